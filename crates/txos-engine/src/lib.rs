@@ -1,0 +1,33 @@
+//! The engine of TxOS: transactions over a live file tree, without interception.
+//!
+//! A front door (`txos-run` for process trees) records what a transaction read in a
+//! [`readset::ReadSet`] and hands over where its private copies are; the engine turns that into a
+//! [`changeset::ChangeSet`], validates it against the live tree, journals it and publishes it by
+//! verified, reversible renames, all or nothing.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`id`], [`object`], [`version`] | names, identities, facets and versions of things |
+//! | [`readset`] | what a transaction has seen, and whether it is still so |
+//! | [`changeset`] | what a transaction changes: read from an overlay upper, shown to people |
+//! | [`store`] | private copies, retained old versions, the record of every transaction |
+//! | [`journal`] | the write-ahead log that makes a publish all-or-nothing across a crash |
+//! | [`commit`] | validate, gate, publish, verify, undo; recovery; revert |
+//!
+//! Dependencies point downwards in this table's order reversed; nothing here knows of mounts,
+//! seccomp or the command line.
+
+pub mod changeset;
+pub mod commit;
+pub mod error;
+pub mod id;
+pub mod journal;
+pub mod object;
+pub mod readset;
+pub mod show;
+pub mod store;
+pub mod sys;
+pub mod version;
+
+pub use error::{Conflict, Context, Error, Result};
+pub use id::TxId;

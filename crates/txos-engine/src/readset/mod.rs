@@ -1,0 +1,262 @@
+//! The read set: what a transaction has seen of the stable tree, and whether it is still so.
+//!
+//! # Invariants
+//!
+//! - An observation is taken *before* the system call it stands for is let through, from the
+//!   stable tree. If the object changes in between, the transaction sees something newer than the
+//!   observation and validation fails: conservative, never overlooked.
+//! - The **first** observation of a facet is kept. Later looks at the same facet cost one hash
+//!   look-up: if it still validates at the end, every look in between saw the same.
+//! - Observations are keyed by *canonical directory and name*. That a path as the program wrote it
+//!   led to that directory is recorded separately, once per directory.
+//! - Validation is by value: the look-up is made again and must give the same outcome. A name that
+//!   came and went in a listed directory, or an unrelated change beside the object, is no conflict.
+//!
+//! What each facet compares is written at [`validate`].
+
+mod names;
+mod observe;
+pub mod validate;
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use names::NameSet;
+
+use crate::error::{Error, Result};
+use crate::object::Facets;
+use crate::version::Version;
+
+/// How a look-up ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The object was there.
+    Present(Version),
+    /// The look-up failed with this errno.
+    Absent(i32),
+}
+
+/// What was seen of one name in one directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// The first outcome.
+    pub outcome: Outcome,
+    facets: u8,
+    /// The object kept changing while it was looked at on a kernel with coarse stamps.
+    ambiguous: bool,
+    /// The names in the directory, if it was listed.
+    listing: Option<Box<NameSet>>,
+    /// Digest of the extended attributes, if they were read.
+    xattrs: Option<u64>,
+}
+
+impl Observation {
+    /// The facets that were seen.
+    #[must_use]
+    pub fn facets(&self) -> Facets {
+        Facets(self.facets)
+    }
+}
+
+/// One directory of which something was seen.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct SeenDir {
+    /// Canonical absolute path in the stable tree.
+    path: Vec<u8>,
+    /// Whether the transaction versions what lies there (else nothing is recorded).
+    versioned: bool,
+    entries: HashMap<Box<[u8]>, Observation>,
+}
+
+/// Where a directory path, as a program wrote it, led.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Alias {
+    /// To the directory with this index.
+    Dir(u32),
+    /// Nowhere: this errno.
+    Nowhere(i32),
+    /// To something that is not versioned.
+    Elsewhere,
+}
+
+/// What is versioned: decides which observations are kept.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Coverage {
+    /// If not empty: only what lies at or below one of these canonical paths.
+    pub only_under: Vec<Vec<u8>>,
+    /// Never what lies at or below one of these canonical paths.
+    pub never_under: Vec<Vec<u8>>,
+    /// Never what lies on one of these devices.
+    pub never_on: Vec<u64>,
+}
+
+impl Coverage {
+    /// Whether a directory at this canonical path on this device is versioned.
+    #[must_use]
+    pub fn covers(&self, path: &[u8], dev: u64) -> bool {
+        !self.never_on.contains(&dev)
+            && !self.never_under.iter().any(|p| is_at_or_below(path, p))
+            && (self.only_under.is_empty()
+                || self.only_under.iter().any(|p| is_at_or_below(path, p)))
+    }
+
+    /// Whether the directory itself is outside `only_under`, but an entry `name` of it is a scope root.
+    fn covers_entry(&self, dir: &SeenDir, name: &[u8]) -> bool {
+        if dir.versioned {
+            return !self.never_under.iter().any(|p| is_entry(p, &dir.path, name));
+        }
+        self.only_under.iter().any(|p| is_entry(p, &dir.path, name))
+    }
+}
+
+/// Whether `path` is `top` or lies below it (both canonical and absolute).
+#[must_use]
+pub fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
+    top == b"/"
+        || (path.starts_with(top) && (path.len() == top.len() || path.get(top.len()) == Some(&b'/')))
+}
+
+/// Whether `path` is the entry `name` of `dir`.
+fn is_entry(path: &[u8], dir: &[u8], name: &[u8]) -> bool {
+    let dir = if dir == b"/" { b"" } else { dir };
+    path.len() == dir.len() + 1 + name.len()
+        && path.starts_with(dir)
+        && path.get(dir.len()) == Some(&b'/')
+        && path.ends_with(name)
+}
+
+/// `dir/name` without a doubled slash.
+#[must_use]
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
+    path.extend_from_slice(dir);
+    if !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// Everything a transaction has seen.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ReadSet {
+    coverage: Coverage,
+    dirs: Vec<SeenDir>,
+    /// Canonical path → index in `dirs`.
+    by_path: HashMap<Box<[u8]>, u32>,
+    /// Path as written → where it led.
+    aliases: HashMap<Box<[u8]>, Alias>,
+}
+
+/// First bytes of a stored read set.
+const FILE_MAGIC: &[u8; 8] = b"TXOSREAD";
+/// Format of a stored read set.
+const FILE_VERSION: u32 = 1;
+
+impl ReadSet {
+    /// An empty read set over what `coverage` says.
+    #[must_use]
+    pub fn new(coverage: Coverage) -> Self {
+        ReadSet { coverage, ..ReadSet::default() }
+    }
+
+    /// What is recorded at all.
+    #[must_use]
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    /// Number of observations.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.dirs.iter().map(|d| d.entries.len()).sum()
+    }
+
+    /// Whether nothing was seen.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.dirs.iter().all(|d| d.entries.is_empty())
+    }
+
+    /// What was seen at a canonical path, if anything.
+    #[must_use]
+    pub fn get(&self, path: &[u8]) -> Option<&Observation> {
+        let (dir, name) = split(path)?;
+        let index = *self.by_path.get(dir)?;
+        self.dirs.get(index as usize)?.entries.get(name)
+    }
+
+    /// Every observation, with its canonical path, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (Vec<u8>, &Observation)> {
+        self.dirs.iter().flat_map(|d| d.entries.iter().map(|(n, o)| (join(&d.path, n), o)))
+    }
+
+    /// The read set as bytes: magic, format, CRC-32 of the rest, then the rest in postcard
+    /// encoding (docs/store-format.md).
+    ///
+    /// # Errors
+    /// Only if the encoder fails, which it does not for these types.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let body = postcard::to_stdvec(self)
+            .map_err(|e| Error::io("encoding", "the read set", std::io::Error::other(e)))?;
+        let mut out = Vec::with_capacity(body.len() + 16);
+        out.extend_from_slice(FILE_MAGIC);
+        out.extend_from_slice(&FILE_VERSION.to_le_bytes());
+        out.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+        out.extend_from_slice(&body);
+        Ok(out)
+    }
+
+    /// Reads what [`ReadSet::to_bytes`] wrote; `path` is for messages.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for anything else; nothing is guessed at.
+    pub fn from_bytes(bytes: &[u8], path: &std::path::Path) -> Result<Self> {
+        let bad = |problem: &str| Error::Format {
+            path: path.to_owned(),
+            problem: problem.to_owned(),
+            advice: "Abort the transaction with `txos abort`; it can't be committed safely.",
+        };
+        let word = |at: usize| {
+            bytes
+                .get(at..at + 4)
+                .and_then(|b| b.try_into().ok())
+                .map(u32::from_le_bytes)
+                .ok_or_else(|| bad("is too short for a read set"))
+        };
+        if bytes.get(..8) != Some(FILE_MAGIC) {
+            return Err(bad("is not a read set"));
+        }
+        let version = word(8)?;
+        if version != FILE_VERSION {
+            return Err(bad(&format!("is of format {version}; this txos knows {FILE_VERSION}")));
+        }
+        let crc = word(12)?;
+        let body = bytes.get(16..).unwrap_or_default();
+        if crc32fast::hash(body) != crc {
+            return Err(bad("is damaged (checksum)"));
+        }
+        let set: ReadSet = postcard::from_bytes(body).map_err(|_| bad("is damaged (encoding)"))?;
+        let dirs = set.dirs.len();
+        let inside = |index: u32| (index as usize) < dirs;
+        let sound = set.by_path.values().all(|&i| inside(i))
+            && set.aliases.values().all(|a| !matches!(a, Alias::Dir(i) if !inside(*i)));
+        if sound { Ok(set) } else { Err(bad("is damaged (index)")) }
+    }
+}
+
+/// Splits a canonical path into directory and name; `None` for the root and what is not absolute.
+#[must_use]
+pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = path.iter().rposition(|&b| b == b'/')?;
+    let name = path.get(slash + 1..)?;
+    if name.is_empty() {
+        return None;
+    }
+    let dir = if slash == 0 { &b"/"[..] } else { path.get(..slash)? };
+    Some((dir, name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! Taking observations: what the recorder calls for every path a program looks up.
+
+use std::collections::hash_map::Entry;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, join};
+use crate::object::{Facets, FileKind};
+use crate::version::observe;
+
+/// How many symbolic links a look-up may pass, as in the kernel.
+const LINKS_MAX: u32 = 40;
+
+impl ReadSet {
+    /// Records that the transaction looks at `path` (absolute, as a program wrote it) for `facets`.
+    ///
+    /// With `follow`, a symbolic link at the end is read and what it leads to is what is observed.
+    /// Cheap when the same was observed before. Failures of the look-up are observations too.
+    pub fn note(&mut self, path: &[u8], follow: bool, facets: Facets) {
+        self.note_through(path, follow, facets, LINKS_MAX);
+    }
+
+    fn note_through(&mut self, path: &[u8], follow: bool, facets: Facets, links_left: u32) {
+        let (parent, name) = split_as_written(path);
+        let Some(index) = self.directory(parent) else { return };
+        let trailing_slash = path.len() > 1 && path.ends_with(b"/");
+        match name {
+            b"" | b"." | b".." => self.note_directory_itself(path, facets),
+            name => {
+                let link = self.note_entry(index, name, facets, follow || trailing_slash);
+                if let Some(target) = link
+                    && links_left > 0
+                {
+                    let base = self.dirs.get(index as usize).map(|d| d.path.clone());
+                    let next = if target.starts_with(b"/") {
+                        target
+                    } else {
+                        join(&base.unwrap_or_default(), &target)
+                    };
+                    self.note_through(&next, true, facets, links_left - 1);
+                }
+            }
+        }
+    }
+
+    /// A path that ends in `/`, `.` or `..`: observed under the canonical name of what it is.
+    fn note_directory_itself(&mut self, path: &[u8], facets: Facets) {
+        let Some(index) = self.directory(path) else { return };
+        let Some(dir) = self.dirs.get(index as usize) else { return };
+        let canonical = dir.path.clone();
+        match super::split(&canonical) {
+            Some((parent, name)) => {
+                let (parent, name) = (parent.to_vec(), name.to_vec());
+                if let Some(index) = self.directory(&parent) {
+                    self.note_entry(index, &name, facets, false);
+                }
+            }
+            // The root has no name; it is kept as the entry "." of itself.
+            None => {
+                self.note_entry(index, b".", facets, false);
+            }
+        }
+    }
+
+    /// Where a directory path leads; records that it does so. `None`: nothing to record below it.
+    fn directory(&mut self, written: &[u8]) -> Option<u32> {
+        if let Some(alias) = self.aliases.get(written) {
+            return match alias {
+                Alias::Dir(index) => Some(*index),
+                Alias::Nowhere(_) | Alias::Elsewhere => None,
+            };
+        }
+        let alias = match open_path(CWD, written) {
+            Ok(fd) => self.canonical(fd.as_fd()).map_or(Alias::Elsewhere, Alias::Dir),
+            Err(e) => Alias::Nowhere(e.raw_os_error()),
+        };
+        let alias = match alias {
+            // A scope root is an entry of a directory that is itself out of scope, so directories
+            // out of scope are kept only while they have such an entry.
+            Alias::Dir(index) if !self.is_of_interest(index) => Alias::Elsewhere,
+            Alias::Nowhere(_) if !self.may_become_versioned(written) => Alias::Elsewhere,
+            other => other,
+        };
+        self.aliases.insert(written.into(), alias);
+        match alias {
+            Alias::Dir(index) => Some(index),
+            Alias::Nowhere(_) | Alias::Elsewhere => None,
+        }
+    }
+
+    /// The index of an open directory, made if it is new.
+    fn canonical(&mut self, fd: BorrowedFd<'_>) -> Option<u32> {
+        let path = rustix::fs::readlinkat(
+            CWD,
+            format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd)),
+            Vec::with_capacity(256),
+        )
+        .ok()?
+        .into_bytes();
+        if !path.starts_with(b"/") {
+            return None;
+        }
+        if let Some(&index) = self.by_path.get(&path[..]) {
+            return Some(index);
+        }
+        let version = crate::version::stat_at(fd, b"", AtFlags::EMPTY_PATH).ok()?;
+        let index = u32::try_from(self.dirs.len()).ok()?;
+        let versioned = self.coverage.covers(&path, version.id.dev);
+        self.by_path.insert(path.clone().into(), index);
+        self.dirs.push(SeenDir { path, versioned, entries: Default::default() });
+        Some(index)
+    }
+
+    fn is_of_interest(&self, index: u32) -> bool {
+        self.dirs.get(index as usize).is_some_and(|dir| {
+            dir.versioned
+                || self
+                    .coverage
+                    .only_under
+                    .iter()
+                    .any(|p| super::split(p).is_some_and(|(parent, _)| parent == dir.path))
+        })
+    }
+
+    /// Whether a directory that does not exist lies, by its nearest existing ancestor, in coverage.
+    fn may_become_versioned(&mut self, written: &[u8]) -> bool {
+        let mut rest = written;
+        while let Some((parent, _)) = super::split(rest.strip_suffix(b"/").unwrap_or(rest)) {
+            if let Ok(fd) = open_path(CWD, parent) {
+                return self
+                    .canonical(fd.as_fd())
+                    .and_then(|i| self.dirs.get(i as usize))
+                    .is_some_and(|d| d.versioned);
+            }
+            rest = parent;
+        }
+        false
+    }
+
+    /// Observes one name of one directory. Gives the target if it is a link that is to be followed.
+    fn note_entry(
+        &mut self,
+        index: u32,
+        name: &[u8],
+        facets: Facets,
+        follow: bool,
+    ) -> Option<Vec<u8>> {
+        let dir = self.dirs.get(index as usize)?;
+        if !self.coverage.covers_entry(dir, name) {
+            // Not versioned itself, but what a link there leads to may be.
+            return if follow { read_link(&join(&dir.path, name)) } else { None };
+        }
+        if let Some(seen) = dir.entries.get(name) {
+            let link = matches!(seen.outcome, Outcome::Present(v) if v.kind() == FileKind::Symlink);
+            if !(link && follow) && seen.facets().contains(facets) {
+                return None;
+            }
+        }
+        let path = join(&dir.path, name);
+        let dir = self.dirs.get_mut(index as usize)?;
+        let seen = match dir.entries.entry(name.into()) {
+            Entry::Occupied(e) => e.into_mut(),
+            Entry::Vacant(e) => e.insert(look(&path)),
+        };
+        let Outcome::Present(version) = seen.outcome else {
+            seen.facets |= facets.0 | Facets::ENTRY.0;
+            return None;
+        };
+        if version.kind() == FileKind::Symlink && follow {
+            seen.facets |= (Facets::ENTRY | Facets::DATA).0;
+            return read_link(&path);
+        }
+        seen.facets |= facets.0 | Facets::ENTRY.0;
+        if facets.contains(Facets::LISTING) && seen.listing.is_none() {
+            seen.listing = list(&path).map(Box::new);
+        }
+        if facets.contains(Facets::XATTRS) && seen.xattrs.is_none() {
+            seen.xattrs = crate::sys::xattr_digest(&path).ok();
+        }
+        None
+    }
+}
+
+/// The first look at an object.
+fn look(path: &[u8]) -> Observation {
+    let (outcome, ambiguous) = match observe(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok((version, ambiguous)) => (Outcome::Present(version), ambiguous),
+        Err(e) => (Outcome::Absent(e.raw_os_error()), false),
+    };
+    Observation { outcome, facets: 0, ambiguous, listing: None, xattrs: None }
+}
+
+/// The names in a directory now; `None` if they can't be read (validation then compares versions).
+fn list(path: &[u8]) -> Option<NameSet> {
+    let fd = rustix::fs::openat(
+        CWD,
+        path,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+        Mode::empty(),
+    )
+    .ok()?;
+    NameSet::read(fd.as_fd(), |_| false).ok()
+}
+
+/// Opens a directory for nothing but to know where it is.
+pub(super) fn open_path(dir: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(
+        dir,
+        path,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+fn read_link(path: &[u8]) -> Option<Vec<u8>> {
+    rustix::fs::readlinkat(CWD, path, Vec::with_capacity(256)).ok().map(|t| t.into_bytes())
+}
+
+/// Splits at the last slash that has a name behind it; the name is empty for `/`.
+fn split_as_written(path: &[u8]) -> (&[u8], &[u8]) {
+    let trimmed = match path.iter().rposition(|&b| b != b'/') {
+        Some(last) => path.get(..=last).unwrap_or(path),
+        None => return (b"/", b""),
+    };
+    match trimmed.iter().rposition(|&b| b == b'/') {
+        Some(0) => (b"/", trimmed.get(1..).unwrap_or_default()),
+        Some(slash) => {
+            (trimmed.get(..slash).unwrap_or_default(), trimmed.get(slash + 1..).unwrap_or_default())
+        }
+        None => (b".", trimmed),
+    }
+}

@@ -1,0 +1,282 @@
+//! Validation: is what the transaction saw still so?
+//!
+//! | facet | compared |
+//! |---|---|
+//! | ENTRY | identity and type, or the same errno |
+//! | ATTRS, WRITE | of a directory: owner, group, mode; of anything else: the whole version |
+//! | DATA | the whole version |
+//! | LISTING | the set of names, unless the directory's version is untouched |
+//! | XATTRS | of a directory: a digest of them; of anything else: the whole version |
+//! | APPEND | owner, group and mode; the data may have grown (merged at commit) |
+//!
+//! A directory's times and size are deliberately not compared for ATTRS: they change with every
+//! unrelated name that comes or goes in it.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, join};
+use crate::error::Conflict;
+use crate::object::{Facets, FileKind};
+use crate::version::{Version, stat_at};
+
+/// How many conflicts a validation collects before it stops looking for more.
+const CONFLICTS_MAX: usize = 32;
+
+/// Which observations must still hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// All of them.
+    #[default]
+    Serializable,
+    /// Only those of objects the transaction changes (first committer wins).
+    Snapshot,
+}
+
+/// What the transaction itself has published by the time of a second validation.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// Paths whose object this transaction has replaced, removed, created or changed.
+    pub exact: HashSet<Vec<u8>>,
+    /// Paths below which nothing is where it was.
+    pub subtrees: HashSet<Vec<u8>>,
+    /// For each directory: names added and removed.
+    pub names: HashMap<Vec<u8>, (Vec<Vec<u8>>, Vec<Vec<u8>>)>,
+}
+
+impl Published {
+    /// Whether the path is below a subtree that moved, or one of the paths themselves.
+    fn covers_dir(&self, path: &[u8]) -> bool {
+        if self.subtrees.is_empty() {
+            return false;
+        }
+        let mut rest = path;
+        loop {
+            if self.subtrees.contains(rest) {
+                return true;
+            }
+            match super::split(rest) {
+                Some((parent, _)) => rest = parent,
+                None => return false,
+            }
+        }
+    }
+}
+
+impl ReadSet {
+    /// Looks at everything again and says what is no longer as it was seen.
+    ///
+    /// `published` is empty before the publish; afterwards it says what this transaction did.
+    #[must_use]
+    pub fn validate(&self, isolation: Isolation, published: &Published) -> Vec<Conflict> {
+        let mut conflicts = Vec::new();
+        if isolation == Isolation::Serializable {
+            self.validate_aliases(published, &mut conflicts);
+        }
+        for dir in &self.dirs {
+            if conflicts.len() >= CONFLICTS_MAX {
+                break;
+            }
+            if !dir.entries.is_empty() && !published.covers_dir(&dir.path) {
+                validate_dir(dir, isolation, published, &mut conflicts);
+            }
+        }
+        conflicts
+    }
+
+    /// Directory paths as programs wrote them must lead where they led.
+    fn validate_aliases(&self, published: &Published, conflicts: &mut Vec<Conflict>) {
+        for (written, alias) in &self.aliases {
+            let conflict = match *alias {
+                Alias::Elsewhere => None,
+                Alias::Nowhere(errno) => {
+                    if published.covers_dir(written) || published.exact.contains(&written[..]) {
+                        continue;
+                    }
+                    match super::observe::open_path(CWD, written) {
+                        Err(e) if e.raw_os_error() == errno => None,
+                        Err(e) => Some(format!("looking it up now fails otherwise ({e})")),
+                        Ok(_) => Some("it did not exist and was created".to_owned()),
+                    }
+                }
+                Alias::Dir(index) => {
+                    let Some(dir) = self.dirs.get(index as usize) else { continue };
+                    // A path written canonically is checked with the directory itself.
+                    if dir.path == written[..] || published.covers_dir(&dir.path) {
+                        continue;
+                    }
+                    match leads_to(written) {
+                        Some(path) if path == dir.path => None,
+                        Some(_) => Some("it leads to another directory now".to_owned()),
+                        None => Some("it no longer leads to a directory".to_owned()),
+                    }
+                }
+            };
+            if let Some(what) = conflict {
+                conflicts.push(Conflict { path: path_buf(written), what, when: None });
+            }
+        }
+    }
+}
+
+/// The canonical path of a directory, as it is now.
+fn leads_to(written: &[u8]) -> Option<Vec<u8>> {
+    let fd = super::observe::open_path(CWD, written).ok()?;
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+    Some(rustix::fs::readlinkat(CWD, link, Vec::with_capacity(256)).ok()?.into_bytes())
+}
+
+fn path_buf(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
+}
+
+fn validate_dir(
+    dir: &SeenDir,
+    isolation: Isolation,
+    published: &Published,
+    conflicts: &mut Vec<Conflict>,
+) {
+    // No link may be followed: the path was canonical, so a link in it is a change.
+    let opened = rustix::fs::openat2(
+        CWD,
+        &dir.path[..],
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    );
+    for (name, seen) in &dir.entries {
+        let facets = seen.facets();
+        if isolation == Isolation::Snapshot && !facets.intersects(Facets::WRITE) {
+            continue;
+        }
+        let path = join(&dir.path, name);
+        let ours = published.exact.contains(&path);
+        if ours && !facets.contains(Facets::LISTING) {
+            continue;
+        }
+        let now = match &opened {
+            Ok(fd) => stat_at(fd.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW),
+            Err(Errno::LOOP) => Err(Errno::NOTDIR),
+            Err(e) => Err(*e),
+        };
+        let found = if ours {
+            check_listing(seen, now.ok().as_ref(), opened.as_ref().ok(), &path, name, published)
+        } else {
+            check(seen, now, opened.as_ref().ok(), &path, name, published)
+        };
+        if let Some(what) = found {
+            conflicts.push(Conflict {
+                path: path_buf(&path),
+                what,
+                when: now.ok().map(|v| v.ctime),
+            });
+            if conflicts.len() >= CONFLICTS_MAX {
+                return;
+            }
+        }
+    }
+}
+
+/// What is no longer so about one observation, in words.
+fn check(
+    seen: &Observation,
+    now: Result<Version, Errno>,
+    dir: Option<&std::os::fd::OwnedFd>,
+    path: &[u8],
+    name: &[u8],
+    published: &Published,
+) -> Option<String> {
+    let facets = seen.facets();
+    let (before, now) = match (seen.outcome, now) {
+        (Outcome::Absent(_), Err(_)) => return None,
+        (Outcome::Absent(_), Ok(v)) => {
+            return Some(format!("it did not exist and was created ({})", v.kind()));
+        }
+        (Outcome::Present(_), Err(Errno::NOENT | Errno::NOTDIR)) => {
+            return Some("it was removed".to_owned());
+        }
+        (Outcome::Present(_), Err(e)) => return Some(format!("it can't be looked at now ({e})")),
+        (Outcome::Present(before), Ok(now)) => (before, now),
+    };
+    if seen.ambiguous {
+        return Some("it kept changing while it was read".to_owned());
+    }
+    if !before.same_entry(&now) {
+        return Some(if before.kind() == now.kind() {
+            "it was replaced".to_owned()
+        } else {
+            format!("the {} was replaced by a {}", before.kind(), now.kind())
+        });
+    }
+    let versions = Facets::ATTRS | Facets::DATA | Facets::XATTRS | Facets::WRITE | Facets::APPEND;
+    if facets.intersects(versions) && !before.same_owner_and_mode(&now) {
+        return Some("its owner or mode was changed".to_owned());
+    }
+    if now.kind() == FileKind::Dir {
+        if let Some(digest) = seen.xattrs
+            && before.ctime != now.ctime
+            && crate::sys::xattr_digest(path).ok() != Some(digest)
+        {
+            return Some("its extended attributes were changed".to_owned());
+        }
+        return check_listing(seen, Some(&now), dir, path, name, published);
+    }
+    let whole = Facets::ATTRS | Facets::DATA | Facets::XATTRS;
+    let append_only = facets.contains(Facets::APPEND) && !facets.intersects(whole);
+    if append_only || !facets.intersects(whole | Facets::WRITE) || before == now {
+        return None;
+    }
+    Some(if before.mtime != now.mtime || before.size != now.size {
+        "its content was changed".to_owned()
+    } else if before.nlink != now.nlink {
+        "its number of links was changed".to_owned()
+    } else {
+        "its attributes were changed".to_owned()
+    })
+}
+
+/// Whether the names in a listed directory are those that were seen, but for our own.
+fn check_listing(
+    seen: &Observation,
+    now: Option<&Version>,
+    dir: Option<&std::os::fd::OwnedFd>,
+    path: &[u8],
+    name: &[u8],
+    published: &Published,
+) -> Option<String> {
+    let listing = seen.listing.as_deref()?;
+    let (Some(now), Some(dir)) = (now, dir) else { return None };
+    let Outcome::Present(before) = seen.outcome else { return None };
+    if now.kind() != FileKind::Dir || before.id != now.id {
+        return None; // Ours: replaced or removed as a whole, and verified there.
+    }
+    let own = published.names.get(path);
+    if own.is_none() && before.mtime == now.mtime && before.ctime == now.ctime {
+        return None;
+    }
+    let mut expected = *listing;
+    if let Some((added, removed)) = own {
+        added.iter().for_each(|n| expected.add(n));
+        removed.iter().for_each(|n| expected.remove(n));
+    }
+    match read_names(dir.as_fd(), name) {
+        Ok(names) if names == expected => None,
+        Ok(_) => Some("names in it were added or removed".to_owned()),
+        Err(e) => Some(format!("it can't be listed now ({e})")),
+    }
+}
+
+fn read_names(dir: BorrowedFd<'_>, name: &[u8]) -> Result<NameSet, Errno> {
+    let fd = rustix::fs::openat(
+        dir,
+        name,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    NameSet::read(fd.as_fd(), |_| false)
+}

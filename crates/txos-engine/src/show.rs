@@ -1,0 +1,166 @@
+//! How paths and times are written for people.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::version::Stamp;
+
+/// A path as messages show it: as it is when it is plain text, else C-quoted as git does it
+/// (`"a\nb\377"`), so that a hostile name can neither forge output nor get lost.
+#[must_use]
+pub fn quoted(path: &Path) -> String {
+    quoted_bytes(path.as_os_str().as_bytes())
+}
+
+/// [`quoted`] for raw bytes.
+#[must_use]
+pub fn quoted_bytes(bytes: &[u8]) -> String {
+    let text = std::str::from_utf8(bytes).ok();
+    if let Some(text) = text
+        && !text.is_empty()
+        && !text.chars().any(|c| c.is_control() || c == '"' || c == '\\')
+    {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(bytes.len() + 2);
+    out.push('"');
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '"' => out.push_str("\\\""),
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                '\r' => out.push_str("\\r"),
+                c if c.is_control() => {
+                    let mut buffer = [0u8; 4];
+                    for b in c.encode_utf8(&mut buffer).bytes() {
+                        out.push_str(&format!("\\{b:03o}"));
+                    }
+                }
+                c => out.push(c),
+            }
+        }
+        for b in chunk.invalid() {
+            out.push_str(&format!("\\{b:03o}"));
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Reads what [`quoted_bytes`] wrote; `None` if it is not of that form.
+#[must_use]
+pub fn unquoted(text: &str) -> Option<Vec<u8>> {
+    let Some(inner) = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) else {
+        return Some(text.as_bytes().to_vec());
+    };
+    let mut out = Vec::with_capacity(inner.len());
+    let mut bytes = inner.bytes();
+    while let Some(b) = bytes.next() {
+        if b != b'\\' {
+            out.push(b);
+            continue;
+        }
+        out.push(match bytes.next()? {
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'"' => b'"',
+            b'\\' => b'\\',
+            first => {
+                let mut value = u32::from(first.checked_sub(b'0')?);
+                for _ in 0..2 {
+                    value = value * 8 + u32::from(bytes.next()?.checked_sub(b'0')?);
+                }
+                u8::try_from(value).ok()?
+            }
+        });
+    }
+    Some(out)
+}
+
+/// Paths in JSON files of ours: [`quoted`] text, read back exactly. For `#[serde(with)]`.
+pub mod path_text {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// Writes a path.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(path: &Path, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&super::quoted(path))
+    }
+
+    /// Reads a path.
+    ///
+    /// # Errors
+    /// Those of the deserializer, and a text that is not a quoted path.
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<PathBuf, D::Error> {
+        let text = String::deserialize(d)?;
+        super::unquoted(&text)
+            .map(|b| PathBuf::from(OsString::from_vec(b)))
+            .ok_or_else(|| serde::de::Error::custom("not a quoted path"))
+    }
+}
+
+/// Serialises a path as [`quoted`] text.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn path_as_text<S: serde::Serializer>(
+    path: impl AsRef<Path>,
+    s: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    s.serialize_str(&quoted(path.as_ref()))
+}
+
+/// A stamp in local time, to the millisecond: `2026-03-01 14:05:09.123`.
+#[must_use]
+pub fn local_time(stamp: Stamp) -> String {
+    let Some(tm) = local_tm(stamp) else {
+        return format!("@{}.{:03}", stamp.sec, stamp.nsec / 1_000_000);
+    };
+    format!(
+        "{:04}-{:02}-{:02} {:02}:{:02}:{:02}.{:03}",
+        tm.tm_year + 1900,
+        tm.tm_mon + 1,
+        tm.tm_mday,
+        tm.tm_hour,
+        tm.tm_min,
+        tm.tm_sec,
+        stamp.nsec / 1_000_000
+    )
+}
+
+/// Breaks a stamp down in the local time zone.
+#[allow(unsafe_code)]
+fn local_tm(stamp: Stamp) -> Option<libc::tm> {
+    // SAFETY: `tm` is plain data for which all-zero is a valid value; localtime_r writes only into
+    // it and returns null on failure.
+    unsafe {
+        let mut tm: libc::tm = std::mem::zeroed();
+        let sec: libc::time_t = stamp.sec;
+        if libc::localtime_r(&raw const sec, &raw mut tm).is_null() { None } else { Some(tm) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoting() {
+        assert_eq!(quoted_bytes(b"/etc/passwd"), "/etc/passwd");
+        assert_eq!(quoted_bytes("/tmp/å".as_bytes()), "/tmp/å");
+        assert_eq!(quoted_bytes(b"a\nb\xff\""), "\"a\\nb\\377\\\"\"");
+        assert_eq!(quoted_bytes(b""), "\"\"");
+        for bytes in [&b"/etc/passwd"[..], b"a\nb\xff\"", b"\\", b"", b"\"x\"", b"\x01\x7f"] {
+            assert_eq!(unquoted(&quoted_bytes(bytes)).as_deref(), Some(bytes));
+        }
+    }
+}

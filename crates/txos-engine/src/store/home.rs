@@ -1,0 +1,420 @@
+//! Opening stores, finding transactions, the commit lock, the trash.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{FORMAT, Meta, State};
+use crate::error::{Context, Error, Result};
+use crate::id::TxId;
+use crate::show::{quoted, unquoted};
+use crate::sys;
+
+/// The home store of this user: `$TXOS_STORE`, `/var/lib/txos` for root, else
+/// `$XDG_STATE_HOME/txos` or `~/.local/state/txos`.
+///
+/// # Errors
+/// If an ordinary user has neither `XDG_STATE_HOME` nor `HOME`.
+pub fn default_dir() -> Result<PathBuf> {
+    let absolute = |name: &str| {
+        std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute())
+    };
+    if let Some(dir) = absolute("TXOS_STORE") {
+        return Ok(dir);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/txos"));
+    }
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|h| h.join(".local/state")))
+        .map(|d| d.join("txos"))
+        .ok_or_else(|| Error::Unsupported {
+            what: "there is no place for the store: neither HOME nor XDG_STATE_HOME is set".into(),
+            advice: "Set HOME, or TXOS_STORE to a directory of yours.".into(),
+        })
+}
+
+/// The home store of a user: entry to everything the engine keeps.
+#[derive(Debug)]
+pub struct Home {
+    dir: PathBuf,
+}
+
+/// Held by whoever publishes, recovers or reverts: one at a time per home store.
+#[derive(Debug)]
+pub struct CommitLock {
+    _fd: OwnedFd,
+}
+
+impl Home {
+    /// Opens the home store, creating it if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for a foreign or newer store, [`Error::Io`] if it can't be made.
+    pub fn open(dir: &Path) -> Result<Home> {
+        create_store(dir)?;
+        Ok(Home { dir: dir.canonicalize().at("opening the store", dir)? })
+    }
+
+    /// Where the home store is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Directory of a transaction in the home store.
+    #[must_use]
+    pub fn tx_dir(&self, id: TxId) -> PathBuf {
+        self.dir.join("tx").join(id.as_str())
+    }
+
+    /// All stores: the home store first, then the side stores it lists (some may not be there now).
+    ///
+    /// # Errors
+    /// If the list can't be read.
+    pub fn stores(&self) -> Result<Vec<PathBuf>> {
+        let mut all = vec![self.dir.clone()];
+        let list = self.dir.join("stores");
+        let text = match fs::read_to_string(&list) {
+            Ok(t) => t,
+            Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(Error::io("reading", &list, e)),
+        };
+        for line in text.lines() {
+            if let Some(bytes) = unquoted(line) {
+                let path = crate::store::transaction::path_from(&bytes);
+                if path.is_absolute() && !all.contains(&path) {
+                    all.push(path);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes a side store and remembers it.
+    ///
+    /// # Errors
+    /// As [`Home::open`].
+    pub fn add_side_store(&self, dir: &Path) -> Result<()> {
+        create_store(dir)?;
+        if self.stores()?.iter().any(|s| s == dir) {
+            return Ok(());
+        }
+        let list = self.dir.join("stores");
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&list)
+            .at("opening", &list)?;
+        writeln!(file, "{}", quoted(dir)).at("writing", &list)
+    }
+
+    /// Waits for and takes the commit lock.
+    ///
+    /// # Errors
+    /// If the lock file can't be opened.
+    pub fn lock_commits(&self) -> Result<CommitLock> {
+        let path = self.dir.join("lock");
+        let fd = open_lock(&path)?;
+        loop {
+            match rustix::fs::flock(&fd, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(CommitLock { _fd: fd }),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::io("locking", &path, e)),
+            }
+        }
+    }
+
+    /// The commit lock if nobody has it now.
+    ///
+    /// # Errors
+    /// If the lock file can't be opened.
+    pub fn try_lock_commits(&self) -> Result<Option<CommitLock>> {
+        let path = self.dir.join("lock");
+        let fd = open_lock(&path)?;
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(CommitLock { _fd: fd })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(Error::io("locking", &path, e)),
+        }
+    }
+
+    /// The ids in the store, in no order. Entries that are no transaction are left out.
+    ///
+    /// # Errors
+    /// If the directory can't be read.
+    pub fn ids(&self) -> Result<Vec<TxId>> {
+        let dir = self.dir.join("tx");
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&dir).at("listing", &dir)? {
+            let entry = entry.at("listing", &dir)?;
+            if let Some(id) = entry.file_name().to_str().and_then(|n| n.parse().ok()) {
+                ids.push(id);
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Reads the record of a transaction.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if it is damaged or newer, [`Error::NoSuchTransaction`] if there is none.
+    pub fn meta(&self, id: TxId) -> Result<Meta> {
+        let path = self.tx_dir(id).join("meta.json");
+        let bytes = match fs::read(&path) {
+            Ok(b) => b,
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                return Err(Error::NoSuchTransaction(id.to_string()));
+            }
+            Err(e) => return Err(Error::io("reading", &path, e)),
+        };
+        let meta: Meta = serde_json::from_slice(&bytes).map_err(|e| Error::Format {
+            path: path.clone(),
+            problem: format!("is not a record of a transaction that this txos can read ({e})"),
+            advice: "`txos gc --force ID` removes the transaction with its private copies.",
+        })?;
+        if meta.format > FORMAT || meta.id != id {
+            return Err(Error::Format {
+                path,
+                problem: format!("is of format {} for {}", meta.format, meta.id),
+                advice: "Use the version of txos that wrote it.",
+            });
+        }
+        Ok(meta)
+    }
+
+    /// The records of all transactions, newest first; those that can't be read come as errors.
+    ///
+    /// # Errors
+    /// If the store can't be listed.
+    pub fn transactions(&self) -> Result<Vec<std::result::Result<Meta, Error>>> {
+        let mut all: Vec<_> = self.ids()?.into_iter().map(|id| self.meta(id)).collect();
+        // Whatever vanished between listing and reading was just cleaned up.
+        all.retain(|m| !matches!(m, Err(Error::NoSuchTransaction(_))));
+        all.sort_by_key(|m| std::cmp::Reverse(m.as_ref().map(|m| m.begun).ok()));
+        Ok(all)
+    }
+
+    /// The transaction that `text` means: `@` is the newest, anything else the start of an id.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTransaction`], [`Error::AmbiguousId`].
+    pub fn resolve(&self, text: &str) -> Result<TxId> {
+        if text == "@" {
+            return self
+                .transactions()?
+                .into_iter()
+                .find_map(|m| m.ok().filter(|m| m.state != State::Active).map(|m| m.id))
+                .ok_or_else(|| Error::NoSuchTransaction(text.into()));
+        }
+        let mut found: Vec<TxId> =
+            self.ids()?.into_iter().filter(|id| id.as_str().starts_with(text)).collect();
+        found.sort();
+        match found[..] {
+            _ if text.is_empty() => Err(Error::NoSuchTransaction(text.into())),
+            [] => Err(Error::NoSuchTransaction(text.into())),
+            [id] => Ok(id),
+            _ => Err(Error::AmbiguousId(text.into(), found)),
+        }
+    }
+
+    /// Deletes what is in the trash of all stores, for at most `budget`. Gives `true` when nothing
+    /// is left.
+    ///
+    /// # Errors
+    /// If a trash directory can't be read; single entries that resist are left for next time.
+    pub fn empty_trash(&self, budget: Option<Duration>) -> Result<bool> {
+        let deadline = budget.map(|b| Instant::now() + b);
+        let mut empty = true;
+        for store in self.stores()? {
+            let trash = store.join("trash");
+            let fd = match sys::open(
+                trash.as_os_str().as_encoded_bytes(),
+                OFlags::RDONLY | OFlags::DIRECTORY,
+                0,
+            ) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => continue,
+                Err(e) => return Err(Error::io("opening", &trash, e)),
+            };
+            empty &= delete_below(&fd, deadline).unwrap_or(false);
+        }
+        Ok(empty)
+    }
+}
+
+/// Deletes everything below an open directory, not following links; `false` if time ran out or
+/// something could not be deleted. Depth is bounded by memory, not by descriptors: a directory
+/// that is too deep is first moved up to the top.
+fn delete_below(top: &OwnedFd, deadline: Option<Instant>) -> std::result::Result<bool, Errno> {
+    let mut complete = true;
+    let mut lifted = 0u64;
+    loop {
+        let mut again = false;
+        complete = true;
+        delete_level(top, top, deadline, 0, &mut lifted, &mut again, &mut complete)?;
+        if !again {
+            return Ok(complete);
+        }
+    }
+}
+
+/// Directory levels that are kept open at a time.
+const DEPTH_MAX: u32 = 64;
+
+fn delete_level(
+    top: &OwnedFd,
+    dir: &OwnedFd,
+    deadline: Option<Instant>,
+    depth: u32,
+    lifted: &mut u64,
+    again: &mut bool,
+    complete: &mut bool,
+) -> std::result::Result<(), Errno> {
+    let mut names = Vec::new();
+    sys::for_each_name(dir.as_fd(), |name, kind| names.push((name.to_vec(), kind)))?;
+    for (name, kind) in names {
+        if deadline.is_some_and(|d| Instant::now() >= d) {
+            *complete = false;
+            return Ok(());
+        }
+        if kind != FileType::Directory {
+            match rustix::fs::unlinkat(dir, &name[..], AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => continue,
+                Err(Errno::ISDIR) => {}
+                Err(_) => {
+                    *complete = false;
+                    continue;
+                }
+            }
+        }
+        if depth >= DEPTH_MAX {
+            // Too deep to go on from here: bring the rest up to the top and go round again.
+            *lifted += 1;
+            let up = format!("deep-{}-{lifted}", std::process::id());
+            if rustix::fs::renameat(dir, &name[..], top, up.as_bytes()).is_ok() {
+                *again = true;
+            } else {
+                *complete = false;
+            }
+            continue;
+        }
+        let open = |dir: &OwnedFd| {
+            rustix::fs::openat(
+                dir,
+                &name[..],
+                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+        };
+        let sub = match open(dir) {
+            Err(Errno::ACCESS) => {
+                // Private copies keep the modes the command gave them; make this one ours again.
+                let _ = rustix::fs::chmodat(dir, &name[..], Mode::RWXU, AtFlags::empty());
+                open(dir)
+            }
+            other => other,
+        };
+        match sub {
+            Ok(sub) => {
+                let writable = rustix::fs::fstat(&sub).is_ok_and(|s| s.st_mode & 0o200 != 0);
+                if !writable {
+                    let _ = rustix::fs::fchmod(&sub, Mode::RWXU);
+                }
+                delete_level(top, &sub, deadline, depth + 1, lifted, again, complete)?;
+            }
+            Err(Errno::NOENT) => continue,
+            Err(_) => *complete = false,
+        }
+        if !matches!(
+            rustix::fs::unlinkat(dir, &name[..], AtFlags::REMOVEDIR),
+            Ok(()) | Err(Errno::NOENT)
+        ) {
+            *complete = false;
+        }
+    }
+    Ok(())
+}
+
+fn open_lock(path: &Path) -> Result<OwnedFd> {
+    sys::open(
+        path.as_os_str().as_encoded_bytes(),
+        OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW,
+        0o600,
+    )
+    .at("opening the lock", path)
+}
+
+/// Makes a store directory with its format file, or checks the one that is there.
+fn create_store(dir: &Path) -> Result<()> {
+    let format = dir.join("format");
+    match fs::read_to_string(&format) {
+        Ok(text) => return check_store(dir, &format, &text),
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(Error::io("reading", &format, e)),
+    }
+    if fs::read_dir(dir).is_ok_and(|mut d| d.next().is_some()) && dir.join("tx").exists() {
+        return Err(Error::Format {
+            path: dir.to_owned(),
+            problem: "has transactions but no format file".into(),
+            advice: "Restore the file `format` from a backup, or move the directory away.",
+        });
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).at("creating the store", dir)?;
+    check_owner(dir)?;
+    for sub in ["tx", "trash"] {
+        let path = dir.join(sub);
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => {
+                return Err(Error::io("creating", &path, e));
+            }
+            _ => {}
+        }
+    }
+    // The format file comes last and by rename: with it the store is complete.
+    let temp = dir.join(format!("format.{}", std::process::id()));
+    fs::write(&temp, format!("txos-store {FORMAT}\n")).at("writing", &temp)?;
+    fs::rename(&temp, &format).at("creating", &format)
+}
+
+fn check_store(dir: &Path, format: &Path, text: &str) -> Result<()> {
+    let refuse = |problem: String, advice| {
+        Err(Error::Format { path: format.to_owned(), problem, advice })
+    };
+    match text.trim_end().strip_prefix("txos-store ").map(str::parse::<u32>) {
+        Some(Ok(FORMAT)) => check_owner(dir),
+        Some(Ok(newer)) if newer > FORMAT => refuse(
+            format!("says format {newer}, newer than this txos knows ({FORMAT})"),
+            "Use the version of txos that wrote it.",
+        ),
+        _ => refuse(
+            "is not the format file of a txos store".into(),
+            "Move the directory away, or name another with TXOS_STORE.",
+        ),
+    }
+}
+
+/// A store must be a directory of our own that nobody else can write: it is trusted by recovery.
+fn check_owner(dir: &Path) -> Result<()> {
+    let meta = fs::symlink_metadata(dir).at("looking at the store", dir)?;
+    let uid = rustix::process::geteuid().as_raw();
+    if meta.is_dir() && meta.uid() == uid && meta.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(Error::Format {
+        path: dir.to_owned(),
+        problem: format!(
+            "can't be trusted as a store (owner {}, mode {:04o}; it must be a directory of uid {uid} that nobody else can write)",
+            meta.uid(),
+            meta.mode() & 0o7777
+        ),
+        advice: "Correct its owner and mode, or name another directory with TXOS_STORE.",
+    })
+}

@@ -1,0 +1,35 @@
+//! Stores: where private copies live while a transaction runs, and retained old versions after.
+//!
+//! The byte-level description is docs/store-format.md; this is its implementation.
+//!
+//! - The **home store** is one directory per user (`/var/lib/txos`, or `$XDG_STATE_HOME/txos`). It
+//!   holds the journal, the commit lock and the record of every transaction.
+//! - A **side store** is a directory on another mount (`MOUNTPOINT/.txos`), because a rename never
+//!   crosses a mount. The home store's file `stores` lists them.
+//!
+//! ```text
+//! STORE/
+//!   format             "txos-store 1\n": checked on open, a newer one is refused
+//!   lock               flock(2): held exclusively by whoever commits, recovers or reverts
+//!   journal            write-ahead log (home store only)
+//!   stores             one quoted path a line (home store only)
+//!   tx/ID/             one transaction
+//!     meta.json        what it is and in what state (home store only)
+//!     lock             flock(2): held by the process that runs it; free = its process is gone
+//!     reads            its read set, while it is pending
+//!     plan             what its commit did, for `diff` and `revert`
+//!     lN/upper, lN/work   layer N: overlayfs upper and work directories
+//!     lN/old           layer N: what a commit took out of the tree
+//!   trash/             being deleted
+//! ```
+
+mod home;
+mod meta;
+mod transaction;
+
+pub use home::{CommitLock, Home, default_dir};
+pub use meta::{LayerMeta, Meta, State};
+pub use transaction::{Begin, Layer, LayerRequest, Transaction};
+
+/// Format of a store that this version reads and writes.
+pub const FORMAT: u32 = 1;

@@ -1,0 +1,310 @@
+//! One transaction's directory: begun, loaded, kept, discarded.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use super::{FORMAT, Home, LayerMeta, Meta, State};
+use crate::error::{Context, Error, Result};
+use crate::id::TxId;
+use crate::readset::ReadSet;
+use crate::sys;
+use crate::version::Stamp;
+
+/// A path from raw bytes.
+pub(crate) fn path_from(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes.to_vec()))
+}
+
+/// A tree to version, and the store that holds its private copies.
+#[derive(Clone, Debug)]
+pub struct LayerRequest {
+    /// The tree's root, canonical.
+    pub target: PathBuf,
+    /// A store directory on the same mount; made if it does not exist. The home store or a side store.
+    pub store: PathBuf,
+}
+
+/// What a transaction begins with.
+#[derive(Clone, Debug, Default)]
+pub struct Begin {
+    /// What to version.
+    pub layers: Vec<LayerRequest>,
+    /// Name for the history.
+    pub name: Option<String>,
+    /// Message for the history.
+    pub message: Option<String>,
+    /// The command's words.
+    pub command: Vec<String>,
+    /// Where it is started.
+    pub directory: PathBuf,
+    /// Whether it is to be durable.
+    pub durable: bool,
+}
+
+/// Where one layer's files are.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Number of the layer.
+    pub index: usize,
+    /// The tree's root in the stable tree, canonical.
+    pub target: PathBuf,
+    /// The store.
+    pub store: PathBuf,
+    /// overlayfs upper directory.
+    pub upper: PathBuf,
+    /// overlayfs work directory.
+    pub work: PathBuf,
+    /// Where a commit puts what it takes out of the tree.
+    pub old: PathBuf,
+}
+
+/// A transaction that this process holds: nobody else runs, commits or discards it meanwhile.
+#[derive(Debug)]
+pub struct Transaction {
+    /// Its record; [`Transaction::save`] writes it.
+    pub meta: Meta,
+    dir: PathBuf,
+    _lock: OwnedFd,
+}
+
+impl Home {
+    /// Begins a transaction: makes its directories in every store and takes its lock.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the step; what was made is removed again by `gc`.
+    pub fn begin(&self, begin: Begin) -> Result<Transaction> {
+        let (id, dir) = self.make_directory()?;
+        let lock = lock(&dir)?.ok_or_else(|| busy(id))?;
+        let meta = Meta {
+            format: FORMAT,
+            id,
+            state: State::Active,
+            name: begin.name,
+            message: begin.message,
+            command: begin.command,
+            directory: begin.directory,
+            uid: rustix::process::getuid().as_raw(),
+            begun: Stamp::now(),
+            ended: None,
+            boot: boot_id(),
+            durable: begin.durable,
+            mount_namespace: None,
+            exit_status: None,
+            changes: 0,
+            fence: None,
+            reverts: None,
+            reverted_by: None,
+            layers: begin
+                .layers
+                .into_iter()
+                .map(|l| LayerMeta { target: l.target, store: l.store })
+                .collect(),
+        };
+        let tx = Transaction { meta, dir, _lock: lock };
+        tx.save(false)?;
+        for layer in tx.layers() {
+            if layer.store != self.dir() {
+                self.add_side_store(&layer.store)?;
+            }
+            for dir in [&layer.upper, &layer.work, &layer.old] {
+                fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(dir)
+                    .at("creating", dir)?;
+            }
+        }
+        Ok(tx)
+    }
+
+    fn make_directory(&self) -> Result<(TxId, PathBuf)> {
+        loop {
+            let id = TxId::random().at("drawing an id for", self.dir())?;
+            let dir = self.tx_dir(id);
+            match fs::DirBuilder::new().mode(0o700).create(&dir) {
+                Ok(()) => return Ok((id, dir)),
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(Error::io("creating", dir, e)),
+            }
+        }
+    }
+
+    /// Takes hold of an existing transaction.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] if another process holds it; else as [`Home::meta`].
+    pub fn load(&self, id: TxId) -> Result<Transaction> {
+        let meta = self.meta(id)?;
+        let dir = self.tx_dir(id);
+        let lock = lock(&dir)?.ok_or_else(|| busy(id))?;
+        // The record may have changed while we waited for nothing; read it under the lock.
+        let meta = self.meta(id).unwrap_or(meta);
+        Ok(Transaction { meta, dir, _lock: lock })
+    }
+
+    /// Whether some process holds the transaction.
+    #[must_use]
+    pub fn is_held(&self, id: TxId) -> bool {
+        matches!(lock(&self.tx_dir(id)), Ok(None))
+    }
+
+    /// Moves a transaction's directories to the trash of their stores: one rename each, however
+    /// much they hold. The home store's directory goes last, so that a crash leaves it findable.
+    ///
+    /// # Errors
+    /// If a directory can't be moved.
+    pub fn discard(&self, tx: Transaction) -> Result<()> {
+        self.discard_id(tx.meta.id)
+    }
+
+    /// [`Home::discard`] for a transaction whose record may be unreadable. The caller makes sure
+    /// that nobody holds it.
+    ///
+    /// # Errors
+    /// If a directory can't be moved.
+    pub fn discard_id(&self, id: TxId) -> Result<()> {
+        let mut stores = self.stores()?;
+        stores.reverse();
+        for store in stores {
+            let from = store.join("tx").join(id.as_str());
+            let to = store.join("trash").join(format!("{id}-{}", Stamp::now().as_ns()));
+            match fs::rename(&from, &to) {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(Error::io("discarding", from, e)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Transaction {
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> TxId {
+        self.meta.id
+    }
+
+    /// Its directory in the home store.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where its layers are.
+    #[must_use]
+    pub fn layers(&self) -> Vec<Layer> {
+        layers(&self.meta)
+    }
+
+    /// Writes the record, by rename; with `flush`, durably.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the step.
+    pub fn save(&self, flush: bool) -> Result<()> {
+        let bytes = serde_json::to_vec_pretty(&self.meta)
+            .map_err(|e| Error::io("encoding", &self.dir, std::io::Error::other(e)))?;
+        replace_file(&self.dir.join("meta.json"), &bytes, flush)
+    }
+
+    /// Stores the read set beside the private copies.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the step.
+    pub fn save_reads(&self, reads: &ReadSet, flush: bool) -> Result<()> {
+        replace_file(&self.dir.join("reads"), &reads.to_bytes()?, flush)
+    }
+
+    /// Loads the read set that [`Transaction::save_reads`] stored.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if it is damaged.
+    pub fn load_reads(&self) -> Result<ReadSet> {
+        let path = self.dir.join("reads");
+        let bytes = fs::read(&path).at("reading", &path)?;
+        ReadSet::from_bytes(&bytes, &path)
+    }
+}
+
+/// Where the layers of a transaction are.
+#[must_use]
+pub(crate) fn layers(meta: &Meta) -> Vec<Layer> {
+    meta.layers
+        .iter()
+        .enumerate()
+        .map(|(index, l)| {
+            let dir = l.store.join("tx").join(meta.id.as_str()).join(format!("l{index}"));
+            Layer {
+                index,
+                target: l.target.clone(),
+                store: l.store.clone(),
+                upper: dir.join("upper"),
+                work: dir.join("work"),
+                old: dir.join("old"),
+            }
+        })
+        .collect()
+}
+
+/// Writes a file of ours whole or not at all.
+pub(crate) fn replace_file(path: &Path, bytes: &[u8], flush: bool) -> Result<()> {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let mut temp = path.as_os_str().to_owned();
+    temp.push(".new");
+    let temp = PathBuf::from(temp);
+    let write = || -> std::io::Result<()> {
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temp)?;
+        file.write_all(bytes)?;
+        if flush {
+            sys::fdatasync(file.as_fd())?;
+        }
+        Ok(())
+    };
+    write().at("writing", &temp)?;
+    fs::rename(&temp, path).at("writing", path)
+}
+
+fn lock(dir: &Path) -> Result<Option<OwnedFd>> {
+    let path = dir.join("lock");
+    let fd = sys::open(
+        path.as_os_str().as_encoded_bytes(),
+        OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW,
+        0o600,
+    )
+    .at("opening the lock", &path)?;
+    match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(fd)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(e) => Err(Error::io("locking", &path, e)),
+    }
+}
+
+fn busy(id: TxId) -> Error {
+    Error::WrongState {
+        id,
+        state: "in use by another process".into(),
+        advice: "wait until its command has ended.".into(),
+    }
+}
+
+/// The identity of this boot.
+#[must_use]
+pub(crate) fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}

@@ -1,0 +1,394 @@
+//! The narrow seam: every system call of staging, journaling, publishing and undoing that changes
+//! something goes through here, so that a fault can be put at step N.
+//!
+//! In builds with debug assertions the environment variable `TXOS_FAULT` arms one fault:
+//! `kill@N` kills this process with SIGKILL before the Nth step, `killafter@N` after it,
+//! `EIO@N` (or another errno name) makes it fail. `TXOS_FAULT_COUNT=FILE` writes the number of
+//! steps taken to FILE at exit of the commit. Release builds have none of it.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+
+type Sys<T> = Result<T, Errno>;
+
+/// Longest path handed to the kernel in one piece; longer ones are walked in pieces.
+const PIECE_MAX: usize = 3500;
+
+/// Fault points. Compiled to nothing in release builds.
+mod fault {
+    /// Runs one step, or what the armed fault puts in its place.
+    #[cfg(not(debug_assertions))]
+    #[inline]
+    pub fn step<T>(_what: &str, f: impl FnOnce() -> super::Sys<T>) -> super::Sys<T> {
+        f()
+    }
+
+    #[cfg(debug_assertions)]
+    pub use armed::step;
+
+    #[cfg(debug_assertions)]
+    mod armed {
+        use std::sync::OnceLock;
+        use std::sync::atomic::{AtomicU64, Ordering};
+
+        use rustix::io::Errno;
+
+        enum Action {
+            KillBefore,
+            KillAfter,
+            Fail(Errno),
+        }
+
+        struct Fault {
+            action: Action,
+            at: u64,
+            and_later: bool,
+        }
+
+        static STEPS: AtomicU64 = AtomicU64::new(0);
+
+        fn armed() -> Option<&'static Fault> {
+            static FAULT: OnceLock<Option<Fault>> = OnceLock::new();
+            FAULT
+                .get_or_init(|| {
+                    let text = std::env::var("TXOS_FAULT").ok()?;
+                    let (action, at) = text.split_once('@')?;
+                    let (at, and_later) =
+                        at.strip_suffix('+').map_or((at, false), |a| (a, true));
+                    let action = match action {
+                        "kill" => Action::KillBefore,
+                        "killafter" => Action::KillAfter,
+                        "EIO" => Action::Fail(Errno::IO),
+                        "ENOSPC" => Action::Fail(Errno::NOSPC),
+                        "EDQUOT" => Action::Fail(Errno::DQUOT),
+                        "EROFS" => Action::Fail(Errno::ROFS),
+                        "EACCES" => Action::Fail(Errno::ACCESS),
+                        "ENOMEM" => Action::Fail(Errno::NOMEM),
+                        "EMFILE" => Action::Fail(Errno::MFILE),
+                        "EINTR" => Action::Fail(Errno::INTR),
+                        "ESTALE" => Action::Fail(Errno::STALE),
+                        _ => return None,
+                    };
+                    Some(Fault { action, at: at.parse().ok()?, and_later })
+                })
+                .as_ref()
+        }
+
+        fn kill_self() -> ! {
+            let _ = rustix::process::kill_process(
+                rustix::process::getpid(),
+                rustix::process::Signal::KILL,
+            );
+            loop {
+                std::thread::park();
+            }
+        }
+
+        pub fn step<T>(what: &str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+            let n = STEPS.fetch_add(1, Ordering::Relaxed) + 1;
+            if let Ok(path) = std::env::var("TXOS_FAULT_COUNT") {
+                use std::io::Write;
+                if let Ok(mut file) =
+                    std::fs::OpenOptions::new().create(true).append(true).open(path)
+                {
+                    let _ = writeln!(file, "{n} {what}");
+                }
+            }
+            let Some(fault) = armed() else { return f() };
+            if n != fault.at && !(fault.and_later && n > fault.at) {
+                return f();
+            }
+            match fault.action {
+                Action::KillBefore => kill_self(),
+                Action::KillAfter => {
+                    let _ = f();
+                    kill_self()
+                }
+                Action::Fail(e) => Err(e),
+            }
+        }
+    }
+}
+
+/// `renameat2(2)`.
+pub fn rename(
+    from: BorrowedFd<'_>,
+    old: &[u8],
+    to: BorrowedFd<'_>,
+    new: &[u8],
+    flags: RenameFlags,
+) -> Sys<()> {
+    fault::step("rename", || rustix::fs::renameat_with(from, old, to, new, flags))
+}
+
+/// `mkdirat(2)`.
+pub fn mkdir(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> Sys<()> {
+    fault::step("mkdir", || rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(mode)))
+}
+
+/// `unlinkat(2)`.
+pub fn unlink(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Sys<()> {
+    fault::step("unlink", || rustix::fs::unlinkat(dir, name, flags))
+}
+
+/// `fchmodat(2)` through `/proc/self/fd`, so that a directory entry is never followed.
+pub fn chmod(fd: BorrowedFd<'_>, mode: u32) -> Sys<()> {
+    fault::step("chmod", || {
+        rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), Mode::from_raw_mode(mode))
+    })
+}
+
+/// `fchownat(2)` of an object opened with `O_PATH`.
+pub fn chown(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> Sys<()> {
+    fault::step("chown", || {
+        rustix::fs::chownat(
+            fd,
+            c"",
+            Some(rustix::fs::Uid::from_raw(uid)),
+            Some(rustix::fs::Gid::from_raw(gid)),
+            AtFlags::EMPTY_PATH,
+        )
+    })
+}
+
+/// `utimensat(2)`; `None` leaves that time alone.
+pub fn set_mtime(dir: BorrowedFd<'_>, name: &[u8], mtime: crate::version::Stamp) -> Sys<()> {
+    let times = rustix::fs::Timestamps {
+        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        last_modification: rustix::fs::Timespec {
+            tv_sec: mtime.sec,
+            tv_nsec: i64::from(mtime.nsec),
+        },
+    };
+    fault::step("utimens", || {
+        rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+    })
+}
+
+/// `pwrite(2)` of a whole buffer.
+pub fn write_all_at(fd: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Sys<()> {
+    while !bytes.is_empty() {
+        let n = match fault::step("pwrite", || rustix::io::pwrite(fd, bytes, offset)) {
+            Ok(n) => n,
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e),
+        };
+        if n == 0 {
+            return Err(Errno::IO);
+        }
+        bytes = bytes.get(n..).unwrap_or_default();
+        offset += n as u64;
+    }
+    Ok(())
+}
+
+/// `ftruncate(2)`.
+pub fn truncate(fd: BorrowedFd<'_>, len: u64) -> Sys<()> {
+    fault::step("ftruncate", || rustix::fs::ftruncate(fd, len))
+}
+
+/// `fallocate(2)`.
+pub fn allocate(fd: BorrowedFd<'_>, from: u64, len: u64) -> Sys<()> {
+    fault::step("fallocate", || {
+        match rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), from, len) {
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            other => other,
+        }
+    })
+}
+
+/// `fdatasync(2)`.
+pub fn fdatasync(fd: BorrowedFd<'_>) -> Sys<()> {
+    fault::step("fdatasync", || retry(|| rustix::fs::fdatasync(fd)))
+}
+
+/// `fsync(2)`.
+pub fn fsync(fd: BorrowedFd<'_>) -> Sys<()> {
+    fault::step("fsync", || retry(|| rustix::fs::fsync(fd)))
+}
+
+/// `syncfs(2)`.
+pub fn syncfs(fd: BorrowedFd<'_>) -> Sys<()> {
+    fault::step("syncfs", || retry(|| rustix::fs::syncfs(fd)))
+}
+
+/// `lsetxattr(2)` on an entry of an open directory.
+pub fn set_xattr(dir: BorrowedFd<'_>, name: &[u8], attr: &[u8], value: &[u8]) -> Sys<()> {
+    let path = entry_path(dir, name);
+    fault::step("setxattr", || {
+        rustix::fs::lsetxattr(&path[..], attr, value, rustix::fs::XattrFlags::empty())
+    })
+}
+
+/// `lremovexattr(2)` on an entry of an open directory.
+pub fn remove_xattr(dir: BorrowedFd<'_>, name: &[u8], attr: &[u8]) -> Sys<()> {
+    let path = entry_path(dir, name);
+    fault::step("removexattr", || rustix::fs::lremovexattr(&path[..], attr))
+}
+
+/// Repeats a call that a signal interrupted.
+fn retry<T>(mut f: impl FnMut() -> Sys<T>) -> Sys<T> {
+    loop {
+        match f() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// A path for calls that take no directory descriptor: `/proc/self/fd/N/name`.
+#[must_use]
+pub fn entry_path(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
+    let mut path = format!("/proc/self/fd/{}", dir.as_raw_fd()).into_bytes();
+    if !name.is_empty() && name != b"." {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    path
+}
+
+/// Opens the directory at `path` below `root`, following no link and crossing no mount, whatever
+/// the length of the path.
+///
+/// # Errors
+/// The errno of `openat2(2)`: `ELOOP` for a link, `EXDEV` for a mount.
+pub fn open_dir_beneath(root: BorrowedFd<'_>, path: &[u8]) -> Sys<OwnedFd> {
+    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let mut current: Option<OwnedFd> = None;
+    let mut rest = path;
+    loop {
+        let piece = if rest.len() <= PIECE_MAX {
+            rest
+        } else {
+            let cut = rest
+                .get(..PIECE_MAX)
+                .and_then(|p| p.iter().rposition(|&b| b == b'/'))
+                .ok_or(Errno::NAMETOOLONG)?;
+            rest.get(..cut).unwrap_or_default()
+        };
+        let at = current.as_ref().map_or(root, |fd| fd.as_fd());
+        let name = if piece.is_empty() { &b"."[..] } else { piece };
+        let next = retry(|| {
+            rustix::fs::openat2(
+                at,
+                name,
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+                Mode::empty(),
+                ResolveFlags::BENEATH
+                    | ResolveFlags::NO_SYMLINKS
+                    | ResolveFlags::NO_MAGICLINKS
+                    | ResolveFlags::NO_XDEV,
+            )
+        })?;
+        rest = rest.get(piece.len()..).unwrap_or_default();
+        rest = rest.strip_prefix(b"/").unwrap_or(rest);
+        if rest.is_empty() {
+            return Ok(next);
+        }
+        current = Some(next);
+    }
+}
+
+/// Calls `f` for every name in a directory but `.` and `..`, with its type as the directory says it.
+///
+/// # Errors
+/// The errno of `getdents64(2)`.
+pub fn for_each_name(dir: BorrowedFd<'_>, mut f: impl FnMut(&[u8], FileType)) -> Sys<()> {
+    let mut buffer: Vec<u8> = Vec::with_capacity(64 * 1024);
+    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name: &CStr = entry.file_name();
+        match name.to_bytes() {
+            b"." | b".." => {}
+            name => f(name, entry.file_type()),
+        }
+    }
+    Ok(())
+}
+
+/// The extended attributes of an object (not followed), names sorted.
+///
+/// # Errors
+/// The errno of `llistxattr(2)` or `lgetxattr(2)`; a file system without them has none.
+pub fn xattrs(path: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut names: Vec<u8> = Vec::new();
+    loop {
+        let need = match rustix::fs::llistxattr(path, &mut [0u8; 0][..]) {
+            Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+            Ok(n) => n,
+            Err(e) => return Err(e),
+        };
+        names.resize(need + 64, 0);
+        match rustix::fs::llistxattr(path, &mut names[..]) {
+            Ok(n) => {
+                names.truncate(n);
+                break;
+            }
+            Err(Errno::RANGE) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let mut all = Vec::new();
+    for name in names.split(|&b| b == 0).filter(|n| !n.is_empty()) {
+        match xattr(path, name) {
+            Ok(Some(value)) => all.push((name.to_vec(), value)),
+            Ok(None) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// One extended attribute of an object (not followed); `None` if it has none of that name.
+///
+/// # Errors
+/// The errno of `lgetxattr(2)`.
+pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
+    let mut value = vec![0u8; 256];
+    loop {
+        match rustix::fs::lgetxattr(path, name, &mut value[..]) {
+            Ok(n) => {
+                value.truncate(n);
+                return Ok(Some(value));
+            }
+            Err(Errno::RANGE) => {
+                let need = rustix::fs::lgetxattr(path, name, &mut [0u8; 0][..])?;
+                value.resize(need + 64, 0);
+            }
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// A digest of an object's extended attributes.
+///
+/// # Errors
+/// As [`xattrs`].
+pub fn xattr_digest(path: &[u8]) -> Sys<u64> {
+    // FNV-1a, lengths included so that no two lists run together.
+    let mut h: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut eat = |bytes: &[u8]| {
+        for &b in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
+            h = (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);
+        }
+    };
+    for (name, value) in xattrs(path)? {
+        eat(&name);
+        eat(&value);
+    }
+    Ok(h)
+}
+
+/// Opens a file of ours by absolute path; links are followed (the store's place is the user's choice).
+///
+/// # Errors
+/// The errno of `openat(2)`.
+pub fn open(path: &[u8], flags: OFlags, mode: u32) -> Sys<OwnedFd> {
+    retry(|| rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode)))
+}

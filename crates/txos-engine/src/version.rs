@@ -1,0 +1,220 @@
+//! Versions of objects, as the kernel keeps them.
+//!
+//! # Invariants
+//!
+//! - A [`Version`] is everything `statx(2)` tells about an object that changes when the object
+//!   does: identity, type and mode, owner, size, link count, mtime, ctime. Every writer on the
+//!   machine bumps ctime, so versions catch outsiders exactly as they catch participants.
+//! - Since Linux 6.13 ctime is *multigrain* on ext4, xfs, btrfs and tmpfs: a change after a query
+//!   always gets a distinct stamp. On other kernels ctime moves with the timer tick; an object
+//!   changed within a tick of being looked at is **racy** and [`observe`] waits the tick out, so
+//!   that a recorded version is never ambiguous.
+
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::object::{FileId, FileKind};
+
+/// The longest timer tick of a Linux kernel (CONFIG_HZ=100), in nanoseconds.
+const TICK_MAX_NS: i64 = 10_000_000;
+
+/// How often [`observe`] looks again at an object that keeps changing under its eyes.
+const RACY_LOOKS_MAX: u32 = 8;
+
+/// A point in time as the file system stores it: nanoseconds since the epoch, may be negative.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Stamp {
+    /// Seconds since the epoch.
+    pub sec: i64,
+    /// Nanoseconds within the second.
+    pub nsec: u32,
+}
+
+impl Stamp {
+    /// Nanoseconds since the epoch, saturating.
+    #[must_use]
+    pub fn as_ns(self) -> i64 {
+        self.sec.saturating_mul(1_000_000_000).saturating_add(i64::from(self.nsec))
+    }
+
+    /// Reads a kernel clock.
+    #[must_use]
+    fn clock(id: rustix::time::ClockId) -> Self {
+        let t = rustix::time::clock_gettime(id);
+        Stamp { sec: t.tv_sec, nsec: u32::try_from(t.tv_nsec).unwrap_or(0) }
+    }
+
+    /// The present, finely.
+    #[must_use]
+    pub fn now() -> Self {
+        Self::clock(rustix::time::ClockId::Realtime)
+    }
+
+    /// The present as a tick-driven file system would stamp it.
+    #[must_use]
+    pub fn now_coarse() -> Self {
+        Self::clock(rustix::time::ClockId::RealtimeCoarse)
+    }
+}
+
+/// One version of one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Version {
+    /// Identity.
+    pub id: FileId,
+    /// `st_mode`: type and permissions.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Link count.
+    pub nlink: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last change of the data.
+    pub mtime: Stamp,
+    /// Last change of anything.
+    pub ctime: Stamp,
+    /// Device number of a device node, else 0.
+    pub rdev: u64,
+}
+
+/// The fields of `statx` that a version is made of.
+pub const STATX_MASK: StatxFlags = StatxFlags::BASIC_STATS;
+
+impl Version {
+    /// Builds a version from what `statx` answered.
+    #[must_use]
+    pub fn from_statx(s: &Statx) -> Self {
+        Version {
+            id: FileId {
+                dev: rustix::fs::makedev(s.stx_dev_major, s.stx_dev_minor),
+                ino: s.stx_ino,
+            },
+            mode: u32::from(s.stx_mode),
+            uid: s.stx_uid,
+            gid: s.stx_gid,
+            nlink: s.stx_nlink,
+            size: s.stx_size,
+            mtime: Stamp { sec: s.stx_mtime.tv_sec, nsec: s.stx_mtime.tv_nsec },
+            ctime: Stamp { sec: s.stx_ctime.tv_sec, nsec: s.stx_ctime.tv_nsec },
+            rdev: rustix::fs::makedev(s.stx_rdev_major, s.stx_rdev_minor),
+        }
+    }
+
+    /// The object's type.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode)
+    }
+
+    /// Same object, same type: what a path lookup that only wants *the thing* depends on.
+    #[must_use]
+    pub fn same_entry(&self, other: &Version) -> bool {
+        self.id == other.id && self.kind() == other.kind() && self.rdev == other.rdev
+    }
+
+    /// Same owner, group and mode of the same object.
+    #[must_use]
+    pub fn same_owner_and_mode(&self, other: &Version) -> bool {
+        self.same_entry(other)
+            && self.mode == other.mode
+            && self.uid == other.uid
+            && self.gid == other.gid
+    }
+
+    /// Same in everything but ctime and link count: what a rename of ours leaves unchanged.
+    #[must_use]
+    pub fn same_but_ctime(&self, other: &Version) -> bool {
+        self.same_owner_and_mode(other) && self.size == other.size && self.mtime == other.mtime
+    }
+}
+
+/// `statx` relative to a directory, as a [`Version`].
+///
+/// # Errors
+/// The errno of `statx(2)`; `ENOENT` and `ENOTDIR` mean that there is no such object.
+pub fn stat_at(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<Version, Errno> {
+    let s = rustix::fs::statx(dir, path, flags | AtFlags::STATX_DONT_SYNC, STATX_MASK)?;
+    Ok(Version::from_statx(&s))
+}
+
+/// Whether this kernel's file systems stamp ctime in multigrain fashion (Linux 6.13 and later).
+///
+/// Decided by the kernel's version, once. The file systems without it (vfat, fuse, network) are
+/// never versioned by txos.
+#[must_use]
+pub fn multigrain() -> bool {
+    static MULTIGRAIN: OnceLock<bool> = OnceLock::new();
+    *MULTIGRAIN.get_or_init(|| kernel_at_least(6, 13))
+}
+
+/// Whether the running kernel is of release `major.minor` or later.
+#[must_use]
+pub fn kernel_at_least(major: u32, minor: u32) -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy().into_owned();
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || parts.next().and_then(|p| p.parse::<u32>().ok()).unwrap_or(0);
+    (next(), next()) >= (major, minor)
+}
+
+/// A version that may be trusted later: it looked once, and if the object had changed within a
+/// tick of the look on a tick-driven kernel, it waited and looked again.
+///
+/// The second value is `true` if the object kept changing and the version stays ambiguous; such
+/// an observation must be treated as a conflict unless its content is compared.
+///
+/// # Errors
+/// The errno of `statx(2)`.
+pub fn observe(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<(Version, bool), Errno> {
+    let mut version = stat_at(dir, path, flags)?;
+    if multigrain() {
+        return Ok((version, false));
+    }
+    for _ in 0..RACY_LOOKS_MAX {
+        let age = Stamp::now_coarse().as_ns() - version.ctime.as_ns();
+        if !(-TICK_MAX_NS..=TICK_MAX_NS).contains(&age) {
+            return Ok((version, false));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        version = stat_at(dir, path, flags)?;
+    }
+    let age = Stamp::now_coarse().as_ns() - version.ctime.as_ns();
+    Ok((version, (-TICK_MAX_NS..=TICK_MAX_NS).contains(&age)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_a_new_version() {
+        let dir = std::env::temp_dir().join(format!("txos-version-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("f");
+        std::fs::write(&file, "one").unwrap();
+        let look = || {
+            observe(
+                rustix::fs::CWD,
+                file.as_os_str().as_encoded_bytes(),
+                AtFlags::SYMLINK_NOFOLLOW,
+            )
+            .unwrap()
+            .0
+        };
+        let one = look();
+        assert_eq!(one, look());
+        std::fs::write(&file, "two").unwrap();
+        assert_ne!(one, look());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
