@@ -27,6 +27,7 @@ pub mod readset;
 pub mod show;
 pub mod store;
 pub mod sys;
+mod sys_handle;
 pub mod version;
 
 pub use error::{Conflict, Context, Error, Result};

@@ -200,6 +200,23 @@ pub fn allocate(fd: BorrowedFd<'_>, from: u64, len: u64) -> Sys<()> {
     })
 }
 
+/// `linkat(2)`: another name for an object that is itself not followed.
+pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> Sys<()> {
+    fault::step("link", || rustix::fs::linkat(from, old, to, new, AtFlags::empty()))
+}
+
+/// Creates a file of ours that must not exist.
+pub fn create(dir: BorrowedFd<'_>, name: &[u8]) -> Sys<OwnedFd> {
+    fault::step("create", || {
+        rustix::fs::openat(
+            dir,
+            name,
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        )
+    })
+}
+
 /// `fdatasync(2)`.
 pub fn fdatasync(fd: BorrowedFd<'_>) -> Sys<()> {
     fault::step("fdatasync", || retry(|| rustix::fs::fdatasync(fd)))
@@ -256,9 +273,41 @@ pub fn entry_path(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
 /// # Errors
 /// The errno of `openat2(2)`: `ELOOP` for a link, `EXDEV` for a mount.
 pub fn open_dir_beneath(root: BorrowedFd<'_>, path: &[u8]) -> Sys<OwnedFd> {
-    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    open_in_pieces(root, path, resolve)
+}
+
+/// Opens the directory at an absolute path that is expected to have no links in it.
+///
+/// # Errors
+/// The errno of `openat2(2)`: `ELOOP` for a link.
+pub fn open_dir_canonical(path: &[u8]) -> Sys<OwnedFd> {
+    if path.len() <= PIECE_MAX {
+        return open_piece(CWD, path, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS);
+    }
+    let root = open_piece(CWD, b"/", ResolveFlags::empty())?;
+    open_in_pieces(root.as_fd(), path, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
+}
+
+fn open_piece(at: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> Sys<OwnedFd> {
+    let name = if path.is_empty() { &b"."[..] } else { path };
+    retry(|| {
+        rustix::fs::openat2(
+            at,
+            name,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+            Mode::empty(),
+            resolve,
+        )
+    })
+}
+
+fn open_in_pieces(root: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> Sys<OwnedFd> {
     let mut current: Option<OwnedFd> = None;
-    let mut rest = path;
+    let mut rest = path.strip_prefix(b"/").unwrap_or(path);
     loop {
         let piece = if rest.len() <= PIECE_MAX {
             rest
@@ -270,19 +319,7 @@ pub fn open_dir_beneath(root: BorrowedFd<'_>, path: &[u8]) -> Sys<OwnedFd> {
             rest.get(..cut).unwrap_or_default()
         };
         let at = current.as_ref().map_or(root, |fd| fd.as_fd());
-        let name = if piece.is_empty() { &b"."[..] } else { piece };
-        let next = retry(|| {
-            rustix::fs::openat2(
-                at,
-                name,
-                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-                Mode::empty(),
-                ResolveFlags::BENEATH
-                    | ResolveFlags::NO_SYMLINKS
-                    | ResolveFlags::NO_MAGICLINKS
-                    | ResolveFlags::NO_XDEV,
-            )
-        })?;
+        let next = open_piece(at, piece, resolve)?;
         rest = rest.get(piece.len()..).unwrap_or_default();
         rest = rest.strip_prefix(b"/").unwrap_or(rest);
         if rest.is_empty() {

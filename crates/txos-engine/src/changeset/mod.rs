@@ -1,10 +1,26 @@
 //! The canonical delta of a transaction: how it is read from an overlay upper, how it is shown.
 
+mod attrs;
+mod content;
+mod entries;
+mod links;
+mod overlay;
+
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+pub use attrs::{AttrChange, Attrs};
+pub(crate) use content::same_bytes;
+pub use entries::committed_entries;
+pub(crate) use overlay::{child, split};
+
+use crate::commit::Options;
+use crate::error::{Error, Result};
 use crate::object::FileKind;
+use crate::readset::ReadSet;
+use crate::store::Transaction;
+use crate::version::Version;
 
 /// What happened to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -81,55 +97,142 @@ pub struct Entry {
     pub new_content: Option<PathBuf>,
 }
 
-fn option_path<S: serde::Serializer>(path: &Option<PathBuf>, s: S) -> Result<S::Ok, S::Error> {
+fn option_path<S: serde::Serializer>(
+    path: &Option<PathBuf>,
+    s: S,
+) -> std::result::Result<S::Ok, S::Error> {
     match path {
         Some(path) => crate::show::path_as_text(path, s),
         None => s.serialize_none(),
     }
 }
 
+
+/// An extended attribute of overlayfs that is taken off when its object is published.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Strip {
+    /// Path below the published object; empty for the object itself.
+    pub below: Vec<u8>,
+    /// Attribute name.
+    pub name: Vec<u8>,
+    /// Its value, to put back if the publish is undone.
+    pub value: Vec<u8>,
+}
+
+/// What is to be done about one path.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Put the staged object where nothing is.
+    Install,
+    /// Exchange the staged object with what is there.
+    Replace,
+    /// Take the object away.
+    Remove,
+    /// Move the stable directory `from` here.
+    Move {
+        /// Where it is now, relative to the layer.
+        from: Vec<u8>,
+        /// Its version.
+        source: Version,
+    },
+    /// Make this name another link of the object at `to`.
+    Link {
+        /// The other name, relative to the layer.
+        to: Vec<u8>,
+    },
+    /// Write the staged content into the inode that is there, then the attributes.
+    Data(Box<AttrChange>),
+    /// Change attributes of the inode that is there.
+    Attrs(Box<AttrChange>),
+}
+
+/// One change of a layer, at the grain of the publish: a new directory is one change.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    /// Number of the layer.
+    pub layer: usize,
+    /// Where, relative to the layer's root.
+    pub path: Vec<u8>,
+    /// Where the object's stable counterpart is before the publish: differs from `path` below a
+    /// moved directory.
+    pub stable_path: Vec<u8>,
+    /// What.
+    pub action: Action,
+    /// The object there now.
+    pub base: Option<Version>,
+    /// The staged object.
+    pub new: Option<Version>,
+    /// The staged object's place, or the slot for what is taken out; relative to the layer's
+    /// directory in the store.
+    pub staged: Vec<u8>,
+    /// Attributes to take off.
+    pub strip: Vec<Strip>,
+    /// Whether people are shown it (a directory's mtime that merely follows its entries is not).
+    pub shown: bool,
+    /// Set while scanning: superseded by another change.
+    pub dropped: bool,
+}
+
 /// What a transaction changes.
 #[derive(Debug, Default)]
 pub struct ChangeSet {
-    entries: Vec<Entry>,
+    pub(crate) changes: Vec<Change>,
+    /// Directories and files, for [`ChangeSet::entries`].
+    layers: Vec<crate::store::Layer>,
+    /// Number of the last slot handed out in `old/`.
+    pub(crate) last_slot: u64,
 }
 
 impl ChangeSet {
     /// Reads the change set of a transaction from its layers. No overlay may be mounted on them.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] with the step and path.
-    pub fn read(
-        _tx: &crate::store::Transaction,
-        _reads: &crate::readset::ReadSet,
-        _options: &crate::commit::Options,
-    ) -> crate::Result<ChangeSet> {
-        Ok(ChangeSet::default())
+    /// [`Error::Io`] with the step and path, [`Error::Conflict`] if a directory that the
+    /// transaction works in has been removed.
+    pub fn read(tx: &Transaction, reads: &ReadSet, options: &Options) -> Result<ChangeSet> {
+        let keep = keep_inode_matcher(&options.keep_inode)?;
+        let layers = tx.layers();
+        let mut last_slot = 0;
+        let mut changes = Vec::new();
+        for layer in &layers {
+            let scan = overlay::Scan::new(layer, reads, &keep, &mut last_slot)?;
+            changes.extend(scan.run()?);
+        }
+        Ok(ChangeSet { changes, layers, last_slot })
     }
 
     /// Whether nothing is changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.changes.is_empty()
     }
 
     /// Every changed path, in order of path; new directories come with everything in them.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] if a new directory can't be listed.
-    pub fn entries(&self) -> crate::Result<Vec<Entry>> {
-        Ok(self.entries.clone())
+    /// [`Error::Io`] if a new directory can't be listed.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        entries::of_changes(&self.changes, &self.layers)
     }
 }
 
-/// What a committed transaction changed. Old content is offered while it is retained, new content
-/// while the object in the tree is still the one that was published.
-///
-/// # Errors
-/// [`crate::Error::Format`] if the transaction's plan can't be read.
-pub fn committed_entries(
-    _home: &crate::store::Home,
-    _id: crate::TxId,
-) -> crate::Result<Vec<Entry>> {
-    Ok(Vec::new())
+/// A matcher of canonical paths for `--keep-inode` globs.
+fn keep_inode_matcher(globs: &[String]) -> Result<impl Fn(&[u8]) -> bool + use<>> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut set = globset::GlobSetBuilder::new();
+    for text in globs {
+        let glob = globset::GlobBuilder::new(text)
+            .literal_separator(true)
+            .build()
+            .map_err(|e| Error::Unsupported {
+                what: format!("--keep-inode {text:?} is not a pattern: {e}"),
+                advice: "Write it as the shell would, for example '/var/log/**'.".into(),
+            })?;
+        set.add(glob);
+    }
+    let set = set.build().map_err(|e| Error::Unsupported {
+        what: format!("--keep-inode: {e}"),
+        advice: "Use fewer or shorter patterns.".into(),
+    })?;
+    Ok(move |path: &[u8]| !set.is_empty() && set.is_match(std::ffi::OsStr::from_bytes(path)))
 }

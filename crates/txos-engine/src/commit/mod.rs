@@ -1,13 +1,53 @@
 //! Commit: validate, gate, publish, verify, undo; recovery; revert.
+//!
+//! # The steps, and what a failure or a crash at each leaves
+//!
+//! | step | in the tree | after a failure | after a crash |
+//! |---|---|---|---|
+//! | 1 stage: merge appends, save what is overwritten in place | nothing | nothing | nothing |
+//! | 2 flush private copies (if durable) | nothing | nothing | nothing |
+//! | 3 validate the read set | nothing | nothing | nothing |
+//! | 4 write the plan to the journal, flush it | nothing | nothing | nothing |
+//! | 5 close the gate (root) | nothing | nothing | nothing |
+//! | 6 publish: verified renames, then in place | partly new | undone | undone by recovery |
+//! | 7 validate the read set again | new | undone | undone by recovery |
+//! | 8 journal: APPLIED; open the gate | new | undone | finished (same boot) or undone |
+//! | 9 flush, journal: DONE (if durable, flushed) | new | undone | as 8, then finished |
+//! | 10 record: plan, meta | new | finished later | finished by recovery |
+//!
+//! The commit lock is held from 3 to 10. What somebody else changed between the observation and
+//! step 3 is found in 3; between 3 and 6 by the verification of each rename or, if it is only
+//! read, in 7. After 7 their change is simply later than this commit.
 
+mod field;
+mod finish;
+mod gate;
+mod inplace;
+pub(crate) mod plan;
+mod publish;
+mod recover;
+mod revert;
+mod stage;
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use crate::changeset::ChangeSet;
-use crate::error::Result;
+pub use recover::{Recovered, recover};
+pub use revert::revert;
+
+use crate::changeset::{ChangeSet, split};
+use crate::error::{Error, Result};
 use crate::id::TxId;
+use crate::journal::Journal;
+use crate::object::FileKind;
 use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
-use crate::store::{Home, Transaction};
+use crate::readset::validate::{Published, Terms};
+use crate::store::{Home, State, Transaction, path_from};
+use field::{Field, at_target};
+use gate::Gate;
+use plan::{Kind, Plan};
 
 /// How to commit.
 #[derive(Clone, Debug)]
@@ -82,22 +122,11 @@ pub struct Summary {
     pub complete: bool,
 }
 
-/// What recovery found and did, one line for people each.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Transactions whose interrupted publish was undone.
-    pub undone: Vec<TxId>,
-    /// Transactions whose finished publish only lacked its record.
-    pub finished: Vec<TxId>,
-    /// Things a person should know: objects changed by others after a crash, and where they are.
-    pub notes: Vec<String>,
-}
-
 /// Commits a transaction: validates, publishes, retains. On success the record is committed and
 /// saved; a transaction that changed nothing is validated and leaves nothing behind but its record.
 ///
 /// # Errors
-/// [`crate::Error::Conflict`] if somebody was first, any other error if publishing was impossible. In
+/// [`Error::Conflict`] if somebody was first, any other error if publishing was impossible. In
 /// every case of error the tree is as before and the transaction's private copies are intact.
 pub fn commit(
     home: &Home,
@@ -107,29 +136,196 @@ pub fn commit(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Summary> {
-    let _ = (home, changes, reads, options, progress);
-    Ok(Summary { id: tx.id(), changes: 0, merged: 0, complete: true })
+    check_boot(tx)?;
+    inplace::ignore_lease_breaks();
+    let _lock = home.lock_commits()?;
+    let mut journal = recover::recover_locked(home, progress)?.0;
+    let mut plan = Plan::build(tx, changes, options.durable);
+    let field = Field::open(&plan)?;
+    let staged = stage::stage(tx, &mut plan, &field, reads, options.merge_append)?;
+    progress.phase(Phase::Validating, None);
+    let terms = Terms { isolation: options.isolation, merge_append: options.merge_append };
+    let validate = |published: &Published| {
+        let mut conflicts = reads.validate(terms, published);
+        conflicts.truncate(32);
+        if conflicts.is_empty() { Ok(()) } else { Err(Error::Conflict(conflicts)) }
+    };
+    let unobserved = stage::check_unobserved(tx, &plan, reads);
+    if !unobserved.is_empty() {
+        return Err(Error::Conflict(unobserved));
+    }
+    validate(&Published::default())?;
+    if !plan.ops.is_empty() {
+        let how = How { gate: options.gate, progress };
+        let again = || validate(&published_by(&plan));
+        execute(&mut journal, &plan, &field, &how, &again)?;
+    }
+    finish::finish(home, &mut journal, &mut plan, &field, Some(tx))?;
+    Ok(Summary { id: tx.id(), changes: plan.shown(), merged: staged.merged, complete: true })
 }
 
-/// Finishes or undoes what a crash interrupted. Idempotent; called first by everything that writes.
-///
-/// # Errors
-/// [`crate::Error::Format`] if the journal is damaged or newer; it is then left alone.
-pub fn recover(home: &Home, progress: &dyn Progress) -> Result<Recovered> {
-    let _ = (home, progress);
-    Ok(Recovered::default())
+/// Private copies that were not flushed are lost with the boot in which they were made.
+fn check_boot(tx: &Transaction) -> Result<()> {
+    let flushed = tx.meta.state == State::Pending && tx.meta.durable;
+    if tx.meta.boot == crate::store::boot_id() || flushed {
+        return Ok(());
+    }
+    Err(Error::WrongState {
+        id: tx.id(),
+        state: "from before the last reboot, and its private copies were not flushed".into(),
+        advice: "they can't be trusted; remove it with `txos abort`.".into(),
+    })
 }
 
-/// Undoes a committed transaction, as a transaction of its own.
+/// How a plan is executed.
+struct How<'a> {
+    gate: bool,
+    progress: &'a dyn Progress,
+}
+
+/// Journals and publishes a staged plan: steps 2 and 4 to 9 of the table above.
 ///
-/// # Errors
-/// [`crate::Error::Conflict`] if something it published was changed since.
-pub fn revert(
-    home: &Home,
-    id: TxId,
-    options: &Options,
-    progress: &dyn Progress,
-) -> Result<Summary> {
-    let _ = (home, options, progress);
-    Ok(Summary { id, changes: 0, merged: 0, complete: true })
+/// `again` validates after the publish; its conflict undoes everything.
+fn execute(
+    journal: &mut Journal,
+    plan: &Plan,
+    field: &Field,
+    how: &How<'_>,
+    again: &dyn Fn() -> Result<()>,
+) -> Result<()> {
+    if plan.durable {
+        how.progress.phase(Phase::Flushing, None);
+        field.flush()?;
+    }
+    let opened = open_in_place(plan, field)?;
+    journal.write_plan(plan).inspect_err(|_| {
+        // Incomplete or complete, nothing of it was done: leave no plan behind.
+        let _ = journal.idle(false);
+    })?;
+    how.progress.phase(Phase::Publishing, Some(plan.ops.len() as u64));
+    let gate = if how.gate { close_gate(plan, field) } else { None };
+    let result = publish::publish(plan, field, &opened, how.progress)
+        .and_then(|()| again())
+        .and_then(|()| no_writer_waits(plan, gate.as_ref()))
+        .and_then(|()| journal.applied())
+        .and_then(|()| {
+            // From here on everybody may see it: it is whole.
+            drop(gate);
+            if plan.durable { field.flush() } else { Ok(()) }
+        })
+        .and_then(|()| journal.done(plan.durable));
+    drop(opened);
+    let Err(error) = result else { return Ok(()) };
+    how.progress.phase(Phase::Undoing, None);
+    let notes = publish::undo(plan, field).map_err(|undoing| {
+        tracing::error!(%undoing, "undoing failed; `txos recover` will try again");
+        undoing
+    })?;
+    for note in notes {
+        tracing::warn!("{note}");
+    }
+    if plan.durable {
+        field.flush()?;
+    }
+    journal.idle(plan.durable)?;
+    Err(error)
+}
+
+/// Opens what is written in place before the gate closes on it.
+fn open_in_place(plan: &Plan, field: &Field) -> Result<publish::Opened> {
+    let mut opened = HashMap::new();
+    for (index, op) in plan.ops.iter().enumerate().filter(|(_, o)| o.kind == Kind::Data) {
+        let fd = field
+            .target(op)
+            .and_then(|end| publish::open_writable(&end))
+            .map_err(|e| at_target(plan, op, "opening for writing", e))?;
+        opened.insert(index, fd);
+    }
+    Ok(opened)
+}
+
+/// Closes the gate on everything that is about to change or appear.
+fn close_gate(plan: &Plan, field: &Field) -> Option<Gate> {
+    // One change alone is seen before or after, never half.
+    let objects = plan.ops.iter().filter(|o| !matches!(o.kind, Kind::Attrs | Kind::DirTime));
+    if objects.clone().count() < 2 {
+        return None;
+    }
+    let gate = Gate::new()?;
+    for op in objects {
+        let gated = |v: &Option<crate::version::Version>| {
+            v.map(|v| v.kind()).filter(|k| matches!(k, FileKind::File | FileKind::Dir))
+        };
+        if let (Some(kind), Ok(end)) = (gated(&op.base), field.target(op)) {
+            let _ = gate.hold(end.dir.as_fd(), &end.name, kind == FileKind::Dir);
+        }
+        if matches!(op.kind, Kind::Install | Kind::Exchange)
+            && let (Some(kind), Ok(end)) = (gated(&op.new), field.slot(op))
+        {
+            let _ = gate.hold(end.dir.as_fd(), &end.name, kind == FileKind::Dir);
+        }
+    }
+    Some(gate)
+}
+
+/// A process that waits at the gate to write to an inode that has been replaced would write to
+/// nowhere: the publish gives way to it.
+fn no_writer_waits(plan: &Plan, gate: Option<&Gate>) -> Result<()> {
+    let Some(pid) = gate.and_then(Gate::writer_waits) else { return Ok(()) };
+    let path = plan.ops.first().map(|op| plan.target_path(op)).unwrap_or_default();
+    Err(Error::Conflict(vec![crate::error::Conflict {
+        path: path_from(&path),
+        what: format!(
+            "process {pid} was opening a file of the change set for writing during the publish"
+        ),
+        when: None,
+    }]))
+}
+
+/// What a plan changes, for the second validation.
+fn published_by(plan: &Plan) -> Published {
+    let mut published = Published::default();
+    let mut slots: HashMap<(u16, &[u8]), Vec<u8>> = HashMap::new();
+    for op in &plan.ops {
+        let target = plan.target_path(op);
+        let (dir, name) = split(&op.target);
+        let parent = plan.target_path(&plan::Op { target: dir.to_vec(), ..op.clone() });
+        let parent = if dir.is_empty() {
+            parent.strip_suffix(b"/").filter(|p| !p.is_empty()).map_or(parent.clone(), <[u8]>::to_vec)
+        } else {
+            parent
+        };
+        let is_dir = op.base.is_some_and(|v| v.kind() == FileKind::Dir);
+        let names = published.names.entry(parent).or_default();
+        match op.kind {
+            Kind::Install => names.0.push(name.to_vec()),
+            Kind::MoveIn | Kind::Link if op.base.is_none() => names.0.push(name.to_vec()),
+            Kind::Remove | Kind::MoveOut => names.1.push(name.to_vec()),
+            _ => {}
+        }
+        match op.kind {
+            Kind::Remove | Kind::MoveOut | Kind::Exchange if is_dir => {
+                let slot = plan.slot_path(op);
+                slots.insert((op.layer, &op.slot), target.clone());
+                published.subtrees.insert(target.clone(), slot);
+            }
+            Kind::MoveIn => {
+                // What was moved out under its old path is here now.
+                if let Some(from) = slots.get(&(op.layer, &op.slot[..])) {
+                    published.subtrees.insert(from.clone(), target.clone());
+                }
+            }
+            Kind::Link => {
+                if let Some(from) = &op.from {
+                    let other = plan::Op { target: from.clone(), ..op.clone() };
+                    published.exact.insert(plan.target_path(&other));
+                }
+            }
+            _ => {}
+        }
+        if op.kind != Kind::DirTime {
+            published.exact.insert(target);
+        }
+    }
+    published
 }

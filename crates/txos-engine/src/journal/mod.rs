@@ -1,1 +1,384 @@
-//! (being written)
+//! The write-ahead journal of a home store. docs/journal-format.md is the byte-level description.
+//!
+//! # Invariants
+//!
+//! - Written only under the commit lock, so it holds at most one transaction at a time.
+//! - No name in the stable tree is touched before the frame READY of its plan is written (and, if
+//!   durable, flushed).
+//! - APPLIED is written when everything is in place and verified, DONE when that is flushed too.
+//!
+//! # What recovery does with what it finds
+//!
+//! | first frame | plan | APPLIED | DONE | boot | decision |
+//! |---|---|---|---|---|---|
+//! | IDLE, or no frame yet | – | – | – | – | nothing |
+//! | BEGIN | incomplete | – | – | any | discard: nothing was touched (checked against the tree) |
+//! | BEGIN | complete | no | no | any | undo |
+//! | BEGIN | complete | yes | no | same | finish: it was visible as a whole |
+//! | BEGIN | complete | yes | no | other | undo: not all of it need have reached the disk |
+//! | BEGIN | complete | any | yes | any | finish: only its record is missing |
+//! | anything else | | | | | refuse: damaged or foreign, left as it is |
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::commit::plan::{Op, Plan};
+use crate::error::{Context, Error, Result};
+use crate::id::TxId;
+use crate::store::{Home, LayerMeta};
+use crate::sys;
+
+/// First bytes of a journal.
+const MAGIC: &[u8; 8] = b"TXOSJRNL";
+/// Format of the journal.
+const VERSION: u32 = 1;
+/// Where the first frame is.
+const FRAMES_AT: u64 = 512;
+/// Bytes reserved when a journal is made, so that an ordinary commit allocates nothing.
+const PREALLOCATED: u64 = 1 << 20;
+/// Bytes of a frame before its payload.
+const FRAME_HEADER: usize = 24;
+/// Frames begin at multiples of this. The first frame fits in one such unit: a sector is written
+/// whole or not at all.
+const SECTOR: u64 = 512;
+/// Operations a frame holds at most.
+const OPS_PER_FRAME: usize = 4096;
+
+/// The kinds of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Frame {
+    Idle = 1,
+    Begin = 2,
+    Layers = 3,
+    Ops = 4,
+    Ready = 5,
+    Applied = 6,
+    Done = 7,
+}
+
+impl Frame {
+    fn from_u32(n: u32) -> Option<Self> {
+        [
+            Frame::Idle,
+            Frame::Begin,
+            Frame::Layers,
+            Frame::Ops,
+            Frame::Ready,
+            Frame::Applied,
+            Frame::Done,
+        ]
+        .into_iter()
+        .find(|f| *f as u32 == n)
+    }
+}
+
+/// Payload of BEGIN.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Begin {
+    id: TxId,
+    boot: String,
+    durable: bool,
+    ops: u64,
+}
+
+/// How far the transaction in a journal got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Its plan is not complete: nothing was touched.
+    Planning,
+    /// Its plan is complete.
+    Ready,
+    /// Everything is in place and verified.
+    Applied,
+    /// And flushed.
+    Done,
+}
+
+/// What a journal holds.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The plan, or as much of it as was written.
+    pub plan: Plan,
+    /// How far it got.
+    pub progress: Progress,
+}
+
+/// An open journal; its holder has the commit lock.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    fd: OwnedFd,
+    path: PathBuf,
+    epoch: u64,
+    end: u64,
+}
+
+impl Journal {
+    /// Opens the journal of a home store, making it if there is none, and reads what is in it.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if it is foreign, newer or damaged; it is left as it is.
+    pub fn open(home: &Home) -> Result<(Journal, Option<Found>)> {
+        let path = home.dir().join("journal");
+        let fd = sys::open(
+            path.as_os_str().as_encoded_bytes(),
+            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW,
+            0o600,
+        )
+        .at("opening the journal", &path)?;
+        let len = rustix::fs::fstat(&fd).at("looking at the journal", &path)?.st_size;
+        let mut journal = Journal { fd, path, epoch: 1, end: FRAMES_AT };
+        if len == 0 {
+            journal.create()?;
+            return Ok((journal, None));
+        }
+        let bytes = journal.read_all(u64::try_from(len).unwrap_or(0))?;
+        journal.check_header(&bytes)?;
+        let found = journal.read_frames(&bytes)?;
+        Ok((journal, found))
+    }
+
+    fn create(&mut self) -> Result<()> {
+        // Failing to preallocate costs speed only; if the disk is full, writing says so.
+        let _ = sys::allocate(self.fd.as_fd(), 0, PREALLOCATED);
+        let mut header = Vec::with_capacity(16);
+        header.extend_from_slice(MAGIC);
+        header.extend_from_slice(&VERSION.to_le_bytes());
+        let crc = crc32fast::hash(&header);
+        header.extend_from_slice(&crc.to_le_bytes());
+        // The first frame before the header: a header vouches for a frame.
+        self.end = FRAMES_AT;
+        self.append(Frame::Idle, &[])?;
+        sys::write_all_at(self.fd.as_fd(), &header, 0).at("writing the journal", &self.path)
+    }
+
+    fn read_all(&self, len: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0u8; usize::try_from(len).unwrap_or(usize::MAX)];
+        let mut done = 0;
+        while done < bytes.len() {
+            let n = rustix::io::pread(&self.fd, &mut bytes[done..], done as u64)
+                .at("reading the journal", &self.path)?;
+            if n == 0 {
+                break;
+            }
+            done += n;
+        }
+        bytes.truncate(done);
+        Ok(bytes)
+    }
+
+    fn damaged(&self, problem: &str) -> Error {
+        Error::Format {
+            path: self.path.clone(),
+            problem: problem.to_owned(),
+            advice: "Nothing was changed. Keep a copy of the store, compare the tree with it \
+                     (docs/operations.md, \"A damaged journal\"), then move the journal away.",
+        }
+    }
+
+    fn check_header(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.iter().all(|&b| b == 0) {
+            // Made, but its first frame never reached the disk: nothing was ever journaled.
+            return Ok(());
+        }
+        if bytes.get(..8) != Some(MAGIC) {
+            return Err(self.damaged("is not a journal of txos"));
+        }
+        let version = word(bytes, 8).unwrap_or(0);
+        if word(bytes, 12) != bytes.get(..12).map(crc32fast::hash) {
+            return Err(self.damaged("is damaged (header checksum)"));
+        }
+        if version != VERSION {
+            return Err(self.damaged(&format!(
+                "is of format {version}; this txos knows {VERSION}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn read_frames(&mut self, bytes: &[u8]) -> Result<Option<Found>> {
+        let Some(first) = read_frame(bytes, FRAMES_AT) else {
+            if bytes.get(..16).is_none_or(|h| h.iter().all(|&b| b == 0)) {
+                self.create()?;
+                return Ok(None);
+            }
+            return Err(self.damaged("is damaged (first frame)"));
+        };
+        self.epoch = first.epoch;
+        match first.kind {
+            Frame::Idle => return Ok(None),
+            Frame::Begin => {}
+            _ => return Err(self.damaged("does not begin with a transaction")),
+        }
+        let begin: Begin = postcard::from_bytes(first.payload)
+            .map_err(|_| self.damaged("is damaged (first frame's content)"))?;
+        let mut plan = Plan {
+            id: begin.id,
+            boot: begin.boot,
+            durable: begin.durable,
+            layers: Vec::new(),
+            ops: Vec::new(),
+        };
+        let mut progress = Progress::Planning;
+        let mut at = first.end;
+        while let Some(frame) = read_frame(bytes, at).filter(|f| f.epoch == self.epoch) {
+            at = frame.end;
+            match (frame.kind, progress) {
+                (Frame::Layers, Progress::Planning) => {
+                    plan.layers = postcard::from_bytes::<Vec<LayerMeta>>(frame.payload)
+                        .map_err(|_| self.damaged("is damaged (layers)"))?;
+                }
+                (Frame::Ops, Progress::Planning) => {
+                    let ops = postcard::from_bytes::<Vec<Op>>(frame.payload)
+                        .map_err(|_| self.damaged("is damaged (operations)"))?;
+                    plan.ops.extend(ops);
+                }
+                (Frame::Ready, Progress::Planning) => {
+                    if plan.ops.len() as u64 != begin.ops || !plan.is_sound() {
+                        return Err(self.damaged("is damaged (the plan is not what was begun)"));
+                    }
+                    progress = Progress::Ready;
+                }
+                (Frame::Applied, Progress::Ready) => progress = Progress::Applied,
+                (Frame::Done, Progress::Applied) => progress = Progress::Done,
+                _ => return Err(self.damaged("is damaged (frames out of order)")),
+            }
+        }
+        self.end = at;
+        Ok(Some(Found { plan, progress }))
+    }
+
+    /// Writes a whole plan; with `flush`, durably. Nothing of it may be acted on before.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the journal then holds an incomplete plan, which recovery discards.
+    pub fn write_plan(&mut self, plan: &Plan) -> Result<()> {
+        let encode = |e: postcard::Error| {
+            Error::io("encoding the journal", &self.path, std::io::Error::other(e))
+        };
+        let begin = postcard::to_stdvec(&Begin {
+            id: plan.id,
+            boot: plan.boot.clone(),
+            durable: plan.durable,
+            ops: plan.ops.len() as u64,
+        })
+        .map_err(encode)?;
+        let layers = postcard::to_stdvec(&plan.layers).map_err(encode)?;
+        let mut ops = Vec::new();
+        for chunk in plan.ops.chunks(OPS_PER_FRAME) {
+            ops.push(postcard::to_stdvec(chunk).map_err(encode)?);
+        }
+        self.epoch += 1;
+        self.end = FRAMES_AT;
+        self.append(Frame::Begin, &begin)?;
+        self.append(Frame::Layers, &layers)?;
+        for chunk in &ops {
+            self.append(Frame::Ops, chunk)?;
+        }
+        self.append(Frame::Ready, &[])?;
+        if plan.durable { self.flush() } else { Ok(()) }
+    }
+
+    /// Notes that everything is in place and verified.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn applied(&mut self) -> Result<()> {
+        self.append(Frame::Applied, &[])
+    }
+
+    /// Notes that the publish is complete; with `flush`, durably.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn done(&mut self, flush: bool) -> Result<()> {
+        self.append(Frame::Done, &[])?;
+        if flush { self.flush() } else { Ok(()) }
+    }
+
+    /// Empties the journal: what it held is finished, undone or was never begun.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn idle(&mut self, flush: bool) -> Result<()> {
+        self.epoch += 1;
+        self.end = FRAMES_AT;
+        self.append(Frame::Idle, &[])?;
+        if flush { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&self) -> Result<()> {
+        sys::fdatasync(self.fd.as_fd()).at("flushing the journal", &self.path)
+    }
+
+    fn append(&mut self, kind: Frame, payload: &[u8]) -> Result<()> {
+        let len = u32::try_from(payload.len())
+            .map_err(|_| Error::io("writing the journal", &self.path, rustix::io::Errno::FBIG))?;
+        let mut frame = Vec::with_capacity(FRAME_HEADER + payload.len());
+        frame.extend_from_slice(&len.to_le_bytes());
+        frame.extend_from_slice(&[0; 4]);
+        frame.extend_from_slice(&(kind as u32).to_le_bytes());
+        frame.extend_from_slice(&[0; 4]);
+        frame.extend_from_slice(&self.epoch.to_le_bytes());
+        frame.extend_from_slice(payload);
+        let crc = frame_crc(&frame);
+        frame.splice(4..8, crc.to_le_bytes());
+        sys::write_all_at(self.fd.as_fd(), &frame, self.end)
+            .at("writing the journal", &self.path)?;
+        self.end = (self.end + frame.len() as u64).next_multiple_of(SECTOR);
+        Ok(())
+    }
+
+    /// Where the journal is, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The error for a plan that is incomplete although something of it was done.
+    pub fn contradicts_tree(&self) -> Error {
+        self.damaged("is damaged: its plan is incomplete, but part of it was carried out")
+    }
+}
+
+/// One valid frame.
+struct Read<'a> {
+    kind: Frame,
+    epoch: u64,
+    payload: &'a [u8],
+    /// Where the next frame would begin.
+    end: u64,
+}
+
+/// The checksum of a frame: everything but the checksum itself.
+fn frame_crc(frame: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(frame.get(..4).unwrap_or_default());
+    hasher.update(frame.get(8..).unwrap_or_default());
+    hasher.finalize()
+}
+
+/// Reads the frame at an offset; `None` if there is no valid one.
+fn read_frame(bytes: &[u8], at: u64) -> Option<Read<'_>> {
+    let start = usize::try_from(at).ok()?;
+    let rest = bytes.get(start..)?;
+    let len = usize::try_from(word(rest, 0)?).ok()?;
+    let frame = rest.get(..FRAME_HEADER.checked_add(len)?)?;
+    if word(frame, 4)? != frame_crc(frame) {
+        return None;
+    }
+    Some(Read {
+        kind: Frame::from_u32(word(frame, 8)?)?,
+        epoch: u64::from_le_bytes(frame.get(16..24)?.try_into().ok()?),
+        payload: frame.get(FRAME_HEADER..)?,
+        end: (at + frame.len() as u64).next_multiple_of(SECTOR),
+    })
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests;

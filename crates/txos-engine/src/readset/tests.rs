@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::validate::{Isolation, Published};
+use super::validate::{Published, Terms};
 use super::*;
 use crate::object::Facets;
 
@@ -26,7 +26,7 @@ impl Drop for Dir {
 }
 
 fn conflicts(set: &ReadSet) -> Vec<String> {
-    set.validate(Isolation::Serializable, &Published::default())
+    set.validate(Terms::default(), &Published::default())
         .into_iter()
         .map(|c| c.what)
         .collect()

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, join};
@@ -38,26 +38,52 @@ pub enum Isolation {
     Snapshot,
 }
 
+/// On which terms a read set is validated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Which observations must hold.
+    pub isolation: Isolation,
+    /// Let files pass that the transaction only appended to: the commit merges them or fails.
+    pub merge_append: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms { isolation: Isolation::Serializable, merge_append: true }
+    }
+}
+
 /// What the transaction itself has published by the time of a second validation.
 #[derive(Debug, Default)]
 pub struct Published {
     /// Paths whose object this transaction has replaced, removed, created or changed.
     pub exact: HashSet<Vec<u8>>,
-    /// Paths below which nothing is where it was.
-    pub subtrees: HashSet<Vec<u8>>,
+    /// Directories that were taken away or moved, and where they are now.
+    pub subtrees: HashMap<Vec<u8>, Vec<u8>>,
     /// For each directory: names added and removed.
     pub names: HashMap<Vec<u8>, (Vec<Vec<u8>>, Vec<Vec<u8>>)>,
 }
 
 impl Published {
-    /// Whether the path is below a subtree that moved, or one of the paths themselves.
-    fn covers_dir(&self, path: &[u8]) -> bool {
+    /// Where a directory that was at `path` is now, if this transaction moved it or took it away.
+    fn moved(&self, path: &[u8]) -> Option<Vec<u8>> {
         if self.subtrees.is_empty() {
-            return false;
+            return None;
         }
         let mut rest = path;
         loop {
-            if self.subtrees.contains(rest) {
+            if let Some(now) = self.subtrees.get(rest) {
+                return Some([now, path.get(rest.len()..).unwrap_or_default()].concat());
+            }
+            rest = super::split(rest)?.0;
+        }
+    }
+
+    /// Whether the path is at or below something this transaction put there.
+    fn covers(&self, path: &[u8]) -> bool {
+        let mut rest = path;
+        loop {
+            if self.exact.contains(rest) {
                 return true;
             }
             match super::split(rest) {
@@ -73,17 +99,17 @@ impl ReadSet {
     ///
     /// `published` is empty before the publish; afterwards it says what this transaction did.
     #[must_use]
-    pub fn validate(&self, isolation: Isolation, published: &Published) -> Vec<Conflict> {
+    pub fn validate(&self, terms: Terms, published: &Published) -> Vec<Conflict> {
         let mut conflicts = Vec::new();
-        if isolation == Isolation::Serializable {
+        if terms.isolation == Isolation::Serializable {
             self.validate_aliases(published, &mut conflicts);
         }
         for dir in &self.dirs {
             if conflicts.len() >= CONFLICTS_MAX {
                 break;
             }
-            if !dir.entries.is_empty() && !published.covers_dir(&dir.path) {
-                validate_dir(dir, isolation, published, &mut conflicts);
+            if !dir.entries.is_empty() {
+                validate_dir(dir, terms, published, &mut conflicts);
             }
         }
         conflicts
@@ -95,7 +121,7 @@ impl ReadSet {
             let conflict = match *alias {
                 Alias::Elsewhere => None,
                 Alias::Nowhere(errno) => {
-                    if published.covers_dir(written) || published.exact.contains(&written[..]) {
+                    if published.covers(written) {
                         continue;
                     }
                     match super::observe::open_path(CWD, written) {
@@ -107,7 +133,7 @@ impl ReadSet {
                 Alias::Dir(index) => {
                     let Some(dir) = self.dirs.get(index as usize) else { continue };
                     // A path written canonically is checked with the directory itself.
-                    if dir.path == written[..] || published.covers_dir(&dir.path) {
+                    if dir.path == written[..] || published.moved(&dir.path).is_some() {
                         continue;
                     }
                     match leads_to(written) {
@@ -137,21 +163,17 @@ fn path_buf(bytes: &[u8]) -> PathBuf {
 
 fn validate_dir(
     dir: &SeenDir,
-    isolation: Isolation,
+    terms: Terms,
     published: &Published,
     conflicts: &mut Vec<Conflict>,
 ) {
     // No link may be followed: the path was canonical, so a link in it is a change.
-    let opened = rustix::fs::openat2(
-        CWD,
-        &dir.path[..],
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
-    );
+    let moved = published.moved(&dir.path);
+    let now_at = moved.as_deref().unwrap_or(&dir.path);
+    let opened = crate::sys::open_dir_canonical(now_at);
     for (name, seen) in &dir.entries {
         let facets = seen.facets();
-        if isolation == Isolation::Snapshot && !facets.intersects(Facets::WRITE) {
+        if terms.isolation == Isolation::Snapshot && !facets.intersects(Facets::WRITE) {
             continue;
         }
         let path = join(&dir.path, name);
@@ -167,7 +189,7 @@ fn validate_dir(
         let found = if ours {
             check_listing(seen, now.ok().as_ref(), opened.as_ref().ok(), &path, name, published)
         } else {
-            check(seen, now, opened.as_ref().ok(), &path, name, published)
+            check(seen, now, opened.as_ref().ok(), &path, name, (terms, published))
         };
         if let Some(what) = found {
             conflicts.push(Conflict {
@@ -189,7 +211,7 @@ fn check(
     dir: Option<&std::os::fd::OwnedFd>,
     path: &[u8],
     name: &[u8],
-    published: &Published,
+    (terms, published): (Terms, &Published),
 ) -> Option<String> {
     let facets = seen.facets();
     let (before, now) = match (seen.outcome, now) {
@@ -205,6 +227,15 @@ fn check(
     };
     if seen.ambiguous {
         return Some("it kept changing while it was read".to_owned());
+    }
+    let whole = Facets::ATTRS | Facets::DATA | Facets::XATTRS;
+    let append_only =
+        terms.merge_append && facets.contains(Facets::APPEND) && !facets.intersects(whole);
+    if append_only && before.kind() == FileKind::File && now.kind() == FileKind::File {
+        // Merged at commit, which compares the content; an appender that publishes by rename
+        // leaves another inode.
+        let same = (before.mode, before.uid, before.gid) == (now.mode, now.uid, now.gid);
+        return (!same).then(|| "its owner or mode was changed".to_owned());
     }
     if !before.same_entry(&now) {
         return Some(if before.kind() == now.kind() {
@@ -226,9 +257,7 @@ fn check(
         }
         return check_listing(seen, Some(&now), dir, path, name, published);
     }
-    let whole = Facets::ATTRS | Facets::DATA | Facets::XATTRS;
-    let append_only = facets.contains(Facets::APPEND) && !facets.intersects(whole);
-    if append_only || !facets.intersects(whole | Facets::WRITE) || before == now {
+    if !facets.intersects(whole | Facets::WRITE | Facets::APPEND) || before == now {
         return None;
     }
     Some(if before.mtime != now.mtime || before.size != now.size {

@@ -190,6 +190,14 @@ impl Home {
         Ok(meta)
     }
 
+    /// Writes a record that nobody holds the transaction of, by rename.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the step.
+    pub(crate) fn save_meta(&self, meta: &Meta, flush: bool) -> Result<()> {
+        super::transaction::save_meta(&self.tx_dir(meta.id), meta, flush)
+    }
+
     /// The records of all transactions, newest first; those that can't be read come as errors.
     ///
     /// # Errors
@@ -254,11 +262,10 @@ impl Home {
 /// something could not be deleted. Depth is bounded by memory, not by descriptors: a directory
 /// that is too deep is first moved up to the top.
 fn delete_below(top: &OwnedFd, deadline: Option<Instant>) -> std::result::Result<bool, Errno> {
-    let mut complete = true;
     let mut lifted = 0u64;
     loop {
         let mut again = false;
-        complete = true;
+        let mut complete = true;
         delete_level(top, top, deadline, 0, &mut lifted, &mut again, &mut complete)?;
         if !again {
             return Ok(complete);

@@ -29,6 +29,7 @@ mod transaction;
 
 pub use home::{CommitLock, Home, default_dir};
 pub use meta::{LayerMeta, Meta, State};
+pub(crate) use transaction::{boot_id, path_from, replace_file};
 pub use transaction::{Begin, Layer, LayerRequest, Transaction};
 
 /// Format of a store that this version reads and writes.

@@ -210,9 +210,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::Io`] with the step.
     pub fn save(&self, flush: bool) -> Result<()> {
-        let bytes = serde_json::to_vec_pretty(&self.meta)
-            .map_err(|e| Error::io("encoding", &self.dir, std::io::Error::other(e)))?;
-        replace_file(&self.dir.join("meta.json"), &bytes, flush)
+        save_meta(&self.dir, &self.meta, flush)
     }
 
     /// Stores the read set beside the private copies.
@@ -232,6 +230,13 @@ impl Transaction {
         let bytes = fs::read(&path).at("reading", &path)?;
         ReadSet::from_bytes(&bytes, &path)
     }
+}
+
+/// Writes a record into a transaction's directory, by rename.
+pub(crate) fn save_meta(dir: &Path, meta: &Meta, flush: bool) -> Result<()> {
+    let bytes = serde_json::to_vec_pretty(meta)
+        .map_err(|e| Error::io("encoding", dir, std::io::Error::other(e)))?;
+    replace_file(&dir.join("meta.json"), &bytes, flush)
 }
 
 /// Where the layers of a transaction are.

@@ -1,0 +1,267 @@
+//! Change sets as people are shown them: one line per path, new and removed trees in full.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Action, Change, Entry, Side, Status, child};
+use crate::commit::plan::{self, Kind};
+use crate::error::{Context, Error, Result};
+use crate::id::TxId;
+use crate::object::FileKind;
+use crate::readset::join;
+use crate::store::{Home, Layer, path_from};
+use crate::sys;
+use crate::version::{Version, stat_at};
+
+/// A change in terms of where its two sides can be read.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Status if it is not for the two sides to tell.
+    pub status: Option<Status>,
+    /// Absolute path in the tree.
+    pub path: Vec<u8>,
+    /// Absolute path it was moved from.
+    pub from: Option<Vec<u8>>,
+    /// Where the object before can be read.
+    pub old: Option<PathBuf>,
+    /// Where the object after can be read.
+    pub new: Option<PathBuf>,
+    /// Names below `new` that are no part of it (shells of moved directories).
+    pub except: Vec<Vec<u8>>,
+}
+
+impl Side {
+    pub(crate) fn of(v: &Version) -> Self {
+        Side {
+            kind: v.kind(),
+            mode: v.mode & 0o7777,
+            uid: v.uid,
+            gid: v.gid,
+            size: v.size,
+            mtime: v.mtime,
+        }
+    }
+}
+
+/// The entries of a change set that is not published yet.
+pub(super) fn of_changes(changes: &[Change], layers: &[Layer]) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for change in changes.iter().filter(|c| c.shown) {
+        let Some(layer) = layers.get(change.layer) else { continue };
+        let target = |path: &[u8]| join(layer.target.as_os_str().as_bytes(), path);
+        let upper = path_from(&join(layer.upper.as_os_str().as_bytes(), &change.path));
+        let old = change.base.map(|_| path_from(&target(&change.stable_path)));
+        let mut source = Source {
+            status: None,
+            path: target(&change.path),
+            from: None,
+            old,
+            new: Some(upper),
+            except: Vec::new(),
+        };
+        match &change.action {
+            Action::Install | Action::Replace => {
+                source.except = moved_below(changes, change);
+            }
+            Action::Link { .. } | Action::Data(_) => {}
+            Action::Remove => source.new = None,
+            Action::Attrs(_) => source.status = Some(Status::Attributes),
+            Action::Move { from, .. } => {
+                source.status = Some(Status::Renamed);
+                source.from = Some(target(from));
+                source.old = Some(path_from(&target(from)));
+            }
+        }
+        expand(&source, &mut entries)?;
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+/// Directories moved to below a new one, relative to it.
+fn moved_below(changes: &[Change], new: &Change) -> Vec<Vec<u8>> {
+    changes
+        .iter()
+        .filter(|c| matches!(c.action, Action::Move { .. }) && c.layer == new.layer)
+        .filter_map(|c| c.path.strip_prefix(&new.path[..])?.strip_prefix(b"/").map(<[u8]>::to_vec))
+        .collect()
+}
+
+/// What a committed transaction changed. Old content is offered while it is retained, new content
+/// while the object in the tree is still the one that was published.
+///
+/// # Errors
+/// [`crate::Error::Format`] if the transaction's plan can't be read.
+pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
+    let plan = match plan::load(home, id)? {
+        Some(plan) => plan,
+        None => return Ok(Vec::new()),
+    };
+    let mut entries = Vec::new();
+    for op in plan.ops.iter().filter(|o| o.shown) {
+        let Some(layer) = plan.layers.get(usize::from(op.layer)) else { continue };
+        let target = |path: &[u8]| join(layer.target.as_os_str().as_bytes(), path);
+        let slot = |path: &[u8]| path_from(&join(layer.store.as_os_str().as_bytes(), path));
+        let mut source = Source {
+            status: None,
+            path: target(&op.target),
+            from: None,
+            old: op.base.map(|_| slot(&op.slot)),
+            new: Some(path_from(&target(&op.target))),
+            except: Vec::new(),
+        };
+        match op.kind {
+            Kind::Install | Kind::Exchange | Kind::Link => {}
+            Kind::Remove => source.new = None,
+            Kind::MoveOut => continue,
+            Kind::MoveIn => {
+                source.status = Some(Status::Renamed);
+                source.from = op.from.as_ref().map(|f| target(f));
+                source.old = source.new.clone();
+            }
+            Kind::Data => source.old = Some(slot(&op.saved)),
+            Kind::Attrs | Kind::DirTime => source.status = Some(Status::Attributes),
+        }
+        if let (Kind::Attrs | Kind::DirTime, Some(v)) = (op.kind, op.new) {
+            entries.push(Entry {
+                status: Status::Attributes,
+                path: path_from(&source.path),
+                from: None,
+                old: op.base.as_ref().map(Side::of),
+                new: Some(Side::of(&v)),
+                old_content: None,
+                new_content: None,
+            });
+            continue;
+        }
+        expand(&source, &mut entries)?;
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+/// Turns one change into entries.
+fn expand(source: &Source, entries: &mut Vec<Entry>) -> Result<()> {
+    let look = |path: &Option<PathBuf>| path.as_deref().and_then(look_at);
+    let (old, new) = (look(&source.old), look(&source.new));
+    let is_dir = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::Dir);
+    let whole = source.status.is_none() && (is_dir(&old) || is_dir(&new));
+    if let Some(entry) = pair(source.status, &source.path, source, &[], old, new) {
+        entries.push(entry);
+    }
+    if !whole {
+        return Ok(());
+    }
+    let tree = |path: &Option<PathBuf>, root: &Option<Version>| match path {
+        Some(path) if is_dir(root) => walk(path, &source.except),
+        _ => Ok(BTreeMap::new()),
+    };
+    let old_tree = tree(&source.old, &old)?;
+    let mut new_tree = tree(&source.new, &new)?;
+    for (below, before) in old_tree {
+        let after = new_tree.remove(&below);
+        entries.extend(pair(None, &join(&source.path, &below), source, &below, Some(before), after));
+    }
+    for (below, after) in new_tree {
+        entries.extend(pair(None, &join(&source.path, &below), source, &below, None, Some(after)));
+    }
+    Ok(())
+}
+
+/// One path of a change; `None` if its two sides do not differ.
+fn pair(
+    status: Option<Status>,
+    path: &[u8],
+    source: &Source,
+    below: &[u8],
+    old: Option<Version>,
+    new: Option<Version>,
+) -> Option<Entry> {
+    let status = match (status, &old, &new) {
+        (Some(status), ..) => status,
+        (None, None, None) => return None,
+        (None, None, Some(_)) => Status::Added,
+        (None, Some(_), None) => Status::Deleted,
+        (None, Some(a), Some(b)) if a.kind() != b.kind() => Status::TypeChanged,
+        (None, Some(a), Some(b)) if a.kind() == FileKind::Dir => {
+            if (a.mode, a.uid, a.gid) == (b.mode, b.uid, b.gid) {
+                return None;
+            }
+            Status::Attributes
+        }
+        (None, Some(_), Some(_)) => Status::Modified,
+    };
+    let at = |root: &Option<PathBuf>, there: bool| {
+        root.as_deref().filter(|_| there).map(|r| {
+            if below.is_empty() {
+                r.to_owned()
+            } else {
+                path_from(&join(r.as_os_str().as_bytes(), below))
+            }
+        })
+    };
+    Some(Entry {
+        status,
+        path: path_from(path),
+        from: source.from.as_deref().map(path_from),
+        old: old.as_ref().map(Side::of),
+        new: new.as_ref().map(Side::of),
+        old_content: at(&source.old, old.is_some()),
+        new_content: at(&source.new, new.is_some()),
+    })
+}
+
+fn look_at(path: &Path) -> Option<Version> {
+    stat_at(rustix::fs::CWD, path.as_os_str().as_bytes(), AtFlags::SYMLINK_NOFOLLOW).ok()
+}
+
+/// Everything below a directory, by relative path, whatever its depth.
+fn walk(root: &Path, except: &[Vec<u8>]) -> Result<BTreeMap<Vec<u8>, Version>> {
+    let top = sys::open(
+        root.as_os_str().as_bytes(),
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+        0,
+    )
+    .at("opening", root)?;
+    let mut found = BTreeMap::new();
+    let mut queue = vec![Vec::new()];
+    while let Some(dir) = queue.pop() {
+        let shown = || path_from(&join(root.as_os_str().as_bytes(), &dir));
+        let fd = match sys::open_dir_beneath(top.as_fd(), &dir) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => continue,
+            Err(e) => return Err(Error::io("opening", shown(), e)),
+        };
+        let readable = rustix::fs::openat(
+            &fd,
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .at("opening", shown())?;
+        let mut names = Vec::new();
+        sys::for_each_name(readable.as_fd(), |name, _| names.push(name.to_vec()))
+            .at("listing", shown())?;
+        for name in names {
+            let path = child(&dir, &name);
+            if except.contains(&path) {
+                continue;
+            }
+            let version = match stat_at(fd.as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(v) => v,
+                Err(Errno::NOENT) => continue,
+                Err(e) => return Err(Error::io("looking at", shown(), e)),
+            };
+            if version.kind() == FileKind::Dir {
+                queue.push(path.clone());
+            }
+            found.insert(path, version);
+        }
+    }
+    Ok(found)
+}

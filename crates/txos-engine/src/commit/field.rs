@@ -1,0 +1,201 @@
+//! The field of a commit: its layers' roots, held open, and what is at the two ends of an operation.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
+
+use super::plan::{Op, Plan};
+use crate::changeset::split;
+use crate::error::{Context, Error, Result};
+use crate::sys;
+use crate::version::{Version, stat_at};
+
+/// One layer's tree and store.
+struct Ground {
+    target: OwnedFd,
+    store: OwnedFd,
+}
+
+/// An open directory and the path it was opened by, kept for the next operation beside it.
+#[derive(Default)]
+struct Recent(Option<(u16, Vec<u8>, std::rc::Rc<OwnedFd>)>);
+
+/// The roots that a plan works between.
+pub(super) struct Field {
+    grounds: Vec<Ground>,
+    recent_target: std::cell::RefCell<Recent>,
+    recent_slot: std::cell::RefCell<Recent>,
+}
+
+/// One end of an operation: an open directory and a name in it.
+#[derive(Clone)]
+pub(super) struct End {
+    pub dir: std::rc::Rc<OwnedFd>,
+    pub name: Vec<u8>,
+}
+
+impl End {
+    /// What is there; `None` for nothing.
+    pub fn look(&self) -> std::result::Result<Option<Version>, Errno> {
+        match stat_at(self.dir.as_fd(), &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(v) => Ok(Some(v)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Opens it without following and without an access that a gate would hold.
+    pub fn open_path(&self) -> std::result::Result<OwnedFd, Errno> {
+        rustix::fs::openat(
+            &*self.dir,
+            &self.name[..],
+            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )
+    }
+
+    /// Opens a regular file.
+    pub fn open(&self, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+        rustix::fs::openat(
+            &*self.dir,
+            &self.name[..],
+            flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK,
+            rustix::fs::Mode::empty(),
+        )
+    }
+}
+
+impl Field {
+    /// Opens the roots of a plan's layers.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: a file system of the transaction is not mounted, or its store is gone.
+    pub fn open(plan: &Plan) -> Result<Field> {
+        let open = |path: &std::path::Path| {
+            sys::open(path.as_os_str().as_bytes(), OFlags::PATH | OFlags::DIRECTORY, 0)
+                .at("opening", path)
+        };
+        let grounds = plan
+            .layers
+            .iter()
+            .map(|l| Ok(Ground { target: open(&l.target)?, store: open(&l.store)? }))
+            .collect::<Result<_>>()?;
+        Ok(Field { grounds, recent_target: Default::default(), recent_slot: Default::default() })
+    }
+
+    fn ground(&self, layer: u16) -> std::result::Result<&Ground, Errno> {
+        self.grounds.get(usize::from(layer)).ok_or(Errno::INVAL)
+    }
+
+    fn end(
+        root: &OwnedFd,
+        recent: &std::cell::RefCell<Recent>,
+        layer: u16,
+        path: &[u8],
+    ) -> std::result::Result<End, Errno> {
+        let (dir, name) = split(path);
+        // The layer's root itself is the entry "." of itself.
+        let name = if name.is_empty() { b".".to_vec() } else { name.to_vec() };
+        let mut recent = recent.borrow_mut();
+        if let Some((l, path, fd)) = &recent.0
+            && *l == layer
+            && path == dir
+        {
+            return Ok(End { dir: fd.clone(), name });
+        }
+        let fd = std::rc::Rc::new(sys::open_dir_beneath(root.as_fd(), dir)?);
+        recent.0 = Some((layer, dir.to_vec(), fd.clone()));
+        Ok(End { dir: fd, name })
+    }
+
+    /// Forgets what was opened: after a directory has moved, a path may lead elsewhere.
+    pub fn forget(&self) {
+        self.recent_target.borrow_mut().0 = None;
+        self.recent_slot.borrow_mut().0 = None;
+    }
+
+    /// The target of an operation.
+    pub fn target(&self, op: &Op) -> std::result::Result<End, Errno> {
+        self.target_at(op.layer, &op.target)
+    }
+
+    /// A place in a layer's tree.
+    pub fn target_at(&self, layer: u16, path: &[u8]) -> std::result::Result<End, Errno> {
+        Self::end(&self.ground(layer)?.target, &self.recent_target, layer, path)
+    }
+
+    /// The slot of an operation.
+    pub fn slot(&self, op: &Op) -> std::result::Result<End, Errno> {
+        self.slot_at(op.layer, &op.slot)
+    }
+
+    /// A place in a layer's store.
+    pub fn slot_at(&self, layer: u16, path: &[u8]) -> std::result::Result<End, Errno> {
+        Self::end(&self.ground(layer)?.store, &self.recent_slot, layer, path)
+    }
+
+    /// One store per file system of the plan.
+    pub fn stores(&self) -> impl Iterator<Item = &OwnedFd> {
+        let mut seen = Vec::new();
+        self.grounds.iter().filter_map(move |g| {
+            let dev = rustix::fs::fstat(&g.store).ok()?.st_dev;
+            if seen.contains(&dev) {
+                return None;
+            }
+            seen.push(dev);
+            Some(&g.store)
+        })
+    }
+
+    /// Flushes every file system of the plan.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the errno of `syncfs(2)`.
+    pub fn flush(&self) -> Result<()> {
+        for store in self.stores() {
+            let readable = rustix::fs::openat(
+                store,
+                ".",
+                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                rustix::fs::Mode::empty(),
+            )
+            .at("opening the store", "for flushing")?;
+            sys::syncfs(readable.as_fd()).at("flushing the file system of", "the store")?;
+        }
+        Ok(())
+    }
+
+    /// Moves what is in a slot to a place where nothing deletes it, and says where.
+    pub fn rescue(&self, op: &Op, id: crate::TxId) -> std::result::Result<Vec<u8>, Errno> {
+        let store = &self.ground(op.layer)?.store;
+        match sys::mkdir(store.as_fd(), b"rescued", 0o700) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e),
+        }
+        let dir = sys::open_dir_beneath(store.as_fd(), b"rescued")?;
+        let from = self.slot(op)?;
+        let base: Vec<u8> = split(&op.target).1.iter().copied().take(200).collect();
+        for n in 0..10_000 {
+            let name = [format!("{id}-{n}-").as_bytes(), &base].concat();
+            match sys::rename(
+                from.dir.as_fd(),
+                &from.name,
+                dir.as_fd(),
+                &name,
+                rustix::fs::RenameFlags::NOREPLACE,
+            ) {
+                Ok(()) => return Ok([&b"rescued/"[..], &name].concat()),
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Errno::EXIST)
+    }
+}
+
+/// Adds the operation's target to an errno.
+pub(super) fn at_target(plan: &Plan, op: &Op, step: &'static str, e: Errno) -> Error {
+    Error::io(step, crate::store::path_from(&plan.target_path(op)), e)
+}

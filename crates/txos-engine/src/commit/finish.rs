@@ -1,0 +1,125 @@
+//! After the publish: the record of what was done. Run by the commit itself, or by recovery.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::field::Field;
+use super::inplace;
+use super::plan::{self, Kind, Op, Plan};
+use crate::error::{Context, Result};
+use crate::journal::Journal;
+use crate::object::FileKind;
+use crate::store::{Home, State, Transaction};
+use crate::sys;
+use crate::version::Stamp;
+
+/// Records a publish that is complete: detaches retained versions from live inodes, stores the
+/// plan, marks the transaction committed, empties the journal.
+///
+/// # Errors
+/// [`crate::Error::Io`]; the journal still says DONE, and recovery does this again.
+pub(super) fn finish(
+    home: &Home,
+    journal: &mut Journal,
+    plan: &mut Plan,
+    field: &Field,
+    tx: Option<&mut Transaction>,
+) -> Result<()> {
+    let mut loaded;
+    let tx = match tx {
+        Some(tx) => tx,
+        None => {
+            loaded = home.load(plan.id)?;
+            &mut loaded
+        }
+    };
+    if !plan.ops.is_empty() {
+        detach_all(plan, field);
+        plan::save(home, plan)?;
+        tx.meta.fence = Some(fence(tx)?);
+    }
+    tx.meta.state = State::Committed;
+    tx.meta.durable = plan.durable;
+    tx.meta.ended = Some(Stamp::now());
+    tx.meta.changes = plan.shown();
+    tx.save(plan.durable)?;
+    if let Some(old) = tx.meta.reverts {
+        let mut meta = home.meta(old)?;
+        meta.state = State::Reverted;
+        meta.reverted_by = Some(tx.id());
+        home.save_meta(&meta, plan.durable)?;
+    }
+    journal.idle(false)?;
+    let _ = std::fs::remove_file(tx.dir().join("reads"));
+    for layer in tx.layers() {
+        let trash = layer.store.join("trash").join(format!("{}-l{}-work", tx.id(), layer.index));
+        let _ = std::fs::rename(&layer.work, trash);
+    }
+    Ok(())
+}
+
+/// A stamp that every change after this commit has at least, and no change of this commit has.
+fn fence(tx: &Transaction) -> Result<Stamp> {
+    let path = tx.dir().join("fence");
+    let touch = || -> std::io::Result<Stamp> {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::write(&path, b"")?;
+        let meta = std::fs::metadata(&path)?;
+        Ok(Stamp { sec: meta.ctime(), nsec: u32::try_from(meta.ctime_nsec()).unwrap_or(0) })
+    };
+    let first = touch().at("writing", &path)?;
+    if crate::version::multigrain() {
+        return Ok(first);
+    }
+    // Coarse stamps: wait for the next tick, so that this commit's own are before the fence.
+    for _ in 0..100 {
+        let now = touch().at("writing", &path)?;
+        if now > first {
+            return Ok(now);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    Ok(first)
+}
+
+/// A retained old version that is still a link of a live inode would show in that inode's link
+/// count and follow its changes; it becomes a copy. Failing to is no error: it is then a link.
+fn detach_all(plan: &mut Plan, field: &Field) {
+    for op in &mut plan.ops {
+        let several = op.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
+        if several
+            && matches!(op.kind, Kind::Remove | Kind::Exchange | Kind::Link)
+            && let Err(error) = detach(op, field)
+        {
+            tracing::debug!(%error, "a retained version stays a link");
+        }
+    }
+}
+
+fn detach(op: &mut Op, field: &Field) -> std::result::Result<(), Errno> {
+    let end = field.slot(op)?;
+    let now = end.look()?.ok_or(Errno::NOENT)?;
+    if now.nlink < 2 || op.base.is_none_or(|b| b.id != now.id) {
+        return Ok(());
+    }
+    let mut copy = end.clone();
+    copy.name = [&b".copy-"[..], &end.name].concat();
+    copy.name.truncate(255);
+    let from = end.open(OFlags::RDONLY)?;
+    let to = sys::create(copy.dir.as_fd(), &copy.name)?;
+    inplace::copy_content(&from, &to)?;
+    inplace::copy_attrs(&end, &copy)?;
+    sys::rename(
+        copy.dir.as_fd(),
+        &copy.name,
+        end.dir.as_fd(),
+        &end.name,
+        RenameFlags::empty(),
+    )?;
+    if let (Some(base), Some(new)) = (&mut op.base, end.look()?) {
+        base.id = new.id;
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Recovery: finishing or undoing what a crash interrupted.
+
+use super::field::Field;
+use super::{Phase, Progress, finish, publish};
+use crate::error::Result;
+use crate::id::TxId;
+use crate::journal::{self, Journal};
+use crate::store::Home;
+
+/// What recovery found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Transactions whose interrupted publish was undone.
+    pub undone: Vec<TxId>,
+    /// Transactions whose finished publish only lacked its record.
+    pub finished: Vec<TxId>,
+    /// Things a person should know: objects changed by others after a crash, and where they are.
+    pub notes: Vec<String>,
+}
+
+/// Finishes or undoes what a crash interrupted. Idempotent; called first by everything that writes.
+///
+/// # Errors
+/// [`crate::Error::Format`] if the journal is damaged or newer; it is then left alone.
+pub fn recover(home: &Home, progress: &dyn Progress) -> Result<Recovered> {
+    let _lock = home.lock_commits()?;
+    Ok(recover_locked(home, progress)?.1)
+}
+
+/// [`recover`] for a holder of the commit lock, who goes on with the journal.
+pub(super) fn recover_locked(
+    home: &Home,
+    progress: &dyn Progress,
+) -> Result<(Journal, Recovered)> {
+    let (mut journal, found) = Journal::open(home)?;
+    let mut recovered = Recovered::default();
+    let Some(mut found) = found else { return Ok((journal, recovered)) };
+    let id = found.plan.id;
+    let same_boot = found.plan.boot == crate::store::boot_id();
+    // The decision table at the top of the journal module.
+    match (found.progress, same_boot) {
+        (journal::Progress::Planning, _) => {
+            if found.plan.is_sound() {
+                let field = Field::open(&found.plan)?;
+                if publish::anything_done(&found.plan, &field) {
+                    return Err(journal.contradicts_tree());
+                }
+            }
+            journal.idle(false)?;
+        }
+        (journal::Progress::Ready, _) | (journal::Progress::Applied, false) => {
+            progress.phase(Phase::Undoing, Some(found.plan.ops.len() as u64));
+            let field = Field::open(&found.plan)?;
+            recovered.notes = publish::undo(&found.plan, &field)?;
+            field.flush()?;
+            journal.idle(true)?;
+            recovered.undone.push(id);
+        }
+        (journal::Progress::Applied, true) | (journal::Progress::Done, _) => {
+            let field = Field::open(&found.plan)?;
+            if found.progress == journal::Progress::Applied {
+                if found.plan.durable {
+                    field.flush()?;
+                }
+                journal.done(found.plan.durable)?;
+            }
+            match finish::finish(home, &mut journal, &mut found.plan, &field, None) {
+                Ok(()) => recovered.finished.push(id),
+                // Its directory is gone: nothing is left to record it in.
+                Err(crate::Error::NoSuchTransaction(_)) => {
+                    journal.idle(false)?;
+                    recovered
+                        .notes
+                        .push(format!("transaction {id} was published; its record is gone"));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok((journal, recovered))
+}

@@ -1,0 +1,272 @@
+//! Revert: undoing a committed transaction by another.
+//!
+//! The plan of a revert is the old plan backwards, each operation turned round; what the old
+//! commit retained is what the revert publishes, and the other way about. So a revert can be
+//! reverted.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::field::{Field, at_target};
+use super::plan::{self, Kind, Op, Plan};
+use super::{How, Options, Progress, Summary, execute, finish, inplace, recover, stage};
+use crate::error::{Conflict, Error, Result};
+use crate::id::TxId;
+use crate::object::FileKind;
+use crate::store::{Begin, Home, LayerRequest, State, path_from};
+use crate::sys;
+use crate::version::{Stamp, Version, stat_at};
+
+/// Undoes a committed transaction, as a transaction of its own.
+///
+/// # Errors
+/// [`Error::Conflict`] if something it published was changed since, [`Error::WrongState`] if it
+/// is not committed or was reverted already.
+pub fn revert(
+    home: &Home,
+    id: TxId,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Summary> {
+    inplace::ignore_lease_breaks();
+    let _lock = home.lock_commits()?;
+    let mut journal = recover::recover_locked(home, progress)?.0;
+    let old = home.meta(id)?;
+    let refuse = |state: &str, advice: String| {
+        Err(Error::WrongState { id, state: state.to_owned(), advice })
+    };
+    match (old.state, old.reverted_by) {
+        (State::Committed, _) => {}
+        (State::Reverted, by) => {
+            let by = by.map(|b| b.to_string()).unwrap_or_default();
+            return refuse("reverted already", format!("to have it back, revert {by}."));
+        }
+        (State::Active | State::Pending, _) => {
+            return refuse("not committed", format!("`txos abort {id}` drops it."));
+        }
+    }
+    let Some(done) = plan::load(home, id)? else {
+        return refuse("without changes", "there is nothing to undo.".into());
+    };
+    let mut tx = home.begin(Begin {
+        layers: done
+            .layers
+            .iter()
+            .map(|l| LayerRequest { target: l.target.clone(), store: l.store.clone() })
+            .collect(),
+        name: None,
+        message: Some(format!(
+            "Revert {}",
+            old.message.as_deref().or(old.name.as_deref()).unwrap_or(id.as_str())
+        )),
+        command: old.command.clone(),
+        directory: old.directory.clone(),
+        durable: options.durable,
+    })?;
+    tx.meta.reverts = Some(id);
+    let result = (|| {
+        let field = Field::open(&done)?;
+        let fence = old.fence.unwrap_or(old.begun);
+        let conflicts = changed_since(&done, &field, fence);
+        if !conflicts.is_empty() {
+            return Err(Error::Conflict(conflicts));
+        }
+        let mut plan = Plan::empty(&tx, options.durable);
+        plan.ops = reversed(&done, &field, tx.id())?;
+        let how = How { gate: options.gate, progress };
+        execute(&mut journal, &plan, &field, &how, &|| Ok(()))?;
+        finish::finish(home, &mut journal, &mut plan, &field, Some(&mut tx))?;
+        Ok(Summary { id: tx.id(), changes: plan.shown(), merged: 0, complete: true })
+    })();
+    if result.is_err() && tx.meta.state == State::Active {
+        home.discard(tx)?;
+    }
+    result
+}
+
+/// What of a commit is no longer as it was published.
+fn changed_since(done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
+    let mut conflicts = Vec::new();
+    // Backwards, as the revert will go: what lies in a moved directory is looked up where it is.
+    for op in done.ops.iter().rev() {
+        let target = field.target(op).and_then(|e| e.look());
+        let what = match (op.kind, target) {
+            (Kind::DirTime | Kind::MoveOut, _) => continue,
+            (Kind::Remove, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
+            (Kind::Remove, Ok(Some(_))) => "something was created there".to_owned(),
+            (_, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => "it was removed".to_owned(),
+            (_, Err(e)) => format!("it can't be looked at ({e})"),
+            (kind, Ok(Some(now))) => {
+                let expected = match kind {
+                    Kind::Data | Kind::Attrs => op.base,
+                    _ => op.new,
+                };
+                if expected.is_none_or(|e| e.id != now.id) {
+                    "it was replaced".to_owned()
+                } else if kind == Kind::MoveIn {
+                    // The directory's content is everybody's; only the directory was moved.
+                    continue;
+                } else if now.kind() == FileKind::Dir && kind != Kind::Attrs {
+                    match newer_below(field, op, fence) {
+                        Ok(None) => continue,
+                        Ok(Some(below)) => format!(
+                            "{} in it was changed or created",
+                            crate::show::quoted_bytes(&below)
+                        ),
+                        Err(e) => format!("it can't be looked through ({e})"),
+                    }
+                } else if now.kind() != FileKind::Dir && now.ctime >= fence {
+                    "it was changed".to_owned()
+                } else {
+                    continue;
+                }
+            }
+        };
+        conflicts.push(Conflict {
+            path: path_from(&done.target_path(op)),
+            what: format!("{what} after the commit"),
+            when: field.target(op).ok().and_then(|e| e.look().ok().flatten()).map(|v| v.ctime),
+        });
+        if conflicts.len() >= 32 {
+            break;
+        }
+    }
+    conflicts
+}
+
+/// The first object below a published directory that changed after the fence.
+fn newer_below(
+    field: &Field,
+    op: &Op,
+    fence: Stamp,
+) -> std::result::Result<Option<Vec<u8>>, Errno> {
+    let top = field.target(op)?.open_path()?;
+    let mut queue = vec![Vec::new()];
+    while let Some(dir) = queue.pop() {
+        let fd: OwnedFd = sys::open_dir_beneath(top.as_fd(), &dir)?;
+        if !dir.is_empty() {
+            let own = stat_at(fd.as_fd(), b"", rustix::fs::AtFlags::EMPTY_PATH)?;
+            if own.ctime >= fence {
+                return Ok(Some(dir));
+            }
+        } else {
+            // The published directory itself: its ctime is that of its own publishing rename.
+            let own = stat_at(fd.as_fd(), b"", rustix::fs::AtFlags::EMPTY_PATH)?;
+            if own.mtime >= fence || own.ctime >= fence {
+                return Ok(Some(b".".to_vec()));
+            }
+        }
+        let readable = rustix::fs::openat(
+            &fd,
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let mut names = Vec::new();
+        sys::for_each_name(readable.as_fd(), |name, kind| names.push((name.to_vec(), kind)))?;
+        for (name, kind) in names {
+            let path = crate::changeset::child(&dir, &name);
+            if kind == rustix::fs::FileType::Directory {
+                queue.push(path);
+            } else if stat_at(fd.as_fd(), &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?.ctime
+                >= fence
+            {
+                return Ok(Some(path));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The plan backwards.
+fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
+    let mut ops = Vec::with_capacity(done.ops.len());
+    let mut next = 0u64;
+    for op in done.ops.iter().rev() {
+        let look = |end: std::result::Result<super::field::End, Errno>| -> Result<Option<Version>> {
+            end.and_then(|e| e.look()).map_err(|e| at_target(done, op, "looking at", e))
+        };
+        let gone = || {
+            Error::Conflict(vec![Conflict {
+                path: path_from(&done.target_path(op)),
+                what: "its retained version is gone from the store".into(),
+                when: None,
+            }])
+        };
+        let mut back = op.clone();
+        back.strip.clear();
+        // Where a directory has been moved, the target of an operation inside it is where the
+        // old plan put it; undoing backwards finds it there.
+        let here = match look(field.target(op)) {
+            Ok(v) => v,
+            Err(_) => op.new,
+        };
+        match op.kind {
+            Kind::Install => {
+                (back.kind, back.base, back.new) = (Kind::Remove, here, None);
+            }
+            Kind::Exchange => {
+                let kept = look(field.slot(op))?.ok_or_else(gone)?;
+                (back.base, back.new) = (here, Some(kept));
+            }
+            Kind::Remove => {
+                let kept = look(field.slot(op))?.ok_or_else(gone)?;
+                (back.kind, back.base, back.new) = (Kind::Install, None, Some(kept));
+            }
+            Kind::MoveIn => {
+                // A shell that was exchanged out goes back by an exchange of its own.
+                (back.kind, back.base, back.new) = (Kind::MoveOut, here, None);
+                back.shown = false;
+                back.from = None;
+                if let Some(shell) = op.base {
+                    let mut swap = back.clone();
+                    (swap.kind, swap.new) = (Kind::Exchange, Some(shell));
+                    ops.push(swap);
+                    continue;
+                }
+            }
+            Kind::MoveOut => {
+                (back.kind, back.base, back.new) = (Kind::MoveIn, None, op.base);
+                back.from = done
+                    .ops
+                    .iter()
+                    .find(|m| m.kind == Kind::MoveIn && m.slot == op.slot && m.layer == op.layer)
+                    .map(|m| m.target.clone());
+                back.shown = true;
+            }
+            Kind::Link => {
+                if op.base.is_none() {
+                    (back.kind, back.base, back.new) = (Kind::Remove, here, None);
+                } else {
+                    let kept = look(field.slot(op))?.ok_or_else(gone)?;
+                    (back.kind, back.base, back.new) = (Kind::Exchange, here, Some(kept));
+                }
+                back.from = None;
+            }
+            Kind::Data => {
+                back.slot = op.saved.clone();
+                next += 1;
+                back.saved = format!("tx/{id}/l{}/old/{next}", op.layer).into_bytes();
+                back.base = here;
+                back.new = look(field.slot_at(op.layer, &back.slot))?;
+                let mut change = op.attrs.as_deref().map(crate::changeset::AttrChange::reversed);
+                if let (Some(here), Some(old)) = (here, op.base) {
+                    change.get_or_insert_default().mtime = Some((here.mtime, old.mtime));
+                }
+                back.attrs = change.map(Box::new);
+                stage::save_old(done, field, &back)?;
+            }
+            Kind::Attrs | Kind::DirTime => {
+                back.base = here;
+                back.new = op.base;
+                back.attrs = op.attrs.as_deref().map(|a| Box::new(a.reversed()));
+            }
+        }
+        ops.push(back);
+    }
+    // Directory times follow everything that moves them, as in a forward plan.
+    ops.sort_by_key(|o| o.kind == Kind::DirTime);
+    Ok(ops)
+}

@@ -1,0 +1,229 @@
+//! Staging: everything a plan needs in the stores before the first name in the tree is touched.
+//!
+//! - A file that somebody has open for writing is not replaced under their hands: it is turned
+//!   into a change in place.
+//! - A file to which both sides only appended is merged: a copy of what is there now, with the
+//!   transaction's suffix.
+//! - The old content of what is changed in place is saved.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::field::{End, Field, at_target};
+use super::inplace;
+use super::plan::{Kind, Op, Plan};
+use crate::changeset::{AttrChange, Attrs, same_bytes};
+use crate::error::{Conflict, Error, Result};
+use crate::object::{Facets, FileKind};
+use crate::readset::{Observation, Outcome, ReadSet};
+use crate::store::{Transaction, path_from};
+use crate::sys;
+use crate::version::Version;
+
+/// What staging found out.
+#[derive(Debug, Default)]
+pub(super) struct Staged {
+    /// Files of which an append was merged.
+    pub merged: u64,
+}
+
+/// Stages a plan. Nothing in the tree is changed.
+///
+/// # Errors
+/// [`Error::Conflict`] for an append that can't be merged, [`Error::Io`] with step and path.
+pub(super) fn stage(
+    tx: &Transaction,
+    plan: &mut Plan,
+    field: &Field,
+    reads: &ReadSet,
+    merge_append: bool,
+) -> Result<Staged> {
+    let mut staged = Staged::default();
+    let mut next = plan.ops.len() as u64 + 1_000_000;
+    for index in 0..plan.ops.len() {
+        let Some(op) = plan.ops.get(index) else { break };
+        let mut op = op.clone();
+        let path = plan.target_path(&op);
+        if merge_append
+            && let Some(base) = op.base
+            && let Some(seen) = reads.get(&path)
+            && let Some(len) = appended_beyond(seen, &base)
+            && matches!(op.kind, Kind::Exchange | Kind::Data)
+        {
+            let slot = slot_name(tx, &op, &mut next);
+            merge(plan, field, &mut op, len, slot)?;
+            staged.merged += 1;
+        }
+        let is_file = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::File);
+        if op.kind == Kind::Exchange && is_file(&op.base) && is_file(&op.new) {
+            let target = field.target(&op).map_err(|e| at_target(plan, &op, "opening", e))?;
+            if inplace::has_writer(&target) {
+                stay_in_place(plan, field, &mut op, &target)?;
+            }
+        }
+        match op.kind {
+            Kind::Data => {
+                op.saved = slot_name(tx, &op, &mut next);
+                save_old(plan, field, &op)?;
+            }
+            Kind::Link => {
+                let other = op.from.clone().unwrap_or_default();
+                op.new = field
+                    .target_at(op.layer, &other)
+                    .and_then(|e| e.look())
+                    .map_err(|e| at_target(plan, &op, "looking at the other name of", e))?;
+                if op.new.is_none() {
+                    return Err(conflict(&path, "its other name was removed", None));
+                }
+            }
+            _ => {}
+        }
+        if let Some(place) = plan.ops.get_mut(index) {
+            *place = op;
+        }
+    }
+    Ok(staged)
+}
+
+/// Checks that no change without an observation of its object overlooks somebody else's: such an
+/// object must not have changed since the transaction began.
+pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -> Vec<Conflict> {
+    /// A tick: stamps of coarse clocks lag by up to so much.
+    const TICK_NS: i64 = 10_000_000;
+    let begun = tx.meta.begun.as_ns() - TICK_NS;
+    plan.ops
+        .iter()
+        .filter(|op| !matches!(op.kind, Kind::DirTime | Kind::MoveIn | Kind::Link))
+        .filter_map(|op| {
+            let base = op.base.filter(|b| b.ctime.as_ns() >= begun)?;
+            if base.kind() == FileKind::Dir && op.kind == Kind::Attrs {
+                return None;
+            }
+            let from = plan.target_path(op);
+            if reads.get(&from).is_some() || moved_by_us(plan, op) {
+                return None;
+            }
+            Some(Conflict {
+                path: path_from(&from),
+                what: "it was changed after the transaction began".into(),
+                when: Some(base.ctime),
+            })
+        })
+        .collect()
+}
+
+/// Whether an operation works inside a directory that the plan itself moves: its object was
+/// observed under the path before.
+fn moved_by_us(plan: &Plan, op: &Op) -> bool {
+    plan.ops.iter().any(|m| {
+        m.kind == Kind::MoveIn
+            && m.layer == op.layer
+            && op.target.strip_prefix(&m.target[..]).is_some_and(|r| r.starts_with(b"/"))
+    })
+}
+
+fn slot_name(tx: &Transaction, op: &Op, next: &mut u64) -> Vec<u8> {
+    *next += 1;
+    format!("tx/{}/l{}/old/{next}", tx.id(), op.layer).into_bytes()
+}
+
+fn conflict(path: &[u8], what: &str, now: Option<Version>) -> Error {
+    Error::Conflict(vec![Conflict {
+        path: path_from(path),
+        what: what.to_owned(),
+        when: now.map(|v| v.ctime),
+    }])
+}
+
+/// If the transaction only appended to a file that has changed since: how long it was then.
+fn appended_beyond(seen: &Observation, now: &Version) -> Option<u64> {
+    let facets = seen.facets();
+    let read = Facets::DATA | Facets::ATTRS | Facets::XATTRS;
+    let Outcome::Present(before) = seen.outcome else { return None };
+    let only_append = facets.contains(Facets::APPEND) && !facets.intersects(read);
+    (only_append && before != *now && before.kind() == FileKind::File).then_some(before.size)
+}
+
+/// Replaces an operation's staged file by: what is in the tree now, plus what the transaction
+/// appended beyond the first `len` bytes.
+fn merge(plan: &Plan, field: &Field, op: &mut Op, len: u64, slot: Vec<u8>) -> Result<()> {
+    let path = plan.target_path(op);
+    let io = |step, e| Error::io(step, path_from(&path), std::io::Error::from(e));
+    let target = field.target(op).map_err(|e| io("opening", e))?;
+    let ours = field
+        .slot(op)
+        .and_then(|e| e.open(OFlags::RDONLY))
+        .map_err(|e| io("reading the new", e))?;
+    let theirs = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+    let size = |fd: &OwnedFd| {
+        rustix::fs::fstat(fd).map(|s| u64::try_from(s.st_size).unwrap_or(0))
+    };
+    let (ours_len, theirs_len) =
+        (size(&ours).map_err(|e| io("reading", e))?, size(&theirs).map_err(|e| io("reading", e))?);
+    let file = |fd: &OwnedFd| fd.try_clone().map(File::from).map_err(|e| Error::io("reading", path_from(&path), e));
+    let common = ours_len >= len
+        && theirs_len >= len
+        && same_bytes(&file(&ours)?, &file(&theirs)?, len).map_err(|e| io("comparing", e))?;
+    if !common {
+        return Err(conflict(
+            &path,
+            "its content was changed, not only appended to",
+            target.look().ok().flatten(),
+        ));
+    }
+    let end = field.slot_at(op.layer, &slot).map_err(|e| io("staging", e))?;
+    let merged = sys::create(end.dir.as_fd(), &end.name).map_err(|e| io("staging", e))?;
+    inplace::copy_content(&theirs, &merged).map_err(|e| io("staging", e))?;
+    let mut at = len;
+    let mut buffer = vec![0u8; 1 << 16];
+    while at < ours_len {
+        let n = rustix::io::pread(&ours, &mut buffer[..], at).map_err(|e| io("reading", e))?;
+        if n == 0 {
+            break;
+        }
+        sys::write_all_at(merged.as_fd(), buffer.get(..n).unwrap_or_default(), theirs_len + at - len)
+            .map_err(|e| io("staging", e))?;
+        at += n as u64;
+    }
+    inplace::copy_attrs(&target, &end).map_err(|e| io("staging", e))?;
+    sys::set_mtime(end.dir.as_fd(), &end.name, crate::version::Stamp::now())
+        .map_err(|e| io("staging", e))?;
+    op.base = target.look().map_err(|e| io("looking at", e))?;
+    op.new = end.look().map_err(|e| io("looking at", e))?;
+    op.slot = slot;
+    op.strip.clear();
+    if let (Some(change), Some(base), Some(new)) = (&mut op.attrs, op.base, op.new) {
+        change.mtime = Some((base.mtime, new.mtime));
+    }
+    Ok(())
+}
+
+/// Turns a replacement into a change in place.
+fn stay_in_place(plan: &Plan, field: &Field, op: &mut Op, target: &End) -> Result<()> {
+    let (Some(base), Some(new)) = (op.base, op.new) else { return Ok(()) };
+    let read = |end: &End, v: &Version| {
+        Attrs::read(v, &sys::entry_path(end.dir.as_fd(), &end.name))
+            .map_err(|e| at_target(plan, op, "reading the attributes of", e))
+    };
+    let slot = field.slot(op).map_err(|e| at_target(plan, op, "opening the staged copy of", e))?;
+    let mut change = AttrChange::between(&read(target, &base)?, &read(&slot, &new)?);
+    change.mtime = Some((base.mtime, new.mtime));
+    op.kind = Kind::Data;
+    op.strip.clear();
+    op.attrs = Some(Box::new(change));
+    Ok(())
+}
+
+/// Saves the content that a Data operation will overwrite.
+pub(super) fn save_old(plan: &Plan, field: &Field, op: &Op) -> Result<()> {
+    let io = |step, e: Errno| at_target(plan, op, step, e);
+    let target = field.target(op).map_err(|e| io("opening", e))?;
+    let from = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+    let end = field.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
+    let to = sys::create(end.dir.as_fd(), &end.name).map_err(|e| io("saving", e))?;
+    inplace::copy_content(&from, &to).map_err(|e| io("saving", e))?;
+    inplace::copy_attrs(&target, &end).map_err(|e| io("saving", e))
+}

@@ -1,0 +1,111 @@
+use super::*;
+use crate::commit::plan::Kind;
+
+struct Store(PathBuf);
+
+impl Store {
+    fn new(tag: &str) -> (Self, Home) {
+        let dir = std::env::temp_dir().join(format!("txos-journal-{tag}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let home = Home::open(&dir).unwrap();
+        (Store(dir), home)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn plan(ops: usize) -> Plan {
+    let version = crate::version::stat_at(
+        rustix::fs::CWD,
+        b"/",
+        rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+    )
+    .unwrap();
+    Plan {
+        id: TxId::from_bits(77),
+        boot: "boot".into(),
+        durable: true,
+        layers: vec![LayerMeta { target: "/".into(), store: "/var/lib/x".into() }],
+        ops: (0..ops)
+            .map(|i| Op {
+                layer: 0,
+                kind: Kind::Install,
+                target: format!("etc/{i}").into_bytes(),
+                slot: format!("tx/a/l0/upper/{i}").into_bytes(),
+                saved: Vec::new(),
+                from: None,
+                base: None,
+                new: Some(version),
+                strip: Vec::new(),
+                attrs: None,
+                shown: true,
+            })
+            .collect(),
+    }
+}
+
+#[test]
+fn every_stage_is_read_back() {
+    let (_dir, home) = Store::new("stages");
+    let plan = plan(5000);
+    let (mut journal, found) = Journal::open(&home).unwrap();
+    assert!(found.is_none());
+    let read = || Journal::open(&home).unwrap().1.map(|f| (f.plan, f.progress));
+    journal.write_plan(&plan).unwrap();
+    assert_eq!(read(), Some((plan.clone(), Progress::Ready)));
+    journal.applied().unwrap();
+    assert_eq!(read(), Some((plan.clone(), Progress::Applied)));
+    journal.done(true).unwrap();
+    assert_eq!(read(), Some((plan.clone(), Progress::Done)));
+    journal.idle(false).unwrap();
+    assert_eq!(read(), None);
+    // A shorter plan after a longer one: frames of the longer one are not taken for its own.
+    let short = self::plan(1);
+    journal.write_plan(&short).unwrap();
+    assert_eq!(read(), Some((short, Progress::Ready)));
+}
+
+#[test]
+fn a_torn_plan_is_incomplete_and_a_damaged_start_is_refused() {
+    let (dir, home) = Store::new("torn");
+    let (mut journal, _) = Journal::open(&home).unwrap();
+    journal.write_plan(&plan(20)).unwrap();
+    let path = dir.0.join("journal");
+    let whole = std::fs::read(&path).unwrap();
+    let end = usize::try_from(journal.end).unwrap();
+    for cut in (1024..end).step_by(7) {
+        let mut torn = whole.clone();
+        torn[cut..].fill(0);
+        std::fs::write(&path, &torn).unwrap();
+        let (_, found) = Journal::open(&home).unwrap();
+        let found = found.unwrap();
+        assert!(
+            found.progress == Progress::Planning || torn == whole,
+            "cut at {cut} gives {:?}",
+            found.progress
+        );
+    }
+    for byte in [0, 3, 9, 13, 512, 516, 520, 530, 540] {
+        let mut bad = whole.clone();
+        bad[byte] ^= 0x10;
+        std::fs::write(&path, &bad).unwrap();
+        assert!(matches!(Journal::open(&home), Err(Error::Format { .. })), "byte {byte}");
+        assert_eq!(std::fs::read(&path).unwrap(), bad, "a refused journal is left as it is");
+    }
+}
+
+#[test]
+fn paths_that_lead_out_are_not_sound() {
+    for bad in ["../x", "/etc/x", "a/../b", "a//b", "./a"] {
+        let mut p = plan(1);
+        p.ops[0].target = bad.as_bytes().to_vec();
+        assert!(!p.is_sound(), "{bad}");
+        let mut p = plan(1);
+        p.ops[0].slot = bad.as_bytes().to_vec();
+        assert!(!p.is_sound(), "{bad}");
+    }
+}

@@ -1,0 +1,57 @@
+//! File handles: recognising which stable inode an overlayfs copy came from.
+//!
+//! # Safety
+//!
+//! The one unsafe block calls `name_to_handle_at(2)` with a buffer laid out as the man page says.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Length of the header of overlayfs's stored handle (`struct ovl_fb`): version, magic, length,
+/// flags, type, uuid.
+const OVL_HEADER_LEN: usize = 5 + 16;
+/// `OVL_FH_MAGIC`.
+const OVL_MAGIC: u8 = 0xfb;
+/// `MAX_HANDLE_SZ`.
+const HANDLE_MAX: usize = 128;
+
+/// `struct file_handle` with room for the longest handle.
+#[repr(C)]
+struct Handle {
+    bytes: libc::c_uint,
+    kind: libc::c_int,
+    data: [u8; HANDLE_MAX],
+}
+
+const _: () = assert!(std::mem::size_of::<Handle>() == 8 + HANDLE_MAX);
+
+/// Whether the handle that overlayfs stored in an `origin` attribute is that of the object `name`
+/// in `dir`. An unreadable or unknown handle is of nothing.
+pub(crate) fn is_handle_of(origin: &[u8], dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+    if origin.get(1) != Some(&OVL_MAGIC) {
+        return false;
+    }
+    let (Some(&kind), Some(fid)) = (origin.get(4), origin.get(OVL_HEADER_LEN..)) else {
+        return false;
+    };
+    let Ok(name) = CString::new(name) else { return false };
+    let mut handle =
+        Handle { bytes: HANDLE_MAX as libc::c_uint, kind: 0, data: [0; HANDLE_MAX] };
+    let mut mount_id: libc::c_int = 0;
+    // SAFETY: `handle` is a file_handle with HANDLE_MAX bytes of room behind its two words, as its
+    // `bytes` field says; `name` is NUL-terminated; both outlive the call.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            dir.as_raw_fd(),
+            name.as_ptr(),
+            &raw mut handle,
+            &raw mut mount_id,
+            0,
+        )
+    };
+    failed == 0
+        && handle.kind == libc::c_int::from(kind)
+        && handle.data.get(..handle.bytes as usize) == Some(fid)
+}
