@@ -1,2 +1,127 @@
-//! x
-fn main(){}
+//! `txos`: system transactions on the command line.
+//!
+//! A thin layer: [`args`] is the command line, each command has a file of its own name, and what
+//! they do is done by `txos-run` (a command in a private view) and `txos-engine` (change sets,
+//! commit, recovery).
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`args`], [`help`], [`man`] | options, help, manual pages |
+//! | [`run`], [`exec`], [`keep`], [`review`], [`trash`] | a command in a transaction, and what becomes of it |
+//! | [`commit`] | commit, abort, revert |
+//! | [`list`], [`log`], [`show`] | looking at transactions |
+//! | [`changes`], [`patch`], [`json`] | how changes are written |
+//! | [`recover`], [`gc`], [`doctor`] | care |
+//! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`age`], [`standing`] | what the commands share |
+//!
+//! Standard output carries what was asked for (and belongs to the command under `run` and `exec`);
+//! everything txos has to say goes to standard error, each message starting with `txos: `.
+
+mod age;
+mod app;
+mod args;
+mod changes;
+mod commit;
+mod doctor;
+mod exec;
+mod exit;
+mod gc;
+mod help;
+mod json;
+mod keep;
+mod list;
+mod log;
+mod man;
+mod patch;
+mod paths;
+mod progress;
+mod recover;
+mod review;
+mod run;
+mod show;
+mod signals;
+mod standing;
+mod style;
+mod trash;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::app::{App, tell};
+use crate::args::{Cli, Command};
+use crate::exit::{FAILED, Failure};
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(die_of_panic));
+    let cli = match help::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output and are a success; the rest is our failure,
+            // not the command's.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { FAILED } else { 0 });
+        }
+    };
+    let status = dispatch(&cli).unwrap_or_else(|failure| {
+        if let Some(message) = failure.message() {
+            tell(format_args!("txos: {message}"));
+        }
+        failure.status()
+    });
+    ExitCode::from(status)
+}
+
+fn dispatch(cli: &Cli) -> Result<u8, Failure> {
+    let app = App::new(&cli.global)?;
+    match &cli.command {
+        Command::Run(args) => return run::run(&app, args),
+        Command::Completions { shell } => return completions(*shell),
+        Command::Man { dir } => return man::write(dir),
+        Command::Gc(args) if args.trash => return trash::empty_detached(&app),
+        _ => {}
+    }
+    if let Some(id) = txos_run::inside() {
+        return Err(Failure::new(format!(
+            "this is inside transaction {id}, where the store can't be seen; only `txos run` works here"
+        )));
+    }
+    match &cli.command {
+        Command::Exec(args) => exec::exec(&app, args),
+        Command::List(args) => list::list(&app, args),
+        Command::Show(args) => show::show(&app, args),
+        Command::Diff(args) => show::diff(&app, args),
+        Command::Log(args) => log::log(&app, args),
+        Command::Commit(args) => commit::commit(&app, args),
+        Command::Abort(args) => commit::abort(&app, args),
+        Command::Revert(args) => commit::revert(&app, args),
+        Command::Recover(args) => recover::recover(&app, args),
+        Command::Gc(args) => gc::gc(&app, args),
+        Command::Doctor(args) => doctor::doctor(&app, args),
+        Command::Run(_) | Command::Completions { .. } | Command::Man { .. } => Ok(0),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut help::command(), "txos", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(0)
+}
+
+/// A defect of ours: says so in a line that can be reported, and ends. Whatever was being
+/// published is in the journal, so the next call puts it right, as after a crash.
+fn die_of_panic(info: &std::panic::PanicHookInfo<'_>) {
+    let place = info.location().map(|l| format!(" at {}:{}", l.file(), l.line()));
+    let payload = info.payload();
+    let what = payload
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_default();
+    tell(format_args!(
+        "txos: internal error{}: {what}. This is a defect in txos, please report it with the command \
+         that led to it; `txos recover` and `txos doctor` check that nothing is left half done",
+        place.unwrap_or_default()
+    ));
+    std::process::exit(i32::from(FAILED));
+}

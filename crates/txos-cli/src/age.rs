@@ -1,0 +1,97 @@
+//! Lengths of time: as options take them (`30d`), and as lists show them (`3 days ago`).
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use txos_engine::version::Stamp;
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+const WEEK: u64 = 7 * DAY;
+
+/// An age: a whole number and a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Age(pub Duration);
+
+impl FromStr for Age {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!("{text:?} is no age: a number and one of s, m, h, d, w, such as 30d or 12h")
+        };
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let unit = match unit {
+            "s" => 1,
+            "m" => MINUTE,
+            "h" => HOUR,
+            "d" => DAY,
+            "w" => WEEK,
+            _ => return Err(bad()),
+        };
+        let number: u64 = number.parse().map_err(|_| bad())?;
+        number.checked_mul(unit).map(|s| Age(Duration::from_secs(s))).ok_or_else(bad)
+    }
+}
+
+impl Age {
+    /// Whether something that happened at `then` is at least this old at `now`.
+    pub fn reached(self, then: Stamp, now: Stamp) -> bool {
+        let limit = i64::try_from(self.0.as_nanos()).unwrap_or(i64::MAX);
+        now.as_ns().saturating_sub(then.as_ns()) >= limit
+    }
+}
+
+/// How long ago something was, to one unit: `5 s ago`, `3 days ago`.
+pub fn ago(then: Stamp, now: Stamp) -> String {
+    let seconds = u64::try_from(now.sec.saturating_sub(then.sec)).unwrap_or(0);
+    let days = |n: u64| format!("{n} day{}", if n == 1 { "" } else { "s" });
+    let length = match seconds {
+        0..MINUTE => format!("{seconds} s"),
+        MINUTE..HOUR => format!("{} min", seconds / MINUTE),
+        HOUR..DAY => format!("{} h", seconds / HOUR),
+        _ => days(seconds / DAY),
+    };
+    format!("{length} ago")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_read() {
+        let seconds = |text: &str| text.parse::<Age>().map(|a| a.0.as_secs());
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("45m"), Ok(2700));
+        assert_eq!(seconds("12h"), Ok(43_200));
+        assert_eq!(seconds("30d"), Ok(2_592_000));
+        assert_eq!(seconds("0d"), Ok(0));
+        assert_eq!(seconds("2w"), Ok(1_209_600));
+        for bad in ["", "30", "d", "-1d", "1.5d", "30 d", "1mo", "99999999999999999999d", "9999999999999999999w"] {
+            assert!(bad.parse::<Age>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ages_are_reached() {
+        let at = |sec| Stamp { sec, nsec: 0 };
+        let hour: Age = "1h".parse().unwrap();
+        assert!(hour.reached(at(0), at(3600)));
+        assert!(!hour.reached(at(1), at(3600)));
+        assert!(!hour.reached(at(9000), at(3600)), "a clock set back makes nothing old");
+    }
+
+    #[test]
+    fn ages_are_shown() {
+        let shown = |sec| ago(Stamp { sec: 0, nsec: 0 }, Stamp { sec, nsec: 0 });
+        assert_eq!(shown(5), "5 s ago");
+        assert_eq!(shown(125), "2 min ago");
+        assert_eq!(shown(7200), "2 h ago");
+        assert_eq!(shown(86_400), "1 day ago");
+        assert_eq!(shown(864_000), "10 days ago");
+        assert_eq!(shown(-5), "0 s ago");
+    }
+}

@@ -1,0 +1,160 @@
+//! What every command needs: the store, the voice, the colours.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write, stderr};
+use std::path::PathBuf;
+
+use txos_engine::commit::{Progress, Recovered, Silent, recover};
+use txos_engine::show::quoted;
+use txos_engine::store::{Home, default_dir};
+
+use crate::args::{Global, When};
+use crate::exit::Failure;
+use crate::progress::Bars;
+use crate::style::Paint;
+
+/// The setting in which a command runs.
+#[derive(Debug)]
+pub struct App {
+    store: Option<PathBuf>,
+    quiet: bool,
+    /// Colours of standard output.
+    pub out: Paint,
+    /// Colours of standard error.
+    pub err: Paint,
+}
+
+impl App {
+    /// Puts the global options into force.
+    pub fn new(global: &Global) -> Result<Self, Failure> {
+        match global.color {
+            When::Auto => {}
+            When::Always => anstream::ColorChoice::Always.write_global(),
+            When::Never => anstream::ColorChoice::Never.write_global(),
+        }
+        start_tracing(global.verbose);
+        let store = match &global.store {
+            Some(dir) => Some(
+                std::path::absolute(dir)
+                    .map_err(|e| Failure::new(format!("--store {}: {e}", quoted(dir))))?,
+            ),
+            None => None,
+        };
+        Ok(App { store, quiet: global.quiet, out: Paint::stdout(), err: Paint::stderr() })
+    }
+
+    /// Whether only errors are wanted.
+    pub fn quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Says something on standard error, unless it is to be quiet.
+    pub fn say(&self, message: impl Display) {
+        if !self.quiet {
+            tell(format_args!("txos: {message}"));
+        }
+    }
+
+    /// Says that something is not as it should be, even if quiet.
+    pub fn warn(&self, message: impl Display) {
+        tell(format_args!("txos: warning: {message}"));
+    }
+
+    /// Where the home store is or would be.
+    pub fn store_dir(&self) -> Result<PathBuf, Failure> {
+        match &self.store {
+            Some(dir) => Ok(dir.clone()),
+            None => Ok(default_dir()?),
+        }
+    }
+
+    /// The store as `--store` named it, to hand on.
+    pub fn store_option(&self) -> Option<&PathBuf> {
+        self.store.as_ref()
+    }
+
+    /// Opens the home store; makes it if there is none.
+    pub fn open(&self) -> Result<Home, Failure> {
+        Ok(Home::open(&self.store_dir()?)?)
+    }
+
+    /// Opens the home store if there is one: looking must not make anything.
+    pub fn open_existing(&self) -> Result<Option<Home>, Failure> {
+        let dir = self.store_dir()?;
+        let there = dir.try_exists().map_err(|e| Failure::new(format!("{}: {e}", quoted(&dir))))?;
+        if there { Ok(Some(Home::open(&dir)?)) } else { Ok(None) }
+    }
+
+    /// Opens the home store and finishes or undoes what a crash interrupted, as everything must
+    /// that writes.
+    pub fn open_recovered(&self) -> Result<Home, Failure> {
+        let home = self.open()?;
+        let recovered = self.with_progress(|progress| recover(&home, progress))?;
+        for line in recovery_lines(&recovered) {
+            self.say(line);
+        }
+        Ok(home)
+    }
+
+    /// Does long work with a progress display where there is somebody to see it.
+    pub fn with_progress<T>(&self, work: impl FnOnce(&dyn Progress) -> T) -> T {
+        if self.quiet || !stderr().is_terminal() {
+            return work(&Silent);
+        }
+        let bars = Bars::new();
+        work(&bars)
+    }
+}
+
+/// Writes a line to standard error. One that can't be written to (a reader that has gone away) is
+/// no reason to fail, least of all in the middle of a commit.
+pub fn tell(line: impl Display) {
+    let _ = writeln!(stderr(), "{line}");
+}
+
+/// What recovery did, a line each.
+pub fn recovery_lines(recovered: &Recovered) -> Vec<String> {
+    let undone = recovered.undone.iter().map(|id| {
+        format!("recovered: the publish of {id} was interrupted and is undone; nothing of it is published")
+    });
+    let finished = recovered
+        .finished
+        .iter()
+        .map(|id| format!("recovered: the publish of {id} was complete and is recorded now"));
+    let notes = recovered.notes.iter().map(|note| format!("recovered: {note}"));
+    undone.chain(finished).chain(notes).collect()
+}
+
+/// Sends what the crates trace to standard error: by `-v`, or by the filter in TXOS_LOG.
+fn start_tracing(verbose: u8) {
+    use tracing_subscriber::EnvFilter;
+
+    let filter = match (std::env::var("TXOS_LOG"), verbose) {
+        (Ok(text), _) if !text.is_empty() => EnvFilter::new(text),
+        (_, 0) => return,
+        (_, 1) => EnvFilter::new("info"),
+        (_, 2) => EnvFilter::new("debug"),
+        _ => EnvFilter::new("trace"),
+    };
+    // Only a second subscriber could make this fail, and there is none.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recovery_is_told_line_by_line() {
+        assert!(recovery_lines(&Recovered::default()).is_empty());
+        let recovered = Recovered {
+            undone: vec!["00000001".parse().unwrap()],
+            finished: vec!["00000002".parse().unwrap()],
+            notes: vec!["/x was changed".into()],
+        };
+        let lines = recovery_lines(&recovered);
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0].contains("00000001") && lines[1].contains("00000002"));
+        assert_eq!(lines[2], "recovered: /x was changed");
+    }
+}

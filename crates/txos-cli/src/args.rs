@@ -1,0 +1,518 @@
+//! The command line: every command and option, with the help that people read.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use txos_engine::commit::{Isolation, Options};
+use txos_run::{Leftover, RunOptions};
+
+use crate::age::Age;
+
+/// Groups any commands into one operation that happens as a whole or not at all.
+#[derive(Debug, Parser)]
+#[command(name = "txos", version, long_about = LONG_ABOUT)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const LONG_ABOUT: &str = "\
+Groups any commands into one operation that happens as a whole or not at all.
+
+`txos run -- CMD` runs an unmodified program, with every process it starts, as a transaction on the \
+live machine. Its changes to files stay invisible to everybody else until CMD succeeds; then they \
+are published all together. If CMD fails, or somebody else changed what it depends on, nothing has \
+happened.";
+
+/// Options of every command.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Keep transactions in this directory
+    ///
+    /// Same as the environment variable TXOS_STORE. Without either: /var/lib/txos for root, else
+    /// $XDG_STATE_HOME/txos or ~/.local/state/txos.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Say nothing but errors
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Tell on standard error what is being done; -vv and -vvv tell more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Use colours
+    ///
+    /// `auto` means on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", default_value_t, value_enum)]
+    pub color: When,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// On a terminal.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command in a new transaction
+    Run(RunArgs),
+    /// Run a command in a pending transaction
+    Exec(ExecArgs),
+    /// List pending and running transactions
+    List(ListArgs),
+    /// Show a transaction and the paths it changes
+    Show(ShowArgs),
+    /// Show what a transaction changes
+    Diff(DiffArgs),
+    /// Show the history: committed transactions, newest first
+    Log(LogArgs),
+    /// Publish a pending transaction
+    Commit(CommitArgs),
+    /// Discard a pending transaction, or what a dead one left behind
+    Abort(IdArg),
+    /// Undo a committed transaction
+    Revert(RevertArgs),
+    /// Finish or undo what a crash interrupted
+    Recover(RecoverArgs),
+    /// Remove what is no longer needed: leftovers, old history, trash
+    Gc(GcArgs),
+    /// Check this machine and the stores
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man {
+        /// Directory to write them to
+        dir: PathBuf,
+    },
+}
+
+/// A transaction.
+#[derive(Args, Debug)]
+pub struct IdArg {
+    /// Transaction: an id, the start of one, or @ for the newest
+    pub id: String,
+}
+
+/// How to publish; the same for `run` and `commit`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Publishing")]
+pub struct PublishArgs {
+    /// What must be unchanged at commit: all that was read, or only what is changed
+    #[arg(long, value_name = "LEVEL", default_value_t, value_enum)]
+    pub isolation: IsolationArg,
+    /// Treat it as a conflict when others appended to the same file too
+    #[arg(long)]
+    pub no_merge_append: bool,
+    /// Change files that match in place, so that their inode stays; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub keep_inode: Vec<String>,
+    /// Do not hold back others' opens of the changed files during the publish (root only)
+    #[arg(long)]
+    pub no_gate: bool,
+    /// Skip the flushes: atomic still, but not safe against a power cut
+    #[arg(long)]
+    pub no_durable: bool,
+}
+
+/// Isolation levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum IsolationArg {
+    /// Everything that was read or changed
+    #[default]
+    Serializable,
+    /// Only what is changed
+    Snapshot,
+}
+
+impl PublishArgs {
+    /// The engine's options; `durable` is what the transaction began with.
+    pub fn options(&self, durable: bool, paths: Vec<PathBuf>) -> Options {
+        Options {
+            isolation: match self.isolation {
+                IsolationArg::Serializable => Isolation::Serializable,
+                IsolationArg::Snapshot => Isolation::Snapshot,
+            },
+            merge_append: !self.no_merge_append,
+            keep_inode: self.keep_inode.clone(),
+            gate: !self.no_gate,
+            durable: durable && !self.no_durable,
+            paths,
+        }
+    }
+}
+
+/// `txos run`.
+#[derive(Args, Debug)]
+#[command(override_usage = "txos run [OPTIONS] [--] CMD [ARG]...")]
+pub struct RunArgs {
+    /// Show what would change and ask, when CMD has ended
+    #[arg(long, help_heading = "Ending", group = "ending")]
+    pub review: bool,
+    /// Leave the transaction pending and print its id
+    #[arg(long, help_heading = "Ending", group = "ending")]
+    pub keep: bool,
+    /// Show what would change, then roll back
+    #[arg(long, help_heading = "Ending", group = "ending")]
+    pub dry_run: bool,
+    /// Whether a failing CMD is committed too
+    #[arg(long, help_heading = "Ending", value_name = "WHEN", default_value_t, value_enum)]
+    pub commit_on: CommitOn,
+    /// On conflict, run CMD again, up to N times
+    #[arg(
+        long,
+        help_heading = "Ending",
+        value_name = "N",
+        default_value_t = 0,
+        conflicts_with_all = ["keep", "dry_run"]
+    )]
+    pub retry: u32,
+
+    /// Name for the history
+    #[arg(long, help_heading = "History")]
+    pub name: Option<String>,
+    /// Message for the history
+    #[arg(short, long, help_heading = "History", value_name = "TEXT")]
+    pub message: Option<String>,
+
+    /// What runs it.
+    #[command(flatten)]
+    pub view: ViewArgs,
+    /// How to publish.
+    #[command(flatten)]
+    pub publish: PublishArgs,
+
+    /// Command to run, and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD",
+        help_heading = "Arguments"
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// What a command in a transaction sees and may do.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Isolation")]
+pub struct ViewArgs {
+    /// Version only this tree; may be repeated [default: all real file systems]
+    #[arg(long, value_name = "DIR")]
+    pub scope: Vec<PathBuf>,
+    /// Leave paths that match alone: CMD changes them at once; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// Hold back standard output and error until the commit
+    #[arg(long, conflicts_with = "keep")]
+    pub hold_output: bool,
+    /// Stop and roll back when CMD does what can't be rolled back [default: warn]
+    #[arg(long)]
+    pub strict: bool,
+    /// What to do with processes that are left when CMD has ended
+    #[arg(long, value_name = "WHAT", default_value_t, value_enum)]
+    pub leftover: LeftoverArg,
+}
+
+/// When to commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CommitOn {
+    /// When CMD exits with status 0
+    #[default]
+    Success,
+    /// Whenever CMD ran
+    Always,
+}
+
+/// What to do with processes that outlive the command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LeftoverArg {
+    /// Wait for them
+    #[default]
+    Wait,
+    /// Kill them
+    Kill,
+}
+
+/// How a run is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Commit.
+    Commit,
+    /// Ask first.
+    Review,
+    /// Keep pending.
+    Keep,
+    /// Show and roll back.
+    DryRun,
+}
+
+impl RunArgs {
+    /// How this run is to end when the command succeeds.
+    pub fn ending(&self) -> Ending {
+        match (self.review, self.keep, self.dry_run) {
+            (true, ..) => Ending::Review,
+            (_, true, _) => Ending::Keep,
+            (_, _, true) => Ending::DryRun,
+            _ => Ending::Commit,
+        }
+    }
+
+    /// What `txos-run` needs to know.
+    pub fn options(&self) -> RunOptions {
+        RunOptions {
+            command: self.command.clone(),
+            name: self.name.clone(),
+            message: self.message.clone(),
+            scope: self.view.scope.clone(),
+            exclude: self.view.exclude.clone(),
+            hold_output: self.view.hold_output,
+            strict: self.view.strict,
+            leftover: self.view.leftover.into(),
+            durable: !self.publish.no_durable,
+        }
+    }
+}
+
+impl From<LeftoverArg> for Leftover {
+    fn from(arg: LeftoverArg) -> Leftover {
+        match arg {
+            LeftoverArg::Wait => Leftover::Wait,
+            LeftoverArg::Kill => Leftover::Kill,
+        }
+    }
+}
+
+/// `txos exec`.
+#[derive(Args, Debug)]
+#[command(override_usage = "txos exec [OPTIONS] ID [--] CMD [ARG]...")]
+pub struct ExecArgs {
+    /// Transaction: an id, the start of one, or @ for the newest
+    pub id: String,
+    /// Stop when CMD does what can't be rolled back [default: warn]; the transaction is discarded
+    #[arg(long)]
+    pub strict: bool,
+    /// What to do with processes that are left when CMD has ended
+    #[arg(long, value_name = "WHAT", default_value_t, value_enum)]
+    pub leftover: LeftoverArg,
+    /// Command to run, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `txos list`.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `txos show`.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// Transaction: an id, the start of one, or @ for the newest
+    pub id: String,
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `txos diff`.
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// Transaction: an id, the start of one, or @ for the newest
+    pub id: String,
+    /// Only what lies at or below these paths
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// The sizes before and after, and the totals
+    #[arg(long, group = "format")]
+    pub stat: bool,
+    /// One letter and the path: A added, M modified, m attributes, T type changed, R renamed, D deleted
+    #[arg(long, group = "format")]
+    pub name_status: bool,
+    /// A unified diff, as git writes it (the default)
+    #[arg(short, long, group = "format")]
+    pub patch: bool,
+    /// JSON (see docs/json.md)
+    #[arg(long, group = "format")]
+    pub json: bool,
+}
+
+/// `txos log`.
+#[derive(Args, Debug)]
+pub struct LogArgs {
+    /// One line each
+    #[arg(long)]
+    pub oneline: bool,
+    /// At most this many
+    #[arg(short = 'n', long, value_name = "N")]
+    pub max_count: Option<usize>,
+    /// Print JSON (see docs/json.md)
+    #[arg(long, conflicts_with = "oneline")]
+    pub json: bool,
+}
+
+/// `txos commit`.
+#[derive(Args, Debug)]
+pub struct CommitArgs {
+    /// Transaction: an id, the start of one, or @ for the newest
+    pub id: String,
+    /// Publish only what lies at or below these paths; the rest stays pending
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// How.
+    #[command(flatten)]
+    pub publish: PublishArgs,
+}
+
+/// `txos revert`.
+#[derive(Args, Debug)]
+pub struct RevertArgs {
+    /// Transaction: an id, the start of one, or @ for the newest
+    pub id: String,
+    /// Do not hold back others' opens of the changed files during the publish (root only)
+    #[arg(long)]
+    pub no_gate: bool,
+    /// Skip the flushes: atomic still, but not safe against a power cut
+    #[arg(long)]
+    pub no_durable: bool,
+}
+
+/// `txos recover`.
+#[derive(Args, Debug)]
+pub struct RecoverArgs {
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `txos gc`.
+#[derive(Args, Debug)]
+pub struct GcArgs {
+    /// Remove committed transactions older than this, such as 30d or 12h [default: keep all]
+    #[arg(long, value_name = "AGE")]
+    pub older_than: Option<Age>,
+    /// Remove committed transactions but the newest N; with --older-than, never one of the newest N
+    #[arg(long, value_name = "N")]
+    pub keep: Option<usize>,
+    /// Remove this transaction whatever its state (not a running one); may be repeated
+    #[arg(long, value_name = "ID")]
+    pub force: Vec<String>,
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// Only empty the trash, detached from the caller
+    #[arg(long, hide = true)]
+    pub trash: bool,
+}
+
+/// `txos doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::help::parse;
+
+    fn run(words: &[&str]) -> RunArgs {
+        match parse(["txos"].iter().chain(words)).unwrap().command {
+            Command::Run(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_is_taken_as_it_is() {
+        for words in [
+            &["run", "make", "-j4", "--", "--keep", "install"][..],
+            &["run", "--", "make", "-j4", "--", "--keep", "install"],
+            &["run", "--no-gate", "--", "make", "-j4", "--", "--keep", "install"],
+        ] {
+            let args = run(words);
+            assert_eq!(args.command, ["make", "-j4", "--", "--keep", "install"], "{words:?}");
+            assert_eq!(args.ending(), Ending::Commit);
+        }
+    }
+
+    #[test]
+    fn endings_exclude_each_other() {
+        assert_eq!(run(&["run", "--keep", "true"]).ending(), Ending::Keep);
+        assert_eq!(run(&["run", "--review", "true"]).ending(), Ending::Review);
+        assert_eq!(run(&["run", "--dry-run", "true"]).ending(), Ending::DryRun);
+        for words in [
+            &["run", "--keep", "--dry-run", "true"][..],
+            &["run", "--review", "--keep", "true"],
+            &["run", "--keep", "--hold-output", "true"],
+            &["run", "--retry", "2", "--keep", "true"],
+            &["run", "--retry", "x", "true"],
+            &["run", "--isolation", "none", "true"],
+            &["run"],
+            &["run", "--"],
+            &["diff", "x", "--stat", "--json"],
+            &["gc", "--older-than", "30"],
+            &["nonsense"],
+            &[],
+        ] {
+            assert!(parse(["txos"].iter().chain(words)).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn options_reach_engine_and_run() {
+        let args = run(&[
+            "run", "--isolation", "snapshot", "--no-merge-append", "--keep-inode", "*.db",
+            "--keep-inode", "*.log", "--no-gate", "--no-durable", "--leftover", "kill",
+            "--scope", "/srv", "--scope", "/etc", "--exclude", "/srv/x*", "--strict",
+            "--hold-output", "--name", "n", "-m", "why", "--retry", "3", "true",
+        ]);
+        let options = args.publish.options(true, Vec::new());
+        assert_eq!(options.isolation, Isolation::Snapshot);
+        assert!(!options.merge_append && !options.gate && !options.durable);
+        assert_eq!(options.keep_inode, ["*.db", "*.log"]);
+        let run = args.options();
+        assert_eq!(run.leftover, Leftover::Kill);
+        assert_eq!(run.scope, [PathBuf::from("/srv"), "/etc".into()]);
+        assert_eq!(run.exclude, ["/srv/x*"]);
+        assert!(run.strict && run.hold_output && !run.durable);
+        assert_eq!((run.name.as_deref(), run.message.as_deref()), (Some("n"), Some("why")));
+        assert_eq!(args.retry, 3);
+    }
+
+    #[test]
+    fn global_options_may_stand_anywhere_before_the_command() {
+        let cli = parse(["txos", "list", "--store", "/x", "-q", "--color=never"]).unwrap();
+        assert_eq!(cli.global.store, Some("/x".into()));
+        assert!(cli.global.quiet);
+        assert_eq!(cli.global.color, When::Never);
+        let cli = parse(["txos", "-vv", "run", "-q", "grep", "-q", "x"]).unwrap();
+        assert_eq!(cli.global.verbose, 2);
+        assert!(cli.global.quiet);
+        assert!(matches!(cli.command, Command::Run(r) if r.command == ["grep", "-q", "x"]));
+    }
+}

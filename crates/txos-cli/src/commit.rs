@@ -1,0 +1,122 @@
+//! `txos commit`, `txos abort` and `txos revert`: decisions about a whole transaction.
+
+use txos_engine::Error;
+use txos_engine::changeset::ChangeSet;
+use txos_engine::commit::{self, Options, Phase};
+use txos_engine::store::State;
+
+use crate::app::App;
+use crate::args::{CommitArgs, IdArg, RevertArgs};
+use crate::changes::paths as count_of_paths;
+use crate::exit::Failure;
+use crate::signals::Undisturbed;
+use crate::{keep, paths, run, trash};
+
+/// Publishes a pending transaction, or the part of it below some paths.
+pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
+    let home = app.open_recovered()?;
+    let id = home.resolve(&args.id)?;
+    let mut tx = keep::load(&home, id)?;
+    let options = args.publish.options(tx.meta.durable, paths::all_in_tree(&args.paths)?);
+    let stays = |failure: Failure| {
+        failure.with_aftermath(&format!(
+            "nothing is published, {id} stays pending (`txos diff {id}`, `txos abort {id}`)"
+        ))
+    };
+    let reads = tx.load_reads()?;
+    let published = app.with_progress(|progress| {
+        progress.phase(Phase::Scanning, None);
+        let changes = ChangeSet::read(&tx, &reads, &options)?;
+        let entries = if app.quiet() { Vec::new() } else { changes.entries()? };
+        let _undisturbed = Undisturbed::begin();
+        let summary = commit::commit(&home, &mut tx, &changes, &reads, &options, progress)?;
+        Ok::<_, Error>((summary, entries))
+    });
+    let (summary, mut entries) = published.map_err(|error| stays(error.into()))?;
+    entries.retain(|entry| paths::selects(&options.paths, entry));
+    run::tell_committed(app, &summary, &entries);
+    trash::clear(app, &home);
+    Ok(0)
+}
+
+/// Discards a pending transaction, or what a dead one left behind.
+pub fn abort(app: &App, args: &IdArg) -> Result<u8, Failure> {
+    let home = app.open_recovered()?;
+    let id = home.resolve(&args.id)?;
+    let meta = home.meta(id)?;
+    if meta.state == State::Active && home.is_held(id) {
+        return Err(Error::WrongState {
+            id,
+            state: "running".into(),
+            advice: "end its command, with Ctrl-C or `kill`, and it rolls back".into(),
+        }
+        .into());
+    }
+    let tx = home.load(id)?;
+    match tx.meta.state {
+        State::Pending => {}
+        State::Active => end_leftovers(app, &tx.meta)?,
+        state @ (State::Committed | State::Reverted) => {
+            let advice = match state {
+                State::Committed => "`txos revert` undoes it",
+                _ => "it was undone already",
+            };
+            let state = state.to_string();
+            return Err(Error::WrongState { id, state, advice: advice.into() }.into());
+        }
+    }
+    home.discard(tx)?;
+    trash::clear(app, &home);
+    let style = app.err.id();
+    app.say(format_args!("aborted {style}{id}{style:#}: nothing changed"));
+    Ok(0)
+}
+
+/// Ends the processes that a dead transaction left behind.
+pub fn end_leftovers(app: &App, meta: &txos_engine::store::Meta) -> Result<(), Failure> {
+    let id = meta.id;
+    let ended = txos_run::end_leftovers(meta)
+        .map_err(|e| Failure::new(format!("ending the processes of {id}: {e}")))?;
+    if ended > 0 {
+        let plural = if ended == 1 { "" } else { "es" };
+        app.say(format_args!("ended {ended} process{plural} of {id}"));
+    }
+    Ok(())
+}
+
+/// Undoes a committed transaction, by a transaction of its own.
+pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
+    let home = app.open_recovered()?;
+    let id = home.resolve(&args.id)?;
+    let meta = home.meta(id)?;
+    let advice = match meta.state {
+        State::Committed => None,
+        State::Reverted => Some("it was undone already"),
+        State::Active => Some("its command has not ended"),
+        State::Pending => Some("nothing of it is published; `txos abort` discards it"),
+    };
+    if let Some(advice) = advice {
+        let state = meta.state.to_string();
+        return Err(Error::WrongState { id, state, advice: advice.into() }.into());
+    }
+    let options = Options {
+        gate: !args.no_gate,
+        durable: meta.durable && !args.no_durable,
+        ..Options::default()
+    };
+    let reverted = {
+        let _undisturbed = Undisturbed::begin();
+        app.with_progress(|progress| commit::revert(&home, id, &options, progress))
+    };
+    let summary = reverted.map_err(|error| {
+        Failure::from(error).with_aftermath(&format!("{id} is not reverted, nothing changed"))
+    })?;
+    let style = app.err.id();
+    let changes = count_of_paths(summary.changes);
+    app.say(format_args!(
+        "reverted {style}{id}{style:#} by {style}{}{style:#}: {changes}",
+        summary.id
+    ));
+    trash::clear(app, &home);
+    Ok(0)
+}

@@ -1,0 +1,69 @@
+//! `txos exec`: one more command in a pending transaction.
+
+use txos_engine::changeset::ChangeSet;
+use txos_engine::commit::Options;
+use txos_engine::store::State;
+use txos_run::{CommandStatus, RunOptions};
+
+use crate::app::{App, tell};
+use crate::args::ExecArgs;
+use crate::exit::{Failure, of_command};
+use crate::{keep, trash};
+use txos_engine::show::quoted;
+
+/// Runs it. The transaction stays pending, whatever the command's status.
+///
+/// While the command runs the transaction is active: were it pending and txos killed, private
+/// copies would be left that depend on reads which nobody recorded.
+pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
+    let home = app.open_recovered()?;
+    let id = home.resolve(&args.id)?;
+    let mut tx = keep::load(&home, id)?;
+    let reads = tx.load_reads()?;
+    let options = RunOptions {
+        command: args.command.clone(),
+        name: None,
+        message: None,
+        scope: Vec::new(),
+        exclude: Vec::new(),
+        hold_output: false,
+        strict: args.strict,
+        leftover: args.leftover.into(),
+        durable: tx.meta.durable,
+    };
+    tx.meta.state = State::Active;
+    tx.save(false)?;
+    let mut ran = match txos_run::run(&home, &mut tx, reads, &options) {
+        Ok(ran) => ran,
+        Err(error @ (txos_run::Error::View { .. } | txos_run::Error::Unsupported { .. })) => {
+            // Nothing ran: it is as it was.
+            tx.meta.state = State::Pending;
+            tx.save(tx.meta.durable)?;
+            return Err(Failure::from(error).with_aftermath(&format!("{id} stays pending")));
+        }
+        Err(error) => {
+            trash::discard(app, &home, tx);
+            let aftermath = format!("{id} is discarded, nothing changed");
+            return Err(Failure::from(error).with_aftermath(&aftermath));
+        }
+    };
+    // Signals to processes outside belong to a commit, and they are not kept that long.
+    ran.drop_held();
+    let status = of_command(&ran.status);
+    let name = args.command.first().map(|c| quoted(c.as_ref())).unwrap_or_default();
+    if let CommandStatus::Stopped { reason } = &ran.status {
+        trash::discard(app, &home, tx);
+        return Err(Failure::new(format!(
+            "{name} was stopped: {reason}; {id} is discarded, nothing changed"
+        )));
+    }
+    if let CommandStatus::NotFound(error) | CommandStatus::NotExecutable(error) = &ran.status {
+        tell(format_args!("txos: {name}: {error}"));
+    }
+    tx.meta.exit_status = Some(i32::from(status));
+    let changes = ChangeSet::read(&tx, &ran.reads, &Options::default())
+        .and_then(|changes| changes.entries())
+        .map_or(tx.meta.changes, |entries| entries.len() as u64);
+    keep::keep(app, &mut tx, &ran.reads, changes)?;
+    Ok(status)
+}

@@ -1,0 +1,221 @@
+//! Exit statuses, and errors on their way to one.
+//!
+//! The command's own status passes through unchanged, so everything txos itself has to say uses
+//! the numbers that `env(1)`, `timeout(1)` and `sysexits.h` reserve for such wrappers.
+
+use std::io;
+
+use txos_engine::Conflict;
+use txos_run::CommandStatus;
+
+/// The user answered no at `--review`.
+pub const DECLINED: u8 = 1;
+/// `doctor` found a problem.
+pub const PROBLEMS: u8 = 1;
+/// Somebody else changed what the transaction depends on (`EX_TEMPFAIL`: trying again may help).
+pub const CONFLICT: u8 = 75;
+/// txos itself failed; nothing was published.
+pub const FAILED: u8 = 125;
+/// The command was found but can't be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+pub const NOT_FOUND: u8 = 127;
+/// Added to the number of the signal that ended the command; also what shells report for us.
+pub const SIGNAL_BASE: u8 = 128;
+
+/// How many conflicting objects a message names.
+const CONFLICTS_SHOWN_MAX: usize = 10;
+
+/// What a `txos` command ends with when it does not reach its goal.
+#[derive(Debug)]
+pub enum Failure {
+    /// Somebody else was first.
+    Conflict {
+        /// What got in the way.
+        conflicts: Vec<Conflict>,
+        /// What has become of the transaction, to follow "conflict: …;".
+        aftermath: String,
+    },
+    /// txos failed; the text is a whole message.
+    Txos(String),
+    /// Everything is said already.
+    Status(u8),
+}
+
+impl Failure {
+    /// A failure with this message.
+    pub fn new(message: impl Into<String>) -> Self {
+        Failure::Txos(message.into())
+    }
+
+    /// The exit status.
+    pub fn status(&self) -> u8 {
+        match self {
+            Failure::Conflict { .. } => CONFLICT,
+            Failure::Txos(_) => FAILED,
+            Failure::Status(status) => *status,
+        }
+    }
+
+    /// The message, without the leading `txos: `; none if everything is said.
+    pub fn message(&self) -> Option<String> {
+        match self {
+            Failure::Conflict { conflicts, aftermath } => {
+                Some(conflict_message(conflicts, aftermath))
+            }
+            Failure::Txos(message) => Some(message.clone()),
+            Failure::Status(_) => None,
+        }
+    }
+
+    /// The same failure, with word of what has become of the transaction.
+    pub fn with_aftermath(self, text: &str) -> Self {
+        match self {
+            Failure::Conflict { conflicts, .. } => {
+                Failure::Conflict { conflicts, aftermath: text.to_owned() }
+            }
+            Failure::Txos(message) => {
+                let message = message.trim_end_matches('.');
+                Failure::Txos(format!("{message}; {text}"))
+            }
+            other => other,
+        }
+    }
+}
+
+impl From<txos_engine::Error> for Failure {
+    fn from(error: txos_engine::Error) -> Self {
+        match error {
+            txos_engine::Error::Conflict(conflicts) => {
+                Failure::Conflict { conflicts, aftermath: "nothing changed".into() }
+            }
+            other => Failure::Txos(other.to_string()),
+        }
+    }
+}
+
+impl From<txos_run::Error> for Failure {
+    fn from(error: txos_run::Error) -> Self {
+        match error {
+            txos_run::Error::Engine(error) => error.into(),
+            other => Failure::Txos(other.to_string()),
+        }
+    }
+}
+
+/// An error while writing to standard output; a reader that has gone away is no reason for words.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            let signal = rustix::process::Signal::PIPE.as_raw();
+            return Failure::Status(of_signal(signal));
+        }
+        Failure::Txos(format!("writing the output: {error}"))
+    }
+}
+
+/// The message for a conflict: what changed and when, the first few objects.
+pub fn conflict_message(conflicts: &[Conflict], aftermath: &str) -> String {
+    let mut text =
+        format!("conflict: the transaction depends on what others have changed; {aftermath}");
+    for conflict in conflicts.iter().take(CONFLICTS_SHOWN_MAX) {
+        text.push_str(&format!("\n  {conflict}"));
+    }
+    if let Some(more) = conflicts.len().checked_sub(CONFLICTS_SHOWN_MAX).filter(|&n| n > 0) {
+        text.push_str(&format!("\n  and {more} more"));
+    }
+    text
+}
+
+/// The exit status that stands for how the command ended.
+pub fn of_command(status: &CommandStatus) -> u8 {
+    match status {
+        // wait(2) reports eight bits; anything else can't come from a process.
+        CommandStatus::Exited(code) => u8::try_from(*code).unwrap_or(FAILED),
+        CommandStatus::Signaled(signal) => of_signal(*signal),
+        CommandStatus::NotFound(_) => NOT_FOUND,
+        CommandStatus::NotExecutable(_) => NOT_EXECUTABLE,
+        CommandStatus::Stopped { .. } => FAILED,
+    }
+}
+
+/// The status with which shells report death by a signal.
+pub fn of_signal(signal: i32) -> u8 {
+    u8::try_from(signal).ok().and_then(|n| SIGNAL_BASE.checked_add(n)).unwrap_or(u8::MAX)
+}
+
+/// The status for a program that could not be started.
+pub fn of_start_error(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+}
+
+/// The name of a signal, as `kill -l` prints it with `SIG` before.
+pub fn signal_name(signal: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    let index = usize::try_from(signal).ok().and_then(|n| n.checked_sub(1));
+    match index.and_then(|i| NAMES.get(i)) {
+        Some(name) => format!("SIG{name}"),
+        None => format!("signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conflict(path: &str) -> Conflict {
+        Conflict { path: path.into(), what: "its content was changed".into(), when: None }
+    }
+
+    #[test]
+    fn every_ending_has_its_status() {
+        let error = || io::Error::from(io::ErrorKind::NotFound);
+        let table = [
+            (CommandStatus::Exited(0), 0),
+            (CommandStatus::Exited(2), 2),
+            (CommandStatus::Exited(255), 255),
+            (CommandStatus::Signaled(2), 130),
+            (CommandStatus::Signaled(9), 137),
+            (CommandStatus::Signaled(64), 192),
+            (CommandStatus::NotFound(error()), 127),
+            (CommandStatus::NotExecutable(error()), 126),
+            (CommandStatus::Stopped { reason: String::new() }, 125),
+        ];
+        for (status, expected) in table {
+            assert_eq!(of_command(&status), expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn errors_become_statuses() {
+        let conflict = txos_engine::Error::Conflict(vec![conflict("/a")]);
+        assert_eq!(Failure::from(conflict).status(), CONFLICT);
+        let unknown = txos_engine::Error::NoSuchTransaction("x".into());
+        assert_eq!(Failure::from(txos_run::Error::from(unknown)).status(), FAILED);
+        let pipe = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert_eq!(Failure::from(pipe).status(), 141);
+    }
+
+    #[test]
+    fn conflicts_are_named_up_to_ten() {
+        let many: Vec<Conflict> = (0..13).map(|i| conflict(&format!("/f{i}"))).collect();
+        let text = conflict_message(&many, "rolled back");
+        assert_eq!(text.lines().count(), 12);
+        assert!(text.starts_with("conflict: "));
+        assert!(text.contains("\n  /f0: its content was changed\n"));
+        assert!(text.ends_with("and 3 more"));
+        assert!(!conflict_message(&many[..10], "").contains("more"));
+    }
+
+    #[test]
+    fn signals_have_names() {
+        assert_eq!(signal_name(libc::SIGINT), "SIGINT");
+        assert_eq!(signal_name(libc::SIGSYS), "SIGSYS");
+        assert_eq!(signal_name(40), "signal 40");
+        assert_eq!(signal_name(-1), "signal -1");
+    }
+}

@@ -1,0 +1,140 @@
+//! Help texts that are more than a line, and the commands in groups.
+
+use std::ffi::OsString;
+
+use anstyle::{AnsiColor, Style};
+use clap::builder::Styles;
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::args::Cli;
+
+/// The commands as the overview groups them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Run", &["run", "exec"]),
+    ("Look", &["list", "show", "diff", "log"]),
+    ("Decide", &["commit", "abort", "revert"]),
+    ("Care", &["recover", "gc", "doctor", "completions"]),
+];
+
+/// Exit statuses of `txos run`; in its help and its manual page.
+pub const RUN_STATUSES: [(&str, &str); 8] = [
+    ("0", "CMD succeeded and is committed (or kept, or shown by --dry-run)"),
+    ("1-255", "CMD's own status, if it ran and failed: rolled back"),
+    ("1", "also: answered no at --review; rolled back"),
+    ("75", "conflict: others changed what the transaction depends on; rolled back"),
+    ("125", "txos itself failed; nothing published"),
+    ("126", "CMD was found but can't be executed"),
+    ("127", "CMD was not found"),
+    ("128+n", "CMD died of signal n: rolled back"),
+];
+
+/// The environment variables that txos reads; in the manual page.
+pub const ENVIRONMENT: [(&str, &str); 4] = [
+    ("TXOS_STORE", "Directory of the home store, as --store."),
+    ("XDG_STATE_HOME, HOME", "Where an ordinary user's home store is, without TXOS_STORE."),
+    ("NO_COLOR", "If set and not empty, no colours (unless --color=always)."),
+    ("TXOS_LOG", "A tracing filter such as `txos_engine=debug`, instead of -v."),
+];
+
+/// Files and directories of txos; in the manual page.
+pub const FILES: [(&str, &str); 3] = [
+    ("/var/lib/txos", "Home store of root."),
+    ("$XDG_STATE_HOME/txos, ~/.local/state/txos", "Home store of an ordinary user."),
+    ("MOUNTPOINT/.txos", "Side store, on every other file system that a transaction versions."),
+];
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  txos run -- apt-get install -y nginx         all of the package, or nothing of it
+  txos run --review -- ./configure.sh          look before it happens
+  txos run --keep -- make install              decide later: txos diff, commit, abort
+  txos run --retry 3 -- ./update-accounts      run again when others were faster";
+
+/// The command line with everything that is added at run time.
+pub fn command() -> clap::Command {
+    let command = Cli::command().styles(STYLES).mut_subcommand("run", |run| {
+        run.after_help(RUN_EXAMPLES).after_long_help(format!(
+            "{RUN_EXAMPLES}\n\nExit status:\n{}",
+            table(&RUN_STATUSES, Style::new())
+        ))
+    });
+    let overview = overview(&command);
+    let bold = STYLES.get_header();
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{overview}\n{bold}Global options:{bold:#}\n{{options}}\n\n\
+         `txos help COMMAND` tells more about a command.{{after-help}}\n"
+    ))
+}
+
+/// Parses a command line.
+pub fn parse<I, T>(words: I) -> Result<Cli, clap::Error>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<OsString> + Clone,
+{
+    Cli::from_arg_matches(&command().try_get_matches_from(words)?)
+}
+
+const STYLES: Styles = Styles::styled()
+    .header(Style::new().bold())
+    .usage(Style::new().bold())
+    .literal(AnsiColor::Green.on_default())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+fn overview(command: &clap::Command) -> String {
+    let bold = STYLES.get_header();
+    GROUPS
+        .iter()
+        .map(|(heading, names)| {
+            let rows: Vec<(&str, String)> = names
+                .iter()
+                .map(|name| {
+                    let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+                    (*name, about.map(ToString::to_string).unwrap_or_default())
+                })
+                .collect();
+            format!("{bold}{heading}:{bold:#}\n{}\n", table(&rows, *STYLES.get_literal()))
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Two columns, the first in a style.
+fn table<T: AsRef<str>>(rows: &[(&str, T)], style: Style) -> String {
+    let width = rows.iter().map(|(left, _)| left.len()).max().unwrap_or(0).max(11);
+    rows.iter()
+        .map(|(left, right)| format!("  {style}{left:width$}{style:#}  {}", right.as_ref()))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clap_finds_nothing_wrong() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let command = command();
+        let mut shown: Vec<&str> =
+            command.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()).collect();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        shown.sort_unstable();
+        grouped.sort_unstable();
+        assert_eq!(shown, grouped);
+    }
+
+    #[test]
+    fn everything_has_help() {
+        for command in command().get_subcommands() {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What `--json` prints: the stable schema of docs/json.md.
+//!
+//! Within one schema number fields are only ever added; a change of meaning or the loss of a field
+//! takes the next number.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use txos_engine::TxId;
+use txos_engine::changeset::Entry;
+use txos_engine::commit::Recovered;
+use txos_engine::show::quoted;
+use txos_engine::store::Meta;
+use txos_engine::version::Stamp;
+
+use crate::changes::Counts;
+use crate::standing::Standing;
+
+/// The number of the schema.
+pub const SCHEMA: u32 = 1;
+
+/// One document: the schema number, then the rest.
+#[derive(Debug, Serialize)]
+struct Document<T> {
+    schema: u32,
+    #[serde(flatten)]
+    body: T,
+}
+
+/// Prints a document.
+pub fn write(out: &mut dyn Write, body: impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, &Document { schema: SCHEMA, body })?;
+    writeln!(out)
+}
+
+/// A transaction.
+#[derive(Debug, Serialize)]
+pub struct Transaction {
+    id: TxId,
+    state: Standing,
+    name: Option<String>,
+    message: Option<String>,
+    command: Vec<String>,
+    directory: String,
+    uid: u32,
+    begun: Stamp,
+    ended: Option<Stamp>,
+    durable: bool,
+    exit_status: Option<i32>,
+    changes: u64,
+    reverts: Option<TxId>,
+    reverted_by: Option<TxId>,
+    layers: Vec<Layer>,
+}
+
+#[derive(Debug, Serialize)]
+struct Layer {
+    target: String,
+    store: String,
+}
+
+impl Transaction {
+    /// From its record.
+    pub fn new(meta: &Meta, standing: Standing) -> Self {
+        let layer = |l: &txos_engine::store::LayerMeta| Layer {
+            target: quoted(&l.target),
+            store: quoted(&l.store),
+        };
+        Transaction {
+            id: meta.id,
+            state: standing,
+            name: meta.name.clone(),
+            message: meta.message.clone(),
+            command: meta.command.clone(),
+            directory: quoted(&meta.directory),
+            uid: meta.uid,
+            begun: meta.begun,
+            ended: meta.ended,
+            durable: meta.durable,
+            exit_status: meta.exit_status,
+            changes: meta.changes,
+            reverts: meta.reverts,
+            reverted_by: meta.reverted_by,
+            layers: meta.layers.iter().map(layer).collect(),
+        }
+    }
+}
+
+/// `list` and `log`.
+#[derive(Debug, Serialize)]
+pub struct Transactions {
+    /// Newest first.
+    pub transactions: Vec<Transaction>,
+    /// Messages about records that can't be read.
+    pub unreadable: Vec<String>,
+}
+
+/// `show` and `diff`.
+#[derive(Debug, Serialize)]
+pub struct Changes<'a> {
+    /// Which transaction.
+    pub transaction: Transaction,
+    /// Totals of `changes`.
+    pub counts: Counts,
+    /// Every path; none while the command runs.
+    pub changes: &'a [Entry],
+}
+
+/// `recover`.
+#[derive(Debug, Serialize)]
+pub struct Recovery<'a> {
+    undone: &'a [TxId],
+    finished: &'a [TxId],
+    notes: &'a [String],
+}
+
+impl<'a> Recovery<'a> {
+    /// From the engine's report.
+    pub fn new(recovered: &'a Recovered) -> Self {
+        Recovery {
+            undone: &recovered.undone,
+            finished: &recovered.finished,
+            notes: &recovered.notes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use txos_engine::changeset::Status;
+    use txos_engine::store::{LayerMeta, State};
+
+    use super::*;
+    use crate::changes::samples::{entry, side};
+
+    /// A record with everything in it.
+    fn meta() -> Meta {
+        Meta {
+            format: 1,
+            id: "3kq9w2ma".parse().unwrap(),
+            state: State::Committed,
+            name: Some("web".into()),
+            message: None,
+            command: vec!["make".into(), "install".into()],
+            directory: "/src".into(),
+            uid: 0,
+            begun: Stamp { sec: 10, nsec: 5 },
+            ended: Some(Stamp { sec: 12, nsec: 0 }),
+            boot: "b".into(),
+            durable: true,
+            mount_namespace: Some(4),
+            exit_status: Some(0),
+            changes: 1,
+            fence: None,
+            reverts: None,
+            reverted_by: None,
+            layers: vec![LayerMeta { target: "/".into(), store: "/var/lib/txos".into() }],
+        }
+    }
+
+    fn text(body: impl Serialize) -> String {
+        let mut out = Vec::new();
+        write(&mut out, body).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    /// The documents exactly as scripts see them. A failure here means: the schema changed.
+    #[test]
+    fn the_schema_stays() {
+        let entry = entry(Status::Added, "/opt/a\nb", None, Some(side(3)));
+        let changes = [entry];
+        let shown = text(Changes {
+            transaction: Transaction::new(&meta(), Standing::Committed),
+            counts: Counts::of(&changes),
+            changes: &changes,
+        });
+        assert_eq!(shown, include_str!("../tests/snapshots/show.json"));
+        let listed = text(Transactions {
+            transactions: Vec::new(),
+            unreadable: vec!["meta.json is damaged".into()],
+        });
+        assert_eq!(listed, include_str!("../tests/snapshots/list.json"));
+        let recovered = Recovered { undone: vec![meta().id], ..Recovered::default() };
+        assert_eq!(
+            text(Recovery::new(&recovered)),
+            include_str!("../tests/snapshots/recover.json")
+        );
+    }
+}

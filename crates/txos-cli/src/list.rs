@@ -1,0 +1,86 @@
+//! `txos list`: pending and running transactions.
+
+use std::io::{self, Write};
+
+use txos_engine::store::{Home, Meta};
+use txos_engine::version::Stamp;
+
+use crate::age::ago;
+use crate::app::App;
+use crate::args::ListArgs;
+use crate::exit::Failure;
+use crate::json;
+use crate::log::one_line;
+use crate::standing::Standing;
+use crate::style::Paint;
+
+/// The transactions of a store, newest first, and messages about records that can't be read.
+pub type Found = (Vec<(Meta, Standing)>, Vec<String>);
+
+/// Reads the records of which `wanted` is true. Without a store there are none.
+pub fn find(home: Option<&Home>, wanted: impl Fn(Standing) -> bool) -> Result<Found, Failure> {
+    let mut found = (Vec::new(), Vec::new());
+    for record in home.map(Home::transactions).transpose()?.unwrap_or_default() {
+        match (record, home) {
+            (Ok(meta), Some(home)) => {
+                let standing = Standing::of(home, &meta);
+                if wanted(standing) {
+                    found.0.push((meta, standing));
+                }
+            }
+            (Err(error), _) => found.1.push(error.to_string()),
+            (Ok(_), None) => {}
+        }
+    }
+    Ok(found)
+}
+
+/// Lists them.
+pub fn list(app: &App, args: &ListArgs) -> Result<u8, Failure> {
+    let home = app.open_existing()?;
+    let published = |s| matches!(s, Standing::Committed | Standing::Reverted);
+    let (found, unreadable) = find(home.as_ref(), |standing| !published(standing))?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        let transactions = found.iter().map(|(m, s)| json::Transaction::new(m, *s)).collect();
+        json::write(&mut out, json::Transactions { transactions, unreadable })?;
+    } else {
+        unreadable.iter().for_each(|message| app.warn(message));
+        if found.is_empty() {
+            app.say("no pending or running transactions");
+        } else {
+            write_table(&mut out, &found, app.out)?;
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+fn write_table(
+    out: &mut dyn Write,
+    found: &[(Meta, Standing)],
+    paint: Paint,
+) -> io::Result<()> {
+    let now = Stamp::now();
+    let strong = paint.strong();
+    writeln!(out, "{strong}ID        STATE    SINCE         PATHS  COMMAND{strong:#}")?;
+    for (meta, standing) in found {
+        let id = paint.id();
+        let state = match standing {
+            Standing::Dead | Standing::Lost => paint.bad(),
+            Standing::Active => paint.good(),
+            _ => paint.faint(),
+        };
+        let since = ago(meta.ended.unwrap_or(meta.begun), now);
+        let counted = matches!(standing, Standing::Pending | Standing::Lost);
+        let changes = if counted { meta.changes.to_string() } else { "-".into() };
+        writeln!(
+            out,
+            "{id}{}{id:#}  {state}{:7}{state:#}  {since:12}  {changes:>5}  {}",
+            meta.id,
+            standing.to_string(),
+            one_line(meta)
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! `txos log`: the history, as git shows its own.
+
+use std::io::{self, Write};
+
+use txos_engine::show::{local_time, quoted_bytes};
+use txos_engine::store::Meta;
+use txos_engine::version::Stamp;
+
+use crate::app::App;
+use crate::args::LogArgs;
+use crate::changes::paths;
+use crate::exit::Failure;
+use crate::json;
+use crate::list::find;
+use crate::standing::Standing;
+use crate::style::Paint;
+
+/// Shows committed and reverted transactions, the latest commit first.
+pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
+    let home = app.open_existing()?;
+    let published = |s| matches!(s, Standing::Committed | Standing::Reverted);
+    let (mut found, unreadable) = find(home.as_ref(), published)?;
+    found.sort_by_key(|(meta, _)| std::cmp::Reverse(meta.ended));
+    found.truncate(args.max_count.unwrap_or(usize::MAX));
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        let transactions = found.iter().map(|(m, s)| json::Transaction::new(m, *s)).collect();
+        json::write(&mut out, json::Transactions { transactions, unreadable })?;
+        out.flush()?;
+        return Ok(0);
+    }
+    unreadable.iter().for_each(|message| app.warn(message));
+    for (n, (meta, standing)) in found.iter().enumerate() {
+        if args.oneline {
+            write_line(&mut out, meta, app.out)?;
+        } else {
+            if n > 0 {
+                writeln!(out)?;
+            }
+            write_entry(&mut out, meta, *standing, app.out)?;
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+/// `3kq9w2ma 2026-03-01 14:05:09 14 paths  make install`.
+fn write_line(out: &mut dyn Write, meta: &Meta, paint: Paint) -> io::Result<()> {
+    let (id, faint) = (paint.id(), paint.faint());
+    write!(out, "{id}{}{id:#} {} ", meta.id, date(meta.ended.unwrap_or(meta.begun)))?;
+    write!(out, "{:>10}  {}", paths(meta.changes), one_line(meta))?;
+    if let Some(relation) = relation(meta) {
+        write!(out, " {faint}({relation}){faint:#}")?;
+    }
+    writeln!(out)
+}
+
+/// A transaction with its headers, and its message below them.
+pub fn write_entry(
+    out: &mut dyn Write,
+    meta: &Meta,
+    standing: Standing,
+    paint: Paint,
+) -> io::Result<()> {
+    let (id, bad) = (paint.id(), paint.bad());
+    write!(out, "{id}transaction {}{id:#}", meta.id)?;
+    match standing {
+        Standing::Committed => {}
+        Standing::Dead | Standing::Lost => write!(out, " {bad}({standing}){bad:#}")?,
+        _ => write!(out, " ({standing})")?,
+    }
+    writeln!(out)?;
+    writeln!(out, "Date:     {}", date(meta.ended.unwrap_or(meta.begun)))?;
+    if let Some(name) = &meta.name {
+        writeln!(out, "Name:     {}", quoted_bytes(name.as_bytes()))?;
+    }
+    writeln!(out, "Command:  {}", command(meta))?;
+    match (meta.exit_status, standing) {
+        (Some(status), _) if status != 0 => writeln!(out, "Status:   {status}")?,
+        _ => {}
+    }
+    if !matches!(standing, Standing::Active | Standing::Dead) {
+        writeln!(out, "Changes:  {}", paths(meta.changes))?;
+    }
+    if let Some(other) = meta.reverts {
+        writeln!(out, "Reverts:  {other}")?;
+    }
+    if let Some(other) = meta.reverted_by {
+        writeln!(out, "Reverted: by {other}")?;
+    }
+    if let Some(message) = &meta.message {
+        writeln!(out)?;
+        for line in message.lines() {
+            writeln!(out, "    {}", harmless(line))?;
+        }
+    }
+    Ok(())
+}
+
+/// "reverts X" or "reverted by Y".
+fn relation(meta: &Meta) -> Option<String> {
+    let reverts = meta.reverts.map(|id| format!("reverts {id}"));
+    reverts.or_else(|| meta.reverted_by.map(|id| format!("reverted by {id}")))
+}
+
+/// The command, after the name if there is one.
+pub fn one_line(meta: &Meta) -> String {
+    match &meta.name {
+        Some(name) => format!("{}: {}", quoted_bytes(name.as_bytes()), command(meta)),
+        None => command(meta),
+    }
+}
+
+fn command(meta: &Meta) -> String {
+    meta.command.join(" ")
+}
+
+/// A line of free text; quoted if it would do something to the terminal.
+fn harmless(line: &str) -> String {
+    if line.chars().any(|c| c.is_control() && c != '\t') {
+        quoted_bytes(line.as_bytes())
+    } else {
+        line.to_owned()
+    }
+}
+
+/// A stamp in local time, to the second.
+pub fn date(stamp: Stamp) -> String {
+    let text = local_time(stamp);
+    text.split_once('.').map_or(text.clone(), |(seconds, _)| seconds.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_others_does_nothing_to_the_terminal() {
+        assert_eq!(harmless("plain \"text\""), "plain \"text\"");
+        assert_eq!(harmless("\u{1b}[2J"), "\"\\033[2J\"");
+    }
+
+    #[test]
+    fn dates_are_to_the_second() {
+        let shown = date(Stamp { sec: 1_700_000_000, nsec: 123_456_789 });
+        assert_eq!(shown.len(), "2026-03-01 14:05:09".len());
+    }
+}

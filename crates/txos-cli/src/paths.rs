@@ -1,0 +1,71 @@
+//! Paths on the command line, as paths of the stable tree.
+
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+use txos_engine::changeset::Entry;
+
+use crate::exit::Failure;
+
+/// A path from the command line as the change set writes it: absolute, the directories above it
+/// resolved as far as they exist. The last component is not followed (it may be a link that the
+/// transaction changed, or not exist outside of it).
+pub fn in_tree(path: &Path) -> Result<PathBuf, Failure> {
+    let absolute = std::path::absolute(path)
+        .map_err(|e| Failure::new(format!("{}: {e}", txos_engine::show::quoted(path))))?;
+    let mut rest: Vec<OsString> = Vec::new();
+    let mut above = absolute.as_path();
+    while let (Some(parent), Some(last)) = (above.parent(), above.components().next_back()) {
+        rest.push(last.as_os_str().to_owned());
+        above = parent;
+        if let Ok(resolved) = above.canonicalize() {
+            return Ok(lexical(resolved, rest.iter().rev()));
+        }
+    }
+    Ok(lexical(PathBuf::from("/"), rest.iter().rev()))
+}
+
+/// Appends components that need not exist; `..` goes up.
+fn lexical<'a>(base: PathBuf, rest: impl Iterator<Item = &'a OsString>) -> PathBuf {
+    rest.fold(base, |mut path, name| {
+        match Path::new(name).components().next() {
+            Some(Component::ParentDir) => {
+                path.pop();
+            }
+            Some(Component::Normal(name)) => path.push(name),
+            _ => {}
+        }
+        path
+    })
+}
+
+/// Resolves all of them.
+pub fn all_in_tree(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    paths.iter().map(|p| in_tree(p)).collect()
+}
+
+/// Whether a change lies at or below one of the paths; no paths mean everything.
+pub fn selects(paths: &[PathBuf], entry: &Entry) -> bool {
+    let below = |path: &Path| paths.iter().any(|top| path.starts_with(top));
+    paths.is_empty() || below(&entry.path) || entry.from.as_deref().is_some_and(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_resolved_and_the_last_name_is_not() {
+        let dir = std::env::temp_dir().join(format!("txos-paths-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("real")).unwrap();
+        let _ = std::os::unix::fs::symlink("real", dir.join("link"));
+        let dir = dir.canonicalize().unwrap();
+        let resolved = |p: &str| in_tree(&dir.join(p)).unwrap();
+        assert_eq!(resolved("link/new"), dir.join("real/new"));
+        assert_eq!(resolved("link"), dir.join("link"));
+        assert_eq!(resolved("none/../none/x"), dir.join("none/x"));
+        assert_eq!(resolved("none/deeper/x"), dir.join("none/deeper/x"));
+        assert_eq!(in_tree(Path::new("/")).unwrap(), Path::new("/"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,266 @@
+//! `txos run`: a command in a new transaction, from beginning to end.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use txos_engine::Conflict;
+use txos_engine::changeset::{ChangeSet, Entry};
+use txos_engine::commit::{Phase, commit};
+use txos_engine::show::quoted;
+use txos_engine::store::{Home, Transaction};
+use txos_run::{CommandStatus, Ran, RunOptions};
+
+use crate::app::{App, tell};
+use crate::args::{CommitOn, Ending, RunArgs};
+use crate::changes::{Counts, paths};
+use crate::exit::{DECLINED, Failure, conflict_message, of_command, of_start_error, signal_name};
+use crate::signals::Undisturbed;
+use crate::{keep, review, trash};
+
+/// What to say of a transaction that is gone.
+const ROLLED_BACK: &str = "rolled back, nothing changed";
+
+/// How one attempt ended.
+enum Attempt {
+    /// With this exit status.
+    Ended(u8),
+    /// Somebody else was first; it is rolled back.
+    Conflict(Vec<Conflict>),
+}
+
+/// Runs it.
+pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
+    if txos_run::inside().is_some() {
+        return Err(join(args));
+    }
+    let ending = args.ending();
+    if ending == Ending::Review && !review::possible() {
+        return Err(Failure::new(
+            "--review asks before it commits, and there is no terminal to ask on; \
+             use --keep and decide with `txos diff` and `txos commit`",
+        ));
+    }
+    let home = app.open_recovered()?;
+    let mut retries = 0;
+    loop {
+        let conflicts = match attempt(app, &home, args, ending)? {
+            Attempt::Ended(status) => return Ok(status),
+            Attempt::Conflict(conflicts) => conflicts,
+        };
+        if retries == args.retry {
+            return Err(Failure::Conflict { conflicts, aftermath: ROLLED_BACK.into() });
+        }
+        retries += 1;
+        app.say(conflict_message(&conflicts, "rolled back"));
+        app.say(format_args!("retry {retries} of {}", args.retry));
+    }
+}
+
+/// Inside a transaction `run` joins it: the command simply runs, and the outer commit publishes.
+fn join(args: &RunArgs) -> Failure {
+    if args.ending() != Ending::Commit {
+        return Failure::new(
+            "inside a transaction, `txos run` joins it: --review, --keep and --dry-run belong to the \
+             outermost `txos run`",
+        );
+    }
+    let Some((program, rest)) = args.command.split_first() else {
+        return Failure::new("there is no command to run");
+    };
+    let error = Command::new(program).args(rest).exec();
+    let status = of_start_error(&error);
+    tell(format_args!("txos: {}: {error}", quoted(program.as_ref())));
+    Failure::Status(status)
+}
+
+fn attempt(app: &App, home: &Home, args: &RunArgs, ending: Ending) -> Result<Attempt, Failure> {
+    let options = args.options();
+    let mut tx = txos_run::begin(home, &options)?;
+    let ran = txos_run::new_reads(home, &tx, &options)
+        .and_then(|reads| txos_run::run(home, &mut tx, reads, &options));
+    let mut ran = match ran {
+        Ok(ran) => ran,
+        Err(error) => {
+            trash::discard(app, home, tx);
+            return Err(Failure::from(error).with_aftermath(ROLLED_BACK));
+        }
+    };
+    let ended = conclude(app, home, args, ending, tx, &mut ran);
+    // Whatever was not released by now belongs to a transaction that never happened.
+    ran.drop_held();
+    ended
+}
+
+/// The command has ended: decides about the transaction, and does it.
+fn conclude(
+    app: &App,
+    home: &Home,
+    args: &RunArgs,
+    ending: Ending,
+    mut tx: Transaction,
+    ran: &mut Ran,
+) -> Result<Attempt, Failure> {
+    let status = of_command(&ran.status);
+    tx.meta.exit_status = Some(i32::from(status));
+    let shows_always = ending == Ending::DryRun && was_run(&ran.status);
+    if !shows_always && let Some(why) = refusal(&ran.status, args.commit_on, &args.options()) {
+        trash::discard(app, home, tx);
+        tell_failure(app, &ran.status, &format!("{why}; {ROLLED_BACK}"));
+        return Ok(Attempt::Ended(status));
+    }
+    let options = args.publish.options(true, Vec::new());
+    let read = app.with_progress(|progress| {
+        progress.phase(Phase::Scanning, None);
+        let changes = ChangeSet::read(&tx, &ran.reads, &options)?;
+        let listed = ending != Ending::Commit || !app.quiet();
+        let entries = if listed { changes.entries()? } else { Vec::new() };
+        Ok::<_, txos_engine::Error>((changes, entries))
+    });
+    let (changes, entries) = match read {
+        Ok(read) => read,
+        Err(error) => return rolled_back(app, home, tx, error),
+    };
+    match ending {
+        Ending::DryRun => {
+            let shown = review::show(app, &entries, None);
+            trash::discard(app, home, tx);
+            shown?;
+            app.say(format_args!("dry run: {ROLLED_BACK}"));
+            return Ok(Attempt::Ended(status));
+        }
+        Ending::Keep => {
+            if let Err(failure) = keep::keep(app, &mut tx, &ran.reads, entries.len() as u64) {
+                trash::discard(app, home, tx);
+                return Err(failure.with_aftermath(ROLLED_BACK));
+            }
+            keep::tell(app, &tx, &Counts::of(&entries));
+            return Ok(Attempt::Ended(status));
+        }
+        Ending::Review if !entries.is_empty() => match review::ask(app, &entries) {
+            Ok(true) => {}
+            no => {
+                trash::discard(app, home, tx);
+                no?;
+                app.say(ROLLED_BACK);
+                return Ok(Attempt::Ended(DECLINED));
+            }
+        },
+        Ending::Review | Ending::Commit => {}
+    }
+    let published = {
+        let _undisturbed = Undisturbed::begin();
+        app.with_progress(|p| commit(home, &mut tx, &changes, &ran.reads, &options, p))
+    };
+    match published {
+        Ok(summary) => {
+            ran.release();
+            tell_committed(app, &summary, &entries);
+            trash::clear(app, home);
+            Ok(Attempt::Ended(status))
+        }
+        Err(error) => rolled_back(app, home, tx, error),
+    }
+}
+
+/// Discards a transaction that could not be committed.
+fn rolled_back(
+    app: &App,
+    home: &Home,
+    tx: Transaction,
+    error: txos_engine::Error,
+) -> Result<Attempt, Failure> {
+    trash::discard(app, home, tx);
+    match error {
+        txos_engine::Error::Conflict(conflicts) => Ok(Attempt::Conflict(conflicts)),
+        other => Err(Failure::from(other).with_aftermath(ROLLED_BACK)),
+    }
+}
+
+/// Says what was committed.
+pub fn tell_committed(app: &App, summary: &txos_engine::commit::Summary, entries: &[Entry]) {
+    let style = app.err.id();
+    let merged = match summary.merged {
+        0 => String::new(),
+        n => format!("; merged appends to {n} file{}", if n == 1 { "" } else { "s" }),
+    };
+    let counts = Counts::of(entries);
+    app.say(format_args!("committed {style}{}{style:#}: {counts}{merged}", summary.id));
+    if !summary.complete {
+        app.say("the rest stays pending");
+    }
+    tracing::debug!(changes = summary.changes, "{} recorded", paths(summary.changes));
+}
+
+fn was_run(status: &CommandStatus) -> bool {
+    matches!(status, CommandStatus::Exited(_) | CommandStatus::Signaled(_))
+}
+
+/// Why this ending of the command is not committed; `None` if it is.
+fn refusal(status: &CommandStatus, commit_on: CommitOn, options: &RunOptions) -> Option<String> {
+    let name = options.command.first().map(|c| quoted(c.as_ref())).unwrap_or_default();
+    match status {
+        CommandStatus::NotFound(error) | CommandStatus::NotExecutable(error) => {
+            Some(format!("{name}: {error}"))
+        }
+        CommandStatus::Stopped { reason } => Some(format!("{name} was stopped: {reason}")),
+        CommandStatus::Exited(0) => None,
+        _ if commit_on == CommitOn::Always => None,
+        CommandStatus::Exited(code) => Some(format!("{name} exited with status {code}")),
+        CommandStatus::Signaled(n) => Some(format!("{name} was killed by {}", signal_name(*n))),
+    }
+}
+
+/// That a command failed is news it tells itself; that it never ran, or was stopped, is an error
+/// of which only txos can tell.
+fn tell_failure(app: &App, status: &CommandStatus, text: &str) {
+    if was_run(status) {
+        app.say(text);
+    } else {
+        tell(format_args!("txos: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> RunOptions {
+        RunOptions {
+            command: vec!["make".into()],
+            name: None,
+            message: None,
+            scope: Vec::new(),
+            exclude: Vec::new(),
+            hold_output: false,
+            strict: false,
+            leftover: txos_run::Leftover::Wait,
+            durable: true,
+        }
+    }
+
+    #[test]
+    fn what_is_committed() {
+        let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let stopped = || CommandStatus::Stopped { reason: "it wrote to /dev/sda".into() };
+        let table = [
+            (CommandStatus::Exited(0), true, true),
+            (CommandStatus::Exited(2), false, true),
+            (CommandStatus::Signaled(15), false, true),
+            (CommandStatus::NotFound(missing()), false, false),
+            (CommandStatus::NotExecutable(missing()), false, false),
+            (stopped(), false, false),
+        ];
+        for (status, on_success, always) in table {
+            let commits = |on| refusal(&status, on, &options()).is_none();
+            assert_eq!(commits(CommitOn::Success), on_success, "{status:?}");
+            assert_eq!(commits(CommitOn::Always), always, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn why_not_is_told() {
+        let why = |status| refusal(&status, CommitOn::Success, &options()).unwrap();
+        assert_eq!(why(CommandStatus::Exited(2)), "make exited with status 2");
+        assert_eq!(why(CommandStatus::Signaled(2)), "make was killed by SIGINT");
+    }
+}

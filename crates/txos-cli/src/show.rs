@@ -1,0 +1,113 @@
+//! `txos show` and `txos diff`: one transaction, and what it changes.
+
+use std::io::{self, Write};
+
+use txos_engine::changeset::{ChangeSet, Entry, committed_entries};
+use txos_engine::commit::{Options, Phase};
+use txos_engine::store::{Home, Meta, State, Transaction};
+use txos_engine::{Error, TxId};
+
+use crate::app::App;
+use crate::args::{DiffArgs, ShowArgs};
+use crate::changes::{Counts, write_name_status, write_stat};
+use crate::exit::Failure;
+use crate::log::write_entry;
+use crate::patch::write_patch;
+use crate::standing::Standing;
+use crate::{json, keep, paths};
+
+/// A transaction to look at. While this lives, a pending one stays as it is.
+struct Looked {
+    meta: Meta,
+    standing: Standing,
+    entries: Vec<Entry>,
+    _held: Option<Transaction>,
+}
+
+/// Shows who, when, what and which paths.
+pub fn show(app: &App, args: &ShowArgs) -> Result<u8, Failure> {
+    let home = existing(app, &args.id)?;
+    let id = home.resolve(&args.id)?;
+    let meta = home.meta(id)?;
+    let standing = Standing::of(&home, &meta);
+    let looked = match standing {
+        // There is no change set to be read yet, or none that can be trusted.
+        Standing::Active | Standing::Dead | Standing::Lost => {
+            Looked { meta, standing, entries: Vec::new(), _held: None }
+        }
+        _ => look(app, &home, id)?,
+    };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        write_json(&mut out, &looked)?;
+    } else {
+        write_entry(&mut out, &looked.meta, looked.standing, app.out)?;
+        if !looked.entries.is_empty() {
+            writeln!(out)?;
+            write_name_status(&mut out, &looked.entries, app.out)?;
+            writeln!(out, "{}", Counts::of(&looked.entries))?;
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+/// Shows what changes, in one of four forms.
+pub fn diff(app: &App, args: &DiffArgs) -> Result<u8, Failure> {
+    let home = existing(app, &args.id)?;
+    let id = home.resolve(&args.id)?;
+    let mut looked = look(app, &home, id)?;
+    let wanted = paths::all_in_tree(&args.paths)?;
+    looked.entries.retain(|entry| paths::selects(&wanted, entry));
+    let entries = &looked.entries;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match (args.json, args.stat, args.name_status) {
+        (true, ..) => write_json(&mut out, &looked)?,
+        (_, true, _) => write_stat(&mut out, entries, app.out, None)?,
+        (_, _, true) => write_name_status(&mut out, entries, app.out)?,
+        _ => write_patch(&mut out, entries, app.out)?,
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+/// The store; if there is none, there is no such transaction either.
+fn existing(app: &App, id: &str) -> Result<Home, Failure> {
+    app.open_existing()?.ok_or_else(|| Error::NoSuchTransaction(id.to_owned()).into())
+}
+
+fn look(app: &App, home: &Home, id: TxId) -> Result<Looked, Failure> {
+    let meta = home.meta(id)?;
+    let standing = Standing::of(home, &meta);
+    match meta.state {
+        State::Committed | State::Reverted => {
+            let entries = committed_entries(home, id)?;
+            Ok(Looked { meta, standing, entries, _held: None })
+        }
+        State::Active if standing == Standing::Active => {
+            let state = standing.to_string();
+            let advice = "what it changes is known when its command has ended".into();
+            Err(Error::WrongState { id, state, advice }.into())
+        }
+        State::Active | State::Pending => {
+            let tx = keep::load(home, id)?;
+            let reads = tx.load_reads()?;
+            let entries = app.with_progress(|progress| {
+                progress.phase(Phase::Scanning, None);
+                ChangeSet::read(&tx, &reads, &Options::default())?.entries()
+            })?;
+            Ok(Looked { meta, standing, entries, _held: Some(tx) })
+        }
+    }
+}
+
+fn write_json(out: &mut dyn Write, looked: &Looked) -> io::Result<()> {
+    json::write(
+        out,
+        json::Changes {
+            transaction: json::Transaction::new(&looked.meta, looked.standing),
+            counts: Counts::of(&looked.entries),
+            changes: &looked.entries,
+        },
+    )
+}

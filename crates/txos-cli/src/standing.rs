@@ -1,0 +1,106 @@
+//! Where a transaction stands: its recorded state, and what has become of it since.
+
+use std::fmt;
+
+use serde::Serialize;
+use txos_engine::store::{Home, Meta, State};
+
+/// A transaction's state as people see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// Its command runs.
+    Active,
+    /// Its txos process is gone in the middle: `gc` removes it.
+    Dead,
+    /// Kept: `commit`, `exec` or `abort`.
+    Pending,
+    /// Kept without flushing, and the machine has restarted since: its private copies can't be
+    /// trusted.
+    Lost,
+    /// Published.
+    Committed,
+    /// Published, and undone later.
+    Reverted,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Standing::Active => "active",
+            Standing::Dead => "dead",
+            Standing::Pending => "pending",
+            Standing::Lost => "lost",
+            Standing::Committed => "committed",
+            Standing::Reverted => "reverted",
+        })
+    }
+}
+
+impl Standing {
+    /// Looks it up.
+    pub fn of(home: &Home, meta: &Meta) -> Self {
+        let held = meta.state == State::Active && home.is_held(meta.id);
+        Standing::from_facts(meta, held, &boot_id())
+    }
+
+    /// Decides it. `held`: whether a process holds an active transaction.
+    fn from_facts(meta: &Meta, held: bool, boot: &str) -> Self {
+        match meta.state {
+            State::Active if held => Standing::Active,
+            State::Active => Standing::Dead,
+            State::Pending if !meta.durable && meta.boot != boot => Standing::Lost,
+            State::Pending => Standing::Pending,
+            State::Committed => Standing::Committed,
+            State::Reverted => Standing::Reverted,
+        }
+    }
+}
+
+/// The identity of this boot; empty if the kernel does not tell.
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination() {
+        let meta = |state, durable| Meta {
+            format: 1,
+            id: "3kq9w2ma".parse().unwrap(),
+            state,
+            name: None,
+            message: None,
+            command: Vec::new(),
+            directory: "/".into(),
+            uid: 0,
+            begun: Default::default(),
+            ended: None,
+            boot: "this".into(),
+            durable,
+            mount_namespace: None,
+            exit_status: None,
+            changes: 0,
+            fence: None,
+            reverts: None,
+            reverted_by: None,
+            layers: Vec::new(),
+        };
+        for durable in [false, true] {
+            for boot in ["this", "other"] {
+                let of = |state, held| Standing::from_facts(&meta(state, durable), held, boot);
+                assert_eq!(of(State::Active, true), Standing::Active);
+                assert_eq!(of(State::Active, false), Standing::Dead);
+                assert_eq!(of(State::Committed, false), Standing::Committed);
+                assert_eq!(of(State::Reverted, false), Standing::Reverted);
+                let lost = !durable && boot == "other";
+                let kept = if lost { Standing::Lost } else { Standing::Pending };
+                assert_eq!(of(State::Pending, false), kept);
+            }
+        }
+    }
+}
