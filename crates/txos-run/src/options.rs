@@ -1,0 +1,37 @@
+//! What a command is to be run with.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What happens to processes that the command leaves in the background.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Leftover {
+    /// The transaction ends when they have ended.
+    #[default]
+    Wait,
+    /// They are killed when the command has ended.
+    Kill,
+}
+
+/// How to run a command in a transaction.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Name for the history.
+    pub name: Option<String>,
+    /// Message for the history.
+    pub message: Option<String>,
+    /// Version only these directories; none means everything.
+    pub scope: Vec<PathBuf>,
+    /// Patterns of paths that stay live.
+    pub exclude: Vec<String>,
+    /// Hold back what the command prints until [`crate::Ran::release`].
+    pub hold_output: bool,
+    /// End the command at the first thing that can't be rolled back.
+    pub strict: bool,
+    /// What to do about background processes.
+    pub leftover: Leftover,
+    /// Whether the transaction is to be durable.
+    pub durable: bool,
+}

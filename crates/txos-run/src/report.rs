@@ -1,0 +1,78 @@
+//! What became of a command.
+
+use std::io;
+
+use txos_engine::readset::ReadSet;
+
+use crate::session::output::{Held, Stream};
+use crate::warning::{Warning, say};
+
+/// How the command ended.
+#[derive(Debug)]
+pub enum CommandStatus {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal ended it.
+    Signaled(i32),
+    /// There is no such program.
+    NotFound(io::Error),
+    /// It could not be executed.
+    NotExecutable(io::Error),
+    /// It did what can't be rolled back, under `--strict`; all of its processes were killed.
+    Stopped {
+        /// What it did.
+        reason: String,
+    },
+}
+
+impl CommandStatus {
+    /// From what `waitpid(2)` gave.
+    pub(crate) fn of(status: i32) -> Self {
+        if libc::WIFSIGNALED(status) {
+            CommandStatus::Signaled(libc::WTERMSIG(status))
+        } else {
+            CommandStatus::Exited(libc::WEXITSTATUS(status))
+        }
+    }
+
+    pub(crate) fn not_executed(errno: i32) -> Self {
+        let error = io::Error::from_raw_os_error(errno);
+        if errno == libc::ENOENT {
+            CommandStatus::NotFound(error)
+        } else {
+            CommandStatus::NotExecutable(error)
+        }
+    }
+}
+
+/// A command that has ended, with all that it started.
+#[derive(Debug)]
+pub struct Ran {
+    /// How it ended.
+    pub status: CommandStatus,
+    /// What it has seen of the tree.
+    pub reads: ReadSet,
+    /// What it did that can't be rolled back.
+    pub warnings: Vec<Warning>,
+    pub(crate) output: Option<Held>,
+}
+
+impl Ran {
+    /// After a commit: prints the held output and delivers the held signals. Failures are reported.
+    pub fn release(&mut self) {
+        self.print(None);
+    }
+
+    /// After a rollback: shows the held standard error, drops the rest, forgets the signals.
+    pub fn drop_held(&mut self) {
+        self.print(Some(Stream::Err));
+    }
+
+    fn print(&mut self, only: Option<Stream>) {
+        if let Some(mut held) = self.output.take()
+            && let Err(e) = held.print(only)
+        {
+            say(&format!("printing the held output: {e}"));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The last steps before the command's program runs, in its own process.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::FdFlags;
+use rustix::process::Pid;
+
+use super::channel::{Channel, News};
+use crate::sys::{fork, seccomp, signals};
+
+/// What the command's process needs to know, prepared before any fork.
+pub struct Prepared {
+    /// The program and its arguments.
+    pub argv: Vec<CString>,
+    /// Where it starts.
+    pub directory: PathBuf,
+    /// Its process group; `None` to stay in the keeper's.
+    pub group: Option<Pid>,
+    /// The filter.
+    pub program: Vec<seccomp::Instruction>,
+    /// Standard output and error, if they are held.
+    pub output: Option<(OwnedFd, OwnedFd)>,
+}
+
+/// Becomes the command. Everything the command inherits is as the front had it.
+pub fn become_command(prepared: &Prepared, channel: &Channel, signals: &mut signals::Guard) -> ! {
+    let error = match prepare(prepared, channel, signals) {
+        Ok(()) => {
+            let errno = fork::exec(&prepared.argv).raw_os_error().unwrap_or(libc::ENOEXEC);
+            News::NotExecuted { errno }
+        }
+        Err((step, e)) => {
+            let errno = e.raw_os_error().unwrap_or(libc::EIO);
+            News::NotPrepared { step: step.to_owned(), errno }
+        }
+    };
+    // If the front is gone, the keeper is about to kill us anyway.
+    let _ = channel.send(&error);
+    fork::exit(127)
+}
+
+type Failed = (&'static str, io::Error);
+
+fn prepare(
+    prepared: &Prepared,
+    channel: &Channel,
+    signals: &mut signals::Guard,
+) -> Result<(), Failed> {
+    if let Some(group) = prepared.group {
+        // Fails only for a session leader or a group that is gone; then ours will have to do.
+        let _ = rustix::process::setpgid(None, Some(group));
+    }
+    if let Some((out, err)) = &prepared.output {
+        fork::put_fd(out.as_fd(), 1).map_err(|e| ("holding standard output", e))?;
+        fork::put_fd(err.as_fd(), 2).map_err(|e| ("holding standard error", e))?;
+    }
+    reopen_directories();
+    rustix::process::chdir(&prepared.directory)
+        .map_err(|e| ("entering the working directory in the view", e.into()))?;
+    signals.restore(true);
+    let listener =
+        seccomp::install(&prepared.program).map_err(|e| ("installing the seccomp filter", e))?;
+    channel.send_listener(listener.as_fd()).map_err(|e| ("sending the listener", e))
+}
+
+/// Inherited descriptors of directories still lead into the stable tree: opens them in the view,
+/// at the same numbers.
+fn reopen_directories() {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers: Vec<i32> =
+        entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers {
+        if let Ok(fd) = fork::inherited(number) {
+            // One that can't be reopened (removed, out of reach) stays as it is.
+            let _ = reopen(number, fd);
+        }
+    }
+}
+
+fn reopen(number: i32, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let inherits = !rustix::io::fcntl_getfd(fd)?.contains(FdFlags::CLOEXEC);
+    let is_dir =
+        rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode).is_dir();
+    if !inherits || !is_dir {
+        return Ok(());
+    }
+    let path = std::fs::read_link(Path::new("/proc/self/fd").join(number.to_string()))?;
+    let flags = rustix::fs::fcntl_getfl(fd)? & (OFlags::PATH | OFlags::DIRECTORY);
+    let new = rustix::fs::openat(CWD, &path, flags | OFlags::CLOEXEC, Mode::empty())?;
+    fork::put_fd(new.as_fd(), number)
+}

@@ -1,0 +1,183 @@
+//! The seccomp filter: the table as a classic BPF program.
+//!
+//! ```text
+//! foreign architecture           → allow (told when such a program is executed)
+//! number of row 1?  no → next
+//!   each `unless` of the row holds → allow
+//!   otherwise                      → notify, or the errno of a refused call
+//! …
+//! any other number               → allow
+//! ```
+
+use super::table::{Handler, Row, Unless, rows};
+use crate::sys::seccomp::Instruction;
+
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+const ANY_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+/// Offsets in `struct seccomp_data`.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+const ARGS: u32 = 16;
+
+/// `AUDIT_ARCH_*` of this machine.
+#[cfg(target_arch = "x86_64")]
+pub const NATIVE: u32 = 0xc000_003e;
+/// `AUDIT_ARCH_*` of this machine.
+#[cfg(target_arch = "aarch64")]
+pub const NATIVE: u32 = 0xc000_00b7;
+
+/// On x86-64, numbers from here on are calls of x32 programs.
+const X32_BIT: u32 = 0x4000_0000;
+
+const fn op(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
+    Instruction { code, jt, jf, k }
+}
+
+const ALLOW: Instruction = op(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
+
+/// The offsets of the low and the high half of an argument (little-endian).
+fn halves(index: usize) -> (u32, u32) {
+    let base = ARGS + 8 * index as u32;
+    (base, base + 4)
+}
+
+/// The program.
+#[must_use]
+pub fn program() -> Vec<Instruction> {
+    let mut out = vec![
+        op(LOAD, ARCH, 0, 0),
+        op(EQUAL, NATIVE, 1, 0),
+        ALLOW,
+        op(LOAD, NUMBER, 0, 0),
+        op(AT_LEAST, X32_BIT, 0, 1),
+        ALLOW,
+    ];
+    for row in rows() {
+        let body = body(row);
+        // The body is a few instructions, far from the 255 that a jump can skip.
+        let skip = u8::try_from(body.len()).unwrap_or(u8::MAX);
+        let number = u32::try_from(row.number).unwrap_or(u32::MAX);
+        out.push(op(EQUAL, number, 0, skip));
+        out.extend(body);
+    }
+    out.push(ALLOW);
+    out
+}
+
+fn body(row: &Row) -> Vec<Instruction> {
+    let mut body = Vec::new();
+    for unless in row.unless {
+        match *unless {
+            Unless::Int(index, value) => {
+                body.push(op(LOAD, halves(index).0, 0, 0));
+                body.push(op(EQUAL, value, 0, 1));
+                body.push(ALLOW);
+            }
+            Unless::Null(index) => {
+                let (low, high) = halves(index);
+                body.push(op(LOAD, low, 0, 0));
+                body.push(op(EQUAL, 0, 0, 3));
+                body.push(op(LOAD, high, 0, 0));
+                body.push(op(EQUAL, 0, 0, 1));
+                body.push(ALLOW);
+            }
+            Unless::NoBits(index, bits) => {
+                body.push(op(LOAD, halves(index).0, 0, 0));
+                body.push(op(ANY_BIT, bits, 1, 0));
+                body.push(ALLOW);
+            }
+        }
+    }
+    let verdict = match row.handler {
+        Handler::Refuse(errno) => libc::SECCOMP_RET_ERRNO | (errno.cast_unsigned() & 0xffff),
+        _ => libc::SECCOMP_RET_USER_NOTIF,
+    };
+    body.push(op(RETURN, verdict, 0, 0));
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the program as the kernel would.
+    fn evaluate(program: &[Instruction], arch: u32, number: u32, args: [u64; 6]) -> u32 {
+        let mut data = Vec::new();
+        data.extend(number.to_le_bytes());
+        data.extend(arch.to_le_bytes());
+        data.extend(0u64.to_le_bytes());
+        for a in args {
+            data.extend(a.to_le_bytes());
+        }
+        let (mut a, mut pc) = (0u32, 0usize);
+        loop {
+            let i = program[pc];
+            pc += 1;
+            let jump = |hit: bool| usize::from(if hit { i.jt } else { i.jf });
+            match i.code {
+                LOAD => {
+                    let at = i.k as usize;
+                    a = u32::from_le_bytes(data[at..at + 4].try_into().unwrap());
+                }
+                EQUAL => pc += jump(a == i.k),
+                AT_LEAST => pc += jump(a >= i.k),
+                ANY_BIT => pc += jump(a & i.k != 0),
+                RETURN => return i.k,
+                other => panic!("unknown instruction {other:#x}"),
+            }
+        }
+    }
+
+    const BUSY: [u64; 6] = [u64::MAX - 99; 6];
+
+    #[test]
+    fn every_row_stops_its_call() {
+        let program = program();
+        assert!(program.len() < 4096, "the kernel's limit");
+        for row in rows() {
+            let number = u32::try_from(row.number).unwrap();
+            let want = match row.handler {
+                Handler::Refuse(e) => libc::SECCOMP_RET_ERRNO | e.cast_unsigned(),
+                _ => libc::SECCOMP_RET_USER_NOTIF,
+            };
+            assert_eq!(evaluate(&program, NATIVE, number, BUSY), want, "{row:?}");
+            assert_eq!(evaluate(&program, 0x4000_0003, number, BUSY), libc::SECCOMP_RET_ALLOW);
+        }
+    }
+
+    #[test]
+    fn every_exception_lets_through() {
+        let program = program();
+        for row in rows() {
+            let number = u32::try_from(row.number).unwrap();
+            for unless in row.unless {
+                let mut args = BUSY;
+                match *unless {
+                    // The upper half of an int is whatever the register held.
+                    Unless::Int(i, v) => args[i] = u64::from(v) | 0xdead_0000_0000,
+                    Unless::Null(i) => args[i] = 0,
+                    Unless::NoBits(i, bits) => args[i] = u64::from(!bits),
+                }
+                let verdict = evaluate(&program, NATIVE, number, args);
+                assert_eq!(verdict, libc::SECCOMP_RET_ALLOW, "{row:?} {unless:?}");
+                if let Unless::Null(i) = *unless {
+                    args[i] = 1 << 32;
+                    assert_ne!(evaluate(&program, NATIVE, number, args), libc::SECCOMP_RET_ALLOW);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_calls_and_x32_go_unseen() {
+        let program = program();
+        let read = u32::try_from(libc::SYS_read).unwrap();
+        let openat = u32::try_from(libc::SYS_openat).unwrap();
+        assert_eq!(evaluate(&program, NATIVE, read, BUSY), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(evaluate(&program, NATIVE, openat | X32_BIT, BUSY), libc::SECCOMP_RET_ALLOW);
+    }
+}

@@ -1,0 +1,224 @@
+//! The supervisor: is told of every call in the [`table`] before the kernel makes it, records what
+//! is looked at, and takes care of what leads out of the transaction.
+//!
+//! # Invariants
+//!
+//! - An observation is complete before the call is let through (see [`txos_engine::readset`]).
+//! - Nothing here may wait for a process of the transaction: all of them may be waiting for us.
+//!   What can block is done on a thread of its own, which then answers the call.
+//! - A call that can't be looked at is let through: the kernel will say what is wrong with it. This
+//!   is a recorder, not a jail; a program that races with its own arguments fools only itself.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`table`] | which calls, what about them, and why |
+//! | [`filter`] | the table as a seccomp program |
+//! | [`process`] | looking at a stopped process |
+//! | [`record`] | observations |
+//! | [`moved`] | paths that the transaction itself changed |
+//! | [`execute`] | what executing a file reads besides the file |
+
+pub mod execute;
+pub mod filter;
+pub mod moved;
+pub mod process;
+pub mod record;
+pub mod table;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+use txos_engine::readset::ReadSet;
+
+use crate::error::{Result, Step};
+use crate::session::channel::{Channel, Order};
+use crate::sys::seccomp::{Buffer, Call, Listener};
+use crate::sys::signals::wake;
+use crate::warning::{WarningKind, Warnings};
+use table::Handler;
+
+/// What becomes of a stopped call.
+#[derive(Debug)]
+pub enum Verdict {
+    /// The kernel makes it.
+    Through,
+    /// It is answered without being made.
+    Answer(std::result::Result<i64, Errno>),
+    /// Somebody else answers it.
+    Later,
+    /// Nobody answers it: the transaction is being ended, for this reason.
+    Stop(String),
+}
+
+/// What the supervisor starts with.
+pub struct Setup {
+    /// Listener of the filter.
+    pub listener: OwnedFd,
+    /// What was seen so far.
+    pub reads: ReadSet,
+    /// Ancestor of every process of the transaction.
+    pub keeper: Pid,
+    /// Mount namespace of the view.
+    pub mount_namespace: u64,
+    /// Whether to stop at what can't be rolled back.
+    pub strict: bool,
+    /// Where warnings go.
+    pub warnings: Arc<Warnings>,
+    /// To the keeper, for [`Order::Kill`].
+    pub orders: Channel,
+}
+
+/// What the supervisor leaves.
+#[derive(Debug, Default)]
+pub struct Finished {
+    /// What was seen.
+    pub reads: ReadSet,
+    /// Why it ended the transaction, if it did.
+    pub stopped: Option<String>,
+}
+
+/// A supervisor at work on its own thread.
+pub struct Running {
+    thread: JoinHandle<Finished>,
+    over: Arc<AtomicBool>,
+}
+
+/// The supervisor.
+pub struct Supervisor {
+    listener: Arc<Listener>,
+    reads: ReadSet,
+    processes: process::Processes,
+    moved: moved::Moved,
+    scratch: record::Scratch,
+    keeper: Pid,
+    mount_namespace: u64,
+    strict: bool,
+    warnings: Arc<Warnings>,
+    orders: Channel,
+    /// Some process changed its root directory: absolute paths need a look at it.
+    roots_differ: bool,
+}
+
+/// Starts a supervisor.
+///
+/// # Errors
+/// If no thread can be had.
+pub fn start(setup: Setup) -> Result<Running> {
+    wake::prepare();
+    let over = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&over);
+    let supervisor = Supervisor {
+        listener: Arc::new(Listener::new(setup.listener)),
+        reads: setup.reads,
+        processes: process::Processes::default(),
+        moved: moved::Moved::default(),
+        scratch: record::Scratch::default(),
+        keeper: setup.keeper,
+        mount_namespace: setup.mount_namespace,
+        strict: setup.strict,
+        warnings: setup.warnings,
+        orders: setup.orders,
+        roots_differ: false,
+    };
+    let thread = std::thread::Builder::new()
+        .name("txos-supervisor".into())
+        .spawn(move || supervisor.run(&flag))
+        .step("starting the supervisor's thread")?;
+    Ok(Running { thread, over })
+}
+
+impl Running {
+    /// Ends the supervisor; every process of the transaction has ended.
+    #[must_use]
+    pub fn finish(self) -> Finished {
+        self.over.store(true, Ordering::Release);
+        wake::until_finished(&self.thread);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+impl Supervisor {
+    fn run(mut self, over: &AtomicBool) -> Finished {
+        let index = table::Index::new();
+        let mut buffer = Buffer::new();
+        let mut stopped = None;
+        while !over.load(Ordering::Acquire) {
+            let call = match self.listener.receive(&mut buffer) {
+                Ok(call) => call,
+                Err(Errno::INTR | Errno::NOENT) => {
+                    // With every process gone some kernels say ENOENT at once, again and again.
+                    if self.is_hung_up() {
+                        std::thread::park_timeout(std::time::Duration::from_millis(1));
+                    }
+                    continue;
+                }
+                Err(_) => break,
+            };
+            if stopped.is_some() {
+                continue; // Everything is being killed; no call is made any more.
+            }
+            let verdict = match index.get(call.data.nr) {
+                Some(handler) => self.judge(&call, handler),
+                None => Verdict::Through,
+            };
+            match verdict {
+                Verdict::Through => self.listener.let_through(call.id),
+                Verdict::Answer(result) => self.listener.answer(call.id, result),
+                Verdict::Later => {}
+                Verdict::Stop(reason) => {
+                    // The keeper may be gone; then the front is killing everything already.
+                    let _ = self.orders.send(&Order::Kill);
+                    stopped = Some(reason);
+                }
+            }
+        }
+        Finished { reads: self.reads, stopped }
+    }
+
+    fn is_hung_up(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let fd = self.listener.fd();
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok_and(|n| n > 0)
+            && fds.iter().any(|f| f.revents().contains(PollFlags::HUP))
+    }
+
+    fn judge(&mut self, call: &Call, handler: Handler) -> Verdict {
+        match handler {
+            Handler::Open(at, flags) => self.open(call, at, flags),
+            Handler::Look(at, follow, facets) => self.look(call, at, follow, facets),
+            Handler::Change(at, follow, facets) => self.change(call, at, follow, facets),
+            Handler::Unlink(at, flags) => self.unlink(call, at, flags),
+            Handler::Rename(from, to) => self.rename(call, from, to),
+            Handler::Link(from, to, follow) => self.link(call, from, to, follow),
+            Handler::Symlink(at) => self.symlink(call, at),
+            Handler::Execute(at) => self.execute(call, at),
+            Handler::List(fd) => self.list(call, fd),
+            Handler::Chroot(at) => {
+                self.roots_differ = true;
+                self.look(call, at, table::Follow::Yes, txos_engine::object::Facets::ENTRY)
+            }
+            Handler::NewRoot => {
+                self.roots_differ = true;
+                Verdict::Through
+            }
+            _ => Verdict::Through,
+        }
+    }
+
+    /// Something can't be rolled back: told once, or the end of the transaction.
+    fn beyond(&mut self, kind: WarningKind, text: impl FnOnce() -> String) -> Verdict {
+        if self.strict {
+            return Verdict::Stop(text());
+        }
+        if !self.warnings.has(kind) {
+            self.warnings.tell(kind, text());
+        }
+        Verdict::Through
+    }
+}

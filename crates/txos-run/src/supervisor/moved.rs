@@ -1,0 +1,93 @@
+//! Where a path of the view leads in the stable tree, when the transaction itself moved
+//! directories or made symbolic links.
+//!
+//! Observations are made in the stable tree, where neither has happened. So a path is also looked
+//! at under the names that its directories had before, and if a link made inside may be part of
+//! it, under its canonical path in the view. Looking at too much costs at most a needless
+//! conflict; looking at too little would overlook one.
+
+use std::collections::HashSet;
+
+use txos_engine::readset::{is_at_or_below, join};
+
+/// How many directory moves are followed; further ones resolve through the view only.
+const MOVES_MAX: usize = 4096;
+
+/// What the transaction did to names.
+#[derive(Debug, Default)]
+pub struct Moved {
+    /// Directories moved, in order: from, to.
+    moves: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Names under which symbolic links or directories appeared.
+    names: HashSet<Box<[u8]>>,
+}
+
+impl Moved {
+    /// A directory was moved.
+    pub fn directory(&mut self, from: &[u8], to: &[u8]) {
+        if self.moves.len() < MOVES_MAX {
+            self.moves.push((from.to_vec(), to.to_vec()));
+        }
+        self.name(to);
+    }
+
+    /// A symbolic link appeared at this path.
+    pub fn name(&mut self, path: &[u8]) {
+        if let Some((_, name)) = txos_engine::readset::split(path) {
+            self.names.insert(name.into());
+        }
+    }
+
+    /// Whether nothing was moved or linked: the usual case.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Whether the path may pass something that was moved or linked.
+    #[must_use]
+    pub fn may_concern(&self, path: &[u8]) -> bool {
+        !self.is_empty() && path.split(|&b| b == b'/').any(|part| self.names.contains(part))
+    }
+
+    /// The names that a path had before the moves, newest first.
+    #[must_use]
+    pub fn before(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        let mut at = path.to_vec();
+        for (from, to) in self.moves.iter().rev() {
+            if is_at_or_below(&at, to) {
+                let rest = at.get(to.len()..).unwrap_or_default();
+                let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+                at = if rest.is_empty() { from.clone() } else { join(from, rest) };
+                found.push(at.clone());
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_are_followed_backwards() {
+        let mut moved = Moved::default();
+        assert!(!moved.may_concern(b"/b/x"));
+        moved.directory(b"/a", b"/b");
+        moved.directory(b"/b/sub", b"/c");
+        assert_eq!(moved.before(b"/c/file"), [b"/b/sub/file".to_vec(), b"/a/sub/file".to_vec()]);
+        assert_eq!(moved.before(b"/b"), [b"/a".to_vec()]);
+        assert!(moved.before(b"/bc/file").is_empty());
+        assert!(moved.may_concern(b"/x/b/y") && !moved.may_concern(b"/x/bb/y"));
+    }
+
+    #[test]
+    fn links_are_remembered_by_name() {
+        let mut moved = Moved::default();
+        moved.name(b"/tmp/link");
+        assert!(moved.may_concern(b"/elsewhere/link/x"));
+        assert!(moved.before(b"/tmp/link/x").is_empty());
+    }
+}

@@ -1,0 +1,493 @@
+//! The calls at which a process of a transaction is stopped, one row each, with the reason.
+//!
+//! A call that is not here goes to the kernel unseen and costs nothing: the kernel keeps a bitmap
+//! of calls that the filter always allows. Calls on descriptors (`fchmod`, `ftruncate`, …) are not
+//! here because the descriptor was opened, and that was seen.
+
+use txos_engine::object::Facets;
+
+use crate::warning::WarningKind;
+
+/// Where a path comes from: the argument with the directory descriptor (none: the working
+/// directory), and the argument with the path's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    /// Argument with the directory's descriptor.
+    pub dir: Option<usize>,
+    /// Argument with the path's address.
+    pub path: usize,
+}
+
+const fn at(path: usize) -> At {
+    At { dir: None, path }
+}
+
+const fn under(dir: usize, path: usize) -> At {
+    At { dir: Some(dir), path }
+}
+
+/// Whether a symbolic link at the end of the path is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// Always.
+    Yes,
+    /// Never.
+    No,
+    /// Unless this argument has this bit.
+    Unless(usize, u64),
+    /// If this argument has this bit.
+    If(usize, u64),
+}
+
+/// Where an open call's flags are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenFlags {
+    /// In this argument.
+    Arg(usize),
+    /// In the first word of the structure that this argument points to.
+    How(usize),
+    /// `creat(2)`: they are fixed.
+    Creat,
+}
+
+/// What the supervisor does about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handler {
+    /// A file is opened.
+    Open(At, OpenFlags),
+    /// Something is looked at.
+    Look(At, Follow, Facets),
+    /// Something is made, removed or changed by its name.
+    Change(At, Follow, Facets),
+    /// `unlinkat(2)`: a file, or a directory, which then was empty.
+    Unlink(At, Option<usize>),
+    /// Something is moved.
+    Rename(At, At),
+    /// A second name is made.
+    Link(At, At, Follow),
+    /// A symbolic link is made.
+    Symlink(At),
+    /// A program is executed.
+    Execute(At),
+    /// The directory open as this argument is listed.
+    List(usize),
+    /// The root directory changes.
+    Chroot(At),
+    /// Another mount namespace is entered, or the root of this one changed.
+    NewRoot,
+    /// A socket is connected.
+    Connect,
+    /// A socket is given a name.
+    Bind,
+    /// A datagram is sent to an address.
+    SendTo,
+    /// A message is sent, perhaps to an address.
+    SendMessage,
+    /// A signal to a process or a group: `kill(2)`, `rt_sigqueueinfo(2)`.
+    Kill,
+    /// A signal to a thread: `tkill(2)`.
+    KillThread,
+    /// A signal to a thread of a process: `tgkill(2)`, `rt_tgsigqueueinfo(2)`.
+    KillThreadOf,
+    /// A signal through a descriptor.
+    KillDescriptor,
+    /// A process is traced.
+    Trace,
+    /// Another process's memory is written.
+    WriteMemory,
+    /// Mounts are changed.
+    Mount,
+    /// A clock is adjusted, if the structure at this argument says so.
+    AdjustClock(usize),
+    /// Cannot be rolled back, whatever the arguments.
+    Beyond(WarningKind, &'static str),
+    /// Refused by the filter itself, with this errno.
+    Refuse(i32),
+}
+
+/// When the filter lets a call through without asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unless {
+    /// The low half of the argument is this.
+    Int(usize, u32),
+    /// The argument is a null pointer (or zero in all 64 bits).
+    Null(usize),
+    /// The argument has none of these bits.
+    NoBits(usize, u32),
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its number on this machine.
+    pub number: i64,
+    /// What is done about it.
+    pub handler: Handler,
+    /// When it is let through unseen.
+    pub unless: &'static [Unless],
+    /// Why it is here.
+    pub why: &'static str,
+}
+
+const fn row(
+    number: i64,
+    handler: Handler,
+    unless: &'static [Unless],
+    why: &'static str,
+) -> Row {
+    Row { number, handler, unless, why }
+}
+
+const NOFOLLOW: u64 = libc::AT_SYMLINK_NOFOLLOW as u64;
+const FOLLOW: u64 = libc::AT_SYMLINK_FOLLOW as u64;
+const ENTRY: Facets = Facets::ENTRY;
+const ATTRS: Facets = Facets(Facets::ENTRY.0 | Facets::ATTRS.0);
+const DATA: Facets = Facets(Facets::ENTRY.0 | Facets::DATA.0);
+const XATTRS: Facets = Facets(Facets::ENTRY.0 | Facets::XATTRS.0);
+const WRITE: Facets = Facets(Facets::ENTRY.0 | Facets::WRITE.0);
+const WRITE_XATTRS: Facets = Facets(WRITE.0 | Facets::XATTRS.0);
+const EMPTIED: Facets = Facets(WRITE.0 | Facets::LISTING.0);
+
+const LOOKS: &str = "the outcome of the look-up is part of what was read";
+const READS: &str = "what the file holds is part of what was read";
+const CHANGES: &str = "the version it starts from is the base of the change";
+const LEAVES: &str = "it leaves the machine or reaches a service; nobody can take it back";
+const RUNNING: &str = "it changes the running system at once";
+const SIGNALS: &str = "a signal to a process outside is held until the commit";
+
+use Handler as H;
+
+/// Numbers that the C library's bindings do not name on every architecture.
+mod number {
+    pub const FCHMODAT2: i64 = 452;
+    pub const SETXATTRAT: i64 = 463;
+    pub const GETXATTRAT: i64 = 464;
+    pub const LISTXATTRAT: i64 = 465;
+    pub const REMOVEXATTRAT: i64 = 466;
+}
+
+/// The calls of every architecture, the frequent ones first.
+pub const COMMON: &[Row] = &[
+    row(libc::SYS_openat, H::Open(under(0, 1), OpenFlags::Arg(2)), &[], READS),
+    row(
+        libc::SYS_newfstatat,
+        H::Look(under(0, 1), Follow::Unless(3, NOFOLLOW), ATTRS),
+        &[Unless::Null(1)],
+        LOOKS,
+    ),
+    row(
+        libc::SYS_statx,
+        H::Look(under(0, 1), Follow::Unless(2, NOFOLLOW), ATTRS),
+        &[Unless::Null(1)],
+        LOOKS,
+    ),
+    row(libc::SYS_getdents64, H::List(0), &[], "the names in it are part of what was read"),
+    row(libc::SYS_readlinkat, H::Look(under(0, 1), Follow::No, DATA), &[], LOOKS),
+    row(libc::SYS_faccessat, H::Look(under(0, 1), Follow::Yes, ATTRS), &[], LOOKS),
+    row(libc::SYS_faccessat2, H::Look(under(0, 1), Follow::Unless(3, NOFOLLOW), ATTRS), &[], LOOKS),
+    row(libc::SYS_openat2, H::Open(under(0, 1), OpenFlags::How(2)), &[], READS),
+    row(libc::SYS_execve, H::Execute(at(0)), &[], READS),
+    row(libc::SYS_execveat, H::Execute(under(0, 1)), &[], READS),
+    row(libc::SYS_chdir, H::Look(at(0), Follow::Yes, ENTRY), &[], LOOKS),
+    row(libc::SYS_unlinkat, H::Unlink(under(0, 1), Some(2)), &[], CHANGES),
+    row(libc::SYS_renameat2, H::Rename(under(0, 1), under(2, 3)), &[], CHANGES),
+    row(libc::SYS_renameat, H::Rename(under(0, 1), under(2, 3)), &[], CHANGES),
+    row(libc::SYS_mkdirat, H::Change(under(0, 1), Follow::No, WRITE), &[], CHANGES),
+    row(libc::SYS_linkat, H::Link(under(0, 1), under(2, 3), Follow::If(4, FOLLOW)), &[], CHANGES),
+    row(libc::SYS_symlinkat, H::Symlink(under(1, 2)), &[], CHANGES),
+    row(libc::SYS_mknodat, H::Change(under(0, 1), Follow::No, WRITE), &[], CHANGES),
+    row(libc::SYS_fchmodat, H::Change(under(0, 1), Follow::Yes, WRITE), &[], CHANGES),
+    row(
+        number::FCHMODAT2,
+        H::Change(under(0, 1), Follow::Unless(3, NOFOLLOW), WRITE),
+        &[],
+        CHANGES,
+    ),
+    row(
+        libc::SYS_fchownat,
+        H::Change(under(0, 1), Follow::Unless(4, NOFOLLOW), WRITE),
+        &[],
+        CHANGES,
+    ),
+    row(
+        libc::SYS_utimensat,
+        H::Change(under(0, 1), Follow::Unless(3, NOFOLLOW), WRITE),
+        &[Unless::Null(1)],
+        CHANGES,
+    ),
+    row(libc::SYS_truncate, H::Change(at(0), Follow::Yes, WRITE), &[], CHANGES),
+    row(libc::SYS_setxattr, H::Change(at(0), Follow::Yes, WRITE_XATTRS), &[], CHANGES),
+    row(libc::SYS_lsetxattr, H::Change(at(0), Follow::No, WRITE_XATTRS), &[], CHANGES),
+    row(libc::SYS_removexattr, H::Change(at(0), Follow::Yes, WRITE_XATTRS), &[], CHANGES),
+    row(libc::SYS_lremovexattr, H::Change(at(0), Follow::No, WRITE_XATTRS), &[], CHANGES),
+    row(
+        number::SETXATTRAT,
+        H::Change(under(0, 1), Follow::Unless(2, NOFOLLOW), WRITE_XATTRS),
+        &[Unless::Null(1)],
+        CHANGES,
+    ),
+    row(
+        number::REMOVEXATTRAT,
+        H::Change(under(0, 1), Follow::Unless(2, NOFOLLOW), WRITE_XATTRS),
+        &[Unless::Null(1)],
+        CHANGES,
+    ),
+    row(libc::SYS_getxattr, H::Look(at(0), Follow::Yes, XATTRS), &[], LOOKS),
+    row(libc::SYS_lgetxattr, H::Look(at(0), Follow::No, XATTRS), &[], LOOKS),
+    row(libc::SYS_listxattr, H::Look(at(0), Follow::Yes, XATTRS), &[], LOOKS),
+    row(libc::SYS_llistxattr, H::Look(at(0), Follow::No, XATTRS), &[], LOOKS),
+    row(
+        number::GETXATTRAT,
+        H::Look(under(0, 1), Follow::Unless(2, NOFOLLOW), XATTRS),
+        &[Unless::Null(1)],
+        LOOKS,
+    ),
+    row(
+        number::LISTXATTRAT,
+        H::Look(under(0, 1), Follow::Unless(2, NOFOLLOW), XATTRS),
+        &[Unless::Null(1)],
+        LOOKS,
+    ),
+    row(libc::SYS_statfs, H::Look(at(0), Follow::Yes, ENTRY), &[], LOOKS),
+    row(libc::SYS_inotify_add_watch, H::Look(at(1), Follow::Yes, ENTRY), &[], LOOKS),
+    row(
+        libc::SYS_name_to_handle_at,
+        H::Look(under(0, 1), Follow::If(4, FOLLOW), ENTRY),
+        &[],
+        LOOKS,
+    ),
+    row(libc::SYS_chroot, H::Chroot(at(0)), &[], "absolute paths start elsewhere from then on"),
+    row(libc::SYS_setns, H::NewRoot, &[], "absolute paths may start elsewhere from then on"),
+    // Beyond files.
+    row(
+        libc::SYS_sendmsg,
+        H::SendMessage,
+        &[Unless::Int(2, crate::session::channel::LISTENER_FLAGS)],
+        LEAVES,
+    ),
+    row(libc::SYS_sendto, H::SendTo, &[Unless::Null(4)], LEAVES),
+    row(libc::SYS_connect, H::Connect, &[], LEAVES),
+    row(libc::SYS_bind, H::Bind, &[], CHANGES),
+    row(libc::SYS_tgkill, H::KillThreadOf, &[Unless::Int(2, 0)], SIGNALS),
+    row(libc::SYS_kill, H::Kill, &[Unless::Int(1, 0), Unless::Int(0, 0)], SIGNALS),
+    row(libc::SYS_tkill, H::KillThread, &[Unless::Int(1, 0)], SIGNALS),
+    row(libc::SYS_rt_sigqueueinfo, H::Kill, &[Unless::Int(1, 0)], SIGNALS),
+    row(libc::SYS_rt_tgsigqueueinfo, H::KillThreadOf, &[Unless::Int(2, 0)], SIGNALS),
+    row(libc::SYS_pidfd_send_signal, H::KillDescriptor, &[Unless::Int(1, 0)], SIGNALS),
+    row(libc::SYS_ptrace, H::Trace, &[Unless::Int(0, 0)], "an outsider's process would be changed"),
+    row(libc::SYS_process_vm_writev, H::WriteMemory, &[], "an outsider's process would be changed"),
+    row(libc::SYS_mount, H::Mount, &[], RUNNING),
+    row(libc::SYS_umount2, H::Mount, &[], RUNNING),
+    row(libc::SYS_move_mount, H::Mount, &[], RUNNING),
+    row(libc::SYS_mount_setattr, H::Mount, &[], RUNNING),
+    row(libc::SYS_pivot_root, H::NewRoot, &[], "absolute paths start elsewhere from then on"),
+    row(libc::SYS_adjtimex, H::AdjustClock(0), &[], RUNNING),
+    row(libc::SYS_clock_adjtime, H::AdjustClock(1), &[], RUNNING),
+    row(libc::SYS_settimeofday, H::Beyond(WarningKind::Clock, "sets the clock"), &[], RUNNING),
+    row(libc::SYS_clock_settime, H::Beyond(WarningKind::Clock, "sets the clock"), &[], RUNNING),
+    row(
+        libc::SYS_reboot,
+        H::Beyond(WarningKind::Reboot, "restarts or stops the machine"),
+        &[Unless::Int(2, 0), Unless::Int(2, 0x89AB_CDEF)],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_sethostname,
+        H::Beyond(WarningKind::Hostname, "sets the name of the machine"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_setdomainname,
+        H::Beyond(WarningKind::Hostname, "sets the domain of the machine"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_init_module,
+        H::Beyond(WarningKind::Module, "loads a kernel module"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_finit_module,
+        H::Beyond(WarningKind::Module, "loads a kernel module"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_delete_module,
+        H::Beyond(WarningKind::Module, "removes a kernel module"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_kexec_load,
+        H::Beyond(WarningKind::Module, "loads another kernel"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_kexec_file_load,
+        H::Beyond(WarningKind::Module, "loads another kernel"),
+        &[],
+        RUNNING,
+    ),
+    row(libc::SYS_swapon, H::Beyond(WarningKind::Swap, "turns swap space on"), &[], RUNNING),
+    row(libc::SYS_swapoff, H::Beyond(WarningKind::Swap, "turns swap space off"), &[], RUNNING),
+    row(
+        libc::SYS_quotactl,
+        H::Beyond(WarningKind::Accounting, "changes or reads disk quotas"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_acct,
+        H::Beyond(WarningKind::Accounting, "turns process accounting on or off"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_add_key,
+        H::Beyond(WarningKind::Keyring, "adds a key to the kernel's key store"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_shmget,
+        H::Beyond(WarningKind::SysvIpc, "makes a shared memory segment"),
+        &[Unless::Int(0, 0), Unless::NoBits(2, libc::IPC_CREAT as u32)],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_msgget,
+        H::Beyond(WarningKind::SysvIpc, "makes a message queue"),
+        &[Unless::Int(0, 0), Unless::NoBits(1, libc::IPC_CREAT as u32)],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_semget,
+        H::Beyond(WarningKind::SysvIpc, "makes a set of semaphores"),
+        &[Unless::Int(0, 0), Unless::NoBits(2, libc::IPC_CREAT as u32)],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_mq_open,
+        H::Beyond(WarningKind::SysvIpc, "makes a message queue"),
+        &[Unless::NoBits(1, libc::O_CREAT as u32)],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_io_uring_setup,
+        H::Refuse(libc::ENOSYS),
+        &[],
+        "look-ups through a ring would go unseen; programs fall back to plain calls",
+    ),
+    row(
+        libc::SYS_open_by_handle_at,
+        H::Refuse(libc::EPERM),
+        &[],
+        "a handle leads past the view into the stable tree",
+    ),
+];
+
+/// The calls that only older architectures have.
+#[cfg(target_arch = "x86_64")]
+pub const OLD: &[Row] = &[
+    row(libc::SYS_open, H::Open(at(0), OpenFlags::Arg(1)), &[], READS),
+    row(libc::SYS_stat, H::Look(at(0), Follow::Yes, ATTRS), &[], LOOKS),
+    row(libc::SYS_lstat, H::Look(at(0), Follow::No, ATTRS), &[], LOOKS),
+    row(libc::SYS_access, H::Look(at(0), Follow::Yes, ATTRS), &[], LOOKS),
+    row(libc::SYS_readlink, H::Look(at(0), Follow::No, DATA), &[], LOOKS),
+    row(libc::SYS_creat, H::Open(at(0), OpenFlags::Creat), &[], CHANGES),
+    row(libc::SYS_getdents, H::List(0), &[], "the names in it are part of what was read"),
+    row(libc::SYS_unlink, H::Unlink(at(0), None), &[], CHANGES),
+    row(libc::SYS_rmdir, H::Change(at(0), Follow::No, EMPTIED), &[], CHANGES),
+    row(libc::SYS_rename, H::Rename(at(0), at(1)), &[], CHANGES),
+    row(libc::SYS_mkdir, H::Change(at(0), Follow::No, WRITE), &[], CHANGES),
+    row(libc::SYS_link, H::Link(at(0), at(1), Follow::No), &[], CHANGES),
+    row(libc::SYS_symlink, H::Symlink(at(1)), &[], CHANGES),
+    row(libc::SYS_mknod, H::Change(at(0), Follow::No, WRITE), &[], CHANGES),
+    row(libc::SYS_chmod, H::Change(at(0), Follow::Yes, WRITE), &[], CHANGES),
+    row(libc::SYS_chown, H::Change(at(0), Follow::Yes, WRITE), &[], CHANGES),
+    row(libc::SYS_lchown, H::Change(at(0), Follow::No, WRITE), &[], CHANGES),
+    row(libc::SYS_utime, H::Change(at(0), Follow::Yes, WRITE), &[], CHANGES),
+    row(libc::SYS_utimes, H::Change(at(0), Follow::Yes, WRITE), &[], CHANGES),
+    row(
+        libc::SYS_futimesat,
+        H::Change(under(0, 1), Follow::Yes, WRITE),
+        &[Unless::Null(1)],
+        CHANGES,
+    ),
+];
+
+/// The calls that only older architectures have: none here.
+#[cfg(not(target_arch = "x86_64"))]
+pub const OLD: &[Row] = &[];
+
+/// Every row.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    COMMON.iter().chain(OLD)
+}
+
+/// Finds the handler of a call by its number.
+#[derive(Debug)]
+pub struct Index {
+    handlers: Vec<Option<Handler>>,
+}
+
+impl Index {
+    /// The index of the table.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut handlers = Vec::new();
+        for row in rows() {
+            let Ok(at) = usize::try_from(row.number) else { continue };
+            if handlers.len() <= at {
+                handlers.resize(at + 1, None);
+            }
+            if let Some(slot) = handlers.get_mut(at) {
+                *slot = Some(row.handler);
+            }
+        }
+        Index { handlers }
+    }
+
+    /// The handler of this call, if it is in the table.
+    #[must_use]
+    pub fn get(&self, number: i32) -> Option<Handler> {
+        *self.handlers.get(usize::try_from(number).ok()?)?
+    }
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_once_and_with_a_reason() {
+        let mut numbers: Vec<i64> = rows().map(|r| r.number).collect();
+        numbers.sort_unstable();
+        let before = numbers.len();
+        numbers.dedup();
+        assert_eq!(numbers.len(), before);
+        assert!(rows().all(|r| r.why.len() > 10));
+    }
+
+    #[test]
+    fn the_index_finds_every_row() {
+        let index = Index::new();
+        for row in rows() {
+            assert_eq!(index.get(i32::try_from(row.number).unwrap()), Some(row.handler));
+        }
+        assert_eq!(index.get(i32::try_from(libc::SYS_read).unwrap()), None);
+        assert_eq!(index.get(-1), None);
+        assert_eq!(index.get(i32::MAX), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! Making processes and turning them into programs.
+//!
+//! # Safety
+//!
+//! A child of [`fork`] has one thread, whatever the parent had. glibc makes its allocator usable
+//! there; other locks that another thread of the parent held stay locked. The code that runs in
+//! such a child (the keeper and the command's process) therefore never touches the standard
+//! streams' locks of the standard library, and ends in [`exec`] or [`exit`].
+
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::process::Pid;
+
+/// Which side of a fork this is.
+pub enum Fork {
+    /// The new process.
+    Child,
+    /// The old process, and who the new one is.
+    Parent(Pid),
+}
+
+/// `fork(2)`.
+///
+/// # Errors
+/// Its errno.
+pub fn fork() -> io::Result<Fork> {
+    // SAFETY: no memory is shared with the child; what the child may do is said above.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => Pid::from_raw(pid).map(Fork::Parent).ok_or_else(|| io::Error::other("fork gave 0")),
+    }
+}
+
+/// `_exit(2)`: nothing of the parent's is flushed or run.
+pub fn exit(status: i32) -> ! {
+    // SAFETY: no destructor or exit handler of the parent runs, which is the point.
+    unsafe { libc::_exit(status) }
+}
+
+/// `execvp(3)`: gives the error if the program could not be run.
+pub fn exec(argv: &[CString]) -> io::Error {
+    let mut pointers: Vec<*const libc::c_char> = argv.iter().map(|a| a.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    let Some(program) = argv.first() else {
+        return io::Error::from_raw_os_error(libc::ENOENT);
+    };
+    // SAFETY: `pointers` is a null-terminated array of C strings that outlive the call.
+    unsafe { libc::execvp(program.as_ptr(), pointers.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// `unshare(2)` of the mount namespace, and of the user namespace if asked for.
+///
+/// # Errors
+/// Its errno.
+pub fn unshare(user: bool) -> io::Result<()> {
+    let flags = libc::CLONE_NEWNS | if user { libc::CLONE_NEWUSER } else { 0 };
+    // SAFETY: neither flag separates memory or descriptors that Rust code shares between threads.
+    if unsafe { libc::unshare(flags) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `dup2(2)` onto a descriptor of the command, without close-on-exec.
+///
+/// # Errors
+/// Its errno.
+pub fn put_fd(from: BorrowedFd<'_>, onto: i32) -> io::Result<()> {
+    // SAFETY: called in a freshly forked child on descriptors that no Rust object there owns: the
+    // command's inherited ones.
+    if unsafe { libc::dup2(from.as_raw_fd(), onto) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A descriptor of this process by number, for a short look at an inherited one.
+///
+/// # Errors
+/// `EBADF` if it is not open.
+pub fn inherited<'a>(number: i32) -> io::Result<BorrowedFd<'a>> {
+    // SAFETY: F_GETFD has no memory effects.
+    if number < 0 || unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open, and inherited ones stay open: nothing here owns them.
+    Ok(unsafe { BorrowedFd::borrow_raw(number) })
+}

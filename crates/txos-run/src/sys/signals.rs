@@ -1,0 +1,179 @@
+//! Signals: what the front and the keeper ignore or collect, and what the command gets back.
+//!
+//! # Safety
+//!
+//! Dispositions and masks are process-wide state. [`Guard`] changes them for the time of a
+//! transaction and puts them back; a child that is about to run a program calls
+//! [`Guard::restore`]. No handler of ours runs code but [`wake`]'s empty one.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// Ignored by front and keeper: the terminal's signals are the command's.
+const IGNORED: [i32; 5] =
+    [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
+/// Collected through a descriptor: children's changes, and what is passed on to the command.
+const COLLECTED: [i32; 5] =
+    [libc::SIGCHLD, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+
+/// The dispositions and the mask as they were.
+pub struct Guard {
+    dispositions: Vec<(i32, libc::sigaction)>,
+    mask: libc::sigset_t,
+    collector: OwnedFd,
+    active: bool,
+}
+
+/// A signal that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its number.
+    pub number: i32,
+}
+
+fn set_of(signals: &[i32]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set; sigaddset works on an initialised one.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+fn set_disposition(signal: i32, handler: libc::sighandler_t) -> libc::sigaction {
+    // SAFETY: `sigaction` is plain data for which all-zero is valid; SIG_IGN, SIG_DFL and the empty
+    // handler run no Rust code that could be interrupted in an inconsistent state.
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        let mut old: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = handler;
+        libc::sigaction(signal, &raw const new, &raw mut old);
+        old
+    }
+}
+
+impl Guard {
+    /// Ignores the terminal's signals and collects the others, until dropped.
+    ///
+    /// # Errors
+    /// If no descriptor can be had for it.
+    pub fn take() -> io::Result<Guard> {
+        let set = set_of(&COLLECTED);
+        // SAFETY: the set is initialised; -1 asks for a new descriptor.
+        let fd =
+            unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: signalfd gave us this descriptor just now; nobody else owns it.
+        let collector = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut mask = set_of(&[]);
+        // SAFETY: both sets are initialised.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut mask) };
+        let mut dispositions: Vec<_> =
+            IGNORED.iter().map(|&s| (s, set_disposition(s, libc::SIG_IGN))).collect();
+        // An ignored SIGCHLD would reap children before we could ask for their status.
+        dispositions.push((libc::SIGCHLD, set_disposition(libc::SIGCHLD, libc::SIG_DFL)));
+        Ok(Guard { dispositions, mask, collector, active: true })
+    }
+
+    /// Puts everything back as it was; for a child, also SIGPIPE, which the runtime of Rust
+    /// programs ignores.
+    pub fn restore(&mut self, in_child: bool) {
+        if !std::mem::replace(&mut self.active, false) {
+            return;
+        }
+        for (signal, old) in &self.dispositions {
+            // SAFETY: `old` was filled in by sigaction.
+            unsafe { libc::sigaction(*signal, &raw const *old, std::ptr::null_mut()) };
+        }
+        if in_child {
+            set_disposition(libc::SIGPIPE, libc::SIG_DFL);
+        }
+        // SAFETY: `mask` was filled in by pthread_sigmask.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, std::ptr::null_mut())
+        };
+    }
+
+    /// The descriptor that becomes readable when a signal arrives.
+    #[must_use]
+    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.collector.as_fd()
+    }
+
+    /// The next signal that has arrived, if any.
+    #[must_use]
+    pub fn next(&self) -> Option<Arrived> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the buffer is as large as one record; a read gives whole records or fails.
+        let got =
+            unsafe { libc::read(self.collector.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+        if got != size as isize {
+            return None;
+        }
+        // SAFETY: the kernel filled it in entirely.
+        let info = unsafe { info.assume_init() };
+        i32::try_from(info.ssi_signo).ok().map(|number| Arrived { number })
+    }
+
+    /// Lets SIGINT be collected as well: nobody is left whom it would be for.
+    pub fn collect_interrupt(&mut self) {
+        let mut all = COLLECTED.to_vec();
+        all.push(libc::SIGINT);
+        let set = set_of(&all);
+        set_disposition(libc::SIGINT, libc::SIG_DFL);
+        // SAFETY: an initialised set, and our own signalfd, whose set it replaces.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            libc::signalfd(self.collector.as_raw_fd(), &raw const set, 0);
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.restore(false);
+    }
+}
+
+/// Makes a blocking call of another thread return `EINTR`.
+pub mod wake {
+    use std::os::unix::thread::{JoinHandleExt, RawPthread};
+    use std::sync::Once;
+    use std::thread::JoinHandle;
+    use std::time::Duration;
+
+    extern "C" fn nothing(_: i32) {}
+
+    fn signal() -> i32 {
+        libc::SIGRTMAX() - 3
+    }
+
+    /// Installs the empty handler, once.
+    pub fn prepare() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            let handler: extern "C" fn(i32) = nothing;
+            super::set_disposition(signal(), handler as libc::sighandler_t);
+        });
+    }
+
+    /// Wakes the thread until it has ended. The caller has told it by other means to end.
+    pub fn until_finished<T>(thread: &JoinHandle<T>) {
+        let id: RawPthread = thread.as_pthread_t();
+        while !thread.is_finished() {
+            // SAFETY: the handle is not joined yet, so the id is valid even if the thread ended.
+            unsafe { libc::pthread_kill(id, signal()) };
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}

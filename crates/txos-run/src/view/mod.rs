@@ -1,0 +1,17 @@
+//! The view: the private mount namespace in which a transaction's processes live.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`mounts`] | reads the mount table |
+//! | [`plan`] | decides what is versioned, where its private copies go, what stays live |
+//! | [`overlay`] | makes one overlay mount |
+//! | [`build`] | puts the view together, in the process that will live in it |
+//! | [`upper`] | gives a new layer's top the attributes of what it covers |
+//! | [`nesting`] | tells whether this process is in a view already |
+
+pub mod build;
+pub mod mounts;
+pub mod nesting;
+pub mod overlay;
+pub mod plan;
+pub mod upper;

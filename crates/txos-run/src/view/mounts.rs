@@ -1,0 +1,186 @@
+//! The mount table as `/proc/self/mountinfo` tells it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::mount::MountAttrFlags;
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The kernel's number for it, in this namespace.
+    pub id: u64,
+    /// Number of the mount it is mounted on.
+    pub parent: u64,
+    /// Device number as `st_dev` packs it.
+    pub dev: u64,
+    /// What of the file system is mounted: `/`, or a path below for a bind mount.
+    pub root: PathBuf,
+    /// Where.
+    pub point: PathBuf,
+    /// Options of the mount: `rw,nosuid,relatime`.
+    pub options: String,
+    /// File system type.
+    pub kind: String,
+    /// What was mounted: a device, or any word.
+    pub source: OsString,
+    /// Options of the file system: `rw,size=…`.
+    pub fs_options: String,
+}
+
+impl Mount {
+    /// Whether neither the mount nor its file system is read-only.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        let read_only = |options: &str| options.split(',').any(|o| o == "ro");
+        !read_only(&self.options) && !read_only(&self.fs_options)
+    }
+
+    /// Attributes for a mount that is to behave like this one.
+    #[must_use]
+    pub fn attributes(&self) -> MountAttrFlags {
+        let mut flags = MountAttrFlags::empty();
+        let mut relative = false;
+        for option in self.options.split(',') {
+            match option {
+                "ro" => flags |= MountAttrFlags::MOUNT_ATTR_RDONLY,
+                "nosuid" => flags |= MountAttrFlags::MOUNT_ATTR_NOSUID,
+                "nodev" => flags |= MountAttrFlags::MOUNT_ATTR_NODEV,
+                "noexec" => flags |= MountAttrFlags::MOUNT_ATTR_NOEXEC,
+                "noatime" => flags |= MountAttrFlags::MOUNT_ATTR_NOATIME,
+                "nodiratime" => flags |= MountAttrFlags::MOUNT_ATTR_NODIRATIME,
+                "relatime" => relative = true,
+                _ => {}
+            }
+        }
+        if !relative && !flags.contains(MountAttrFlags::MOUNT_ATTR_NOATIME) {
+            flags |= MountAttrFlags::MOUNT_ATTR_STRICTATIME;
+        }
+        flags
+    }
+}
+
+/// Parses a mount table. Lines that are not of the documented form are left out.
+#[must_use]
+pub fn parse(text: &[u8]) -> Vec<Mount> {
+    text.split(|&b| b == b'\n').filter_map(parse_line).collect()
+}
+
+/// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut words = line.split(|&b| b == b' ');
+    let id = number(words.next()?)?;
+    let parent = number(words.next()?)?;
+    let device = words.next()?;
+    let colon = device.iter().position(|&b| b == b':')?;
+    let major = u32::try_from(number(device.get(..colon)?)?).ok()?;
+    let minor = u32::try_from(number(device.get(colon + 1..)?)?).ok()?;
+    let root = path(words.next()?);
+    let point = path(words.next()?);
+    let options = text(words.next()?);
+    words.by_ref().find(|w| *w == b"-")?;
+    let kind = text(words.next()?);
+    let source = OsString::from_vec(unescape(words.next()?));
+    let fs_options = text(words.next()?);
+    Some(Mount {
+        id,
+        parent,
+        dev: rustix::fs::makedev(major, minor),
+        root,
+        point,
+        options,
+        kind,
+        source,
+        fs_options,
+    })
+}
+
+fn number(word: &[u8]) -> Option<u64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn text(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).into_owned()
+}
+
+fn path(word: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape(word)))
+}
+
+/// Undoes the kernel's `\ooo` for space, tab, newline and backslash.
+fn unescape(word: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&b, tail)) = rest.split_first() {
+        if b == b'\\'
+            && let Some(digits) = tail.get(..3)
+            && digits.iter().all(|d| (b'0'..=b'7').contains(d))
+        {
+            let value = digits.iter().fold(0u32, |v, d| v * 8 + u32::from(d - b'0'));
+            out.push((value & 0xff) as u8);
+            rest = tail.get(3..).unwrap_or_default();
+        } else {
+            out.push(b);
+            rest = tail;
+        }
+    }
+    out
+}
+
+/// The mounts of this process's namespace that a path leads to: those hidden below others are
+/// left out. Parents come before children.
+///
+/// # Errors
+/// If the table can't be read.
+pub fn visible() -> io::Result<Vec<Mount>> {
+    let mut mounts = parse(&std::fs::read("/proc/self/mountinfo")?);
+    mounts.retain(|m| mount_id(&m.point) == Some(m.id));
+    mounts.sort_by(|a, b| a.point.as_os_str().as_bytes().cmp(b.point.as_os_str().as_bytes()));
+    Ok(mounts)
+}
+
+/// Number of the mount that a path leads to. Triggers no automount.
+#[must_use]
+pub fn mount_id(path: &Path) -> Option<u64> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
+    let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_everything() {
+        let line = b"36 35 98:1 /mnt\\0401 /mnt\\134a\\012b rw,nosuid,noatime master:1 shared:2 - ext3 /dev/ro\\040ot rw,errors=continue";
+        let mounts = parse(line);
+        let [m] = &mounts[..] else { panic!("{mounts:?}") };
+        assert_eq!((m.id, m.parent), (36, 35));
+        assert_eq!(m.dev, rustix::fs::makedev(98, 1));
+        assert_eq!(m.root, Path::new("/mnt 1"));
+        assert_eq!(m.point, Path::new("/mnt\\a\nb"));
+        assert_eq!((m.kind.as_str(), m.source.to_str()), ("ext3", Some("/dev/ro ot")));
+        assert!(m.is_writable());
+        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOATIME;
+        assert_eq!(m.attributes(), flags);
+    }
+
+    #[test]
+    fn no_optional_fields_and_rubbish() {
+        let text = b"1 0 0:5 / / rw - tmpfs none ro,size=1\nrubbish\n\n2 1 0:6 / /a ro - proc proc rw";
+        let mounts = parse(text);
+        assert_eq!(mounts.len(), 2);
+        assert!(mounts.iter().all(|m| !m.is_writable()));
+        assert_eq!(mounts[0].attributes(), MountAttrFlags::MOUNT_ATTR_STRICTATIME);
+    }
+
+    #[test]
+    fn the_root_is_visible() {
+        assert!(visible().unwrap().iter().any(|m| m.point == Path::new("/")));
+    }
+}

@@ -1,0 +1,349 @@
+//! What of the tree is versioned, and where its private copies go. Pure decisions: nothing is
+//! mounted here.
+//!
+//! # Invariants
+//!
+//! - A layer's store is on the same *mount* as its target, so that a commit can rename.
+//! - What is not a layer is *live*: seen and changed as it is.
+//! - `/proc`, `/sys`, `/dev` and `/run` are live even where they are plain directories.
+//! - As root a layer is a whole mount (or a `--scope` directory), and mounts below are put back on
+//!   top. In a user namespace the kernel locks mounts to their parents, so that a directory with
+//!   a mount below it can't be a lower layer; there, layers are the topmost directories without.
+
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+use txos_engine::readset::Coverage;
+use txos_engine::store::{Home, LayerRequest, Transaction};
+
+use super::mounts::{self, Mount};
+use crate::error::{Error, Result, Step};
+use crate::options::RunOptions;
+
+/// Never versioned: state of the running system, not of a disk.
+pub const NEVER: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+
+/// File systems that overlayfs can use as upper and that stamp changes finely.
+const VERSIONABLE: [&str; 9] =
+    ["ext4", "xfs", "btrfs", "ext3", "ext2", "f2fs", "tmpfs", "bcachefs", "zfs"];
+
+/// Everything that the view consists of.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Whether a user namespace is needed.
+    pub rootless: bool,
+    /// Mounts and directories put on top of layers as they are, parents before children; with
+    /// their submounts if the flag says so.
+    pub live: Vec<(PathBuf, bool)>,
+    /// Excluded by the user: live, on top of everything.
+    pub excluded: Vec<PathBuf>,
+    /// Stores, made invisible.
+    pub hidden: Vec<PathBuf>,
+    /// Directories that the user can write but that can't be versioned, and why.
+    pub unversioned: Vec<(PathBuf, String)>,
+    /// Where changes are live though the user might not expect it: mount points and directories.
+    pub live_places: Vec<PathBuf>,
+    /// What is recorded.
+    pub coverage: Coverage,
+}
+
+/// The canonical, not nested directories that are in scope; none means everything.
+fn scopes(options: &RunOptions) -> Result<Vec<PathBuf>> {
+    let mut dirs = BTreeSet::new();
+    for dir in &options.scope {
+        let path = dir.canonicalize().map_err(|source| Error::View {
+            step: "looking up the scope".into(),
+            path: dir.clone(),
+            source,
+            detail: String::new(),
+        })?;
+        if !path.is_dir() {
+            return Err(Error::View {
+                step: "looking up the scope".into(),
+                path,
+                source: rustix::io::Errno::NOTDIR.into(),
+                detail: "; --scope wants directories".into(),
+            });
+        }
+        dirs.insert(path);
+    }
+    let all: Vec<PathBuf> = dirs.iter().cloned().collect();
+    dirs.retain(|d| !all.iter().any(|other| other != d && d.starts_with(other)));
+    if dirs.contains(Path::new("/")) {
+        dirs.clear();
+    }
+    Ok(dirs.into_iter().collect())
+}
+
+fn is_never(path: &Path) -> bool {
+    NEVER.iter().any(|never| path.starts_with(never))
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let id = mounts::mount_id(path)?;
+    mounts.iter().find(|m| m.id == id)
+}
+
+fn can_be_versioned(mount: &Mount) -> bool {
+    VERSIONABLE.contains(&mount.kind.as_str()) && mount.is_writable() && mount.point.is_dir()
+}
+
+/// Finds (and makes) the store of each mount.
+struct Stores<'a> {
+    home: &'a Home,
+    home_mount: Option<u64>,
+}
+
+impl Stores<'_> {
+    /// A store on this mount, or why there is none.
+    fn on(&self, mount: &Mount) -> std::result::Result<PathBuf, txos_engine::Error> {
+        if self.home_mount == Some(mount.id) {
+            return Ok(self.home.dir().to_owned());
+        }
+        let uid = rustix::process::geteuid();
+        let name =
+            if uid.is_root() { ".txos".to_owned() } else { format!(".txos-{}", uid.as_raw()) };
+        let dir = mount.point.join(name);
+        self.home.add_side_store(&dir)?;
+        Ok(dir)
+    }
+}
+
+/// The layers of a new transaction.
+///
+/// # Errors
+/// If what the user asked for can't be versioned, with what to do about it.
+pub fn layers(home: &Home, options: &RunOptions) -> Result<Vec<LayerRequest>> {
+    let mounts = mounts::visible().step("reading the mount table")?;
+    let stores = Stores { home, home_mount: mounts::mount_id(home.dir()) };
+    let scopes = scopes(options)?;
+    let mut layers = Vec::new();
+    if is_root() {
+        let tops = if scopes.is_empty() { vec![PathBuf::from("/")] } else { scopes };
+        for top in tops {
+            layers.push(layer_or_error(&stores, &mounts, &top)?);
+            for mount in below(&mounts, &top).filter(|m| !is_never(&m.point)) {
+                if can_be_versioned(mount)
+                    && let Ok(store) = stores.on(mount)
+                {
+                    layers.push(LayerRequest { target: mount.point.clone(), store });
+                }
+            }
+        }
+        return Ok(layers);
+    }
+    let whole = scopes.is_empty();
+    let tops = if whole { vec![PathBuf::from("/")] } else { scopes };
+    let mut cover = Cover { mounts: &mounts, stores: &stores, layers: &mut layers };
+    for top in &tops {
+        let mut roots = vec![top.clone()];
+        roots.extend(below(&mounts, top).map(|m| m.point.clone()));
+        for root in roots.iter().filter(|r| !is_never(r)) {
+            if let Some(mount) = mount_of(&mounts, root)
+                && can_be_versioned(mount)
+                && let Ok(store) = cover.stores.on(mount)
+            {
+                cover.directory(root, mount, &store);
+            }
+        }
+    }
+    if layers.is_empty() {
+        return Err(Error::Unsupported {
+            what: "nothing in scope can be versioned: no store of yours is on the same mount as any of it".into(),
+            advice: "Set TXOS_STORE to a directory of yours on the mount of the files that the command changes.".into(),
+        });
+    }
+    Ok(layers)
+}
+
+/// The mounts strictly below a directory.
+fn below<'a>(mounts: &'a [Mount], top: &'a Path) -> impl Iterator<Item = &'a Mount> {
+    mounts.iter().filter(move |m| m.point != top && m.point.starts_with(top))
+}
+
+/// The layer of a directory that must be versioned.
+fn layer_or_error(stores: &Stores<'_>, mounts: &[Mount], top: &Path) -> Result<LayerRequest> {
+    let unsupported = |what: String, advice: &str| Error::Unsupported { what, advice: advice.into() };
+    let shown = txos_engine::show::quoted(top);
+    if is_never(top) {
+        return Err(unsupported(
+            format!("{shown} is never versioned: /proc, /sys, /dev and /run are the running system's"),
+            "Name another directory with --scope.",
+        ));
+    }
+    let Some(mount) = mount_of(mounts, top) else {
+        return Err(unsupported(
+            format!("{shown} is on no mount that this process can see (in a chroot the root directory has to be one)"),
+            "Bind-mount the directory onto itself first, or name another with --scope.",
+        ));
+    };
+    if mount.kind == "overlay" {
+        return Err(unsupported(
+            format!("{shown} is on an overlay file system (as in a container), which can't hold the private copies of another overlay"),
+            "Mount a volume or a tmpfs over the directory that the command changes, and run with --scope DIRECTORY; or start the container with such a volume there and TXOS_STORE on it.",
+        ));
+    }
+    if !mount.is_writable() {
+        return Err(unsupported(
+            format!("{shown} is mounted read-only, so that nothing can be published there"),
+            "Remount it writable (mount -o remount,rw), or choose other directories with --scope.",
+        ));
+    }
+    if !VERSIONABLE.contains(&mount.kind.as_str()) && top != Path::new("/") {
+        return Err(unsupported(
+            format!("{shown} is on a {} file system, which can't be versioned", mount.kind),
+            "Choose a directory on ext4, xfs, btrfs, f2fs or tmpfs with --scope.",
+        ));
+    }
+    Ok(LayerRequest { target: top.to_owned(), store: stores.on(mount)? })
+}
+
+/// Covers a tree with layers that have no mount below, for a user namespace.
+struct Cover<'a> {
+    mounts: &'a [Mount],
+    stores: &'a Stores<'a>,
+    layers: &'a mut Vec<LayerRequest>,
+}
+
+impl Cover<'_> {
+    fn directory(&mut self, dir: &Path, mount: &Mount, store: &Path) {
+        if !is_split(self.mounts, dir) {
+            self.layers.push(LayerRequest { target: dir.to_owned(), store: store.to_owned() });
+            return;
+        }
+        let Ok(entries) = std::fs::read_dir(dir) else { return };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
+            if is_dir && !is_never(&path) && mounts::mount_id(&path) == Some(mount.id) {
+                self.directory(&path, mount, store);
+            }
+        }
+    }
+}
+
+/// Whether something below the directory is never part of it: a mount, or `/run` and the like.
+fn is_split(mounts: &[Mount], dir: &Path) -> bool {
+    below(mounts, dir).next().is_some() || NEVER.iter().any(|n| Path::new(n).starts_with(dir))
+}
+
+/// The view of a transaction that has its layers.
+///
+/// # Errors
+/// If the mount table can't be read or an exclude pattern is malformed.
+pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan> {
+    let mounts = mounts::visible().step("reading the mount table")?;
+    let layers = tx.layers();
+    let is_layer = |path: &Path| layers.iter().any(|l| l.target == path);
+    let in_layer = |path: &Path| layers.iter().any(|l| path.starts_with(&l.target));
+    let whole = is_layer(Path::new("/"));
+    let mut plan = Plan { rootless: !is_root(), ..Plan::default() };
+
+    let mut recursive: Vec<PathBuf> = Vec::new();
+    for never in NEVER.map(PathBuf::from) {
+        if in_layer(&never) && never.is_dir() {
+            plan.live.push((never.clone(), true));
+            recursive.push(never);
+        }
+    }
+    for mount in &mounts {
+        if !is_layer(&mount.point)
+            && in_layer(&mount.point)
+            && !recursive.iter().any(|r| mount.point.starts_with(r))
+        {
+            plan.live.push((mount.point.clone(), false));
+            plan.live_places.push(mount.point.clone());
+        }
+    }
+    plan.live.sort();
+    plan.excluded = excluded(options)?;
+    plan.hidden = home.stores()?;
+    plan.hidden.retain(|s| s.is_dir());
+    if plan.rootless {
+        plan.unversioned = unversioned(&mounts, tx, options)?;
+    }
+
+    let bytes = |p: &PathBuf| p.as_os_str().as_bytes().to_vec();
+    let coverage = &mut plan.coverage;
+    if !options.scope.is_empty() {
+        coverage.only_under = layers.iter().map(|l| bytes(&l.target)).collect();
+    } else if !whole && !plan.rootless {
+        // A transaction that was begun with --scope and goes on without it.
+        coverage.only_under = layers.iter().map(|l| bytes(&l.target)).collect();
+    }
+    coverage.never_under = NEVER.iter().map(|n| n.as_bytes().to_vec()).collect();
+    coverage.never_under.extend(plan.live_places.iter().map(bytes));
+    coverage.never_under.extend(plan.excluded.iter().map(bytes));
+    coverage.never_under.extend(plan.hidden.iter().map(bytes));
+    let layer_devices: Vec<u64> =
+        layers.iter().filter_map(|l| mount_of(&mounts, &l.target).map(|m| m.dev)).collect();
+    coverage.never_on = mounts
+        .iter()
+        .filter(|m| !VERSIONABLE.contains(&m.kind.as_str()) && !layer_devices.contains(&m.dev))
+        .map(|m| m.dev)
+        .collect();
+    coverage.never_on.sort_unstable();
+    coverage.never_on.dedup();
+    Ok(plan)
+}
+
+/// Every existing match of the `--exclude` patterns, canonical.
+fn excluded(options: &RunOptions) -> Result<Vec<PathBuf>> {
+    let mut found = BTreeSet::new();
+    let here = std::env::current_dir().step("finding the working directory")?;
+    for pattern in &options.exclude {
+        let full = if pattern.starts_with('/') {
+            pattern.clone()
+        } else {
+            format!("{}/{pattern}", glob::Pattern::escape(&here.to_string_lossy()))
+        };
+        let matches = glob::glob(&full).map_err(|e| Error::Unsupported {
+            what: format!("--exclude {pattern:?} is not a pattern ({e})"),
+            advice: "Patterns are those of the shell: *, ?, [...], ** for any depth.".into(),
+        })?;
+        found.extend(matches.flatten().filter_map(|p| p.canonicalize().ok()));
+    }
+    let all: Vec<PathBuf> = found.iter().cloned().collect();
+    found.retain(|d| !all.iter().any(|other| other != d && d.starts_with(other)));
+    Ok(found.into_iter().collect())
+}
+
+/// Directories in scope that the user can write but that are no layer and in none.
+fn unversioned(
+    mounts: &[Mount],
+    tx: &Transaction,
+    options: &RunOptions,
+) -> Result<Vec<(PathBuf, String)>> {
+    let layers = tx.layers();
+    let mut tops = scopes(options)?;
+    if tops.is_empty() {
+        tops.push(PathBuf::from("/"));
+    }
+    let mut candidates: BTreeSet<PathBuf> = BTreeSet::new();
+    for mount in mounts.iter().filter(|m| tops.iter().any(|t| m.point.starts_with(t))) {
+        // The directories above a mount are those that can't be covered whole.
+        candidates.extend(mount.point.ancestors().map(Path::to_path_buf));
+    }
+    candidates.retain(|dir| {
+        !is_never(dir)
+            && tops.iter().any(|t| dir.starts_with(t))
+            && !layers.iter().any(|l| dir.starts_with(&l.target))
+            && rustix::fs::access(dir, Access::WRITE_OK).is_ok()
+    });
+    Ok(candidates
+        .into_iter()
+        .map(|dir| {
+            let why = match below(mounts, &dir).next() {
+                Some(m) => format!("{} is mounted below it", txos_engine::show::quoted(&m.point)),
+                None => "no store of yours is on its mount".to_owned(),
+            };
+            (dir, why)
+        })
+        .collect())
+}
