@@ -6,7 +6,6 @@
 //! `EIO@N` (or another errno name) makes it fail. `TXOS_FAULT_COUNT=FILE` writes the number of
 //! steps taken to FILE at exit of the commit. Release builds have none of it.
 
-use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
@@ -256,14 +255,14 @@ fn retry<T>(mut f: impl FnMut() -> Sys<T>) -> Sys<T> {
     }
 }
 
-/// A path for calls that take no directory descriptor: `/proc/self/fd/N/name`.
+/// A path for calls that take no directory descriptor: `/proc/self/fd/N/name`. The directory itself
+/// (an empty name) is `/proc/self/fd/N/.`, since calls that follow no link would else see the
+/// link in `/proc`.
 #[must_use]
 pub fn entry_path(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
     let mut path = format!("/proc/self/fd/{}", dir.as_raw_fd()).into_bytes();
-    if !name.is_empty() && name != b"." {
-        path.push(b'/');
-        path.extend_from_slice(name);
-    }
+    path.push(b'/');
+    path.extend_from_slice(if name.is_empty() { b"." } else { name });
     path
 }
 
@@ -329,22 +328,40 @@ fn open_in_pieces(root: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> S
     }
 }
 
+/// One name in a directory, as `getdents64(2)` gives it.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// Its type as the directory says it.
+    pub kind: FileType,
+    /// Inode number.
+    pub ino: u64,
+}
+
+/// Calls `f` for every entry of a directory but `.` and `..`.
+///
+/// # Errors
+/// The errno of `getdents64(2)`.
+pub fn for_each_entry(dir: BorrowedFd<'_>, mut f: impl FnMut(DirEntry<'_>)) -> Sys<()> {
+    let mut buffer: Vec<u8> = Vec::with_capacity(64 * 1024);
+    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        match entry.file_name().to_bytes() {
+            b"." | b".." => {}
+            name => f(DirEntry { name, kind: entry.file_type(), ino: entry.ino() }),
+        }
+    }
+    Ok(())
+}
+
 /// Calls `f` for every name in a directory but `.` and `..`, with its type as the directory says it.
 ///
 /// # Errors
 /// The errno of `getdents64(2)`.
 pub fn for_each_name(dir: BorrowedFd<'_>, mut f: impl FnMut(&[u8], FileType)) -> Sys<()> {
-    let mut buffer: Vec<u8> = Vec::with_capacity(64 * 1024);
-    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        let name: &CStr = entry.file_name();
-        match name.to_bytes() {
-            b"." | b".." => {}
-            name => f(name, entry.file_type()),
-        }
-    }
-    Ok(())
+    for_each_entry(dir, |e| f(e.name, e.kind))
 }
 
 /// The extended attributes of an object (not followed), names sorted.
@@ -352,20 +369,19 @@ pub fn for_each_name(dir: BorrowedFd<'_>, mut f: impl FnMut(&[u8], FileType)) ->
 /// # Errors
 /// The errno of `llistxattr(2)` or `lgetxattr(2)`; a file system without them has none.
 pub fn xattrs(path: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut names: Vec<u8> = Vec::new();
+    // Most objects have none or a few: one call with room for those, a second for the rest.
+    let mut names = vec![0u8; 512];
     loop {
-        let need = match rustix::fs::llistxattr(path, &mut [0u8; 0][..]) {
-            Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-            Ok(n) => n,
-            Err(e) => return Err(e),
-        };
-        names.resize(need + 64, 0);
         match rustix::fs::llistxattr(path, &mut names[..]) {
+            Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
             Ok(n) => {
                 names.truncate(n);
                 break;
             }
-            Err(Errno::RANGE) => {}
+            Err(Errno::RANGE) => {
+                let need = rustix::fs::llistxattr_query(path)?;
+                names.resize(need + 64, 0);
+            }
             Err(e) => return Err(e),
         }
     }
@@ -394,7 +410,7 @@ pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
                 return Ok(Some(value));
             }
             Err(Errno::RANGE) => {
-                let need = rustix::fs::lgetxattr(path, name, &mut [0u8; 0][..])?;
+                let need = rustix::fs::lgetxattr_query(path, name)?;
                 value.resize(need + 64, 0);
             }
             Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),

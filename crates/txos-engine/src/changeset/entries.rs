@@ -109,10 +109,10 @@ pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
         let slot = |path: &[u8]| path_from(&join(layer.store.as_os_str().as_bytes(), path));
         let mut source = Source {
             status: None,
-            path: target(&op.target),
+            path: target(&op.after),
             from: None,
             old: op.base.map(|_| slot(&op.slot)),
-            new: Some(path_from(&target(&op.target))),
+            new: Some(path_from(&target(&op.after))),
             except: Vec::new(),
         };
         match op.kind {

@@ -121,6 +121,16 @@ impl Field {
         self.target_at(op.layer, &op.target)
     }
 
+    /// Where the object at an operation's target is before its plan begins.
+    pub fn before(&self, op: &Op) -> std::result::Result<End, Errno> {
+        self.target_at(op.layer, &op.before)
+    }
+
+    /// Where it is when the plan is done.
+    pub fn after(&self, op: &Op) -> std::result::Result<End, Errno> {
+        self.target_at(op.layer, &op.after)
+    }
+
     /// A place in a layer's tree.
     pub fn target_at(&self, layer: u16, path: &[u8]) -> std::result::Result<End, Errno> {
         Self::end(&self.ground(layer)?.target, &self.recent_target, layer, path)

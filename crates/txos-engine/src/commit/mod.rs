@@ -236,7 +236,7 @@ fn open_in_place(plan: &Plan, field: &Field) -> Result<publish::Opened> {
     let mut opened = HashMap::new();
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, o)| o.kind == Kind::Data) {
         let fd = field
-            .target(op)
+            .before(op)
             .and_then(|end| publish::open_writable(&end))
             .map_err(|e| at_target(plan, op, "opening for writing", e))?;
         opened.insert(index, fd);
@@ -256,7 +256,7 @@ fn close_gate(plan: &Plan, field: &Field) -> Option<Gate> {
         let gated = |v: &Option<crate::version::Version>| {
             v.map(|v| v.kind()).filter(|k| matches!(k, FileKind::File | FileKind::Dir))
         };
-        if let (Some(kind), Ok(end)) = (gated(&op.base), field.target(op)) {
+        if let (Some(kind), Ok(end)) = (gated(&op.base), field.before(op)) {
             let _ = gate.hold(end.dir.as_fd(), &end.name, kind == FileKind::Dir);
         }
         if matches!(op.kind, Kind::Install | Kind::Exchange)
@@ -289,12 +289,7 @@ fn published_by(plan: &Plan) -> Published {
     for op in &plan.ops {
         let target = plan.target_path(op);
         let (dir, name) = split(&op.target);
-        let parent = plan.target_path(&plan::Op { target: dir.to_vec(), ..op.clone() });
-        let parent = if dir.is_empty() {
-            parent.strip_suffix(b"/").filter(|p| !p.is_empty()).map_or(parent.clone(), <[u8]>::to_vec)
-        } else {
-            parent
-        };
+        let parent = plan.path_of(op.layer, dir);
         let is_dir = op.base.is_some_and(|v| v.kind() == FileKind::Dir);
         let names = published.names.entry(parent).or_default();
         match op.kind {
@@ -317,13 +312,15 @@ fn published_by(plan: &Plan) -> Published {
             }
             Kind::Link => {
                 if let Some(from) = &op.from {
-                    let other = plan::Op { target: from.clone(), ..op.clone() };
-                    published.exact.insert(plan.target_path(&other));
+                    published.exact.insert(plan.path_of(op.layer, from));
                 }
             }
             _ => {}
         }
         if op.kind != Kind::DirTime {
+            if op.before != op.target {
+                published.exact.insert(plan.before_path(op));
+            }
             published.exact.insert(target);
         }
     }

@@ -56,11 +56,16 @@ pub(crate) struct Op {
     pub kind: Kind,
     /// Where, relative to the layer's root; the root itself is empty.
     pub target: Vec<u8>,
+    /// Where the object at the target is before the plan begins: differs below a moved directory.
+    pub before: Vec<u8>,
+    /// Where it is when the plan is done: differs in a revert, which undoes a move last.
+    pub after: Vec<u8>,
     /// The other end, relative to the layer's store.
     pub slot: Vec<u8>,
     /// For Data: where the old content was saved, relative to the store.
     pub saved: Vec<u8>,
-    /// For MoveIn: where the directory was; for Link: its other name. Relative to the layer.
+    /// For MoveIn: where the directory was; for Link: its other name; for a finished Remove or
+    /// Exchange of a file with several links: another of its names. Relative to the layer.
     pub from: Option<Vec<u8>>,
     /// What is at the target before.
     pub base: Option<Version>,
@@ -116,6 +121,8 @@ impl Plan {
                 layer: u16::try_from(c.layer).unwrap_or(u16::MAX),
                 kind,
                 target: target.to_vec(),
+                after: target.to_vec(),
+                before: if matches!(kind, Kind::MoveOut) { target } else { &c.stable_path }.to_vec(),
                 slot,
                 saved: Vec::new(),
                 from: None,
@@ -225,11 +232,24 @@ impl Plan {
 
     /// Absolute path of an operation's target.
     pub fn target_path(&self, op: &Op) -> Vec<u8> {
-        let layer = self.layers.get(usize::from(op.layer));
-        crate::readset::join(
-            layer.map_or(&b"/"[..], |l| l.target.as_os_str().as_bytes()),
-            &op.target,
-        )
+        self.path_of(op.layer, &op.target)
+    }
+
+    /// Absolute path at which an operation's object is when the plan is done.
+    pub fn after_path(&self, op: &Op) -> Vec<u8> {
+        self.path_of(op.layer, &op.after)
+    }
+
+    /// Absolute path at which an operation's object is before the plan begins.
+    pub fn before_path(&self, op: &Op) -> Vec<u8> {
+        self.path_of(op.layer, &op.before)
+    }
+
+    /// Absolute path of a place in a layer.
+    pub fn path_of(&self, layer: u16, path: &[u8]) -> Vec<u8> {
+        let layer = self.layers.get(usize::from(layer));
+        let top = layer.map_or(&b"/"[..], |l| l.target.as_os_str().as_bytes());
+        if path.is_empty() { top.to_vec() } else { crate::readset::join(top, path) }
     }
 
     /// Absolute path of an operation's slot.
@@ -257,6 +277,8 @@ impl Plan {
             && self.ops.iter().all(|o| {
                 usize::from(o.layer) < self.layers.len()
                     && inside(&o.target)
+                    && inside(&o.before)
+                    && inside(&o.after)
                     && in_tx(&o.slot)
                     && in_tx(&o.saved)
                     && o.strip.iter().all(|s| inside(&s.below))

@@ -91,9 +91,11 @@ fn changed_since(done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     // Backwards, as the revert will go: what lies in a moved directory is looked up where it is.
     for op in done.ops.iter().rev() {
-        let target = field.target(op).and_then(|e| e.look());
+        let target = field.after(op).and_then(|e| e.look());
         let what = match (op.kind, target) {
             (Kind::DirTime | Kind::MoveOut, _) => continue,
+            // The shell of a directory that was moved into a new one; it goes with the new one.
+            (Kind::Exchange, _) if !op.shown => continue,
             (Kind::Remove, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
             (Kind::Remove, Ok(Some(_))) => "something was created there".to_owned(),
             (_, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => "it was removed".to_owned(),
@@ -125,9 +127,9 @@ fn changed_since(done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
             }
         };
         conflicts.push(Conflict {
-            path: path_from(&done.target_path(op)),
+            path: path_from(&done.after_path(op)),
             what: format!("{what} after the commit"),
-            when: field.target(op).ok().and_then(|e| e.look().ok().flatten()).map(|v| v.ctime),
+            when: field.after(op).ok().and_then(|e| e.look().ok().flatten()).map(|v| v.ctime),
         });
         if conflicts.len() >= 32 {
             break;
@@ -142,7 +144,7 @@ fn newer_below(
     op: &Op,
     fence: Stamp,
 ) -> std::result::Result<Option<Vec<u8>>, Errno> {
-    let top = field.target(op)?.open_path()?;
+    let top = field.after(op)?.open_path()?;
     let mut queue = vec![Vec::new()];
     while let Some(dir) = queue.pop() {
         let fd: OwnedFd = sys::open_dir_beneath(top.as_fd(), &dir)?;
@@ -188,6 +190,14 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
         let look = |end: std::result::Result<super::field::End, Errno>| -> Result<Option<Version>> {
             end.and_then(|e| e.look()).map_err(|e| at_target(done, op, "looking at", e))
         };
+        // What was retained lies in the slot, or, inside a directory that moved into a new one,
+        // will lie there by the time it is needed.
+        let kept = || -> Result<Option<Version>> {
+            match field.slot(op) {
+                Err(Errno::NOENT) => Ok(op.base),
+                end => look(end),
+            }
+        };
         let gone = || {
             Error::Conflict(vec![Conflict {
                 path: path_from(&done.target_path(op)),
@@ -197,22 +207,30 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
         };
         let mut back = op.clone();
         back.strip.clear();
-        // Where a directory has been moved, the target of an operation inside it is where the
-        // old plan put it; undoing backwards finds it there.
-        let here = match look(field.target(op)) {
-            Ok(v) => v,
-            Err(_) => op.new,
+        (back.before, back.after) = (op.after.clone(), op.before.clone());
+        let here = match field.after(op) {
+            Err(Errno::NOENT | Errno::NOTDIR) => None,
+            end => look(end)?,
         };
         match op.kind {
+            Kind::Exchange | Kind::Remove if live_link(field, op).is_some() => {
+                next += 1;
+                back.kind = Kind::Link;
+                (back.target, back.from) = (op.before.clone(), moved_back(op));
+                back.slot = format!("tx/{id}/l{}/old/{next}", op.layer).into_bytes();
+                back.base = if op.kind == Kind::Remove { None } else { here };
+                back.new = live_link(field, op);
+            }
             Kind::Install => {
                 (back.kind, back.base, back.new) = (Kind::Remove, here, None);
             }
+            Kind::Exchange if !op.shown => (back.base, back.new) = (op.new, op.base),
             Kind::Exchange => {
-                let kept = look(field.slot(op))?.ok_or_else(gone)?;
+                let kept = kept()?.ok_or_else(gone)?;
                 (back.base, back.new) = (here, Some(kept));
             }
             Kind::Remove => {
-                let kept = look(field.slot(op))?.ok_or_else(gone)?;
+                let kept = kept()?.ok_or_else(gone)?;
                 (back.kind, back.base, back.new) = (Kind::Install, None, Some(kept));
             }
             Kind::MoveIn => {
@@ -238,12 +256,12 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
             }
             Kind::Link => {
                 if op.base.is_none() {
+                    // The other name stays noted: what is removed here is a link of it.
                     (back.kind, back.base, back.new) = (Kind::Remove, here, None);
                 } else {
-                    let kept = look(field.slot(op))?.ok_or_else(gone)?;
+                    let kept = kept()?.ok_or_else(gone)?;
                     (back.kind, back.base, back.new) = (Kind::Exchange, here, Some(kept));
                 }
-                back.from = None;
             }
             Kind::Data => {
                 back.slot = op.saved.clone();
@@ -259,6 +277,9 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
                 stage::save_old(done, field, &back)?;
             }
             Kind::Attrs | Kind::DirTime => {
+                if op.kind == Kind::DirTime {
+                    back.target = op.before.clone();
+                }
                 back.base = here;
                 back.new = op.base;
                 back.attrs = op.attrs.as_deref().map(|a| Box::new(a.reversed()));
@@ -266,7 +287,29 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
         }
         ops.push(back);
     }
-    // Directory times follow everything that moves them, as in a forward plan.
-    ops.sort_by_key(|o| o.kind == Kind::DirTime);
+    // Links follow what they link to, and directory times everything that moves them, as in a
+    // forward plan.
+    ops.sort_by_key(|o| match o.kind {
+        Kind::DirTime => 2,
+        Kind::Link => 1,
+        _ => 0,
+    });
     Ok(ops)
+}
+
+/// Where another name in the same directory is once the moves are undone.
+fn moved_back(op: &Op) -> Option<Vec<u8>> {
+    let from = op.from.as_deref()?;
+    let (dir, name) = crate::changeset::split(from);
+    if dir == crate::changeset::split(&op.after).0 {
+        let (before, _) = crate::changeset::split(&op.before);
+        return Some(crate::changeset::child(before, name));
+    }
+    Some(from.to_vec())
+}
+
+/// The inode that a removed or replaced name was a link of, if another of its names still is one.
+fn live_link(field: &Field, op: &Op) -> Option<Version> {
+    let other = field.target_at(op.layer, op.from.as_deref()?).ok()?.look().ok()??;
+    op.base.filter(|b| b.id == other.id).map(|_| other)
 }

@@ -46,7 +46,7 @@ pub(super) fn stage(
     for index in 0..plan.ops.len() {
         let Some(op) = plan.ops.get(index) else { break };
         let mut op = op.clone();
-        let path = plan.target_path(&op);
+        let path = plan.before_path(&op);
         if merge_append
             && let Some(base) = op.base
             && let Some(seen) = reads.get(&path)
@@ -54,14 +54,14 @@ pub(super) fn stage(
             && matches!(op.kind, Kind::Exchange | Kind::Data)
         {
             let slot = slot_name(tx, &op, &mut next);
-            merge(plan, field, &mut op, len, slot)?;
+            merge(tx, plan, field, &mut op, len, slot)?;
             staged.merged += 1;
         }
         let is_file = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::File);
         if op.kind == Kind::Exchange && is_file(&op.base) && is_file(&op.new) {
-            let target = field.target(&op).map_err(|e| at_target(plan, &op, "opening", e))?;
+            let target = field.before(&op).map_err(|e| at_target(plan, &op, "opening", e))?;
             if inplace::has_writer(&target) {
-                stay_in_place(plan, field, &mut op, &target)?;
+                stay_in_place(tx, plan, field, &mut op, &target)?;
             }
         }
         match op.kind {
@@ -70,9 +70,14 @@ pub(super) fn stage(
                 save_old(plan, field, &op)?;
             }
             Kind::Link => {
-                let other = op.from.clone().unwrap_or_default();
+                let other = op.from.as_deref().unwrap_or_default();
+                let now = plan
+                    .ops
+                    .iter()
+                    .find(|o| o.layer == op.layer && o.target == other)
+                    .map_or(other, |o| &o.before);
                 op.new = field
-                    .target_at(op.layer, &other)
+                    .target_at(op.layer, now)
                     .and_then(|e| e.look())
                     .map_err(|e| at_target(plan, &op, "looking at the other name of", e))?;
                 if op.new.is_none() {
@@ -102,8 +107,8 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
             if base.kind() == FileKind::Dir && op.kind == Kind::Attrs {
                 return None;
             }
-            let from = plan.target_path(op);
-            if reads.get(&from).is_some() || moved_by_us(plan, op) {
+            let from = plan.before_path(op);
+            if reads.get(&from).is_some() {
                 return None;
             }
             Some(Conflict {
@@ -113,16 +118,6 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
             })
         })
         .collect()
-}
-
-/// Whether an operation works inside a directory that the plan itself moves: its object was
-/// observed under the path before.
-fn moved_by_us(plan: &Plan, op: &Op) -> bool {
-    plan.ops.iter().any(|m| {
-        m.kind == Kind::MoveIn
-            && m.layer == op.layer
-            && op.target.strip_prefix(&m.target[..]).is_some_and(|r| r.starts_with(b"/"))
-    })
 }
 
 fn slot_name(tx: &Transaction, op: &Op, next: &mut u64) -> Vec<u8> {
@@ -149,12 +144,18 @@ fn appended_beyond(seen: &Observation, now: &Version) -> Option<u64> {
 
 /// Replaces an operation's staged file by: what is in the tree now, plus what the transaction
 /// appended beyond the first `len` bytes.
-fn merge(plan: &Plan, field: &Field, op: &mut Op, len: u64, slot: Vec<u8>) -> Result<()> {
-    let path = plan.target_path(op);
+fn merge(
+    tx: &Transaction,
+    plan: &Plan,
+    field: &Field,
+    op: &mut Op,
+    len: u64,
+    slot: Vec<u8>,
+) -> Result<()> {
+    let path = plan.before_path(op);
     let io = |step, e| Error::io(step, path_from(&path), std::io::Error::from(e));
-    let target = field.target(op).map_err(|e| io("opening", e))?;
-    let ours = field
-        .slot(op)
+    let target = field.before(op).map_err(|e| io("opening", e))?;
+    let ours = staged_now(tx, field, op)
         .and_then(|e| e.open(OFlags::RDONLY))
         .map_err(|e| io("reading the new", e))?;
     let theirs = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
@@ -201,14 +202,33 @@ fn merge(plan: &Plan, field: &Field, op: &mut Op, len: u64, slot: Vec<u8>) -> Re
     Ok(())
 }
 
+/// Where a staged object is before the publish. Inside a directory that was moved into a new one
+/// the slot is filled only when the move is published; until then the object is in the upper.
+fn staged_now(tx: &Transaction, field: &Field, op: &Op) -> std::result::Result<End, Errno> {
+    match field.slot(op) {
+        Err(Errno::NOENT) => {
+            let upper = format!("tx/{}/l{}/upper/", tx.id(), op.layer);
+            field.slot_at(op.layer, &[upper.as_bytes(), &op.target].concat())
+        }
+        other => other,
+    }
+}
+
 /// Turns a replacement into a change in place.
-fn stay_in_place(plan: &Plan, field: &Field, op: &mut Op, target: &End) -> Result<()> {
+fn stay_in_place(
+    tx: &Transaction,
+    plan: &Plan,
+    field: &Field,
+    op: &mut Op,
+    target: &End,
+) -> Result<()> {
     let (Some(base), Some(new)) = (op.base, op.new) else { return Ok(()) };
     let read = |end: &End, v: &Version| {
         Attrs::read(v, &sys::entry_path(end.dir.as_fd(), &end.name))
             .map_err(|e| at_target(plan, op, "reading the attributes of", e))
     };
-    let slot = field.slot(op).map_err(|e| at_target(plan, op, "opening the staged copy of", e))?;
+    let slot = staged_now(tx, field, op)
+        .map_err(|e| at_target(plan, op, "opening the staged copy of", e))?;
     let mut change = AttrChange::between(&read(target, &base)?, &read(&slot, &new)?);
     change.mtime = Some((base.mtime, new.mtime));
     op.kind = Kind::Data;
@@ -220,7 +240,7 @@ fn stay_in_place(plan: &Plan, field: &Field, op: &mut Op, target: &End) -> Resul
 /// Saves the content that a Data operation will overwrite.
 pub(super) fn save_old(plan: &Plan, field: &Field, op: &Op) -> Result<()> {
     let io = |step, e: Errno| at_target(plan, op, step, e);
-    let target = field.target(op).map_err(|e| io("opening", e))?;
+    let target = field.before(op).map_err(|e| io("opening", e))?;
     let from = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
     let end = field.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
     let to = sys::create(end.dir.as_fd(), &end.name).map_err(|e| io("saving", e))?;

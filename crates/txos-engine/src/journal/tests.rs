@@ -35,6 +35,8 @@ fn plan(ops: usize) -> Plan {
                 layer: 0,
                 kind: Kind::Install,
                 target: format!("etc/{i}").into_bytes(),
+                before: format!("etc/{i}").into_bytes(),
+                after: format!("etc/{i}").into_bytes(),
                 slot: format!("tx/a/l0/upper/{i}").into_bytes(),
                 saved: Vec::new(),
                 from: None,
