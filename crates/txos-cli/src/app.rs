@@ -81,7 +81,9 @@ impl App {
     /// Opens the home store if there is one: looking must not make anything.
     pub fn open_existing(&self) -> Result<Option<Home>, Failure> {
         let dir = self.store_dir()?;
-        let there = dir.try_exists().map_err(|e| Failure::new(format!("{}: {e}", quoted(&dir))))?;
+        let format = dir.join("format");
+        let there = format.try_exists();
+        let there = there.map_err(|e| Failure::new(format!("{}: {e}", quoted(&format))))?;
         if there { Ok(Some(Home::open(&dir)?)) } else { Ok(None) }
     }
 

@@ -308,6 +308,9 @@ impl From<LeftoverArg> for Leftover {
 pub struct ExecArgs {
     /// Transaction: an id, the start of one, or @ for the newest
     pub id: String,
+    /// Leave paths that match alone, as for `run`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
     /// Stop when CMD does what can't be rolled back [default: warn]; the transaction is discarded
     #[arg(long)]
     pub strict: bool,

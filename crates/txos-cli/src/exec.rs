@@ -6,10 +6,10 @@ use txos_engine::store::State;
 use txos_run::{CommandStatus, RunOptions};
 
 use crate::app::{App, tell};
-use crate::args::ExecArgs;
+use crate::args::{CommitOn, ExecArgs};
 use crate::exit::{Failure, of_command};
+use crate::run::refusal;
 use crate::{keep, trash};
-use txos_engine::show::quoted;
 
 /// Runs it. The transaction stays pending, whatever the command's status.
 ///
@@ -25,7 +25,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         name: None,
         message: None,
         scope: Vec::new(),
-        exclude: Vec::new(),
+        exclude: args.exclude.clone(),
         hold_output: false,
         strict: args.strict,
         leftover: args.leftover.into(),
@@ -50,15 +50,13 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     // Signals to processes outside belong to a commit, and they are not kept that long.
     ran.drop_held();
     let status = of_command(&ran.status);
-    let name = args.command.first().map(|c| quoted(c.as_ref())).unwrap_or_default();
-    if let CommandStatus::Stopped { reason } = &ran.status {
-        trash::discard(app, &home, tx);
-        return Err(Failure::new(format!(
-            "{name} was stopped: {reason}; {id} is discarded, nothing changed"
-        )));
-    }
-    if let CommandStatus::NotFound(error) | CommandStatus::NotExecutable(error) = &ran.status {
-        tell(format_args!("txos: {name}: {error}"));
+    // What the command itself ended with it tells itself.
+    if let Some(why) = refusal(&ran.status, CommitOn::Always, &options) {
+        if matches!(ran.status, CommandStatus::Stopped { .. }) {
+            trash::discard(app, &home, tx);
+            return Err(Failure::new(format!("{why}; {id} is discarded, nothing changed")));
+        }
+        tell(format_args!("txos: {why}; {id} stays pending"));
     }
     tx.meta.exit_status = Some(i32::from(status));
     let changes = ChangeSet::read(&tx, &ran.reads, &Options::default())

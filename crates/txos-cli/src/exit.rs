@@ -144,9 +144,13 @@ pub fn of_signal(signal: i32) -> u8 {
     u8::try_from(signal).ok().and_then(|n| SIGNAL_BASE.checked_add(n)).unwrap_or(u8::MAX)
 }
 
-/// The status for a program that could not be started.
-pub fn of_start_error(error: &io::Error) -> u8 {
-    if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+/// What became of a program that could not be started.
+pub fn of_start_error(error: io::Error) -> CommandStatus {
+    if error.kind() == io::ErrorKind::NotFound {
+        CommandStatus::NotFound(error)
+    } else {
+        CommandStatus::NotExecutable(error)
+    }
 }
 
 /// The name of a signal, as `kill -l` prints it with `SIG` before.

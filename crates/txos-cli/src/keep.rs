@@ -67,7 +67,7 @@ pub fn tell(app: &App, tx: &Transaction, counts: &Counts) {
         [("diff", "show the changes"), ("commit", "publish them"), ("abort", "discard them")]
     {
         let command = format!("{command} {id}");
-        tell_line(format_args!("  txos {command:15} {what}"));
+        tell_line(format_args!("  txos {command:15}  {what}"));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use txos_engine::show::{local_time, quoted_bytes};
+use txos_engine::show::{local_time, quoted_bytes, unquoted};
 use txos_engine::store::Meta;
 use txos_engine::version::Stamp;
 
@@ -112,7 +112,22 @@ pub fn one_line(meta: &Meta) -> String {
 }
 
 fn command(meta: &Meta) -> String {
-    meta.command.join(" ")
+    let words: Vec<String> = meta.command.iter().map(|word| shell_word(word)).collect();
+    words.join(" ")
+}
+
+/// A recorded word as one would type it. What the record had to quote stays quoted.
+fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_-+=./,:@%^".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    match unquoted(word).map(String::from_utf8) {
+        Some(Ok(text)) if !text.chars().any(char::is_control) => {
+            format!("'{}'", text.replace('\'', r"'\''"))
+        }
+        _ => word.to_owned(),
+    }
 }
 
 /// A line of free text; quoted if it would do something to the terminal.
@@ -138,6 +153,17 @@ mod tests {
     fn text_of_others_does_nothing_to_the_terminal() {
         assert_eq!(harmless("plain \"text\""), "plain \"text\"");
         assert_eq!(harmless("\u{1b}[2J"), "\"\\033[2J\"");
+    }
+
+    #[test]
+    fn commands_can_be_typed_again() {
+        assert_eq!(shell_word("make"), "make");
+        assert_eq!(shell_word("--prefix=/opt/x"), "--prefix=/opt/x");
+        assert_eq!(shell_word("echo hi > a"), "'echo hi > a'");
+        assert_eq!(shell_word("it's"), r"'it'\''s'");
+        assert_eq!(shell_word("\"say \\\"x\\\"\""), "'say \"x\"'");
+        assert_eq!(shell_word("\"\""), "''");
+        assert_eq!(shell_word("\"a\\nb\""), "\"a\\nb\"");
     }
 
     #[test]

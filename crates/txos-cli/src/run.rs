@@ -13,7 +13,7 @@ use txos_run::{CommandStatus, Ran, RunOptions};
 use crate::app::{App, tell};
 use crate::args::{CommitOn, Ending, RunArgs};
 use crate::changes::{Counts, paths};
-use crate::exit::{DECLINED, Failure, conflict_message, of_command, of_start_error, signal_name};
+use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, signal_name};
 use crate::signals::Undisturbed;
 use crate::{keep, review, trash};
 
@@ -67,10 +67,11 @@ fn join(args: &RunArgs) -> Failure {
     let Some((program, rest)) = args.command.split_first() else {
         return Failure::new("there is no command to run");
     };
-    let error = Command::new(program).args(rest).exec();
-    let status = of_start_error(&error);
-    tell(format_args!("txos: {}: {error}", quoted(program.as_ref())));
-    Failure::Status(status)
+    let status = exit::of_start_error(Command::new(program).args(rest).exec());
+    if let Some(why) = refusal(&status, CommitOn::Success, &args.options()) {
+        tell(format_args!("txos: {why}"));
+    }
+    Failure::Status(of_command(&status))
 }
 
 fn attempt(app: &App, home: &Home, args: &RunArgs, ending: Ending) -> Result<Attempt, Failure> {
@@ -125,7 +126,9 @@ fn conclude(
             let shown = review::show(app, &entries, None);
             trash::discard(app, home, tx);
             shown?;
-            app.say(format_args!("dry run: {ROLLED_BACK}"));
+            let why = refusal(&ran.status, CommitOn::Success, &args.options());
+            let why = why.map(|why| format!("{why}; ")).unwrap_or_default();
+            app.say(format_args!("{why}dry run: {ROLLED_BACK}"));
             return Ok(Attempt::Ended(status));
         }
         Ending::Keep => {
@@ -196,12 +199,11 @@ fn was_run(status: &CommandStatus) -> bool {
 }
 
 /// Why this ending of the command is not committed; `None` if it is.
-fn refusal(status: &CommandStatus, commit_on: CommitOn, options: &RunOptions) -> Option<String> {
+pub fn refusal(status: &CommandStatus, commit_on: CommitOn, options: &RunOptions) -> Option<String> {
     let name = options.command.first().map(|c| quoted(c.as_ref())).unwrap_or_default();
     match status {
-        CommandStatus::NotFound(error) | CommandStatus::NotExecutable(error) => {
-            Some(format!("{name}: {error}"))
-        }
+        CommandStatus::NotFound(_) => Some(format!("{name}: command not found")),
+        CommandStatus::NotExecutable(error) => Some(format!("{name} can't be executed: {error}")),
         CommandStatus::Stopped { reason } => Some(format!("{name} was stopped: {reason}")),
         CommandStatus::Exited(0) => None,
         _ if commit_on == CommitOn::Always => None,
