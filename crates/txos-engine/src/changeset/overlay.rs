@@ -63,6 +63,8 @@ pub(super) struct File {
     stable: Option<Version>,
     stable_path: Vec<u8>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// It lies in a new directory and is published with it; it is here for its other links.
+    in_new: bool,
 }
 
 /// The scan of one layer.
@@ -256,7 +258,8 @@ impl<'a> Scan<'a> {
             sys::xattrs(&sys::entry_path(upper_dir, name)).at("reading", self.show(&path))?;
         let staged = child(&dir.staged, name);
         if upper.kind() != FileKind::Dir {
-            self.files.push(File { path, staged, upper, stable, stable_path, xattrs });
+            let in_new = false;
+            self.files.push(File { path, staged, upper, stable, stable_path, xattrs, in_new });
             return Ok(());
         }
         if let Some(redirect) = overlay_xattr(&xattrs, b"redirect") {
@@ -403,6 +406,19 @@ impl<'a> Scan<'a> {
             let xattrs = sys::xattrs(&sys::entry_path(dir.as_fd(), &name))
                 .at("reading", self.show(&path))?;
             strip_all(&path, &xattrs, strip);
+            let upper = stat_at(dir.as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)
+                .at("looking at", self.show(&path))?;
+            if upper.nlink > 1 {
+                self.files.push(File {
+                    staged: Vec::new(),
+                    upper,
+                    stable: None,
+                    stable_path: path.clone(),
+                    path,
+                    xattrs,
+                    in_new: true,
+                });
+            }
         }
         Ok(())
     }
@@ -497,6 +513,9 @@ impl super::links::Sink for Scan<'_> {
     }
 
     fn emit(&mut self, file: &File, action: Action) {
+        if file.in_new && matches!(action, Action::Install) {
+            return;
+        }
         let mut strip = Vec::new();
         let staged = if matches!(action, Action::Link { .. }) {
             self.slot()
@@ -510,7 +529,7 @@ impl super::links::Sink for Scan<'_> {
             action,
             file.path.clone(),
             file.stable_path.clone(),
-            file.stable,
+            if file.in_new { Some(file.upper) } else { file.stable },
             Some(file.upper),
             staged,
             strip,

@@ -111,6 +111,7 @@ fn apply(plan: &Plan, field: &Field, op: &Op, opened: Option<&OwnedFd>) -> Resul
         (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
         (_, now) => Err(conflict(plan, op, "it was changed while it was being replaced", now)),
     };
+    let parent = own_mtime(&target).filter(|_| matches!(op.kind, Kind::MoveOut | Kind::MoveIn));
     match op.kind {
         Kind::Install => {
             let slot = slot(op)?;
@@ -152,10 +153,21 @@ fn apply(plan: &Plan, field: &Field, op: &Op, opened: Option<&OwnedFd>) -> Resul
             }
         }
     }
+    // The directory that a move leaves or enters may itself be retained or put back, as it was;
+    // where the move is a change of that directory, its own operation sets the time.
+    if let Some(mtime) = parent {
+        sys::set_mtime(target.dir.as_fd(), b".", mtime)
+            .map_err(|e| io("restoring the time of the directory of", e))?;
+    }
     if moves_a_directory(op) {
         field.forget();
     }
     Ok(())
+}
+
+/// mtime of the directory an entry is in.
+fn own_mtime(end: &End) -> Option<crate::version::Stamp> {
+    crate::version::stat_at(end.dir.as_fd(), b".", AtFlags::SYMLINK_NOFOLLOW).ok().map(|v| v.mtime)
 }
 
 /// Whether paths may lead elsewhere after the operation.
@@ -238,6 +250,17 @@ pub(super) fn undo(plan: &Plan, field: &Field) -> Result<Vec<String>> {
         undo_one(plan, field, op, &mut notes)?;
         if moves_a_directory(op) {
             field.forget();
+        }
+    }
+    // Undoing renames moved the directories' times once more.
+    for op in plan.ops.iter().filter(|o| o.kind == Kind::DirTime) {
+        if let (Some(change), Ok(end)) = (&op.attrs, field.before(op))
+            && let (Some((old, _)), Ok(Some(now)), Some(base)) = (change.mtime, end.look(), op.base)
+            && now.id == base.id
+            && now.mtime != old
+        {
+            sys::set_mtime(end.dir.as_fd(), &end.name, old)
+                .map_err(|e| at_target(plan, op, "restoring the time of", e))?;
         }
     }
     Ok(notes)

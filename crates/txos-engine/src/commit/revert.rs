@@ -97,6 +97,16 @@ fn changed_since(done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
             // The shell of a directory that was moved into a new one; it goes with the new one.
             (Kind::Exchange, _) if !op.shown => continue,
             (Kind::Remove, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
+            // What this plan itself put there is checked with the operation that did.
+            (Kind::Remove, Ok(Some(_)))
+                if done.ops.iter().any(|o| {
+                    o.layer == op.layer
+                        && o.after == op.after
+                        && matches!(o.kind, Kind::Install | Kind::MoveIn)
+                }) =>
+            {
+                continue;
+            }
             (Kind::Remove, Ok(Some(_))) => "something was created there".to_owned(),
             (_, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => "it was removed".to_owned(),
             (_, Err(e)) => format!("it can't be looked at ({e})"),
