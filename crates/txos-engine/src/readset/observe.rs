@@ -24,7 +24,9 @@ impl ReadSet {
 
     fn note_through(&mut self, path: &[u8], follow: bool, facets: Facets, links_left: u32) {
         let (parent, name) = split_as_written(path);
-        let Some(index) = self.directory(parent) else { return };
+        let Some(index) = self.directory(parent) else {
+            return self.note_link_from_outside(path, follow, facets, links_left);
+        };
         let trailing_slash = path.len() > 1 && path.ends_with(b"/");
         match name {
             b"" | b"." | b".." => self.note_directory_itself(path, facets),
@@ -42,6 +44,20 @@ impl ReadSet {
                     self.note_through(&next, true, facets, links_left - 1);
                 }
             }
+        }
+    }
+
+    /// A name in a directory that is not versioned may be a link to something that is.
+    fn note_link_from_outside(&mut self, path: &[u8], follow: bool, facets: Facets, left: u32) {
+        let live = |p: &Vec<u8>| super::is_at_or_below(path, p);
+        // Links in /proc and the like mean something else to each process that reads them.
+        if !follow || left == 0 || self.coverage.never_under.iter().any(live) {
+            return;
+        }
+        if let Some(target) = read_link(path) {
+            let (parent, _) = split_as_written(path);
+            let next = if target.starts_with(b"/") { target } else { join(parent, &target) };
+            self.note_through(&next, true, facets, left - 1);
         }
     }
 
