@@ -21,6 +21,7 @@
 
 pub mod doctor;
 pub mod error;
+mod leftover;
 mod options;
 mod report;
 pub mod session;
@@ -32,7 +33,9 @@ mod warning;
 use txos_engine::readset::ReadSet;
 use txos_engine::store::{Begin, Home, Transaction};
 
+pub use doctor::{Check, doctor};
 pub use error::Error;
+pub use leftover::end_leftovers;
 use error::{Result, Step};
 pub use options::{Leftover, RunOptions};
 pub use report::{CommandStatus, Ran};

@@ -5,6 +5,7 @@ use std::io;
 use txos_engine::readset::ReadSet;
 
 use crate::session::output::{Held, Stream};
+use crate::supervisor::held::HeldSignal;
 use crate::warning::{Warning, say};
 
 /// How the command ended.
@@ -55,17 +56,22 @@ pub struct Ran {
     /// What it did that can't be rolled back.
     pub warnings: Vec<Warning>,
     pub(crate) output: Option<Held>,
+    pub(crate) signals: Vec<HeldSignal>,
 }
 
 impl Ran {
     /// After a commit: prints the held output and delivers the held signals. Failures are reported.
     pub fn release(&mut self) {
         self.print(None);
+        for signal in self.signals.drain(..) {
+            signal.deliver();
+        }
     }
 
     /// After a rollback: shows the held standard error, drops the rest, forgets the signals.
     pub fn drop_held(&mut self) {
         self.print(Some(Stream::Err));
+        self.signals.clear();
     }
 
     fn print(&mut self, only: Option<Stream>) {

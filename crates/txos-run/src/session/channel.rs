@@ -32,19 +32,34 @@ pub const LISTENER_FLAGS: u32 = libc::MSG_NOSIGNAL as u32
 pub enum News {
     /// The view could not be made; the keeper ends.
     Failed(Failure),
-    /// The view stands, in the mount namespace with this inode number. Layers that had to be left
-    /// live, and why. The keeper waits for [`Order::Go`].
-    Ready { mount_namespace: u64, left_live: Vec<(String, String)> },
+    /// The view stands. The keeper waits for [`Order::Go`].
+    Ready {
+        /// Inode number of the view's mount namespace.
+        mount_namespace: u64,
+        /// Layers that had to be left live (quoted), and why.
+        left_live: Vec<(String, String)>,
+    },
     /// The filter is installed; the listener comes with the message.
     Listener,
     /// The filter could not be installed, or another step before exec failed.
-    NotPrepared { step: String, errno: i32 },
+    NotPrepared {
+        /// What was being done.
+        step: String,
+        /// Why it failed.
+        errno: i32,
+    },
     /// The program could not be executed.
-    NotExecuted { errno: i32 },
+    NotExecuted {
+        /// Why.
+        errno: i32,
+    },
     /// The command was stopped by a signal.
     Stopped,
     /// The command ended, with this wait status.
-    Exited { status: i32 },
+    Exited {
+        /// As `waitpid(2)` gave it.
+        status: i32,
+    },
     /// Every descendant has ended; so does the keeper.
     AllGone,
 }

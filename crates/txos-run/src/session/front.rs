@@ -17,6 +17,7 @@ use super::{output, tree};
 use crate::error::{Error, Result, Step};
 use crate::options::{Leftover, RunOptions};
 use crate::report::{CommandStatus, Ran};
+use crate::supervisor::places::Places;
 use crate::supervisor::{self, filter};
 use crate::sys::{fork, signals};
 use crate::view::plan;
@@ -39,6 +40,7 @@ pub fn run(
     options: &RunOptions,
 ) -> Result<Ran> {
     let plan = plan::view(home, tx, options)?;
+    let places = Places::of_plan(&plan);
     let warnings = Arc::new(Warnings::default());
     for (dir, why) in &plan.unversioned {
         let dir = txos_engine::show::quoted(dir);
@@ -90,7 +92,7 @@ pub fn run(
         keeper_pid: keeper,
         others,
         warnings,
-        strict: options.strict,
+        places,
         reads: Some(reads),
         supervisor: None,
         mount_namespace: 0,
@@ -125,7 +127,9 @@ fn c_strings(words: &[OsString]) -> Result<Vec<CString>> {
 /// Direct children that this process had before.
 fn children() -> Vec<i32> {
     let me = rustix::process::getpid().as_raw_nonzero().get();
-    tree::descendants(me).iter().filter(|p| p.parent == me).map(|p| p.pid).collect()
+    tree::children(me).unwrap_or_else(|| {
+        tree::descendants_by_scan(me).iter().filter(|p| p.parent == me).map(|p| p.pid).collect()
+    })
 }
 
 /// Orphans of a dead keeper come to this process while this lives.
@@ -160,7 +164,7 @@ struct Front<'a> {
     keeper_pid: Pid,
     others: Vec<i32>,
     warnings: Arc<Warnings>,
-    strict: bool,
+    places: Places,
     reads: Option<ReadSet>,
     supervisor: Option<supervisor::Running>,
     mount_namespace: u64,
@@ -186,6 +190,7 @@ impl End {
             reads: self.finished.reads,
             warnings: self.warnings.take(),
             output,
+            signals: self.finished.held,
         })
     }
 }
@@ -241,8 +246,9 @@ impl Front<'_> {
                     reads: self.reads.take().unwrap_or_default(),
                     keeper: self.keeper_pid,
                     mount_namespace: self.mount_namespace,
-                    strict: self.strict,
+                    strict: self.options.strict,
                     warnings: Arc::clone(&self.warnings),
+                    places: std::mem::take(&mut self.places),
                     orders: self.channel.duplicate().step("duplicating the channel")?,
                 })?);
             }
@@ -368,7 +374,8 @@ impl Front<'_> {
         loop {
             match rustix::process::waitpid(Some(keeper), WaitOptions::empty()) {
                 Err(rustix::io::Errno::INTR) => {}
-                Ok(Some((_, status))) if status.stopped() || status.continued() => {}
+                // It ended as it should, after everybody else.
+                Ok(Some((_, status))) if status.exit_status() == Some(0) => return,
                 _ => break,
             }
         }
@@ -382,7 +389,7 @@ impl Front<'_> {
 
     /// Asks for the status of orphans that came to us; leaves our other children alone.
     fn reap_orphans(&self, me: i32) {
-        for p in tree::descendants(me) {
+        for p in tree::descendants_by_scan(me) {
             if p.parent == me
                 && p.zombie
                 && !self.others.contains(&p.pid)

@@ -11,6 +11,8 @@ pub struct Process {
     pub pid: i32,
     /// Its parent's number.
     pub parent: i32,
+    /// Its process group.
+    pub group: i32,
     /// Its short name.
     pub name: String,
     /// It has ended but nobody has asked for its status yet.
@@ -33,19 +35,64 @@ fn parse_stat(pid: i32, stat: &[u8]) -> Option<Process> {
     let mut words = rest.split(' ');
     let state = words.next()?;
     let parent = words.next()?.parse().ok()?;
-    Some(Process { pid, parent, name, zombie: matches!(state, "Z" | "X") })
+    let group = words.next()?.parse().ok()?;
+    Some(Process { pid, parent, group, name, zombie: matches!(state, "Z" | "X") })
 }
 
 /// Every process that descends from `ancestor` (which is not included), in no order.
+///
+/// Quick where the kernel lists children; what is forked or orphaned meanwhile may be missed.
 #[must_use]
 pub fn descendants(ancestor: i32) -> Vec<Process> {
+    let mut found = Vec::new();
+    let mut next = vec![ancestor];
+    while let Some(pid) = next.pop() {
+        let Some(children) = children(pid) else { return descendants_by_scan(ancestor) };
+        found.extend(children.iter().copied().filter_map(process));
+        next.extend(children);
+    }
+    found
+}
+
+/// The direct children of a process; `None` if this kernel does not list them.
+#[must_use]
+pub fn children(pid: i32) -> Option<Vec<i32>> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Some(Vec::new()); // It has ended.
+    };
+    let mut all = Vec::new();
+    for thread in threads.flatten() {
+        match std::fs::read_to_string(thread.path().join("children")) {
+            Ok(text) => all.extend(text.split_whitespace().filter_map(|w| w.parse::<i32>().ok())),
+            Err(_) if thread.path().join("stat").exists() => return None,
+            Err(_) => {}
+        }
+    }
+    Some(all)
+}
+
+/// [`descendants`] from one pass over all of `/proc`: slower, and misses nobody who was there
+/// before the pass and stays.
+#[must_use]
+pub fn descendants_by_scan(ancestor: i32) -> Vec<Process> {
+    select(&all(), ancestor)
+}
+
+/// The members of a process group.
+#[must_use]
+pub fn group(group: i32) -> Vec<Process> {
+    let mut found = all();
+    found.retain(|p| p.group == group && !p.zombie);
+    found
+}
+
+fn all() -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let all: Vec<Process> = entries
+    entries
         .flatten()
         .filter_map(|e| e.file_name().to_str()?.parse().ok())
         .filter_map(process)
-        .collect();
-    select(&all, ancestor)
+        .collect()
 }
 
 fn select(all: &[Process], ancestor: i32) -> Vec<Process> {
@@ -90,7 +137,7 @@ pub fn descends_from(pid: i32, ancestor: i32) -> bool {
 /// Sends SIGKILL to every descendant of `ancestor` but those that descend from one of `spare`.
 /// Gives how many were alive.
 pub fn kill_descendants(ancestor: i32, spare: &[i32]) -> usize {
-    let all = descendants(ancestor);
+    let all = descendants_by_scan(ancestor);
     let spared: HashSet<i32> = spare
         .iter()
         .flat_map(|&s| select(&all, s).into_iter().map(|p| p.pid).chain([s]))
@@ -120,7 +167,7 @@ mod tests {
 
     #[test]
     fn lines_of_descent() {
-        let p = |pid, parent| Process { pid, parent, name: String::new(), zombie: false };
+        let p = |pid, parent| Process { pid, parent, group: 0, name: String::new(), zombie: false };
         let all = [p(2, 1), p(3, 2), p(4, 3), p(5, 1)];
         let mut found: Vec<i32> = select(&all, 2).iter().map(|p| p.pid).collect();
         found.sort_unstable();

@@ -16,13 +16,20 @@
 //! | [`process`] | looking at a stopped process |
 //! | [`record`] | observations |
 //! | [`moved`] | paths that the transaction itself changed |
+//! | [`places`], [`effects`] | changes that can't be rolled back |
+//! | [`held`] | signals to outsiders |
+//! | [`sockets`] | connections |
 //! | [`execute`] | what executing a file reads besides the file |
 
+pub mod effects;
 pub mod execute;
 pub mod filter;
+pub mod held;
 pub mod moved;
+pub mod places;
 pub mod process;
 pub mod record;
+pub mod sockets;
 pub mod table;
 
 use std::os::fd::OwnedFd;
@@ -32,6 +39,7 @@ use std::thread::JoinHandle;
 
 use rustix::io::Errno;
 use rustix::process::Pid;
+use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
 
 use crate::error::{Result, Step};
@@ -70,6 +78,8 @@ pub struct Setup {
     pub warnings: Arc<Warnings>,
     /// To the keeper, for [`Order::Kill`].
     pub orders: Channel,
+    /// What lies where.
+    pub places: places::Places,
 }
 
 /// What the supervisor leaves.
@@ -79,6 +89,8 @@ pub struct Finished {
     pub reads: ReadSet,
     /// Why it ended the transaction, if it did.
     pub stopped: Option<String>,
+    /// Signals that wait for the commit.
+    pub held: Vec<held::HeldSignal>,
 }
 
 /// A supervisor at work on its own thread.
@@ -99,6 +111,11 @@ pub struct Supervisor {
     strict: bool,
     warnings: Arc<Warnings>,
     orders: Channel,
+    places: places::Places,
+    pid_namespace: u64,
+    held: Vec<held::HeldSignal>,
+    /// The process that is being looked at can't be.
+    unreadable: bool,
     /// Some process changed its root directory: absolute paths need a look at it.
     roots_differ: bool,
 }
@@ -111,6 +128,8 @@ pub fn start(setup: Setup) -> Result<Running> {
     wake::prepare();
     let over = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&over);
+    let pid_namespace =
+        rustix::fs::stat("/proc/self/ns/pid").step("looking at our pid namespace")?.st_ino;
     let supervisor = Supervisor {
         listener: Arc::new(Listener::new(setup.listener)),
         reads: setup.reads,
@@ -122,6 +141,10 @@ pub fn start(setup: Setup) -> Result<Running> {
         strict: setup.strict,
         warnings: setup.warnings,
         orders: setup.orders,
+        places: setup.places,
+        pid_namespace,
+        held: Vec::new(),
+        unreadable: false,
         roots_differ: false,
     };
     let thread = std::thread::Builder::new()
@@ -150,9 +173,8 @@ impl Supervisor {
             let call = match self.listener.receive(&mut buffer) {
                 Ok(call) => call,
                 Err(Errno::INTR | Errno::NOENT) => {
-                    // With every process gone some kernels say ENOENT at once, again and again.
                     if self.is_hung_up() {
-                        std::thread::park_timeout(std::time::Duration::from_millis(1));
+                        break; // No process is left that could be stopped.
                     }
                     continue;
                 }
@@ -162,7 +184,14 @@ impl Supervisor {
                 continue; // Everything is being killed; no call is made any more.
             }
             let verdict = match index.get(call.data.nr) {
-                Some(handler) => self.judge(&call, handler),
+                Some(handler) => {
+                    let verdict = self.judge(&call, handler);
+                    if std::mem::take(&mut self.unreadable) {
+                        self.tell_unreadable(&call)
+                    } else {
+                        verdict
+                    }
+                }
                 None => Verdict::Through,
             };
             match verdict {
@@ -176,7 +205,7 @@ impl Supervisor {
                 }
             }
         }
-        Finished { reads: self.reads, stopped }
+        Finished { reads: self.reads, stopped, held: self.held }
     }
 
     fn is_hung_up(&self) -> bool {
@@ -192,7 +221,13 @@ impl Supervisor {
         match handler {
             Handler::Open(at, flags) => self.open(call, at, flags),
             Handler::Look(at, follow, facets) => self.look(call, at, follow, facets),
-            Handler::Change(at, follow, facets) => self.change(call, at, follow, facets),
+            Handler::Change(at, follow, facets) => {
+                self.change(call, at, follow, facets, effects::Intent::Alter)
+            }
+            Handler::Make(at) => {
+                let facets = Facets::ENTRY | Facets::WRITE;
+                self.change(call, at, table::Follow::No, facets, effects::Intent::Make)
+            }
             Handler::Unlink(at, flags) => self.unlink(call, at, flags),
             Handler::Rename(from, to) => self.rename(call, from, to),
             Handler::Link(from, to, follow) => self.link(call, from, to, follow),
@@ -201,14 +236,38 @@ impl Supervisor {
             Handler::List(fd) => self.list(call, fd),
             Handler::Chroot(at) => {
                 self.roots_differ = true;
-                self.look(call, at, table::Follow::Yes, txos_engine::object::Facets::ENTRY)
+                self.look(call, at, table::Follow::Yes, Facets::ENTRY)
             }
             Handler::NewRoot => {
                 self.roots_differ = true;
                 Verdict::Through
             }
-            _ => Verdict::Through,
+            Handler::Connect => self.connect(call),
+            Handler::Bind => self.bind(call),
+            Handler::SendTo => self.send_to(call),
+            Handler::SendMessage => self.send_message(call),
+            Handler::Kill => self.kill(call),
+            Handler::KillThread => self.kill_thread(call),
+            Handler::KillThreadOf => self.kill_thread_of(call),
+            Handler::KillDescriptor => self.kill_descriptor(call),
+            Handler::Trace => self.trace(call),
+            Handler::WriteMemory => self.write_memory(call),
+            Handler::Mount => self.mount(call),
+            Handler::AdjustClock(at) => self.adjust_clock(call, at),
+            Handler::Beyond(kind, what) => self.always_beyond(kind, what),
+            Handler::Refuse(_) => Verdict::Through, // The filter has answered.
         }
+    }
+
+    fn tell_unreadable(&mut self, call: &Call) -> Verdict {
+        let name = crate::session::tree::process(call.pid.cast_signed()).map(|p| p.name);
+        self.beyond(WarningKind::Unrecorded, || {
+            format!(
+                "process {} ({}) can't be looked at; what it reads is not recorded",
+                call.pid,
+                name.unwrap_or_default()
+            )
+        })
     }
 
     /// Something can't be rolled back: told once, or the end of the transaction.

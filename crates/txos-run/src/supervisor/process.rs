@@ -95,10 +95,22 @@ impl Processes {
 
     /// What `/proc/PID/status` says.
     pub fn status(&mut self, pid: u32) -> Option<Status> {
-        let file = self.file(pid, "status", OFlags::RDONLY).ok()?;
+        Some(Status::parse(&self.text(pid, "status")?))
+    }
+
+    /// The text of a file in `/proc/PID`.
+    pub fn text(&mut self, pid: u32, name: &str) -> Option<String> {
+        let file = self.file(pid, name, OFlags::RDONLY).ok()?;
         let mut text = String::new();
         std::io::Read::read_to_string(&mut std::fs::File::from(file), &mut text).ok()?;
-        Some(Status::parse(&text))
+        Some(text)
+    }
+
+    /// The inode number of a namespace of the process: `ns/mnt`, `ns/pid`.
+    pub fn namespace(&mut self, pid: u32, name: &str) -> Option<u64> {
+        let stat =
+            self.with(pid, |dir| rustix::fs::statat(dir, name, rustix::fs::AtFlags::empty()));
+        Some(stat.ok()?.st_ino)
     }
 
     /// Opens a file in `/proc/PID`.

@@ -4,10 +4,13 @@ use txos_engine::object::Facets;
 use txos_engine::readset::split;
 
 use super::table::{At, Follow, OpenFlags};
+use super::effects::Intent;
 use super::{Supervisor, Verdict};
 use crate::sys::memory;
 use crate::sys::seccomp::Call;
+use crate::warning::WarningKind;
 use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
 
 /// Buffers that live as long as the supervisor, so that the usual call allocates nothing.
 #[derive(Debug, Default)]
@@ -91,8 +94,13 @@ impl Supervisor {
     fn path(&mut self, call: &Call, at: At) -> bool {
         let Scratch { written, path } = &mut self.scratch;
         path.clear();
-        if memory::read_path(call.pid, arg(call, at.path), written).is_err() || written.is_empty() {
-            return false;
+        match memory::read_path(call.pid, arg(call, at.path), written) {
+            Ok(()) if written.is_empty() => return false,
+            Ok(()) => {}
+            Err(e) => {
+                self.unreadable = e == Errno::PERM;
+                return false;
+            }
         }
         if written.first() == Some(&b'/') {
             if self.roots_differ {
@@ -121,6 +129,32 @@ impl Supervisor {
         }
         path.extend_from_slice(written);
         true
+    }
+
+    /// A path relative to the process's working directory, absolute.
+    pub(super) fn absolute(&mut self, pid: u32, written: &[u8]) -> Option<Vec<u8>> {
+        let mut path = Vec::new();
+        if written.first() == Some(&b'/') {
+            if self.roots_differ {
+                self.processes.link(pid, b"root", &mut path).ok()?;
+            }
+            if path == b"/" {
+                path.clear();
+            }
+            path.extend_from_slice(written);
+        } else {
+            self.processes.link(pid, b"cwd", &mut path).ok()?;
+            path = txos_engine::readset::join(&path, written);
+        }
+        Some(path)
+    }
+
+    /// What changing `self.scratch.path` means for the world outside.
+    fn effect_here(&mut self, call: &Call, intent: Intent) -> Verdict {
+        let path = std::mem::take(&mut self.scratch.path);
+        let verdict = self.effect(call.pid, &path, intent);
+        self.scratch.path = path;
+        verdict
     }
 
     /// Observes `self.scratch.path`.
@@ -215,7 +249,11 @@ impl Supervisor {
             return Verdict::Through;
         }
         self.note(call, open_follows(flags), facets_of_open(flags));
-        Verdict::Through
+        match flags {
+            _ if !opens_for_change(flags) || flags & O_TMPFILE == O_TMPFILE => Verdict::Through,
+            _ if flags & O_CREAT != 0 => self.effect_here(call, Intent::OpenOrMake),
+            _ => self.effect_here(call, Intent::Open),
+        }
     }
 
     pub(super) fn change(
@@ -224,9 +262,11 @@ impl Supervisor {
         at: At,
         follow: Follow,
         facets: Facets,
+        intent: Intent,
     ) -> Verdict {
         if self.path(call, at) {
             self.note(call, follow.of(call), facets);
+            return self.effect_here(call, intent);
         }
         Verdict::Through
     }
@@ -239,6 +279,7 @@ impl Supervisor {
         }
         if self.path(call, at) {
             self.note(call, false, facets);
+            return self.effect_here(call, Intent::Alter);
         }
         Verdict::Through
     }
@@ -247,6 +288,7 @@ impl Supervisor {
         if self.path(call, at) {
             self.note(call, false, Facets::ENTRY | Facets::WRITE);
             self.moved.name(&self.scratch.path);
+            return self.effect_here(call, Intent::Make);
         }
         Verdict::Through
     }
@@ -277,7 +319,13 @@ impl Supervisor {
         if matches!(kind, Some(FileType::Directory | FileType::Symlink)) {
             self.moved.name(&old);
         }
-        Verdict::Through
+        if kind.is_none() {
+            return Verdict::Through; // There is nothing to rename.
+        }
+        match self.effect(call.pid, &old, Intent::Alter) {
+            Verdict::Through => self.effect_here(call, Intent::OpenOrMake),
+            stop => stop,
+        }
     }
 
     pub(super) fn link(&mut self, call: &Call, from: At, to: At, follow: Follow) -> Verdict {
@@ -291,6 +339,7 @@ impl Supervisor {
                 if kind == Some(FileType::Symlink) {
                     self.moved.name(&self.scratch.path);
                 }
+                return self.effect_here(call, Intent::Make);
             }
         }
         Verdict::Through
@@ -317,8 +366,19 @@ impl Supervisor {
         if self.path(call, at) {
             let path = std::mem::take(&mut self.scratch.path);
             self.note_path(call.pid, &path, true, Facets::ENTRY | Facets::DATA | Facets::ATTRS);
-            self.note_interpreters(call.pid, &path);
+            let foreign = self.note_interpreters(call.pid, &path);
+            let verdict = if foreign {
+                self.beyond(WarningKind::Unrecorded, || {
+                    format!(
+                        "{} is a 32-bit program; what it reads is not recorded",
+                        txos_engine::show::quoted_bytes(&path)
+                    )
+                })
+            } else {
+                Verdict::Through
+            };
             self.scratch.path = path;
+            return verdict;
         }
         Verdict::Through
     }

@@ -57,8 +57,10 @@ pub enum Handler {
     Open(At, OpenFlags),
     /// Something is looked at.
     Look(At, Follow, Facets),
-    /// Something is made, removed or changed by its name.
+    /// Something is altered by its name.
     Change(At, Follow, Facets),
+    /// Something is made.
+    Make(At),
     /// `unlinkat(2)`: a file, or a directory, which then was empty.
     Unlink(At, Option<usize>),
     /// Something is moved.
@@ -192,10 +194,10 @@ pub const COMMON: &[Row] = &[
     row(libc::SYS_unlinkat, H::Unlink(under(0, 1), Some(2)), &[], CHANGES),
     row(libc::SYS_renameat2, H::Rename(under(0, 1), under(2, 3)), &[], CHANGES),
     row(libc::SYS_renameat, H::Rename(under(0, 1), under(2, 3)), &[], CHANGES),
-    row(libc::SYS_mkdirat, H::Change(under(0, 1), Follow::No, WRITE), &[], CHANGES),
+    row(libc::SYS_mkdirat, H::Make(under(0, 1)), &[], CHANGES),
     row(libc::SYS_linkat, H::Link(under(0, 1), under(2, 3), Follow::If(4, FOLLOW)), &[], CHANGES),
     row(libc::SYS_symlinkat, H::Symlink(under(1, 2)), &[], CHANGES),
-    row(libc::SYS_mknodat, H::Change(under(0, 1), Follow::No, WRITE), &[], CHANGES),
+    row(libc::SYS_mknodat, H::Make(under(0, 1)), &[], CHANGES),
     row(libc::SYS_fchmodat, H::Change(under(0, 1), Follow::Yes, WRITE), &[], CHANGES),
     row(
         number::FCHMODAT2,
@@ -404,10 +406,10 @@ pub const OLD: &[Row] = &[
     row(libc::SYS_unlink, H::Unlink(at(0), None), &[], CHANGES),
     row(libc::SYS_rmdir, H::Change(at(0), Follow::No, EMPTIED), &[], CHANGES),
     row(libc::SYS_rename, H::Rename(at(0), at(1)), &[], CHANGES),
-    row(libc::SYS_mkdir, H::Change(at(0), Follow::No, WRITE), &[], CHANGES),
+    row(libc::SYS_mkdir, H::Make(at(0)), &[], CHANGES),
     row(libc::SYS_link, H::Link(at(0), at(1), Follow::No), &[], CHANGES),
     row(libc::SYS_symlink, H::Symlink(at(1)), &[], CHANGES),
-    row(libc::SYS_mknod, H::Change(at(0), Follow::No, WRITE), &[], CHANGES),
+    row(libc::SYS_mknod, H::Make(at(0)), &[], CHANGES),
     row(libc::SYS_chmod, H::Change(at(0), Follow::Yes, WRITE), &[], CHANGES),
     row(libc::SYS_chown, H::Change(at(0), Follow::Yes, WRITE), &[], CHANGES),
     row(libc::SYS_lchown, H::Change(at(0), Follow::No, WRITE), &[], CHANGES),

@@ -145,6 +145,23 @@ impl Drop for Guard {
     }
 }
 
+/// `pidfd_send_signal(2)` with any signal, real-time ones included.
+///
+/// # Errors
+/// Its errno.
+pub fn send(target: std::os::fd::BorrowedFd<'_>, number: i32) -> Result<(), rustix::io::Errno> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: a null siginfo asks the kernel to make one; everything else is a number.
+    let r = unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, target.as_raw_fd(), number, none, 0)
+    };
+    if r == 0 {
+        return Ok(());
+    }
+    Err(rustix::io::Errno::from_io_error(&io::Error::last_os_error())
+        .unwrap_or(rustix::io::Errno::IO))
+}
+
 /// Makes a blocking call of another thread return `EINTR`.
 pub mod wake {
     use std::os::unix::thread::{JoinHandleExt, RawPthread};

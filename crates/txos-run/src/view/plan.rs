@@ -90,7 +90,9 @@ fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts.iter().find(|m| m.id == id)
 }
 
-fn can_be_versioned(mount: &Mount) -> bool {
+/// Whether private copies of what is on the mount can be kept on it.
+#[must_use]
+pub fn can_be_versioned(mount: &Mount) -> bool {
     VERSIONABLE.contains(&mount.kind.as_str()) && mount.is_writable() && mount.point.is_dir()
 }
 
