@@ -172,11 +172,15 @@ fn what_changed(entry: &Entry) -> String {
     if (old.uid, old.gid) != (new.uid, new.gid) {
         words.push(format!("owner {}:{} -> {}:{}", old.uid, old.gid, new.uid, new.gid));
     }
-    if words.is_empty() && old.mtime != new.mtime {
+    let renamed = entry.status == Status::Renamed;
+    if words.is_empty() && !renamed && old.mtime != new.mtime {
         words.push("times".into());
     }
     if words.is_empty() && entry.status == Status::Attributes {
         words.push("extended attributes".into());
+    }
+    if words.is_empty() && renamed {
+        words.push("moved".into());
     }
     words.join(", ")
 }
