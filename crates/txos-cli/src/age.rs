@@ -18,9 +18,8 @@ impl FromStr for Age {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || {
-            format!("{text:?} is no age: a number and one of s, m, h, d, w, such as 30d or 12h")
-        };
+        let bad =
+            || format!("{text:?} is no age: a number and one of s, m, h, d, w, such as 30d or 12h");
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let unit = match unit {
@@ -70,7 +69,17 @@ mod tests {
         assert_eq!(seconds("30d"), Ok(2_592_000));
         assert_eq!(seconds("0d"), Ok(0));
         assert_eq!(seconds("2w"), Ok(1_209_600));
-        for bad in ["", "30", "d", "-1d", "1.5d", "30 d", "1mo", "99999999999999999999d", "9999999999999999999w"] {
+        for bad in [
+            "",
+            "30",
+            "d",
+            "-1d",
+            "1.5d",
+            "30 d",
+            "1mo",
+            "99999999999999999999d",
+            "9999999999999999999w",
+        ] {
             assert!(bad.parse::<Age>().is_err(), "{bad:?}");
         }
     }

@@ -139,7 +139,8 @@ fn start_tracing(verbose: u8) {
         _ => EnvFilter::new("trace"),
     };
     // Only a second subscriber could make this fail, and there is none.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
 #[cfg(test)]

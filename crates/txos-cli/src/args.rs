@@ -318,7 +318,12 @@ pub struct ExecArgs {
     #[arg(long, value_name = "WHAT", default_value_t, value_enum)]
     pub leftover: LeftoverArg,
     /// Command to run, and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
     pub command: Vec<OsString>,
 }
 
@@ -489,10 +494,33 @@ mod tests {
     #[test]
     fn options_reach_engine_and_run() {
         let args = run(&[
-            "run", "--isolation", "snapshot", "--no-merge-append", "--keep-inode", "*.db",
-            "--keep-inode", "*.log", "--no-gate", "--no-durable", "--leftover", "kill",
-            "--scope", "/srv", "--scope", "/etc", "--exclude", "/srv/x*", "--strict",
-            "--hold-output", "--name", "n", "-m", "why", "--retry", "3", "true",
+            "run",
+            "--isolation",
+            "snapshot",
+            "--no-merge-append",
+            "--keep-inode",
+            "*.db",
+            "--keep-inode",
+            "*.log",
+            "--no-gate",
+            "--no-durable",
+            "--leftover",
+            "kill",
+            "--scope",
+            "/srv",
+            "--scope",
+            "/etc",
+            "--exclude",
+            "/srv/x*",
+            "--strict",
+            "--hold-output",
+            "--name",
+            "n",
+            "-m",
+            "why",
+            "--retry",
+            "3",
+            "true",
         ]);
         let options = args.publish.options(true, Vec::new());
         assert_eq!(options.isolation, Isolation::Snapshot);

@@ -244,7 +244,12 @@ mod tests {
             entry(Status::Added, "/opt/new", None, Some(dir)),
             entry(Status::Modified, "/etc/a\nb", Some(side(310)), Some(side(2048))),
             entry(Status::Renamed, "/etc/is", Some(side(1)), Some(side(1))),
-            entry(Status::Attributes, "/etc/s", Some(side(1)), Some(Side { mode: 0o600, ..side(1) })),
+            entry(
+                Status::Attributes,
+                "/etc/s",
+                Some(side(1)),
+                Some(Side { mode: 0o600, ..side(1) }),
+            ),
             entry(Status::Deleted, "/etc/x", Some(side(40)), None),
         ]
     }

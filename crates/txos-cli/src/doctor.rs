@@ -63,11 +63,10 @@ pub fn doctor(app: &App, args: &DoctorArgs) -> Result<u8, Failure> {
 }
 
 fn write_finding(out: &mut dyn Write, finding: &Finding, paint: Paint) -> io::Result<()> {
-    let (style, verdict) =
-        if finding.ok { (paint.good(), "ok") } else { (paint.bad(), "problem") };
-    writeln!(out, "{style}{verdict:7}{style:#}  {:18}  {}", finding.name, finding.detail)?;
+    let (style, verdict) = if finding.ok { (paint.good(), "ok") } else { (paint.bad(), "problem") };
+    writeln!(out, "{style}{verdict:7}{style:#}  {:20}  {}", finding.name, finding.detail)?;
     match &finding.advice {
-        Some(advice) => writeln!(out, "{:29}{advice}", ""),
+        Some(advice) => writeln!(out, "{:31}{advice}", ""),
         None => Ok(()),
     }
 }
@@ -116,7 +115,11 @@ fn check_side_stores(home: &Home) -> Vec<Finding> {
             None => Finding::good("side store", quoted(store)),
             Some(id) => Finding::bad(
                 "side store",
-                format!("{} holds {} that this home store does not know", quoted(store), ids(&unknown)),
+                format!(
+                    "{} holds {} that this home store does not know",
+                    quoted(store),
+                    ids(&unknown)
+                ),
                 format!("If no other home store uses it: txos gc --force {id}"),
             ),
         });
@@ -143,7 +146,11 @@ fn check_transactions(home: &Home) -> Vec<Finding> {
     let dead = of(Standing::Dead);
     if !dead.is_empty() {
         let detail = format!("{} ended without a decision: the txos process is gone", ids(&dead));
-        findings.push(Finding::bad("dead", detail, "Nothing of it is published. Clean up: txos gc"));
+        findings.push(Finding::bad(
+            "dead",
+            detail,
+            "Nothing of it is published. Clean up: txos gc",
+        ));
     }
     let lost = of(Standing::Lost);
     if let Some(id) = lost.first() {

@@ -15,12 +15,7 @@ use crate::exit::Failure;
 use crate::standing::Standing;
 
 /// Makes the transaction pending: its private copies are stable before its record says so.
-pub fn keep(
-    app: &App,
-    tx: &mut Transaction,
-    reads: &ReadSet,
-    changes: u64,
-) -> Result<(), Failure> {
+pub fn keep(app: &App, tx: &mut Transaction, reads: &ReadSet, changes: u64) -> Result<(), Failure> {
     let flush = tx.meta.durable;
     tx.save_reads(reads, flush)?;
     tx.meta.state = State::Pending;

@@ -56,11 +56,7 @@ pub fn list(app: &App, args: &ListArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn write_table(
-    out: &mut dyn Write,
-    found: &[(Meta, Standing)],
-    paint: Paint,
-) -> io::Result<()> {
+fn write_table(out: &mut dyn Write, found: &[(Meta, Standing)], paint: Paint) -> io::Result<()> {
     let now = Stamp::now();
     let strong = paint.strong();
     writeln!(out, "{strong}ID        STATE    SINCE         PATHS  COMMAND{strong:#}")?;

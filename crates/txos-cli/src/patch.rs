@@ -274,7 +274,11 @@ mod tests {
         fn entry(&self, status: Status, old: Option<&[u8]>, new: Option<&[u8]>) -> Entry {
             let old = old.map(|b| self.side("old", b)).unwrap_or_default();
             let new = new.map(|b| self.side("new", b)).unwrap_or_default();
-            Entry { old_content: old.1, new_content: new.1, ..entry(status, "/etc/f", old.0, new.0) }
+            Entry {
+                old_content: old.1,
+                new_content: new.1,
+                ..entry(status, "/etc/f", old.0, new.0)
+            }
         }
     }
 

@@ -199,7 +199,11 @@ fn was_run(status: &CommandStatus) -> bool {
 }
 
 /// Why this ending of the command is not committed; `None` if it is.
-pub fn refusal(status: &CommandStatus, commit_on: CommitOn, options: &RunOptions) -> Option<String> {
+pub fn refusal(
+    status: &CommandStatus,
+    commit_on: CommitOn,
+    options: &RunOptions,
+) -> Option<String> {
     let name = options.command.first().map(|c| quoted(c.as_ref())).unwrap_or_default();
     match status {
         CommandStatus::NotFound(_) => Some(format!("{name}: command not found")),
