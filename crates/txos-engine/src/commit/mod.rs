@@ -123,7 +123,8 @@ pub struct Summary {
 }
 
 /// Commits a transaction: validates, publishes, retains. On success the record is committed and
-/// saved; a transaction that changed nothing is validated and leaves nothing behind but its record.
+/// saved. A transaction that changed nothing is validated, and there is nothing to record: it
+/// stays as it is, for the caller to discard.
 ///
 /// # Errors
 /// [`Error::Conflict`] if somebody was first, any other error if publishing was impossible. In
@@ -155,11 +156,12 @@ pub fn commit(
         return Err(Error::Conflict(unobserved));
     }
     validate(&Published::default())?;
-    if !plan.ops.is_empty() {
-        let how = How { gate: options.gate, progress };
-        let again = || validate(&published_by(&plan));
-        execute(&mut journal, &plan, &field, &how, &again)?;
+    if plan.ops.is_empty() {
+        return Ok(Summary { id: tx.id(), changes: 0, merged: 0, complete: true });
     }
+    let how = How { gate: options.gate, progress };
+    let again = || validate(&published_by(&plan));
+    execute(&mut journal, &plan, &field, &how, &again)?;
     finish::finish(home, &mut journal, &mut plan, &field, Some(tx))?;
     Ok(Summary { id: tx.id(), changes: plan.shown(), merged: staged.merged, complete: true })
 }
@@ -293,9 +295,9 @@ fn published_by(plan: &Plan) -> Published {
         let is_dir = op.base.is_some_and(|v| v.kind() == FileKind::Dir);
         let names = published.names.entry(parent).or_default();
         match op.kind {
-            Kind::Install => names.0.push(name.to_vec()),
-            Kind::MoveIn | Kind::Link if op.base.is_none() => names.0.push(name.to_vec()),
-            Kind::Remove | Kind::MoveOut => names.1.push(name.to_vec()),
+            Kind::Install => names.added.push(name.to_vec()),
+            Kind::MoveIn | Kind::Link if op.base.is_none() => names.added.push(name.to_vec()),
+            Kind::Remove | Kind::MoveOut => names.removed.push(name.to_vec()),
             _ => {}
         }
         match op.kind {

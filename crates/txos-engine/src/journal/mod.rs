@@ -20,7 +20,7 @@
 //! | anything else | | | | | refuse: damaged or foreign, left as it is |
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 
@@ -134,8 +134,15 @@ impl Journal {
             journal.create()?;
             return Ok((journal, None));
         }
-        let bytes = journal.read_all(u64::try_from(len).unwrap_or(0))?;
-        journal.check_header(&bytes)?;
+        // Almost always it is idle, which header and first frame tell.
+        let len = u64::try_from(len).unwrap_or(0);
+        let start = journal.read(len.min(FRAMES_AT + SECTOR))?;
+        journal.check_header(&start)?;
+        if let Some(idle) = read_frame(&start, FRAMES_AT).filter(|f| f.kind == Frame::Idle) {
+            journal.epoch = idle.epoch;
+            return Ok((journal, None));
+        }
+        let bytes = journal.read(len)?;
         let found = journal.read_frames(&bytes)?;
         Ok((journal, found))
     }
@@ -154,7 +161,7 @@ impl Journal {
         sys::write_all_at(self.fd.as_fd(), &header, 0).at("writing the journal", &self.path)
     }
 
-    fn read_all(&self, len: u64) -> Result<Vec<u8>> {
+    fn read(&self, len: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0u8; usize::try_from(len).unwrap_or(usize::MAX)];
         let mut done = 0;
         while done < bytes.len() {
@@ -329,11 +336,6 @@ impl Journal {
             .at("writing the journal", &self.path)?;
         self.end = (self.end + frame.len() as u64).next_multiple_of(SECTOR);
         Ok(())
-    }
-
-    /// Where the journal is, for messages.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The error for a plan that is incomplete although something of it was done.

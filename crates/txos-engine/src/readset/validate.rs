@@ -60,8 +60,17 @@ pub struct Published {
     pub exact: HashSet<Vec<u8>>,
     /// Directories that were taken away or moved, and where they are now.
     pub subtrees: HashMap<Vec<u8>, Vec<u8>>,
-    /// For each directory: names added and removed.
-    pub names: HashMap<Vec<u8>, (Vec<Vec<u8>>, Vec<Vec<u8>>)>,
+    /// For each directory: what was done to its names.
+    pub names: HashMap<Vec<u8>, NameChanges>,
+}
+
+/// Names that a transaction added to a directory and took from it.
+#[derive(Debug, Default)]
+pub struct NameChanges {
+    /// New names.
+    pub added: Vec<Vec<u8>>,
+    /// Names that are gone.
+    pub removed: Vec<Vec<u8>>,
 }
 
 impl Published {
@@ -289,9 +298,9 @@ fn check_listing(
         return None;
     }
     let mut expected = *listing;
-    if let Some((added, removed)) = own {
-        added.iter().for_each(|n| expected.add(n));
-        removed.iter().for_each(|n| expected.remove(n));
+    if let Some(own) = own {
+        own.added.iter().for_each(|n| expected.add(n));
+        own.removed.iter().for_each(|n| expected.remove(n));
     }
     match read_names(dir.as_fd(), name) {
         Ok(names) if names == expected => None,
