@@ -1,1 +1,38 @@
-//! x
+//! What the end-to-end tests share: they drive the built binary `txos`, as root, on real file
+//! systems, and leave the machine as it was.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`binary`] | finds or builds the binary |
+//! | [`lab`] | one test's place: mount namespace, tree, store; all gone at its end |
+//! | [`process`] | running things, with deadlines, and never outliving the test |
+//! | [`rendezvous`] | stopping a command at a known point |
+//! | [`tree`] | what a tree looks like, to the last attribute |
+//! | [`image`] | file systems in image files |
+//! | [`user`] | an ordinary user, freshly made |
+//! | [`pty`] | a terminal |
+//! | [`fault`] | the same scenario with a fault at step 1, 2, 3… |
+//! | [`fuzz`] | random operations, natively and in transactions |
+//! | [`deb`] | small Debian packages |
+//! | [`skip`], [`system`], [`wait`], [`random`] | skipping, what is shared, deadlines, seeds |
+
+pub mod binary;
+pub mod deb;
+pub mod fault;
+pub mod fuzz;
+pub mod image;
+pub mod lab;
+pub mod process;
+pub mod pty;
+pub mod random;
+pub mod rendezvous;
+pub mod skip;
+pub mod system;
+pub mod tree;
+pub mod user;
+pub mod wait;
+
+pub use lab::Lab;
+pub use process::{Done, Invocation, Running};
+pub use rendezvous::Rendezvous;
+pub use tree::Tree;

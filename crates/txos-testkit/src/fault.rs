@@ -1,0 +1,282 @@
+//! The same scenario with a fault at step 1, 2, 3… until none fires any more. A step is a system
+//! call of the commit that changes something; debug builds of txos count them and put a fault at
+//! one (`TXOS_FAULT`, see the engine's `sys` module).
+
+use std::fmt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::process::Done;
+use crate::tree::{Tolerance, Tree};
+use crate::Lab;
+
+/// A tree, and a transaction on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario<'a> {
+    /// Makes the tree.
+    pub prepare: &'a str,
+    /// Changes it.
+    pub change: &'a str,
+    /// Options of `txos run`.
+    pub options: &'a [&'a str],
+}
+
+/// What became of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// As before, to the last attribute.
+    Old,
+    /// As after a native run.
+    New,
+}
+
+/// What happens at a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// SIGKILL before it.
+    Kill,
+    /// SIGKILL after it.
+    KillAfter,
+    /// It fails with this errno.
+    Fail(&'static str),
+    /// It and all later ones fail with this errno.
+    FailFrom(&'static str),
+}
+
+impl Fault {
+    fn at(self, step: usize) -> String {
+        match self {
+            Fault::Kill => format!("kill@{step}"),
+            Fault::KillAfter => format!("killafter@{step}"),
+            Fault::Fail(errno) => format!("{errno}@{step}"),
+            Fault::FailFrom(errno) => format!("{errno}@{step}+"),
+        }
+    }
+
+    fn kills(self) -> bool {
+        matches!(self, Fault::Kill | Fault::KillAfter)
+    }
+}
+
+/// A scenario with what it starts from and what it leads to.
+pub struct Sweep<'a> {
+    lab: &'a Lab,
+    scenario: Scenario<'a>,
+    new: Tree,
+    now_from: i64,
+    /// The steps of an undisturbed run, in words.
+    pub steps: Vec<String>,
+    places: u32,
+}
+
+impl fmt::Debug for Sweep<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} steps: {}", self.steps.len(), self.steps.join(", "))
+    }
+}
+
+/// One run, just over.
+pub struct Attempt {
+    /// Where it was.
+    pub place: Lab,
+    /// The tree before.
+    pub old: Tree,
+    /// How txos ended.
+    pub run: Done,
+}
+
+impl<'a> Sweep<'a> {
+    /// Runs the scenario natively and undisturbed, and counts the steps.
+    ///
+    /// # Panics
+    /// If that fails, or the two trees differ.
+    #[must_use]
+    #[track_caller]
+    pub fn new(lab: &'a Lab, scenario: Scenario<'a>) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let now_from = i64::try_from(now).unwrap_or(0) - 1;
+        let mut sweep = Sweep {
+            lab,
+            scenario,
+            new: Tree::default(),
+            now_from,
+            steps: Vec::new(),
+            places: 0,
+        };
+        let place = sweep.place();
+        let _ = place.native(scenario.prepare);
+        let _ = place.native(scenario.change);
+        sweep.new = Tree::of(place.tree());
+        drop(place);
+        let count = lab.dir().join("steps");
+        let attempt = sweep.attempt(|run| run.env("TXOS_FAULT_COUNT", &count));
+        let _ = attempt.run.expect(0);
+        let found = Tree::of(attempt.place.tree());
+        sweep.new.expect(&found, sweep.tolerance(), "the undisturbed run is not as the native one");
+        sweep.steps = steps_in(&count);
+        assert!(!sweep.steps.is_empty(), "no steps were counted: is this a debug build of txos?");
+        sweep
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        Tolerance { now_from: Some(self.now_from), times: false }
+    }
+
+    fn place(&mut self) -> Lab {
+        self.places += 1;
+        self.lab.nested(&self.places.to_string())
+    }
+
+    fn attempt(
+        &mut self,
+        with: impl FnOnce(crate::Invocation) -> crate::Invocation,
+    ) -> Attempt {
+        let place = self.place();
+        let _ = place.native(self.scenario.prepare);
+        let old = Tree::of(place.tree());
+        let run = with(place.script(self.scenario.options, self.scenario.change)).run();
+        Attempt { place, old, run }
+    }
+
+    /// Runs the scenario with a fault.
+    ///
+    /// # Panics
+    /// If it can't be prepared.
+    pub fn with_fault(&mut self, fault: Fault, step: usize) -> Attempt {
+        self.attempt(|run| run.env("TXOS_FAULT", fault.at(step)))
+    }
+
+    /// What became of a tree: all old or all new.
+    ///
+    /// # Errors
+    /// A mix, described.
+    pub fn outcome(&self, attempt: &Attempt) -> Result<Outcome, String> {
+        let found = Tree::of(attempt.place.tree());
+        let from_old = attempt.old.difference(&found, Tolerance::default());
+        if from_old.is_empty() {
+            return Ok(Outcome::Old);
+        }
+        let from_new = self.new.difference(&found, self.tolerance());
+        if from_new.is_empty() {
+            return Ok(Outcome::New);
+        }
+        Err(format!("a mix of old and new.\n from the old:\n{from_old} from the new:\n{from_new}"))
+    }
+
+    /// Runs the scenario with a fault at every step, and checks each time that after recovery
+    /// everything is old or everything is new, that the exit status told the truth, and that
+    /// nothing is left over.
+    ///
+    /// # Panics
+    /// After the last, if any went wrong; with all that did.
+    #[track_caller]
+    pub fn every_step(&mut self, fault: Fault) {
+        let mut wrong = Vec::new();
+        let mut was_new = false;
+        for step in 1..=self.steps.len() {
+            match self.one_step(fault, step) {
+                Ok(Outcome::New) => was_new = true,
+                Ok(Outcome::Old) if was_new && fault.kills() => wrong.push(format!(
+                    "killed later than where it was published already, and yet it is old: {}",
+                    self.named(fault, step)
+                )),
+                Ok(Outcome::Old) => {}
+                Err(what) => wrong.push(format!("{}: {what}", self.named(fault, step))),
+            }
+        }
+        assert!(
+            wrong.is_empty(),
+            "{} of {} steps went wrong:\n{}",
+            wrong.len(),
+            self.steps.len(),
+            wrong.join("\n")
+        );
+    }
+
+    fn named(&self, fault: Fault, step: usize) -> String {
+        let what = self.steps.get(step - 1).map_or("?", String::as_str);
+        format!("{} ({what})", fault.at(step))
+    }
+
+    fn one_step(&mut self, fault: Fault, step: usize) -> Result<Outcome, String> {
+        let attempt = self.with_fault(fault, step);
+        if fault.kills() {
+            if !attempt.run.killed() && attempt.run.code() != 0 {
+                return Err(format!("neither killed nor well: {:?}", attempt.run));
+            }
+        } else {
+            // What the status says must be so already, before anything is recovered.
+            let told = match attempt.run.code() {
+                0 => Outcome::New,
+                125 => Outcome::Old,
+                other => return Err(format!("exit status {other}: {:?}", attempt.run)),
+            };
+            let all_fail = matches!(fault, Fault::FailFrom(_));
+            let found = self.outcome(&attempt);
+            // If everything fails from here on, so does undoing; then recovery has to.
+            if !(all_fail && told == Outcome::Old) && found != Ok(told) {
+                return Err(format!("the status says {told:?}, found {found:?}: {:?}", attempt.run));
+            }
+        }
+        self.recovered(&attempt)
+    }
+
+    /// Recovers, twice, and cleans up; gives what became of the tree.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn recovered(&self, attempt: &Attempt) -> Result<Outcome, String> {
+        let place = &attempt.place;
+        let recover = || {
+            let done = place.txos(["recover", "--json"]).run();
+            if done.code() == 0 { Ok(done.json()) } else { Err(format!("recover: {done:?}")) }
+        };
+        recover()?;
+        let outcome = self.outcome(attempt)?;
+        let again = recover()?;
+        for list in ["undone", "finished"] {
+            if again[list].as_array().is_none_or(|ids| !ids.is_empty()) {
+                return Err(format!("the second recovery did something: {again}"));
+            }
+        }
+        if self.outcome(attempt)? != outcome {
+            return Err("the second recovery changed the tree".into());
+        }
+        clean_up(place)?;
+        // The machine goes on: the next transaction works.
+        let next = place.script(&[], "echo next > next-transaction").run();
+        if next.code() != 0 {
+            return Err(format!("the next transaction: {next:?}"));
+        }
+        std::fs::remove_file(place.path("next-transaction")).map_err(|e| e.to_string())?;
+        Ok(outcome)
+    }
+}
+
+fn clean_up(place: &Lab) -> Result<(), String> {
+    let gc = place.txos(["gc"]).run();
+    if gc.code() != 0 {
+        return Err(format!("gc: {gc:?}"));
+    }
+    let held = place.held();
+    let stray = held.transactions.iter().find(|(_, state)| state != "committed");
+    match stray {
+        Some(stray) => Err(format!("left in the store after gc: {stray:?}")),
+        None if held.trash > 0 => Err("left in the trash after gc".into()),
+        None => Ok(()),
+    }
+}
+
+/// The steps that a file of `TXOS_FAULT_COUNT` lists, of its longest process.
+#[must_use]
+pub fn steps_in(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let mut steps: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let Some((n, what)) = line.split_once(' ') else { continue };
+        if n.parse() == Ok(steps.len() + 1) {
+            steps.push(what.to_owned());
+        }
+    }
+    steps
+}

@@ -1,0 +1,86 @@
+//! File systems in image files, mounted in the test's own namespace. The loop device detaches
+//! itself with the last mount, and the mount goes with the namespace: nothing is left, however the
+//! test ends.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use crate::Lab;
+use crate::process::Invocation;
+
+/// A mounted file system.
+#[derive(Debug)]
+pub struct Image {
+    /// Where it is mounted.
+    pub point: PathBuf,
+}
+
+impl Image {
+    /// Makes and mounts one; `None` if this machine can't (its tools or its kernel).
+    ///
+    /// # Panics
+    /// If the image file can't be made.
+    #[must_use]
+    pub fn mount(lab: &Lab, kind: &str, mib: u64, name: &str) -> Option<Image> {
+        let file = lab.dir().join(format!("{name}.img"));
+        File::create(&file).and_then(|f| f.set_len(mib << 20)).expect("making an image");
+        let options: &[&str] = match kind {
+            "ext4" => &["-q", "-F", "-m0", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+            "xfs" | "btrfs" => &["-q", "-f"],
+            _ => &[],
+        };
+        let made = Invocation::shell("exec \"$@\" 2>&1")
+            .args(["sh", &format!("mkfs.{kind}")])
+            .args(options)
+            .arg(&file)
+            .run();
+        if made.code() != 0 {
+            eprintln!("mkfs.{kind}: {made:?}");
+            return None;
+        }
+        let point = lab.dir().join(name);
+        std::fs::create_dir_all(&point).expect("making a mount point");
+        let image = Image { point };
+        image.attach(&file, kind).then_some(image)
+    }
+
+    fn attach(&self, file: &Path, kind: &str) -> bool {
+        let done = Invocation::new("mount")
+            .args(["-o", "loop", "-t", kind])
+            .arg(file)
+            .arg(&self.point)
+            .run();
+        if done.code() != 0 {
+            eprintln!("{done:?}");
+        }
+        done.code() == 0
+    }
+
+    /// Mounts it again with other options.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn remount(&self, options: &str) {
+        let _ = Invocation::new("mount")
+            .args(["-o", &format!("remount,{options}")])
+            .arg(&self.point)
+            .run()
+            .expect(0);
+    }
+
+    /// Free bytes.
+    ///
+    /// # Panics
+    /// If the kernel does not tell.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        let stat = rustix::fs::statvfs(&self.point).expect("statvfs");
+        stat.f_bavail * stat.f_frsize
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        crate::lab::unmount_below(&self.point);
+    }
+}
