@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::args::{CommitArgs, IdArg, RevertArgs};
 use crate::changes::paths as count_of_paths;
 use crate::exit::Failure;
-use crate::signals::Undisturbed;
+use crate::signals::Deferred;
 use crate::{keep, paths, run, trash};
 
 /// Publishes a pending transaction, or the part of it below some paths.
@@ -28,14 +28,13 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &reads, &options)?;
         let entries = if app.quiet() { Vec::new() } else { changes.entries()? };
-        let _undisturbed = Undisturbed::begin();
+        let _signals = Deferred::begin();
         let summary = commit::commit(&home, &mut tx, &changes, &reads, &options, progress)?;
         Ok::<_, Error>((summary, entries))
     });
     let (summary, mut entries) = published.map_err(|error| stays(error.into()))?;
     entries.retain(|entry| paths::selects(&options.paths, entry));
-    run::tell_committed(app, &summary, &entries);
-    trash::clear(app, &home);
+    run::committed(app, &home, tx, &summary, &entries);
     Ok(0)
 }
 
@@ -105,7 +104,7 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         ..Options::default()
     };
     let reverted = {
-        let _undisturbed = Undisturbed::begin();
+        let _signals = Deferred::begin();
         app.with_progress(|progress| commit::revert(&home, id, &options, progress))
     };
     let summary = reverted.map_err(|error| {

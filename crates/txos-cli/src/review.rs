@@ -2,12 +2,15 @@
 
 use std::io::{self, IsTerminal, Write, stderr, stdin};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use txos_engine::changeset::Entry;
 
 use crate::app::{App, tell};
 use crate::changes::write_stat;
 use crate::exit::Failure;
 use crate::patch::write_patch;
+use crate::signals::Deferred;
 
 /// Lines of the overview before the question.
 const LINES_MAX: usize = 40;
@@ -25,18 +28,18 @@ pub fn show(app: &App, entries: &[Entry], lines_max: Option<usize>) -> Result<()
     Ok(())
 }
 
-/// Shows the changes and asks whether to commit them. The end of input means no.
-pub fn ask(app: &App, entries: &[Entry]) -> Result<bool, Failure> {
+/// Shows the changes and asks whether to commit them. The end of input means no, and so does a
+/// signal that asks to end.
+pub fn ask(app: &App, entries: &[Entry], signals: &Deferred) -> Result<bool, Failure> {
     show(app, entries, Some(LINES_MAX))?;
     loop {
         let strong = app.err.strong();
         write!(stderr(), "{strong}Commit these changes? [y/n/d]{strong:#} ")?;
         stderr().flush()?;
-        let mut line = String::new();
-        if stdin().read_line(&mut line)? == 0 {
+        let Some(line) = read_line(signals)? else {
             tell("");
             return Ok(false);
-        }
+        };
         match answer(&line) {
             Some(Answer::Yes) => return Ok(true),
             Some(Answer::No) => return Ok(false),
@@ -48,6 +51,23 @@ pub fn ask(app: &App, entries: &[Entry]) -> Result<bool, Failure> {
             None => tell("y = commit, n = roll back, d = show the differences"),
         }
     }
+}
+
+/// A line from the terminal; `None` at the end of input or when a signal asks to end.
+fn read_line(signals: &Deferred) -> io::Result<Option<String>> {
+    loop {
+        // poll(2) comes back for every signal, read(2) does not.
+        let stdin = stdin();
+        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None) {
+            Ok(_) if signals.asked().is_none() => break,
+            Ok(_) => return Ok(None),
+            Err(Errno::INTR) if signals.asked().is_none() => {}
+            Err(Errno::INTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut line = String::new();
+    Ok((stdin().read_line(&mut line)? > 0).then_some(line))
 }
 
 #[derive(Debug, PartialEq, Eq)]

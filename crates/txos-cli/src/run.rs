@@ -5,16 +5,16 @@ use std::process::Command;
 
 use txos_engine::Conflict;
 use txos_engine::changeset::{ChangeSet, Entry};
-use txos_engine::commit::{Phase, commit};
+use txos_engine::commit::{Phase, Summary, commit};
 use txos_engine::show::quoted;
-use txos_engine::store::{Home, Transaction};
+use txos_engine::store::{Home, State, Transaction};
 use txos_run::{CommandStatus, Ran, RunOptions};
 
 use crate::app::{App, tell};
 use crate::args::{CommitOn, Ending, RunArgs};
-use crate::changes::{Counts, paths};
-use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, signal_name};
-use crate::signals::Undisturbed;
+use crate::changes::Counts;
+use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
+use crate::signals::Deferred;
 use crate::{keep, review, trash};
 
 /// What to say of a transaction that is gone.
@@ -101,6 +101,7 @@ fn conclude(
     mut tx: Transaction,
     ran: &mut Ran,
 ) -> Result<Attempt, Failure> {
+    let signals = Deferred::begin();
     let status = of_command(&ran.status);
     tx.meta.exit_status = Some(i32::from(status));
     let shows_always = ending == Ending::DryRun && was_run(&ran.status);
@@ -139,26 +140,28 @@ fn conclude(
             keep::tell(app, &tx, &Counts::of(&entries));
             return Ok(Attempt::Ended(status));
         }
-        Ending::Review if !entries.is_empty() => match review::ask(app, &entries) {
+        Ending::Review if !entries.is_empty() => match review::ask(app, &entries, &signals) {
             Ok(true) => {}
             no => {
                 trash::discard(app, home, tx);
                 no?;
                 app.say(ROLLED_BACK);
-                return Ok(Attempt::Ended(DECLINED));
+                return Ok(Attempt::Ended(signals.asked().map_or(DECLINED, of_signal)));
             }
         },
         Ending::Review | Ending::Commit => {}
     }
-    let published = {
-        let _undisturbed = Undisturbed::begin();
-        app.with_progress(|p| commit(home, &mut tx, &changes, &ran.reads, &options, p))
-    };
+    // The last moment to turn back.
+    if let Some(signal) = signals.asked() {
+        trash::discard(app, home, tx);
+        app.say(format_args!("{}; {ROLLED_BACK}", signal_name(signal)));
+        return Ok(Attempt::Ended(of_signal(signal)));
+    }
+    let published = app.with_progress(|p| commit(home, &mut tx, &changes, &ran.reads, &options, p));
     match published {
         Ok(summary) => {
             ran.release();
-            tell_committed(app, &summary, &entries);
-            trash::clear(app, home);
+            committed(app, home, tx, &summary, &entries);
             Ok(Attempt::Ended(status))
         }
         Err(error) => rolled_back(app, home, tx, error),
@@ -179,8 +182,13 @@ fn rolled_back(
     }
 }
 
-/// Says what was committed.
-pub fn tell_committed(app: &App, summary: &txos_engine::commit::Summary, entries: &[Entry]) {
+/// Says what was committed. A transaction that changed nothing has no place in the history.
+pub fn committed(app: &App, home: &Home, tx: Transaction, summary: &Summary, entries: &[Entry]) {
+    if summary.complete && tx.meta.state != State::Committed {
+        trash::discard(app, home, tx);
+        app.say("nothing changed");
+        return;
+    }
     let style = app.err.id();
     let merged = match summary.merged {
         0 => String::new(),
@@ -191,7 +199,7 @@ pub fn tell_committed(app: &App, summary: &txos_engine::commit::Summary, entries
     if !summary.complete {
         app.say("the rest stays pending");
     }
-    tracing::debug!(changes = summary.changes, "{} recorded", paths(summary.changes));
+    trash::clear(app, home);
 }
 
 fn was_run(status: &CommandStatus) -> bool {

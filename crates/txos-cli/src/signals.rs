@@ -1,46 +1,86 @@
-//! Signals during a publish.
+//! Signals once the command has ended: noted, and acted upon where that leaves nothing half done.
 //!
 //! # Safety
-//! The unsafe calls are `signal(2)` with the constant dispositions `SIG_IGN` and what it returned
-//! before; no handler of ours is ever installed.
+//! The unsafe calls are `signal(2)` with `SIG_IGN`, with a handler that only stores a number in an
+//! atomic (async-signal-safe), and with what it returned before. Its BSD semantics (glibc and
+//! musl alike) restart interrupted calls, so that nothing else has to know.
 
-/// While it lives, the signals that a terminal or a service manager sends to end or stop a
-/// process are ignored: a publish takes milliseconds and must not be left half done in front of
-/// other programs. (SIGKILL still leaves it to recovery.)
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// The last signal that asked to end; 0 for none.
+static ASKED: AtomicI32 = AtomicI32::new(0);
+
+/// While it lives, the signals with which a terminal or a service manager ends a process are noted
+/// instead, and the one that stops it is ignored: a publish takes milliseconds and must not be
+/// left half done in front of other programs. (SIGKILL leaves it to recovery.)
 #[derive(Debug)]
-pub struct Undisturbed {
+pub struct Deferred {
     before: Vec<(libc::c_int, libc::sighandler_t)>,
 }
 
-impl Undisturbed {
-    /// Begins to ignore them.
+impl Deferred {
+    /// Begins to note them.
     pub fn begin() -> Self {
-        let signals = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP];
-        let before = signals.into_iter().filter_map(|s| Some((s, ignore(s)?))).collect();
-        Undisturbed { before }
+        ASKED.store(0, Ordering::Relaxed);
+        let handler: extern "C" fn(libc::c_int) = note;
+        let noted = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+        let dispositions = noted.map(|s| (s, handler as libc::sighandler_t));
+        let before = dispositions
+            .into_iter()
+            .chain([(libc::SIGTSTP, libc::SIG_IGN)])
+            .filter_map(|(signal, new)| Some((signal, set(signal, new)?)))
+            .collect::<Vec<_>>();
+        // nohup(1), and shells for background jobs, ignore some: that stays.
+        for &(signal, disposition) in before.iter().filter(|(_, d)| *d == libc::SIG_IGN) {
+            set(signal, disposition);
+        }
+        Deferred { before }
+    }
+
+    /// The signal that has asked to end, if one has.
+    pub fn asked(&self) -> Option<i32> {
+        Some(ASKED.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
     }
 }
 
-impl Drop for Undisturbed {
+impl Drop for Deferred {
     fn drop(&mut self) {
         for &(signal, disposition) in &self.before {
-            restore(signal, disposition);
+            set(signal, disposition);
         }
     }
 }
 
-/// Ignores a signal; gives what was in force before.
+extern "C" fn note(signal: libc::c_int) {
+    ASKED.store(signal, Ordering::Relaxed);
+}
+
+/// Sets a disposition; gives what was in force before.
 #[allow(unsafe_code)]
-fn ignore(signal: libc::c_int) -> Option<libc::sighandler_t> {
-    // SAFETY: SIG_IGN is a valid disposition for each of the signals, and runs no code.
-    let before = unsafe { libc::signal(signal, libc::SIG_IGN) };
+fn set(signal: libc::c_int, disposition: libc::sighandler_t) -> Option<libc::sighandler_t> {
+    // SAFETY: `disposition` is SIG_IGN, a handler that is async-signal-safe, or what signal(2)
+    // returned for this signal.
+    let before = unsafe { libc::signal(signal, disposition) };
     (before != libc::SIG_ERR).then_some(before)
 }
 
-#[allow(unsafe_code)]
-fn restore(signal: libc::c_int, disposition: libc::sighandler_t) {
-    // SAFETY: `disposition` is what signal(2) returned for this signal, hence valid for it.
-    unsafe {
-        libc::signal(signal, disposition);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_noted_and_the_process_lives() {
+        let deferred = Deferred::begin();
+        assert_eq!(deferred.asked(), None);
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)
+            .unwrap();
+        while deferred.asked().is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(deferred.asked(), Some(libc::SIGTERM));
+        drop(deferred);
+        for signal in [libc::SIGTERM, libc::SIGTSTP] {
+            assert_eq!(set(signal, libc::SIG_DFL), Some(libc::SIG_DFL), "all is as it was");
+        }
     }
 }

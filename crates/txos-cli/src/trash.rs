@@ -50,6 +50,8 @@ pub fn empty_detached(app: &App) -> Result<u8, Failure> {
     // Fails only for a leader of a process group, which no terminal ends by accident.
     let _ = rustix::process::setsid();
     close_inherited();
+    // Nobody waits for it; let those go first for whom somebody does.
+    let _ = rustix::process::nice(10);
     if let Some(home) = app.open_existing()? {
         home.empty_trash(None)?;
     }
