@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! txos-run-session STORE REPORT [--scope DIR]… [--exclude GLOB]… [--hold] [--strict] [--kill]
-//!                  [--release] [--keep] -- COMMAND…
+//!                  [--release] [--keep] [--twice] -- COMMAND…
 //! ```
 
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ fn session() -> Result<u8, Box<dyn std::error::Error>> {
     let store = PathBuf::from(args.next().ok_or("no store")?);
     let report = PathBuf::from(args.next().ok_or("no report")?);
     let mut options = RunOptions::default();
-    let (mut release, mut keep) = (false, false);
+    let (mut release, mut keep, mut twice) = (false, false, false);
     while let Some(arg) = args.next() {
         match arg.to_str() {
             Some("--scope") => options.scope.push(args.next().ok_or("no directory")?.into()),
@@ -41,6 +41,7 @@ fn session() -> Result<u8, Box<dyn std::error::Error>> {
             Some("--kill") => options.leftover = Leftover::Kill,
             Some("--release") => release = true,
             Some("--keep") => keep = true,
+            Some("--twice") => twice = true,
             Some("--") => break,
             _ => return Err(format!("unknown option {arg:?}").into()),
         }
@@ -49,7 +50,12 @@ fn session() -> Result<u8, Box<dyn std::error::Error>> {
     let home = Home::open(&store)?;
     let mut tx = txos_run::begin(&home, &options)?;
     let reads = txos_run::new_reads(&home, &tx, &options)?;
-    let mut ran = match txos_run::run(&home, &mut tx, reads, &options) {
+    let mut run = |reads| txos_run::run(&home, &mut tx, reads, &options);
+    let ran = match run(reads) {
+        Ok(first) if twice => run(first.reads),
+        other => other,
+    };
+    let mut ran = match ran {
         Ok(ran) => ran,
         Err(e) => {
             home.discard(tx)?;

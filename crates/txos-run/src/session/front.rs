@@ -49,7 +49,7 @@ pub fn run(
             format!("what is directly in {dir} can't be versioned and changes at once ({why})"),
         );
     }
-    let group = Pid::from_raw(rustix::process::getpgrp().as_raw_nonzero().get());
+    let group = Some(rustix::process::getpgrp());
     let held = options.hold_output.then(|| output::prepare(tx.dir())).transpose()?;
     let (ends, command_output) = match held {
         Some((ends, writing)) => (Some(ends), Some(writing)),
@@ -301,7 +301,8 @@ impl Front<'_> {
 
     fn order(&self, order: &Order) -> Result<()> {
         match self.channel.send(order) {
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Err(Error::KeeperLost),
+            // It has ended; its last words, or that there are none, are about to be received.
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             other => other.step("ordering the keeper"),
         }
     }

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`mounts`] | reads the mount table |
 //! | [`plan`] | decides what is versioned, where its private copies go, what stays live |
+//! | [`cover`] | chooses the layers of a view in a user namespace |
 //! | [`overlay`] | makes one overlay mount |
 //! | [`build`] | puts the view together, in the process that will live in it |
 //! | [`upper`] | gives a new layer's top the attributes of what it covers |
 //! | [`nesting`] | tells whether this process is in a view already |
 
 pub mod build;
+pub mod cover;
 pub mod mounts;
 pub mod nesting;
 pub mod overlay;

@@ -44,7 +44,7 @@ pub fn make(
 /// lost data. Here a crash ends the transaction, so that the mark means nothing.
 fn forget_volatile(work: &Path) -> Result<(), Failure> {
     let mark = work.join("work/incompat/volatile");
-    match std::fs::remove_dir(&mark) {
+    match std::fs::remove_dir_all(&mark) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         Err(e) => Err(Failure::new("removing", &mark, &e)),

@@ -7,8 +7,8 @@
 //! - What is not a layer is *live*: seen and changed as it is.
 //! - `/proc`, `/sys`, `/dev` and `/run` are live even where they are plain directories.
 //! - As root a layer is a whole mount (or a `--scope` directory), and mounts below are put back on
-//!   top. In a user namespace the kernel locks mounts to their parents, so that a directory with
-//!   a mount below it can't be a lower layer; there, layers are the topmost directories without.
+//!   top.
+//! - In a user namespace ([`super::cover`]) layers are chosen directory by directory.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -18,6 +18,7 @@ use rustix::fs::Access;
 use txos_engine::readset::Coverage;
 use txos_engine::store::{Home, LayerRequest, Transaction};
 
+use super::cover::Cover;
 use super::mounts::{self, Mount};
 use crate::error::{Error, Result, Step};
 use crate::options::RunOptions;
@@ -77,7 +78,9 @@ fn scopes(options: &RunOptions) -> Result<Vec<PathBuf>> {
     Ok(dirs.into_iter().collect())
 }
 
-fn is_never(path: &Path) -> bool {
+/// Whether the path is in a tree that is never versioned.
+#[must_use]
+pub fn is_never(path: &Path) -> bool {
     NEVER.iter().any(|never| path.starts_with(never))
 }
 
@@ -140,18 +143,16 @@ pub fn layers(home: &Home, options: &RunOptions) -> Result<Vec<LayerRequest>> {
         }
         return Ok(layers);
     }
-    let whole = scopes.is_empty();
-    let tops = if whole { vec![PathBuf::from("/")] } else { scopes };
-    let mut cover = Cover { mounts: &mounts, stores: &stores, layers: &mut layers };
+    let tops = if scopes.is_empty() { vec![PathBuf::from("/")] } else { scopes };
     for top in &tops {
         let mut roots = vec![top.clone()];
         roots.extend(below(&mounts, top).map(|m| m.point.clone()));
         for root in roots.iter().filter(|r| !is_never(r)) {
             if let Some(mount) = mount_of(&mounts, root)
                 && can_be_versioned(mount)
-                && let Ok(store) = cover.stores.on(mount)
+                && let Ok(store) = stores.on(mount)
             {
-                cover.directory(root, mount, &store);
+                layers.extend(Cover::new(&mounts, mount, &store).of(root));
             }
         }
     }
@@ -165,7 +166,7 @@ pub fn layers(home: &Home, options: &RunOptions) -> Result<Vec<LayerRequest>> {
 }
 
 /// The mounts strictly below a directory.
-fn below<'a>(mounts: &'a [Mount], top: &'a Path) -> impl Iterator<Item = &'a Mount> {
+pub fn below<'a>(mounts: &'a [Mount], top: &'a Path) -> impl Iterator<Item = &'a Mount> {
     mounts.iter().filter(move |m| m.point != top && m.point.starts_with(top))
 }
 
@@ -204,35 +205,6 @@ fn layer_or_error(stores: &Stores<'_>, mounts: &[Mount], top: &Path) -> Result<L
         ));
     }
     Ok(LayerRequest { target: top.to_owned(), store: stores.on(mount)? })
-}
-
-/// Covers a tree with layers that have no mount below, for a user namespace.
-struct Cover<'a> {
-    mounts: &'a [Mount],
-    stores: &'a Stores<'a>,
-    layers: &'a mut Vec<LayerRequest>,
-}
-
-impl Cover<'_> {
-    fn directory(&mut self, dir: &Path, mount: &Mount, store: &Path) {
-        if !is_split(self.mounts, dir) {
-            self.layers.push(LayerRequest { target: dir.to_owned(), store: store.to_owned() });
-            return;
-        }
-        let Ok(entries) = std::fs::read_dir(dir) else { return };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
-            if is_dir && !is_never(&path) && mounts::mount_id(&path) == Some(mount.id) {
-                self.directory(&path, mount, store);
-            }
-        }
-    }
-}
-
-/// Whether something below the directory is never part of it: a mount, or `/run` and the like.
-fn is_split(mounts: &[Mount], dir: &Path) -> bool {
-    below(mounts, dir).next().is_some() || NEVER.iter().any(|n| Path::new(n).starts_with(dir))
 }
 
 /// The view of a transaction that has its layers.

@@ -3,7 +3,8 @@
 //!
 //! In a user namespace a directory of somebody else's can't keep its owner. It then gets the
 //! permissions that the user had in it, as its owner's: what he could not do outside, he can't do
-//! inside.
+//! inside. (Reading is always granted: the engine must be able to list the upper directory, and
+//! what lies below it is still out of reach.)
 
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -68,6 +69,6 @@ fn own_permissions(dir: &Path, mode: u32) -> u32 {
     let may = |access: Access, bit: u32| {
         if rustix::fs::access(dir, access).is_ok() { bit } else { 0 }
     };
-    let own = may(Access::READ_OK, 0o400) | may(Access::WRITE_OK, 0o200) | may(Access::EXEC_OK, 0o100);
+    let own = 0o400 | may(Access::WRITE_OK, 0o200) | may(Access::EXEC_OK, 0o100);
     (mode & 0o7077) | own
 }

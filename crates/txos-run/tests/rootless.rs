@@ -1,0 +1,85 @@
+//! The same as an ordinary user, made for the test and removed again.
+
+mod common;
+
+use common::Sandbox;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+struct User {
+    name: String,
+    uid: u32,
+    gid: u32,
+}
+
+impl User {
+    fn make() -> Option<User> {
+        let name = format!("txrun{}", std::process::id() % 100_000);
+        let made = Command::new("useradd").args(["-M", "-d", "/nonexistent", &name]).status();
+        if !made.is_ok_and(|s| s.success()) {
+            return None;
+        }
+        let id = |flag: &str| {
+            let out = Command::new("id").args([flag, &name]).output().unwrap();
+            String::from_utf8(out.stdout).unwrap().trim().parse().unwrap()
+        };
+        Some(User { uid: id("-u"), gid: id("-g"), name: name.clone() })
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let _ = Command::new("userdel").arg(&self.name).status();
+    }
+}
+
+#[test]
+fn an_ordinary_user() {
+    needs_root!();
+    let Some(user) = User::make() else {
+        eprintln!("SKIPPED 1 test: an_ordinary_user can't make a user here");
+        return;
+    };
+    let s = Sandbox::new();
+    for dir in [s.dir.clone(), s.path("")] {
+        std::os::unix::fs::chown(&dir, Some(user.uid), Some(user.gid)).unwrap();
+    }
+    // The binary may lie where the user can't go.
+    let program = s.dir.join("session");
+    fs::copy(env!("CARGO_BIN_EXE_txos-run-session"), &program).unwrap();
+    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    fs::write(s.path("f"), "old\n").unwrap();
+    std::os::unix::fs::chown(s.path("f"), Some(user.uid), Some(user.gid)).unwrap();
+    let run = |options: &[&str], script: &str| {
+        let output = Command::new(&program)
+            .arg(s.store())
+            .arg(s.dir.join("report"))
+            .args(options)
+            .args(["--", "sh", "-c", script])
+            .current_dir(s.path(""))
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .uid(user.uid)
+            .gid(user.gid)
+            .output()
+            .unwrap();
+        s.finish(output)
+    };
+    let script = "id -u; echo more >> f; cat f; echo x > new; mkdir d; rm f; ls; \
+                  touch /etc/txos-run-test 2>/dev/null; test ! -e /etc/txos-run-test";
+    let ran = run(&[], script);
+    if ran.stderr().contains("user namespace") {
+        eprintln!("SKIPPED 1 test: an_ordinary_user: no user namespaces here: {}", ran.stderr());
+        return;
+    }
+    let ran = ran.expect(0);
+    assert_eq!(ran.stdout(), format!("{}\nold\nmore\nd\nnew\n", user.uid));
+    assert_eq!(ran.facets(&s.path("f")) & 32, 32);
+    ran.absent(&s.path("new"));
+    assert_eq!(fs::read_to_string(s.path("f")).unwrap(), "old\n");
+    let scope = s.path("").to_str().unwrap().to_owned();
+    let ran = run(&["--scope", &scope, "--twice"], "echo again >> f; cat f").expect(0);
+    assert_eq!(ran.stdout(), "old\nagain\nold\nagain\nagain\n");
+}
