@@ -1,5 +1,7 @@
 //! Nobody is left behind, and nobody outside is reached.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Pinned, Sandbox, mounted_anywhere};

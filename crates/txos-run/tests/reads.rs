@@ -1,5 +1,7 @@
 //! What is recorded, with real programs.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::Sandbox;

@@ -1,5 +1,7 @@
 //! The same as an ordinary user, made for the test and removed again.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::Sandbox;

@@ -1,5 +1,7 @@
 //! Programs see no difference.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::Sandbox;

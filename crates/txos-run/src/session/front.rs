@@ -106,7 +106,7 @@ pub fn run(
     let outcome = holding.and_then(|holding| {
         let outcome = front.watch();
         let held = holding.map(output::Holding::finish).transpose();
-        outcome.and_then(|()| held)
+        outcome.and(held)
     });
     let end = front.end();
     let held_output = outcome?;

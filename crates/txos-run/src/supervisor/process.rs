@@ -7,89 +7,96 @@
 //!   nothing is ever read of the wrong process.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use txos_engine::readset::join;
 
 use crate::sys::creds::Identity;
 
-/// How many processes are kept open.
-const OPEN_MAX: usize = 256;
+/// How many threads are kept open, and how many links of each: well below 1,024 in all.
+const OPEN_MAX: usize = 64;
+const LINKS_MAX: usize = 8;
+
+/// Which link of `/proc/PID`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The working directory.
+    Cwd,
+    /// The root directory.
+    Root,
+    /// An open file.
+    Fd(i32),
+}
 
 /// Descriptors of `/proc/PID`, by thread number.
 #[derive(Debug, Default)]
 pub struct Processes {
-    open: HashMap<u32, OwnedFd>,
-    groups: HashMap<u32, u32>,
+    open: HashMap<u32, Opened>,
+}
+
+/// What is open of one thread.
+#[derive(Debug)]
+struct Opened {
+    dir: OwnedFd,
+    /// Links themselves, not what they lead to: each look gives what they lead to then.
+    links: Vec<(Link, OwnedFd)>,
+    group: Option<u32>,
 }
 
 impl Processes {
-    /// The descriptor of `/proc/PID`.
-    fn open(&mut self, pid: u32) -> Result<&OwnedFd, Errno> {
+    fn open(&mut self, pid: u32) -> Result<&mut Opened, Errno> {
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&pid) {
             self.open.clear();
-            self.groups.clear();
         }
-        let fd = match self.open.entry(pid) {
-            std::collections::hash_map::Entry::Occupied(e) => &*e.into_mut(),
-            std::collections::hash_map::Entry::Vacant(e) => {
+        match self.open.entry(pid) {
+            Entry::Occupied(e) => Ok(e.into_mut()),
+            Entry::Vacant(e) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let path = format!("/proc/{pid}");
-                &*e.insert(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+                let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+                Ok(e.insert(Opened { dir, links: Vec::new(), group: None }))
             }
-        };
-        Ok(fd)
+        }
     }
 
-    fn forget(&mut self, pid: u32) {
-        self.open.remove(&pid);
-        self.groups.remove(&pid);
-    }
-
-    /// Does something with `/proc/PID`, once more if the descriptor was of an earlier process.
+    /// Does something with `/proc/PID`, once more if what is open was of an earlier process.
     fn with<T>(
         &mut self,
         pid: u32,
-        mut f: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
+        mut f: impl FnMut(&mut Opened) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        match f(self.open(pid)?.as_fd()) {
+        match f(self.open(pid)?) {
             Err(Errno::SRCH | Errno::NOENT) => {
-                self.forget(pid);
-                f(self.open(pid)?.as_fd())
+                self.open.remove(&pid);
+                f(self.open(pid)?)
             }
             other => other,
         }
     }
 
-    /// Appends the target of a link in `/proc/PID` to `into`.
-    pub fn link(&mut self, pid: u32, name: &[u8], into: &mut Vec<u8>) -> Result<(), Errno> {
-        self.with(pid, |dir| {
+    /// Appends where a link of `/proc/PID` leads.
+    pub fn link(&mut self, pid: u32, link: Link, into: &mut Vec<u8>) -> Result<(), Errno> {
+        self.with(pid, |opened| {
             into.reserve(crate::sys::memory::PATH_MAX);
-            let spare = rustix::buffer::spare_capacity(into);
-            rustix::fs::readlinkat_raw(dir, name, spare).map(|_| ())
+            let fd = opened.link(link)?;
+            rustix::fs::readlinkat_raw(fd, c"", rustix::buffer::spare_capacity(into)).map(|_| ())
         })
-    }
-
-    /// Appends the path of a descriptor of the process.
-    pub fn descriptor(&mut self, pid: u32, number: i32, into: &mut Vec<u8>) -> Result<(), Errno> {
-        let mut name = [0u8; 16];
-        let mut rest = &mut name[..];
-        // Sixteen bytes hold "fd/" and any int.
-        let _ = write!(rest, "fd/{number}");
-        let used = 16 - rest.len();
-        self.link(pid, name.get(..used).unwrap_or_default(), into)
     }
 
     /// The thread group (what programs call the process) of a thread.
     pub fn group_of(&mut self, thread: u32) -> Option<u32> {
-        if let Some(&group) = self.groups.get(&thread) {
+        // Looked at even if it is known: the number may be another thread's by now.
+        let known = self.with(thread, |opened| {
+            rustix::fs::statat(&opened.dir, c"stat", AtFlags::empty()).map(|_| opened.group)
+        });
+        if let Ok(Some(group)) = known {
             return Some(group);
         }
         let group = self.status(thread)?.group;
-        self.groups.insert(thread, group);
+        self.open(thread).ok()?.group = Some(group);
         Some(group)
     }
 
@@ -108,15 +115,14 @@ impl Processes {
 
     /// The inode number of a namespace of the process: `ns/mnt`, `ns/pid`.
     pub fn namespace(&mut self, pid: u32, name: &str) -> Option<u64> {
-        let stat =
-            self.with(pid, |dir| rustix::fs::statat(dir, name, rustix::fs::AtFlags::empty()));
+        let stat = self.with(pid, |o| rustix::fs::statat(&o.dir, name, AtFlags::empty()));
         Some(stat.ok()?.st_ino)
     }
 
     /// Opens a file in `/proc/PID`.
     pub fn file(&mut self, pid: u32, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        self.with(pid, |dir| {
-            rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, Mode::empty())
+        self.with(pid, |opened| {
+            rustix::fs::openat(&opened.dir, name, flags | OFlags::CLOEXEC, Mode::empty())
         })
     }
 
@@ -136,6 +142,28 @@ impl Processes {
             Mode::empty(),
             ResolveFlags::IN_ROOT,
         )
+    }
+}
+
+impl Opened {
+    /// A descriptor of the link itself.
+    fn link(&mut self, link: Link) -> Result<BorrowedFd<'_>, Errno> {
+        if let Some(at) = self.links.iter().position(|(l, _)| *l == link) {
+            return self.links.get(at).map(|(_, fd)| fd.as_fd()).ok_or(Errno::NOENT);
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match link {
+            Link::Cwd => rustix::fs::openat(&self.dir, c"cwd", flags, Mode::empty())?,
+            Link::Root => rustix::fs::openat(&self.dir, c"root", flags, Mode::empty())?,
+            Link::Fd(n) => {
+                rustix::fs::openat(&self.dir, format!("fd/{n}"), flags, Mode::empty())?
+            }
+        };
+        if self.links.len() >= LINKS_MAX {
+            self.links.remove(0);
+        }
+        self.links.push((link, fd));
+        self.links.last().map(|(_, fd)| fd.as_fd()).ok_or(Errno::NOENT)
     }
 }
 
@@ -203,7 +231,7 @@ mod tests {
         let mut processes = Processes::default();
         let me = std::process::id();
         let mut cwd = Vec::new();
-        processes.link(me, b"cwd", &mut cwd).unwrap();
+        processes.link(me, Link::Cwd, &mut cwd).unwrap();
         let here = std::env::current_dir().unwrap();
         assert_eq!(cwd, here.as_os_str().as_encoded_bytes());
         assert_eq!(processes.group_of(me), Some(me));

@@ -5,6 +5,7 @@ use txos_engine::readset::split;
 
 use super::table::{At, Follow, OpenFlags};
 use super::effects::Intent;
+use super::process::Link;
 use super::{Supervisor, Verdict};
 use crate::sys::memory;
 use crate::sys::seccomp::Call;
@@ -105,7 +106,7 @@ impl Supervisor {
         if written.first() == Some(&b'/') {
             if self.roots_differ {
                 // Unreadable: the process is gone, and so is its call.
-                if self.processes.link(call.pid, b"root", path).is_err() {
+                if self.processes.link(call.pid, Link::Root, path).is_err() {
                     return false;
                 }
                 if path == b"/" {
@@ -117,9 +118,9 @@ impl Supervisor {
         }
         let dir = at.dir.map_or(libc::AT_FDCWD, |i| int(call, i));
         let known = if dir == libc::AT_FDCWD {
-            self.processes.link(call.pid, b"cwd", path)
+            self.processes.link(call.pid, Link::Cwd, path)
         } else {
-            self.processes.descriptor(call.pid, dir, path)
+            self.processes.link(call.pid, Link::Fd(dir), path)
         };
         if known.is_err() || path.first() != Some(&b'/') {
             return false;
@@ -136,14 +137,14 @@ impl Supervisor {
         let mut path = Vec::new();
         if written.first() == Some(&b'/') {
             if self.roots_differ {
-                self.processes.link(pid, b"root", &mut path).ok()?;
+                self.processes.link(pid, Link::Root, &mut path).ok()?;
             }
             if path == b"/" {
                 path.clear();
             }
             path.extend_from_slice(written);
         } else {
-            self.processes.link(pid, b"cwd", &mut path).ok()?;
+            self.processes.link(pid, Link::Cwd, &mut path).ok()?;
             path = txos_engine::readset::join(&path, written);
         }
         Some(path)
@@ -356,7 +357,7 @@ impl Supervisor {
         self.scratch.path.clear();
         let number = int(call, fd);
         let path = &mut self.scratch.path;
-        if self.processes.descriptor(call.pid, number, path).is_ok() && path.starts_with(b"/") {
+        if self.processes.link(call.pid, Link::Fd(number), path).is_ok() && path.starts_with(b"/") {
             self.note(call, false, Facets::ENTRY | Facets::LISTING);
         }
         Verdict::Through

@@ -61,7 +61,7 @@ pub fn parse(bytes: &[u8]) -> Address {
     match i32::from(u16::from_ne_bytes([low, high])) {
         libc::AF_UNIX => match rest.split_first() {
             None => Address::Local,
-            Some((0, name)) if name.is_empty() => Address::Local,
+            Some((0, [])) => Address::Local,
             Some((0, name)) => Address::Abstract(name.to_vec()),
             Some(_) => {
                 let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());

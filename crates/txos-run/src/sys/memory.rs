@@ -14,6 +14,9 @@ pub const PATH_MAX: usize = 4096;
 
 const PAGE: usize = 4096;
 
+/// How much of a path is read at first.
+const FIRST: usize = 256;
+
 /// Reads up to `into.len()` bytes at `address`; gives how many could be read.
 ///
 /// # Errors
@@ -57,7 +60,8 @@ pub fn read_path(pid: u32, address: u64, into: &mut Vec<u8>) -> Result<(), Errno
     let mut at = address;
     while into.len() < PATH_MAX {
         let to_page_end = PAGE - (at as usize & (PAGE - 1));
-        let want = to_page_end.min(PATH_MAX - into.len());
+        // Most paths are short; a second read of the same page is cheaper than always taking it all.
+        let want = to_page_end.min(if at == address { FIRST } else { PATH_MAX - into.len() });
         let start = into.len();
         into.resize(start + want, 0);
         let got = read(pid, at, into.get_mut(start..).unwrap_or_default())?;

@@ -1,6 +1,6 @@
 //! What the tests of running commands share.
 
-#![allow(dead_code)]
+#![allow(clippy::unwrap_used, dead_code)]
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
