@@ -72,6 +72,17 @@ pub enum Error {
         /// What would be possible instead.
         advice: String,
     },
+    /// A publish failed and could not be undone, or its journal could not be closed. Until recovery
+    /// succeeds the tree may hold a part of it; nothing may be discarded.
+    #[error("publishing {id} failed ({cause}), and undoing it failed as well ({undoing}). Until `txos recover` succeeds the tree may hold a part of it")]
+    Unfinished {
+        /// Which transaction.
+        id: TxId,
+        /// Why the publish failed.
+        cause: Box<Error>,
+        /// Why undoing failed.
+        undoing: Box<Error>,
+    },
     /// The environment can't do what is needed (kernel too old, file system unsuitable…).
     #[error("{what}. {advice}")]
     Unsupported {

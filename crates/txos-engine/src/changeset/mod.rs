@@ -169,8 +169,41 @@ pub(crate) struct Change {
     pub strip: Vec<Strip>,
     /// Whether people are shown it (a directory's mtime that merely follows its entries is not).
     pub shown: bool,
+    /// Number of objects below it that come or go with it.
+    pub below: u64,
     /// Set while scanning: superseded by another change.
     pub dropped: bool,
+}
+
+/// Numbers of changed paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Counts {
+    /// New.
+    pub added: u64,
+    /// With other content.
+    pub modified: u64,
+    /// With other owner, mode, time or extended attributes only.
+    pub attributes: u64,
+    /// Of another type.
+    pub type_changed: u64,
+    /// Moved.
+    pub renamed: u64,
+    /// Gone.
+    pub deleted: u64,
+}
+
+impl Counts {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.added
+            + self.modified
+            + self.attributes
+            + self.type_changed
+            + self.renamed
+            + self.deleted
+    }
 }
 
 /// What a transaction changes.
@@ -178,7 +211,7 @@ pub(crate) struct Change {
 pub struct ChangeSet {
     pub(crate) changes: Vec<Change>,
     /// Directories and files, for [`ChangeSet::entries`].
-    layers: Vec<crate::store::Layer>,
+    pub(crate) layers: Vec<crate::store::Layer>,
     /// Number of the last slot handed out in `old/`.
     pub(crate) last_slot: u64,
 }
@@ -205,6 +238,28 @@ impl ChangeSet {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    /// How many paths are changed, by status. Cheap: nothing is looked at again.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for change in self.changes.iter().filter(|c| c.shown) {
+            let here = match (&change.action, change.base, change.new) {
+                (Action::Install, ..) | (Action::Link { .. }, None, _) => &mut counts.added,
+                (Action::Remove, ..) => &mut counts.deleted,
+                (Action::Move { .. }, ..) => &mut counts.renamed,
+                (Action::Attrs(_), ..) => &mut counts.attributes,
+                (_, Some(a), Some(b)) if a.kind() != b.kind() => &mut counts.type_changed,
+                _ => &mut counts.modified,
+            };
+            *here += 1;
+            match change.action {
+                Action::Remove => counts.deleted += change.below,
+                _ => counts.added += change.below,
+            }
+        }
+        counts
     }
 
     /// Every changed path, in order of path; new directories come with everything in them.

@@ -157,13 +157,6 @@ impl<'a> Scan<'a> {
     fn merged_dir(&mut self, dir: &Merged) -> Result<()> {
         let upper = sys::open_dir_beneath(self.upper_root.as_fd(), &dir.path)
             .at("opening", self.show(&dir.path))?;
-        let stable = match sys::open_dir_beneath(self.stable_root.as_fd(), &dir.stable) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                return self.conflict(&dir.stable, "the directory was removed");
-            }
-            Err(e) => return Err(Error::io("opening", self.show(&dir.stable), e)),
-        };
         let readable = rustix::fs::openat(
             &upper,
             ".",
@@ -174,9 +167,21 @@ impl<'a> Scan<'a> {
         let mut names = Vec::new();
         sys::for_each_name(readable.as_fd(), |name, kind| names.push((name.to_vec(), kind)))
             .at("listing", self.show(&dir.path))?;
+        let stable = match sys::open_dir_beneath(self.stable_root.as_fd(), &dir.stable) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                return self.conflict(&dir.stable, "the directory was removed");
+            }
+            // What this user may not enter, this user's transaction has not changed.
+            Err(Errno::ACCESS) if names.is_empty() => return Ok(()),
+            Err(e) => return Err(Error::io("opening", self.show(&dir.stable), e)),
+        };
         let before = self.changes.len() + self.files.len();
+        let own =
+            sys::xattrs(&sys::entry_path(upper.as_fd(), b"")).at("reading", self.show(&dir.path))?;
+        let impure = overlay_xattr(&own, b"impure").is_some();
         for (name, kind) in names {
-            self.entry(dir, upper.as_fd(), stable.as_fd(), &name, kind)?;
+            self.entry(dir, (upper.as_fd(), impure), stable.as_fd(), &name, kind)?;
         }
         let changed_names = self.changes.len() + self.files.len() > before;
         self.dir_attrs(dir, upper.as_fd(), stable.as_fd(), changed_names)
@@ -225,6 +230,7 @@ impl<'a> Scan<'a> {
             staged: dir.staged.clone(),
             strip: Vec::new(),
             shown: !only_follows,
+            below: 0,
             dropped: false,
         });
         Ok(())
@@ -233,7 +239,7 @@ impl<'a> Scan<'a> {
     fn entry(
         &mut self,
         dir: &Merged,
-        upper_dir: BorrowedFd<'_>,
+        (upper_dir, impure): (BorrowedFd<'_>, bool),
         stable_dir: BorrowedFd<'_>,
         name: &[u8],
         kind: FileType,
@@ -250,12 +256,24 @@ impl<'a> Scan<'a> {
         if kind == FileType::CharacterDevice && upper.rdev == 0 {
             if stable.is_some() {
                 let slot = self.slot();
+                let below = match stable {
+                    Some(v) if v.kind() == FileKind::Dir => self.count_stable(&stable_path),
+                    _ => 0,
+                };
                 self.push(Action::Remove, path, stable_path, stable, None, slot, Vec::new());
+                if let Some(change) = self.changes.last_mut() {
+                    change.below = below;
+                }
             }
             return Ok(());
         }
-        let xattrs =
-            sys::xattrs(&sys::entry_path(upper_dir, name)).at("reading", self.show(&path))?;
+        // A plain new file in a directory into which nothing was copied has nothing to look for.
+        let plain = !impure && stable.is_none() && upper.kind() != FileKind::Dir;
+        let xattrs = if plain {
+            Vec::new()
+        } else {
+            sys::xattrs(&sys::entry_path(upper_dir, name)).at("reading", self.show(&path))?
+        };
         let staged = child(&dir.staged, name);
         if upper.kind() != FileKind::Dir {
             let in_new = false;
@@ -327,8 +345,9 @@ impl<'a> Scan<'a> {
         let mut strip = Vec::new();
         let mut below = vec![path.clone()];
         let mut shells = Vec::new();
+        let mut count = 0;
         while let Some(dir) = below.pop() {
-            self.survey(&dir, &mut below, &mut shells, &mut strip)?;
+            count += self.survey(&dir, &mut below, &mut shells, &mut strip)?;
         }
         // Attributes are noted relative to the object they are published with.
         for s in &mut strip {
@@ -336,6 +355,9 @@ impl<'a> Scan<'a> {
         }
         let action = if stable.is_some() { Action::Replace } else { Action::Install };
         self.push(action, path, stable_path, stable, Some(upper), staged, strip);
+        if let Some(change) = self.changes.last_mut() {
+            change.below = count - shells.len() as u64;
+        }
         for (path, redirect, shell) in shells {
             // A stable directory moved into the new one. Its shell is published with the new
             // directory and then exchanged for the real one, which is when the shell, with the
@@ -353,7 +375,8 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// One directory of a new tree: finds overlayfs's attributes and what was moved in.
+    /// One directory of a new tree: finds overlayfs's attributes and what was moved in. Gives the
+    /// number of names in it.
     ///
     /// Only a directory marked `impure` can hold objects with attributes of overlayfs, so a
     /// tree of plain new files costs one listing per directory and nothing per file.
@@ -363,7 +386,7 @@ impl<'a> Scan<'a> {
         below: &mut Vec<Vec<u8>>,
         shells: &mut Vec<(Vec<u8>, Vec<u8>, Version)>,
         strip: &mut Vec<Strip>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let dir = sys::open_dir_beneath(self.upper_root.as_fd(), path)
             .at("opening", self.show(path))?;
         let xattrs =
@@ -379,7 +402,9 @@ impl<'a> Scan<'a> {
         .at("opening", self.show(path))?;
         let mut subdirs = Vec::new();
         let mut others = Vec::new();
+        let mut count = 0;
         sys::for_each_name(readable.as_fd(), |name, kind| {
+            count += 1;
             if kind == FileType::Directory {
                 subdirs.push(name.to_vec());
             } else if impure {
@@ -420,7 +445,32 @@ impl<'a> Scan<'a> {
                 });
             }
         }
-        Ok(())
+        Ok(count)
+    }
+
+    /// How many objects are below a stable directory; what can't be listed is not counted.
+    fn count_stable(&self, path: &[u8]) -> u64 {
+        let mut count = 0;
+        let mut queue = vec![path.to_vec()];
+        while let Some(path) = queue.pop() {
+            let listed = sys::open_dir_beneath(self.stable_root.as_fd(), &path)
+                .and_then(|fd| {
+                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                    rustix::fs::openat(&fd, ".", flags, Mode::empty())
+                })
+                .and_then(|fd| {
+                    sys::for_each_name(fd.as_fd(), |name, kind| {
+                        count += 1;
+                        if kind == FileType::Directory {
+                            queue.push(child(&path, name));
+                        }
+                    })
+                });
+            if let Err(error) = listed {
+                tracing::debug!(%error, "a removed directory is not counted");
+            }
+        }
+        count
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -444,6 +494,7 @@ impl<'a> Scan<'a> {
             staged,
             strip,
             shown: true,
+            below: 0,
             dropped: false,
         });
     }

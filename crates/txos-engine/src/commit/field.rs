@@ -24,7 +24,8 @@ struct Recent(Option<(u16, Vec<u8>, std::rc::Rc<OwnedFd>)>);
 
 /// The roots that a plan works between.
 pub(super) struct Field {
-    grounds: Vec<Ground>,
+    /// By layer; those that the plan does not touch are not opened.
+    grounds: Vec<Option<Ground>>,
     recent_target: std::cell::RefCell<Recent>,
     recent_slot: std::cell::RefCell<Recent>,
 }
@@ -77,16 +78,26 @@ impl Field {
             sys::open(path.as_os_str().as_bytes(), OFlags::PATH | OFlags::DIRECTORY, 0)
                 .at("opening", path)
         };
+        let mut used = vec![false; plan.layers.len()];
+        for op in &plan.ops {
+            if let Some(used) = used.get_mut(usize::from(op.layer)) {
+                *used = true;
+            }
+        }
         let grounds = plan
             .layers
             .iter()
-            .map(|l| Ok(Ground { target: open(&l.target)?, store: open(&l.store)? }))
+            .zip(used)
+            .map(|(l, used)| {
+                let ground = || Ok(Ground { target: open(&l.target)?, store: open(&l.store)? });
+                used.then(ground).transpose()
+            })
             .collect::<Result<_>>()?;
         Ok(Field { grounds, recent_target: Default::default(), recent_slot: Default::default() })
     }
 
     fn ground(&self, layer: u16) -> std::result::Result<&Ground, Errno> {
-        self.grounds.get(usize::from(layer)).ok_or(Errno::INVAL)
+        self.grounds.get(usize::from(layer)).and_then(Option::as_ref).ok_or(Errno::INVAL)
     }
 
     fn end(
@@ -149,7 +160,7 @@ impl Field {
     /// One store per file system of the plan.
     pub fn stores(&self) -> impl Iterator<Item = &OwnedFd> {
         let mut seen = Vec::new();
-        self.grounds.iter().filter_map(move |g| {
+        self.grounds.iter().flatten().filter_map(move |g| {
             let dev = rustix::fs::fstat(&g.store).ok()?.st_dev;
             if seen.contains(&dev) {
                 return None;

@@ -23,6 +23,7 @@ mod field;
 mod finish;
 mod gate;
 mod inplace;
+mod partial;
 pub(crate) mod plan;
 mod publish;
 mod recover;
@@ -33,7 +34,7 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-pub use recover::{Recovered, recover};
+pub use recover::{Recovered, interrupted, recover};
 pub use revert::revert;
 
 use crate::changeset::{ChangeSet, split};
@@ -110,7 +111,7 @@ pub struct Silent;
 impl Progress for Silent {}
 
 /// What a commit did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The transaction.
     pub id: TxId,
@@ -120,6 +121,22 @@ pub struct Summary {
     pub merged: u64,
     /// Nothing of the transaction is left to commit.
     pub complete: bool,
+    /// Everything is published, but its record could not be written; recovery will.
+    pub unrecorded: Option<String>,
+}
+
+impl Summary {
+    fn new(id: TxId, changes: u64) -> Self {
+        Summary { id, changes, merged: 0, complete: true, unrecorded: None }
+    }
+}
+
+/// A publish that is complete stays so, whether or not its record could be written.
+fn recorded(summary: Summary, recorded: Result<()>) -> Summary {
+    match recorded {
+        Ok(()) => summary,
+        Err(error) => Summary { unrecorded: Some(error.to_string()), ..summary },
+    }
 }
 
 /// Commits a transaction: validates, publishes, retains. On success the record is committed and
@@ -141,9 +158,39 @@ pub fn commit(
     inplace::ignore_lease_breaks();
     let _lock = home.lock_commits()?;
     let mut journal = recover::recover_locked(home, progress)?.0;
+    if tx.meta.splitting.is_some() {
+        return Err(Error::WrongState {
+            id: tx.id(),
+            state: "not in order: a commit of a part of it was interrupted".into(),
+            advice: "run the command again; it has been put in order.".into(),
+        })
+        .or_else(|e| partial::settle(home, tx, reads).and(Err(e)));
+    }
+    if let Some(part) = partial::select(tx, changes, &options.paths)? {
+        let reads = reads.clone();
+        return partial::commit_part(home, &mut journal, tx, &part, reads, options, progress);
+    }
     let mut plan = Plan::build(tx, changes, options.durable);
-    let field = Field::open(&plan)?;
-    let staged = stage::stage(tx, &mut plan, &field, reads, options.merge_append)?;
+    let (merged, field) =
+        prepare_and_execute(&mut journal, tx, &mut plan, reads, options, progress)?;
+    if plan.ops.is_empty() {
+        return Ok(Summary::new(tx.id(), 0));
+    }
+    let record = finish::finish(home, &mut journal, &mut plan, &field, Some(tx));
+    Ok(recorded(Summary { merged, ..Summary::new(tx.id(), plan.shown()) }, record))
+}
+
+/// Stages, validates and publishes a plan: steps 1 to 9. Gives the number of merged appends.
+fn prepare_and_execute(
+    journal: &mut Journal,
+    tx: &Transaction,
+    plan: &mut Plan,
+    reads: &ReadSet,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<(u64, Field)> {
+    let field = Field::open(plan)?;
+    let staged = stage::stage(tx, plan, &field, reads, options.merge_append)?;
     progress.phase(Phase::Validating, None);
     let terms = Terms { isolation: options.isolation, merge_append: options.merge_append };
     let validate = |published: &Published| {
@@ -151,19 +198,17 @@ pub fn commit(
         conflicts.truncate(32);
         if conflicts.is_empty() { Ok(()) } else { Err(Error::Conflict(conflicts)) }
     };
-    let unobserved = stage::check_unobserved(tx, &plan, reads);
+    let unobserved = stage::check_unobserved(tx, plan, reads);
     if !unobserved.is_empty() {
         return Err(Error::Conflict(unobserved));
     }
     validate(&Published::default())?;
-    if plan.ops.is_empty() {
-        return Ok(Summary { id: tx.id(), changes: 0, merged: 0, complete: true });
+    if !plan.ops.is_empty() {
+        let how = How { gate: options.gate, progress };
+        let again = || validate(&published_by(plan));
+        execute(journal, plan, &field, &how, &again)?;
     }
-    let how = How { gate: options.gate, progress };
-    let again = || validate(&published_by(&plan));
-    execute(&mut journal, &plan, &field, &how, &again)?;
-    finish::finish(home, &mut journal, &mut plan, &field, Some(tx))?;
-    Ok(Summary { id: tx.id(), changes: plan.shown(), merged: staged.merged, complete: true })
+    Ok((staged.merged, field))
 }
 
 /// Private copies that were not flushed are lost with the boot in which they were made.
@@ -200,10 +245,18 @@ fn execute(
         field.flush()?;
     }
     let opened = open_in_place(plan, field)?;
-    journal.write_plan(plan).inspect_err(|_| {
+    let unfinished = |cause: Error, undoing: Error| Error::Unfinished {
+        id: plan.id,
+        cause: Box::new(cause),
+        undoing: Box::new(undoing),
+    };
+    if let Err(cause) = journal.write_plan(plan) {
         // Incomplete or complete, nothing of it was done: leave no plan behind.
-        let _ = journal.idle(false);
-    })?;
+        return Err(match journal.idle(false) {
+            Ok(()) => cause,
+            Err(undoing) => unfinished(cause, undoing),
+        });
+    }
     how.progress.phase(Phase::Publishing, Some(plan.ops.len() as u64));
     let gate = if how.gate { close_gate(plan, field) } else { None };
     let result = publish::publish(plan, field, &opened, how.progress)
@@ -219,18 +272,22 @@ fn execute(
     drop(opened);
     let Err(error) = result else { return Ok(()) };
     how.progress.phase(Phase::Undoing, None);
-    let notes = publish::undo(plan, field).map_err(|undoing| {
-        tracing::error!(%undoing, "undoing failed; `txos recover` will try again");
-        undoing
-    })?;
-    for note in notes {
-        tracing::warn!("{note}");
+    let undone = publish::undo(plan, field).and_then(|notes| {
+        if plan.durable {
+            field.flush()?;
+        }
+        journal.idle(plan.durable)?;
+        Ok(notes)
+    });
+    match undone {
+        Ok(notes) => {
+            for note in notes {
+                tracing::warn!("{note}");
+            }
+            Err(error)
+        }
+        Err(undoing) => Err(unfinished(error, undoing)),
     }
-    if plan.durable {
-        field.flush()?;
-    }
-    journal.idle(plan.durable)?;
-    Err(error)
 }
 
 /// Opens what is written in place before the gate closes on it.

@@ -77,6 +77,8 @@ pub(crate) struct Op {
     pub attrs: Option<Box<AttrChange>>,
     /// Whether people are shown it.
     pub shown: bool,
+    /// Number of objects below it that come or go with it.
+    pub below: u64,
 }
 
 /// The plan of one commit.
@@ -131,6 +133,7 @@ impl Plan {
                 strip: c.strip.clone(),
                 attrs: None,
                 shown: c.shown,
+                below: c.below,
             };
             let is_dir = c.new.is_some_and(|v| v.kind() == FileKind::Dir);
             let staged = slot_of(c, &c.staged);
@@ -258,9 +261,9 @@ impl Plan {
         crate::readset::join(layer.map_or(&b"/"[..], |l| l.store.as_os_str().as_bytes()), &op.slot)
     }
 
-    /// Number of changed objects that people are shown, at the grain of the publish.
+    /// Number of changed paths that people are shown.
     pub fn shown(&self) -> u64 {
-        self.ops.iter().filter(|o| o.shown).count() as u64
+        self.ops.iter().filter(|o| o.shown).map(|o| 1 + o.below).sum()
     }
 
     /// Whether the plan is sound: indices in range, no path that leads out of layer or store.

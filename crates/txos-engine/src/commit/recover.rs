@@ -18,6 +18,12 @@ pub struct Recovered {
     pub notes: Vec<String>,
 }
 
+/// The transaction whose publish was interrupted, or is going on, if there is one. Reads only.
+#[must_use]
+pub fn interrupted(home: &Home) -> Option<TxId> {
+    journal::holds(home)
+}
+
 /// Finishes or undoes what a crash interrupted. Idempotent; called first by everything that writes.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::field::{Field, at_target};
 use super::plan::{self, Kind, Op, Plan};
-use super::{How, Options, Progress, Summary, execute, finish, inplace, recover, stage};
+use super::{How, Options, Progress, Summary, execute, finish, inplace, recorded, recover, stage};
 use crate::error::{Conflict, Error, Result};
 use crate::id::TxId;
 use crate::object::FileKind;
@@ -77,10 +77,10 @@ pub fn revert(
         plan.ops = reversed(&done, &field, tx.id())?;
         let how = How { gate: options.gate, progress };
         execute(&mut journal, &plan, &field, &how, &|| Ok(()))?;
-        finish::finish(home, &mut journal, &mut plan, &field, Some(&mut tx))?;
-        Ok(Summary { id: tx.id(), changes: plan.shown(), merged: 0, complete: true })
+        let record = finish::finish(home, &mut journal, &mut plan, &field, Some(&mut tx));
+        Ok(recorded(Summary::new(tx.id(), plan.shown()), record))
     })();
-    if result.is_err() && tx.meta.state == State::Active {
+    if result.is_err() && !matches!(result, Err(Error::Unfinished { .. })) {
         home.discard(tx)?;
     }
     result

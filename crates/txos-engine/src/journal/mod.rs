@@ -137,6 +137,17 @@ impl Journal {
         // Almost always it is idle, which header and first frame tell.
         let len = u64::try_from(len).unwrap_or(0);
         let start = journal.read(len.min(FRAMES_AT + SECTOR))?;
+        if start.get(..16).is_none_or(|h| h.iter().all(|&b| b == 0)) {
+            // Being made when something died: the header is written last, before any use.
+            let rest = start.get(16..).unwrap_or_default();
+            let unused = rest.iter().all(|&b| b == 0)
+                || read_frame(&start, FRAMES_AT).is_some_and(|f| f.kind == Frame::Idle);
+            if !unused {
+                return Err(journal.damaged("has no header"));
+            }
+            journal.create()?;
+            return Ok((journal, None));
+        }
         journal.check_header(&start)?;
         if let Some(idle) = read_frame(&start, FRAMES_AT).filter(|f| f.kind == Frame::Idle) {
             journal.epoch = idle.epoch;
@@ -186,10 +197,6 @@ impl Journal {
     }
 
     fn check_header(&self, bytes: &[u8]) -> Result<()> {
-        if bytes.iter().all(|&b| b == 0) {
-            // Made, but its first frame never reached the disk: nothing was ever journaled.
-            return Ok(());
-        }
         if bytes.get(..8) != Some(MAGIC) {
             return Err(self.damaged("is not a journal of txos"));
         }
@@ -207,10 +214,6 @@ impl Journal {
 
     fn read_frames(&mut self, bytes: &[u8]) -> Result<Option<Found>> {
         let Some(first) = read_frame(bytes, FRAMES_AT) else {
-            if bytes.get(..16).is_none_or(|h| h.iter().all(|&b| b == 0)) {
-                self.create()?;
-                return Ok(None);
-            }
             return Err(self.damaged("is damaged (first frame)"));
         };
         self.epoch = first.epoch;
@@ -342,6 +345,20 @@ impl Journal {
     pub fn contradicts_tree(&self) -> Error {
         self.damaged("is damaged: its plan is incomplete, but part of it was carried out")
     }
+}
+
+/// The transaction that a home store's journal holds, if it holds one. Reads only; a journal that
+/// can't be read holds none that this could tell.
+pub(crate) fn holds(home: &Home) -> Option<TxId> {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::open(home.dir().join("journal")).ok()?;
+    let mut start = vec![0u8; usize::try_from(FRAMES_AT + SECTOR).ok()?];
+    let n = file.read_at(&mut start, 0).ok()?;
+    let frame = read_frame(start.get(..n)?, FRAMES_AT)?;
+    if frame.kind != Frame::Begin {
+        return None;
+    }
+    postcard::from_bytes::<Begin>(frame.payload).ok().map(|b| b.id)
 }
 
 /// One valid frame.

@@ -45,6 +45,7 @@ fn plan(ops: usize) -> Plan {
                 strip: Vec::new(),
                 attrs: None,
                 shown: true,
+                below: 0,
             })
             .collect(),
     }

@@ -192,6 +192,32 @@ impl ReadSet {
         self.dirs.iter().flat_map(|d| d.entries.iter().map(|(n, o)| (join(&d.path, n), o)))
     }
 
+    /// Forgets what a partial commit has published: those observations are of versions that this
+    /// transaction has itself replaced, and hold no longer.
+    pub(crate) fn forget(&mut self, published: &validate::Published) {
+        let gone = |path: &[u8]| published.moved(path).is_some();
+        for dir in &mut self.dirs {
+            if gone(&dir.path) {
+                dir.entries.clear();
+            }
+            let at = dir.path.clone();
+            dir.entries.retain(|name, _| !published.exact.contains(&join(&at, name)));
+            for (name, seen) in &mut dir.entries {
+                let changed = published.names.get(&join(&at, name));
+                if let (Some(listing), Some(changed)) = (&mut seen.listing, changed) {
+                    changed.added.iter().for_each(|n| listing.add(n));
+                    changed.removed.iter().for_each(|n| listing.remove(n));
+                }
+            }
+        }
+        let dirs = &self.dirs;
+        self.aliases.retain(|written, alias| match alias {
+            Alias::Dir(index) => !dirs.get(*index as usize).is_some_and(|d| gone(&d.path)),
+            Alias::Nowhere(_) => !published.covers(written),
+            Alias::Elsewhere => true,
+        });
+    }
+
     /// The read set as bytes: magic, format, CRC-32 of the rest, then the rest in postcard
     /// encoding (docs/store-format.md).
     ///

@@ -75,7 +75,7 @@ pub struct NameChanges {
 
 impl Published {
     /// Where a directory that was at `path` is now, if this transaction moved it or took it away.
-    fn moved(&self, path: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn moved(&self, path: &[u8]) -> Option<Vec<u8>> {
         if self.subtrees.is_empty() {
             return None;
         }
@@ -89,7 +89,7 @@ impl Published {
     }
 
     /// Whether the path is at or below something this transaction put there.
-    fn covers(&self, path: &[u8]) -> bool {
+    pub(super) fn covers(&self, path: &[u8]) -> bool {
         let mut rest = path;
         loop {
             if self.exact.contains(rest) {

@@ -367,12 +367,22 @@ fn create_store(dir: &Path) -> Result<()> {
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(Error::io("reading", &format, e)),
     }
-    if fs::read_dir(dir).is_ok_and(|mut d| d.next().is_some()) && dir.join("tx").exists() {
-        return Err(Error::Format {
-            path: dir.to_owned(),
-            problem: "has transactions but no format file".into(),
-            advice: "Restore the file `format` from a backup, or move the directory away.",
-        });
+    // A directory with anything in it that is not the beginning of a store is somebody else's.
+    if let Ok(entries) = fs::read_dir(dir) {
+        for entry in entries {
+            let entry = entry.at("listing", dir)?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let empty = || fs::read_dir(entry.path()).is_ok_and(|mut d| d.next().is_none());
+            let ours = matches!(&*name, "tx" | "trash") && empty() || name.starts_with("format.");
+            if !ours {
+                return Err(Error::Format {
+                    path: dir.to_owned(),
+                    problem: format!("is not a txos store and not empty (it holds {name:?})"),
+                    advice: "Name another directory with TXOS_STORE, or restore its file `format`.",
+                });
+            }
+        }
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).at("creating the store", dir)?;
     check_owner(dir)?;

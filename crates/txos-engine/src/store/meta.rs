@@ -93,6 +93,9 @@ pub struct Meta {
     /// The transaction that undid this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverted_by: Option<TxId>,
+    /// A part of this pending transaction that is being committed on its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub splitting: Option<TxId>,
     /// What it versions.
     pub layers: Vec<LayerMeta>,
 }

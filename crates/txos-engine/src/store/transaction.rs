@@ -102,6 +102,7 @@ impl Home {
             fence: None,
             reverts: None,
             reverted_by: None,
+            splitting: None,
             layers: begin
                 .layers
                 .into_iter()
@@ -171,6 +172,14 @@ impl Home {
     /// # Errors
     /// If a directory can't be moved.
     pub fn discard_id(&self, id: TxId) -> Result<()> {
+        if crate::journal::holds(self) == Some(id) {
+            // What recovery needs to put the tree in order lies in these directories.
+            return Err(Error::WrongState {
+                id,
+                state: "named by the journal: its publish was interrupted".into(),
+                advice: "run `txos recover` first.".into(),
+            });
+        }
         let mut stores = self.stores()?;
         stores.reverse();
         for store in stores {
