@@ -27,8 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::process::Command::new(&me).arg("look").status()?;
     let dir = Path::new("/var/tmp").join(format!("txos-notify-{}", std::process::id()));
     let home = Home::open(&dir)?;
-    let options =
-        RunOptions { command: vec![me.into(), "look".into()], ..RunOptions::default() };
+    let options = RunOptions { command: vec![me.into(), "look".into()], ..RunOptions::default() };
     let mut tx = txos_run::begin(&home, &options)?;
     let reads = txos_run::new_reads(&home, &tx, &options)?;
     println!("in a transaction:");
@@ -59,7 +58,8 @@ fn look() {
     time("stat relative to the directory", &|| {
         let _ = rustix::fs::stat(c"passwd");
     });
-    if let Ok(dir) = rustix::fs::open(c"/etc", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()) {
+    if let Ok(dir) = rustix::fs::open(c"/etc", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())
+    {
         time("stat relative to a descriptor", &|| {
             let _ = rustix::fs::statat(&dir, c"passwd", rustix::fs::AtFlags::empty());
         });
@@ -72,10 +72,7 @@ fn look() {
         });
     }
     time("open and close", &|| {
-        let _ = rustix::fs::open(
-            c"/etc/passwd",
-            rustix::fs::OFlags::RDONLY,
-            rustix::fs::Mode::empty(),
-        );
+        let _ =
+            rustix::fs::open(c"/etc/passwd", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
     });
 }

@@ -95,7 +95,8 @@ fn wake_up() -> Check {
     if kernel_at_least(6, 6) {
         Check::good(name, "available")
     } else {
-        let detail = "not available before Linux 6.6: recording a look-up costs some 50 µs instead of 6";
+        let detail =
+            "not available before Linux 6.6: recording a look-up costs some 50 µs instead of 6";
         Check { name, ok: true, detail: detail.into(), advice: None }
     }
 }

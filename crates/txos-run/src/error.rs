@@ -42,7 +42,9 @@ pub enum Error {
         source: io::Error,
     },
     /// The process that keeps the transaction's processes together was killed; they were killed too.
-    #[error("the process that kept the command's processes together was killed; they were all ended and nothing is published")]
+    #[error(
+        "the process that kept the command's processes together was killed; they were all ended and nothing is published"
+    )]
     KeeperLost,
 }
 

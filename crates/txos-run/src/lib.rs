@@ -35,8 +35,8 @@ use txos_engine::store::{Begin, Home, Transaction};
 
 pub use doctor::{Check, doctor};
 pub use error::Error;
-pub use leftover::end_leftovers;
 use error::{Result, Step};
+pub use leftover::end_leftovers;
 pub use options::{Leftover, RunOptions};
 pub use report::{CommandStatus, Ran};
 pub use view::nesting::inside;
@@ -76,11 +76,6 @@ pub fn new_reads(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<
 ///
 /// # Errors
 /// If the view can't be made or the command not be supervised; no process of it is left then.
-pub fn run(
-    home: &Home,
-    tx: &mut Transaction,
-    reads: ReadSet,
-    options: &RunOptions,
-) -> Result<Ran> {
+pub fn run(home: &Home, tx: &mut Transaction, reads: ReadSet, options: &RunOptions) -> Result<Ran> {
     session::front::run(home, tx, reads, options)
 }

@@ -101,7 +101,8 @@ fn warnings_come_once_a_kind() {
     needs_root!();
     let s = Sandbox::new();
     let name = format!("/run/txos-run-warn-{}", std::process::id());
-    let script = format!("echo x > {name}; rm {name}; rm -f /run/none; echo > /dev/null; : > /dev/tty");
+    let script =
+        format!("echo x > {name}; rm {name}; rm -f /run/none; echo > /dev/null; : > /dev/tty");
     let ran = s.run(&[], &script);
     assert!(ran.warned("Live") && !ran.warned("Device"));
     assert_eq!(ran.stderr().matches("warning:").count(), 1, "{}", ran.stderr());
@@ -160,8 +161,7 @@ fn sockets_of_the_stable_tree_can_be_reached() {
         c = socket.socket(socket.AF_UNIX); c.connect('socket'); c.send(b'x')\n\
         l = socket.socket(socket.AF_UNIX); l.bind('own'); l.listen()\n\
         d = socket.socket(socket.AF_UNIX); d.connect('own')\n";
-    let child =
-        s.exec(&[], &["python3", "-c", script]).stderr(Stdio::piped()).spawn().unwrap();
+    let child = s.exec(&[], &["python3", "-c", script]).stderr(Stdio::piped()).spawn().unwrap();
     let output = child.wait_with_output().unwrap();
     let ran = s.finish(output);
     if ran.output.status.code() == Some(127) {
@@ -175,4 +175,20 @@ fn sockets_of_the_stable_tree_can_be_reached() {
     assert_eq!(&byte, b"x");
     assert!(ran.warned("Ipc"));
     assert!(!s.path("own").exists());
+}
+
+#[test]
+fn waiting_for_the_background_can_be_interrupted() {
+    needs_root!();
+    let s = Sandbox::new();
+    let script = "mkfifo never; exec 3<>never; (trap '' INT; read x <&3) & echo $!; exit 0";
+    let (child, line) = s.start(&["--keep"], script);
+    let background = Pinned::new(&line);
+    // Until the command itself has ended, an interrupt is the command's: it comes again.
+    while background.lives() {
+        rustix::process::kill_process(pid(&child), Signal::INT).unwrap();
+        std::thread::yield_now();
+    }
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+    assert!(!mounted_anywhere(&s));
 }

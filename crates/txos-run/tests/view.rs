@@ -123,3 +123,37 @@ fn a_scope_that_is_not_there() {
     let ran = s.run(&["--scope", "/proc/self"], "true").expect(125);
     assert!(ran.stderr().contains("never versioned"), "{}", ran.stderr());
 }
+
+/// A mount of a test's own, gone at the end.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn new(at: std::path::PathBuf, words: &[&str]) -> Self {
+        fs::create_dir_all(&at).unwrap();
+        let status = Command::new("mount").args(words).arg(&at).status().unwrap();
+        assert!(status.success());
+        Mounted(at)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn every_file_system_has_its_own_layer() {
+    needs_root!();
+    let s = Sandbox::new();
+    let disk = Mounted::new(s.path("a disk:,\\"), &["-t", "tmpfs", "disk"]);
+    let _read_only = Mounted::new(s.path("cd"), &["-t", "tmpfs", "-o", "ro", "cd"]);
+    fs::write(disk.0.join("f"), "old\n").unwrap();
+    let script = "cd a*; echo more >> f; ln f g; mv g h; cat h; ls -A | grep -c '^f$\\|^h$'; \
+                  touch ../cd/x 2>/dev/null || echo read-only";
+    let ran = s.run(&[], script).expect(0);
+    assert_eq!(ran.stdout(), "old\nmore\n2\nread-only\n");
+    assert_eq!(fs::read_to_string(disk.0.join("f")).unwrap(), "old\n");
+    assert_eq!(ran.facets(&disk.0.join("f")) & 32, 32);
+    assert_eq!(ran.report["layers"].as_array().unwrap().len(), 2);
+}

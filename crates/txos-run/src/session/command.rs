@@ -83,8 +83,7 @@ fn reopen_directories() {
 
 fn reopen(number: i32, fd: BorrowedFd<'_>) -> io::Result<()> {
     let inherits = !rustix::io::fcntl_getfd(fd)?.contains(FdFlags::CLOEXEC);
-    let is_dir =
-        rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode).is_dir();
+    let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode).is_dir();
     if !inherits || !is_dir {
         return Ok(());
     }

@@ -33,12 +33,7 @@ const NAMED_MAX: usize = 5;
 ///
 /// # Errors
 /// If it could not be run, or its processes could not be kept together. None of them is left.
-pub fn run(
-    home: &Home,
-    tx: &mut Transaction,
-    reads: ReadSet,
-    options: &RunOptions,
-) -> Result<Ran> {
+pub fn run(home: &Home, tx: &mut Transaction, reads: ReadSet, options: &RunOptions) -> Result<Ran> {
     let plan = plan::view(home, tx, options)?;
     let places = Places::of_plan(&plan);
     let warnings = Arc::new(Warnings::default());

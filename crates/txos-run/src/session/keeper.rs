@@ -68,9 +68,7 @@ impl Keeper {
             _ => return None,
         }
         let command = match fork::fork().ok()? {
-            fork::Fork::Child => {
-                become_command(&self.prepared, &self.channel, &mut self.signals)
-            }
+            fork::Fork::Child => become_command(&self.prepared, &self.channel, &mut self.signals),
             fork::Fork::Parent(pid) => pid,
         };
         self.prepared.output = None;

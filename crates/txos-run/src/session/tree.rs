@@ -138,10 +138,8 @@ pub fn descends_from(pid: i32, ancestor: i32) -> bool {
 /// Gives how many were alive.
 pub fn kill_descendants(ancestor: i32, spare: &[i32]) -> usize {
     let all = descendants_by_scan(ancestor);
-    let spared: HashSet<i32> = spare
-        .iter()
-        .flat_map(|&s| select(&all, s).into_iter().map(|p| p.pid).chain([s]))
-        .collect();
+    let spared: HashSet<i32> =
+        spare.iter().flat_map(|&s| select(&all, s).into_iter().map(|p| p.pid).chain([s])).collect();
     let mut alive = 0;
     for p in all.iter().filter(|p| !p.zombie && !spared.contains(&p.pid)) {
         if let Some(pid) = Pid::from_raw(p.pid)

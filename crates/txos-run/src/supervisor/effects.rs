@@ -30,18 +30,18 @@ pub enum Intent {
 
 /// Devices that hold nothing and move nothing: (major, minor), any minor if `None`.
 const HARMLESS_DEVICES: [(u32, Option<u32>); 12] = [
-    (1, Some(3)),   // null
-    (1, Some(5)),   // zero
-    (1, Some(7)),   // full
-    (1, Some(8)),   // random: mixing in is harmless
-    (1, Some(9)),   // urandom
-    (4, None),      // tty0…, ttyS0…
-    (5, None),      // tty, console, ptmx
+    (1, Some(3)),    // null
+    (1, Some(5)),    // zero
+    (1, Some(7)),    // full
+    (1, Some(8)),    // random: mixing in is harmless
+    (1, Some(9)),    // urandom
+    (4, None),       // tty0…, ttyS0…
+    (5, None),       // tty, console, ptmx
     (10, Some(229)), // fuse: the mount is what counts
-    (136, None),    // pts
-    (204, None),    // serial consoles
-    (226, None),    // graphics
-    (229, None),    // hypervisor consoles
+    (136, None),     // pts
+    (204, None),     // serial consoles
+    (226, None),     // graphics
+    (229, None),     // hypervisor consoles
 ];
 
 const ATTACH: i32 = libc::PTRACE_ATTACH as i32;
@@ -56,12 +56,16 @@ impl Supervisor {
             Place::Versioned | Place::Excluded => Verdict::Through,
             Place::Live => {
                 let top = live_top(&path);
-                self.beyond_if(WarningKind::Live, || will_do(&path, intent), || {
-                    format!(
-                        "what the command changes below {top} takes effect at once ({})",
-                        quoted_bytes(&path)
-                    )
-                })
+                self.beyond_if(
+                    WarningKind::Live,
+                    || will_do(&path, intent),
+                    || {
+                        format!(
+                            "what the command changes below {top} takes effect at once ({})",
+                            quoted_bytes(&path)
+                        )
+                    },
+                )
             }
             Place::Sys => self.kernel_setting(&path, intent),
             Place::Proc => self.proc_file(pid, &path, intent),
@@ -70,9 +74,11 @@ impl Supervisor {
     }
 
     fn kernel_setting(&mut self, path: &[u8], intent: Intent) -> Verdict {
-        self.beyond_if(WarningKind::KernelSetting, || will_do(path, intent), || {
-            format!("the command sets {} of the running kernel", quoted_bytes(path))
-        })
+        self.beyond_if(
+            WarningKind::KernelSetting,
+            || will_do(path, intent),
+            || format!("the command sets {} of the running kernel", quoted_bytes(path)),
+        )
     }
 
     /// `/proc/PID/…` of the transaction's own processes is theirs; the rest is the kernel's.
@@ -86,20 +92,26 @@ impl Supervisor {
         match number {
             None => self.kernel_setting(path, intent),
             Some(other) if self.is_ours(pid, other) => Verdict::Through,
-            Some(other) => self.beyond_if(WarningKind::Process, || will_do(path, intent), || {
-                format!("the command changes process {other} through {}", quoted_bytes(path))
-            }),
+            Some(other) => self.beyond_if(
+                WarningKind::Process,
+                || will_do(path, intent),
+                || format!("the command changes process {other} through {}", quoted_bytes(path)),
+            ),
         }
     }
 
     fn device(&mut self, path: &[u8], intent: Intent) -> Verdict {
         if !matches!(intent, Intent::Open | Intent::OpenOrMake) {
-            return self.beyond_if(WarningKind::Live, || will_do(path, intent), || {
-                format!(
-                    "what the command changes below /dev takes effect at once ({})",
-                    quoted_bytes(path)
-                )
-            });
+            return self.beyond_if(
+                WarningKind::Live,
+                || will_do(path, intent),
+                || {
+                    format!(
+                        "what the command changes below /dev takes effect at once ({})",
+                        quoted_bytes(path)
+                    )
+                },
+            );
         }
         if self.warnings.has(WarningKind::Device) && !self.strict {
             return Verdict::Through;
@@ -115,9 +127,11 @@ impl Supervisor {
         if harmless {
             return Verdict::Through;
         }
-        self.beyond_if(WarningKind::Device, || may_write(path), || {
-            format!("the command writes to the device {}", quoted_bytes(path))
-        })
+        self.beyond_if(
+            WarningKind::Device,
+            || may_write(path),
+            || format!("the command writes to the device {}", quoted_bytes(path)),
+        )
     }
 
     /// [`Supervisor::beyond`], if the call is really going to do it.
@@ -144,8 +158,7 @@ impl Supervisor {
 
     /// Mounts made in a namespace of the command's own are nobody else's business.
     pub(super) fn mount(&mut self, call: &Call) -> Verdict {
-        let propagation =
-            libc::MS_PRIVATE | libc::MS_SLAVE | libc::MS_SHARED | libc::MS_UNBINDABLE;
+        let propagation = libc::MS_PRIVATE | libc::MS_SLAVE | libc::MS_SHARED | libc::MS_UNBINDABLE;
         if i64::from(call.data.nr) == libc::SYS_mount && arg(call, 3) & propagation != 0 {
             return Verdict::Through;
         }

@@ -31,10 +31,8 @@ pub enum Head {
 pub fn parse(head: &[u8], read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Head {
     if let Some(line) = head.strip_prefix(b"#!") {
         let line = line.split(|&b| b == b'\n').next().unwrap_or_default();
-        let word = line
-            .split(|&b| b == b' ' || b == b'\t')
-            .find(|w| !w.is_empty())
-            .unwrap_or_default();
+        let word =
+            line.split(|&b| b == b' ' || b == b'\t').find(|w| !w.is_empty()).unwrap_or_default();
         return if word.is_empty() { Head::Other } else { Head::Script(word.to_vec()) };
     }
     parse_elf(head, read).unwrap_or(Head::Other)
@@ -45,9 +43,12 @@ fn parse_elf(head: &[u8], read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Optio
         return None;
     }
     let wide = *head.get(4)? == 2;
-    let u16_at = |b: &[u8], at: usize| Some(u16::from_le_bytes(b.get(at..at + 2)?.try_into().ok()?));
-    let u32_at = |b: &[u8], at: usize| Some(u32::from_le_bytes(b.get(at..at + 4)?.try_into().ok()?));
-    let u64_at = |b: &[u8], at: usize| Some(u64::from_le_bytes(b.get(at..at + 8)?.try_into().ok()?));
+    let u16_at =
+        |b: &[u8], at: usize| Some(u16::from_le_bytes(b.get(at..at + 2)?.try_into().ok()?));
+    let u32_at =
+        |b: &[u8], at: usize| Some(u32::from_le_bytes(b.get(at..at + 4)?.try_into().ok()?));
+    let u64_at =
+        |b: &[u8], at: usize| Some(u64::from_le_bytes(b.get(at..at + 8)?.try_into().ok()?));
     let (table, size, count) = if wide {
         (u64_at(head, 32)?, u16_at(head, 54)?, u16_at(head, 56)?)
     } else {

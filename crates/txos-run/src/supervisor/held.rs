@@ -96,8 +96,7 @@ impl Supervisor {
             return Verdict::Through;
         }
         // Whoever signals his parent means the front, in whose place the keeper is.
-        let target =
-            if target == keeper { std::process::id().cast_signed() } else { target };
+        let target = if target == keeper { std::process::id().cast_signed() } else { target };
         Verdict::Answer(self.hold(call, target, number).map(|()| 0))
     }
 

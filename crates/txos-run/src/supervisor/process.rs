@@ -127,12 +127,7 @@ impl Processes {
     }
 
     /// Opens what an absolute path leads to for the process, its root directory included.
-    pub fn open_in_view(
-        &mut self,
-        pid: u32,
-        path: &[u8],
-        flags: OFlags,
-    ) -> Result<OwnedFd, Errno> {
+    pub fn open_in_view(&mut self, pid: u32, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
         let root = self.file(pid, "root", OFlags::PATH | OFlags::DIRECTORY)?;
         let path = path.strip_prefix(b"/").unwrap_or(path);
         rustix::fs::openat2(
@@ -155,9 +150,7 @@ impl Opened {
         let fd = match link {
             Link::Cwd => rustix::fs::openat(&self.dir, c"cwd", flags, Mode::empty())?,
             Link::Root => rustix::fs::openat(&self.dir, c"root", flags, Mode::empty())?,
-            Link::Fd(n) => {
-                rustix::fs::openat(&self.dir, format!("fd/{n}"), flags, Mode::empty())?
-            }
+            Link::Fd(n) => rustix::fs::openat(&self.dir, format!("fd/{n}"), flags, Mode::empty())?,
         };
         if self.links.len() >= LINKS_MAX {
             self.links.remove(0);

@@ -3,9 +3,9 @@
 use txos_engine::object::Facets;
 use txos_engine::readset::split;
 
-use super::table::{At, Follow, OpenFlags};
 use super::effects::Intent;
 use super::process::Link;
+use super::table::{At, Follow, OpenFlags};
 use super::{Supervisor, Verdict};
 use crate::sys::memory;
 use crate::sys::seccomp::Call;
@@ -348,8 +348,7 @@ impl Supervisor {
 
     /// What is at a path for the process.
     fn kind_in_view(&mut self, pid: u32, path: &[u8]) -> Option<FileType> {
-        let fd =
-            self.processes.open_in_view(pid, path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+        let fd = self.processes.open_in_view(pid, path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
         Some(FileType::from_raw_mode(rustix::fs::fstat(&fd).ok()?.st_mode))
     }
 

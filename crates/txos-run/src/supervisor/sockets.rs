@@ -57,7 +57,9 @@ pub enum Address {
 pub fn parse(bytes: &[u8]) -> Address {
     let Some(&[low, high]) = bytes.get(..2) else { return Address::Local };
     let rest = bytes.get(2..).unwrap_or_default();
-    let port = || u16::from_be_bytes([rest.first().copied().unwrap_or(0), rest.get(1).copied().unwrap_or(0)]);
+    let port = || {
+        u16::from_be_bytes([rest.first().copied().unwrap_or(0), rest.get(1).copied().unwrap_or(0)])
+    };
     match i32::from(u16::from_ne_bytes([low, high])) {
         libc::AF_UNIX => match rest.split_first() {
             None => Address::Local,
@@ -247,7 +249,10 @@ impl Supervisor {
             };
             listener.answer(id, connect().map(|()| 0));
         };
-        std::thread::Builder::new().name("txos-connect".into()).spawn(work).map_err(|_| Errno::AGAIN)?;
+        std::thread::Builder::new()
+            .name("txos-connect".into())
+            .spawn(work)
+            .map_err(|_| Errno::AGAIN)?;
         Ok(())
     }
 }

@@ -131,12 +131,7 @@ pub struct Row {
     pub why: &'static str,
 }
 
-const fn row(
-    number: i64,
-    handler: Handler,
-    unless: &'static [Unless],
-    why: &'static str,
-) -> Row {
+const fn row(number: i64, handler: Handler, unless: &'static [Unless], why: &'static str) -> Row {
     Row { number, handler, unless, why }
 }
 
@@ -323,12 +318,7 @@ pub const COMMON: &[Row] = &[
         &[],
         RUNNING,
     ),
-    row(
-        libc::SYS_kexec_load,
-        H::Beyond(WarningKind::Module, "loads another kernel"),
-        &[],
-        RUNNING,
-    ),
+    row(libc::SYS_kexec_load, H::Beyond(WarningKind::Module, "loads another kernel"), &[], RUNNING),
     row(
         libc::SYS_kexec_file_load,
         H::Beyond(WarningKind::Module, "loads another kernel"),

@@ -28,11 +28,7 @@ pub fn assume(identity: &Identity) -> Result<(), Errno> {
     let keep = u32::MAX; // -1: leave as it is
     // SAFETY: the pointer and length are of one live slice; the other arguments are numbers.
     unsafe {
-        check(libc::syscall(
-            libc::SYS_setgroups,
-            identity.groups.len(),
-            identity.groups.as_ptr(),
-        ))?;
+        check(libc::syscall(libc::SYS_setgroups, identity.groups.len(), identity.groups.as_ptr()))?;
         check(libc::syscall(libc::SYS_setresgid, keep, identity.gid, keep))?;
         check(libc::syscall(libc::SYS_setresuid, keep, identity.uid, keep))
     }

@@ -27,18 +27,10 @@ pub fn read(pid: u32, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
         libc::iovec { iov_base: address as usize as *mut libc::c_void, iov_len: into.len() };
     // SAFETY: one local and one remote segment of the same length; see the module's heading.
     let got = unsafe {
-        libc::process_vm_readv(
-            pid.cast_signed(),
-            &raw const local,
-            1,
-            &raw const remote,
-            1,
-            0,
-        )
+        libc::process_vm_readv(pid.cast_signed(), &raw const local, 1, &raw const remote, 1, 0)
     };
-    usize::try_from(got).map_err(|_| {
-        Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::FAULT)
-    })
+    usize::try_from(got)
+        .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::FAULT))
 }
 
 /// Reads exactly `N` bytes.

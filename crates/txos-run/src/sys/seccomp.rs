@@ -139,11 +139,7 @@ impl Listener {
         let response = libc::seccomp_notif_resp { id, val, error, flags };
         // SAFETY: a whole response. It fails only if the caller is gone, and then nobody waits.
         unsafe {
-            libc::ioctl(
-                self.fd.as_raw_fd(),
-                libc::SECCOMP_IOCTL_NOTIF_SEND,
-                &raw const response,
-            );
+            libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const response);
         }
     }
 

@@ -115,8 +115,7 @@ impl Guard {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
         // SAFETY: the buffer is as large as one record; a read gives whole records or fails.
-        let got =
-            unsafe { libc::read(self.collector.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+        let got = unsafe { libc::read(self.collector.as_raw_fd(), info.as_mut_ptr().cast(), size) };
         if got != size as isize {
             return None;
         }
@@ -152,9 +151,8 @@ impl Drop for Guard {
 pub fn send(target: std::os::fd::BorrowedFd<'_>, number: i32) -> Result<(), rustix::io::Errno> {
     let none = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: a null siginfo asks the kernel to make one; everything else is a number.
-    let r = unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, target.as_raw_fd(), number, none, 0)
-    };
+    let r =
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, target.as_raw_fd(), number, none, 0) };
     if r == 0 {
         return Ok(());
     }

@@ -143,8 +143,7 @@ fn attributes(mounts: &[Mount], path: &Path) -> MountAttrFlags {
 
 fn enter_namespaces(rootless: bool) -> Result<(), Failure> {
     let proc_self = Path::new("/proc/self");
-    let (uid, gid) =
-        (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     fork::unshare(rootless).map_err(|e| {
         let failure = Failure::new("making namespaces for", proc_self, &e);
         failure.with_detail(&crate::doctor::namespace_advice(rootless))

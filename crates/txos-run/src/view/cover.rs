@@ -100,9 +100,8 @@ impl<'a> Cover<'a> {
     fn along(&mut self, place: &Path) {
         let mut above: Vec<&Path> = place.ancestors().collect();
         above.reverse();
-        let covered = |c: &Self, dir: &Path| {
-            !c.is_split(dir) && c.targets.iter().any(|t| dir.starts_with(t))
-        };
+        let covered =
+            |c: &Self, dir: &Path| !c.is_split(dir) && c.targets.iter().any(|t| dir.starts_with(t));
         let mut parent_is_own = false;
         for dir in above {
             let own = self.is_own(dir);

@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn no_optional_fields_and_rubbish() {
-        let text = b"1 0 0:5 / / rw - tmpfs none ro,size=1\nrubbish\n\n2 1 0:6 / /a ro - proc proc rw";
+        let text =
+            b"1 0 0:5 / / rw - tmpfs none ro,size=1\nrubbish\n\n2 1 0:6 / /a ro - proc proc rw";
         let mounts = parse(text);
         assert_eq!(mounts.len(), 2);
         assert!(mounts.iter().all(|m| !m.is_writable()));

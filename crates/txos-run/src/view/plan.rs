@@ -172,23 +172,30 @@ pub fn below<'a>(mounts: &'a [Mount], top: &'a Path) -> impl Iterator<Item = &'a
 
 /// The layer of a directory that must be versioned.
 fn layer_or_error(stores: &Stores<'_>, mounts: &[Mount], top: &Path) -> Result<LayerRequest> {
-    let unsupported = |what: String, advice: &str| Error::Unsupported { what, advice: advice.into() };
+    let unsupported =
+        |what: String, advice: &str| Error::Unsupported { what, advice: advice.into() };
     let shown = txos_engine::show::quoted(top);
     if is_never(top) {
         return Err(unsupported(
-            format!("{shown} is never versioned: /proc, /sys, /dev and /run are the running system's"),
+            format!(
+                "{shown} is never versioned: /proc, /sys, /dev and /run are the running system's"
+            ),
             "Name another directory with --scope.",
         ));
     }
     let Some(mount) = mount_of(mounts, top) else {
         return Err(unsupported(
-            format!("{shown} is on no mount that this process can see (in a chroot the root directory has to be one)"),
+            format!(
+                "{shown} is on no mount that this process can see (in a chroot the root directory has to be one)"
+            ),
             "Bind-mount the directory onto itself first, or name another with --scope.",
         ));
     };
     if mount.kind == "overlay" {
         return Err(unsupported(
-            format!("{shown} is on an overlay file system (as in a container), which can't hold the private copies of another overlay"),
+            format!(
+                "{shown} is on an overlay file system (as in a container), which can't hold the private copies of another overlay"
+            ),
             "Mount a volume or a tmpfs over the directory that the command changes, and run with --scope DIRECTORY; or start the container with such a volume there and TXOS_STORE on it.",
         ));
     }

@@ -35,8 +35,7 @@ impl Sandbox {
     pub fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir =
-            PathBuf::from(format!("/var/tmp/txos-run-test-{}-{number}", std::process::id()));
+        let dir = PathBuf::from(format!("/var/tmp/txos-run-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(dir.join("tree")).unwrap();
         Sandbox { dir: dir.canonicalize().unwrap() }
     }
