@@ -182,8 +182,12 @@ fn waiting_for_the_background_can_be_interrupted() {
     needs_root!();
     let s = Sandbox::new();
     let script = "mkfifo never; exec 3<>never; (trap '' INT; read x <&3) & echo $!; exit 0";
-    let (child, line) = s.start(&["--keep"], script);
-    let background = Pinned::new(&line);
+    let mut child = ignoring_interrupts(&s.command(&["--keep"], script))
+        .current_dir(s.path(""))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let background = Pinned::new(&common::first_line(child.stdout.as_mut().unwrap()));
     // Until the command itself has ended, an interrupt is the command's: it comes again.
     while background.lives() {
         rustix::process::kill_process(pid(&child), Signal::INT).unwrap();
@@ -191,4 +195,12 @@ fn waiting_for_the_background_can_be_interrupted() {
     }
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
     assert!(!mounted_anywhere(&s));
+}
+
+/// The same command with SIGINT ignored, so that one that comes when all is over does no harm.
+fn ignoring_interrupts(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' INT; exec \"$0\" \"$@\""]).arg(command.get_program());
+    shell.args(command.get_args());
+    shell
 }

@@ -90,6 +90,10 @@ impl Guard {
         if !std::mem::replace(&mut self.active, false) {
             return;
         }
+        if !in_child {
+            // What arrived too late for the command is not meant for what comes after it.
+            while self.next().is_some() {}
+        }
         for (signal, old) in &self.dispositions {
             // SAFETY: `old` was filled in by sigaction.
             unsafe { libc::sigaction(*signal, &raw const *old, std::ptr::null_mut()) };
