@@ -193,7 +193,8 @@ fn waiting_for_the_background_can_be_interrupted() {
         rustix::process::kill_process(pid(&child), Signal::INT).unwrap();
         std::thread::yield_now();
     }
-    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+    let status = child.wait_with_output().unwrap().status;
+    assert_eq!(status.code(), Some(130), "{status}");
     assert!(!mounted_anywhere(&s));
 }
 

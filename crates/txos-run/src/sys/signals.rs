@@ -76,7 +76,10 @@ impl Guard {
         let collector = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut mask = set_of(&[]);
         // SAFETY: both sets are initialised.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut mask) };
+        unsafe {
+            let blocked = set_of(&with_interrupt());
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut mask)
+        };
         let mut dispositions: Vec<_> =
             IGNORED.iter().map(|&s| (s, set_disposition(s, libc::SIG_IGN))).collect();
         // An ignored SIGCHLD would reap children before we could ask for their status.
@@ -93,6 +96,7 @@ impl Guard {
         if !in_child {
             // What arrived too late for the command is not meant for what comes after it.
             while self.next().is_some() {}
+            set_disposition(libc::SIGINT, libc::SIG_IGN);
         }
         for (signal, old) in &self.dispositions {
             // SAFETY: `old` was filled in by sigaction.
@@ -130,16 +134,19 @@ impl Guard {
 
     /// Lets SIGINT be collected as well: nobody is left whom it would be for.
     pub fn collect_interrupt(&mut self) {
-        let mut all = COLLECTED.to_vec();
-        all.push(libc::SIGINT);
-        let set = set_of(&all);
-        set_disposition(libc::SIGINT, libc::SIG_DFL);
+        // One that was meant for the command may be pending; ignoring anew drops it.
+        set_disposition(libc::SIGINT, libc::SIG_IGN);
+        let set = set_of(&with_interrupt());
         // SAFETY: an initialised set, and our own signalfd, whose set it replaces.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-            libc::signalfd(self.collector.as_raw_fd(), &raw const set, 0);
-        }
+        unsafe { libc::signalfd(self.collector.as_raw_fd(), &raw const set, 0) };
     }
+}
+
+/// [`COLLECTED`] and SIGINT: all are blocked from the beginning, so that no thread takes one.
+fn with_interrupt() -> Vec<i32> {
+    let mut all = COLLECTED.to_vec();
+    all.push(libc::SIGINT);
+    all
 }
 
 impl Drop for Guard {
