@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::process::Done;
 use crate::tree::{Tolerance, Tree};
@@ -125,6 +125,20 @@ impl<'a> Sweep<'a> {
     fn place(&mut self) -> Lab {
         self.places += 1;
         self.lab.nested(&self.places.to_string())
+    }
+
+    /// Runs the scenario and kills the front after some time, wherever it is then.
+    ///
+    /// # Panics
+    /// If it can't be prepared.
+    pub fn killed_after(&mut self, time: Duration) -> Attempt {
+        let place = self.place();
+        let _ = place.native(self.scenario.prepare);
+        let old = Tree::of(place.tree());
+        let running = place.script(self.scenario.options, self.scenario.change).start();
+        std::thread::sleep(time);
+        running.signal(rustix::process::Signal::KILL);
+        Attempt { old, run: running.wait(), place }
     }
 
     fn attempt(

@@ -347,12 +347,14 @@ fn no_increment_is_lost() {
 fn no_appended_line_is_lost() {
     let lab = Lab::in_memory();
     let _ = lab.native("echo start > log; echo 0 > second");
-    let lines = 3000;
-    let script = format!("for i in $(seq {lines}); do echo line $i >> log; done");
-    let mut appender = txos_testkit::Invocation::shell(script).dir(lab.tree()).start();
+    // Pauses of many lengths, so that lines fall everywhere within a transaction.
+    let script = "i=0; while [ ! -e ../stop ]; do \
+            i=$((i + 1)); echo line $i >> log; sleep 0.0$((i * 7 % 5))$((i % 10)); \
+        done; echo $i";
+    let appender = txos_testkit::Invocation::shell(script).dir(lab.tree()).start();
     let mut committed = 0;
     let mut conflicts = 0;
-    while !appender.ended() {
+    while committed + conflicts < 150 {
         // Replaced by a rename, or in place; together with another file, so that the gate is closed.
         let rewrite = if committed % 2 == 0 { "mv log.new log" } else { "cat log.new > log; rm log.new" };
         let script = format!("sed s/line/Line/ log > log.new; {rewrite}; echo {committed} > second");
@@ -362,7 +364,8 @@ fn no_appended_line_is_lost() {
             done => panic!("{done:?}"),
         }
     }
-    let _ = appender.wait().expect(0);
+    std::fs::write(lab.path("../stop"), "").unwrap();
+    let lines = appender.wait().expect(0).text().trim().parse::<usize>().unwrap();
     let log = lab.read("log");
     println!("{committed} committed, {conflicts} conflicts");
     let found: Vec<&str> = log.lines().skip(1).filter_map(|l| l.split(' ').nth(1)).collect();
