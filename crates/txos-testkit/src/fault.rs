@@ -6,9 +6,9 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::Lab;
 use crate::process::Done;
 use crate::tree::{Tolerance, Tree};
-use crate::Lab;
 
 /// A tree, and a transaction on it.
 #[derive(Clone, Copy, Debug)]
@@ -95,14 +95,8 @@ impl<'a> Sweep<'a> {
     pub fn new(lab: &'a Lab, scenario: Scenario<'a>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let now_from = i64::try_from(now).unwrap_or(0) - 1;
-        let mut sweep = Sweep {
-            lab,
-            scenario,
-            new: Tree::default(),
-            now_from,
-            steps: Vec::new(),
-            places: 0,
-        };
+        let mut sweep =
+            Sweep { lab, scenario, new: Tree::default(), now_from, steps: Vec::new(), places: 0 };
         let place = sweep.place();
         let _ = place.native(scenario.prepare);
         let _ = place.native(scenario.change);
@@ -141,10 +135,7 @@ impl<'a> Sweep<'a> {
         Attempt { old, run: running.wait(), place }
     }
 
-    fn attempt(
-        &mut self,
-        with: impl FnOnce(crate::Invocation) -> crate::Invocation,
-    ) -> Attempt {
+    fn attempt(&mut self, with: impl FnOnce(crate::Invocation) -> crate::Invocation) -> Attempt {
         let place = self.place();
         let _ = place.native(self.scenario.prepare);
         let old = Tree::of(place.tree());
@@ -229,7 +220,10 @@ impl<'a> Sweep<'a> {
             let found = self.outcome(&attempt);
             // If everything fails from here on, so does undoing; then recovery has to.
             if !(all_fail && told == Outcome::Old) && found != Ok(told) {
-                return Err(format!("the status says {told:?}, found {found:?}: {:?}", attempt.run));
+                return Err(format!(
+                    "the status says {told:?}, found {found:?}: {:?}",
+                    attempt.run
+                ));
             }
         }
         self.recovered(&attempt)

@@ -161,10 +161,7 @@ impl Lab {
     /// `txos run --scope TREE OPTIONS -- sh -c SCRIPT`.
     #[must_use]
     pub fn script(&self, options: &[&str], script: &str) -> Invocation {
-        self.txos(["run", "--scope"])
-            .arg(&self.tree)
-            .args(options)
-            .args(["--", "sh", "-c", script])
+        self.txos(["run", "--scope"]).arg(&self.tree).args(options).args(["--", "sh", "-c", script])
     }
 
     /// The same with everything in scope.

@@ -27,9 +27,8 @@ impl Pty {
         let outer = openpt(flags).expect("a terminal");
         grantpt(&outer).and_then(|()| unlockpt(&outer)).expect("a terminal");
         let name = ptsname(&outer, Vec::new()).expect("its name");
-        let flags = rustix::fs::OFlags::RDWR
-            | rustix::fs::OFlags::NOCTTY
-            | rustix::fs::OFlags::CLOEXEC;
+        let flags =
+            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
         let inner =
             rustix::fs::open(name, flags, rustix::fs::Mode::empty()).expect("its inner side");
         let pty = Pty { outer, shown: Vec::new() };
@@ -70,11 +69,7 @@ impl Pty {
                 return;
             }
             let more = self.read_more(deadline);
-            assert!(
-                more,
-                "{text:?} was not shown, but: {}",
-                String::from_utf8_lossy(&self.shown)
-            );
+            assert!(more, "{text:?} was not shown, but: {}", String::from_utf8_lossy(&self.shown));
         }
     }
 

@@ -63,7 +63,8 @@ impl Default for User {
 }
 
 fn free_name(base: String) -> String {
-    let taken = |name: &str| Command::new("id").arg(name).output().is_ok_and(|o| o.status.success());
+    let taken =
+        |name: &str| Command::new("id").arg(name).output().is_ok_and(|o| o.status.success());
     if !taken(&base) {
         return base;
     }

@@ -343,12 +343,16 @@ fn review_asks() {
 #[test]
 fn inodes_stay_where_they_must() {
     let lab = Lab::in_memory();
-    let _ = lab.native("echo 1 > linked; ln linked other; echo 1 > kept; echo 1 > mode; echo 1 > x");
+    let _ =
+        lab.native("echo 1 > linked; ln linked other; echo 1 > kept; echo 1 > mode; echo 1 > x");
     let inode = |name: &str| lab.path(name).metadata().unwrap().ino();
     let names = ["linked", "other", "kept", "mode"];
     let before = names.map(inode);
     let _ = lab
-        .script(&["--keep-inode", "**/kept"], "for f in linked kept x; do echo 2 > $f; done; chmod 1 mode")
+        .script(
+            &["--keep-inode", "**/kept"],
+            "for f in linked kept x; do echo 2 > $f; done; chmod 1 mode",
+        )
         .run()
         .expect(0);
     assert_eq!(names.map(inode), before);
@@ -405,7 +409,8 @@ fn a_run_that_changes_nothing_succeeds() {
 fn a_nested_run_joins() {
     let lab = Lab::in_memory();
     let txos = txos_testkit::binary::txos().display().to_string();
-    let inner = format!("echo > a; {txos} run -- sh -c 'echo > b; ls'; {txos} run -- sh -c 'exit 4'");
+    let inner =
+        format!("echo > a; {txos} run -- sh -c 'echo > b; ls'; {txos} run -- sh -c 'exit 4'");
     let _ = lab.script(&[], &format!("{inner}; test $? = 4")).run().expect(0);
     assert!(lab.path("a").exists() && lab.path("b").exists());
     let _ = lab.script(&[], &inner).run().expect(4);

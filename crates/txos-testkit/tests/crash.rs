@@ -88,7 +88,8 @@ fn everything_fails_from_some_step_on() {
 #[test]
 fn recovery_is_killed_at_every_step() {
     let lab = Lab::in_memory();
-    let mut sweep = Sweep::new(&lab, if txos_testkit::skip::long("crash") { EVERYTHING } else { RENAMES });
+    let mut sweep =
+        Sweep::new(&lab, if txos_testkit::skip::long("crash") { EVERYTHING } else { RENAMES });
     let mut wrong = Vec::new();
     let mut tried = 0;
     for step in 1..=sweep.steps.len() {
@@ -123,10 +124,7 @@ fn the_front_is_killed_while_the_command_runs() {
     for round in 0..8 {
         let mut meeting = Rendezvous::new();
         // Some of its processes have left its session, some its parent.
-        let script = format!(
-            "{}\nsetsid sleep 1000 & (sleep 1000 &) {PAUSE}",
-            EVERYTHING.change
-        );
+        let script = format!("{}\nsetsid sleep 1000 & (sleep 1000 &) {PAUSE}", EVERYTHING.change);
         let running = lab.script(&[], &script).meeting(&mut meeting).start();
         assert!(meeting.arrived());
         if round % 2 == 1 {
@@ -149,7 +147,8 @@ fn the_front_is_killed_while_the_command_runs() {
         assert!(processes_of(&lab).is_empty());
         assert_eq!(lab.held().transactions, []);
         let doctor = lab.txos(["doctor", "--json"]).run().json();
-        let bad: Vec<_> = doctor["checks"].as_array().unwrap().iter().filter(|c| c["ok"] == false).collect();
+        let bad: Vec<_> =
+            doctor["checks"].as_array().unwrap().iter().filter(|c| c["ok"] == false).collect();
         let ours = ["dead", "mounts", "processes", "transactions"];
         assert!(!bad.iter().any(|c| ours.iter().any(|n| c["name"] == *n)), "{bad:?}");
     }
@@ -240,10 +239,14 @@ fn revert_is_killed_at_every_step() {
         let killed = revert.env("TXOS_FAULT", format!("kill@{step}")).run();
         let _ = place.txos(["recover"]).run().expect(0);
         let found = Tree::of(place.tree());
-        let (from_old, from_new) =
-            (old.difference(&found, Tolerance::default()), new.difference(&found, Tolerance::default()));
+        let (from_old, from_new) = (
+            old.difference(&found, Tolerance::default()),
+            new.difference(&found, Tolerance::default()),
+        );
         if !from_old.is_empty() && !from_new.is_empty() {
-            wrong.push(format!("kill@{step}: from before the commit:\n{from_old}from after:\n{from_new}"));
+            wrong.push(format!(
+                "kill@{step}: from before the commit:\n{from_old}from after:\n{from_new}"
+            ));
         } else if killed.killed() && place.txos(["gc"]).run().code() != 0 {
             wrong.push(format!("kill@{step}: gc fails"));
         } else if from_old.is_empty() {
@@ -303,11 +306,9 @@ fn a_damaged_or_foreign_store_is_refused_and_left() {
         std::fs::write(place.store().join(file), &bytes).unwrap();
         let store = Tree::of(place.store());
         let tree = Tree::of(place.tree());
-        for command in [
-            &["recover"][..],
-            &["run", "--scope", ".", "--", "sh", "-c", "echo > new"],
-            &["gc"],
-        ] {
+        for command in
+            [&["recover"][..], &["run", "--scope", ".", "--", "sh", "-c", "echo > new"], &["gc"]]
+        {
             let done = place.txos(command).run();
             let named = done.stderr.contains(&place.store().join(file).display().to_string());
             if done.code() != 125 || !named {
@@ -342,7 +343,11 @@ fn a_damaged_record_concerns_no_other() {
         assert_eq!(list["transactions"].as_array().map(Vec::len), Some(1), "{list}");
         assert_eq!(list["unreadable"].as_array().map(Vec::len), Some(1), "{list}");
         let _ = lab.txos(["gc"]).run().expect(0);
-        assert_eq!(std::fs::read(&record).unwrap(), bytes, "a damaged record is never deleted unasked");
+        assert_eq!(
+            std::fs::read(&record).unwrap(),
+            bytes,
+            "a damaged record is never deleted unasked"
+        );
     }
     let _ = lab.txos(["gc", "--force", &id]).run().expect(0);
     let _ = lab.txos(["commit", "@"]).run().expect(0);

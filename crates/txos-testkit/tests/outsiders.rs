@@ -38,15 +38,26 @@ const CASES: &[Case] = &[
     case("content", "cat file", "echo x > other", "echo > new", None),
     case("content changed", "cat file", "echo x > file", "echo > new", Some("file")),
     case("content replaced", "cat file", "echo x > t; mv t file", "echo > new", Some("file")),
-    case("same length, time put back", "cat file",
-        "printf 'two\\n' > file; touch -d @1000000000 file", "echo > new", Some("file")),
+    case(
+        "same length, time put back",
+        "cat file",
+        "printf 'two\\n' > file; touch -d @1000000000 file",
+        "echo > new",
+        Some("file"),
+    ),
     case("read and removed", "cat file", "rm file", "echo > new", Some("file")),
     case("read and mode changed", "stat file", "chmod 600 file", "echo > new", Some("file")),
     case("read and owner changed", "stat file", "chown 7 file", "echo > new", Some("file")),
     case("xattr", "getfattr -d file", "setfattr -n user.a -v 1 file", "echo > new", Some("file")),
     case("time", "stat file", "touch file", "echo > new", Some("file")),
     case("absent", "test -e nothing || true", "echo x > nothing", "echo > new", Some("nothing")),
-    case("absent below a directory", "test -e dir/no || true", "echo > dir/no", "echo > new", Some("dir/no")),
+    case(
+        "absent below a directory",
+        "test -e dir/no || true",
+        "echo > dir/no",
+        "echo > new",
+        Some("dir/no"),
+    ),
     case("listing, name added", "ls empty", "echo > empty/x", "echo > new", Some("empty")),
     case("listing, name removed", "ls dir", "rm dir/in", "echo > new", Some("dir")),
     case("listing, unrelated content", "ls dir", "echo x > dir/in", "echo > new", None),
@@ -54,37 +65,89 @@ const CASES: &[Case] = &[
     case("link", "readlink link", "ln -sfn other link", "echo > new", Some("link")),
     case("through a link", "cat link", "echo x > file", "echo > new", Some("file")),
     case("a link on the way", "cat link", "ln -sfn other link", "echo > new", Some("link")),
-    case("a directory on the way", "cat dir/in", "mv dir away; mkdir dir; echo in > dir/in",
-        "echo > new", Some("dir")),
-    case("executed", "./script 2>/dev/null || true", "echo x >> script", "echo > new", Some("script")),
-    case("hard link written by its other name", "cat hard", "echo x > file", "echo > new", Some("hard")),
+    case(
+        "a directory on the way",
+        "cat dir/in",
+        "mv dir away; mkdir dir; echo in > dir/in",
+        "echo > new",
+        Some("dir"),
+    ),
+    case(
+        "executed",
+        "./script 2>/dev/null || true",
+        "echo x >> script",
+        "echo > new",
+        Some("script"),
+    ),
+    case(
+        "hard link written by its other name",
+        "cat hard",
+        "echo x > file",
+        "echo > new",
+        Some("hard"),
+    ),
     case("read after the outsider", "true", "echo x > file", "cat file; echo > new", None),
-    case("only looked at, attributes of a directory", "stat -c %a dir", "chmod 700 dir", "echo > new", Some("dir")),
+    case(
+        "only looked at, attributes of a directory",
+        "stat -c %a dir",
+        "chmod 700 dir",
+        "echo > new",
+        Some("dir"),
+    ),
     case("read, and nothing written", "cat file", "echo x > file", "true", Some("file")),
     // What is written.
     case("write against write", "echo mine > other", "echo theirs > other", "true", Some("other")),
     case("write against removal", "echo mine >> other", "rm other", "true", Some("other")),
-    case("write against replacement", "echo mine >> other", "echo > t; mv t other", "true", Some("other")),
+    case(
+        "write against replacement",
+        "echo mine >> other",
+        "echo > t; mv t other",
+        "true",
+        Some("other"),
+    ),
     case("write against mode", "echo mine >> other", "chmod 600 other", "true", Some("other")),
     case("removal against write", "rm other", "echo x > other", "true", Some("other")),
     case("removal against removal", "rm other", "rm other", "true", Some("other")),
     case("mode against mode", "chmod 711 other", "chmod 600 other", "true", Some("other")),
     case("mode against write", "chmod 711 other", "echo x > other", "true", Some("other")),
-    case("creation against creation", "echo mine > made", "echo theirs > made", "true", Some("made")),
-    case("two names in one directory", "echo mine > dir/mine", "echo theirs > dir/theirs", "true", None),
+    case(
+        "creation against creation",
+        "echo mine > made",
+        "echo theirs > made",
+        "true",
+        Some("made"),
+    ),
+    case(
+        "two names in one directory",
+        "echo mine > dir/mine",
+        "echo theirs > dir/theirs",
+        "true",
+        None,
+    ),
     case("mkdir against mkdir", "mkdir made", "mkdir made", "true", Some("made")),
     case("new in a removed directory", "echo > dir/new", "rm -r dir", "true", Some("dir")),
     case("new in a moved directory", "echo > dir/new", "mv dir away", "true", Some("dir")),
     case("removed directory gets a name", "rm -r dir", "echo x > dir/new", "true", Some("dir")),
-    case("removed directory's file changes", "rm -r dir", "echo x > dir/in", "true", Some("dir/in")),
+    case(
+        "removed directory's file changes",
+        "rm -r dir",
+        "echo x > dir/in",
+        "true",
+        Some("dir/in"),
+    ),
     case("moved file against write", "mv other gone", "echo x > other", "true", Some("other")),
     case("moved directory gets a name", "mv dir gone", "echo x > dir/new", "true", None),
     case("target of a move is made", "mv other gone", "echo x > gone", "true", Some("gone")),
     case("link against link", "ln -sfn other link", "ln -sfn dir link", "true", Some("link")),
     case("hard link to a removed file", "ln other made", "rm other", "true", Some("other")),
     // Unrelated.
-    case("unrelated everything", "cat file; echo > new",
-        "echo x > other; rm -r empty; mkdir e2; chmod 600 log; echo > dir/theirs", "true", None),
+    case(
+        "unrelated everything",
+        "cat file; echo > new",
+        "echo x > other; rm -r empty; mkdir e2; chmod 600 log; echo > dir/theirs",
+        "true",
+        None,
+    ),
 ];
 
 fn run_case(lab: &Lab, case: &Case) -> Result<(), String> {
@@ -115,7 +178,10 @@ fn run_case(lab: &Lab, case: &Case) -> Result<(), String> {
             check(done.code() == 0, "expected no conflict, exit status 0")?;
             // What they did is still there: every path of theirs that we did not write.
             let ours = Tree::of(lab.tree());
-            check(theirs.nodes.len() <= ours.nodes.len() || case.name.contains("moved"), "something is lost")
+            check(
+                theirs.nodes.len() <= ours.nodes.len() || case.name.contains("moved"),
+                "something is lost",
+            )
         }
     }
 }
@@ -188,7 +254,8 @@ fn the_message_says_what_and_when() {
     let _ = lab.native("echo two > file");
     let year = lab.native("date +%Y-").text().trim().to_owned();
     meeting.go();
-    let done = running.wait().expect(75).says("nothing changed").says(lab.path("file").to_string_lossy());
+    let done =
+        running.wait().expect(75).says("nothing changed").says(lab.path("file").to_string_lossy());
     let line = done.stderr.lines().find(|l| l.contains("/file:")).unwrap_or_default();
     assert!(line.contains("content") && line.contains(&year), "{line:?}");
     lab.expect_clean();
@@ -243,7 +310,8 @@ fn snapshot_isolation_looks_only_at_what_is_written() {
         let _ = lab.native("echo > read");
         let mut meeting = Rendezvous::new();
         let script = format!("{script}; {PAUSE}");
-        let running = lab.script(&["--isolation", "snapshot"], &script).meeting(&mut meeting).start();
+        let running =
+            lab.script(&["--isolation", "snapshot"], &script).meeting(&mut meeting).start();
         assert!(meeting.arrived());
         let _ = lab.native("echo theirs > read");
         meeting.go();
@@ -303,8 +371,10 @@ fn two_transactions_on_one_file_do_not_both_commit() {
     let lab = Lab::in_memory();
     let _ = lab.native("echo 1 > file");
     let mut meeting = Rendezvous::new();
-    let first =
-        lab.script(&[], &format!("cat file; {PAUSE}; echo first > file")).meeting(&mut meeting).start();
+    let first = lab
+        .script(&[], &format!("cat file; {PAUSE}; echo first > file"))
+        .meeting(&mut meeting)
+        .start();
     assert!(meeting.arrived());
     let _ = lab.script(&[], "cat file; echo second > file").run().expect(0);
     meeting.go();
@@ -356,8 +426,10 @@ fn no_appended_line_is_lost() {
     let mut conflicts = 0;
     while committed + conflicts < 150 {
         // Replaced by a rename, or in place; together with another file, so that the gate is closed.
-        let rewrite = if committed % 2 == 0 { "mv log.new log" } else { "cat log.new > log; rm log.new" };
-        let script = format!("sed s/line/Line/ log > log.new; {rewrite}; echo {committed} > second");
+        let rewrite =
+            if committed % 2 == 0 { "mv log.new log" } else { "cat log.new > log; rm log.new" };
+        let script =
+            format!("sed s/line/Line/ log > log.new; {rewrite}; echo {committed} > second");
         match lab.script(&["--no-durable"], &script).run() {
             done if done.code() == 0 => committed += 1,
             done if done.code() == 75 => conflicts += 1,
