@@ -4,7 +4,10 @@ use std::fmt::Display;
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 
-use txos_engine::commit::{Progress, Recovered, Silent, recover};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+use txos_engine::commit::{Progress, Recovered, Silent, interrupted, recover};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, default_dir};
 
@@ -91,11 +94,26 @@ impl App {
     /// that writes.
     pub fn open_recovered(&self) -> Result<Home, Failure> {
         let home = self.open()?;
-        let recovered = self.with_progress(|progress| recover(&home, progress))?;
+        let recovered = self.recover(&home)?;
         for line in recovery_lines(&recovered) {
             self.say(line);
         }
         Ok(home)
+    }
+
+    /// Finishes or undoes what a crash interrupted, and tells which transaction it was if that can't
+    /// be done now.
+    pub fn recover(&self, home: &Home) -> Result<Recovered, Failure> {
+        self.with_progress(|progress| recover(home, progress)).map_err(|error| {
+            let failure = Failure::from(error);
+            match interrupted(home) {
+                Some(id) => failure.with_aftermath(&format!(
+                    "the publish of {id} was interrupted, and the tree may hold a part of it until \
+                     `txos recover` succeeds"
+                )),
+                None => failure,
+            }
+        })
     }
 
     /// Does long work with a progress display where there is somebody to see it.
@@ -127,20 +145,50 @@ pub fn recovery_lines(recovered: &Recovered) -> Vec<String> {
     undone.chain(finished).chain(notes).collect()
 }
 
-/// Sends what the crates trace to standard error: by `-v`, or by the filter in TXOS_LOG.
+/// Sends what the crates trace to standard error: warnings always, more by `-v` or by the filter in
+/// TXOS_LOG.
 fn start_tracing(verbose: u8) {
     use tracing_subscriber::EnvFilter;
 
+    let to = tracing_subscriber::fmt().with_writer(stderr).event_format(Plain);
     let filter = match (std::env::var("TXOS_LOG"), verbose) {
         (Ok(text), _) if !text.is_empty() => EnvFilter::new(text),
-        (_, 0) => return,
+        (_, 0) => {
+            // Only a second subscriber could make this fail, and there is none.
+            let _ = to.with_max_level(tracing::Level::WARN).try_init();
+            return;
+        }
         (_, 1) => EnvFilter::new("info"),
         (_, 2) => EnvFilter::new("debug"),
         _ => EnvFilter::new("trace"),
     };
-    // Only a second subscriber could make this fail, and there is none.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = to.with_env_filter(filter).try_init();
+}
+
+/// Events as txos says things: warnings are for everybody, the rest names where it comes from.
+struct Plain;
+
+impl<S, N> FormatEvent<S, N> for Plain
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> std::fmt::Result {
+        let meta = event.metadata();
+        match *meta.level() {
+            tracing::Level::ERROR | tracing::Level::WARN => write!(writer, "txos: warning: ")?,
+            level => {
+                write!(writer, "txos: {} {}: ", level.as_str().to_lowercase(), meta.target())?;
+            }
+        }
+        ctx.field_format().format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
 }
 
 #[cfg(test)]

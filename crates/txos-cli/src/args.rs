@@ -205,7 +205,6 @@ pub struct RunArgs {
     #[arg(
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_name = "CMD",
         help_heading = "Arguments"
     )]
@@ -318,12 +317,7 @@ pub struct ExecArgs {
     #[arg(long, value_name = "WHAT", default_value_t, value_enum)]
     pub leftover: LeftoverArg,
     /// Command to run, and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -466,6 +460,23 @@ mod tests {
             assert_eq!(args.command, ["make", "-j4", "--", "--keep", "install"], "{words:?}");
             assert_eq!(args.ending(), Ending::Commit);
         }
+    }
+
+    #[test]
+    fn a_misspelt_option_is_no_command() {
+        for words in [
+            &["run", "--no-durabel", "make"][..],
+            &["run", "--keep", "-j4", "make"],
+            &["run", "-x"],
+            &["exec", "@", "--stric", "make"],
+        ] {
+            let error = parse(["txos"].iter().chain(words)).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::UnknownArgument, "{words:?}");
+        }
+        assert_eq!(run(&["run", "--", "--odd", "-x"]).command, ["--odd", "-x"]);
+        let cli = parse(["txos", "exec", "@", "make", "--strict", "-j4"]).unwrap();
+        assert!(matches!(cli.command, Command::Exec(e)
+            if e.command == ["make", "--strict", "-j4"] && !e.strict));
     }
 
     #[test]

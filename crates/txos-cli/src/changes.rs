@@ -27,8 +27,22 @@ pub struct Counts {
     pub deleted: u64,
 }
 
+impl From<txos_engine::changeset::Counts> for Counts {
+    fn from(counts: txos_engine::changeset::Counts) -> Self {
+        let txos_engine::changeset::Counts {
+            added,
+            modified,
+            attributes,
+            type_changed,
+            renamed,
+            deleted,
+        } = counts;
+        Counts { added, modified, attributes, type_changed, renamed, deleted }
+    }
+}
+
 impl Counts {
-    /// Counts them.
+    /// Counts entries that are listed anyway; a change set counts itself for less.
     pub fn of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Self {
         let mut counts = Counts::default();
         for entry in entries {
@@ -165,6 +179,13 @@ fn what_changed(entry: &Entry) -> String {
         words.push(format!("{} -> {}", size(old.size), size(new.size)));
     } else if new.kind == FileKind::File && entry.status == Status::Modified {
         words.push(size(new.size));
+    }
+    if (old.kind, new.kind) == (FileKind::Symlink, FileKind::Symlink)
+        && let [Some(before), Some(after)] = [&entry.old_content, &entry.new_content]
+            .map(|at| at.as_deref().and_then(|at| std::fs::read_link(at).ok()))
+        && before != after
+    {
+        words.push(format!("{} -> {}", quoted(&before), quoted(&after)));
     }
     if old.mode != new.mode {
         words.push(format!("mode {:04o} -> {:04o}", old.mode & 0o7777, new.mode & 0o7777));

@@ -7,7 +7,7 @@ use txos_engine::store::State;
 
 use crate::app::App;
 use crate::args::{CommitArgs, IdArg, RevertArgs};
-use crate::changes::paths as count_of_paths;
+use crate::changes::{Counts, paths as count_of_paths};
 use crate::exit::Failure;
 use crate::signals::Deferred;
 use crate::{keep, paths, run, trash};
@@ -27,14 +27,12 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     let published = app.with_progress(|progress| {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &reads, &options)?;
-        let entries = if app.quiet() { Vec::new() } else { changes.entries()? };
         let _signals = Deferred::begin();
         let summary = commit::commit(&home, &mut tx, &changes, &reads, &options, progress)?;
-        Ok::<_, Error>((summary, entries))
+        Ok::<_, Error>((summary, Counts::from(changes.counts())))
     });
-    let (summary, mut entries) = published.map_err(|error| stays(error.into()))?;
-    entries.retain(|entry| paths::selects(&options.paths, entry));
-    run::committed(app, &home, tx, &summary, &entries);
+    let (summary, counts) = published.map_err(|error| stays(error.into()))?;
+    run::committed(app, &home, tx, &summary, &counts);
     Ok(0)
 }
 
@@ -116,6 +114,8 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         "reverted {style}{id}{style:#} by {style}{}{style:#}: {changes}",
         summary.id
     ));
-    trash::clear(app, &home);
+    if !run::warn_unrecorded(app, &summary) {
+        trash::clear(app, &home);
+    }
     Ok(0)
 }

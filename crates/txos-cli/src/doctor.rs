@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use txos_engine::TxId;
+use txos_engine::commit::interrupted;
 use txos_engine::show::quoted;
 use txos_engine::store::Home;
 
@@ -85,6 +86,7 @@ fn check_stores(app: &App) -> Vec<Finding> {
     };
     let mut findings = vec![Finding::good("store", quoted(home.dir()))];
     findings.extend(check_side_stores(&home));
+    findings.push(check_journal(&home));
     findings.extend(check_transactions(&home));
     findings.push(check_trash(&home));
     findings
@@ -125,6 +127,21 @@ fn check_side_stores(home: &Home) -> Vec<Finding> {
         });
     }
     findings
+}
+
+/// A publish that was interrupted, unless it is going on.
+fn check_journal(home: &Home) -> Finding {
+    match interrupted(home) {
+        None => Finding::good("journal", "no publish was interrupted"),
+        Some(id) if home.is_held(id) => {
+            Finding::good("journal", format!("{id} is being published"))
+        }
+        Some(id) => Finding::bad(
+            "journal",
+            format!("the publish of {id} was interrupted; the tree may hold a part of it"),
+            "Finish or undo it: txos recover",
+        ),
+    }
 }
 
 /// Records, dead and lost transactions, and what the kernel still holds of them.

@@ -42,9 +42,13 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
             return Err(Failure::from(error).with_aftermath(&format!("{id} stays pending")));
         }
         Err(error) => {
+            let failure = Failure::from(error);
+            if matches!(failure, Failure::Unfinished(_)) {
+                return Err(failure);
+            }
             trash::discard(app, &home, tx);
             let aftermath = format!("{id} is discarded, nothing changed");
-            return Err(Failure::from(error).with_aftermath(&aftermath));
+            return Err(failure.with_aftermath(&aftermath));
         }
     };
     // Signals to processes outside belong to a commit, and they are not kept that long.
@@ -60,8 +64,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     }
     tx.meta.exit_status = Some(i32::from(status));
     let changes = ChangeSet::read(&tx, &ran.reads, &Options::default())
-        .and_then(|changes| changes.entries())
-        .map_or(tx.meta.changes, |entries| entries.len() as u64);
+        .map_or(tx.meta.changes, |changes| changes.counts().total());
     keep::keep(app, &mut tx, &ran.reads, changes)?;
     Ok(status)
 }

@@ -38,6 +38,9 @@ pub enum Failure {
     },
     /// txos failed; the text is a whole message.
     Txos(String),
+    /// A publish failed half way and so did undoing it; the text is a whole message. Nothing may be
+    /// said, or done, about the transaction before recovery.
+    Unfinished(String),
     /// Everything is said already.
     Status(u8),
 }
@@ -52,7 +55,7 @@ impl Failure {
     pub fn status(&self) -> u8 {
         match self {
             Failure::Conflict { .. } => CONFLICT,
-            Failure::Txos(_) => FAILED,
+            Failure::Txos(_) | Failure::Unfinished(_) => FAILED,
             Failure::Status(status) => *status,
         }
     }
@@ -63,12 +66,13 @@ impl Failure {
             Failure::Conflict { conflicts, aftermath } => {
                 Some(conflict_message(conflicts, aftermath))
             }
-            Failure::Txos(message) => Some(message.clone()),
+            Failure::Txos(message) | Failure::Unfinished(message) => Some(message.clone()),
             Failure::Status(_) => None,
         }
     }
 
-    /// The same failure, with word of what has become of the transaction.
+    /// The same failure, with word of what has become of the transaction. An unfinished publish
+    /// knows that better itself.
     pub fn with_aftermath(self, text: &str) -> Self {
         match self {
             Failure::Conflict { conflicts, .. } => {
@@ -89,6 +93,10 @@ impl From<txos_engine::Error> for Failure {
             txos_engine::Error::Conflict(conflicts) => {
                 Failure::Conflict { conflicts, aftermath: "nothing changed".into() }
             }
+            error @ txos_engine::Error::Unfinished { id, .. } => Failure::Unfinished(format!(
+                "{error}. {id} is kept, with all that is needed to put the tree in order: see to \
+                 the cause, then run `txos recover`"
+            )),
             other => Failure::Txos(other.to_string()),
         }
     }
@@ -175,6 +183,15 @@ mod tests {
         Conflict { path: path.into(), what: "its content was changed".into(), when: None }
     }
 
+    fn unfinished() -> txos_engine::Error {
+        let eio = || txos_engine::Error::io("renaming", "/a", io::Error::from_raw_os_error(5));
+        txos_engine::Error::Unfinished {
+            id: txos_engine::TxId::from_bits(1),
+            cause: Box::new(eio()),
+            undoing: Box::new(eio()),
+        }
+    }
+
     #[test]
     fn every_ending_has_its_status() {
         let error = || io::Error::from(io::ErrorKind::NotFound);
@@ -200,6 +217,13 @@ mod tests {
         assert_eq!(Failure::from(conflict).status(), CONFLICT);
         let unknown = txos_engine::Error::NoSuchTransaction("x".into());
         assert_eq!(Failure::from(txos_run::Error::from(unknown)).status(), FAILED);
+        let unfinished = Failure::from(unfinished()).with_aftermath("nothing changed");
+        assert_eq!(unfinished.status(), FAILED);
+        let message = unfinished.message().unwrap();
+        assert!(
+            message.contains("txos recover") && !message.contains("nothing changed"),
+            "{message}"
+        );
         let pipe = io::Error::from(io::ErrorKind::BrokenPipe);
         assert_eq!(Failure::from(pipe).status(), 141);
     }

@@ -236,6 +236,7 @@ mod tests {
             fence: None,
             reverts: reverts.map(id),
             reverted_by: reverted_by.map(id),
+            splitting: None,
             layers: Vec::new(),
         };
         vec![

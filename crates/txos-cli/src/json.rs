@@ -154,6 +154,7 @@ mod tests {
             fence: None,
             reverts: None,
             reverted_by: None,
+            splitting: None,
             layers: vec![LayerMeta { target: "/".into(), store: "/var/lib/txos".into() }],
         }
     }

@@ -12,7 +12,7 @@ use crate::json;
 /// Recovers, and tells what was done. Running it again does nothing more.
 pub fn recover(app: &App, args: &RecoverArgs) -> Result<u8, Failure> {
     let recovered = match app.open_existing()? {
-        Some(home) => app.with_progress(|progress| commit::recover(&home, progress))?,
+        Some(home) => app.recover(&home)?,
         None => commit::Recovered::default(),
     };
     if args.json {

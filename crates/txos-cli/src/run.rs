@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use txos_engine::Conflict;
-use txos_engine::changeset::{ChangeSet, Entry};
+use txos_engine::changeset::ChangeSet;
 use txos_engine::commit::{Phase, Summary, commit};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
@@ -12,7 +12,7 @@ use txos_run::{CommandStatus, Ran, RunOptions};
 
 use crate::app::{App, tell};
 use crate::args::{CommitOn, Ending, RunArgs};
-use crate::changes::Counts;
+use crate::changes::{Counts, paths};
 use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
 use crate::signals::Deferred;
 use crate::{keep, review, trash};
@@ -82,8 +82,11 @@ fn attempt(app: &App, home: &Home, args: &RunArgs, ending: Ending) -> Result<Att
     let mut ran = match ran {
         Ok(ran) => ran,
         Err(error) => {
-            trash::discard(app, home, tx);
-            return Err(Failure::from(error).with_aftermath(ROLLED_BACK));
+            let failure = Failure::from(error);
+            if !matches!(failure, Failure::Unfinished(_)) {
+                trash::discard(app, home, tx);
+            }
+            return Err(failure.with_aftermath(ROLLED_BACK));
         }
     };
     let ended = conclude(app, home, args, ending, tx, &mut ran);
@@ -114,7 +117,7 @@ fn conclude(
     let read = app.with_progress(|progress| {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &ran.reads, &options)?;
-        let listed = ending != Ending::Commit || !app.quiet();
+        let listed = matches!(ending, Ending::Review | Ending::DryRun);
         let entries = if listed { changes.entries()? } else { Vec::new() };
         Ok::<_, txos_engine::Error>((changes, entries))
     });
@@ -122,6 +125,7 @@ fn conclude(
         Ok(read) => read,
         Err(error) => return rolled_back(app, home, tx, error),
     };
+    let counts = Counts::from(changes.counts());
     match ending {
         Ending::DryRun => {
             let shown = review::show(app, &entries, None);
@@ -133,11 +137,11 @@ fn conclude(
             return Ok(Attempt::Ended(status));
         }
         Ending::Keep => {
-            if let Err(failure) = keep::keep(app, &mut tx, &ran.reads, entries.len() as u64) {
+            if let Err(failure) = keep::keep(app, &mut tx, &ran.reads, counts.total()) {
                 trash::discard(app, home, tx);
                 return Err(failure.with_aftermath(ROLLED_BACK));
             }
-            keep::tell(app, &tx, &Counts::of(&entries));
+            keep::tell(app, &tx, &counts);
             return Ok(Attempt::Ended(status));
         }
         Ending::Review if !entries.is_empty() => match review::ask(app, &entries, &signals) {
@@ -161,45 +165,71 @@ fn conclude(
     match published {
         Ok(summary) => {
             ran.release();
-            committed(app, home, tx, &summary, &entries);
+            committed(app, home, tx, &summary, &counts);
             Ok(Attempt::Ended(status))
         }
         Err(error) => rolled_back(app, home, tx, error),
     }
 }
 
-/// Discards a transaction that could not be committed.
+/// Discards a transaction that could not be committed, unless its publish is half undone.
 fn rolled_back(
     app: &App,
     home: &Home,
     tx: Transaction,
     error: txos_engine::Error,
 ) -> Result<Attempt, Failure> {
-    trash::discard(app, home, tx);
     match error {
-        txos_engine::Error::Conflict(conflicts) => Ok(Attempt::Conflict(conflicts)),
-        other => Err(Failure::from(other).with_aftermath(ROLLED_BACK)),
+        // What recovery needs lies in the transaction's directories.
+        error @ txos_engine::Error::Unfinished { .. } => Err(error.into()),
+        txos_engine::Error::Conflict(conflicts) => {
+            trash::discard(app, home, tx);
+            Ok(Attempt::Conflict(conflicts))
+        }
+        other => {
+            trash::discard(app, home, tx);
+            Err(Failure::from(other).with_aftermath(ROLLED_BACK))
+        }
     }
 }
 
-/// Says what was committed. A transaction that changed nothing has no place in the history.
-pub fn committed(app: &App, home: &Home, tx: Transaction, summary: &Summary, entries: &[Entry]) {
-    if summary.complete && tx.meta.state != State::Committed {
+/// Says what was committed: `counts`, or, of a part, only how many. A transaction that changed
+/// nothing has no place in the history.
+pub fn committed(app: &App, home: &Home, tx: Transaction, summary: &Summary, counts: &Counts) {
+    if summary.complete && summary.changes == 0 && tx.meta.state != State::Committed {
         trash::discard(app, home, tx);
         app.say("nothing changed");
         return;
     }
     let style = app.err.id();
+    let id = summary.id;
     let merged = match summary.merged {
         0 => String::new(),
         n => format!("; merged appends to {n} file{}", if n == 1 { "" } else { "s" }),
     };
-    let counts = Counts::of(entries);
-    app.say(format_args!("committed {style}{}{style:#}: {counts}{merged}", summary.id));
+    let what = if summary.complete { counts.to_string() } else { paths(summary.changes) };
+    app.say(format_args!("committed {style}{id}{style:#}: {what}{merged}"));
     if !summary.complete {
-        app.say("the rest stays pending");
+        let rest = tx.id();
+        app.say(format_args!(
+            "the rest stays pending as {style}{rest}{style:#} (`txos diff {rest}`, `txos commit {rest}`)"
+        ));
     }
-    trash::clear(app, home);
+    if !warn_unrecorded(app, summary) {
+        trash::clear(app, home);
+    }
+}
+
+/// Warns if everything is published and the record of it could not be written.
+pub fn warn_unrecorded(app: &App, summary: &Summary) -> bool {
+    if let Some(why) = &summary.unrecorded {
+        app.warn(format_args!(
+            "all of {} is published, but its record could not be written yet ({why}); the next \
+             command that writes does it, or `txos recover`",
+            summary.id
+        ));
+    }
+    summary.unrecorded.is_some()
 }
 
 fn was_run(status: &CommandStatus) -> bool {

@@ -88,6 +88,7 @@ mod tests {
             fence: None,
             reverts: None,
             reverted_by: None,
+            splitting: None,
             layers: Vec::new(),
         };
         for durable in [false, true] {
