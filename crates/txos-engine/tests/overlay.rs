@@ -118,6 +118,10 @@ impl Rig {
 
     fn run(&self, tx: &Transaction, script: &str) {
         let layer = &tx.layers()[0];
+        // The root of the view is the root of the upper: it begins as a copy of the tree's.
+        let root = fs::metadata(&layer.target).unwrap();
+        fs::set_permissions(&layer.upper, root.permissions()).unwrap();
+        sh(&layer.target, &format!("touch -r . {}", layer.upper.display()));
         let mnt = self.dir.join("mnt");
         let options = format!(
             "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=on,volatile",
@@ -347,4 +351,65 @@ fn a_file_that_is_open_for_writing_keeps_its_inode() {
     rig.commit(&mut tx, &ReadSet::new(Coverage::default())).unwrap();
     writeln!(open, "later").unwrap();
     assert_eq!(fs::read_to_string(&log).unwrap(), "e\nmine\nlater\n");
+}
+
+#[test]
+fn a_part_is_committed_and_the_rest_stays() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new("part");
+    let before = tree(&rig.tree(), true);
+    let mut tx = rig.begin();
+    let mut reads = ReadSet::new(Coverage::default());
+    for path in ["d/b", "e/x", "d/sub/deep/f", "keep"] {
+        let path = rig.tree().join(path);
+        reads.note(path.as_os_str().as_bytes(), true, Facets::DATA | Facets::LISTING);
+    }
+    rig.run(&tx, "echo m >> d/b; echo m >> e/x; rm d/sub/deep/f; chmod 600 d/sym; touch keep/k n");
+    tx.meta.state = txos_engine::store::State::Pending;
+    tx.save(false).unwrap();
+    tx.save_reads(&reads, false).unwrap();
+    let commit = |tx: &mut Transaction, path: &str| {
+        let options = Options {
+            durable: false,
+            paths: if path.is_empty() { vec![] } else { vec![rig.tree().join(path)] },
+            ..Options::default()
+        };
+        let reads = tx.load_reads().unwrap();
+        let changes = ChangeSet::read(tx, &reads, &options).unwrap();
+        commit::commit(&rig.home, tx, &changes, &reads, &options, &Silent)
+    };
+    let part = commit(&mut tx, "d").unwrap();
+    assert!(!part.complete);
+    assert_eq!(fs::read_to_string(rig.tree().join("d/b")).unwrap(), "two\nm\n");
+    assert!(!rig.tree().join("d/sub/deep/f").exists());
+    assert_eq!(fs::read_to_string(rig.tree().join("e/x")).unwrap(), "e\n");
+    match commit(&mut tx, "d") {
+        Err(Error::Unsupported { .. }) => {}
+        other => {
+            let reads = tx.load_reads().unwrap();
+            let left = ChangeSet::read(&tx, &reads, &Options::default()).unwrap();
+            panic!("d is committed: {other:?}, left {:?}", left.entries().unwrap())
+        }
+    }
+    // Somebody changes what is committed; the rest does not depend on it.
+    sh(&rig.tree(), "echo later >> d/b; echo back > d/sub/deep/f");
+    let rest = commit(&mut tx, "").unwrap();
+    assert!(rest.complete);
+    assert_eq!(fs::read_to_string(rig.tree().join("d/b")).unwrap(), "two\nm\nlater\n");
+    assert_eq!(fs::read_to_string(rig.tree().join("d/sub/deep/f")).unwrap(), "back\n");
+    assert_eq!(fs::read_to_string(rig.tree().join("e/x")).unwrap(), "e\nm\n");
+    // Both go back, in either order of committing.
+    let options = Options { durable: false, ..Options::default() };
+    sh(&rig.tree(), "true");
+    drop(tx);
+    commit::revert(&rig.home, rest.id, &options, &Silent).unwrap();
+    match commit::revert(&rig.home, part.id, &options, &Silent) {
+        Err(Error::Conflict(c)) => assert!(c.iter().any(|c| c.path.ends_with("d/b"))),
+        other => panic!("{other:?}"),
+    }
+    let now = tree(&rig.tree(), true);
+    assert_eq!(now.get(Path::new("e/x")), before.get(Path::new("e/x")));
+    assert_eq!(now.get(Path::new("n")), None);
 }

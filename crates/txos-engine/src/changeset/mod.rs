@@ -146,6 +146,13 @@ pub(crate) enum Action {
     Attrs(Box<AttrChange>),
 }
 
+impl Action {
+    /// Whether it changes nothing but attributes.
+    pub fn is_attrs(&self) -> bool {
+        matches!(self, Action::Attrs(_))
+    }
+}
+
 /// One change of a layer, at the grain of the publish: a new directory is one change.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {

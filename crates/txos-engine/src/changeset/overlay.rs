@@ -200,6 +200,12 @@ impl<'a> Scan<'a> {
             look(upper).at("looking at", self.show(&dir.path))?,
             look(stable).at("looking at", self.show(&dir.stable))?,
         );
+        // The root of a layer can't keep a foreign owner in a user namespace, and its user can't
+        // change what is not his.
+        let user = rustix::process::geteuid();
+        if dir.path.is_empty() && !user.is_root() && old.uid != user.as_raw() {
+            return Ok(());
+        }
         let at = |fd| sys::entry_path(fd, b"");
         let new_attrs = Attrs::read(&new, &at(upper)).at("reading", self.show(&dir.path))?;
         let old_attrs = Attrs::read(&old, &at(stable)).at("reading", self.show(&dir.stable))?;

@@ -79,6 +79,8 @@ pub(crate) struct Op {
     pub shown: bool,
     /// Number of objects below it that come or go with it.
     pub below: u64,
+    /// The version of the published object after a revert of it was undone, which moved its ctime.
+    pub settled: Option<Version>,
 }
 
 /// The plan of one commit.
@@ -134,6 +136,7 @@ impl Plan {
                 attrs: None,
                 shown: c.shown,
                 below: c.below,
+                settled: None,
             };
             let is_dir = c.new.is_some_and(|v| v.kind() == FileKind::Dir);
             let staged = slot_of(c, &c.staged);

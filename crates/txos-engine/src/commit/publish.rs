@@ -153,6 +153,12 @@ fn apply(plan: &Plan, field: &Field, op: &Op, opened: Option<&OwnedFd>) -> Resul
             }
         }
     }
+    if matches!(op.kind, Kind::Exchange | Kind::MoveIn) {
+        keep_times(&target, &op.new).map_err(|e| io("keeping the time of", e))?;
+        if let Ok(slot) = field.slot(op) {
+            keep_times(&slot, &op.base).map_err(|e| io("keeping the time of the old", e))?;
+        }
+    }
     // The directory that a move leaves or enters may itself be retained or put back, as it was;
     // where the move is a change of that directory, its own operation sets the time.
     if let Some(mtime) = parent {
@@ -165,8 +171,19 @@ fn apply(plan: &Plan, field: &Field, op: &Op, opened: Option<&OwnedFd>) -> Resul
     Ok(())
 }
 
+/// XFS gives a directory that is exchanged a new mtime; it keeps the one it had.
+fn keep_times(end: &End, was: &Option<Version>) -> std::result::Result<(), Errno> {
+    let Some(was) = was.filter(|v| v.kind() == FileKind::Dir) else { return Ok(()) };
+    match end.look()? {
+        Some(now) if now.id == was.id && now.mtime != was.mtime => {
+            sys::set_mtime(end.dir.as_fd(), &end.name, was.mtime)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// mtime of the directory an entry is in.
-fn own_mtime(end: &End) -> Option<crate::version::Stamp> {
+pub(super) fn own_mtime(end: &End) -> Option<crate::version::Stamp> {
     crate::version::stat_at(end.dir.as_fd(), b".", AtFlags::SYMLINK_NOFOLLOW).ok().map(|v| v.mtime)
 }
 
@@ -311,6 +328,8 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
                 let flags =
                     if exchange { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
                 rename(target, slot, flags).map_err(|e| io("undoing", e))?;
+                keep_times(slot, &op.new).map_err(|e| io("undoing", e))?;
+                keep_times(target, &op.base).map_err(|e| io("undoing", e))?;
                 unstrip(slot, op).map_err(|e| io("restoring the staged copy of", e))?;
                 rescue_if_touched(field, plan, op, slot, notes)?;
             } else if is(&at_slot, &op.new) {
@@ -354,6 +373,8 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
                     RenameFlags::NOREPLACE
                 };
                 rename(target, slot, flags).map_err(|e| io("undoing", e))?;
+                keep_times(slot, &op.new).map_err(|e| io("undoing", e))?;
+                keep_times(target, &op.base).map_err(|e| io("undoing", e))?;
             }
         }
         Kind::Link => {

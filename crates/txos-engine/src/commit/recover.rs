@@ -59,6 +59,9 @@ pub(super) fn recover_locked(
             let field = Field::open(&found.plan)?;
             recovered.notes = publish::undo(&found.plan, &field)?;
             field.flush()?;
+            if let Some(reverted) = home.meta(id).ok().and_then(|m| m.reverts) {
+                super::revert::settle(home, reverted, &found.plan)?;
+            }
             journal.idle(true)?;
             recovered.undone.push(id);
         }

@@ -76,7 +76,12 @@ pub fn revert(
         let mut plan = Plan::empty(&tx, options.durable);
         plan.ops = reversed(&done, &field, tx.id())?;
         let how = How { gate: options.gate, progress };
-        execute(&mut journal, &plan, &field, &how, &|| Ok(()))?;
+        if let Err(error) = execute(&mut journal, &plan, &field, &how, &|| Ok(())) {
+            if !matches!(error, Error::Unfinished { .. }) {
+                settle(home, id, &plan)?;
+            }
+            return Err(error);
+        }
         let record = finish::finish(home, &mut journal, &mut plan, &field, Some(&mut tx));
         Ok(recorded(Summary::new(tx.id(), plan.shown()), record))
     })();
@@ -84,6 +89,25 @@ pub fn revert(
         home.discard(tx)?;
     }
     result
+}
+
+/// After a revert was undone: notes the versions that the undoing left, so that they are not taken
+/// for somebody else's changes when the revert is tried again. Only where nothing but ctime is
+/// other than when the revert was planned: what somebody else has changed stays a conflict.
+pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
+    let Some(mut plan) = plan::load(home, reverted)? else { return Ok(()) };
+    let field = Field::open(&plan)?;
+    let planned: std::collections::HashMap<(u16, &[u8]), Version> = undone
+        .ops
+        .iter()
+        .filter_map(|o| Some(((o.layer, &o.before[..]), o.base?)))
+        .collect();
+    for op in &mut plan.ops {
+        let Some(before) = planned.get(&(op.layer, &op.after[..])) else { continue };
+        let now = field.after(op).ok().and_then(|e| e.look().ok().flatten());
+        op.settled = now.filter(|now| before.same_but_ctime(now) && before.nlink == now.nlink);
+    }
+    plan::save(home, &plan)
 }
 
 /// What of a commit is no longer as it was published.
@@ -129,7 +153,10 @@ fn changed_since(done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
                         ),
                         Err(e) => format!("it can't be looked through ({e})"),
                     }
-                } else if now.kind() != FileKind::Dir && now.ctime >= fence {
+                } else if now.kind() != FileKind::Dir
+                    && now.ctime >= fence
+                    && op.settled != Some(now)
+                {
                     "it was changed".to_owned()
                 } else {
                     continue;
@@ -166,7 +193,7 @@ fn newer_below(
         } else {
             // The published directory itself: its ctime is that of its own publishing rename.
             let own = stat_at(fd.as_fd(), b"", rustix::fs::AtFlags::EMPTY_PATH)?;
-            if own.mtime >= fence || own.ctime >= fence {
+            if (own.mtime >= fence || own.ctime >= fence) && op.settled != Some(own) {
                 return Ok(Some(b".".to_vec()));
             }
         }

@@ -137,10 +137,11 @@ impl Journal {
         // Almost always it is idle, which header and first frame tell.
         let len = u64::try_from(len).unwrap_or(0);
         let start = journal.read(len.min(FRAMES_AT + SECTOR))?;
-        if start.get(..16).is_none_or(|h| h.iter().all(|&b| b == 0)) {
-            // Being made when something died: the header is written last, before any use.
+        if start.get(..16).is_some_and(|h| h.iter().all(|&b| b == 0)) {
+            // Being made when something died: the header is written last, before any use, and
+            // the first frame before it lies behind the header's sector.
             let rest = start.get(16..).unwrap_or_default();
-            let unused = rest.iter().all(|&b| b == 0)
+            let unused = len >= FRAMES_AT && rest.iter().all(|&b| b == 0)
                 || read_frame(&start, FRAMES_AT).is_some_and(|f| f.kind == Frame::Idle);
             if !unused {
                 return Err(journal.damaged("has no header"));

@@ -46,6 +46,7 @@ fn plan(ops: usize) -> Plan {
                 attrs: None,
                 shown: true,
                 below: 0,
+                settled: None,
             })
             .collect(),
     }

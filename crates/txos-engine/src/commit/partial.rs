@@ -1,0 +1,256 @@
+//! Committing a part of a pending transaction: `txos commit ID PATH…`.
+//!
+//! The part becomes a transaction of its own in the history. Its plan works on the pending
+//! transaction's private copies; afterwards what it retained is moved out of the pending upper, so
+//! that what stays pending is exactly the rest.
+//!
+//! # Invariant
+//!
+//! While that is going on the pending record names the part (`splitting`). If it is interrupted,
+//! whoever next touches the pending transaction settles it: a committed part is moved out (each
+//! step can be repeated), one that was not committed is dropped.
+
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::field::{End, Field};
+use super::plan::{self, Kind, Op, Plan};
+use super::{Options, Progress, Summary, finish, prepare_and_execute, published_by, recorded};
+use crate::changeset::{Action, Change, ChangeSet};
+use crate::error::{Error, Result};
+use crate::journal::Journal;
+use crate::readset::{ReadSet, is_at_or_below, join};
+use crate::store::{Begin, Home, LayerRequest, State, Transaction, path_from};
+use crate::sys;
+use crate::version::Stamp;
+
+/// The changes at or below `paths`; `None` if that is all of them.
+///
+/// # Errors
+/// [`Error::Unsupported`] if nothing is there, or if a path can't be committed without another.
+pub(super) fn select(
+    tx: &Transaction,
+    changes: &ChangeSet,
+    paths: &[PathBuf],
+) -> Result<Option<ChangeSet>> {
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    let layers = tx.layers();
+    let absolute = |c: &Change| {
+        layers.get(c.layer).map(|l| match &c.path[..] {
+            b"" => l.target.as_os_str().as_bytes().to_vec(),
+            path => join(l.target.as_os_str().as_bytes(), path),
+        })
+    };
+    let mut part = Vec::new();
+    let mut rest = 0;
+    for change in changes.changes.iter().filter(|c| c.shown) {
+        let Some(path) = absolute(change) else { continue };
+        if paths.iter().any(|p| is_at_or_below(&path, p.as_os_str().as_bytes())) {
+            if matches!(change.action, Action::Move { .. } | Action::Link { .. }) {
+                return Err(unsupported(
+                    &path,
+                    "is a moved directory or a new link, which can't be committed apart from the \
+                     rest",
+                ));
+            }
+            part.push(change.clone());
+            continue;
+        }
+        rest += 1;
+        let whole = matches!(change.action, Action::Install | Action::Replace);
+        if let Some(inner) = paths.iter().find(|p| is_at_or_below(p.as_os_str().as_bytes(), &path))
+            && whole
+        {
+            let problem = format!("lies in {}, which is new", crate::show::quoted_bytes(&path));
+            return Err(unsupported(inner.as_os_str().as_bytes(), &problem));
+        }
+    }
+    // The times of directories whose entries are committed go with them.
+    let times = changes.changes.iter().filter(|c| !c.shown && c.action.is_attrs()).filter(|time| {
+        part.iter().any(|c| c.layer == time.layer && crate::changeset::split(&c.path).0 == time.path)
+    });
+    let times: Vec<Change> = times.cloned().collect();
+    if part.is_empty() {
+        let path = paths.first().map(|p| p.as_os_str().as_bytes()).unwrap_or_default();
+        return Err(unsupported(path, "is not changed by the transaction"));
+    }
+    if rest == 0 {
+        return Ok(None);
+    }
+    part.extend(times);
+    Ok(Some(ChangeSet { changes: part, layers: changes.layers.clone(), last_slot: changes.last_slot }))
+}
+
+fn unsupported(path: &[u8], problem: &str) -> Error {
+    Error::Unsupported {
+        what: format!("{} {problem}", crate::show::quoted_bytes(path)),
+        advice: "`txos diff` shows what can be committed; nothing was changed.".into(),
+    }
+}
+
+/// Commits a part of `pending`, which stays pending with the rest.
+///
+/// # Errors
+/// As [`super::commit`]; then the pending transaction is as before.
+pub(super) fn commit_part(
+    home: &Home,
+    journal: &mut Journal,
+    pending: &mut Transaction,
+    part: &ChangeSet,
+    reads: ReadSet,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Summary> {
+    let mut tx = home.begin(Begin {
+        layers: pending
+            .meta
+            .layers
+            .iter()
+            .map(|l| LayerRequest { target: l.target.clone(), store: l.store.clone() })
+            .collect(),
+        name: pending.meta.name.clone(),
+        message: Some(match &pending.meta.message {
+            Some(message) => format!("{message} (part of {})", pending.id()),
+            None => format!("Part of {}", pending.id()),
+        }),
+        command: pending.meta.command.clone(),
+        directory: pending.meta.directory.clone(),
+        durable: options.durable,
+    })?;
+    pending.meta.splitting = Some(tx.id());
+    pending.save(options.durable)?;
+    let mut plan = Plan::build(pending, part, options.durable);
+    plan.id = tx.id();
+    let times = upper_times(pending, &plan);
+    let done = prepare_and_execute(journal, pending, &mut plan, &reads, options, progress);
+    let (merged, field) = match done {
+        Ok(done) => done,
+        Err(error @ Error::Unfinished { .. }) => return Err(error),
+        Err(error) => {
+            pending.meta.splitting = None;
+            pending.save(options.durable)?;
+            home.discard(tx)?;
+            return Err(error);
+        }
+    };
+    let record = finish::finish(home, journal, &mut plan, &field, Some(&mut tx))
+        .and_then(|()| move_out(home, pending, &mut plan, &field, reads));
+    for (end, mtime) in times {
+        let _ = sys::set_mtime(end.dir.as_fd(), b".", mtime);
+    }
+    let summary = Summary { merged, complete: false, ..Summary::new(tx.id(), plan.shown()) };
+    Ok(recorded(summary, record))
+}
+
+/// The upper directories that publishing a part will touch, with the times that the command left
+/// in them: they go on showing those.
+fn upper_times(pending: &Transaction, plan: &Plan) -> Vec<(End, Stamp)> {
+    let Ok(field) = Field::open(plan) else { return Vec::new() };
+    let end = |op: &Op| {
+        let upper = format!("tx/{}/l{}/upper/", pending.id(), op.layer).into_bytes();
+        let end = field.slot_at(op.layer, &[&upper[..], &op.target].concat()).ok()?;
+        let mtime = super::publish::own_mtime(&end)?;
+        Some((end, mtime))
+    };
+    plan.ops.iter().filter_map(end).collect()
+}
+
+/// Puts a pending transaction in order whose part was being committed when something died.
+///
+/// # Errors
+/// [`Error::Io`]; can be repeated.
+pub(super) fn settle(home: &Home, pending: &mut Transaction, reads: &ReadSet) -> Result<()> {
+    let Some(part) = pending.meta.splitting else { return Ok(()) };
+    let committed = home.meta(part).is_ok_and(|m| m.state == State::Committed);
+    if committed && let Some(mut plan) = plan::load(home, part)? {
+        let field = Field::open(&plan)?;
+        return move_out(home, pending, &mut plan, &field, reads.clone());
+    }
+    pending.meta.splitting = None;
+    pending.save(pending.meta.durable)?;
+    home.discard_id(part)
+}
+
+/// Moves what a committed part retained from the pending transaction's directories to the part's.
+fn move_out(
+    home: &Home,
+    pending: &mut Transaction,
+    plan: &mut Plan,
+    field: &Field,
+    mut reads: ReadSet,
+) -> Result<()> {
+    let mut published = published_by(plan);
+    published.subtrees.retain(|_, slot| !slot.is_empty());
+    let id = plan.id;
+    for (index, op) in plan.ops.iter_mut().enumerate() {
+        let path = path_from(&op.target);
+        let to = format!("tx/{id}/l{}/old/part-{index}", op.layer).into_bytes();
+        let upper = format!("tx/{}/l{}/upper/", pending.id(), op.layer).into_bytes();
+        let upper = [&upper[..], &op.target].concat();
+        move_one(field, op, &upper, to)
+            .map_err(|e| Error::io("moving the retained version of", path, e))?;
+    }
+    plan::save(home, plan)?;
+    reads.forget(&published);
+    pending.save_reads(&reads, plan.durable)?;
+    pending.meta.splitting = None;
+    pending.save(plan.durable)
+}
+
+fn move_one(
+    field: &Field,
+    op: &mut Op,
+    upper: &[u8],
+    to: Vec<u8>,
+) -> std::result::Result<(), Errno> {
+    let relocate = |from: &[u8], to: &[u8]| {
+        let (from, to) = (field.slot_at(op.layer, from)?, field.slot_at(op.layer, to)?);
+        match rename(&from, &to) {
+            // Done already, by the run that was interrupted.
+            Err(Errno::NOENT) => Ok(()),
+            other => other,
+        }
+    };
+    match op.kind {
+        Kind::Exchange => {
+            relocate(&op.slot, &to)?;
+            op.slot = to;
+        }
+        Kind::Remove => {
+            relocate(&op.slot, &to)?;
+            op.slot = to;
+            // The whiteout: the name is gone below, and may come back without us.
+            let whiteout = field.slot_at(op.layer, upper)?;
+            match sys::unlink(whiteout.dir.as_fd(), &whiteout.name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Kind::Data => {
+            relocate(&op.slot, &to)?;
+            op.slot = to.clone();
+            let saved = [&to[..], b"-saved"].concat();
+            relocate(&op.saved, &saved)?;
+            op.saved = saved;
+        }
+        Kind::Attrs => {
+            // A merged directory stays; the copy of a file would hide what comes later.
+            let is_dir = op.base.is_some_and(|b| b.kind() == crate::object::FileKind::Dir);
+            if !is_dir {
+                relocate(upper, &to)?;
+            }
+        }
+        Kind::Install | Kind::MoveOut | Kind::MoveIn | Kind::Link | Kind::DirTime => {}
+    }
+    Ok(())
+}
+
+fn rename(from: &End, to: &End) -> std::result::Result<(), Errno> {
+    sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, RenameFlags::NOREPLACE)
+}
