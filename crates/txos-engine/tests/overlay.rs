@@ -413,3 +413,29 @@ fn a_part_is_committed_and_the_rest_stays() {
     assert_eq!(now.get(Path::new("e/x")), before.get(Path::new("e/x")));
     assert_eq!(now.get(Path::new("n")), None);
 }
+
+#[test]
+fn a_chain_is_undone_newest_first() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new("chain");
+    let file = rig.tree().join("d/b");
+    let options = Options { durable: false, ..Options::default() };
+    let mut ids = Vec::new();
+    for script in ["echo 1 > d/b", "echo 2 > d/b; chmod 600 e/x", "chmod 640 d/b; chmod 644 e/x"] {
+        let mut tx = rig.begin();
+        ids.push(tx.id());
+        let mut reads = ReadSet::new(Coverage::default());
+        for path in ["d/b", "e/x"] {
+            let path = rig.tree().join(path);
+            reads.note(path.as_os_str().as_bytes(), true, Facets::WRITE);
+        }
+        rig.run(&tx, script);
+        rig.commit(&mut tx, &reads).unwrap();
+    }
+    for (id, content) in ids.into_iter().rev().zip(["2\n", "1\n", "two\n"]) {
+        commit::revert(&rig.home, id, &options, &Silent).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), content);
+    }
+}

@@ -26,10 +26,10 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-/// An outsider that waits in open(2).
+/// A thread of an outsider that waits in open(2).
 #[derive(Debug)]
 struct Held {
-    pid: i32,
+    tid: i32,
     /// The event's descriptor, by which it is answered.
     fd: OwnedFd,
 }
@@ -52,6 +52,7 @@ impl Gate {
                 libc::FAN_CLASS_CONTENT
                     | libc::FAN_CLOEXEC
                     | libc::FAN_NONBLOCK
+                    | libc::FAN_REPORT_TID
                     | libc::FAN_UNLIMITED_QUEUE
                     | libc::FAN_UNLIMITED_MARKS,
                 (libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC) as libc::c_uint,
@@ -102,10 +103,10 @@ impl Gate {
         Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
     }
 
-    /// A process that waits to open an object of the write set for writing, if there is one.
+    /// A thread that waits to open an object of the write set for writing, if there is one.
     pub fn writer_waits(&self) -> Option<i32> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.iter().map(|h| h.pid).find(|&pid| opens_for_writing(pid))
+        held.iter().map(|h| h.tid).find(|&tid| opens_for_writing(tid))
     }
 }
 
@@ -124,7 +125,6 @@ impl Drop for Gate {
 
 /// Answers our own opens at once and keeps everybody else's.
 fn serve(group: &OwnedFd, stop: &OwnedFd, held: &Mutex<Vec<Held>>) {
-    let me = rustix::process::getpid().as_raw_nonzero().get();
     let mut buffer = vec![0u8; 16 * 1024];
     loop {
         let mut fds =
@@ -148,14 +148,19 @@ fn serve(group: &OwnedFd, stop: &OwnedFd, held: &Mutex<Vec<Held>>) {
             }
             // SAFETY: the kernel opened this descriptor for us in the event; it is ours to close.
             let fd = unsafe { OwnedFd::from_raw_fd(event.fd) };
-            if event.pid == me {
+            if is_own_thread(event.pid) {
                 allow(group.as_fd(), fd.as_fd());
             } else {
                 let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-                held.push(Held { pid: event.pid, fd });
+                held.push(Held { tid: event.pid, fd });
             }
         }
     }
+}
+
+/// Whether a thread is one of this process.
+fn is_own_thread(tid: i32) -> bool {
+    rustix::fs::access(format!("/proc/self/task/{tid}"), rustix::fs::Access::EXISTS).is_ok()
 }
 
 /// Takes one event off the front of a buffer.
@@ -182,12 +187,12 @@ fn allow(group: BorrowedFd<'_>, fd: BorrowedFd<'_>) {
 
 const _: () = assert!(std::mem::size_of::<libc::fanotify_response>() == 8);
 
-/// Whether a process that is stopped inside an open call asked for write access, by the arguments
-/// in `/proc/PID/syscall`. When that can't be read the answer is yes: better undo than lose a write.
-fn opens_for_writing(pid: i32) -> bool {
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/syscall")) else {
+/// Whether a thread that is stopped inside an open call asked for write access, by the arguments
+/// in `/proc/TID/syscall`. When that can't be read the answer is yes: better undo than lose a write.
+fn opens_for_writing(tid: i32) -> bool {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{tid}/syscall")) else {
         // Gone: it opens nothing any more.
-        return std::path::Path::new(&format!("/proc/{pid}")).exists();
+        return std::path::Path::new(&format!("/proc/{tid}")).exists();
     };
     let mut words = text.split_whitespace();
     let Some(number) = words.next().and_then(|w| w.parse::<i64>().ok()) else { return true };

@@ -69,7 +69,7 @@ pub fn revert(
     let result = (|| {
         let field = Field::open(&done)?;
         let fence = old.fence.unwrap_or(old.begun);
-        let conflicts = changed_since(&done, &field, fence);
+        let conflicts = changed_since(home, &done, &field, fence);
         if !conflicts.is_empty() {
             return Err(Error::Conflict(conflicts));
         }
@@ -111,27 +111,28 @@ pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
 }
 
 /// What of a commit is no longer as it was published.
-fn changed_since(done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
+fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     // Backwards, as the revert will go: what lies in a moved directory is looked up where it is.
     for op in done.ops.iter().rev() {
         let target = field.after(op).and_then(|e| e.look());
         let what = match (op.kind, target) {
-            (Kind::DirTime | Kind::MoveOut, _) => continue,
+            (Kind::DirTime, _) => continue,
+            (Kind::MoveOut, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
             // The shell of a directory that was moved into a new one; it goes with the new one.
             (Kind::Exchange, _) if !op.shown => continue,
             (Kind::Remove, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
             // What this plan itself put there is checked with the operation that did.
-            (Kind::Remove, Ok(Some(_)))
+            (Kind::Remove | Kind::MoveOut, Ok(Some(_)))
                 if done.ops.iter().any(|o| {
                     o.layer == op.layer
                         && o.after == op.after
-                        && matches!(o.kind, Kind::Install | Kind::MoveIn)
+                        && !matches!(o.kind, Kind::Remove | Kind::MoveOut | Kind::DirTime)
                 }) =>
             {
                 continue;
             }
-            (Kind::Remove, Ok(Some(_))) => "something was created there".to_owned(),
+            (Kind::Remove | Kind::MoveOut, Ok(Some(_))) => "something was created there".to_owned(),
             (_, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => "it was removed".to_owned(),
             (_, Err(e)) => format!("it can't be looked at ({e})"),
             (kind, Ok(Some(now))) => {
@@ -156,6 +157,7 @@ fn changed_since(done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
                 } else if now.kind() != FileKind::Dir
                     && now.ctime >= fence
                     && op.settled != Some(now)
+                    && !put_back_since(home, done, op, &now)
                 {
                     "it was changed".to_owned()
                 } else {
@@ -173,6 +175,32 @@ fn changed_since(done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
         }
     }
     conflicts
+}
+
+/// Whether it was this realm's own later transactions that moved an object's ctime: the last of
+/// them left exactly this inode here, as this commit had left it, and nobody has touched it since.
+fn put_back_since(home: &Home, done: &Plan, op: &Op, now: &Version) -> bool {
+    let as_left = op.new.is_some_and(|new| {
+        (new.size, new.mtime, new.mode, new.uid, new.gid)
+            == (now.size, now.mtime, now.mode, now.uid, now.gid)
+    });
+    let path = done.after_path(op);
+    let Ok(all) = home.transactions() else { return false };
+    as_left
+        && all.into_iter().filter_map(std::result::Result::ok).any(|meta| {
+            meta.id != done.id
+                && meta.fence.is_some_and(|fence| now.ctime < fence)
+                && plan::load(home, meta.id).ok().flatten().is_some_and(|later| {
+                    later.ops.iter().any(|o| {
+                        let left = if matches!(o.kind, Kind::Data | Kind::Attrs) {
+                            o.base
+                        } else {
+                            o.new
+                        };
+                        left.is_some_and(|v| v.id == now.id) && later.after_path(o) == path
+                    })
+                })
+        })
 }
 
 /// The first object below a published directory that changed after the fence.
