@@ -1,0 +1,74 @@
+//! The benchmarks, each with the limit it has to keep.
+
+mod build;
+mod packages;
+mod publish;
+mod small;
+mod walk;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::bench::Bench;
+use crate::measure::Row;
+
+/// One benchmark.
+pub struct Case {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it measures.
+    pub about: &'static str,
+    /// Measures it.
+    pub run: fn(&Bench) -> Result<Vec<Row>, String>,
+}
+
+/// All of them, in the order of the table.
+pub const CASES: &[Case] = &[
+    Case { name: "startup", about: "a command that does nothing", run: small::startup },
+    Case { name: "rollback", about: "10 and 10,000 files rolled back", run: small::rollback },
+    Case { name: "dpkg", about: "installing a package of 500 files", run: packages::dpkg },
+    Case { name: "make", about: "building a C project of 50 files", run: build::make },
+    Case { name: "install", about: "make install of it", run: build::install },
+    Case { name: "apt", about: "apt-get install of a small package", run: packages::apt },
+    Case { name: "walk", about: "find and du of 10,000 files", run: walk::walk },
+    Case { name: "append", about: "a byte appended to 10,000 files", run: small::append },
+    Case { name: "publish", about: "publishing 100,000 files", run: publish::publish },
+    Case { name: "memory", about: "memory for 100,000 recorded reads", run: publish::memory },
+];
+
+/// Adds the path to an error.
+fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, String> {
+    result.map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Removes a tree, if it is there.
+fn remove(path: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => at(path, result),
+    }
+}
+
+/// `10,000`.
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(|group| std::str::from_utf8(group).unwrap_or_default())
+        .collect();
+    groups.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!(
+            [7, 999, 1000, 1234567].map(super::thousands),
+            ["7", "999", "1,000", "1,234,567"]
+        );
+    }
+}

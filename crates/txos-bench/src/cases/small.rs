@@ -1,0 +1,75 @@
+//! Small things done once, and small things done to many files.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::{at, thousands};
+use crate::bench::{Bench, output};
+use crate::measure::{Limit, Pair, Row};
+use crate::work;
+
+const STARTUP_MAX: Duration = Duration::from_millis(10);
+/// What 9,990 files more may add: half a microsecond each, for the kernel to forget them.
+const ROLLBACK_MORE_MAX: Duration = Duration::from_millis(5);
+const APPEND_MAX: Duration = Duration::from_millis(800);
+
+/// `true`.
+pub fn startup(bench: &Bench) -> Result<Vec<Row>, String> {
+    let mut pairs = Vec::new();
+    // It is over in no time: many of them make up for the noise.
+    for _ in 0..if bench.quick() { 1 } else { 3 } {
+        let both = || bench.both(&["true".as_ref()]);
+        pairs.extend(bench.alternate("startup", false, || Ok(()), both)?);
+    }
+    Ok(vec![Row::new("`true`", &pairs, Limit::Plus(STARTUP_MAX))])
+}
+
+/// From the end of a failing command to the end of txos; `plain` is that of 10 files.
+pub fn rollback(bench: &Bench) -> Result<Vec<Row>, String> {
+    let many = bench.files(10_000);
+    let dir = bench.at("rolled-back");
+    let after = |n: u64| -> Result<Duration, String> {
+        bench.tidy()?;
+        bench.flush()?;
+        let count = n.to_string();
+        let words = bench.work(&["fail".as_ref(), dir.as_os_str(), count.as_ref()]);
+        let mut command = bench.txos(&["run", "--"]);
+        let ended = output(command.args(words).stdout(Stdio::piped()))?;
+        let now = work::now();
+        let text = String::from_utf8_lossy(&ended.stdout);
+        let stamp: u64 = text.trim().parse().map_err(|_| {
+            format!("the command did not run: {}", String::from_utf8_lossy(&ended.stderr))
+        })?;
+        Ok(Duration::from_nanos(now.saturating_sub(stamp)))
+    };
+    let pairs =
+        bench.pair_up("rollback", |_| Ok(Some(Pair { plain: after(10)?, txos: after(many)? })))?;
+    let what = format!("rollback of {} files (plain: of 10), after the command", thousands(many));
+    Ok(vec![Row::new(what, &pairs, Limit::Plus(ROLLBACK_MORE_MAX))])
+}
+
+/// One byte more in each of 10,000 files, commit included.
+pub fn append(bench: &Bench) -> Result<Vec<Row>, String> {
+    let n = bench.files(10_000);
+    let dir = bench.at("append");
+    at(&dir, work::tree(&dir, n))?;
+    let count = n.to_string();
+    let words = bench.work(&["append".as_ref(), dir.as_os_str(), count.as_ref()]);
+    let mut rows = Vec::new();
+    for durable in [true, false] {
+        let both = || {
+            let [plain, mut txos] = bench.both(&words);
+            if !durable {
+                txos = bench.txos(&["run", "--no-durable", "--"]);
+                txos.args(&words);
+            }
+            [plain, txos]
+        };
+        let pairs = bench.alternate("append", durable, || Ok(()), both)?;
+        let how = if durable { "flushed" } else { "`--no-durable`" };
+        let what = format!("a byte appended to {} files, {how}", thousands(n));
+        rows.push(Row::new(what, &pairs, Limit::Total(APPEND_MAX)));
+    }
+    super::remove(&dir)?;
+    Ok(rows)
+}
