@@ -199,7 +199,7 @@ fn commands_that_can_not_be_executed() {
 
 #[test]
 fn wrong_usage_is_125() {
-    let lab = Lab::in_memory();
+    let lab = Lab::new();
     for words in [
         &["run"][..],
         &["run", "--no-such-option", "true"],

@@ -123,7 +123,10 @@ fn history_can_be_forgotten() {
     let lab = Lab::in_memory();
     let _ = lab.native("head -c 100000 /dev/urandom > big");
     for _ in 0..5 {
-        let _ = lab.script(&[], "head -c 100000 /dev/urandom > big.new; mv big.new big").run().expect(0);
+        let _ = lab
+            .script(&[], "head -c 100000 /dev/urandom > big.new; mv big.new big")
+            .run()
+            .expect(0);
     }
     let json = lab.txos(["gc", "--keep", "2", "--json"]).run().expect(0).json();
     assert_eq!(json["removed"].as_array().map(Vec::len), Some(3));
