@@ -86,6 +86,10 @@ impl Facets {
     /// The transaction opened the file for appending only: it never saw the bytes.
     pub const APPEND: Facets = Facets(64);
 
+    /// The transaction unlinked the name, or renamed or linked something over it: what is there now
+    /// is not a changed copy of what was. Nothing to validate; it tells what a new inode means.
+    pub const REPLACED: Facets = Facets(128);
+
     /// Whether every facet of `other` is in `self`.
     #[must_use]
     pub const fn contains(self, other: Facets) -> bool {

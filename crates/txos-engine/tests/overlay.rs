@@ -439,3 +439,21 @@ fn a_chain_is_undone_newest_first() {
         assert_eq!(fs::read_to_string(&file).unwrap(), content);
     }
 }
+
+#[test]
+fn reading_one_link_and_writing_another_is_no_conflict() {
+    if !is_root() {
+        return;
+    }
+    for script in ["echo m >> d/a", "rm d/a", "echo n > t; mv t d/a", "ln d/a d/third"] {
+        let rig = Rig::new("links");
+        let mut tx = rig.begin();
+        let mut reads = ReadSet::new(Coverage::default());
+        for path in ["d/a", "d/a-link"] {
+            let path = rig.tree().join(path);
+            reads.note(path.as_os_str().as_bytes(), true, Facets::DATA | Facets::ATTRS);
+        }
+        rig.run(&tx, script);
+        rig.commit(&mut tx, &reads).unwrap_or_else(|e| panic!("{script}: {e}"));
+    }
+}

@@ -27,6 +27,9 @@ pub(super) struct FileView<'a> {
     pub path: &'a [u8],
     /// The stored handle of what it is a copy of.
     pub copied_up: Option<&'a [u8]>,
+    /// No handle is stored, and could not have been; but the transaction put nothing else in the
+    /// object's place, so this must be a changed copy of it.
+    pub copied_unmarked: bool,
 }
 
 /// Where files come from and decisions go: the scan, or a test.
@@ -78,6 +81,7 @@ fn stays<S: Sink>(sink: &S, file: &S::File) -> bool {
     stable.kind() == FileKind::File
         && view.upper.kind() == FileKind::File
         && (sink.keeps_inode(file)
+            || (stable.nlink > 1 && view.copied_unmarked)
             || (stable.nlink > 1 && view.copied_up.is_some() && sink.is_origin(file)))
 }
 

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use super::attrs::{AttrChange, Attrs};
 use super::{Action, Change, Strip};
 use crate::error::{Conflict, Context, Error, Result};
-use crate::object::FileKind;
+use crate::object::{Facets, FileKind};
 use crate::readset::{ReadSet, join};
 use crate::store::Layer;
 use crate::sys;
@@ -515,11 +515,20 @@ impl super::links::Sink for Scan<'_> {
     type File = File;
 
     fn view<'f>(&self, file: &'f File) -> super::links::FileView<'f> {
+        let copied_up = overlay_xattr(&file.xattrs, b"origin");
+        // In a user namespace overlayfs may not look at file handles, so it stores none.
+        let copied_unmarked = copied_up.is_none()
+            && !rustix::process::geteuid().is_root()
+            && self
+                .reads
+                .get(&self.stable_abs(&file.stable_path))
+                .is_some_and(|seen| !seen.facets().contains(Facets::REPLACED));
         super::links::FileView {
             upper: file.upper,
             stable: file.stable,
             path: &file.path,
-            copied_up: overlay_xattr(&file.xattrs, b"origin"),
+            copied_up,
+            copied_unmarked,
         }
     }
 

@@ -350,6 +350,11 @@ fn published_by(plan: &Plan) -> Published {
         let (dir, name) = split(&op.target);
         let parent = plan.path_of(op.layer, dir);
         let is_dir = op.base.is_some_and(|v| v.kind() == FileKind::Dir);
+        let linked = |v: &crate::version::Version| v.nlink > 1 && v.kind() != FileKind::Dir;
+        published.inodes.extend(op.base.filter(linked).map(|v| v.id));
+        if op.kind == Kind::Link {
+            published.inodes.extend(op.new.map(|v| v.id));
+        }
         let names = published.names.entry(parent).or_default();
         match op.kind {
             Kind::Install => names.added.push(name.to_vec()),

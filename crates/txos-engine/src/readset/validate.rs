@@ -22,7 +22,7 @@ use rustix::io::Errno;
 
 use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, join};
 use crate::error::Conflict;
-use crate::object::{Facets, FileKind};
+use crate::object::{Facets, FileId, FileKind};
 use crate::version::{Version, stat_at};
 
 /// How many conflicts a validation collects before it stops looking for more.
@@ -58,6 +58,9 @@ impl Default for Terms {
 pub struct Published {
     /// Paths whose object this transaction has replaced, removed, created or changed.
     pub exact: HashSet<Vec<u8>>,
+    /// Inodes with several names that this transaction has changed, linked or taken a name from:
+    /// their other names show it. They were verified where that was done.
+    pub inodes: HashSet<FileId>,
     /// Directories that were taken away or moved, and where they are now.
     pub subtrees: HashMap<Vec<u8>, Vec<u8>>,
     /// For each directory: what was done to its names.
@@ -186,7 +189,11 @@ fn validate_dir(
             continue;
         }
         let path = join(&dir.path, name);
-        let ours = published.exact.contains(&path);
+        let linked = |seen: &Observation| match seen.outcome {
+            Outcome::Present(v) => published.inodes.contains(&v.id),
+            Outcome::Absent(_) => false,
+        };
+        let ours = published.exact.contains(&path) || linked(seen);
         if ours && !facets.contains(Facets::LISTING) {
             continue;
         }

@@ -286,6 +286,8 @@ fn delete_level(
     complete: &mut bool,
 ) -> std::result::Result<(), Errno> {
     let mut names = Vec::new();
+    // The top is listed once a round, by the same descriptor.
+    rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
     sys::for_each_name(dir.as_fd(), |name, kind| names.push((name.to_vec(), kind)))?;
     for (name, kind) in names {
         if deadline.is_some_and(|d| Instant::now() >= d) {

@@ -274,7 +274,7 @@ impl Supervisor {
 
     pub(super) fn unlink(&mut self, call: &Call, at: At, flags: Option<usize>) -> Verdict {
         let removes_dir = flags.is_some_and(|i| int(call, i) & libc::AT_REMOVEDIR != 0);
-        let mut facets = Facets::ENTRY | Facets::WRITE;
+        let mut facets = Facets::ENTRY | Facets::WRITE | Facets::REPLACED;
         if removes_dir {
             facets |= Facets::LISTING; // It was empty, or the call fails because it was not.
         }
@@ -298,7 +298,7 @@ impl Supervisor {
         if !self.path(call, from) {
             return Verdict::Through;
         }
-        let facets = Facets::ENTRY | Facets::WRITE;
+        let facets = Facets::ENTRY | Facets::WRITE | Facets::REPLACED;
         self.note(call, false, facets);
         let old = self.scratch.path.clone();
         let kind = self.kind_in_view(call.pid, &old);
