@@ -231,7 +231,7 @@ fn without_user_namespaces_the_setting_is_named() {
         place.user.home.display()
     );
     let map = format!(
-        "unshare -U sh -c '{script}' < ../to > ../from & read _ < ../from; \
+        "unshare -U --keep-caps sh -c '{script}' < ../to > ../from & read _ < ../from; \
          echo '0 0 65536' > /proc/$!/uid_map; echo '0 0 65536' > /proc/$!/gid_map; echo > ../to; wait $!"
     );
     let map = format!("mkfifo ../to ../from; exec 3<>../to 4<>../from; {map}");
