@@ -16,6 +16,9 @@
 //! | [`deb`] | small Debian packages |
 //! | [`skip`], [`system`], [`wait`], [`random`] | skipping, what is shared, deadlines, seeds |
 
+// A test that can't go on says why, and that is all there is to do about it.
+#![allow(clippy::expect_used)]
+
 pub mod binary;
 pub mod deb;
 pub mod fault;

@@ -210,7 +210,8 @@ impl Node {
         compare("xattrs", shown_xattrs(&self.xattrs), shown_xattrs(&other.xattrs));
         compare("is the same file as", shown(&self.first), shown(&other.first));
         let now = |node: &Node| tolerance.now_from.is_some_and(|from| node.mtime.0 >= from);
-        if !tolerance.times && !(now(self) && now(other)) {
+        let tolerated = tolerance.times || (now(self) && now(other));
+        if !tolerated {
             compare("mtime", shown_time(self.mtime), shown_time(other.mtime));
         }
         lines

@@ -1,5 +1,6 @@
 //! What a machine can do to a transaction: each a clear message, exit status 125, and a tree that
 //! is bit for bit as before; and what is large or deep but no error at all.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use txos_testkit::image::Image;
 use txos_testkit::rendezvous::PAUSE;

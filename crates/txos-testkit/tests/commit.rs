@@ -1,5 +1,6 @@
 //! What a command changed is published whole: everything that it changed, as it left it, and
 //! nothing else.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,5 @@
 //! Whatever happens at whatever instant, the tree is all old or all new afterwards.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use rustix::process::{Pid, Signal};
 use txos_testkit::fault::{Fault, Outcome, Scenario, Sweep};

@@ -1,4 +1,5 @@
 //! What is not a file: held until the commit, told of, or a reason to stop.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use rustix::process::Signal;
 use txos_testkit::rendezvous::PAUSE;

@@ -1,5 +1,6 @@
 //! Processes that know nothing of txos change the same things: nothing of theirs is lost or
 //! overlooked, and nothing of theirs gets in the way of what does not depend on it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::{Done, Lab, Rendezvous, Tree};

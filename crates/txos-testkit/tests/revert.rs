@@ -1,4 +1,5 @@
 //! A commit can be undone, as a whole, as long as nothing of it was changed since.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use txos_testkit::tree::Tolerance;
 use txos_testkit::{Lab, Tree};

@@ -1,4 +1,5 @@
 //! An ordinary user, without any privilege, on what the user can write.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! A command in a transaction finds everything as it would without one.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
