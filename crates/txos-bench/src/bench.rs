@@ -10,8 +10,9 @@ use crate::measure::Pair;
 
 /// The status of a transaction that conflicted with somebody else.
 const CONFLICT: i32 = 75;
-/// How often a pair is measured again because of one.
-const CONFLICTS_MAX: usize = 10;
+/// How often pairs are measured again because of a conflict, or because something else (another
+/// package manager) was in the way.
+const FAILED_MAX: usize = 5;
 /// How long the background may take to delete what was discarded.
 const TRASH_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -94,11 +95,27 @@ impl Bench {
         command
     }
 
+    /// `txos run` with these options; the command is to follow. On a mount of its own only that is
+    /// versioned: nothing is to be left on others.
+    pub fn transaction(&self, options: &[&str]) -> Command {
+        let mut command = self.txos(&["run"]);
+        if !self.whole() {
+            command.arg("--scope").arg(self.mount().map(|mount| mount.at).unwrap_or_default());
+        }
+        command.args(options).arg("--");
+        command
+    }
+
+    /// Whether the whole tree is versioned.
+    pub fn whole(&self) -> bool {
+        self.mount().is_none_or(|mount| mount.at == "/")
+    }
+
     /// A plain command, and the same in a transaction.
     pub fn both(&self, words: &[&OsStr]) -> [Command; 2] {
         let mut plain = quiet(Command::new(words.first().copied().unwrap_or_default()));
         plain.args(words.iter().skip(1));
-        let mut txos = self.txos(&["run", "--"]);
+        let mut txos = self.transaction(&[]);
         txos.args(words);
         [plain, txos]
     }
@@ -155,17 +172,26 @@ impl Bench {
         mut pair: impl FnMut(&Self) -> Result<Option<Pair>, String>,
     ) -> Result<Vec<Pair>, String> {
         let mut pairs = Vec::new();
-        let mut conflicts = 0;
+        let mut failed = 0;
         let mut warm = self.quick;
         while pairs.len() < self.pairs {
             eprintln!("{name}: pair {} of {}", pairs.len() + 1, self.pairs);
-            match pair(self)? {
-                Some(_) if !warm => warm = true,
-                Some(pair) => pairs.push(pair),
-                None if conflicts == CONFLICTS_MAX => {
-                    return Err(format!("gave up after {CONFLICTS_MAX} conflicts"));
+            let why = match pair(self) {
+                Ok(Some(_)) if !warm => {
+                    warm = true;
+                    continue;
                 }
-                None => conflicts += 1,
+                Ok(Some(pair)) => {
+                    pairs.push(pair);
+                    continue;
+                }
+                Ok(None) => "a conflict".into(),
+                Err(why) => why,
+            };
+            eprintln!("{name}: once more: {why}");
+            failed += 1;
+            if failed == FAILED_MAX {
+                return Err(format!("gave up after {FAILED_MAX} failures, the last: {why}"));
             }
         }
         Ok(pairs)
@@ -187,23 +213,31 @@ impl Bench {
 
     /// The name of the file system.
     pub fn file_system(&self) -> String {
-        self.mount().map(|(_, kind)| kind).unwrap_or_default()
+        self.mount().map(|mount| mount.kind).unwrap_or_default()
     }
 
     /// The device it is on.
     pub fn device(&self) -> String {
-        self.mount().map(|(device, _)| device).unwrap_or_default()
+        self.mount().map(|mount| mount.device).unwrap_or_default()
     }
 
-    fn mount(&self) -> Option<(String, String)> {
+    fn mount(&self) -> Option<Mount> {
         let text = fs::read_to_string("/proc/self/mounts").ok()?;
         let mounts = text.lines().filter_map(|line| {
-            let mut fields = line.split(' ');
+            let mut fields = line.split(' ').map(str::to_owned);
             let (device, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
-            self.dir.starts_with(at).then(|| (at.len(), (device.to_owned(), kind.to_owned())))
+            self.dir.starts_with(&at).then_some(Mount { device, at, kind })
         });
-        mounts.max_by_key(|(length, _)| *length).map(|(_, mount)| mount)
+        mounts.max_by_key(|mount| mount.at.len())
     }
+}
+
+/// A mounted file system.
+#[derive(Debug)]
+struct Mount {
+    device: String,
+    at: String,
+    kind: String,
 }
 
 impl Drop for Bench {

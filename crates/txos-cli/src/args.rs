@@ -222,6 +222,9 @@ pub struct ViewArgs {
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
     /// Hold back standard output and error until the commit
+    ///
+    /// On a rollback standard output is dropped; standard error is shown, because there the command
+    /// says why it failed.
     #[arg(long, conflicts_with = "keep")]
     pub hold_output: bool,
     /// Stop and roll back when CMD does what can't be rolled back [default: warn]

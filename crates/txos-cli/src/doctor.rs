@@ -160,7 +160,10 @@ fn check_transactions(home: &Home) -> Vec<Finding> {
     let of = |standing| -> Vec<TxId> {
         all.iter().filter(|(_, s)| *s == standing).map(|(meta, _)| meta.id).collect()
     };
-    let dead = of(Standing::Dead);
+    let mut dead = of(Standing::Dead);
+    // One whose publish was interrupted has a line of its own, and must not be cleaned up.
+    let half_published = interrupted(home);
+    dead.retain(|id| half_published != Some(*id));
     if !dead.is_empty() {
         let detail = format!("{} ended without a decision: the txos process is gone", ids(&dead));
         findings.push(Finding::bad(

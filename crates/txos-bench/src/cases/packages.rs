@@ -75,6 +75,9 @@ pub fn apt(bench: &Bench) -> Result<Vec<Row>, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("it needs root".into());
     }
+    if !bench.whole() {
+        return Err("it changes the root file system, and --dir is on another".into());
+    }
     let archives = bench.at("archives");
     at(&archives, fs::create_dir_all(archives.join("partial")))?;
     let name = CANDIDATES
@@ -86,7 +89,7 @@ pub fn apt(bench: &Bench) -> Result<Vec<Row>, String> {
     let purge = || run(&mut apt_get(&archives, &["purge", "-y", name])).map(drop);
     let both = || {
         let plain = apt_get(&archives, &["install", "-y", "--no-download", name]);
-        let mut txos = bench.txos(&["run", "--"]);
+        let mut txos = bench.transaction(&[]);
         txos.arg(plain.get_program()).args(plain.get_args());
         [plain, txos]
     };

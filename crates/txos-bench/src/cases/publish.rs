@@ -61,7 +61,7 @@ fn pairs(
 
 /// Time of the commit of a kept transaction; `None` on a conflict.
 fn commit(bench: &Bench, words: &[&OsStr]) -> Result<Option<Duration>, String> {
-    let mut keep = bench.txos(&["run", "--keep", "--no-durable", "--"]);
+    let mut keep = bench.transaction(&["--keep", "--no-durable"]);
     run(keep.args(words))?;
     bench.flush()?;
     let mut commit: Command = bench.txos(&["commit", "--no-durable", "@"]);
@@ -104,7 +104,7 @@ fn mib(kib: f64) -> String {
 fn peak(bench: &Bench, dir: &Path, n: u64) -> Result<u64, String> {
     eprintln!("memory: {n} reads");
     let count = n.to_string();
-    let mut command = bench.txos(&["run", "--"]);
+    let mut command = bench.transaction(&[]);
     command.args(bench.work(&["look".as_ref(), dir.as_os_str(), count.as_ref()]));
     let ended = output(command.stdout(Stdio::piped()))?;
     let text = String::from_utf8_lossy(&ended.stdout);
