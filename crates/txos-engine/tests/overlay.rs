@@ -202,6 +202,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("many-in-one-dir", "mkdir many; for i in $(seq 300); do echo $i > many/$i; done; for i in $(seq 300); do echo $i > e/$i; done"),
     ("deep", "p=.; for i in $(seq 60); do p=$p/dir$i; done; mkdir -p $p; echo bottom > $p/f"),
     ("copied-into-new", "mkdir n; mv d/b n/b; ln e/x n/x; mv d/sub n/sub"),
+    ("rename-hard-link", "mv d/a d/c"),
+    ("rename-and-modify-hard-link", "mv d/a e/c; echo more >> e/c; chmod 600 e/c"),
+    ("rename-both-links", "mv d/a d/c; mv d/a-link e/l"),
+    ("dir-attributes-and-entries", "echo > d/n; chown 2 d; rm e/x"),
     ("rm-all", "rm -rf ./*"),
 ];
 

@@ -115,7 +115,8 @@ impl<'a> Scan<'a> {
         while let Some(dir) = self.queue.pop() {
             self.merged_dir(&dir)?;
         }
-        let files = std::mem::take(&mut self.files);
+        let mut files = std::mem::take(&mut self.files);
+        self.find_renamed_links(&mut files);
         super::links::classify(&mut self, files)?;
         let moved = std::mem::take(&mut self.moved_from);
         for change in &mut self.changes {
@@ -134,6 +135,43 @@ impl<'a> Scan<'a> {
         }
         self.changes.retain(|c| !c.dropped);
         Ok(self.changes)
+    }
+
+    /// A file with several links that was renamed is a copy in the upper, and a whiteout at its old
+    /// name. Publishing the copy would cut it off from its other names: the stable inode is moved.
+    fn find_renamed_links(&mut self, files: &mut [File]) {
+        for file in files.iter_mut().filter(|f| f.stable.is_none() && !f.in_new) {
+            let Some(origin) = overlay_xattr(&file.xattrs, b"origin") else { continue };
+            let found = self.changes.iter().find(|c| {
+                let several =
+                    c.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
+                several
+                    && matches!(c.action, Action::Remove)
+                    && !self.moved_from.contains_key(&c.stable_path)
+                    && self.is_handle(origin, &c.stable_path)
+            });
+            let Some((from, Some(source))) = found.map(|c| (c.stable_path.clone(), c.base)) else {
+                continue;
+            };
+            self.moved_from.insert(from.clone(), ());
+            let slot = self.slot();
+            self.push(
+                Action::Move { from: from.clone(), source },
+                file.path.clone(),
+                file.stable_path.clone(),
+                None,
+                Some(file.upper),
+                slot,
+                Vec::new(),
+            );
+            (file.stable, file.stable_path) = (Some(source), from);
+        }
+    }
+
+    fn is_handle(&self, origin: &[u8], stable_path: &[u8]) -> bool {
+        let (parent, name) = split(stable_path);
+        sys::open_dir_beneath(self.stable_root.as_fd(), parent)
+            .is_ok_and(|dir| crate::sys_handle::is_handle_of(origin, dir.as_fd(), name))
     }
 
     fn stable_abs(&self, path: &[u8]) -> Vec<u8> {
@@ -534,9 +572,7 @@ impl super::links::Sink for Scan<'_> {
 
     fn is_origin(&self, file: &File) -> bool {
         let Some(origin) = overlay_xattr(&file.xattrs, b"origin") else { return false };
-        let (parent, name) = split(&file.stable_path);
-        sys::open_dir_beneath(self.stable_root.as_fd(), parent)
-            .is_ok_and(|dir| crate::sys_handle::is_handle_of(origin, dir.as_fd(), name))
+        self.is_handle(origin, &file.stable_path)
     }
 
     fn keeps_inode(&self, file: &File) -> bool {

@@ -342,7 +342,7 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
                 stage::save_old(done, field, &back)?;
             }
             Kind::Attrs | Kind::DirTime => {
-                if op.kind == Kind::DirTime {
+                if sets_a_directory(op) {
                     back.target = op.before.clone();
                 }
                 back.base = here;
@@ -355,11 +355,17 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
     // Links follow what they link to, and directory times everything that moves them, as in a
     // forward plan.
     ops.sort_by_key(|o| match o.kind {
-        Kind::DirTime => 2,
+        Kind::DirTime | Kind::Attrs if sets_a_directory(o) => 2,
         Kind::Link => 1,
         _ => 0,
     });
     Ok(ops)
+}
+
+/// Whether an operation sets attributes, and so perhaps the time, of a directory.
+fn sets_a_directory(op: &Op) -> bool {
+    matches!(op.kind, Kind::DirTime | Kind::Attrs)
+        && op.base.is_some_and(|v| v.kind() == FileKind::Dir)
 }
 
 /// Where another name in the same directory is once the moves are undone.

@@ -91,6 +91,25 @@ impl Published {
         }
     }
 
+    /// Whether a path, as it was written, passes a name that this transaction changed: a link that
+    /// it set elsewhere, a directory that it moved.
+    fn covers_on_the_way(&self, written: &[u8]) -> bool {
+        let mut rest = written;
+        loop {
+            let here = match super::split(rest) {
+                Some((parent, name)) => join(&place(parent), name),
+                None => return false,
+            };
+            if self.exact.contains(&here) {
+                return true;
+            }
+            match super::split(rest) {
+                Some((parent, _)) => rest = parent,
+                None => return false,
+            }
+        }
+    }
+
     /// Whether the path is at or below something this transaction put there.
     pub(super) fn covers(&self, path: &[u8]) -> bool {
         let mut rest = path;
@@ -133,11 +152,9 @@ impl ReadSet {
             let conflict = match *alias {
                 Alias::Elsewhere => None,
                 Alias::Nowhere(errno) => {
-                    if published.covers(written) {
-                        continue;
-                    }
                     match super::observe::open_path(CWD, written) {
                         Err(e) if e.raw_os_error() == errno => None,
+                        _ if published.covers(written) || published.covers(&place(written)) => None,
                         Err(e) => Some(format!("looking it up now fails otherwise ({e})")),
                         Ok(_) => Some("it did not exist and was created".to_owned()),
                     }
@@ -150,6 +167,7 @@ impl ReadSet {
                     }
                     match leads_to(written) {
                         Some(path) if path == dir.path => None,
+                        _ if published.covers_on_the_way(written) => None,
                         Some(_) => Some("it leads to another directory now".to_owned()),
                         None => Some("it no longer leads to a directory".to_owned()),
                     }
@@ -159,6 +177,18 @@ impl ReadSet {
                 conflicts.push(Conflict { path: path_buf(written), what, when: None });
             }
         }
+    }
+}
+
+/// The canonical path that a path means now, as far as it exists.
+fn place(written: &[u8]) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+    if let Ok(path) = std::fs::canonicalize(std::ffi::OsStr::from_bytes(written)) {
+        return path.as_os_str().as_bytes().to_vec();
+    }
+    match super::split(written) {
+        Some((parent, name)) => join(&place(parent), name),
+        None => written.to_vec(),
     }
 }
 
