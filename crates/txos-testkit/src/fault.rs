@@ -4,11 +4,12 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Lab;
 use crate::process::Done;
 use crate::tree::{Tolerance, Tree};
+use crate::wait::PATIENCE;
 
 /// A tree, and a transaction on it.
 #[derive(Clone, Copy, Debug)]
@@ -261,17 +262,22 @@ impl<'a> Sweep<'a> {
     }
 }
 
+/// A keeper may need a moment to notice that its front is gone; until then the transaction is in use.
 fn clean_up(place: &Lab) -> Result<(), String> {
-    let gc = place.txos(["gc"]).run();
-    if gc.code() != 0 {
-        return Err(format!("gc: {gc:?}"));
-    }
-    let held = place.held();
-    let stray = held.transactions.iter().find(|(_, state)| state != "committed");
-    match stray {
-        Some(stray) => Err(format!("left in the store after gc: {stray:?}")),
-        None if held.trash > 0 => Err("left in the trash after gc".into()),
-        None => Ok(()),
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let gc = place.txos(["gc"]).run();
+        if gc.code() != 0 {
+            return Err(format!("gc: {gc:?}"));
+        }
+        let held = place.held();
+        let stray = held.transactions.iter().find(|(_, state)| state != "committed");
+        if stray.is_none() && held.trash == 0 {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("left in the store after gc: {held:?}"));
+        }
     }
 }
 

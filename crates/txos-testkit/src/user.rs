@@ -1,7 +1,11 @@
 //! An ordinary user, made for one test and removed after it.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::process::Invocation;
 use crate::system::{self, Guard};
@@ -74,6 +78,31 @@ fn free_name(base: String) -> String {
 impl Drop for User {
     fn drop(&mut self) {
         self.guard.upgrade();
-        let _ = Command::new("userdel").args(["--remove", &self.name]).output();
+        // userdel refuses while a process of the user runs, such as one that empties a trash.
+        for _ in 0..100 {
+            self.end_processes();
+            let removed = Command::new("userdel").args(["--remove", &self.name]).output();
+            if removed.is_ok_and(|o| o.status.success()) {
+                return;
+            }
+        }
+        eprintln!("user {} could not be removed", self.name);
+    }
+}
+
+impl User {
+    /// Ends what this user still runs: the number is nobody else's.
+    fn end_processes(&self) {
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let pid = entry.file_name().to_str().and_then(|n| n.parse().ok());
+            let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
+            let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            if entry.metadata().is_ok_and(|m| m.uid() == self.uid) {
+                let _ = rustix::process::pidfd_send_signal(&fd, Signal::KILL);
+                let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+                let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+                let _ = rustix::event::poll(&mut fds, Some(&second));
+            }
+        }
     }
 }

@@ -125,7 +125,7 @@ fn the_front_is_killed_while_the_command_runs() {
     for round in 0..8 {
         let mut meeting = Rendezvous::new();
         // Some of its processes have left its session, some its parent.
-        let script = format!("{}\nsetsid sleep 1000 & (sleep 1000 &) {PAUSE}", EVERYTHING.change);
+        let script = format!("{}\nsetsid sleep 1000 & (sleep 1000 &); {PAUSE}", EVERYTHING.change);
         let running = lab.script(&[], &script).meeting(&mut meeting).start();
         assert!(meeting.arrived());
         if round % 2 == 1 {
