@@ -155,7 +155,11 @@ mod tests {
             reverts: None,
             reverted_by: None,
             splitting: None,
-            layers: vec![LayerMeta { target: "/".into(), store: "/var/lib/txos".into() }],
+            layers: vec![LayerMeta {
+                target: "/".into(),
+                root: None,
+                store: "/var/lib/txos".into(),
+            }],
         }
     }
 

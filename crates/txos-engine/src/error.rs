@@ -57,7 +57,9 @@ pub enum Error {
         advice: &'static str,
     },
     /// No transaction of that name.
-    #[error("no transaction {0:?}: `txos list` shows the pending ones, `txos log` the committed ones")]
+    #[error(
+        "no transaction {0:?}: `txos list` shows the pending ones, `txos log` the committed ones"
+    )]
     NoSuchTransaction(String),
     /// More than one transaction starts like that.
     #[error("{0:?} is ambiguous: {list}", list = .1.iter().map(TxId::as_str).collect::<Vec<_>>().join(", "))]
@@ -74,7 +76,9 @@ pub enum Error {
     },
     /// A publish failed and could not be undone, or its journal could not be closed. Until recovery
     /// succeeds the tree may hold a part of it; nothing may be discarded.
-    #[error("publishing {id} failed ({cause}), and undoing it failed as well ({undoing}). Until `txos recover` succeeds the tree may hold a part of it")]
+    #[error(
+        "publishing {id} failed ({cause}), and undoing it failed as well ({undoing}). Until `txos recover` succeeds the tree may hold a part of it"
+    )]
     Unfinished {
         /// Which transaction.
         id: TxId,
@@ -95,7 +99,11 @@ pub enum Error {
 
 impl Error {
     /// An I/O error with its step and path.
-    pub fn io(step: &'static str, path: impl AsRef<Path>, source: impl Into<std::io::Error>) -> Self {
+    pub fn io(
+        step: &'static str,
+        path: impl AsRef<Path>,
+        source: impl Into<std::io::Error>,
+    ) -> Self {
         Error::Io { step, path: path.as_ref().to_owned(), source: source.into() }
     }
 }

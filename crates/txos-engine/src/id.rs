@@ -70,8 +70,7 @@ impl FromStr for TxId {
     type Err = BadTxId;
 
     fn from_str(s: &str) -> Result<Self, BadTxId> {
-        let bytes: [u8; Self::LEN] =
-            s.as_bytes().try_into().map_err(|_| BadTxId(s.to_owned()))?;
+        let bytes: [u8; Self::LEN] = s.as_bytes().try_into().map_err(|_| BadTxId(s.to_owned()))?;
         if bytes.iter().all(|b| ALPHABET.contains(b)) {
             Ok(TxId(bytes))
         } else {

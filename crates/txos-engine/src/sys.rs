@@ -55,8 +55,7 @@ mod fault {
                 .get_or_init(|| {
                     let text = std::env::var("TXOS_FAULT").ok()?;
                     let (action, at) = text.split_once('@')?;
-                    let (at, and_later) =
-                        at.strip_suffix('+').map_or((at, false), |a| (a, true));
+                    let (at, and_later) = at.strip_suffix('+').map_or((at, false), |a| (a, true));
                     let action = match action {
                         "kill" => Action::KillBefore,
                         "killafter" => Action::KillAfter,
@@ -162,9 +161,7 @@ pub fn set_mtime(dir: BorrowedFd<'_>, name: &[u8], mtime: crate::version::Stamp)
             tv_nsec: i64::from(mtime.nsec),
         },
     };
-    fault::step("utimens", || {
-        rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)
-    })
+    fault::step("utimens", || rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW))
 }
 
 /// `pwrite(2)` of a whole buffer.
@@ -180,6 +177,23 @@ pub fn write_all_at(fd: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Sy
         }
         bytes = bytes.get(n..).unwrap_or_default();
         offset += n as u64;
+    }
+    Ok(())
+}
+
+/// `pwritev2(2)` with `RWF_APPEND` of a whole buffer.
+pub fn append_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Sys<()> {
+    while !bytes.is_empty() {
+        let n = fault::step("append", || {
+            retry(|| {
+                let slices = [std::io::IoSlice::new(bytes)];
+                rustix::io::pwritev2(fd, &slices, 0, rustix::io::ReadWriteFlags::APPEND)
+            })
+        })?;
+        if n == 0 {
+            return Err(Errno::IO);
+        }
+        bytes = bytes.get(n..).unwrap_or_default();
     }
     Ok(())
 }
@@ -213,6 +227,16 @@ pub fn create(dir: BorrowedFd<'_>, name: &[u8]) -> Sys<OwnedFd> {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::RUSR | Mode::WUSR,
         )
+    })
+}
+
+/// `fallocate(2)` that leaves the size as it is.
+pub fn reserve(fd: BorrowedFd<'_>, from: u64, len: u64) -> Sys<()> {
+    fault::step("fallocate", || {
+        match rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::KEEP_SIZE, from, len) {
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            other => other,
+        }
     })
 }
 

@@ -36,8 +36,7 @@ pub(crate) fn is_handle_of(origin: &[u8], dir: BorrowedFd<'_>, name: &[u8]) -> b
         return false;
     };
     let Ok(name) = CString::new(name) else { return false };
-    let mut handle =
-        Handle { bytes: HANDLE_MAX as libc::c_uint, kind: 0, data: [0; HANDLE_MAX] };
+    let mut handle = Handle { bytes: HANDLE_MAX as libc::c_uint, kind: 0, data: [0; HANDLE_MAX] };
     let mut mount_id: libc::c_int = 0;
     // SAFETY: `handle` is a file_handle with HANDLE_MAX bytes of room behind its two words, as its
     // `bytes` field says; `name` is NUL-terminated; both outlive the call.

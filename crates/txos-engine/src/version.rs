@@ -203,13 +203,9 @@ mod tests {
         let file = dir.join("f");
         std::fs::write(&file, "one").unwrap();
         let look = || {
-            observe(
-                rustix::fs::CWD,
-                file.as_os_str().as_encoded_bytes(),
-                AtFlags::SYMLINK_NOFOLLOW,
-            )
-            .unwrap()
-            .0
+            observe(rustix::fs::CWD, file.as_os_str().as_encoded_bytes(), AtFlags::SYMLINK_NOFOLLOW)
+                .unwrap()
+                .0
         };
         let one = look();
         assert_eq!(one, look());

@@ -4,6 +4,8 @@
 //!
 //! Needs root (mounts overlays in a namespace of its own).
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +27,9 @@ struct Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        if std::env::var_os("KEEP").is_none() { let _ = Command::new("rm").arg("-rf").arg(&self.dir).status(); }
+        if std::env::var_os("KEEP").is_none() {
+            let _ = Command::new("rm").arg("-rf").arg(&self.dir).status();
+        }
     }
 }
 
@@ -178,10 +182,16 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("touch", "touch -d @1500000000 d/b; touch -h -d @1500000001 d/sym; touch -d @1500000002 e"),
     ("same-content", "cp d/b t; cat t > d/b; rm t"),
     ("symlink", "ln -sfn b d/sym; ln -s nowhere d/dangling"),
-    ("type-change", "rm d/b; mkdir d/b; echo in > d/b/f; rm -r e; echo file > e; rm d/pipe; ln -s x d/pipe"),
+    (
+        "type-change",
+        "rm d/b; mkdir d/b; echo in > d/b/f; rm -r e; echo file > e; rm d/pipe; ln -s x d/pipe",
+    ),
     ("dir-replaced", "rm -r d; mkdir d; echo fresh > d/fresh"),
     ("dir-renamed", "mv d moved"),
-    ("dir-renamed-and-changed", "mv d moved; echo x > moved/new; rm moved/b; echo c >> moved/sub/deep/f"),
+    (
+        "dir-renamed-and-changed",
+        "mv d moved; echo x > moved/new; rm moved/b; echo c >> moved/sub/deep/f",
+    ),
     ("dirs-swapped", "mv d t; mv e d; mv t e"),
     ("dirs-rotated", "mv d t; mv e d; mv keep e; mv t keep; echo z > keep/z"),
     ("dir-into-new", "mkdir new; mv d new/d; echo x > new/d/sub/x; rm new/d/a"),
@@ -193,17 +203,27 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("move-then-file-at-old", "mv d moved; echo n > d"),
     ("rename-files", "mv d/b e/b; mv e/x d/x; mv d/sym s2"),
     ("swap-files", "mv d/b t; mv e/x d/b; mv t e/x"),
-    ("sparse", "truncate -s 2000000 keep/sparse; truncate -s 5 keep/zeros; truncate -s 10000000 holes"),
+    (
+        "sparse",
+        "truncate -s 2000000 keep/sparse; truncate -s 5 keep/zeros; truncate -s 10000000 holes",
+    ),
     ("odd-names", "echo x > \"$(printf 'b\\377d\\nname')\"; rm -r odd*"),
     ("nodes", "mknod dev c 1 3; mkfifo p; mknod d/blk b 7 99"),
     ("setuid", "cp /bin/true su; chmod 6755 su; chown 5:6 d/b"),
-    ("sticky-default-acl", "mkdir s; chmod 1777 s; setfacl -d -m u:9:rx s; echo x > s/x; mkdir s/sub"),
+    (
+        "sticky-default-acl",
+        "mkdir s; chmod 1777 s; setfacl -d -m u:9:rx s; echo x > s/x; mkdir s/sub",
+    ),
     ("capability", "cp /bin/true cap; setcap cap_net_raw+ep cap"),
-    ("many-in-one-dir", "mkdir many; for i in $(seq 300); do echo $i > many/$i; done; for i in $(seq 300); do echo $i > e/$i; done"),
+    (
+        "many-in-one-dir",
+        "mkdir many; for i in $(seq 300); do echo $i > many/$i; done; for i in $(seq 300); do echo $i > e/$i; done",
+    ),
     ("deep", "p=.; for i in $(seq 60); do p=$p/dir$i; done; mkdir -p $p; echo bottom > $p/f"),
     ("copied-into-new", "mkdir n; mv d/b n/b; ln e/x n/x; mv d/sub n/sub"),
     ("rename-hard-link", "mv d/a d/c"),
     ("rename-and-modify-hard-link", "mv d/a e/c; echo more >> e/c; chmod 600 e/c"),
+    ("link-then-remove", "ln d/a e/y; rm d/a; echo m >> e/y"),
     ("rename-both-links", "mv d/a d/c; mv d/a-link e/l"),
     ("dir-attributes-and-entries", "echo > d/n; chown 2 d; rm e/x"),
     ("rm-all", "rm -rf ./*"),

@@ -165,7 +165,14 @@ fn expand(source: &Source, entries: &mut Vec<Entry>) -> Result<()> {
     let mut new_tree = tree(&source.new, &new)?;
     for (below, before) in old_tree {
         let after = new_tree.remove(&below);
-        entries.extend(pair(None, &join(&source.path, &below), source, &below, Some(before), after));
+        entries.extend(pair(
+            None,
+            &join(&source.path, &below),
+            source,
+            &below,
+            Some(before),
+            after,
+        ));
     }
     for (below, after) in new_tree {
         entries.extend(pair(None, &join(&source.path, &below), source, &below, None, Some(after)));

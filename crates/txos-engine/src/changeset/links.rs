@@ -39,6 +39,9 @@ pub(super) trait Sink {
     /// Whether the upper object is a copy of its stable counterpart.
     fn is_origin(&self, file: &Self::File) -> bool;
     fn keeps_inode(&self, file: &Self::File) -> bool;
+    /// Whether the transaction only appended, and the stable file has changed since: however alike
+    /// the two are now, both appends count.
+    fn appended_meanwhile(&self, file: &Self::File) -> bool;
     fn same_content(&self, file: &Self::File) -> Result<bool>;
     fn attrs(&self, file: &Self::File) -> Result<AttrChange>;
     fn emit(&mut self, file: &Self::File, action: Action);
@@ -54,14 +57,12 @@ pub(super) fn classify<S: Sink>(sink: &mut S, files: Vec<S::File>) -> Result<()>
         }
     }
     for (i, file) in files.iter().enumerate() {
-        let group = groups.get(&sink.view(file).upper.id.ino).filter(|_| {
-            sink.view(file).upper.nlink > 1
-        });
+        let group =
+            groups.get(&sink.view(file).upper.id.ino).filter(|_| sink.view(file).upper.nlink > 1);
         match group {
             // A group is decided as a whole, when its first member comes by.
             Some(members) if members.first() == Some(&i) => {
-                let members: Vec<&S::File> =
-                    members.iter().filter_map(|&m| files.get(m)).collect();
+                let members: Vec<&S::File> = members.iter().filter_map(|&m| files.get(m)).collect();
                 classify_group(sink, &members)?;
             }
             Some(_) => {}
@@ -128,7 +129,7 @@ fn decide<S: Sink>(
     if stable.kind() != view.upper.kind() {
         return Ok(Some(Action::Replace));
     }
-    if !must_replace && sink.same_content(file)? {
+    if !must_replace && !sink.appended_meanwhile(file) && sink.same_content(file)? {
         let change = sink.attrs(file)?;
         return Ok((!change.is_nothing()).then(|| Action::Attrs(Box::new(change))));
     }

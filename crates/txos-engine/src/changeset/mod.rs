@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use attrs::{AttrChange, Attrs};
 pub(crate) use content::same_bytes;
 pub use entries::committed_entries;
-pub(crate) use overlay::{child, split};
+pub(crate) use overlay::{child, is_overlay_xattr, split};
 
 use crate::commit::Options;
 use crate::error::{Error, Result};
@@ -107,7 +107,6 @@ fn option_path<S: serde::Serializer>(
     }
 }
 
-
 /// An extended attribute of overlayfs that is taken off when its object is published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Strip {
@@ -178,6 +177,8 @@ pub(crate) struct Change {
     pub shown: bool,
     /// Number of objects below it that come or go with it.
     pub below: u64,
+    /// For a new directory: every directory below it, relative to it.
+    pub dirs: Vec<Vec<u8>>,
     /// Set while scanning: superseded by another change.
     pub dropped: bool,
 }
@@ -283,12 +284,12 @@ fn keep_inode_matcher(globs: &[String]) -> Result<impl Fn(&[u8]) -> bool + use<>
     use std::os::unix::ffi::OsStrExt;
     let mut set = globset::GlobSetBuilder::new();
     for text in globs {
-        let glob = globset::GlobBuilder::new(text)
-            .literal_separator(true)
-            .build()
-            .map_err(|e| Error::Unsupported {
-                what: format!("--keep-inode {text:?} is not a pattern: {e}"),
-                advice: "Write it as the shell would, for example '/var/log/**'.".into(),
+        let glob =
+            globset::GlobBuilder::new(text).literal_separator(true).build().map_err(|e| {
+                Error::Unsupported {
+                    what: format!("--keep-inode {text:?} is not a pattern: {e}"),
+                    advice: "Write it as the shell would, for example '/var/log/**'.".into(),
+                }
             })?;
         set.add(glob);
     }

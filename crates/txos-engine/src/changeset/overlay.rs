@@ -28,19 +28,22 @@ use crate::store::Layer;
 use crate::sys;
 use crate::version::{Version, stat_at};
 
-/// Extended attributes with these prefixes are overlayfs's own.
-const OVERLAY_PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+/// The prefix of overlayfs's own extended attributes: root's overlays use `trusted.`, which nobody
+/// else can set; in a user namespace it is `user.` (mount option `userxattr`). Never both: to
+/// root's overlay `user.overlay.*` is data like any other, which any user can write.
+fn overlay_prefix() -> &'static [u8] {
+    if rustix::process::geteuid().is_root() { b"trusted.overlay." } else { b"user.overlay." }
+}
 
 /// Whether an extended attribute belongs to overlayfs.
-pub(super) fn is_overlay_xattr(name: &[u8]) -> bool {
-    OVERLAY_PREFIXES.iter().any(|p| name.starts_with(p))
+pub(crate) fn is_overlay_xattr(name: &[u8]) -> bool {
+    name.starts_with(overlay_prefix())
 }
 
 /// The value of one of overlayfs's attributes, in either namespace.
 fn overlay_xattr<'a>(xattrs: &'a [(Vec<u8>, Vec<u8>)], which: &[u8]) -> Option<&'a [u8]> {
     xattrs.iter().find_map(|(name, value)| {
-        let rest = OVERLAY_PREFIXES.iter().find_map(|p| name.strip_prefix(*p))?;
-        (rest == which).then_some(&value[..])
+        (name.strip_prefix(overlay_prefix())? == which).then_some(&value[..])
     })
 }
 
@@ -89,20 +92,17 @@ impl<'a> Scan<'a> {
         next_slot: &'a mut u64,
     ) -> Result<Self> {
         let open = |path: &std::path::Path| {
-            sys::open(path.as_os_str().as_bytes(), OFlags::PATH | OFlags::DIRECTORY, 0)
-                .at("opening", path)
+            sys::open_dir_canonical(path.as_os_str().as_bytes()).at("opening", path)
         };
+        let stable_root = open(&layer.target)?;
+        layer.check_root(stable_root.as_fd())?;
         Ok(Scan {
             upper_root: open(&layer.upper)?,
-            stable_root: open(&layer.target)?,
+            stable_root,
             layer,
             reads,
             keep_inode,
-            queue: vec![Merged {
-                path: Vec::new(),
-                stable: Vec::new(),
-                staged: b"upper".to_vec(),
-            }],
+            queue: vec![Merged { path: Vec::new(), stable: Vec::new(), staged: b"upper".to_vec() }],
             files: Vec::new(),
             changes: Vec::new(),
             moved_from: HashMap::new(),
@@ -143,8 +143,7 @@ impl<'a> Scan<'a> {
         for file in files.iter_mut().filter(|f| f.stable.is_none() && !f.in_new) {
             let Some(origin) = overlay_xattr(&file.xattrs, b"origin") else { continue };
             let found = self.changes.iter().find(|c| {
-                let several =
-                    c.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
+                let several = c.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
                 several
                     && matches!(c.action, Action::Remove)
                     && !self.moved_from.contains_key(&c.stable_path)
@@ -215,8 +214,8 @@ impl<'a> Scan<'a> {
             Err(e) => return Err(Error::io("opening", self.show(&dir.stable), e)),
         };
         let before = self.changes.len() + self.files.len();
-        let own =
-            sys::xattrs(&sys::entry_path(upper.as_fd(), b"")).at("reading", self.show(&dir.path))?;
+        let own = sys::xattrs(&sys::entry_path(upper.as_fd(), b""))
+            .at("reading", self.show(&dir.path))?;
         let impure = overlay_xattr(&own, b"impure").is_some();
         for (name, kind) in names {
             self.entry(dir, (upper.as_fd(), impure), stable.as_fd(), &name, kind)?;
@@ -275,6 +274,7 @@ impl<'a> Scan<'a> {
             strip: Vec::new(),
             shown: !only_follows,
             below: 0,
+            dirs: Vec::new(),
             dropped: false,
         });
         Ok(())
@@ -390,8 +390,12 @@ impl<'a> Scan<'a> {
         let mut below = vec![path.clone()];
         let mut shells = Vec::new();
         let mut count = 0;
+        let mut dirs = Vec::new();
         while let Some(dir) = below.pop() {
             count += self.survey(&dir, &mut below, &mut shells, &mut strip)?;
+            if dir.len() > path.len() {
+                dirs.push(dir.get(path.len() + 1..).unwrap_or_default().to_vec());
+            }
         }
         // Attributes are noted relative to the object they are published with.
         for s in &mut strip {
@@ -401,6 +405,7 @@ impl<'a> Scan<'a> {
         self.push(action, path, stable_path, stable, Some(upper), staged, strip);
         if let Some(change) = self.changes.last_mut() {
             change.below = count - shells.len() as u64;
+            change.dirs = dirs;
         }
         for (path, redirect, shell) in shells {
             // A stable directory moved into the new one. Its shell is published with the new
@@ -431,8 +436,8 @@ impl<'a> Scan<'a> {
         shells: &mut Vec<(Vec<u8>, Vec<u8>, Version)>,
         strip: &mut Vec<Strip>,
     ) -> Result<u64> {
-        let dir = sys::open_dir_beneath(self.upper_root.as_fd(), path)
-            .at("opening", self.show(path))?;
+        let dir =
+            sys::open_dir_beneath(self.upper_root.as_fd(), path).at("opening", self.show(path))?;
         let xattrs =
             sys::xattrs(&sys::entry_path(dir.as_fd(), b"")).at("reading", self.show(path))?;
         let impure = overlay_xattr(&xattrs, b"impure").is_some();
@@ -539,6 +544,7 @@ impl<'a> Scan<'a> {
             strip,
             shown: true,
             below: 0,
+            dirs: Vec::new(),
             dropped: false,
         });
     }
@@ -577,6 +583,14 @@ impl super::links::Sink for Scan<'_> {
 
     fn keeps_inode(&self, file: &File) -> bool {
         (self.keep_inode)(&self.stable_abs(&file.stable_path))
+    }
+
+    fn appended_meanwhile(&self, file: &File) -> bool {
+        let Some(stable) = file.stable else { return false };
+        self.reads.get(&self.stable_abs(&file.stable_path)).is_some_and(|seen| {
+            seen.facets().contains(Facets::APPEND)
+                && seen.outcome != crate::readset::Outcome::Present(stable)
+        })
     }
 
     fn same_content(&self, file: &File) -> Result<bool> {
@@ -662,10 +676,9 @@ pub(crate) fn child(dir: &[u8], name: &[u8]) -> Vec<u8> {
 /// Splits a layer-relative path into directory (empty for the layer's root) and name.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&b| b == b'/') {
-        Some(slash) => (
-            path.get(..slash).unwrap_or_default(),
-            path.get(slash + 1..).unwrap_or_default(),
-        ),
+        Some(slash) => {
+            (path.get(..slash).unwrap_or_default(), path.get(slash + 1..).unwrap_or_default())
+        }
         None => (b"", path),
     }
 }

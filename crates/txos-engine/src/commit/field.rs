@@ -75,8 +75,7 @@ impl Field {
     /// [`Error::Io`]: a file system of the transaction is not mounted, or its store is gone.
     pub fn open(plan: &Plan) -> Result<Field> {
         let open = |path: &std::path::Path| {
-            sys::open(path.as_os_str().as_bytes(), OFlags::PATH | OFlags::DIRECTORY, 0)
-                .at("opening", path)
+            sys::open_dir_canonical(path.as_os_str().as_bytes()).at("opening", path)
         };
         let mut used = vec![false; plan.layers.len()];
         for op in &plan.ops {
@@ -89,7 +88,12 @@ impl Field {
             .iter()
             .zip(used)
             .map(|(l, used)| {
-                let ground = || Ok(Ground { target: open(&l.target)?, store: open(&l.store)? });
+                let ground = || {
+                    let (target, store) = (open(&l.target)?, open(&l.store)?);
+                    crate::store::check_root(&l.target, l.root, target.as_fd())?;
+                    crate::store::check_trusted(&l.store, store.as_fd())?;
+                    Ok(Ground { target, store })
+                };
                 used.then(ground).transpose()
             })
             .collect::<Result<_>>()?;
@@ -188,16 +192,47 @@ impl Field {
         Ok(())
     }
 
-    /// Moves what is in a slot to a place where nothing deletes it, and says where.
-    pub fn rescue(&self, op: &Op, id: crate::TxId) -> std::result::Result<Vec<u8>, Errno> {
-        let store = &self.ground(op.layer)?.store;
+    /// Keeps a copy of a regular file at a place where nothing deletes it, and says where.
+    pub fn rescue_copy(
+        &self,
+        op: &Op,
+        id: crate::TxId,
+        from: &End,
+    ) -> std::result::Result<Vec<u8>, Errno> {
+        let (dir, base) = self.rescue_dir(op.layer, &from.name)?;
+        for n in 0..10_000 {
+            let name = [format!("{id}-{n}-").as_bytes(), &base].concat();
+            let to = match sys::create(dir.as_fd(), &name) {
+                Err(Errno::EXIST) => continue,
+                other => other?,
+            };
+            super::inplace::copy_content(&from.open(OFlags::RDONLY)?, &to)?;
+            let end = End { dir: std::rc::Rc::new(dir), name: name.clone() };
+            super::inplace::copy_attrs(from, &end)?;
+            return Ok([&b"rescued/"[..], &name].concat());
+        }
+        Err(Errno::EXIST)
+    }
+
+    /// The directory for what is rescued, and a name to put there.
+    fn rescue_dir(
+        &self,
+        layer: u16,
+        name: &[u8],
+    ) -> std::result::Result<(OwnedFd, Vec<u8>), Errno> {
+        let store = &self.ground(layer)?.store;
         match sys::mkdir(store.as_fd(), b"rescued", 0o700) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e),
         }
         let dir = sys::open_dir_beneath(store.as_fd(), b"rescued")?;
+        Ok((dir, name.iter().copied().take(200).collect()))
+    }
+
+    /// Moves what is in a slot to a place where nothing deletes it, and says where.
+    pub fn rescue(&self, op: &Op, id: crate::TxId) -> std::result::Result<Vec<u8>, Errno> {
+        let (dir, base) = self.rescue_dir(op.layer, split(&op.target).1)?;
         let from = self.slot(op)?;
-        let base: Vec<u8> = split(&op.target).1.iter().copied().take(200).collect();
         for n in 0..10_000 {
             let name = [format!("{id}-{n}-").as_bytes(), &base].concat();
             match sys::rename(

@@ -9,11 +9,12 @@ use super::field::Field;
 use super::inplace;
 use super::plan::{self, Kind, Op, Plan};
 use crate::error::{Context, Result};
+use crate::id::TxId;
 use crate::journal::Journal;
 use crate::object::FileKind;
 use crate::store::{Home, State, Transaction};
 use crate::sys;
-use crate::version::Stamp;
+use crate::version::{Stamp, Version};
 
 /// Records a publish that is complete: detaches retained versions from live inodes, stores the
 /// plan, marks the transaction committed, empties the journal.
@@ -25,6 +26,7 @@ pub(super) fn finish(
     journal: &mut Journal,
     plan: &mut Plan,
     field: &Field,
+    fence: Option<Stamp>,
     tx: Option<&mut Transaction>,
 ) -> Result<()> {
     let mut loaded;
@@ -36,9 +38,9 @@ pub(super) fn finish(
         }
     };
     if !plan.ops.is_empty() {
-        detach_all(plan, field);
+        detach_all(plan, field, fence);
         plan::save(home, plan)?;
-        tx.meta.fence = Some(fence(tx)?);
+        tx.meta.fence = fence;
     }
     tx.meta.state = State::Committed;
     tx.meta.durable = plan.durable;
@@ -61,8 +63,8 @@ pub(super) fn finish(
 }
 
 /// A stamp that every change after this commit has at least, and no change of this commit has.
-fn fence(tx: &Transaction) -> Result<Stamp> {
-    let path = tx.dir().join("fence");
+pub(super) fn fence(home: &Home, id: TxId) -> Result<Stamp> {
+    let path = home.tx_dir(id).join("fence");
     let touch = || -> std::io::Result<Stamp> {
         use std::os::unix::fs::MetadataExt;
         std::fs::write(&path, b"")?;
@@ -90,14 +92,33 @@ fn fence(tx: &Transaction) -> Result<Stamp> {
 /// count. Where the inode has another name in the same directory, the retained version becomes a
 /// copy, and a revert links to that name again. Else it stays a link: better a count that is one
 /// too high until `gc` than a revert that breaks the link. Failing to is no error either.
-fn detach_all(plan: &mut Plan, field: &Field) {
+///
+/// Taking the link away moves the live inode's ctime past the fence; the version it leaves is noted
+/// with the operations on that inode, if nobody had touched it since the fence.
+fn detach_all(plan: &mut Plan, field: &Field, fence: Option<Stamp>) {
+    let untouched = |v: &Version| fence.is_some_and(|fence| v.ctime < fence);
+    let before: Vec<Option<Version>> = plan
+        .ops
+        .iter()
+        .map(|op| op.base.filter(|b| b.nlink > 1).and(field.after(op).ok()?.look().ok()?))
+        .collect();
+    let mut detached = false;
     for op in &mut plan.ops {
         let several = op.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
-        if several
-            && matches!(op.kind, Kind::Remove | Kind::Exchange)
-            && let Err(error) = detach(op, field)
-        {
-            tracing::debug!(%error, "a retained version stays a link");
+        if several && matches!(op.kind, Kind::Remove | Kind::Exchange) {
+            match detach(op, field) {
+                Ok(()) => detached = true,
+                Err(error) => tracing::debug!(%error, "a retained version stays a link"),
+            }
+        }
+    }
+    if !detached {
+        return;
+    }
+    for (op, before) in plan.ops.iter_mut().zip(before) {
+        if let Some(before) = before.filter(untouched) {
+            let now = field.after(op).ok().and_then(|e| e.look().ok().flatten());
+            op.settled = now.filter(|now| before.same_but_ctime(now));
         }
     }
 }
@@ -116,13 +137,7 @@ fn detach(op: &mut Op, field: &Field) -> std::result::Result<(), Errno> {
     let to = sys::create(copy.dir.as_fd(), &copy.name)?;
     inplace::copy_content(&from, &to)?;
     inplace::copy_attrs(&end, &copy)?;
-    sys::rename(
-        copy.dir.as_fd(),
-        &copy.name,
-        end.dir.as_fd(),
-        &end.name,
-        RenameFlags::empty(),
-    )?;
+    sys::rename(copy.dir.as_fd(), &copy.name, end.dir.as_fd(), &end.name, RenameFlags::empty())?;
     op.from = Some(sibling);
     Ok(())
 }

@@ -46,6 +46,10 @@ pub(super) struct Gate {
 impl Gate {
     /// A gate that holds nothing yet; `None` where the kernel does not let us (not root).
     pub fn new() -> Option<Gate> {
+        // Each waiting open costs a descriptor; with none left the kernel would refuse the open.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+        let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
         // SAFETY: fanotify_init takes two integers and returns a new descriptor or -1.
         let raw = unsafe {
             libc::fanotify_init(
@@ -127,8 +131,7 @@ impl Drop for Gate {
 fn serve(group: &OwnedFd, stop: &OwnedFd, held: &Mutex<Vec<Held>>) {
     let mut buffer = vec![0u8; 16 * 1024];
     loop {
-        let mut fds =
-            [PollFd::new(group, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let mut fds = [PollFd::new(group, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         match rustix::event::poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return,
@@ -190,16 +193,22 @@ const _: () = assert!(std::mem::size_of::<libc::fanotify_response>() == 8);
 /// Whether a thread that is stopped inside an open call asked for write access, by the arguments
 /// in `/proc/TID/syscall`. When that can't be read the answer is yes: better undo than lose a write.
 fn opens_for_writing(tid: i32) -> bool {
+    if tid == 0 {
+        // A thread of another pid namespace has no number here: nobody can tell what it wants.
+        return true;
+    }
     let Ok(text) = std::fs::read_to_string(format!("/proc/{tid}/syscall")) else {
         // Gone: it opens nothing any more.
         return std::path::Path::new(&format!("/proc/{tid}")).exists();
     };
     let mut words = text.split_whitespace();
     let Some(number) = words.next().and_then(|w| w.parse::<i64>().ok()) else { return true };
-    let args: Vec<u64> = words
-        .map_while(|w| u64::from_str_radix(w.strip_prefix("0x")?, 16).ok())
-        .collect();
-    let writes = |flags: u64| flags & (libc::O_ACCMODE as u64) != libc::O_RDONLY as u64;
+    let args: Vec<u64> =
+        words.map_while(|w| u64::from_str_radix(w.strip_prefix("0x")?, 16).ok()).collect();
+    let writes = |flags: u64| {
+        flags & (libc::O_ACCMODE as u64) != libc::O_RDONLY as u64
+            || flags & (libc::O_TRUNC as u64) != 0
+    };
     match number {
         libc::SYS_openat => args.get(2).is_none_or(|&f| writes(f)),
         #[cfg(target_arch = "x86_64")]

@@ -20,15 +20,15 @@ const CHUNK: usize = 1 << 20;
 ///
 /// Nothing is cut off before everything is written, and room for what is longer is reserved first,
 /// so that a full disk is found out while the old bytes are still there.
+///
+/// # Errors
+/// `EBUSY` if the file grew under our hands and what was added would be cut off.
 pub(super) fn write_content(from: &OwnedFd, to: &OwnedFd) -> Sys<()> {
-    let len = |fd: &OwnedFd| {
-        rustix::fs::fstat(fd).map(|s| u64::try_from(s.st_size).unwrap_or(0))
-    };
     let (new_len, old_len) = (len(from)?, len(to)?);
     if new_len > old_len {
-        sys::allocate(to.as_fd(), old_len, new_len - old_len)?;
+        sys::reserve(to.as_fd(), old_len, new_len - old_len)?;
     }
-    let mut buffer = vec![0u8; CHUNK.min(usize::try_from(new_len).unwrap_or(CHUNK))];
+    let mut buffer = vec![0u8; CHUNK.min(usize::try_from(new_len).unwrap_or(CHUNK)).max(1)];
     let mut at = 0;
     while at < new_len {
         let n = match rustix::io::pread(from, &mut buffer[..], at) {
@@ -40,10 +40,156 @@ pub(super) fn write_content(from: &OwnedFd, to: &OwnedFd) -> Sys<()> {
         sys::write_all_at(to.as_fd(), buffer.get(..n).unwrap_or_default(), at)?;
         at += n as u64;
     }
-    if len(to)? != new_len {
+    let now = len(to)?;
+    if now > new_len.max(old_len) {
+        return Err(Errno::BUSY);
+    }
+    if now != new_len {
         sys::truncate(to.as_fd(), new_len)?;
     }
     Ok(())
+}
+
+/// If `from` is what `old` holds and more behind it: appends only that to the open file `to`, at
+/// wherever its end is then, so that two appenders lose nothing. `false` if it is not.
+pub(super) fn append_content(from: &OwnedFd, old: &OwnedFd, to: &OwnedFd) -> Sys<bool> {
+    let (new_len, old_len) = (len(from)?, len(old)?);
+    if new_len <= old_len {
+        return Ok(false);
+    }
+    let [mut a, mut b] = [vec![0u8; 1 << 16], vec![0u8; 1 << 16]];
+    let mut at = 0;
+    while at < old_len {
+        let want = a.len().min(usize::try_from(old_len - at).unwrap_or(usize::MAX));
+        let (a, b) = (&mut a[..want], &mut b[..want]);
+        if read_full(from, a, at)? != want || read_full(old, b, at)? != want || a != b {
+            return Ok(false);
+        }
+        at += want as u64;
+    }
+    sys::reserve(to.as_fd(), old_len, new_len - old_len)?;
+    while at < new_len {
+        let got = read_full(from, &mut a, at)?;
+        if got == 0 {
+            return Err(Errno::IO);
+        }
+        sys::append_all(to.as_fd(), a.get(..got).unwrap_or_default())?;
+        at += got as u64;
+    }
+    Ok(true)
+}
+
+fn len(fd: &OwnedFd) -> Sys<u64> {
+    rustix::fs::fstat(fd).map(|s| u64::try_from(s.st_size).unwrap_or(0))
+}
+
+/// What a file holds that is being changed in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// What was there before.
+    Old,
+    /// At every place what was there before or what is ours.
+    Ours,
+    /// Something else.
+    Foreign,
+}
+
+/// Compares what a file holds with what was there before and what was to be there.
+pub(super) fn content(now: &OwnedFd, old: &OwnedFd, new: Option<&OwnedFd>) -> Sys<Content> {
+    let (now_len, old_len) = (len(now)?, len(old)?);
+    let new_len = new.map_or(Ok(0), len)?;
+    if now_len > old_len.max(new_len) || now_len < old_len.min(new_len) {
+        return Ok(Content::Foreign);
+    }
+    let mut only_old = now_len == old_len;
+    let [mut n, mut o, mut w] = [vec![0u8; 1 << 16], vec![0u8; 1 << 16], vec![0u8; 1 << 16]];
+    let mut at = 0;
+    while at < now_len {
+        let got = read_full(now, &mut n, at)?;
+        let old_got = read_full(old, &mut o, at)?;
+        let new_got = new.map_or(Ok(0), |new| read_full(new, &mut w, at))?;
+        for (i, byte) in n.iter().enumerate().take(got) {
+            let is_old = i < old_got && o.get(i) == Some(byte);
+            only_old &= is_old;
+            let is_new = i < new_got && w.get(i) == Some(byte);
+            if !is_old && !is_new {
+                return Ok(Content::Foreign);
+            }
+        }
+        if got == 0 {
+            break;
+        }
+        at += got as u64;
+    }
+    Ok(if only_old { Content::Old } else { Content::Ours })
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_full(fd: &OwnedFd, buffer: &mut [u8], at: u64) -> Sys<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match rustix::io::pread(fd, buffer.get_mut(done..).unwrap_or_default(), at + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+/// What writing to a file takes from it: set-id bits and capabilities.
+pub(super) struct Kept {
+    mode: u32,
+    capability: Option<Vec<u8>>,
+}
+
+/// Name of the attribute that holds file capabilities.
+const CAPABILITY: &[u8] = b"security.capability";
+
+impl Kept {
+    /// Looks before the write.
+    pub fn of(end: &End) -> Sys<Kept> {
+        let version = end.look()?.ok_or(Errno::NOENT)?;
+        let capability = sys::xattr(&sys::entry_path(end.dir.as_fd(), &end.name), CAPABILITY)?;
+        Ok(Kept { mode: version.mode & 0o7777, capability })
+    }
+
+    /// Puts back after the write what it took.
+    pub fn restore(&self, end: &End) -> Sys<()> {
+        let now = end.look()?.ok_or(Errno::NOENT)?;
+        if now.mode & 0o7777 != self.mode {
+            sys::chmod(end.open_path()?.as_fd(), self.mode)?;
+        }
+        match &self.capability {
+            Some(value) => sys::set_xattr(end.dir.as_fd(), &end.name, CAPABILITY, value),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The change that undoes `change`, but only where the object still is as the change left it.
+pub(super) fn still_ours(end: &End, change: &AttrChange) -> Sys<AttrChange> {
+    let Some(now) = end.look()? else { return Ok(AttrChange::default()) };
+    let mut back = change.reversed();
+    if change.mode.is_some_and(|(_, new)| new != now.mode & 0o7777) {
+        back.mode = None;
+    }
+    if change.owner.is_some_and(|(_, new)| new != (now.uid, now.gid)) {
+        back.owner = None;
+    }
+    if change.mtime.is_some_and(|(_, new)| new != now.mtime) && now.kind() != FileKind::Dir {
+        back.mtime = None;
+    }
+    let path = sys::entry_path(end.dir.as_fd(), &end.name);
+    let mut xattrs = Vec::new();
+    for x in back.xattrs {
+        if sys::xattr(&path, &x.name)? == x.old {
+            xattrs.push(x);
+        }
+    }
+    back.xattrs = xattrs;
+    Ok(back)
 }
 
 /// Copies a file's content into a new file of ours, sharing blocks where the file system can.
@@ -127,7 +273,7 @@ pub(super) fn copy_attrs(from: &End, to: &End) -> Sys<()> {
     let fd = to.open_path()?;
     sys::chown(fd.as_fd(), version.uid, version.gid)?;
     for (name, value) in sys::xattrs(&sys::entry_path(from.dir.as_fd(), &from.name))? {
-        if !name.starts_with(b"trusted.overlay.") && !name.starts_with(b"user.overlay.") {
+        if !crate::changeset::is_overlay_xattr(&name) {
             sys::set_xattr(to.dir.as_fd(), &to.name, &name, &value)?;
         }
     }
@@ -143,7 +289,7 @@ pub(super) fn has_writer(end: &End) -> bool {
 }
 
 #[allow(unsafe_code)]
-fn lease_refused(fd: BorrowedFd<'_>) -> bool {
+pub(super) fn lease_refused(fd: BorrowedFd<'_>) -> bool {
     use std::os::fd::AsRawFd;
     // SAFETY: fcntl with F_SETLEASE takes an integer and touches no memory of ours. The lease ends
     // when the descriptor is closed, right after; SIGIO is ignored by whoever commits.

@@ -30,6 +30,7 @@ mod recover;
 mod revert;
 mod stage;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -46,6 +47,7 @@ use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
 use crate::readset::validate::{Published, Terms};
 use crate::store::{Home, State, Transaction, path_from};
+use crate::version::Stamp;
 use field::{Field, at_target};
 use gate::Gate;
 use plan::{Kind, Plan};
@@ -171,24 +173,38 @@ pub fn commit(
         return partial::commit_part(home, &mut journal, tx, &part, reads, options, progress);
     }
     let mut plan = Plan::build(tx, changes, options.durable);
-    let (merged, field) =
-        prepare_and_execute(&mut journal, tx, &mut plan, reads, options, progress)?;
+    drop_index(tx);
+    let (merged, field, fence) =
+        prepare_and_execute(home, &mut journal, tx, &mut plan, reads, options, progress)?;
     if plan.ops.is_empty() {
         return Ok(Summary::new(tx.id(), 0));
     }
-    let record = finish::finish(home, &mut journal, &mut plan, &field, Some(tx));
+    let record = finish::finish(home, &mut journal, &mut plan, &field, fence, Some(tx));
     Ok(recorded(Summary { merged, ..Summary::new(tx.id(), plan.shown()) }, record))
 }
 
-/// Stages, validates and publishes a plan: steps 1 to 9. Gives the number of merged appends.
+/// overlayfs's index holds another link of each copied file that has several; published, the file
+/// would show it in its link count.
+fn drop_index(tx: &Transaction) {
+    for layer in tx.layers() {
+        let index = layer.work.join("index");
+        for entry in std::fs::read_dir(&index).into_iter().flatten().flatten() {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Stages, validates and publishes a plan: steps 1 to 9. Gives the number of merged appends, the
+/// field, and the fence if anything was published.
 fn prepare_and_execute(
+    home: &Home,
     journal: &mut Journal,
     tx: &Transaction,
     plan: &mut Plan,
     reads: &ReadSet,
     options: &Options,
     progress: &dyn Progress,
-) -> Result<(u64, Field)> {
+) -> Result<(u64, Field, Option<Stamp>)> {
     let field = Field::open(plan)?;
     let staged = stage::stage(tx, plan, &field, reads, options.merge_append)?;
     progress.phase(Phase::Validating, None);
@@ -206,9 +222,10 @@ fn prepare_and_execute(
     if !plan.ops.is_empty() {
         let how = How { gate: options.gate, progress };
         let again = || validate(&published_by(plan));
-        execute(journal, plan, &field, &how, &again)?;
+        let fence = execute(home, journal, plan, &field, &how, &again)?;
+        return Ok((staged.merged, field, Some(fence)));
     }
-    Ok((staged.merged, field))
+    Ok((staged.merged, field, None))
 }
 
 /// Private copies that were not flushed are lost with the boot in which they were made.
@@ -230,16 +247,17 @@ struct How<'a> {
     progress: &'a dyn Progress,
 }
 
-/// Journals and publishes a staged plan: steps 2 and 4 to 9 of the table above.
+/// Journals and publishes a staged plan: steps 2 and 4 to 9 of the table above. Gives the fence.
 ///
 /// `again` validates after the publish; its conflict undoes everything.
 fn execute(
+    home: &Home,
     journal: &mut Journal,
     plan: &Plan,
     field: &Field,
     how: &How<'_>,
     again: &dyn Fn() -> Result<()>,
-) -> Result<()> {
+) -> Result<Stamp> {
     if plan.durable {
         how.progress.phase(Phase::Flushing, None);
         field.flush()?;
@@ -258,27 +276,43 @@ fn execute(
         });
     }
     how.progress.phase(Phase::Publishing, Some(plan.ops.len() as u64));
-    let gate = if how.gate { close_gate(plan, field) } else { None };
-    let result = publish::publish(plan, field, &opened, how.progress)
-        .and_then(|()| again())
-        .and_then(|()| no_writer_waits(plan, gate.as_ref()))
-        .and_then(|()| journal.applied())
-        .and_then(|()| {
-            // From here on everybody may see it: it is whole.
-            drop(gate);
-            if plan.durable { field.flush() } else { Ok(()) }
-        })
-        .and_then(|()| journal.done(plan.durable));
-    drop(opened);
-    let Err(error) = result else { return Ok(()) };
-    how.progress.phase(Phase::Undoing, None);
-    let undone = publish::undo(plan, field).and_then(|notes| {
+    let reached = Cell::new(0);
+    let mut gate = None;
+    let mut attempt = || -> Result<Stamp> {
+        gate = if how.gate { close_gate(plan, field)? } else { None };
+        let gated = gate.is_some();
+        publish::publish(plan, field, &opened, gated, &reached, how.progress)?;
+        again()?;
+        no_writer_waits(plan, gate.as_ref())?;
+        let fence = finish::fence(home, plan.id)?;
+        journal.applied(fence)?;
+        // From here on everybody may see it: it is whole.
+        gate = None;
         if plan.durable {
             field.flush()?;
         }
-        journal.idle(plan.durable)?;
-        Ok(notes)
-    });
+        journal.done(plan.durable)?;
+        Ok(fence)
+    };
+    let error = match attempt() {
+        Ok(fence) => return Ok(fence),
+        Err(error) => error,
+    };
+    drop(opened);
+    how.progress.phase(Phase::Undoing, None);
+    let extent = publish::Extent::Before(reached.get());
+    let undone = journal
+        .undoing(plan.durable)
+        .and_then(|()| publish::undo(plan, field, extent))
+        .and_then(|notes| {
+            if plan.durable {
+                field.flush()?;
+            }
+            journal.idle(plan.durable)?;
+            Ok(notes)
+        });
+    // Nobody sees a half-undone publish either.
+    drop(gate);
     match undone {
         Ok(notes) => {
             for note in notes {
@@ -304,27 +338,44 @@ fn open_in_place(plan: &Plan, field: &Field) -> Result<publish::Opened> {
 }
 
 /// Closes the gate on everything that is about to change or appear.
-fn close_gate(plan: &Plan, field: &Field) -> Option<Gate> {
+///
+/// # Errors
+/// [`Error::Conflict`] if somebody opened a file for writing since it was staged as a replacement.
+fn close_gate(plan: &Plan, field: &Field) -> Result<Option<Gate>> {
     // One change alone is seen before or after, never half.
     let objects = plan.ops.iter().filter(|o| !matches!(o.kind, Kind::Attrs | Kind::DirTime));
     if objects.clone().count() < 2 {
-        return None;
+        return Ok(None);
     }
-    let gate = Gate::new()?;
+    let Some(gate) = Gate::new() else { return Ok(None) };
     for op in objects {
         let gated = |v: &Option<crate::version::Version>| {
             v.map(|v| v.kind()).filter(|k| matches!(k, FileKind::File | FileKind::Dir))
         };
         if let (Some(kind), Ok(end)) = (gated(&op.base), field.before(op)) {
+            // Opened before the mark, asked for a lease after it: no writer comes in between.
+            let replaced = op.kind == Kind::Exchange && kind == FileKind::File;
+            let lease = replaced.then(|| end.open(rustix::fs::OFlags::RDONLY).ok()).flatten();
             let _ = gate.hold(end.dir.as_fd(), &end.name, kind == FileKind::Dir);
+            if lease.is_some_and(|fd| inplace::lease_refused(fd.as_fd())) {
+                return Err(publish::being_written(plan, op));
+            }
         }
         if matches!(op.kind, Kind::Install | Kind::Exchange)
             && let (Some(kind), Ok(end)) = (gated(&op.new), field.slot(op))
         {
             let _ = gate.hold(end.dir.as_fd(), &end.name, kind == FileKind::Dir);
+            for below in &op.dirs {
+                let (dir, name) = split(below);
+                let inner =
+                    end.open_path().and_then(|top| crate::sys::open_dir_beneath(top.as_fd(), dir));
+                if let Ok(inner) = inner {
+                    let _ = gate.hold(inner.as_fd(), name, true);
+                }
+            }
         }
     }
-    Some(gate)
+    Ok(Some(gate))
 }
 
 /// A process that waits at the gate to write to an inode that has been replaced would write to
@@ -349,18 +400,26 @@ fn published_by(plan: &Plan) -> Published {
         let target = plan.target_path(op);
         let (dir, name) = split(&op.target);
         let parent = plan.path_of(op.layer, dir);
+        // The same directory by its name before, if it was itself moved.
+        let parent_before = plan.path_of(op.layer, split(&op.before).0);
         let is_dir = op.base.is_some_and(|v| v.kind() == FileKind::Dir);
         let linked = |v: &crate::version::Version| v.nlink > 1 && v.kind() != FileKind::Dir;
         published.inodes.extend(op.base.filter(linked).map(|v| v.id));
         if op.kind == Kind::Link {
             published.inodes.extend(op.new.map(|v| v.id));
         }
-        let names = published.names.entry(parent).or_default();
-        match op.kind {
-            Kind::Install => names.added.push(name.to_vec()),
-            Kind::MoveIn | Kind::Link if op.base.is_none() => names.added.push(name.to_vec()),
-            Kind::Remove | Kind::MoveOut => names.removed.push(name.to_vec()),
-            _ => {}
+        let mut parents = vec![parent];
+        if !parents.contains(&parent_before) && op.kind != Kind::MoveIn {
+            parents.push(parent_before);
+        }
+        for parent in parents {
+            let names = published.names.entry(parent).or_default();
+            match op.kind {
+                Kind::Install => names.added.push(name.to_vec()),
+                Kind::MoveIn | Kind::Link if op.base.is_none() => names.added.push(name.to_vec()),
+                Kind::Remove | Kind::MoveOut => names.removed.push(name.to_vec()),
+                _ => {}
+            }
         }
         match op.kind {
             Kind::Remove | Kind::MoveOut | Kind::Exchange if is_dir => {

@@ -73,7 +73,8 @@ pub(super) fn select(
     }
     // The times of directories whose entries are committed go with them.
     let times = changes.changes.iter().filter(|c| !c.shown && c.action.is_attrs()).filter(|time| {
-        part.iter().any(|c| c.layer == time.layer && crate::changeset::split(&c.path).0 == time.path)
+        part.iter()
+            .any(|c| c.layer == time.layer && crate::changeset::split(&c.path).0 == time.path)
     });
     let times: Vec<Change> = times.cloned().collect();
     if part.is_empty() {
@@ -84,7 +85,11 @@ pub(super) fn select(
         return Ok(None);
     }
     part.extend(times);
-    Ok(Some(ChangeSet { changes: part, layers: changes.layers.clone(), last_slot: changes.last_slot }))
+    Ok(Some(ChangeSet {
+        changes: part,
+        layers: changes.layers.clone(),
+        last_slot: changes.last_slot,
+    }))
 }
 
 fn unsupported(path: &[u8], problem: &str) -> Error {
@@ -128,8 +133,8 @@ pub(super) fn commit_part(
     let mut plan = Plan::build(pending, part, options.durable);
     plan.id = tx.id();
     let times = upper_times(pending, &plan);
-    let done = prepare_and_execute(journal, pending, &mut plan, &reads, options, progress);
-    let (merged, field) = match done {
+    let done = prepare_and_execute(home, journal, pending, &mut plan, &reads, options, progress);
+    let (merged, field, fence) = match done {
         Ok(done) => done,
         Err(error @ Error::Unfinished { .. }) => return Err(error),
         Err(error) => {
@@ -139,7 +144,7 @@ pub(super) fn commit_part(
             return Err(error);
         }
     };
-    let record = finish::finish(home, journal, &mut plan, &field, Some(&mut tx))
+    let record = finish::finish(home, journal, &mut plan, &field, fence, Some(&mut tx))
         .and_then(|()| move_out(home, pending, &mut plan, &field, reads));
     for (end, mtime) in times {
         let _ = sys::set_mtime(end.dir.as_fd(), b".", mtime);
@@ -167,7 +172,11 @@ fn upper_times(pending: &Transaction, plan: &Plan) -> Vec<(End, Stamp)> {
 /// [`Error::Io`]; can be repeated.
 pub(super) fn settle(home: &Home, pending: &mut Transaction, reads: &ReadSet) -> Result<()> {
     let Some(part) = pending.meta.splitting else { return Ok(()) };
-    let committed = home.meta(part).is_ok_and(|m| m.state == State::Committed);
+    let committed = match home.meta(part) {
+        Ok(meta) => meta.state == State::Committed,
+        Err(Error::NoSuchTransaction(_)) => false,
+        Err(e) => return Err(e),
+    };
     if committed && let Some(mut plan) = plan::load(home, part)? {
         let field = Field::open(&plan)?;
         return move_out(home, pending, &mut plan, &field, reads.clone());
@@ -217,9 +226,14 @@ fn move_one(
             other => other,
         }
     };
+    // Of a merged append another file was published; the transaction's own goes as well.
+    let leave_upper = |op: &Op, to: &[u8]| {
+        if op.slot == upper { Ok(()) } else { relocate(upper, &[to, b"-own"].concat()) }
+    };
     match op.kind {
         Kind::Exchange => {
             relocate(&op.slot, &to)?;
+            leave_upper(op, &to)?;
             op.slot = to;
         }
         Kind::Remove => {
@@ -234,6 +248,7 @@ fn move_one(
         }
         Kind::Data => {
             relocate(&op.slot, &to)?;
+            leave_upper(op, &to)?;
             op.slot = to.clone();
             let saved = [&to[..], b"-saved"].concat();
             relocate(&op.saved, &saved)?;

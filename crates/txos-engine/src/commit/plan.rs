@@ -21,7 +21,7 @@ use crate::error::{Context, Error, Result};
 use crate::id::TxId;
 use crate::object::FileKind;
 use crate::store::{Home, LayerMeta, Transaction};
-use crate::version::Version;
+use crate::version::{Stamp, Version};
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +79,9 @@ pub(crate) struct Op {
     pub shown: bool,
     /// Number of objects below it that come or go with it.
     pub below: u64,
+    /// For a new directory: every directory below it, relative to it. Not stored: for the gate.
+    #[serde(skip)]
+    pub dirs: Vec<Vec<u8>>,
     /// The version of the published object after a revert of it was undone, which moved its ctime.
     pub settled: Option<Version>,
 }
@@ -90,6 +93,8 @@ pub(crate) struct Plan {
     pub id: TxId,
     /// In which boot it was made.
     pub boot: String,
+    /// When it was made: before anything of it is carried out.
+    pub made: Stamp,
     /// Whether its publish is flushed.
     pub durable: bool,
     /// The layers' targets and stores.
@@ -104,6 +109,7 @@ impl Plan {
         Plan {
             id: tx.id(),
             boot: crate::store::boot_id(),
+            made: Stamp::now(),
             durable,
             layers: tx.meta.layers.clone(),
             ops: Vec::new(),
@@ -126,7 +132,8 @@ impl Plan {
                 kind,
                 target: target.to_vec(),
                 after: target.to_vec(),
-                before: if matches!(kind, Kind::MoveOut) { target } else { &c.stable_path }.to_vec(),
+                before: if matches!(kind, Kind::MoveOut) { target } else { &c.stable_path }
+                    .to_vec(),
                 slot,
                 saved: Vec::new(),
                 from: None,
@@ -137,6 +144,7 @@ impl Plan {
                 shown: c.shown,
                 below: c.below,
                 settled: None,
+                dirs: c.dirs.clone(),
             };
             let is_dir = c.new.is_some_and(|v| v.kind() == FileKind::Dir);
             let staged = slot_of(c, &c.staged);
@@ -291,14 +299,10 @@ impl Plan {
                     && o.from.as_ref().is_none_or(|f| inside(f))
                     && match o.kind {
                         Kind::Install | Kind::MoveIn => o.new.is_some() && !o.slot.is_empty(),
-                        Kind::Exchange => {
-                            o.new.is_some() && o.base.is_some() && !o.slot.is_empty()
-                        }
+                        Kind::Exchange => o.new.is_some() && o.base.is_some() && !o.slot.is_empty(),
                         Kind::Remove | Kind::MoveOut => o.base.is_some() && !o.slot.is_empty(),
                         Kind::Link => o.from.is_some() && o.new.is_some() && !o.slot.is_empty(),
-                        Kind::Data => {
-                            o.base.is_some() && !o.slot.is_empty() && !o.saved.is_empty()
-                        }
+                        Kind::Data => o.base.is_some() && !o.slot.is_empty() && !o.saved.is_empty(),
                         Kind::Attrs | Kind::DirTime => o.attrs.is_some(),
                     }
             })
@@ -340,9 +344,8 @@ pub(crate) fn load(home: &Home, id: TxId) -> Result<Option<Plan>> {
         problem: problem.to_owned(),
         advice: "The transaction can't be shown or reverted; what it published is not affected.",
     };
-    let word = |at: usize| {
-        bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
-    };
+    let word =
+        |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
     if bytes.get(..8) != Some(FILE_MAGIC) {
         return Err(bad("is not the plan of a commit"));
     }

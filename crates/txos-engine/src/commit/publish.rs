@@ -10,6 +10,7 @@
 //! - What an outsider did to an object in between is kept: where undoing would overwrite or lose
 //!   it, it is moved to the store's `rescued/` and reported.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, OFlags, RenameFlags};
@@ -35,7 +36,16 @@ fn conflict(plan: &Plan, op: &Op, what: &str, now: Option<Version>) -> Error {
     }])
 }
 
-/// Carries out every operation of a plan.
+/// How much of a plan may have been carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// The operations before this one; known, as the process that published also undoes.
+    Before(usize),
+    /// Nobody knows: it was interrupted.
+    Unknown,
+}
+
+/// Carries out every operation of a plan. `reached` counts those of which anything may be done.
 ///
 /// # Errors
 /// [`Error::Conflict`] or [`Error::Io`] of the first that could not be done; the caller undoes.
@@ -43,15 +53,33 @@ pub(super) fn publish(
     plan: &Plan,
     field: &Field,
     opened: &Opened,
+    gated: bool,
+    reached: &Cell<usize>,
     progress: &dyn super::Progress,
 ) -> Result<()> {
     for (index, op) in plan.ops.iter().enumerate() {
-        apply(plan, field, op, opened.get(&index))?;
+        apply(plan, field, op, opened.get(&index), &|| reached.set(index + 1))?;
+        // Behind a gate nobody can have opened it since it was looked at.
+        if !gated && op.kind == Kind::Exchange && is_file(&op.base) {
+            let slot = field.slot(op).map_err(|e| at_target(plan, op, "looking at", e))?;
+            if inplace::has_writer(&slot) {
+                return Err(being_written(plan, op));
+            }
+        }
         if index % 256 == 255 {
             progress.advance(256);
         }
     }
     Ok(())
+}
+
+fn is_file(v: &Option<Version>) -> bool {
+    v.is_some_and(|v| v.kind() == FileKind::File)
+}
+
+/// The conflict with somebody who has just opened a file that is being replaced.
+pub(super) fn being_written(plan: &Plan, op: &Op) -> Error {
+    conflict(plan, op, "it was opened for writing while it was being replaced", None)
 }
 
 /// Whether an object is still the version that was planned with. A directory's times and size move
@@ -76,7 +104,13 @@ fn came_out_whole(before: &Version, now: &Version) -> bool {
     }
 }
 
-fn apply(plan: &Plan, field: &Field, op: &Op, opened: Option<&OwnedFd>) -> Result<()> {
+fn apply(
+    plan: &Plan,
+    field: &Field,
+    op: &Op,
+    opened: Option<&OwnedFd>,
+    begun: &dyn Fn(),
+) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
     let target = match field.target(op) {
         Ok(end) => end,
@@ -99,13 +133,18 @@ fn apply(plan: &Plan, field: &Field, op: &Op, opened: Option<&OwnedFd>) -> Resul
             None => return Err(conflict(plan, op, "it was removed", None)),
         }
     }
-    let rename = |from: &End, to: &End, flags| {
-        match sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, flags) {
-            Ok(()) => Ok(()),
-            Err(Errno::EXIST) => Err(conflict(plan, op, "it was created", to.look().ok().flatten())),
-            Err(Errno::NOENT) => Err(conflict(plan, op, "it was removed", None)),
-            Err(e) => Err(io("renaming", e)),
-        }
+    begun();
+    let rename = |from: &End, to: &End, flags| match sys::rename(
+        from.dir.as_fd(),
+        &from.name,
+        to.dir.as_fd(),
+        &to.name,
+        flags,
+    ) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => Err(conflict(plan, op, "it was created", to.look().ok().flatten())),
+        Err(Errno::NOENT) => Err(conflict(plan, op, "it was removed", None)),
+        Err(e) => Err(io("renaming", e)),
     };
     let verify = |slot: &End| match (&op.base, slot.look().map_err(|e| io("looking at", e))?) {
         (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
@@ -142,7 +181,23 @@ fn apply(plan: &Plan, field: &Field, op: &Op, opened: Option<&OwnedFd>) -> Resul
         Kind::Data => {
             let to = opened.ok_or_else(|| io("writing", Errno::BADF))?;
             let from = slot(op)?.open(OFlags::RDONLY).map_err(|e| io("reading the new", e))?;
-            inplace::write_content(&from, to).map_err(|e| io("writing", e))?;
+            let kept = inplace::Kept::of(&target).map_err(|e| io("looking at", e))?;
+            let old = field
+                .slot_at(op.layer, &op.saved)
+                .and_then(|e| e.open(OFlags::RDONLY))
+                .map_err(|e| io("reading the saved content of", e))?;
+            let written = match inplace::append_content(&from, &old, to) {
+                Ok(true) => Ok(()),
+                Ok(false) => inplace::write_content(&from, to),
+                Err(e) => Err(e),
+            };
+            match written {
+                Err(Errno::BUSY) => {
+                    return Err(conflict(plan, op, "somebody else wrote to it", None));
+                }
+                other => other.map_err(|e| io("writing", e))?,
+            }
+            kept.restore(&target).map_err(|e| io("changing", e))?;
             if let Some(change) = &op.attrs {
                 inplace::change_attrs(&target, change).map_err(|e| io("changing", e))?;
             }
@@ -235,7 +290,17 @@ fn strip(slot: &End, op: &Op) -> std::result::Result<(), Errno> {
 
 /// Puts them back.
 fn unstrip(slot: &End, op: &Op) -> std::result::Result<(), Errno> {
-    for_each_strip(slot, op, |dir, name, s| sys::set_xattr(dir.as_fd(), name, &s.name, &s.value))
+    // What an outsider has removed meanwhile needs no mark.
+    let result = for_each_strip(slot, op, |dir, name, s| {
+        match sys::set_xattr(dir.as_fd(), name, &s.name, &s.value) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+            Err(e) => Err(e),
+        }
+    });
+    match result {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+        other => other,
+    }
 }
 
 fn for_each_strip(
@@ -250,8 +315,11 @@ fn for_each_strip(
         }
         let root = slot.open_path()?;
         let (dir, name) = crate::changeset::split(&s.below);
-        let dir = sys::open_dir_beneath(root.as_fd(), dir)?;
-        f(&dir, name, s)?;
+        match sys::open_dir_beneath(root.as_fd(), dir) {
+            Ok(dir) => f(&dir, name, s)?,
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(e) => return Err(e),
+        }
     }
     Ok(())
 }
@@ -260,10 +328,14 @@ fn for_each_strip(
 ///
 /// # Errors
 /// [`Error::Io`] if something could not be undone; repeating may help, the journal stays.
-pub(super) fn undo(plan: &Plan, field: &Field) -> Result<Vec<String>> {
+pub(super) fn undo(plan: &Plan, field: &Field, extent: Extent) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     field.forget();
-    for op in plan.ops.iter().rev() {
+    let done = match extent {
+        Extent::Before(n) => n.min(plan.ops.len()),
+        Extent::Unknown => plan.ops.len(),
+    };
+    for op in plan.ops.iter().take(done).rev() {
         undo_one(plan, field, op, &mut notes)?;
         if moves_a_directory(op) {
             field.forget();
@@ -286,8 +358,10 @@ pub(super) fn undo(plan: &Plan, field: &Field) -> Result<Vec<String>> {
 /// Whether any operation of a plan was visibly carried out.
 pub(super) fn anything_done(plan: &Plan, field: &Field) -> bool {
     plan.ops.iter().any(|op| {
-        let (target, slot) = ends(field, op);
-        let (target, slot) = (seen(target.as_ref()), seen(slot.as_ref()));
+        let Ok((target, slot)) = ends(field, op) else { return true };
+        let (Ok(target), Ok(slot)) = (seen(target.as_ref()), seen(slot.as_ref())) else {
+            return true;
+        };
         let is = |v: &Option<Version>, id: &Option<Version>| {
             matches!((v, id), (Some(a), Some(b)) if a.id == b.id)
         };
@@ -299,22 +373,29 @@ pub(super) fn anything_done(plan: &Plan, field: &Field) -> bool {
     })
 }
 
-fn ends(field: &Field, op: &Op) -> (Option<End>, Option<End>) {
-    let slot = if op.slot.is_empty() { None } else { field.slot(op).ok() };
-    (field.target(op).ok(), slot)
+/// The two ends of an operation, where they exist. That a directory can't be looked at is not the
+/// same as that it is not there.
+fn ends(field: &Field, op: &Op) -> std::result::Result<(Option<End>, Option<End>), Errno> {
+    let there = |end: std::result::Result<End, Errno>| match end {
+        Ok(end) => Ok(Some(end)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(e) => Err(e),
+    };
+    let slot = if op.slot.is_empty() { None } else { there(field.slot(op))? };
+    Ok((there(field.target(op))?, slot))
 }
 
-fn seen(end: Option<&End>) -> Option<Version> {
-    end.and_then(|e| e.look().ok().flatten())
+fn seen(end: Option<&End>) -> std::result::Result<Option<Version>, Errno> {
+    end.map_or(Ok(None), End::look)
 }
 
 fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
-    let (target, slot) = ends(field, op);
-    let (at_target, at_slot) = (seen(target.as_ref()), seen(slot.as_ref()));
-    let is = |v: &Option<Version>, id: &Option<Version>| {
-        matches!((v, id), (Some(a), Some(b)) if a.id == b.id)
-    };
+    let look = |e| io("looking at", e);
+    let (target, slot) = ends(field, op).map_err(look)?;
+    let at_target = seen(target.as_ref()).map_err(look)?;
+    let at_slot = seen(slot.as_ref()).map_err(look)?;
+    let is = |v: &Option<Version>, id: &Option<Version>| matches!((v, id), (Some(a), Some(b)) if a.id == b.id);
     let shown = || crate::show::quoted_bytes(&plan.target_path(op));
     let rename = |from: &End, to: &End, flags| {
         sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, flags)
@@ -325,8 +406,7 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
             if is(&at_target, &op.new) {
                 let Some(target) = &target else { return Ok(()) };
                 let exchange = op.kind == Kind::Exchange && at_slot.is_some();
-                let flags =
-                    if exchange { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
+                let flags = if exchange { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
                 rename(target, slot, flags).map_err(|e| io("undoing", e))?;
                 keep_times(slot, &op.new).map_err(|e| io("undoing", e))?;
                 keep_times(target, &op.base).map_err(|e| io("undoing", e))?;
@@ -346,17 +426,20 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
             }
         }
         Kind::Remove | Kind::MoveOut => {
-            if !is(&at_slot, &op.base) {
-                return Ok(());
-            }
-            let (Some(target), Some(slot)) = (&target, &slot) else { return Ok(()) };
-            match rename(slot, target, RenameFlags::NOREPLACE) {
+            // Whatever is in the slot came out of the tree: what was planned, or what an outsider
+            // had put in its place a moment before. It goes back, or is kept.
+            let Some(slot) = slot.as_ref().filter(|_| at_slot.is_some()) else { return Ok(()) };
+            let back = match &target {
+                Some(target) => rename(slot, target, RenameFlags::NOREPLACE),
+                None => Err(Errno::EXIST),
+            };
+            match back {
                 Ok(()) => {}
                 Err(Errno::EXIST) => {
                     let at = field.rescue(op, plan.id).map_err(|e| io("rescuing the old", e))?;
                     notes.push(format!(
-                        "{} was created by somebody else while it was being removed; what was \
-                         removed is {} in the store",
+                        "{} could not be put back, because somebody else created something there \
+                         or moved its directory; it is {} in the store",
                         shown(),
                         crate::show::quoted_bytes(&at)
                     ));
@@ -399,25 +482,28 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
                 unlink(slot).map_err(|e| io("undoing", e))?;
             }
         }
-        Kind::Data => undo_data(plan, field, op, at_target, target.as_ref())?,
+        Kind::Data => undo_data(plan, field, op, at_target, target.as_ref(), notes)?,
         Kind::Attrs | Kind::DirTime => {
             let (Some(target), Some(change)) = (&target, &op.attrs) else { return Ok(()) };
             if !is(&at_target, &op.base) || at_target == op.base {
                 return Ok(());
             }
-            inplace::change_attrs(target, &change.reversed()).map_err(|e| io("undoing", e))?;
+            let back = inplace::still_ours(target, change).map_err(|e| io("looking at", e))?;
+            inplace::change_attrs(target, &back).map_err(|e| io("undoing", e))?;
         }
     }
     Ok(())
 }
 
-/// Writes the saved content back, unless the inode was never touched.
+/// Writes the saved content back, unless the inode was never touched. What is in it that neither
+/// was there before nor is ours is kept aside first.
 fn undo_data(
     plan: &Plan,
     field: &Field,
     op: &Op,
     now: Option<Version>,
     target: Option<&End>,
+    notes: &mut Vec<String>,
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
     let (Some(base), Some(now), Some(target)) = (op.base, now, target) else { return Ok(()) };
@@ -428,16 +514,35 @@ fn undo_data(
         .slot_at(op.layer, &op.saved)
         .and_then(|e| e.open(OFlags::RDONLY))
         .map_err(|e| io("reading the saved content of", e))?;
-    let to = open_writable(target).map_err(|e| io("undoing", e))?;
-    inplace::write_content(&saved, &to).map_err(|e| io("undoing", e))?;
-    drop(to);
-    let mut change = op.attrs.as_deref().map(crate::changeset::AttrChange::reversed);
-    // The time goes back even if the attributes were not to change it: writing did.
-    change.get_or_insert_default().mtime = Some((now.mtime, base.mtime));
-    if let Some(change) = change {
-        inplace::change_attrs(target, &change).map_err(|e| io("undoing", e))?;
+    let ours = field.slot(op).and_then(|e| e.open(OFlags::RDONLY)).ok();
+    let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+    let content =
+        inplace::content(&current, &saved, ours.as_ref()).map_err(|e| io("reading", e))?;
+    if content == inplace::Content::Old {
+        // Only attributes, or somebody's look alike: no byte is other than before.
+    } else {
+        if content == inplace::Content::Foreign {
+            let at = field.rescue_copy(op, plan.id, target).map_err(|e| io("rescuing", e))?;
+            notes.push(format!(
+                "{} was written by somebody else while it was being published; as they left it, \
+                 it is {} in the store",
+                crate::show::quoted_bytes(&plan.target_path(op)),
+                crate::show::quoted_bytes(&at)
+            ));
+        }
+        let kept = inplace::Kept::of(target).map_err(|e| io("looking at", e))?;
+        let to = open_writable(target).map_err(|e| io("undoing", e))?;
+        inplace::write_content(&saved, &to).map_err(|e| io("undoing", e))?;
+        drop(to);
+        kept.restore(target).map_err(|e| io("undoing", e))?;
     }
-    Ok(())
+    let mut back = match op.attrs.as_deref() {
+        Some(change) => inplace::still_ours(target, change).map_err(|e| io("looking at", e))?,
+        None => crate::changeset::AttrChange::default(),
+    };
+    // The time goes back even if the attributes were not to change it: writing did.
+    back.mtime = Some((now.mtime, base.mtime));
+    inplace::change_attrs(target, &back).map_err(|e| io("undoing", e))
 }
 
 /// Opens a file for writing in place, whatever its mode: the owner may lack the write bit.
@@ -455,7 +560,8 @@ pub(super) fn open_writable(end: &End) -> std::result::Result<OwnedFd, Errno> {
     }
 }
 
-/// What came back out of the tree may carry an outsider's change: then it is kept aside.
+/// What came back out of the tree may carry an outsider's change: a copy of it is kept aside. Of
+/// a directory, everything in it that is newer than the publish and not of our making.
 fn rescue_if_touched(
     field: &Field,
     plan: &Plan,
@@ -463,16 +569,58 @@ fn rescue_if_touched(
     slot: &End,
     notes: &mut Vec<String>,
 ) -> Result<()> {
+    let io = |e| at_target(plan, op, "rescuing", e);
     let (Some(new), Ok(Some(now))) = (&op.new, slot.look()) else { return Ok(()) };
-    if new.kind() != FileKind::File || (new.size, new.mtime) == (now.size, now.mtime) {
-        return Ok(());
+    let mut note = |path: &[u8], at: Vec<u8>| {
+        notes.push(format!(
+            "{} was written by somebody else while it was being published; as they left it, it is \
+             {} in the store",
+            crate::show::quoted_bytes(path),
+            crate::show::quoted_bytes(&at)
+        ));
+    };
+    if new.kind() == FileKind::File && (new.size, new.mtime) != (now.size, now.mtime) {
+        let at = field.rescue_copy(op, plan.id, slot).map_err(io)?;
+        note(&plan.target_path(op), at);
     }
-    let at = field.rescue(op, plan.id).map_err(|e| at_target(plan, op, "rescuing", e))?;
-    notes.push(format!(
-        "{} was written by somebody else while it was being published; what they wrote is {} in \
-         the store",
-        crate::show::quoted_bytes(&plan.target_path(op)),
-        crate::show::quoted_bytes(&at)
-    ));
+    if new.kind() == FileKind::Dir {
+        for (below, end) in newer_than(slot, plan.made).map_err(io)? {
+            let at = field.rescue_copy(op, plan.id, &end).map_err(io)?;
+            note(&crate::readset::join(&plan.target_path(op), &below), at);
+        }
+    }
     Ok(())
+}
+
+/// Regular files below a directory whose content changed after a stamp.
+fn newer_than(
+    top: &End,
+    stamp: crate::version::Stamp,
+) -> std::result::Result<Vec<(Vec<u8>, End)>, Errno> {
+    let mut found = Vec::new();
+    let root = top.open_path()?;
+    let mut queue = vec![Vec::new()];
+    while let Some(dir) = queue.pop() {
+        let fd = std::rc::Rc::new(sys::open_dir_beneath(root.as_fd(), &dir)?);
+        let readable = rustix::fs::openat(
+            &*fd,
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )?;
+        let mut names = Vec::new();
+        sys::for_each_name(readable.as_fd(), |name, kind| names.push((name.to_vec(), kind)))?;
+        for (name, kind) in names {
+            let path = crate::changeset::child(&dir, &name);
+            if kind == rustix::fs::FileType::Directory {
+                queue.push(path);
+                continue;
+            }
+            let end = End { dir: fd.clone(), name };
+            if end.look()?.is_some_and(|v| v.kind() == FileKind::File && v.mtime > stamp) {
+                found.push((path, end));
+            }
+        }
+    }
+    Ok(found)
 }

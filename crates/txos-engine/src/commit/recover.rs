@@ -34,10 +34,7 @@ pub fn recover(home: &Home, progress: &dyn Progress) -> Result<Recovered> {
 }
 
 /// [`recover`] for a holder of the commit lock, who goes on with the journal.
-pub(super) fn recover_locked(
-    home: &Home,
-    progress: &dyn Progress,
-) -> Result<(Journal, Recovered)> {
+pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Journal, Recovered)> {
     let (mut journal, found) = Journal::open(home)?;
     let mut recovered = Recovered::default();
     let Some(mut found) = found else { return Ok((journal, recovered)) };
@@ -54,10 +51,11 @@ pub(super) fn recover_locked(
             }
             journal.idle(false)?;
         }
-        (journal::Progress::Ready, _) | (journal::Progress::Applied, false) => {
+        (journal::Progress::Ready | journal::Progress::Undoing, _)
+        | (journal::Progress::Applied, false) => {
             progress.phase(Phase::Undoing, Some(found.plan.ops.len() as u64));
             let field = Field::open(&found.plan)?;
-            recovered.notes = publish::undo(&found.plan, &field)?;
+            recovered.notes = publish::undo(&found.plan, &field, publish::Extent::Unknown)?;
             field.flush()?;
             if let Some(reverted) = home.meta(id).ok().and_then(|m| m.reverts) {
                 super::revert::settle(home, reverted, &found.plan)?;
@@ -73,7 +71,7 @@ pub(super) fn recover_locked(
                 }
                 journal.done(found.plan.durable)?;
             }
-            match finish::finish(home, &mut journal, &mut found.plan, &field, None) {
+            match finish::finish(home, &mut journal, &mut found.plan, &field, found.fence, None) {
                 Ok(()) => recovered.finished.push(id),
                 // Its directory is gone: nothing is left to record it in.
                 Err(crate::Error::NoSuchTransaction(_)) => {

@@ -4,6 +4,7 @@
 //! commit retained is what the revert publishes, and the other way about. So a revert can be
 //! reverted.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
@@ -14,7 +15,7 @@ use super::plan::{self, Kind, Op, Plan};
 use super::{How, Options, Progress, Summary, execute, finish, inplace, recorded, recover, stage};
 use crate::error::{Conflict, Error, Result};
 use crate::id::TxId;
-use crate::object::FileKind;
+use crate::object::{FileId, FileKind};
 use crate::store::{Begin, Home, LayerRequest, State, path_from};
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};
@@ -76,13 +77,18 @@ pub fn revert(
         let mut plan = Plan::empty(&tx, options.durable);
         plan.ops = reversed(&done, &field, tx.id())?;
         let how = How { gate: options.gate, progress };
-        if let Err(error) = execute(&mut journal, &plan, &field, &how, &|| Ok(())) {
-            if !matches!(error, Error::Unfinished { .. }) {
-                settle(home, id, &plan)?;
+        let again = || unseen_inside(&plan, &field, fence);
+        let fence = match execute(home, &mut journal, &plan, &field, &how, &again) {
+            Ok(fence) => fence,
+            Err(error) => {
+                if !matches!(error, Error::Unfinished { .. }) {
+                    settle(home, id, &plan)?;
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
-        let record = finish::finish(home, &mut journal, &mut plan, &field, Some(&mut tx));
+        };
+        let record =
+            finish::finish(home, &mut journal, &mut plan, &field, Some(fence), Some(&mut tx));
         Ok(recorded(Summary::new(tx.id(), plan.shown()), record))
     })();
     if result.is_err() && !matches!(result, Err(Error::Unfinished { .. })) {
@@ -91,17 +97,37 @@ pub fn revert(
     result
 }
 
+/// Whether a published directory that a revert has just taken away held something that was not
+/// there when it was looked through.
+fn unseen_inside(plan: &Plan, field: &Field, fence: Stamp) -> Result<()> {
+    let detached = detached_inodes(plan);
+    let taken = plan.ops.iter().filter(|o| o.kind == Kind::Remove && o.shown);
+    for op in taken.filter(|o| o.base.is_some_and(|v| v.kind() == FileKind::Dir)) {
+        let slot = field.slot(op).map_err(|e| at_target(plan, op, "opening the retained", e))?;
+        let newer = newer_below(&slot, None, fence, &detached)
+            .map_err(|e| at_target(plan, op, "looking through", e))?;
+        if let Some(below) = newer {
+            return Err(Error::Conflict(vec![Conflict {
+                path: path_from(&plan.target_path(op)),
+                what: format!(
+                    "{} in it was changed or created after the commit",
+                    crate::show::quoted_bytes(&below)
+                ),
+                when: None,
+            }]));
+        }
+    }
+    Ok(())
+}
+
 /// After a revert was undone: notes the versions that the undoing left, so that they are not taken
 /// for somebody else's changes when the revert is tried again. Only where nothing but ctime is
 /// other than when the revert was planned: what somebody else has changed stays a conflict.
 pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
     let Some(mut plan) = plan::load(home, reverted)? else { return Ok(()) };
     let field = Field::open(&plan)?;
-    let planned: std::collections::HashMap<(u16, &[u8]), Version> = undone
-        .ops
-        .iter()
-        .filter_map(|o| Some(((o.layer, &o.before[..]), o.base?)))
-        .collect();
+    let planned: std::collections::HashMap<(u16, &[u8]), Version> =
+        undone.ops.iter().filter_map(|o| Some(((o.layer, &o.before[..]), o.base?))).collect();
     for op in &mut plan.ops {
         let Some(before) = planned.get(&(op.layer, &op.after[..])) else { continue };
         let now = field.after(op).ok().and_then(|e| e.look().ok().flatten());
@@ -113,6 +139,7 @@ pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
 /// What of a commit is no longer as it was published.
 fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
+    let detached = detached_inodes(done);
     // Backwards, as the revert will go: what lies in a moved directory is looked up where it is.
     for op in done.ops.iter().rev() {
         let target = field.after(op).and_then(|e| e.look());
@@ -142,11 +169,23 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
                 };
                 if expected.is_none_or(|e| e.id != now.id) {
                     "it was replaced".to_owned()
-                } else if kind == Kind::MoveIn {
+                } else if kind == Kind::MoveIn && now.kind() == FileKind::Dir {
                     // The directory's content is everybody's; only the directory was moved.
                     continue;
-                } else if now.kind() == FileKind::Dir && kind != Kind::Attrs {
-                    match newer_below(field, op, fence) {
+                } else if now.kind() == FileKind::Dir && kind == Kind::Attrs {
+                    // A directory's ctime moves with its entries; its attributes are compared.
+                    let same = op.new.is_none_or(|new| {
+                        (new.mode, new.uid, new.gid) == (now.mode, now.uid, now.gid)
+                    });
+                    if same && xattrs_as_left(field, op) {
+                        continue;
+                    }
+                    "its attributes were changed".to_owned()
+                } else if now.kind() == FileKind::Dir {
+                    match field
+                        .after(op)
+                        .and_then(|end| newer_below(&end, Some(op.settled), fence, &detached))
+                    {
                         Ok(None) => continue,
                         Ok(Some(below)) => format!(
                             "{} in it was changed or created",
@@ -177,6 +216,24 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
     conflicts
 }
 
+/// Inodes whose ctime this realm itself moved after the commit, when it took a retained link away.
+fn detached_inodes(plan: &Plan) -> HashSet<FileId> {
+    plan.ops
+        .iter()
+        .filter(|o| matches!(o.kind, Kind::Remove | Kind::Exchange) && o.from.is_some())
+        .filter_map(|o| o.base.map(|b| b.id))
+        .collect()
+}
+
+/// Whether the extended attributes that an operation set are still as it set them.
+fn xattrs_as_left(field: &Field, op: &Op) -> bool {
+    let (Some(change), Ok(end)) = (&op.attrs, field.after(op)) else { return true };
+    change.xattrs.iter().all(|x| {
+        sys::xattr(&sys::entry_path(end.dir.as_fd(), &end.name), &x.name).ok()
+            == Some(x.new.clone())
+    })
+}
+
 /// Whether it was this realm's own later transactions that moved an object's ctime: the last of
 /// them left exactly this inode here, as this commit had left it, and nobody has touched it since.
 fn put_back_since(home: &Home, done: &Plan, op: &Op, now: &Version) -> bool {
@@ -192,36 +249,37 @@ fn put_back_since(home: &Home, done: &Plan, op: &Op, now: &Version) -> bool {
                 && meta.fence.is_some_and(|fence| now.ctime < fence)
                 && plan::load(home, meta.id).ok().flatten().is_some_and(|later| {
                     later.ops.iter().any(|o| {
-                        let left = if matches!(o.kind, Kind::Data | Kind::Attrs) {
-                            o.base
-                        } else {
-                            o.new
-                        };
+                        let left =
+                            if matches!(o.kind, Kind::Data | Kind::Attrs) { o.base } else { o.new };
                         left.is_some_and(|v| v.id == now.id) && later.after_path(o) == path
                     })
                 })
         })
 }
 
-/// The first object below a published directory that changed after the fence.
+/// The first object below a published directory that changed after the fence. With `dirs`,
+/// directories count, and the published one itself unless it is the given version; without, as
+/// when the revert's own operations have passed there, only what is no directory.
 fn newer_below(
-    field: &Field,
-    op: &Op,
+    end: &super::field::End,
+    dirs: Option<Option<Version>>,
     fence: Stamp,
+    detached: &HashSet<FileId>,
 ) -> std::result::Result<Option<Vec<u8>>, Errno> {
-    let top = field.after(op)?.open_path()?;
+    let top = end.open_path()?;
     let mut queue = vec![Vec::new()];
     while let Some(dir) = queue.pop() {
         let fd: OwnedFd = sys::open_dir_beneath(top.as_fd(), &dir)?;
-        if !dir.is_empty() {
+        if let (false, Some(_)) = (dir.is_empty(), dirs) {
             let own = stat_at(fd.as_fd(), b"", rustix::fs::AtFlags::EMPTY_PATH)?;
             if own.ctime >= fence {
                 return Ok(Some(dir));
             }
-        } else {
+        } else if let Some(known) = dirs {
             // The published directory itself: its ctime is that of its own publishing rename.
             let own = stat_at(fd.as_fd(), b"", rustix::fs::AtFlags::EMPTY_PATH)?;
-            if (own.mtime >= fence || own.ctime >= fence) && op.settled != Some(own) {
+            let as_known = known.is_some_and(|k| k.same_but_ctime(&own));
+            if (own.mtime >= fence || own.ctime >= fence) && !as_known {
                 return Ok(Some(b".".to_vec()));
             }
         }
@@ -237,10 +295,13 @@ fn newer_below(
             let path = crate::changeset::child(&dir, &name);
             if kind == rustix::fs::FileType::Directory {
                 queue.push(path);
-            } else if stat_at(fd.as_fd(), &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?.ctime
-                >= fence
-            {
-                return Ok(Some(path));
+            } else {
+                let v = stat_at(fd.as_fd(), &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+                // Renames of our own move ctime and leave mtime.
+                let by_us = (dirs.is_none() || detached.contains(&v.id)) && v.mtime < fence;
+                if v.ctime >= fence && !by_us {
+                    return Ok(Some(path));
+                }
             }
         }
     }
@@ -300,7 +361,10 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
             }
             Kind::MoveIn => {
                 // A shell that was exchanged out goes back by an exchange of its own.
-                (back.kind, back.base, back.new) = (Kind::MoveOut, here, None);
+                // A file is by then as it was before: what was done to it in place is undone first.
+                let is_dir = here.is_some_and(|v| v.kind() == FileKind::Dir);
+                (back.kind, back.base, back.new) =
+                    (Kind::MoveOut, if is_dir { here } else { op.new }, None);
                 back.shown = false;
                 back.from = None;
                 if let Some(shell) = op.base {

@@ -159,12 +159,12 @@ fn merge(
         .and_then(|e| e.open(OFlags::RDONLY))
         .map_err(|e| io("reading the new", e))?;
     let theirs = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
-    let size = |fd: &OwnedFd| {
-        rustix::fs::fstat(fd).map(|s| u64::try_from(s.st_size).unwrap_or(0))
+    let size = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|s| u64::try_from(s.st_size).unwrap_or(0));
+    let ours_len = size(&ours).map_err(|e| io("reading", e))?;
+    let theirs_len = size(&theirs).map_err(|e| io("reading", e))?;
+    let file = |fd: &OwnedFd| {
+        fd.try_clone().map(File::from).map_err(|e| Error::io("reading", path_from(&path), e))
     };
-    let (ours_len, theirs_len) =
-        (size(&ours).map_err(|e| io("reading", e))?, size(&theirs).map_err(|e| io("reading", e))?);
-    let file = |fd: &OwnedFd| fd.try_clone().map(File::from).map_err(|e| Error::io("reading", path_from(&path), e));
     let common = ours_len >= len
         && theirs_len >= len
         && same_bytes(&file(&ours)?, &file(&theirs)?, len).map_err(|e| io("comparing", e))?;
@@ -176,8 +176,10 @@ fn merge(
         ));
     }
     let end = field.slot_at(op.layer, &slot).map_err(|e| io("staging", e))?;
-    let merged = sys::create(end.dir.as_fd(), &end.name).map_err(|e| io("staging", e))?;
+    let before = target.look().map_err(|e| io("looking at", e))?;
+    let merged = create_anew(&end).map_err(|e| io("staging", e))?;
     inplace::copy_content(&theirs, &merged).map_err(|e| io("staging", e))?;
+    let theirs_len = size(&merged).map_err(|e| io("staging", e))?;
     let mut at = len;
     let mut buffer = vec![0u8; 1 << 16];
     while at < ours_len {
@@ -185,14 +187,28 @@ fn merge(
         if n == 0 {
             break;
         }
-        sys::write_all_at(merged.as_fd(), buffer.get(..n).unwrap_or_default(), theirs_len + at - len)
-            .map_err(|e| io("staging", e))?;
+        sys::write_all_at(
+            merged.as_fd(),
+            buffer.get(..n).unwrap_or_default(),
+            theirs_len + at - len,
+        )
+        .map_err(|e| io("staging", e))?;
         at += n as u64;
     }
     inplace::copy_attrs(&target, &end).map_err(|e| io("staging", e))?;
+    // What the transaction itself did to owner, mode and attributes stays done.
+    let read = |end: &End| -> std::result::Result<Attrs, Errno> {
+        let version = end.look()?.ok_or(Errno::NOENT)?;
+        Attrs::read(&version, &sys::entry_path(end.dir.as_fd(), &end.name))
+    };
+    let own = staged_now(tx, field, op)
+        .and_then(|ours| Ok(AttrChange::between(&read(&end)?, &read(&ours)?)))
+        .map_err(|e| io("reading the attributes of", e))?;
+    inplace::change_attrs(&end, &own).map_err(|e| io("staging", e))?;
     sys::set_mtime(end.dir.as_fd(), &end.name, crate::version::Stamp::now())
         .map_err(|e| io("staging", e))?;
-    op.base = target.look().map_err(|e| io("looking at", e))?;
+    // Looked at before it was copied: if it grew since, the publish finds another version.
+    op.base = before;
     op.new = end.look().map_err(|e| io("looking at", e))?;
     op.slot = slot;
     op.strip.clear();
@@ -237,13 +253,22 @@ fn stay_in_place(
     Ok(())
 }
 
+/// Creates a file of ours, in place of what an earlier attempt may have left.
+fn create_anew(end: &End) -> std::result::Result<OwnedFd, Errno> {
+    match sys::unlink(end.dir.as_fd(), &end.name, rustix::fs::AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(e) => return Err(e),
+    }
+    sys::create(end.dir.as_fd(), &end.name)
+}
+
 /// Saves the content that a Data operation will overwrite.
 pub(super) fn save_old(plan: &Plan, field: &Field, op: &Op) -> Result<()> {
     let io = |step, e: Errno| at_target(plan, op, step, e);
     let target = field.before(op).map_err(|e| io("opening", e))?;
     let from = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
     let end = field.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
-    let to = sys::create(end.dir.as_fd(), &end.name).map_err(|e| io("saving", e))?;
+    let to = create_anew(&end).map_err(|e| io("saving", e))?;
     inplace::copy_content(&from, &to).map_err(|e| io("saving", e))?;
     inplace::copy_attrs(&target, &end).map_err(|e| io("saving", e))
 }

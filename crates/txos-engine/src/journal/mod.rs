@@ -12,6 +12,7 @@
 //! | first frame | plan | APPLIED | DONE | boot | decision |
 //! |---|---|---|---|---|---|
 //! | IDLE, or no frame yet | – | – | – | – | nothing |
+//! | BEGIN, and UNDOING behind it | complete | any | any | any | undo: it had been begun |
 //! | BEGIN | incomplete | – | – | any | discard: nothing was touched (checked against the tree) |
 //! | BEGIN | complete | no | no | any | undo |
 //! | BEGIN | complete | yes | no | same | finish: it was visible as a whole |
@@ -29,6 +30,7 @@ use crate::error::{Context, Error, Result};
 use crate::id::TxId;
 use crate::store::{Home, LayerMeta};
 use crate::sys;
+use crate::version::Stamp;
 
 /// First bytes of a journal.
 const MAGIC: &[u8; 8] = b"TXOSJRNL";
@@ -57,6 +59,7 @@ enum Frame {
     Ready = 5,
     Applied = 6,
     Done = 7,
+    Undoing = 8,
 }
 
 impl Frame {
@@ -69,6 +72,7 @@ impl Frame {
             Frame::Ready,
             Frame::Applied,
             Frame::Done,
+            Frame::Undoing,
         ]
         .into_iter()
         .find(|f| *f as u32 == n)
@@ -80,6 +84,7 @@ impl Frame {
 struct Begin {
     id: TxId,
     boot: String,
+    made: Stamp,
     durable: bool,
     ops: u64,
 }
@@ -91,6 +96,8 @@ pub(crate) enum Progress {
     Planning,
     /// Its plan is complete.
     Ready,
+    /// It is being undone.
+    Undoing,
     /// Everything is in place and verified.
     Applied,
     /// And flushed.
@@ -104,6 +111,8 @@ pub(crate) struct Found {
     pub plan: Plan,
     /// How far it got.
     pub progress: Progress,
+    /// The fence that was taken when it was in place.
+    pub fence: Option<Stamp>,
 }
 
 /// An open journal; its holder has the commit lock.
@@ -206,9 +215,7 @@ impl Journal {
             return Err(self.damaged("is damaged (header checksum)"));
         }
         if version != VERSION {
-            return Err(self.damaged(&format!(
-                "is of format {version}; this txos knows {VERSION}"
-            )));
+            return Err(self.damaged(&format!("is of format {version}; this txos knows {VERSION}")));
         }
         Ok(())
     }
@@ -228,11 +235,13 @@ impl Journal {
         let mut plan = Plan {
             id: begin.id,
             boot: begin.boot,
+            made: begin.made,
             durable: begin.durable,
             layers: Vec::new(),
             ops: Vec::new(),
         };
         let mut progress = Progress::Planning;
+        let mut fence = None;
         let mut at = first.end;
         while let Some(frame) = read_frame(bytes, at).filter(|f| f.epoch == self.epoch) {
             at = frame.end;
@@ -252,13 +261,18 @@ impl Journal {
                     }
                     progress = Progress::Ready;
                 }
-                (Frame::Applied, Progress::Ready) => progress = Progress::Applied,
+                (Frame::Applied, Progress::Ready) => {
+                    fence = postcard::from_bytes(frame.payload)
+                        .map_err(|_| self.damaged("is damaged (fence)"))?;
+                    progress = Progress::Applied;
+                }
+                (Frame::Undoing, p) if p != Progress::Planning => progress = Progress::Undoing,
                 (Frame::Done, Progress::Applied) => progress = Progress::Done,
                 _ => return Err(self.damaged("is damaged (frames out of order)")),
             }
         }
         self.end = at;
-        Ok(Some(Found { plan, progress }))
+        Ok(Some(Found { plan, progress, fence }))
     }
 
     /// Writes a whole plan; with `flush`, durably. Nothing of it may be acted on before.
@@ -272,6 +286,7 @@ impl Journal {
         let begin = postcard::to_stdvec(&Begin {
             id: plan.id,
             boot: plan.boot.clone(),
+            made: plan.made,
             durable: plan.durable,
             ops: plan.ops.len() as u64,
         })
@@ -292,12 +307,23 @@ impl Journal {
         if plan.durable { self.flush() } else { Ok(()) }
     }
 
-    /// Notes that everything is in place and verified.
+    /// Notes that everything is in place and verified, and the fence behind it.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn applied(&mut self) -> Result<()> {
-        self.append(Frame::Applied, &[])
+    pub fn applied(&mut self, fence: Stamp) -> Result<()> {
+        let payload = postcard::to_stdvec(&Some(fence))
+            .map_err(|e| Error::io("encoding the journal", &self.path, std::io::Error::other(e)))?;
+        self.append(Frame::Applied, &payload)
+    }
+
+    /// Notes that the publish is being undone: from now on nothing else may become of it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn undoing(&mut self, flush: bool) -> Result<()> {
+        self.append(Frame::Undoing, &[])?;
+        if flush { self.flush() } else { Ok(()) }
     }
 
     /// Notes that the publish is complete; with `flush`, durably.

@@ -19,17 +19,15 @@ impl Drop for Store {
 }
 
 fn plan(ops: usize) -> Plan {
-    let version = crate::version::stat_at(
-        rustix::fs::CWD,
-        b"/",
-        rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
-    )
-    .unwrap();
+    let version =
+        crate::version::stat_at(rustix::fs::CWD, b"/", rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+            .unwrap();
     Plan {
         id: TxId::from_bits(77),
         boot: "boot".into(),
+        made: Stamp { sec: 5, nsec: 6 },
         durable: true,
-        layers: vec![LayerMeta { target: "/".into(), store: "/var/lib/x".into() }],
+        layers: vec![LayerMeta { target: "/".into(), root: None, store: "/var/lib/x".into() }],
         ops: (0..ops)
             .map(|i| Op {
                 layer: 0,
@@ -47,6 +45,7 @@ fn plan(ops: usize) -> Plan {
                 shown: true,
                 below: 0,
                 settled: None,
+                dirs: Vec::new(),
             })
             .collect(),
     }
@@ -61,10 +60,12 @@ fn every_stage_is_read_back() {
     let read = || Journal::open(&home).unwrap().1.map(|f| (f.plan, f.progress));
     journal.write_plan(&plan).unwrap();
     assert_eq!(read(), Some((plan.clone(), Progress::Ready)));
-    journal.applied().unwrap();
+    journal.applied(Stamp::now()).unwrap();
     assert_eq!(read(), Some((plan.clone(), Progress::Applied)));
     journal.done(true).unwrap();
     assert_eq!(read(), Some((plan.clone(), Progress::Done)));
+    journal.undoing(false).unwrap();
+    assert_eq!(read(), Some((plan.clone(), Progress::Undoing)));
     journal.idle(false).unwrap();
     assert_eq!(read(), None);
     // A shorter plan after a longer one: frames of the longer one are not taken for its own.

@@ -114,7 +114,8 @@ impl Coverage {
 #[must_use]
 pub fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
     top == b"/"
-        || (path.starts_with(top) && (path.len() == top.len() || path.get(top.len()) == Some(&b'/')))
+        || (path.starts_with(top)
+            && (path.len() == top.len() || path.get(top.len()) == Some(&b'/')))
 }
 
 /// Whether `path` is the entry `name` of `dir`.

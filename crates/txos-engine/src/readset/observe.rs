@@ -222,12 +222,7 @@ fn list(path: &[u8]) -> Option<NameSet> {
 
 /// Opens a directory for nothing but to know where it is.
 pub(super) fn open_path(dir: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(
-        dir,
-        path,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    rustix::fs::openat(dir, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn read_link(path: &[u8]) -> Option<Vec<u8>> {

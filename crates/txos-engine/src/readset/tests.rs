@@ -26,10 +26,7 @@ impl Drop for Dir {
 }
 
 fn conflicts(set: &ReadSet) -> Vec<String> {
-    set.validate(Terms::default(), &Published::default())
-        .into_iter()
-        .map(|c| c.what)
-        .collect()
+    set.validate(Terms::default(), &Published::default()).into_iter().map(|c| c.what).collect()
 }
 
 #[test]
@@ -87,8 +84,7 @@ fn what_is_not_covered_is_not_kept() {
     fs::create_dir_all(d.0.join("out")).unwrap();
     fs::write(d.0.join("in/f"), "").unwrap();
     std::os::unix::fs::symlink("../in/f", d.0.join("out/link")).unwrap();
-    let mut set =
-        ReadSet::new(Coverage { only_under: vec![d.at("in")], ..Coverage::default() });
+    let mut set = ReadSet::new(Coverage { only_under: vec![d.at("in")], ..Coverage::default() });
     set.note(&d.at("out/x"), true, Facets::ENTRY);
     assert!(set.is_empty());
     set.note(&d.at("out/link"), true, Facets::DATA);

@@ -151,14 +151,12 @@ impl ReadSet {
         for (written, alias) in &self.aliases {
             let conflict = match *alias {
                 Alias::Elsewhere => None,
-                Alias::Nowhere(errno) => {
-                    match super::observe::open_path(CWD, written) {
-                        Err(e) if e.raw_os_error() == errno => None,
-                        _ if published.covers(written) || published.covers(&place(written)) => None,
-                        Err(e) => Some(format!("looking it up now fails otherwise ({e})")),
-                        Ok(_) => Some("it did not exist and was created".to_owned()),
-                    }
-                }
+                Alias::Nowhere(errno) => match super::observe::open_path(CWD, written) {
+                    Err(e) if e.raw_os_error() == errno => None,
+                    _ if published.covers(written) || published.covers(&place(written)) => None,
+                    Err(e) => Some(format!("looking it up now fails otherwise ({e})")),
+                    Ok(_) => Some("it did not exist and was created".to_owned()),
+                },
                 Alias::Dir(index) => {
                     let Some(dir) = self.dirs.get(index as usize) else { continue };
                     // A path written canonically is checked with the directory itself.
@@ -203,12 +201,7 @@ fn path_buf(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
 }
 
-fn validate_dir(
-    dir: &SeenDir,
-    terms: Terms,
-    published: &Published,
-    conflicts: &mut Vec<Conflict>,
-) {
+fn validate_dir(dir: &SeenDir, terms: Terms, published: &Published, conflicts: &mut Vec<Conflict>) {
     // No link may be followed: the path was canonical, so a link in it is a change.
     let moved = published.moved(&dir.path);
     let now_at = moved.as_deref().unwrap_or(&dir.path);
@@ -223,8 +216,9 @@ fn validate_dir(
             Outcome::Present(v) => published.inodes.contains(&v.id),
             Outcome::Absent(_) => false,
         };
-        let ours = published.exact.contains(&path) || linked(seen);
-        if ours && !facets.contains(Facets::LISTING) {
+        let exact = published.exact.contains(&path);
+        let ours = exact || linked(seen);
+        if exact && !facets.contains(Facets::LISTING) {
             continue;
         }
         let now = match &opened {
@@ -232,7 +226,14 @@ fn validate_dir(
             Err(Errno::LOOP) => Err(Errno::NOTDIR),
             Err(e) => Err(*e),
         };
-        let found = if ours {
+        let found = if ours && !exact {
+            // Another name of an inode that was changed: it must still be a name of it.
+            match (seen.outcome, &now) {
+                (Outcome::Present(before), Ok(now)) if before.same_entry(now) => None,
+                (_, Ok(_)) => Some("it was replaced".to_owned()),
+                (_, Err(_)) => Some("it was removed".to_owned()),
+            }
+        } else if ours {
             check_listing(seen, now.ok().as_ref(), opened.as_ref().ok(), &path, name, published)
         } else {
             check(seen, now, opened.as_ref().ok(), &path, name, (terms, published))

@@ -22,9 +22,8 @@ use crate::sys;
 /// # Errors
 /// If an ordinary user has neither `XDG_STATE_HOME` nor `HOME`.
 pub fn default_dir() -> Result<PathBuf> {
-    let absolute = |name: &str| {
-        std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute())
-    };
+    let absolute =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     if let Some(dir) = absolute("TXOS_STORE") {
         return Ok(dir);
     }
@@ -102,6 +101,17 @@ impl Home {
     /// # Errors
     /// As [`Home::open`].
     pub fn add_side_store(&self, dir: &Path) -> Result<()> {
+        if !dir.parent().is_some_and(is_safe_parent) {
+            return Err(Error::Unsupported {
+                what: format!(
+                    "{} can't hold a store: others can write its directory, and could put \
+                     something else in the store's place",
+                    quoted(dir)
+                ),
+                advice: "Leave this tree out, or correct the owner and mode of that directory."
+                    .into(),
+            });
+        }
         create_store(dir)?;
         if self.stores()?.iter().any(|s| s == dir) {
             return Ok(());
@@ -243,11 +253,14 @@ impl Home {
         let mut empty = true;
         for store in self.stores()? {
             let trash = store.join("trash");
-            let fd = match sys::open(
-                trash.as_os_str().as_encoded_bytes(),
-                OFlags::RDONLY | OFlags::DIRECTORY,
-                0,
-            ) {
+            let root = match sys::open_dir_canonical(store.as_os_str().as_encoded_bytes()) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => continue,
+                Err(e) => return Err(Error::io("opening", &store, e)),
+            };
+            check_trusted(&store, root.as_fd())?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = match rustix::fs::openat(&root, "trash", flags, Mode::empty()) {
                 Ok(fd) => fd,
                 Err(Errno::NOENT) => continue,
                 Err(e) => return Err(Error::io("opening", &trash, e)),
@@ -404,9 +417,8 @@ fn create_store(dir: &Path) -> Result<()> {
 }
 
 fn check_store(dir: &Path, format: &Path, text: &str) -> Result<()> {
-    let refuse = |problem: String, advice| {
-        Err(Error::Format { path: format.to_owned(), problem, advice })
-    };
+    let refuse =
+        |problem: String, advice| Err(Error::Format { path: format.to_owned(), problem, advice });
     match text.trim_end().strip_prefix("txos-store ").map(str::parse::<u32>) {
         Some(Ok(FORMAT)) => check_owner(dir),
         Some(Ok(newer)) if newer > FORMAT => refuse(
@@ -422,17 +434,38 @@ fn check_store(dir: &Path, format: &Path, text: &str) -> Result<()> {
 
 /// A store must be a directory of our own that nobody else can write: it is trusted by recovery.
 fn check_owner(dir: &Path) -> Result<()> {
-    let meta = fs::symlink_metadata(dir).at("looking at the store", dir)?;
+    let fd = sys::open(
+        dir.as_os_str().as_encoded_bytes(),
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+        0,
+    )
+    .at("opening the store", dir)?;
+    check_trusted(dir, fd.as_fd())
+}
+
+/// Whether nobody but this user and root can put something else in the place of an entry of `dir`.
+fn is_safe_parent(dir: &Path) -> bool {
     let uid = rustix::process::geteuid().as_raw();
-    if meta.is_dir() && meta.uid() == uid && meta.mode() & 0o022 == 0 {
+    fs::metadata(dir).is_ok_and(|m| {
+        let sticky = m.mode() & 0o1000 != 0;
+        (m.uid() == uid || m.uid() == 0) && (sticky || m.mode() & 0o022 == 0)
+    })
+}
+
+/// [`check_owner`] of an open directory.
+pub(crate) fn check_trusted(dir: &Path, fd: std::os::fd::BorrowedFd<'_>) -> Result<()> {
+    let meta =
+        crate::version::stat_at(fd, b"", AtFlags::EMPTY_PATH).at("looking at the store", dir)?;
+    let uid = rustix::process::geteuid().as_raw();
+    if meta.uid == uid && meta.mode & 0o022 == 0 {
         return Ok(());
     }
     Err(Error::Format {
         path: dir.to_owned(),
         problem: format!(
             "can't be trusted as a store (owner {}, mode {:04o}; it must be a directory of uid {uid} that nobody else can write)",
-            meta.uid(),
-            meta.mode() & 0o7777
+            meta.uid,
+            meta.mode & 0o7777
         ),
         advice: "Correct its owner and mode, or name another directory with TXOS_STORE.",
     })

@@ -38,6 +38,10 @@ pub struct LayerMeta {
     /// The tree's root in the stable tree, canonical.
     #[serde(with = "crate::show::path_text")]
     pub target: PathBuf,
+    /// Identity of that root when the transaction began: it must still be the same directory.
+    /// (Always written: plans hold it in an encoding without field names.)
+    #[serde(default)]
+    pub root: Option<crate::object::FileId>,
     /// The store that holds the layer's private copies, on the same mount.
     #[serde(with = "crate::show::path_text")]
     pub store: PathBuf,

@@ -56,6 +56,8 @@ pub struct Layer {
     pub index: usize,
     /// The tree's root in the stable tree, canonical.
     pub target: PathBuf,
+    /// Identity of that root when the transaction began.
+    pub root: Option<crate::object::FileId>,
     /// The store.
     pub store: PathBuf,
     /// overlayfs upper directory.
@@ -64,6 +66,37 @@ pub struct Layer {
     pub work: PathBuf,
     /// Where a commit puts what it takes out of the tree.
     pub old: PathBuf,
+}
+
+impl Layer {
+    /// Checks that an open directory is the root with which the transaction began.
+    pub(crate) fn check_root(&self, fd: std::os::fd::BorrowedFd<'_>) -> Result<()> {
+        check_root(&self.target, self.root, fd)
+    }
+}
+
+/// Checks that an open directory is the layer's root, not what somebody has put in its place.
+pub(crate) fn check_root(
+    target: &Path,
+    root: Option<crate::object::FileId>,
+    fd: std::os::fd::BorrowedFd<'_>,
+) -> Result<()> {
+    let now = crate::version::stat_at(fd, b"", rustix::fs::AtFlags::EMPTY_PATH)
+        .at("looking at", target)?;
+    if root.is_none_or(|id| id == now.id) {
+        return Ok(());
+    }
+    Err(Error::Conflict(vec![crate::error::Conflict {
+        path: target.to_owned(),
+        what: "the directory was replaced by another".into(),
+        when: Some(now.ctime),
+    }]))
+}
+
+fn look_at_root(target: &Path) -> Option<crate::object::FileId> {
+    let fd = sys::open_dir_canonical(target.as_os_str().as_encoded_bytes()).ok()?;
+    let flags = rustix::fs::AtFlags::EMPTY_PATH;
+    crate::version::stat_at(std::os::fd::AsFd::as_fd(&fd), b"", flags).ok().map(|v| v.id)
 }
 
 /// A transaction that this process holds: nobody else runs, commits or discards it meanwhile.
@@ -106,7 +139,11 @@ impl Home {
             layers: begin
                 .layers
                 .into_iter()
-                .map(|l| LayerMeta { target: l.target, store: l.store })
+                .map(|l| LayerMeta {
+                    root: look_at_root(&l.target),
+                    target: l.target,
+                    store: l.store,
+                })
                 .collect(),
         };
         let tx = Transaction { meta, dir, _lock: lock };
@@ -259,6 +296,7 @@ pub(crate) fn layers(meta: &Meta) -> Vec<Layer> {
             Layer {
                 index,
                 target: l.target.clone(),
+                root: l.root,
                 store: l.store.clone(),
                 upper: dir.join("upper"),
                 work: dir.join("work"),
