@@ -182,7 +182,8 @@ fn check_transactions(home: &Home) -> Vec<Finding> {
     }
     let active: BTreeSet<TxId> = of(Standing::Active).into_iter().collect();
     findings.push(check_mounts());
-    findings.push(check_processes(&active));
+    let known: BTreeSet<TxId> = all.iter().map(|(meta, _)| meta.id).collect();
+    findings.push(check_processes(&active, &known));
     findings
 }
 
@@ -201,7 +202,9 @@ fn check_mounts() -> Finding {
 }
 
 /// Processes that live in the view of a transaction that is not running.
-fn check_processes(active: &BTreeSet<TxId>) -> Finding {
+///
+/// Of transactions of this store, that is: what others run is theirs.
+fn check_processes(active: &BTreeSet<TxId>, known: &BTreeSet<TxId>) -> Finding {
     let mut left: BTreeMap<TxId, Vec<u32>> = BTreeMap::new();
     let mut namespaces: BTreeMap<std::path::PathBuf, BTreeSet<TxId>> = BTreeMap::new();
     let own = fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
@@ -217,7 +220,7 @@ fn check_processes(active: &BTreeSet<TxId>) -> Finding {
         let transactions = namespaces.entry(namespace).or_insert_with(|| {
             mounted_transactions(&fs::read(entry.path().join("mountinfo")).unwrap_or_default())
         });
-        for id in transactions.difference(active) {
+        for id in transactions.difference(active).filter(|id| known.contains(id)) {
             left.entry(*id).or_default().push(pid);
         }
     }

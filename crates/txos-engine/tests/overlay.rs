@@ -481,3 +481,37 @@ fn reading_one_link_and_writing_another_is_no_conflict() {
         rig.commit(&mut tx, &reads).unwrap_or_else(|e| panic!("{script}: {e}"));
     }
 }
+
+#[test]
+fn a_chain_over_a_new_directory_is_undone_newest_first() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new("chain-dir");
+    let before = tree(&rig.tree(), true);
+    let options = Options { durable: false, ..Options::default() };
+    let mut ids = Vec::new();
+    let scripts = [
+        "mkdir -p o/s; echo 1 > o/s/f; echo 1 > o/s/g; echo 1 > o/h",
+        "echo 2 > o/s/f; rm o/s/g; echo 2 > o/s/i; chmod 600 o/h",
+    ];
+    for script in scripts {
+        let mut tx = rig.begin();
+        ids.push(tx.id());
+        let mut reads = ReadSet::new(Coverage::default());
+        for path in ["o", "o/s/f", "o/s/g", "o/s/i", "o/h"] {
+            let path = rig.tree().join(path);
+            reads.note(path.as_os_str().as_bytes(), true, Facets::WRITE);
+        }
+        rig.run(&tx, script);
+        rig.commit(&mut tx, &reads).unwrap();
+    }
+    assert!(matches!(
+        commit::revert(&rig.home, ids[0], &options, &Silent),
+        Err(Error::Conflict(_))
+    ));
+    for id in ids.into_iter().rev() {
+        commit::revert(&rig.home, id, &options, &Silent).unwrap();
+    }
+    assert_eq!(tree(&rig.tree(), true), before);
+}

@@ -4,6 +4,7 @@
 //! commit retained is what the revert publishes, and the other way about. So a revert can be
 //! reverted.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -67,6 +68,8 @@ pub fn revert(
         durable: options.durable,
     })?;
     tx.meta.reverts = Some(id);
+    // On the disk before anything is published: recovery must know of which commit it is.
+    tx.save(options.durable)?;
     let result = (|| {
         let field = Field::open(&done)?;
         let fence = old.fence.unwrap_or(old.begun);
@@ -104,7 +107,7 @@ fn unseen_inside(plan: &Plan, field: &Field, fence: Stamp) -> Result<()> {
     let taken = plan.ops.iter().filter(|o| o.kind == Kind::Remove && o.shown);
     for op in taken.filter(|o| o.base.is_some_and(|v| v.kind() == FileKind::Dir)) {
         let slot = field.slot(op).map_err(|e| at_target(plan, op, "opening the retained", e))?;
-        let newer = newer_below(&slot, None, fence, &detached)
+        let newer = newer_below(&slot, None, fence, &|_, v| detached.contains(&v.id) && v.mtime < fence)
             .map_err(|e| at_target(plan, op, "looking through", e))?;
         if let Some(below) = newer {
             return Err(Error::Conflict(vec![Conflict {
@@ -139,7 +142,7 @@ pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
 /// What of a commit is no longer as it was published.
 fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
-    let detached = detached_inodes(done);
+    let known = Known { detached: detached_inodes(done), later: OnceCell::new(), home };
     // Backwards, as the revert will go: what lies in a moved directory is looked up where it is.
     for op in done.ops.iter().rev() {
         let target = field.after(op).and_then(|e| e.look());
@@ -184,7 +187,12 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
                 } else if now.kind() == FileKind::Dir {
                     match field
                         .after(op)
-                        .and_then(|end| newer_below(&end, Some(op.settled), fence, &detached))
+                        .and_then(|end| {
+                            let top = done.after_path(op);
+                            newer_below(&end, Some(op.settled), fence, &|below, v| {
+                                known.explains(&top, below, v, fence)
+                            })
+                        })
                     {
                         Ok(None) => continue,
                         Ok(Some(below)) => format!(
@@ -214,6 +222,41 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
         }
     }
     conflicts
+}
+
+/// What this realm itself did after a commit, which is nobody's change.
+struct Known<'a> {
+    detached: HashSet<FileId>,
+    /// The reverts that stand, with their fences.
+    later: OnceCell<Vec<(Stamp, Plan)>>,
+    home: &'a Home,
+}
+
+impl Known<'_> {
+    /// Whether a revert of a later commit was the last to touch an object below `top`: it put
+    /// back what that commit had changed, so the object is as this commit left it.
+    fn explains(&self, top: &[u8], below: &[u8], now: &Version, fence: Stamp) -> bool {
+        if self.detached.contains(&now.id) && now.mtime < fence {
+            return true;
+        }
+        let path =
+            if below.is_empty() { top.to_vec() } else { crate::readset::join(top, below) };
+        let later = self.later.get_or_init(|| {
+            let all = self.home.transactions().unwrap_or_default();
+            all.into_iter()
+                .filter_map(std::result::Result::ok)
+                .filter(|m| m.reverts.is_some() && m.state == State::Committed)
+                .filter_map(|m| Some((m.fence?, plan::load(self.home, m.id).ok()??)))
+                .collect()
+        });
+        later.iter().any(|(later_fence, plan)| {
+            now.ctime < *later_fence
+                && plan.ops.iter().any(|o| {
+                    let is = |v: &Option<Version>| v.is_some_and(|v| v.id == now.id);
+                    (is(&o.new) || is(&o.base)) && plan.after_path(o) == path
+                })
+        })
+    }
 }
 
 /// Inodes whose ctime this realm itself moved after the commit, when it took a retained link away.
@@ -264,7 +307,7 @@ fn newer_below(
     end: &super::field::End,
     dirs: Option<Option<Version>>,
     fence: Stamp,
-    detached: &HashSet<FileId>,
+    by_us: &dyn Fn(&[u8], &Version) -> bool,
 ) -> std::result::Result<Option<Vec<u8>>, Errno> {
     let top = end.open_path()?;
     let mut queue = vec![Vec::new()];
@@ -272,14 +315,14 @@ fn newer_below(
         let fd: OwnedFd = sys::open_dir_beneath(top.as_fd(), &dir)?;
         if let (false, Some(_)) = (dir.is_empty(), dirs) {
             let own = stat_at(fd.as_fd(), b"", rustix::fs::AtFlags::EMPTY_PATH)?;
-            if own.ctime >= fence {
+            if own.ctime >= fence && !by_us(&dir, &own) {
                 return Ok(Some(dir));
             }
         } else if let Some(known) = dirs {
             // The published directory itself: its ctime is that of its own publishing rename.
             let own = stat_at(fd.as_fd(), b"", rustix::fs::AtFlags::EMPTY_PATH)?;
             let as_known = known.is_some_and(|k| k.same_but_ctime(&own));
-            if (own.mtime >= fence || own.ctime >= fence) && !as_known {
+            if (own.mtime >= fence || own.ctime >= fence) && !as_known && !by_us(b"", &own) {
                 return Ok(Some(b".".to_vec()));
             }
         }
@@ -298,8 +341,8 @@ fn newer_below(
             } else {
                 let v = stat_at(fd.as_fd(), &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
                 // Renames of our own move ctime and leave mtime.
-                let by_us = (dirs.is_none() || detached.contains(&v.id)) && v.mtime < fence;
-                if v.ctime >= fence && !by_us {
+                let renamed = dirs.is_none() && v.mtime < fence;
+                if v.ctime >= fence && !renamed && !by_us(&path, &v) {
                     return Ok(Some(path));
                 }
             }

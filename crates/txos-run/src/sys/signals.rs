@@ -16,15 +16,25 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 const IGNORED: [i32; 5] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
-/// Collected through a descriptor: children's changes, and what is passed on to the command.
-const COLLECTED: [i32; 5] =
-    [libc::SIGCHLD, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+/// Collected through a descriptor: children's changes, and what is passed on to the command. All are
+/// blocked from the beginning, so that no thread takes one; blocked, they are kept even if ignored.
+const COLLECTED: [i32; 7] = [
+    libc::SIGCHLD,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGINT,
+    libc::SIGQUIT,
+];
 
 /// The dispositions and the mask as they were.
 pub struct Guard {
     dispositions: Vec<(i32, libc::sigaction)>,
     mask: libc::sigset_t,
     collector: OwnedFd,
+    /// Whether a key at the terminal is for us.
+    takes_keys: bool,
     active: bool,
 }
 
@@ -77,14 +87,14 @@ impl Guard {
         let mut mask = set_of(&[]);
         // SAFETY: both sets are initialised.
         unsafe {
-            let blocked = set_of(&with_interrupt());
+            let blocked = set_of(&COLLECTED);
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut mask)
         };
         let mut dispositions: Vec<_> =
             IGNORED.iter().map(|&s| (s, set_disposition(s, libc::SIG_IGN))).collect();
         // An ignored SIGCHLD would reap children before we could ask for their status.
         dispositions.push((libc::SIGCHLD, set_disposition(libc::SIGCHLD, libc::SIG_DFL)));
-        Ok(Guard { dispositions, mask, collector, active: true })
+        Ok(Guard { dispositions, mask, collector, takes_keys: false, active: true })
     }
 
     /// Puts everything back as it was; for a child, also SIGPIPE, which the runtime of Rust
@@ -96,7 +106,6 @@ impl Guard {
         if !in_child {
             // What arrived too late for the command is not meant for what comes after it.
             while self.next().is_some() {}
-            set_disposition(libc::SIGINT, libc::SIG_IGN);
         }
         for (signal, old) in &self.dispositions {
             // SAFETY: `old` was filled in by sigaction.
@@ -117,9 +126,22 @@ impl Guard {
         self.collector.as_fd()
     }
 
-    /// The next signal that has arrived, if any.
+    /// The next signal that has arrived, if any. An interrupt that a key at the terminal made is
+    /// left out while there is a command: it is in the same group and has got it itself. One that
+    /// a process sent to us is for us to pass on.
     #[must_use]
     pub fn next(&self) -> Option<Arrived> {
+        loop {
+            let (number, code) = self.read()?;
+            let key = matches!(number, libc::SIGINT | libc::SIGQUIT) && code == libc::SI_KERNEL;
+            if self.takes_keys || !key {
+                return Some(Arrived { number });
+            }
+        }
+    }
+
+    /// Number and code of one signal.
+    fn read(&self) -> Option<(i32, i32)> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
         // SAFETY: the buffer is as large as one record; a read gives whole records or fails.
@@ -129,24 +151,17 @@ impl Guard {
         }
         // SAFETY: the kernel filled it in entirely.
         let info = unsafe { info.assume_init() };
-        i32::try_from(info.ssi_signo).ok().map(|number| Arrived { number })
+        i32::try_from(info.ssi_signo).ok().map(|number| (number, info.ssi_code))
     }
 
-    /// Lets SIGINT be collected as well: nobody is left whom it would be for.
+    /// From now on keys at the terminal are for us as well: nobody else is left.
     pub fn collect_interrupt(&mut self) {
-        // One that was meant for the command may be pending; ignoring anew drops it.
-        set_disposition(libc::SIGINT, libc::SIG_IGN);
-        let set = set_of(&with_interrupt());
-        // SAFETY: an initialised set, and our own signalfd, whose set it replaces.
-        unsafe { libc::signalfd(self.collector.as_raw_fd(), &raw const set, 0) };
+        // Those that were meant for the command may be pending; ignoring anew drops them.
+        for signal in [libc::SIGINT, libc::SIGQUIT] {
+            set_disposition(signal, libc::SIG_IGN);
+        }
+        self.takes_keys = true;
     }
-}
-
-/// [`COLLECTED`] and SIGINT: all are blocked from the beginning, so that no thread takes one.
-fn with_interrupt() -> Vec<i32> {
-    let mut all = COLLECTED.to_vec();
-    all.push(libc::SIGINT);
-    all
 }
 
 impl Drop for Guard {
