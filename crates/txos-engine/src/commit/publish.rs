@@ -150,7 +150,9 @@ fn apply(
         (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
         (_, now) => Err(conflict(plan, op, "it was changed while it was being replaced", now)),
     };
-    let parent = own_mtime(&target).filter(|_| matches!(op.kind, Kind::MoveOut | Kind::MoveIn));
+    let moves =
+        matches!(op.kind, Kind::MoveOut | Kind::MoveIn) || (op.kind == Kind::Exchange && !op.shown);
+    let parent = own_mtime(&target).filter(|_| moves);
     match op.kind {
         Kind::Install => {
             let slot = slot(op)?;

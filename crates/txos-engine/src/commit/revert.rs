@@ -107,8 +107,9 @@ fn unseen_inside(plan: &Plan, field: &Field, fence: Stamp) -> Result<()> {
     let taken = plan.ops.iter().filter(|o| o.kind == Kind::Remove && o.shown);
     for op in taken.filter(|o| o.base.is_some_and(|v| v.kind() == FileKind::Dir)) {
         let slot = field.slot(op).map_err(|e| at_target(plan, op, "opening the retained", e))?;
-        let newer = newer_below(&slot, None, fence, &|_, v| detached.contains(&v.id) && v.mtime < fence)
-            .map_err(|e| at_target(plan, op, "looking through", e))?;
+        let newer =
+            newer_below(&slot, None, fence, &|_, v| detached.contains(&v.id) && v.mtime < fence)
+                .map_err(|e| at_target(plan, op, "looking through", e))?;
         if let Some(below) = newer {
             return Err(Error::Conflict(vec![Conflict {
                 path: path_from(&plan.target_path(op)),
@@ -185,15 +186,12 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
                     }
                     "its attributes were changed".to_owned()
                 } else if now.kind() == FileKind::Dir {
-                    match field
-                        .after(op)
-                        .and_then(|end| {
-                            let top = done.after_path(op);
-                            newer_below(&end, Some(op.settled), fence, &|below, v| {
-                                known.explains(&top, below, v, fence)
-                            })
+                    match field.after(op).and_then(|end| {
+                        let top = done.after_path(op);
+                        newer_below(&end, Some(op.settled), fence, &|below, v| {
+                            known.explains(&top, below, v, fence)
                         })
-                    {
+                    }) {
                         Ok(None) => continue,
                         Ok(Some(below)) => format!(
                             "{} in it was changed or created",
@@ -239,8 +237,7 @@ impl Known<'_> {
         if self.detached.contains(&now.id) && now.mtime < fence {
             return true;
         }
-        let path =
-            if below.is_empty() { top.to_vec() } else { crate::readset::join(top, below) };
+        let path = if below.is_empty() { top.to_vec() } else { crate::readset::join(top, below) };
         let later = self.later.get_or_init(|| {
             let all = self.home.transactions().unwrap_or_default();
             all.into_iter()

@@ -178,15 +178,27 @@ impl ReadSet {
     }
 }
 
-/// The canonical path that a path means now, as far as it exists.
+/// The canonical path that a path means now, as far as it exists; where a link leads to nothing, the
+/// path of that nothing.
 fn place(written: &[u8]) -> Vec<u8> {
+    place_within(written, 40)
+}
+
+fn place_within(written: &[u8], links_left: u32) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
     if let Ok(path) = std::fs::canonicalize(std::ffi::OsStr::from_bytes(written)) {
         return path.as_os_str().as_bytes().to_vec();
     }
-    match super::split(written) {
-        Some((parent, name)) => join(&place(parent), name),
-        None => written.to_vec(),
+    let Some((parent, name)) = super::split(written) else { return written.to_vec() };
+    let parent = place_within(parent, links_left);
+    let here = join(&parent, name);
+    match rustix::fs::readlinkat(CWD, &here[..], Vec::with_capacity(256)) {
+        Ok(target) if links_left > 0 => {
+            let target = target.into_bytes();
+            let next = if target.starts_with(b"/") { target } else { join(&parent, &target) };
+            place_within(&next, links_left - 1)
+        }
+        _ => here,
     }
 }
 

@@ -256,7 +256,8 @@ fn resolve(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
 fn change_root(root: &OwnedFd) -> Result<(), Failure> {
     let failed = |step: &str, e: Errno| Failure::new(step, Path::new("/"), &e.into());
     rustix::process::fchdir(root).map_err(|e| failed("entering the view's", e))?;
-    rustix::process::pivot_root(".", ".").map_err(|e| failed("changing the root directory (pivot_root) to the view of", e))?;
+    rustix::process::pivot_root(".", ".")
+        .map_err(|e| failed("changing the root directory (pivot_root) to the view of", e))?;
     unmount(".", UnmountFlags::DETACH).map_err(|e| failed("detaching the old", e))?;
     rustix::process::chdir("/").map_err(|e| failed("entering", e))
 }
