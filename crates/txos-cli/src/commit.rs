@@ -49,9 +49,9 @@ pub fn abort(app: &App, args: &IdArg) -> Result<u8, Failure> {
         }
         .into());
     }
-    let tx = home.load(id)?;
+    let mut tx = home.load(id)?;
     match tx.meta.state {
-        State::Pending => {}
+        State::Pending => commit::put_in_order(&home, &mut tx)?,
         State::Active => end_leftovers(app, &tx.meta)?,
         state @ (State::Committed | State::Reverted) => {
             let advice = match state {

@@ -68,9 +68,12 @@ pub fn tell(app: &App, tx: &Transaction, counts: &Counts) {
 
 /// Takes hold of a pending transaction.
 pub fn load(home: &Home, id: TxId) -> Result<Transaction, Failure> {
-    let tx = home.load(id)?;
+    let mut tx = home.load(id)?;
     let advice = match Standing::of(home, &tx.meta) {
-        Standing::Pending => return Ok(tx),
+        Standing::Pending => {
+            txos_engine::commit::put_in_order(home, &mut tx)?;
+            return Ok(tx);
+        }
         // Held by ourselves now, so whoever ran it is gone.
         Standing::Active | Standing::Dead => {
             "its txos process is gone in the middle; `txos abort` removes what it left"

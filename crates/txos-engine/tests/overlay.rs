@@ -406,6 +406,7 @@ fn a_part_is_committed_and_the_rest_stays() {
     };
     let part = commit(&mut tx, "d").unwrap();
     assert!(!part.complete);
+    assert!(tx.meta.splitting.is_none());
     assert_eq!(fs::read_to_string(rig.tree().join("d/b")).unwrap(), "two\nm\n");
     assert!(!rig.tree().join("d/sub/deep/f").exists());
     assert_eq!(fs::read_to_string(rig.tree().join("e/x")).unwrap(), "e\n");
@@ -514,4 +515,53 @@ fn a_chain_over_a_new_directory_is_undone_newest_first() {
         commit::revert(&rig.home, id, &options, &Silent).unwrap();
     }
     assert_eq!(tree(&rig.tree(), true), before);
+}
+
+#[test]
+fn what_an_ordinary_user_wrote_means_nothing_to_roots_transaction() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new("marks");
+    let marks =
+        "setfattr -n user.overlay.redirect -v /keep e; setfattr -n user.overlay.opaque -v y d";
+    let script = "echo > e/hello; echo > d/hello; cp -a e copy";
+    sh(&rig.tree(), marks);
+    sh(&rig.dir.join("native"), &format!("{marks}\n{script}"));
+    let mut tx = rig.begin();
+    rig.run(&tx, script);
+    rig.commit(&mut tx, &ReadSet::new(Coverage::default())).unwrap();
+    let strip = |t: BTreeMap<PathBuf, String>| {
+        let timeless = |look: String| {
+            look.split(' ').filter(|w| !w.starts_with('t')).collect::<Vec<_>>().join(" ")
+        };
+        t.into_iter().map(|(p, l)| (p, timeless(l))).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(strip(tree(&rig.tree(), true)), strip(tree(&rig.dir.join("native"), true)));
+}
+
+#[test]
+fn a_root_that_was_swapped_is_not_published_into() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new("swap");
+    let mut tx = rig.begin();
+    rig.run(&tx, "echo x > planted; echo y > e/planted");
+    sh(&rig.dir, "mkdir victim victim/e; mv tree aside; ln -s victim tree");
+    assert!(rig.commit(&mut tx, &ReadSet::new(Coverage::default())).is_err());
+    sh(&rig.dir, "rm tree; mkdir -p tree/e");
+    assert!(rig.commit(&mut tx, &ReadSet::new(Coverage::default())).is_err());
+    sh(&rig.dir, "test -z \"$(find victim tree -name planted)\"");
+}
+
+#[test]
+fn an_outsiders_trash_is_not_emptied() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new("trash");
+    sh(&rig.dir, "mkdir victim; echo > victim/f; rmdir store/trash; ln -s ../victim store/trash");
+    let _ = rig.home.empty_trash(None);
+    assert!(rig.dir.join("victim/f").exists());
 }

@@ -228,7 +228,7 @@ fn look_at(path: &Path) -> Option<Version> {
 }
 
 /// Everything below a directory, by relative path, whatever its depth.
-fn walk(root: &Path, except: &[Vec<u8>]) -> Result<BTreeMap<Vec<u8>, Version>> {
+pub(crate) fn walk(root: &Path, except: &[Vec<u8>]) -> Result<BTreeMap<Vec<u8>, Version>> {
     let top = sys::open(
         root.as_os_str().as_bytes(),
         OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW,

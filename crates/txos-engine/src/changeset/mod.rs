@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use attrs::{AttrChange, Attrs};
 pub(crate) use content::same_bytes;
 pub use entries::committed_entries;
+pub(crate) use entries::walk;
 pub(crate) use overlay::{child, is_overlay_xattr, split};
 
 use crate::commit::Options;

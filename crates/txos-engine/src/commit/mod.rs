@@ -164,9 +164,8 @@ pub fn commit(
         return Err(Error::WrongState {
             id: tx.id(),
             state: "not in order: a commit of a part of it was interrupted".into(),
-            advice: "run the command again; it has been put in order.".into(),
-        })
-        .or_else(|e| partial::settle(home, tx, reads).and(Err(e)));
+            advice: "its change set has to be read again after `put_in_order`.".into(),
+        });
     }
     if let Some(part) = partial::select(tx, changes, &options.paths)? {
         let reads = reads.clone();
@@ -181,6 +180,21 @@ pub fn commit(
     }
     let record = finish::finish(home, &mut journal, &mut plan, &field, fence, Some(tx));
     Ok(recorded(Summary { merged, ..Summary::new(tx.id(), plan.shown()) }, record))
+}
+
+/// Puts a pending transaction in order whose part was being committed when something died. To be
+/// called by whoever is about to use or drop its private copies.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Format`]; can be repeated.
+pub fn put_in_order(home: &Home, tx: &mut Transaction) -> Result<()> {
+    if tx.meta.splitting.is_none() {
+        return Ok(());
+    }
+    let _lock = home.lock_commits()?;
+    recover::recover_locked(home, &Silent)?;
+    let reads = tx.load_reads()?;
+    partial::settle(home, tx, &reads)
 }
 
 /// overlayfs's index holds another link of each copied file that has several; published, the file

@@ -23,10 +23,11 @@ use super::{Options, Progress, Summary, finish, prepare_and_execute, published_b
 use crate::changeset::{Action, Change, ChangeSet};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
+use crate::object::FileKind;
 use crate::readset::{ReadSet, is_at_or_below, join};
-use crate::store::{Begin, Home, LayerRequest, State, Transaction, path_from};
+use crate::store::{Begin, Home, Layer, LayerRequest, State, Transaction, path_from};
 use crate::sys;
-use crate::version::Stamp;
+use crate::version::{Stamp, Version};
 
 /// The changes at or below `paths`; `None` if that is all of them.
 ///
@@ -57,6 +58,12 @@ pub(super) fn select(
                     &path,
                     "is a moved directory or a new link, which can't be committed apart from the \
                      rest",
+                ));
+            }
+            if let Some(linked) = has_links(&layers, change)? {
+                return Err(unsupported(
+                    &join(&path, &linked),
+                    "has several names, which have to be committed together",
                 ));
             }
             part.push(change.clone());
@@ -90,6 +97,24 @@ pub(super) fn select(
         layers: changes.layers.clone(),
         last_slot: changes.last_slot,
     }))
+}
+
+/// A file with several names that a part would publish while the rest keeps one of them: they would
+/// share an inode.
+fn has_links(layers: &[Layer], change: &Change) -> Result<Option<Vec<u8>>> {
+    if !matches!(change.action, Action::Install | Action::Replace) {
+        return Ok(None);
+    }
+    let several = |v: &Version| v.kind() != FileKind::Dir && v.nlink > 1;
+    match (change.new, layers.get(change.layer)) {
+        (Some(v), _) if several(&v) => Ok(Some(Vec::new())),
+        (Some(v), Some(layer)) if v.kind() == FileKind::Dir => {
+            let top = join(layer.upper.as_os_str().as_bytes(), &change.path);
+            let found = crate::changeset::walk(&path_from(&top), &[])?;
+            Ok(found.into_iter().find(|(_, v)| several(v)).map(|(below, _)| below))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn unsupported(path: &[u8], problem: &str) -> Error {
@@ -208,6 +233,7 @@ fn move_out(
     plan::save(home, plan)?;
     reads.forget(&published);
     pending.save_reads(&reads, plan.durable)?;
+    pending.meta.changes = pending.meta.changes.saturating_sub(plan.shown());
     pending.meta.splitting = None;
     pending.save(plan.durable)
 }
@@ -256,7 +282,7 @@ fn move_one(
         }
         Kind::Attrs => {
             // A merged directory stays; the copy of a file would hide what comes later.
-            let is_dir = op.base.is_some_and(|b| b.kind() == crate::object::FileKind::Dir);
+            let is_dir = op.base.is_some_and(|b| b.kind() == FileKind::Dir);
             if !is_dir {
                 relocate(upper, &to)?;
             }

@@ -388,6 +388,16 @@ pub(crate) fn holds(home: &Home) -> Option<TxId> {
     postcard::from_bytes::<Begin>(frame.payload).ok().map(|b| b.id)
 }
 
+/// Whether the journal holds a publish that needs the directories of a transaction: its own, or
+/// those of one whose retained versions or private copies it works with.
+pub(crate) fn needs(home: &Home, id: TxId) -> bool {
+    let Some(holder) = holds(home) else { return false };
+    let mark = format!("tx/{id}/").into_bytes();
+    holder == id
+        || std::fs::read(home.dir().join("journal"))
+            .is_ok_and(|bytes| bytes.windows(mark.len()).any(|w| w == mark))
+}
+
 /// One valid frame.
 struct Read<'a> {
     kind: Frame,

@@ -209,7 +209,7 @@ impl Home {
     /// # Errors
     /// If a directory can't be moved.
     pub fn discard_id(&self, id: TxId) -> Result<()> {
-        if crate::journal::holds(self) == Some(id) {
+        if crate::journal::needs(self, id) {
             // What recovery needs to put the tree in order lies in these directories.
             return Err(Error::WrongState {
                 id,
