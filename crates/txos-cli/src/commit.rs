@@ -26,7 +26,7 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     let reads = tx.load_reads()?;
     let published = app.with_progress(|progress| {
         progress.phase(Phase::Scanning, None);
-        let changes = ChangeSet::read(&tx, &reads, &options)?;
+        let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
         let _signals = Deferred::begin();
         let summary = commit::commit(&home, &mut tx, &changes, &reads, &options, progress)?;
         Ok::<_, Error>((summary, Counts::from(changes.counts())))

@@ -1,7 +1,6 @@
 //! `txos exec`: one more command in a pending transaction.
 
 use txos_engine::changeset::ChangeSet;
-use txos_engine::commit::Options;
 use txos_engine::store::State;
 use txos_run::{CommandStatus, RunOptions};
 
@@ -63,7 +62,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         tell(format_args!("txos: {why}; {id} stays pending"));
     }
     tx.meta.exit_status = Some(i32::from(status));
-    let changes = ChangeSet::read(&tx, &ran.reads, &Options::default())
+    let changes = ChangeSet::read(&tx, &ran.reads, &[])
         .map_or(tx.meta.changes, |changes| changes.counts().total());
     keep::keep(app, &mut tx, &ran.reads, changes)?;
     Ok(status)

@@ -116,7 +116,7 @@ fn conclude(
     let options = args.publish.options(true, Vec::new());
     let read = app.with_progress(|progress| {
         progress.phase(Phase::Scanning, None);
-        let changes = ChangeSet::read(&tx, &ran.reads, &options)?;
+        let changes = ChangeSet::read(&tx, &ran.reads, &options.keep_inode)?;
         let listed = matches!(ending, Ending::Review | Ending::DryRun);
         let entries = if listed { changes.entries()? } else { Vec::new() };
         Ok::<_, txos_engine::Error>((changes, entries))

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use txos_engine::changeset::{ChangeSet, Entry, committed_entries};
-use txos_engine::commit::{Options, Phase};
+use txos_engine::changeset::{ChangeSet, Entry};
+use txos_engine::commit::{Phase, committed_entries};
 use txos_engine::store::{Home, Meta, State, Transaction};
 use txos_engine::{Error, TxId};
 
@@ -94,7 +94,7 @@ fn look(app: &App, home: &Home, id: TxId) -> Result<Looked, Failure> {
             let reads = tx.load_reads()?;
             let entries = app.with_progress(|progress| {
                 progress.phase(Phase::Scanning, None);
-                ChangeSet::read(&tx, &reads, &Options::default())?.entries()
+                ChangeSet::read(&tx, &reads, &[])?.entries()
             })?;
             Ok(Looked { meta, standing, entries, _held: Some(tx) })
         }

@@ -11,6 +11,7 @@
 //! | [`readset`] | what a transaction has seen, and whether it is still so |
 //! | [`changeset`] | what a transaction changes: read from an overlay upper, shown to people |
 //! | [`store`] | private copies, retained old versions, the record of every transaction |
+//! | `plan` | a change set as an ordered list of reversible operations |
 //! | [`journal`] | the write-ahead log that makes a publish all-or-nothing across a crash |
 //! | [`commit`] | validate, gate, publish, verify, undo; recovery; revert |
 //!
@@ -23,6 +24,7 @@ pub mod error;
 pub mod id;
 pub mod journal;
 pub mod object;
+mod plan;
 pub mod readset;
 pub mod show;
 pub mod store;

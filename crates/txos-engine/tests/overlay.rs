@@ -148,7 +148,7 @@ impl Rig {
 
     fn commit(&self, tx: &mut Transaction, reads: &ReadSet) -> Result<commit::Summary, Error> {
         let options = Options { durable: false, ..Options::default() };
-        let changes = ChangeSet::read(tx, reads, &options)?;
+        let changes = ChangeSet::read(tx, reads, &options.keep_inode)?;
         changes.entries().unwrap();
         commit::commit(&self.home, tx, &changes, reads, &options, &Silent)
     }
@@ -268,7 +268,7 @@ fn commit_gives_what_a_native_run_gives_and_revert_what_was_before() {
             assert!(expected.contains_key(path), "{name}: {} should be gone", path.display());
         }
         drop(tx);
-        txos_engine::changeset::committed_entries(&rig.home, id).unwrap();
+        txos_engine::commit::committed_entries(&rig.home, id).unwrap();
         let options = Options { durable: false, ..Options::default() };
         match commit::revert(&rig.home, id, &options, &Silent) {
             Ok(back) => {
@@ -401,7 +401,7 @@ fn a_part_is_committed_and_the_rest_stays() {
             ..Options::default()
         };
         let reads = tx.load_reads().unwrap();
-        let changes = ChangeSet::read(tx, &reads, &options).unwrap();
+        let changes = ChangeSet::read(tx, &reads, &options.keep_inode).unwrap();
         commit::commit(&rig.home, tx, &changes, &reads, &options, &Silent)
     };
     let part = commit(&mut tx, "d").unwrap();
@@ -414,7 +414,7 @@ fn a_part_is_committed_and_the_rest_stays() {
         Err(Error::Unsupported { .. }) => {}
         other => {
             let reads = tx.load_reads().unwrap();
-            let left = ChangeSet::read(&tx, &reads, &Options::default()).unwrap();
+            let left = ChangeSet::read(&tx, &reads, &[]).unwrap();
             panic!("d is committed: {other:?}, left {:?}", left.entries().unwrap())
         }
     }

@@ -9,12 +9,10 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Action, Change, Entry, Side, Status, child};
-use crate::commit::plan::{self, Kind};
 use crate::error::{Context, Error, Result};
-use crate::id::TxId;
 use crate::object::FileKind;
 use crate::readset::join;
-use crate::store::{Home, Layer, path_from};
+use crate::store::{Layer, path_from};
 use crate::sys;
 use crate::version::{Version, stat_at};
 
@@ -92,61 +90,8 @@ fn moved_below(changes: &[Change], new: &Change) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What a committed transaction changed. Old content is offered while it is retained, new content
-/// while the object in the tree is still the one that was published.
-///
-/// # Errors
-/// [`crate::Error::Format`] if the transaction's plan can't be read.
-pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
-    let plan = match plan::load(home, id)? {
-        Some(plan) => plan,
-        None => return Ok(Vec::new()),
-    };
-    let mut entries = Vec::new();
-    for op in plan.ops.iter().filter(|o| o.shown) {
-        let Some(layer) = plan.layers.get(usize::from(op.layer)) else { continue };
-        let target = |path: &[u8]| join(layer.target.as_os_str().as_bytes(), path);
-        let slot = |path: &[u8]| path_from(&join(layer.store.as_os_str().as_bytes(), path));
-        let mut source = Source {
-            status: None,
-            path: target(&op.after),
-            from: None,
-            old: op.base.map(|_| slot(&op.slot)),
-            new: Some(path_from(&target(&op.after))),
-            except: Vec::new(),
-        };
-        match op.kind {
-            Kind::Install | Kind::Exchange | Kind::Link => {}
-            Kind::Remove => source.new = None,
-            Kind::MoveOut => continue,
-            Kind::MoveIn => {
-                source.status = Some(Status::Renamed);
-                source.from = op.from.as_ref().map(|f| target(f));
-                source.old = source.new.clone();
-            }
-            Kind::Data => source.old = Some(slot(&op.saved)),
-            Kind::Attrs | Kind::DirTime => source.status = Some(Status::Attributes),
-        }
-        if let (Kind::Attrs | Kind::DirTime, Some(v)) = (op.kind, op.new) {
-            entries.push(Entry {
-                status: Status::Attributes,
-                path: path_from(&source.path),
-                from: None,
-                old: op.base.as_ref().map(Side::of),
-                new: Some(Side::of(&v)),
-                old_content: None,
-                new_content: None,
-            });
-            continue;
-        }
-        expand(&source, &mut entries)?;
-    }
-    entries.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(entries)
-}
-
 /// Turns one change into entries.
-fn expand(source: &Source, entries: &mut Vec<Entry>) -> Result<()> {
+pub(crate) fn expand(source: &Source, entries: &mut Vec<Entry>) -> Result<()> {
     let look = |path: &Option<PathBuf>| path.as_deref().and_then(look_at);
     let (old, new) = (look(&source.old), look(&source.new));
     let is_dir = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::Dir);

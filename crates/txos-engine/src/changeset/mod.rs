@@ -12,11 +12,9 @@ use serde::{Deserialize, Serialize};
 
 pub use attrs::{AttrChange, Attrs};
 pub(crate) use content::same_bytes;
-pub use entries::committed_entries;
-pub(crate) use entries::walk;
+pub(crate) use entries::{Source, expand, walk};
 pub(crate) use overlay::{child, is_overlay_xattr, split};
 
-use crate::commit::Options;
 use crate::error::{Error, Result};
 use crate::object::FileKind;
 use crate::readset::ReadSet;
@@ -227,12 +225,13 @@ pub struct ChangeSet {
 
 impl ChangeSet {
     /// Reads the change set of a transaction from its layers. No overlay may be mounted on them.
+    /// `keep_inode` are globs of files whose inode must stay.
     ///
     /// # Errors
     /// [`Error::Io`] with the step and path, [`Error::Conflict`] if a directory that the
     /// transaction works in has been removed.
-    pub fn read(tx: &Transaction, reads: &ReadSet, options: &Options) -> Result<ChangeSet> {
-        let keep = keep_inode_matcher(&options.keep_inode)?;
+    pub fn read(tx: &Transaction, reads: &ReadSet, keep_inode: &[String]) -> Result<ChangeSet> {
+        let keep = keep_inode_matcher(keep_inode)?;
         let layers = tx.layers();
         let mut last_slot = 0;
         let mut changes = Vec::new();

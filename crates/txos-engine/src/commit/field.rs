@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
-use super::plan::{Op, Plan};
 use crate::changeset::split;
 use crate::error::{Context, Error, Result};
+use crate::plan::{Op, Plan};
 use crate::sys;
 use crate::version::{Version, stat_at};
 

@@ -7,11 +7,11 @@ use rustix::io::Errno;
 
 use super::field::Field;
 use super::inplace;
-use super::plan::{self, Kind, Op, Plan};
 use crate::error::{Context, Result};
 use crate::id::TxId;
 use crate::journal::Journal;
 use crate::object::FileKind;
+use crate::plan::{self, Kind, Op, Plan};
 use crate::store::{Home, State, Transaction};
 use crate::sys;
 use crate::version::{Stamp, Version};

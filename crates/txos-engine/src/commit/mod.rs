@@ -24,10 +24,10 @@ mod finish;
 mod gate;
 mod inplace;
 mod partial;
-pub(crate) mod plan;
 mod publish;
 mod recover;
 mod revert;
+mod shown;
 mod stage;
 
 use std::cell::Cell;
@@ -37,12 +37,14 @@ use std::path::PathBuf;
 
 pub use recover::{Recovered, interrupted, recover};
 pub use revert::revert;
+pub use shown::committed_entries;
 
 use crate::changeset::{ChangeSet, split};
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::journal::Journal;
 use crate::object::FileKind;
+use crate::plan::{Kind, Plan};
 use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
 use crate::readset::validate::{Published, Terms};
@@ -50,7 +52,6 @@ use crate::store::{Home, State, Transaction, path_from};
 use crate::version::Stamp;
 use field::{Field, at_target};
 use gate::Gate;
-use plan::{Kind, Plan};
 
 /// How to commit.
 #[derive(Clone, Debug)]

@@ -18,12 +18,12 @@ use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::field::{End, Field};
-use super::plan::{self, Kind, Op, Plan};
 use super::{Options, Progress, Summary, finish, prepare_and_execute, published_by, recorded};
 use crate::changeset::{Action, Change, ChangeSet};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::object::FileKind;
+use crate::plan::{self, Kind, Op, Plan};
 use crate::readset::{ReadSet, is_at_or_below, join};
 use crate::store::{Begin, Home, Layer, LayerRequest, State, Transaction, path_from};
 use crate::sys;

@@ -18,9 +18,9 @@ use rustix::io::Errno;
 
 use super::field::{End, Field, at_target};
 use super::inplace;
-use super::plan::{Kind, Op, Plan};
 use crate::error::{Conflict, Error, Result};
 use crate::object::FileKind;
+use crate::plan::{Kind, Op, Plan};
 use crate::store::path_from;
 use crate::sys;
 use crate::version::Version;

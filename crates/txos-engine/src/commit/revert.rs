@@ -12,11 +12,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::field::{Field, at_target};
-use super::plan::{self, Kind, Op, Plan};
 use super::{How, Options, Progress, Summary, execute, finish, inplace, recorded, recover, stage};
 use crate::error::{Conflict, Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
+use crate::plan::{self, Kind, Op, Plan};
 use crate::store::{Begin, Home, LayerRequest, State, path_from};
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};

@@ -14,10 +14,10 @@ use rustix::io::Errno;
 
 use super::field::{End, Field, at_target};
 use super::inplace;
-use super::plan::{Kind, Op, Plan};
 use crate::changeset::{AttrChange, Attrs, same_bytes};
 use crate::error::{Conflict, Error, Result};
 use crate::object::{Facets, FileKind};
+use crate::plan::{Kind, Op, Plan};
 use crate::readset::{Observation, Outcome, ReadSet};
 use crate::store::{Transaction, path_from};
 use crate::sys;

@@ -25,9 +25,9 @@ use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 
-use crate::commit::plan::{Op, Plan};
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
+use crate::plan::{Op, Plan};
 use crate::store::{Home, LayerMeta};
 use crate::sys;
 use crate::version::Stamp;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::commit::plan::Kind;
+use crate::plan::Kind;
 
 struct Store(PathBuf);
 

@@ -1,0 +1,63 @@
+//! What a finished commit changed, read back from its plan.
+
+use std::os::unix::ffi::OsStrExt;
+
+use crate::changeset::{Entry, Side, Source, Status, expand};
+use crate::error::Result;
+use crate::id::TxId;
+use crate::plan::{self, Kind};
+use crate::readset::join;
+use crate::store::{Home, path_from};
+
+/// What a committed transaction changed. Old content is offered while it is retained, new content
+/// while the object in the tree is still the one that was published.
+///
+/// # Errors
+/// [`crate::Error::Format`] if the transaction's plan can't be read.
+pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
+    let plan = match plan::load(home, id)? {
+        Some(plan) => plan,
+        None => return Ok(Vec::new()),
+    };
+    let mut entries = Vec::new();
+    for op in plan.ops.iter().filter(|o| o.shown) {
+        let Some(layer) = plan.layers.get(usize::from(op.layer)) else { continue };
+        let target = |path: &[u8]| join(layer.target.as_os_str().as_bytes(), path);
+        let slot = |path: &[u8]| path_from(&join(layer.store.as_os_str().as_bytes(), path));
+        let mut source = Source {
+            status: None,
+            path: target(&op.after),
+            from: None,
+            old: op.base.map(|_| slot(&op.slot)),
+            new: Some(path_from(&target(&op.after))),
+            except: Vec::new(),
+        };
+        match op.kind {
+            Kind::Install | Kind::Exchange | Kind::Link => {}
+            Kind::Remove => source.new = None,
+            Kind::MoveOut => continue,
+            Kind::MoveIn => {
+                source.status = Some(Status::Renamed);
+                source.from = op.from.as_ref().map(|f| target(f));
+                source.old = source.new.clone();
+            }
+            Kind::Data => source.old = Some(slot(&op.saved)),
+            Kind::Attrs | Kind::DirTime => source.status = Some(Status::Attributes),
+        }
+        if let (Kind::Attrs | Kind::DirTime, Some(v)) = (op.kind, op.new) {
+            entries.push(Entry {
+                status: Status::Attributes,
+                path: path_from(&source.path),
+                from: None,
+                old: op.base.as_ref().map(Side::of),
+                new: Some(Side::of(&v)),
+                old_content: None,
+                new_content: None,
+            });
+            continue;
+        }
+        expand(&source, &mut entries)?;
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
