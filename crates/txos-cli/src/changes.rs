@@ -1,91 +1,13 @@
 //! Changes as lists: totals, name-status, stat.
 
-use std::fmt;
 use std::io::{self, Write};
 
-use serde::Serialize;
+pub use txos_engine::changeset::Counts;
 use txos_engine::changeset::{Entry, Side, Status};
 use txos_engine::object::FileKind;
 use txos_engine::show::quoted;
 
 use crate::style::Paint;
-
-/// How many paths were changed in which way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
-    /// New paths.
-    pub added: u64,
-    /// Changed content.
-    pub modified: u64,
-    /// Only attributes changed.
-    pub attributes: u64,
-    /// Another type of object now.
-    pub type_changed: u64,
-    /// Moved.
-    pub renamed: u64,
-    /// Gone.
-    pub deleted: u64,
-}
-
-impl From<txos_engine::changeset::Counts> for Counts {
-    fn from(counts: txos_engine::changeset::Counts) -> Self {
-        let txos_engine::changeset::Counts {
-            added,
-            modified,
-            attributes,
-            type_changed,
-            renamed,
-            deleted,
-        } = counts;
-        Counts { added, modified, attributes, type_changed, renamed, deleted }
-    }
-}
-
-impl Counts {
-    /// Counts entries that are listed anyway; a change set counts itself for less.
-    pub fn of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Self {
-        let mut counts = Counts::default();
-        for entry in entries {
-            *match entry.status {
-                Status::Added => &mut counts.added,
-                Status::Modified => &mut counts.modified,
-                Status::Attributes => &mut counts.attributes,
-                Status::TypeChanged => &mut counts.type_changed,
-                Status::Renamed => &mut counts.renamed,
-                Status::Deleted => &mut counts.deleted,
-            } += 1;
-        }
-        counts
-    }
-
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        let Counts { added, modified, attributes, type_changed, renamed, deleted } = *self;
-        added + modified + attributes + type_changed + renamed + deleted
-    }
-}
-
-/// `14 paths (9 added, 4 modified, 1 deleted)`.
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total = self.total();
-        if total == 0 {
-            return f.write_str("nothing changed");
-        }
-        f.write_str(&paths(total))?;
-        let kinds = [
-            (self.added, "added"),
-            (self.modified, "modified"),
-            (self.attributes, "attributes only"),
-            (self.type_changed, "type changed"),
-            (self.renamed, "renamed"),
-            (self.deleted, "deleted"),
-        ];
-        let words: Vec<String> =
-            kinds.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
-        write!(f, " ({})", words.join(", "))
-    }
-}
 
 /// `1 path`, `14 paths`.
 pub fn paths(n: u64) -> String {

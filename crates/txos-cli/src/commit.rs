@@ -7,7 +7,7 @@ use txos_engine::store::State;
 
 use crate::app::App;
 use crate::args::{CommitArgs, IdArg, RevertArgs};
-use crate::changes::{Counts, paths as count_of_paths};
+use crate::changes::paths as count_of_paths;
 use crate::exit::Failure;
 use crate::signals::Deferred;
 use crate::{keep, paths, run, trash};
@@ -29,7 +29,7 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
         let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
         let _signals = Deferred::begin();
         let summary = commit::commit(&home, &mut tx, &changes, &reads, &options, progress)?;
-        Ok::<_, Error>((summary, Counts::from(changes.counts())))
+        Ok::<_, Error>((summary, changes.counts()))
     });
     let (summary, counts) = published.map_err(|error| stays(error.into()))?;
     run::committed(app, &home, tx, &summary, &counts);

@@ -125,7 +125,7 @@ fn conclude(
         Ok(read) => read,
         Err(error) => return rolled_back(app, home, tx, error),
     };
-    let counts = Counts::from(changes.counts());
+    let counts = changes.counts();
     match ending {
         Ending::DryRun => {
             let shown = review::show(app, &entries, None);

@@ -184,7 +184,6 @@ pub(crate) struct Change {
 
 /// Numbers of changed paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct Counts {
     /// New.
     pub added: u64,
@@ -201,6 +200,22 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Counts entries that are listed anyway; a change set counts itself for less.
+    pub fn of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Self {
+        let mut counts = Counts::default();
+        for entry in entries {
+            *match entry.status {
+                Status::Added => &mut counts.added,
+                Status::Modified => &mut counts.modified,
+                Status::Attributes => &mut counts.attributes,
+                Status::TypeChanged => &mut counts.type_changed,
+                Status::Renamed => &mut counts.renamed,
+                Status::Deleted => &mut counts.deleted,
+            } += 1;
+        }
+        counts
+    }
+
     /// All of them.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -210,6 +225,28 @@ impl Counts {
             + self.type_changed
             + self.renamed
             + self.deleted
+    }
+}
+
+/// `14 paths (9 added, 4 modified, 1 deleted)`.
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let total = self.total();
+        if total == 0 {
+            return f.write_str("nothing changed");
+        }
+        write!(f, "{total} path{}", if total == 1 { "" } else { "s" })?;
+        let kinds = [
+            (self.added, "added"),
+            (self.modified, "modified"),
+            (self.attributes, "attributes only"),
+            (self.type_changed, "type changed"),
+            (self.renamed, "renamed"),
+            (self.deleted, "deleted"),
+        ];
+        let words: Vec<String> =
+            kinds.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+        write!(f, " ({})", words.join(", "))
     }
 }
 
