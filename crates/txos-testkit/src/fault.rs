@@ -114,7 +114,7 @@ impl<'a> Sweep<'a> {
     }
 
     fn tolerance(&self) -> Tolerance {
-        Tolerance { now_from: Some(self.now_from), times: false }
+        Tolerance { now_from: Some(self.now_from), times: false, links: false }
     }
 
     fn place(&mut self) -> Lab {

@@ -57,7 +57,7 @@ fn as_native(lab: &Lab, options: &[&str]) {
     let _ = native.native(CHANGE);
     let _ = lab.native(PREPARE);
     let _ = lab.script(options, CHANGE).run().expect(0).says("txos: committed");
-    let tolerance = Tolerance { now_from: Some(from), times: false };
+    let tolerance = Tolerance { now_from: Some(from), times: false, links: false };
     Tree::of(native.tree()).expect(&Tree::of(lab.tree()), tolerance, "not as after a native run");
     assert_eq!(overlay_traces(lab.tree()), [""; 0], "overlayfs has left traces");
     lab.expect_clean();
@@ -83,7 +83,7 @@ fn everything_lands_with_everything_in_scope() {
     let _ = native.native(CHANGE);
     let _ = lab.native(PREPARE);
     let _ = lab.whole(&[], CHANGE).run().expect(0).says("txos: committed");
-    let tolerance = Tolerance { now_from: Some(from), times: false };
+    let tolerance = Tolerance { now_from: Some(from), times: false, links: false };
     Tree::of(native.tree()).expect(&Tree::of(lab.tree()), tolerance, "not as after a native run");
     assert_eq!(overlay_traces(lab.tree()), [""; 0], "overlayfs has left traces");
     lab.expect_clean();

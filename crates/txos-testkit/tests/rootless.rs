@@ -91,7 +91,7 @@ fn everything_lands() {
     std::os::unix::fs::chown(&twin, Some(place.user.uid), Some(place.user.gid)).unwrap();
     let native = place.user.runs(Invocation::shell(format!("{PREPARE}\n{CHANGE}")).dir(&twin));
     let _ = native.run().expect(0);
-    let tolerance = Tolerance { now_from: Some(1_500_000_000), times: false };
+    let tolerance = Tolerance { now_from: Some(1_500_000_000), times: false, links: false };
     Tree::of(&twin).expect(&after, tolerance, "not as after a native run");
 
     let _ = place.txos(&["revert", "@"]).run().expect(0);

@@ -154,7 +154,7 @@ fn names_of_any_bytes() {
     let native = lab.nested("native");
     let _ = native.native(script);
     let _ = lab.script(&[], script).run().expect(0);
-    let tolerance = txos_testkit::tree::Tolerance { now_from: None, times: true };
+    let tolerance = txos_testkit::tree::Tolerance { now_from: None, times: true, links: false };
     Tree::of(native.tree()).expect(&Tree::of(lab.tree()), tolerance, "names");
     let json = lab.txos(["show", "@", "--json"]).run().expect(0).json();
     assert_eq!(json["changes"].as_array().map(Vec::len), Some(9), "{json}");
@@ -284,7 +284,7 @@ os.close(os.open(\"mapped\", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o640))
     let _ = native.native("head -c 100000 /dev/zero > mapped; echo x > locked");
     let _ = native.native(script);
     let _ = lab.script(&[], script).run().expect(0);
-    let tolerance = txos_testkit::tree::Tolerance { now_from: None, times: true };
+    let tolerance = txos_testkit::tree::Tolerance { now_from: None, times: true, links: false };
     Tree::of(native.tree()).expect(&Tree::of(lab.tree()), tolerance, "odd opens");
 }
 

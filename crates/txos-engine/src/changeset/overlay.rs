@@ -116,6 +116,7 @@ impl<'a> Scan<'a> {
             self.merged_dir(&dir)?;
         }
         let mut files = std::mem::take(&mut self.files);
+        self.refuse_lost_names(&files)?;
         self.find_renamed_links(&mut files);
         super::links::classify(&mut self, files)?;
         let moved = std::mem::take(&mut self.moved_from);
@@ -135,6 +136,46 @@ impl<'a> Scan<'a> {
         }
         self.changes.retain(|c| !c.dropped);
         Ok(self.changes)
+    }
+
+    /// A file with several names that was changed through one that was then removed lives on in
+    /// overlayfs's index only, under its other, untouched names. There is no name by which to
+    /// publish the change; it is refused rather than lost.
+    fn refuse_lost_names(&self, files: &[File]) -> Result<()> {
+        for entry in std::fs::read_dir(self.layer.work.join("index")).into_iter().flatten() {
+            let entry = entry.at("listing the index of", &self.layer.target)?;
+            let path = entry.path();
+            let Ok(copy) =
+                stat_at(rustix::fs::CWD, path.as_os_str().as_bytes(), AtFlags::SYMLINK_NOFOLLOW)
+            else {
+                continue;
+            };
+            let Some(origin) = unhex(entry.file_name().as_bytes()) else { continue };
+            let named = files.iter().any(|f| f.upper.id.ino == copy.id.ino);
+            if named || copy.kind() != FileKind::File {
+                continue;
+            }
+            let was = self.changes.iter().find(|c| {
+                matches!(c.action, Action::Remove)
+                    && c.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1)
+                    && self.is_handle(&origin, &c.stable_path)
+            });
+            let Some((was, Some(base))) = was.map(|c| (c, c.base)) else { continue };
+            let unchanged = (base.size, base.mtime, base.mode, base.uid, base.gid)
+                == (copy.size, copy.mtime, copy.mode, copy.uid, copy.gid);
+            if !unchanged {
+                return Err(Error::Unsupported {
+                    what: format!(
+                        "{} has other names, and was changed by this one before it was removed",
+                        crate::show::quoted_bytes(&self.stable_abs(&was.stable_path))
+                    ),
+                    advice: "Such a change can't be published. Change the file by a name that \
+                             stays."
+                        .into(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// A file with several links that was renamed is a copy in the upper, and a whiteout at its old
@@ -658,6 +699,17 @@ fn strip_all(path: &[u8], xattrs: &[(Vec<u8>, Vec<u8>)], strip: &mut Vec<Strip>)
     for (name, value) in xattrs.iter().filter(|(n, _)| is_overlay_xattr(n)) {
         strip.push(Strip { below: path.to_vec(), name: name.clone(), value: value.clone() });
     }
+}
+
+/// The bytes that a name in the index spells.
+fn unhex(name: &[u8]) -> Option<Vec<u8>> {
+    let digit = |b: u8| char::from(b).to_digit(16);
+    name.chunks(2)
+        .map(|pair| match pair {
+            [a, b] => u8::try_from(digit(*a)? * 16 + digit(*b)?).ok(),
+            _ => None,
+        })
+        .collect()
 }
 
 /// Where a redirect points: an absolute path of the layer, or a name beside the directory.

@@ -447,6 +447,10 @@ fn published_by(plan: &Plan) -> Published {
                 if let Some(from) = slots.get(&(op.layer, &op.slot[..])) {
                     published.subtrees.insert(from.clone(), target.clone());
                 }
+                // And what was at the new place has gone to the slot.
+                if is_dir {
+                    published.subtrees.insert(target.clone(), plan.slot_path(op));
+                }
             }
             Kind::Link => {
                 if let Some(from) = &op.from {

@@ -151,7 +151,11 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
             (Kind::DirTime, _) => continue,
             (Kind::MoveOut, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
             // The shell of a directory that was moved into a new one; it goes with the new one.
-            (Kind::Exchange, _) if !op.shown => continue,
+            (Kind::Exchange, _)
+                if !op.shown && op.new.is_some_and(|v| v.kind() == FileKind::Dir) =>
+            {
+                continue;
+            }
             (Kind::Remove, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
             // What this plan itself put there is checked with the operation that did.
             (Kind::Remove | Kind::MoveOut, Ok(Some(_)))
@@ -390,7 +394,11 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
             Kind::Install => {
                 (back.kind, back.base, back.new) = (Kind::Remove, here, None);
             }
-            Kind::Exchange if !op.shown => (back.base, back.new) = (op.new, op.base),
+            Kind::Exchange if !op.shown => {
+                // As it is now, or, of a shell, as it will be when its directory is back.
+                let there = here.filter(|h| op.new.is_some_and(|n| n.id == h.id));
+                (back.base, back.new) = (there.or(op.new), op.base);
+            }
             Kind::Exchange => {
                 let kept = kept()?.ok_or_else(gone)?;
                 (back.base, back.new) = (here, Some(kept));
