@@ -388,6 +388,18 @@ pub fn for_each_name(dir: BorrowedFd<'_>, mut f: impl FnMut(&[u8], FileType)) ->
     for_each_entry(dir, |e| f(e.name, e.kind))
 }
 
+/// The names in a directory that is open for nothing but its place (`O_PATH`), with their types.
+///
+/// # Errors
+/// The errno of `openat(2)` or `getdents64(2)`.
+pub fn names_in(dir: BorrowedFd<'_>) -> Sys<Vec<(Vec<u8>, FileType)>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let readable = rustix::fs::openat(dir, ".", flags, Mode::empty())?;
+    let mut names = Vec::new();
+    for_each_name(readable.as_fd(), |name, kind| names.push((name.to_vec(), kind)))?;
+    Ok(names)
+}
+
 /// The extended attributes of an object (not followed), names sorted.
 ///
 /// # Errors

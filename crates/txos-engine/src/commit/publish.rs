@@ -604,15 +604,7 @@ fn newer_than(
     let mut queue = vec![Vec::new()];
     while let Some(dir) = queue.pop() {
         let fd = std::rc::Rc::new(sys::open_dir_beneath(root.as_fd(), &dir)?);
-        let readable = rustix::fs::openat(
-            &*fd,
-            ".",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        )?;
-        let mut names = Vec::new();
-        sys::for_each_name(readable.as_fd(), |name, kind| names.push((name.to_vec(), kind)))?;
-        for (name, kind) in names {
+        for (name, kind) in sys::names_in(fd.as_fd())? {
             let path = crate::changeset::child(&dir, &name);
             if kind == rustix::fs::FileType::Directory {
                 queue.push(path);

@@ -8,7 +8,6 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::field::{Field, at_target};
@@ -327,15 +326,7 @@ fn newer_below(
                 return Ok(Some(b".".to_vec()));
             }
         }
-        let readable = rustix::fs::openat(
-            &fd,
-            ".",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        let mut names = Vec::new();
-        sys::for_each_name(readable.as_fd(), |name, kind| names.push((name.to_vec(), kind)))?;
-        for (name, kind) in names {
+        for (name, kind) in sys::names_in(fd.as_fd())? {
             let path = crate::changeset::child(&dir, &name);
             if kind == rustix::fs::FileType::Directory {
                 queue.push(path);
