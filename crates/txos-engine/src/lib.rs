@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`id`], [`object`], [`version`] | names, identities, facets and versions of things |
 //! | [`readset`] | what a transaction has seen, and whether it is still so |
+//! | [`contention`] | which of two transactions gives way where they meet |
 //! | [`changeset`] | what a transaction changes: read from an overlay upper, shown to people |
 //! | [`store`] | private copies, retained old versions, the record of every transaction |
 //! | `plan` | a change set as an ordered list of reversible operations |
@@ -20,6 +21,7 @@
 
 pub mod changeset;
 pub mod commit;
+pub mod contention;
 pub mod error;
 pub mod id;
 pub mod journal;
