@@ -56,3 +56,60 @@ fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEEDS: u64 = 200;
+    const STEPS: [u32; 10] = [0, 1, 2, 8, 13, 14, 31, 32, 64, u32::MAX];
+
+    #[test]
+    fn a_pause_is_between_half_and_all_of_the_doubled_time() {
+        for turn in STEPS {
+            let micros = if turn < 14 { 1 << turn } else { 10_000 };
+            let full = Duration::from_micros(micros);
+            for seed in (0..SEEDS).chain([u64::MAX]) {
+                let pause = pause(turn, seed);
+                assert!(full / 2 <= pause && pause <= full, "turn {turn}, seed {seed}: {pause:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_turns_that_policies_count_take_as_long_as_they_say() {
+        let longest = |turns| (0..turns).map(|turn| doubled(PAUSE_FIRST, turn)).sum::<Duration>();
+        assert_eq!(longest(8), Duration::from_micros(255));
+        assert_eq!(longest(12), Duration::from_micros(4_095));
+        assert_eq!(longest(14), Duration::from_micros(16_383));
+        assert_eq!(longest(24), Duration::from_micros(116_383));
+        assert_eq!(longest(64), Duration::from_micros(516_383));
+    }
+
+    #[test]
+    fn a_restart_is_delayed_by_anything_up_to_the_doubled_time() {
+        for restarts in STEPS {
+            let most = match restarts {
+                0 => Duration::ZERO,
+                1..=9 => Duration::from_micros(16 << (restarts - 1)),
+                _ => LONGEST,
+            };
+            let all: Vec<Duration> = (0..SEEDS).map(|s| before_restart(restarts, s)).collect();
+            assert!(all.iter().all(|p| *p <= most), "restart {restarts}");
+            if restarts > 0 {
+                assert!(all.iter().any(|p| *p < most / 8), "restart {restarts}: spread to nothing");
+                assert!(all.iter().any(|p| *p > most / 8 * 7), "restart {restarts}: and to all");
+            }
+        }
+    }
+
+    #[test]
+    fn pauses_repeat_for_a_seed_and_differ_between_seeds() {
+        assert_eq!(pause(9, 7), pause(9, 7));
+        assert_eq!(before_restart(9, 7), before_restart(9, 7));
+        let distinct = |of: fn(u32, u64) -> Duration| {
+            (0..SEEDS).map(|s| of(9, s)).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert!(distinct(pause) > 190 && distinct(before_restart) > 190);
+    }
+}

@@ -37,17 +37,22 @@
 //! - Before it sleeps it publishes that it waits, *then* reads the other's facts once more and
 //!   asks again (both sequentially consistent). Two that begin to wait on each other at the same
 //!   moment so see it, at least one of them.
-//! - Aborting the other is one atomic step from "running" that fails if the other committed or
-//!   aborted meanwhile, and that the other checks before it aborts anybody itself. From later
-//!   turns on two may answer [`Decision::AbortOther`] about each other; the first step wins.
+//! - Aborting the other is one atomic step from "running". It fails if the other was aborted or
+//!   passed the point of its commit meanwhile; then the object is about to be free, and the caller
+//!   asks again. Whoever was aborted notices before it aborts anybody. From later turns on two
+//!   may answer [`Decision::AbortOther`] about each other: the first step wins.
 //! - `start_ns` and `work` survive a restart. A restart that looks younger can starve anywhere.
 
 pub mod backoff;
 mod karma;
+#[cfg(test)]
+mod model;
 mod os_priority;
 mod polite;
 mod polka;
 mod size_matters;
+#[cfg(test)]
+mod tests;
 mod timestamp;
 
 use std::fmt;

@@ -36,3 +36,47 @@ pub(super) fn rule(me: &Contender, other: &Contender) -> Ruling {
         (Less, _, true) => abort_self("lower priority, and the other waits"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Ordering;
+
+    use super::super::Decision::{self, AbortOther, AbortSelf, Wait};
+    use super::super::tests::{ME, OTHER};
+    use super::*;
+
+    /// My priority against the other's, whether I am older, whether the other waits.
+    const TABLE: [(Ordering, bool, bool, Decision); 12] = [
+        (Greater, true, false, AbortOther),
+        (Greater, true, true, AbortOther),
+        (Greater, false, false, AbortOther),
+        (Greater, false, true, AbortOther),
+        (Equal, true, false, AbortOther),
+        (Equal, true, true, AbortOther),
+        (Equal, false, false, Wait),
+        (Equal, false, true, AbortSelf),
+        (Less, true, false, Wait),
+        (Less, true, true, AbortSelf),
+        (Less, false, false, Wait),
+        (Less, false, true, AbortSelf),
+    ];
+
+    #[test]
+    fn every_combination_is_decided_by_its_row() {
+        for (priority, older, waiting, decision) in TABLE {
+            let me =
+                Contender { priority: priority as i32, start_ns: if older { 9 } else { 11 }, ..ME };
+            let other = Contender { waiting, ..OTHER };
+            let ruling = rule(&me, &other);
+            assert_eq!(ruling.decision, decision, "{priority:?} {older} {waiting}: {ruling:?}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_range_compare() {
+        let me = Contender { priority: i32::MIN, ..ME };
+        let other = Contender { priority: i32::MAX, ..OTHER };
+        assert_eq!(rule(&me, &other).decision, Wait);
+        assert_eq!(rule(&other, &me).decision, AbortOther);
+    }
+}

@@ -36,3 +36,41 @@ pub(super) fn rule(me: &Contender, other: &Contender, turn: u32) -> Ruling {
         (true, _, true, false) => abort_self("both wait, and younger"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Decision::{self, AbortOther, AbortSelf, Wait};
+    use super::super::tests::{ME, OTHER};
+    use super::*;
+
+    /// Whether the other waits, whether I still wait, whether I am marked waiting, whether I am
+    /// older.
+    const TABLE: [(bool, bool, bool, bool, Decision); 16] = [
+        (false, true, false, false, Wait),
+        (false, true, false, true, Wait),
+        (false, true, true, false, Wait),
+        (false, true, true, true, Wait),
+        (false, false, false, false, AbortOther),
+        (false, false, false, true, AbortOther),
+        (false, false, true, false, AbortOther),
+        (false, false, true, true, AbortOther),
+        (true, true, false, false, AbortOther),
+        (true, true, false, true, AbortOther),
+        (true, true, true, false, AbortSelf),
+        (true, true, true, true, AbortOther),
+        (true, false, false, false, AbortOther),
+        (true, false, false, true, AbortOther),
+        (true, false, true, false, AbortSelf),
+        (true, false, true, true, AbortOther),
+    ];
+
+    #[test]
+    fn every_combination_is_decided_by_its_row() {
+        for (other_waits, patient, i_wait, older, decision) in TABLE {
+            let me = Contender { slot: if older { 1 } else { 3 }, waiting: i_wait, ..ME };
+            let other = Contender { waiting: other_waits, ..OTHER };
+            let ruling = rule(&me, &other, if patient { 7 } else { 8 });
+            assert_eq!(ruling.decision, decision, "{me:?} {other:?} {patient}: {ruling:?}");
+        }
+    }
+}

@@ -41,3 +41,48 @@ pub(super) fn rule(me: &Contender, other: &Contender, turn: u32) -> Ruling {
         (false, false, true) => abort_self("less work, and the other waits"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Decision::{self, AbortOther, AbortSelf, Wait};
+    use super::super::tests::{ME, OTHER};
+    use super::*;
+
+    /// Whether I am richer, whether I waited the difference out, whether the other waits.
+    const TABLE: [(bool, bool, bool, Decision); 8] = [
+        (true, false, false, AbortOther),
+        (true, false, true, AbortOther),
+        (true, true, false, AbortOther),
+        (true, true, true, AbortOther),
+        (false, true, false, AbortOther),
+        (false, true, true, AbortOther),
+        (false, false, false, Wait),
+        (false, false, true, AbortSelf),
+    ];
+
+    #[test]
+    fn every_combination_is_decided_by_its_row() {
+        for (richer, waited_out, waiting, decision) in TABLE {
+            // By work, against age, five facets apart; and by age alone. The richer has nothing to
+            // wait out: to it, one turn is always enough.
+            let by_work = Contender { work: if richer { 6 } else { 1 }, slot: 3, ..ME };
+            let by_age = Contender { slot: if richer { 1 } else { 3 }, ..ME };
+            let cases =
+                [(by_work, if richer { 1 } else { 6 }, if richer { 1 } else { 5 }), (by_age, 0, 1)];
+            for (me, work, limit) in cases {
+                let other = Contender { work, waiting, ..OTHER };
+                let turn = if waited_out { limit } else { limit - 1 };
+                let ruling = rule(&me, &other, turn);
+                assert_eq!(ruling.decision, decision, "{me:?} {other:?} {turn}: {ruling:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_turn_for_each_facet_of_difference_up_to_the_most() {
+        let expected = [(0, 1), (1, 1), (2, 2), (11, 11), (12, 12), (13, 12), (u64::MAX, 12)];
+        for (difference, count) in expected {
+            assert_eq!(turns(difference), count, "{difference}");
+        }
+    }
+}

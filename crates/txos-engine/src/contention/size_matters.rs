@@ -54,3 +54,61 @@ pub(super) fn rule(me: &Contender, other: &Contender, turn: u32) -> Ruling {
         (true, false, false, _) => abort_self("younger, after restarts, and waited long enough"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Decision::{self, AbortOther, AbortSelf, Wait};
+    use super::super::tests::{ME, OTHER};
+    use super::*;
+
+    /// Whether age decides, whether I win, whether I still wait, whether the other waits.
+    const TABLE: [(bool, bool, bool, bool, Decision); 16] = [
+        (false, true, true, false, AbortOther),
+        (false, true, true, true, AbortOther),
+        (false, true, false, false, AbortOther),
+        (false, true, false, true, AbortOther),
+        (false, false, true, false, Wait),
+        (false, false, true, true, AbortSelf),
+        (false, false, false, false, AbortSelf),
+        (false, false, false, true, AbortSelf),
+        (true, true, true, false, AbortOther),
+        (true, true, true, true, AbortOther),
+        (true, true, false, false, AbortOther),
+        (true, true, false, true, AbortOther),
+        (true, false, true, false, Wait),
+        (true, false, true, true, AbortSelf),
+        (true, false, false, false, AbortSelf),
+        (true, false, false, true, AbortSelf),
+    ];
+
+    #[test]
+    fn every_combination_is_decided_by_its_row() {
+        for (by_age, wins, patient, waiting, decision) in TABLE {
+            let limit = if by_age { 64 } else { 8 };
+            let turn = if patient { limit - 1 } else { limit };
+            // By age it is against size; by size against age, or of equal size by age alone.
+            let older = |older| Contender { slot: if older { 1 } else { 3 }, ..ME };
+            let cases = if by_age {
+                let size = if wins { 0 } else { 9 };
+                let (mine, others) = (Contender { size, ..older(wins) }, 5);
+                // Restarts of either side count.
+                vec![
+                    (Contender { restarts: 4, ..mine }, others, 0),
+                    (Contender { restarts: 0, ..mine }, others, 4),
+                    (Contender { restarts: u32::MAX, ..mine }, others, u32::MAX),
+                ]
+            } else {
+                let size = if wins { 9 } else { 1 };
+                vec![
+                    (Contender { size, restarts: 3, ..older(!wins) }, 5, 3),
+                    (Contender { size: 5, ..older(wins) }, 5, 0),
+                ]
+            };
+            for (me, size, restarts) in cases {
+                let other = Contender { size, restarts, waiting, ..OTHER };
+                let ruling = rule(&me, &other, turn);
+                assert_eq!(ruling.decision, decision, "{me:?} {other:?} {turn}: {ruling:?}");
+            }
+        }
+    }
+}

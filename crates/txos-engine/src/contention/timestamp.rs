@@ -24,3 +24,31 @@ pub(super) fn rule(me: &Contender, other: &Contender) -> Ruling {
         (false, true) => abort_self("younger, and the other waits"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Decision::{self, AbortOther, AbortSelf, Wait};
+    use super::super::tests::{ME, OTHER};
+    use super::*;
+
+    /// Whether I am older, whether the other waits.
+    const TABLE: [(bool, bool, Decision); 4] = [
+        (true, false, AbortOther),
+        (true, true, AbortOther),
+        (false, false, Wait),
+        (false, true, AbortSelf),
+    ];
+
+    #[test]
+    fn every_combination_is_decided_by_its_row() {
+        for (older, waiting, decision) in TABLE {
+            // Older by the start, against the slot; and by the slot alone.
+            let by_start = Contender { slot: 3, start_ns: if older { 9 } else { 11 }, ..ME };
+            let by_slot = Contender { slot: if older { 1 } else { 3 }, ..ME };
+            for me in [by_start, by_slot] {
+                let ruling = rule(&me, &Contender { waiting, ..OTHER });
+                assert_eq!(ruling.decision, decision, "{me:?} {waiting}: {ruling:?}");
+            }
+        }
+    }
+}
