@@ -10,6 +10,7 @@
 //! | [`id`], [`object`], [`version`] | names, identities, facets and versions of things |
 //! | [`readset`] | what a transaction has seen, and whether it is still so |
 //! | [`contention`] | which of two transactions gives way where they meet |
+//! | [`realm`] | where transactions meet while they run: shared memory, ownership, waiting, deaths |
 //! | [`changeset`] | what a transaction changes: read from an overlay upper, shown to people |
 //! | [`store`] | private copies, retained old versions, the record of every transaction |
 //! | `plan` | a change set as an ordered list of reversible operations |
@@ -28,10 +29,12 @@ pub mod journal;
 pub mod object;
 mod plan;
 pub mod readset;
+pub mod realm;
 pub mod show;
 pub mod store;
 pub mod sys;
 mod sys_handle;
+mod sys_sched;
 pub mod version;
 
 pub use error::{Conflict, Context, Error, Result};

@@ -13,6 +13,7 @@
 //! | [`pty`] | a terminal |
 //! | [`fault`] | the same scenario with a fault at step 1, 2, 3… |
 //! | [`fuzz`] | random operations, natively and in transactions |
+//! | [`history`] | whether transactions were strictly serializable |
 //! | [`deb`] | small Debian packages |
 //! | [`skip`], [`system`], [`wait`], [`random`] | skipping, what is shared, deadlines, seeds |
 
@@ -23,6 +24,7 @@ pub mod binary;
 pub mod deb;
 pub mod fault;
 pub mod fuzz;
+pub mod history;
 pub mod image;
 pub mod lab;
 pub mod process;

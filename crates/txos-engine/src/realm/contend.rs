@@ -1,0 +1,354 @@
+//! Meeting a holder: arbitrate, doom, seize.
+//!
+//! # Why a seized facet is safe
+//!
+//! The record's word says *slots*, and a slot may belong to another transaction by the time the
+//! word is taken. So the winner first **pins** each holder's slot: a slot with a pin takes no next
+//! generation. It then reads the slot's status, then the word again. If the word still shows the
+//! slot, it is held by the generation that was read (earlier ones released everything before they
+//! ended, later ones can't begin). That generation is then doomed, or found to have ended, and stays
+//! so. If the word is still the same when it is exchanged, nobody who could commit lost anything.
+//!
+//! The winner does not wait for the loser to notice: the loser's bit is gone from the word, and its
+//! release later finds nothing to release.
+
+use std::time::Duration;
+
+use super::layout::Slot;
+use super::status::{State, Status};
+use super::sync::{self, AcqRel, Acquire, AtomicU64, Relaxed, SeqCst};
+use super::ticket::{SINGLE, Ticket};
+use super::word::{Access, Word, bits};
+use super::{Realm, WAITS_FOR_TURN};
+use crate::contention::{self, Contender, Decision, Policy, Ruling};
+use crate::id::TxId;
+
+/// Why a transaction can't go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Stop {
+    /// Another transaction won a conflict with this one.
+    #[error("another transaction won a conflict: {0}")]
+    Doomed(Rival),
+    /// By the realm's policy it gives way to one that holds what it wants.
+    #[error("it gave way to another transaction: {0}")]
+    Lost(Rival),
+    /// It would have to wait, and was not to (TX_NONBLOCK).
+    #[error("it would have to wait for another transaction: {0}")]
+    Busy(Rival),
+    /// Whoever attended its waiting called it off.
+    #[error("it was called off while it waited for another transaction: {0}")]
+    CalledOff(Rival),
+    /// Its turn among the ordered transactions is over: somebody else used its number.
+    #[error("its turn is over: sequence number {sequence} was used by another transaction")]
+    TurnOver {
+        /// The number.
+        sequence: u64,
+    },
+}
+
+impl Stop {
+    /// The other one, if there is one.
+    #[must_use]
+    pub fn rival(&self) -> Option<&Rival> {
+        match self {
+            Stop::Doomed(rival)
+            | Stop::Lost(rival)
+            | Stop::Busy(rival)
+            | Stop::CalledOff(rival) => Some(rival),
+            Stop::TurnOver { .. } => None,
+        }
+    }
+}
+
+/// The other transaction of a conflict, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rival {
+    /// Its name, if it has one.
+    pub id: Option<TxId>,
+    /// Its process; 0 if unknown.
+    pub pid: u32,
+    /// What it runs.
+    pub label: String,
+    /// Why it won.
+    pub reason: String,
+    /// Its slot and generation, for [`Realm::wait_for`].
+    pub(super) place: Option<(u32, u64)>,
+}
+
+impl std::fmt::Display for Rival {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.id {
+            Some(id) => write!(f, "{id}")?,
+            None if self.pid != 0 => write!(f, "of process {}", self.pid)?,
+            None => write!(f, "which has ended")?,
+        }
+        if !self.label.is_empty() {
+            write!(f, " ({})", self.label)?;
+        }
+        if !self.reason.is_empty() {
+            write!(f, ": {}", self.reason)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn id_of(word: u64) -> Option<TxId> {
+    std::str::from_utf8(&word.to_le_bytes()).ok()?.parse().ok()
+}
+
+/// Text as a slot stores it. Others may be writing it: what is not UTF-8 is left out.
+pub(super) fn text_of(words: &[AtomicU64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    let mut text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned();
+    text.retain(|c| c != char::REPLACEMENT_CHARACTER && !c.is_control());
+    text
+}
+
+impl Rival {
+    pub(super) fn of(slot: &Slot, number: u32, status: Status, reason: &str) -> Rival {
+        Rival {
+            id: id_of(slot.id.load(Relaxed)),
+            pid: super::ticket::owner(slot).map_or(0, super::Identity::pid),
+            label: text_of(&slot.label),
+            reason: reason.to_owned(),
+            place: Some((number, status.generation())),
+        }
+    }
+
+    /// Who doomed the transaction in a slot.
+    pub(super) fn who_doomed(slot: &Slot) -> Rival {
+        let policy = Policy::from_code(slot.doomed_under.load(Relaxed)).unwrap_or_default();
+        Rival {
+            id: id_of(slot.doomed_by.load(Relaxed)),
+            pid: slot.doomed_by_pid.load(Relaxed),
+            label: String::new(),
+            reason: format!("by the policy {policy}"),
+            place: None,
+        }
+    }
+}
+
+/// One meeting, over all its turns.
+#[derive(Debug, Default)]
+pub(super) struct Standoff {
+    /// How often it waited.
+    pub turn: u32,
+    /// When it first waited; 0: it did not.
+    pub since_ns: u64,
+    /// How long it had waited when it last looked whether the other lives.
+    pub looked_ns: u64,
+    /// The meeting is counted.
+    counted: bool,
+}
+
+impl Standoff {
+    pub fn has_waited(&self) -> bool {
+        self.since_ns != 0
+    }
+
+    /// How long this turn is.
+    pub fn pause(&self, seed: u64) -> Duration {
+        if self.turn > TURNS_SHORT {
+            return super::wait::SLICE_LONG;
+        }
+        contention::backoff::pause(self.turn, seed)
+    }
+}
+
+/// Turns until waiting is for long: a second or so. No policy but the two that may wait for as long
+/// as the other runs comes so far.
+const TURNS_SHORT: u32 = 128;
+
+/// How a meeting went.
+pub(super) enum Met {
+    /// The facet is ours.
+    Seized,
+    /// Something changed: look again.
+    Again,
+}
+
+/// Slots pinned by a transaction; unpinned when dropped.
+struct Pins<'r> {
+    realm: &'r Realm,
+    bit: u64,
+    slots: u64,
+}
+
+impl Pins<'_> {
+    /// The slot, whose generation does not change any more, and its status.
+    fn pin(&mut self, number: u32) -> Status {
+        let slot = self.realm.table().slot(number);
+        self.slots |= 1 << number;
+        slot.pins.fetch_or(self.bit, SeqCst);
+        sync::fence_after_swap();
+        Status(slot.status.load(SeqCst))
+    }
+}
+
+impl Drop for Pins<'_> {
+    fn drop(&mut self) {
+        for number in bits(self.slots) {
+            self.realm.table().slot(number).pins.fetch_and(!self.bit, AcqRel);
+        }
+    }
+}
+
+impl Ticket<'_> {
+    /// Deals with those in the way, one after the other.
+    pub(super) fn contend(
+        &mut self,
+        index: u32,
+        word: Word,
+        others: u64,
+        access: Access,
+        standoff: &mut Standoff,
+    ) -> Result<Met, Stop> {
+        let (realm, orec) = (self.realm, self.realm.table().orec(index));
+        if self.is_doomed() {
+            return Err(self.defeat());
+        }
+        if !std::mem::replace(&mut standoff.counted, true) {
+            realm.table().board().conflicts.fetch_add(1, Relaxed);
+        }
+        let mut pins = Pins { realm, bit: self.bit, slots: 0 };
+        for number in bits(others) {
+            let slot = realm.table().slot(number);
+            let status = pins.pin(number);
+            if orec.load(Acquire) != word.0 {
+                return Ok(Met::Again);
+            }
+            match status.state() {
+                // Released everything before it got here: the word is newer than the status.
+                State::Idle => return Ok(Met::Again),
+                State::Committed | State::Doomed | State::Aborted => {}
+                State::Publishing => {
+                    drop(pins);
+                    if self.nonblock {
+                        let rival = Rival::of(slot, number, status, "it is being published");
+                        return Err(Stop::Busy(rival));
+                    }
+                    self.wait_turn(number, status, index, standoff)?;
+                    return Ok(Met::Again);
+                }
+                State::Active | State::Preparing => {
+                    let Some(ruling) = self.judge(slot, number, status, standoff.turn) else {
+                        return Ok(Met::Again);
+                    };
+                    match ruling.decision {
+                        Decision::AbortOther => {
+                            if !self.doom(slot, status, index) {
+                                return Ok(Met::Again);
+                            }
+                        }
+                        Decision::AbortSelf => {
+                            realm.table().board().yields.fetch_add(1, Relaxed);
+                            return Err(Stop::Lost(Rival::of(slot, number, status, ruling.reason)));
+                        }
+                        Decision::Wait if self.nonblock => {
+                            return Err(Stop::Busy(Rival::of(slot, number, status, ruling.reason)));
+                        }
+                        Decision::Wait => {
+                            drop(pins);
+                            self.wait_turn(number, status, index, standoff)?;
+                            return Ok(Met::Again);
+                        }
+                    }
+                }
+            }
+        }
+        let seized = word.seized(self.bit, access);
+        let taken = orec.compare_exchange(word.0, seized.0, AcqRel, Acquire).is_ok();
+        Ok(if taken { Met::Seized } else { Met::Again })
+    }
+
+    /// Asks the policy; `None` if the other is no longer what it was.
+    fn judge(&self, slot: &Slot, number: u32, status: Status, turn: u32) -> Option<Ruling> {
+        let policy = self.realm.policy();
+        let me = contender(self.own(), self.slot, policy);
+        let other = contender(slot, number, policy);
+        let ordered = ordered_before(self.own(), slot);
+        if Status(slot.status.load(Acquire)).generation() != status.generation() {
+            return None;
+        }
+        let decide = |decision, reason| Some(Ruling { decision, reason });
+        match ordered {
+            Some(true) => decide(Decision::AbortOther, "its turn comes first"),
+            Some(false) if other.waiting => decide(Decision::AbortSelf, "its turn comes later"),
+            Some(false) => decide(Decision::Wait, "its turn comes later"),
+            // A single call costs nothing to begin again, and what it holds it holds for an instant.
+            None if slot.flags.load(Relaxed) & SINGLE != 0 && !other.waiting => {
+                decide(Decision::Wait, "the other is a single call")
+            }
+            None => Some(contention::arbitrate(policy, &me, &other, turn)),
+        }
+    }
+
+    /// Dooms the other, if it is still what it was.
+    fn doom(&self, slot: &Slot, status: Status, index: u32) -> bool {
+        let own = self.own();
+        slot.doomed_by.store(own.id.load(Relaxed), Relaxed);
+        slot.doomed_over.store(index, Relaxed);
+        slot.doomed_under.store(self.realm.policy().code(), Relaxed);
+        slot.doomed_by_pid.store(self.realm.me.pid(), Relaxed);
+        let mut now = status;
+        loop {
+            let doomed = now.with(State::Doomed);
+            match slot.status.compare_exchange(now.0, doomed.0, AcqRel, Acquire) {
+                Ok(_) => break,
+                // Preparing, or waited for, since it was looked at: still the same transaction.
+                Err(other) => {
+                    let other = Status(other);
+                    let same = other.generation() == now.generation();
+                    if !same || !other.state().is_doomable() {
+                        return false;
+                    }
+                    now = other;
+                }
+            }
+        }
+        self.realm.table().board().dooms.fetch_add(1, Relaxed);
+        sync::ring(&slot.bell);
+        // Those that wait for it need not.
+        if now.is_waited_for() {
+            self.realm.ring_waiters(slot);
+        }
+        true
+    }
+}
+
+/// What arbitration is told of a slot's transaction.
+fn contender(slot: &Slot, number: u32, policy: Policy) -> Contender {
+    let priority = match policy {
+        Policy::OsPriority => super::wait::priority(slot.thread.load(Relaxed)),
+        _ => 0,
+    };
+    Contender {
+        priority,
+        start_ns: slot.start_ns.load(Relaxed),
+        slot: number,
+        work: slot.work.load(Relaxed),
+        size: slot.size.load(Relaxed),
+        restarts: slot.restarts.load(Relaxed),
+        waiting: slot.waiting_for.load(SeqCst) != 0,
+    }
+}
+
+/// Of two ordered transactions of one group: whether the first comes first.
+fn ordered_before(a: &Slot, b: &Slot) -> Option<bool> {
+    let group = a.group.load(Relaxed);
+    if group == 0 || group != b.group.load(Relaxed) {
+        return None;
+    }
+    Some(a.sequence.load(Relaxed) < b.sequence.load(Relaxed))
+}
+
+/// Whom a slot waits for.
+pub(super) fn waits_for(slot: &Slot) -> Option<super::WaitsFor> {
+    match slot.waiting_for.load(Acquire) {
+        0 => None,
+        WAITS_FOR_TURN => Some(super::WaitsFor::Turn),
+        number => Some(super::WaitsFor::Slot(number - 1)),
+    }
+}

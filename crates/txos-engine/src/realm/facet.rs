@@ -1,0 +1,155 @@
+//! What transactions can conflict about, and where in the table of ownership records it is found.
+
+use crate::object::FileId;
+
+/// A facet of an object: the unit of conflict.
+///
+/// | touching | acquires |
+/// |---|---|
+/// | a look-up of a name | entry: read |
+/// | adding or removing a name | entry: write, listing of the directory: insert |
+/// | listing a directory | listing: read |
+/// | `stat`, or reading a file as a whole | attributes: read |
+/// | reading page *n* of a file | extent: read, page *n*: read |
+/// | changing page *n*, within the size | extent: read, page *n*: write, attributes: insert |
+/// | appending | extent: insert, attributes: insert |
+/// | truncating, or replacing the content | extent: write, attributes: write |
+/// | `chmod`, `chown`, `utimes` | attributes: write |
+///
+/// Attributes include the times and the size, which every change of the content moves: who read
+/// them, or the file as a whole, conflicts with everybody who changes any part of it, while
+/// changes of different pages commute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Facet<'a> {
+    /// A name in a directory, present or absent.
+    Entry {
+        /// The directory.
+        dir: FileId,
+        /// The name.
+        name: &'a [u8],
+    },
+    /// The set of names in a directory.
+    Listing(FileId),
+    /// What `stat` shows.
+    Attributes(FileId),
+    /// How far a file extends.
+    Extent(FileId),
+    /// 4,096 bytes of a file.
+    Page {
+        /// The file.
+        file: FileId,
+        /// Offset divided by 4,096.
+        number: u64,
+    },
+    /// The target of a symbolic link.
+    Target(FileId),
+    /// Extended attributes.
+    Xattrs(FileId),
+}
+
+/// The secret of a realm's hash: without it nobody can make up names that collide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed(pub [u64; 2]);
+
+/// Multiplies to 128 bits and folds: every bit of the product depends on all bits below it.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// Odd constants with as many ones as zeros (the digits of π), one for each use.
+const K: [u64; 3] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345, 0xa409_3822_299f_31d1];
+
+impl Facet<'_> {
+    /// A number that is the same in all participants of a realm. Part of the segment's format
+    /// (docs/realm-format.md): changing it means a new format version.
+    #[must_use]
+    #[inline]
+    pub fn hash(&self, seed: Seed) -> u64 {
+        let (kind, object, extra) = match *self {
+            Facet::Entry { dir, name } => (1, dir, hash_name(name, seed)),
+            Facet::Listing(dir) => (2, dir, 0),
+            Facet::Attributes(file) => (3, file, 0),
+            Facet::Extent(file) => (4, file, 0),
+            Facet::Page { file, number } => (5, file, number),
+            Facet::Target(link) => (6, link, 0),
+            Facet::Xattrs(file) => (7, file, 0),
+        };
+        let [s0, s1] = seed.0;
+        let object = fold(object.ino ^ s0, object.dev ^ s1 ^ K[0]);
+        fold(object ^ extra, s0 ^ K[1].wrapping_mul(kind))
+    }
+}
+
+#[inline]
+fn hash_name(name: &[u8], seed: Seed) -> u64 {
+    let [s0, s1] = seed.0;
+    let mut hash = s1 ^ (name.len() as u64).wrapping_mul(K[2]);
+    let mut chunks = name.chunks_exact(8);
+    for chunk in &mut chunks {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        hash = fold(hash ^ u64::from_le_bytes(word), s0 ^ K[2]);
+    }
+    let mut rest = [0; 8];
+    for (to, from) in rest.iter_mut().zip(chunks.remainder()) {
+        *to = *from;
+    }
+    fold(hash ^ u64::from_le_bytes(rest), s0 ^ K[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const SEED: Seed = Seed([0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210]);
+
+    #[test]
+    fn facets_of_one_object_are_apart() {
+        let id = FileId { dev: 1, ino: 2 };
+        let all = [
+            Facet::Entry { dir: id, name: b"a" },
+            Facet::Entry { dir: id, name: b"b" },
+            Facet::Entry { dir: id, name: b"a\0" },
+            Facet::Entry { dir: id, name: b"" },
+            Facet::Listing(id),
+            Facet::Attributes(id),
+            Facet::Extent(id),
+            Facet::Page { file: id, number: 0 },
+            Facet::Page { file: id, number: 1 },
+            Facet::Target(id),
+            Facet::Xattrs(id),
+        ];
+        let hashes: HashSet<u64> = all.iter().map(|f| f.hash(SEED)).collect();
+        // Page 0 and the like must not fall together with a facet of another kind.
+        assert_eq!(hashes.len(), all.len());
+    }
+
+    #[test]
+    fn the_low_bits_are_spread_evenly() {
+        const SLOTS: u64 = 1 << 12;
+        let mut counts = vec![0u32; SLOTS as usize];
+        let n = 64 * SLOTS;
+        for i in 0..n {
+            let file = FileId { dev: 0xfd00, ino: 1_000_000 + i };
+            counts[(Facet::Attributes(file).hash(SEED) & (SLOTS - 1)) as usize] += 1;
+        }
+        // Poisson with mean 64: beyond 8 standard deviations nothing is expected in 4,096 draws.
+        assert!(counts.iter().all(|&c| (4..128).contains(&c)), "{:?}", counts.iter().max());
+    }
+
+    #[test]
+    fn the_hash_is_part_of_the_format() {
+        let dir = FileId { dev: 0xfd01, ino: 42 };
+        assert_eq!(
+            Facet::Entry { dir, name: b"resolv.conf" }.hash(SEED),
+            Facet::Entry { dir, name: b"resolv.conf" }.hash(SEED)
+        );
+        assert_ne!(
+            Facet::Entry { dir, name: b"resolv.conf" }.hash(SEED),
+            Facet::Entry { dir, name: b"resolv.conf" }.hash(Seed([1, 2]))
+        );
+    }
+}

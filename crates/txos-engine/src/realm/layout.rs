@@ -1,0 +1,234 @@
+//! The shared segment, field by field. docs/realm-format.md is the same for people.
+//!
+//! ```text
+//! 0        4096                  4096 + 60 × 512          65536
+//! ┌────────┬─────────────────────┬─────────┬──────────────┬──────────────────────┐
+//! │ header │ slots               │ (unused)│ order groups │ ownership records    │
+//! └────────┴─────────────────────┴─────────┴──────────────┴──────────────────────┘
+//!                                          40960
+//! ```
+//!
+//! Little-endian. All fields are read and written atomically; none is ever held locked.
+
+use super::SLOTS;
+use super::sync::{AtomicU32, AtomicU64};
+
+/// First bytes of a segment.
+pub(super) const MAGIC: [u8; 8] = *b"TXOSREAL";
+/// Format of the segment: layout, meaning and hash.
+pub(super) const FORMAT: u32 = 1;
+/// Number of ownership records, as a power of two.
+pub(super) const ORECS_LOG2: u32 = 20;
+/// Bytes of a label.
+pub(super) const LABEL_LEN: usize = 128;
+/// Bytes of a home store's path.
+pub(super) const HOME_LEN: usize = 192;
+/// Number of process groups that can have ordered transactions at a time.
+pub(super) const GROUPS: usize = 64;
+
+/// Where the slots begin.
+pub(super) const SLOTS_AT: usize = 4096;
+/// Where the order groups begin.
+pub(super) const GROUPS_AT: usize = 40960;
+/// Where the ownership records begin.
+pub(super) const ORECS_AT: usize = 65536;
+
+/// What is written once, when the segment is made, and checked by everybody who maps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Fixed {
+    pub magic: [u8; 8],
+    pub format: u32,
+    pub slots: u32,
+    pub slot_len: u32,
+    pub orecs_log2: u32,
+    pub groups: u32,
+    pub uid: u32,
+    pub boot: [u8; 16],
+    /// Seconds since the epoch.
+    pub made: u64,
+    pub seed: [u64; 2],
+    pub reserved: [u8; 48],
+    /// CRC-32 (IEEE) of everything before.
+    pub checksum: u32,
+    pub padding: u32,
+}
+
+/// What changes: policy, counters, and the bell of those who wait for a slot.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Board {
+    /// Code of the arbitration policy; an unknown one reads as the default.
+    pub policy: AtomicU32,
+    /// Rung when a slot becomes free while `slots_wanted` is set.
+    pub slot_bell: AtomicU32,
+    /// 1: somebody waits for a slot.
+    pub slots_wanted: AtomicU32,
+    pub reserved: AtomicU32,
+    /// Counters, for people. Meetings with a holder in the way.
+    pub conflicts: AtomicU64,
+    /// Transactions that lost to another one while they ran.
+    pub dooms: AtomicU64,
+    /// Times somebody gave way by itself.
+    pub yields: AtomicU64,
+    /// Times somebody waited for another one.
+    pub waits: AtomicU64,
+    /// Slots of dead processes that were cleared.
+    pub takeovers: AtomicU64,
+    /// Times all slots were taken.
+    pub full: AtomicU64,
+}
+
+/// The header page.
+#[repr(C, align(4096))]
+pub(super) struct Header {
+    pub fixed: Fixed,
+    pub board: Board,
+}
+
+/// One place in the transaction table.
+#[derive(Debug)]
+#[repr(C, align(512))]
+pub(super) struct Slot {
+    // Line 0: who, and how far.
+    /// [`super::identity::Identity`] of the process it belongs to; 0: free.
+    pub owner: AtomicU64,
+    /// [`super::status::Status`].
+    pub status: AtomicU64,
+    /// Rung when something happened that the owner, or a waiting thread of it, should look at.
+    pub bell: AtomicU32,
+    /// Slot + 1 that the owner waits for; [`super::WAITS_FOR_TURN`]; 0: it does not wait.
+    pub waiting_for: AtomicU32,
+    /// Slots to ring when this transaction ends.
+    pub waiters: AtomicU64,
+    /// Slots that are about to seize a facet from this one: it takes no new transaction meanwhile.
+    pub pins: AtomicU64,
+    /// Identity of the process that clears up after a dead owner; 0: nobody.
+    pub taker: AtomicU64,
+    /// Thread whose scheduling priority counts.
+    pub thread: AtomicU32,
+    /// Bit 0: restarts cost nobody anything (a single call).
+    pub flags: AtomicU32,
+    pub reserved0: AtomicU64,
+
+    // Line 1: what arbitration goes by.
+    /// When the first attempt began (CLOCK_MONOTONIC, ns).
+    pub start_ns: AtomicU64,
+    /// Facets acquired, over all attempts.
+    pub work: AtomicU64,
+    /// Facets held.
+    pub size: AtomicU64,
+    /// Attempts that failed.
+    pub restarts: AtomicU32,
+    /// Order group + 1; 0: not ordered.
+    pub group: AtomicU32,
+    /// Sequence number in it.
+    pub sequence: AtomicU64,
+    /// Name of the transaction, eight characters; 0: none.
+    pub id: AtomicU64,
+    /// When this attempt began.
+    pub began_ns: AtomicU64,
+    /// Identity for which `label` and `home` were written.
+    pub dressed: AtomicU64,
+
+    // Line 2: for people.
+    /// Who doomed it: name and pid of the winner, facet, policy.
+    pub doomed_by: AtomicU64,
+    pub doomed_by_pid: AtomicU32,
+    pub doomed_over: AtomicU32,
+    pub doomed_under: AtomicU32,
+    /// The ownership record it waits at.
+    pub waiting_at: AtomicU32,
+    /// Since when it waits.
+    pub waiting_since_ns: AtomicU64,
+    /// Transactions this slot committed and aborted.
+    pub commits: AtomicU64,
+    pub aborts: AtomicU64,
+    pub reserved2: [AtomicU64; 2],
+
+    // Lines 3 to 7: words for people, and where the owner's journal is.
+    /// What runs, UTF-8, padded with zeros.
+    pub label: [AtomicU64; LABEL_LEN / 8],
+    /// Path of the home store, padded with zeros; empty: none, or too long.
+    pub home: [AtomicU64; HOME_LEN / 8],
+}
+
+/// The counter of one process group's ordered transactions.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Group {
+    /// Process group and the start of its leader, as an identity; 0: free.
+    pub key: AtomicU64,
+    /// Sequence number whose turn it is.
+    pub next: AtomicU64,
+    /// Slots that wait for their turn.
+    pub waiters: AtomicU64,
+    pub reserved: [AtomicU64; 5],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use std::mem::{offset_of, size_of};
+    assert!(cfg!(target_endian = "little"));
+    assert!(size_of::<Fixed>() == 128);
+    assert!(offset_of!(Fixed, checksum) == 120);
+    assert!(size_of::<Header>() == SLOTS_AT);
+    assert!(offset_of!(Header, board) == 128);
+    assert!(offset_of!(Board, conflicts) == 16);
+    assert!(size_of::<Slot>() == 512);
+    assert!(offset_of!(Slot, status) == 8);
+    assert!(offset_of!(Slot, bell) == 16);
+    assert!(offset_of!(Slot, waiting_for) == 20);
+    assert!(offset_of!(Slot, waiters) == 24);
+    assert!(offset_of!(Slot, pins) == 32);
+    assert!(offset_of!(Slot, taker) == 40);
+    assert!(offset_of!(Slot, thread) == 48);
+    assert!(offset_of!(Slot, start_ns) == 64);
+    assert!(offset_of!(Slot, doomed_by) == 128);
+    assert!(offset_of!(Slot, label) == 192);
+    assert!(offset_of!(Slot, home) == 320);
+    assert!(size_of::<Group>() == 64);
+    assert!(SLOTS_AT + SLOTS as usize * size_of::<Slot>() <= GROUPS_AT);
+    assert!(GROUPS_AT + GROUPS * size_of::<Group>() <= ORECS_AT);
+    assert!(SLOTS <= 60);
+};
+
+#[cfg(loom)]
+impl Slot {
+    pub fn new() -> Slot {
+        let zero = || AtomicU64::new(0);
+        let word = || AtomicU32::new(0);
+        Slot {
+            owner: zero(),
+            status: zero(),
+            bell: word(),
+            waiting_for: word(),
+            waiters: zero(),
+            pins: zero(),
+            taker: zero(),
+            thread: word(),
+            flags: word(),
+            reserved0: zero(),
+            start_ns: zero(),
+            work: zero(),
+            size: zero(),
+            restarts: word(),
+            group: word(),
+            sequence: zero(),
+            id: zero(),
+            began_ns: zero(),
+            dressed: zero(),
+            doomed_by: zero(),
+            doomed_by_pid: word(),
+            doomed_over: word(),
+            doomed_under: word(),
+            waiting_at: word(),
+            waiting_since_ns: zero(),
+            commits: zero(),
+            aborts: zero(),
+            reserved2: std::array::from_fn(|_| zero()),
+            label: std::array::from_fn(|_| zero()),
+            home: std::array::from_fn(|_| zero()),
+        }
+    }
+}

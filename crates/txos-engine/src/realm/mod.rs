@@ -1,0 +1,203 @@
+//! The realm: where the participants of one trust domain meet while their transactions run.
+//!
+//! A segment of shared memory holds the *transaction table* (slots) and the *ownership records*
+//! (orecs). A transaction takes a slot, and before it touches a facet for the first time it writes
+//! itself into the facet's ownership record. Whoever finds somebody in the way is told by the
+//! realm's policy ([`crate::contention`]) whether to abort him, to abort itself, or to wait.
+//!
+//! # Invariants
+//!
+//! - **The realm is never the truth about outsiders; versions are** ([`crate::readset`]). It makes
+//!   participants meet early and see each other's commits whole. Everything it says is checked
+//!   again by validation, so a damaged realm can cost restarts and waiting, not a wrong commit.
+//! - **Strict two-phase locking with wounds**: what is acquired is held until the transaction has
+//!   ended, and whoever is dispossessed was doomed first, so it can't commit. Hence histories are
+//!   strictly serializable.
+//! - **Nobody waits on one who waits.** Who wants to wait says so in its slot, *then* looks whether
+//!   the other waits. In a cycle the last to do so would see that the next one waits. Publishing
+//!   transactions and dead ones are exceptions that are none: they wait for nobody.
+//! - **Every step is one atomic operation on one word**, and every word that stands for a process
+//!   is the identity of that process. So at whatever instruction a process is killed, what it held
+//!   can be found, and whoever meets it takes over ([`takeover`]).
+//! - **A seized facet was held by nobody who could commit**: before it takes the word, the winner
+//!   pins the slots of all holders; a pinned slot takes no new transaction, so the bits in the word
+//!   mean the generations that were looked at ([`contend`]).
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `facet` | what can be acquired; the hash |
+//! | `word`, `status` | the two words everything turns around |
+//! | `layout`, `table`, `segment` | the segment: fields, mapping, file |
+//! | `identity` | which process, and whether it lives |
+//! | `ticket` | a transaction's place: begin, acquire, prepare, publish, finish, abort |
+//! | [`contend`], [`wait`] | meeting a holder; waiting for one |
+//! | [`takeover`] | what becomes of the dead |
+//! | `order` | ordered transactions |
+//! | `single` | single calls as transactions of their own |
+//! | `snapshot` | what people are shown |
+//! | `sync` | atomics, exchangeable for the model checker's |
+//! | `model` | the model: every interleaving of small transactions, deaths included |
+//!
+//! Used by `txos-run` (one transaction per command) and by whatever runs transactions inside a
+//! process. It knows neither stores nor journals; [`Settle`] asks those who do.
+
+mod contend;
+mod facet;
+mod identity;
+mod layout;
+#[cfg(loom)]
+mod model;
+mod order;
+#[cfg(not(loom))]
+mod segment;
+mod single;
+mod snapshot;
+mod status;
+mod sync;
+#[cfg(not(loom))]
+mod table;
+mod takeover;
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests;
+mod ticket;
+mod wait;
+mod word;
+
+pub use contend::{Rival, Stop};
+pub use facet::{Facet, Seed};
+pub use identity::Identity;
+#[cfg(not(loom))]
+pub use segment::{default_dir, rebuild};
+pub use snapshot::{Member, Statistics, WaitsFor};
+pub use status::State;
+pub use takeover::{Fate, Remains, Settle, Unsettled};
+pub use ticket::{Again, Begin, BeginError, Ticket};
+pub use wait::{Onward, Standstill};
+pub use word::Access;
+
+use crate::contention::Policy;
+use sync::Ordering::{Acquire, Release};
+
+/// Places for transactions that run at the same time.
+pub const SLOTS: u32 = 60;
+
+/// In `waiting_for`: not for a slot, but for its turn among ordered transactions.
+const WAITS_FOR_TURN: u32 = u32::MAX;
+
+/// A participant's door to a realm. One per process; threads share it.
+pub struct Realm {
+    #[cfg(not(loom))]
+    segment: segment::Segment,
+    #[cfg(loom)]
+    table: loom::sync::Arc<model::Table>,
+    me: Identity,
+    /// What people are told that runs here.
+    label: String,
+    /// Where the journal of this process's commits is.
+    home: std::path::PathBuf,
+    settle: Box<dyn Settle>,
+}
+
+impl std::fmt::Debug for Realm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Realm").field("me", &self.me).field("label", &self.label).finish()
+    }
+}
+
+#[cfg(not(loom))]
+impl Realm {
+    /// Joins the realm in `dir`, making it if there is none.
+    ///
+    /// `label` is what others are told that runs here; `home` the home store whose journal says
+    /// what became of this process's commits; `settle` is asked about those of dead ones.
+    ///
+    /// # Errors
+    /// [`Error::Format`](crate::Error::Format) for a damaged, foreign or newer realm,
+    /// [`Error::Io`](crate::Error::Io) with the step.
+    pub fn join(
+        dir: &std::path::Path,
+        label: &str,
+        home: &std::path::Path,
+        settle: Box<dyn Settle>,
+    ) -> crate::Result<Realm> {
+        Realm::of(segment::Segment::open(dir)?, label, home, settle)
+    }
+
+    /// Joins the realm in `dir` if there is one, to look at it or to set its policy.
+    ///
+    /// # Errors
+    /// As [`Realm::join`].
+    pub fn join_existing(
+        dir: &std::path::Path,
+        label: &str,
+        home: &std::path::Path,
+        settle: Box<dyn Settle>,
+    ) -> crate::Result<Option<Realm>> {
+        let segment = segment::Segment::open_existing(dir)?;
+        segment.map(|segment| Realm::of(segment, label, home, settle)).transpose()
+    }
+
+    fn of(
+        segment: segment::Segment,
+        label: &str,
+        home: &std::path::Path,
+        settle: Box<dyn Settle>,
+    ) -> crate::Result<Realm> {
+        let me = Identity::of_self()
+            .map_err(|e| crate::Error::io("finding out who we are from", "/proc/self/stat", e))?;
+        Ok(Realm { segment, me, label: label.to_owned(), home: home.to_owned(), settle })
+    }
+
+    /// Where its segment is.
+    #[must_use]
+    pub fn path(&self) -> &std::path::Path {
+        &self.segment.path
+    }
+
+    #[inline]
+    fn table(&self) -> &table::Table {
+        &self.segment.table
+    }
+
+    /// The ownership record of a facet.
+    #[inline]
+    fn index_of(&self, facet: &Facet<'_>) -> u32 {
+        self.table().index(facet.hash(self.segment.seed))
+    }
+}
+
+impl Realm {
+    #[cfg(loom)]
+    fn table(&self) -> &model::Table {
+        &self.table
+    }
+
+    #[cfg(loom)]
+    fn index_of(&self, facet: &Facet<'_>) -> u32 {
+        match facet {
+            Facet::Page { number, .. } => *number as u32,
+            _ => 0,
+        }
+    }
+
+    /// The policy conflicts are arbitrated by now.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy::from_code(self.table().board().policy.load(Acquire)).unwrap_or_default()
+    }
+
+    /// Changes it, from the next conflict on, for everybody.
+    pub fn set_policy(&self, policy: Policy) {
+        self.table().board().policy.store(policy.code(), Release);
+    }
+
+    /// Whether a call that touches a facet without being in a transaction would disturb a
+    /// transaction, or see half of one. A load and a comparison: made before every such call.
+    #[inline]
+    #[must_use]
+    pub fn is_in_use(&self, facet: &Facet<'_>, access: Access) -> bool {
+        let orec = self.table().orec(self.index_of(facet));
+        word::Word(orec.load(Acquire)).is_in_the_way_of(access)
+    }
+}

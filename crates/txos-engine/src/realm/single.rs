@@ -1,0 +1,57 @@
+//! A single call of a participant, outside of any transaction.
+//!
+//! It is a transaction of one step: it may have to wait, and never fails. Losing costs it nothing,
+//! so it begins again until it wins; it keeps its age, and so gets older than everybody else.
+
+use std::time::Duration;
+
+use super::Realm;
+use super::contend::Stop;
+use super::facet::Facet;
+use super::sync::Relaxed;
+use super::ticket::{Begin, BeginError, SINGLE};
+use super::word::Access;
+use crate::contention::backoff;
+
+/// How long to wait for whoever won before trying again.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+impl Realm {
+    /// Makes a call while it holds what the call touches. No transaction sees half of it, and it
+    /// sees half of none.
+    ///
+    /// # Errors
+    /// None but [`BeginError::Full`], and that only if it is not to wait, which it is.
+    pub fn single<T>(
+        &self,
+        touches: &[(Facet<'_>, Access)],
+        call: impl FnOnce() -> T,
+    ) -> Result<T, BeginError> {
+        let mut how = Begin::default();
+        loop {
+            let mut ticket = self.begin(&how)?;
+            ticket.own().flags.store(SINGLE, Relaxed);
+            let ready = touches
+                .iter()
+                .try_for_each(|(facet, access)| ticket.acquire(facet, *access).map(drop))
+                .and_then(|()| ticket.publish());
+            match ready {
+                Ok(()) => {
+                    let done = call();
+                    // Publishing can't be doomed.
+                    let _ = ticket.finish();
+                    return Ok(done);
+                }
+                Err(stop) => {
+                    let seed = ticket.seed();
+                    let again = ticket.abort();
+                    how.again = Some(again);
+                    if let Stop::Lost(rival) = &stop {
+                        self.wait_for(rival, PATIENCE);
+                    }
+                    std::thread::sleep(backoff::before_restart(again.restarts, seed));
+                }
+            }
+        }
+    }
+}

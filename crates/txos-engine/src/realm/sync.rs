@@ -1,0 +1,96 @@
+//! Atomics and waiting: what the model checker exchanges.
+//!
+//! Everything in the realm that more than one process touches goes through this module. Under
+//! `--cfg loom` the same code runs on loom's atomics, and time, sleep and death are simulated.
+
+#[cfg(loom)]
+pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64};
+#[cfg(loom)]
+pub(super) use simulated::*;
+pub(super) use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
+#[cfg(not(loom))]
+pub(super) use std::sync::atomic::{AtomicU32, AtomicU64};
+
+#[cfg(not(loom))]
+pub(super) use real::*;
+
+/// Orders what this thread wrote before against what it reads after, for both sides of a
+/// "write mine, then look at yours".
+pub(super) fn full_fence() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(SeqCst);
+    #[cfg(not(loom))]
+    std::sync::atomic::fence(SeqCst);
+}
+
+/// A full fence after a read-modify-write with `SeqCst`, which on x86 is one already.
+#[inline]
+pub(super) fn fence_after_swap() {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    std::sync::atomic::compiler_fence(SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    full_fence();
+}
+
+#[cfg(not(loom))]
+mod real {
+    use std::time::Duration;
+
+    use rustix::event::Timespec;
+    use rustix::thread::futex;
+
+    use super::{AtomicU32, Ordering};
+
+    /// Below this, waiting is spinning: falling asleep and being woken costs more.
+    const SPIN_MAX: Duration = Duration::from_micros(4);
+
+    /// Nanoseconds of a clock that all processes of a machine share.
+    pub fn now_ns() -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+    }
+
+    /// Waits until the bell has rung since it showed `before`, or the time is over.
+    pub fn wait(bell: &AtomicU32, before: u32, time: Duration) {
+        if time <= SPIN_MAX {
+            for _ in 0..time.as_nanos() / 16 {
+                if bell.load(Ordering::Acquire) != before {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            return;
+        }
+        let Ok(timeout) = Timespec::try_from(time) else { return };
+        // Whatever it answers, the caller looks at what it waits for again.
+        let _ = futex::wait(bell, futex::Flags::empty(), before, Some(&timeout));
+    }
+
+    /// Wakes everybody who waits at the bell.
+    pub fn ring(bell: &AtomicU32) {
+        bell.fetch_add(1, Ordering::AcqRel);
+        let _ = futex::wake(bell, futex::Flags::empty(), i32::MAX as u32);
+    }
+}
+
+#[cfg(loom)]
+mod simulated {
+    use std::time::Duration;
+
+    use super::{AtomicU32, Ordering};
+
+    pub fn now_ns() -> u64 {
+        0
+    }
+
+    /// Time passes only when somebody has died: a lost wake-up shows as an endless wait.
+    pub fn wait(bell: &AtomicU32, before: u32, _time: Duration) {
+        while bell.load(Ordering::Acquire) == before && !super::super::model::somebody_died() {
+            loom::thread::yield_now();
+        }
+    }
+
+    pub fn ring(bell: &AtomicU32) {
+        bell.fetch_add(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,118 @@
+//! The segment in memory: bounds-checked access to its parts.
+//!
+//! # Safety
+//!
+//! The mapping is shared with other processes, which may write to any part of it at any time. All
+//! fields that change are atomics, for which every bit pattern is a value, so no write of anybody
+//! can break Rust's rules; what they mean is checked where it is used. [`Fixed`] is copied out with
+//! `pread(2)` before, never read through the mapping. A file that is cut short under a mapping
+//! raises SIGBUS in its users: only a process of the same user can do that.
+//!
+//! [`Fixed`]: super::layout::Fixed
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use super::SLOTS;
+use super::layout::{
+    Board, GROUPS, GROUPS_AT, Group, Header, ORECS_AT, ORECS_LOG2, SLOTS_AT, Slot,
+};
+use super::sync::AtomicU64;
+
+/// Length of the whole segment in bytes.
+pub(super) const SEGMENT_LEN: usize = ORECS_AT + (8 << ORECS_LOG2);
+
+/// A mapped segment.
+#[derive(Debug)]
+pub(super) struct Table {
+    base: NonNull<u8>,
+}
+
+// SAFETY: the mapping belongs to the value, lives as long as it, and holds only atomics.
+unsafe impl Send for Table {}
+// SAFETY: as above; all access through `&Table` is atomic.
+unsafe impl Sync for Table {}
+
+impl Table {
+    /// Maps a segment file.
+    ///
+    /// # Errors
+    /// Of `mmap(2)`.
+    ///
+    /// # Panics
+    /// Never: the file's length was checked by the caller, and only bounds access to it.
+    pub fn map(file: BorrowedFd<'_>) -> rustix::io::Result<Table> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let base =
+            unsafe { mmap(std::ptr::null_mut(), SEGMENT_LEN, prot, MapFlags::SHARED, file, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+        Ok(Table { base })
+    }
+
+    /// The part at `offset`.
+    ///
+    /// # Safety
+    /// `offset` is aligned for `T`, `offset + size_of::<T>() <= SEGMENT_LEN`, and `T` consists of
+    /// atomics, but for bytes nobody reads through it.
+    #[inline]
+    unsafe fn at<T>(&self, offset: usize) -> &T {
+        // SAFETY: within the mapping and aligned, as the caller promises.
+        unsafe { self.base.add(offset).cast().as_ref() }
+    }
+
+    pub fn board(&self) -> &Board {
+        // SAFETY: the header page starts the segment.
+        unsafe { &self.at::<Header>(0).board }
+    }
+
+    /// Number of slots.
+    #[expect(clippy::unused_self, reason = "the model's table has fewer")]
+    pub fn slots(&self) -> u32 {
+        SLOTS
+    }
+
+    /// Slot `number`; the last one for a number beyond.
+    #[inline]
+    pub fn slot(&self, number: u32) -> &Slot {
+        let number = number.min(SLOTS - 1) as usize;
+        // SAFETY: all slots lie before GROUPS_AT, asserted in `layout`.
+        unsafe { self.at(SLOTS_AT + number * size_of::<Slot>()) }
+    }
+
+    /// Order group `number`, likewise.
+    pub fn group(&self, number: usize) -> &Group {
+        // SAFETY: all groups lie before ORECS_AT, asserted in `layout`.
+        unsafe { self.at(GROUPS_AT + number.min(GROUPS - 1) * size_of::<Group>()) }
+    }
+
+    /// Number of ownership records.
+    #[expect(clippy::unused_self, reason = "the model's table has fewer")]
+    pub fn orecs(&self) -> u32 {
+        1 << ORECS_LOG2
+    }
+
+    /// Where a hash leads.
+    #[inline]
+    #[expect(clippy::unused_self, reason = "the model's table is smaller")]
+    pub fn index(&self, hash: u64) -> u32 {
+        (hash & ((1 << ORECS_LOG2) - 1)) as u32
+    }
+
+    /// The ownership record at an index.
+    #[inline]
+    pub fn orec(&self, index: u32) -> &AtomicU64 {
+        let index = (index & ((1 << ORECS_LOG2) - 1)) as usize;
+        // SAFETY: ORECS_AT + 8 · index lies within SEGMENT_LEN for every masked index.
+        unsafe { self.at(ORECS_AT + 8 * index) }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map` with this length, and no reference into it outlives the value.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), SEGMENT_LEN) };
+    }
+}

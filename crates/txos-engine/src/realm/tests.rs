@@ -1,0 +1,400 @@
+//! Tests of the realm within one process; those with several processes are in the testkit.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, mpsc};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::object::FileId;
+
+/// A realm in a directory of its own.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let dir = std::env::temp_dir().join(format!("txos-realm-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        Place(dir)
+    }
+
+    fn join(&self) -> Realm {
+        let settle = |_: &Remains| Err(Unsettled("nobody publishes here".into()));
+        Realm::join(&self.0, "test", &self.0, Box::new(settle)).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn page(number: u64) -> Facet<'static> {
+    Facet::Page { file: FileId { dev: 1, ino: 1 }, number }
+}
+
+fn begin(realm: &Realm) -> Ticket<'_> {
+    realm.begin(&Begin::default()).unwrap()
+}
+
+fn nonblocking(realm: &Realm) -> Ticket<'_> {
+    realm.begin(&Begin { nonblock: true, ..Begin::default() }).unwrap()
+}
+
+fn is_untouched(realm: &Realm) {
+    assert_eq!(realm.statistics().held, 0, "nothing is held");
+    assert!(realm.members().is_empty(), "nobody is there");
+    for number in 0..SLOTS {
+        let slot = realm.table().slot(number);
+        assert_eq!(slot.pins.load(Ordering::SeqCst), 0);
+        assert_eq!(slot.waiting_for.load(Ordering::SeqCst), 0);
+        assert_eq!(slot.owner.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[test]
+fn readers_share_and_inserters_commute() {
+    let place = Place::new("share");
+    let realm = place.join();
+    let (mut a, mut b) = (begin(&realm), nonblocking(&realm));
+    a.acquire(&page(1), Access::Read).unwrap();
+    b.acquire(&page(1), Access::Read).unwrap();
+    a.acquire(&page(2), Access::Insert).unwrap();
+    b.acquire(&page(2), Access::Insert).unwrap();
+    a.finish().unwrap();
+    b.finish().unwrap();
+    is_untouched(&realm);
+    assert_eq!(realm.statistics().commits, 2);
+}
+
+#[test]
+fn the_older_dooms_the_younger() {
+    let place = Place::new("wound");
+    let realm = place.join();
+    for (mine, theirs) in [
+        (Access::Write, Access::Write),
+        (Access::Write, Access::Read),
+        (Access::Read, Access::Write),
+        (Access::Insert, Access::Read),
+        (Access::Write, Access::Insert),
+    ] {
+        let mut older = begin(&realm);
+        let mut younger = begin(&realm);
+        younger.acquire(&page(1), theirs).unwrap();
+        older.acquire(&page(1), mine).unwrap();
+        assert!(younger.is_doomed());
+        let stop = younger.acquire(&page(2), Access::Read).unwrap_err();
+        assert_eq!(stop.rival().unwrap().pid, std::process::id(), "{stop}");
+        assert!(matches!(younger.prepare(), Err(Stop::Doomed(_))));
+        assert!(matches!(younger.finish(), Err(Stop::Doomed(_))));
+        assert!(!older.is_doomed());
+        older.finish().unwrap();
+        is_untouched(&realm);
+    }
+}
+
+#[test]
+fn the_younger_waits_for_the_older() {
+    let place = Place::new("wait");
+    let realm = place.join();
+    let mut older = begin(&realm);
+    older.acquire(&page(1), Access::Write).unwrap();
+    std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let (realm, waiting) = (&realm, &tell);
+        let waiting = waiting.clone();
+        let other = scope.spawn(move || {
+            let mut younger = begin(realm).attended(move |standstill| {
+                assert_eq!(standstill.holder.pid, std::process::id());
+                let _ = waiting.send(());
+                Onward::Wait
+            });
+            assert!(younger.acquire(&page(1), Access::Read).unwrap(), "it waited");
+            younger.finish().unwrap();
+        });
+        told.recv().unwrap();
+        let shown = realm.members();
+        let waits: Vec<_> = shown.iter().filter(|m| m.waits.is_some()).collect();
+        assert!(waits.len() <= 1);
+        older.finish().unwrap();
+        other.join().unwrap();
+    });
+    is_untouched(&realm);
+}
+
+#[test]
+fn whoever_must_not_wait_is_told_so() {
+    let place = Place::new("nonblock");
+    let realm = place.join();
+    let mut older = begin(&realm);
+    older.acquire(&page(1), Access::Write).unwrap();
+    let mut younger = nonblocking(&realm);
+    let stop = younger.acquire(&page(1), Access::Read).unwrap_err();
+    assert!(matches!(stop, Stop::Busy(_)), "{stop:?}");
+    drop(younger);
+    drop(older);
+    is_untouched(&realm);
+}
+
+#[test]
+fn waiting_can_be_called_off() {
+    let place = Place::new("off");
+    let realm = place.join();
+    let mut older = begin(&realm);
+    older.acquire(&page(1), Access::Write).unwrap();
+    let mut younger = begin(&realm).attended(|_| Onward::CallOff);
+    let stop = younger.acquire(&page(1), Access::Write).unwrap_err();
+    assert!(matches!(stop, Stop::CalledOff(_)), "{stop:?}");
+}
+
+#[test]
+fn an_upgrade_excludes_other_readers() {
+    let place = Place::new("upgrade");
+    let realm = place.join();
+    let (mut a, mut b) = (begin(&realm), begin(&realm));
+    a.acquire(&page(1), Access::Read).unwrap();
+    b.acquire(&page(1), Access::Read).unwrap();
+    // Having listed, it inserts.
+    a.acquire(&page(1), Access::Insert).unwrap();
+    assert!(b.is_doomed());
+    drop(b);
+    let mut c = nonblocking(&realm);
+    assert!(c.acquire(&page(1), Access::Insert).is_err(), "an upgraded insert is alone");
+    drop(c);
+    a.finish().unwrap();
+    is_untouched(&realm);
+}
+
+#[test]
+fn a_publishing_transaction_is_waited_for_by_everybody() {
+    let place = Place::new("publish");
+    let realm = place.join();
+    let (tell, told) = mpsc::channel();
+    let mut older = begin(&realm).attended(move |_| {
+        let _ = tell.send(());
+        Onward::Wait
+    });
+    let mut younger = begin(&realm);
+    younger.acquire(&page(1), Access::Write).unwrap();
+    younger.prepare().unwrap();
+    younger.publish().unwrap();
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            older.acquire(&page(1), Access::Write).unwrap();
+            assert_eq!(done.load(Ordering::SeqCst), 1, "it was let in too early");
+            older.finish().unwrap();
+        });
+        told.recv().unwrap();
+        done.store(1, Ordering::SeqCst);
+        younger.finish().unwrap();
+    });
+    is_untouched(&realm);
+}
+
+#[test]
+fn what_is_dropped_aborts() {
+    let place = Place::new("drop");
+    let realm = place.join();
+    let mut a = begin(&realm);
+    a.acquire(&page(1), Access::Write).unwrap();
+    drop(a);
+    is_untouched(&realm);
+    assert_eq!(realm.statistics().aborts, 1);
+}
+
+#[test]
+fn the_next_attempt_keeps_its_age() {
+    let place = Place::new("again");
+    let realm = place.join();
+    let mut a = begin(&realm);
+    a.acquire(&page(1), Access::Write).unwrap();
+    let again = a.abort();
+    assert_eq!((again.work, again.restarts), (1, 1));
+    let mut other = begin(&realm);
+    other.acquire(&page(1), Access::Write).unwrap();
+    let mut a = realm.begin(&Begin { again: Some(again), ..Begin::default() }).unwrap();
+    a.acquire(&page(1), Access::Write).unwrap();
+    assert!(other.is_doomed(), "the second attempt is the older one");
+    drop((a, other));
+    is_untouched(&realm);
+}
+
+#[test]
+fn more_transactions_than_slots() {
+    let place = Place::new("full");
+    let realm = place.join();
+    let mut all: Vec<_> = (0..SLOTS).map(|_| begin(&realm)).collect();
+    let how = Begin { nonblock: true, ..Begin::default() };
+    assert_eq!(realm.begin(&how).unwrap_err(), BeginError::Full);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| begin(&realm).finish().unwrap());
+        // It waits for a slot; one becomes free.
+        while realm.table().board().slots_wanted.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        all.pop().unwrap().finish().unwrap();
+        waiter.join().unwrap();
+    });
+    all.clear();
+    is_untouched(&realm);
+}
+
+#[test]
+fn every_slot_has_its_own_bit() {
+    let place = Place::new("bits");
+    let realm = place.join();
+    let mut all: Vec<_> = (0..SLOTS).map(|_| nonblocking(&realm)).collect();
+    for ticket in &mut all {
+        ticket.acquire(&page(7), Access::Read).unwrap();
+    }
+    // The oldest wants it alone: it wins against all.
+    let oldest = all.first_mut().unwrap();
+    oldest.acquire(&page(7), Access::Write).unwrap();
+    assert_eq!(all.iter().filter(|t| t.is_doomed()).count(), SLOTS as usize - 1);
+    all.clear();
+    is_untouched(&realm);
+}
+
+#[test]
+fn single_calls_wait_and_never_fail() {
+    let place = Place::new("single");
+    let realm = place.join();
+    let counter = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let (realm, counter) = (&realm, &counter);
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    if n % 2 == 0 {
+                        realm
+                            .single(&[(page(1), Access::Write), (page(2), Access::Write)], || {
+                                let now = counter.load(Ordering::Relaxed);
+                                counter.store(now + 1, Ordering::Relaxed);
+                            })
+                            .unwrap();
+                    } else {
+                        add_in_transaction(realm, counter, [page(2), page(1)]);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(counter.load(Ordering::Relaxed), 2000, "no update was lost");
+    is_untouched(&realm);
+}
+
+/// Adds one to the counter, as often tried as needed.
+fn add_in_transaction(realm: &Realm, counter: &AtomicU64, facets: [Facet<'_>; 2]) {
+    let mut how = Begin::default();
+    loop {
+        let mut ticket = realm.begin(&how).unwrap();
+        let ready = facets
+            .iter()
+            .try_for_each(|f| ticket.acquire(f, Access::Write).map(drop))
+            .and_then(|()| ticket.publish());
+        if ready.is_ok() {
+            counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            ticket.finish().unwrap();
+            return;
+        }
+        let again = ticket.abort();
+        how.again = Some(again);
+        std::thread::sleep(crate::contention::backoff::before_restart(again.restarts, 7));
+    }
+}
+
+#[test]
+fn opposite_orders_under_every_policy() {
+    for policy in Policy::ALL {
+        let place = Place::new(policy.name());
+        let realm = place.join();
+        realm.set_policy(policy);
+        assert_eq!(place.join().policy(), policy, "it holds for everybody");
+        let counter = AtomicU64::new(0);
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let (realm, counter) = (&realm, &counter);
+                scope.spawn(move || {
+                    let facets = if n % 2 == 0 { [page(1), page(2)] } else { [page(2), page(1)] };
+                    (0..300).for_each(|_| add_in_transaction(realm, counter, facets));
+                });
+            }
+        });
+        assert_eq!(counter.load(Ordering::Relaxed), 1200, "{policy}");
+        assert!(began.elapsed() < Duration::from_secs(60), "{policy} gets on");
+        is_untouched(&realm);
+    }
+}
+
+#[test]
+fn ordered_transactions_commit_in_their_order() {
+    let place = Place::new("order");
+    let realm = place.join();
+    let done = std::sync::Mutex::new(Vec::new());
+    let all_there = Barrier::new(5);
+    std::thread::scope(|scope| {
+        for sequence in (0..5).rev() {
+            let (realm, done, all_there) = (&realm, &done, &all_there);
+            scope.spawn(move || {
+                let mut how = Begin { sequence: Some(sequence), ..Begin::default() };
+                all_there.wait();
+                loop {
+                    let mut ticket = realm.begin(&how).unwrap();
+                    let ready =
+                        ticket.acquire(&page(1), Access::Write).and_then(|_| ticket.publish());
+                    if ready.is_ok() {
+                        done.lock().unwrap().push(sequence);
+                        return ticket.finish().unwrap();
+                    }
+                    how.again = Some(ticket.abort());
+                }
+            });
+        }
+    });
+    assert_eq!(*done.lock().unwrap(), [0, 1, 2, 3, 4]);
+    let over = Begin { sequence: Some(3), ..Begin::default() };
+    assert_eq!(realm.begin(&over).unwrap_err(), BeginError::TurnOver { asked: 3, next: 5 });
+    let reset = Begin { sequence: Some(3), reset_sequence: true, ..Begin::default() };
+    realm.begin(&reset).unwrap().finish().unwrap();
+    let early = Begin { sequence: Some(9), nonblock: true, ..Begin::default() };
+    assert!(matches!(realm.begin(&early).unwrap().finish(), Err(Stop::Busy(_))));
+    is_untouched(&realm);
+}
+
+#[test]
+fn what_is_in_use() {
+    let place = Place::new("glance");
+    let realm = place.join();
+    assert!(!realm.is_in_use(&page(1), Access::Write));
+    let mut a = begin(&realm);
+    a.acquire(&page(1), Access::Read).unwrap();
+    assert!(!realm.is_in_use(&page(1), Access::Read));
+    assert!(realm.is_in_use(&page(1), Access::Write));
+    drop(a);
+    assert!(!realm.is_in_use(&page(1), Access::Write));
+}
+
+#[test]
+fn a_segment_full_of_garbage_breaks_nothing() {
+    let place = Place::new("garbage");
+    let realm = place.join();
+    for number in 0..SLOTS {
+        let slot = realm.table().slot(number);
+        for (i, word) in slot.label.iter().chain(&slot.home).enumerate() {
+            word.store(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i as u64 + 1), Ordering::SeqCst);
+        }
+        slot.status.store((u64::from(number) * 0x1111_1111_1111) | 7, Ordering::SeqCst);
+        slot.waiting_for.store(number * 77, Ordering::SeqCst);
+        slot.id.store(u64::MAX, Ordering::SeqCst);
+        slot.group.store(u32::MAX, Ordering::SeqCst);
+        slot.owner.store(realm.me.word(), Ordering::SeqCst);
+    }
+    realm.table().board().policy.store(99, Ordering::SeqCst);
+    assert_eq!(realm.policy(), Policy::OsPriority);
+    let _ = (realm.members(), realm.statistics(), realm.sweep());
+    let how = Begin { nonblock: true, ..Begin::default() };
+    assert_eq!(realm.begin(&how).unwrap_err(), BeginError::Full);
+}

@@ -1,0 +1,452 @@
+//! A transaction's place in the realm.
+
+use std::cell::{Cell, RefCell};
+
+use super::contend::{Met, Rival, Standoff, Stop};
+use super::facet::Facet;
+use super::layout::Slot;
+use super::order::Turn;
+use super::status::{State, Status};
+use super::sync::{self, AcqRel, Acquire, AtomicU64, Relaxed, Release, SeqCst};
+use super::wait::{Onward, Standstill};
+use super::word::{Access, Request, Word, bits};
+use super::{Realm, identity::Identity};
+use crate::id::TxId;
+
+/// How a transaction begins.
+#[derive(Clone, Debug, Default)]
+pub struct Begin {
+    /// Its name, for people and for the journal; in-process transactions have none until they
+    /// publish.
+    pub id: Option<TxId>,
+    /// Never wait: where it would, it stops with [`Stop::Busy`] (TX_NONBLOCK).
+    pub nonblock: bool,
+    /// What earlier attempts did, so that it does not look young.
+    pub again: Option<Again>,
+    /// Its sequence number among the ordered transactions of this process group (TX_ORDERED).
+    pub sequence: Option<u64>,
+    /// Begin the process group's sequence at this number again (TX_ORDER_RESET).
+    pub reset_sequence: bool,
+    /// The thread whose scheduling priority counts; 0: this process's first.
+    pub thread: u32,
+}
+
+/// What a transaction that is tried again has behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// When the first attempt began (CLOCK_MONOTONIC, ns).
+    pub start_ns: u64,
+    /// Facets acquired so far.
+    pub work: u64,
+    /// Attempts that failed.
+    pub restarts: u32,
+}
+
+/// Why a transaction did not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BeginError {
+    /// All slots are taken, and it was not to wait.
+    #[error("{} transactions run already, which is the most a realm holds", super::SLOTS)]
+    Full,
+    /// An ordered transaction whose turn is over.
+    #[error("sequence number {asked} is over: the next one of this process group is {next}")]
+    TurnOver {
+        /// The number asked for.
+        asked: u64,
+        /// The one whose turn it is.
+        next: u64,
+    },
+    /// Too many process groups have ordered transactions.
+    #[error("{} process groups use ordered transactions already", super::layout::GROUPS)]
+    TooManyGroups,
+}
+
+/// In `flags`: a single call, which restarts at no cost.
+pub(super) const SINGLE: u32 = 1;
+
+/// Is told of waiting, and decides whether to go on with it.
+type Attend<'r> = Box<dyn FnMut(&Standstill) -> Onward + Send + 'r>;
+
+/// A transaction's place in the realm: its slot, and what it holds. Dropped, it aborts.
+pub struct Ticket<'r> {
+    pub(super) realm: &'r Realm,
+    pub(super) slot: u32,
+    pub(super) bit: u64,
+    pub(super) generation: u64,
+    held: Vec<u32>,
+    again: Again,
+    pub(super) nonblock: bool,
+    pub(super) turn: Option<Turn>,
+    pub(super) attend: Option<Attend<'r>>,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Ticket<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticket")
+            .field("slot", &self.slot)
+            .field("generation", &self.generation)
+            .field("held", &self.held.len())
+            .finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// The slot this thread had last: likely free, and its lines in this processor's cache.
+    static LAST_SLOT: Cell<Option<u32>> = const { Cell::new(None) };
+    /// The list of the transaction before, to be filled again.
+    static LIST: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A list longer than this is given back to the allocator.
+const LIST_KEPT_MAX: usize = 4096;
+
+impl Realm {
+    /// Begins a transaction: waits for a slot, unless told not to wait.
+    ///
+    /// # Errors
+    /// [`BeginError`].
+    pub fn begin(&self, how: &Begin) -> Result<Ticket<'_>, BeginError> {
+        let turn = match how.sequence {
+            Some(sequence) => Some(self.take_turn(sequence, how.reset_sequence)?),
+            None => None,
+        };
+        let number = match LAST_SLOT.get() {
+            Some(last) if self.try_claim(last) => last,
+            _ => self.claim(how.nonblock)?,
+        };
+        LAST_SLOT.set(Some(number));
+        let slot = self.table().slot(number);
+        self.dress(slot);
+        let now = sync::now_ns();
+        let again = how.again.unwrap_or(Again { start_ns: now, work: 0, restarts: 0 });
+        slot.start_ns.store(again.start_ns, Relaxed);
+        slot.began_ns.store(now, Relaxed);
+        slot.work.store(again.work, Relaxed);
+        slot.size.store(0, Relaxed);
+        slot.restarts.store(again.restarts, Relaxed);
+        slot.group.store(turn.map_or(0, |t| t.group + 1), Relaxed);
+        slot.sequence.store(turn.map_or(0, |t| t.sequence), Relaxed);
+        slot.id.store(how.id.map_or(0, |id| u64::from_le_bytes(*id.as_bytes())), Relaxed);
+        let thread = if how.thread == 0 { self.me.pid() } else { how.thread };
+        slot.thread.store(thread, Relaxed);
+        slot.flags.store(0, Relaxed);
+        slot.waiting_for.store(0, Relaxed);
+        slot.waiters.store(0, Relaxed);
+        slot.doomed_by_pid.store(0, Relaxed);
+        let generation = Status(slot.status.load(Relaxed)).generation();
+        slot.status.store(Status::new(generation, State::Active).0, Release);
+        Ok(Ticket {
+            realm: self,
+            slot: number,
+            bit: 1 << number,
+            generation,
+            held: LIST.take(),
+            again,
+            nonblock: how.nonblock,
+            turn,
+            attend: None,
+            ended: false,
+        })
+    }
+
+    /// Takes a slot if it is free, and gives it its next generation.
+    fn try_claim(&self, number: u32) -> bool {
+        let slot = self.table().slot(number);
+        if slot.owner.load(Relaxed) != 0
+            || slot.owner.compare_exchange(0, self.me.word(), Acquire, Relaxed).is_err()
+        {
+            return false;
+        }
+        let generation = Status(slot.status.load(Relaxed)).generation() + 1;
+        slot.status.swap(Status::new(generation, State::Idle).0, SeqCst);
+        sync::fence_after_swap();
+        // Whoever pins from here on sees the new generation.
+        if slot.pins.load(SeqCst) == 0 {
+            return true;
+        }
+        slot.owner.store(0, Release);
+        false
+    }
+
+    /// Finds a free slot, clears those of the dead if there is none, waits for one.
+    #[cold]
+    fn claim(&self, nonblock: bool) -> Result<u32, BeginError> {
+        let slots = self.table().slots();
+        let first = self.me.pid() % slots;
+        let any = || (0..slots).map(|n| (first + n) % slots).find(|&n| self.try_claim(n));
+        if let Some(number) = any() {
+            return Ok(number);
+        }
+        let board = self.table().board();
+        board.full.fetch_add(1, Relaxed);
+        loop {
+            self.sweep();
+            if let Some(number) = any() {
+                return Ok(number);
+            }
+            if nonblock {
+                return Err(BeginError::Full);
+            }
+            let bell = board.slot_bell.load(Acquire);
+            board.slots_wanted.store(1, SeqCst);
+            sync::full_fence();
+            if let Some(number) = any() {
+                return Ok(number);
+            }
+            sync::wait(&board.slot_bell, bell, super::wait::SLICE_LONG);
+        }
+    }
+
+    /// Writes down what runs in a slot, unless this process was its last user.
+    fn dress(&self, slot: &Slot) {
+        if slot.dressed.load(Relaxed) == self.me.word() {
+            return;
+        }
+        slot.dressed.store(0, Relaxed);
+        let home = self.home.as_os_str().as_encoded_bytes();
+        // A path that does not fit is not cut: a part of a path is another path.
+        let home = if home.len() < super::layout::HOME_LEN { home } else { b"" };
+        write_text(&slot.home, home);
+        write_text(&slot.label, self.label.as_bytes());
+        slot.dressed.store(self.me.word(), Release);
+    }
+
+    /// A slot became free: tells who waits for one.
+    pub(super) fn slot_is_free(&self) {
+        let board = self.table().board();
+        // The store of the owner came before; see `claim`.
+        sync::full_fence();
+        if board.slots_wanted.load(Relaxed) != 0 {
+            board.slots_wanted.store(0, SeqCst);
+            sync::ring(&board.slot_bell);
+        }
+    }
+
+    /// Rings everybody who waits for the end of a slot's transaction.
+    pub(super) fn ring_waiters(&self, slot: &Slot) {
+        for waiter in bits(slot.waiters.swap(0, AcqRel)) {
+            sync::ring(&self.table().slot(waiter).bell);
+        }
+    }
+}
+
+fn write_text(words: &[AtomicU64], text: &[u8]) {
+    for (i, word) in words.iter().enumerate() {
+        let mut bytes = [0; 8];
+        let rest = text.get(8 * i..).unwrap_or_default();
+        for (to, from) in bytes.iter_mut().zip(rest) {
+            *to = *from;
+        }
+        word.store(u64::from_le_bytes(bytes), Relaxed);
+    }
+}
+
+impl<'r> Ticket<'r> {
+    /// Who is told when it has to wait, again and again while it waits, and may call it off.
+    #[must_use]
+    pub fn attended(mut self, attend: impl FnMut(&Standstill) -> Onward + Send + 'r) -> Self {
+        self.attend = Some(Box::new(attend));
+        self
+    }
+
+    /// Its slot.
+    pub(super) fn own(&self) -> &'r Slot {
+        self.realm.table().slot(self.slot)
+    }
+
+    /// Number of facets it holds.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Acquires a facet: from now to the end of the transaction nobody else changes it (or, for a
+    /// write, touches it) unless this transaction is doomed first. Gives whether it had to wait: what
+    /// was looked at before may be old then.
+    ///
+    /// # Errors
+    /// [`Stop`]: the transaction can't go on, and is to be aborted.
+    #[inline]
+    pub fn acquire(&mut self, facet: &Facet<'_>, access: Access) -> Result<bool, Stop> {
+        self.acquire_at(self.realm.index_of(facet), access)
+    }
+
+    /// [`Ticket::acquire`] by the number of the ownership record.
+    #[inline]
+    pub(super) fn acquire_at(&mut self, index: u32, access: Access) -> Result<bool, Stop> {
+        let orec = self.realm.table().orec(index);
+        let word = Word(orec.load(Acquire));
+        let new = match word.request(self.bit, access) {
+            Request::Held => return self.check().map(|()| false),
+            Request::Take(new) => new,
+            Request::Blocked(_) => return self.acquire_slowly(index, access),
+        };
+        if orec.compare_exchange(word.0, new.0, AcqRel, Acquire).is_err() {
+            return self.acquire_slowly(index, access);
+        }
+        self.took(index, word);
+        self.check().map(|()| false)
+    }
+
+    #[cold]
+    fn acquire_slowly(&mut self, index: u32, access: Access) -> Result<bool, Stop> {
+        let orec = self.realm.table().orec(index);
+        let mut standoff = Standoff::default();
+        loop {
+            let word = Word(orec.load(Acquire));
+            match word.request(self.bit, access) {
+                Request::Held => break,
+                Request::Take(new) => {
+                    if orec.compare_exchange(word.0, new.0, AcqRel, Acquire).is_ok() {
+                        self.took(index, word);
+                        break;
+                    }
+                }
+                Request::Blocked(others) => {
+                    match self.contend(index, word, others, access, &mut standoff)? {
+                        Met::Seized => {
+                            self.took(index, word);
+                            break;
+                        }
+                        Met::Again => {}
+                    }
+                }
+            }
+        }
+        self.check()?;
+        Ok(standoff.has_waited())
+    }
+
+    /// Remembers a record that was not ours in `before`.
+    #[inline]
+    fn took(&mut self, index: u32, before: Word) {
+        if before.holders() & self.bit == 0 {
+            self.held.push(index);
+            self.again.work += 1;
+            let slot = self.own();
+            slot.size.store(self.held.len() as u64, Relaxed);
+            slot.work.store(self.again.work, Relaxed);
+        }
+    }
+
+    /// Whether another transaction won against this one: what it reads from now on may not fit
+    /// what it read before. A load and a comparison.
+    #[inline]
+    #[must_use]
+    pub fn is_doomed(&self) -> bool {
+        Status(self.own().status.load(Acquire)).state() == State::Doomed
+    }
+
+    #[inline]
+    fn check(&self) -> Result<(), Stop> {
+        if self.is_doomed() { Err(self.defeat()) } else { Ok(()) }
+    }
+
+    /// Who doomed it.
+    #[cold]
+    pub(super) fn defeat(&self) -> Stop {
+        Stop::Doomed(Rival::who_doomed(self.own()))
+    }
+
+    /// Sleeps until something happens in this slot that may concern the transaction, or the time
+    /// is over. For a thread that watches whether it is doomed.
+    pub fn listen(&self, time: std::time::Duration) {
+        let slot = self.own();
+        let bell = slot.bell.load(Acquire);
+        if !self.is_doomed() {
+            sync::wait(&slot.bell, bell, time);
+        }
+    }
+
+    /// Says that it is about to publish: it acquires what it writes, and validates.
+    ///
+    /// # Errors
+    /// [`Stop::Doomed`].
+    pub fn prepare(&mut self) -> Result<(), Stop> {
+        self.advance(State::Preparing)
+    }
+
+    /// From here on nobody can doom it: it publishes, and waits for nobody. An ordered transaction
+    /// waits for its turn first.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub fn publish(&mut self) -> Result<(), Stop> {
+        self.await_turn()?;
+        self.advance(State::Publishing)
+    }
+
+    fn advance(&mut self, to: State) -> Result<(), Stop> {
+        let status = &self.own().status;
+        let mut now = Status(status.load(Acquire));
+        while now.generation() == self.generation && now.state().is_doomable() {
+            match status.compare_exchange(now.0, now.with(to).0, AcqRel, Acquire) {
+                Ok(_) => return Ok(()),
+                Err(other) => now = Status(other),
+            }
+        }
+        Err(self.defeat())
+    }
+
+    /// Commits: what was published is whole, and everybody may see it. A transaction that published
+    /// nothing comes here straight away.
+    ///
+    /// # Errors
+    /// [`Stop::Doomed`], if it did not publish and another one won.
+    pub fn finish(mut self) -> Result<(), Stop> {
+        if Status(self.own().status.load(Acquire)).state() != State::Publishing {
+            self.await_turn()?;
+            self.advance(State::Publishing)?;
+        }
+        self.end(State::Committed);
+        Ok(())
+    }
+
+    /// Ends without effect. What comes back lets the next attempt begin with the age and work of
+    /// this one.
+    pub fn abort(mut self) -> Again {
+        self.end(State::Aborted);
+        Again { restarts: self.again.restarts.saturating_add(1), ..self.again }
+    }
+
+    fn end(&mut self, state: State) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let slot = self.own();
+        let ending = Status::new(self.generation, state);
+        let before = Status(slot.status.swap(ending.0, AcqRel));
+        if state == State::Committed {
+            self.pass_turn();
+            slot.commits.fetch_add(1, Relaxed);
+        } else {
+            slot.aborts.fetch_add(1, Relaxed);
+        }
+        if before.is_waited_for() {
+            self.realm.ring_waiters(slot);
+        }
+        for &index in &self.held {
+            self.realm.table().orec(index).fetch_and(!self.bit, Release);
+        }
+        slot.status.store(Status::new(self.generation, State::Idle).0, Release);
+        slot.owner.store(0, Release);
+        self.realm.slot_is_free();
+        self.held.clear();
+        if self.held.capacity() <= LIST_KEPT_MAX {
+            LIST.replace(std::mem::take(&mut self.held));
+        }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.end(State::Aborted);
+    }
+}
+
+/// The owner of a slot, if it has one.
+pub(super) fn owner(slot: &Slot) -> Option<Identity> {
+    Identity::from_word(slot.owner.load(Acquire))
+}

@@ -1,0 +1,217 @@
+//! Waiting for a transaction to end.
+//!
+//! # Invariants
+//!
+//! - Who waits sleeps at the bell of **its own** slot; whoever dooms it, or ends what it waits for,
+//!   rings there. No wake-up is lost: it reads the bell, registers with the other, looks whether
+//!   the other still runs and whether it is itself doomed, and only then sleeps, if the bell is
+//!   still as it was. The other's end is one exchange of its status, which tells it of waiters.
+//! - A sleep is a slice at most: whoever should have rung may have been killed.
+//! - Nobody waits on one who waits: see the realm's invariants.
+
+use std::time::Duration;
+
+use super::contend::{Rival, Standoff, Stop};
+use super::status::Status;
+use super::sync::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
+use super::ticket::Ticket;
+use super::{Realm, WAITS_FOR_TURN};
+
+/// The longest sleep without a look around.
+pub(super) const SLICE_LONG: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether the other still lives.
+const LOOK_AT_LIFE: Duration = Duration::from_millis(5);
+
+/// Somebody waits.
+#[derive(Clone, Debug)]
+pub struct Standstill {
+    /// For whom.
+    pub holder: Rival,
+    /// For how long it has waited.
+    pub waited: Duration,
+}
+
+/// What is to be done about a standstill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Onward {
+    /// Wait on.
+    Wait,
+    /// Stop: the transaction aborts.
+    CallOff,
+}
+
+impl Ticket<'_> {
+    /// Waits one turn for the transaction in a slot. Returns when it may be worth looking again.
+    pub(super) fn wait_turn(
+        &mut self,
+        number: u32,
+        status: Status,
+        index: u32,
+        standoff: &mut Standoff,
+    ) -> Result<(), Stop> {
+        let (realm, own) = (self.realm, self.own());
+        let other = realm.table().slot(number);
+        if !standoff.has_waited() {
+            standoff.since_ns = sync::now_ns().max(1);
+            realm.table().board().waits.fetch_add(1, Relaxed);
+        }
+        own.waiting_at.store(index, Relaxed);
+        own.waiting_since_ns.store(standoff.since_ns, Relaxed);
+        let bell = own.bell.load(Acquire);
+        own.waiting_for.store(number + 1, SeqCst);
+        sync::full_fence();
+        // It waits itself: let the policy decide again, knowing that.
+        if status.state().is_doomable() && other.waiting_for.load(SeqCst) != 0 {
+            own.waiting_for.store(0, Release);
+            standoff.turn = standoff.turn.saturating_add(1);
+            return Ok(());
+        }
+        other.waiters.fetch_or(self.bit, AcqRel);
+        if mark_waited_for(other, status) && !self.is_doomed() {
+            sync::wait(&own.bell, bell, standoff.pause(self.seed()));
+        }
+        own.waiting_for.store(0, Release);
+        standoff.turn = standoff.turn.saturating_add(1);
+        if self.is_doomed() {
+            return Err(self.defeat());
+        }
+        self.look_around(number, status, standoff)
+    }
+
+    /// After a turn: is the other dead? Does anybody want to know?
+    fn look_around(
+        &mut self,
+        number: u32,
+        status: Status,
+        standoff: &mut Standoff,
+    ) -> Result<(), Stop> {
+        let waited_ns = sync::now_ns().saturating_sub(standoff.since_ns);
+        if waited_ns.saturating_sub(standoff.looked_ns) < LOOK_AT_LIFE.as_nanos() as u64
+            && !cfg!(loom)
+        {
+            return Ok(());
+        }
+        standoff.looked_ns = waited_ns;
+        self.realm.take_over_if_dead(number);
+        let other = self.realm.table().slot(number);
+        let still = Status(other.status.load(Acquire)).generation() == status.generation();
+        if let Some(attend) = self.attend.as_mut().filter(|_| still) {
+            let holder = Rival::of(other, number, status, "");
+            let standstill = Standstill { holder, waited: Duration::from_nanos(waited_ns) };
+            if attend(&standstill) == Onward::CallOff {
+                return Err(Stop::CalledOff(standstill.holder));
+            }
+        }
+        Ok(())
+    }
+
+    /// Different for any two transactions that can meet.
+    pub(super) fn seed(&self) -> u64 {
+        u64::from(self.slot) << 48 ^ self.own().start_ns.load(Relaxed)
+    }
+
+    /// Waits until it is this ordered transaction's turn.
+    pub(super) fn await_turn(&mut self) -> Result<(), Stop> {
+        let Some(turn) = self.turn else { return Ok(()) };
+        let (realm, own) = (self.realm, self.own());
+        let group = realm.table().group(turn.group as usize);
+        let since_ns = sync::now_ns();
+        loop {
+            let bell = own.bell.load(Acquire);
+            own.waiting_since_ns.store(since_ns, Relaxed);
+            own.waiting_for.store(WAITS_FOR_TURN, SeqCst);
+            group.waiters.fetch_or(self.bit, AcqRel);
+            let next = group.next.load(Acquire);
+            if next < turn.sequence && !self.is_doomed() && !self.nonblock {
+                sync::wait(&own.bell, bell, SLICE_LONG);
+                realm.sweep_group(turn.group + 1);
+            }
+            own.waiting_for.store(0, Release);
+            if self.is_doomed() {
+                return Err(self.defeat());
+            }
+            match next.cmp(&turn.sequence) {
+                std::cmp::Ordering::Equal => return Ok(()),
+                std::cmp::Ordering::Greater => {
+                    return Err(Stop::TurnOver { sequence: turn.sequence });
+                }
+                std::cmp::Ordering::Less => {}
+            }
+            let holder = Rival {
+                reason: format!("it is the turn of sequence number {next}"),
+                ..Rival::default()
+            };
+            if self.nonblock {
+                return Err(Stop::Busy(holder));
+            }
+            let waited = Duration::from_nanos(sync::now_ns().saturating_sub(since_ns));
+            if let Some(attend) = self.attend.as_mut() {
+                let standstill = Standstill { holder, waited };
+                if attend(&standstill) == Onward::CallOff {
+                    return Err(Stop::CalledOff(standstill.holder));
+                }
+            }
+        }
+    }
+}
+
+impl Realm {
+    /// Waits for the end of the transaction that was in the way, for `time` at most: what an attempt
+    /// that gave way does before the next. It holds nothing meanwhile.
+    pub fn wait_for(&self, rival: &Rival, time: Duration) {
+        let Some((number, generation)) = rival.place else { return };
+        let deadline = sync::now_ns().saturating_add(time.as_nanos() as u64);
+        let slot = self.table().slot(number);
+        let mut turn = 0;
+        loop {
+            let status = Status(slot.status.load(Acquire));
+            let now = sync::now_ns();
+            if status.generation() != generation || !status.state().is_running() || now >= deadline
+            {
+                return;
+            }
+            // Without a slot there is no bell to be rung at: look again, less and less often.
+            let pause = crate::contention::backoff::pause(turn, u64::from(self.me.pid()));
+            std::thread::sleep(pause.min(Duration::from_nanos(deadline - now)));
+            turn += 1;
+            if turn % 16 == 0 {
+                self.take_over_if_dead(number);
+            }
+        }
+    }
+}
+
+/// Marks a transaction as waited for; `false` if it has ended.
+fn mark_waited_for(slot: &super::layout::Slot, status: Status) -> bool {
+    let mut now = Status(slot.status.load(Acquire));
+    loop {
+        if now.generation() != status.generation() || !now.state().is_running() {
+            return false;
+        }
+        if now.is_waited_for() {
+            return true;
+        }
+        match slot.status.compare_exchange(now.0, now.waited_for().0, AcqRel, Acquire) {
+            Ok(_) => return true,
+            Err(other) => now = Status(other),
+        }
+    }
+}
+
+/// The scheduling priority of a thread, larger is more important: 100 and more for a realtime
+/// class, 20 to -19 for nice -20 to 19, below that for SCHED_IDLE.
+pub(super) fn priority(thread: u32) -> i32 {
+    #[cfg(loom)]
+    return thread as i32;
+    #[cfg(not(loom))]
+    {
+        let nice = rustix::process::Pid::from_raw(thread.cast_signed())
+            .map_or(Ok(0), |pid| rustix::process::getpriority_process(Some(pid)));
+        match crate::sys_sched::class(thread) {
+            crate::sys_sched::Class::Realtime(priority) => 100 + priority,
+            crate::sys_sched::Class::Idle => -100,
+            crate::sys_sched::Class::Normal => -nice.unwrap_or(0),
+        }
+    }
+}
