@@ -1,7 +1,7 @@
 //! A correct system: transactions take effect one at a time, each at some instant between its
 //! invocation and its completion; of those that are killed some never do, and some long after.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::super::{History, NEVER, Op, Outcome, Transaction};
 use crate::random::Random;
@@ -41,12 +41,13 @@ struct Simulation {
     keys: Vec<(u64, u64)>,
     lists: HashMap<u64, Vec<u64>>,
     registers: HashMap<u64, u64>,
+    orders: BTreeMap<u64, Vec<u64>>,
     /// Killed, may still take effect.
     killed: Vec<usize>,
     values: u64,
 }
 
-/// A history of such a system.
+/// A history of such a system, with the order of the registers' versions.
 pub(super) fn simulate(seed: u64, size: Size) -> History {
     let mut simulation = Simulation {
         random: Random::new(seed),
@@ -56,11 +57,12 @@ pub(super) fn simulate(seed: u64, size: Size) -> History {
         keys: (0..size.keys).map(|key| (key, 0)).collect(),
         lists: HashMap::new(),
         registers: HashMap::new(),
+        orders: BTreeMap::new(),
         killed: Vec::new(),
         values: 0,
     };
     simulation.run();
-    History { transactions: simulation.transactions, ..History::default() }
+    History { transactions: simulation.transactions, orders: simulation.orders }
 }
 
 impl Simulation {
@@ -157,6 +159,9 @@ impl Simulation {
                 }
                 Op::Write { value, .. } => {
                     registers.insert(key, *value);
+                    if commits {
+                        self.orders.entry(key).or_default().push(*value);
+                    }
                 }
                 Op::ReadRegister { value, .. } => {
                     let stable = self.registers.get(&key).copied().unwrap_or(0);
