@@ -28,7 +28,7 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
         let _signals = Deferred::begin();
-        let summary = commit::commit(&home, &mut tx, &changes, &reads, &options, progress)?;
+        let summary = commit::commit(&home, &mut tx, &changes, &reads, &options, None, progress)?;
         Ok::<_, Error>((summary, changes.counts()))
     });
     let (summary, counts) = published.map_err(|error| stays(error.into()))?;
@@ -103,7 +103,7 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
     };
     let reverted = {
         let _signals = Deferred::begin();
-        app.with_progress(|progress| commit::revert(&home, id, &options, progress))
+        app.with_progress(|progress| commit::revert(&home, id, &options, None, progress))
     };
     let summary = reverted.map_err(|error| {
         Failure::from(error).with_aftermath(&format!("{id} is not reverted, nothing changed"))

@@ -161,7 +161,8 @@ fn conclude(
         app.say(format_args!("{}; {ROLLED_BACK}", signal_name(signal)));
         return Ok(Attempt::Ended(of_signal(signal)));
     }
-    let published = app.with_progress(|p| commit(home, &mut tx, &changes, &ran.reads, &options, p));
+    let published =
+        app.with_progress(|p| commit(home, &mut tx, &changes, &ran.reads, &options, None, p));
     match published {
         Ok(summary) => {
             ran.release();

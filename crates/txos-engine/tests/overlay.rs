@@ -150,7 +150,7 @@ impl Rig {
         let options = Options { durable: false, ..Options::default() };
         let changes = ChangeSet::read(tx, reads, &options.keep_inode)?;
         changes.entries().unwrap();
-        commit::commit(&self.home, tx, &changes, reads, &options, &Silent)
+        commit::commit(&self.home, tx, &changes, reads, &options, None, &Silent)
     }
 }
 
@@ -270,7 +270,7 @@ fn commit_gives_what_a_native_run_gives_and_revert_what_was_before() {
         drop(tx);
         txos_engine::commit::committed_entries(&rig.home, id).unwrap();
         let options = Options { durable: false, ..Options::default() };
-        match commit::revert(&rig.home, id, &options, &Silent) {
+        match commit::revert(&rig.home, id, &options, None, &Silent) {
             Ok(back) => {
                 let now = tree(&rig.tree(), false);
                 for (path, was) in &before {
@@ -278,7 +278,7 @@ fn commit_gives_what_a_native_run_gives_and_revert_what_was_before() {
                 }
                 assert_eq!(now.len(), before.len(), "{name} reverted");
                 // And forth again.
-                commit::revert(&rig.home, back.id, &options, &Silent).unwrap();
+                commit::revert(&rig.home, back.id, &options, None, &Silent).unwrap();
                 // The retained version of a file with several links may itself be a link, until gc.
                 let linkless = |look: &String| {
                     let (start, end) = (look.find(" n"), look.find(" s"));
@@ -402,7 +402,7 @@ fn a_part_is_committed_and_the_rest_stays() {
         };
         let reads = tx.load_reads().unwrap();
         let changes = ChangeSet::read(tx, &reads, &options.keep_inode).unwrap();
-        commit::commit(&rig.home, tx, &changes, &reads, &options, &Silent)
+        commit::commit(&rig.home, tx, &changes, &reads, &options, None, &Silent)
     };
     let part = commit(&mut tx, "d").unwrap();
     assert!(!part.complete);
@@ -429,8 +429,8 @@ fn a_part_is_committed_and_the_rest_stays() {
     let options = Options { durable: false, ..Options::default() };
     sh(&rig.tree(), "true");
     drop(tx);
-    commit::revert(&rig.home, rest.id, &options, &Silent).unwrap();
-    match commit::revert(&rig.home, part.id, &options, &Silent) {
+    commit::revert(&rig.home, rest.id, &options, None, &Silent).unwrap();
+    match commit::revert(&rig.home, part.id, &options, None, &Silent) {
         Err(Error::Conflict(c)) => assert!(c.iter().any(|c| c.path.ends_with("d/b"))),
         other => panic!("{other:?}"),
     }
@@ -460,7 +460,7 @@ fn a_chain_is_undone_newest_first() {
         rig.commit(&mut tx, &reads).unwrap();
     }
     for (id, content) in ids.into_iter().rev().zip(["2\n", "1\n", "two\n"]) {
-        commit::revert(&rig.home, id, &options, &Silent).unwrap();
+        commit::revert(&rig.home, id, &options, None, &Silent).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), content);
     }
 }
@@ -508,11 +508,11 @@ fn a_chain_over_a_new_directory_is_undone_newest_first() {
         rig.commit(&mut tx, &reads).unwrap();
     }
     assert!(matches!(
-        commit::revert(&rig.home, ids[0], &options, &Silent),
+        commit::revert(&rig.home, ids[0], &options, None, &Silent),
         Err(Error::Conflict(_))
     ));
     for id in ids.into_iter().rev() {
-        commit::revert(&rig.home, id, &options, &Silent).unwrap();
+        commit::revert(&rig.home, id, &options, None, &Silent).unwrap();
     }
     assert_eq!(tree(&rig.tree(), true), before);
 }

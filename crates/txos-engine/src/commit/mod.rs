@@ -15,10 +15,14 @@
 //! | 9 flush, journal: DONE (if durable, flushed) | new | undone | as 8, then finished |
 //! | 10 record: plan, meta | new | finished later | finished by recovery |
 //!
+//! What it changes is acquired in the realm before ([`claim`]); with step 4 it can't be doomed any
+//! more, and until it has ended no participant touches what it publishes.
+//!
 //! The commit lock is held from 3 to 10. What somebody else changed between the observation and
 //! step 3 is found in 3; between 3 and 6 by the verification of each rename or, if it is only
 //! read, in 7. After 7 their change is simply later than this commit.
 
+mod claim;
 mod field;
 mod finish;
 mod gate;
@@ -35,6 +39,8 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
+pub(crate) use claim::is_append;
+pub use claim::{claim, claim_revert, conflict, settle};
 pub use recover::{Recovered, interrupted, recover};
 pub use revert::revert;
 pub use shown::committed_entries;
@@ -48,6 +54,7 @@ use crate::plan::{Kind, Plan};
 use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
 use crate::readset::validate::{Published, Terms};
+use crate::realm::Ticket;
 use crate::store::{Home, State, Transaction, path_from};
 use crate::version::Stamp;
 use field::{Field, at_target};
@@ -146,15 +153,20 @@ fn recorded(summary: Summary, recorded: Result<()>) -> Summary {
 /// saved. A transaction that changed nothing is validated, and there is nothing to record: it
 /// stays as it is, for the caller to discard.
 ///
+/// `ticket` is its place in the realm, with what it changes acquired ([`claim`]); the caller ends it:
+/// by [`Ticket::finish`] after success, by [`Ticket::leave_publishing`] after
+/// [`Error::Unfinished`], else by [`Ticket::abort`].
+///
 /// # Errors
 /// [`Error::Conflict`] if somebody was first, any other error if publishing was impossible. In
-/// every case of error the tree is as before and the transaction's private copies are intact.
+/// every case of error but [`Error::Unfinished`] the tree is as before and the transaction's private copies are intact.
 pub fn commit(
     home: &Home,
     tx: &mut Transaction,
     changes: &ChangeSet,
     reads: &ReadSet,
     options: &Options,
+    ticket: Option<&mut Ticket<'_>>,
     progress: &dyn Progress,
 ) -> Result<Summary> {
     check_boot(tx)?;
@@ -168,14 +180,15 @@ pub fn commit(
             advice: "its change set has to be read again after `put_in_order`.".into(),
         });
     }
+    let mut how = How { gate: options.gate, ticket, progress };
     if let Some(part) = partial::select(tx, changes, &options.paths)? {
         let reads = reads.clone();
-        return partial::commit_part(home, &mut journal, tx, &part, reads, options, progress);
+        return partial::commit_part(home, &mut journal, tx, &part, reads, options, &mut how);
     }
     let mut plan = Plan::build(tx, changes, options.durable);
     drop_index(tx);
     let (merged, field, fence) =
-        prepare_and_execute(home, &mut journal, tx, &mut plan, reads, options, progress)?;
+        prepare_and_execute(home, &mut journal, tx, &mut plan, reads, options, &mut how)?;
     if plan.ops.is_empty() {
         return Ok(Summary::new(tx.id(), 0));
     }
@@ -218,11 +231,11 @@ fn prepare_and_execute(
     plan: &mut Plan,
     reads: &ReadSet,
     options: &Options,
-    progress: &dyn Progress,
+    how: &mut How<'_, '_>,
 ) -> Result<(u64, Field, Option<Stamp>)> {
     let field = Field::open(plan)?;
     let staged = stage::stage(tx, plan, &field, reads, options.merge_append)?;
-    progress.phase(Phase::Validating, None);
+    how.progress.phase(Phase::Validating, None);
     let terms = Terms { isolation: options.isolation, merge_append: options.merge_append };
     let validate = |published: &Published| {
         let mut conflicts = reads.validate(terms, published);
@@ -235,9 +248,8 @@ fn prepare_and_execute(
     }
     validate(&Published::default())?;
     if !plan.ops.is_empty() {
-        let how = How { gate: options.gate, progress };
         let again = || validate(&published_by(plan));
-        let fence = execute(home, journal, plan, &field, &how, &again)?;
+        let fence = execute(home, journal, plan, &field, how, &again)?;
         return Ok((staged.merged, field, Some(fence)));
     }
     Ok((staged.merged, field, None))
@@ -257,8 +269,10 @@ fn check_boot(tx: &Transaction) -> Result<()> {
 }
 
 /// How a plan is executed.
-struct How<'a> {
+struct How<'a, 'r> {
     gate: bool,
+    /// Its place in the realm; none for those who are no participants.
+    ticket: Option<&'a mut Ticket<'r>>,
     progress: &'a dyn Progress,
 }
 
@@ -270,7 +284,7 @@ fn execute(
     journal: &mut Journal,
     plan: &Plan,
     field: &Field,
-    how: &How<'_>,
+    how: &mut How<'_, '_>,
     again: &dyn Fn() -> Result<()>,
 ) -> Result<Stamp> {
     if plan.durable {
@@ -278,6 +292,11 @@ fn execute(
         field.flush()?;
     }
     let opened = open_in_place(plan, field)?;
+    // From here on no participant can stop it, or touch what it changes.
+    if let Some(ticket) = how.ticket.as_mut() {
+        let first = plan.ops.first().map(|op| plan.target_path(op)).unwrap_or_default();
+        ticket.publish().map_err(|stop| Error::Conflict(vec![claim::conflict(&first, &stop)]))?;
+    }
     let unfinished = |cause: Error, undoing: Error| Error::Unfinished {
         id: plan.id,
         cause: Box::new(cause),

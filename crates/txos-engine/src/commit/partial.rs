@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::field::{End, Field};
-use super::{Options, Progress, Summary, finish, prepare_and_execute, published_by, recorded};
+use super::{How, Options, Summary, finish, prepare_and_execute, published_by, recorded};
 use crate::changeset::{Action, Change, ChangeSet};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
@@ -135,7 +135,7 @@ pub(super) fn commit_part(
     part: &ChangeSet,
     reads: ReadSet,
     options: &Options,
-    progress: &dyn Progress,
+    how: &mut How<'_, '_>,
 ) -> Result<Summary> {
     let mut tx = home.begin(Begin {
         layers: pending
@@ -158,7 +158,7 @@ pub(super) fn commit_part(
     let mut plan = Plan::build(pending, part, options.durable);
     plan.id = tx.id();
     let times = upper_times(pending, &plan);
-    let done = prepare_and_execute(home, journal, pending, &mut plan, &reads, options, progress);
+    let done = prepare_and_execute(home, journal, pending, &mut plan, &reads, options, how);
     let (merged, field, fence) = match done {
         Ok(done) => done,
         Err(error @ Error::Unfinished { .. }) => return Err(error),

@@ -16,11 +16,14 @@ use crate::error::{Conflict, Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::plan::{self, Kind, Op, Plan};
+use crate::realm::Ticket;
 use crate::store::{Begin, Home, LayerRequest, State, path_from};
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};
 
 /// Undoes a committed transaction, as a transaction of its own.
+///
+/// `ticket` as for [`super::commit`], with [`super::claim_revert`].
 ///
 /// # Errors
 /// [`Error::Conflict`] if something it published was changed since, [`Error::WrongState`] if it
@@ -29,6 +32,7 @@ pub fn revert(
     home: &Home,
     id: TxId,
     options: &Options,
+    ticket: Option<&mut Ticket<'_>>,
     progress: &dyn Progress,
 ) -> Result<Summary> {
     inplace::ignore_lease_breaks();
@@ -69,6 +73,7 @@ pub fn revert(
     tx.meta.reverts = Some(id);
     // On the disk before anything is published: recovery must know of which commit it is.
     tx.save(options.durable)?;
+    let mut how = How { gate: options.gate, ticket, progress };
     let result = (|| {
         let field = Field::open(&done)?;
         let fence = old.fence.unwrap_or(old.begun);
@@ -78,9 +83,8 @@ pub fn revert(
         }
         let mut plan = Plan::empty(&tx, options.durable);
         plan.ops = reversed(&done, &field, tx.id())?;
-        let how = How { gate: options.gate, progress };
         let again = || unseen_inside(&plan, &field, fence);
-        let fence = match execute(home, &mut journal, &plan, &field, &how, &again) {
+        let fence = match execute(home, &mut journal, &plan, &field, &mut how, &again) {
             Ok(fence) => fence,
             Err(error) => {
                 if !matches!(error, Error::Unfinished { .. }) {

@@ -16,6 +16,7 @@
 
 mod names;
 mod observe;
+mod touch;
 pub mod validate;
 
 use std::collections::HashMap;
@@ -23,9 +24,10 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use names::NameSet;
+pub use touch::Touch;
 
 use crate::error::{Error, Result};
-use crate::object::Facets;
+use crate::object::{Facets, FileId};
 use crate::version::Version;
 
 /// How a look-up ended.
@@ -67,6 +69,9 @@ struct SeenDir {
     /// Whether the transaction versions what lies there (else nothing is recorded).
     versioned: bool,
     entries: HashMap<Box<[u8]>, Observation>,
+    /// Which directory it is; not known of a set that was stored.
+    #[serde(skip)]
+    id: Option<FileId>,
 }
 
 /// Where a directory path, as a program wrote it, led.
@@ -148,6 +153,9 @@ pub struct ReadSet {
     by_path: HashMap<Box<[u8]>, u32>,
     /// Path as written → where it led.
     aliases: HashMap<Box<[u8]>, Alias>,
+    /// What was observed since it was last asked for; `None`: nobody asks.
+    #[serde(skip)]
+    touched: Option<Vec<Touch>>,
 }
 
 /// First bytes of a stored read set.

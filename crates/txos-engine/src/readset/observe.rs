@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, join};
+use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, Touch, join};
 use crate::object::{Facets, FileKind};
 use crate::version::observe;
 
@@ -125,7 +125,8 @@ impl ReadSet {
         let index = u32::try_from(self.dirs.len()).ok()?;
         let versioned = self.coverage.covers(&path, version.id.dev);
         self.by_path.insert(path.clone().into(), index);
-        self.dirs.push(SeenDir { path, versioned, entries: Default::default() });
+        let id = Some(version.id);
+        self.dirs.push(SeenDir { path, versioned, entries: Default::default(), id });
         Some(index)
     }
 
@@ -180,15 +181,19 @@ impl ReadSet {
             Entry::Occupied(e) => e.into_mut(),
             Entry::Vacant(e) => e.insert(look(&path)),
         };
-        let Outcome::Present(version) = seen.outcome else {
-            seen.facets |= facets.0 | Facets::ENTRY.0;
-            return None;
-        };
-        if version.kind() == FileKind::Symlink && follow {
-            seen.facets |= (Facets::ENTRY | Facets::DATA).0;
+        let link = matches!(seen.outcome, Outcome::Present(v) if v.kind() == FileKind::Symlink);
+        let facets = if link && follow { Facets::DATA } else { facets } | Facets::ENTRY;
+        let new = Facets(facets.0 & !seen.facets);
+        seen.facets |= facets.0;
+        if let Some(touched) = &mut self.touched
+            && new != Facets::default()
+        {
+            touched.push(Touch { dir: index, name: name.into(), facets: Facets(seen.facets) });
+        }
+        if link && follow {
             return read_link(&path);
         }
-        seen.facets |= facets.0 | Facets::ENTRY.0;
+        let Outcome::Present(_) = seen.outcome else { return None };
         if facets.contains(Facets::LISTING) && seen.listing.is_none() {
             seen.listing = list(&path).map(Box::new);
         }
@@ -200,7 +205,7 @@ impl ReadSet {
 }
 
 /// The first look at an object.
-fn look(path: &[u8]) -> Observation {
+pub(super) fn look(path: &[u8]) -> Observation {
     let (outcome, ambiguous) = match observe(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
         Ok((version, ambiguous)) => (Outcome::Present(version), ambiguous),
         Err(e) => (Outcome::Absent(e.raw_os_error()), false),
@@ -209,7 +214,7 @@ fn look(path: &[u8]) -> Observation {
 }
 
 /// The names in a directory now; `None` if they can't be read (validation then compares versions).
-fn list(path: &[u8]) -> Option<NameSet> {
+pub(super) fn list(path: &[u8]) -> Option<NameSet> {
     let fd = rustix::fs::openat(
         CWD,
         path,

@@ -72,7 +72,7 @@ pub use segment::{default_dir, rebuild};
 pub use snapshot::{Member, Statistics, WaitsFor};
 pub use status::State;
 pub use takeover::{Fate, Remains, Settle, Unsettled};
-pub use ticket::{Again, Begin, BeginError, Ticket};
+pub use ticket::{Again, Begin, BeginError, Ticket, Watch};
 pub use wait::{Onward, Standstill};
 pub use word::Access;
 

@@ -350,16 +350,6 @@ impl<'r> Ticket<'r> {
         Stop::Doomed(Rival::who_doomed(self.own()))
     }
 
-    /// Sleeps until something happens in this slot that may concern the transaction, or the time
-    /// is over. For a thread that watches whether it is doomed.
-    pub fn listen(&self, time: std::time::Duration) {
-        let slot = self.own();
-        let bell = slot.bell.load(Acquire);
-        if !self.is_doomed() {
-            sync::wait(&slot.bell, bell, time);
-        }
-    }
-
     /// Says that it is about to publish: it acquires what it writes, and validates.
     ///
     /// # Errors
@@ -411,6 +401,18 @@ impl<'r> Ticket<'r> {
         Again { restarts: self.again.restarts.saturating_add(1), ..self.again }
     }
 
+    /// After a publish that could be neither completed nor undone: keeps everybody away from what
+    /// it changes until this process has ended; then its journal decides.
+    pub fn leave_publishing(mut self) {
+        self.ended = true;
+    }
+
+    /// A look at whether it is doomed, for another thread.
+    #[must_use]
+    pub fn watch(&self) -> Watch<'r> {
+        Watch { realm: self.realm, slot: self.slot, generation: self.generation }
+    }
+
     fn end(&mut self, state: State) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -437,6 +439,50 @@ impl<'r> Ticket<'r> {
         if self.held.capacity() <= LIST_KEPT_MAX {
             LIST.replace(std::mem::take(&mut self.held));
         }
+    }
+}
+
+/// For a thread that does not own the ticket: sees whether its transaction is doomed.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch<'r> {
+    realm: &'r Realm,
+    slot: u32,
+    generation: u64,
+}
+
+impl Watch<'_> {
+    /// Whether another transaction has won against it.
+    #[must_use]
+    pub fn is_doomed(&self) -> bool {
+        let status = Status(self.realm.table().slot(self.slot).status.load(Acquire));
+        status.generation() == self.generation && status.state() == State::Doomed
+    }
+
+    /// Sleeps until something happens that may concern the transaction, or the time is over.
+    pub fn listen(&self, time: std::time::Duration) {
+        let slot = self.realm.table().slot(self.slot);
+        let bell = slot.bell.load(Acquire);
+        if !self.is_doomed() {
+            sync::wait(&slot.bell, bell, time);
+        }
+    }
+
+    /// Ends the sleep of whoever listens.
+    pub fn ring(&self) {
+        sync::ring(&self.realm.table().slot(self.slot).bell);
+    }
+
+    /// Whether the facet is where it was doomed: a collision of hashes apart, what the winner wanted.
+    #[must_use]
+    pub fn lost_at(&self, facet: &Facet<'_>) -> bool {
+        let slot = self.realm.table().slot(self.slot);
+        slot.doomed_over.load(Relaxed) == self.realm.index_of(facet)
+    }
+
+    /// Who won.
+    #[must_use]
+    pub fn winner(&self) -> Rival {
+        Rival::who_doomed(self.realm.table().slot(self.slot))
     }
 }
 

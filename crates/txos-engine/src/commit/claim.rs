@@ -1,0 +1,148 @@
+//! What a commit changes, as facets of the realm: acquired before the commit lock is taken, so that
+//! nobody ever waits for another transaction while it holds the lock.
+
+use std::collections::HashMap;
+
+use rustix::fs::{AtFlags, CWD};
+
+use crate::changeset::{ChangeSet, split};
+use crate::error::{Conflict, Error, Result};
+use crate::id::TxId;
+use crate::object::{Facets, FileId, FileKind};
+use crate::plan::{Kind, Op, Plan};
+use crate::readset::ReadSet;
+use crate::realm::{Access, Facet, Fate, Remains, Stop, Ticket, Unsettled};
+use crate::store::{Home, State, Transaction, path_from};
+use crate::version::stat_at;
+
+/// Acquires everything that publishing a change set will change.
+///
+/// # Errors
+/// [`Error::Conflict`] if another transaction won, or the realm's policy says to give way.
+pub fn claim(
+    ticket: &mut Ticket<'_>,
+    tx: &Transaction,
+    changes: &ChangeSet,
+    reads: &ReadSet,
+) -> Result<()> {
+    let plan = Plan::build(tx, changes, false);
+    claim_plan(ticket, &plan, Some(reads))
+}
+
+/// Acquires everything that undoing a commit will change.
+///
+/// # Errors
+/// As [`claim`]; [`Error::Format`] if its plan can't be read.
+pub fn claim_revert(ticket: &mut Ticket<'_>, home: &Home, id: TxId) -> Result<()> {
+    match crate::plan::load(home, id)? {
+        Some(plan) => claim_plan(ticket, &plan, None),
+        None => Ok(()),
+    }
+}
+
+fn claim_plan(ticket: &mut Ticket<'_>, plan: &Plan, reads: Option<&ReadSet>) -> Result<()> {
+    let mut dirs = Dirs { plan, known: HashMap::new() };
+    let stop = |op: &Op, stop: Stop| conflict(&plan.target_path(op), &stop);
+    ticket.prepare().map_err(|s| Error::Conflict(vec![conflict(b"/", &s)]))?;
+    for op in plan.ops.iter().filter(|op| op.kind != Kind::DirTime) {
+        // Appends commute: the commit merges them.
+        let appends = |path: &[u8]| {
+            reads.and_then(|r| r.get(path)).is_some_and(|seen| is_append(seen.facets()))
+        };
+        let target = plan.target_path(op);
+        let access = if appends(&target) { Access::Insert } else { Access::Write };
+        let mut take = |facet: &Facet<'_>, access| {
+            let taken = ticket.acquire(facet, access).map(drop);
+            taken.map_err(|s| Error::Conflict(vec![stop(op, s)]))
+        };
+        for path in [&op.target, &op.before, &op.after] {
+            let (parent, name) = split(path);
+            let Some(dir) = dirs.id(op.layer, parent) else { continue };
+            take(&Facet::Entry { dir, name }, access)?;
+            let comes_or_goes = matches!(
+                op.kind,
+                Kind::Install | Kind::Remove | Kind::MoveOut | Kind::MoveIn | Kind::Link
+            );
+            if comes_or_goes {
+                take(&Facet::Listing(dir), Access::Insert)?;
+            }
+        }
+        if let Some(base) = op.base {
+            take(&Facet::Attributes(base.id), access)?;
+            if base.kind() == FileKind::File {
+                take(&Facet::Extent(base.id), access)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file was only opened for appending: its content was not seen.
+pub(crate) fn is_append(facets: Facets) -> bool {
+    facets.contains(Facets::APPEND)
+        && !facets.intersects(Facets::ATTRS | Facets::DATA | Facets::XATTRS | Facets::REPLACED)
+}
+
+/// The directories of a plan's targets, as they are in the stable tree.
+struct Dirs<'a> {
+    plan: &'a Plan,
+    known: HashMap<(u16, Vec<u8>), Option<FileId>>,
+}
+
+impl Dirs<'_> {
+    /// `None`: it is not there (yet), so nobody can have looked at a name in it.
+    fn id(&mut self, layer: u16, dir: &[u8]) -> Option<FileId> {
+        let key = (layer, dir.to_vec());
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        let path = self.plan.path_of(layer, dir);
+        let id = stat_at(CWD, &path, AtFlags::SYMLINK_NOFOLLOW).ok().map(|v| v.id);
+        self.known.insert(key, id);
+        id
+    }
+}
+
+/// A lost meeting at a path, as people are told of conflicts.
+#[must_use]
+pub fn conflict(path: &[u8], stop: &Stop) -> Conflict {
+    let who = |rival: &crate::realm::Rival| {
+        let mut text = match (rival.id, rival.pid) {
+            (Some(id), _) => format!("transaction {id}"),
+            (None, 0) => "another transaction".to_owned(),
+            (None, pid) => format!("a transaction of process {pid}"),
+        };
+        if !rival.label.is_empty() {
+            text.push_str(&format!(" ({})", rival.label));
+        }
+        text
+    };
+    let what = match stop {
+        Stop::Doomed(rival) => format!("{} touches it as well, and won", who(rival)),
+        Stop::Lost(rival) => {
+            format!("{} touches it as well, and goes first ({})", who(rival), rival.reason)
+        }
+        Stop::Busy(rival) => format!("{} touches it as well, and runs on", who(rival)),
+        Stop::CalledOff(rival) => format!("called off while it waited for {}", who(rival)),
+        other => other.to_string(),
+    };
+    Conflict { path: path_from(path), what, when: None }
+}
+
+/// What became of a publish whose process died: recovery decides, then its record says.
+///
+/// # Errors
+/// [`Unsettled`] if recovery fails, or the dead process's store is not known.
+pub fn settle(remains: &Remains) -> std::result::Result<Fate, Unsettled> {
+    if remains.home.as_os_str().is_empty() {
+        return Err(Unsettled("its store is not known; `txos recover` there settles it".into()));
+    }
+    let unsettled = |e: Error| Unsettled(e.to_string());
+    let home = Home::open(&remains.home).map_err(unsettled)?;
+    super::recover(&home, &super::Silent).map_err(unsettled)?;
+    let committed = remains
+        .id
+        .and_then(|id| home.meta(id).ok())
+        .is_some_and(|meta| matches!(meta.state, State::Committed | State::Reverted));
+    Ok(if committed { Fate::Committed } else { Fate::Undone })
+}
