@@ -291,6 +291,7 @@ impl RunArgs {
             strict: self.view.strict,
             leftover: self.view.leftover.into(),
             durable: !self.publish.no_durable,
+            isolation: self.publish.options(true, Vec::new()).isolation,
         }
     }
 }

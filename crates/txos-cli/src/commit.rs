@@ -10,7 +10,7 @@ use crate::args::{CommitArgs, IdArg, RevertArgs};
 use crate::changes::paths as count_of_paths;
 use crate::exit::Failure;
 use crate::signals::Deferred;
-use crate::{keep, paths, run, trash};
+use crate::{keep, paths, realm, run, trash};
 
 /// Publishes a pending transaction, or the part of it below some paths.
 pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
@@ -23,12 +23,15 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
             "nothing is published, {id} stays pending (`txos diff {id}`, `txos abort {id}`)"
         ))
     };
-    let reads = tx.load_reads()?;
+    let mut reads = tx.load_reads()?;
+    let realm = app.realm(&home, &format!("txos commit {id}"))?;
+    let place = app.place(realm, id, None)?;
     let published = app.with_progress(|progress| {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
         let _signals = Deferred::begin();
-        let summary = commit::commit(&home, &mut tx, &changes, &reads, &options, None, progress)?;
+        let summary =
+            realm::publish(&home, &mut tx, &changes, &mut reads, &options, place, progress)?;
         Ok::<_, Error>((summary, changes.counts()))
     });
     let (summary, counts) = published.map_err(|error| stays(error.into()))?;
@@ -101,9 +104,11 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         durable: meta.durable && !args.no_durable,
         ..Options::default()
     };
+    let realm = app.realm(&home, &format!("txos revert {id}"))?;
+    let place = app.place(realm, id, None)?;
     let reverted = {
         let _signals = Deferred::begin();
-        app.with_progress(|progress| commit::revert(&home, id, &options, None, progress))
+        app.with_progress(|progress| realm::revert(&home, id, &options, place, progress))
     };
     let summary = reverted.map_err(|error| {
         Failure::from(error).with_aftermath(&format!("{id} is not reverted, nothing changed"))

@@ -1,6 +1,7 @@
 //! `txos exec`: one more command in a pending transaction.
 
 use txos_engine::changeset::ChangeSet;
+use txos_engine::show::quoted;
 use txos_engine::store::State;
 use txos_run::{CommandStatus, RunOptions};
 
@@ -29,10 +30,14 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         strict: args.strict,
         leftover: args.leftover.into(),
         durable: tx.meta.durable,
+        isolation: Default::default(),
     };
+    let words: Vec<String> = options.command.iter().map(|w| quoted(w.as_ref())).collect();
+    let realm = app.realm(&home, &words.join(" "))?;
+    let place = app.place(realm, id, None)?;
     tx.meta.state = State::Active;
     tx.save(false)?;
-    let mut ran = match txos_run::run(&home, &mut tx, reads, &options) {
+    let mut ran = match txos_run::run(&home, &mut tx, reads, &options, Some(place)) {
         Ok(ran) => ran,
         Err(error @ (txos_run::Error::View { .. } | txos_run::Error::Unsupported { .. })) => {
             // Nothing ran: it is as it was.
@@ -50,11 +55,19 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
             return Err(failure.with_aftermath(&aftermath));
         }
     };
+    // Pending, it is validated when it is committed, and in nobody's way until then.
+    drop(ran.place.take());
     // Signals to processes outside belong to a commit, and they are not kept that long.
     ran.drop_held();
     let status = of_command(&ran.status);
     // What the command itself ended with it tells itself.
     if let Some(why) = refusal(&ran.status, CommitOn::Always, &options) {
+        if let CommandStatus::Lost { conflict } = &ran.status {
+            let conflicts = vec![conflict.clone()];
+            trash::discard(app, &home, tx);
+            let aftermath = format!("{id} is discarded, nothing changed");
+            return Err(Failure::Conflict { conflicts, aftermath });
+        }
         if matches!(ran.status, CommandStatus::Stopped { .. }) {
             trash::discard(app, &home, tx);
             return Err(Failure::new(format!("{why}; {id} is discarded, nothing changed")));

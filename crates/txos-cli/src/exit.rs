@@ -144,6 +144,7 @@ pub fn of_command(status: &CommandStatus) -> u8 {
         CommandStatus::NotFound(_) => NOT_FOUND,
         CommandStatus::NotExecutable(_) => NOT_EXECUTABLE,
         CommandStatus::Stopped { .. } => FAILED,
+        CommandStatus::Lost { .. } => CONFLICT,
     }
 }
 

@@ -9,6 +9,7 @@
 //! | [`args`], [`help`], [`man`] | options, help, manual pages |
 //! | [`run`], [`exec`], [`keep`], [`review`], [`trash`] | a command in a transaction, and what becomes of it |
 //! | [`commit`] | commit, abort, revert |
+//! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`] | looking at transactions |
 //! | [`changes`], [`patch`], [`json`] | how changes are written |
 //! | [`recover`], [`gc`], [`doctor`] | care |
@@ -35,6 +36,7 @@ mod man;
 mod patch;
 mod paths;
 mod progress;
+mod realm;
 mod recover;
 mod review;
 mod run;

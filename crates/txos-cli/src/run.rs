@@ -5,7 +5,9 @@ use std::process::Command;
 
 use txos_engine::Conflict;
 use txos_engine::changeset::ChangeSet;
-use txos_engine::commit::{Phase, Summary, commit};
+use txos_engine::commit::{Phase, Summary};
+use txos_engine::contention::backoff::before_restart;
+use txos_engine::realm::{Again, Realm, Ticket};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
 use txos_run::{CommandStatus, Ran, RunOptions};
@@ -14,6 +16,7 @@ use crate::app::{App, tell};
 use crate::args::{CommitOn, Ending, RunArgs};
 use crate::changes::{Counts, paths};
 use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
+use crate::realm::publish;
 use crate::signals::Deferred;
 use crate::{keep, review, trash};
 
@@ -24,8 +27,8 @@ const ROLLED_BACK: &str = "rolled back, nothing changed";
 enum Attempt {
     /// With this exit status.
     Ended(u8),
-    /// Somebody else was first; it is rolled back.
-    Conflict(Vec<Conflict>),
+    /// Somebody else was first; it is rolled back. What the next attempt goes by.
+    Conflict(Vec<Conflict>, Option<Again>),
 }
 
 /// Runs it.
@@ -41,11 +44,15 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         ));
     }
     let home = app.open_recovered()?;
-    let mut retries = 0;
+    let realm = app.realm(&home, &label(args))?;
+    let (mut retries, mut again) = (0, None);
     loop {
-        let conflicts = match attempt(app, &home, args, ending)? {
+        let conflicts = match attempt(app, &home, realm, args, ending, again)? {
             Attempt::Ended(status) => return Ok(status),
-            Attempt::Conflict(conflicts) => conflicts,
+            Attempt::Conflict(conflicts, next) => {
+                again = next.or(again);
+                conflicts
+            }
         };
         if retries == args.retry {
             return Err(Failure::Conflict { conflicts, aftermath: ROLLED_BACK.into() });
@@ -53,6 +60,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         retries += 1;
         app.say(conflict_message(&conflicts, "rolled back"));
         app.say(format_args!("retry {retries} of {}", args.retry));
+        std::thread::sleep(before_restart(retries, u64::from(std::process::id())));
     }
 }
 
@@ -74,11 +82,31 @@ fn join(args: &RunArgs) -> Failure {
     Failure::Status(of_command(&status))
 }
 
-fn attempt(app: &App, home: &Home, args: &RunArgs, ending: Ending) -> Result<Attempt, Failure> {
+/// What others are told that runs here.
+fn label(args: &RunArgs) -> String {
+    let words: Vec<String> = args.command.iter().map(|w| quoted(w.as_ref())).collect();
+    words.join(" ")
+}
+
+fn attempt(
+    app: &App,
+    home: &Home,
+    realm: &'static Realm,
+    args: &RunArgs,
+    ending: Ending,
+    again: Option<Again>,
+) -> Result<Attempt, Failure> {
     let options = args.options();
     let mut tx = txos_run::begin(home, &options)?;
+    let place = match app.place(realm, tx.id(), again) {
+        Ok(place) => place,
+        Err(failure) => {
+            trash::discard(app, home, tx);
+            return Err(failure.with_aftermath(ROLLED_BACK));
+        }
+    };
     let ran = txos_run::new_reads(home, &tx, &options)
-        .and_then(|reads| txos_run::run(home, &mut tx, reads, &options));
+        .and_then(|reads| txos_run::run(home, &mut tx, reads, &options, Some(place)));
     let mut ran = match ran {
         Ok(ran) => ran,
         Err(error) => {
@@ -89,7 +117,7 @@ fn attempt(app: &App, home: &Home, args: &RunArgs, ending: Ending) -> Result<Att
             return Err(failure.with_aftermath(ROLLED_BACK));
         }
     };
-    let ended = conclude(app, home, args, ending, tx, &mut ran);
+    let ended = conclude(app, home, realm, args, ending, tx, &mut ran);
     // Whatever was not released by now belongs to a transaction that never happened.
     ran.drop_held();
     ended
@@ -99,12 +127,21 @@ fn attempt(app: &App, home: &Home, args: &RunArgs, ending: Ending) -> Result<Att
 fn conclude(
     app: &App,
     home: &Home,
+    realm: &'static Realm,
     args: &RunArgs,
     ending: Ending,
     mut tx: Transaction,
     ran: &mut Ran,
 ) -> Result<Attempt, Failure> {
     let signals = Deferred::begin();
+    let mut place = ran.place.take();
+    if let CommandStatus::Lost { conflict } = &ran.status {
+        let conflicts = vec![conflict.clone()];
+        trash::discard(app, home, tx);
+        return Ok(Attempt::Conflict(conflicts, place.map(Ticket::abort)));
+    }
+    // Nobody is kept waiting while somebody thinks.
+    let before = (ending != Ending::Commit).then(|| place.take().map(Ticket::abort)).flatten();
     let status = of_command(&ran.status);
     tx.meta.exit_status = Some(i32::from(status));
     let shows_always = ending == Ending::DryRun && was_run(&ran.status);
@@ -123,7 +160,7 @@ fn conclude(
     });
     let (changes, entries) = match read {
         Ok(read) => read,
-        Err(error) => return rolled_back(app, home, tx, error),
+        Err(error) => return rolled_back(app, home, tx, error, None),
     };
     let counts = changes.counts();
     match ending {
@@ -161,15 +198,26 @@ fn conclude(
         app.say(format_args!("{}; {ROLLED_BACK}", signal_name(signal)));
         return Ok(Attempt::Ended(of_signal(signal)));
     }
+    let place = match place {
+        Some(place) => place,
+        None => app.place(realm, tx.id(), before)?,
+    };
+    let again = place.again();
     let published =
-        app.with_progress(|p| commit(home, &mut tx, &changes, &ran.reads, &options, None, p));
+        app.with_progress(|p| publish(home, &mut tx, &changes, &mut ran.reads, &options, place, p));
     match published {
         Ok(summary) => {
             ran.release();
             committed(app, home, tx, &summary, &counts);
             Ok(Attempt::Ended(status))
         }
-        Err(error) => rolled_back(app, home, tx, error),
+        Err(txos_engine::Error::Conflict(_)) if signals.asked().is_some() => {
+            trash::discard(app, home, tx);
+            let signal = signals.asked().unwrap_or_default();
+            app.say(format_args!("{}; {ROLLED_BACK}", signal_name(signal)));
+            Ok(Attempt::Ended(of_signal(signal)))
+        }
+        Err(error) => rolled_back(app, home, tx, error, Some(again)),
     }
 }
 
@@ -179,13 +227,14 @@ fn rolled_back(
     home: &Home,
     tx: Transaction,
     error: txos_engine::Error,
+    again: Option<Again>,
 ) -> Result<Attempt, Failure> {
     match error {
         // What recovery needs lies in the transaction's directories.
         error @ txos_engine::Error::Unfinished { .. } => Err(error.into()),
         txos_engine::Error::Conflict(conflicts) => {
             trash::discard(app, home, tx);
-            Ok(Attempt::Conflict(conflicts))
+            Ok(Attempt::Conflict(conflicts, again))
         }
         other => {
             trash::discard(app, home, tx);
@@ -247,6 +296,7 @@ pub fn refusal(
     match status {
         CommandStatus::NotFound(_) => Some(format!("{name}: command not found")),
         CommandStatus::NotExecutable(error) => Some(format!("{name} can't be executed: {error}")),
+        CommandStatus::Lost { conflict } => Some(format!("{name} was stopped: {conflict}")),
         CommandStatus::Stopped { reason } => Some(format!("{name} was stopped: {reason}")),
         CommandStatus::Exited(0) => None,
         _ if commit_on == CommitOn::Always => None,
@@ -280,6 +330,7 @@ mod tests {
             strict: false,
             leftover: txos_run::Leftover::Wait,
             durable: true,
+            isolation: Default::default(),
         }
     }
 

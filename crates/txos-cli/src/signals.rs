@@ -38,8 +38,9 @@ impl Deferred {
     }
 
     /// The signal that has asked to end, if one has.
+    #[expect(clippy::unused_self, reason = "there is nothing to ask before it begins")]
     pub fn asked(&self) -> Option<i32> {
-        Some(ASKED.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
+        asked()
     }
 }
 
@@ -49,6 +50,11 @@ impl Drop for Deferred {
             set(signal, disposition);
         }
     }
+}
+
+/// The signal that has asked to end since the last [`Deferred`] began.
+pub fn asked() -> Option<i32> {
+    Some(ASKED.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
 }
 
 extern "C" fn note(signal: libc::c_int) {

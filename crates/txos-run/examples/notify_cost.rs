@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut tx = txos_run::begin(&home, &options)?;
     let reads = txos_run::new_reads(&home, &tx, &options)?;
     println!("in a transaction:");
-    let ran = txos_run::run(&home, &mut tx, reads, &options)?;
+    let ran = txos_run::run(&home, &mut tx, reads, &options, None)?;
     println!("{:?}, {} reads recorded", ran.status, ran.reads.len());
     home.discard(tx)?;
     std::fs::remove_dir_all(&dir)?;

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`view`] | the private mount namespace |
 //! | [`session`] | the processes: front, keeper, command |
+//! | [`meeting`] | the transaction among the others that run |
 //! | [`supervisor`] | seccomp: recording, and what leads out of the transaction |
 //! | [`sys`] | every unsafe call |
 //!
@@ -22,6 +23,7 @@
 pub mod doctor;
 pub mod error;
 mod leftover;
+pub mod meeting;
 mod options;
 mod report;
 pub mod session;
@@ -74,8 +76,17 @@ pub fn new_reads(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<
 
 /// Runs a command in a transaction and waits until everything it started has ended.
 ///
+/// `place` is the transaction's in the realm: what the command looks at is acquired there, and if
+/// another transaction wins, the command is stopped ([`CommandStatus::Lost`]).
+///
 /// # Errors
 /// If the view can't be made or the command not be supervised; no process of it is left then.
-pub fn run(home: &Home, tx: &mut Transaction, reads: ReadSet, options: &RunOptions) -> Result<Ran> {
-    session::front::run(home, tx, reads, options)
+pub fn run(
+    home: &Home,
+    tx: &mut Transaction,
+    reads: ReadSet,
+    options: &RunOptions,
+    place: Option<meeting::Place>,
+) -> Result<Ran> {
+    session::front::run(home, tx, reads, options, place)
 }

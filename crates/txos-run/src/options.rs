@@ -34,4 +34,6 @@ pub struct RunOptions {
     pub leftover: Leftover,
     /// Whether the transaction is to be durable.
     pub durable: bool,
+    /// Whether what is only read is acquired in the realm.
+    pub isolation: txos_engine::commit::Isolation,
 }

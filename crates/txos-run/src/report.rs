@@ -24,6 +24,11 @@ pub enum CommandStatus {
         /// What it did.
         reason: String,
     },
+    /// Another transaction won a conflict with this one; all of its processes were killed.
+    Lost {
+        /// What both touched.
+        conflict: txos_engine::Conflict,
+    },
 }
 
 impl CommandStatus {
@@ -55,6 +60,8 @@ pub struct Ran {
     pub reads: ReadSet,
     /// What it did that can't be rolled back.
     pub warnings: Vec<Warning>,
+    /// The transaction's place in the realm, to commit from.
+    pub place: Option<crate::meeting::Place>,
     pub(crate) output: Option<Held>,
     pub(crate) signals: Vec<HeldSignal>,
 }

@@ -20,6 +20,14 @@ pub struct Touch {
     pub(super) facets: Facets,
 }
 
+impl Touch {
+    /// All facets observed of it so far.
+    #[must_use]
+    pub fn facets(&self) -> Facets {
+        self.facets
+    }
+}
+
 impl ReadSet {
     /// From now on remembers what is newly observed, for [`ReadSet::take_touched`].
     pub fn remember_touched(&mut self) {

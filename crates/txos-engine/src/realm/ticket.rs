@@ -251,6 +251,11 @@ impl<'r> Ticket<'r> {
         self
     }
 
+    /// From now on it may wait, though it was not to when it began.
+    pub fn may_wait(&mut self) {
+        self.nonblock = false;
+    }
+
     /// Its slot.
     pub(super) fn own(&self) -> &'r Slot {
         self.realm.table().slot(self.slot)
@@ -394,11 +399,17 @@ impl<'r> Ticket<'r> {
         Ok(())
     }
 
+    /// What the next attempt would begin with.
+    #[must_use]
+    pub fn again(&self) -> Again {
+        Again { restarts: self.again.restarts.saturating_add(1), ..self.again }
+    }
+
     /// Ends without effect. What comes back lets the next attempt begin with the age and work of
     /// this one.
     pub fn abort(mut self) -> Again {
         self.end(State::Aborted);
-        Again { restarts: self.again.restarts.saturating_add(1), ..self.again }
+        self.again()
     }
 
     /// After a publish that could be neither completed nor undone: keeps everybody away from what

@@ -50,7 +50,7 @@ fn session() -> Result<u8, Box<dyn std::error::Error>> {
     let home = Home::open(&store)?;
     let mut tx = txos_run::begin(&home, &options)?;
     let reads = txos_run::new_reads(&home, &tx, &options)?;
-    let mut run = |reads| txos_run::run(&home, &mut tx, reads, &options);
+    let mut run = |reads| txos_run::run(&home, &mut tx, reads, &options, None);
     let ran = match run(reads) {
         Ok(first) if twice => run(first.reads),
         other => other,
@@ -96,6 +96,7 @@ fn session() -> Result<u8, Box<dyn std::error::Error>> {
         CommandStatus::NotFound(_) => 127,
         CommandStatus::NotExecutable(_) => 126,
         CommandStatus::Stopped { .. } => 125,
+        CommandStatus::Lost { .. } => 75,
     };
     if !keep {
         home.discard(tx)?;

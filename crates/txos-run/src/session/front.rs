@@ -15,6 +15,7 @@ use super::command::Prepared;
 use super::keeper::Keeper;
 use super::{output, tree};
 use crate::error::{Error, Result, Step};
+use crate::meeting::{Left, Place};
 use crate::options::{Leftover, RunOptions};
 use crate::report::{CommandStatus, Ran};
 use crate::supervisor::places::Places;
@@ -33,7 +34,13 @@ const NAMED_MAX: usize = 5;
 ///
 /// # Errors
 /// If it could not be run, or its processes could not be kept together. None of them is left.
-pub fn run(home: &Home, tx: &mut Transaction, reads: ReadSet, options: &RunOptions) -> Result<Ran> {
+pub fn run(
+    home: &Home,
+    tx: &mut Transaction,
+    reads: ReadSet,
+    options: &RunOptions,
+    place: Option<Place>,
+) -> Result<Ran> {
     let plan = plan::view(home, tx, options)?;
     let places = Places::of_plan(&plan);
     let warnings = Arc::new(Warnings::default());
@@ -89,6 +96,7 @@ pub fn run(home: &Home, tx: &mut Transaction, reads: ReadSet, options: &RunOptio
         warnings,
         places,
         reads: Some(reads),
+        place,
         supervisor: None,
         mount_namespace: 0,
         status: None,
@@ -161,6 +169,8 @@ struct Front<'a> {
     warnings: Arc<Warnings>,
     places: Places,
     reads: Option<ReadSet>,
+    /// In the realm; `None` without one, and once the supervisor has it.
+    place: Option<Place>,
     supervisor: Option<supervisor::Running>,
     mount_namespace: u64,
     status: Option<i32>,
@@ -184,6 +194,7 @@ impl End {
             status: self.status,
             reads: self.finished.reads,
             warnings: self.warnings.take(),
+            place: self.finished.left.place,
             output,
             signals: self.finished.held,
         })
@@ -244,6 +255,8 @@ impl Front<'_> {
                     strict: self.options.strict,
                     warnings: Arc::clone(&self.warnings),
                     places: std::mem::take(&mut self.places),
+                    place: self.place.take(),
+                    isolation: self.options.isolation,
                     orders: self.channel.duplicate().step("duplicating the channel")?,
                 })?);
             }
@@ -349,9 +362,15 @@ impl Front<'_> {
             Some(running) => running.finish(),
             None => supervisor::Finished {
                 reads: self.reads.take().unwrap_or_default(),
+                left: Left { place: self.place.take(), lost: None },
                 ..supervisor::Finished::default()
             },
         };
+        let lost = finished.left.lost.clone().filter(|_| self.interrupted.is_none());
+        if let Some(conflict) = lost {
+            let status = CommandStatus::Lost { conflict };
+            return Ok(End { status, finished, warnings: Arc::clone(&self.warnings) });
+        }
         let status = match (&finished.stopped, self.not_executed, self.interrupted, self.status) {
             (Some(reason), ..) => CommandStatus::Stopped { reason: reason.clone() },
             (_, Some(errno), ..) => CommandStatus::not_executed(errno),

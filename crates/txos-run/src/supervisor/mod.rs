@@ -39,10 +39,12 @@ use std::thread::JoinHandle;
 
 use rustix::io::Errno;
 use rustix::process::Pid;
+use txos_engine::commit::Isolation;
 use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
 
 use crate::error::{Result, Step};
+use crate::meeting::{Left, Meeting, Place, Watcher};
 use crate::session::channel::{Channel, Order};
 use crate::sys::seccomp::{Buffer, Call, Listener};
 use crate::sys::signals::wake;
@@ -80,6 +82,10 @@ pub struct Setup {
     pub orders: Channel,
     /// What lies where.
     pub places: places::Places,
+    /// The transaction's place in the realm, if it has one.
+    pub place: Option<Place>,
+    /// Whether what is only read is acquired there.
+    pub isolation: Isolation,
 }
 
 /// What the supervisor leaves.
@@ -91,12 +97,15 @@ pub struct Finished {
     pub stopped: Option<String>,
     /// Signals that wait for the commit.
     pub held: Vec<held::HeldSignal>,
+    /// The transaction's place in the realm, and why it lost if it did.
+    pub left: Left,
 }
 
 /// A supervisor at work on its own thread.
 pub struct Running {
     thread: JoinHandle<Finished>,
     over: Arc<AtomicBool>,
+    watcher: Option<Watcher>,
 }
 
 /// The supervisor.
@@ -114,6 +123,7 @@ pub struct Supervisor {
     places: places::Places,
     pid_namespace: u64,
     held: Vec<held::HeldSignal>,
+    meeting: Meeting,
     /// The process that is being looked at can't be.
     unreadable: bool,
     /// Some process changed its root directory: absolute paths need a look at it.
@@ -130,9 +140,19 @@ pub fn start(setup: Setup) -> Result<Running> {
     let flag = Arc::clone(&over);
     let pid_namespace =
         rustix::fs::stat("/proc/self/ns/pid").step("looking at our pid namespace")?.st_ino;
+    let mut reads = setup.reads;
+    let watcher = match &setup.place {
+        Some(place) => {
+            reads.remember_touched();
+            let orders = setup.orders.duplicate().step("duplicating the channel")?;
+            Some(Watcher::start(place, &over, orders)?)
+        }
+        None => None,
+    };
     let supervisor = Supervisor {
         listener: Arc::new(Listener::new(setup.listener)),
-        reads: setup.reads,
+        reads,
+        meeting: Meeting::new(setup.place, setup.isolation, &over),
         processes: process::Processes::default(),
         moved: moved::Moved::default(),
         scratch: record::Scratch::default(),
@@ -151,7 +171,7 @@ pub fn start(setup: Setup) -> Result<Running> {
         .name("txos-supervisor".into())
         .spawn(move || supervisor.run(&flag))
         .step("starting the supervisor's thread")?;
-    Ok(Running { thread, over })
+    Ok(Running { thread, over, watcher })
 }
 
 impl Running {
@@ -159,6 +179,9 @@ impl Running {
     #[must_use]
     pub fn finish(self) -> Finished {
         self.over.store(true, Ordering::Release);
+        if let Some(watcher) = self.watcher {
+            watcher.finish();
+        }
         wake::until_finished(&self.thread);
         self.thread.join().unwrap_or_default()
     }
@@ -194,6 +217,7 @@ impl Supervisor {
                 }
                 None => Verdict::Through,
             };
+            let verdict = if self.reads.has_touched() { self.meet(verdict) } else { verdict };
             match verdict {
                 Verdict::Through => self.listener.let_through(call.id),
                 Verdict::Answer(result) => self.listener.answer(call.id, result),
@@ -205,7 +229,17 @@ impl Supervisor {
                 }
             }
         }
-        Finished { reads: self.reads, stopped, held: self.held }
+        let mut reads = self.reads;
+        let left = self.meeting.leave(&mut reads);
+        Finished { reads, stopped, held: self.held, left }
+    }
+
+    /// Acquires what was newly observed, unless the call is not made anyway.
+    fn meet(&mut self, verdict: Verdict) -> Verdict {
+        if matches!(verdict, Verdict::Stop(_)) || self.meeting.acquire_touched(&mut self.reads) {
+            return verdict;
+        }
+        Verdict::Stop("another transaction won".into())
     }
 
     fn is_hung_up(&self) -> bool {
