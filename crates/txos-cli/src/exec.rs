@@ -8,6 +8,7 @@ use txos_run::{CommandStatus, RunOptions};
 use crate::app::{App, tell};
 use crate::args::{CommitOn, ExecArgs};
 use crate::exit::{Failure, of_command};
+use crate::log::command_line;
 use crate::run::refusal;
 use crate::{keep, trash};
 
@@ -33,7 +34,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         isolation: Default::default(),
     };
     let words: Vec<String> = options.command.iter().map(|w| quoted(w.as_ref())).collect();
-    let realm = app.realm(&home, &words.join(" "))?;
+    let realm = app.realm(&home, &command_line(&words))?;
     let place = app.place(realm, id, None)?;
     tx.meta.state = State::Active;
     tx.save(false)?;

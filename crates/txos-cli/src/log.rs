@@ -112,7 +112,12 @@ pub fn one_line(meta: &Meta) -> String {
 }
 
 fn command(meta: &Meta) -> String {
-    let words: Vec<String> = meta.command.iter().map(|word| shell_word(word)).collect();
+    command_line(&meta.command)
+}
+
+/// Recorded words as one would type them.
+pub fn command_line(words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
     words.join(" ")
 }
 

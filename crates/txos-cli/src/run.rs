@@ -16,6 +16,7 @@ use crate::app::{App, tell};
 use crate::args::{CommitOn, Ending, RunArgs};
 use crate::changes::{Counts, paths};
 use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
+use crate::log::command_line;
 use crate::realm::publish;
 use crate::signals::Deferred;
 use crate::{keep, review, trash};
@@ -85,7 +86,7 @@ fn join(args: &RunArgs) -> Failure {
 /// What others are told that runs here.
 fn label(args: &RunArgs) -> String {
     let words: Vec<String> = args.command.iter().map(|w| quoted(w.as_ref())).collect();
-    words.join(" ")
+    command_line(&words)
 }
 
 fn attempt(
