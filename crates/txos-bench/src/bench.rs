@@ -91,7 +91,11 @@ impl Bench {
     /// `txos` with these words, and with the store of this run.
     pub fn txos(&self, words: &[&str]) -> Command {
         let mut command = quiet(Command::new(&self.txos));
-        command.args(words).env("TXOS_STORE", self.store()).env_remove("TXOS_LOG");
+        command
+            .args(words)
+            .env("TXOS_STORE", self.store())
+            .env_remove("TXOS_REALM")
+            .env_remove("TXOS_LOG");
         command
     }
 

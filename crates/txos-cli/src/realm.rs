@@ -15,12 +15,10 @@ use crate::exit::Failure;
 use crate::signals;
 
 impl App {
-    /// Where the realm of this store is.
+    /// Where this user's realm is.
+    #[expect(clippy::unused_self, reason = "like the store, it is the application's")]
     pub fn realm_dir(&self) -> Result<PathBuf, Failure> {
-        match self.store_option() {
-            Some(store) if std::env::var_os("TXOS_REALM").is_none() => Ok(store.join("realm")),
-            _ => Ok(realm::default_dir()?),
-        }
+        Ok(realm::default_dir()?)
     }
 
     /// Joins it for as long as this process lives; `label` is what others are told that runs here.

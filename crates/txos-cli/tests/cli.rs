@@ -28,7 +28,12 @@ impl Drop for Dir {
 
 fn command(store: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_txos"));
-    command.args(words).env("TXOS_STORE", store).env_remove("TXOS_LOG").stdin(Stdio::null());
+    command
+        .args(words)
+        .env("TXOS_STORE", store)
+        .env("TXOS_REALM", store.with_extension("realm"))
+        .env_remove("TXOS_LOG")
+        .stdin(Stdio::null());
     command
 }
 

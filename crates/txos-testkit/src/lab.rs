@@ -26,6 +26,7 @@ pub struct Lab {
     dir: PathBuf,
     store: PathBuf,
     tree: PathBuf,
+    realm: PathBuf,
 }
 
 /// What a store holds, beyond what it needs when nothing is going on.
@@ -87,7 +88,10 @@ impl Lab {
     fn in_dir(dir: PathBuf, place: PathBuf) -> Lab {
         let tree = place.join("tree");
         std::fs::create_dir_all(&tree).expect("making the tree");
-        Lab { dir, store: place.join("store"), tree }
+        let name = dir.file_name().unwrap_or_default().to_owned();
+        let memory = Path::new("/dev/shm");
+        let realm = if memory.is_dir() { memory.join(name) } else { dir.join("realm") };
+        Lab { dir, store: place.join("store"), tree, realm }
     }
 
     fn enter_namespace() {
@@ -116,6 +120,12 @@ impl Lab {
     #[must_use]
     pub fn store(&self) -> &Path {
         &self.store
+    }
+
+    /// The realm's directory: every test's transactions meet only each other.
+    #[must_use]
+    pub fn realm(&self) -> &Path {
+        &self.realm
     }
 
     /// The tree to version.
@@ -155,7 +165,11 @@ impl Lab {
     /// `txos ARGS`, started in the tree.
     #[must_use]
     pub fn txos<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Invocation {
-        Invocation::new(binary::txos()).env("TXOS_STORE", &self.store).dir(&self.tree).args(args)
+        Invocation::new(binary::txos())
+            .env("TXOS_STORE", &self.store)
+            .env("TXOS_REALM", &self.realm)
+            .dir(&self.tree)
+            .args(args)
     }
 
     /// `txos run --scope TREE OPTIONS -- sh -c SCRIPT`.
@@ -254,12 +268,14 @@ impl Drop for Lab {
             let _ = Command::new(binary::txos())
                 .args(["gc", "--quiet"])
                 .env("TXOS_STORE", &self.store)
+                .env("TXOS_REALM", &self.realm)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .status();
         }
         unmount_below(&self.dir);
+        let _ = std::fs::remove_dir_all(&self.realm);
         let _ = Command::new("rm").arg("-rf").arg(&self.dir).status();
     }
 }

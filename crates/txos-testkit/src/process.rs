@@ -38,7 +38,9 @@ impl Invocation {
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let shown = program.as_ref().to_string_lossy().into_owned();
         let mut command = Command::new(program);
-        for name in ["TXOS_STORE", "TXOS_FAULT", "TXOS_FAULT_COUNT", "TXOS_LOG", "NO_COLOR"] {
+        for name in
+            ["TXOS_STORE", "TXOS_REALM", "TXOS_FAULT", "TXOS_FAULT_COUNT", "TXOS_LOG", "NO_COLOR"]
+        {
             command.env_remove(name);
         }
         command.env("LC_ALL", "C.UTF-8");

@@ -78,6 +78,7 @@ fn free_name(base: String) -> String {
 impl Drop for User {
     fn drop(&mut self) {
         self.guard.upgrade();
+        let _ = std::fs::remove_dir_all(format!("/dev/shm/txos-{}", self.uid));
         // userdel refuses while a process of the user runs, such as one that empties a trash.
         for _ in 0..100 {
             self.end_processes();

@@ -158,6 +158,7 @@ fn a_file_system_that_can_not_be_versioned() {
         .arg(&merged)
         .args(["--", "true"])
         .env("TXOS_STORE", merged.join("store"))
+        .env("TXOS_REALM", lab.realm())
         .run()
         .expect(125);
     assert!(done.stderr.contains("overlay"), "{done:?}");
@@ -203,6 +204,7 @@ os.execv(sys.argv[3], sys.argv[3:])";
             .arg(binary::txos())
             .args(["run", "--scope", root, "--", "sh", "-c", "echo new > file"])
             .env("TXOS_STORE", lab.store())
+            .env("TXOS_REALM", lab.realm())
             .dir(lab.tree())
             .run();
         assert_eq!(done.code(), 125, "{name} denied: {done:?}");
@@ -216,6 +218,7 @@ os.execv(sys.argv[3], sys.argv[3:])";
         .arg(binary::txos())
         .args(["run", "--scope", ".", "--", "sh", "-c", "echo new > file; echo new > other"])
         .env("TXOS_STORE", lab.store())
+        .env("TXOS_REALM", lab.realm())
         .dir(lab.tree())
         .run();
     let _ = done.expect(0);

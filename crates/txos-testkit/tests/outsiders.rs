@@ -404,6 +404,7 @@ fn no_increment_is_lost() {
         .map(|_| {
             txos_testkit::Invocation::shell(&script)
                 .env("TXOS_STORE", lab.store())
+                .env("TXOS_REALM", lab.realm())
                 .dir(lab.tree())
                 .start()
         })

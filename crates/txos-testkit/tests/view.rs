@@ -12,7 +12,12 @@ use txos_testkit::{Invocation, Lab, Rendezvous, Tree, require, skip, system};
 /// Runs a script natively and in a transaction with everything in scope; the output must be equal.
 #[track_caller]
 fn same_output(lab: &Lab, script: &str, around: impl Fn(Invocation) -> Invocation) {
-    let native = around(Invocation::shell(script).dir(lab.tree()).env("TXOS_STORE", lab.store()));
+    let native = around(
+        Invocation::shell(script)
+            .dir(lab.tree())
+            .env("TXOS_STORE", lab.store())
+            .env("TXOS_REALM", lab.realm()),
+    );
     let native = native.run().expect(0);
     let inside = around(lab.whole(&["-q"], script)).run().expect(0);
     assert_eq!(inside.text(), native.text(), "{script}");
@@ -47,6 +52,7 @@ fn surroundings_are_the_same() {
     let inside =
         Invocation::shell(format!("{setting} nice -n 3 {txos} run -q -- sh -c '{script}'"))
             .env("TXOS_STORE", lab.store())
+            .env("TXOS_REALM", lab.realm())
             .dir(lab.tree())
             .run()
             .expect(0);
@@ -60,6 +66,7 @@ fn a_removed_working_directory_is_told_of() {
     let done =
         Invocation::shell(format!("mkdir d; cd d; rmdir ../d; {txos} run --scope .. -- true"))
             .env("TXOS_STORE", lab.store())
+            .env("TXOS_REALM", lab.realm())
             .dir(lab.tree())
             .run();
     assert_eq!(done.code(), 125, "{done:?}");
@@ -340,6 +347,7 @@ fn jobs_stop_and_go_on() {
         .args(["--norc", "--noprofile", "-i"])
         .env("PS1", "PROMPT>")
         .env("TXOS_STORE", lab.store())
+        .env("TXOS_REALM", lab.realm())
         .dir(lab.tree())
         .terminal(inner)
         .start();

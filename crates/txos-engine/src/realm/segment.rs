@@ -7,7 +7,8 @@
 //!   So a segment is never taken from under anybody, and the last one out may replace it.
 //! - A segment of an earlier boot is replaced without a question: nobody of then lives. Anything
 //!   else that is not exactly as expected is refused, never guessed at.
-//! - All its space is allocated when it is made: a full file system can't hit a participant later.
+//! - All its space is there when it is made, on a file system that overwrites in place: a full one
+//!   can't hit a participant later.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,8 +40,10 @@ pub(super) struct Segment {
     _file: OwnedFd,
 }
 
-/// Where a user's realm is: `$TXOS_REALM`; with a store of its own (`$TXOS_STORE`) in there;
-/// `/run/txos` for root; else `$XDG_RUNTIME_DIR/txos`, or the home store if there is none.
+/// Where this user's realm is: `$TXOS_REALM`; else the first of these that can hold one: `/run/txos`
+/// for root, `$XDG_RUNTIME_DIR/txos` for others; `/dev/shm/txos-UID`; `realm` in the home store.
+///
+/// Looks only; what is not there can hold a realm if it can be made.
 ///
 /// # Errors
 /// As [`crate::store::default_dir`].
@@ -50,15 +53,59 @@ pub fn default_dir() -> Result<PathBuf> {
     if let Some(dir) = absolute("TXOS_REALM") {
         return Ok(dir);
     }
-    if absolute("TXOS_STORE").is_none() {
-        if rustix::process::geteuid().is_root() {
-            return Ok(PathBuf::from("/run/txos"));
+    let uid = rustix::process::geteuid();
+    let run = if uid.is_root() { Some("/run".into()) } else { absolute("XDG_RUNTIME_DIR") };
+    // Kept over sudo, it is somebody else's.
+    let run = run.filter(|dir| fs::metadata(dir).is_ok_and(|m| m.uid() == uid.as_raw()));
+    let shm = PathBuf::from(format!("/dev/shm/txos-{}", uid.as_raw()));
+    let candidates = [run.map(|dir| dir.join("txos")), Some(shm)];
+    match candidates.into_iter().flatten().find(|dir| could_hold(dir)) {
+        Some(dir) => Ok(dir),
+        None => Ok(crate::store::default_dir()?.join("realm")),
+    }
+}
+
+/// Whether a realm could be in that directory: it is ours, or can be made, and its file system can
+/// hold one.
+fn could_hold(dir: &Path) -> bool {
+    use rustix::fs::{Access, accessat};
+    let parent = dir.parent().unwrap_or(dir);
+    let there = match fs::symlink_metadata(dir) {
+        Ok(meta) => meta.is_dir() && is_ours(meta.uid(), meta.mode()),
+        Err(_) => {
+            accessat(CWD, parent, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_ok()
         }
-        if let Some(dir) = absolute("XDG_RUNTIME_DIR").filter(|d| d.is_dir()) {
-            return Ok(dir.join("txos"));
+    };
+    there && rustix::fs::statfs(parent).is_ok_and(|stat| Medium::of(&stat).is_some())
+}
+
+fn is_ours(uid: u32, mode: u32) -> bool {
+    uid == rustix::process::geteuid().as_raw() && mode & 0o022 == 0
+}
+
+/// What a segment lies on. Writing to a page of a mapping must never need space that is not there:
+/// that would be SIGBUS, at any instruction of any participant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    /// tmpfs or ramfs: what is allocated is there.
+    Memory,
+    /// A disk file system that writes in place: what was written once has its blocks.
+    Disk,
+}
+
+impl Medium {
+    /// `None`: one that writes elsewhere (btrfs, zfs, overlayfs…), or that is not known.
+    fn of(stat: &rustix::fs::StatFs) -> Option<Medium> {
+        const EXT: i64 = 0xEF53;
+        const XFS: i64 = 0x5846_5342;
+        const TMPFS: i64 = 0x0102_1994;
+        const RAMFS: i64 = 0x8584_58f6;
+        match i64::from(stat.f_type) {
+            TMPFS | RAMFS => Some(Medium::Memory),
+            EXT | XFS => Some(Medium::Disk),
+            _ => None,
         }
     }
-    Ok(crate::store::default_dir()?.join("realm"))
 }
 
 /// The segment's name: processes that number processes or time differently can't judge of each
@@ -174,8 +221,7 @@ fn open_dir(dir: &Path) -> Result<OwnedFd> {
     let fd = rustix::fs::openat(CWD, dir, flags, Mode::empty())
         .at("opening the realm's directory", dir)?;
     let stat = rustix::fs::fstat(&fd).at("looking at the realm's directory", dir)?;
-    let mine = stat.st_uid == rustix::process::geteuid().as_raw();
-    if !mine || stat.st_mode & 0o022 != 0 {
+    if !is_ours(stat.st_uid, stat.st_mode) {
         return Err(Error::Unsupported {
             what: format!("{} can't hold a realm: others can write it", quoted(dir)),
             advice: "Correct its owner and mode (0700), or name another one with TXOS_REALM."
@@ -321,17 +367,16 @@ fn make(dir: BorrowedFd<'_>, name: &str) -> std::result::Result<(), Errno> {
 fn fill(file: BorrowedFd<'_>) -> std::result::Result<(), Errno> {
     // Whatever the umask says.
     rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR)?;
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, SEGMENT_LEN as u64) {
-        Ok(()) => {}
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-            let zeros = vec![0; 1 << 16];
-            let mut at = 0;
-            while at < SEGMENT_LEN {
-                let len = zeros.len().min(SEGMENT_LEN - at);
-                at += rustix::io::pwrite(file, zeros.get(..len).unwrap_or_default(), at as u64)?;
-            }
+    if Medium::of(&rustix::fs::fstatfs(file)?) == Some(Medium::Memory) {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, SEGMENT_LEN as u64)?;
+    } else {
+        // Blocks that were allocated, but never written, may need space when they are.
+        let zeros = vec![0; 1 << 16];
+        let mut at = 0;
+        while at < SEGMENT_LEN {
+            let len = zeros.len().min(SEGMENT_LEN - at);
+            at += rustix::io::pwrite(file, zeros.get(..len).unwrap_or_default(), at as u64)?;
         }
-        Err(e) => return Err(e),
     }
     let bytes = Fixed::new()?.to_bytes();
     match rustix::io::pwrite(file, &bytes, 0)? {

@@ -21,7 +21,7 @@
 //!     lN/upper, lN/work   layer N: overlayfs upper and work directories
 //!     lN/old           layer N: what a commit took out of the tree
 //!   trash/             being deleted
-//!   realm/             the realm of a store that TXOS_STORE names (home store only)
+//!   realm/             the realm, where there is no better place for it (home store only)
 //! ```
 
 mod home;
