@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::layout::Slot;
 use super::status::{State, Status};
-use super::sync::{self, AcqRel, Acquire, AtomicU64, Relaxed, SeqCst};
+use super::sync::{self, AcqRel, Acquire, Note64, Relaxed, SeqCst, Step};
 use super::ticket::{SINGLE, Ticket};
 use super::word::{Access, Word, bits};
 use super::{Realm, WAITS_FOR_TURN};
@@ -98,7 +98,7 @@ pub(super) fn id_of(word: u64) -> Option<TxId> {
 }
 
 /// Text as a slot stores it. Others may be writing it: what is not UTF-8 is left out.
-pub(super) fn text_of(words: &[AtomicU64]) -> String {
+pub(super) fn text_of(words: &[Note64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     let mut text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned();
@@ -118,12 +118,16 @@ impl Rival {
     }
 
     /// Who doomed the transaction in a slot.
-    pub(super) fn who_doomed(slot: &Slot) -> Rival {
+    pub(super) fn who_doomed(realm: &Realm, slot: &Slot) -> Rival {
         let policy = Policy::from_code(slot.doomed_under.load(Relaxed)).unwrap_or_default();
+        let pid = slot.doomed_by_pid.load(Relaxed);
+        let winner = (0..realm.table().slots())
+            .map(|number| realm.table().slot(number))
+            .find(|other| pid != 0 && super::ticket::owner(other).is_some_and(|o| o.pid() == pid));
         Rival {
             id: id_of(slot.doomed_by.load(Relaxed)),
-            pid: slot.doomed_by_pid.load(Relaxed),
-            label: String::new(),
+            pid,
+            label: winner.map(|other| text_of(&other.label)).unwrap_or_default(),
             reason: format!("by the policy {policy}"),
             place: None,
         }
@@ -216,7 +220,7 @@ impl Ticket<'_> {
         for number in bits(others) {
             let slot = realm.table().slot(number);
             let status = pins.pin(number);
-            if orec.load(Acquire) != word.0 {
+            if orec.load(Acquire) != word.0 && !sync::left_out(Step::LookAgain) {
                 return Ok(Met::Again);
             }
             match status.state() {

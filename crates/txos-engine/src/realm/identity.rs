@@ -33,7 +33,7 @@ impl Identity {
             .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))
     }
 
-    fn new(pid: u32, start: u64) -> Identity {
+    pub(super) fn new(pid: u32, start: u64) -> Identity {
         Identity(start << PID_BITS | u64::from(pid))
     }
 

@@ -9,31 +9,40 @@
 //! ```
 //!
 //! Little-endian. All fields are read and written atomically; none is ever held locked.
+//!
+//! A `Note` is an atomic as well. It is shown to people, or sways arbitration at most: no step's
+//! safety depends on it, and the model (`model`) does not try what else it could show.
 
-use super::SLOTS;
-use super::sync::{AtomicU32, AtomicU64};
+use super::sync::{AtomicU32, AtomicU64, Note32, Note64};
 
 /// First bytes of a segment.
+#[cfg(not(loom))]
 pub(super) const MAGIC: [u8; 8] = *b"TXOSREAL";
 /// Format of the segment: layout, meaning and hash.
+#[cfg(not(loom))]
 pub(super) const FORMAT: u32 = 1;
 /// Number of ownership records, as a power of two.
+#[cfg(not(loom))]
 pub(super) const ORECS_LOG2: u32 = 20;
 /// Bytes of a label.
-pub(super) const LABEL_LEN: usize = 128;
+pub(super) const LABEL_LEN: usize = if cfg!(loom) { 0 } else { 128 };
 /// Bytes of a home store's path.
-pub(super) const HOME_LEN: usize = 192;
+pub(super) const HOME_LEN: usize = if cfg!(loom) { 0 } else { 192 };
 /// Number of process groups that can have ordered transactions at a time.
-pub(super) const GROUPS: usize = 64;
+pub(super) const GROUPS: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Where the slots begin.
+#[cfg(not(loom))]
 pub(super) const SLOTS_AT: usize = 4096;
 /// Where the order groups begin.
+#[cfg(not(loom))]
 pub(super) const GROUPS_AT: usize = 40960;
 /// Where the ownership records begin.
+#[cfg(not(loom))]
 pub(super) const ORECS_AT: usize = 65536;
 
 /// What is written once, when the segment is made, and checked by everybody who maps it.
+#[cfg(not(loom))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Fixed {
@@ -64,22 +73,23 @@ pub(super) struct Board {
     pub slot_bell: AtomicU32,
     /// 1: somebody waits for a slot.
     pub slots_wanted: AtomicU32,
-    pub reserved: AtomicU32,
+    pub reserved: Note32,
     /// Counters, for people. Meetings with a holder in the way.
-    pub conflicts: AtomicU64,
+    pub conflicts: Note64,
     /// Transactions that lost to another one while they ran.
-    pub dooms: AtomicU64,
+    pub dooms: Note64,
     /// Times somebody gave way by itself.
-    pub yields: AtomicU64,
+    pub yields: Note64,
     /// Times somebody waited for another one.
-    pub waits: AtomicU64,
+    pub waits: Note64,
     /// Slots of dead processes that were cleared.
-    pub takeovers: AtomicU64,
+    pub takeovers: Note64,
     /// Times all slots were taken.
-    pub full: AtomicU64,
+    pub full: Note64,
 }
 
 /// The header page.
+#[cfg(not(loom))]
 #[repr(C, align(4096))]
 pub(super) struct Header {
     pub fixed: Fixed,
@@ -106,51 +116,51 @@ pub(super) struct Slot {
     /// Identity of the process that clears up after a dead owner; 0: nobody.
     pub taker: AtomicU64,
     /// Thread whose scheduling priority counts.
-    pub thread: AtomicU32,
+    pub thread: Note32,
     /// Bit 0: restarts cost nobody anything (a single call).
     pub flags: AtomicU32,
-    pub reserved0: AtomicU64,
+    pub reserved0: Note64,
 
     // Line 1: what arbitration goes by.
     /// When the first attempt began (CLOCK_MONOTONIC, ns).
     pub start_ns: AtomicU64,
     /// Facets acquired, over all attempts.
-    pub work: AtomicU64,
+    pub work: Note64,
     /// Facets held.
-    pub size: AtomicU64,
+    pub size: Note64,
     /// Attempts that failed.
-    pub restarts: AtomicU32,
+    pub restarts: Note32,
     /// Order group + 1; 0: not ordered.
     pub group: AtomicU32,
     /// Sequence number in it.
     pub sequence: AtomicU64,
     /// Name of the transaction, eight characters; 0: none.
-    pub id: AtomicU64,
+    pub id: Note64,
     /// When this attempt began.
-    pub began_ns: AtomicU64,
+    pub began_ns: Note64,
     /// Identity for which `label` and `home` were written.
-    pub dressed: AtomicU64,
+    pub dressed: Note64,
 
     // Line 2: for people.
     /// Who doomed it: name and pid of the winner, facet, policy.
-    pub doomed_by: AtomicU64,
-    pub doomed_by_pid: AtomicU32,
-    pub doomed_over: AtomicU32,
-    pub doomed_under: AtomicU32,
+    pub doomed_by: Note64,
+    pub doomed_by_pid: Note32,
+    pub doomed_over: Note32,
+    pub doomed_under: Note32,
     /// The ownership record it waits at.
-    pub waiting_at: AtomicU32,
+    pub waiting_at: Note32,
     /// Since when it waits.
-    pub waiting_since_ns: AtomicU64,
+    pub waiting_since_ns: Note64,
     /// Transactions this slot committed and aborted.
-    pub commits: AtomicU64,
-    pub aborts: AtomicU64,
-    pub reserved2: [AtomicU64; 2],
+    pub commits: Note64,
+    pub aborts: Note64,
+    pub reserved2: [Note64; 2],
 
     // Lines 3 to 7: words for people, and where the owner's journal is.
     /// What runs, UTF-8, padded with zeros.
-    pub label: [AtomicU64; LABEL_LEN / 8],
+    pub label: [Note64; LABEL_LEN / 8],
     /// Path of the home store, padded with zeros; empty: none, or too long.
-    pub home: [AtomicU64; HOME_LEN / 8],
+    pub home: [Note64; HOME_LEN / 8],
 }
 
 /// The counter of one process group's ordered transactions.
@@ -168,6 +178,7 @@ pub(super) struct Group {
 
 #[cfg(not(loom))]
 const _: () = {
+    use super::SLOTS;
     use std::mem::{offset_of, size_of};
     assert!(cfg!(target_endian = "little"));
     assert!(size_of::<Fixed>() == 128);
@@ -192,43 +203,3 @@ const _: () = {
     assert!(GROUPS_AT + GROUPS * size_of::<Group>() <= ORECS_AT);
     assert!(SLOTS <= 60);
 };
-
-#[cfg(loom)]
-impl Slot {
-    pub fn new() -> Slot {
-        let zero = || AtomicU64::new(0);
-        let word = || AtomicU32::new(0);
-        Slot {
-            owner: zero(),
-            status: zero(),
-            bell: word(),
-            waiting_for: word(),
-            waiters: zero(),
-            pins: zero(),
-            taker: zero(),
-            thread: word(),
-            flags: word(),
-            reserved0: zero(),
-            start_ns: zero(),
-            work: zero(),
-            size: zero(),
-            restarts: word(),
-            group: word(),
-            sequence: zero(),
-            id: zero(),
-            began_ns: zero(),
-            dressed: zero(),
-            doomed_by: zero(),
-            doomed_by_pid: word(),
-            doomed_over: word(),
-            doomed_under: word(),
-            waiting_at: word(),
-            waiting_since_ns: zero(),
-            commits: zero(),
-            aborts: zero(),
-            reserved2: std::array::from_fn(|_| zero()),
-            label: std::array::from_fn(|_| zero()),
-            home: std::array::from_fn(|_| zero()),
-        }
-    }
-}

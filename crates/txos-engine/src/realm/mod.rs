@@ -90,7 +90,7 @@ pub struct Realm {
     #[cfg(not(loom))]
     segment: segment::Segment,
     #[cfg(loom)]
-    table: loom::sync::Arc<model::Table>,
+    table: std::sync::Arc<model::Table>,
     me: Identity,
     /// What people are told that runs here.
     label: String,

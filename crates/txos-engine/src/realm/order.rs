@@ -65,7 +65,7 @@ impl Realm {
             if free && lock.compare_exchange(before, self.me.word(), AcqRel, Relaxed).is_ok() {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_micros(50));
+            sync::sleep(std::time::Duration::from_micros(50));
         }
         let found = self.find_group(key).or_else(|| {
             let (number, group) = (0..GROUPS as u32)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Realm;
 use super::contend::Stop;
 use super::facet::Facet;
-use super::sync::Relaxed;
+use super::sync::{self, Relaxed};
 use super::ticket::{Begin, BeginError, SINGLE};
 use super::word::Access;
 use crate::contention::backoff;
@@ -49,7 +49,7 @@ impl Realm {
                     if let Stop::Lost(rival) = &stop {
                         self.wait_for(rival, PATIENCE);
                     }
-                    std::thread::sleep(backoff::before_restart(again.restarts, seed));
+                    sync::sleep(backoff::before_restart(again.restarts, seed));
                 }
             }
         }

@@ -1,26 +1,28 @@
 //! Atomics and waiting: what the model checker exchanges.
 //!
 //! Everything in the realm that more than one process touches goes through this module. Under
-//! `--cfg loom` the same code runs on loom's atomics, and time, sleep and death are simulated.
+//! `--cfg loom` the same code runs on the model's atomics, and time, sleep and death are simulated.
 
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64};
-#[cfg(loom)]
-pub(super) use simulated::*;
+pub(super) use super::model::sync::*;
 pub(super) use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 #[cfg(not(loom))]
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64};
+/// Words that no step's safety depends on.
+pub(super) use std::sync::atomic::{AtomicU32 as Note32, AtomicU64 as Note64};
 
 #[cfg(not(loom))]
 pub(super) use real::*;
 
-/// Orders what this thread wrote before against what it reads after, for both sides of a
-/// "write mine, then look at yours".
-pub(super) fn full_fence() {
-    #[cfg(loom)]
-    loom::sync::atomic::fence(SeqCst);
-    #[cfg(not(loom))]
-    std::sync::atomic::fence(SeqCst);
+/// What the model leaves out, to see that it then finds something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// To look at a record again once its holder is pinned.
+    LookAgain,
+    /// To see at the publish that one is doomed.
+    LookWhetherDoomed,
+    /// To hold everything until the transaction has ended.
+    HoldToTheEnd,
 }
 
 /// A full fence after a read-modify-write with `SeqCst`, which on x86 is one already.
@@ -39,10 +41,16 @@ mod real {
     use rustix::event::Timespec;
     use rustix::thread::futex;
 
-    use super::{AtomicU32, Ordering};
+    use super::{AtomicU32, Ordering, Step};
 
     /// Below this, waiting is spinning: falling asleep and being woken costs more.
     const SPIN_MAX: Duration = Duration::from_micros(4);
+
+    /// Orders what this thread wrote before against what it reads after, for both sides of a
+    /// "write mine, then look at yours".
+    pub fn full_fence() {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
 
     /// Nanoseconds of a clock that all processes of a machine share.
     pub fn now_ns() -> u64 {
@@ -71,26 +79,15 @@ mod real {
         bell.fetch_add(1, Ordering::AcqRel);
         let _ = futex::wake(bell, futex::Flags::empty(), i32::MAX as u32);
     }
-}
 
-#[cfg(loom)]
-mod simulated {
-    use std::time::Duration;
-
-    use super::{AtomicU32, Ordering};
-
-    pub fn now_ns() -> u64 {
-        0
+    /// Sleeps, whatever happens.
+    pub fn sleep(time: Duration) {
+        std::thread::sleep(time);
     }
 
-    /// Time passes only when somebody has died: a lost wake-up shows as an endless wait.
-    pub fn wait(bell: &AtomicU32, before: u32, _time: Duration) {
-        while bell.load(Ordering::Acquire) == before && !super::super::model::somebody_died() {
-            loom::thread::yield_now();
-        }
-    }
-
-    pub fn ring(bell: &AtomicU32) {
-        bell.fetch_add(1, Ordering::AcqRel);
+    /// Whether the model leaves a step out.
+    #[inline]
+    pub const fn left_out(_step: Step) -> bool {
+        false
     }
 }

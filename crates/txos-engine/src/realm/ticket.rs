@@ -7,7 +7,7 @@ use super::facet::Facet;
 use super::layout::Slot;
 use super::order::Turn;
 use super::status::{State, Status};
-use super::sync::{self, AcqRel, Acquire, AtomicU64, Relaxed, Release, SeqCst};
+use super::sync::{self, AcqRel, Acquire, Note64, Relaxed, Release, SeqCst, Step};
 use super::wait::{Onward, Standstill};
 use super::word::{Access, Request, Word, bits};
 use super::{Realm, identity::Identity};
@@ -112,7 +112,8 @@ impl Realm {
             Some(sequence) => Some(self.take_turn(sequence, how.reset_sequence)?),
             None => None,
         };
-        let number = match LAST_SLOT.get() {
+        // The model's threads share one, and its runs must be alike.
+        let number = match LAST_SLOT.get().filter(|_| !cfg!(loom)) {
             Some(last) if self.try_claim(last) => last,
             _ => self.claim(how.nonblock)?,
         };
@@ -232,7 +233,7 @@ impl Realm {
     }
 }
 
-fn write_text(words: &[AtomicU64], text: &[u8]) {
+fn write_text(words: &[Note64], text: &[u8]) {
     for (i, word) in words.iter().enumerate() {
         let mut bytes = [0; 8];
         let rest = text.get(8 * i..).unwrap_or_default();
@@ -352,7 +353,7 @@ impl<'r> Ticket<'r> {
     /// Who doomed it.
     #[cold]
     pub(super) fn defeat(&self) -> Stop {
-        Stop::Doomed(Rival::who_doomed(self.own()))
+        Stop::Doomed(Rival::who_doomed(self.realm, self.own()))
     }
 
     /// Says that it is about to publish: it acquires what it writes, and validates.
@@ -376,7 +377,9 @@ impl<'r> Ticket<'r> {
     fn advance(&mut self, to: State) -> Result<(), Stop> {
         let status = &self.own().status;
         let mut now = Status(status.load(Acquire));
-        while now.generation() == self.generation && now.state().is_doomable() {
+        while now.generation() == self.generation
+            && (now.state().is_doomable() || sync::left_out(Step::LookWhetherDoomed))
+        {
             match status.compare_exchange(now.0, now.with(to).0, AcqRel, Acquire) {
                 Ok(_) => return Ok(()),
                 Err(other) => now = Status(other),
@@ -429,6 +432,9 @@ impl<'r> Ticket<'r> {
             return;
         }
         let slot = self.own();
+        if sync::left_out(Step::HoldToTheEnd) {
+            self.let_go();
+        }
         let ending = Status::new(self.generation, state);
         let before = Status(slot.status.swap(ending.0, AcqRel));
         if state == State::Committed {
@@ -440,15 +446,20 @@ impl<'r> Ticket<'r> {
         if before.is_waited_for() {
             self.realm.ring_waiters(slot);
         }
-        for &index in &self.held {
-            self.realm.table().orec(index).fetch_and(!self.bit, Release);
-        }
+        self.let_go();
         slot.status.store(Status::new(self.generation, State::Idle).0, Release);
         slot.owner.store(0, Release);
         self.realm.slot_is_free();
         self.held.clear();
         if self.held.capacity() <= LIST_KEPT_MAX {
             LIST.replace(std::mem::take(&mut self.held));
+        }
+    }
+
+    /// Releases what it holds.
+    fn let_go(&self) {
+        for &index in &self.held {
+            self.realm.table().orec(index).fetch_and(!self.bit, Release);
         }
     }
 }
@@ -493,7 +504,7 @@ impl Watch<'_> {
     /// Who won.
     #[must_use]
     pub fn winner(&self) -> Rival {
-        Rival::who_doomed(self.realm.table().slot(self.slot))
+        Rival::who_doomed(self.realm, self.realm.table().slot(self.slot))
     }
 }
 

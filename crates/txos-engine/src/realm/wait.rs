@@ -173,7 +173,7 @@ impl Realm {
             }
             // Without a slot there is no bell to be rung at: look again, less and less often.
             let pause = crate::contention::backoff::pause(turn, u64::from(self.me.pid()));
-            std::thread::sleep(pause.min(Duration::from_nanos(deadline - now)));
+            sync::sleep(pause.min(Duration::from_nanos(deadline - now)));
             turn += 1;
             if turn % 16 == 0 {
                 self.take_over_if_dead(number);

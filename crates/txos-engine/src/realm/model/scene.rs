@@ -1,0 +1,478 @@
+//! Programs of transactions, and how they are run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::time::Duration;
+
+use super::super::contend::Stop;
+use super::super::ticket::{Again, Begin, Ticket};
+use super::super::word::Word;
+use super::super::{Access, Facet, Fate, Identity, Realm, Remains, Unsettled};
+use super::Table;
+use super::history::{self, CELLS, Change, Deed};
+use super::sync::{self, AtomicU64, Role};
+use super::world::{self, Death, Killed, Process, Sabotage};
+use crate::contention::Policy;
+use crate::object::FileId;
+
+/// How often a transaction is tried.
+const ATTEMPTS: u32 = 6;
+
+/// What is done to the cells. Record *n* protects cell *n*.
+#[derive(Clone, Copy, Debug)]
+pub enum Touch {
+    /// Looks at it.
+    Read(usize),
+    /// Adds to it.
+    Add(usize, u64),
+    /// Makes one as another is, plus something.
+    Copy(usize, usize, u64),
+    /// Inserts bits into it.
+    Insert(usize, u64),
+}
+
+/// A part of a process's program.
+#[derive(Clone, Debug)]
+pub enum Job {
+    /// A transaction. What it changes it acquires where it meets it.
+    Eager(Vec<Touch>),
+    /// A transaction that acquires what it changes when it is about to publish.
+    Lazy(Vec<Touch>),
+    /// The same with a sequence number.
+    Ordered(u64, Vec<Touch>),
+    /// An eager one that does not wait.
+    Nonblock(Vec<Touch>),
+    /// A call outside of transactions.
+    Single(Vec<Touch>),
+}
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// Slots of the realm.
+    pub slots: usize,
+    /// The realm's policy.
+    pub policy: Policy,
+    /// Waiting up to this is over at once.
+    pub patience: Duration,
+    /// What becomes of a publish whose process died.
+    pub fate: Fate,
+    /// What the processes do.
+    pub jobs: Vec<Vec<Job>>,
+    /// Their numbers, for [`Policy::OsPriority`].
+    pub pids: Vec<u32>,
+    /// Whose transactions are how old.
+    pub clocks: Vec<u64>,
+    /// Who dies when.
+    pub deaths: Vec<(usize, Death)>,
+    /// What is done wrong.
+    pub sabotage: Option<Sabotage>,
+}
+
+impl Scene {
+    /// The first process is the oldest; there are enough slots.
+    pub fn new(jobs: impl Into<Vec<Vec<Job>>>) -> Scene {
+        let jobs = jobs.into();
+        let count = jobs.len();
+        Scene {
+            slots: count,
+            policy: Policy::Timestamp,
+            patience: Duration::ZERO,
+            fate: Fate::Committed,
+            pids: (0..count as u32).map(|n| n + count as u32).collect(),
+            clocks: (1..=count as u64).collect(),
+            jobs,
+            deaths: Vec::new(),
+            sabotage: None,
+        }
+    }
+
+    /// Under this policy, with short waits over at once where it counts turns.
+    pub fn under(mut self, policy: Policy) -> Scene {
+        self.policy = policy;
+        self.patience = match policy {
+            Policy::OsPriority | Policy::Timestamp => Duration::ZERO,
+            _ => Duration::from_millis(1),
+        };
+        self
+    }
+
+    /// With so many slots.
+    pub fn slots(mut self, slots: usize) -> Scene {
+        self.slots = slots;
+        self
+    }
+
+    /// With these clocks: the lowest is the oldest.
+    pub fn clocks(mut self, clocks: &[u64]) -> Scene {
+        self.clocks = clocks.to_vec();
+        self
+    }
+
+    /// With this done wrong.
+    pub fn but(mut self, sabotage: Sabotage) -> Scene {
+        self.sabotage = Some(sabotage);
+        self
+    }
+
+    /// With a process that dies before a write.
+    pub fn dies(mut self, process: usize, write: u32) -> Scene {
+        self.deaths.push((process, Death { write, as_taker: false }));
+        self
+    }
+
+    /// With a process that dies before a write, counted from when it takes over.
+    pub fn dies_as_taker(mut self, process: usize, write: u32) -> Scene {
+        self.deaths.push((process, Death { write, as_taker: true }));
+        self
+    }
+
+    /// With publishes that are undone if their process dies.
+    pub fn undoing(mut self) -> Scene {
+        self.fate = Fate::Undone;
+        self
+    }
+
+    fn process(&self, number: usize) -> Process {
+        let death = self.deaths.iter().find(|d| d.0 == number).map(|d| d.1);
+        Process { pid: self.pids[number], clock_ns: self.clocks[number], death }
+    }
+
+    /// Runs it once, inside of loom.
+    pub fn run(&self) -> Tally {
+        let processes: Vec<Process> = (0..self.jobs.len()).map(|n| self.process(n)).collect();
+        world::raise(&processes, self.sabotage, self.patience);
+        history::begin(self.jobs.len());
+        let stage = Arc::new(Stage {
+            table: Arc::new(Table::new(self.slots, CELLS)),
+            cells: Arc::new(std::array::from_fn(|_| AtomicU64::of(Role::Cell))),
+            fate: self.fate,
+            pids: self.pids.clone(),
+        });
+        stage.table.board().policy.store(self.policy.code(), Relaxed);
+        let others: Vec<_> = (1..self.jobs.len())
+            .map(|number| {
+                let (stage, jobs) = (Arc::clone(&stage), self.jobs[number].clone());
+                loom::thread::spawn(move || live(number, &stage, &jobs))
+            })
+            .collect();
+        let mut tally = live(0, &stage, &self.jobs[0]);
+        for other in others {
+            tally.add(&other.join().unwrap());
+        }
+        stage.assert_clean();
+        history::assert_right(std::array::from_fn(|n| stage.cells[n].load(Relaxed)));
+        tally.commits = history::commits();
+        tally
+    }
+}
+
+/// What happened, in numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Transactions that committed.
+    pub commits: u64,
+    /// Attempts that failed.
+    pub retries: u64,
+    /// Transactions that were not tried again.
+    pub given_up: u64,
+}
+
+impl Tally {
+    /// Both together.
+    pub fn add(&mut self, other: &Tally) {
+        self.commits += other.commits;
+        self.retries += other.retries;
+        self.given_up += other.given_up;
+    }
+}
+
+/// What processes share.
+struct Stage {
+    table: Arc<Table>,
+    cells: Arc<[AtomicU64; CELLS]>,
+    fate: Fate,
+    pids: Vec<u32>,
+}
+
+impl Stage {
+    fn join(&self, pid: u32) -> Realm {
+        let (cells, fate, pids) = (Arc::clone(&self.cells), self.fate, self.pids.clone());
+        let settle = move |remains: &Remains| {
+            let process = pids.iter().position(|&pid| pid == remains.pid).unwrap();
+            Ok::<_, Unsettled>(settle(process, &cells, fate))
+        };
+        Realm {
+            table: Arc::clone(&self.table),
+            me: Identity::new(pid, 1),
+            label: String::new(),
+            home: "/".into(),
+            settle: Box::new(settle),
+        }
+    }
+
+    /// Nothing is left of anybody, once the dead are cleared away.
+    fn assert_clean(&self) {
+        world::leave_process();
+        let realm = self.join(self.pids.iter().max().unwrap() + 1);
+        if world::somebody_died() {
+            realm.sweep();
+            // Cleared by one of the others, the pins on it were not.
+            assert_eq!(realm.sweep(), 0, "nobody dead is left");
+        }
+        for index in 0..self.table.orecs() {
+            let word = Word(self.table.orec(index).load(Acquire));
+            assert_eq!(word.holders(), 0, "record {index} is held");
+        }
+        for number in 0..self.table.slots() {
+            let slot = self.table.slot(number);
+            assert_eq!(slot.owner.load(SeqCst), 0, "slot {number} is taken");
+            assert_eq!(slot.pins.load(SeqCst), 0, "slot {number} is pinned");
+            assert_eq!(slot.taker.load(SeqCst), 0, "slot {number} is being cleared");
+            assert_eq!(slot.waiting_for.load(SeqCst), 0, "slot {number} waits");
+        }
+        let group = self.table.group(0);
+        assert_eq!(group.reserved[0].load(SeqCst), 0, "the groups are locked");
+        world::assert_all_awake();
+    }
+}
+
+/// Finishes or undoes what a dead process was publishing.
+fn settle(process: usize, cells: &[AtomicU64; CELLS], fate: Fate) -> Fate {
+    let Some(deed) = history::read_journal(process) else { return Fate::Undone };
+    if world::sabotage() == Some(Sabotage::NoJournal) {
+        return Fate::Undone;
+    }
+    for &(cell, change, before) in &deed.changes {
+        match fate {
+            Fate::Committed => change.apply(&cells[cell]),
+            Fate::Undone => change.undo(&cells[cell], before),
+        }
+    }
+    history::settled(process, fate);
+    fate
+}
+
+/// A process's life: its program, or a part of it.
+fn live(number: usize, stage: &Arc<Stage>, jobs: &[Job]) -> Tally {
+    world::become_process(number);
+    let realm = stage.join(stage.pids[number]);
+    let life = Life { number, realm: &realm, cells: &stage.cells };
+    let mut tally = Tally::default();
+    let lived = catch_unwind(AssertUnwindSafe(|| {
+        for job in jobs {
+            life.job(job, &mut tally);
+        }
+    }));
+    match lived {
+        Err(payload) if !payload.is::<Killed>() => resume_unwind(payload),
+        _ => tally,
+    }
+}
+
+struct Life<'a> {
+    number: usize,
+    realm: &'a Realm,
+    cells: &'a [AtomicU64; CELLS],
+}
+
+/// The facet that a record is for.
+fn facet(record: usize) -> Facet<'static> {
+    Facet::Page { file: FileId { dev: 1, ino: 1 }, number: record as u64 }
+}
+
+impl Life<'_> {
+    fn job(&self, job: &Job, tally: &mut Tally) {
+        match job {
+            Job::Eager(touches) => self.transaction(touches, &Manner::default(), tally),
+            Job::Lazy(touches) => {
+                self.transaction(touches, &Manner { lazy: true, ..Manner::default() }, tally);
+            }
+            Job::Ordered(sequence, touches) => {
+                let manner = Manner { sequence: Some(*sequence), ..Manner::default() };
+                self.transaction(touches, &manner, tally);
+            }
+            Job::Nonblock(touches) => {
+                let manner = Manner { nonblock: true, ..Manner::default() };
+                self.transaction(touches, &manner, tally);
+            }
+            Job::Single(touches) => self.single(touches),
+        }
+    }
+
+    fn single(&self, touches: &[Touch]) {
+        let facets: Vec<_> = touches
+            .iter()
+            .flat_map(|touch| match *touch {
+                Touch::Read(cell) => vec![(facet(cell), Access::Read)],
+                Touch::Add(cell, _) => vec![(facet(cell), Access::Write)],
+                Touch::Insert(cell, _) => vec![(facet(cell), Access::Insert)],
+                Touch::Copy(to, from, _) => {
+                    vec![(facet(from), Access::Read), (facet(to), Access::Write)]
+                }
+            })
+            .collect();
+        let mut deed = Deed::begin(self.number);
+        let done = self.realm.single(&facets, || {
+            for touch in touches {
+                self.look(touch, &mut deed);
+            }
+            history::write_journal(deed);
+            history::publishes(self.number);
+            self.write_cells();
+        });
+        done.expect("it waits for a slot");
+        history::committed(self.number);
+    }
+
+    fn transaction(&self, touches: &[Touch], manner: &Manner, tally: &mut Tally) {
+        let mut again = None;
+        for _ in 0..ATTEMPTS {
+            match self.attempt(touches, manner, again) {
+                Ok(()) => return,
+                Err((next, stop)) => {
+                    tally.retries += 1;
+                    again = Some(next);
+                    match &stop {
+                        Stop::Lost(rival) => self.realm.wait_for(rival, Duration::from_secs(1)),
+                        _ => sync::sleep(Duration::ZERO),
+                    }
+                }
+            }
+        }
+        tally.given_up += 1;
+    }
+
+    fn attempt(
+        &self,
+        touches: &[Touch],
+        manner: &Manner,
+        again: Option<Again>,
+    ) -> Result<(), (Again, Stop)> {
+        let how = Begin {
+            again,
+            sequence: manner.sequence,
+            nonblock: manner.nonblock,
+            ..Begin::default()
+        };
+        let mut deed = Deed::begin(self.number);
+        // Nobody has to do without a slot: whoever does not wait comes where there are enough.
+        let mut ticket = self.realm.begin(&how).expect("it waits for a slot, and its turn comes");
+        let mut held = Vec::new();
+        let worked = self.work(&mut ticket, touches, manner, &mut deed, &mut held);
+        let next = ticket.again();
+        let stop = match worked {
+            Ok(()) => match self.commit(ticket, deed) {
+                Ok(()) => return Ok(()),
+                Err(stop) => stop,
+            },
+            Err(stop) => {
+                drop(ticket);
+                stop
+            }
+        };
+        Err((next, stop))
+    }
+
+    /// Everything up to the publish.
+    fn work(
+        &self,
+        ticket: &mut Ticket<'_>,
+        touches: &[Touch],
+        manner: &Manner,
+        deed: &mut Deed,
+        held: &mut Vec<u32>,
+    ) -> Result<(), Stop> {
+        let mut acquire = |ticket: &mut Ticket<'_>, cell: usize, access| {
+            held.push(cell as u32);
+            let acquired = ticket.acquire(&facet(cell), access).map(drop);
+            if let Err(Stop::Doomed(_)) = &acquired {
+                let over = ticket.own().doomed_over.load(Relaxed);
+                assert!(held.contains(&over), "doomed over {over}, which it does not hold");
+            }
+            acquired
+        };
+        for touch in touches {
+            match *touch {
+                Touch::Read(cell) => acquire(ticket, cell, Access::Read)?,
+                Touch::Add(cell, _) if manner.lazy => acquire(ticket, cell, Access::Read)?,
+                Touch::Add(cell, _) => acquire(ticket, cell, Access::Write)?,
+                Touch::Copy(to, from, _) => {
+                    acquire(ticket, from, Access::Read)?;
+                    if !manner.lazy {
+                        acquire(ticket, to, Access::Write)?;
+                    }
+                }
+                Touch::Insert(cell, _) if !manner.lazy => acquire(ticket, cell, Access::Insert)?,
+                Touch::Insert(..) => {}
+            }
+            self.look(touch, deed);
+        }
+        if manner.lazy {
+            ticket.prepare()?;
+            for (cell, change, _) in &deed.changes {
+                acquire(ticket, *cell, change.access())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what a touch reads, and notes what it will change.
+    fn look(&self, touch: &Touch, deed: &mut Deed) {
+        let mut read = |cell: usize| {
+            let value = self.cells[cell].load(Relaxed);
+            deed.reads.push((cell, value, world::stamp()));
+            value
+        };
+        let change = match *touch {
+            Touch::Read(cell) => {
+                read(cell);
+                return;
+            }
+            Touch::Add(cell, value) => (cell, Change::Set(read(cell) + value)),
+            Touch::Copy(to, from, value) => (to, Change::Set(read(from) + value)),
+            Touch::Insert(cell, bits) => (cell, Change::Insert(bits)),
+        };
+        deed.changes.push((change.0, change.1, 0));
+    }
+
+    fn commit(&self, mut ticket: Ticket<'_>, mut deed: Deed) -> Result<(), Stop> {
+        for (cell, _, before) in &mut deed.changes {
+            *before = self.cells[*cell].load(Relaxed);
+        }
+        let reads_only = deed.changes.is_empty();
+        history::write_journal(deed);
+        let published = if reads_only { Ok(()) } else { ticket.publish() };
+        let ended = published.and_then(|()| {
+            if !reads_only {
+                history::publishes(self.number);
+                self.write_cells();
+            }
+            ticket.finish()
+        });
+        match ended {
+            Ok(()) => history::committed(self.number),
+            Err(_) => history::drop_journal(self.number),
+        }
+        ended
+    }
+
+    /// Does what the journal says.
+    fn write_cells(&self) {
+        let deed = history::read_journal(self.number).expect("it is there");
+        for (cell, change, _) in deed.changes {
+            change.apply(&self.cells[cell]);
+            history::wrote(self.number, cell);
+        }
+        history::wrote_all(self.number);
+    }
+}
+
+/// How a transaction goes about it.
+#[derive(Clone, Debug, Default)]
+struct Manner {
+    lazy: bool,
+    nonblock: bool,
+    sequence: Option<u64>,
+}
