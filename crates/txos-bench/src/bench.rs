@@ -24,6 +24,7 @@ pub struct Bench {
     me: PathBuf,
     quick: bool,
     pairs: usize,
+    pictures: Option<PathBuf>,
 }
 
 impl Bench {
@@ -47,7 +48,7 @@ impl Bench {
         let dir = base.join(format!("txos-bench-{}", std::process::id()));
         fs::create_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let pairs = pairs.unwrap_or(if quick { 3 } else { 5 }).max(1);
-        let bench = Bench { dir, txos, me, quick, pairs };
+        let bench = Bench { dir, txos, me, quick, pairs, pictures: None };
         for name in ["store", "work"] {
             let path = bench.dir.join(name);
             fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -56,6 +57,21 @@ impl Bench {
         fs::set_permissions(bench.store(), fs::Permissions::from_mode(0o700))
             .map_err(|e| format!("{}: {e}", bench.store().display()))?;
         Ok(bench)
+    }
+
+    /// Says where pictures go; without a place, into the documentation, but not if it is only for a
+    /// look.
+    pub fn draw_in(&mut self, place: Option<PathBuf>) {
+        let documentation = || {
+            let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
+            (!self.quick && place.is_dir()).then_some(place)
+        };
+        self.pictures = place.or_else(documentation);
+    }
+
+    /// Where a picture of this name goes, if it is to be drawn.
+    pub fn picture(&self, name: &str) -> Option<PathBuf> {
+        self.pictures.as_ref().map(|place| place.join(name))
     }
 
     /// Whether it is only for a look.
@@ -130,6 +146,13 @@ impl Bench {
             .into_iter()
             .chain(words.iter().copied())
             .collect()
+    }
+
+    /// This program as one of several processes ([`crate::crew`]).
+    pub fn member(&self, words: &[String]) -> Command {
+        let mut command = Command::new(&self.me);
+        command.arg(crate::work::WORD).args(words);
+        command
     }
 
     /// Flushes the file system of the benchmarks.

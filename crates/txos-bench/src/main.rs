@@ -8,17 +8,27 @@
 //! |---|---|
 //! | [`bench`] | where a benchmark runs: the built `txos`, a store and a directory of its own |
 //! | [`cases`] | the benchmarks |
+//! | [`chart`] | a picture of bars |
+//! | [`crew`] | several processes of this program that begin at once |
 //! | [`measure`] | pairs, medians, limits |
+//! | [`nanos`] | what a realm's operations cost, measured within one process |
+//! | [`random`] | random numbers that repeat |
 //! | [`table`] | the Markdown table, and the conditions above it |
 //! | [`work`] | what the measured commands do, where no tool of the system does it |
+//! | [`workloads`] | transactions of several processes that meet in a realm |
 //!
 //! `docs/performance.md` has the latest table and how to repeat it.
 
 mod bench;
 mod cases;
+mod chart;
+mod crew;
 mod measure;
+mod nanos;
+mod random;
 mod table;
 mod work;
+mod workloads;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +36,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::bench::Bench;
-use crate::cases::CASES;
+use crate::cases::{CASES, Run};
 
 /// Measures txos against the plain commands and prints a Markdown table.
 #[derive(Debug, Parser)]
@@ -47,6 +57,9 @@ struct Args {
     /// Where to make the trees; on a real file system
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
+    /// Where to write pictures [default: docs/pictures of the source; nowhere with --quick]
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
     /// List the benchmarks
     #[arg(long)]
     list: bool,
@@ -75,21 +88,27 @@ fn run(args: &Args) -> Result<(), String> {
     if let Some(name) = args.names.iter().find(|n| !CASES.iter().any(|c| c.name == **n)) {
         return Err(format!("there is no benchmark {name:?}; --list shows them"));
     }
-    let bench = Bench::new(args.txos.clone(), &args.dir, args.quick, args.pairs)?;
+    let mut bench = Bench::new(args.txos.clone(), &args.dir, args.quick, args.pairs)?;
+    bench.draw_in(args.pictures.clone());
     let load = table::load();
     let mut rows = Vec::new();
+    let mut sections = Vec::new();
     let mut skipped = Vec::new();
     for case in CASES {
         if !args.names.is_empty() && !args.names.iter().any(|name| name == case.name) {
             continue;
         }
         // One that can't run here takes nothing away from the others.
-        match (case.run)(&bench) {
-            Ok(more) => rows.extend(more),
+        let done = match case.run {
+            Run::Rows(run) => run(&bench).map(|more| rows.extend(more)),
+            Run::Section(run) => run(&bench).map(|text| sections.push((case.name, text))),
+        };
+        match done {
+            Ok(()) => {}
             Err(why) => skipped.push(format!("{}: {why}", case.name)),
         }
         bench.tidy()?;
     }
-    table::print(&bench, &load, &rows, &skipped);
+    table::print(&bench, &load, &rows, &sections, &skipped);
     Ok(())
 }

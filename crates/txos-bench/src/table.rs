@@ -12,7 +12,13 @@ pub fn load() -> String {
 }
 
 /// Prints everything.
-pub fn print(bench: &Bench, load_before: &str, rows: &[Row], skipped: &[String]) {
+pub fn print(
+    bench: &Bench,
+    load_before: &str,
+    rows: &[Row],
+    sections: &[(&str, String)],
+    skipped: &[String],
+) {
     let (kernel, machine) = kernel();
     println!("- {}", bench.version());
     println!("- Linux {kernel} ({machine}), {}, {}", processors(), memory());
@@ -22,12 +28,17 @@ pub fn print(bench: &Bench, load_before: &str, rows: &[Row], skipped: &[String])
     if bench.quick() {
         println!("- made with --quick: smaller trees, not comparable");
     }
-    println!();
-    println!("| workload | plain | transaction | measured | spread | limit | |");
-    println!("|---|---|---|---|---|---|---|");
+    if !rows.is_empty() {
+        println!();
+        println!("| workload | plain | transaction | measured | spread | limit | |");
+        println!("|---|---|---|---|---|---|---|");
+    }
     for Row { what, plain, txos, figure, spread, limit, kept } in rows {
         let verdict = if *kept { "kept" } else { "**missed**" };
         println!("| {what} | {plain} | {txos} | {figure} | {spread} | {limit} | {verdict} |");
+    }
+    for (name, text) in sections {
+        println!("\n## {name}\n\n{}", text.trim_end());
     }
     if !skipped.is_empty() {
         println!();

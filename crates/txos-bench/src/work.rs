@@ -9,6 +9,8 @@ use std::process::ExitCode;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::{nanos, workloads};
+
 /// The first word of such a command line.
 pub const WORD: &str = "work";
 
@@ -33,6 +35,10 @@ fn dispatch(words: &[&str]) -> io::Result<ExitCode> {
         ["tree", dir, n] => tree(Path::new(dir), number(n)?)?,
         ["append", dir, n] => append(Path::new(dir), number(n)?)?,
         ["look", dir, n] => look(Path::new(dir), number(n)?)?,
+        ["nanos", dir, n] => nanos::main(Path::new(dir), number(n)? as usize)?,
+        ["throughput", dir, n] => nanos::throughput(Path::new(dir), number(n)?)?,
+        ["false-conflicts", dir, n] => nanos::false_conflicts(Path::new(dir), number(n)? as usize)?,
+        ["play", rest @ ..] => workloads::main(rest)?,
         ["fail", dir, n] => {
             tree(Path::new(dir), number(n)?)?;
             println!("{}", now());

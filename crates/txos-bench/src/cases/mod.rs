@@ -2,7 +2,9 @@
 
 mod build;
 mod packages;
+mod policies;
 mod publish;
+mod realm;
 mod small;
 mod walk;
 
@@ -20,22 +22,61 @@ pub struct Case {
     /// What it measures.
     pub about: &'static str,
     /// Measures it.
-    pub run: fn(&Bench) -> Result<Vec<Row>, String>,
+    pub run: Run,
+}
+
+/// How a benchmark shows what it found.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// As rows of the common table.
+    Rows(fn(&Bench) -> Result<Vec<Row>, String>),
+    /// As a section of its own, in Markdown.
+    Section(fn(&Bench) -> Result<String, String>),
 }
 
 /// All of them, in the order of the table: those that delete many files come last, because on ext4
 /// every new file is dearer for some minutes after that.
 pub const CASES: &[Case] = &[
-    Case { name: "startup", about: "a command that does nothing", run: small::startup },
-    Case { name: "dpkg", about: "installing a package of 500 files", run: packages::dpkg },
-    Case { name: "make", about: "building a C project of 50 files", run: build::make },
-    Case { name: "install", about: "make install of it", run: build::install },
-    Case { name: "apt", about: "apt-get install of a small package", run: packages::apt },
-    Case { name: "walk", about: "find and du of 10,000 files", run: walk::walk },
-    Case { name: "memory", about: "memory for 100,000 recorded reads", run: publish::memory },
-    Case { name: "append", about: "a byte appended to 10,000 files", run: small::append },
-    Case { name: "rollback", about: "10 and 10,000 files rolled back", run: small::rollback },
-    Case { name: "publish", about: "publishing 100,000 files", run: publish::publish },
+    Case {
+        name: "realm",
+        about: "operations of a realm, in nanoseconds",
+        run: Run::Section(realm::realm),
+    },
+    Case {
+        name: "policies",
+        about: "contention policies: who begins again, who gets on",
+        run: Run::Section(policies::policies),
+    },
+    Case { name: "startup", about: "a command that does nothing", run: Run::Rows(small::startup) },
+    Case {
+        name: "dpkg",
+        about: "installing a package of 500 files",
+        run: Run::Rows(packages::dpkg),
+    },
+    Case { name: "make", about: "building a C project of 50 files", run: Run::Rows(build::make) },
+    Case { name: "install", about: "make install of it", run: Run::Rows(build::install) },
+    Case {
+        name: "apt",
+        about: "apt-get install of a small package",
+        run: Run::Rows(packages::apt),
+    },
+    Case { name: "walk", about: "find and du of 10,000 files", run: Run::Rows(walk::walk) },
+    Case {
+        name: "memory",
+        about: "memory for 100,000 recorded reads",
+        run: Run::Rows(publish::memory),
+    },
+    Case {
+        name: "append",
+        about: "a byte appended to 10,000 files",
+        run: Run::Rows(small::append),
+    },
+    Case {
+        name: "rollback",
+        about: "10 and 10,000 files rolled back",
+        run: Run::Rows(small::rollback),
+    },
+    Case { name: "publish", about: "publishing 100,000 files", run: Run::Rows(publish::publish) },
 ];
 
 /// Adds the path to an error.
