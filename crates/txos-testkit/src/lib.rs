@@ -14,6 +14,7 @@
 //! | [`fault`] | the same scenario with a fault at step 1, 2, 3… |
 //! | [`fuzz`] | random operations, natively and in transactions |
 //! | [`history`] | whether transactions were strictly serializable |
+//! | [`realm`] | workers that meet in a realm, and may be killed at any instant |
 //! | [`deb`] | small Debian packages |
 //! | [`skip`], [`system`], [`wait`], [`random`] | skipping, what is shared, deadlines, seeds |
 
@@ -30,6 +31,7 @@ pub mod lab;
 pub mod process;
 pub mod pty;
 pub mod random;
+pub mod realm;
 pub mod rendezvous;
 pub mod skip;
 pub mod system;

@@ -1,0 +1,159 @@
+//! Ordered transactions of the processes of a group.
+
+use txos_testkit::realm::Site;
+use txos_testkit::realm::points::VARIABLE;
+use txos_testkit::wait::until;
+use txos_testkit::{Invocation, Lab, Rendezvous, Running};
+
+use crate::WORKER;
+
+/// A process group, kept by a process that does nothing.
+struct Group {
+    keeper: Running,
+    meeting: Rendezvous,
+}
+
+impl Group {
+    fn new(site: &Site) -> Group {
+        let mut meeting = Rendezvous::new();
+        let keeper = site.steps(["group:0", "meet"]).meeting(&mut meeting).start();
+        assert!(meeting.arrived());
+        Group { keeper, meeting }
+    }
+
+    /// A process in it.
+    fn steps(&self, site: &Site, steps: &[&str]) -> Invocation {
+        let join = format!("group:{}", self.keeper.pid().as_raw_nonzero());
+        site.steps(std::iter::once(join.as_str()).chain(steps.iter().copied()))
+    }
+
+    fn end(self) {
+        self.meeting.go();
+        let _ = self.keeper.wait().expect(0);
+    }
+}
+
+#[test]
+fn commits_come_in_the_order_of_their_numbers() {
+    const END: u64 = 64;
+    let lab = Lab::in_memory();
+    for policy in txos_engine::contention::Policy::ALL {
+        let site = Site::new(&lab, policy.name(), WORKER, 2);
+        site.realm.set_policy(policy);
+        let group = Group::new(&site);
+        let all: Vec<Running> = (0..4)
+            .rev()
+            .map(|n| group.steps(&site, &[&format!("ordered:{n}:4:{END}:0")]).start())
+            .collect();
+        for running in all {
+            let _ = running.wait().expect(0);
+        }
+        assert_eq!(site.cells.read(0), (0..END).collect::<Vec<_>>(), "{policy}");
+        group.end();
+        site.expect_idle();
+    }
+}
+
+/// Where it dies, and whether its turn is over then.
+const POINTS: [(&str, bool); 8] = [
+    ("begun", false),
+    ("acquired", false),
+    ("prepared", false),
+    ("publish", false),
+    ("half", false),
+    ("record", true),
+    ("word@1", true),
+    ("words", true),
+];
+
+#[test]
+fn the_number_of_a_killed_one_is_begun_again() {
+    let lab = Lab::in_memory();
+    for (point, over) in POINTS {
+        let site = Site::new(&lab, point, WORKER, 4);
+        let group = Group::new(&site);
+        // The next one waits already.
+        let next = ["begin:ordered=1", "write:1:8", "publish", "finish"];
+        let next = group.steps(&site, &next).start();
+        until("it waits for its turn", || site.realm.members().iter().any(|m| m.waits.is_some()));
+        let first = ["begin:ordered=0", "write:0:7", "publish", "finish"];
+        let victim = group.steps(&site, &first).env(VARIABLE, format!("kill:{point}")).run();
+        assert!(victim.killed(), "{point}: {victim:?}");
+        if over {
+            let _ = next.wait().expect(0);
+            let again = group.steps(&site, &first).run().expect(3);
+            assert_eq!(again.text(), "turn-over 2\n", "{point}");
+        } else {
+            let _ = group.steps(&site, &first).run().expect(0);
+            let _ = next.wait().expect(0);
+        }
+        assert_eq!((site.cells.read(0), site.cells.read(1)), (vec![7], vec![8]), "{point}");
+        group.end();
+        site.expect_idle();
+    }
+}
+
+/// All of them are killed again and again, and start over where the counter is.
+#[test]
+fn killed_again_and_again_they_still_come_in_order() {
+    let lab = Lab::in_memory();
+    let site = Site::new(&lab, "again", WORKER, 2);
+    let group = Group::new(&site);
+    let points = ["begun", "acquired", "publish", "half", "record", "word@2", "words"];
+    for number in 0..21 {
+        let steps = [format!("ordered:{number}:1:{}:0", number + 1)];
+        let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+        let point = points[number % points.len()];
+        let victim = group.steps(&site, &steps).env(VARIABLE, format!("kill:{point}")).run();
+        assert!(victim.killed(), "{point}: {victim:?}");
+        let second = group.steps(&site, &steps).run();
+        let said = second.text();
+        // Every third one writes its record before it begins to publish.
+        let over = match point {
+            "publish" => number % 3 == 0,
+            point => ["record", "word@2", "words"].contains(&point),
+        };
+        assert_eq!(second.code(), if over { 3 } else { 0 }, "{point}: {second:?}");
+        assert!(said.contains("turn-over") == over, "{point}: {said}");
+    }
+    assert_eq!(site.cells.read(0), (0..21).collect::<Vec<_>>());
+    group.end();
+    site.expect_idle();
+}
+
+#[test]
+fn each_process_group_begins_at_zero_and_can_begin_again() {
+    let lab = Lab::in_memory();
+    let site = Site::new(&lab, "groups", WORKER, 2);
+    let group = Group::new(&site);
+    let run = |group: &Group, how: &str| group.steps(&site, &[how, "finish"]).run();
+    for number in 0..3 {
+        let _ = run(&group, &format!("begin:ordered={number}")).expect(0);
+    }
+    assert_eq!(run(&group, "begin:ordered=2").expect(3).text(), "turn-over 3\n");
+    let other = Group::new(&site);
+    let _ = run(&other, "begin:ordered=0").expect(0);
+    assert_eq!(run(&other, "begin:ordered=0").expect(3).text(), "turn-over 1\n");
+    assert_eq!(run(&group, "begin:ordered=5:nonblock").expect(3).text(), "stopped busy 0\n");
+    let _ = run(&group, "begin:ordered=3").expect(0);
+    // Back to an earlier one, and on to a later one.
+    let _ = run(&group, "begin:ordered=0:reset").expect(0);
+    let _ = run(&group, "begin:ordered=1").expect(0);
+    let _ = run(&group, "begin:ordered=9:reset").expect(0);
+    assert_eq!(run(&group, "begin:ordered=1").expect(3).text(), "turn-over 10\n");
+    assert_eq!(run(&other, "begin:ordered=0").expect(3).text(), "turn-over 1\n");
+    group.end();
+    other.end();
+    site.expect_idle();
+}
+
+/// More groups than there are places, one after the other: those of groups that are gone are used.
+#[test]
+fn places_of_process_groups_that_are_gone_are_used_again() {
+    let lab = Lab::in_memory();
+    let site = Site::new(&lab, "many", WORKER, 2);
+    for _ in 0..80 {
+        let _ = site.steps(["group:0", "begin:ordered=0", "finish"]).run().expect(0);
+    }
+    site.expect_idle();
+}
