@@ -46,14 +46,18 @@ impl Age {
 /// How long ago something was, to one unit: `5 s ago`, `3 days ago`.
 pub fn ago(then: Stamp, now: Stamp) -> String {
     let seconds = u64::try_from(now.sec.saturating_sub(then.sec)).unwrap_or(0);
+    format!("{} ago", length(Duration::from_secs(seconds)))
+}
+
+/// A length of time, to one unit: `5 s`, `3 days`.
+pub fn length(time: Duration) -> String {
     let days = |n: u64| format!("{n} day{}", if n == 1 { "" } else { "s" });
-    let length = match seconds {
-        0..MINUTE => format!("{seconds} s"),
-        MINUTE..HOUR => format!("{} min", seconds / MINUTE),
-        HOUR..DAY => format!("{} h", seconds / HOUR),
-        _ => days(seconds / DAY),
-    };
-    format!("{length} ago")
+    match time.as_secs() {
+        seconds @ 0..MINUTE => format!("{seconds} s"),
+        seconds @ MINUTE..HOUR => format!("{} min", seconds / MINUTE),
+        seconds @ HOUR..DAY => format!("{} h", seconds / HOUR),
+        seconds => days(seconds / DAY),
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use txos_engine::commit::{Isolation, Options};
+use txos_engine::contention::Policy;
 use txos_run::{Leftover, RunOptions};
 
 use crate::age::Age;
@@ -80,6 +83,12 @@ pub enum Command {
     Diff(DiffArgs),
     /// Show the history: committed transactions, newest first
     Log(LogArgs),
+    /// Show what happens between transactions: policy, conflicts, places, pending ones
+    Status(StatusArgs),
+    /// Watch the transactions that run: who waits for whom
+    ///
+    /// Ctrl-C ends it, with status 130.
+    Top(TopArgs),
     /// Publish a pending transaction
     Commit(CommitArgs),
     /// Discard a pending transaction, or what a dead one left behind
@@ -90,7 +99,10 @@ pub enum Command {
     Recover(RecoverArgs),
     /// Remove what is no longer needed: leftovers, old history, trash
     Gc(GcArgs),
-    /// Check this machine and the stores
+    /// Show or set who gives way when two transactions want the same thing
+    #[command(args_conflicts_with_subcommands = true)]
+    Policy(PolicyArgs),
+    /// Check this machine, the stores and the realm
     Doctor(DoctorArgs),
     /// Print a completion script for a shell
     Completions {
@@ -436,9 +448,97 @@ pub struct GcArgs {
 /// `txos doctor`.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
+    /// Replace a damaged, foreign or newer realm by a new one, if nobody uses it
+    ///
+    /// Its counters begin at 0 and its policy is the default one. No transaction is lost by it.
+    #[arg(long, conflicts_with = "json")]
+    pub rebuild: bool,
     /// Print JSON (see docs/json.md)
     #[arg(long)]
     pub json: bool,
+}
+
+/// `txos status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `txos top`.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// Seconds between two looks, at least 0.1
+    #[arg(long, value_name = "SECS", default_value = "1", value_parser = interval)]
+    pub interval: Duration,
+    /// Look once, and end
+    #[arg(long, conflicts_with = "interval")]
+    pub once: bool,
+    /// Print JSON (see docs/json.md): without --once, a line for each look
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The shortest time between two looks of `txos top`, in seconds.
+const INTERVAL_MIN: f64 = 0.1;
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let bad = || format!("a number of seconds, at least {INTERVAL_MIN}");
+    let seconds: f64 = text.parse().map_err(|_| bad())?;
+    let long_enough = seconds >= INTERVAL_MIN;
+    let interval = Duration::try_from_secs_f64(seconds).ok();
+    interval.filter(|_| long_enough).ok_or_else(bad)
+}
+
+/// `txos policy`.
+#[derive(Args, Debug)]
+pub struct PolicyArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: Option<PolicyAction>,
+    /// How to show it.
+    #[command(flatten)]
+    pub get: PolicyGetArgs,
+}
+
+/// What to do about the policy.
+#[derive(Debug, Subcommand)]
+pub enum PolicyAction {
+    /// Show the policy in force; the same as without a word
+    Get(PolicyGetArgs),
+    /// Set the policy for everybody, from the next conflict on, until the next restart
+    ///
+    /// It is kept in the realm, which lives until the machine restarts: then the default policy is in
+    /// force again.
+    Set(PolicySetArgs),
+}
+
+/// `txos policy get`.
+#[derive(Args, Debug)]
+pub struct PolicyGetArgs {
+    /// List all policies, and mark the one in force
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `txos policy set`.
+#[derive(Args, Debug)]
+pub struct PolicySetArgs {
+    /// The policy
+    #[arg(value_name = "NAME", value_parser = policy_parser())]
+    pub policy: Policy,
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn policy_parser() -> impl TypedValueParser<Value = Policy> {
+    let values = Policy::ALL.map(|p| PossibleValue::new(p.name()).help(p.summary()));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Policy>())
 }
 
 #[cfg(test)]
@@ -499,6 +599,15 @@ mod tests {
             &["run", "--"],
             &["diff", "x", "--stat", "--json"],
             &["gc", "--older-than", "30"],
+            &["top", "--interval", "0.05"],
+            &["top", "--interval", "nan"],
+            &["top", "--interval", "1e30"],
+            &["top", "--interval", "-1"],
+            &["top", "--once", "--interval", "2"],
+            &["policy", "set"],
+            &["policy", "set", "nonsense"],
+            &["policy", "--all", "set", "timestamp"],
+            &["doctor", "--rebuild", "--json"],
             &["nonsense"],
             &[],
         ] {
@@ -548,6 +657,30 @@ mod tests {
         assert!(run.strict && run.hold_output && !run.durable);
         assert_eq!((run.name.as_deref(), run.message.as_deref()), (Some("n"), Some("why")));
         assert_eq!(args.retry, 3);
+    }
+
+    #[test]
+    fn a_policy_is_shown_or_set() {
+        let args = |words: &[&str]| match parse(["txos", "policy"].iter().chain(words)) {
+            Ok(Cli { command: Command::Policy(args), .. }) => args,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(args(&[]), PolicyArgs { action: None, get } if !get.all && !get.json));
+        assert!(matches!(args(&["--all"]), PolicyArgs { action: None, get } if get.all));
+        let get = args(&["get", "--json"]).action;
+        assert!(matches!(get, Some(PolicyAction::Get(get)) if get.json));
+        for policy in Policy::ALL {
+            let set = args(&["set", policy.name()]).action;
+            assert!(matches!(set, Some(PolicyAction::Set(set)) if set.policy == policy));
+        }
+        let error = parse(["txos", "policy", "set", "fair"]).unwrap_err().to_string();
+        assert!(Policy::ALL.iter().all(|p| error.contains(p.name())), "{error}");
+    }
+
+    #[test]
+    fn intervals_are_read() {
+        assert_eq!(interval("0.1"), Ok(Duration::from_millis(100)));
+        assert_eq!(interval("3"), Ok(Duration::from_secs(3)));
     }
 
     #[test]

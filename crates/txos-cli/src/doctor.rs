@@ -3,19 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use serde::Serialize;
-use txos_engine::TxId;
-use txos_engine::commit::interrupted;
-use txos_engine::show::quoted;
+use txos_engine::commit::{self, interrupted};
+use txos_engine::realm::{self, Member, Realm, State};
+use txos_engine::show::{quoted, quoted_bytes};
 use txos_engine::store::Home;
+use txos_engine::{Error, TxId};
 
 use crate::app::App;
 use crate::args::DoctorArgs;
 use crate::exit::{Failure, PROBLEMS};
 use crate::json;
 use crate::list::find;
+use crate::members::{Counts, look};
 use crate::standing::Standing;
+use crate::status::is_in_memory;
 use crate::style::Paint;
 
 /// One thing that was looked at.
@@ -45,11 +50,15 @@ impl Finding {
 
 /// Checks everything; the exit status says whether something is wrong.
 pub fn doctor(app: &App, args: &DoctorArgs) -> Result<u8, Failure> {
+    if args.rebuild {
+        return rebuild(app);
+    }
     let mut checks: Vec<Finding> = txos_run::doctor()
         .into_iter()
         .map(|c| Finding { name: c.name, ok: c.ok, detail: c.detail, advice: c.advice })
         .collect();
     checks.extend(check_stores(app));
+    checks.extend(check_realm(app));
     let ok = checks.iter().all(|c| c.ok);
     let mut out = io::BufWriter::new(io::stdout().lock());
     if args.json {
@@ -256,6 +265,141 @@ fn check_trash(home: &Home) -> Finding {
     }
 }
 
+/// Whether transactions can meet, and whether somebody is in the way of all others for good.
+fn check_realm(app: &App) -> Vec<Finding> {
+    let realm = match app.realm_existing() {
+        Ok(Some(realm)) => realm,
+        Ok(None) => {
+            let dir = app.realm_dir().map(|d| quoted(&d)).unwrap_or_default();
+            return vec![Finding::good("realm", format!("{dir} will be made when it is needed"))];
+        }
+        Err(failure) => {
+            let message = failure.message().unwrap_or_default();
+            return vec![Finding::bad("realm", message, "Until then nothing can be run.")];
+        }
+    };
+    let members = look(&realm);
+    let mut detail = format!("{}: {}", quoted(realm.path()), Counts::of(&members));
+    if !is_in_memory(realm.path()) {
+        detail.push_str("; it is not in memory (tmpfs), so its disk is written to now and then");
+    }
+    let mut findings = vec![Finding::good("realm", detail)];
+    findings.extend(check_members(&members, is_stopped));
+    findings
+}
+
+/// The dead are cleared away by whoever needs their place, or what they hold; whoever is stopped
+/// while it publishes is waited for.
+fn check_members(members: &[Member], is_stopped: impl Fn(u32) -> bool) -> Vec<Finding> {
+    let named = |members: &[&Member]| members.iter().copied().map(name_of).collect::<Vec<_>>();
+    let publishing = |m: &&Member| m.state == State::Publishing;
+    let (half_done, dead): (Vec<&Member>, Vec<&Member>) =
+        members.iter().filter(|m| m.dead).partition(publishing);
+    let mut findings = Vec::new();
+    if !half_done.is_empty() {
+        let detail = format!("{} died while it published", named(&half_done).join(", "));
+        findings.push(Finding::bad(
+            "dead publish",
+            detail,
+            "It is finished or undone by whoever meets it, or now: txos recover",
+        ));
+    }
+    if !dead.is_empty() {
+        let detail = format!(
+            "{} died; whoever needs what it held clears it away, as `txos gc` does",
+            named(&dead).join(", ")
+        );
+        findings.push(Finding::good("dead members", detail));
+    }
+    for member in members.iter().filter(|m| !m.dead).filter(publishing) {
+        if is_stopped(member.pid) {
+            findings.push(Finding::bad(
+                "stopped publish",
+                format!("{} is stopped while it publishes; others wait", name_of(member)),
+                format!("Let it go on: kill -CONT {}", member.pid),
+            ));
+        }
+    }
+    findings
+}
+
+/// `3kq9w2ma (process 12: make install)`.
+fn name_of(member: &Member) -> String {
+    let label = match member.label.as_str() {
+        "" => String::new(),
+        label => format!(": {label}"),
+    };
+    match member.id {
+        Some(id) => format!("{id} (process {}{label})", member.pid),
+        None => format!("process {}{label}", member.pid),
+    }
+}
+
+/// Whether a process is stopped, by a signal or a debugger.
+fn is_stopped(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    state.is_some_and(|state| state.trim_start().starts_with(['T', 't']))
+}
+
+/// Makes the realm anew, whatever it holds, if nobody uses it.
+fn rebuild(app: &App) -> Result<u8, Failure> {
+    let dir = app.realm_dir()?;
+    // Nobody has it open here any more when it is made anew, or we would be in our own way.
+    let there = Realm::join_existing(&dir, "txos", &app.store_dir()?, Box::new(commit::settle));
+    let (path, members) = match there {
+        Ok(None) => {
+            app.say(format_args!("{} will be made when it is needed", quoted(&dir)));
+            return Ok(0);
+        }
+        Ok(Some(realm)) => (Some(realm.path().to_owned()), look(&realm)),
+        Err(Error::Format { path, .. }) => (Some(path), Vec::new()),
+        Err(_) => (None, Vec::new()),
+    };
+    match realm::rebuild(&dir) {
+        Ok(path) => {
+            app.say(format_args!(
+                "made the realm {} anew: its counters are 0, its policy is the default one",
+                quoted(&path)
+            ));
+            Ok(0)
+        }
+        Err(error) => {
+            let users = path.map(|path| users(&path, &members)).unwrap_or_default();
+            let by = if users.is_empty() { "" } else { " It is used by " };
+            Err(Failure::new(format!("{error}{by}{}", users.join(", "))))
+        }
+    }
+}
+
+/// Who uses a realm: transactions, and other processes that have it open.
+fn users(path: &Path, members: &[Member]) -> Vec<String> {
+    let living: Vec<&Member> = members.iter().filter(|m| !m.dead).collect();
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let holders = fs::metadata(path).map(|m| holders(&locks, m.dev(), m.ino()));
+    let others =
+        holders.unwrap_or_default().into_iter().filter(|pid| !living.iter().any(|m| m.pid == *pid));
+    let named = others.map(|pid| {
+        let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("process {pid}: {}", quoted_bytes(comm.trim_ascii_end()))
+    });
+    living.iter().map(|m| name_of(m)).chain(named).collect()
+}
+
+/// The processes that hold a flock(2) on a file, after `/proc/locks` (proc(5)).
+fn holders(locks: &str, device: u64, inode: u64) -> BTreeSet<u32> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let file = format!("{major:02x}:{minor:02x}:{inode}");
+    // "1: FLOCK  ADVISORY  READ 8694 00:28:7 0 EOF"; who waits has "->" after the number.
+    let holder = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let kind = words.next()?;
+        let pid = words.nth(2)?.parse().ok()?;
+        (kind == "FLOCK" && words.next()? == file).then_some(pid)
+    };
+    locks.lines().filter_map(holder).collect()
+}
+
 fn ids(ids: &[TxId]) -> String {
     ids.iter().map(TxId::as_str).collect::<Vec<_>>().join(", ")
 }
@@ -263,6 +407,7 @@ fn ids(ids: &[TxId]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::members::samples::crowd;
 
     #[test]
     fn overlays_are_found_in_mountinfo() {
@@ -274,5 +419,57 @@ mod tests {
             94 22 0:54 / /w rw - overlay txos-short rw\n\xff\n";
         let found: Vec<TxId> = mounted_transactions(text).into_iter().collect();
         assert_eq!(found, ["3kq9w2ma".parse().unwrap()]);
+    }
+
+    #[test]
+    fn holders_are_found_in_locks() {
+        let locks = "1: FLOCK  ADVISORY  WRITE 9522 fe:00:10371090 0 EOF\n\
+            2: FLOCK  ADVISORY  READ 8694 00:28:7 0 EOF\n\
+            3: POSIX  ADVISORY  READ 8695 00:28:7 0 EOF\n\
+            4: FLOCK  ADVISORY  READ 8693 00:28:7 0 EOF\n\
+            4: -> FLOCK  ADVISORY  WRITE 8700 00:28:7 0 EOF\n\
+            5: FLOCK  ADVISORY  READ 8696 00:28:77 0 EOF\n\
+            6: FLOCK\n";
+        let device = rustix::fs::makedev(0, 0x28);
+        assert_eq!(holders(locks, device, 7), BTreeSet::from([8693, 8694]));
+        assert!(holders(locks, device, 8).is_empty());
+    }
+
+    #[test]
+    fn members_that_others_wait_for_in_vain() {
+        let mut all = crowd();
+        let of = |all: &[Member], stopped: bool| -> Vec<(&'static str, bool)> {
+            check_members(all, |_| stopped).iter().map(|f| (f.name, f.ok)).collect()
+        };
+        // The third one died while it published.
+        assert_eq!(of(&all, true), [("dead publish", false)]);
+        all[2].state = State::Active;
+        assert_eq!(of(&all, true), [("dead members", true)]);
+        all[3].state = State::Publishing;
+        assert_eq!(of(&all[3..], false), []);
+        assert_eq!(of(&all[3..], true), [("stopped publish", false)]);
+        let stopped = check_members(&all[3..], |pid| pid == 1009);
+        assert_eq!(stopped[0].advice.as_deref(), Some("Let it go on: kill -CONT 1009"));
+    }
+
+    #[test]
+    fn members_are_named() {
+        let all = crowd();
+        assert_eq!(name_of(&all[0]), "3kq9w2ma (process 1007: make install)");
+        assert_eq!(name_of(&all[3]), "process 1009");
+    }
+
+    #[test]
+    fn stopped_processes_are_known() {
+        use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(!is_stopped(child.id()));
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::STOP).unwrap();
+        waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+        assert!(is_stopped(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_stopped(child.id()));
     }
 }

@@ -20,6 +20,7 @@ use crate::commit::end_leftovers;
 use crate::exit::Failure;
 use crate::json;
 use crate::list::find;
+use crate::members::clear_dead;
 use crate::standing::Standing;
 
 /// A transaction without a record is taken for half made, not for being made right now, once its
@@ -52,6 +53,7 @@ pub fn gc(app: &App, args: &GcArgs) -> Result<u8, Failure> {
     };
     // What a crash interrupted may need what is about to be removed.
     drop(app.open_recovered()?);
+    clear_dead(app);
     let mut removed = Vec::new();
     for text in &args.force {
         removed.push(force(app, &home, text)?);

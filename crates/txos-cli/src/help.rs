@@ -11,9 +11,9 @@ use crate::args::Cli;
 /// The commands as the overview groups them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run", &["run", "exec"]),
-    ("Look", &["list", "show", "diff", "log"]),
+    ("Look", &["list", "show", "diff", "log", "status", "top"]),
     ("Decide", &["commit", "abort", "revert"]),
-    ("Care", &["recover", "gc", "doctor", "completions"]),
+    ("Care", &["recover", "gc", "policy", "doctor", "completions"]),
 ];
 
 /// Exit statuses of `txos run`; in its help and its manual page.
@@ -29,18 +29,24 @@ pub const RUN_STATUSES: [(&str, &str); 8] = [
 ];
 
 /// The environment variables that txos reads; in the manual page.
-pub const ENVIRONMENT: [(&str, &str); 4] = [
+pub const ENVIRONMENT: [(&str, &str); 5] = [
     ("TXOS_STORE", "Directory of the home store, as --store."),
+    (
+        "TXOS_REALM",
+        "Directory in which transactions meet while they run, instead of the usual one.",
+    ),
     ("XDG_STATE_HOME, HOME", "Where an ordinary user's home store is, without TXOS_STORE."),
     ("NO_COLOR", "If set and not empty, no colours (unless --color=always)."),
     ("TXOS_LOG", "A tracing filter such as `txos_engine=debug`, instead of -v."),
 ];
 
 /// Files and directories of txos; in the manual page.
-pub const FILES: [(&str, &str); 3] = [
+pub const FILES: [(&str, &str); 5] = [
     ("/var/lib/txos", "Home store of root."),
     ("$XDG_STATE_HOME/txos, ~/.local/state/txos", "Home store of an ordinary user."),
     ("MOUNTPOINT/.txos", "Side store, on every other file system that a transaction versions."),
+    ("/run/txos", "Realm of root: where transactions meet while they run."),
+    ("$XDG_RUNTIME_DIR/txos, /dev/shm/txos-UID", "Realm of an ordinary user."),
 ];
 
 const RUN_EXAMPLES: &str = "\
@@ -130,11 +136,13 @@ mod tests {
 
     #[test]
     fn everything_has_help() {
-        for command in command().get_subcommands() {
+        fn check(command: &clap::Command) {
             assert!(command.get_about().is_some(), "{}", command.get_name());
             for arg in command.get_arguments() {
                 assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
             }
+            command.get_subcommands().for_each(check);
         }
+        command().get_subcommands().for_each(check);
     }
 }

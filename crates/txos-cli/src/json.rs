@@ -14,6 +14,7 @@ use txos_engine::store::Meta;
 use txos_engine::version::Stamp;
 
 use crate::changes::Counts;
+use crate::members::Wait;
 use crate::standing::Standing;
 
 /// The number of the schema.
@@ -30,6 +31,12 @@ struct Document<T> {
 /// Prints a document.
 pub fn write(out: &mut dyn Write, body: impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, &Document { schema: SCHEMA, body })?;
+    writeln!(out)
+}
+
+/// Prints a document on one line, for those who read one after the other.
+pub fn write_line(out: &mut dyn Write, body: impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, &Document { schema: SCHEMA, body })?;
     writeln!(out)
 }
 
@@ -51,6 +58,8 @@ pub struct Transaction {
     reverts: Option<TxId>,
     reverted_by: Option<TxId>,
     layers: Vec<Layer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<Wait>,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,7 +91,13 @@ impl Transaction {
             reverts: meta.reverts,
             reverted_by: meta.reverted_by,
             layers: meta.layers.iter().map(layer).collect(),
+            waits_for: None,
         }
+    }
+
+    /// The same, which waits for somebody now, or does not.
+    pub fn waiting(self, waits_for: Option<Wait>) -> Self {
+        Transaction { waits_for, ..self }
     }
 }
 
@@ -185,6 +200,12 @@ mod tests {
             unreadable: vec!["meta.json is damaged".into()],
         });
         assert_eq!(listed, include_str!("../tests/snapshots/list.json"));
+        let wait = Wait { id: Some(meta().id), pid: Some(7), turn: false, seconds: 1.5 };
+        let waits = Transaction::new(&meta(), Standing::Active).waiting(Some(wait));
+        assert_eq!(
+            serde_json::to_value(waits).unwrap()["waits_for"],
+            serde_json::json!({"id": "3kq9w2ma", "pid": 7, "turn": false, "seconds": 1.5})
+        );
         let recovered = Recovered { undone: vec![meta().id], ..Recovered::default() };
         assert_eq!(
             text(Recovery::new(&recovered)),

@@ -1,7 +1,9 @@
 //! `txos list`: pending and running transactions.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use txos_engine::TxId;
 use txos_engine::store::{Home, Meta};
 use txos_engine::version::Stamp;
 
@@ -11,6 +13,7 @@ use crate::args::ListArgs;
 use crate::exit::Failure;
 use crate::json;
 use crate::log::one_line;
+use crate::members::{Wait, look};
 use crate::standing::Standing;
 use crate::style::Paint;
 
@@ -35,28 +38,50 @@ pub fn find(home: Option<&Home>, wanted: impl Fn(Standing) -> bool) -> Result<Fo
     Ok(found)
 }
 
+/// Who waits, and for whom.
+type Waits = BTreeMap<TxId, Wait>;
+
+/// Asks the realm, which a list can do without.
+fn waits(app: &App) -> Waits {
+    let realm = app.realm_existing().unwrap_or_else(|failure| {
+        app.warn(failure.message().unwrap_or_default());
+        None
+    });
+    let members = realm.as_ref().map(look).unwrap_or_default();
+    members.iter().filter_map(|m| Some((m.id?, Wait::of(m, &members)?))).collect()
+}
+
 /// Lists them.
 pub fn list(app: &App, args: &ListArgs) -> Result<u8, Failure> {
     let home = app.open_existing()?;
     let published = |s| matches!(s, Standing::Committed | Standing::Reverted);
     let (found, unreadable) = find(home.as_ref(), |standing| !published(standing))?;
+    let waits = if found.is_empty() { Waits::new() } else { waits(app) };
     let mut out = io::BufWriter::new(io::stdout().lock());
     if args.json {
-        let transactions = found.iter().map(|(m, s)| json::Transaction::new(m, *s)).collect();
+        let transaction = |(meta, standing): &(Meta, Standing)| {
+            json::Transaction::new(meta, *standing).waiting(waits.get(&meta.id).copied())
+        };
+        let transactions = found.iter().map(transaction).collect();
         json::write(&mut out, json::Transactions { transactions, unreadable })?;
     } else {
         unreadable.iter().for_each(|message| app.warn(message));
         if found.is_empty() {
             app.say("no pending or running transactions");
         } else {
-            write_table(&mut out, &found, app.out)?;
+            write_table(&mut out, &found, &waits, app.out)?;
         }
     }
     out.flush()?;
     Ok(0)
 }
 
-fn write_table(out: &mut dyn Write, found: &[(Meta, Standing)], paint: Paint) -> io::Result<()> {
+fn write_table(
+    out: &mut dyn Write,
+    found: &[(Meta, Standing)],
+    waits: &Waits,
+    paint: Paint,
+) -> io::Result<()> {
     let now = Stamp::now();
     let strong = paint.strong();
     writeln!(out, "{strong}ID        STATE    SINCE         PATHS  COMMAND{strong:#}")?;
@@ -70,13 +95,18 @@ fn write_table(out: &mut dyn Write, found: &[(Meta, Standing)], paint: Paint) ->
         let since = ago(meta.ended.unwrap_or(meta.begun), now);
         let counted = matches!(standing, Standing::Pending | Standing::Lost);
         let changes = if counted { meta.changes.to_string() } else { "-".into() };
-        writeln!(
+        write!(
             out,
             "{id}{}{id:#}  {state}{:7}{state:#}  {since:12}  {changes:>5}  {}",
             meta.id,
             standing.to_string(),
             one_line(meta)
         )?;
+        if let Some(wait) = waits.get(&meta.id) {
+            let faint = paint.faint();
+            write!(out, " {faint}(waits {} for {wait}){faint:#}", wait.length())?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

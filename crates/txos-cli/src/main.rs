@@ -11,6 +11,7 @@
 //! | [`commit`] | commit, abort, revert |
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`] | looking at transactions |
+//! | [`members`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
 //! | [`changes`], [`patch`], [`json`] | how changes are written |
 //! | [`recover`], [`gc`], [`doctor`] | care |
 //! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`age`], [`standing`] | what the commands share |
@@ -33,8 +34,10 @@ mod keep;
 mod list;
 mod log;
 mod man;
+mod members;
 mod patch;
 mod paths;
+mod policy;
 mod progress;
 mod realm;
 mod recover;
@@ -43,7 +46,9 @@ mod run;
 mod show;
 mod signals;
 mod standing;
+mod status;
 mod style;
+mod top;
 mod trash;
 
 use std::io::Write;
@@ -93,11 +98,14 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Command::Show(args) => show::show(&app, args),
         Command::Diff(args) => show::diff(&app, args),
         Command::Log(args) => log::log(&app, args),
+        Command::Status(args) => status::status(&app, args),
+        Command::Top(args) => top::top(&app, args),
         Command::Commit(args) => commit::commit(&app, args),
         Command::Abort(args) => commit::abort(&app, args),
         Command::Revert(args) => commit::revert(&app, args),
         Command::Recover(args) => recover::recover(&app, args),
         Command::Gc(args) => gc::gc(&app, args),
+        Command::Policy(args) => policy::policy(&app, args),
         Command::Doctor(args) => doctor::doctor(&app, args),
         Command::Run(_) | Command::Completions { .. } | Command::Man { .. } => Ok(0),
     }

@@ -10,7 +10,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::exit::Failure;
 use crate::help::{ENVIRONMENT, FILES, RUN_STATUSES, command};
 
-/// Writes `txos.1` and a page for every command.
+/// Writes `txos.1` and a page for every command, and every command of a command.
 pub fn write(dir: &Path) -> Result<u8, Failure> {
     fs::create_dir_all(dir).map_err(|e| Failure::new(format!("{}: {e}", dir.display())))?;
     for (name, page) in pages()? {
@@ -27,14 +27,14 @@ fn pages() -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let mut root = command().disable_help_subcommand(true);
     root.build();
     let version = root.get_version().unwrap_or_default().to_owned();
-    let visible: Vec<clap::Command> =
-        root.get_subcommands().filter(|c| !c.is_hide_set()).cloned().collect();
+    let visible = below(&root);
     let names: Vec<String> =
         visible.iter().map(|c| c.get_display_name().unwrap_or_default().to_owned()).collect();
     let mut pages = Vec::new();
     for page in std::iter::once(root).chain(visible) {
         let own = page.get_display_name().unwrap_or_else(|| page.get_name()).to_owned();
         let is_root = own == "txos";
+        let has_commands = page.has_subcommands();
         let has_statuses = is_root || own == "txos-run";
         let man = Man::new(page).source(format!("txos {version}")).manual("TxOS");
         let mut text = Vec::new();
@@ -43,7 +43,7 @@ fn pages() -> Result<Vec<(String, Vec<u8>)>, Failure> {
         man.render_synopsis_section(&mut text)?;
         man.render_description_section(&mut text)?;
         man.render_options_section(&mut text)?;
-        if is_root {
+        if has_commands {
             man.render_subcommands_section(&mut text)?;
         }
         if has_statuses {
@@ -55,6 +55,12 @@ fn pages() -> Result<Vec<(String, Vec<u8>)>, Failure> {
         pages.push((man.get_filename(), text));
     }
     Ok(pages)
+}
+
+/// The commands below one, each followed by its own.
+fn below(command: &clap::Command) -> Vec<clap::Command> {
+    let visible = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
+    visible.flat_map(|c| std::iter::once(c.clone()).chain(below(c))).collect()
 }
 
 fn section(heading: &str, rows: &[(&str, &str)]) -> Roff {
@@ -81,8 +87,11 @@ mod tests {
     #[test]
     fn a_page_for_every_command() {
         let pages = pages().unwrap();
-        let commands = command().get_subcommands().filter(|c| !c.is_hide_set()).count();
-        assert_eq!(pages.len(), commands + 1);
+        let mut root = command();
+        root.build();
+        let commands = below(&root);
+        assert_eq!(pages.len(), commands.len() + 1);
+        assert!(pages.iter().any(|(name, _)| name == "txos-policy-set.1"));
         assert!(pages.iter().any(|(name, _)| name == "txos.1"));
         let (_, run) = pages.iter().find(|(name, _)| name == "txos-run.1").unwrap();
         let run = String::from_utf8(run.clone()).unwrap();

@@ -8,6 +8,7 @@ use crate::app::{App, recovery_lines};
 use crate::args::RecoverArgs;
 use crate::exit::Failure;
 use crate::json;
+use crate::members::clear_dead;
 
 /// Recovers, and tells what was done. Running it again does nothing more.
 pub fn recover(app: &App, args: &RecoverArgs) -> Result<u8, Failure> {
@@ -15,6 +16,7 @@ pub fn recover(app: &App, args: &RecoverArgs) -> Result<u8, Failure> {
         Some(home) => app.recover(&home)?,
         None => commit::Recovered::default(),
     };
+    clear_dead(app);
     if args.json {
         json::write(&mut io::stdout().lock(), json::Recovery::new(&recovered))?;
         return Ok(0);

@@ -34,6 +34,12 @@ impl Paint {
         self.style(colour.on_default())
     }
 
+    /// Nothing special.
+    #[expect(clippy::unused_self, reason = "as the others")]
+    pub fn plain(self) -> Style {
+        Style::new()
+    }
+
     /// A transaction's id.
     pub fn id(self) -> Style {
         self.colour(AnsiColor::Yellow)

@@ -1,0 +1,283 @@
+//! `txos status`: what happens between transactions, on one screen.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use txos_engine::contention::Policy;
+use txos_engine::realm::{Realm, SLOTS, Statistics};
+use txos_engine::show::quoted;
+use txos_engine::store::Home;
+
+use crate::app::App;
+use crate::args::StatusArgs;
+use crate::exit::Failure;
+use crate::json;
+use crate::list::find;
+use crate::members::{Counts, look, percent};
+use crate::standing::Standing;
+use crate::style::Paint;
+
+/// What is known.
+#[derive(Debug, Serialize)]
+struct Report {
+    policy: &'static str,
+    realm: Option<RealmReport>,
+    store: Option<StoreReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct RealmReport {
+    path: String,
+    /// Whether it lies in memory, not on a disk.
+    in_memory: bool,
+    places: u32,
+    #[serde(flatten)]
+    now: Counts,
+    commits: u64,
+    aborts: u64,
+    conflicts: u64,
+    dooms: u64,
+    yields: u64,
+    waits: u64,
+    takeovers: u64,
+    full: u64,
+    records: u64,
+    held: u64,
+    /// `held / records`: how likely something that nobody touches seems to be in use.
+    false_conflict_chance: f64,
+}
+
+/// Transactions on record, by where they stand.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct StoreReport {
+    path: String,
+    active: usize,
+    dead: usize,
+    pending: usize,
+    lost: usize,
+    committed: usize,
+    reverted: usize,
+    unreadable: usize,
+}
+
+impl RealmReport {
+    fn new(path: &Path, in_memory: bool, now: Counts, counted: Statistics) -> Self {
+        let Statistics { commits, aborts, conflicts, dooms, yields, .. } = counted;
+        let Statistics { waits, takeovers, full, records, held, .. } = counted;
+        RealmReport {
+            path: quoted(path),
+            in_memory,
+            places: SLOTS,
+            now,
+            commits,
+            aborts,
+            conflicts,
+            dooms,
+            yields,
+            waits,
+            takeovers,
+            full,
+            records,
+            held,
+            false_conflict_chance: held as f64 / records.max(1) as f64,
+        }
+    }
+}
+
+impl StoreReport {
+    fn of(home: &Home) -> Result<Self, Failure> {
+        let (found, unreadable) = find(Some(home), |_| true)?;
+        let mut report = StoreReport {
+            path: quoted(home.dir()),
+            unreadable: unreadable.len(),
+            ..StoreReport::default()
+        };
+        found.iter().for_each(|(_, standing)| report.add(*standing));
+        Ok(report)
+    }
+
+    fn add(&mut self, standing: Standing) {
+        *match standing {
+            Standing::Active => &mut self.active,
+            Standing::Dead => &mut self.dead,
+            Standing::Pending => &mut self.pending,
+            Standing::Lost => &mut self.lost,
+            Standing::Committed => &mut self.committed,
+            Standing::Reverted => &mut self.reverted,
+        } += 1;
+    }
+
+    /// "2 pending, 14 committed", and whatever else there is.
+    fn counted(&self) -> String {
+        let always = [(self.pending, "pending"), (self.committed, "committed")];
+        let sometimes = [
+            (self.active, "active"),
+            (self.dead, "dead"),
+            (self.lost, "lost"),
+            (self.reverted, "reverted"),
+            (self.unreadable, "unreadable"),
+        ];
+        let all = always.into_iter().chain(sometimes.into_iter().filter(|(n, _)| *n > 0));
+        all.map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Whether a file lies in memory.
+pub fn is_in_memory(path: &Path) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    rustix::fs::statfs(path).is_ok_and(|s| matches!(s.f_type, TMPFS | RAMFS))
+}
+
+/// Shows it.
+pub fn status(app: &App, args: &StatusArgs) -> Result<u8, Failure> {
+    let realm = app.realm_existing()?;
+    let store = app.open_existing()?.as_ref().map(StoreReport::of).transpose()?;
+    let policy = realm.as_ref().map(Realm::policy).unwrap_or_default();
+    let realm = realm.map(|realm| {
+        let counts = Counts::of(&look(&realm));
+        let path = realm.path();
+        RealmReport::new(path, is_in_memory(path), counts, realm.statistics())
+    });
+    let report = Report { policy: policy.name(), realm, store };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        json::write(&mut out, report)?;
+    } else if report.realm.is_none() && report.store.is_none() {
+        app.say("nothing has run yet: there is neither a realm nor a store");
+    } else {
+        write_report(&mut out, &report, policy, app.out)?;
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+fn write_report(
+    out: &mut dyn Write,
+    report: &Report,
+    policy: Policy,
+    paint: Paint,
+) -> io::Result<()> {
+    let strong = paint.strong();
+    match &report.realm {
+        Some(realm) => {
+            let place = if realm.in_memory { "in memory" } else { "on a disk" };
+            writeln!(out, "{strong}realm{strong:#}         {} ({place})", realm.path)?;
+        }
+        None => writeln!(
+            out,
+            "{strong}realm{strong:#}         none yet: it is made when something runs"
+        )?,
+    }
+    writeln!(out, "{strong}policy{strong:#}        {policy}: {}", policy.summary())?;
+    if let Some(realm) = &report.realm {
+        writeln!(out, "{strong}transactions{strong:#}  {}; {} places", realm.now, realm.places)?;
+        writeln!(
+            out,
+            "{strong}records{strong:#}       {} of {} held: {} chance of a false conflict",
+            realm.held,
+            realm.records,
+            percent(realm.held, realm.records)
+        )?;
+    }
+    match &report.store {
+        Some(store) => {
+            writeln!(out, "{strong}store{strong:#}         {}: {}", store.path, store.counted())?;
+        }
+        None => writeln!(out, "{strong}store{strong:#}         none")?,
+    }
+    let Some(realm) = &report.realm else { return Ok(()) };
+    writeln!(out, "\n{strong}since the realm was made{strong:#}")?;
+    let faint = paint.faint();
+    for (count, what, meaning) in [
+        (realm.commits, "commits", ""),
+        (realm.aborts, "aborts", ""),
+        (realm.conflicts, "conflicts", "met another transaction in the way"),
+        (realm.waits, "waits", "waited for it"),
+        (realm.yields, "yields", "gave way to it"),
+        (realm.dooms, "dooms", "had to give way, while it ran"),
+        (realm.takeovers, "takeovers", "cleared up after a dead process"),
+        (realm.full, "full", "found all places taken"),
+    ] {
+        match meaning {
+            "" => writeln!(out, "{count:>10}  {what}")?,
+            _ => writeln!(out, "{count:>10}  {what:9}  {faint}{meaning}{faint:#}")?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::members::samples::crowd;
+
+    fn report() -> Report {
+        let counted = Statistics {
+            policy: Policy::Timestamp,
+            commits: 12,
+            aborts: 3,
+            conflicts: 5,
+            dooms: 1,
+            yields: 2,
+            waits: 4,
+            takeovers: 6,
+            full: 7,
+            records: 1 << 20,
+            held: 2048,
+        };
+        let path = Path::new("/run/txos/realm-1-2");
+        let realm = RealmReport::new(path, true, Counts::of(&crowd()), counted);
+        let mut store = StoreReport { path: "/var/lib/txos".into(), ..StoreReport::default() };
+        for standing in [Standing::Pending, Standing::Committed, Standing::Pending, Standing::Dead]
+        {
+            store.add(standing);
+        }
+        Report { policy: "timestamp", realm: Some(realm), store: Some(store) }
+    }
+
+    fn text(report: &Report) -> String {
+        let mut out = Vec::new();
+        write_report(&mut out, report, Policy::Timestamp, Paint::default()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn everything_on_one_screen() {
+        let text = text(&report());
+        assert!(text.lines().count() < 24);
+        assert!(text.starts_with("realm         /run/txos/realm-1-2 (in memory)\n"), "{text}");
+        for line in [
+            "policy        timestamp: the older wins; nobody starves",
+            "transactions  3 running, 2 of them waiting, 1 dead; 60 places",
+            "records       2048 of 1048576 held: 0.20 % chance of a false conflict",
+            "store         /var/lib/txos: 2 pending, 1 committed, 1 dead",
+            "        12  commits",
+            "         4  waits      waited for it",
+            "         7  full       found all places taken",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn without_a_realm_or_a_store() {
+        let mut report = report();
+        report.realm = None;
+        assert!(
+            text(&report)
+                .starts_with("realm         none yet: it is made when something runs\npolicy ")
+        );
+        report.store = None;
+        assert!(text(&report).ends_with("store         none\n"));
+    }
+
+    #[test]
+    fn the_schema_stays() {
+        let mut out = Vec::new();
+        json::write(&mut out, report()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, include_str!("../tests/snapshots/status.json"));
+    }
+}
