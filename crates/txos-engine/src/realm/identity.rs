@@ -33,6 +33,12 @@ impl Identity {
             .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))
     }
 
+    /// A process, if there is one of that number and `/proc` shows it.
+    pub(super) fn of(pid: u32) -> Option<Identity> {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        start_and_state(&stat).map(|(start, _)| Identity::new(pid, start))
+    }
+
     pub(super) fn new(pid: u32, start: u64) -> Identity {
         Identity(start << PID_BITS | u64::from(pid))
     }

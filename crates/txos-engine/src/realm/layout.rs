@@ -167,7 +167,8 @@ pub(super) struct Slot {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Group {
-    /// Process group and the start of its leader, as an identity; 0: free.
+    /// Process group and the start of its leader, as an identity; without a start if it had
+    /// ended; 0: free.
     pub key: AtomicU64,
     /// Sequence number whose turn it is.
     pub next: AtomicU64,

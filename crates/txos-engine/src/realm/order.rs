@@ -10,11 +10,13 @@
 //! - The counter moves by exchange from *n* to *n* + 1, by the committer or by whoever takes over
 //!   from it when it died after its commit; so it moves once.
 //! - A group's place is taken under a lock that names its holder, and is complete before its key is
-//!   written. A place whose process group is gone can be taken again.
+//!   written. A place whose process group is gone can be taken again, once what is left of its
+//!   transactions is settled.
 
 use super::layout::{GROUPS, Group, Slot};
+use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Relaxed, Release};
-use super::ticket::{BeginError, Ticket};
+use super::ticket::{BeginError, Ticket, owner};
 use super::word::bits;
 use super::{Identity, Realm};
 
@@ -33,7 +35,7 @@ const LOCK: usize = 0;
 impl Realm {
     /// A place in the sequence of this process group.
     pub(super) fn take_turn(&self, sequence: u64, reset: bool) -> Result<Turn, BeginError> {
-        let key = group_key();
+        let key = Key::of_self();
         let (number, group) = match self.find_group(key) {
             Some(found) => found,
             None => self.make_group(key)?,
@@ -41,6 +43,8 @@ impl Realm {
         if reset {
             group.next.store(sequence, Release);
             self.ring_turn(group);
+            // Some wait for a slot until it is their turn.
+            self.slot_is_free();
         }
         let next = group.next.load(Acquire);
         if next > sequence {
@@ -49,14 +53,14 @@ impl Realm {
         Ok(Turn { group: number, sequence })
     }
 
-    fn find_group(&self, key: u64) -> Option<(u32, &Group)> {
+    fn find_group(&self, key: Key) -> Option<(u32, &Group)> {
         (0..GROUPS as u32)
             .map(|n| (n, self.table().group(n as usize)))
-            .find(|(_, group)| group.key.load(Acquire) == key)
+            .find(|(_, group)| key.is(group.key.load(Acquire)))
     }
 
     #[cold]
-    fn make_group(&self, key: u64) -> Result<(u32, &Group), BeginError> {
+    fn make_group(&self, key: Key) -> Result<(u32, &Group), BeginError> {
         let lock = self.table().group(0).reserved.get(LOCK);
         let Some(lock) = lock else { return Err(BeginError::TooManyGroups) };
         loop {
@@ -67,17 +71,31 @@ impl Realm {
             }
             sync::sleep(std::time::Duration::from_micros(50));
         }
-        let found = self.find_group(key).or_else(|| {
-            let (number, group) = (0..GROUPS as u32)
-                .map(|n| (n, self.table().group(n as usize)))
-                .find(|(_, group)| is_gone(group.key.load(Acquire)))?;
-            group.next.store(0, Relaxed);
-            group.waiters.store(0, Relaxed);
-            group.key.store(key, Release);
-            Some((number, group))
-        });
+        let found = self.find_group(key).or_else(|| self.take_place(key));
         lock.store(0, Release);
         found.ok_or(BeginError::TooManyGroups)
+    }
+
+    /// Takes the place of a group that is gone, under the lock.
+    fn take_place(&self, key: Key) -> Option<(u32, &Group)> {
+        let (number, group) = (0..GROUPS as u32)
+            .map(|n| (n, self.table().group(n as usize)))
+            .find(|(n, group)| key.replaces(group.key.load(Acquire)) && self.is_left(*n))?;
+        group.next.store(0, Relaxed);
+        group.waiters.store(0, Relaxed);
+        group.key.store(key.word(), Release);
+        Some((number, group))
+    }
+
+    /// Whether no transaction belongs to a place any more. A dead one whose commit is not known yet
+    /// would end the turn of whoever has the place then.
+    fn is_left(&self, number: u32) -> bool {
+        self.sweep_group(number + 1);
+        (0..self.table().slots()).map(|n| self.table().slot(n)).all(|slot| {
+            owner(slot).is_none()
+                || slot.group.load(Relaxed) != number + 1
+                || Status(slot.status.load(Acquire)).state() == State::Idle
+        })
     }
 
     fn ring_turn(&self, group: &Group) {
@@ -105,16 +123,64 @@ impl Ticket<'_> {
     }
 }
 
-/// This process group: its number, and when its leader started if it lives. A group outlives its
-/// leader, so one that was known keeps its key: the number alone decides then.
-fn group_key() -> u64 {
-    u64::from(rustix::process::getpgrp().as_raw_nonzero().get().cast_unsigned())
+/// A process group: its number, and its leader as long as that lives. The number alone would not do:
+/// it is given out again when the group is gone.
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    number: u32,
+    leader: Option<Identity>,
 }
 
-/// Whether a group's place can be taken: nobody is in the process group any more.
-fn is_gone(key: u64) -> bool {
-    let pgid = rustix::process::Pid::from_raw(key as i32);
-    pgid.is_none_or(|pgid| {
-        rustix::process::test_kill_process_group(pgid) == Err(rustix::io::Errno::SRCH)
-    })
+impl Key {
+    fn of_self() -> Key {
+        let number = rustix::process::getpgrp().as_raw_nonzero().get().cast_unsigned();
+        Key { number, leader: Identity::of(number) }
+    }
+
+    /// As it is stored: the leader's identity, without a start if it had ended.
+    fn word(self) -> u64 {
+        self.leader.map_or(u64::from(self.number), Identity::word)
+    }
+
+    /// Whether a stored key is this group's. A group outlives its leader, and is known by its number
+    /// alone then; a leader that lives was its leader from the beginning.
+    fn is(self, stored: u64) -> bool {
+        match self.leader {
+            Some(leader) => leader.word() == stored,
+            None => Identity::from_word(stored).is_some_and(|known| known.pid() == self.number),
+        }
+    }
+
+    /// Whether the place of a stored key, which is another group's, can be taken: nobody is in that
+    /// group any more.
+    fn replaces(self, stored: u64) -> bool {
+        let Some(known) = Identity::from_word(stored) else { return true };
+        let pgid = rustix::process::Pid::from_raw(known.pid().cast_signed());
+        known.pid() == self.number
+            || pgid.is_none_or(|pgid| {
+                rustix::process::test_kill_process_group(pgid) == Err(rustix::io::Errno::SRCH)
+            })
+    }
+}
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_known_by_its_leader_as_long_as_that_lives() {
+        let leader = Identity::of_self().ok();
+        let number = std::process::id();
+        let (led, left) = (Key { number, leader }, Key { number, leader: None });
+        assert!(led.is(led.word()) && left.is(led.word()) && left.is(left.word()));
+        // It had ended when the place was taken: this one has the same number, and is another.
+        assert!(!led.is(left.word()) && led.replaces(left.word()));
+        let earlier = led.word() ^ 1 << 40;
+        assert!(!led.is(earlier) && led.replaces(earlier));
+        assert!(!led.is(0) && !left.is(0) && led.replaces(0));
+        let other = Key { number: 1, leader: None };
+        let mine = rustix::process::getpgrp().as_raw_nonzero().get().cast_unsigned();
+        assert!(!other.is(led.word()) && !other.replaces(u64::from(mine)));
+    }
 }

@@ -157,3 +157,69 @@ fn places_of_process_groups_that_are_gone_are_used_again() {
     }
     site.expect_idle();
 }
+
+/// A whole group dies in the middle of a commit. Its place is used again before anybody has found
+/// that out: what becomes of that commit is no turn of the next group's.
+#[test]
+fn the_place_of_a_group_that_died_in_a_commit_is_used_again() {
+    let lab = Lab::in_memory();
+    for (point, whole) in [("publish", false), ("record", true), ("words", true)] {
+        let site = Site::new(&lab, point, WORKER, 2);
+        let steps = |value| ["group:0", "begin:ordered=0", value, "publish", "finish"];
+        let victim = site.steps(steps("write:0:7")).env(VARIABLE, format!("kill:{point}")).run();
+        assert!(victim.killed(), "{point}: {victim:?}");
+        let _ = site.steps(steps("write:0:8")).run().expect(0);
+        assert_eq!(site.cells.read(0), if whole { vec![7, 8] } else { vec![8] }, "{point}");
+        site.expect_idle();
+    }
+}
+
+/// Process number, and when it started, in ticks (proc(5)).
+fn identity(running: &Running) -> (i32, String) {
+    let pid = running.pid().as_raw_nonzero().get();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after = &stat[stat.rfind(')').unwrap() + 2..];
+    (pid, after.split(' ').nth(19).unwrap().to_owned())
+}
+
+/// Starts a process that gets the number of an earlier one, in a later tick; `None` if others are in
+/// the way.
+fn after(earlier: &(i32, String), start: impl Fn() -> Running) -> Option<Running> {
+    let last = std::path::Path::new("/proc/sys/kernel/ns_last_pid");
+    (0..1000).find_map(|_| {
+        std::fs::write(last, (earlier.0 - 1).to_string()).ok()?;
+        let running = start();
+        let (pid, started) = identity(&running);
+        (pid == earlier.0 && started != earlier.1).then_some(running)
+    })
+}
+
+/// Process numbers come around: a group with the number of one that is gone is another one.
+#[test]
+fn a_group_with_a_number_that_was_used_before_begins_at_zero() {
+    let lab = Lab::in_memory();
+    let site = Site::new(&lab, "reused", WORKER, 2);
+    let steps = ["begin:ordered=0", "finish", "begin:ordered=1", "finish"];
+    let start = |meeting: &mut Rendezvous| {
+        let all = ["group:0", "meet"].iter().chain(&steps);
+        site.steps(all).meeting(meeting).start()
+    };
+    let mut meeting = Rendezvous::new();
+    let mut running = start(&mut meeting);
+    for _ in 0..3 {
+        assert!(meeting.arrived());
+        meeting.go();
+        let earlier = identity(&running);
+        let _ = running.wait().expect(0);
+        let next = std::cell::RefCell::new(Rendezvous::new());
+        let found = after(&earlier, || {
+            next.replace(Rendezvous::new());
+            start(&mut next.borrow_mut())
+        });
+        txos_testkit::require!(found.is_some(), "this kernel does not give out chosen numbers");
+        running = found.unwrap();
+        meeting = next.into_inner();
+    }
+    drop(running);
+    site.expect_idle();
+}
