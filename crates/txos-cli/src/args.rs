@@ -173,6 +173,24 @@ impl PublishArgs {
     }
 }
 
+/// How long other transactions are waited for.
+#[derive(Args, Debug)]
+pub struct WaitArgs {
+    /// Wait at most so long for a transaction that is in the way
+    ///
+    /// A command that has waited so long goes on with what is there, and is validated when it commits; a
+    /// commit that has waited so long is given up.
+    #[arg(long = "wait", value_name = "SECS", default_value_t = 60, help_heading = "Commit")]
+    pub seconds: u64,
+}
+
+impl WaitArgs {
+    /// For how long.
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
 /// `txos run`.
 #[derive(Args, Debug)]
 #[command(override_usage = "txos run [OPTIONS] [--] CMD [ARG]...")]
@@ -212,6 +230,9 @@ pub struct RunArgs {
     /// How to publish.
     #[command(flatten)]
     pub publish: PublishArgs,
+    /// How long to wait for others.
+    #[command(flatten)]
+    pub wait: WaitArgs,
 
     /// Command to run, and its arguments
     #[arg(
@@ -304,6 +325,7 @@ impl RunArgs {
             leftover: self.view.leftover.into(),
             durable: !self.publish.no_durable,
             isolation: self.publish.options(true, Vec::new()).isolation,
+            patience: self.wait.patience(),
         }
     }
 }
@@ -323,6 +345,9 @@ impl From<LeftoverArg> for Leftover {
 pub struct ExecArgs {
     /// Transaction: an id, the start of one, or @ for the newest
     pub id: String,
+    /// How long to wait for others.
+    #[command(flatten)]
+    pub wait: WaitArgs,
     /// Leave paths that match alone, as for `run`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
@@ -402,6 +427,9 @@ pub struct CommitArgs {
     /// How.
     #[command(flatten)]
     pub publish: PublishArgs,
+    /// How long to wait for others.
+    #[command(flatten)]
+    pub wait: WaitArgs,
 }
 
 /// `txos revert`.
@@ -409,6 +437,9 @@ pub struct CommitArgs {
 pub struct RevertArgs {
     /// Transaction: an id, the start of one, or @ for the newest
     pub id: String,
+    /// How long to wait for others.
+    #[command(flatten)]
+    pub wait: WaitArgs,
     /// Do not hold back others' opens of the changed files during the publish (root only)
     #[arg(long)]
     pub no_gate: bool,

@@ -9,6 +9,7 @@ use crate::app::App;
 use crate::args::{CommitArgs, IdArg, RevertArgs};
 use crate::changes::paths as count_of_paths;
 use crate::exit::Failure;
+use crate::realm::Part;
 use crate::signals::Deferred;
 use crate::{keep, paths, realm, run, trash};
 
@@ -24,14 +25,14 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
         ))
     };
     let mut reads = tx.load_reads()?;
-    let realm = app.realm(&home, &format!("txos commit {id}"))?;
+    let realm = app.participate(&home, &format!("txos commit {id}"))?;
     let place = app.place(realm, id, None)?;
+    let part = Part { options: &options, place, patience: args.wait.patience() };
     let published = app.with_progress(|progress| {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
         let _signals = Deferred::begin();
-        let summary =
-            realm::publish(&home, &mut tx, &changes, &mut reads, &options, place, progress)?;
+        let summary = realm::publish(&home, &mut tx, &changes, &mut reads, part, progress)?;
         Ok::<_, Error>((summary, changes.counts()))
     });
     let (summary, counts) = published.map_err(|error| stays(error.into()))?;
@@ -104,11 +105,12 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         durable: meta.durable && !args.no_durable,
         ..Options::default()
     };
-    let realm = app.realm(&home, &format!("txos revert {id}"))?;
+    let realm = app.participate(&home, &format!("txos revert {id}"))?;
     let place = app.place(realm, id, None)?;
+    let part = Part { options: &options, place, patience: args.wait.patience() };
     let reverted = {
         let _signals = Deferred::begin();
-        app.with_progress(|progress| realm::revert(&home, id, &options, place, progress))
+        app.with_progress(|progress| realm::revert(&home, id, part, progress))
     };
     let summary = reverted.map_err(|error| {
         Failure::from(error).with_aftermath(&format!("{id} is not reverted, nothing changed"))

@@ -32,13 +32,14 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         leftover: args.leftover.into(),
         durable: tx.meta.durable,
         isolation: Default::default(),
+        patience: args.wait.patience(),
     };
     let words: Vec<String> = options.command.iter().map(|w| quoted(w.as_ref())).collect();
-    let realm = app.realm(&home, &command_line(&words))?;
+    let realm = app.participate(&home, &command_line(&words))?;
     let place = app.place(realm, id, None)?;
     tx.meta.state = State::Active;
     tx.save(false)?;
-    let mut ran = match txos_run::run(&home, &mut tx, reads, &options, Some(place)) {
+    let mut ran = match txos_run::run(&home, &mut tx, reads, &options, place) {
         Ok(ran) => ran,
         Err(error @ (txos_run::Error::View { .. } | txos_run::Error::Unsupported { .. })) => {
             // Nothing ran: it is as it was.

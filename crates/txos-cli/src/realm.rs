@@ -1,9 +1,10 @@
 //! The realm as commands use it: join, begin, publish as a participant.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use txos_engine::changeset::ChangeSet;
-use txos_engine::commit::{self, Options, Progress, Summary};
+use txos_engine::commit::{self, Lost, Options, Progress, Summary};
 use txos_engine::readset::ReadSet;
 use txos_engine::realm::{self, Again, Begin, BeginError, Realm};
 use txos_engine::store::{Home, Transaction};
@@ -28,6 +29,25 @@ impl App {
         Ok(Box::leak(Box::new(realm)))
     }
 
+    /// The same for somebody who would rather go on without: where there is no place for a realm,
+    /// others' changes are found at commit.
+    ///
+    /// # Errors
+    /// If there is one that is damaged or newer: others may be in it.
+    pub fn participate(&self, home: &Home, label: &str) -> Result<Option<&'static Realm>, Failure> {
+        let dir = self.realm_dir()?;
+        match Realm::join(&dir, label, home.dir(), Box::new(commit::settle)) {
+            Ok(realm) => Ok(Some(Box::leak(Box::new(realm)))),
+            Err(error @ Error::Format { .. }) => Err(error.into()),
+            Err(error) => {
+                self.warn(format_args!(
+                    "{error}; without a realm conflicts with other transactions are found at commit"
+                ));
+                Ok(None)
+            }
+        }
+    }
+
     /// Joins it to look at it, if there is one.
     pub fn realm_existing(&self) -> Result<Option<Realm>, Failure> {
         let home = self.store_dir()?;
@@ -38,10 +58,11 @@ impl App {
     /// Begins a transaction of that name, which may have to wait for a free place.
     pub fn place(
         &self,
-        realm: &'static Realm,
+        realm: Option<&'static Realm>,
         id: TxId,
         again: Option<Again>,
-    ) -> Result<Place, Failure> {
+    ) -> Result<Option<Place>, Failure> {
+        let Some(realm) = realm else { return Ok(None) };
         let how = Begin { id: Some(id), again, nonblock: true, ..Begin::default() };
         let begun = match realm.begin(&how) {
             Err(BeginError::Full) => {
@@ -52,8 +73,19 @@ impl App {
         };
         let mut place = begun.map_err(|e| Failure::new(e.to_string()))?;
         place.may_wait();
-        Ok(place)
+        Ok(Some(place))
     }
+}
+
+/// How somebody takes part who is about to publish.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// How to publish.
+    pub options: &'a Options,
+    /// Its place in the realm, if there is one.
+    pub place: Option<Place>,
+    /// How long it waits for others.
+    pub patience: Duration,
 }
 
 /// Commits as a participant: acquires what is to be changed, publishes, and ends its place.
@@ -65,21 +97,20 @@ pub fn publish(
     tx: &mut Transaction,
     changes: &ChangeSet,
     reads: &mut ReadSet,
-    options: &Options,
-    place: Place,
+    part: Part<'_>,
     progress: &dyn Progress,
 ) -> Result<Summary, Error> {
-    let mut place = attended(place);
-    let watch = place.watch();
-    let done = commit::claim(&mut place, tx, changes, reads).and_then(|()| {
-        commit::commit(home, tx, changes, reads, options, Some(&mut place), progress)
-    });
-    let done = match done {
-        Err(Error::Conflict(_)) if watch.is_doomed() => {
-            Err(Error::Conflict(vec![explain(&watch, reads)]))
-        }
-        other => other,
+    let Part { options, place, patience } = part;
+    let Some(place) = place else {
+        return commit::commit(home, tx, changes, reads, options, None, progress);
     };
+    let claimed = claim(place, patience, |place| {
+        let watch = place.watch();
+        commit::claim(place, tx, changes, reads)
+            .map_err(|lost| if watch.is_doomed() { Lost::at(explain(&watch, reads)) } else { lost })
+    });
+    let mut place = claimed?;
+    let done = commit::commit(home, tx, changes, reads, options, Some(&mut place), progress);
     end(place, done)
 }
 
@@ -90,21 +121,50 @@ pub fn publish(
 pub fn revert(
     home: &Home,
     id: TxId,
-    options: &Options,
-    place: Place,
+    part: Part<'_>,
     progress: &dyn Progress,
 ) -> Result<Summary, Error> {
-    let mut place = attended(place);
-    let done = commit::claim_revert(&mut place, home, id)
-        .and_then(|()| commit::revert(home, id, options, Some(&mut place), progress));
+    let Part { options, place, patience } = part;
+    let Some(place) = place else { return commit::revert(home, id, options, None, progress) };
+    let mut place = claim(place, patience, |place| commit::claim_revert(place, home, id))?;
+    let done = commit::revert(home, id, options, Some(&mut place), progress);
     end(place, done)
 }
 
-/// Waiting ends when somebody asks to end.
-fn attended(place: Place) -> Place {
-    let mut attendant = tell_once(|| signals::asked().is_none());
-    place.attended(move |standstill| attendant(standstill))
+/// Acquires all that is to be changed. One that has to give way to somebody who waits lets go of
+/// everything, waits for that one's end, and begins again, as old as before: nothing that it read
+/// depends on what it held, because the commit validates it.
+fn claim(
+    mut place: Place,
+    patience: Duration,
+    mut acquire: impl FnMut(&mut Place) -> Result<(), Lost>,
+) -> Result<Place, Error> {
+    let realm = place.realm();
+    let id = place.id();
+    let deadline = Instant::now() + patience;
+    loop {
+        let mut attendant = tell_once(patience, |_| signals::asked().is_none());
+        place = place.attended(move |standstill| attendant(standstill));
+        let lost = match acquire(&mut place) {
+            Ok(()) => return Ok(place),
+            Err(lost) => lost,
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Lost { rival: Some(rival), .. } = &lost else { return Err(lost.into()) };
+        if left.is_zero() || signals::asked().is_some() {
+            return Err(lost.into());
+        }
+        let again = place.abort();
+        realm.wait_for(rival, left.min(STEP));
+        let how = Begin { id, again: Some(again), ..Begin::default() };
+        place = realm
+            .begin(&how)
+            .map_err(|e| Error::Unsupported { what: e.to_string(), advice: "Try again.".into() })?;
+    }
 }
+
+/// How long it is waited for somebody without a look at whether to go on.
+const STEP: Duration = Duration::from_millis(200);
 
 fn end(place: Place, done: Result<Summary, Error>) -> Result<Summary, Error> {
     match &done {

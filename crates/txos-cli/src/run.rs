@@ -10,6 +10,7 @@ use txos_engine::contention::backoff::before_restart;
 use txos_engine::realm::{Again, Realm, Ticket};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
+use txos_run::meeting::Place;
 use txos_run::{CommandStatus, Ran, RunOptions};
 
 use crate::app::{App, tell};
@@ -17,7 +18,7 @@ use crate::args::{CommitOn, Ending, RunArgs};
 use crate::changes::{Counts, paths};
 use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
 use crate::log::command_line;
-use crate::realm::publish;
+use crate::realm::{Part, publish};
 use crate::signals::Deferred;
 use crate::{keep, review, trash};
 
@@ -45,7 +46,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         ));
     }
     let home = app.open_recovered()?;
-    let realm = app.realm(&home, &label(args))?;
+    let realm = app.participate(&home, &label(args))?;
     let (mut retries, mut again) = (0, None);
     loop {
         let conflicts = match attempt(app, &home, realm, args, ending, again)? {
@@ -92,7 +93,7 @@ fn label(args: &RunArgs) -> String {
 fn attempt(
     app: &App,
     home: &Home,
-    realm: &'static Realm,
+    realm: Option<&'static Realm>,
     args: &RunArgs,
     ending: Ending,
     again: Option<Again>,
@@ -107,7 +108,7 @@ fn attempt(
         }
     };
     let ran = txos_run::new_reads(home, &tx, &options)
-        .and_then(|reads| txos_run::run(home, &mut tx, reads, &options, Some(place)));
+        .and_then(|reads| txos_run::run(home, &mut tx, reads, &options, place));
     let mut ran = match ran {
         Ok(ran) => ran,
         Err(error) => {
@@ -128,7 +129,7 @@ fn attempt(
 fn conclude(
     app: &App,
     home: &Home,
-    realm: &'static Realm,
+    realm: Option<&'static Realm>,
     args: &RunArgs,
     ending: Ending,
     mut tx: Transaction,
@@ -138,8 +139,10 @@ fn conclude(
     let mut place = ran.place.take();
     if let CommandStatus::Lost { conflict } = &ran.status {
         let conflicts = vec![conflict.clone()];
+        // Nobody is kept waiting while it is cleared away.
+        let again = place.map(Ticket::abort);
         trash::discard(app, home, tx);
-        return Ok(Attempt::Conflict(conflicts, place.map(Ticket::abort)));
+        return Ok(Attempt::Conflict(conflicts, again));
     }
     // Nobody is kept waiting while somebody thinks.
     let before = (ending != Ending::Commit).then(|| place.take().map(Ticket::abort)).flatten();
@@ -147,6 +150,7 @@ fn conclude(
     tx.meta.exit_status = Some(i32::from(status));
     let shows_always = ending == Ending::DryRun && was_run(&ran.status);
     if !shows_always && let Some(why) = refusal(&ran.status, args.commit_on, &args.options()) {
+        drop(place.take());
         trash::discard(app, home, tx);
         tell_failure(app, &ran.status, &format!("{why}; {ROLLED_BACK}"));
         return Ok(Attempt::Ended(status));
@@ -199,13 +203,23 @@ fn conclude(
         app.say(format_args!("{}; {ROLLED_BACK}", signal_name(signal)));
         return Ok(Attempt::Ended(of_signal(signal)));
     }
-    let place = match place {
-        Some(place) => place,
-        None => app.place(realm, tx.id(), before)?,
+    let place = match (place, before) {
+        (None, before @ Some(_)) => match app.place(realm, tx.id(), before) {
+            Ok(place) => place,
+            Err(failure) => {
+                trash::discard(app, home, tx);
+                return Err(failure.with_aftermath(ROLLED_BACK));
+            }
+        },
+        (place, _) => place,
     };
-    let again = place.again();
+    let again = place.as_ref().map(Place::again);
+    if args.retry == 0 && !args.view.hold_output {
+        leave_output();
+    }
+    let part = Part { options: &options, place, patience: args.wait.patience() };
     let published =
-        app.with_progress(|p| publish(home, &mut tx, &changes, &mut ran.reads, &options, place, p));
+        app.with_progress(|p| publish(home, &mut tx, &changes, &mut ran.reads, part, p));
     match published {
         Ok(summary) => {
             ran.release();
@@ -218,7 +232,16 @@ fn conclude(
             app.say(format_args!("{}; {ROLLED_BACK}", signal_name(signal)));
             Ok(Attempt::Ended(of_signal(signal)))
         }
-        Err(error) => rolled_back(app, home, tx, error, Some(again)),
+        Err(error) => rolled_back(app, home, tx, error, again),
+    }
+}
+
+/// Lets go of standard output, which was the command's: somebody at the other end of a pipe may be
+/// another transaction, which waits for its end while this one waits for that.
+fn leave_output() {
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
+    if let Ok(null) = null {
+        let _ = rustix::stdio::dup2_stdout(&null);
     }
 }
 
@@ -332,6 +355,7 @@ mod tests {
             leftover: txos_run::Leftover::Wait,
             durable: true,
             isolation: Default::default(),
+            patience: std::time::Duration::ZERO,
         }
     }
 

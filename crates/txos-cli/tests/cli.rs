@@ -52,7 +52,14 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn wrong_usage_is_our_failure_and_help_is_none() {
     let dir = Dir::new("usage");
-    for words in [&["nonsense"][..], &[], &["run"], &["run", "--retry", "x", "true"], &["diff"]] {
+    for words in [
+        &["nonsense"][..],
+        &[],
+        &["run"],
+        &["run", "--retry", "x", "true"],
+        &["diff"],
+        &["policy", "set", "fair"],
+    ] {
         assert_eq!(status(&dir.store(), words), 125, "{words:?}");
     }
     for words in [&["--help"][..], &["-h"], &["--version"], &["help", "run"], &["run", "--help"]] {
@@ -70,6 +77,9 @@ fn looking_makes_no_store() {
         for words in [&["list"][..], &["log"], &["recover"], &["gc"], &["doctor", "-q"]] {
             assert!(matches!(status(&store, words), 0 | 1), "{words:?}");
         }
+        for words in [&["status"][..], &["top", "--once"], &["policy"], &["doctor", "--rebuild"]] {
+            assert_eq!(status(&store, words), 0, "{words:?}");
+        }
         assert_eq!(status(&store, &["show", "@"]), 125);
     }
     assert_eq!(std::fs::read_dir(&dir.0).unwrap().count(), 1);
@@ -78,10 +88,16 @@ fn looking_makes_no_store() {
 #[test]
 fn lists_are_documents_with_a_schema() {
     let dir = Dir::new("json");
-    for words in
-        [["list", "--json"], ["log", "--json"], ["recover", "--json"], ["doctor", "--json"]]
-    {
-        let output = txos(&dir.store(), &words);
+    for words in [
+        &["list", "--json"][..],
+        &["log", "--json"],
+        &["status", "--json"],
+        &["top", "--once", "--json"],
+        &["policy", "--json"],
+        &["recover", "--json"],
+        &["doctor", "--json"],
+    ] {
+        let output = txos(&dir.store(), words);
         let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(document["schema"], 1, "{words:?}");
     }
@@ -147,7 +163,9 @@ fn review_needs_a_terminal() {
 fn manual_pages_and_completions_are_made() {
     let dir = Dir::new("man");
     assert_eq!(status(&dir.store(), &["man", dir.0.to_str().unwrap()]), 0);
-    assert!(dir.0.join("txos.1").exists() && dir.0.join("txos-run.1").exists());
+    for name in ["txos.1", "txos-run.1", "txos-top.1", "txos-policy-set.1"] {
+        assert!(dir.0.join(name).exists(), "{name}");
+    }
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(text(&txos(&dir.store(), &["completions", shell]).stdout).contains("txos"));
     }

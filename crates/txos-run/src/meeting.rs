@@ -10,7 +10,7 @@ use txos_engine::Conflict;
 use txos_engine::commit::{Isolation, conflict};
 use txos_engine::object::Facets;
 use txos_engine::readset::{ReadSet, Touch};
-use txos_engine::realm::{Onward, Standstill, Stop, Ticket, Watch};
+use txos_engine::realm::{Access, Onward, Standstill, Stop, Ticket, Watch};
 
 use crate::error::{Result, Step};
 use crate::session::channel::{Channel, Order};
@@ -20,12 +20,14 @@ use crate::warning::say;
 pub type Place = Ticket<'static>;
 
 /// Facets that a command's reads acquire at the most. What it reads beyond is validated at commit
-/// like everything, but nobody is kept from changing it meanwhile: so that one command which reads
-/// the whole tree does not seem to be in everybody's way (collisions of hashes).
-const READS_MAX: usize = 1 << 17;
+/// like everything, and not looked at while it is being published, but nobody is kept from changing
+/// it: so that one command which reads the whole tree does not seem to be in everybody's way
+/// (collisions of hashes: 1 in 128 for each thing somebody else changes).
+const READS_MAX: usize = 1 << 13;
 
-/// How often something that changed while it was waited for is looked at again.
-const RENEWALS_MAX: u32 = 16;
+/// How often something that may have changed while it was waited for is looked at again. What still
+/// changes then is validated at commit like everything.
+const LOOKS_MAX: u32 = 4;
 
 /// When it is said for whom a command waits.
 pub const TELL_AFTER: Duration = Duration::from_secs(2);
@@ -33,10 +35,23 @@ pub const TELL_AFTER: Duration = Duration::from_secs(2);
 /// The longest sleep of the thread that watches whether the transaction is doomed.
 const WATCH_SLICE: Duration = Duration::from_millis(500);
 
+/// How a look went, among others that run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// What was observed still holds.
+    AsSeen,
+    /// It had to wait, and was observed anew.
+    LookedAgain,
+    /// Another transaction won, and this one is over.
+    Lost,
+}
+
 /// The supervisor's side.
 pub struct Meeting {
     place: Option<Place>,
     reads_count: bool,
+    /// It has waited for as long as it may: from now on only publishes are waited for.
+    impatient: Arc<AtomicBool>,
     lost: Option<Conflict>,
 }
 
@@ -49,9 +64,13 @@ pub struct Left {
     pub lost: Option<Conflict>,
 }
 
-/// Says once for whom something waits, when it has waited for long.
+/// Says once for whom something waits, when it has waited for long; calls the wait off after
+/// `patience`, or when `proceed` says no.
 #[must_use]
-pub fn tell_once(mut proceed: impl FnMut() -> bool + Send + 'static) -> Attendant {
+pub fn tell_once(
+    patience: Duration,
+    mut proceed: impl FnMut(&Standstill) -> bool + Send + 'static,
+) -> Attendant {
     let mut told = false;
     Box::new(move |standstill| {
         if !told && standstill.waited >= TELL_AFTER {
@@ -62,7 +81,8 @@ pub fn tell_once(mut proceed: impl FnMut() -> bool + Send + 'static) -> Attendan
                 standstill.waited.as_secs()
             ));
         }
-        if proceed() { Onward::Wait } else { Onward::CallOff }
+        let patient = standstill.publishing || standstill.waited < patience;
+        if patient && proceed(standstill) { Onward::Wait } else { Onward::CallOff }
     })
 }
 
@@ -70,28 +90,59 @@ pub fn tell_once(mut proceed: impl FnMut() -> bool + Send + 'static) -> Attendan
 pub type Attendant = Box<dyn FnMut(&Standstill) -> Onward + Send>;
 
 impl Meeting {
-    /// A meeting of a transaction that may have no place; waits end when `over` is set.
-    pub fn new(place: Option<Place>, isolation: Isolation, over: &Arc<AtomicBool>) -> Self {
+    /// A meeting of a transaction that may have no place; no wait is longer than `patience`, or goes
+    /// on when `over` is set.
+    pub fn new(
+        place: Option<Place>,
+        isolation: Isolation,
+        patience: Duration,
+        over: &Arc<AtomicBool>,
+    ) -> Self {
         let over = Arc::clone(over);
-        let mut attendant = tell_once(move || !over.load(Ordering::Acquire));
+        let impatient = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&impatient);
+        let mut attendant = tell_once(patience, move |standstill| {
+            let waits = standstill.publishing || !flag.load(Ordering::Acquire);
+            waits && !over.load(Ordering::Acquire)
+        });
         let place = place.map(|place| place.attended(move |standstill| attendant(standstill)));
-        Meeting { place, reads_count: isolation == Isolation::Serializable, lost: None }
+        let reads_count = isolation == Isolation::Serializable;
+        Meeting { place, reads_count, impatient, lost: None }
     }
 
-    /// Acquires what was newly observed. `false`: another transaction won, and this one is over.
-    pub fn acquire_touched(&mut self, reads: &mut ReadSet) -> bool {
-        let Some(place) = self.place.as_mut() else { return true };
-        for touch in reads.take_touched() {
-            if let Err(stop) = acquire(place, reads, &touch, self.reads_count) {
-                let lost = match &stop {
-                    Stop::Doomed(_) => explain(&place.watch(), reads),
-                    _ => conflict(&reads.path_of(&touch), &stop),
-                };
-                self.lost = Some(lost);
-                return false;
+    /// Acquires what was newly observed.
+    pub fn acquire_touched(&mut self, reads: &mut ReadSet) -> Met {
+        let Some(place) = self.place.as_mut() else { return Met::AsSeen };
+        let mut met = Met::AsSeen;
+        for _ in 0..LOOKS_MAX {
+            let touches = reads.touched();
+            let (mut waited, mut gave_up) = (false, false);
+            for touch in &touches {
+                match acquire(place, reads, touch, self.reads_count) {
+                    Ok(had_to_wait) => waited |= had_to_wait,
+                    Err(Stop::Doomed(_)) => {
+                        self.lost = Some(explain(&place.watch(), reads));
+                        return Met::Lost;
+                    }
+                    // It gives way, or has waited for long: it goes on without holding it. The
+                    // commit validates what it read, and acquires what it changes.
+                    Err(_) => gave_up = true,
+                }
+            }
+            if waited || gave_up {
+                reads.look_again(&touches);
+                met = Met::LookedAgain;
+            } else {
+                reads.keep(touches);
+            }
+            if gave_up {
+                self.impatient.store(true, Ordering::Release);
+            }
+            if gave_up || !waited {
+                break;
             }
         }
-        true
+        met
     }
 
     /// The command has ended.
@@ -105,28 +156,24 @@ impl Meeting {
     }
 }
 
+/// Whether it had to wait.
 fn acquire(
     place: &mut Place,
     reads: &mut ReadSet,
     touch: &Touch,
     reads_count: bool,
-) -> std::result::Result<(), Stop> {
-    if place.held() >= READS_MAX && !touch.facets().intersects(Facets::WRITE) {
-        return Ok(());
-    }
-    for _ in 0..RENEWALS_MAX {
-        let mut waited = false;
-        reads.facets_of(touch, reads_count, |facet, access| {
-            waited |= place.acquire(facet, access)?;
-            Ok(())
-        })?;
-        if !waited {
-            break;
-        }
-        // It may be something else by now: nothing of it has been seen yet.
-        reads.renew(touch);
-    }
-    Ok(())
+) -> std::result::Result<bool, Stop> {
+    let passes = place.held() >= READS_MAX && !touch.facets().intersects(Facets::WRITE);
+    let mut waited = false;
+    reads.facets_of(touch, true, |facet, access| {
+        let only_passes = access == Access::Read && (passes || !reads_count);
+        waited |= match only_passes {
+            true => place.pass(facet, access)?,
+            false => place.acquire(facet, access)?,
+        };
+        Ok(())
+    })?;
+    Ok(waited)
 }
 
 /// What a doomed transaction lost: the first thing it looked at that is what the winner wanted.

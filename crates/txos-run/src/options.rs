@@ -36,4 +36,6 @@ pub struct RunOptions {
     pub durable: bool,
     /// Whether what is only read is acquired in the realm.
     pub isolation: txos_engine::commit::Isolation,
+    /// How long it waits for another transaction at the most.
+    pub patience: std::time::Duration,
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use txos_testkit::rendezvous::PAUSE;
-use txos_testkit::{Done, Lab, Rendezvous, Tree};
+use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree};
 
 /// The tree that each case starts from.
 const PREPARE: &str = "
@@ -370,6 +370,8 @@ fn a_pending_transaction_is_validated_at_its_commit() {
     lab.expect_clean();
 }
 
+/// Of two transactions that change one file the older goes first; the younger one gives up when it
+/// must not wait.
 #[test]
 fn two_transactions_on_one_file_do_not_both_commit() {
     let lab = Lab::in_memory();
@@ -380,10 +382,77 @@ fn two_transactions_on_one_file_do_not_both_commit() {
         .meeting(&mut meeting)
         .start();
     assert!(meeting.arrived());
-    let _ = lab.script(&[], "cat file; echo second > file").run().expect(0);
+    let second = lab.script(&["--wait", "0"], "cat file; echo second > file").run().expect(75);
+    assert!(second.stderr.contains("cat file; "), "it says who was in the way: {second:?}");
+    assert_eq!(lab.read("file"), "1\n");
     meeting.go();
-    let _ = first.wait().expect(75);
+    let _ = first.wait().expect(0);
+    assert_eq!(lab.read("file"), "first\n");
+}
+
+/// The younger one waits, and sees what the older one committed.
+#[test]
+fn a_transaction_waits_for_another() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo 1 > file");
+    let mut meeting = Rendezvous::new();
+    let first =
+        lab.script(&[], &format!("echo first > file; {PAUSE}")).meeting(&mut meeting).start();
+    assert!(meeting.arrived());
+    let second = lab.script(&[], "cat file; echo second > file").start();
+    meeting.go();
+    let _ = first.wait().expect(0);
+    let second = second.wait().expect(0);
+    assert_eq!(second.text(), "first\n");
     assert_eq!(lab.read("file"), "second\n");
+}
+
+/// The more important one wins, though it is younger: the other is stopped at once, in the middle.
+#[test]
+fn a_transaction_of_low_priority_loses_at_once() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo 1 > file");
+    let mut meeting = Rendezvous::new();
+    let txos = txos_testkit::binary::txos();
+    let low = Invocation::new("nice")
+        .args(["-n", "10"])
+        .arg(txos)
+        .args(["run", "--scope"])
+        .arg(lab.tree())
+        .args(["--", "sh", "-c", &format!("echo low > file; {PAUSE}; echo not reached")])
+        .env("TXOS_STORE", lab.store())
+        .env("TXOS_REALM", lab.realm())
+        .dir(lab.tree())
+        .meeting(&mut meeting)
+        .start();
+    assert!(meeting.arrived());
+    let _ = lab.script(&[], "cat file; echo high > file").run().expect(0);
+    // Nobody lets it go on: it ends because it has lost.
+    let low = low.wait().expect(75);
+    assert!(low.stderr.contains("tree/file") && !low.text().contains("not reached"), "{low:?}");
+    assert_eq!(lab.read("file"), "high\n");
+    lab.expect_clean();
+}
+
+/// Two ends of a pipe that touch the same file: neither can wait for the other's end for ever,
+/// whichever is the older.
+#[test]
+fn two_transactions_in_a_pipe() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo 1 > file; head -c 1M /dev/zero > big");
+    let txos = txos_testkit::binary::txos().display().to_string();
+    let script = format!(
+        "{txos} run --retry 3 --wait 1 --scope . -- sh -c 'echo 2 > file; cat big' | \
+         {txos} run --wait 1 --scope . -- sh -c 'cat file; cat > /dev/null'"
+    );
+    let done = Invocation::shell(script)
+        .env("TXOS_STORE", lab.store())
+        .env("TXOS_REALM", lab.realm())
+        .dir(lab.tree())
+        .run();
+    assert!([0, 75].contains(&done.code()), "{done:?}");
+    assert!(["1\n", "2\n"].contains(&&*lab.read("file")), "{done:?}");
+    lab.expect_clean();
 }
 
 /// Transactions that count up race each other; with retries, every increment arrives.

@@ -6,25 +6,56 @@ use std::collections::HashMap;
 use rustix::fs::{AtFlags, CWD};
 
 use crate::changeset::{ChangeSet, split};
-use crate::error::{Conflict, Error, Result};
+use crate::error::{Conflict, Error};
 use crate::id::TxId;
 use crate::object::{Facets, FileId, FileKind};
-use crate::plan::{Kind, Op, Plan};
+use crate::plan::{Kind, Plan};
 use crate::readset::ReadSet;
-use crate::realm::{Access, Facet, Fate, Remains, Stop, Ticket, Unsettled};
+use crate::realm::{Access, Facet, Fate, Remains, Rival, Stop, Ticket, Unsettled};
 use crate::store::{Home, State, Transaction, path_from};
 use crate::version::stat_at;
+
+/// Not everything could be acquired.
+#[derive(Debug)]
+pub struct Lost {
+    /// Why.
+    pub error: Error,
+    /// To whom it gave way, if trying again after that one's end may help.
+    pub rival: Option<Box<Rival>>,
+}
+
+impl Lost {
+    /// Lost for good.
+    #[must_use]
+    pub fn at(conflict: Conflict) -> Lost {
+        Lost { error: Error::Conflict(vec![conflict]), rival: None }
+    }
+
+    fn of(path: &[u8], stop: Stop) -> Lost {
+        let error = Error::Conflict(vec![conflict(path, &stop)]);
+        match stop {
+            Stop::Lost(rival) => Lost { error, rival: Some(Box::new(rival)) },
+            _ => Lost { error, rival: None },
+        }
+    }
+}
+
+impl From<Lost> for Error {
+    fn from(lost: Lost) -> Error {
+        lost.error
+    }
+}
 
 /// Acquires everything that publishing a change set will change.
 ///
 /// # Errors
-/// [`Error::Conflict`] if another transaction won, or the realm's policy says to give way.
+/// [`Lost`]: another transaction won, or the realm's policy says to give way.
 pub fn claim(
     ticket: &mut Ticket<'_>,
     tx: &Transaction,
     changes: &ChangeSet,
     reads: &ReadSet,
-) -> Result<()> {
+) -> std::result::Result<(), Lost> {
     let plan = Plan::build(tx, changes, false);
     claim_plan(ticket, &plan, Some(reads))
 }
@@ -33,17 +64,24 @@ pub fn claim(
 ///
 /// # Errors
 /// As [`claim`]; [`Error::Format`] if its plan can't be read.
-pub fn claim_revert(ticket: &mut Ticket<'_>, home: &Home, id: TxId) -> Result<()> {
-    match crate::plan::load(home, id)? {
+pub fn claim_revert(
+    ticket: &mut Ticket<'_>,
+    home: &Home,
+    id: TxId,
+) -> std::result::Result<(), Lost> {
+    match crate::plan::load(home, id).map_err(|error| Lost { error, rival: None })? {
         Some(plan) => claim_plan(ticket, &plan, None),
         None => Ok(()),
     }
 }
 
-fn claim_plan(ticket: &mut Ticket<'_>, plan: &Plan, reads: Option<&ReadSet>) -> Result<()> {
+fn claim_plan(
+    ticket: &mut Ticket<'_>,
+    plan: &Plan,
+    reads: Option<&ReadSet>,
+) -> std::result::Result<(), Lost> {
     let mut dirs = Dirs { plan, known: HashMap::new() };
-    let stop = |op: &Op, stop: Stop| conflict(&plan.target_path(op), &stop);
-    ticket.prepare().map_err(|s| Error::Conflict(vec![conflict(b"/", &s)]))?;
+    ticket.prepare().map_err(|stop| Lost::of(b"/", stop))?;
     for op in plan.ops.iter().filter(|op| op.kind != Kind::DirTime) {
         // Appends commute: the commit merges them.
         let appends = |path: &[u8]| {
@@ -52,8 +90,7 @@ fn claim_plan(ticket: &mut Ticket<'_>, plan: &Plan, reads: Option<&ReadSet>) -> 
         let target = plan.target_path(op);
         let access = if appends(&target) { Access::Insert } else { Access::Write };
         let mut take = |facet: &Facet<'_>, access| {
-            let taken = ticket.acquire(facet, access).map(drop);
-            taken.map_err(|s| Error::Conflict(vec![stop(op, s)]))
+            ticket.acquire(facet, access).map(drop).map_err(|stop| Lost::of(&target, stop))
         };
         for path in [&op.target, &op.before, &op.after] {
             let (parent, name) = split(path);

@@ -40,7 +40,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 pub(crate) use claim::is_append;
-pub use claim::{claim, claim_revert, conflict, settle};
+pub use claim::{Lost, claim, claim_revert, conflict, settle};
 pub use recover::{Recovered, interrupted, recover};
 pub use revert::revert;
 pub use shown::committed_entries;

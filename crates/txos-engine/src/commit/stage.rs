@@ -47,6 +47,11 @@ pub(super) fn stage(
         let Some(op) = plan.ops.get(index) else { break };
         let mut op = op.clone();
         let path = plan.before_path(&op);
+        if merge_append && reads.get(&path).is_some_and(|seen| super::is_append(seen.facets())) {
+            // The change set was read before the lock was taken; others append meanwhile.
+            let now = field.before(&op).and_then(|end| end.look());
+            op.base = now.map_err(|e| at_target(plan, &op, "looking at", e))?.or(op.base);
+        }
         if merge_append
             && let Some(base) = op.base
             && let Some(seen) = reads.get(&path)
@@ -139,7 +144,8 @@ fn appended_beyond(seen: &Observation, now: &Version) -> Option<u64> {
     let read = Facets::DATA | Facets::ATTRS | Facets::XATTRS;
     let Outcome::Present(before) = seen.outcome else { return None };
     let only_append = facets.contains(Facets::APPEND) && !facets.intersects(read);
-    (only_append && before != *now && before.kind() == FileKind::File).then_some(before.size)
+    let changed = only_append && before != *now && before.kind() == FileKind::File;
+    changed.then(|| seen.appended_beyond.unwrap_or(before.size))
 }
 
 /// Replaces an operation's staged file by: what is in the tree now, plus what the transaction

@@ -51,6 +51,9 @@ pub struct Observation {
     listing: Option<Box<NameSet>>,
     /// Digest of the extended attributes, if they were read.
     xattrs: Option<u64>,
+    /// How long the private copy was when it was opened for appending only: what is beyond is the
+    /// transaction's own. Others may have appended since the first look.
+    pub(crate) appended_beyond: Option<u64>,
 }
 
 impl Observation {
@@ -155,13 +158,13 @@ pub struct ReadSet {
     aliases: HashMap<Box<[u8]>, Alias>,
     /// What was observed since it was last asked for; `None`: nobody asks.
     #[serde(skip)]
-    touched: Option<Vec<Touch>>,
+    round: Option<touch::Round>,
 }
 
 /// First bytes of a stored read set.
 const FILE_MAGIC: &[u8; 8] = b"TXOSREAD";
 /// Format of a stored read set.
-const FILE_VERSION: u32 = 1;
+const FILE_VERSION: u32 = 2;
 
 impl ReadSet {
     /// An empty read set over what `coverage` says.

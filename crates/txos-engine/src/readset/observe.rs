@@ -19,6 +19,9 @@ impl ReadSet {
     /// With `follow`, a symbolic link at the end is read and what it leads to is what is observed.
     /// Cheap when the same was observed before. Failures of the look-up are observations too.
     pub fn note(&mut self, path: &[u8], follow: bool, facets: Facets) {
+        if let Some(round) = &mut self.round {
+            round.notes.push((path.into(), follow, facets));
+        }
         self.note_through(path, follow, facets, LINKS_MAX);
     }
 
@@ -100,6 +103,9 @@ impl ReadSet {
             other => other,
         };
         self.aliases.insert(written.into(), alias);
+        if let Some(round) = &mut self.round {
+            round.aliases.push(written.into());
+        }
         match alias {
             Alias::Dir(index) => Some(index),
             Alias::Nowhere(_) | Alias::Elsewhere => None,
@@ -177,18 +183,19 @@ impl ReadSet {
         }
         let path = join(&dir.path, name);
         let dir = self.dirs.get_mut(index as usize)?;
-        let seen = match dir.entries.entry(name.into()) {
-            Entry::Occupied(e) => e.into_mut(),
-            Entry::Vacant(e) => e.insert(look(&path)),
+        let (seen, first) = match dir.entries.entry(name.into()) {
+            Entry::Occupied(e) => (e.into_mut(), false),
+            Entry::Vacant(e) => (e.insert(look(&path)), true),
         };
         let link = matches!(seen.outcome, Outcome::Present(v) if v.kind() == FileKind::Symlink);
         let facets = if link && follow { Facets::DATA } else { facets } | Facets::ENTRY;
         let new = Facets(facets.0 & !seen.facets);
         seen.facets |= facets.0;
-        if let Some(touched) = &mut self.touched
+        if let Some(round) = &mut self.round
             && new != Facets::default()
         {
-            touched.push(Touch { dir: index, name: name.into(), facets: Facets(seen.facets) });
+            let facets = Facets(seen.facets);
+            round.touches.push(Touch { dir: index, name: name.into(), facets, first });
         }
         if link && follow {
             return read_link(&path);
@@ -205,16 +212,23 @@ impl ReadSet {
 }
 
 /// The first look at an object.
-pub(super) fn look(path: &[u8]) -> Observation {
+fn look(path: &[u8]) -> Observation {
     let (outcome, ambiguous) = match observe(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
         Ok((version, ambiguous)) => (Outcome::Present(version), ambiguous),
         Err(e) => (Outcome::Absent(e.raw_os_error()), false),
     };
-    Observation { outcome, facets: 0, ambiguous, listing: None, xattrs: None }
+    Observation {
+        outcome,
+        facets: 0,
+        ambiguous,
+        listing: None,
+        xattrs: None,
+        appended_beyond: None,
+    }
 }
 
 /// The names in a directory now; `None` if they can't be read (validation then compares versions).
-pub(super) fn list(path: &[u8]) -> Option<NameSet> {
+fn list(path: &[u8]) -> Option<NameSet> {
     let fd = rustix::fs::openat(
         CWD,
         path,

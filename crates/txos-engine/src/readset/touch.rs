@@ -1,12 +1,14 @@
 //! What was observed as facets of the realm: which ones a program's look-up touches, and how.
 //!
 //! An observation is made *and* its facets are acquired before the call is let through. If
-//! acquiring had to wait, what was observed may be old, and is observed anew ([`ReadSet::renew`]):
-//! nothing of it has been seen by the program yet.
+//! acquiring had to wait, what was observed may be old: then everything that was observed **for
+//! the first time** in this round is forgotten and looked at again ([`ReadSet::look_again`]), by the
+//! paths as they were written, because links and directories on the way may lead elsewhere by now.
+//! What the program has seen before is never forgotten.
 
 use rustix::fs::{AtFlags, CWD};
 
-use super::{Outcome, ReadSet, join, observe};
+use super::{Outcome, ReadSet, join};
 use crate::object::{Facets, FileId, FileKind};
 use crate::realm::{Access, Facet};
 use crate::version::stat_at;
@@ -18,6 +20,18 @@ pub struct Touch {
     pub(super) name: Box<[u8]>,
     /// All facets observed so far.
     pub(super) facets: Facets,
+    /// Nothing was observed of the name before.
+    pub(super) first: bool,
+}
+
+/// What was observed since it was last asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Round {
+    pub touches: Vec<Touch>,
+    /// Paths of directories that were looked up for the first time.
+    pub aliases: Vec<Box<[u8]>>,
+    /// What was asked to be observed.
+    pub notes: Vec<(Box<[u8]>, bool, Facets)>,
 }
 
 impl Touch {
@@ -29,20 +43,54 @@ impl Touch {
 }
 
 impl ReadSet {
-    /// From now on remembers what is newly observed, for [`ReadSet::take_touched`].
+    /// From now on remembers what is newly observed, for [`ReadSet::touched`].
     pub fn remember_touched(&mut self) {
-        self.touched.get_or_insert_default();
+        self.round.get_or_insert_default();
     }
 
-    /// What was newly observed since the last call.
-    pub fn take_touched(&mut self) -> Vec<Touch> {
-        self.touched.as_mut().map(std::mem::take).unwrap_or_default()
+    /// What was newly observed since the round began.
+    pub fn touched(&mut self) -> Vec<Touch> {
+        self.round.as_mut().map(|round| std::mem::take(&mut round.touches)).unwrap_or_default()
+    }
+
+    /// Puts back what [`ReadSet::touched`] gave: it stays part of the round.
+    pub fn keep(&mut self, touches: Vec<Touch>) {
+        if let Some(round) = &mut self.round {
+            round.touches = touches;
+        }
     }
 
     /// Whether something was newly observed.
     #[must_use]
     pub fn has_touched(&self) -> bool {
-        self.touched.as_ref().is_some_and(|t| !t.is_empty())
+        self.round.as_ref().is_some_and(|round| !round.touches.is_empty())
+    }
+
+    /// The call is let through: what was observed has been seen.
+    pub fn end_round(&mut self) {
+        if let Some(round) = &mut self.round {
+            round.touches.clear();
+            round.aliases.clear();
+            round.notes.clear();
+        }
+    }
+
+    /// Forgets what `touches` observed for the first time, and looks again: it has not been seen
+    /// by the program yet. What is observed now is in [`ReadSet::touched`].
+    pub fn look_again(&mut self, touches: &[Touch]) {
+        let Some(round) = self.round.as_mut() else { return };
+        let Round { aliases, notes, .. } = std::mem::take(round);
+        for touch in touches.iter().filter(|touch| touch.first) {
+            if let Some(dir) = self.dirs.get_mut(touch.dir as usize) {
+                dir.entries.remove(&touch.name);
+            }
+        }
+        for alias in &aliases {
+            self.aliases.remove(alias);
+        }
+        for (path, follow, facets) in notes {
+            self.note(&path, follow, facets);
+        }
     }
 
     /// The canonical path of what was touched.
@@ -52,19 +100,22 @@ impl ReadSet {
         join(dir, &touch.name)
     }
 
-    /// Observes it anew: the first observation was never acted on.
-    pub fn renew(&mut self, touch: &Touch) {
-        let path = self.path_of(touch);
-        let Some(dir) = self.dirs.get_mut(touch.dir as usize) else { return };
-        let Some(seen) = dir.entries.get_mut(&touch.name) else { return };
-        let facets = seen.facets;
-        *seen = observe::look(&path);
-        seen.facets = facets;
-        if touch.facets.contains(Facets::LISTING) {
-            seen.listing = observe::list(&path).map(Box::new);
-        }
-        if touch.facets.contains(Facets::XATTRS) {
-            seen.xattrs = crate::sys::xattr_digest(&path).ok();
+    /// Whether a touch is the first for appending only to a file that is there.
+    #[must_use]
+    pub fn begins_to_append(&self, touch: &Touch) -> bool {
+        let seen = self.dirs.get(touch.dir as usize).and_then(|d| d.entries.get(&touch.name));
+        seen.is_some_and(|seen| {
+            crate::commit::is_append(touch.facets)
+                && seen.appended_beyond.is_none()
+                && matches!(seen.outcome, Outcome::Present(v) if v.kind() == FileKind::File)
+        })
+    }
+
+    /// Notes how long the private copy of a file is before anything was appended to it.
+    pub fn appends_beyond(&mut self, touch: &Touch, len: u64) {
+        let dir = self.dirs.get_mut(touch.dir as usize);
+        if let Some(seen) = dir.and_then(|d| d.entries.get_mut(&touch.name)) {
+            seen.appended_beyond.get_or_insert(len);
         }
     }
 
@@ -100,6 +151,7 @@ impl ReadSet {
                 dir: index,
                 name: name.clone(),
                 facets: seen.facets(),
+                first: false,
             })
         })
     }
@@ -175,6 +227,37 @@ mod tests {
         });
         done.unwrap();
         all
+    }
+
+    #[test]
+    fn only_what_was_not_seen_is_looked_at_again() {
+        let dir = std::env::temp_dir().join(format!("txos-touch-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("d")).unwrap();
+        let path = |name: &str| dir.join(name).into_os_string().into_encoded_bytes();
+        for name in ["old", "new", "d/target"] {
+            std::fs::write(dir.join(name), "1").unwrap();
+        }
+        let mut reads = ReadSet::new(super::super::Coverage::default());
+        reads.remember_touched();
+        reads.note(&path("old"), true, Facets::ENTRY);
+        assert_eq!(reads.touched().len(), 1);
+        reads.end_round();
+        let version = |reads: &ReadSet, name| reads.get(&path(name)).map(|o| o.outcome);
+        let old = version(&reads, "old");
+        reads.note(&path("old"), true, Facets::ENTRY | Facets::DATA);
+        reads.note(&path("new"), true, Facets::ENTRY | Facets::DATA);
+        let touches = reads.touched();
+        assert_eq!(touches.iter().map(|t| t.first).collect::<Vec<_>>(), [false, true]);
+        // Both change while their facets are waited for; one becomes a link.
+        std::fs::write(dir.join("old"), "22").unwrap();
+        std::fs::remove_file(dir.join("new")).unwrap();
+        std::os::unix::fs::symlink("d/target", dir.join("new")).unwrap();
+        reads.look_again(&touches);
+        assert_eq!(version(&reads, "old"), old, "what was seen stays");
+        assert!(version(&reads, "d/target").is_some(), "the link is followed");
+        let again: Vec<_> = reads.touched().iter().map(|t| reads.path_of(t)).collect();
+        assert_eq!(again, [path("new"), path("d/target")]);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_tail_of_a_name_is_padded_with_zeros() {
-        let name: Vec<u8> = (0..36).map(|i| 0xf0 ^ i * 7).collect();
+        let name: Vec<u8> = (0..36).map(|i| 0xf0 ^ (i * 7)).collect();
         for len in 0..=name.len() {
             let name = &name[name.len() - len..];
             let rest = &name[len / 8 * 8..];

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - The file appears under its name complete, by rename; nobody ever maps half a header.
+//! - The file appears under its name complete, by link(2) of an unnamed one; nobody ever maps half a
+//!   header, and a maker that is killed leaves nothing.
 //! - Everybody who has it mapped holds a shared `flock` on it; who removes it holds it exclusively.
 //!   So a segment is never taken from under anybody, and the last one out may replace it.
 //! - A segment of an earlier boot is replaced without a question: nobody of then lives. Anything
@@ -15,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::SLOTS;
@@ -100,7 +101,7 @@ impl Medium {
         const XFS: i64 = 0x5846_5342;
         const TMPFS: i64 = 0x0102_1994;
         const RAMFS: i64 = 0x8584_58f6;
-        match i64::from(stat.f_type) {
+        match stat.f_type {
             TMPFS | RAMFS => Some(Medium::Memory),
             EXT | XFS => Some(Medium::Disk),
             _ => None,
@@ -135,7 +136,7 @@ impl Segment {
             let file = match open_file(dir_fd.as_fd(), &name) {
                 Ok(file) => file,
                 Err(Errno::NOENT) => {
-                    match make(dir_fd.as_fd(), &name) {
+                    match make(dir, &name) {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(e) => return Err(Error::io("creating the realm", &path, e)),
                     }
@@ -198,13 +199,16 @@ pub fn rebuild(dir: &Path) -> Result<PathBuf> {
                 }
                 Err(e) => return Err(Error::io("locking the realm", &path, e)),
             }
-            rustix::fs::unlinkat(&dir_fd, &name, AtFlags::empty())
-                .at("removing the realm", &path)?;
+            // Replaced meanwhile, it is another one's, and as good as rebuilt.
+            if is_named(dir_fd.as_fd(), &name, file.as_fd()) {
+                rustix::fs::unlinkat(&dir_fd, &name, AtFlags::empty())
+                    .at("removing the realm", &path)?;
+            }
         }
         Err(Errno::NOENT) => {}
         Err(e) => return Err(Error::io("opening the realm", &path, e)),
     }
-    match make(dir_fd.as_fd(), &name) {
+    match make(dir, &name) {
         Ok(()) | Err(Errno::EXIST) => Ok(path),
         Err(e) => Err(Error::io("creating the realm", &path, e)),
     }
@@ -350,18 +354,13 @@ impl Fixed {
     }
 }
 
-/// Makes a segment under a passing name and gives it its own by rename.
-fn make(dir: BorrowedFd<'_>, name: &str) -> std::result::Result<(), Errno> {
-    let passing = format!("{name}.new.{}", std::process::id());
-    let _ = rustix::fs::unlinkat(dir, &passing, AtFlags::empty());
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, &passing, flags, Mode::RUSR | Mode::WUSR)?;
-    let done = fill(file.as_fd())
-        .and_then(|()| rustix::fs::renameat_with(dir, &passing, dir, name, RenameFlags::NOREPLACE));
-    if done.is_err() {
-        let _ = rustix::fs::unlinkat(dir, &passing, AtFlags::empty());
-    }
-    done
+/// Makes a segment without a name, and gives it its own.
+fn make(dir: &Path, name: &str) -> std::result::Result<(), Errno> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, dir, flags, Mode::RUSR | Mode::WUSR)?;
+    fill(file.as_fd())?;
+    let unnamed = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    rustix::fs::linkat(CWD, unnamed, CWD, dir.join(name), AtFlags::SYMLINK_FOLLOW)
 }
 
 fn fill(file: BorrowedFd<'_>) -> std::result::Result<(), Errno> {

@@ -70,6 +70,8 @@ pub fn run(
     let signals = signals::Guard::take().step("collecting signals")?;
     let keeper = match fork::fork().step("forking")? {
         fork::Fork::Child => {
+            // It is the front's.
+            std::mem::forget(place);
             drop(channel);
             let keeper = Keeper {
                 id: tx.id(),
@@ -257,6 +259,7 @@ impl Front<'_> {
                     places: std::mem::take(&mut self.places),
                     place: self.place.take(),
                     isolation: self.options.isolation,
+                    patience: self.options.patience,
                     orders: self.channel.duplicate().step("duplicating the channel")?,
                 })?);
             }

@@ -36,7 +36,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use txos_engine::commit::Isolation;
@@ -44,7 +46,7 @@ use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
 
 use crate::error::{Result, Step};
-use crate::meeting::{Left, Meeting, Place, Watcher};
+use crate::meeting::{Left, Meeting, Met, Place, Watcher};
 use crate::session::channel::{Channel, Order};
 use crate::sys::seccomp::{Buffer, Call, Listener};
 use crate::sys::signals::wake;
@@ -86,6 +88,8 @@ pub struct Setup {
     pub place: Option<Place>,
     /// Whether what is only read is acquired there.
     pub isolation: Isolation,
+    /// How long a call waits for another transaction at the most.
+    pub patience: Duration,
 }
 
 /// What the supervisor leaves.
@@ -141,9 +145,9 @@ pub fn start(setup: Setup) -> Result<Running> {
     let pid_namespace =
         rustix::fs::stat("/proc/self/ns/pid").step("looking at our pid namespace")?.st_ino;
     let mut reads = setup.reads;
+    reads.remember_touched();
     let watcher = match &setup.place {
         Some(place) => {
-            reads.remember_touched();
             let orders = setup.orders.duplicate().step("duplicating the channel")?;
             Some(Watcher::start(place, &over, orders)?)
         }
@@ -152,7 +156,7 @@ pub fn start(setup: Setup) -> Result<Running> {
     let supervisor = Supervisor {
         listener: Arc::new(Listener::new(setup.listener)),
         reads,
-        meeting: Meeting::new(setup.place, setup.isolation, &over),
+        meeting: Meeting::new(setup.place, setup.isolation, setup.patience, &over),
         processes: process::Processes::default(),
         moved: moved::Moved::default(),
         scratch: record::Scratch::default(),
@@ -217,7 +221,11 @@ impl Supervisor {
                 }
                 None => Verdict::Through,
             };
-            let verdict = if self.reads.has_touched() { self.meet(verdict) } else { verdict };
+            let verdict = match index.get(call.data.nr) {
+                Some(handler) if self.reads.has_touched() => self.meet(&call, handler, verdict),
+                _ => verdict,
+            };
+            self.reads.end_round();
             match verdict {
                 Verdict::Through => self.listener.let_through(call.id),
                 Verdict::Answer(result) => self.listener.answer(call.id, result),
@@ -235,11 +243,44 @@ impl Supervisor {
     }
 
     /// Acquires what was newly observed, unless the call is not made anyway.
-    fn meet(&mut self, verdict: Verdict) -> Verdict {
-        if matches!(verdict, Verdict::Stop(_)) || self.meeting.acquire_touched(&mut self.reads) {
+    fn meet(&mut self, call: &Call, handler: Handler, verdict: Verdict) -> Verdict {
+        if matches!(verdict, Verdict::Stop(_)) {
             return verdict;
         }
-        Verdict::Stop("another transaction won".into())
+        match self.meeting.acquire_touched(&mut self.reads) {
+            Met::Lost => return Verdict::Stop("another transaction won".into()),
+            // Another program by now, it may have another interpreter.
+            Met::LookedAgain if matches!(handler, Handler::Execute(_)) => {
+                let verdict = self.judge(call, handler);
+                if self.meeting.acquire_touched(&mut self.reads) == Met::Lost {
+                    return Verdict::Stop("another transaction won".into());
+                }
+                return verdict;
+            }
+            Met::AsSeen | Met::LookedAgain => {}
+        }
+        if matches!(handler, Handler::Open(..)) {
+            self.note_lengths(call);
+        }
+        verdict
+    }
+
+    /// Where a file is opened for appending only, the private copy is made now, and its length noted:
+    /// others append to the stable one at any time, and only what comes after is the transaction's.
+    fn note_lengths(&mut self, call: &Call) {
+        for touch in self.reads.touched() {
+            if !self.reads.begins_to_append(&touch) {
+                continue;
+            }
+            let path = self.reads.path_of(&touch);
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            // One that can't be opened will not be opened by the call either.
+            if let Ok(copy) = self.processes.open_in_view(call.pid, &path, flags)
+                && let Ok(stat) = rustix::fs::fstat(&copy)
+            {
+                self.reads.appends_beyond(&touch, u64::try_from(stat.st_size).unwrap_or(0));
+            }
+        }
     }
 
     fn is_hung_up(&self) -> bool {
