@@ -24,9 +24,13 @@ impl Identity {
     /// The calling process.
     ///
     /// # Errors
-    /// If `/proc` can't be read.
+    /// If `/proc` can't be read, or is that of another PID namespace (ENOTSUP).
     pub fn of_self() -> std::io::Result<Identity> {
         let pid = rustix::process::getpid().as_raw_pid().cast_unsigned();
+        // A /proc of another PID namespace tells of other processes by the same numbers.
+        if std::fs::read_link("/proc/self")?.as_os_str() != pid.to_string().as_str() {
+            return Err(std::io::Error::from_raw_os_error(libc::ENOTSUP));
+        }
         let stat = std::fs::read("/proc/self/stat")?;
         start_and_state(&stat)
             .map(|(start, _)| Identity::new(pid, start))
@@ -93,10 +97,15 @@ fn start_and_state(stat: &[u8]) -> Option<(u64, u8)> {
 }
 
 fn has_living_threads(pid: u32) -> bool {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    threads.flatten().any(|thread| {
-        std::fs::read(thread.path().join("stat"))
-            .is_ok_and(|stat| !matches!(start_and_state(&stat), None | Some((_, b'Z' | b'X'))))
+    let gone = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
+    let threads = match std::fs::read_dir(format!("/proc/{pid}/task")) {
+        Ok(threads) => threads,
+        // What can't be looked at is not known to be dead.
+        Err(e) => return !gone(&e),
+    };
+    threads.flatten().any(|thread| match std::fs::read(thread.path().join("stat")) {
+        Ok(stat) => !matches!(start_and_state(&stat), None | Some((_, b'Z' | b'X'))),
+        Err(e) => !gone(&e) && e.raw_os_error() != Some(libc::ESRCH),
     })
 }
 

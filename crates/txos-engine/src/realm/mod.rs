@@ -145,7 +145,7 @@ impl Realm {
         settle: Box<dyn Settle>,
     ) -> crate::Result<Realm> {
         let me = Identity::of_self()
-            .map_err(|e| crate::Error::io("finding out who we are from", "/proc/self/stat", e))?;
+            .map_err(|e| crate::Error::io("finding out who we are from", "/proc/self", e))?;
         Ok(Realm { segment, me, label: label.to_owned(), home: home.to_owned(), settle })
     }
 
