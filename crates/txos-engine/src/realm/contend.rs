@@ -97,11 +97,17 @@ pub(super) fn id_of(word: u64) -> Option<TxId> {
     std::str::from_utf8(&word.to_le_bytes()).ok()?.parse().ok()
 }
 
+/// Bytes as a slot stores them.
+pub(super) fn bytes_of(words: &[Note64]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    bytes.truncate(end);
+    bytes
+}
+
 /// Text as a slot stores it. Others may be writing it: what is not UTF-8 is left out.
 pub(super) fn text_of(words: &[Note64]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
-    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-    let mut text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned();
+    let mut text = String::from_utf8_lossy(&bytes_of(words)).into_owned();
     text.retain(|c| c != char::REPLACEMENT_CHARACTER && !c.is_control());
     text
 }
@@ -123,6 +129,8 @@ impl Rival {
         let pid = slot.doomed_by_pid.load(Relaxed);
         let winner = (0..realm.table().slots())
             .map(|number| realm.table().slot(number))
+            // It has no labels in the model, where every look costs.
+            .filter(|_| !cfg!(loom))
             .find(|other| pid != 0 && super::ticket::owner(other).is_some_and(|o| o.pid() == pid));
         Rival {
             id: id_of(slot.doomed_by.load(Relaxed)),
@@ -196,6 +204,10 @@ impl Drop for Pins<'_> {
         for number in bits(self.slots) {
             self.realm.table().slot(number).pins.fetch_and(!self.bit, AcqRel);
         }
+        // Its transaction may have ended meanwhile, and nobody could take it.
+        if self.slots != 0 {
+            self.realm.slot_is_free();
+        }
     }
 }
 
@@ -231,7 +243,7 @@ impl Ticket<'_> {
                     drop(pins);
                     if self.nonblock {
                         let rival = Rival::of(slot, number, status, "it is being published");
-                        return Err(Stop::Busy(rival));
+                        return self.give_way(number, Stop::Busy(rival));
                     }
                     self.wait_turn(number, status, index, standoff)?;
                     return Ok(Met::Again);
@@ -247,11 +259,12 @@ impl Ticket<'_> {
                             }
                         }
                         Decision::AbortSelf => {
-                            realm.table().board().yields.fetch_add(1, Relaxed);
-                            return Err(Stop::Lost(Rival::of(slot, number, status, ruling.reason)));
+                            let rival = Rival::of(slot, number, status, ruling.reason);
+                            return self.give_way(number, Stop::Lost(rival));
                         }
                         Decision::Wait if self.nonblock => {
-                            return Err(Stop::Busy(Rival::of(slot, number, status, ruling.reason)));
+                            let rival = Rival::of(slot, number, status, ruling.reason);
+                            return self.give_way(number, Stop::Busy(rival));
                         }
                         Decision::Wait => {
                             drop(pins);
@@ -265,6 +278,17 @@ impl Ticket<'_> {
         let seized = word.seized(self.bit, access);
         let taken = orec.compare_exchange(word.0, seized.0, AcqRel, Acquire).is_ok();
         Ok(if taken { Met::Seized } else { Met::Again })
+    }
+
+    /// Gives way, unless the other is dead: nobody would ever take over from it if all gave way.
+    fn give_way(&self, number: u32, stop: Stop) -> Result<Met, Stop> {
+        if self.realm.take_over_if_dead(number) {
+            return Ok(Met::Again);
+        }
+        if matches!(stop, Stop::Lost(_)) {
+            self.realm.table().board().yields.fetch_add(1, Relaxed);
+        }
+        Err(stop)
     }
 
     /// Asks the policy; `None` if the other is no longer what it was.

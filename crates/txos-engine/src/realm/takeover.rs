@@ -13,9 +13,10 @@
 //!
 //! A process that is stopped (SIGSTOP) is not dead, and is not overtaken, whatever it does.
 
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use super::contend::{id_of, text_of};
+use super::contend::{bytes_of, id_of};
 use super::layout::Slot;
 use super::status::{State, Status};
 use super::sync::{AcqRel, Acquire, Relaxed, Release};
@@ -112,7 +113,7 @@ impl Realm {
             let remains = Remains {
                 id: id_of(slot.id.load(Relaxed)),
                 pid: dead.pid(),
-                home: PathBuf::from(text_of(&slot.home)),
+                home: PathBuf::from(std::ffi::OsString::from_vec(bytes_of(&slot.home))),
             };
             match self.settle.settle(&remains) {
                 Ok(fate) => committed = fate == Fate::Committed,
