@@ -114,8 +114,8 @@ impl Realm {
         };
         // The model's threads share one, and its runs must be alike.
         let number = match LAST_SLOT.get().filter(|_| !cfg!(loom)) {
-            Some(last) if self.try_claim(last) => last,
-            _ => self.claim(how.nonblock)?,
+            Some(last) if self.try_claim(last, turn) => last,
+            _ => self.claim(how.nonblock, turn)?,
         };
         LAST_SLOT.set(Some(number));
         let slot = self.table().slot(number);
@@ -153,9 +153,12 @@ impl Realm {
     }
 
     /// Takes a slot if it is free, and gives it its next generation.
-    fn try_claim(&self, number: u32) -> bool {
+    fn try_claim(&self, number: u32, turn: Option<Turn>) -> bool {
         let slot = self.table().slot(number);
+        let is_mine_to_take = || turn.is_none_or(|turn| self.leaves_a_slot(turn, number));
         if slot.owner.load(Relaxed) != 0
+            || slot.pins.load(Relaxed) != 0
+            || !is_mine_to_take()
             || slot.owner.compare_exchange(0, self.me.word(), Acquire, Relaxed).is_err()
         {
             return false;
@@ -164,19 +167,30 @@ impl Realm {
         slot.status.swap(Status::new(generation, State::Idle).0, SeqCst);
         sync::fence_after_swap();
         // Whoever pins from here on sees the new generation.
-        if slot.pins.load(SeqCst) == 0 {
+        if slot.pins.load(SeqCst) == 0 && is_mine_to_take() {
             return true;
         }
         slot.owner.store(0, Release);
+        // Others may have found it taken meanwhile.
+        self.slot_is_free();
         false
+    }
+
+    /// An ordered transaction whose turn has not come must not have the last slot: the one whose
+    /// turn it is may need it. Of two that take the last two at once, one sees that.
+    fn leaves_a_slot(&self, turn: Turn, taken: u32) -> bool {
+        let table = self.table();
+        let is_free = |number| number != taken && table.slot(number).owner.load(Relaxed) == 0;
+        table.group(turn.group as usize).next.load(Acquire) >= turn.sequence
+            || (0..table.slots()).any(is_free)
     }
 
     /// Finds a free slot, clears those of the dead if there is none, waits for one.
     #[cold]
-    fn claim(&self, nonblock: bool) -> Result<u32, BeginError> {
+    fn claim(&self, nonblock: bool, turn: Option<Turn>) -> Result<u32, BeginError> {
         let slots = self.table().slots();
         let first = self.me.pid() % slots;
-        let any = || (0..slots).map(|n| (first + n) % slots).find(|&n| self.try_claim(n));
+        let any = || (0..slots).map(|n| (first + n) % slots).find(|&n| self.try_claim(n, turn));
         if let Some(number) = any() {
             return Ok(number);
         }
@@ -252,6 +266,18 @@ impl<'r> Ticket<'r> {
         self
     }
 
+    /// Its realm.
+    #[must_use]
+    pub fn realm(&self) -> &'r Realm {
+        self.realm
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> Option<TxId> {
+        super::contend::id_of(self.own().id.load(Relaxed))
+    }
+
     /// From now on it may wait, though it was not to when it began.
     pub fn may_wait(&mut self) {
         self.nonblock = false;
@@ -322,6 +348,28 @@ impl<'r> Ticket<'r> {
             }
         }
         self.check()?;
+        Ok(standoff.has_waited())
+    }
+
+    /// Waits while somebody publishes a facet, and acquires nothing: what is looked at afterwards is
+    /// not half of a publish, but may change. Gives whether it had to wait.
+    ///
+    /// # Errors
+    /// As [`Ticket::acquire`].
+    pub fn pass(&mut self, facet: &Facet<'_>, access: Access) -> Result<bool, Stop> {
+        let index = self.realm.index_of(facet);
+        let table = self.realm.table();
+        let mut standoff = Standoff::default();
+        while let Request::Blocked(others) =
+            Word(table.orec(index).load(Acquire)).request(self.bit, access)
+        {
+            let publishing = bits(others).find_map(|number| {
+                let status = Status(table.slot(number).status.load(Acquire));
+                (status.state() == State::Publishing).then_some((number, status))
+            });
+            let Some((number, status)) = publishing else { break };
+            self.wait_turn(number, status, index, &mut standoff)?;
+        }
         Ok(standoff.has_waited())
     }
 

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use super::contend::{Rival, Standoff, Stop};
-use super::status::Status;
+use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 use super::ticket::Ticket;
 use super::{Realm, WAITS_FOR_TURN};
@@ -30,6 +30,9 @@ pub struct Standstill {
     pub holder: Rival,
     /// For how long it has waited.
     pub waited: Duration,
+    /// Whether the other is being published: it will not take long, and who does not wait may see
+    /// half of it.
+    pub publishing: bool,
 }
 
 /// What is to be done about a standstill.
@@ -60,6 +63,8 @@ impl Ticket<'_> {
         own.waiting_since_ns.store(standoff.since_ns, Relaxed);
         let bell = own.bell.load(Acquire);
         own.waiting_for.store(number + 1, SeqCst);
+        other.waiters.fetch_or(self.bit, AcqRel);
+        let runs = mark_waited_for(other, status);
         sync::full_fence();
         // It waits itself: let the policy decide again, knowing that.
         if status.state().is_doomable() && other.waiting_for.load(SeqCst) != 0 {
@@ -67,8 +72,7 @@ impl Ticket<'_> {
             standoff.turn = standoff.turn.saturating_add(1);
             return Ok(());
         }
-        other.waiters.fetch_or(self.bit, AcqRel);
-        if mark_waited_for(other, status) && !self.is_doomed() {
+        if runs && !self.is_doomed() {
             sync::wait(&own.bell, bell, standoff.pause(self.seed()));
         }
         own.waiting_for.store(0, Release);
@@ -98,7 +102,9 @@ impl Ticket<'_> {
         let still = Status(other.status.load(Acquire)).generation() == status.generation();
         if let Some(attend) = self.attend.as_mut().filter(|_| still) {
             let holder = Rival::of(other, number, status, "");
-            let standstill = Standstill { holder, waited: Duration::from_nanos(waited_ns) };
+            let waited = Duration::from_nanos(waited_ns);
+            let publishing = status.state() == State::Publishing;
+            let standstill = Standstill { holder, waited, publishing };
             if attend(&standstill) == Onward::CallOff {
                 return Err(Stop::CalledOff(standstill.holder));
             }
@@ -122,7 +128,13 @@ impl Ticket<'_> {
             own.waiting_since_ns.store(since_ns, Relaxed);
             own.waiting_for.store(WAITS_FOR_TURN, SeqCst);
             group.waiters.fetch_or(self.bit, AcqRel);
+            sync::full_fence();
             let next = group.next.load(Acquire);
+            // Those that began to wait for it when it did not wait may close a cycle with whoever's
+            // turn it is, which this one can't see. They look again.
+            if next < turn.sequence && Status(own.status.load(Relaxed)).is_waited_for() {
+                realm.ring_waiters(own);
+            }
             if next < turn.sequence && !self.is_doomed() && !self.nonblock {
                 sync::wait(&own.bell, bell, SLICE_LONG);
                 realm.sweep_group(turn.group + 1);
@@ -143,11 +155,15 @@ impl Ticket<'_> {
                 ..Rival::default()
             };
             if self.nonblock {
-                return Err(Stop::Busy(holder));
+                realm.sweep_group(turn.group + 1);
+                if group.next.load(Acquire) == next {
+                    return Err(Stop::Busy(holder));
+                }
+                continue;
             }
             let waited = Duration::from_nanos(sync::now_ns().saturating_sub(since_ns));
             if let Some(attend) = self.attend.as_mut() {
-                let standstill = Standstill { holder, waited };
+                let standstill = Standstill { holder, waited, publishing: false };
                 if attend(&standstill) == Onward::CallOff {
                     return Err(Stop::CalledOff(standstill.holder));
                 }
