@@ -59,7 +59,7 @@ impl Plan {
             give_up: one_in(40),
             nonblock: one_in(25),
             impatient: one_in(25),
-            slow: one_in(50),
+            slow: one_in(16),
         }
     }
 }

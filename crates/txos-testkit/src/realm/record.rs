@@ -1,5 +1,5 @@
 //! Redo records: each worker has a file with the last one it wrote, and gives that file to the
-//! realm as its home, so that it is found when the worker is dead.
+//! realm as its home, so that it is found when the worker is dead. Its threads have files beside it.
 //!
 //! A record has the name of its transaction, the words it sets, and a checksum. It decides about a
 //! publish: if it is complete and of the transaction that was publishing, setting its words again
@@ -15,6 +15,9 @@ use txos_engine::realm::{Fate, Remains, Settle, Unsettled};
 
 use super::cells::Cells;
 use super::points;
+
+/// Threads that a worker can have.
+pub const THREADS_MAX: u32 = 4;
 
 /// A word and what it becomes.
 pub type Entry = (u64, u64);
@@ -32,18 +35,24 @@ pub fn path(dir: &Path, worker: u32) -> PathBuf {
     dir.join(format!("journal-{worker}"))
 }
 
+/// Where one of its threads' is, for a thread other than the first.
+#[must_use]
+pub fn of_thread(first: &Path, thread: u32) -> PathBuf {
+    first.with_extension(thread.to_string())
+}
+
 impl Journal {
-    /// Makes that of a worker, or takes it over.
+    /// Makes one, or takes over what is there.
     ///
     /// # Panics
     /// If it can't be made.
     #[must_use]
-    pub fn create(dir: &Path, worker: u32) -> Journal {
+    pub fn create(path: &Path) -> Journal {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
-            .open(path(dir, worker))
+            .open(path)
             .expect("making the journal");
         Journal { file, bytes: Vec::new() }
     }
@@ -118,14 +127,18 @@ pub fn settle(cells: Arc<Cells>) -> Box<dyn Settle> {
         if remains.home.as_os_str().is_empty() {
             return Err(Unsettled(format!("process {} has no journal", remains.pid)));
         }
-        match read(&remains.home, id) {
-            Ok(Some(entries)) => {
-                apply(&cells, &entries, "settle");
-                Ok(Fate::Committed)
+        let threads = (1..THREADS_MAX).map(|thread| of_thread(&remains.home, thread));
+        for path in std::iter::once(remains.home.clone()).chain(threads) {
+            match read(&path, id) {
+                Ok(Some(entries)) => {
+                    apply(&cells, &entries, "settle");
+                    return Ok(Fate::Committed);
+                }
+                Ok(None) => {}
+                Err(e) => return Err(Unsettled(format!("{}: {e}", path.display()))),
             }
-            Ok(None) => Ok(Fate::Undone),
-            Err(e) => Err(Unsettled(format!("{}: {e}", remains.home.display()))),
         }
+        Ok(Fate::Undone)
     })
 }
 
@@ -139,8 +152,8 @@ mod tests {
         std::fs::create_dir(&dir).unwrap();
         let (id, other) = (TxId::from_bits(1), TxId::from_bits(2));
         let entries = [(7, 1), (8, 2), (7, 3)];
-        let mut journal = Journal::create(&dir, 1);
         let path = path(&dir, 1);
+        let mut journal = Journal::create(&path);
         assert_eq!(read(&path, id).unwrap(), None);
         journal.write(id, &entries);
         assert_eq!(read(&path, id).unwrap().as_deref(), Some(&entries[..]));

@@ -3,9 +3,9 @@
 //!
 //! | mode | |
 //! |---|---|
-//! | `mix LANES SEED` | random transactions, as many as the budget in the cells allows; logged |
-//! | `careless LANES SEED` | the same, but what is only read is not acquired |
-//! | `forgetful LANES SEED` | the same, but what a dead one published is never finished |
+//! | `mix LANES SEED THREADS` | random transactions, as many as the budget in the cells allows; logged |
+//! | `careless LANES SEED THREADS` | the same, but what is only read is not acquired |
+//! | `forgetful LANES SEED THREADS` | the same, but what a dead one published is never finished |
 //! | `long CELLS`, `short CELLS SEED YIELDS NICE` | see [`super::starve`] |
 //! | `steps STEP…` | see [`super::steps`] |
 //! | `spin` | begins and aborts, for ever |
@@ -33,13 +33,16 @@ use super::{points, starve, steps};
 /// How long to wait for whoever won before trying again.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A worker, in its site.
+/// What the numbers of a worker's threads differ by.
+const THREAD: u32 = 1 << 20;
+
+/// A worker, in its site; or one of its threads.
 #[derive(Debug)]
 pub struct Worker {
     /// Its number.
     pub number: u32,
     /// The realm.
-    pub realm: Realm,
+    pub realm: Arc<Realm>,
     /// The cells.
     pub cells: Arc<Cells>,
     /// Its redo records.
@@ -66,9 +69,27 @@ pub fn main() -> u8 {
         }
     };
     match (mode.as_str(), rest.as_slice()) {
-        ("mix" | "careless" | "forgetful", [lanes, seed]) => {
+        ("mix" | "careless" | "forgetful", [lanes, seed, threads]) => {
             worker.careless = mode == "careless";
-            worker.mix(parse(lanes) as usize, parse(seed));
+            let threads: Vec<Worker> =
+                (1..parse(threads)).map(|n| worker.thread(n as u32)).collect();
+            let (lanes, seed) = (parse(lanes) as usize, parse(seed));
+            std::thread::scope(|scope| {
+                let run = |mut thread: Worker| {
+                    let seed = seed ^ u64::from(thread.number);
+                    scope.spawn(move || {
+                        thread.mix(lanes, seed);
+                        thread.counts
+                    })
+                };
+                let threads: Vec<_> = threads.into_iter().map(run).collect();
+                worker.mix(lanes, seed);
+                for thread in threads {
+                    for (what, count) in thread.join().expect("a thread's end") {
+                        worker.count(&what, count);
+                    }
+                }
+            });
         }
         ("long", [cells]) => starve::long(&mut worker, parse(cells) as usize),
         ("short", [cells, seed, yields, nice]) => {
@@ -106,7 +127,7 @@ pub fn join(dir: &Path, number: u32, settle: Box<dyn Settle>) -> txos_engine::Re
 impl Worker {
     fn new(dir: &Path, number: u32, forgetful: bool) -> txos_engine::Result<Worker> {
         let cells = Arc::new(Cells::open(dir));
-        let journal = Journal::create(dir, number);
+        let journal = Journal::create(&record::path(dir, number));
         let settle = if forgetful {
             Box::new(|_: &Remains| Ok(Fate::Undone))
         } else {
@@ -114,7 +135,21 @@ impl Worker {
         };
         let realm = join(dir, number, settle)?;
         let (dir, counts) = (dir.to_owned(), BTreeMap::new());
-        Ok(Worker { number, realm, cells, journal, dir, careless: false, counts })
+        Ok(Worker { number, realm: Arc::new(realm), cells, journal, dir, careless: false, counts })
+    }
+
+    /// A thread of it, with a number, a history and redo records of its own.
+    fn thread(&self, thread: u32) -> Worker {
+        let journal = record::of_thread(&record::path(&self.dir, self.number), thread);
+        Worker {
+            number: self.number + THREAD * thread,
+            realm: Arc::clone(&self.realm),
+            cells: Arc::clone(&self.cells),
+            journal: Journal::create(&journal),
+            dir: self.dir.clone(),
+            careless: self.careless,
+            counts: BTreeMap::new(),
+        }
     }
 
     /// Counts something.
@@ -248,7 +283,7 @@ fn carry_out(
     for op in ops {
         attempt.carry_out(op, plan.lazy)?;
         if plan.slow {
-            (0..20).for_each(|_| std::thread::yield_now());
+            (0..10).for_each(|_| std::thread::yield_now());
         }
     }
     if plan.give_up {

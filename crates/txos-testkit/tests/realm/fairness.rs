@@ -30,6 +30,11 @@ fn short(site: &Site, cells: usize, seed: u64, yields: u32, nice: i32) -> Invoca
     site.worker().arg("short").args(words)
 }
 
+/// How important this test is.
+fn nice() -> i32 {
+    rustix::process::getpriority_process(None).unwrap()
+}
+
 fn ended(running: Running) -> (u32, BTreeMap<String, u64>) {
     let pid = running.pid().as_raw_nonzero().get().cast_unsigned();
     (pid, counts(&running.wait().expect(0)))
@@ -45,7 +50,7 @@ fn a_long_transaction_gets_through_where_nobody_starves() {
             site.realm.set_policy(policy);
             site.cells.budget().store(u64::MAX, Ordering::Relaxed);
             let shorts: Vec<Running> =
-                (0..4).map(|n| short(&site, CELLS, n, 0, 0).start()).collect();
+                (0..4).map(|n| short(&site, CELLS, n, 0, nice()).start()).collect();
             let long = site.worker().arg("long").arg(CELLS.to_string()).start();
             let (_, counts) = ended(long);
             let (mut done, mut attempts) = (0, 0);
@@ -88,7 +93,7 @@ fn a_normal_process_never_loses_to_a_niced_one() {
     let each = if skip::long("realm") { 1_000_000 } else { 30_000 };
     site.cells.budget().store(each, Ordering::Relaxed);
     // As important as this test, and less.
-    let nice = rustix::process::getpriority_process(None).unwrap().clamp(0, 9);
+    let nice = nice().clamp(0, 9);
     let mut all: Vec<(Running, Rendezvous)> = [nice, nice, nice + 10, nice + 10]
         .into_iter()
         .enumerate()

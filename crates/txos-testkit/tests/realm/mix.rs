@@ -24,7 +24,7 @@ const POINTS: &[&str] = &[
 
 /// Transactions of a run under one policy; one has some five operations.
 fn transactions() -> u64 {
-    if skip::long("realm") { 300_000 } else { 15_000 }
+    if skip::long("realm") { 300_000 } else { 8_000 }
 }
 
 /// Workers that are killed in it.
@@ -34,9 +34,12 @@ fn kills() -> u64 {
 
 struct Run<'a> {
     lab: &'a Lab,
-    policy: Policy,
+    /// `None`: another one again and again.
+    policy: Option<Policy>,
     seed: u64,
     kills: bool,
+    /// Where workers may kill themselves.
+    points: &'static [&'static str],
     /// The workers' mode.
     mode: &'static str,
 }
@@ -44,32 +47,39 @@ struct Run<'a> {
 impl Run<'_> {
     fn start(&self, site: &Site, random: &mut Random, at: &str) -> Running {
         let (lanes, seed) = (LANES.to_string(), random.bits().to_string());
-        site.worker().args([self.mode, &lanes, &seed]).env(VARIABLE, at).start()
+        // Mostly one.
+        let threads = (1 + random.below(6) / 4 + random.below(6) / 5).to_string();
+        site.worker().args([self.mode, &lanes, &seed, &threads]).env(VARIABLE, at).start()
     }
 
     /// Runs it, and gives the number of operations that were checked.
     fn run(&self) -> usize {
         let mut random = Random::new(self.seed);
-        let name = format!("{}-{}", self.policy, self.kills);
+        let policy = self.policy.map_or("changing", Policy::name);
+        let name = format!("{policy}-{}", self.kills);
         // Each transaction writes some three values, of which half go to a quarter of the lanes.
-        let cells = LANES * (transactions() / 64 + 8);
+        let most = if self.kills { transactions().max(60_000) } else { transactions() };
+        let cells = LANES * (most / 64 + 8);
         let site = Site::new(self.lab, &name, WORKER, cells as usize);
-        site.realm.set_policy(self.policy);
-        site.cells.budget().store(transactions(), Ordering::Relaxed);
+        site.realm.set_policy(self.policy.unwrap_or_default());
+        site.cells.budget().store(most, Ordering::Relaxed);
         let started = Instant::now();
         let count = 2 + random.below(7);
         let mut workers: Vec<Running> =
             (0..count).map(|_| self.start(&site, &mut random, "")).collect();
         let (mut killed, mut next) = (0, 0);
         // Whoever is killed may have taken one of the budget with it.
-        while self.kills && killed < kills() && next + 500 < transactions() {
+        while self.kills && killed < kills() && next + 500 < most {
             site.wait_for_progress(next);
+            if self.policy.is_none() {
+                site.realm.set_policy(*random.pick(&Policy::ALL));
+            }
             // One of them goes on, so that all is run in the end.
             let victim = 1 + random.below(count - 1) as usize;
             // From outside, wherever it is; or by itself, where it matters.
             let at = match random.below(3) {
                 0 => String::new(),
-                _ => format!("kill:{}@{}", random.pick(POINTS), 1 + random.below(100)),
+                _ => format!("kill:{}@{}", random.pick(self.points), 1 + random.below(40)),
             };
             let replacement = self.start(&site, &mut random, &at);
             let victim = std::mem::replace(&mut workers[victim], replacement);
@@ -77,6 +87,10 @@ impl Run<'_> {
             killed += u64::from(victim.wait().killed());
             next =
                 site.cells.progress().load(Ordering::Relaxed) + random.below(transactions() / 40);
+        }
+        // The rest is run only where there is time for it.
+        if self.kills && !skip::long("realm") {
+            site.cells.budget().store(0, Ordering::Relaxed);
         }
         let (mut commits, mut aborts, mut full) = (0, 0, 0);
         for worker in workers {
@@ -96,9 +110,8 @@ impl Run<'_> {
         site.expect_idle();
         let summary = site.expect_sound();
         println!(
-            "{:<12} {count} processes, {killed} killed: {:.0} operations/s; {summary}; {} \
+            "{policy:<12} {count} processes, {killed} killed: {:.0} operations/s; {summary}; {} \
              conflicts, {} dooms, {} yields, {} waits, {} takeovers, {full} found no room",
-            self.policy,
             summary.operations as f64 / time.as_secs_f64(),
             statistics.conflicts,
             statistics.dooms,
@@ -106,13 +119,16 @@ impl Run<'_> {
             statistics.waits,
             site.realm.statistics().takeovers,
         );
-        if !self.kills {
+        if self.kills {
+            assert!(killed >= 10, "only {killed} were killed");
+        } else {
             assert_eq!(statistics.commits, commits, "every commit is counted once");
             // Single calls try again by themselves.
             assert!(statistics.aborts >= aborts, "{} < {aborts}", statistics.aborts);
             assert_eq!(site.realm.statistics().takeovers, 0);
         }
-        assert!(summary.operations as u64 > 2 * transactions(), "too few operations: {summary}");
+        let enough = if self.kills && !skip::long("realm") { 1000 } else { 2 * transactions() };
+        assert!(summary.operations as u64 > enough, "too few operations: {summary}");
         let _ = std::fs::remove_dir_all(site.dir());
         summary.operations
     }
@@ -123,9 +139,10 @@ fn every_policy(kills: bool) {
     let seed = random::seed();
     println!("TXOS_TEST_SEED={seed}");
     let mut operations = 0;
-    for policy in Policy::ALL {
-        let seed = seed.wrapping_add(u64::from(policy.code()));
-        operations += Run { lab: &lab, policy, seed, kills, mode: "mix" }.run();
+    let changing = kills.then_some(None);
+    for (n, policy) in Policy::ALL.into_iter().map(Some).chain(changing).enumerate() {
+        let seed = seed.wrapping_add(n as u64);
+        operations += Run { lab: &lab, policy, seed, kills, points: POINTS, mode: "mix" }.run();
     }
     println!("{operations} operations");
 }
@@ -147,8 +164,9 @@ fn carelessness_is_found_out() {
     let lab = Lab::in_memory();
     let seed = random::seed();
     println!("TXOS_TEST_SEED={seed}");
+    let points = &["record", "word"];
     for (mode, kills) in [("careless", false), ("forgetful", true)] {
-        let run = Run { lab: &lab, policy: Policy::default(), seed, kills, mode };
+        let run = Run { lab: &lab, policy: Some(Policy::default()), seed, kills, points, mode };
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.run()));
         let what = found.expect_err(mode);
         let what = what.downcast_ref::<String>().expect("an explanation");

@@ -1,9 +1,11 @@
 //! Ordered transactions of the processes of a group.
 
+use txos_engine::contention::Policy;
+use txos_testkit::random::{self, Random};
 use txos_testkit::realm::Site;
 use txos_testkit::realm::points::VARIABLE;
 use txos_testkit::wait::until;
-use txos_testkit::{Invocation, Lab, Rendezvous, Running};
+use txos_testkit::{Invocation, Lab, Rendezvous, Running, skip};
 
 use crate::WORKER;
 
@@ -37,7 +39,7 @@ impl Group {
 fn commits_come_in_the_order_of_their_numbers() {
     const END: u64 = 64;
     let lab = Lab::in_memory();
-    for policy in txos_engine::contention::Policy::ALL {
+    for policy in Policy::ALL {
         let site = Site::new(&lab, policy.name(), WORKER, 2);
         site.realm.set_policy(policy);
         let group = Group::new(&site);
@@ -119,6 +121,52 @@ fn killed_again_and_again_they_still_come_in_order() {
     assert_eq!(site.cells.read(0), (0..21).collect::<Vec<_>>());
     group.end();
     site.expect_idle();
+}
+
+/// They kill themselves here and there, and others go on with their numbers.
+#[test]
+fn whoever_takes_the_place_of_a_killed_one_goes_on() {
+    const END: u64 = 64;
+    let lab = Lab::in_memory();
+    let seed = random::seed();
+    println!("TXOS_TEST_SEED={seed}");
+    let mut random = Random::new(seed);
+    let mut killed = 0;
+    for round in 0..if skip::long("realm") { 200 } else { 10 } {
+        let site = Site::new(&lab, &round.to_string(), WORKER, 2);
+        site.realm.set_policy(*random.pick(&Policy::ALL));
+        let group = Group::new(&site);
+        let mut start = |n: u64| {
+            let (point, _) = *random.pick(&POINTS);
+            let point = point.split('@').next().unwrap();
+            let at = format!("kill:{point}@{}", 1 + random.below(6));
+            let at = if random.below(4) == 0 { String::new() } else { at };
+            let steps = format!("onward:{n}:3:{END}:0");
+            group.steps(&site, &[&steps]).env(VARIABLE, at).start()
+        };
+        let mut all: Vec<(u64, Running)> = (0..3).map(|n| (n, start(n))).collect();
+        until("all have got through", || {
+            for (n, mut running) in std::mem::take(&mut all) {
+                if !running.ended() {
+                    all.push((n, running));
+                    continue;
+                }
+                let done = running.wait();
+                if done.killed() {
+                    killed += 1;
+                    all.push((n, start(n)));
+                } else {
+                    let _ = done.expect(0);
+                }
+            }
+            all.is_empty()
+        });
+        assert_eq!(site.cells.read(0), (0..END).collect::<Vec<_>>());
+        group.end();
+        site.expect_idle();
+    }
+    println!("{killed} were killed");
+    assert!(killed > 0);
 }
 
 #[test]
