@@ -1,9 +1,10 @@
 //! Processes that die at a known point, or at any: others get on, what they published is whole or
 //! absent, and nothing they held or occupied stays so.
 
+use rustix::fs::CWD;
 use rustix::process::Signal;
 use txos_engine::contention::Policy;
-use txos_engine::realm::{Access, Begin, Ticket};
+use txos_engine::realm::{Access, Begin, Onward, Stop, Ticket};
 use txos_testkit::random::{self, Random};
 use txos_testkit::realm::points::VARIABLE;
 use txos_testkit::realm::site::state_of;
@@ -76,7 +77,7 @@ fn kill_at(site: &Site, point: &str, early: bool) {
 }
 
 /// Acquires all the victim touched. Whether it could.
-fn acquire_all(ticket: &mut Ticket<'_>) -> Result<(), txos_engine::realm::Stop> {
+fn acquire_all(ticket: &mut Ticket<'_>) -> Result<(), Stop> {
     (0..3).try_for_each(|cell| ticket.acquire(&cells::facet(cell), Access::Write).map(drop))
 }
 
@@ -93,7 +94,7 @@ fn go_through(site: &Site, context: &str) -> [Vec<u64>; 3] {
             }
             Err(stop) => {
                 how.again = Some(ticket.abort());
-                if let txos_engine::realm::Stop::Lost(rival) = &stop {
+                if let Stop::Lost(rival) = &stop {
                     site.realm.wait_for(rival, txos_testkit::realm::worker::PATIENCE);
                 }
             }
@@ -349,5 +350,47 @@ fn killed_by_the_test_at_a_meeting() {
     });
     ticket.finish().unwrap();
     assert!(victim.wait().killed());
+    site.expect_idle();
+}
+
+/// Where the journal can't be read for now, nobody decides anything: all wait on until it can.
+#[test]
+fn what_can_not_be_settled_is_waited_for() {
+    let mut sites = Sites::new();
+    let site = sites.site(Policy::Timestamp);
+    kill_at(&site, "word@1", false);
+    let journal = site.dir().join("journal-1");
+    let (aside, nonblock) = (site.dir().join("aside"), true);
+    std::fs::rename(&journal, &aside).unwrap();
+    std::fs::create_dir(&journal).unwrap();
+    assert_eq!(site.realm.sweep(), 0);
+    let mut ticket = site.realm.begin(&Begin { nonblock, ..Begin::default() }).unwrap();
+    let stop = acquire_all(&mut ticket).unwrap_err();
+    assert!(matches!(stop, Stop::Busy(_)), "{stop:?}");
+    drop(ticket);
+    let mut told = 0;
+    let mut ticket = site.realm.begin(&Begin::default()).unwrap().attended(|_| {
+        told += 1;
+        if told < 5 { Onward::Wait } else { Onward::CallOff }
+    });
+    let stop = acquire_all(&mut ticket).unwrap_err();
+    assert!(matches!(stop, Stop::CalledOff(_)), "{stop:?}");
+    drop(ticket);
+    let (tell, told) = std::sync::mpsc::channel();
+    let mut ticket = site.realm.begin(&Begin::default()).unwrap().attended(move |_| {
+        let _ = tell.send(());
+        Onward::Wait
+    });
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| acquire_all(&mut ticket));
+        (0..3).for_each(|_| told.recv().unwrap());
+        assert_eq!(site.realm.statistics().takeovers, 0);
+        // In one step: absent it would say that nothing was published.
+        let exchange = rustix::fs::RenameFlags::EXCHANGE;
+        rustix::fs::renameat_with(CWD, &aside, CWD, &journal, exchange).unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    ticket.finish().unwrap();
+    assert_eq!([0, 1, 2].map(|cell| site.cells.read(cell)), WHOLE);
     site.expect_idle();
 }

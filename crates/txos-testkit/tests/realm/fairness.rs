@@ -35,6 +35,19 @@ fn nice() -> i32 {
     rustix::process::getpriority_process(None).unwrap()
 }
 
+/// Starts them, and lets none begin before all are there.
+fn together(shorts: impl Iterator<Item = Invocation>) -> Vec<Running> {
+    let all: Vec<(Running, Rendezvous)> = shorts
+        .map(|short| {
+            let mut meeting = Rendezvous::new();
+            (short.env(VARIABLE, "meet:ready").meeting(&mut meeting).start(), meeting)
+        })
+        .collect();
+    all.iter().for_each(|(_, meeting)| assert!(meeting.arrived()));
+    all.iter().for_each(|(_, meeting)| meeting.go());
+    all.into_iter().map(|(running, _)| running).collect()
+}
+
 fn ended(running: Running) -> (u32, BTreeMap<String, u64>) {
     let pid = running.pid().as_raw_nonzero().get().cast_unsigned();
     (pid, counts(&running.wait().expect(0)))
@@ -49,15 +62,14 @@ fn a_long_transaction_gets_through_where_nobody_starves() {
             let site = Site::new(&lab, &format!("{policy}-{round}"), WORKER, CELLS);
             site.realm.set_policy(policy);
             site.cells.budget().store(u64::MAX, Ordering::Relaxed);
-            let shorts: Vec<Running> =
-                (0..4).map(|n| short(&site, CELLS, n, 0, nice()).start()).collect();
+            let shorts = together((0..4).map(|n| short(&site, CELLS, n, 0, nice())));
             let long = site.worker().arg("long").arg(CELLS.to_string()).start();
             let (_, counts) = ended(long);
             let (mut done, mut attempts) = (0, 0);
             for running in shorts {
                 let (_, counts) = ended(running);
-                done += counts["committed"];
-                attempts += counts["attempts"];
+                done += counts.get("committed").unwrap_or(&0);
+                attempts += counts.get("attempts").unwrap_or(&0);
             }
             let fate = if counts["committed"] == 1 { "committed" } else { "starved" };
             println!(
@@ -94,23 +106,14 @@ fn a_normal_process_never_loses_to_a_niced_one() {
     site.cells.budget().store(each, Ordering::Relaxed);
     // As important as this test, and less.
     let nice = nice().clamp(0, 9);
-    let mut all: Vec<(Running, Rendezvous)> = [nice, nice, nice + 10, nice + 10]
-        .into_iter()
-        .enumerate()
-        .map(|(n, nice)| {
-            let mut meeting = Rendezvous::new();
-            let short = short(&site, 8, n as u64, 1, nice).env(VARIABLE, "meet:ready");
-            (short.meeting(&mut meeting).start(), meeting)
-        })
-        .collect();
-    all.iter().for_each(|(_, meeting)| assert!(meeting.arrived()));
-    all.iter().for_each(|(_, meeting)| meeting.go());
+    let all = [nice, nice, nice + 10, nice + 10].into_iter().zip(0..);
+    let mut all = together(all.map(|(nice, n)| short(&site, 8, n, 1, nice)));
     let niced = all.split_off(2);
     let lost = |counts: &BTreeMap<String, u64>, to: &[u32]| -> u64 {
         to.iter().filter_map(|pid| counts.get(&format!("lost-to-{pid}"))).sum()
     };
-    let normal: Vec<_> = all.into_iter().map(|(running, _)| ended(running)).collect();
-    let niced: Vec<_> = niced.into_iter().map(|(running, _)| ended(running)).collect();
+    let normal: Vec<_> = all.into_iter().map(ended).collect();
+    let niced: Vec<_> = niced.into_iter().map(ended).collect();
     let pids =
         |of: &[(u32, BTreeMap<String, u64>)]| of.iter().map(|(pid, _)| *pid).collect::<Vec<_>>();
     let (normal_pids, niced_pids) = (pids(&normal), pids(&niced));
