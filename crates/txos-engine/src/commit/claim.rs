@@ -111,7 +111,8 @@ fn claim_plan(
             }
         }
     }
-    Ok(())
+    // Not under the commit lock: the one whose turn it is needs that.
+    ticket.await_turn().map_err(|stop| Lost::of(b"/", stop))
 }
 
 /// Whether a file was only opened for appending: its content was not seen.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::layout::Slot;
 use super::status::{State, Status};
-use super::sync::{self, AcqRel, Acquire, Note64, Relaxed, SeqCst, Step};
+use super::sync::{self, AcqRel, Acquire, Note64, Relaxed, Release, SeqCst, Step};
 use super::ticket::{SINGLE, Ticket};
 use super::word::{Access, Word, bits};
 use super::{Realm, WAITS_FOR_TURN};
@@ -126,7 +126,15 @@ impl Rival {
     /// Who doomed the transaction in a slot.
     pub(super) fn who_doomed(realm: &Realm, slot: &Slot) -> Rival {
         let policy = Policy::from_code(slot.doomed_under.load(Relaxed)).unwrap_or_default();
-        let pid = slot.doomed_by_pid.load(Relaxed);
+        // The winner is about to write it down; killed before, it stays unknown.
+        let written = || Some(slot.doomed_by_pid.load(Acquire)).filter(|&pid| pid != 0);
+        let pid = (0..LOOKS_FOR_WINNER).find_map(|_| {
+            written().or_else(|| {
+                sync::sleep(Duration::from_micros(1));
+                None
+            })
+        });
+        let pid = pid.unwrap_or(0);
         let winner = (0..realm.table().slots())
             .map(|number| realm.table().slot(number))
             // It has no labels in the model, where every look costs.
@@ -172,6 +180,9 @@ impl Standoff {
 /// Turns until waiting is for long: a second or so. No policy but the two that may wait for as long
 /// as the other runs comes so far.
 const TURNS_SHORT: u32 = 128;
+
+/// How often a loser looks for who won before it is content not to know.
+const LOOKS_FOR_WINNER: u32 = if cfg!(loom) { 1 } else { 50 };
 
 /// How a meeting went.
 pub(super) enum Met {
@@ -236,8 +247,14 @@ impl Ticket<'_> {
                 return Ok(Met::Again);
             }
             match status.state() {
-                // Released everything before it got here: the word is newer than the status.
-                State::Idle => return Ok(Met::Again),
+                // Pinned, and nobody's: what releases a slot releases the records before. A bit that
+                // is still there was never anybody's.
+                State::Idle if slot.owner.load(Acquire) == 0 && orec.load(Acquire) == word.0 => {}
+                // The word is newer than the status; or it is one that died as it began.
+                State::Idle => {
+                    realm.take_over_if_dead(number);
+                    return Ok(Met::Again);
+                }
                 State::Committed | State::Doomed | State::Aborted => {}
                 State::Publishing => {
                     drop(pins);
@@ -316,10 +333,6 @@ impl Ticket<'_> {
     /// Dooms the other, if it is still what it was.
     fn doom(&self, slot: &Slot, status: Status, index: u32) -> bool {
         let own = self.own();
-        slot.doomed_by.store(own.id.load(Relaxed), Relaxed);
-        slot.doomed_over.store(index, Relaxed);
-        slot.doomed_under.store(self.realm.policy().code(), Relaxed);
-        slot.doomed_by_pid.store(self.realm.me.pid(), Relaxed);
         let mut now = status;
         loop {
             let doomed = now.with(State::Doomed);
@@ -337,6 +350,11 @@ impl Ticket<'_> {
             }
         }
         self.realm.table().board().dooms.fetch_add(1, Relaxed);
+        slot.doomed_by.store(own.id.load(Relaxed), Relaxed);
+        slot.doomed_over.store(index, Relaxed);
+        slot.doomed_under.store(self.realm.policy().code(), Relaxed);
+        // The last word: until it is there the rest is not known.
+        slot.doomed_by_pid.store(self.realm.me.pid(), Release);
         sync::ring(&slot.bell);
         // Those that wait for it need not.
         if now.is_waited_for() {

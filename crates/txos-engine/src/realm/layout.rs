@@ -1,11 +1,10 @@
 //! The shared segment, field by field. docs/realm-format.md is the same for people.
 //!
 //! ```text
-//! 0        4096                  4096 + 60 × 512          65536
-//! ┌────────┬─────────────────────┬─────────┬──────────────┬──────────────────────┐
-//! │ header │ slots               │ (unused)│ order groups │ ownership records    │
-//! └────────┴─────────────────────┴─────────┴──────────────┴──────────────────────┘
-//!                                          40960
+//! 0        4096                  65536          69632
+//! ┌────────┬─────────────────────┬──────────────┬──────────────────────┐
+//! │ header │ slots               │ order groups │ ownership records    │
+//! └────────┴─────────────────────┴──────────────┴──────────────────────┘
 //! ```
 //!
 //! Little-endian. All fields are read and written atomically; none is ever held locked.
@@ -27,7 +26,7 @@ pub(super) const ORECS_LOG2: u32 = 20;
 /// Bytes of a label.
 pub(super) const LABEL_LEN: usize = if cfg!(loom) { 0 } else { 128 };
 /// Bytes of a home store's path.
-pub(super) const HOME_LEN: usize = if cfg!(loom) { 0 } else { 192 };
+pub(super) const HOME_LEN: usize = if cfg!(loom) { 0 } else { 704 };
 /// Number of process groups that can have ordered transactions at a time.
 pub(super) const GROUPS: usize = if cfg!(loom) { 1 } else { 64 };
 
@@ -36,10 +35,10 @@ pub(super) const GROUPS: usize = if cfg!(loom) { 1 } else { 64 };
 pub(super) const SLOTS_AT: usize = 4096;
 /// Where the order groups begin.
 #[cfg(not(loom))]
-pub(super) const GROUPS_AT: usize = 40960;
+pub(super) const GROUPS_AT: usize = 65536;
 /// Where the ownership records begin.
 #[cfg(not(loom))]
-pub(super) const ORECS_AT: usize = 65536;
+pub(super) const ORECS_AT: usize = 69632;
 
 /// What is written once, when the segment is made, and checked by everybody who maps it.
 #[cfg(not(loom))]
@@ -98,7 +97,7 @@ pub(super) struct Header {
 
 /// One place in the transaction table.
 #[derive(Debug)]
-#[repr(C, align(512))]
+#[repr(C, align(1024))]
 pub(super) struct Slot {
     // Line 0: who, and how far.
     /// [`super::identity::Identity`] of the process it belongs to; 0: free.
@@ -156,7 +155,7 @@ pub(super) struct Slot {
     pub aborts: Note64,
     pub reserved2: [Note64; 2],
 
-    // Lines 3 to 7: words for people, and where the owner's journal is.
+    // Lines 3 to 15: words for people, and where the owner's journal is.
     /// What runs, UTF-8, padded with zeros.
     pub label: [Note64; LABEL_LEN / 8],
     /// Path of the home store, padded with zeros; empty: none, or too long.
@@ -187,7 +186,7 @@ const _: () = {
     assert!(size_of::<Header>() == SLOTS_AT);
     assert!(offset_of!(Header, board) == 128);
     assert!(offset_of!(Board, conflicts) == 16);
-    assert!(size_of::<Slot>() == 512);
+    assert!(size_of::<Slot>() == 1024);
     assert!(offset_of!(Slot, status) == 8);
     assert!(offset_of!(Slot, bell) == 16);
     assert!(offset_of!(Slot, waiting_for) == 20);

@@ -97,6 +97,8 @@ pub struct Realm {
     /// Where the journal of this process's commits is.
     home: std::path::PathBuf,
     settle: Box<dyn Settle>,
+    /// The dead publisher of whom it was last said that his publish can't be settled.
+    unsettled: std::sync::atomic::AtomicU64,
 }
 
 impl std::fmt::Debug for Realm {
@@ -146,7 +148,23 @@ impl Realm {
     ) -> crate::Result<Realm> {
         let me = Identity::of_self()
             .map_err(|e| crate::Error::io("finding out who we are from", "/proc/self", e))?;
-        Ok(Realm { segment, me, label: label.to_owned(), home: home.to_owned(), settle })
+        if home.as_os_str().len() >= layout::HOME_LEN {
+            return Err(crate::Error::Unsupported {
+                what: format!(
+                    "the path of the store is too long for the realm ({} bytes)",
+                    home.as_os_str().len()
+                ),
+                advice: "Name a shorter one with TXOS_STORE.".into(),
+            });
+        }
+        Ok(Realm {
+            segment,
+            me,
+            label: label.to_owned(),
+            home: home.to_owned(),
+            settle,
+            unsettled: std::sync::atomic::AtomicU64::new(0),
+        })
     }
 
     /// Where its segment is.

@@ -118,10 +118,11 @@ impl Realm {
             match self.settle.settle(&remains) {
                 Ok(fate) => committed = fate == Fate::Committed,
                 Err(Unsettled(why)) => {
-                    tracing::warn!(
-                        "the publish of process {} can't be settled now: {why}",
-                        dead.pid()
-                    );
+                    // Once, not each time that somebody who waits looks.
+                    if self.unsettled.swap(dead.word(), Relaxed) != dead.word() {
+                        let pid = dead.pid();
+                        tracing::warn!("the publish of process {pid} can't be settled now: {why}");
+                    }
                     return false;
                 }
             }

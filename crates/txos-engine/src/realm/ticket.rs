@@ -483,6 +483,12 @@ impl<'r> Ticket<'r> {
         if sync::left_out(Step::HoldToTheEnd) {
             self.let_go();
         }
+        // It is somebody else's, if somebody took this process for dead: then it is left alone.
+        let now = Status(slot.status.load(Relaxed));
+        if slot.owner.load(Relaxed) != self.realm.me.word() || now.generation() != self.generation {
+            self.held.clear();
+            return;
+        }
         let ending = Status::new(self.generation, state);
         let before = Status(slot.status.swap(ending.0, AcqRel));
         if state == State::Committed {

@@ -117,8 +117,12 @@ impl Ticket<'_> {
         u64::from(self.slot) << 48 ^ self.own().start_ns.load(Relaxed)
     }
 
-    /// Waits until it is this ordered transaction's turn.
-    pub(super) fn await_turn(&mut self) -> Result<(), Stop> {
+    /// Waits until it is this ordered transaction's turn; others do not wait. [`Ticket::publish`]
+    /// does the same; who holds a lock that others publish under waits before.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub fn await_turn(&mut self) -> Result<(), Stop> {
         let Some(turn) = self.turn else { return Ok(()) };
         let (realm, own) = (self.realm, self.own());
         let group = realm.table().group(turn.group as usize);
