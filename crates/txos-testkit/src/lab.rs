@@ -88,7 +88,8 @@ impl Lab {
     fn in_dir(dir: PathBuf, place: PathBuf) -> Lab {
         let tree = place.join("tree");
         std::fs::create_dir_all(&tree).expect("making the tree");
-        let name = dir.file_name().unwrap_or_default().to_owned();
+        // Labs may be nested: the path without its slashes is a name.
+        let name = dir.to_string_lossy().trim_start_matches('/').replace('/', "-");
         let memory = Path::new("/dev/shm");
         let realm = if memory.is_dir() { memory.join(name) } else { dir.join("realm") };
         Lab { dir, store: place.join("store"), tree, realm }

@@ -148,11 +148,15 @@ impl Channel {
         if !wait {
             flags |= RecvFlags::DONTWAIT;
         }
+        let mut was_reset = false;
         let got = loop {
             let mut parts = [io::IoSliceMut::new(&mut bytes)];
             match rustix::net::recvmsg(&self.fd, &mut parts, &mut control, flags) {
                 Ok(got) => break got.bytes,
                 Err(Errno::INTR) => {}
+                // The other end has gone without reading all that was sent to it. That is told once, and
+                // before its own last messages.
+                Err(Errno::CONNRESET) if !was_reset => was_reset = true,
                 Err(Errno::CONNRESET) => return Ok(None),
                 Err(e) => return Err(e.into()),
             }
