@@ -94,7 +94,8 @@ fn descriptors_are_inherited() {
     // No standard streams at all.
     let txos = txos_testkit::binary::txos().display().to_string();
     let _ = lab.native(&format!(
-        "{txos} --store ../store run --scope . -- sh -c 'echo x > made' <&- >&- 2>&-"
+        "TXOS_REALM={} {txos} --store ../store run --scope . -- sh -c 'echo x > made' <&- >&- 2>&-",
+        lab.realm().display()
     ));
     assert_eq!(lab.read("made"), "x\n");
 }
