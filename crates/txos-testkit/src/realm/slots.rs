@@ -1,10 +1,13 @@
 //! The realm's transaction table as bytes: what no participant would tell.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// Where the first one is.
 const FIRST: u64 = 4096;
-const LENGTH: u64 = 512;
+/// Where the header says how long each is.
+const LENGTH_AT: u64 = 16;
 
 /// States of a slot, as its status word has them.
 pub const STATES: [&str; 7] =
@@ -39,17 +42,24 @@ impl Slot {
     }
 }
 
+fn length(segment: &File) -> u64 {
+    let mut bytes = [0; 4];
+    segment.read_exact_at(&mut bytes, LENGTH_AT).expect("reading the header");
+    u64::from(u32::from_le_bytes(bytes))
+}
+
 /// All slots of a segment.
 ///
 /// # Panics
 /// If it can't be read.
 #[must_use]
 pub fn read(segment: &Path) -> Vec<Slot> {
-    let file = std::fs::File::open(segment).expect("opening the segment");
+    let file = File::open(segment).expect("opening the segment");
+    let each = length(&file);
     (0..txos_engine::realm::SLOTS)
         .map(|number| {
             let mut bytes = [0; 48];
-            let at = FIRST + LENGTH * u64::from(number);
+            let at = FIRST + each * u64::from(number);
             file.read_exact_at(&mut bytes, at).expect("reading a slot");
             let long = |n: usize| u64::from_le_bytes(bytes[n..n + 8].try_into().expect("8 bytes"));
             Slot {
@@ -68,7 +78,12 @@ pub fn read(segment: &Path) -> Vec<Slot> {
 /// # Panics
 /// If it can't be written.
 pub fn make_claimed(segment: &Path, slot: &Slot) {
-    let file = std::fs::OpenOptions::new().write(true).open(segment).expect("opening the segment");
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(segment)
+        .expect("opening the segment");
     let idle = (slot.status & !0x1f).to_le_bytes();
-    file.write_all_at(&idle, FIRST + LENGTH * u64::from(slot.number) + 8).expect("writing a slot");
+    let at = FIRST + length(&file) * u64::from(slot.number) + 8;
+    file.write_all_at(&idle, at).expect("writing a slot");
 }

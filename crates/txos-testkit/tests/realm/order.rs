@@ -126,7 +126,8 @@ fn killed_again_and_again_they_still_come_in_order() {
 /// They kill themselves here and there, and others go on with their numbers.
 #[test]
 fn whoever_takes_the_place_of_a_killed_one_goes_on() {
-    const END: u64 = 64;
+    // The cell has room for more: who is late meets the end of its turn there, not a full cell.
+    const END: u64 = 60;
     let lab = Lab::in_memory();
     let seed = random::seed();
     println!("TXOS_TEST_SEED={seed}");
