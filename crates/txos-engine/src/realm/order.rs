@@ -46,6 +46,8 @@ impl Realm {
             // Some wait for a slot until it is their turn.
             self.slot_is_free();
         }
+        // A dead one may have been publishing with this number: it is known first whether it did.
+        self.sweep_group(number + 1);
         let next = group.next.load(Acquire);
         if next > sequence {
             return Err(BeginError::TurnOver { asked: sequence, next });

@@ -1,10 +1,9 @@
 //! loom.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::scene::Scene;
+use super::scene::{Scene, Tally};
 use super::world;
 
 /// Steps of all threads together, in one run: more mean that it goes round and round.
@@ -23,34 +22,78 @@ fn builder(bound: Option<usize>) -> loom::model::Builder {
     builder
 }
 
-/// Runs a scene in every interleaving. Gives the number of deaths.
+/// Runs a scene in every interleaving.
 ///
 /// # Panics
 /// If one is wrong.
-pub fn explore(name: &str, bound: Option<usize>, scene: Scene) -> u64 {
-    let counters: [Arc<AtomicU64>; 4] = std::array::from_fn(|_| Arc::default());
-    let [runs, commits, retries, given_up] = counters.clone();
-    let (began, deaths) = (Instant::now(), world::deaths());
-    builder(bound).check(move || {
-        let tally = scene.run();
-        runs.fetch_add(1, Relaxed);
-        commits.fetch_add(tally.commits, Relaxed);
-        retries.fetch_add(tally.retries, Relaxed);
-        given_up.fetch_add(tally.given_up, Relaxed);
-    });
-    let deaths = world::deaths() - deaths;
-    let [runs, commits, retries, given_up] = counters.map(|c| c.load(Relaxed));
+pub fn explore(name: &str, bound: usize, scene: Scene) {
+    let began = Instant::now();
+    report(name, began, &count(bound, scene));
+}
+
+/// Runs a scene in every interleaving for every moment at which a process can die: before its
+/// first write, before its second and so on, until none is left.
+///
+/// # Panics
+/// If one is wrong.
+pub fn explore_deaths(name: &str, bound: usize, scene: impl Fn(u32) -> Scene) {
+    let (began, mut all) = (Instant::now(), Tally::default());
+    for write in 1.. {
+        let tally = count(bound, scene(write));
+        all.add(&tally);
+        if tally.deaths == 0 {
+            break;
+        }
+    }
+    assert!(all.deaths > 0, "{name}: nobody died");
+    report(name, began, &all);
+}
+
+/// The same with two deaths: of one process, and of another one while it takes over.
+///
+/// # Panics
+/// If one is wrong.
+pub fn explore_takers_deaths(name: &str, bound: usize, scene: impl Fn(u32, u32) -> Scene) {
+    let (began, mut all) = (Instant::now(), Tally::default());
+    'first: for first in 1.. {
+        for second in 1.. {
+            let tally = count(bound, scene(first, second));
+            all.add(&tally);
+            if tally.deaths == 0 {
+                break 'first;
+            }
+            if tally.takers == 0 {
+                break;
+            }
+        }
+    }
+    assert!(all.takers > 0, "{name}: nobody died who took over");
+    report(name, began, &all);
+}
+
+fn report(name: &str, began: Instant, tally: &Tally) {
+    let Tally { runs, commits, retries, given_up, deaths, takers } = tally;
     println!(
         "{name}: {runs} interleavings in {:.1} s; {commits} commits, {retries} retries, \
-         {given_up} given up, {deaths} deaths",
+         {deaths} deaths ({takers} of takers)",
         began.elapsed().as_secs_f64()
     );
-    deaths
+    assert_eq!(*given_up, 0, "{name}: somebody did not get on");
+}
+
+fn count(bound: usize, scene: Scene) -> Tally {
+    let all = Arc::new(Mutex::new(Tally::default()));
+    let (deaths, sum) = (world::deaths(), Arc::clone(&all));
+    builder(Some(bound)).check(move || sum.lock().unwrap().add(&scene.run()));
+    let mut all = *all.lock().unwrap();
+    (all.deaths, all.takers) = (world::deaths().0 - deaths.0, world::deaths().1 - deaths.1);
+    all
 }
 
 /// Whether some interleaving of a scene is wrong, and what it says.
-pub fn find(bound: Option<usize>, scene: Scene) -> Option<String> {
-    let run = std::panic::AssertUnwindSafe(|| builder(bound).check(move || drop(scene.run())));
+pub fn find(bound: usize, scene: Scene) -> Option<String> {
+    let run =
+        std::panic::AssertUnwindSafe(|| builder(Some(bound)).check(move || drop(scene.run())));
     let payload = std::panic::catch_unwind(run).err()?;
     let text = payload.downcast_ref::<String>().cloned();
     Some(

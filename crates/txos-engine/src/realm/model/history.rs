@@ -63,6 +63,8 @@ impl Change {
 pub struct Deed {
     /// Whose it is.
     pub process: usize,
+    /// Its place in a sequence.
+    pub sequence: Option<u64>,
     /// When it began to begin.
     pub began: u64,
     /// Cells that it read, what was there, and when.
@@ -81,9 +83,10 @@ pub struct Deed {
 
 impl Deed {
     /// A transaction that begins now.
-    pub fn begin(process: usize) -> Deed {
+    pub fn begin(process: usize, sequence: Option<u64>) -> Deed {
         Deed {
             process,
+            sequence,
             began: world::stamp(),
             reads: Vec::new(),
             changes: Vec::new(),
@@ -109,6 +112,8 @@ struct History {
     done: Vec<Deed>,
     /// What each process is about to publish, or publishes.
     pending: Vec<Option<Deed>>,
+    /// Slots and generations that there have been.
+    generations: Vec<(u32, u64)>,
 }
 
 thread_local! {
@@ -117,7 +122,16 @@ thread_local! {
 
 /// Begins a run.
 pub fn begin(processes: usize) {
-    HISTORY.set(History { done: Vec::new(), pending: vec![None; processes] });
+    HISTORY.set(History { pending: vec![None; processes], ..History::default() });
+}
+
+/// A transaction has begun: no other one had its slot and generation.
+pub fn assert_new(slot: u32, generation: u64) {
+    HISTORY.with_borrow_mut(|history| {
+        let place = (slot, generation);
+        assert!(!history.generations.contains(&place), "generation {generation} again");
+        history.generations.push(place);
+    });
 }
 
 fn with_pending<R>(process: usize, look: impl FnOnce(&mut Option<Deed>) -> R) -> R {
@@ -197,12 +211,13 @@ pub fn assert_right(cells: [u64; CELLS]) {
         let (known, open): (Vec<&Deed>, Vec<&Deed>) =
             history.done.iter().chain(left()).partition(|deed| deed.fate.is_some());
         assert_nobody_intrudes(&known);
+        assert_in_order(&known);
         let some = (0..1 << open.len()).any(|set: u32| {
             let chosen = open.iter().enumerate().filter(|(n, _)| set & 1 << n != 0);
             let mut all: Vec<&Deed> = known.iter().copied().chain(chosen.map(|c| *c.1)).collect();
             fits(&mut all, [0; CELLS], cells)
         });
-        assert!(some, "no serial order fits {cells:?}: {known:#?}, or perhaps {open:#?}");
+        assert!(some, "no serial order fits {cells:?}: {known:?}, or perhaps {open:?}");
     });
 }
 
@@ -214,9 +229,19 @@ fn assert_nobody_intrudes(known: &[&Deed]) {
             for other in known.iter().filter(|o| !std::ptr::eq(**o, *deed)) {
                 let commute = deed.inserts_into(*cell) && other.inserts_into(*cell);
                 let touched = other.touches().any(|(c, at)| c == *cell && from < at && at < to);
-                assert!(commute || !touched, "{other:#?} touched what {deed:#?} was publishing");
+                assert!(commute || !touched, "{other:?} touched what {deed:?} was publishing");
             }
         }
+    }
+}
+
+/// Ordered ones published one after the other.
+fn assert_in_order(known: &[&Deed]) {
+    let when = |deed: &&Deed| Some((deed.sequence?, deed.published?));
+    let mut ordered: Vec<_> = known.iter().filter_map(when).collect();
+    ordered.sort_unstable();
+    for pair in ordered.windows(2) {
+        assert!(pair[0].1.1 < pair[1].1.0, "out of order: {known:?}");
     }
 }
 
@@ -246,6 +271,7 @@ fn fits(rest: &mut Vec<&Deed>, cells: [u64; CELLS], last: [u64; CELLS]) -> bool 
 fn wrong_histories_are_seen() {
     let deed = |began, ended, reads: &[(usize, u64)], changes: &[(usize, u64)]| Deed {
         process: 0,
+        sequence: None,
         began,
         reads: reads.iter().map(|&(cell, value)| (cell, value, began)).collect(),
         changes: changes.iter().map(|&(cell, value)| (cell, Change::Set(value), 0)).collect(),

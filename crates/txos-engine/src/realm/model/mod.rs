@@ -80,7 +80,7 @@ impl Table {
     pub fn new(slots: usize, orecs: usize) -> Table {
         Table {
             board: Board {
-                policy: AtomicU32::default(),
+                policy: AtomicU32::of(Role::Fact),
                 slot_bell: AtomicU32::default(),
                 slots_wanted: AtomicU32::default(),
                 reserved: Default::default(),
@@ -138,14 +138,14 @@ fn slot() -> Slot {
         pins: AtomicU64::of(Role::Pins),
         taker: AtomicU64::of(Role::Taker),
         thread: Default::default(),
-        flags: AtomicU32::default(),
+        flags: AtomicU32::of(Role::Fact),
         reserved0: Default::default(),
-        start_ns: AtomicU64::default(),
+        start_ns: AtomicU64::of(Role::Fact),
         work: Default::default(),
         size: Default::default(),
         restarts: Default::default(),
-        group: AtomicU32::default(),
-        sequence: AtomicU64::default(),
+        group: AtomicU32::of(Role::Fact),
+        sequence: AtomicU64::of(Role::Fact),
         id: Default::default(),
         began_ns: Default::default(),
         dressed: Default::default(),

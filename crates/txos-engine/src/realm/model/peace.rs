@@ -42,7 +42,14 @@ fn lister() -> Scene {
 
 /// A slot whose transactions follow each other, while another one seizes what they hold.
 pub fn reuse() -> Scene {
-    Scene::new([vec![Eager(vec![Add(0, 1)])], vec![Eager(vec![Add(0, 1)]), Eager(vec![Add(0, 1)])]])
+    let twice = vec![Eager(vec![Add(0, 1)]), Eager(vec![Add(0, 1)])];
+    Scene::new([twice, vec![Eager(vec![Add(0, 1)])]]).clocks(&[2, 1])
+}
+
+/// The same, but what follows holds something else.
+pub fn reuse_for_another() -> Scene {
+    let both = vec![Eager(vec![Add(0, 1)]), Eager(vec![Add(1, 1)])];
+    Scene::new([both, vec![Eager(vec![Add(0, 1)])]]).clocks(&[2, 1])
 }
 
 /// A single call across a transaction.
@@ -57,17 +64,17 @@ fn ordered() -> Scene {
 
 #[test]
 fn write_skew() {
-    explore("write skew", Some(USUAL), skew());
+    explore("write skew", USUAL, skew());
 }
 
 #[test]
 fn lost_updates() {
-    explore("lost updates", Some(USUAL), counter());
+    explore("lost updates", USUAL, counter());
 }
 
 #[test]
 fn opposite_orders() {
-    explore("opposite orders", Some(USUAL), crossed());
+    explore("opposite orders", USUAL, crossed());
 }
 
 #[test]
@@ -75,7 +82,7 @@ fn opposite_orders_by_other_policies() {
     for policy in
         [Policy::OsPriority, Policy::Karma, Policy::Polka, Policy::SizeMatters, Policy::Polite]
     {
-        explore(&format!("opposite orders, {policy}"), Some(USUAL), crossed().under(policy));
+        explore(&format!("opposite orders, {policy}"), 1, crossed().under(policy));
     }
 }
 
@@ -84,52 +91,79 @@ fn write_skew_by_other_policies() {
     for policy in
         [Policy::OsPriority, Policy::Karma, Policy::Polka, Policy::SizeMatters, Policy::Polite]
     {
-        explore(&format!("write skew, {policy}"), Some(USUAL), skew().under(policy));
+        explore(&format!("write skew, {policy}"), 1, skew().under(policy));
     }
 }
 
 #[test]
 fn upgrades() {
-    explore("upgrades", Some(USUAL), upgrade());
+    explore("upgrades", USUAL, upgrade());
 }
 
 #[test]
 fn all_or_nothing() {
-    explore("all or nothing", Some(USUAL), onlooker());
-    explore("all or nothing, younger writer", Some(USUAL), onlooker().clocks(&[2, 1]));
+    explore("all or nothing", USUAL, onlooker());
+    explore("all or nothing, younger writer", USUAL, onlooker().clocks(&[2, 1]));
 }
 
 #[test]
 fn inserts_commute() {
-    explore("inserts commute", Some(USUAL), lister());
+    explore("inserts commute", 1, lister());
 }
 
 #[test]
 fn generations() {
-    explore("generations", Some(USUAL), reuse());
-    explore("generations, older ones", Some(USUAL), reuse().clocks(&[2, 1]));
+    explore("generations", 1, reuse());
+    explore("generations, older ones", 1, reuse().clocks(&[1, 2]));
+    explore("generations, another record", 1, reuse_for_another());
 }
 
 #[test]
 fn single_calls() {
-    explore("single calls", Some(USUAL), call());
-    explore("single calls, older", Some(USUAL), call().clocks(&[2, 1]));
+    explore("single calls", USUAL, call());
+    explore("single calls, older", USUAL, call().clocks(&[2, 1]));
 }
 
 #[test]
 fn order() {
-    explore("order", Some(USUAL), ordered());
+    explore("order", 1, ordered());
+}
+
+#[test]
+fn order_with_few_slots() {
+    explore("order, one slot", USUAL, ordered().slots(1));
+}
+
+/// Who waits for its turn holds what another one waits for, for which waits whose turn it is.
+#[test]
+fn order_across_records() {
+    let scene = Scene::new([
+        vec![Ordered(1, vec![Add(0, 1)])],
+        vec![Eager(vec![Add(1, 1), Add(0, 1)])],
+        vec![Ordered(0, vec![Add(1, 1)])],
+    ]);
+    explore("order across records", 0, scene);
+}
+
+/// Whose turn it is finds its slot pinned by one who then waits for its turn.
+#[test]
+fn order_and_pins() {
+    let scene = Scene::new([
+        vec![Ordered(1, vec![Add(0, 1)])],
+        vec![Eager(vec![Add(0, 1)]), Ordered(0, vec![Add(1, 1)])],
+    ]);
+    explore("order and pins", 1, scene.clocks(&[2, 1]));
 }
 
 #[test]
 fn waiting_for_a_slot() {
-    explore("one slot", Some(USUAL), counter().slots(1));
+    explore("one slot", USUAL, counter().slots(1));
 }
 
 #[test]
 fn three_on_one_record() {
     let three = || vec![Eager(vec![Add(0, 1)])];
-    explore("three", Some(USUAL), Scene::new([three(), three(), three()]).slots(2));
+    explore("three", 0, Scene::new([three(), three(), three()]).slots(2));
 }
 
 #[test]
@@ -138,5 +172,5 @@ fn nobody_waits_who_must_not() {
         vec![Eager(vec![Add(0, 1), Add(1, 1)])],
         vec![Nonblock(vec![Add(1, 1), Add(0, 1)])],
     ]);
-    explore("nonblock", Some(USUAL), scene);
+    explore("nonblock", USUAL, scene.slots(3));
 }

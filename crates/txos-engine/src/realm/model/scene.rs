@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
 use super::super::contend::Stop;
-use super::super::ticket::{Again, Begin, Ticket};
+use super::super::ticket::{Again, Begin, BeginError, Ticket};
 use super::super::word::Word;
 use super::super::{Access, Facet, Fate, Identity, Realm, Remains, Unsettled};
 use super::Table;
@@ -45,6 +45,8 @@ pub enum Job {
     Nonblock(Vec<Touch>),
     /// A call outside of transactions.
     Single(Vec<Touch>),
+    /// Done once another process has died, or ended.
+    After(usize, Box<Job>),
 }
 
 /// What is run.
@@ -163,7 +165,7 @@ impl Scene {
         }
         stage.assert_clean();
         history::assert_right(std::array::from_fn(|n| stage.cells[n].load(Relaxed)));
-        tally.commits = history::commits();
+        (tally.runs, tally.commits) = (1, history::commits());
         tally
     }
 }
@@ -171,20 +173,29 @@ impl Scene {
 /// What happened, in numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
+    /// Runs.
+    pub runs: u64,
     /// Transactions that committed.
     pub commits: u64,
     /// Attempts that failed.
     pub retries: u64,
     /// Transactions that were not tried again.
     pub given_up: u64,
+    /// Processes that died.
+    pub deaths: u64,
+    /// Those of them that died while they took over.
+    pub takers: u64,
 }
 
 impl Tally {
     /// Both together.
     pub fn add(&mut self, other: &Tally) {
+        self.runs += other.runs;
         self.commits += other.commits;
         self.retries += other.retries;
         self.given_up += other.given_up;
+        self.deaths += other.deaths;
+        self.takers += other.takers;
     }
 }
 
@@ -209,6 +220,7 @@ impl Stage {
             label: String::new(),
             home: "/".into(),
             settle: Box::new(settle),
+            unsettled: Default::default(),
         }
     }
 
@@ -221,6 +233,8 @@ impl Stage {
             // Cleared by one of the others, the pins on it were not.
             assert_eq!(realm.sweep(), 0, "nobody dead is left");
         }
+        // A lock that a dead process has is free to take.
+        let is_free = |lock: u64| Identity::from_word(lock).is_none_or(Identity::is_dead);
         for index in 0..self.table.orecs() {
             let word = Word(self.table.orec(index).load(Acquire));
             assert_eq!(word.holders(), 0, "record {index} is held");
@@ -229,11 +243,11 @@ impl Stage {
             let slot = self.table.slot(number);
             assert_eq!(slot.owner.load(SeqCst), 0, "slot {number} is taken");
             assert_eq!(slot.pins.load(SeqCst), 0, "slot {number} is pinned");
-            assert_eq!(slot.taker.load(SeqCst), 0, "slot {number} is being cleared");
+            assert!(is_free(slot.taker.load(SeqCst)), "slot {number} is being cleared");
             assert_eq!(slot.waiting_for.load(SeqCst), 0, "slot {number} waits");
         }
         let group = self.table.group(0);
-        assert_eq!(group.reserved[0].load(SeqCst), 0, "the groups are locked");
+        assert!(is_free(group.reserved[0].load(SeqCst)), "the groups are locked");
         world::assert_all_awake();
     }
 }
@@ -264,6 +278,7 @@ fn live(number: usize, stage: &Arc<Stage>, jobs: &[Job]) -> Tally {
         for job in jobs {
             life.job(job, &mut tally);
         }
+        world::end_process();
     }));
     match lived {
         Err(payload) if !payload.is::<Killed>() => resume_unwind(payload),
@@ -275,6 +290,17 @@ struct Life<'a> {
     number: usize,
     realm: &'a Realm,
     cells: &'a [AtomicU64; CELLS],
+}
+
+/// Whoever is doomed is doomed over a record that it holds, or was about to hold.
+fn assert_held(ticket: &Ticket<'_>, stop: &Stop, held: &[u32]) {
+    // Until the winner has written down who it is, it has not written down over what.
+    if let Stop::Doomed(rival) = stop
+        && rival.pid != 0
+    {
+        let over = ticket.own().doomed_over.load(Relaxed);
+        assert!(held.contains(&over), "doomed over {over}, which it does not hold");
+    }
 }
 
 /// The facet that a record is for.
@@ -298,6 +324,10 @@ impl Life<'_> {
                 self.transaction(touches, &manner, tally);
             }
             Job::Single(touches) => self.single(touches),
+            Job::After(process, then) => {
+                world::outlive(*process);
+                self.job(then, tally);
+            }
         }
     }
 
@@ -313,7 +343,7 @@ impl Life<'_> {
                 }
             })
             .collect();
-        let mut deed = Deed::begin(self.number);
+        let mut deed = Deed::begin(self.number, None);
         let done = self.realm.single(&facets, || {
             for touch in touches {
                 self.look(touch, &mut deed);
@@ -331,13 +361,10 @@ impl Life<'_> {
         for _ in 0..ATTEMPTS {
             match self.attempt(touches, manner, again) {
                 Ok(()) => return,
-                Err((next, stop)) => {
+                Err(next) => {
                     tally.retries += 1;
                     again = Some(next);
-                    match &stop {
-                        Stop::Lost(rival) => self.realm.wait_for(rival, Duration::from_secs(1)),
-                        _ => sync::sleep(Duration::ZERO),
-                    }
+                    sync::sleep(Duration::ZERO);
                 }
             }
         }
@@ -349,30 +376,25 @@ impl Life<'_> {
         touches: &[Touch],
         manner: &Manner,
         again: Option<Again>,
-    ) -> Result<(), (Again, Stop)> {
+    ) -> Result<(), Again> {
         let how = Begin {
             again,
             sequence: manner.sequence,
             nonblock: manner.nonblock,
             ..Begin::default()
         };
-        let mut deed = Deed::begin(self.number);
-        // Nobody has to do without a slot: whoever does not wait comes where there are enough.
-        let mut ticket = self.realm.begin(&how).expect("it waits for a slot, and its turn comes");
+        let mut deed = Deed::begin(self.number, manner.sequence);
+        let mut ticket = match self.realm.begin(&how) {
+            Ok(ticket) => ticket,
+            // Another one had its number.
+            Err(BeginError::TurnOver { .. }) => return Ok(()),
+            Err(e) => panic!("{e}: whoever does not wait comes where there are enough slots"),
+        };
+        history::assert_new(ticket.slot, ticket.generation);
         let mut held = Vec::new();
         let worked = self.work(&mut ticket, touches, manner, &mut deed, &mut held);
         let next = ticket.again();
-        let stop = match worked {
-            Ok(()) => match self.commit(ticket, deed) {
-                Ok(()) => return Ok(()),
-                Err(stop) => stop,
-            },
-            Err(stop) => {
-                drop(ticket);
-                stop
-            }
-        };
-        Err((next, stop))
+        worked.and_then(|()| self.commit(ticket, deed, &held)).map_err(|_| next)
     }
 
     /// Everything up to the publish.
@@ -387,11 +409,7 @@ impl Life<'_> {
         let mut acquire = |ticket: &mut Ticket<'_>, cell: usize, access| {
             held.push(cell as u32);
             let acquired = ticket.acquire(&facet(cell), access).map(drop);
-            if let Err(Stop::Doomed(_)) = &acquired {
-                let over = ticket.own().doomed_over.load(Relaxed);
-                assert!(held.contains(&over), "doomed over {over}, which it does not hold");
-            }
-            acquired
+            acquired.inspect_err(|stop| assert_held(ticket, stop, held))
         };
         for touch in touches {
             match *touch {
@@ -437,13 +455,14 @@ impl Life<'_> {
         deed.changes.push((change.0, change.1, 0));
     }
 
-    fn commit(&self, mut ticket: Ticket<'_>, mut deed: Deed) -> Result<(), Stop> {
+    fn commit(&self, mut ticket: Ticket<'_>, mut deed: Deed, held: &[u32]) -> Result<(), Stop> {
         for (cell, _, before) in &mut deed.changes {
             *before = self.cells[*cell].load(Relaxed);
         }
         let reads_only = deed.changes.is_empty();
         history::write_journal(deed);
         let published = if reads_only { Ok(()) } else { ticket.publish() };
+        let published = published.inspect_err(|stop| assert_held(&ticket, stop, held));
         let ended = published.and_then(|()| {
             if !reads_only {
                 history::publishes(self.number);

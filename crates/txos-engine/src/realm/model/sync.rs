@@ -5,6 +5,9 @@
 //! - Every operation is one step of the model; a write is also where its process may die.
 //! - While a stack is unwound, because its process died or because a check failed, nothing has
 //!   any effect: destructors may run.
+//! - loom remembers one access to a word, the last, to find those that it must try the other way
+//!   round. Who loads a word and then exchanges it hides from it that another one's load came
+//!   before. So two loads are made to count as well: each passes a gate, which is written.
 //! - A bell is a futex: to look at it and fall asleep is one step, and wakes nobody by chance.
 
 use std::sync::atomic::Ordering;
@@ -19,6 +22,8 @@ pub enum Role {
     /// No role that a test asks for.
     #[default]
     Other,
+    /// Written by one, before others can look.
+    Fact,
     /// An ownership record.
     Orec,
     /// A slot's owner.
@@ -48,6 +53,8 @@ macro_rules! atomic {
         #[derive(Debug)]
         pub struct $name {
             word: loom::sync::atomic::$name,
+            /// Passed by every load; see above.
+            gate: Option<loom::sync::atomic::AtomicU32>,
             role: Role,
         }
 
@@ -60,7 +67,8 @@ macro_rules! atomic {
         impl $name {
             /// Zero.
             pub fn of(role: Role) -> $name {
-                $name { word: loom::sync::atomic::$name::new(0), role }
+                let gate = (role != Role::Fact).then(|| loom::sync::atomic::AtomicU32::new(0));
+                $name { word: loom::sync::atomic::$name::new(0), gate, role }
             }
 
             /// Does a step, of whose result a dead process learns nothing.
@@ -78,7 +86,12 @@ macro_rules! atomic {
                 if world::sabotage() == Some(Sabotage::Hide(self.role)) {
                     return 0;
                 }
-                self.step(false, 0, || self.word.load(ordering(self.role, order)))
+                self.step(false, 0, || {
+                    if let Some(gate) = &self.gate {
+                        gate.fetch_add(1, Ordering::Relaxed);
+                    }
+                    self.word.load(ordering(self.role, order))
+                })
             }
 
             pub fn store(&self, value: $int, order: Ordering) {
@@ -161,9 +174,11 @@ pub fn wait(bell: &AtomicU32, before: u32, time: Duration) {
         return;
     }
     world::step(Role::Other);
+    let silent = bell.word.fetch_or(0, Ordering::Relaxed) == before;
+    // Nobody comes between from here on.
     if world::somebody_died() {
         loom::thread::yield_now();
-    } else if bell.word.fetch_or(0, Ordering::Relaxed) == before {
+    } else if silent {
         world::sleep_at(&raw const *bell);
     }
 }

@@ -62,7 +62,7 @@ pub struct Process {
 struct World {
     processes: Vec<(Process, Cell<u32>)>,
     patience: Duration,
-    /// Bit n: process n is dead.
+    /// Bit n: process n is dead; bit n + 8: it has ended.
     dead: AtomicU64,
     somebody_died: Cell<bool>,
     sleepers: RefCell<Vec<(*const AtomicU32, loom::thread::Thread)>>,
@@ -72,7 +72,8 @@ struct World {
 
 thread_local! {
     static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
-    static DEATHS: Cell<u64> = const { Cell::new(0) };
+    /// Deaths, and those of takers among them.
+    static DEATHS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     /// A copy of the world's, which is asked for at every step.
     static SABOTAGE: Cell<Option<Sabotage>> = const { Cell::new(None) };
 }
@@ -141,8 +142,9 @@ pub fn stamp() -> u64 {
     world.stamp.get()
 }
 
-/// Deaths so far, over all runs of this thread.
-pub fn deaths() -> u64 {
+/// Deaths so far, over all runs of this thread, and those of takers among them.
+#[cfg(test)]
+pub fn deaths() -> (u64, u64) {
     DEATHS.get()
 }
 
@@ -163,6 +165,31 @@ pub(in super::super) fn is_dead(identity: u64) -> bool {
     number.is_some_and(|number| world.dead.load(Acquire) & 1 << number != 0)
 }
 
+/// This thread's process has ended, if that may interest anybody.
+#[cfg(test)]
+pub fn end_process() {
+    let world = world();
+    if let Some(number) = me()
+        && world.processes.iter().any(|(process, _)| process.death.is_some())
+    {
+        world.dead.fetch_or(1 << (number + 8), AcqRel);
+        let sleepers = world.sleepers.borrow();
+        let outlive = sleepers.iter().filter(|(at, _)| at.is_null());
+        outlive.for_each(|(_, thread)| thread.unpark());
+        drop(sleepers);
+        world.sleepers.borrow_mut().retain(|(at, _)| !at.is_null());
+    }
+}
+
+/// Waits until a process has ended or died.
+#[cfg(test)]
+pub fn outlive(number: usize) {
+    // An exchange sees the newest value.
+    while world().dead.fetch_or(0, AcqRel) & (0x101 << number) == 0 {
+        sleep_at(std::ptr::null());
+    }
+}
+
 /// A write is about to be made: a process whose time has come dies.
 pub fn step(role: Role) {
     let world = world();
@@ -181,7 +208,8 @@ pub fn step(role: Role) {
     if writes.get() == death.write {
         world.dead.fetch_or(1 << number, AcqRel);
         world.somebody_died.set(true);
-        DEATHS.set(DEATHS.get() + 1);
+        let (all, takers) = DEATHS.get();
+        DEATHS.set((all + 1, takers + u64::from(death.as_taker)));
         let sleepers = world.sleepers.take();
         drop(world);
         sleepers.iter().for_each(|(_, thread)| thread.unpark());
