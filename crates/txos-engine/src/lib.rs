@@ -34,6 +34,7 @@ pub mod show;
 pub mod store;
 pub mod sys;
 mod sys_handle;
+#[cfg(not(loom))]
 mod sys_sched;
 pub mod version;
 

@@ -24,9 +24,9 @@ pub(super) const FORMAT: u32 = 1;
 #[cfg(not(loom))]
 pub(super) const ORECS_LOG2: u32 = 20;
 /// Bytes of a label.
-pub(super) const LABEL_LEN: usize = if cfg!(loom) { 0 } else { 128 };
+pub(super) const LABEL_LEN: usize = if cfg!(loom) { 8 } else { 128 };
 /// Bytes of a home store's path.
-pub(super) const HOME_LEN: usize = if cfg!(loom) { 0 } else { 704 };
+pub(super) const HOME_LEN: usize = if cfg!(loom) { 8 } else { 704 };
 /// Number of process groups that can have ordered transactions at a time.
 pub(super) const GROUPS: usize = if cfg!(loom) { 1 } else { 64 };
 

@@ -46,6 +46,7 @@
 //! | `peace.rs` | scenes in which nobody dies |
 //! | `deaths.rs` | scenes in which somebody does |
 //! | `sabotage.rs` | steps left out, which the model finds |
+#![cfg_attr(not(test), allow(dead_code, reason = "the model is made of tests"))]
 
 #[cfg(test)]
 mod deaths;
@@ -158,7 +159,7 @@ fn slot() -> Slot {
         commits: Default::default(),
         aborts: Default::default(),
         reserved2: Default::default(),
-        label: [],
-        home: [],
+        label: Default::default(),
+        home: Default::default(),
     }
 }

@@ -64,6 +64,7 @@ macro_rules! atomic {
             }
         }
 
+        #[allow(dead_code, reason = "each width has its uses")]
         impl $name {
             /// Zero.
             pub fn of(role: Role) -> $name {

@@ -9,6 +9,8 @@
 //! - Who is dead is one atomic word, so loom tries every moment at which others can learn of it;
 //!   whoever learns of it sees all that the dead one wrote.
 
+#![allow(clippy::expect_used, reason = "used by tests only")]
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
