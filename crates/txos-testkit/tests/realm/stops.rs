@@ -145,7 +145,9 @@ fn a_stopped_settler_is_waited_for() {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 older.acquire(&cells::facet(0), Access::Write).unwrap();
-                assert_eq!((site.cells.read(0), site.cells.read(1)), (vec![1], vec![2]));
+                // The settler's own change of cell 1 may come before this look at it.
+                assert_eq!(site.cells.read(0), [1]);
+                assert_eq!(site.cells.read(1).first(), Some(&2));
             });
             (0..3).for_each(|_| assert_ne!(told.recv().unwrap(), std::process::id()));
             assert!(!waiting.is_finished());
