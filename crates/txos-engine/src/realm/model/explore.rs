@@ -92,8 +92,7 @@ fn count(bound: usize, scene: Scene) -> Tally {
 
 /// Whether some interleaving of a scene is wrong, and what it says.
 pub fn find(bound: usize, scene: Scene) -> Option<String> {
-    let run =
-        std::panic::AssertUnwindSafe(|| builder(Some(bound)).check(move || _ = scene.run()));
+    let run = std::panic::AssertUnwindSafe(|| builder(Some(bound)).check(move || _ = scene.run()));
     let payload = std::panic::catch_unwind(run).err()?;
     let text = payload.downcast_ref::<String>().cloned();
     Some(

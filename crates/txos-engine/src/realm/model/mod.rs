@@ -32,7 +32,7 @@
 //! - loom knows sequential consistency of fences only, and takes accesses with that order for
 //!   acquiring and releasing ones: it tries more than there can be, never less.
 //! - Interleavings with more preemptions than a scene's bound. A switch where a thread sleeps,
-//!   yields or ends is none. The ignored tests have higher bounds.
+//!   yields or ends is none. The ignored tests have higher bounds (`long.rs`).
 //! - Notes (`layout`) show what was written to them last.
 //!
 //! | file | what lives there |
@@ -45,6 +45,7 @@
 //! | `explore.rs` | loom |
 //! | `peace.rs` | scenes in which nobody dies |
 //! | `deaths.rs` | scenes in which somebody does |
+//! | `long.rs` | the same with more preemptions, for a quiet hour |
 //! | `sabotage.rs` | steps left out, which the model finds |
 #![cfg_attr(not(test), allow(dead_code, reason = "the model is made of tests"))]
 
@@ -54,6 +55,8 @@ mod deaths;
 mod explore;
 #[cfg(test)]
 mod history;
+#[cfg(test)]
+mod long;
 #[cfg(test)]
 mod peace;
 #[cfg(test)]

@@ -3,11 +3,15 @@
 use super::explore::{USUAL, explore};
 use super::scene::Job::{Eager, Lazy, Nonblock, Ordered, Single};
 use super::scene::Scene;
-use super::scene::Touch::{Add, Copy, Insert, Read};
+use super::scene::Touch::{Add, Copy, Insert, Pause, Read};
 use crate::contention::Policy;
 
+/// Policies under which waits count turns.
+pub const PATIENT: [Policy; 4] =
+    [Policy::Karma, Policy::Polka, Policy::SizeMatters, Policy::Polite];
+
 /// Two that read what the other writes.
-fn skew() -> Scene {
+pub fn skew() -> Scene {
     Scene::new([vec![Lazy(vec![Copy(1, 0, 1)])], vec![Lazy(vec![Copy(0, 1, 1)])]])
 }
 
@@ -22,17 +26,17 @@ pub fn crossed() -> Scene {
 }
 
 /// Two that read a record before they change it.
-fn upgrade() -> Scene {
+pub fn upgrade() -> Scene {
     Scene::new([vec![Lazy(vec![Add(0, 1)])], vec![Lazy(vec![Add(0, 1)])]])
 }
 
 /// One that sees all or nothing of another one.
-fn onlooker() -> Scene {
+pub fn onlooker() -> Scene {
     Scene::new([vec![Eager(vec![Add(0, 1), Add(1, 1)])], vec![Eager(vec![Read(1), Read(0)])]])
 }
 
 /// Two that insert, and one that lists.
-fn lister() -> Scene {
+pub fn lister() -> Scene {
     Scene::new([
         vec![Eager(vec![Read(0)])],
         vec![Eager(vec![Insert(0, 1)])],
@@ -52,46 +56,69 @@ pub fn reuse_for_another() -> Scene {
     Scene::new([both, vec![Eager(vec![Add(0, 1)])]]).clocks(&[2, 1])
 }
 
+/// Three that add to one cell, and two slots.
+pub fn three() -> Scene {
+    Scene::new([0, 1, 2].map(|_| vec![Eager(vec![Add(0, 1)])])).slots(2)
+}
+
 /// A single call across a transaction.
 pub fn call() -> Scene {
     Scene::new([vec![Eager(vec![Add(0, 1), Add(1, 1)])], vec![Single(vec![Add(1, 1), Add(0, 1)])]])
 }
 
+/// One that does not wait.
+pub fn nonblock() -> Scene {
+    Scene::new([
+        vec![Eager(vec![Add(0, 1), Add(1, 1)])],
+        vec![Nonblock(vec![Add(1, 1), Add(0, 1)])],
+    ])
+    .slots(3)
+}
+
 /// Two that commit in the order opposite to their ages, and touch the same.
-fn ordered() -> Scene {
+pub fn ordered() -> Scene {
     Scene::new([vec![Ordered(1, vec![Add(0, 1)])], vec![Ordered(0, vec![Add(0, 1)])]])
+}
+
+/// Who waits for its turn holds what another one waits for, for which waits whose turn it is.
+pub fn ordered_across() -> Scene {
+    Scene::new([
+        vec![Ordered(1, vec![Add(0, 1), Pause])],
+        vec![Eager(vec![Read(1), Read(0)])],
+        vec![Ordered(0, vec![Add(1, 1)])],
+    ])
+}
+
+/// Whose turn it is finds its slot pinned by one who then waits for its turn.
+pub fn ordered_and_pinned() -> Scene {
+    Scene::new([
+        vec![Ordered(1, vec![Add(0, 1)])],
+        vec![Eager(vec![Read(0)]), Ordered(0, vec![Read(1)])],
+    ])
+    .clocks(&[2, 1])
 }
 
 #[test]
 fn write_skew() {
     explore("write skew", USUAL, skew());
+    explore("write skew, os-priority", USUAL, skew().under(Policy::OsPriority));
+    for policy in PATIENT {
+        explore(&format!("write skew, {policy}"), 1, skew().under(policy));
+    }
 }
 
 #[test]
 fn lost_updates() {
     explore("lost updates", USUAL, counter());
+    explore("lost updates, os-priority", USUAL, counter().under(Policy::OsPriority));
 }
 
 #[test]
 fn opposite_orders() {
     explore("opposite orders", USUAL, crossed());
-}
-
-#[test]
-fn opposite_orders_by_other_policies() {
-    for policy in
-        [Policy::OsPriority, Policy::Karma, Policy::Polka, Policy::SizeMatters, Policy::Polite]
-    {
+    explore("opposite orders, os-priority", USUAL, crossed().under(Policy::OsPriority));
+    for policy in PATIENT {
         explore(&format!("opposite orders, {policy}"), 1, crossed().under(policy));
-    }
-}
-
-#[test]
-fn write_skew_by_other_policies() {
-    for policy in
-        [Policy::OsPriority, Policy::Karma, Policy::Polka, Policy::SizeMatters, Policy::Polite]
-    {
-        explore(&format!("write skew, {policy}"), 1, skew().under(policy));
     }
 }
 
@@ -115,7 +142,7 @@ fn inserts_commute() {
 fn generations() {
     explore("generations", 1, reuse());
     explore("generations, older ones", 1, reuse().clocks(&[1, 2]));
-    explore("generations, another record", 1, reuse_for_another());
+    explore("generations, another record", USUAL, reuse_for_another());
 }
 
 #[test]
@@ -125,52 +152,20 @@ fn single_calls() {
 }
 
 #[test]
-fn order() {
-    explore("order", 1, ordered());
-}
-
-#[test]
-fn order_with_few_slots() {
-    explore("order, one slot", USUAL, ordered().slots(1));
-}
-
-/// Who waits for its turn holds what another one waits for, for which waits whose turn it is.
-#[test]
-fn order_across_records() {
-    let scene = Scene::new([
-        vec![Ordered(1, vec![Add(0, 1)])],
-        vec![Eager(vec![Add(1, 1), Add(0, 1)])],
-        vec![Ordered(0, vec![Add(1, 1)])],
-    ]);
-    explore("order across records", 0, scene);
-}
-
-/// Whose turn it is finds its slot pinned by one who then waits for its turn.
-#[test]
-fn order_and_pins() {
-    let scene = Scene::new([
-        vec![Ordered(1, vec![Add(0, 1)])],
-        vec![Eager(vec![Add(0, 1)]), Ordered(0, vec![Add(1, 1)])],
-    ]);
-    explore("order and pins", 1, scene.clocks(&[2, 1]));
+fn nobody_waits_who_must_not() {
+    explore("nonblock", USUAL, nonblock());
 }
 
 #[test]
 fn waiting_for_a_slot() {
     explore("one slot", USUAL, counter().slots(1));
+    explore("three, two slots", 0, three());
 }
 
 #[test]
-fn three_on_one_record() {
-    let three = || vec![Eager(vec![Add(0, 1)])];
-    explore("three", 0, Scene::new([three(), three(), three()]).slots(2));
-}
-
-#[test]
-fn nobody_waits_who_must_not() {
-    let scene = Scene::new([
-        vec![Eager(vec![Add(0, 1), Add(1, 1)])],
-        vec![Nonblock(vec![Add(1, 1), Add(0, 1)])],
-    ]);
-    explore("nonblock", USUAL, scene.slots(3));
+fn order() {
+    explore("order", 1, ordered());
+    explore("order, one slot", USUAL, ordered().slots(1));
+    explore("order across records", 0, ordered_across());
+    explore("order and pins", 1, ordered_and_pinned());
 }

@@ -5,10 +5,8 @@
 
 use super::super::sync::Step;
 use super::explore::find;
-use super::peace::{call, counter, crossed, reuse, reuse_for_another};
-use super::scene::Job::Eager;
+use super::peace::{call, counter, crossed, reuse, reuse_for_another, three};
 use super::scene::Scene;
-use super::scene::Touch::Add;
 use super::sync::Role;
 use super::world::Sabotage::{Force, Hide, LeaveOut, NoBells, NoFence, NoJournal, Relax};
 
@@ -77,7 +75,6 @@ fn a_journal_not_asked() {
 
 #[test]
 fn two_takers() {
-    let three = || Scene::new([0, 1, 2].map(|_| vec![Eager(vec![Add(0, 1)])])).slots(2);
     is_found("two takers", 1, dying(|n| three().but(Force(Role::Taker)).dies(0, n)));
 }
 

@@ -30,6 +30,8 @@ pub enum Touch {
     Copy(usize, usize, u64),
     /// Inserts bits into it.
     Insert(usize, u64),
+    /// Lets others go on: a switch that does not count as a preemption.
+    Pause,
 }
 
 /// A part of a process's program.
@@ -338,6 +340,7 @@ impl Life<'_> {
                 Touch::Read(cell) => vec![(facet(cell), Access::Read)],
                 Touch::Add(cell, _) => vec![(facet(cell), Access::Write)],
                 Touch::Insert(cell, _) => vec![(facet(cell), Access::Insert)],
+                Touch::Pause => Vec::new(),
                 Touch::Copy(to, from, _) => {
                     vec![(facet(from), Access::Read), (facet(to), Access::Write)]
                 }
@@ -348,6 +351,7 @@ impl Life<'_> {
             for touch in touches {
                 self.look(touch, &mut deed);
             }
+            self.remember(&mut deed);
             history::write_journal(deed);
             history::publishes(self.number);
             self.write_cells();
@@ -423,7 +427,7 @@ impl Life<'_> {
                     }
                 }
                 Touch::Insert(cell, _) if !manner.lazy => acquire(ticket, cell, Access::Insert)?,
-                Touch::Insert(..) => {}
+                Touch::Insert(..) | Touch::Pause => {}
             }
             self.look(touch, deed);
         }
@@ -448,6 +452,7 @@ impl Life<'_> {
                 read(cell);
                 return;
             }
+            Touch::Pause => return sync::sleep(Duration::ZERO),
             Touch::Add(cell, value) => (cell, Change::Set(read(cell) + value)),
             Touch::Copy(to, from, value) => (to, Change::Set(read(from) + value)),
             Touch::Insert(cell, bits) => (cell, Change::Insert(bits)),
@@ -455,10 +460,15 @@ impl Life<'_> {
         deed.changes.push((change.0, change.1, 0));
     }
 
-    fn commit(&self, mut ticket: Ticket<'_>, mut deed: Deed, held: &[u32]) -> Result<(), Stop> {
+    /// Notes what there is before it is changed, for whoever has to undo it.
+    fn remember(&self, deed: &mut Deed) {
         for (cell, _, before) in &mut deed.changes {
             *before = self.cells[*cell].load(Relaxed);
         }
+    }
+
+    fn commit(&self, mut ticket: Ticket<'_>, mut deed: Deed, held: &[u32]) -> Result<(), Stop> {
+        self.remember(&mut deed);
         let reads_only = deed.changes.is_empty();
         history::write_journal(deed);
         let published = if reads_only { Ok(()) } else { ticket.publish() };
