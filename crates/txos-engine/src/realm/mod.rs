@@ -14,8 +14,10 @@
 //!   ended, and whoever is dispossessed was doomed first, so it can't commit. Hence histories are
 //!   strictly serializable.
 //! - **Nobody waits on one who waits.** Who wants to wait says so in its slot, *then* looks whether
-//!   the other waits. In a cycle the last to do so would see that the next one waits. Publishing
-//!   transactions and dead ones are exceptions that are none: they wait for nobody.
+//!   the other waits. In a cycle the last to do so would see that the next one waits. Who
+//!   waits for its turn can't see whom that leads to: it wakes those who wait for it, and they look
+//!   again. Publishing transactions and dead ones are exceptions that are none: they wait for
+//!   nobody.
 //! - **Every step is one atomic operation on one word**, and every word that stands for a process
 //!   is the identity of that process. So at whatever instruction a process is killed, what it held
 //!   can be found, and whoever meets it takes over ([`takeover`]).

@@ -9,6 +9,8 @@
 //!
 //! - The counter moves by exchange from *n* to *n* + 1, by the committer or by whoever takes over
 //!   from it when it died after its commit; so it moves once.
+//! - Of the realm's slots one is always left to transactions that need not wait for their turn: the
+//!   one whose turn it is can always begin.
 //! - A group's place is taken under a lock that names its holder, and is complete before its key is
 //!   written. A place whose process group is gone can be taken again, once what is left of its
 //!   transactions is settled.

@@ -25,15 +25,6 @@ pub(super) enum Step {
     HoldToTheEnd,
 }
 
-/// A full fence after a read-modify-write with `SeqCst`, which on x86 is one already.
-#[inline]
-pub(super) fn fence_after_swap() {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    std::sync::atomic::compiler_fence(SeqCst);
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-    full_fence();
-}
-
 #[cfg(not(loom))]
 mod real {
     use std::time::Duration;
@@ -50,6 +41,15 @@ mod real {
     /// "write mine, then look at yours".
     pub fn full_fence() {
         std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// A full fence after a read-modify-write with `SeqCst`, which on x86 is one already.
+    #[inline]
+    pub fn fence_after_swap() {
+        #[cfg(target_arch = "x86_64")]
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        #[cfg(not(target_arch = "x86_64"))]
+        full_fence();
     }
 
     /// Nanoseconds of a clock that all processes of a machine share.

@@ -1,7 +1,7 @@
 //! Scenes in which a process dies: at every moment, and what it held is taken over.
 
 use super::explore::{explore_deaths, explore_takers_deaths};
-use super::peace::{call, counter, crossed, nonblock, three};
+use super::peace::{call, counter, crossed, nonblock, passer, three};
 use super::scene::Job::{After, Eager, Lazy, Ordered};
 use super::scene::Scene;
 use super::scene::Touch::{Add, Insert, Pause, Read};
@@ -78,6 +78,7 @@ fn of_who_makes_a_single_call() {
 #[test]
 fn of_who_waits() {
     explore_deaths("a waiting one dies", 0, |n| chain().dies(1, n));
+    explore_deaths("one that is passed dies", 1, |n| passer().dies(0, n));
 }
 
 /// Nor does one that must not wait give up because of a dead one.

@@ -3,7 +3,7 @@
 use super::explore::{USUAL, explore};
 use super::scene::Job::{Eager, Lazy, Nonblock, Ordered, Single};
 use super::scene::Scene;
-use super::scene::Touch::{Add, Copy, Insert, Pause, Read};
+use super::scene::Touch::{Add, Copy, Insert, Pass, Pause, Read};
 use crate::contention::Policy;
 
 /// Policies under which waits count turns.
@@ -59,6 +59,20 @@ pub fn reuse_for_another() -> Scene {
 /// Three that add to one cell, and two slots.
 pub fn three() -> Scene {
     Scene::new([0, 1, 2].map(|_| vec![Eager(vec![Add(0, 1)])])).slots(2)
+}
+
+/// Two that wait for the same one.
+pub fn queue() -> Scene {
+    Scene::new([
+        vec![Eager(vec![Add(0, 1), Pause])],
+        vec![Eager(vec![Read(0)])],
+        vec![Eager(vec![Read(0)])],
+    ])
+}
+
+/// One that passes what another one publishes.
+pub fn passer() -> Scene {
+    Scene::new([vec![Eager(vec![Add(0, 1), Add(1, 1)])], vec![Eager(vec![Pass(0), Read(1)])]])
 }
 
 /// A single call across a transaction.
@@ -120,6 +134,12 @@ fn opposite_orders() {
     for policy in PATIENT {
         explore(&format!("opposite orders, {policy}"), 1, crossed().under(policy));
     }
+}
+
+#[test]
+fn waiting_for_the_same() {
+    explore("two wait", 1, queue());
+    explore("one passes", USUAL, passer());
 }
 
 #[test]

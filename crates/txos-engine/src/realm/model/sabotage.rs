@@ -5,10 +5,12 @@
 
 use super::super::sync::Step;
 use super::explore::find;
-use super::peace::{call, counter, crossed, reuse, reuse_for_another, three};
+use super::peace::{call, counter, crossed, queue, reuse, reuse_for_another, three};
 use super::scene::Scene;
 use super::sync::Role;
-use super::world::Sabotage::{Force, Hide, LeaveOut, NoBells, NoFence, NoJournal, Relax};
+use super::world::Sabotage::{
+    Force, Hide, LeaveOut, NoBells, NoFence, NoFenceAfterSwap, NoJournal, Relax,
+};
 
 #[track_caller]
 fn is_found(what: &str, bound: usize, scenes: impl IntoIterator<Item = Scene>) {
@@ -37,6 +39,11 @@ fn no_look_after_the_pin() {
 #[test]
 fn no_full_fence() {
     is_found("no fence", 2, [call().but(NoFence)]);
+}
+
+#[test]
+fn no_fence_after_the_pin() {
+    is_found("no fence after the pin", 3, [reuse().but(NoFenceAfterSwap)]);
 }
 
 #[test]
@@ -75,7 +82,7 @@ fn a_journal_not_asked() {
 
 #[test]
 fn two_takers() {
-    is_found("two takers", 1, dying(|n| three().but(Force(Role::Taker)).dies(0, n)));
+    is_found("two takers", 1, dying(|n| three().but(Force(Role::Taker)).dies(0, n)).skip(8));
 }
 
 #[test]
@@ -86,6 +93,16 @@ fn records_without_order() {
 #[test]
 fn statuses_without_order() {
     is_found("status", 2, [counter().but(Relax(Role::Status))]);
+}
+
+#[test]
+fn waiters_without_order() {
+    is_found("waiters", 1, [queue().but(Relax(Role::Waiters))]);
+}
+
+#[test]
+fn takers_without_order() {
+    is_found("taker", 1, dying(|n| three().but(Relax(Role::Taker)).dies(0, n)).skip(8));
 }
 
 #[test]

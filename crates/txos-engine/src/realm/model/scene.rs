@@ -30,6 +30,8 @@ pub enum Touch {
     Copy(usize, usize, u64),
     /// Inserts bits into it.
     Insert(usize, u64),
+    /// Waits while somebody publishes it.
+    Pass(usize),
     /// Lets others go on: a switch that does not count as a preemption.
     Pause,
 }
@@ -340,7 +342,7 @@ impl Life<'_> {
                 Touch::Read(cell) => vec![(facet(cell), Access::Read)],
                 Touch::Add(cell, _) => vec![(facet(cell), Access::Write)],
                 Touch::Insert(cell, _) => vec![(facet(cell), Access::Insert)],
-                Touch::Pause => Vec::new(),
+                Touch::Pass(_) | Touch::Pause => Vec::new(),
                 Touch::Copy(to, from, _) => {
                     vec![(facet(from), Access::Read), (facet(to), Access::Write)]
                 }
@@ -427,6 +429,7 @@ impl Life<'_> {
                     }
                 }
                 Touch::Insert(cell, _) if !manner.lazy => acquire(ticket, cell, Access::Insert)?,
+                Touch::Pass(cell) => _ = ticket.pass(&facet(cell), Access::Read)?,
                 Touch::Insert(..) | Touch::Pause => {}
             }
             self.look(touch, deed);
@@ -452,6 +455,7 @@ impl Life<'_> {
                 read(cell);
                 return;
             }
+            Touch::Pass(_) => return,
             Touch::Pause => return sync::sleep(Duration::ZERO),
             Touch::Add(cell, value) => (cell, Change::Set(read(cell) + value)),
             Touch::Copy(to, from, value) => (to, Change::Set(read(from) + value)),

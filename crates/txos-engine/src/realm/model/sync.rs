@@ -163,6 +163,13 @@ pub fn full_fence() {
     }
 }
 
+/// See the real one.
+pub fn fence_after_swap() {
+    if !std::thread::panicking() && world::sabotage() != Some(Sabotage::NoFenceAfterSwap) {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+}
+
 /// The clock stands still, at another time for each process.
 pub fn now_ns() -> u64 {
     world::clock_ns()

@@ -34,6 +34,8 @@ pub enum Sabotage {
     Relax(Role),
     /// Full fences do nothing.
     NoFence,
+    /// Those after an exchange do nothing.
+    NoFenceAfterSwap,
     /// Bells do not ring.
     NoBells,
     /// Whoever takes over does not ask the journal.
