@@ -250,9 +250,13 @@ impl Ticket<'_> {
                 // Pinned, and nobody's: what releases a slot releases the records before. A bit that
                 // is still there was never anybody's.
                 State::Idle if slot.owner.load(Acquire) == 0 && orec.load(Acquire) == word.0 => {}
-                // The word is newer than the status; or it is one that died as it began.
+                // The word is newer than the status; or it is one that died as it began; or one that
+                // is about to begin, and the bit was never anybody's: it is let go on.
                 State::Idle => {
-                    realm.take_over_if_dead(number);
+                    drop(pins);
+                    if !realm.take_over_if_dead(number) {
+                        sync::sleep(Duration::from_micros(1));
+                    }
                     return Ok(Met::Again);
                 }
                 State::Committed | State::Doomed | State::Aborted => {}

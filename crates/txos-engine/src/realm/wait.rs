@@ -5,7 +5,8 @@
 //! - Who waits sleeps at the bell of **its own** slot; whoever dooms it, or ends what it waits for,
 //!   rings there. No wake-up is lost: it reads the bell, registers with the other, looks whether
 //!   the other still runs, whether that waits itself and whether it is doomed, and only then sleeps,
-//!   if the bell is still as it was. The other's end is one exchange of its status, which tells it of waiters.
+//!   if the bell is still as it was. The other's end is one exchange of its status, which tells it
+//!   of waiters.
 //! - A sleep is a slice at most: whoever should have rung may have been killed.
 //! - Nobody waits on one who waits: see the realm's invariants.
 

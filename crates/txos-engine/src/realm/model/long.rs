@@ -71,7 +71,10 @@ fn takers() {
     both_die("counter", 2, counter);
     both_die("one slot", 2, || counter().slots(1));
     explore_deaths("a waiting one dies", 1, |n| chain().dies(1, n));
-    explore_takers_deaths("two of three die", 1, |n, m| {
+    explore_takers_deaths("two of three die", 0, |n, m| {
         three().slots(3).dies(0, n).dies_as_taker(1, m)
+    });
+    explore_takers_deaths("two of three die, more preemptions", 1, |n, m| {
+        three().slots(3).dies(0, 5 * n).dies_as_taker(1, m)
     });
 }

@@ -142,6 +142,15 @@ fn waiting_for_the_same() {
     explore("one passes", USUAL, passer());
 }
 
+/// Bits of a damaged realm cost nobody anything, be they of a slot that is taken or of one that is
+/// not.
+#[test]
+fn stray_bits() {
+    for slot in 0..3 {
+        explore(&format!("a stray bit of slot {slot}"), USUAL, counter().slots(3).stray(slot));
+    }
+}
+
 #[test]
 fn upgrades() {
     explore("upgrades", USUAL, upgrade());

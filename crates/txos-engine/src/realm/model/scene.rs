@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::contend::Stop;
 use super::super::ticket::{Again, Begin, BeginError, Ticket};
-use super::super::word::Word;
+use super::super::word::{Request, Word};
 use super::super::{Access, Facet, Fate, Identity, Realm, Remains, Unsettled};
 use super::Table;
 use super::history::{self, CELLS, Change, Deed};
@@ -70,6 +70,8 @@ pub struct Scene {
     pub pids: Vec<u32>,
     /// Whose transactions are how old.
     pub clocks: Vec<u64>,
+    /// A slot that seems to hold record 0 from the beginning, for writing.
+    pub stray: Option<u32>,
     /// Who dies when.
     pub deaths: Vec<(usize, Death)>,
     /// What is done wrong.
@@ -89,6 +91,7 @@ impl Scene {
             pids: (0..count as u32).map(|n| n + count as u32).collect(),
             clocks: (1..=count as u64).collect(),
             jobs,
+            stray: None,
             deaths: Vec::new(),
             sabotage: None,
         }
@@ -113,6 +116,12 @@ impl Scene {
     /// With these clocks: the lowest is the oldest.
     pub fn clocks(mut self, clocks: &[u64]) -> Scene {
         self.clocks = clocks.to_vec();
+        self
+    }
+
+    /// With a bit in record 0 that is nobody's.
+    pub fn stray(mut self, slot: u32) -> Scene {
+        self.stray = Some(slot);
         self
     }
 
@@ -157,6 +166,12 @@ impl Scene {
             pids: self.pids.clone(),
         });
         stage.table.board().policy.store(self.policy.code(), Relaxed);
+        if let Some(slot) = self.stray {
+            let Request::Take(word) = Word(0).request(1 << slot, Access::Write) else {
+                unreachable!()
+            };
+            stage.table.orec(0).store(word.0, Relaxed);
+        }
         let others: Vec<_> = (1..self.jobs.len())
             .map(|number| {
                 let (stage, jobs) = (Arc::clone(&stage), self.jobs[number].clone());
