@@ -1,0 +1,107 @@
+/* System transactions: everything between sys_xbegin() and sys_xend() is one atomic, isolated,
+ * and if asked durable operation. See sys_xbegin(2txos) for each of these functions.
+ *
+ * SPDX-License-Identifier: Apache-2.0 OR MIT
+ */
+#ifndef TXOS_H
+#define TXOS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Flags of sys_xbegin(). */
+#define TX_RESTART     0x01 /* after an abort by conflict, sys_xbegin() returns once more */
+#define TX_DURABLE     0x02 /* when sys_xend() returns 0, the changes survive a power cut */
+#define TX_STRICT      0x04 /* a call that can't be made transactional aborts (else: one warning) */
+#define TX_CHECKPOINT  0x08 /* put memory back on abort; not available yet: ENOTSUP */
+#define TX_NONBLOCK    0x10 /* never wait for another transaction: abort instead */
+#define TX_ORDERED     0x20 /* commit in the order of the sequence number, the second argument */
+#define TX_ORDER_RESET 0x40 /* begin the sequence of this process group at that number */
+
+/* Begins a transaction in the calling thread.
+ *
+ * Returns 0; with TX_RESTART, each time the transaction begins again it returns once more, with the
+ * number of the attempt (1, 2, ...). On failure returns -1 and sets errno; txos_strerror() says more.
+ * Within a transaction it begins a nested one, which is flattened into the outer one.
+ *
+ * With TX_ORDERED the second argument is the sequence number, an uint64_t.
+ */
+int sys_xbegin(int flags, ...)
+#if defined(__GNUC__)
+    __attribute__((returns_twice))
+#endif
+    ;
+
+/* Ends the transaction: commits it. Returns 0 if everything it did is published, or -1 with errno
+ * (ECANCELED: a conflict; txos_abort_reason() says which) and nothing of it has happened. */
+int sys_xend(void);
+
+/* Aborts the transaction: nothing of it has happened. If it was begun with TX_RESTART and
+ * no_restart is 0, it begins again at sys_xbegin(); else execution goes on after this call. */
+void sys_xabort(int no_restart);
+
+/* Leaves the transaction for a while; what follows is not part of it. Returns its id, or -1. */
+long sys_xpause(void);
+
+/* Goes on with a transaction that this process paused. Returns 0, or -1 with errno. */
+int sys_xresume(long id);
+
+/* What the last failed function of this thread failed at, in words: what, on which path, why, what
+ * is unchanged. Never NULL; valid until the thread's next call of a function of this header. */
+const char *txos_strerror(void);
+
+/* Whether the calling thread is in a transaction (and has not paused it). */
+int txos_in_transaction(void);
+
+/* Why a transaction was aborted. */
+enum txos_reason {
+    TXOS_NOT_ABORTED = 0,
+    TXOS_ASKED = 1,       /* sys_xabort() */
+    TXOS_CONFLICT = 2,    /* somebody else changed, or won, what it touched */
+    TXOS_UNSUPPORTED = 3, /* TX_STRICT, and a call that can't be made transactional */
+    TXOS_FAILED = 4,      /* publishing failed (no space, an I/O error); it was undone */
+    TXOS_EXITED = 5       /* the thread or the process ended */
+};
+
+/* The last abort of the calling thread. */
+struct txos_abort {
+    uint32_t size;      /* set to sizeof(struct txos_abort) by the caller */
+    uint32_t reason;    /* enum txos_reason */
+    int32_t  error;     /* errno of sys_xend(), or 0 */
+    int32_t  pid;       /* the process that won, or 0 if it is not known */
+    char     what[256]; /* what happened, in words */
+    char     path[4096];/* where, or empty */
+};
+
+/* Fills in why the last transaction of this thread was aborted. Returns 0, or -1 with EINVAL. */
+int txos_abort_reason(struct txos_abort *out);
+
+/* Counters of the calling thread since it started. */
+struct txos_stats {
+    uint32_t size;          /* set to sizeof(struct txos_stats) by the caller */
+    uint32_t version;       /* 1 */
+    uint64_t begun;         /* transactions, restarts not counted */
+    uint64_t committed;
+    uint64_t aborted;
+    uint64_t restarted;
+    uint64_t calls;         /* system calls made within transactions */
+    uint64_t trapped;       /* of those, that came by Syscall User Dispatch */
+    uint64_t unsupported;   /* of those, that passed through with a warning */
+    uint64_t short_cuts;    /* commits of one call, or without changes */
+};
+
+/* Returns 0, or -1 with EINVAL. */
+int txos_stats(struct txos_stats *out);
+
+/* The library's version, for example "0.1.0". */
+const char *txos_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
