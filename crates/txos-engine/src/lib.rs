@@ -8,6 +8,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`id`], [`object`], [`version`] | names, identities, facets and versions of things |
+//! | [`mounts`] | the mount table |
 //! | [`readset`] | what a transaction has seen, and whether it is still so |
 //! | [`contention`] | which of two transactions gives way where they meet |
 //! | [`realm`] | where transactions meet while they run: shared memory, ownership, waiting, deaths |
@@ -26,6 +27,7 @@ pub mod contention;
 pub mod error;
 pub mod id;
 pub mod journal;
+pub mod mounts;
 pub mod object;
 mod plan;
 pub mod readset;

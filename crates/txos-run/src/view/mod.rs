@@ -12,7 +12,7 @@
 
 pub mod build;
 pub mod cover;
-pub mod mounts;
+pub use txos_engine::mounts;
 pub mod nesting;
 pub mod overlay;
 pub mod plan;
