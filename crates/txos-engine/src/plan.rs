@@ -45,6 +45,9 @@ pub(crate) enum Kind {
     Attrs,
     /// mtime of the directory at target.
     DirTime,
+    /// The pieces of the patch file in the slot → the inode at target; what they overwrite is in the
+    /// patch file `saved`.
+    Patch,
 }
 
 /// One operation.
@@ -62,9 +65,9 @@ pub(crate) struct Op {
     pub after: Vec<u8>,
     /// The other end, relative to the layer's store.
     pub slot: Vec<u8>,
-    /// For Data: where the old content was saved, relative to the store.
+    /// For Data and Patch: where the old content was saved, relative to the store.
     pub saved: Vec<u8>,
-    /// For MoveIn: where the directory was; for Link: its other name; for a finished Remove or
+    /// For MoveIn: where the object was; for Link: its other name; for a finished Remove or
     /// Exchange of a file with several links: another of its names. Relative to the layer.
     pub from: Option<Vec<u8>>,
     /// What is at the target before.
@@ -82,6 +85,9 @@ pub(crate) struct Op {
     /// For a new directory: every directory below it, relative to it. Not stored: for the gate.
     #[serde(skip)]
     pub dirs: Vec<Vec<u8>>,
+    /// For a patch: the pages it writes to. Not stored: for the claim.
+    #[serde(skip)]
+    pub pages: Vec<u64>,
     /// The version of the published object after a revert of it was undone, which moved its ctime.
     pub settled: Option<Version>,
 }
@@ -145,6 +151,7 @@ impl Plan {
                 below: c.below,
                 settled: None,
                 dirs: c.dirs.clone(),
+                pages: c.pages.clone(),
             };
             let is_dir = c.new.is_some_and(|v| v.kind() == FileKind::Dir);
             let staged = slot_of(c, &c.staged);
@@ -169,9 +176,11 @@ impl Plan {
                     (into.new, into.from) = (Some(*source), Some(from.clone()));
                     by_phase[1].push(into);
                 }
-                Action::Data(attrs) => {
+                Action::Data(attrs) | Action::Patch(attrs) => {
                     last_slot += 1;
-                    let mut data = op(Kind::Data, &c.path, staged);
+                    let patch = matches!(c.action, Action::Patch(_));
+                    let kind = if patch { Kind::Patch } else { Kind::Data };
+                    let mut data = op(kind, &c.path, staged);
                     data.saved = slot_of(c, format!("old/{last_slot}").as_bytes());
                     data.attrs = Some(attrs.clone());
                     by_phase[5].push(data);
@@ -259,6 +268,13 @@ impl Plan {
         self.path_of(op.layer, &op.before)
     }
 
+    /// Where what is at `path` when the plan is done is before it begins.
+    pub fn stable_of(&self, layer: u16, path: &[u8]) -> Vec<u8> {
+        let moves = self.ops.iter().filter(|o| o.layer == layer && o.kind == Kind::MoveIn);
+        let moves = moves.filter_map(|o| Some((&o.target[..], o.from.as_deref()?)));
+        crate::changeset::mapped(moves, path).unwrap_or_else(|| path.to_vec())
+    }
+
     /// Absolute path of a place in a layer.
     pub fn path_of(&self, layer: u16, path: &[u8]) -> Vec<u8> {
         let layer = self.layers.get(usize::from(layer));
@@ -302,7 +318,9 @@ impl Plan {
                         Kind::Exchange => o.new.is_some() && o.base.is_some() && !o.slot.is_empty(),
                         Kind::Remove | Kind::MoveOut => o.base.is_some() && !o.slot.is_empty(),
                         Kind::Link => o.from.is_some() && o.new.is_some() && !o.slot.is_empty(),
-                        Kind::Data => o.base.is_some() && !o.slot.is_empty() && !o.saved.is_empty(),
+                        Kind::Data | Kind::Patch => {
+                            o.base.is_some() && !o.slot.is_empty() && !o.saved.is_empty()
+                        }
                         Kind::Attrs | Kind::DirTime => o.attrs.is_some(),
                     }
             })
@@ -311,8 +329,8 @@ impl Plan {
 
 /// First bytes of a stored plan.
 const FILE_MAGIC: &[u8; 8] = b"TXOSPLAN";
-/// Format of a stored plan.
-const FILE_VERSION: u32 = 1;
+/// Format of a stored plan. Format 1 knew no Patch, and is read as well.
+const FILE_VERSION: u32 = 2;
 
 fn path_of(home: &Home, id: TxId) -> PathBuf {
     home.tx_dir(id).join("plan")
@@ -349,7 +367,7 @@ pub(crate) fn load(home: &Home, id: TxId) -> Result<Option<Plan>> {
     if bytes.get(..8) != Some(FILE_MAGIC) {
         return Err(bad("is not the plan of a commit"));
     }
-    if word(8) != Some(FILE_VERSION) {
+    if !word(8).is_some_and(|v| (1..=FILE_VERSION).contains(&v)) {
         return Err(bad("is of a format that this txos does not know"));
     }
     let body = bytes.get(16..).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Action, Change, Entry, Side, Status, child};
+use super::{Action, Change, ChangeSet, Entry, Side, Status, child};
 use crate::error::{Context, Error, Result};
 use crate::object::FileKind;
 use crate::readset::join;
@@ -47,12 +47,17 @@ impl Side {
 }
 
 /// The entries of a change set that is not published yet.
-pub(super) fn of_changes(changes: &[Change], layers: &[Layer]) -> Result<Vec<Entry>> {
+pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
+    let (changes, layers) = (&set.changes, &set.layers);
     let mut entries = Vec::new();
     for change in changes.iter().filter(|c| c.shown) {
         let Some(layer) = layers.get(change.layer) else { continue };
         let target = |path: &[u8]| join(layer.target.as_os_str().as_bytes(), path);
-        let upper = path_from(&join(layer.upper.as_os_str().as_bytes(), &change.path));
+        let upper = if set.explicit {
+            staged_place(layer, &change.staged)
+        } else {
+            path_from(&join(layer.upper.as_os_str().as_bytes(), &change.path))
+        };
         let old = change.base.map(|_| path_from(&target(&change.stable_path)));
         let mut source = Source {
             status: None,
@@ -66,19 +71,79 @@ pub(super) fn of_changes(changes: &[Change], layers: &[Layer]) -> Result<Vec<Ent
             Action::Install | Action::Replace => {
                 source.except = moved_below(changes, change);
             }
+            Action::Link { to } if set.explicit => {
+                source.new = Some(path_from(&target(&stable_of(changes, change.layer, to))));
+            }
             Action::Link { .. } | Action::Data(_) => {}
+            Action::Patch(_) => {
+                // What it will hold is nowhere yet.
+                entries.push(Entry {
+                    status: Status::Modified,
+                    path: path_from(&source.path),
+                    from: None,
+                    old: change.base.as_ref().map(Side::of),
+                    new: change.new.as_ref().map(Side::of),
+                    old_content: source.old,
+                    new_content: None,
+                });
+                continue;
+            }
             Action::Remove => source.new = None,
+            Action::Attrs(_) if set.explicit => {
+                entries.push(Entry {
+                    status: Status::Attributes,
+                    path: path_from(&source.path),
+                    from: None,
+                    old: change.base.as_ref().map(Side::of),
+                    new: change.new.as_ref().map(Side::of),
+                    old_content: None,
+                    new_content: None,
+                });
+                continue;
+            }
             Action::Attrs(_) => source.status = Some(Status::Attributes),
             Action::Move { from, .. } => {
                 source.status = Some(Status::Renamed);
                 source.from = Some(target(from));
                 source.old = Some(path_from(&target(from)));
+                if set.explicit {
+                    source.new = source.old.clone();
+                }
             }
         }
         expand(&source, &mut entries)?;
     }
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(entries)
+}
+
+/// Where a staged object of an explicit change set is.
+fn staged_place(layer: &Layer, staged: &[u8]) -> PathBuf {
+    let top = layer.upper.parent().unwrap_or(&layer.upper);
+    path_from(&join(top.as_os_str().as_bytes(), staged))
+}
+
+/// Where what will be at `path` is in the stable tree, before anything is moved.
+pub(super) fn stable_of(changes: &[Change], layer: usize, path: &[u8]) -> Vec<u8> {
+    let moves = changes.iter().filter(|c| c.layer == layer).filter_map(|c| match &c.action {
+        Action::Move { from, .. } => Some((&c.path[..], &from[..])),
+        _ => None,
+    });
+    mapped(moves, path).unwrap_or_else(|| path.to_vec())
+}
+
+/// `path` with the longest `from` of `moves` that it is at or below replaced by its `to`.
+pub(crate) fn mapped<'a>(
+    moves: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    path: &[u8],
+) -> Option<Vec<u8>> {
+    moves
+        .filter_map(|(from, to)| {
+            let rest = path.strip_prefix(from)?;
+            (rest.is_empty() || rest.starts_with(b"/")).then(|| (from.len(), [to, rest].concat()))
+        })
+        .max_by_key(|(length, _)| *length)
+        .map(|(_, path)| path)
 }
 
 /// Directories moved to below a new one, relative to it.

@@ -1,18 +1,22 @@
-//! The canonical delta of a transaction: how it is read from an overlay upper, how it is shown.
+//! The canonical delta of a transaction: how it is read from an overlay upper or made of explicit
+//! deltas, how it is shown.
 
 mod attrs;
 mod content;
+mod delta;
 mod entries;
 mod links;
 mod overlay;
+pub(crate) mod patch;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use attrs::{AttrChange, Attrs};
+pub use attrs::{AttrChange, Attrs, XattrChange};
 pub(crate) use content::same_bytes;
-pub(crate) use entries::{Source, expand, walk};
+pub use delta::{Delta, What};
+pub(crate) use entries::{Source, expand, mapped, walk};
 pub(crate) use overlay::{child, is_overlay_xattr, split};
 
 use crate::error::{Error, Result};
@@ -126,7 +130,7 @@ pub(crate) enum Action {
     Replace,
     /// Take the object away.
     Remove,
-    /// Move the stable directory `from` here.
+    /// Move the stable object `from` here.
     Move {
         /// Where it is now, relative to the layer.
         from: Vec<u8>,
@@ -140,11 +144,18 @@ pub(crate) enum Action {
     },
     /// Write the staged content into the inode that is there, then the attributes.
     Data(Box<AttrChange>),
+    /// Write the pieces of the staged patch file into the inode that is there, then the attributes.
+    Patch(Box<AttrChange>),
     /// Change attributes of the inode that is there.
     Attrs(Box<AttrChange>),
 }
 
 impl Action {
+    /// Whether it leaves every name as it is.
+    fn is_in_place(&self) -> bool {
+        matches!(self, Action::Data(_) | Action::Patch(_) | Action::Attrs(_))
+    }
+
     /// Whether it changes nothing but attributes.
     pub fn is_attrs(&self) -> bool {
         matches!(self, Action::Attrs(_))
@@ -178,6 +189,8 @@ pub(crate) struct Change {
     pub below: u64,
     /// For a new directory: every directory below it, relative to it.
     pub dirs: Vec<Vec<u8>>,
+    /// For a patch: the pages (of 4,096 bytes) it writes to.
+    pub pages: Vec<u64>,
     /// Set while scanning: superseded by another change.
     pub dropped: bool,
 }
@@ -258,6 +271,8 @@ pub struct ChangeSet {
     pub(crate) layers: Vec<crate::store::Layer>,
     /// Number of the last slot handed out in `old/`.
     pub(crate) last_slot: u64,
+    /// Made of explicit deltas: private copies are where the changes say, not in an upper directory.
+    pub(crate) explicit: bool,
 }
 
 impl ChangeSet {
@@ -276,7 +291,7 @@ impl ChangeSet {
             let scan = overlay::Scan::new(layer, reads, &keep, &mut last_slot)?;
             changes.extend(scan.run()?);
         }
-        Ok(ChangeSet { changes, layers, last_slot })
+        Ok(ChangeSet { changes, layers, last_slot, explicit: false })
     }
 
     /// Whether nothing is changed.
@@ -312,7 +327,7 @@ impl ChangeSet {
     /// # Errors
     /// [`Error::Io`] if a new directory can't be listed.
     pub fn entries(&self) -> Result<Vec<Entry>> {
-        entries::of_changes(&self.changes, &self.layers)
+        entries::of_changes(self)
     }
 }
 

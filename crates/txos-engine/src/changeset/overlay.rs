@@ -316,6 +316,7 @@ impl<'a> Scan<'a> {
             shown: !only_follows,
             below: 0,
             dirs: Vec::new(),
+            pages: Vec::new(),
             dropped: false,
         });
         Ok(())
@@ -586,6 +587,7 @@ impl<'a> Scan<'a> {
             shown: true,
             below: 0,
             dirs: Vec::new(),
+            pages: Vec::new(),
             dropped: false,
         });
     }

@@ -9,11 +9,11 @@ use crate::changeset::{ChangeSet, split};
 use crate::error::{Conflict, Error};
 use crate::id::TxId;
 use crate::object::{Facets, FileId, FileKind};
-use crate::plan::{Kind, Plan};
+use crate::plan::{Kind, Op, Plan};
 use crate::readset::ReadSet;
 use crate::realm::{Access, Facet, Fate, Remains, Rival, Stop, Ticket, Unsettled};
 use crate::store::{Home, State, Transaction, path_from};
-use crate::version::stat_at;
+use crate::version::{Version, stat_at};
 
 /// Not everything could be acquired.
 #[derive(Debug)]
@@ -88,7 +88,12 @@ fn claim_plan(
             reads.and_then(|r| r.get(path)).is_some_and(|seen| is_append(seen.facets()))
         };
         let target = plan.target_path(op);
-        let access = if appends(&target) { Access::Insert } else { Access::Write };
+        let access = match op.kind {
+            // The name stays as it is.
+            Kind::Patch => Access::Read,
+            _ if appends(&target) => Access::Insert,
+            _ => Access::Write,
+        };
         let mut take = |facet: &Facet<'_>, access| {
             ticket.acquire(facet, access).map(drop).map_err(|stop| Lost::of(&target, stop))
         };
@@ -104,7 +109,9 @@ fn claim_plan(
                 take(&Facet::Listing(dir), Access::Insert)?;
             }
         }
-        if let Some(base) = op.base {
+        if let (Kind::Patch, Some(base)) = (op.kind, op.base) {
+            claim_patch(&mut take, op, &base)?;
+        } else if let Some(base) = op.base {
             take(&Facet::Attributes(base.id), access)?;
             if base.kind() == FileKind::File {
                 take(&Facet::Extent(base.id), access)?;
@@ -114,6 +121,31 @@ fn claim_plan(
     // Not under the commit lock: the one whose turn it is needs that.
     ticket.await_turn().map_err(|stop| Lost::of(b"/", stop))
 }
+
+/// A patch within the file's size meets only those who touch the same pages, or the whole file.
+fn claim_patch(
+    take: &mut impl FnMut(&Facet<'_>, Access) -> std::result::Result<(), Lost>,
+    op: &Op,
+    base: &Version,
+) -> std::result::Result<(), Lost> {
+    let whole = op.attrs.as_ref().is_some_and(|attrs| !attrs.is_only_mtime())
+        || op.new.is_none_or(|new| new.size != base.size)
+        || op.pages.is_empty()
+        || op.pages.len() > PAGES_CLAIMED_MAX;
+    if whole {
+        take(&Facet::Attributes(base.id), Access::Write)?;
+        return take(&Facet::Extent(base.id), Access::Write);
+    }
+    take(&Facet::Attributes(base.id), Access::Insert)?;
+    take(&Facet::Extent(base.id), Access::Read)?;
+    for &number in &op.pages {
+        take(&Facet::Page { file: base.id, number }, Access::Write)?;
+    }
+    Ok(())
+}
+
+/// A patch of more pages claims the file.
+const PAGES_CLAIMED_MAX: usize = 256;
 
 /// Whether a file was only opened for appending: its content was not seen.
 pub(crate) fn is_append(facets: Facets) -> bool {

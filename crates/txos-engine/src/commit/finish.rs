@@ -145,7 +145,12 @@ fn detach(op: &mut Op, field: &Field) -> std::result::Result<(), Errno> {
 /// Another name of an inode: one that is known already, or one in the directory of the target.
 fn other_name(op: &Op, field: &Field, ino: u64) -> std::result::Result<Option<Vec<u8>>, Errno> {
     if let Some(known) = &op.from
-        && field.target_at(op.layer, known)?.look()?.is_some_and(|v| v.id.ino == ino)
+        && field
+            .target_at(op.layer, known)
+            .and_then(|e| e.look())
+            .ok()
+            .flatten()
+            .is_some_and(|v| v.id.ino == ino)
     {
         return Ok(Some(known.clone()));
     }

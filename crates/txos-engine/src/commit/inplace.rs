@@ -6,8 +6,12 @@ use rustix::fs::{AtFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::field::End;
+use super::field::{Field, at_target};
 use crate::changeset::AttrChange;
+use crate::changeset::patch::Patch;
+use crate::error::{Error, Result};
 use crate::object::FileKind;
+use crate::plan::{Op, Plan};
 use crate::sys;
 use crate::version::stat_at;
 
@@ -122,6 +126,96 @@ pub(super) fn content(now: &OwnedFd, old: &OwnedFd, new: Option<&OwnedFd>) -> Sy
         at += got as u64;
     }
     Ok(if only_old { Content::Old } else { Content::Ours })
+}
+
+/// Reads a patch file of an operation.
+pub(super) fn read_patch(plan: &Plan, field: &Field, op: &Op, slot: &[u8]) -> Result<Patch> {
+    let io = |e| at_target(plan, op, "reading the patch of", e);
+    let file = field.slot_at(op.layer, slot).and_then(|e| e.open(OFlags::RDONLY)).map_err(io)?;
+    let mut bytes = vec![0u8; usize::try_from(len(&file).map_err(io)?).unwrap_or(0)];
+    let n = read_full(&file, &mut bytes, 0).map_err(io)?;
+    Patch::from_bytes(bytes.get(..n).unwrap_or_default()).ok_or_else(|| Error::Format {
+        path: crate::store::path_from(&plan.target_path(op)),
+        problem: "can't be patched: the patch in the store is damaged".into(),
+        advice: "What is in the store has been changed by somebody else, or the medium fails.",
+    })
+}
+
+/// What a patch overwrites or cuts off, as the patch that undoes it.
+pub(super) fn overwritten(file: &OwnedFd, patch: &Patch) -> Sys<Patch> {
+    let old_len = len(file)?;
+    let new_len = patch.len_after(old_len);
+    let mut spans: Vec<(u64, u64)> =
+        patch.writes.iter().map(|(at, bytes)| (*at, at + bytes.len() as u64)).collect();
+    spans.push((new_len, old_len));
+    let (mut writes, mut free) = (Vec::with_capacity(spans.len()), 0);
+    for (start, end) in spans {
+        let (start, end) = (start.max(free), end.min(old_len));
+        if start < end {
+            let mut bytes = vec![0; usize::try_from(end - start).map_err(|_| Errno::FBIG)?];
+            if read_full(file, &mut bytes, start)? != bytes.len() {
+                return Err(Errno::BUSY);
+            }
+            writes.push((start, bytes));
+            free = end;
+        }
+    }
+    Ok(Patch { size: (new_len != old_len).then_some(old_len), writes })
+}
+
+/// Writes the pieces of a patch. Room for what is longer is reserved first, so that a full disk is
+/// found out while the old bytes are still there.
+pub(super) fn write_patch(patch: &Patch, to: &OwnedFd) -> Sys<()> {
+    let old_len = len(to)?;
+    let new_len = patch.len_after(old_len);
+    if new_len > old_len {
+        for (at, bytes) in &patch.writes {
+            let end = at + bytes.len() as u64;
+            if end > old_len {
+                sys::reserve(to.as_fd(), (*at).max(old_len), end - (*at).max(old_len))?;
+            }
+        }
+    }
+    for (at, bytes) in &patch.writes {
+        sys::write_all_at(to.as_fd(), bytes, *at)?;
+    }
+    match patch.size {
+        Some(size) if size != len(to)? => sys::truncate(to.as_fd(), size),
+        _ => Ok(()),
+    }
+}
+
+/// Compares what a file holds at the places of a patch with what was there and what was to be there.
+pub(super) fn patched(now: &OwnedFd, old: &Patch, new: &Patch) -> Sys<Content> {
+    let now_len = len(now)?;
+    if let Some(before) = old.size {
+        let after = new.len_after(before);
+        if now_len > before.max(after) || now_len < before.min(after) {
+            return Ok(Content::Foreign);
+        }
+    }
+    let mut only_old = old.size.is_none_or(|size| size == now_len);
+    for (at, was) in &old.writes {
+        let mut is = vec![0u8; was.len()];
+        let got = read_full(now, &mut is, *at)?;
+        for (i, (is, was)) in is.iter().zip(was).enumerate().take(got) {
+            if is == was {
+                continue;
+            }
+            only_old = false;
+            if byte_at(new, at + i as u64) != Some(*is) {
+                return Ok(Content::Foreign);
+            }
+        }
+    }
+    Ok(if only_old { Content::Old } else { Content::Ours })
+}
+
+/// The byte that a patch puts at an offset.
+fn byte_at(patch: &Patch, offset: u64) -> Option<u8> {
+    let index = patch.writes.partition_point(|(at, _)| *at <= offset).checked_sub(1)?;
+    let (at, bytes) = patch.writes.get(index)?;
+    bytes.get(usize::try_from(offset - at).ok()?).copied()
 }
 
 /// Reads until the buffer is full or the file ends.

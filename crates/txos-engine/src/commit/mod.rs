@@ -361,7 +361,9 @@ fn execute(
 /// Opens what is written in place before the gate closes on it.
 fn open_in_place(plan: &Plan, field: &Field) -> Result<publish::Opened> {
     let mut opened = HashMap::new();
-    for (index, op) in plan.ops.iter().enumerate().filter(|(_, o)| o.kind == Kind::Data) {
+    for (index, op) in
+        plan.ops.iter().enumerate().filter(|(_, o)| matches!(o.kind, Kind::Data | Kind::Patch))
+    {
         let fd = field
             .before(op)
             .and_then(|end| publish::open_writable(&end))
@@ -382,13 +384,16 @@ fn close_gate(plan: &Plan, field: &Field) -> Result<Option<Gate>> {
         return Ok(None);
     }
     let Some(gate) = Gate::new() else { return Ok(None) };
+    let ours = publish::written_by_us(plan);
     for op in objects {
         let gated = |v: &Option<crate::version::Version>| {
             v.map(|v| v.kind()).filter(|k| matches!(k, FileKind::File | FileKind::Dir))
         };
         if let (Some(kind), Ok(end)) = (gated(&op.base), field.before(op)) {
             // Opened before the mark, asked for a lease after it: no writer comes in between.
-            let replaced = op.kind == Kind::Exchange && kind == FileKind::File;
+            let replaced = op.kind == Kind::Exchange
+                && kind == FileKind::File
+                && !op.base.is_some_and(|v| ours.contains(&v.id));
             let lease = replaced.then(|| end.open(rustix::fs::OFlags::RDONLY).ok()).flatten();
             let _ = gate.hold(end.dir.as_fd(), &end.name, kind == FileKind::Dir);
             if lease.is_some_and(|fd| inplace::lease_refused(fd.as_fd())) {

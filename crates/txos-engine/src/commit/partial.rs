@@ -41,6 +41,12 @@ pub(super) fn select(
     if paths.is_empty() {
         return Ok(None);
     }
+    if changes.explicit {
+        let path = paths.first().map(|p| p.as_os_str().as_bytes()).unwrap_or_default();
+        let problem =
+            "can't be committed apart: the change set was not read from an upper directory";
+        return Err(unsupported(path, problem));
+    }
     let layers = tx.layers();
     let absolute = |c: &Change| {
         layers.get(c.layer).map(|l| match &c.path[..] {
@@ -96,6 +102,7 @@ pub(super) fn select(
         changes: part,
         layers: changes.layers.clone(),
         last_slot: changes.last_slot,
+        explicit: false,
     }))
 }
 
@@ -287,7 +294,9 @@ fn move_one(
                 relocate(upper, &to)?;
             }
         }
-        Kind::Install | Kind::MoveOut | Kind::MoveIn | Kind::Link | Kind::DirTime => {}
+        // (A patch is never part of a pending transaction.)
+        Kind::Install | Kind::MoveOut | Kind::MoveIn | Kind::Link | Kind::DirTime | Kind::Patch => {
+        }
     }
     Ok(())
 }

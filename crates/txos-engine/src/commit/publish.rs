@@ -45,6 +45,9 @@ pub(super) enum Extent {
     Unknown,
 }
 
+/// Inodes that earlier operations of the same plan have moved or changed.
+pub(super) type Touched = std::collections::HashSet<crate::object::FileId>;
+
 /// Carries out every operation of a plan. `reached` counts those of which anything may be done.
 ///
 /// # Errors
@@ -57,10 +60,16 @@ pub(super) fn publish(
     reached: &Cell<usize>,
     progress: &dyn super::Progress,
 ) -> Result<()> {
+    let (ours, mut touched) = (written_by_us(plan), Touched::new());
     for (index, op) in plan.ops.iter().enumerate() {
-        apply(plan, field, op, opened.get(&index), &|| reached.set(index + 1))?;
+        apply(plan, field, op, opened.get(&index), &touched, &|| reached.set(index + 1))?;
+        touched.extend(op.base.iter().chain(&op.new).map(|v| v.id));
         // Behind a gate nobody can have opened it since it was looked at.
-        if !gated && op.kind == Kind::Exchange && is_file(&op.base) {
+        if !gated
+            && op.kind == Kind::Exchange
+            && is_file(&op.base)
+            && !op.base.is_some_and(|v| ours.contains(&v.id))
+        {
             let slot = field.slot(op).map_err(|e| at_target(plan, op, "looking at", e))?;
             if inplace::has_writer(&slot) {
                 return Err(being_written(plan, op));
@@ -77,6 +86,13 @@ fn is_file(v: &Option<Version>) -> bool {
     v.is_some_and(|v| v.kind() == FileKind::File)
 }
 
+/// The inodes that a plan writes to in place: it has them open itself, before or after an operation
+/// that takes them away.
+pub(super) fn written_by_us(plan: &Plan) -> Touched {
+    let in_place = plan.ops.iter().filter(|o| matches!(o.kind, Kind::Data | Kind::Patch));
+    in_place.filter_map(|o| o.base.map(|v| v.id)).collect()
+}
+
 /// The conflict with somebody who has just opened a file that is being replaced.
 pub(super) fn being_written(plan: &Plan, op: &Op) -> Error {
     conflict(plan, op, "it was opened for writing while it was being replaced", None)
@@ -85,10 +101,11 @@ pub(super) fn being_written(plan: &Plan, op: &Op) -> Error {
 /// Whether an object is still the version that was planned with. A directory's times and size move
 /// with its entries, which other operations may change; its names are validated with the read set.
 /// The ctime of an inode with several links moves when another operation renames another link.
-fn unchanged(before: &Version, now: &Version) -> bool {
+/// And so does that of an inode that this plan has itself moved already, or changed in place.
+fn unchanged(before: &Version, now: &Version, touched: &Touched) -> bool {
     if before.kind() == FileKind::Dir {
         before.same_owner_and_mode(now)
-    } else if before.nlink > 1 {
+    } else if before.nlink > 1 || touched.contains(&before.id) {
         before.same_but_ctime(now) && before.nlink == now.nlink
     } else {
         before == now
@@ -109,6 +126,7 @@ fn apply(
     field: &Field,
     op: &Op,
     opened: Option<&OwnedFd>,
+    touched: &Touched,
     begun: &dyn Fn(),
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
@@ -125,7 +143,7 @@ fn apply(
     {
         let now = target.look().map_err(|e| io("looking at", e))?;
         match &now {
-            Some(v) if unchanged(base, v) => {}
+            Some(v) if unchanged(base, v, touched) => {}
             Some(v) if v.id != base.id => {
                 return Err(conflict(plan, op, "it was replaced", now));
             }
@@ -204,6 +222,16 @@ fn apply(
                 inplace::change_attrs(&target, change).map_err(|e| io("changing", e))?;
             }
         }
+        Kind::Patch => {
+            let to = opened.ok_or_else(|| io("writing", Errno::BADF))?;
+            let patch = inplace::read_patch(plan, field, op, &op.slot)?;
+            let kept = inplace::Kept::of(&target).map_err(|e| io("looking at", e))?;
+            inplace::write_patch(&patch, to).map_err(|e| io("writing", e))?;
+            kept.restore(&target).map_err(|e| io("changing", e))?;
+            if let Some(change) = &op.attrs {
+                inplace::change_attrs(&target, change).map_err(|e| io("changing", e))?;
+            }
+        }
         Kind::Attrs | Kind::DirTime => {
             if let Some(change) = &op.attrs {
                 inplace::change_attrs(&target, change).map_err(|e| io("changing", e))?;
@@ -247,7 +275,7 @@ pub(super) fn own_mtime(end: &End) -> Option<crate::version::Stamp> {
 /// Whether paths may lead elsewhere after the operation.
 fn moves_a_directory(op: &Op) -> bool {
     let is_dir = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::Dir);
-    !matches!(op.kind, Kind::Attrs | Kind::DirTime | Kind::Data)
+    !matches!(op.kind, Kind::Attrs | Kind::DirTime | Kind::Data | Kind::Patch)
         && (is_dir(&op.base) || is_dir(&op.new))
 }
 
@@ -370,7 +398,7 @@ pub(super) fn anything_done(plan: &Plan, field: &Field) -> bool {
         match op.kind {
             Kind::Install | Kind::Exchange | Kind::MoveIn => is(&target, &op.new),
             Kind::Remove | Kind::MoveOut => is(&slot, &op.base),
-            Kind::Link | Kind::Data | Kind::Attrs | Kind::DirTime => false,
+            Kind::Link | Kind::Data | Kind::Patch | Kind::Attrs | Kind::DirTime => false,
         }
     })
 }
@@ -485,6 +513,7 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
             }
         }
         Kind::Data => undo_data(plan, field, op, at_target, target.as_ref(), notes)?,
+        Kind::Patch => undo_patch(plan, field, op, at_target, target.as_ref(), notes)?,
         Kind::Attrs | Kind::DirTime => {
             let (Some(target), Some(change)) = (&target, &op.attrs) else { return Ok(()) };
             if !is(&at_target, &op.base) || at_target == op.base {
@@ -538,6 +567,12 @@ fn undo_data(
         drop(to);
         kept.restore(target).map_err(|e| io("undoing", e))?;
     }
+    undo_attrs(plan, op, target, &base, &now)
+}
+
+/// The attributes and the time of an inode whose content has just been put back.
+fn undo_attrs(plan: &Plan, op: &Op, target: &End, base: &Version, now: &Version) -> Result<()> {
+    let io = |step, e| at_target(plan, op, step, e);
     let mut back = match op.attrs.as_deref() {
         Some(change) => inplace::still_ours(target, change).map_err(|e| io("looking at", e))?,
         None => crate::changeset::AttrChange::default(),
@@ -545,6 +580,44 @@ fn undo_data(
     // The time goes back even if the attributes were not to change it: writing did.
     back.mtime = Some((now.mtime, base.mtime));
     inplace::change_attrs(target, &back).map_err(|e| io("undoing", e))
+}
+
+/// Writes what a patch overwrote back, unless the inode was never touched. If there is something
+/// that neither was there before nor is ours, the file as it is is kept aside first.
+fn undo_patch(
+    plan: &Plan,
+    field: &Field,
+    op: &Op,
+    now: Option<Version>,
+    target: Option<&End>,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    let io = |step, e| at_target(plan, op, step, e);
+    let (Some(base), Some(now), Some(target)) = (op.base, now, target) else { return Ok(()) };
+    if now.id != base.id || now == base {
+        return Ok(());
+    }
+    let old = inplace::read_patch(plan, field, op, &op.saved)?;
+    let new = inplace::read_patch(plan, field, op, &op.slot)?;
+    let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+    let content = inplace::patched(&current, &old, &new).map_err(|e| io("reading", e))?;
+    if content != inplace::Content::Old {
+        if content == inplace::Content::Foreign {
+            let at = field.rescue_copy(op, plan.id, target).map_err(|e| io("rescuing", e))?;
+            notes.push(format!(
+                "{} was written by somebody else while it was being published; as they left it, \
+                 it is {} in the store",
+                crate::show::quoted_bytes(&plan.target_path(op)),
+                crate::show::quoted_bytes(&at)
+            ));
+        }
+        let kept = inplace::Kept::of(target).map_err(|e| io("looking at", e))?;
+        let to = open_writable(target).map_err(|e| io("undoing", e))?;
+        inplace::write_patch(&old, &to).map_err(|e| io("undoing", e))?;
+        drop(to);
+        kept.restore(target).map_err(|e| io("undoing", e))?;
+    }
+    undo_attrs(plan, op, target, &base, &now)
 }
 
 /// Opens a file for writing in place, whatever its mode: the owner may lack the write bit.

@@ -175,7 +175,7 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
             (_, Err(e)) => format!("it can't be looked at ({e})"),
             (kind, Ok(Some(now))) => {
                 let expected = match kind {
-                    Kind::Data | Kind::Attrs => op.base,
+                    Kind::Data | Kind::Patch | Kind::Attrs => op.base,
                     _ => op.new,
                 };
                 if expected.is_none_or(|e| e.id != now.id) {
@@ -296,8 +296,8 @@ fn put_back_since(home: &Home, done: &Plan, op: &Op, now: &Version) -> bool {
                 && meta.fence.is_some_and(|fence| now.ctime < fence)
                 && plan::load(home, meta.id).ok().flatten().is_some_and(|later| {
                     later.ops.iter().any(|o| {
-                        let left =
-                            if matches!(o.kind, Kind::Data | Kind::Attrs) { o.base } else { o.new };
+                        let in_place = matches!(o.kind, Kind::Data | Kind::Patch | Kind::Attrs);
+                        let left = if in_place { o.base } else { o.new };
                         left.is_some_and(|v| v.id == now.id) && later.after_path(o) == path
                     })
                 })
@@ -406,8 +406,11 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
                 // A shell that was exchanged out goes back by an exchange of its own.
                 // A file is by then as it was before: what was done to it in place is undone first.
                 let is_dir = here.is_some_and(|v| v.kind() == FileKind::Dir);
+                let in_place = |o: &Op| matches!(o.kind, Kind::Data | Kind::Patch | Kind::Attrs);
+                let same = |o: &Op| matches!((o.base, op.new), (Some(a), Some(b)) if a.id == b.id);
+                let changed = ops.iter().any(|o| in_place(o) && same(o));
                 (back.kind, back.base, back.new) =
-                    (Kind::MoveOut, if is_dir { here } else { op.new }, None);
+                    (Kind::MoveOut, if changed && !is_dir { op.new } else { here }, None);
                 back.shown = false;
                 back.from = None;
                 if let Some(shell) = op.base {
@@ -427,6 +430,7 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
                 back.shown = true;
             }
             Kind::Link => {
+                back.from = op.from.as_deref().map(|from| done.stable_of(op.layer, from));
                 if op.base.is_none() {
                     // The other name stays noted: what is removed here is a link of it.
                     (back.kind, back.base, back.new) = (Kind::Remove, here, None);
@@ -435,12 +439,16 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
                     (back.kind, back.base, back.new) = (Kind::Exchange, here, Some(kept));
                 }
             }
-            Kind::Data => {
+            Kind::Data | Kind::Patch => {
                 back.slot = op.saved.clone();
                 next += 1;
                 back.saved = format!("tx/{id}/l{}/old/{next}", op.layer).into_bytes();
                 back.base = here;
-                back.new = look(field.slot_at(op.layer, &back.slot))?;
+                back.new = match op.kind {
+                    Kind::Data => look(field.slot_at(op.layer, &back.slot))?,
+                    // What it will be like: as before the commit, at another time.
+                    _ => op.base,
+                };
                 let mut change = op.attrs.as_deref().map(crate::changeset::AttrChange::reversed);
                 if let (Some(here), Some(old)) = (here, op.base) {
                     change.get_or_insert_default().mtime = Some((here.mtime, old.mtime));

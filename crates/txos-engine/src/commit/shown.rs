@@ -42,17 +42,19 @@ pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
                 source.old = source.new.clone();
             }
             Kind::Data => source.old = Some(slot(&op.saved)),
+            // Of its old content only what was overwritten is kept.
+            Kind::Patch => source.status = Some(Status::Modified),
             Kind::Attrs | Kind::DirTime => source.status = Some(Status::Attributes),
         }
-        if let (Kind::Attrs | Kind::DirTime, Some(v)) = (op.kind, op.new) {
+        if let (Kind::Attrs | Kind::DirTime | Kind::Patch, Some(v)) = (op.kind, op.new) {
             entries.push(Entry {
-                status: Status::Attributes,
+                status: source.status.unwrap_or(Status::Attributes),
                 path: path_from(&source.path),
                 from: None,
                 old: op.base.as_ref().map(Side::of),
                 new: Some(Side::of(&v)),
                 old_content: None,
-                new_content: None,
+                new_content: source.new.filter(|_| op.kind == Kind::Patch),
             });
             continue;
         }

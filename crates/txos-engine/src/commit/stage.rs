@@ -52,6 +52,9 @@ pub(super) fn stage(
             let now = field.before(&op).and_then(|end| end.look());
             op.base = now.map_err(|e| at_target(plan, &op, "looking at", e))?.or(op.base);
         }
+        if op.kind == Kind::Patch && reads.get(&path).is_some_and(Observation::is_by_pages) {
+            take_newer_base(plan, field, &mut op)?;
+        }
         if merge_append
             && let Some(base) = op.base
             && let Some(seen) = reads.get(&path)
@@ -70,7 +73,7 @@ pub(super) fn stage(
             }
         }
         match op.kind {
-            Kind::Data => {
+            Kind::Data | Kind::Patch => {
                 op.saved = slot_name(tx, &op, &mut next);
                 save_old(plan, field, &op)?;
             }
@@ -80,9 +83,9 @@ pub(super) fn stage(
                     .ops
                     .iter()
                     .find(|o| o.layer == op.layer && o.target == other)
-                    .map_or(other, |o| &o.before);
+                    .map_or_else(|| plan.stable_of(op.layer, other), |o| o.before.clone());
                 op.new = field
-                    .target_at(op.layer, now)
+                    .target_at(op.layer, &now)
                     .and_then(|e| e.look())
                     .map_err(|e| at_target(plan, &op, "looking at the other name of", e))?;
                 if op.new.is_none() {
@@ -268,9 +271,36 @@ fn create_anew(end: &End) -> std::result::Result<OwnedFd, Errno> {
     sys::create(end.dir.as_fd(), &end.name)
 }
 
-/// Saves the content that a Data operation will overwrite.
+/// Others may have changed other pages of a file since the change set was made. Those that this
+/// transaction depends on are compared by value when its read set is validated, which comes later.
+fn take_newer_base(plan: &Plan, field: &Field, op: &mut Op) -> Result<()> {
+    let now = field.before(op).and_then(|end| end.look());
+    let now = now.map_err(|e| at_target(plan, op, "looking at", e))?;
+    if let (Some(base), Some(now)) = (op.base, now)
+        && base.same_owner_and_mode(&now)
+        && base.size == now.size
+        && base.nlink == now.nlink
+    {
+        op.base = Some(now);
+        if let Some(change) = &mut op.attrs {
+            change.mtime = change.mtime.map(|(_, new)| (now.mtime, new.max(now.mtime)));
+        }
+    }
+    Ok(())
+}
+
+/// Saves the content that a Data or Patch operation will overwrite.
 pub(super) fn save_old(plan: &Plan, field: &Field, op: &Op) -> Result<()> {
     let io = |step, e: Errno| at_target(plan, op, step, e);
+    if op.kind == Kind::Patch {
+        let target = field.before(op).map_err(|e| io("opening", e))?;
+        let file = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+        let patch = inplace::read_patch(plan, field, op, &op.slot)?;
+        let old = inplace::overwritten(&file, &patch).map_err(|e| io("reading", e))?;
+        let end = field.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
+        let to = create_anew(&end).map_err(|e| io("saving", e))?;
+        return sys::write_all_at(to.as_fd(), &old.to_bytes(), 0).map_err(|e| io("saving", e));
+    }
     let target = field.before(op).map_err(|e| io("opening", e))?;
     let from = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
     let end = field.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;

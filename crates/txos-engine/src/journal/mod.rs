@@ -34,8 +34,8 @@ use crate::version::Stamp;
 
 /// First bytes of a journal.
 const MAGIC: &[u8; 8] = b"TXOSJRNL";
-/// Format of the journal.
-const VERSION: u32 = 1;
+/// Format of the journal. Format 1 knew no Patch; what is of it is read, and made this one when idle.
+const VERSION: u32 = 2;
 /// Where the first frame is.
 const FRAMES_AT: u64 = 512;
 /// Bytes reserved when a journal is made, so that an ordinary commit allocates nothing.
@@ -161,6 +161,9 @@ impl Journal {
         journal.check_header(&start)?;
         if let Some(idle) = read_frame(&start, FRAMES_AT).filter(|f| f.kind == Frame::Idle) {
             journal.epoch = idle.epoch;
+            if word(&start, 8) != Some(VERSION) {
+                journal.write_header()?;
+            }
             return Ok((journal, None));
         }
         let bytes = journal.read(len)?;
@@ -171,14 +174,18 @@ impl Journal {
     fn create(&mut self) -> Result<()> {
         // Failing to preallocate costs speed only; if the disk is full, writing says so.
         let _ = sys::allocate(self.fd.as_fd(), 0, PREALLOCATED);
+        // The first frame before the header: a header vouches for a frame.
+        self.end = FRAMES_AT;
+        self.append(Frame::Idle, &[])?;
+        self.write_header()
+    }
+
+    fn write_header(&self) -> Result<()> {
         let mut header = Vec::with_capacity(16);
         header.extend_from_slice(MAGIC);
         header.extend_from_slice(&VERSION.to_le_bytes());
         let crc = crc32fast::hash(&header);
         header.extend_from_slice(&crc.to_le_bytes());
-        // The first frame before the header: a header vouches for a frame.
-        self.end = FRAMES_AT;
-        self.append(Frame::Idle, &[])?;
         sys::write_all_at(self.fd.as_fd(), &header, 0).at("writing the journal", &self.path)
     }
 
@@ -214,7 +221,7 @@ impl Journal {
         if word(bytes, 12) != bytes.get(..12).map(crc32fast::hash) {
             return Err(self.damaged("is damaged (header checksum)"));
         }
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(self.damaged(&format!("is of format {version}; this txos knows {VERSION}")));
         }
         Ok(())

@@ -46,6 +46,7 @@ fn plan(ops: usize) -> Plan {
                 below: 0,
                 settled: None,
                 dirs: Vec::new(),
+                pages: Vec::new(),
             })
             .collect(),
     }

@@ -16,6 +16,8 @@
 
 mod names;
 mod observe;
+mod pages;
+mod seen;
 mod touch;
 pub mod validate;
 
@@ -24,6 +26,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use names::NameSet;
+pub use pages::{PAGE, page_digest};
 pub use touch::Touch;
 
 use crate::error::{Error, Result};
@@ -54,6 +57,8 @@ pub struct Observation {
     /// How long the private copy was when it was opened for appending only: what is beyond is the
     /// transaction's own. Others may have appended since the first look.
     pub(crate) appended_beyond: Option<u64>,
+    /// The pages that were read, with their digests, if the file is followed page by page.
+    pages: Option<Vec<(u64, u64)>>,
 }
 
 impl Observation {
@@ -164,7 +169,7 @@ pub struct ReadSet {
 /// First bytes of a stored read set.
 const FILE_MAGIC: &[u8; 8] = b"TXOSREAD";
 /// Format of a stored read set.
-const FILE_VERSION: u32 = 2;
+const FILE_VERSION: u32 = 3;
 
 impl ReadSet {
     /// An empty read set over what `coverage` says.

@@ -224,6 +224,7 @@ fn look(path: &[u8]) -> Observation {
         listing: None,
         xattrs: None,
         appended_beyond: None,
+        pages: None,
     }
 }
 

@@ -7,6 +7,7 @@
 //! | DATA | the whole version |
 //! | LISTING | the set of names, unless the directory's version is untouched |
 //! | XATTRS | of a directory: a digest of them; of anything else: the whole version |
+//! | pages | the version; if it is another: owner, mode, size, and the pages' digests |
 //! | APPEND | owner, group and mode; the data may have grown (merged at commit) |
 //!
 //! A directory's times and size are deliberately not compared for ATTRS: they change with every
@@ -316,8 +317,16 @@ fn check(
         }
         return check_listing(seen, Some(&now), dir, path, name, published);
     }
-    if !facets.intersects(whole | Facets::WRITE | Facets::APPEND) || before == now {
+    let content = facets.intersects(whole | Facets::WRITE | Facets::APPEND) || seen.pages.is_some();
+    if !content || before == now {
         return None;
+    }
+    if let (true, Some(pages)) = (seen.is_by_pages(), &seen.pages) {
+        return match super::pages::unchanged(dir.map(AsFd::as_fd), name, &before, &now, pages) {
+            Ok(true) => None,
+            Ok(false) => Some("its content was changed".to_owned()),
+            Err(e) => Some(format!("it can't be read now ({e})")),
+        };
     }
     Some(if before.mtime != now.mtime || before.size != now.size {
         "its content was changed".to_owned()
