@@ -1,0 +1,6 @@
+//! The library `libtxos.so`, through its public header only: C programs, compiled on the spot, run
+//! in transactions and without, and must not be able to tell the difference.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod differ;
+mod program;
