@@ -1,0 +1,122 @@
+//! The functions of txos.h.
+#![allow(unsafe_code)] // C calls them
+
+use std::ffi::{c_char, c_int, c_long};
+use std::io::Write;
+
+use super::dispatch;
+use super::entry;
+use super::report::{self, Abort, Stats};
+use super::session::{self, Next};
+use super::thread::{self, leave_program, on_own_stack, to_program};
+use super::tls::{ACTIVE, Tls, here};
+
+/// Sets `errno`; gives -1.
+pub fn fail(errno: i32) -> i32 {
+    // SAFETY: the C library's errno of this thread.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// Says something on standard error.
+pub fn tell(message: &str) {
+    // One call, so that nobody's output gets in between; and it can't be told if that fails.
+    let line = format!("txos: {message}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// A system call of the program that came without a trap. The answer is as the kernel's.
+pub fn call(tls: &Tls, number: i64, args: [u64; 6]) -> i64 {
+    leave_program(tls);
+    let Some(thread) = thread::existing(tls) else { return -i64::from(libc::EINVAL) };
+    // SAFETY: the C library's errno of this thread.
+    let errno = unsafe { *libc::__errno_location() };
+    let next = on_own_stack(tls, || dispatch::dispatch(thread, number, args, None));
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    match next {
+        Ok(Next::Answer(answer)) => {
+            if thread.session.is_some() {
+                to_program(tls);
+            }
+            answer
+        }
+        Ok(Next::Again) => session::restart(thread),
+        Err(_) => {
+            to_program(tls);
+            -i64::from(libc::EIO)
+        }
+    }
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn sys_xend() -> c_int {
+    session::end(here())
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn sys_xabort(no_restart: c_int) {
+    session::abort(here(), no_restart != 0);
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn sys_xpause() -> c_long {
+    session::pause(here())
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn sys_xresume(id: c_long) -> c_int {
+    session::resume(here(), id)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn txos_strerror() -> *const c_char {
+    thread::existing(here()).map_or(c"no error".as_ptr(), |thread| thread.report.words())
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn txos_in_transaction() -> c_int {
+    (here().state.get() == ACTIVE).into()
+}
+
+/// See txos.h.
+///
+/// # Safety
+/// `out` is null or points to as many bytes as its first word says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn txos_abort_reason(out: *mut Abort) -> c_int {
+    // The fixed part.
+    const LEAST: usize = 16;
+    let failure = thread::existing(here()).map(|thread| &thread.report.abort);
+    let abort = failure.map_or_else(|| Abort::from(&crate::tx::Failure::default()), Abort::from);
+    // SAFETY: as the caller says.
+    unsafe { report::fill(out, &abort, LEAST) }.map_or_else(fail, |()| 0)
+}
+
+/// See txos.h.
+///
+/// # Safety
+/// `out` is null or points to as many bytes as its first word says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn txos_stats(out: *mut Stats) -> c_int {
+    const LEAST: usize = 8;
+    let counters = thread::existing(here()).map(|thread| thread.counters).unwrap_or_default();
+    // SAFETY: as the caller says.
+    unsafe { report::fill(out, &Stats::from(counters), LEAST) }.map_or_else(fail, |()| 0)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn txos_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// Keeps what only assembly and C call in the library, whichever way it is linked.
+#[used]
+static ENTRY: unsafe extern "C" fn(i32, u64) -> i32 = entry::sys_xbegin;

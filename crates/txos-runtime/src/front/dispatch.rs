@@ -1,0 +1,104 @@
+//! What is done with a system call of a thread in a transaction, wherever it came from.
+#![allow(unsafe_code)] // system calls
+
+use super::classify::{Class, classify};
+use super::report::reason;
+use super::session::{self, Next};
+use super::thread::{self, Thread};
+use super::trap::Context;
+use super::{api, process, signals};
+use crate::raw::syscall;
+use crate::tx::Failure;
+
+/// What a call of a failed transaction is answered.
+const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
+
+/// Carries out a call. `context`: what the program goes on with, if the call was trapped.
+pub fn dispatch(
+    thread: &mut Thread,
+    number: i64,
+    args: [u64; 6],
+    context: Option<&mut Context>,
+) -> Next {
+    thread.counters.calls += 1;
+    // SAFETY: it is the program's own call, which touches nothing of the runtime's.
+    let native = || Next::Answer(unsafe { syscall(number, args) });
+    let class = classify(number, &args);
+    match (class, context) {
+        (Class::Harmless, _) => native(),
+        (Class::Transactional | Class::Map, _) => transactional(thread, number, args),
+        (Class::Prctl, _) => {
+            if args[0] == thread::PR_SET_SYSCALL_USER_DISPATCH {
+                return Next::Answer(-i64::from(libc::EBUSY));
+            }
+            native()
+        }
+        (Class::Mask, Some(context)) => {
+            let Some(session) = thread.session.as_mut() else { return native() };
+            let answer = session.masks.change(args);
+            context.set_mask(session.masks.real());
+            Next::Answer(answer)
+        }
+        (Class::Action, Some(context)) => {
+            let Some(session) = thread.session.as_mut() else { return native() };
+            let answer = session.actions.change(&mut session.masks, args);
+            context.set_mask(session.masks.real());
+            Next::Answer(answer)
+        }
+        (Class::AlternateStack, Some(context)) => Next::Answer(context.alternate_stack(args)),
+        (Class::Suspend, _) => {
+            let name = "waiting for a signal";
+            process::outside_call(thread, name)
+                .unwrap_or_else(|| Next::Answer(suspend(number, args)))
+        }
+        (Class::Exit | Class::ExitGroup, _) => process::exit(thread, class, args),
+        (Class::Fork | Class::Vfork | Class::Clone | Class::Clone3, Some(context)) => {
+            process::create(thread, class, number, args, context)
+        }
+        (Class::Exec, _) => process::exec(thread, number, args),
+        // These come by the trap only, which handles the return from a signal handler itself.
+        (_, None) | (Class::SignalReturn, _) => native(),
+    }
+}
+
+/// Handlers run meanwhile, outside of the transaction, whose state is not the program's now.
+fn suspend(number: i64, args: [u64; 6]) -> i64 {
+    // SAFETY: it is the program's own call.
+    unsafe { syscall(number, args) }
+}
+
+fn transactional(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
+    let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) else {
+        return CANCELED;
+    };
+    let called = thread::guarded(|| tx.call(number, args));
+    let doomed = match called {
+        Ok(answer) => match tx.doomed() {
+            None => return Next::Answer(answer),
+            Some(why) => why.clone(),
+        },
+        Err(panic) => {
+            let why = session::defect(&panic);
+            api::tell(&why.what);
+            why
+        }
+    };
+    fail(thread, doomed)
+}
+
+/// The transaction can't commit any more.
+pub fn fail(thread: &mut Thread, why: Failure) -> Next {
+    let conflict = why.reason == reason::CONFLICT;
+    session::abort_in(thread, why);
+    let Some(session) = thread.session.as_ref() else { return CANCELED };
+    if let Some(command) = &session.command {
+        // A command that runs as one transaction has nobody to tell.
+        command.end_failed(&thread.report.abort);
+    }
+    if conflict && session.restarts() { Next::Again } else { CANCELED }
+}
+
+/// The mask that the program's code has after this call.
+pub fn mask_after(thread: &Thread) -> Option<signals::Set> {
+    thread.session.as_ref().map(|session| session.masks.real())
+}

@@ -1,0 +1,231 @@
+//! Calls that make or end threads and processes.
+//!
+//! What they make is not part of the transaction: under TX_STRICT they abort it, else there is one
+//! warning for each kind. How the child starts depends on what it shares with its parent:
+//!
+//! | child | how |
+//! |---|---|
+//! | a copy (`fork`) | comes out of the trap like the parent, but outside of the transaction |
+//! | `vfork`, on the parent's stack | becomes a copy, for which the parent waits as well |
+//! | a stack of its own (a thread, `posix_spawn`) | registers are taken from its stack, see [`Birth`] |
+#![allow(unsafe_code)] // system calls, and memory that the program points at
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::classify::Class;
+use super::dispatch::fail;
+use super::entry::{self, Birth};
+use super::report::reason;
+use super::session::{self, Next, flags};
+use super::thread::{self, Thread};
+use super::tls::here;
+use super::trap::Context;
+use super::{alloc, api, signals};
+use crate::raw::syscall;
+use crate::tx::Failure;
+
+/// What there was a warning of, a bit each.
+static WARNED: AtomicU32 = AtomicU32::new(0);
+
+/// A call that goes past the transaction. Under TX_STRICT it is not made: how to go on then.
+pub fn outside_call(thread: &mut Thread, what: &'static str) -> Option<Next> {
+    let session = thread.session.as_ref()?;
+    session.tx.as_ref()?;
+    if session.plan.flags & flags::STRICT != 0 {
+        let why = Failure {
+            reason: reason::UNSUPPORTED,
+            errno: libc::ECANCELED,
+            what: format!("{what} can't be part of a transaction"),
+            ..Failure::default()
+        };
+        return Some(fail(thread, why));
+    }
+    thread.counters.unsupported += 1;
+    let bit = 1 << (what.len() % 32);
+    if WARNED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        api::tell(&format!("{what} is not part of the transaction"));
+    }
+    None
+}
+
+/// The thread, or the process, ends.
+pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
+    let mut status = args[0];
+    let command = thread.session.as_mut().and_then(|session| session.command.take());
+    let number = match (class, command) {
+        (Class::ExitGroup, Some(command)) => {
+            status = command.end(thread, status as i32) as u64;
+            libc::SYS_exit_group
+        }
+        (Class::ExitGroup, None) => {
+            session::abort_in(thread, session::ended());
+            libc::SYS_exit_group
+        }
+        _ => {
+            session::abort_in(thread, session::ended());
+            libc::SYS_exit
+        }
+    };
+    thread.session = None;
+    thread::disarm(here());
+    // SAFETY: nothing comes after it.
+    Next::Answer(unsafe { syscall(number, [status, 0, 0, 0, 0, 0]) })
+}
+
+/// Another program: outside of the transaction, which is aborted.
+pub fn exec(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
+    if let Some(next) = outside_call(thread, "running another program (exec)") {
+        return next;
+    }
+    let why = Failure {
+        reason: reason::UNSUPPORTED,
+        errno: libc::ECANCELED,
+        what: "another program took the place of this one (exec)".into(),
+        ..Failure::default()
+    };
+    session::abort_in(thread, why);
+    let mask = thread.session.as_ref().map_or(0, |session| session.masks.before);
+    let blocked = signals::set_mask(mask);
+    // SAFETY: it is the program's own call; if it succeeds nothing of this is left.
+    let answer = unsafe { syscall(number, args) };
+    signals::set_mask(blocked);
+    Next::Answer(answer)
+}
+
+/// A new process or thread.
+pub fn create(
+    thread: &mut Thread,
+    class: Class,
+    number: i64,
+    args: [u64; 6],
+    context: &mut Context,
+) -> Next {
+    let made = match class {
+        Class::Clone => Made::of_clone(args),
+        Class::Clone3 => match Made::of_clone3(args) {
+            Ok(made) => made,
+            Err(errno) => return Next::Answer(-i64::from(errno)),
+        },
+        Class::Vfork => Made::vfork(),
+        _ => Made::fork(),
+    };
+    let what =
+        if made.flags & libc::CLONE_THREAD as u64 != 0 { "a new thread" } else { "a new process" };
+    if let Some(next) = outside_call(thread, what) {
+        return next;
+    }
+    let _ = number;
+    let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
+    match made.stack {
+        Some(top) => Next::Answer(made.with_stack(top, context.birth(mask))),
+        None => Next::Answer(made.copy(mask, context)),
+    }
+}
+
+/// `struct clone_args`, as large as we know it.
+type CloneArgs = [u64; 11];
+/// Its fields.
+const FLAGS: usize = 0;
+const EXIT_SIGNAL: usize = 4;
+const STACK: usize = 5;
+const STACK_SIZE: usize = 6;
+/// The first size that a kernel took.
+const CLONE_ARGS_LEAST: usize = 64;
+
+/// What is to be made.
+#[derive(Debug)]
+struct Made {
+    flags: u64,
+    /// The end of its stack, if it has one of its own.
+    stack: Option<u64>,
+    call: Call,
+}
+
+#[derive(Debug)]
+enum Call {
+    Clone([u64; 6]),
+    Clone3(CloneArgs, u64),
+}
+
+impl Made {
+    fn fork() -> Made {
+        Made::of_clone([libc::SIGCHLD as u64, 0, 0, 0, 0, 0])
+    }
+
+    fn vfork() -> Made {
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        Made::of_clone([flags as u64, 0, 0, 0, 0, 0])
+    }
+
+    fn of_clone(args: [u64; 6]) -> Made {
+        let stack = (args[1] != 0).then_some(args[1]);
+        Made { flags: args[0], stack, call: Call::Clone(args) }
+    }
+
+    fn of_clone3(args: [u64; 6]) -> Result<Made, i32> {
+        let size = args[1] as usize;
+        if !(CLONE_ARGS_LEAST..=4096).contains(&size) {
+            return Err(libc::EINVAL);
+        }
+        let mut all: CloneArgs = [0; 11];
+        let known = size.min(size_of::<CloneArgs>());
+        // SAFETY: the program says that there are `size` bytes; what we don't know must be zero.
+        unsafe {
+            let from = args[0] as *const u8;
+            if (known..size).any(|at| *from.add(at) != 0) {
+                return Err(libc::E2BIG);
+            }
+            all.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(from, known);
+        }
+        let stack = (all[STACK] != 0).then(|| all[STACK] + all[STACK_SIZE]);
+        Ok(Made { flags: all[FLAGS], stack, call: Call::Clone3(all, known as u64) })
+    }
+
+    /// With a stack: it may share the memory, and its parent may go on at the same time.
+    fn with_stack(mut self, top: u64, birth: Birth) -> i64 {
+        // The kernel wants no particular alignment; neither does what is put there.
+        let place = top - size_of::<Birth>() as u64;
+        // SAFETY: the program gives this stack away for the child to write on.
+        unsafe { (place as *mut Birth).write_unaligned(birth) };
+        match &mut self.call {
+            Call::Clone(args) => {
+                args[1] = place;
+                // SAFETY: the stack starts with a `Birth`.
+                unsafe { entry::clone_child(libc::SYS_clone, args) }
+            }
+            Call::Clone3(all, size) => {
+                all[STACK_SIZE] -= size_of::<Birth>() as u64;
+                let args = [all.as_ptr() as u64, *size, 0, 0, 0, 0];
+                // SAFETY: the stack starts with a `Birth`.
+                unsafe { entry::clone_child(libc::SYS_clone3, &raw const args) }
+            }
+        }
+    }
+
+    /// Without: the child gets a copy of everything. One that would share the memory and stand on
+    /// the same stack would overwrite what the parent needs to go on.
+    fn copy(mut self, mask: signals::Set, context: &mut Context) -> i64 {
+        let not_shared = !(libc::CLONE_VM as u64);
+        // SAFETY: the child is a copy that goes on here, on its own copy of this stack.
+        let answer = unsafe {
+            match &mut self.call {
+                Call::Clone(args) => {
+                    args[0] &= not_shared;
+                    syscall(libc::SYS_clone, *args)
+                }
+                Call::Clone3(all, size) => {
+                    all[FLAGS] &= not_shared;
+                    debug_assert!(all[EXIT_SIGNAL] < 65);
+                    let args = [all.as_ptr() as u64, *size, 0, 0, 0, 0];
+                    syscall(libc::SYS_clone3, args)
+                }
+            }
+        };
+        if answer == 0 {
+            alloc::after_fork();
+            thread::after_fork(here());
+            context.set_mask(mask);
+        }
+        answer
+    }
+}

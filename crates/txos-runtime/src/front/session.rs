@@ -1,0 +1,512 @@
+//! A thread's transaction from begin to end: masks, attempts, nesting, failures, pauses.
+#![allow(unsafe_code)] // called from assembly, and jumps back to where a transaction began
+
+use std::sync::Mutex;
+
+use super::entry::{self, Regs};
+use super::report::reason;
+use super::signals::{self, Changed, Masks};
+use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
+use super::tls::{ACTIVE, Tls, here};
+use super::{api, in_process};
+use crate::tx::{Failure, How, Tx};
+use txos_engine::realm::Again;
+
+/// The flags of `sys_xbegin`, as txos.h explains them.
+#[allow(missing_docs)] // see there
+pub mod flags {
+    pub const RESTART: u32 = 0x01;
+    pub const DURABLE: u32 = 0x02;
+    pub const STRICT: u32 = 0x04;
+    pub const CHECKPOINT: u32 = 0x08;
+    pub const NONBLOCK: u32 = 0x10;
+    pub const ORDERED: u32 = 0x20;
+    pub const ORDER_RESET: u32 = 0x40;
+    pub const ALL: u32 = 0x7f;
+}
+
+/// What to begin, and how often it was tried.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The flags of `sys_xbegin`.
+    pub flags: u32,
+    /// Its second argument, if they ask for one.
+    pub sequence: Option<u64>,
+    /// Attempts before this one.
+    pub attempt: u32,
+    /// What they did.
+    pub again: Option<Again>,
+}
+
+/// A transaction of a thread.
+#[derive(Debug)]
+pub struct Session {
+    /// How it was begun.
+    pub plan: Plan,
+    /// None if it has failed, which the program learns from each call until it ends it.
+    pub tx: Option<Box<Tx>>,
+    /// Begins within it.
+    pub depth: u32,
+    /// The signal masks.
+    pub masks: Masks,
+    /// Dispositions to put back.
+    pub actions: Changed,
+    /// The thread's frame it began in, if it is still the same thread.
+    pub restartable: bool,
+    /// It is a whole command.
+    pub command: Option<in_process::Command>,
+}
+
+/// How the program goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// After the call, with this answer.
+    Answer(i64),
+    /// Where the transaction began.
+    Again,
+}
+
+impl Session {
+    /// In a child: it is the parent's.
+    pub fn forget(mut self) {
+        std::mem::forget(self.tx.take());
+    }
+
+    /// Whether it may begin again by itself.
+    pub fn restarts(&self) -> bool {
+        self.restartable && self.plan.flags & flags::RESTART != 0
+    }
+
+    /// Aborts what there is of it, and remembers why.
+    pub fn abort(&mut self, thread: &mut (impl Books + ?Sized), why: Failure) {
+        if let Some(tx) = self.tx.take() {
+            let (counters, report) = thread.books();
+            counters.aborted += 1;
+            counters.unsupported += tx.unsupported();
+            match thread::guarded(|| tx.abort()) {
+                Ok(again) => self.plan.again = again.or(self.plan.again.take()),
+                Err(panic) => tell_defect(&panic),
+            }
+            report.say(&why.what);
+            report.abort = why;
+        }
+        self.actions.undo();
+    }
+}
+
+/// Where a thread's counters and its last failure are.
+pub trait Books {
+    /// Both.
+    fn books(&mut self) -> (&mut super::report::Counters, &mut super::report::Report);
+}
+
+impl Books for Thread {
+    fn books(&mut self) -> (&mut super::report::Counters, &mut super::report::Report) {
+        (&mut self.counters, &mut self.report)
+    }
+}
+
+/// What a panic becomes.
+pub fn defect(panic: &str) -> Failure {
+    Failure {
+        reason: reason::FAILED,
+        errno: libc::EIO,
+        what: format!("internal error: {panic}; this is a defect in txos, please report it"),
+        ..Failure::default()
+    }
+}
+
+fn tell_defect(panic: &str) {
+    api::tell(&defect(panic).what);
+}
+
+/// Why something can't be begun.
+fn refusal(errno: i32, what: impl Into<String>) -> Failure {
+    Failure { errno, what: what.into(), ..Failure::default() }
+}
+
+/// `sys_xbegin`, with the caller's registers.
+///
+/// # Safety
+/// For the assembly of `entry`: the registers are on the stack.
+pub unsafe extern "C" fn begin(flags: i32, sequence: u64, regs: *const Regs) -> i32 {
+    let tls = here();
+    if tls.busy.get() != 0 {
+        return api::fail(libc::EDEADLK);
+    }
+    if tls.state.get() == ACTIVE {
+        return nested(tls);
+    }
+    let flags = flags as u32;
+    let asked = flags & (flags::ORDERED | flags::ORDER_RESET) != 0;
+    let plan = Plan { flags, sequence: asked.then_some(sequence), ..Plan::default() };
+    // SAFETY: the assembly has put them there.
+    let regs = unsafe { *regs };
+    match outermost(tls, regs, plan, None) {
+        Ok(()) => 0,
+        Err(errno) => api::fail(errno),
+    }
+}
+
+/// A begin within a transaction.
+fn nested(tls: &Tls) -> i32 {
+    match thread::existing(tls).and_then(|thread| thread.session.as_mut()) {
+        Some(session) if session.tx.is_some() => {
+            session.depth += 1;
+            0
+        }
+        _ => api::fail(libc::ECANCELED),
+    }
+}
+
+/// Begins a transaction; the program's code goes on in it.
+///
+/// # Errors
+/// The errno.
+pub fn outermost(
+    tls: &Tls,
+    regs: Regs,
+    plan: Plan,
+    command: Option<in_process::Command>,
+) -> Result<(), i32> {
+    let before = signals::block_sent();
+    let begun = match thread::record(tls) {
+        Ok(thread) => begin_in(tls, thread, regs, plan, before, command).map_err(|failure| {
+            thread.report.say(&failure.what);
+            failure.errno
+        }),
+        Err(thread::NoMemory) => Err(libc::ENOMEM),
+    };
+    if begun.is_err() {
+        linger(tls);
+        signals::set_mask(before);
+    }
+    begun
+}
+
+fn begin_in(
+    tls: &Tls,
+    thread: &mut Thread,
+    regs: Regs,
+    plan: Plan,
+    before: signals::Set,
+    command: Option<in_process::Command>,
+) -> Result<(), Failure> {
+    if plan.flags & !flags::ALL != 0 {
+        return Err(refusal(
+            libc::EINVAL,
+            format!("sys_xbegin: flags {:#x} are not known", plan.flags & !flags::ALL),
+        ));
+    }
+    if plan.flags & flags::CHECKPOINT != 0 {
+        return Err(refusal(
+            libc::ENOTSUP,
+            "sys_xbegin: TX_CHECKPOINT is not available: memory is not put back on abort",
+        ));
+    }
+    thread::arm(tls).map_err(|error| {
+        refusal(
+            libc::ENOSYS,
+            format!(
+                "sys_xbegin: this kernel can't redirect the system calls of a thread (Syscall User \
+                 Dispatch, Linux 5.11 or later on x86-64): errno {error}"
+            ),
+        )
+    })?;
+    let how = How {
+        flags: plan.flags,
+        sequence: plan.sequence,
+        again: plan.again,
+        attempt: plan.attempt,
+    };
+    thread::leave_program(tls);
+    let tx = match on_own_stack(tls, || Tx::begin(how)) {
+        Ok(begun) => begun?,
+        Err(panic) => return Err(defect(&panic)),
+    };
+    if plan.attempt == 0 {
+        thread.counters.begun += 1;
+    } else {
+        thread.counters.restarted += 1;
+    }
+    let live = if command.is_some() { signals::ending() } else { 0 };
+    let masks = Masks { before, programs: before, live };
+    if live != 0 {
+        signals::set_mask(masks.real());
+    }
+    thread.regs = regs;
+    thread.session = Some(Session {
+        plan,
+        tx: Some(tx),
+        depth: 0,
+        masks,
+        actions: Changed::default(),
+        restartable: command.is_none(),
+        command,
+    });
+    to_program(tls);
+    Ok(())
+}
+
+/// Begins again; what it returns is what `sys_xbegin` returns. Signals are still blocked.
+///
+/// # Safety
+/// For the assembly of `entry`.
+pub unsafe extern "C" fn begin_again() -> i32 {
+    let tls = here();
+    let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
+    // All that a signal handler could overwrite is here, where it can't.
+    let regs = thread.regs;
+    let Some(session) = thread.session.take() else { return api::fail(libc::EINVAL) };
+    let mut plan = session.plan.clone();
+    let before = session.masks.before;
+    drop(session);
+    plan.attempt = plan.attempt.saturating_add(1);
+    linger(tls);
+    // What came meanwhile is delivered between two attempts.
+    signals::set_mask(before);
+    let attempt = i32::try_from(plan.attempt).unwrap_or(i32::MAX);
+    match outermost(tls, regs, plan, None) {
+        Ok(()) => attempt,
+        Err(errno) => {
+            // The assembly goes by them, also if a handler has had its own transaction.
+            if let Some(thread) = thread::existing(tls) {
+                thread.regs = regs;
+            }
+            api::fail(errno)
+        }
+    }
+}
+
+/// `sys_xend`.
+pub fn end(tls: &Tls) -> i32 {
+    if tls.state.get() != ACTIVE {
+        return api::fail(libc::EINVAL);
+    }
+    leave_program(tls);
+    let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
+    let Some(session) = thread.session.as_mut() else { return api::fail(libc::EINVAL) };
+    if session.depth > 0 {
+        session.depth -= 1;
+        let failed = session.tx.is_none();
+        to_program(tls);
+        return if failed { api::fail(libc::ECANCELED) } else { 0 };
+    }
+    if session.command.is_some() {
+        // The command's end is the process's.
+        to_program(tls);
+        return api::fail(libc::EPERM);
+    }
+    let result = on_own_stack(tls, || commit(thread)).unwrap_or_else(|panic| Err(defect(&panic)));
+    match result {
+        Ok(()) => {
+            let mask = thread.session.take().map(|session| session.masks.programs);
+            linger(tls);
+            if let Some(mask) = mask {
+                signals::set_mask(mask);
+            }
+            0
+        }
+        Err(failure) => {
+            let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
+            let conflict = failure.reason == reason::CONFLICT;
+            thread.report.say(&failure.what);
+            thread.report.abort = failure;
+            let Some(session) = thread.session.as_mut() else { return api::fail(errno) };
+            session.actions.undo();
+            if conflict && session.restarts() {
+                restart(thread);
+            }
+            outside(tls, thread);
+            api::fail(errno)
+        }
+    }
+}
+
+/// Commits the thread's transaction.
+///
+/// # Errors
+/// Why nothing of it has happened.
+pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
+    let tx = thread.session.as_mut().and_then(|session| session.tx.take());
+    let Some(tx) = tx else { return Err(thread.report.abort.clone()) };
+    thread.counters.unsupported += tx.unsupported();
+    match tx.commit() {
+        Ok(committed) => {
+            thread.counters.committed += 1;
+            thread.counters.short_cuts += u64::from(committed.short_cut);
+            Ok(())
+        }
+        Err(failure) => {
+            thread.counters.aborted += 1;
+            Err(failure)
+        }
+    }
+}
+
+/// `sys_xabort`.
+pub fn abort(tls: &Tls, no_restart: bool) {
+    if tls.state.get() != ACTIVE {
+        return;
+    }
+    leave_program(tls);
+    let Some(thread) = thread::existing(tls) else { return };
+    let why = Failure {
+        reason: reason::ASKED,
+        errno: libc::ECANCELED,
+        what: "the program aborted the transaction".into(),
+        ..Failure::default()
+    };
+    if on_own_stack(tls, || abort_in(thread, why)).is_err() {
+        tell_defect("an abort did not finish");
+    }
+    let Some(session) = thread.session.as_ref() else { return };
+    if let Some(command) = &session.command {
+        command.end_failed(&thread.report.abort);
+    }
+    if !no_restart && session.restarts() {
+        restart(thread);
+    }
+    outside(tls, thread);
+}
+
+/// Aborts the thread's transaction, which remains as a failed one.
+pub fn abort_in(thread: &mut Thread, why: Failure) {
+    if let Some(mut session) = thread.session.take() {
+        session.abort(thread, why);
+        thread.session = Some(session);
+    }
+}
+
+/// The program goes on outside, as before the transaction.
+pub fn outside(tls: &Tls, thread: &mut Thread) {
+    let mask = thread.session.take().map(|session| session.masks.before);
+    linger(tls);
+    if let Some(mask) = mask {
+        signals::set_mask(mask);
+    }
+}
+
+/// The program goes on where the transaction began, which is aborted. Nothing on the stack may wait
+/// to be dropped.
+pub fn restart(thread: &Thread) -> ! {
+    // SAFETY: `begin` has saved them, and the program has promised that the frame is there; the
+    // record stays as long as the thread.
+    unsafe { entry::again(&raw const thread.regs) }
+}
+
+/// The thread ends.
+pub fn end_of_thread(tls: &Tls) {
+    let Some(thread) = thread::existing(tls) else { return };
+    if thread.session.is_some() {
+        let _ = on_own_stack(tls, || abort_in(thread, ended()));
+        thread.session = None;
+    }
+}
+
+/// What a thread's, or the process's, end is to its transaction.
+pub fn ended() -> Failure {
+    Failure {
+        reason: reason::EXITED,
+        errno: libc::ECANCELED,
+        what: "the thread ended within the transaction".into(),
+        ..Failure::default()
+    }
+}
+
+/// A transaction that is not being run.
+#[derive(Debug)]
+struct Paused {
+    id: i64,
+    /// Its thread's record.
+    thread: usize,
+    regs: Regs,
+    session: Session,
+}
+
+// SAFETY: a transaction is used by one thread at a time; here it is used by none.
+unsafe impl Send for Paused {}
+
+#[derive(Debug)]
+struct Shelf {
+    last: i64,
+    paused: Vec<Paused>,
+}
+
+static SHELF: Mutex<Shelf> = Mutex::new(Shelf { last: 0, paused: Vec::new() });
+
+fn shelf() -> std::sync::MutexGuard<'static, Shelf> {
+    SHELF.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// In a child: the paused ones are the parent's.
+pub fn forget_paused() {
+    // Another thread may have held the lock when the process was copied.
+    if let Ok(mut shelf) = SHELF.try_lock() {
+        for paused in shelf.paused.drain(..) {
+            paused.session.forget();
+        }
+    }
+}
+
+/// `sys_xpause`.
+pub fn pause(tls: &Tls) -> i64 {
+    if tls.state.get() != ACTIVE {
+        return api::fail(libc::EINVAL).into();
+    }
+    leave_program(tls);
+    let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL).into() };
+    let Some(session) = thread.session.take() else { return api::fail(libc::EINVAL).into() };
+    if session.command.is_some() {
+        thread.session = Some(session);
+        thread.report.say("sys_xpause: this command runs as one transaction as a whole");
+        to_program(tls);
+        return api::fail(libc::EPERM).into();
+    }
+    let mask = session.masks.before;
+    let id = {
+        let mut shelf = shelf();
+        shelf.last += 1;
+        let (id, regs) = (shelf.last, thread.regs);
+        let thread = std::ptr::from_ref(thread) as usize;
+        shelf.paused.push(Paused { id, thread, regs, session });
+        id
+    };
+    linger(tls);
+    signals::set_mask(mask);
+    id
+}
+
+/// `sys_xresume`.
+pub fn resume(tls: &Tls, id: i64) -> i32 {
+    if tls.state.get() == ACTIVE || tls.busy.get() != 0 {
+        return api::fail(libc::EBUSY);
+    }
+    let before = signals::block_sent();
+    let resumed = resume_in(tls, id, before);
+    if resumed.is_err() {
+        signals::set_mask(before);
+    }
+    resumed.map_or_else(api::fail, |()| 0)
+}
+
+fn resume_in(tls: &Tls, id: i64, before: signals::Set) -> Result<(), i32> {
+    let thread = thread::record(tls).map_err(|_| libc::ENOMEM)?;
+    thread::arm(tls).map_err(|_| libc::ENOSYS)?;
+    let paused = {
+        let mut shelf = shelf();
+        let place = shelf.paused.iter().position(|paused| paused.id == id);
+        place.map(|place| shelf.paused.swap_remove(place))
+    };
+    let Some(mut paused) = paused else {
+        thread.report.say("sys_xresume: this process has not paused a transaction with that id");
+        return Err(libc::EINVAL);
+    };
+    // Where it began is on another thread's stack: it can't begin again there.
+    paused.session.restartable &= paused.thread == std::ptr::from_ref(thread) as usize;
+    paused.session.masks.before = before;
+    thread.regs = paused.regs;
+    thread.session = Some(paused.session);
+    to_program(tls);
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! Signals: the mask and the dispositions as the program sees them, and the SIGSYS handler.
+//!
+//! In a transaction every signal that somebody sends is blocked, and delivered after the end: its
+//! handler would run in the middle of the transaction and see, and do, what belongs to neither
+//! side. Signals that an instruction raises stay as they are. The mask that the program sets
+//! meanwhile is kept here, and put in force at the end (of an abort: the one of before).
+#![allow(unsafe_code)] // raw system calls, and memory that the program points at
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::entry;
+use crate::raw::syscall;
+
+/// A set of signals, as the kernel has it.
+pub type Set = u64;
+
+/// A disposition, as the kernel has it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Action {
+    /// SIG_DFL, SIG_IGN, or a function.
+    pub handler: usize,
+    /// SA_*.
+    pub flags: u64,
+    /// How a handler returns.
+    pub restorer: usize,
+    /// Blocked meanwhile.
+    pub mask: Set,
+}
+
+const SA_RESTORER: u64 = 0x0400_0000;
+/// The size of a set, which the calls want to know.
+pub const SET: u64 = 8;
+
+/// The set of one signal.
+pub const fn of(signal: i32) -> Set {
+    1 << (signal - 1)
+}
+
+/// Raised by instructions, or by the program for itself.
+pub const SYNCHRONOUS: Set = of(libc::SIGSEGV)
+    | of(libc::SIGBUS)
+    | of(libc::SIGFPE)
+    | of(libc::SIGILL)
+    | of(libc::SIGTRAP)
+    | of(libc::SIGSYS)
+    | of(libc::SIGABRT);
+
+/// What ends a command that runs as one transaction at once, if nobody handles it.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// The program's own handler of SIGSYS.
+static PROGRAMS: Mutex<Action> =
+    Mutex::new(Action { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 });
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// The masks of a thread in a transaction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Masks {
+    /// In force before.
+    pub before: Set,
+    /// What the program has set since; in force after a commit.
+    pub programs: Set,
+    /// Delivered at once although they are sent.
+    pub live: Set,
+}
+
+impl Masks {
+    /// What is really blocked while the program's code runs.
+    pub fn real(&self) -> Set {
+        let own = SYNCHRONOUS | self.live;
+        ((self.programs & own) | !own) & !of(libc::SIGSYS)
+    }
+
+    /// `rt_sigprocmask`: on what the program sees.
+    pub fn change(&mut self, args: [u64; 6]) -> i64 {
+        let [how, set, old, size, ..] = args;
+        if size != SET {
+            return -i64::from(libc::EINVAL);
+        }
+        let before = self.programs;
+        if set != 0 {
+            // SAFETY: the program says that a set is there.
+            let set = unsafe { (set as *const Set).read_unaligned() };
+            self.programs = match how as i32 {
+                libc::SIG_BLOCK => before | set,
+                libc::SIG_UNBLOCK => before & !set,
+                libc::SIG_SETMASK => set,
+                _ => return -i64::from(libc::EINVAL),
+            } & !(of(libc::SIGKILL) | of(libc::SIGSTOP));
+        }
+        if old != 0 {
+            // SAFETY: the program says that there is room for a set.
+            unsafe { (old as *mut Set).write_unaligned(before) };
+        }
+        0
+    }
+}
+
+fn procmask(how: i32, set: Set) -> Set {
+    let mut before: Set = 0;
+    let args = [how as u64, (&raw const set) as u64, (&raw mut before) as u64, SET, 0, 0];
+    // SAFETY: both sets are there.
+    unsafe { syscall(libc::SYS_rt_sigprocmask, args) };
+    before
+}
+
+/// Blocks what others may send; gives the mask of before.
+pub fn block_sent() -> Set {
+    let before = procmask(libc::SIG_BLOCK, !SYNCHRONOUS);
+    if before & of(libc::SIGSYS) != 0 {
+        procmask(libc::SIG_UNBLOCK, of(libc::SIGSYS));
+    }
+    before
+}
+
+/// Blocks everything; gives the mask of before.
+pub fn block_all() -> Set {
+    procmask(libc::SIG_SETMASK, !0)
+}
+
+/// Puts a mask in force; gives the one of before.
+pub fn set_mask(mask: Set) -> Set {
+    procmask(libc::SIG_SETMASK, mask)
+}
+
+fn kernel_action(signal: i32, new: Option<&Action>) -> Result<Action, i64> {
+    let mut old = Action::default();
+    let new = new.map_or(0, |new| std::ptr::from_ref(new) as u64);
+    let args = [signal as u64, new, (&raw mut old) as u64, SET, 0, 0];
+    // SAFETY: both are there, or null.
+    match unsafe { syscall(libc::SYS_rt_sigaction, args) } {
+        0 => Ok(old),
+        error => Err(error),
+    }
+}
+
+fn programs() -> std::sync::MutexGuard<'static, Action> {
+    PROGRAMS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What the program wants to be done with a SIGSYS that is not ours.
+pub fn programs_action() -> Action {
+    *programs()
+}
+
+/// Whether the SIGSYS handler is ours by now.
+pub fn trap_installed() -> bool {
+    INSTALLED.load(Ordering::Acquire)
+}
+
+/// Exchanges the program's disposition of SIGSYS.
+pub fn exchange_programs(new: Option<Action>) -> Action {
+    let mut own = programs();
+    let old = *own;
+    if let Some(new) = new {
+        *own = new;
+    }
+    old
+}
+
+/// Makes ours the handler of SIGSYS.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn install_trap() -> Result<(), i32> {
+    if trap_installed() {
+        return Ok(());
+    }
+    let mut own = programs();
+    if trap_installed() {
+        return Ok(());
+    }
+    let ours = Action {
+        handler: entry::trap as *const () as usize,
+        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER,
+        restorer: entry::restore as *const () as usize,
+        // Those that may end the process at any time may do so during a long call as well; they
+        // are blocked by the transaction unless that is so.
+        mask: ENDING.iter().fold(!0, |set, &signal| set & !of(signal)),
+    };
+    *own = kernel_action(libc::SIGSYS, Some(&ours))
+        .map_err(|error| i32::try_from(-error).unwrap_or(libc::EINVAL))?;
+    INSTALLED.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// The signals that end a command as ever, since nobody has asked for anything else.
+pub fn ending() -> Set {
+    let default = |&signal: &i32| {
+        kernel_action(signal, None).is_ok_and(|action| action.handler == libc::SIG_DFL)
+    };
+    ENDING.iter().copied().filter(default).fold(0, |set, signal| set | of(signal))
+}
+
+/// Dispositions that a transaction has changed, and what they were.
+#[derive(Debug, Default)]
+pub struct Changed(Vec<(i32, Action)>);
+
+impl Changed {
+    /// `rt_sigaction`.
+    pub fn change(&mut self, masks: &mut Masks, args: [u64; 6]) -> i64 {
+        let [signal, new, old, size, ..] = args;
+        let signal = signal as i32;
+        if size != SET {
+            return -i64::from(libc::EINVAL);
+        }
+        // SAFETY: the program says that a disposition is there.
+        let new = (new != 0).then(|| unsafe { (new as *const Action).read_unaligned() });
+        let before = if signal == libc::SIGSYS {
+            exchange_programs(new)
+        } else {
+            match kernel_action(signal, new.as_ref()) {
+                Ok(before) => before,
+                Err(error) => return error,
+            }
+        };
+        if let Some(new) = new {
+            if !self.0.iter().any(|(changed, _)| *changed == signal) {
+                self.0.push((signal, before));
+            }
+            if new.handler > libc::SIG_IGN {
+                masks.live &= !of(signal);
+            }
+        }
+        if old != 0 {
+            // SAFETY: the program says that there is room for one.
+            unsafe { (old as *mut Action).write_unaligned(before) };
+        }
+        0
+    }
+
+    /// As it was before.
+    pub fn undo(&mut self) {
+        for (signal, action) in self.0.drain(..) {
+            if signal == libc::SIGSYS {
+                exchange_programs(Some(action));
+            } else {
+                let _ = kernel_action(signal, Some(&action));
+            }
+        }
+    }
+}

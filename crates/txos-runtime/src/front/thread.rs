@@ -1,0 +1,270 @@
+//! What is kept for each thread that began a transaction, and for the process.
+#![allow(unsafe_code)] // raw system calls, thread-specific data, memory that outlives its scope
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+use super::entry::{self, Regs};
+use super::report::{Counters, Report};
+use super::session::{self, Session};
+use super::tls::{ALLOW, BLOCK, IDLE, LINGERING, Tls, here};
+use super::{alloc, signals};
+use crate::raw::syscall;
+
+/// The runtime's stack: what a commit with long paths needs, several times over. Only what is
+/// touched takes memory.
+const STACK: usize = 1 << 20;
+const GUARD: usize = 4096;
+
+/// Native calls of a thread before dispatch is switched off after a transaction: an armed thread
+/// pays for the slow way into the kernel on each call, and a switch costs as much as a few calls.
+/// Only interposed calls are counted; a thread that makes no others stays armed.
+const LINGER: u32 = 8;
+
+/// `prctl`: Syscall User Dispatch.
+pub const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+const PR_SYS_DISPATCH_OFF: u64 = 0;
+const PR_SYS_DISPATCH_ON: u64 = 1;
+
+/// A thread.
+#[derive(Debug, Default)]
+pub struct Thread {
+    /// Where the transaction began. (Assembly holds its address across a restart.)
+    pub regs: Regs,
+    /// The transaction.
+    pub session: Option<Session>,
+    /// What happened last.
+    pub report: Report,
+    /// What happened so far.
+    pub counters: Counters,
+}
+
+/// The thread's record can't be had.
+#[derive(Debug)]
+pub struct NoMemory;
+
+/// The key whose destructor ends a thread; -1: none.
+static KEY: AtomicI32 = AtomicI32::new(-1);
+/// Set in this process, and zero in a child of it: the kernel wipes this page on fork.
+static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// The calling thread's record, made if there is none. All signals must be blocked.
+///
+/// # Errors
+/// If there is no memory.
+pub fn record(tls: &Tls) -> Result<&mut Thread, NoMemory> {
+    start_process(tls);
+    if tls.thread.get().is_null() {
+        let stack = alloc::map(STACK);
+        if stack.is_null() {
+            return Err(NoMemory);
+        }
+        let guard = [stack as u64, GUARD as u64, libc::PROT_NONE as u64, 0, 0, 0];
+        // SAFETY: the lowest page of the new stack, which nothing has been put in.
+        unsafe { syscall(libc::SYS_mprotect, guard) };
+        // SAFETY: the end of the mapping.
+        tls.stack.set(unsafe { stack.add(STACK) });
+        tls.thread.set(Box::into_raw(Box::default()));
+        touch();
+        let key = KEY.load(Ordering::Relaxed);
+        if let Ok(key) = libc::pthread_key_t::try_from(key) {
+            // SAFETY: the key was created; the destructor takes this pointer. Without the value
+            // the thread's end is only noticed in its last system call.
+            unsafe { libc::pthread_setspecific(key, tls.thread.get().cast()) };
+        }
+    }
+    existing(tls).ok_or(NoMemory)
+}
+
+/// The calling thread's record, if it has one.
+///
+/// Each entry into the runtime asks for it once, and the runtime is not entered again by the same
+/// thread before it is left ([`Tls::busy`]), so there is one reference at a time.
+#[allow(clippy::mut_from_ref)] // the record belongs to the thread, the reference stands for that
+pub fn existing(tls: &Tls) -> Option<&mut Thread> {
+    // SAFETY: null, or a leaked box that only the thread's end takes back.
+    unsafe { tls.thread.get().as_mut() }
+}
+
+/// Whatever thread-local state the Rust library keeps for code that runs in a signal handler: it
+/// registers destructors when it is first used, which may allocate.
+fn touch() {
+    std::hint::black_box(std::thread::current().id());
+    let _ = catch_unwind(|| std::hint::black_box(std::thread::panicking()));
+}
+
+/// Once in a process, and again in a child that was forked from one.
+fn start_process(tls: &Tls) {
+    // SAFETY: null, or a page that stays mapped.
+    let mark = unsafe { MARK.load(Ordering::Acquire).as_ref() };
+    if mark.is_some_and(|mark| mark.load(Ordering::Relaxed) != 0) {
+        return;
+    }
+    if let Some(mark) = mark {
+        // A child: dispatch is not inherited, and nothing of the parent's transactions is ours.
+        mark.store(1, Ordering::Relaxed);
+        alloc::after_fork();
+        after_fork(tls);
+        return;
+    }
+    if STARTED.swap(true, Ordering::AcqRel) {
+        return; // another thread does it, with a page that says "child" to nobody yet
+    }
+    let page = alloc::map(GUARD).cast::<AtomicU32>();
+    // SAFETY: a new page, or null, for which nothing is done; the key is created once.
+    unsafe {
+        if !page.is_null() {
+            let wipe = [page as u64, GUARD as u64, libc::MADV_WIPEONFORK as u64, 0, 0, 0];
+            syscall(libc::SYS_madvise, wipe);
+            (*page).store(1, Ordering::Relaxed);
+        }
+        let mut key = 0;
+        if libc::pthread_key_create(&raw mut key, Some(end_of_thread)) == 0 {
+            KEY.store(i32::try_from(key).unwrap_or(-1), Ordering::Relaxed);
+        }
+    }
+    MARK.store(page, Ordering::Release);
+}
+
+/// In a child that was forked: the thread's own transaction is the parent's alone.
+pub fn after_fork(tls: &Tls) {
+    tls.selector.set(ALLOW);
+    tls.state.set(IDLE);
+    tls.armed.set(0);
+    tls.busy.set(0);
+    session::forget_paused();
+    if let Some(session) = existing(tls).and_then(|thread| thread.session.take()) {
+        session.forget();
+    }
+}
+
+/// Has this thread's system calls dispatched.
+///
+/// # Errors
+/// The kernel's errno if it can't.
+pub fn arm(tls: &Tls) -> Result<(), i32> {
+    if tls.armed.get() != 0 {
+        return Ok(());
+    }
+    if cfg!(debug_assertions) && std::env::var_os("TXOS_DEBUG_NO_DISPATCH").is_some() {
+        return Err(libc::EINVAL);
+    }
+    signals::install_trap()?;
+    tls.selector.set(ALLOW);
+    let code = entry::restore as *const () as u64;
+    let selector = tls.selector.as_ptr() as u64;
+    let args =
+        [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, code, entry::RESTORE_SIZE, selector, 0];
+    // SAFETY: the selector lives as long as the thread, and allows everything for now.
+    let answer = unsafe { syscall(libc::SYS_prctl, args) };
+    if answer < 0 {
+        return Err(i32::try_from(-answer).unwrap_or(libc::EINVAL));
+    }
+    tls.armed.set(1);
+    Ok(())
+}
+
+/// Has the kernel take this thread's calls directly again.
+pub fn disarm(tls: &Tls) {
+    if tls.armed.replace(0) != 0 {
+        let args = [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_OFF, 0, 0, 0, 0];
+        // SAFETY: nothing is dispatched any more.
+        unsafe { syscall(libc::SYS_prctl, args) };
+    }
+    if tls.state.get() == LINGERING {
+        tls.state.set(IDLE);
+    }
+}
+
+/// The program's code goes on, outside of a transaction; maybe there is another one soon.
+pub fn linger(tls: &Tls) {
+    tls.selector.set(ALLOW);
+    tls.linger.set(LINGER);
+    tls.state.set(if tls.armed.get() != 0 { LINGERING } else { IDLE });
+}
+
+/// A native call of a lingering thread.
+#[cold]
+pub fn lingered(tls: &Tls) {
+    let left = tls.linger.get().saturating_sub(1);
+    tls.linger.set(left);
+    if left == 0 {
+        disarm(tls);
+    }
+}
+
+/// Runtime code runs: its calls go to the kernel.
+#[inline]
+pub fn leave_program(tls: &Tls) {
+    tls.state.set(IDLE);
+    tls.selector.set(ALLOW);
+}
+
+/// The program's code goes on, in a transaction.
+#[inline]
+pub fn to_program(tls: &Tls) {
+    tls.state.set(super::tls::ACTIVE);
+    tls.selector.set(BLOCK);
+}
+
+/// Does some work on the runtime's stack. A panic ends there.
+///
+/// # Errors
+/// What a panic said.
+pub fn on_own_stack<R, F: FnOnce() -> R>(tls: &Tls, work: F) -> Result<R, String> {
+    struct Job<F, R> {
+        work: Option<F>,
+        result: Option<Result<R, String>>,
+    }
+    unsafe extern "C" fn go<F: FnOnce() -> R, R>(job: *mut c_void) {
+        // SAFETY: it is the job below, which waits for this function.
+        let job = unsafe { &mut *job.cast::<Job<F, R>>() };
+        job.result = job.work.take().map(guarded);
+    }
+    let mut job = Job { work: Some(work), result: None };
+    tls.busy.set(1);
+    // SAFETY: the stack is the thread's, and not in use: the thread was not busy.
+    unsafe { entry::on_stack(go::<F, R>, (&raw mut job).cast(), tls.stack.get()) };
+    tls.busy.set(0);
+    job.result.unwrap_or_else(|| Err(String::new()))
+}
+
+/// Does some work; a panic ends here.
+///
+/// # Errors
+/// What a panic said.
+pub fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| words_of(&*panic))
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> String {
+    let words = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+/// The thread ends: its transaction is aborted, and its record goes.
+extern "C" fn end_of_thread(_: *mut c_void) {
+    let tls = here();
+    if tls.busy.get() != 0 {
+        return;
+    }
+    leave_program(tls);
+    let mask = signals::block_all();
+    session::end_of_thread(tls);
+    disarm(tls);
+    tls.state.set(IDLE);
+    let thread = tls.thread.replace(null_mut());
+    if !thread.is_null() {
+        // SAFETY: it was leaked by `record`, and the only way to it is gone. Nothing runs on its
+        // stack: this runs on the thread's.
+        unsafe {
+            drop(Box::from_raw(thread));
+            alloc::unmap(tls.stack.replace(null_mut()).sub(STACK), STACK);
+        }
+    }
+    signals::set_mask(mask);
+}

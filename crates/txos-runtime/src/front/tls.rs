@@ -1,0 +1,77 @@
+//! What a thread looks at on every call: a block of thread-local memory with a fixed layout, at a
+//! fixed distance from the thread pointer ("initial exec").
+//!
+//! The kernel reads the selector, the interposed functions test `state` with two instructions, and
+//! the signal handler finds its stack here. A Rust `thread_local!` would be reached through
+//! `__tls_get_addr`, which may allocate, and which assembly can't call at these places. The block
+//! is small enough for what the C library keeps free for libraries that are loaded late.
+#![allow(unsafe_code)] // thread-local memory that is defined in assembly
+
+use std::arch::{asm, global_asm};
+use std::cell::Cell;
+
+use super::thread::Thread;
+
+/// System calls go to the kernel.
+pub const ALLOW: u8 = 0;
+/// System calls become SIGSYS.
+pub const BLOCK: u8 = 1;
+
+/// Not in a transaction.
+pub const IDLE: u8 = 0;
+/// In a transaction, and the program's code is running.
+pub const ACTIVE: u8 = 1;
+/// Not in a transaction, and dispatch is still armed in case there is another one soon.
+pub const LINGERING: u8 = 2;
+
+/// The block. The offsets of the first fields are written out in the assembly of `entry`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Tls {
+    /// The byte that Syscall User Dispatch goes by.
+    pub selector: Cell<u8>,
+    /// [`IDLE`], [`ACTIVE`] or [`LINGERING`]. While runtime code runs it is not [`ACTIVE`].
+    pub state: Cell<u8>,
+    /// Whether runtime code is running, on the runtime's stack.
+    pub busy: Cell<u8>,
+    /// Whether Syscall User Dispatch is on for this thread.
+    pub armed: Cell<u8>,
+    /// Calls until it is switched off.
+    pub linger: Cell<u32>,
+    /// All the rest; null before the first transaction.
+    pub thread: Cell<*mut Thread>,
+    /// Where the runtime's stack begins.
+    pub stack: Cell<*mut u8>,
+}
+
+global_asm!(
+    ".pushsection .tbss.txos_tls,\"awT\",@nobits",
+    ".balign 16",
+    ".globl txos_tls",
+    ".hidden txos_tls",
+    ".type txos_tls,@object",
+    ".size txos_tls,32",
+    "txos_tls:",
+    ".zero 32",
+    ".popsection",
+);
+
+const _: () = assert!(size_of::<Tls>() <= 32 && std::mem::offset_of!(Tls, stack) == 16);
+
+/// The calling thread's block.
+#[inline(always)]
+pub fn here() -> &'static Tls {
+    let block: *const Tls;
+    // SAFETY: reads the thread pointer and the block's distance from it, which never change for a
+    // thread. The block lives as long as the thread, starts as zeroes, which is a valid `Tls`, and
+    // is reached by its own thread only (cells are not `Sync`).
+    unsafe {
+        asm!(
+            "mov {block}, qword ptr fs:[0]",
+            "add {block}, qword ptr [rip + txos_tls@GOTTPOFF]",
+            block = out(reg) block,
+            options(pure, readonly, nostack),
+        );
+        &*block
+    }
+}

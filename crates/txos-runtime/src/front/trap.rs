@@ -1,0 +1,196 @@
+//! System calls that come by Syscall User Dispatch, as SIGSYS.
+#![allow(unsafe_code)] // called by the kernel, with its structures
+
+use std::ffi::c_void;
+
+use super::dispatch::dispatch;
+use super::entry::{self, Birth};
+use super::session::Next;
+use super::signals::{self, Set};
+use super::thread::{self, leave_program};
+use super::tls::{ACTIVE, here};
+
+/// The trapped program: what the kernel has put on the stack and takes from there in the end.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Context(libc::ucontext_t);
+
+/// Of a kernel that had no such architecture: a 32-bit call of a 64-bit program.
+const AUDIT_ARCH_X86_64: u32 = 0xC000_003E;
+
+/// How the thread goes on: the program's code in its transaction.
+const IN_TRANSACTION: u8 = 1;
+/// Elsewhere.
+const OUTSIDE: u8 = 0;
+
+impl Context {
+    fn register(&self, index: i32) -> u64 {
+        self.0.uc_mcontext.gregs[index as usize] as u64
+    }
+
+    fn set_register(&mut self, index: i32, value: u64) {
+        self.0.uc_mcontext.gregs[index as usize] = value as i64;
+    }
+
+    /// What is blocked when the program goes on.
+    pub fn set_mask(&mut self, mask: Set) {
+        // SAFETY: the kernel's set is the first word of the C library's.
+        unsafe { (&raw mut self.0.uc_sigmask).cast::<Set>().write_unaligned(mask) };
+    }
+
+    /// `sigaltstack`: the kernel puts it in force when the handler returns.
+    pub fn alternate_stack(&mut self, args: [u64; 6]) -> i64 {
+        let [new, old, ..] = args;
+        let mut now = self.0.uc_stack;
+        let (start, end) = (now.ss_sp as u64, now.ss_sp as u64 + now.ss_size as u64);
+        let inside = (start..end).contains(&self.register(libc::REG_RSP));
+        now.ss_flags &= !libc::SS_ONSTACK;
+        if inside {
+            now.ss_flags |= libc::SS_ONSTACK;
+        }
+        if new != 0 {
+            // SAFETY: the program says that one is there.
+            let mut new = unsafe { (new as *const libc::stack_t).read_unaligned() };
+            // The smallest that the kernel takes.
+            const LEAST: usize = 2048;
+            if inside {
+                return -i64::from(libc::EPERM);
+            }
+            match new.ss_flags & !(1 << 31) {
+                libc::SS_DISABLE => (new.ss_sp, new.ss_size) = (std::ptr::null_mut(), 0),
+                0 | libc::SS_ONSTACK if new.ss_size < LEAST => return -i64::from(libc::ENOMEM),
+                0 | libc::SS_ONSTACK => {}
+                _ => return -i64::from(libc::EINVAL),
+            }
+            self.0.uc_stack = new;
+        }
+        if old != 0 {
+            // SAFETY: the program says that there is room for one.
+            unsafe { (old as *mut libc::stack_t).write_unaligned(now) };
+        }
+        0
+    }
+
+    /// What a child with a stack of its own starts with.
+    pub fn birth(&self, mask: Set) -> Birth {
+        let fp = self.0.uc_mcontext.fpregs;
+        // SAFETY: the kernel's frame has the floating point state, or null.
+        let (mxcsr, fcw) = unsafe { fp.as_ref() }.map_or((0x1f80, 0x37f), |f| (f.mxcsr, f.cwd));
+        Birth {
+            mask,
+            r8: self.register(libc::REG_R8),
+            r9: self.register(libc::REG_R9),
+            r10: self.register(libc::REG_R10),
+            r12: self.register(libc::REG_R12),
+            r13: self.register(libc::REG_R13),
+            r14: self.register(libc::REG_R14),
+            r15: self.register(libc::REG_R15),
+            rdi: self.register(libc::REG_RDI),
+            rsi: self.register(libc::REG_RSI),
+            rbp: self.register(libc::REG_RBP),
+            rbx: self.register(libc::REG_RBX),
+            rdx: self.register(libc::REG_RDX),
+            mxcsr,
+            fcw: fcw.into(),
+            rip: self.register(libc::REG_RIP),
+            unused: 0,
+        }
+    }
+
+    /// The program goes on where the transaction began.
+    fn go_again(&mut self, regs: *const entry::Regs) {
+        // SAFETY: the thread's record has them.
+        let rsp = unsafe { (*regs).rsp };
+        self.set_register(libc::REG_RIP, entry::again as *const () as u64);
+        self.set_register(libc::REG_RDI, regs as u64);
+        self.set_register(libc::REG_RSP, rsp - 8);
+    }
+}
+
+/// A call of a thread in a transaction, on the runtime's stack. The answer says how it goes on.
+///
+/// # Safety
+/// For the assembly of `entry`, with what the kernel gives a signal handler.
+pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Context) -> u8 {
+    /// What the kernel tells of the call: behind three words of the signal.
+    #[repr(C)]
+    struct Call {
+        _signal: [i32; 4],
+        _address: u64,
+        number: i32,
+        architecture: u32,
+    }
+    let tls = here();
+    let Some(thread) = thread::existing(tls) else { return OUTSIDE };
+    // SAFETY: the kernel has filled them in, and nobody else knows of them.
+    let (call, context) = unsafe { (&*info.cast::<Call>(), &mut *context) };
+    if call.architecture != AUDIT_ARCH_X86_64 {
+        context.set_register(libc::REG_RAX, -i64::from(libc::ENOSYS) as u64);
+        return IN_TRANSACTION;
+    }
+    let number = i64::from(call.number);
+    if number == libc::SYS_rt_sigreturn {
+        // The frame of the program's handler is where its stack pointer is: it returns from there.
+        context.set_register(libc::REG_RIP, entry::restore as *const () as u64);
+        return IN_TRANSACTION;
+    }
+    let args =
+        [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
+            .map(|register| context.register(register));
+    tls.busy.set(1);
+    thread.counters.trapped += 1;
+    // SAFETY: the C library's errno of this thread.
+    let errno = unsafe { *libc::__errno_location() };
+    let next = dispatch(thread, number, args, Some(context));
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    tls.busy.set(0);
+    match next {
+        Next::Answer(answer) => {
+            context.set_register(libc::REG_RAX, answer as u64);
+            // A child, or a program that goes on outside.
+            if thread.session.is_some() { IN_TRANSACTION } else { OUTSIDE }
+        }
+        Next::Again => {
+            context.go_again(&raw const thread.regs);
+            OUTSIDE
+        }
+    }
+}
+
+/// A SIGSYS that is not ours: what the program wants to be done.
+///
+/// # Safety
+/// For the assembly of `entry`, with what the kernel gives a signal handler.
+pub unsafe extern "C" fn foreign(signal: i32, info: *mut libc::siginfo_t, context: *mut Context) {
+    let tls = here();
+    let active = tls.state.get() == ACTIVE;
+    if active {
+        leave_program(tls);
+    }
+    let action = signals::programs_action();
+    let fallback = action.handler == libc::SIG_DFL || action.handler == libc::SIG_IGN;
+    if fallback && action.handler == libc::SIG_DFL {
+        // SAFETY: the process ends of it, as it would have without us, when the handler returns.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
+        }
+    } else {
+        // SAFETY: the kernel's set is the first word of the C library's.
+        let before = unsafe { (&raw const (*context).0.uc_sigmask).cast::<Set>().read_unaligned() };
+        signals::set_mask(before | action.mask | signals::of(signal));
+    }
+    if active {
+        thread::to_program(tls);
+    }
+    if !fallback {
+        // SAFETY: the program has given this function as its handler; one that takes fewer
+        // arguments does not look at the others.
+        unsafe {
+            let handler: unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
+                std::mem::transmute(action.handler);
+            handler(signal, info, context.cast());
+        }
+    }
+}
