@@ -104,6 +104,8 @@ pub enum Command {
     Policy(PolicyArgs),
     /// Check this machine, the stores and the realm
     Doctor(DoctorArgs),
+    /// Print how to compile and link a program that uses transactions
+    Config(ConfigArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -191,6 +193,27 @@ impl WaitArgs {
     }
 }
 
+/// What belongs to the private view, or to the change set that it leaves.
+const NOT_IN_PROCESS: [&str; 17] = [
+    "review",
+    "keep",
+    "dry_run",
+    "commit_on",
+    "retry",
+    "name",
+    "message",
+    "scope",
+    "exclude",
+    "hold_output",
+    "leftover",
+    "isolation",
+    "no_merge_append",
+    "keep_inode",
+    "no_gate",
+    "no_durable",
+    "seconds",
+];
+
 /// `txos run`.
 #[derive(Args, Debug)]
 #[command(override_usage = "txos run [OPTIONS] [--] CMD [ARG]...")]
@@ -233,6 +256,16 @@ pub struct RunArgs {
     /// How long to wait for others.
     #[command(flatten)]
     pub wait: WaitArgs,
+
+    /// Run CMD itself as one transaction, without a private view (one dynamically linked process)
+    ///
+    /// A library that is loaded into CMD answers its system calls; nothing is mounted, and no
+    /// privileges are needed. Processes and threads that CMD starts are not part of it.
+    #[arg(long, help_heading = "In the process", conflicts_with_all = NOT_IN_PROCESS)]
+    pub in_process: bool,
+    /// With --in-process: make the changes safe against a power cut
+    #[arg(long, help_heading = "In the process", requires = "in_process")]
+    pub durable: bool,
 
     /// Command to run, and its arguments
     #[arg(
@@ -360,6 +393,25 @@ pub struct ExecArgs {
     /// Command to run, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// `txos config`.
+#[derive(Args, Debug)]
+#[group(id = "what", required = true, multiple = true)]
+#[command(disable_version_flag = true)]
+pub struct ConfigArgs {
+    /// Where the header is
+    #[arg(long, group = "what")]
+    pub cflags: bool,
+    /// How to link with the shared library
+    #[arg(long, group = "what")]
+    pub libs: bool,
+    /// How to link with the static library
+    #[arg(long, group = "what", conflicts_with = "libs")]
+    pub static_libs: bool,
+    /// The library's version
+    #[arg(long, group = "what")]
+    pub version: bool,
 }
 
 /// `txos list`.

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Run", &["run", "exec"]),
     ("Look", &["list", "show", "diff", "log", "status", "top"]),
     ("Decide", &["commit", "abort", "revert"]),
-    ("Care", &["recover", "gc", "policy", "doctor", "completions"]),
+    ("Care", &["recover", "gc", "policy", "doctor", "config", "completions"]),
 ];
 
 /// Exit statuses of `txos run`; in its help and its manual page.

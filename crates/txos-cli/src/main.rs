@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`args`], [`help`], [`man`] | options, help, manual pages |
 //! | [`run`], [`exec`], [`keep`], [`review`], [`trash`] | a command in a transaction, and what becomes of it |
+//! | [`in_process`], [`config`], [`runtime`] | programs with the library in them |
 //! | [`commit`] | commit, abort, revert |
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`] | looking at transactions |
@@ -24,11 +25,13 @@ mod app;
 mod args;
 mod changes;
 mod commit;
+mod config;
 mod doctor;
 mod exec;
 mod exit;
 mod gc;
 mod help;
+mod in_process;
 mod json;
 mod keep;
 mod list;
@@ -43,6 +46,7 @@ mod realm;
 mod recover;
 mod review;
 mod run;
+mod runtime;
 mod show;
 mod signals;
 mod standing;
@@ -81,7 +85,11 @@ fn main() -> ExitCode {
 fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     let app = App::new(&cli.global)?;
     match &cli.command {
+        Command::Run(args) if args.in_process && txos_run::inside().is_none() => {
+            return in_process::run(&app, args);
+        }
         Command::Run(args) => return run::run(&app, args),
+        Command::Config(args) => return config::config(args),
         Command::Completions { shell } => return completions(*shell),
         Command::Man { dir } => return man::write(dir),
         Command::Gc(args) if args.trash => return trash::empty_detached(&app),
@@ -107,7 +115,10 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Command::Gc(args) => gc::gc(&app, args),
         Command::Policy(args) => policy::policy(&app, args),
         Command::Doctor(args) => doctor::doctor(&app, args),
-        Command::Run(_) | Command::Completions { .. } | Command::Man { .. } => Ok(0),
+        Command::Run(_)
+        | Command::Config(_)
+        | Command::Completions { .. }
+        | Command::Man { .. } => Ok(0),
     }
 }
 

@@ -1,0 +1,167 @@
+//! `txos run --in-process`: the command becomes a transaction of its own process, by a library
+//! that is loaded into it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use txos_engine::show::quoted;
+
+use crate::app::{App, tell};
+use crate::args::{CommitOn, RunArgs};
+use crate::exit::{self, Failure, of_command};
+use crate::run::refusal;
+use crate::runtime;
+
+/// Read by the library, and removed before the command sees it.
+const VARIABLE: &str = "TXOS_IN_PROCESS";
+const PRELOAD: &str = "LD_PRELOAD";
+/// Where the shells look without PATH.
+const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// As many scripts interpreting each other as the kernel takes.
+const SCRIPTS_MAX: usize = 5;
+
+/// Becomes the command. Returns only if that fails.
+pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
+    let Some((program, rest)) = args.command.split_first() else {
+        return Err(Failure::new("there is no command to run"));
+    };
+    if let Some(path) = look_up(program) {
+        check(&path, SCRIPTS_MAX)
+            .map_err(|why| Failure::new(format!("{}: {why}", quoted(&path))))?;
+    }
+    let mut command = Command::new(program);
+    command.args(rest).env(PRELOAD, preload()?).env(VARIABLE, wishes(app, args));
+    let status = exit::of_start_error(command.exec());
+    if let Some(why) = refusal(&status, CommitOn::Success, &args.options()) {
+        tell(format_args!("txos: {why}"));
+    }
+    Ok(of_command(&status))
+}
+
+fn wishes(app: &App, args: &RunArgs) -> String {
+    let wishes = [(args.durable, "durable"), (args.view.strict, "strict"), (app.quiet(), "quiet")];
+    let words: Vec<&str> = wishes.iter().filter(|(wish, _)| *wish).map(|(_, word)| *word).collect();
+    words.join(",")
+}
+
+/// The library, in front of what is preloaded anyway.
+fn preload() -> Result<OsString, Failure> {
+    let library = runtime::shared()?;
+    if library.as_os_str().as_bytes().iter().any(|b| b" :\t\n".contains(b)) {
+        return Err(Failure::new(format!(
+            "{}: the dynamic linker can't load a library from a path with spaces or colons",
+            quoted(&library)
+        )));
+    }
+    let mut list = library.into_os_string();
+    if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    Ok(list)
+}
+
+/// The file that a command's name stands for.
+fn look_up(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
+    let executable = |path: &PathBuf| {
+        path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(executable)
+}
+
+/// Why the library would not get into this program. What can't be looked at is left for the
+/// kernel to judge.
+fn check(path: &Path, scripts: usize) -> Result<(), String> {
+    let (Ok(file), Ok(meta)) = (File::open(path), path.metadata()) else { return Ok(()) };
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let gains = meta.mode() & 0o4000 != 0 && meta.uid() != user
+        || meta.mode() & 0o2010 == 0o2010 && meta.gid() != group;
+    if gains {
+        return Err("it runs with other privileges, so nothing can be loaded into it; run it \
+                    without --in-process"
+            .into());
+    }
+    match kind(&file) {
+        Ok(Kind::Script(interpreter)) if scripts > 0 => check(&interpreter, scripts - 1)
+            .map_err(|why| format!("its interpreter {}: {why}", quoted(&interpreter))),
+        Ok(Kind::Static) => {
+            Err("it is statically linked, so nothing can be loaded into it; run it \
+                                 without --in-process"
+                .into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a program is to the kernel.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Script(PathBuf),
+    Dynamic,
+    Static,
+    Unknown,
+}
+
+/// Looks at the beginning of a program: a 64-bit ELF file with a request for an interpreter is
+/// dynamically linked.
+fn kind(file: &File) -> io::Result<Kind> {
+    const PT_INTERP: u32 = 3;
+    let mut head = Vec::new();
+    Read::take(file, 512).read_to_end(&mut head)?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii_start();
+        let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+        return Ok(Kind::Script(Path::new(OsStr::from_bytes(name)).into()));
+    }
+    let word = |at: usize, size: usize| {
+        let bytes = head.get(at..at + size)?;
+        Some(bytes.iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte)))
+    };
+    let ours = head.starts_with(b"\x7fELF\x02\x01");
+    let (Some(start), Some(size), Some(count)) = (word(32, 8), word(54, 2), word(56, 2)) else {
+        return Ok(Kind::Unknown);
+    };
+    if !ours || size < 8 {
+        return Ok(Kind::Unknown);
+    }
+    for index in 0..count {
+        let mut kind = [0; 4];
+        file.read_exact_at(&mut kind, start + index * size)?;
+        if u32::from_le_bytes(kind) == PT_INTERP {
+            return Ok(Kind::Dynamic);
+        }
+    }
+    Ok(Kind::Static)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_apart() {
+        let own = File::open(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(kind(&own).unwrap(), Kind::Dynamic);
+        let dir = std::env::temp_dir().join(format!("txos-kind-{}", std::process::id()));
+        for (text, expected) in [
+            (&b"#! /bin/sh -e\nexit\n"[..], Kind::Script("/bin/sh".into())),
+            (b"#!/usr/bin/env python3", Kind::Script("/usr/bin/env".into())),
+            (b"exit", Kind::Unknown),
+            (b"", Kind::Unknown),
+        ] {
+            std::fs::write(&dir, text).unwrap();
+            assert_eq!(kind(&File::open(&dir).unwrap()).unwrap(), expected);
+        }
+        std::fs::remove_file(&dir).unwrap();
+    }
+}
