@@ -13,6 +13,18 @@ use crate::tx::Failure;
 /// What a call of a failed transaction is answered.
 const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
 
+/// For tests, in debug builds: an `ioctl` that makes the transaction lose a conflict.
+const LOSE: u64 = 0x7458_054c;
+
+fn lost() -> Failure {
+    Failure {
+        reason: reason::CONFLICT,
+        errno: libc::ECANCELED,
+        what: "a test wants it to lose".into(),
+        ..Failure::default()
+    }
+}
+
 /// Carries out a call. `context`: what the program goes on with, if the call was trapped.
 pub fn dispatch(
     thread: &mut Thread,
@@ -21,6 +33,9 @@ pub fn dispatch(
     context: Option<&mut Context>,
 ) -> Next {
     thread.counters.calls += 1;
+    if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE {
+        return fail(thread, lost());
+    }
     // SAFETY: it is the program's own call, which touches nothing of the runtime's.
     let native = || Next::Answer(unsafe { syscall(number, args) });
     let class = classify(number, &args);

@@ -302,17 +302,21 @@ macro_rules! of_sigsys {
 of_sigsys!(sigaction, SIGACTION, sigaction_sys);
 of_sigsys!(signal, SIGNAL, signal_sys);
 
-/// Exchanges the program's disposition with ours in force.
-fn exchange(new: Option<Action>) -> Action {
-    let mask = signals::block_all();
-    let old = signals::exchange_programs(new);
-    signals::set_mask(mask);
-    old
+/// Exchanges a disposition: that of SIGSYS is kept here once the handler is ours.
+fn exchange(signal: i32, new: Option<Action>) -> Result<Action, i32> {
+    if signal == libc::SIGSYS && signals::trap_installed() && here().state.get() != ACTIVE {
+        let mask = signals::block_all();
+        let old = signals::exchange_programs(new);
+        signals::set_mask(mask);
+        return Ok(old);
+    }
+    signals::exchange(signal, new)
 }
 
-/// Whether it must go to the kernel: there is no handler of ours, or it will be trapped.
-fn to_kernel() -> bool {
-    !signals::trap_installed() || here().state.get() == ACTIVE
+/// Whether the C library's own function is to do it, if there is one: the call is trapped, or
+/// nothing of it is ours.
+fn is_theirs(signal: i32) -> bool {
+    signal != libc::SIGSYS || !signals::trap_installed() || here().state.get() == ACTIVE
 }
 
 unsafe extern "C" fn sigaction_sys(
@@ -321,16 +325,13 @@ unsafe extern "C" fn sigaction_sys(
     old: *mut libc::sigaction,
 ) -> i32 {
     let real = SIGACTION.load(Ordering::Relaxed);
-    if (to_kernel() || signal != libc::SIGSYS) && real != sigaction_sys as *mut () {
+    if real != sigaction_sys as *mut () && is_theirs(signal) {
         // SAFETY: it is the C library's function of this name.
         return unsafe {
             let real: extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32 =
                 std::mem::transmute(real);
             real(signal, new, old)
         };
-    }
-    if real == sigaction_sys as *mut () && (to_kernel() || signal != libc::SIGSYS) {
-        return api::fail(libc::ENOSYS);
     }
     // SAFETY: null, or the program says that one is there.
     let new = unsafe { new.as_ref() }.map(|new| Action {
@@ -340,11 +341,14 @@ unsafe extern "C" fn sigaction_sys(
         // SAFETY: the kernel's set is the first word of the C library's.
         mask: unsafe { (&raw const new.sa_mask).cast::<signals::Set>().read() },
     });
-    let before = exchange(new);
+    let before = match exchange(signal, new) {
+        Ok(before) => before,
+        Err(errno) => return api::fail(errno),
+    };
     // SAFETY: null, or the program says that there is room for one.
     if let Some(old) = unsafe { old.as_mut() } {
         old.sa_sigaction = before.handler;
-        old.sa_flags = before.flags as i32;
+        old.sa_flags = (before.flags & !signals::SA_RESTORER) as i32;
         // SAFETY: as above; all of it is plain numbers.
         unsafe {
             (&raw mut old.sa_mask).write_bytes(0, 1);
@@ -356,18 +360,22 @@ unsafe extern "C" fn sigaction_sys(
 
 unsafe extern "C" fn signal_sys(signal: i32, handler: usize) -> usize {
     let real = SIGNAL.load(Ordering::Relaxed);
-    if to_kernel() || signal != libc::SIGSYS {
-        if real == signal_sys as *mut () {
-            api::fail(libc::ENOSYS);
-            return libc::SIG_ERR;
-        }
+    if real != signal_sys as *mut () && is_theirs(signal) {
         // SAFETY: it is the C library's function of this name.
         return unsafe {
             let real: extern "C" fn(i32, usize) -> usize = std::mem::transmute(real);
             real(signal, handler)
         };
     }
-    exchange(Some(Action { handler, flags: libc::SA_RESTART as u64, restorer: 0, mask: 0 })).handler
+    let mask = signals::of(signal.clamp(1, 64));
+    let new = Action { handler, flags: libc::SA_RESTART as u64, restorer: 0, mask };
+    match exchange(signal, Some(new)) {
+        Ok(before) => before.handler,
+        Err(errno) => {
+            api::fail(errno);
+            libc::SIG_ERR
+        }
+    }
 }
 
 /// Finds the C library's own functions.

@@ -29,7 +29,8 @@ pub struct Action {
     pub mask: Set,
 }
 
-const SA_RESTORER: u64 = 0x0400_0000;
+/// There is a way for a handler to return.
+pub const SA_RESTORER: u64 = 0x0400_0000;
 /// The size of a set, which the calls want to know.
 pub const SET: u64 = 8;
 
@@ -160,6 +161,20 @@ pub fn exchange_programs(new: Option<Action>) -> Action {
     old
 }
 
+/// Exchanges a disposition; handlers return as ours do.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn exchange(signal: i32, new: Option<Action>) -> Result<Action, i32> {
+    let new = new.map(|new| Action {
+        flags: new.flags | SA_RESTORER,
+        restorer: entry::restore as *const () as usize,
+        ..new
+    });
+    kernel_action(signal, new.as_ref())
+        .map_err(|error| i32::try_from(-error).unwrap_or(libc::EINVAL))
+}
+
 /// Makes ours the handler of SIGSYS.
 ///
 /// # Errors
@@ -184,6 +199,16 @@ pub fn install_trap() -> Result<(), i32> {
         .map_err(|error| i32::try_from(-error).unwrap_or(libc::EINVAL))?;
     INSTALLED.store(true, Ordering::Release);
     Ok(())
+}
+
+/// Sends the thread a signal that it has no handler for any more.
+pub fn take_default(signal: i32) {
+    let _ = kernel_action(signal, Some(&Action::default()));
+    // SAFETY: these take numbers only.
+    unsafe {
+        let ids = [libc::SYS_getpid, libc::SYS_gettid].map(|number| syscall(number, [0; 6]) as u64);
+        syscall(libc::SYS_tgkill, [ids[0], ids[1], signal as u64, 0, 0, 0]);
+    }
 }
 
 /// The signals that end a command as ever, since nobody has asked for anything else.

@@ -56,6 +56,7 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// If there is no memory.
+#[allow(clippy::mut_from_ref)] // see `existing`
 pub fn record(tls: &Tls) -> Result<&mut Thread, NoMemory> {
     start_process(tls);
     if tls.thread.get().is_null() {

@@ -170,12 +170,9 @@ pub unsafe extern "C" fn foreign(signal: i32, info: *mut libc::siginfo_t, contex
     }
     let action = signals::programs_action();
     let fallback = action.handler == libc::SIG_DFL || action.handler == libc::SIG_IGN;
-    if fallback && action.handler == libc::SIG_DFL {
-        // SAFETY: the process ends of it, as it would have without us, when the handler returns.
-        unsafe {
-            libc::signal(signal, libc::SIG_DFL);
-            libc::raise(signal);
-        }
+    if action.handler == libc::SIG_DFL {
+        // The process ends of it when the handler returns, as it would have without us.
+        signals::take_default(signal);
     } else {
         // SAFETY: the kernel's set is the first word of the C library's.
         let before = unsafe { (&raw const (*context).0.uc_sigmask).cast::<Set>().read_unaligned() };

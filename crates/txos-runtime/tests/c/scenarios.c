@@ -1,0 +1,734 @@
+/* What a program may do around and within a transaction, one scenario for each argument. Each runs
+ * in a process of its own and exits with 0 if all is as txos.h says. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "txos.h"
+
+#define CHECK(what)                                                                                \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            int error = errno;                                                                     \
+            if (txos_in_transaction())                                                             \
+                sys_xabort(1);                                                                     \
+            fprintf(stderr, "%s:%d: %s (errno %d; %s)\n", __func__, __LINE__, #what, error,        \
+                    txos_strerror());                                                              \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+/* In debug builds of the library this call is a lost conflict. */
+#define LOSE 0x7458054c
+
+static struct txos_stats stats(void) {
+    struct txos_stats s = {.size = sizeof s};
+    CHECK(txos_stats(&s) == 0);
+    return s;
+}
+
+static struct txos_abort reason(void) {
+    struct txos_abort a = {.size = sizeof a};
+    CHECK(txos_abort_reason(&a) == 0);
+    return a;
+}
+
+static void spin(int ms) {
+    struct timespec now, end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_nsec += ms * 1000000L;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+}
+
+static void basics(void) {
+    CHECK(!txos_in_transaction());
+    CHECK(sys_xend() == -1 && errno == EINVAL);
+    sys_xabort(1);
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(txos_in_transaction());
+    CHECK(sys_xend() == 0);
+    CHECK(!txos_in_transaction());
+    struct txos_stats s = stats();
+    CHECK(s.version == 1 && s.begun == 1 && s.committed == 1 && s.aborted == 0);
+    CHECK(reason().reason == TXOS_NOT_ABORTED);
+    CHECK(sys_xbegin(0) == 0);
+    sys_xabort(0);
+    CHECK(!txos_in_transaction());
+    CHECK(reason().reason == TXOS_ASKED && reason().error == ECANCELED);
+    s = stats();
+    CHECK(s.begun == 2 && s.committed == 1 && s.aborted == 1);
+    CHECK(txos_version()[0] == '0');
+    struct txos_stats old = {.size = 24};
+    CHECK(txos_stats(&old) == 0 && old.begun == 2 && old.aborted == 0);
+    struct txos_abort tiny = {.size = 4};
+    CHECK(txos_abort_reason(&tiny) == -1 && errno == EINVAL);
+    CHECK(txos_stats(NULL) == -1 && errno == EINVAL);
+}
+
+static void refusals(void) {
+    CHECK(sys_xbegin(0x4000) == -1 && errno == EINVAL && strstr(txos_strerror(), "0x4000"));
+    CHECK(sys_xbegin(TX_CHECKPOINT) == -1 && errno == ENOTSUP);
+    CHECK(strstr(txos_strerror(), "TX_CHECKPOINT") && !txos_in_transaction());
+    sigset_t mask;
+    CHECK(sigprocmask(SIG_BLOCK, NULL, &mask) == 0 && !sigismember(&mask, SIGUSR1));
+    CHECK(sys_xresume(77) == -1 && errno == EINVAL);
+    CHECK(sys_xpause() == -1 && errno == EINVAL);
+}
+
+static void no_dispatch(void) {
+    setenv("TXOS_DEBUG_NO_DISPATCH", "1", 1);
+    CHECK(sys_xbegin(0) == -1 && errno == ENOSYS);
+    CHECK(strstr(txos_strerror(), "Syscall User Dispatch") && !txos_in_transaction());
+    unsetenv("TXOS_DEBUG_NO_DISPATCH");
+    CHECK(sys_xbegin(0) == 0 && sys_xend() == 0);
+}
+
+static void nesting(void) {
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_RESTART) == 0);
+    CHECK(sys_xend() == 0);
+    CHECK(txos_in_transaction());
+    CHECK(sys_xend() == 0 && !txos_in_transaction());
+    CHECK(stats().begun == 1);
+    /* An inner abort is the outer one's, and it restarts if the outer one does. */
+    volatile int inner = 0;
+    int attempt = sys_xbegin(TX_RESTART);
+    CHECK(attempt == inner);
+    CHECK(sys_xbegin(0) == 0);
+    if (inner++ < 3)
+        sys_xabort(0);
+    CHECK(sys_xend() == 0 && sys_xend() == 0 && attempt == 3);
+    CHECK(stats().restarted == 3);
+}
+
+/* Deep below the begin; `how` chooses the way in which the transaction is lost. */
+static __attribute__((noinline)) void lose(int depth, int how) {
+    volatile char room[333];
+    memset((void *)room, depth, sizeof room);
+    if (depth > 0) {
+        lose(depth - 1, how);
+    } else if (how == 0) {
+        sys_xabort(0);
+    } else if (how == 1) {
+        ioctl(-1, LOSE);
+    } else {
+        syscall(SYS_ioctl, -1, LOSE);
+    }
+    CHECK(room[5] == depth);
+}
+
+/* Values that live across the begin in registers that a call keeps. */
+static void restart(void) {
+    sigset_t before, after;
+    sigprocmask(SIG_BLOCK, NULL, &before);
+    for (int how = 0; how < 3; how++) {
+        register long a = 11 + how, b = 22 + how, c = 33 + how, d = 44 + how, e = 55 + how;
+        __asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e));
+        static int times;
+        times = 0;
+        int attempt = sys_xbegin(TX_RESTART);
+        CHECK(attempt == times);
+        CHECK(a == 11 + how && b == 22 + how && c == 33 + how && d == 44 + how && e == 55 + how);
+        CHECK(txos_in_transaction());
+        if (times++ < 5)
+            lose(7, how);
+        CHECK(attempt == 5);
+        CHECK(sys_xend() == 0);
+        sigprocmask(SIG_BLOCK, NULL, &after);
+        CHECK(memcmp(&before, &after, sizeof(long)) == 0);
+    }
+    struct txos_stats s = stats();
+    CHECK(s.begun == 3 && s.restarted == 15 && s.committed == 3 && s.aborted == 15);
+    CHECK(s.trapped > 0);
+}
+
+/* Without TX_RESTART whoever loses is told by every call until the end. */
+static void canceled(void) {
+    for (int how = 1; how < 3; how++) {
+        CHECK(sys_xbegin(0) == 0);
+        CHECK((how == 1 ? ioctl(-1, LOSE) : syscall(SYS_ioctl, -1, LOSE)) == -1);
+        CHECK(errno == ECANCELED);
+        CHECK(access("/", F_OK) == -1 && errno == ECANCELED);
+        CHECK(syscall(SYS_access, "/", F_OK) == -1 && errno == ECANCELED);
+        CHECK(txos_in_transaction());
+        CHECK(sys_xbegin(0) == -1 && errno == ECANCELED);
+        free(malloc(10000000)); /* memory is no part of it */
+        CHECK(sys_xend() == -1 && errno == ECANCELED);
+        CHECK(reason().reason == TXOS_CONFLICT && txos_strerror()[0]);
+        CHECK(!txos_in_transaction() && access("/", F_OK) == 0);
+    }
+}
+
+static void interposed(void) {
+    CHECK(sys_xbegin(0) == 0);
+    struct txos_stats a = stats();
+    struct stat st;
+    CHECK(stat("/", &st) == 0 && S_ISDIR(st.st_mode));
+    int fd = open("/dev/null", O_RDONLY);
+    CHECK(fd >= 0 && close(fd) == 0);
+    CHECK(open("/nonexistent/x", O_RDONLY) == -1 && errno == ENOENT);
+    struct txos_stats b = stats();
+    CHECK(b.calls == a.calls + 4 && b.trapped == a.trapped);
+    CHECK(syscall(SYS_getpid) == getpid());
+    CHECK(stats().trapped >= a.trapped + 1);
+    CHECK(sys_xend() == 0);
+    CHECK(stats().calls > 0);
+}
+
+static void registers_in_trap(void) {
+    CHECK(sys_xbegin(0) == 0);
+    double x = 1.0 / 3;
+    long answer;
+    double y = x;
+    errno = 77;
+    __asm__ volatile("movsd %[x], %%xmm15\n\t"
+                     "mov $39, %%eax\n\t"
+                     "mov $123456789, %%rbx\n\t"
+                     "mov $987654321, %%r15\n\t"
+                     "syscall\n\t"
+                     "movsd %%xmm15, %[y]\n\t"
+                     "cmp $123456789, %%rbx\n\t"
+                     "jne 1f\n\t"
+                     "cmp $987654321, %%r15\n\t"
+                     "je 2f\n\t"
+                     "1: mov $0, %%eax\n\t"
+                     "2:"
+                     : "=&a"(answer), [y] "=m"(y)
+                     : [x] "m"(x)
+                     : "rcx", "r11", "rbx", "r15", "xmm15", "memory", "cc");
+    CHECK(errno == 77);
+    CHECK(y == x);
+    CHECK(sys_xend() == 0);
+    CHECK(answer == getpid());
+}
+
+static volatile sig_atomic_t caught, caught_inside;
+
+static void note(int signal) {
+    caught = signal;
+    caught_inside = txos_in_transaction();
+}
+
+static void handle(int signal, void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler};
+    CHECK(sigaction(signal, &action, NULL) == 0);
+}
+
+static void signals(void) {
+    handle(SIGALRM, note);
+    struct itimerval soon = {.it_value = {.tv_usec = 2000}};
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+    spin(20);
+    CHECK(caught == 0);
+    CHECK(sys_xend() == 0);
+    CHECK(caught == SIGALRM && !caught_inside);
+    /* ... and between two attempts, also by a handler that has a transaction of its own. */
+    caught = 0;
+    volatile int times = 0;
+    int attempt = sys_xbegin(TX_RESTART);
+    CHECK(attempt == times);
+    CHECK(attempt == 0 || caught == SIGALRM);
+    if (times++ == 0) {
+        setitimer(ITIMER_REAL, &soon, NULL);
+        spin(20);
+        CHECK(caught == 0);
+        sys_xabort(0);
+    }
+    CHECK(sys_xend() == 0);
+}
+
+static void own_transaction(int signal) {
+    CHECK(sys_xbegin(TX_RESTART) == 0);
+    CHECK(sys_xend() == 0);
+    caught = signal;
+}
+
+static void signal_between_attempts(void) {
+    handle(SIGALRM, own_transaction);
+    struct itimerval soon = {.it_value = {.tv_usec = 2000}};
+    for (int how = 0; how < 3; how++) {
+        static int times;
+        caught = times = 0;
+        int attempt = sys_xbegin(TX_RESTART);
+        CHECK(attempt == times);
+        if (times++ == 0) {
+            setitimer(ITIMER_REAL, &soon, NULL);
+            spin(20);
+            lose(3, how);
+        }
+        CHECK(caught == SIGALRM && attempt == 1);
+        CHECK(sys_xend() == 0);
+    }
+}
+
+static int blocked(int signal) {
+    sigset_t mask;
+    CHECK(sigprocmask(SIG_BLOCK, NULL, &mask) == 0);
+    return sigismember(&mask, signal);
+}
+
+static void masks(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGSYS); /* must not keep the calls from being dispatched */
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(!blocked(SIGUSR1) && !blocked(SIGALRM));
+    CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+    CHECK(blocked(SIGUSR1) && blocked(SIGSYS));
+    sys_xabort(1);
+    CHECK(!blocked(SIGUSR1) && !blocked(SIGSYS));
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(sigprocmask(SIG_SETMASK, &set, NULL) == 0);
+    CHECK(syscall(SYS_rt_sigprocmask, 99, &set, NULL, 8) == -1 && errno == EINVAL);
+    CHECK(syscall(SYS_rt_sigprocmask, SIG_BLOCK, &set, NULL, 4) == -1 && errno == EINVAL);
+    CHECK(sys_xend() == 0);
+    CHECK(blocked(SIGUSR1) && blocked(SIGSYS) && !blocked(SIGALRM));
+    CHECK(sys_xbegin(0) == 0); /* begins although SIGSYS is blocked */
+    CHECK(blocked(SIGUSR1) && syscall(SYS_getpid) > 0);
+    CHECK(sigprocmask(SIG_UNBLOCK, &set, NULL) == 0);
+    CHECK(sys_xend() == 0);
+    CHECK(!blocked(SIGUSR1) && !blocked(SIGSYS));
+}
+
+static void dispositions(void) {
+    struct sigaction now;
+    handle(SIGUSR2, note);
+    CHECK(sys_xbegin(0) == 0);
+    handle(SIGUSR2, own_transaction);
+    handle(SIGUSR2, SIG_IGN);
+    CHECK(sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == SIG_IGN);
+    sys_xabort(1);
+    CHECK(sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == note);
+    CHECK(sys_xbegin(0) == 0);
+    handle(SIGUSR2, SIG_IGN);
+    CHECK(sys_xend() == 0);
+    CHECK(sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == SIG_IGN);
+}
+
+static char *page;
+
+static void mend(int signal) {
+    caught = signal;
+    caught_inside = txos_in_transaction();
+    mprotect(page, 4096, PROT_READ | PROT_WRITE);
+}
+
+static void fault(void) {
+    page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    handle(SIGSEGV, mend);
+    CHECK(sys_xbegin(0) == 0);
+    page[0] = 1; /* the handler returns by a trapped call */
+    CHECK(caught == SIGSEGV && caught_inside && page[0] == 1);
+    CHECK(syscall(SYS_getpid) > 0);
+    CHECK(sys_xend() == 0);
+}
+
+static sigjmp_buf away;
+
+static void jump(int signal) {
+    (void)signal;
+    siglongjmp(away, 1);
+}
+
+static void fault_and_restart(int signal) {
+    caught = signal;
+    sys_xabort(0);
+}
+
+static void leaving_a_handler(void) {
+    page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    handle(SIGSEGV, jump);
+    CHECK(sys_xbegin(0) == 0);
+    if (sigsetjmp(away, 1) == 0)
+        page[0] = 1;
+    CHECK(txos_in_transaction() && !blocked(SIGSEGV));
+    CHECK(sys_xend() == 0);
+    handle(SIGSEGV, fault_and_restart);
+    caught = 0;
+    if (sys_xbegin(TX_RESTART) == 0)
+        page[0] = 1;
+    CHECK(caught == SIGSEGV && !blocked(SIGSEGV));
+    CHECK(sys_xend() == 0);
+}
+
+static void sigsys(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    caught = signal;
+    caught_inside = info->si_value.sival_int;
+}
+
+static void foreign(void) {
+    struct sigaction action = {.sa_sigaction = sigsys, .sa_flags = SA_SIGINFO}, now;
+    union sigval value = {.sival_int = 42};
+    CHECK(sigaction(SIGSYS, &action, NULL) == 0);
+    CHECK(sys_xbegin(0) == 0 && sys_xend() == 0);
+    CHECK(sigqueue(getpid(), SIGSYS, value) == 0);
+    CHECK(caught == SIGSYS && caught_inside == 42);
+    CHECK(sigaction(SIGSYS, NULL, &now) == 0 && now.sa_sigaction == sigsys);
+    /* One that is set later does not take the dispatch away. */
+    CHECK((void *)signal(SIGSYS, note) == (void *)sigsys);
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(syscall(SYS_getpid) > 0);
+    CHECK(sigaction(SIGSYS, NULL, &now) == 0 && now.sa_handler == note);
+    CHECK(sys_xend() == 0);
+    caught = 0;
+    raise(SIGSYS);
+    CHECK(caught == SIGSYS);
+    handle(SIGSYS, SIG_IGN);
+    raise(SIGSYS);
+    handle(SIGSYS, SIG_DFL);
+    pid_t child = fork();
+    if (child == 0) {
+        raise(SIGSYS);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+}
+
+static void alternate_stack(void) {
+    static char room[65536];
+    stack_t stack = {.ss_sp = room, .ss_size = sizeof room}, old;
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(sigaltstack(&stack, NULL) == 0);
+    CHECK(sigaltstack(NULL, &old) == 0 && old.ss_sp == room && old.ss_flags == 0);
+    CHECK(syscall(SYS_getpid) > 0);
+    CHECK(sigaltstack(NULL, &old) == 0 && old.ss_size == sizeof room);
+    stack.ss_size = 100;
+    CHECK(sigaltstack(&stack, NULL) == -1 && errno == ENOMEM);
+    CHECK(sys_xend() == 0);
+    CHECK(sigaltstack(NULL, &old) == 0 && old.ss_sp == room && old.ss_size == sizeof room);
+    struct sigaction action = {.sa_handler = mend, .sa_flags = SA_ONSTACK};
+    CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
+    page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(sys_xbegin(0) == 0);
+    page[0] = 1;
+    CHECK(caught == SIGSEGV && caught_inside);
+    CHECK(sys_xend() == 0);
+}
+
+static int one_of_many(int i) {
+    volatile int times = 0;
+    int attempt = sys_xbegin(TX_RESTART);
+    if (attempt != times)
+        return 0;
+    free(malloc(1 + i * 700));
+    if (times++ < i % 3)
+        lose(i % 5, i % 3);
+    return sys_xend() == 0;
+}
+
+static void *many(void *argument) {
+    for (int i = 0; i < 300; i++)
+        *(long *)argument += one_of_many(i);
+    return argument;
+}
+
+static void threads(void) {
+    enum { N = 8 };
+    pthread_t thread[N];
+    long done[N] = {0};
+    for (int round = 0; round < 3; round++) {
+        pthread_attr_t small;
+        pthread_attr_init(&small);
+        pthread_attr_setstacksize(&small, 32768);
+        for (int i = 0; i < N; i++)
+            CHECK(pthread_create(&thread[i], i % 2 ? &small : NULL, many, &done[i]) == 0);
+        for (int i = 0; i < N; i++) {
+            void *answer;
+            CHECK(pthread_join(thread[i], &answer) == 0 && answer == &done[i]);
+        }
+    }
+    for (int i = 0; i < N; i++)
+        CHECK(done[i] == 900);
+}
+
+static void *look_around(void *argument) {
+    int *inside = argument;
+    *inside = txos_in_transaction();
+    CHECK(!blocked(SIGUSR1));
+    CHECK(sys_xbegin(0) == 0 && sys_xend() == 0);
+    return NULL;
+}
+
+static void thread_in_transaction(void) {
+    int inside = 7;
+    pthread_t thread;
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(pthread_create(&thread, NULL, look_around, &inside) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(inside == 0 && txos_in_transaction());
+    CHECK(sys_xend() == 0);
+    CHECK(stats().unsupported == 1);
+}
+
+static int raw_thread(void *argument) {
+    *(volatile int *)argument = 1 + txos_in_transaction();
+    return 0;
+}
+
+static void raw_clone(void) {
+    static char stack[65536] __attribute__((aligned(16)));
+    volatile int ran = 0;
+    int status;
+    CHECK(sys_xbegin(0) == 0);
+    pid_t child = clone(raw_thread, stack + sizeof stack, CLONE_VFORK | SIGCHLD, (void *)&ran);
+    CHECK(child > 0 && ran == 0); /* in a copy */
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    CHECK(sys_xend() == 0);
+}
+
+static void *ends_inside(void *argument) {
+    if (sys_xbegin(TX_RESTART) != 0)
+        return NULL;
+    access("/", F_OK);
+    if (argument)
+        pthread_exit(argument);
+    syscall(SYS_exit, 0);
+    return NULL;
+}
+
+static void exit_of_a_thread(void) {
+    pthread_t thread;
+    void *answer = NULL;
+    CHECK(pthread_create(&thread, NULL, ends_inside, &answer) == 0);
+    CHECK(pthread_join(thread, &answer) == 0 && answer == &answer);
+    CHECK(pthread_create(&thread, NULL, ends_inside, NULL) == 0);
+    CHECK(pthread_join(thread, &answer) == 0);
+    CHECK(sys_xbegin(0) == 0 && sys_xend() == 0);
+}
+
+static int status_of(pid_t child) {
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void end_inside(int how) {
+    CHECK(sys_xbegin(0) == 0);
+    access("/", F_OK);
+    if (how == 0)
+        exit(5);
+    if (how == 1)
+        _exit(5);
+    syscall(SYS_exit, 5);
+}
+
+static void exit_of_the_process(void) {
+    for (int how = 0; how < 3; how++) {
+        pid_t child = fork();
+        if (child == 0)
+            end_inside(how);
+        CHECK(status_of(child) == 5);
+    }
+}
+
+static void fork_in_transaction(void) {
+    CHECK(sys_xbegin(TX_RESTART) == 0);
+    for (int how = 0; how < 2; how++) {
+        pid_t child = how ? (pid_t)syscall(SYS_fork) : fork();
+        if (child == 0) {
+            if (txos_in_transaction() || blocked(SIGUSR1) || access("/", F_OK) != 0)
+                _exit(1);
+            if (sys_xbegin(0) != 0 || access("/", F_OK) != 0 || sys_xend() != 0)
+                _exit(2);
+            _exit(9);
+        }
+        CHECK(status_of(child) == 9);
+        CHECK(txos_in_transaction());
+    }
+    CHECK(sys_xend() == 0);
+    CHECK(stats().unsupported == 2);
+    /* A child of a thread that only had one: dispatch is not inherited, and begins anew. */
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(syscall(SYS_getpid) == getpid() && stats().trapped > 0);
+        CHECK(sys_xend() == 0);
+        _exit(9);
+    }
+    CHECK(status_of(child) == 9);
+}
+
+static void spawn_in_transaction(void) {
+    char *const echo[] = {"sh", "-c", "exit 6", NULL};
+    CHECK(sys_xbegin(0) == 0);
+    pid_t child = vfork();
+    if (child == 0)
+        _exit(8);
+    CHECK(status_of(child) == 8 && txos_in_transaction());
+    CHECK(posix_spawn(&child, "/bin/sh", NULL, NULL, echo, environ) == 0);
+    CHECK(status_of(child) == 6 && txos_in_transaction());
+    child = vfork();
+    if (child == 0) {
+        execve("/bin/sh", echo, environ);
+        _exit(1);
+    }
+    CHECK(status_of(child) == 6);
+    int status = system("exit 4");
+    CHECK(WEXITSTATUS(status) == 4 && txos_in_transaction());
+    CHECK(posix_spawn(&child, "/nonexistent", NULL, NULL, echo, environ) == ENOENT);
+    CHECK(sys_xend() == 0);
+}
+
+static void strict(void) {
+    CHECK(sys_xbegin(TX_STRICT | TX_RESTART) == 0);
+    CHECK(fork() == -1 && errno == ECANCELED);
+    CHECK(access("/", F_OK) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1 && errno == ECANCELED);
+    CHECK(reason().reason == TXOS_UNSUPPORTED && strstr(reason().what, "process"));
+    CHECK(access("/", F_OK) == 0);
+}
+
+static void exec_in_transaction(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(sys_xbegin(0) == 0);
+        execl("/nonexistent", "x", NULL);
+        if (errno != ENOENT || access("/", F_OK) != -1 || errno != ECANCELED)
+            _exit(1);
+        execl("/bin/sh", "sh", "-c", "exit 3", NULL);
+        _exit(2);
+    }
+    CHECK(status_of(child) == 3);
+}
+
+static void *resumes(void *argument) {
+    long id = *(long *)argument;
+    if (sys_xresume(id) != 0 || !txos_in_transaction())
+        return NULL;
+    /* It began on another stack: it can't begin again. */
+    if (ioctl(-1, LOSE) != -1 || errno != ECANCELED || sys_xend() != -1 || errno != ECANCELED)
+        return NULL;
+    return argument;
+}
+
+static void pause_and_resume(void) {
+    CHECK(sys_xbegin(0) == 0);
+    long id = sys_xpause();
+    CHECK(id > 0 && !txos_in_transaction() && !blocked(SIGUSR1));
+    struct txos_stats a = stats();
+    CHECK(access("/", F_OK) == 0 && syscall(SYS_getpid) > 0);
+    CHECK(stats().calls == a.calls);
+    CHECK(sys_xbegin(0) == 0 && sys_xend() == 0); /* another one meanwhile */
+    pid_t child = fork();
+    if (child == 0)
+        _exit(sys_xresume(id) == -1 && errno == EINVAL ? 9 : 1);
+    CHECK(status_of(child) == 9);
+    CHECK(sys_xresume(id) == 0 && txos_in_transaction());
+    CHECK(sys_xresume(id) == -1 && errno == EBUSY);
+    CHECK(sys_xend() == 0);
+    CHECK(sys_xresume(id) == -1 && errno == EINVAL);
+    /* Restart after a pause. */
+    volatile int times = 0;
+    int attempt = sys_xbegin(TX_RESTART);
+    CHECK(attempt == times);
+    id = sys_xpause();
+    CHECK(id > 0 && sys_xresume(id) == 0);
+    if (times++ == 0)
+        lose(3, 1);
+    CHECK(attempt == 1 && sys_xend() == 0);
+    /* In another thread. */
+    CHECK(sys_xbegin(TX_RESTART) == 0);
+    id = sys_xpause();
+    pthread_t thread;
+    void *answer;
+    CHECK(pthread_create(&thread, NULL, resumes, &id) == 0);
+    CHECK(pthread_join(thread, &answer) == 0 && answer == &id);
+}
+
+static void dispatch_is_ours(void) {
+    char selector = 0;
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(prctl(59, 1, 0, 0, &selector) == -1 && errno == EBUSY);
+    CHECK(prctl(PR_SET_NAME, "scenario") == 0);
+    CHECK(sys_xend() == 0);
+}
+
+/* The command of an in-process transaction. */
+static void command(void) {
+    CHECK(txos_in_transaction());
+    CHECK(!getenv("TXOS_IN_PROCESS") && !getenv("LD_PRELOAD"));
+    CHECK(sys_xpause() == -1 && errno == EPERM);
+    CHECK(sys_xbegin(0) == 0 && sys_xend() == 0);
+    CHECK(sys_xend() == -1 && errno == EPERM);
+    puts("done");
+}
+
+static void command_that_fails(void) {
+    exit(6);
+}
+
+static void command_that_loses(void) {
+    ioctl(-1, LOSE);
+    puts("never");
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} scenarios[] = {
+#define SCENARIO(name) {#name, name}
+    SCENARIO(basics),
+    SCENARIO(refusals),
+    SCENARIO(no_dispatch),
+    SCENARIO(nesting),
+    SCENARIO(restart),
+    SCENARIO(canceled),
+    SCENARIO(interposed),
+    SCENARIO(registers_in_trap),
+    SCENARIO(signals),
+    SCENARIO(signal_between_attempts),
+    SCENARIO(masks),
+    SCENARIO(dispositions),
+    SCENARIO(fault),
+    SCENARIO(leaving_a_handler),
+    SCENARIO(foreign),
+    SCENARIO(alternate_stack),
+    SCENARIO(threads),
+    SCENARIO(thread_in_transaction),
+    SCENARIO(raw_clone),
+    SCENARIO(exit_of_a_thread),
+    SCENARIO(exit_of_the_process),
+    SCENARIO(fork_in_transaction),
+    SCENARIO(spawn_in_transaction),
+    SCENARIO(strict),
+    SCENARIO(exec_in_transaction),
+    SCENARIO(pause_and_resume),
+    SCENARIO(dispatch_is_ours),
+    SCENARIO(command),
+    SCENARIO(command_that_fails),
+    SCENARIO(command_that_loses),
+};
+
+int main(int argc, char **argv) {
+    for (size_t i = 0; argc == 2 && i < sizeof scenarios / sizeof *scenarios; i++)
+        if (strcmp(argv[1], scenarios[i].name) == 0) {
+            scenarios[i].run();
+            return 0;
+        }
+    return 99;
+}

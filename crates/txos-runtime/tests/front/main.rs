@@ -1,0 +1,7 @@
+//! The runtime in programs of all kinds: C programs linked with the library in both ways, programs
+//! it is loaded into, interpreters that load it themselves.
+#![allow(clippy::unwrap_used)]
+
+mod build;
+mod loading;
+mod scenarios;

@@ -1,0 +1,61 @@
+//! The scenarios of tests/c/scenarios.c, in a program linked in each way.
+
+use crate::build::{Link, command, scenarios, words};
+
+fn passes(name: &str, link: Link) {
+    let output = command(scenarios(link)).arg(name).output().unwrap();
+    assert!(output.status.success(), "{name}, {link:?}: {}", words(&output));
+}
+
+macro_rules! scenarios {
+    ($($name:ident,)*) => {
+        mod shared {
+            use super::{Link, passes};
+            $(#[test] fn $name() { passes(stringify!($name), Link::Shared); })*
+        }
+
+        #[test]
+        fn with_the_archive() {
+            for name in [$(stringify!($name),)*] {
+                passes(name, Link::Archive);
+            }
+        }
+
+        #[test]
+        fn all_in_one_file() {
+            for name in [$(stringify!($name),)*] {
+                passes(name, Link::Static);
+            }
+        }
+    };
+}
+
+scenarios! {
+    basics,
+    refusals,
+    no_dispatch,
+    nesting,
+    restart,
+    canceled,
+    interposed,
+    registers_in_trap,
+    signals,
+    signal_between_attempts,
+    masks,
+    dispositions,
+    fault,
+    leaving_a_handler,
+    foreign,
+    alternate_stack,
+    threads,
+    thread_in_transaction,
+    raw_clone,
+    exit_of_a_thread,
+    exit_of_the_process,
+    fork_in_transaction,
+    spawn_in_transaction,
+    strict,
+    exec_in_transaction,
+    pause_and_resume,
+    dispatch_is_ours,
+}
