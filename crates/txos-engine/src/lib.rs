@@ -36,6 +36,7 @@ pub mod show;
 pub mod store;
 pub mod sys;
 mod sys_handle;
+mod sys_lock;
 #[cfg(not(loom))]
 mod sys_sched;
 pub mod version;

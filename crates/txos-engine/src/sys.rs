@@ -164,6 +164,18 @@ pub fn set_mtime(dir: BorrowedFd<'_>, name: &[u8], mtime: crate::version::Stamp)
     fault::step("utimens", || rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW))
 }
 
+/// `futimens(2)`.
+pub fn set_own_mtime(fd: BorrowedFd<'_>, mtime: crate::version::Stamp) -> Sys<()> {
+    let times = rustix::fs::Timestamps {
+        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        last_modification: rustix::fs::Timespec {
+            tv_sec: mtime.sec,
+            tv_nsec: i64::from(mtime.nsec),
+        },
+    };
+    fault::step("utimens", || rustix::fs::futimens(fd, &times))
+}
+
 /// `pwrite(2)` of a whole buffer.
 pub fn write_all_at(fd: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Sys<()> {
     while !bytes.is_empty() {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use rustix::fs::{AtFlags, CWD};
 
-use crate::changeset::{ChangeSet, split};
+use crate::changeset::{ChangeSet, Delta, What, split};
 use crate::error::{Conflict, Error};
 use crate::id::TxId;
 use crate::object::{Facets, FileId, FileKind};
@@ -58,6 +58,39 @@ pub fn claim(
 ) -> std::result::Result<(), Lost> {
     let plan = Plan::build(tx, changes, false);
     claim_plan(ticket, &plan, Some(reads))
+}
+
+/// Acquires everything that a light commit will change: the pages it writes to.
+///
+/// # Errors
+/// As [`claim`].
+pub fn claim_light(
+    ticket: &mut Ticket<'_>,
+    roots: &[std::path::PathBuf],
+    deltas: &[Delta],
+) -> std::result::Result<(), Lost> {
+    ticket.prepare().map_err(|stop| Lost::of(b"/", stop))?;
+    for delta in deltas {
+        let (What::Patch { base, writes, .. }, Some(root)) = (&delta.what, roots.get(delta.layer))
+        else {
+            continue;
+        };
+        let path = crate::readset::join(root.as_os_str().as_encoded_bytes(), &delta.path);
+        let mut take = |facet: &Facet<'_>, access| {
+            ticket.acquire(facet, access).map(drop).map_err(|stop| Lost::of(&path, stop))
+        };
+        let Some((dir, name)) = crate::readset::split(&path) else { continue };
+        if let Ok(dir) = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
+            take(&Facet::Entry { dir: dir.id, name }, Access::Read)?;
+        }
+        take(&Facet::Attributes(base.id), Access::Insert)?;
+        take(&Facet::Extent(base.id), Access::Read)?;
+        for number in crate::changeset::patch::Patch::new(writes.clone(), None).pages() {
+            take(&Facet::Page { file: base.id, number }, Access::Write)?;
+        }
+    }
+    // Not under a lock: the one whose turn it is needs that.
+    ticket.await_turn().map_err(|stop| Lost::of(b"/", stop))
 }
 
 /// Acquires everything that undoing a commit will change.
@@ -213,6 +246,7 @@ pub fn settle(remains: &Remains) -> std::result::Result<Fate, Unsettled> {
     let committed = remains
         .id
         .and_then(|id| home.meta(id).ok())
-        .is_some_and(|meta| matches!(meta.state, State::Committed | State::Reverted));
+        .is_some_and(|meta| matches!(meta.state, State::Committed | State::Reverted))
+        || remains.id.is_some_and(|id| super::light::holds(&home, id));
     Ok(if committed { Fate::Committed } else { Fate::Undone })
 }

@@ -27,6 +27,7 @@ mod field;
 mod finish;
 mod gate;
 mod inplace;
+mod light;
 mod partial;
 mod publish;
 mod recover;
@@ -40,7 +41,9 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 pub(crate) use claim::is_append;
-pub use claim::{Lost, claim, claim_revert, conflict, settle};
+pub use claim::{Lost, claim, claim_light, claim_revert, conflict, settle};
+pub(crate) use light::Shared as LightShared;
+pub use light::{checkpoint, light};
 pub use recover::{Recovered, interrupted, recover};
 pub use revert::revert;
 pub use shown::committed_entries;

@@ -37,6 +37,8 @@ pub fn recover(home: &Home, progress: &dyn Progress) -> Result<Recovered> {
 pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Journal, Recovered)> {
     let (mut journal, found) = Journal::open(home)?;
     let mut recovered = Recovered::default();
+    // Whoever publishes, reverts or recovers finds every light commit in place and flushed.
+    super::light::settle_all(home, false, &mut recovered)?;
     let Some(mut found) = found else { return Ok((journal, recovered)) };
     let id = found.plan.id;
     let same_boot = found.plan.boot == crate::store::boot_id();

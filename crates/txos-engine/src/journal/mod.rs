@@ -381,6 +381,17 @@ impl Journal {
     }
 }
 
+/// Whether an open journal holds a publish. One that can't be read holds one, as far as this can tell:
+/// recovery says what is wrong with it.
+pub(crate) fn is_busy(file: &OwnedFd) -> bool {
+    let mut start = [0u8; (FRAMES_AT + SECTOR) as usize];
+    let n = rustix::io::pread(file, &mut start[..], 0).unwrap_or(0);
+    let start = start.get(..n).unwrap_or_default();
+    // Not made yet, or being made.
+    let is_new = start.iter().take(16).all(|&b| b == 0);
+    !is_new && !read_frame(start, FRAMES_AT).is_some_and(|f| f.kind == Frame::Idle)
+}
+
 /// The transaction that a home store's journal holds, if it holds one. Reads only; a journal that
 /// can't be read holds none that this could tell.
 pub(crate) fn holds(home: &Home) -> Option<TxId> {

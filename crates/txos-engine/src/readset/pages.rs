@@ -48,6 +48,14 @@ impl Observation {
     }
 }
 
+impl Observation {
+    /// The numbers of the pages that were read, if the file is followed by pages.
+    pub(crate) fn pages_read(&self) -> Option<impl Iterator<Item = u64>> {
+        let pages = self.pages.as_ref().filter(|_| self.is_by_pages())?;
+        Some(pages.iter().map(|(number, _)| *number))
+    }
+}
+
 /// Whether the pages that were read still hold what they held. Its size must be the same: who reads
 /// pages knows where they end.
 pub(super) fn unchanged(

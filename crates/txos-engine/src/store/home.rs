@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
@@ -43,6 +44,8 @@ pub fn default_dir() -> Result<PathBuf> {
 #[derive(Debug)]
 pub struct Home {
     dir: PathBuf,
+    /// This process's part in light commits.
+    light: OnceLock<Arc<crate::commit::LightShared>>,
 }
 
 /// Held by whoever publishes, recovers or reverts: one at a time per home store.
@@ -58,7 +61,8 @@ impl Home {
     /// [`Error::Format`] for a foreign or newer store, [`Error::Io`] if it can't be made.
     pub fn open(dir: &Path) -> Result<Home> {
         create_store(dir)?;
-        Ok(Home { dir: dir.canonicalize().at("opening the store", dir)? })
+        let dir = dir.canonicalize().at("opening the store", dir)?;
+        Ok(Home { dir, light: OnceLock::new() })
     }
 
     /// Where the home store is.
@@ -126,18 +130,40 @@ impl Home {
         writeln!(file, "{}", quoted(dir)).at("writing", &list)
     }
 
+    /// This process's part in light commits; a child that was forked has another.
+    pub(crate) fn light(&self) -> Arc<crate::commit::LightShared> {
+        let shared = self.light.get_or_init(Default::default);
+        if shared.is_of_this_process() { shared.clone() } else { Arc::default() }
+    }
+
     /// Waits for and takes the commit lock.
     ///
     /// # Errors
     /// If the lock file can't be opened.
     pub fn lock_commits(&self) -> Result<CommitLock> {
-        let path = self.dir.join("lock");
-        let fd = open_lock(&path)?;
+        // Light commits share the lock, one after the other; behind the turnstile they wait for us.
+        let turnstile = self.open_turnstile()?;
+        self.flock(&turnstile, FlockOperation::LockExclusive)?;
+        let fd = self.open_commit_lock()?;
+        self.flock(&fd, FlockOperation::LockExclusive)?;
+        Ok(CommitLock { _fd: fd })
+    }
+
+    pub(crate) fn open_turnstile(&self) -> Result<OwnedFd> {
+        open_lock(&self.dir.join("lock.turn"))
+    }
+
+    pub(crate) fn open_commit_lock(&self) -> Result<OwnedFd> {
+        open_lock(&self.dir.join("lock"))
+    }
+
+    /// Waits for a lock of the store.
+    pub(crate) fn flock(&self, fd: &OwnedFd, how: FlockOperation) -> Result<()> {
         loop {
-            match rustix::fs::flock(&fd, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(CommitLock { _fd: fd }),
+            match rustix::fs::flock(fd, how) {
+                Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::io("locking", &path, e)),
+                Err(e) => return Err(Error::io("locking", &self.dir, e)),
             }
         }
     }

@@ -1,0 +1,293 @@
+//! The log of light commits: two halves, records one behind the other. docs/light-log-format.md.
+//!
+//! # Invariants
+//!
+//! - A record counts if its checksum is right, it is of its half's epoch, its number follows that of
+//!   the record before it, and it is not void. The first that is otherwise ends the log.
+//! - A half is reused only when everything it holds has been flushed in place, and says so durably.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Error, Result};
+use crate::id::TxId;
+use crate::object::FileId;
+use crate::store::Home;
+use crate::sys;
+use crate::version::Stamp;
+
+/// First bytes of a half.
+const MAGIC: &[u8; 8] = b"TXOSLIGH";
+/// Format of the log.
+const VERSION: u32 = 1;
+/// Bytes of a half.
+pub(super) const HALF: u64 = 2 << 20;
+/// Where the first record of a half is, relative to it.
+pub(super) const RECORDS_AT: u64 = 512;
+/// Bytes of a record before its body.
+const HEADER: usize = 48;
+/// Records begin at multiples of this.
+const ALIGN: usize = 8;
+/// Where in a record its void mark is.
+const VOID_AT: u64 = 8;
+
+/// The beginning of a half.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HalfHeader {
+    /// Which use of this half; 0: never used.
+    pub epoch: u64,
+    /// Number of its first record.
+    pub first: u64,
+    /// Everything in it has been flushed in place.
+    pub clean: bool,
+}
+
+/// What happens to one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileRecord {
+    /// Canonical absolute path.
+    pub path: Vec<u8>,
+    /// Which inode it is.
+    pub id: FileId,
+    /// The time it gets, if it is not to be that of the write.
+    pub mtime: Option<Stamp>,
+    /// Where, what was there, and what is to be there; as long as each other.
+    pub pieces: Vec<(u64, Vec<u8>, Vec<u8>)>,
+}
+
+/// One commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub seq: u64,
+    pub id: TxId,
+    pub durable: bool,
+    pub files: Vec<FileRecord>,
+}
+
+impl Record {
+    /// As bytes, for a half of this epoch.
+    pub fn to_bytes(&self, epoch: u64) -> Vec<u8> {
+        let mut out = vec![0u8; HEADER];
+        // Encoding plain data into memory does not fail; an empty body would be no valid record.
+        out.extend_from_slice(&postcard::to_stdvec(&self.files).unwrap_or_default());
+        out.resize(out.len().next_multiple_of(ALIGN), 0);
+        let length = u32::try_from(out.len()).unwrap_or(u32::MAX);
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(place) = out.get_mut(at..at + bytes.len()) {
+                place.copy_from_slice(bytes);
+            }
+        };
+        put(0, &length.to_le_bytes());
+        put(12, &u32::from(self.durable).to_le_bytes());
+        put(16, &epoch.to_le_bytes());
+        put(24, &self.seq.to_le_bytes());
+        put(32, self.id.as_bytes());
+        let crc = crc_of(&out);
+        out.splice(4..8, crc.to_le_bytes());
+        out
+    }
+}
+
+/// Everything but the checksum and the void mark, which comes later.
+fn crc_of(record: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(record.get(..4).unwrap_or_default());
+    hasher.update(record.get(12..).unwrap_or_default());
+    hasher.finalize()
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// A record read back.
+pub(super) struct Read {
+    pub record: Record,
+    pub void: bool,
+    pub length: u64,
+}
+
+/// The record at the start of `bytes`, if there is a valid one of this epoch.
+pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
+    let length = usize::try_from(word(bytes, 0)?).ok()?;
+    let bytes = bytes.get(..length)?;
+    if length < HEADER || word(bytes, 4)? != crc_of(bytes) || long(bytes, 16)? != epoch {
+        return None;
+    }
+    let files: Vec<FileRecord> = postcard::take_from_bytes(bytes.get(HEADER..)?).ok()?.0;
+    let sound = |f: &FileRecord| {
+        f.path.starts_with(b"/")
+            && !f.path.contains(&0)
+            && f.pieces.iter().all(|(at, old, new)| {
+                old.len() == new.len() && at.checked_add(new.len() as u64).is_some()
+            })
+    };
+    if !files.iter().all(sound) {
+        return None;
+    }
+    let record = Record {
+        seq: long(bytes, 24)?,
+        id: std::str::from_utf8(bytes.get(32..40)?).ok()?.parse().ok()?,
+        durable: word(bytes, 12)? & 1 != 0,
+        files,
+    };
+    Some(Read { record, void: word(bytes, 8)? != 0, length: length as u64 })
+}
+
+/// The open log of a home store.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub fd: OwnedFd,
+    pub path: PathBuf,
+}
+
+impl Log {
+    /// Opens the log; `None` if there is none and it is not to be made.
+    pub fn open(home: &Home, make: bool) -> Result<Option<Log>> {
+        let path = home.dir().join("light");
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW;
+        let flags = if make { flags | OFlags::CREATE } else { flags };
+        match sys::open(path.as_os_str().as_encoded_bytes(), flags, 0o600) {
+            Ok(fd) => Ok(Some(Log { fd, path })),
+            Err(Errno::NOENT) if !make => Ok(None),
+            Err(e) => Err(Error::io("opening the log of light commits", path, e)),
+        }
+    }
+
+    fn start(half: usize) -> u64 {
+        if half == 0 { 0 } else { HALF }
+    }
+
+    /// Writes all blocks once, so that no commit allocates any: `fdatasync` then has to write the
+    /// record alone, and nothing of the file system's.
+    pub fn fill(&self) -> Result<()> {
+        let len = rustix::fs::fstat(&self.fd).at("looking at", &self.path)?.st_size;
+        if u64::try_from(len).is_ok_and(|len| len >= 2 * HALF) {
+            return Ok(());
+        }
+        let zeros = vec![0u8; 1 << 18];
+        let mut at = u64::try_from(len).unwrap_or(0);
+        while at < 2 * HALF {
+            let n = zeros.len().min(usize::try_from(2 * HALF - at).unwrap_or(zeros.len()));
+            sys::write_all_at(self.fd.as_fd(), zeros.get(..n).unwrap_or_default(), at)
+                .at("making the log of light commits", &self.path)?;
+            at += n as u64;
+        }
+        sys::fsync(self.fd.as_fd()).at("flushing", &self.path)
+    }
+
+    fn read_at(&self, mut at: u64, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0u8; len];
+        let mut done = 0;
+        while done < len {
+            let room = bytes.get_mut(done..).unwrap_or_default();
+            match rustix::io::pread(&self.fd, room, at) {
+                Ok(0) => break,
+                Ok(n) => (done, at) = (done + n, at + n as u64),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::io("reading", &self.path, e)),
+            }
+        }
+        bytes.truncate(done);
+        Ok(bytes)
+    }
+
+    /// The beginning of a half.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if it is of a newer format.
+    pub fn half(&self, half: usize) -> Result<HalfHeader> {
+        let bytes = self.read_at(Self::start(half), 40)?;
+        if bytes.get(..8) != Some(MAGIC)
+            || word(&bytes, 12) != bytes.get(16..40).map(crc32fast::hash)
+        {
+            // Never used: what is torn here has never been acknowledged, since the first record's
+            // flush would have made it whole.
+            return Ok(HalfHeader::default());
+        }
+        if word(&bytes, 8) != Some(VERSION) {
+            return Err(Error::Format {
+                path: self.path.clone(),
+                problem: "is of a format that this txos does not know".into(),
+                advice: "Use the version of txos that wrote it.",
+            });
+        }
+        let value = |at| long(&bytes, at).unwrap_or(0);
+        Ok(HalfHeader { epoch: value(16), first: value(24), clean: value(32) != 0 })
+    }
+
+    /// Writes the beginning of a half: one sector, whole or not at all.
+    pub fn write_half(&self, half: usize, header: HalfHeader) -> Result<()> {
+        let mut bytes = Vec::with_capacity(40);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        for value in [header.epoch, header.first, u64::from(header.clean)] {
+            bytes.extend_from_slice(&value.to_le_bytes());
+        }
+        let crc = crc32fast::hash(bytes.get(16..).unwrap_or_default());
+        bytes.splice(12..16, crc.to_le_bytes());
+        sys::write_all_at(self.fd.as_fd(), &bytes, Self::start(half)).at("writing", &self.path)
+    }
+
+    /// Writes a record into a half.
+    pub fn write(&self, half: usize, offset: u64, bytes: &[u8]) -> Result<()> {
+        sys::write_all_at(self.fd.as_fd(), bytes, Self::start(half) + offset)
+            .at("writing", &self.path)
+    }
+
+    /// The record at an offset of a half.
+    pub fn record(&self, half: usize, offset: u64, epoch: u64) -> Result<Option<Read>> {
+        let head = self.read_at(Self::start(half) + offset, 4)?;
+        let length = word(&head, 0).map_or(0, u64::from).min(HALF.saturating_sub(offset));
+        let length = usize::try_from(length).unwrap_or(0);
+        Ok(read_record(&self.read_at(Self::start(half) + offset, length)?, epoch))
+    }
+
+    /// Makes a record count for nothing.
+    pub fn void(&self, half: usize, offset: u64) -> Result<()> {
+        sys::write_all_at(
+            self.fd.as_fd(),
+            &1u32.to_le_bytes(),
+            Self::start(half) + offset + VOID_AT,
+        )
+        .at("writing", &self.path)
+    }
+
+    /// Makes what may have been written of a record that was never counted unreadable.
+    pub fn erase(&self, half: usize, offset: u64) -> Result<()> {
+        sys::write_all_at(self.fd.as_fd(), &[0; 8], Self::start(half) + offset)
+            .at("writing", &self.path)
+    }
+
+    pub fn flush(&self) -> Result<()> {
+        sys::fdatasync(self.fd.as_fd()).at("flushing", &self.path)
+    }
+
+    /// The records of a half, void ones with nothing in them.
+    pub fn records(&self, half: usize, header: HalfHeader) -> Result<Vec<Record>> {
+        let bytes = self.read_at(Self::start(half), usize::try_from(HALF).unwrap_or(0))?;
+        let mut records = Vec::new();
+        let mut at = usize::try_from(RECORDS_AT).unwrap_or(0);
+        let mut next = header.first;
+        while let Some(mut read) = bytes.get(at..).and_then(|b| read_record(b, header.epoch)) {
+            if read.record.seq != next {
+                break;
+            }
+            if read.void {
+                read.record.files.clear();
+            }
+            records.push(read.record);
+            (next, at) = (next + 1, at + usize::try_from(read.length).unwrap_or(usize::MAX));
+        }
+        Ok(records)
+    }
+}

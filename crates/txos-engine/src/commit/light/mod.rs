@@ -1,0 +1,771 @@
+//! Light commits: small changes of files that stay, made durable by one shared `fdatasync`.
+//!
+//! # The steps, and what a death at each leaves
+//!
+//! | step | lock held | after kill -9 | after power loss |
+//! |---|---|---|---|
+//! | 1 take part: the commit lock, shared | commit lock | nothing | nothing |
+//! | 2 wait for commits in flight that touch the same; validate; read the old bytes | + append | nothing | nothing |
+//! | 3 slot, record, end of the log | + append, slot | nothing, or as 4 | nothing, or as 4 |
+//! | 4 flush the log (shared; if durable) | + slot | redone by whoever comes next | old or new |
+//! | 5 validate again, write in place | + slot | redone | new: redone by recovery |
+//! | 6 free the slot | | done | new: redone by recovery |
+//!
+//! Before step 4 has ended nothing of it is in the tree, so nobody has seen anything that could be lost. A
+//! commit that fails in step 5 marks its record void, durably, before it says so.
+//!
+//! # Invariants
+//!
+//! - Nobody validates against, or writes to, what a commit in flight touches: he finds its slot and
+//!   waits for it. Commits wait only for such as have appended before them: there is no cycle.
+//! - Whoever takes the commit lock for himself (a full commit, a revert, recovery) finds nobody in
+//!   flight, finishes what the dead have left, and empties the log before he publishes anything.
+//! - Light commits are in no history: there is nothing to show or to revert.
+
+mod control;
+mod group;
+mod log;
+mod replay;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use self::control::{
+    APPEND, Control, EMPTIED, EMPTY, SLOTS, Slot, State, TOUCHES_MAX, Touch, slot_byte,
+};
+use self::log::{FileRecord, HALF, HalfHeader, Log, RECORDS_AT, Record};
+use super::recover::Recovered;
+use super::{Options, Summary, claim};
+use crate::changeset::patch::Patch;
+use crate::changeset::{Delta, What};
+use crate::error::{Conflict, Context, Error, Result};
+use crate::id::TxId;
+use crate::object::{Facets, FileKind};
+use crate::readset::validate::{Published, Terms};
+use crate::readset::{Observation, Outcome, PAGE, ReadSet, join, split};
+use crate::realm::Ticket;
+use crate::store::{Home, path_from};
+use crate::sys;
+use crate::version::{Stamp, Version, stat_at};
+
+/// Most bytes that a light commit writes.
+const BYTES_MAX: usize = 64 << 10;
+/// Sessions kept for the next commits.
+const SESSIONS_MAX: usize = 64;
+
+/// A process's part in the light commits of one store.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pid: u32,
+    /// Spares the threads of a process the kernel's queue.
+    append: Mutex<()>,
+    group: group::Group,
+    sessions: Mutex<Vec<Session>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Shared {
+            pid: std::process::id(),
+            append: Mutex::default(),
+            group: group::Group::default(),
+            sessions: Mutex::default(),
+        }
+    }
+}
+
+impl Shared {
+    /// Whether it is not the parent's, left by fork.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    fn session(&self, home: &Home) -> Result<Session> {
+        let kept = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.map_or_else(|| Session::open(home), Ok)
+    }
+
+    /// Keeps a session that holds no lock.
+    fn keep(&self, session: Session) {
+        let mut kept = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < SESSIONS_MAX {
+            kept.push(session);
+        }
+    }
+
+    /// Number of flushes of the log that this process has made.
+    #[cfg(test)]
+    fn flushes(&self) -> u64 {
+        self.group.flushes.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// The files that one commit needs, opened for it alone: the locks go with them.
+#[derive(Debug)]
+struct Session {
+    control: Control,
+    log: Log,
+    lock: OwnedFd,
+    turnstile: OwnedFd,
+    journal: Option<OwnedFd>,
+    /// The slot it had last.
+    slot: u32,
+}
+
+impl Session {
+    fn open(home: &Home) -> Result<Session> {
+        let log = match Log::open(home, true)? {
+            Some(log) => log,
+            None => return Err(Error::io("opening", home.dir().join("light"), Errno::NOENT)),
+        };
+        Ok(Session {
+            control: Control::open(home)?,
+            log,
+            lock: home.open_commit_lock()?,
+            turnstile: home.open_turnstile()?,
+            journal: None,
+            slot: 0,
+        })
+    }
+
+    /// Takes part: from now on nobody has the commit lock for himself, and everything an earlier
+    /// crash has left is in order.
+    fn enter(&mut self, home: &Home) -> Result<()> {
+        loop {
+            home.flock(&self.turnstile, FlockOperation::LockShared)?;
+            let entered = home.flock(&self.lock, FlockOperation::LockShared);
+            home.flock(&self.turnstile, FlockOperation::Unlock)?;
+            entered?;
+            if self.journal.is_none() {
+                let path = home.dir().join("journal");
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
+                self.journal = match sys::open(path.as_os_str().as_bytes(), flags, 0) {
+                    Ok(fd) => Some(fd),
+                    Err(Errno::NOENT) => None,
+                    Err(e) => return Err(Error::io("opening the journal", path, e)),
+                };
+            }
+            let interrupted = self.journal.as_ref().is_some_and(crate::journal::is_busy);
+            if !interrupted && self.control.state()?.is_some() {
+                return Ok(());
+            }
+            self.leave(home);
+            let _lock = home.lock_commits()?;
+            let recovered = super::recover::recover_locked(home, &super::Silent)?.1;
+            recovered.notes.iter().for_each(|note| tracing::warn!("{note}"));
+            settle_all(home, true, &mut Recovered::default())?;
+        }
+    }
+
+    fn leave(&self, home: &Home) {
+        // Failing to would be no more than closing the file, which does it as well.
+        let _ = home.flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+/// One file that is to be written.
+struct Target {
+    path: Vec<u8>,
+    base: Version,
+    mtime: Option<Stamp>,
+    writes: Vec<(u64, Vec<u8>)>,
+    /// Whether a change of other pages of it is no conflict.
+    by_pages: bool,
+    file: OwnedFd,
+}
+
+/// What a light commit is about, if the change set is one: every delta a patch within the size of a
+/// file that loses nothing by being written to.
+fn targets(
+    roots: &[PathBuf],
+    deltas: &[Delta],
+    reads: &ReadSet,
+    options: &Options,
+) -> Result<Option<Vec<Target>>> {
+    /// Set-id bits, and what could have capabilities: writing takes them away.
+    const FRAGILE: u32 = 0o6111;
+    let mut targets: Vec<Target> = Vec::with_capacity(deltas.len());
+    let mut bytes = 0;
+    for delta in deltas {
+        let (What::Patch { base, writes, size, attrs }, Some(root)) =
+            (&delta.what, roots.get(delta.layer))
+        else {
+            return Ok(None);
+        };
+        let patch = Patch::new(writes.clone(), None);
+        bytes += patch.writes.iter().map(|(_, b)| b.len()).sum::<usize>();
+        if delta.path != delta.stable_path
+            || delta.path.is_empty()
+            || bytes > BYTES_MAX
+            || patch.len_after(base.size) != base.size
+            || size.is_some_and(|size| size != base.size)
+            || !attrs.is_only_mtime()
+            || base.kind() != FileKind::File
+            || base.mode & FRAGILE != 0
+            || targets.iter().any(|t| t.base.id == base.id)
+        {
+            return Ok(None);
+        }
+        let path = join(root.as_os_str().as_bytes(), &delta.path);
+        let file = match replay::open(&path, base.id, OFlags::RDWR) {
+            Ok(Some((_, file))) => file,
+            Ok(None) => return Err(conflict(&path, "it was removed or replaced")),
+            // Its mode may forbid what the full commit can do nevertheless.
+            Err(_) => return Ok(None),
+        };
+        let by_pages = reads.get(&path).is_some_and(Observation::is_by_pages);
+        let mtime = attrs.mtime.map(|(_, new)| new);
+        targets.push(Target { path, base: *base, mtime, writes: patch.writes, by_pages, file });
+    }
+    // The full commit holds back opens of several objects that change at once.
+    let gated = options.gate && targets.len() > 1 && rustix::process::geteuid().is_root();
+    Ok((!targets.is_empty() && !gated && options.paths.is_empty()).then_some(targets))
+}
+
+/// What a commit touches, for those who come while it is in flight; `None` if that is too much.
+fn touches(targets: &[Target], reads: &ReadSet) -> Option<Vec<Touch>> {
+    let mut all: Vec<Touch> = Vec::new();
+    let mut add = |touch: Touch| {
+        if let Some(last) = all.last_mut()
+            && (last.file, last.writes) == (touch.file, touch.writes)
+            && touch.from <= last.to.saturating_add(1)
+            && touch.to >= last.from
+        {
+            (last.from, last.to) = (last.from.min(touch.from), last.to.max(touch.to));
+        } else {
+            all.push(touch);
+        }
+        all.len() <= TOUCHES_MAX
+    };
+    for target in targets {
+        for (at, bytes) in &target.writes {
+            let (from, to) = (at / PAGE, (at + bytes.len() as u64 - 1) / PAGE);
+            if !add(Touch { file: target.base.id, from, to, writes: true }) {
+                return None;
+            }
+        }
+    }
+    let versions = Facets::ATTRS | Facets::DATA | Facets::XATTRS | Facets::WRITE | Facets::APPEND;
+    for (_, seen) in reads.iter() {
+        let Outcome::Present(version) = seen.outcome else { continue };
+        if version.kind() != FileKind::File {
+            continue;
+        }
+        let read = |from, to| Touch { file: version.id, from, to, writes: false };
+        if let Some(pages) = seen.pages_read() {
+            for page in pages {
+                if !add(read(page, page)) {
+                    return None;
+                }
+            }
+        } else if seen.facets().intersects(versions) && !add(read(0, u64::MAX)) {
+            return None;
+        }
+    }
+    Some(all)
+}
+
+fn conflict(path: &[u8], what: &str) -> Error {
+    let what = what.to_owned();
+    Error::Conflict(vec![Conflict { path: path_from(path), what, when: None }])
+}
+
+/// Commits a small change of files that stay, without a transaction in the store: one record in a
+/// log, one `fdatasync` that concurrent commits share (if durable), then the bytes in place.
+///
+/// `roots` are the targets of the layers that the deltas name. `ticket` as for [`super::commit`], with
+/// [`claim::claim_light`]. `None`: it is not such a change set, nothing was done, and the full commit
+/// has to be taken. It is when every delta is a [`What::Patch`] within the size of its file, with no
+/// change of attributes but the time, 64 KiB altogether, of files that are not executable; not more is
+/// read than a slot can say (some 40 files or ranges of pages); and with the gate, of one file.
+///
+/// A light commit is in no history, and can't be reverted.
+///
+/// # Errors
+/// As [`super::commit`]; [`Error::Unfinished`] if neither writing in place nor taking it back worked.
+pub fn light(
+    home: &Home,
+    roots: &[PathBuf],
+    deltas: &[Delta],
+    reads: &ReadSet,
+    ticket: Option<&mut Ticket<'_>>,
+    options: &Options,
+) -> Result<Option<Summary>> {
+    let Some(targets) = targets(roots, deltas, reads, options)? else { return Ok(None) };
+    let Some(touches) = touches(&targets, reads) else { return Ok(None) };
+    let id = match ticket.as_ref().and_then(|t| t.id()) {
+        Some(id) => id,
+        None => TxId::random().at("drawing an id for", home.dir())?,
+    };
+    // From here on no participant can stop it. Not under a lock: it may have to wait for its turn.
+    if let (Some(ticket), Some(first)) = (ticket, targets.first()) {
+        let lost = |stop| Error::Conflict(vec![claim::conflict(&first.path, &stop)]);
+        ticket.publish().map_err(lost)?;
+    }
+    let shared = home.light();
+    let mut session = shared.session(home)?;
+    session.enter(home)?;
+    let commit =
+        Commit { shared: &shared, targets: &targets, touches: &touches, reads, options, id };
+    // A session that failed may hold locks: they go with it.
+    let switched = commit.run(&mut session)?;
+    if switched && let Err(error) = empty_other(&session) {
+        // Whoever needs the room tries again.
+        tracing::warn!(%error, "the log of light commits could not be emptied");
+    }
+    session.leave(home);
+    shared.keep(session);
+    Ok(Some(Summary::new(id, targets.len() as u64)))
+}
+
+/// Flushes what light commits have written in place, and empties their log: for an orderly end.
+///
+/// # Errors
+/// [`Error::Io`]; nothing is lost then, recovery does it.
+pub fn checkpoint(home: &Home) -> Result<()> {
+    let _lock = home.lock_commits()?;
+    settle_all(home, false, &mut Recovered::default())
+}
+
+/// One commit.
+struct Commit<'a> {
+    shared: &'a Shared,
+    targets: &'a [Target],
+    touches: &'a [Touch],
+    reads: &'a ReadSet,
+    options: &'a Options,
+    id: TxId,
+}
+
+/// Where the record of a commit is.
+struct Place {
+    half: usize,
+    offset: u64,
+    /// How much of the log has to be flushed for it.
+    written: u64,
+    slot: u32,
+    /// It was the first of its half: the other one is to be emptied.
+    switched: bool,
+}
+
+impl Commit<'_> {
+    /// Steps 2 to 6. Gives whether the log went over to its other half.
+    fn run(&self, session: &mut Session) -> Result<bool> {
+        let (place, files) = loop {
+            if let Some(appended) = self.append(session)? {
+                break appended;
+            }
+        };
+        let flushed = match self.options.durable {
+            true => self.shared.group.flush(&session.control, &session.log, place.written),
+            false => Ok(()),
+        };
+        let written = flushed
+            .and_then(|()| self.validate())
+            .and_then(|()| self.still_as_read(&files))
+            .and_then(|()| self.write(&files));
+        if let Err(cause) = written {
+            if matches!(cause, Error::Unfinished { .. }) {
+                // The record stands, and the slot with it: whoever comes next redoes it.
+                return Err(cause);
+            }
+            return Err(match self.call_off(session, &place) {
+                Ok(()) => cause,
+                Err(undoing) => Error::Unfinished {
+                    id: self.id,
+                    cause: Box::new(cause),
+                    undoing: Box::new(undoing),
+                },
+            });
+        }
+        session.control.free(place.slot)?;
+        session.control.unlock(slot_byte(place.slot));
+        session.slot = place.slot;
+        Ok(place.switched)
+    }
+
+    /// Steps 2 and 3; `None`: somebody had to be waited for, and it is to be tried again.
+    fn append(&self, session: &Session) -> Result<Option<(Place, Vec<FileRecord>)>> {
+        let control = &session.control;
+        let queue = self.shared.append.lock().unwrap_or_else(PoisonError::into_inner);
+        control.lock(APPEND)?;
+        let tried = self.try_append(session);
+        control.unlock(APPEND);
+        drop(queue);
+        match tried? {
+            Tried::Appended(place, files) => Ok(Some((place, files))),
+            Tried::WaitFor(slot) => {
+                control.lock(slot_byte(slot))?;
+                control.unlock(slot_byte(slot));
+                Ok(None)
+            }
+            Tried::NoRoom => empty_other(session).map(|()| None),
+        }
+    }
+
+    fn try_append(&self, session: &Session) -> Result<Tried> {
+        let (control, log) = (&session.control, &session.log);
+        let Some(mut state) = control.state()? else {
+            return Err(Error::io("reading", log.path.clone(), Errno::STALE));
+        };
+        for slot in used_slots(&state) {
+            if control.try_lock(slot_byte(slot))? {
+                // Free, or its owner is dead.
+                settle(control, log, &state, slot, &mut Recovered::default())?;
+                state.used &= !(1 << slot);
+                control.unlock(slot_byte(slot));
+            } else if let Some(other) = control.slot(slot)?
+                && other.touches.iter().any(|t| self.touches.iter().any(|o| o.meets(t)))
+            {
+                return Ok(Tried::WaitFor(slot));
+            }
+        }
+        self.validate()?;
+        let files = self.read_old()?;
+        let first = session.slot;
+        let free = (0..SLOTS).map(|n| (first + n) % SLOTS).find(|s| state.used & 1 << s == 0);
+        let Some(slot) = free else { return Ok(Tried::WaitFor(first)) };
+        let mut record =
+            Record { seq: state.seq, id: self.id, durable: self.options.durable, files };
+        let length = record.to_bytes(0).len() as u64;
+        let switched = state.end == EMPTIED || state.end + length > HALF;
+        if switched {
+            if state.other_full != 0 {
+                return Ok(Tried::NoRoom);
+            }
+            state.other_full = u64::from(state.end != EMPTIED);
+            (state.half, state.end, state.epoch) =
+                (1 - state.half.min(1), RECORDS_AT, state.epoch + 1);
+            let header = HalfHeader { epoch: state.epoch, first: state.seq, clean: false };
+            log.write_half(half(state.half), header)?;
+        }
+        let bytes = record.to_bytes(state.epoch);
+        // Whoever comes now finds the slot, and by the end whether its record counts.
+        state.used |= 1 << slot;
+        control.write_state(&state)?;
+        if !control.try_lock(slot_byte(slot))? {
+            return Err(Error::io("locking", log.path.clone(), Errno::DEADLK));
+        }
+        let (at, offset) = (half(state.half), state.end);
+        let (epoch, touches) = (state.epoch, self.touches.to_vec());
+        control.set_slot(slot, &Slot { half: state.half, epoch, offset, touches })?;
+        log.write(at, offset, &bytes)?;
+        state.seq += 1;
+        state.end += length;
+        state.written += length;
+        control.write_state(&state)?;
+        let switched = switched && state.other_full != 0;
+        let place = Place { half: at, offset, written: state.written, slot, switched };
+        Ok(Tried::Appended(place, std::mem::take(&mut record.files)))
+    }
+
+    fn validate(&self) -> Result<()> {
+        let terms =
+            Terms { isolation: self.options.isolation, merge_append: self.options.merge_append };
+        let conflicts = self.reads.validate(terms, &Published::default());
+        if conflicts.is_empty() { Ok(()) } else { Err(Error::Conflict(conflicts)) }
+    }
+
+    /// The file that is at a target's path now, if it is still the one.
+    fn look(target: &Target) -> Result<Version> {
+        let gone = || conflict(&target.path, "it was removed or replaced");
+        let Some((dir, name)) = split(&target.path) else { return Err(gone()) };
+        let now = sys::open_dir_canonical(dir)
+            .and_then(|dir| stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW));
+        match now {
+            Ok(now) if now.id != target.base.id => Err(gone()),
+            Ok(now) if !now.same_owner_and_mode(&target.base) => {
+                Err(conflict(&target.path, "its owner or mode was changed"))
+            }
+            Ok(now) if now.size != target.base.size => {
+                Err(conflict(&target.path, "its content was changed"))
+            }
+            Ok(now) => Ok(now),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Err(gone()),
+            Err(e) => Err(Error::io("looking at", path_from(&target.path), e)),
+        }
+    }
+
+    /// What is overwritten, as a record says it.
+    fn read_old(&self) -> Result<Vec<FileRecord>> {
+        let mut files = Vec::with_capacity(self.targets.len());
+        for target in self.targets {
+            let now = Self::look(target)?;
+            if now != target.base && !target.by_pages {
+                return Err(conflict(&target.path, "it was changed"));
+            }
+            let mut pieces = Vec::with_capacity(target.writes.len());
+            for (at, new) in &target.writes {
+                let old = read_exactly(target, *at, new.len())?;
+                pieces.push((*at, old, new.clone()));
+            }
+            let (path, id) = (target.path.clone(), target.base.id);
+            files.push(FileRecord { path, id, mtime: target.mtime, pieces });
+        }
+        Ok(files)
+    }
+
+    /// Whether what is to be overwritten is still what the record says. Other pages may have been
+    /// changed by other light commits meanwhile.
+    fn still_as_read(&self, files: &[FileRecord]) -> Result<()> {
+        for (target, file) in self.targets.iter().zip(files) {
+            let now = Self::look(target)?;
+            if now == target.base {
+                continue;
+            }
+            for (at, old, _) in &file.pieces {
+                if read_exactly(target, *at, old.len())? != *old {
+                    return Err(conflict(&target.path, "its content was changed"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes in place; on failure everything is put back.
+    fn write(&self, files: &[FileRecord]) -> Result<()> {
+        let mut done: Vec<(&Target, u64, &[u8])> = Vec::new();
+        for (target, file) in self.targets.iter().zip(files) {
+            let io = |e| Error::io("writing", path_from(&target.path), e);
+            let mut write = || -> std::result::Result<(), Errno> {
+                for (at, old, new) in &file.pieces {
+                    done.push((target, *at, old));
+                    sys::write_all_at(target.file.as_fd(), new, *at)?;
+                }
+                match file.mtime {
+                    Some(mtime) => set_mtime(&target.file, mtime),
+                    None => Ok(()),
+                }
+            };
+            if let Err(e) = write() {
+                let back = done.iter().try_for_each(|(target, at, old)| {
+                    sys::write_all_at(target.file.as_fd(), old, *at)
+                });
+                return Err(match back {
+                    Ok(()) => io(e),
+                    Err(undoing) => Error::Unfinished {
+                        id: self.id,
+                        cause: Box::new(io(e)),
+                        undoing: Box::new(io(undoing)),
+                    },
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the record count for nothing, durably, before anybody is told that it failed.
+    fn call_off(&self, session: &Session, place: &Place) -> Result<()> {
+        session.log.void(place.half, place.offset)?;
+        if self.options.durable {
+            session.log.flush()?;
+        }
+        session.control.free(place.slot)?;
+        session.control.unlock(slot_byte(place.slot));
+        Ok(())
+    }
+}
+
+/// How an attempt to append went.
+enum Tried {
+    Appended(Place, Vec<FileRecord>),
+    /// One in flight touches the same.
+    WaitFor(u32),
+    /// The other half has to be emptied first.
+    NoRoom,
+}
+
+fn used_slots(state: &State) -> impl Iterator<Item = u32> + use<> {
+    let used = state.used;
+    (0..SLOTS).filter(move |slot| used & 1 << slot != 0)
+}
+
+fn half(number: u64) -> usize {
+    usize::from(number != 0)
+}
+
+fn set_mtime(file: &OwnedFd, mtime: Stamp) -> std::result::Result<(), Errno> {
+    // By the descriptor: the name may be somebody else's by now.
+    sys::set_own_mtime(file.as_fd(), mtime)
+}
+
+fn read_exactly(target: &Target, at: u64, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0u8; len];
+    let mut done = 0;
+    while done < len {
+        let room = bytes.get_mut(done..).unwrap_or_default();
+        match rustix::io::pread(&target.file, room, at + done as u64) {
+            Ok(0) => return Err(conflict(&target.path, "its content was changed")),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(Error::io("reading", path_from(&target.path), e)),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Finishes what the owner of a slot left when it died. The caller has the slot's byte and [`APPEND`].
+fn settle(
+    control: &Control,
+    log: &Log,
+    state: &State,
+    number: u32,
+    recovered: &mut Recovered,
+) -> Result<()> {
+    let Some(slot) = control.slot(number)? else { return Ok(()) };
+    if slot.epoch == state.epoch && slot.offset >= state.end {
+        // Its record, if it was written, was never counted.
+        log.erase(half(slot.half), slot.offset)?;
+    } else {
+        match log.record(half(slot.half), slot.offset, slot.epoch)? {
+            Some(read) if read.void => {}
+            Some(read) => {
+                let done = replay::replay(&[read.record], false)?;
+                done.notes.iter().for_each(|note| tracing::warn!("{note}"));
+                recovered.notes.extend(done.notes);
+                recovered.finished.extend(done.finished);
+            }
+            None => recovered.notes.push(format!(
+                "the record of an interrupted light commit in {} is damaged; nothing was redone",
+                crate::show::quoted(&log.path)
+            )),
+        }
+    }
+    control.free(number)
+}
+
+/// Flushes what the half holds that is not written now, and lets it be used again.
+fn empty_other(session: &Session) -> Result<()> {
+    let (control, log) = (&session.control, &session.log);
+    control.lock(EMPTY)?;
+    let emptied = (|| {
+        let Some(state) = control.state()?.filter(|s| s.other_full != 0) else { return Ok(()) };
+        let other = half(1 - state.half.min(1));
+        let header = log.half(other)?;
+        for number in used_slots(&state) {
+            let is_there = |s: &Slot| half(s.half) == other && s.epoch == header.epoch;
+            if !control.slot(number)?.as_ref().is_some_and(is_there) {
+                continue;
+            }
+            control.lock(slot_byte(number))?;
+            control.lock(APPEND)?;
+            // Still there: its owner is dead. The next one's record is in the other half.
+            let settled = match control.slot(number)?.as_ref().is_some_and(is_there) {
+                true => settle(control, log, &state, number, &mut Recovered::default()),
+                false => Ok(()),
+            };
+            control.unlock(APPEND);
+            control.unlock(slot_byte(number));
+            settled?;
+        }
+        empty(log, other, header)?;
+        control.lock(APPEND)?;
+        let noted = control.state().and_then(|state| match state {
+            Some(state) => control.write_state(&State { other_full: 0, ..state }),
+            None => Ok(()),
+        });
+        control.unlock(APPEND);
+        noted
+    })();
+    control.unlock(EMPTY);
+    emptied
+}
+
+/// Flushes what the records of a half say, and notes durably that they count no more.
+fn empty(log: &Log, half: usize, header: HalfHeader) -> Result<()> {
+    let records = log.records(half, header)?;
+    let durable = records.iter().any(|r| r.durable);
+    if durable {
+        replay::flush_files(&records)?;
+    }
+    log.write_half(half, HalfHeader { clean: true, ..header })?;
+    if durable { log.flush() } else { Ok(()) }
+}
+
+/// Brings everything light commits have left into order, and empties their log. The caller has the
+/// commit lock for himself. With `make`, the log is made if there is none.
+///
+/// # Errors
+/// [`Error::Format`] for a log of a newer version; [`Error::Io`]: it can be repeated.
+pub(super) fn settle_all(home: &Home, make: bool, recovered: &mut Recovered) -> Result<()> {
+    let Some(log) = Log::open(home, make)? else { return Ok(()) };
+    let control = Control::open(home)?;
+    control.lock(APPEND)?;
+    let Some(mut state) = control.state()? else {
+        return begin(&log, &control, recovered);
+    };
+    for number in used_slots(&state) {
+        settle(&control, &log, &state, number, recovered)?;
+    }
+    let active = half(state.half);
+    for (number, full) in [(1 - active, state.other_full != 0), (active, state.end != EMPTIED)] {
+        if full {
+            empty(&log, number, log.half(number)?)?;
+        }
+    }
+    let emptied = State { used: 0, end: EMPTIED, other_full: 0, ..state };
+    if emptied != state {
+        state = emptied;
+        control.write_state(&state)?;
+    }
+    Ok(())
+}
+
+/// The first time in a boot: redoes what the log says.
+fn begin(log: &Log, control: &Control, recovered: &mut Recovered) -> Result<()> {
+    log.fill()?;
+    let mut halves = [(0, log.half(0)?), (1, log.half(1)?)];
+    halves.sort_by_key(|(_, header)| header.epoch);
+    let mut records: Vec<Record> = Vec::new();
+    let (mut seq, mut next) = (1, None);
+    for (number, header) in halves {
+        if header.epoch == 0 || header.clean {
+            seq = seq.max(header.first);
+            continue;
+        }
+        // What follows a gap was never acknowledged as durable.
+        if next.is_some_and(|next| next != header.first) {
+            break;
+        }
+        let more = log.records(number, header)?;
+        next = Some(header.first + more.len() as u64);
+        records.extend(more);
+        seq = seq.max(header.first);
+    }
+    let done = replay::replay(&records, true)?;
+    recovered.notes.extend(done.notes);
+    recovered.finished.extend(done.finished);
+    for (number, header) in halves {
+        if header.epoch != 0 && !header.clean {
+            log.write_half(number, HalfHeader { clean: true, ..header })?;
+        }
+    }
+    log.flush()?;
+    let [_, (last, header)] = halves;
+    control.begin(&State {
+        seq: seq + records.len() as u64 + 1,
+        written: u64::try_from(Stamp::now().as_ns()).unwrap_or(0),
+        half: last as u64,
+        end: EMPTIED,
+        epoch: header.epoch,
+        used: 0,
+        other_full: 0,
+    })
+}
+
+/// Whether the log holds a light commit that was carried out.
+pub(super) fn holds(home: &Home, id: TxId) -> bool {
+    let Ok(Some(log)) = Log::open(home, false) else { return false };
+    (0..2).any(|half| {
+        let records = log.half(half).and_then(|header| log.records(half, header));
+        records.is_ok_and(|all| all.iter().any(|r| r.id == id && !r.files.is_empty()))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,443 @@
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use super::*;
+use crate::commit::{self, Silent};
+use crate::readset::{Coverage, page_digest};
+
+struct Rig {
+    dir: PathBuf,
+    home: Home,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+const PAGES: usize = 16;
+
+impl Rig {
+    fn new(tag: &str) -> Rig {
+        let base = std::env::temp_dir().canonicalize().unwrap();
+        let dir = base.join(format!("txos-light-{tag}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("tree")).unwrap();
+        for name in ["a", "b"] {
+            fs::write(dir.join("tree").join(name), vec![b'.'; PAGES * PAGE as usize]).unwrap();
+        }
+        let home = Home::open(&dir.join("store")).unwrap();
+        Rig { dir, home }
+    }
+
+    fn top(&self) -> PathBuf {
+        self.dir.join("tree")
+    }
+
+    /// Another crash of the machine: nothing tells of this boot any more.
+    fn reboot(&mut self) {
+        fs::remove_file(self.dir.join("store/light.now")).unwrap();
+        self.home = Home::open(&self.dir.join("store")).unwrap();
+    }
+}
+
+fn version(path: &Path) -> Version {
+    stat_at(rustix::fs::CWD, path.as_os_str().as_bytes(), AtFlags::SYMLINK_NOFOLLOW).unwrap()
+}
+
+fn seen(top: &Path, name: &str, pages: &[u64]) -> ReadSet {
+    let mut reads = ReadSet::new(Coverage::default());
+    let dir = top.as_os_str().as_bytes();
+    let outcome = Outcome::Present(version(&top.join(name)));
+    reads.note_seen(dir, version(top).id, name.as_bytes(), outcome, Facets::WRITE);
+    let all = fs::read(top.join(name)).unwrap();
+    let digest = |n: u64| page_digest(&all[(n * PAGE) as usize..((n + 1) * PAGE) as usize]);
+    let pages: Vec<(u64, u64)> = pages.iter().map(|&n| (n, digest(n))).collect();
+    reads.note_pages(dir, name.as_bytes(), &pages);
+    reads
+}
+
+fn patch(top: &Path, name: &str, offset: u64, bytes: &[u8]) -> Delta {
+    Delta {
+        layer: 0,
+        path: name.into(),
+        stable_path: name.into(),
+        what: What::Patch {
+            base: version(&top.join(name)),
+            writes: vec![(offset, bytes.to_vec())],
+            size: None,
+            attrs: Default::default(),
+        },
+    }
+}
+
+fn options(durable: bool) -> Options {
+    Options { durable, gate: false, ..Options::default() }
+}
+
+fn commit_to(
+    home: &Home,
+    top: &Path,
+    name: &str,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<Option<Summary>> {
+    let reads = seen(top, name, &[offset / PAGE]);
+    let delta = patch(top, name, offset, bytes);
+    light(home, &[top.to_owned()], &[delta], &reads, None, &options(true))
+}
+
+fn read(top: &Path, name: &str, at: usize, len: usize) -> String {
+    let all = fs::read(top.join(name)).unwrap();
+    String::from_utf8_lossy(&all[at..at + len]).into_owned()
+}
+
+#[test]
+fn a_commit_is_in_place_and_in_the_log() {
+    let rig = Rig::new("place");
+    let done = commit_to(&rig.home, &rig.top(), "a", 5000, b"hello").unwrap().unwrap();
+    assert_eq!((done.changes, done.complete), (1, true));
+    assert_eq!(read(&rig.top(), "a", 4999, 7), ".hello.");
+    assert!(holds(&rig.home, done.id));
+    assert!(rig.home.ids().unwrap().is_empty(), "light commits are in no history");
+    checkpoint(&rig.home).unwrap();
+    commit_to(&rig.home, &rig.top(), "a", 5000, b"again").unwrap().unwrap();
+    assert_eq!(read(&rig.top(), "a", 4999, 7), ".again.");
+}
+
+#[test]
+fn what_is_no_light_commit_is_left_to_the_full_one() {
+    let rig = Rig::new("eligible");
+    let top = rig.top();
+    let reads = ReadSet::default();
+    let with = |delta: Delta| {
+        light(&rig.home, std::slice::from_ref(&top), &[delta], &reads, None, &options(true))
+            .unwrap()
+    };
+    let end = (PAGES as u64) * PAGE;
+    assert!(with(patch(&top, "a", end - 1, b"xx")).is_none(), "it grows");
+    assert!(with(patch(&top, "a", 0, &[0; BYTES_MAX + 1])).is_none(), "it is large");
+    let base = version(&top.join("a"));
+    let remove = What::Remove { base };
+    assert!(with(Delta { what: remove, ..patch(&top, "a", 0, b"x") }).is_none());
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(top.join("b"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(with(patch(&top, "b", 0, b"x")).is_none(), "writing takes capabilities away");
+    assert_eq!(read(&top, "a", 0, 3), "...");
+}
+
+#[test]
+fn a_change_meanwhile_is_a_conflict() {
+    let rig = Rig::new("conflict");
+    let top = rig.top();
+    let (reads, delta) = (seen(&top, "a", &[1]), patch(&top, "a", PAGE, b"mine"));
+    let file = fs::OpenOptions::new().write(true).open(top.join("a")).unwrap();
+    file.write_all_at(b"theirs", PAGE + 100).unwrap();
+    let roots = [top.clone()];
+    let result = light(&rig.home, &roots, &[delta], &reads, None, &options(true));
+    assert!(matches!(result, Err(Error::Conflict(_))), "{result:?}");
+    assert_eq!(read(&top, "a", PAGE as usize, 4), "....");
+    // In another page it is none; unless the whole file was read.
+    let delta = patch(&top, "a", PAGE, b"mine");
+    let (by_page, mut whole) = (seen(&top, "a", &[1]), seen(&top, "a", &[1]));
+    let outcome = Outcome::Present(version(&top.join("a")));
+    let (dir, id) = (top.as_os_str().as_bytes(), version(&top).id);
+    whole.note_seen(dir, id, b"a", outcome, Facets::DATA);
+    file.write_all_at(b"theirs", 5 * PAGE).unwrap();
+    let deltas = [delta];
+    assert!(light(&rig.home, &roots, &deltas, &whole, None, &options(true)).is_err());
+    light(&rig.home, &roots, &deltas, &by_page, None, &options(true)).unwrap().unwrap();
+    assert_eq!(read(&top, "a", PAGE as usize, 4), "mine");
+}
+
+/// Counters in pages of one file, incremented by threads and processes: none is lost, and flushes
+/// are shared.
+#[test]
+fn threads_share_flushes_and_lose_nothing() {
+    const THREADS: u64 = 8;
+    const ROUNDS: u64 = 60;
+    let rig = Rig::new("threads");
+    let top = rig.top();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (rig, top) = (&rig, &top);
+            scope.spawn(move || {
+                // Two threads for each page.
+                increment(&rig.home, top, (thread / 2) * PAGE, ROUNDS);
+            });
+        }
+    });
+    for pair in 0..THREADS / 2 {
+        assert_eq!(counter(&top, pair * PAGE), 2 * ROUNDS, "page {pair}");
+    }
+    let flushes = rig.home.light().flushes();
+    assert!(flushes < THREADS * ROUNDS * 9 / 10, "{flushes} flushes");
+    eprintln!("{} commits, {flushes} flushes", THREADS * ROUNDS);
+}
+
+fn counter(top: &Path, at: u64) -> u64 {
+    let file = fs::File::open(top.join("a")).unwrap();
+    let mut bytes = [0u8; 8];
+    file.read_exact_at(&mut bytes, at).unwrap();
+    std::str::from_utf8(&bytes).unwrap().trim_matches('.').parse().unwrap_or(0)
+}
+
+fn increment(home: &Home, top: &Path, at: u64, rounds: u64) {
+    let mut left = rounds;
+    while left > 0 {
+        let reads = seen(top, "a", &[at / PAGE]);
+        let next = counter(top, at) + 1;
+        // What was counted must be what is validated.
+        let delta = patch(top, "a", at, format!("{next:08}").as_bytes());
+        match light(home, &[top.to_owned()], &[delta], &reads, None, &options(true)) {
+            Ok(Some(_)) => left -= 1,
+            Err(Error::Conflict(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// This program again, as another process that does what `what` says.
+fn child(rig: &Rig, what: &str, fault: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "commit::light::tests::as_a_child", "--ignored", "--nocapture", "-q"])
+        .env("TXOS_TEST_LIGHT", format!("{what} {}", rig.dir.display()))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    if !fault.is_empty() {
+        command.env("TXOS_FAULT", fault);
+    }
+    command
+}
+
+#[test]
+#[ignore = "is started by other tests, as a process of its own"]
+fn as_a_child() {
+    let Ok(text) = std::env::var("TXOS_TEST_LIGHT") else { return };
+    let (what, dir) = text.split_once(' ').unwrap();
+    let dir = Path::new(dir);
+    let (home, top) = (Home::open(&dir.join("store")).unwrap(), dir.join("tree"));
+    match what {
+        "increment" => increment(&home, &top, 0, 100),
+        "both" => {
+            let mut reads = seen(&top, "a", &[0, 1]);
+            let at = top.as_os_str().as_bytes();
+            let outcome = Outcome::Present(version(&top.join("b")));
+            reads.note_seen(at, version(&top).id, b"b", outcome, Facets::WRITE);
+            let deltas = [patch(&top, "a", 10, b"one"), patch(&top, "b", 2 * PAGE - 2, b"three")];
+            light(&home, &[top], &deltas, &reads, None, &options(true)).unwrap().unwrap();
+        }
+        "checkpoint" => checkpoint(&home).unwrap(),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn processes_lose_nothing() {
+    let rig = Rig::new("processes");
+    let children: Vec<_> = (0..3).map(|_| child(&rig, "increment", "").spawn().unwrap()).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(counter(&rig.top(), 0), 300);
+}
+
+/// A full commit meets light ones: none is lost, neither waits for ever.
+#[test]
+fn full_commits_come_in_between() {
+    let rig = Rig::new("full");
+    let mut children: Vec<_> =
+        (0..2).map(|_| child(&rig, "increment", "").spawn().unwrap()).collect();
+    let mut done = 0;
+    while done < 20 {
+        let mut tx = rig
+            .home
+            .begin(crate::store::Begin {
+                layers: vec![crate::store::LayerRequest {
+                    target: rig.top(),
+                    store: rig.home.dir().to_owned(),
+                }],
+                ..Default::default()
+            })
+            .unwrap();
+        let reads = seen(&rig.top(), "a", &[1]);
+        let next = counter(&rig.top(), PAGE) + 1;
+        let delta = patch(&rig.top(), "a", PAGE, format!("{next:08}").as_bytes());
+        let changes = crate::changeset::ChangeSet::from_deltas(&tx, vec![delta]).unwrap();
+        match commit::commit(&rig.home, &mut tx, &changes, &reads, &options(false), None, &Silent) {
+            Ok(_) => done += 1,
+            Err(Error::Conflict(_)) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!((counter(&rig.top(), 0), counter(&rig.top(), PAGE)), (200, 20));
+}
+
+fn is_new(top: &Path) -> bool {
+    let got = (read(top, "a", 10, 3), read(top, "b", 2 * PAGE as usize - 2, 5));
+    match (&*got.0, &*got.1) {
+        ("one", "three") => true,
+        ("...", ".....") => false,
+        _ => panic!("half: {got:?}"),
+    }
+}
+
+/// Killed before and after every step: whoever comes next finds all or nothing, and the log and the
+/// files go on.
+#[test]
+fn killed_at_every_step() {
+    for (first, how) in [(true, "kill"), (false, "kill"), (false, "killafter")] {
+        let mut was_new = 0;
+        for step in 1.. {
+            let rig = Rig::new(&format!("{how}-{first}-{step}"));
+            if !first {
+                commit_to(&rig.home, &rig.top(), "a", 0, b"x").unwrap().unwrap();
+            }
+            let status = child(&rig, "both", &format!("{how}@{step}")).status().unwrap();
+            // Sometimes another light commit comes first, sometimes recovery.
+            if step % 2 == 0 {
+                commit_to(&rig.home, &rig.top(), "a", 3 * PAGE, b"next").unwrap().unwrap();
+            } else {
+                let recovered = commit::recover(&rig.home, &Silent).unwrap();
+                assert_eq!(recovered.notes, Vec::<String>::new());
+            }
+            let new = is_new(&rig.top());
+            assert!(new || !status.success(), "step {step}: it said it was done");
+            assert!(new || was_new == 0, "step {step}: earlier it was done already");
+            was_new += usize::from(new);
+            let again = commit::recover(&rig.home, &Silent).unwrap();
+            assert_eq!(again, Recovered::default(), "step {step}");
+            assert_eq!(is_new(&rig.top()), new);
+            commit_to(&rig.home, &rig.top(), "b", 0, b"on").unwrap().unwrap();
+            if status.success() {
+                assert!(step > 8, "{step} steps");
+                break;
+            }
+        }
+        assert!(was_new > 1, "{how}: {was_new}");
+    }
+}
+
+/// After power loss: the files are as before, as far as they were not flushed, the log is whole.
+#[test]
+fn redone_after_power_loss() {
+    let mut rig = Rig::new("power");
+    let top = rig.top();
+    let before = fs::read(top.join("a")).unwrap();
+    for (at, text) in [(0, "aaaa"), (2, "bbbb"), (PAGE - 1, "cc"), (0, "dd")] {
+        commit_to(&rig.home, &top, "a", at, text.as_bytes()).unwrap().unwrap();
+    }
+    let after = fs::read(top.join("a")).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(top.join("a")).unwrap();
+    // Every mixture of old and new blocks, and a state in between.
+    let mut middle = before.clone();
+    middle[..4].copy_from_slice(b"aaaa");
+    for (n, lost) in [&before, &middle, &after].into_iter().enumerate() {
+        for blocks in 0..4u64 {
+            for block in (0..2).filter(|b| blocks & 1 << b != 0) {
+                let at = (block * PAGE) as usize;
+                file.write_all_at(&lost[at..at + PAGE as usize], block * PAGE).unwrap();
+            }
+            let log = fs::read(rig.dir.join("store/light")).unwrap();
+            rig.reboot();
+            let recovered = commit::recover(&rig.home, &Silent).unwrap();
+            assert_eq!(recovered.notes, Vec::<String>::new());
+            assert_eq!(fs::read(top.join("a")).unwrap(), after, "{n} {blocks}");
+            assert_eq!(recovered.finished.is_empty(), lost == &after || blocks == 0);
+            let again = commit::recover(&rig.home, &Silent).unwrap();
+            assert_eq!(again, Recovered::default());
+            // The same log again, as it was before that recovery.
+            fs::write(rig.dir.join("store/light"), log).unwrap();
+        }
+    }
+    // What somebody else has written since stays.
+    file.write_all_at(b"ZZ", 4).unwrap();
+    file.write_all_at(b"..", 0).unwrap();
+    rig.reboot();
+    let recovered = commit::recover(&rig.home, &Silent).unwrap();
+    assert_eq!(recovered.notes.len(), 1, "{recovered:?}");
+    assert_eq!(read(&top, "a", 0, 7), "ddbbZZ.");
+}
+
+/// The log is cut at every place: what is whole before the cut is redone, and no more.
+#[test]
+fn torn_tails() {
+    let mut rig = Rig::new("torn");
+    let top = rig.top();
+    let before = fs::read(top.join("a")).unwrap();
+    for n in 0..3u64 {
+        commit_to(&rig.home, &top, "a", n * PAGE, &[b'1' + n as u8; 9]).unwrap().unwrap();
+    }
+    let log = fs::read(rig.dir.join("store/light")).unwrap();
+    let end = rig.home.light().session(&rig.home).unwrap().control.state().unwrap().unwrap().end;
+    let mut most = 0;
+    for cut in (RECORDS_AT as usize..=end as usize).step_by(8) {
+        let mut torn = log.clone();
+        torn[cut..end as usize].fill(0xa5);
+        fs::write(rig.dir.join("store/light"), &torn).unwrap();
+        fs::write(top.join("a"), &before).unwrap();
+        rig.reboot();
+        commit::recover(&rig.home, &Silent).unwrap();
+        let there: Vec<bool> =
+            (0..3).map(|n| read(&top, "a", n * PAGE as usize, 1) != ".").collect();
+        let count = there.iter().filter(|t| **t).count();
+        assert_eq!(there, [count > 0, count > 1, count > 2], "{cut}");
+        assert!(count >= most, "{cut}");
+        most = count;
+        // And it goes on from there.
+        commit_to(&rig.home, &top, "b", 0, b"on").unwrap().unwrap();
+    }
+    assert_eq!(most, 3);
+}
+
+/// The log goes over from one half to the other, again and again, and nothing is lost.
+#[test]
+fn both_halves_are_used_in_turn() {
+    let mut rig = Rig::new("halves");
+    let top = rig.top();
+    let large = |n: u64| vec![b'a' + (n % 26) as u8; 30_000];
+    for n in 0..150 {
+        commit_to(&rig.home, &top, "a", 100, &large(n)).unwrap().unwrap();
+    }
+    let session = rig.home.light().session(&rig.home).unwrap();
+    assert!(session.control.state().unwrap().unwrap().epoch >= 3);
+    drop(session);
+    // Lost in the page cache: what the half that is not empty says is redone.
+    let mut all = fs::read(top.join("a")).unwrap();
+    assert_eq!(&all[100..30_100], large(149));
+    all[100..30_100].copy_from_slice(&large(148));
+    let inode = version(&top.join("a")).id;
+    fs::write(top.join("a"), &all).unwrap();
+    assert_eq!(version(&top.join("a")).id, inode);
+    rig.reboot();
+    commit::recover(&rig.home, &Silent).unwrap();
+    assert_eq!(&fs::read(top.join("a")).unwrap()[100..30_100], large(149));
+}
+
+#[test]
+fn records_read_back() {
+    let file = FileRecord {
+        path: b"/x/y".to_vec(),
+        id: crate::object::FileId { dev: 1, ino: 2 },
+        mtime: Some(Stamp { sec: 1, nsec: 2 }),
+        pieces: vec![(7, b"old".to_vec(), b"new".to_vec())],
+    };
+    let record = Record { seq: 9, id: TxId::from_bits(5), durable: true, files: vec![file] };
+    let bytes = record.to_bytes(3);
+    assert_eq!(bytes.len() % 8, 0);
+    let read = log::read_record(&bytes, 3).unwrap();
+    assert_eq!((read.record, read.void, read.length), (record, false, bytes.len() as u64));
+    assert!(log::read_record(&bytes, 4).is_none());
+    for at in (0..bytes.len()).filter(|at| !(8..12).contains(at)) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        assert!(log::read_record(&damaged, 3).is_none(), "{at}");
+    }
+}
