@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Lab;
-use crate::process::Done;
+use crate::process::{Done, Invocation};
 use crate::tree::{Tolerance, Tree};
 use crate::wait::PATIENCE;
 
@@ -59,10 +59,14 @@ impl Fault {
     }
 }
 
+/// What does the scenario's change in a transaction; exits with 125 if that fails.
+pub type Command<'a> = Option<&'a dyn Fn(&Lab) -> Invocation>;
+
 /// A scenario with what it starts from and what it leads to.
 pub struct Sweep<'a> {
     lab: &'a Lab,
     scenario: Scenario<'a>,
+    command: Command<'a>,
     new: Tree,
     now_from: i64,
     /// The steps of an undisturbed run, in words.
@@ -94,10 +98,36 @@ impl<'a> Sweep<'a> {
     #[must_use]
     #[track_caller]
     pub fn new(lab: &'a Lab, scenario: Scenario<'a>) -> Self {
+        Self::made(lab, scenario, None)
+    }
+
+    /// The same with a command of its own instead of `txos run`.
+    ///
+    /// # Panics
+    /// As [`Sweep::new`].
+    #[must_use]
+    #[track_caller]
+    pub fn of(
+        lab: &'a Lab,
+        scenario: Scenario<'a>,
+        command: &'a dyn Fn(&Lab) -> Invocation,
+    ) -> Self {
+        Self::made(lab, scenario, Some(command))
+    }
+
+    #[track_caller]
+    fn made(lab: &'a Lab, scenario: Scenario<'a>, command: Command<'a>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let now_from = i64::try_from(now).unwrap_or(0) - 1;
-        let mut sweep =
-            Sweep { lab, scenario, new: Tree::default(), now_from, steps: Vec::new(), places: 0 };
+        let mut sweep = Sweep {
+            lab,
+            scenario,
+            command,
+            new: Tree::default(),
+            now_from,
+            steps: Vec::new(),
+            places: 0,
+        };
         let place = sweep.place();
         let _ = place.native(scenario.prepare);
         let _ = place.native(scenario.change);
@@ -117,6 +147,13 @@ impl<'a> Sweep<'a> {
         Tolerance { now_from: Some(self.now_from), times: false, links: false }
     }
 
+    fn run(&self, place: &Lab) -> Invocation {
+        match self.command {
+            Some(command) => command(place),
+            None => place.script(self.scenario.options, self.scenario.change),
+        }
+    }
+
     fn place(&mut self) -> Lab {
         self.places += 1;
         self.lab.nested(&self.places.to_string())
@@ -127,20 +164,28 @@ impl<'a> Sweep<'a> {
     /// # Panics
     /// If it can't be prepared.
     pub fn killed_after(&mut self, time: Duration) -> Attempt {
+        self.killed_when(|| std::thread::sleep(time))
+    }
+
+    /// Runs the scenario and kills the front when something has come true.
+    ///
+    /// # Panics
+    /// If it can't be prepared.
+    pub fn killed_when(&mut self, come_true: impl FnOnce()) -> Attempt {
         let place = self.place();
         let _ = place.native(self.scenario.prepare);
         let old = Tree::of(place.tree());
-        let running = place.script(self.scenario.options, self.scenario.change).start();
-        std::thread::sleep(time);
+        let running = self.run(&place).start();
+        come_true();
         running.signal(rustix::process::Signal::KILL);
         Attempt { old, run: running.wait(), place }
     }
 
-    fn attempt(&mut self, with: impl FnOnce(crate::Invocation) -> crate::Invocation) -> Attempt {
+    fn attempt(&mut self, with: impl FnOnce(Invocation) -> Invocation) -> Attempt {
         let place = self.place();
         let _ = place.native(self.scenario.prepare);
         let old = Tree::of(place.tree());
-        let run = with(place.script(self.scenario.options, self.scenario.change)).run();
+        let run = with(self.run(&place)).run();
         Attempt { place, old, run }
     }
 

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use txos_testkit::image::Image;
 use txos_testkit::tree::Tolerance;
-use txos_testkit::{Invocation, Lab, Tree, random, skip};
+use txos_testkit::{Invocation, Lab, Tree, random, require, skip};
 
 use crate::program::{Linked, program, transactions_exist};
 
@@ -33,6 +34,9 @@ struct Field {
     options: Vec<String>,
     /// An ordinary user runs it, not root.
     ordinary: bool,
+    /// Mounts that may be written to.
+    writable: Vec<PathBuf>,
+    _image: Option<Image>,
 }
 
 /// What a run of a sequence has left.
@@ -68,6 +72,23 @@ struct How<'a> {
 impl Field {
     fn new(ordinary: bool) -> Field {
         let lab = Lab::in_memory();
+        let writable = vec![lab.dir().to_owned(), PathBuf::from("/dev/shm")];
+        Self::of(lab, ordinary, writable, None)
+    }
+
+    /// On a file system of another kind, if this machine can have it.
+    fn on(kind: &str) -> Option<Field> {
+        let lab = Lab::in_memory();
+        let image = Image::mount(&lab, kind, 300, kind)?;
+        let writable = vec![lab.dir().to_owned(), PathBuf::from("/dev/shm"), image.point.clone()];
+        let lab = lab.at(&image.point);
+        let mut field = Self::of(lab, false, writable, Some(image));
+        // It gives numbers of removed inodes to new ones, and directories links as it likes.
+        field.options.extend(["--without", "ino,dirlinks"].map(str::to_owned));
+        Some(field)
+    }
+
+    fn of(lab: Lab, ordinary: bool, writable: Vec<PathBuf>, image: Option<Image>) -> Field {
         let given = std::env::var("TXOS_DIFFER_OPTIONS").unwrap_or_default();
         let options = given.split_whitespace().map(str::to_owned).collect();
         // The margin around the tree, where the sequence gets by "..", is the test's as well.
@@ -78,7 +99,7 @@ impl Field {
                 std::os::unix::fs::chown(dir, Some(ORDINARY), Some(ORDINARY)).unwrap();
             }
         }
-        Field { lab, options, ordinary }
+        Field { lab, options, ordinary, writable, _image: image }
     }
 
     fn base(&self) -> PathBuf {
@@ -94,7 +115,7 @@ impl Field {
         if self.ordinary {
             contain = contain.args(["--user", &owner]);
         }
-        contain.arg(self.lab.dir()).args(["/dev/shm", "--"]).arg(program("differ", linked))
+        contain.args(&self.writable).arg("--").arg(program("differ", linked))
     }
 
     /// Makes the tree of a seed afresh.
@@ -106,7 +127,7 @@ impl Field {
         std::fs::create_dir_all(self.base()).unwrap();
         let owner = if self.ordinary { ORDINARY } else { 0 };
         let differ = Invocation::new(program("contain", Linked::Natively))
-            .arg(self.lab.dir())
+            .args(&self.writable)
             .arg("--")
             .arg(program("differ", Linked::Natively))
             .args(["prepare", &seed.to_string()])
@@ -300,8 +321,11 @@ fn seeds(short: u64) -> (u64, u64) {
 }
 
 fn tries(trial: Trial, ordinary: bool, short: u64) {
-    txos_testkit::require!(transactions_exist(), "the library has no transactions yet");
-    let field = Field::new(ordinary);
+    tries_in(&Field::new(ordinary), trial, short);
+}
+
+fn tries_in(field: &Field, trial: Trial, short: u64) {
+    require!(transactions_exist(), "the library has no transactions yet");
     let (first, count) = seeds(short);
     println!("TXOS_TEST_SEED={first}");
     let mut wrong = Vec::new();
@@ -358,6 +382,31 @@ fn committed_as_an_ordinary_user() {
 #[test]
 fn committed_in_several_transactions() {
     tries(Trial::Split, false, 25);
+}
+
+fn committed_on(kind: &str) {
+    let field = Field::on(kind);
+    require!(field.is_some(), "no {kind} can be made or mounted here");
+    if let Some(field) = field {
+        field.check(Trial::Itself, 1, &[]).unwrap();
+        tries_in(&field, Trial::Commit, 10);
+        tries_in(&field, Trial::Abort, 5);
+    }
+}
+
+#[test]
+fn committed_on_ext4() {
+    committed_on("ext4");
+}
+
+#[test]
+fn committed_on_xfs() {
+    committed_on("xfs");
+}
+
+#[test]
+fn committed_on_btrfs() {
+    committed_on("btrfs");
 }
 
 #[test]

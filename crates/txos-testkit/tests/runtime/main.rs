@@ -2,5 +2,11 @@
 //! in transactions and without, and must not be able to tell the difference.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod crashes;
 mod differ;
+mod meetings;
+mod place;
 mod program;
+mod threads;
+mod tocttou;
+mod whole;

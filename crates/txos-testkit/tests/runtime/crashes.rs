@@ -1,0 +1,163 @@
+//! Whatever ends a process in a transaction, at whatever instant, and whatever fails at its end: all
+//! of it has happened or nothing, and who comes next finds nothing in the way.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use txos_testkit::fault::{Fault, Outcome, Scenario, Sweep};
+use txos_testkit::process::quote;
+use txos_testkit::random::{self, Random};
+use txos_testkit::wait::{PATIENCE, until};
+use txos_testkit::{Invocation, Lab, Tree, skip};
+
+use crate::place::start;
+use crate::program::{Linked, program};
+
+const PREPARE: &str = "
+    umask 022
+    mkdir -p d/inner gone/deep other turn
+    echo content > changed; echo bye > removed; echo x > d/x; echo y > d/inner/y
+    echo deep > gone/deep/file; echo owner > attributes; echo linked > other/one
+    ln other/one other/two; ln -s changed link; echo file > turns
+    echo t > turn/t; echo log > log; chmod 600 log
+    head -c 200000 /dev/zero | tr '\\0' p > pages; head -c 9000 /dev/zero > mapped
+    setfattr -n user.kept -v 1 changed
+    find . -exec touch -h -d @1000000000 {} +";
+
+/// What `c/change.c` does.
+fn change(lab: &Lab, mode: &str) -> Invocation {
+    start(lab, "change", Linked::WithLibrary).arg(mode)
+}
+
+/// Faults at every step of the commit.
+fn sweep(mode: &'static str, fault: Fault) {
+    let lab = Lab::in_memory();
+    let native = quote(program("change", Linked::Natively)).into_string().unwrap();
+    let script = format!("{native} plain");
+    let scenario = Scenario { prepare: PREPARE, change: &script, options: &[] };
+    Sweep::of(&lab, scenario, &|place| change(place, mode)).every_step(fault);
+}
+
+#[test]
+fn killed_before_every_step_of_the_commit() {
+    sweep("commit", Fault::Kill);
+}
+
+#[test]
+fn killed_after_every_step_of_a_durable_commit() {
+    sweep("durable", Fault::KillAfter);
+}
+
+#[test]
+fn every_step_of_the_commit_fails_for_want_of_space() {
+    sweep("commit", Fault::Fail("ENOSPC"));
+}
+
+#[test]
+fn every_step_of_a_durable_commit_fails_with_an_io_error() {
+    sweep("durable", Fault::Fail("EIO"));
+}
+
+#[test]
+fn from_every_step_on_all_fail() {
+    sweep("commit", Fault::FailFrom("EIO"));
+}
+
+/// A tree, and a place for the mark.
+struct Scene {
+    lab: Lab,
+    mark: PathBuf,
+    old: Tree,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let lab = Lab::in_memory();
+        let _ = lab.native(PREPARE);
+        let mark = lab.dir().join("mark");
+        std::fs::write(&mark, [0]).unwrap();
+        let old = Tree::of(lab.tree());
+        Scene { lab, mark, old }
+    }
+
+    fn reached(&self) -> u8 {
+        std::fs::read(&self.mark).unwrap()[0]
+    }
+
+    /// Nothing is left of it, and the next one can do the same.
+    fn expect_old(&self) {
+        self.old.expect_same(&Tree::of(self.lab.tree()));
+        let _ = change(&self.lab, "commit").run().expect(0);
+        assert_eq!(self.lab.read("changed"), "new\n");
+        self.lab.expect_clean();
+    }
+}
+
+#[test]
+fn a_fault_of_its_own_aborts() {
+    let scene = Scene::new();
+    let _ = change(&scene.lab, "segv").run().expect(128 + 11);
+    scene.expect_old();
+}
+
+#[test]
+fn killed_within() {
+    for stage in 1..=8_u8 {
+        let scene = Scene::new();
+        let victim = change(&scene.lab, "commit").arg(&scene.mark).arg(stage.to_string()).start();
+        until("it has come so far", || scene.reached() == stage);
+        scene.old.expect_same(&Tree::of(scene.lab.tree()));
+        victim.signal(Signal::KILL);
+        assert!(victim.wait().killed());
+        scene.expect_old();
+    }
+}
+
+/// Killed at any instant from `sys_xend` on.
+#[test]
+fn killed_at_the_end() {
+    let rounds = if skip::long("crash") { 2000 } else { 60 };
+    let seed = random::seed();
+    println!("TXOS_TEST_SEED={seed}");
+    let mut random = Random::new(seed);
+    let lab = Lab::in_memory();
+    let native = quote(program("change", Linked::Natively)).into_string().unwrap();
+    let script = format!("{native} plain");
+    let scenario = Scenario { prepare: PREPARE, change: &script, options: &[] };
+    let mark = lab.dir().join("mark");
+    let started = |place: &Lab| change(place, "commit").arg(&mark);
+    let mut sweep = Sweep::of(&lab, scenario, &started);
+    // Later than the end takes at first; then it follows where the outcome changes.
+    let mut longest = Duration::from_millis(20);
+    let (mut old, mut new) = (0, 0);
+    for round in 0..rounds {
+        std::fs::write(&mark, [0]).unwrap();
+        let after = longest.mul_f64(random.below(1000) as f64 / 1000.0);
+        let attempt = sweep.killed_when(|| {
+            let begun = Instant::now();
+            while std::fs::read(&mark).unwrap().first().is_none_or(|n| *n < 100) {
+                assert!(begun.elapsed() < PATIENCE, "it does not come to its end");
+            }
+            // Time is what is tried here: the instant of the kill.
+            let from = Instant::now();
+            while from.elapsed() < after {
+                std::hint::spin_loop();
+            }
+        });
+        let ended_well = attempt.run.code() == 0;
+        match sweep.recovered(&attempt) {
+            Ok(Outcome::New) => {
+                new += 1;
+                longest = longest.mul_f64(0.9).max(Duration::from_micros(100));
+            }
+            Ok(Outcome::Old) => {
+                assert!(!ended_well, "round {round}: it said that it was committed");
+                old += 1;
+                longest = longest.mul_f64(1.15).min(Duration::from_millis(50));
+            }
+            Err(what) => panic!("round {round}, killed {after:?} after the mark: {what}"),
+        }
+    }
+    assert!(old > 0 && new > 0, "{old} old, {new} new: killed at the wrong time");
+}

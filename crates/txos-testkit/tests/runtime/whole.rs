@@ -1,0 +1,242 @@
+//! Programs that know nothing of transactions, each whole in one: they leave what they leave
+//! natively, or, when they fail or die, nothing.
+
+use rustix::process::{Pid, Signal};
+use txos_testkit::tree::Tolerance;
+use txos_testkit::wait::until;
+use txos_testkit::{Done, Invocation, Lab, Tree, require, skip};
+
+/// Sources: text, binary, links, modes, times.
+const SOURCES: &str = "
+    umask 022
+    mkdir -p src/deep/er src/py
+    seq 1 20000 > src/numbers; head -c 300000 /dev/zero | tr '\\0' x > src/deep/big
+    for i in $(seq 1 40); do echo \"file $i\" > src/deep/er/f$i; done
+    for i in $(seq 1 12); do printf 'def f%d(x):\\n    return x + %d\\n' $i $i > src/py/m$i.py; done
+    ln -s ../numbers src/deep/link; ln src/numbers src/deep/hard; chmod 750 src/deep/er
+    chmod 4755 src/deep/er/f1; setfattr -n user.note -v kept src/deep/er/f2
+    find src -exec touch -h -d @1000000000 {} +";
+
+/// Two places that are alike.
+struct Pair {
+    lab: Lab,
+    native: Lab,
+    ours: Lab,
+    /// Not compared: what holds inode numbers or times of the run.
+    without: Vec<&'static str>,
+}
+
+impl Pair {
+    fn new(prepare: &str) -> Pair {
+        let lab = Lab::in_memory();
+        let (native, ours) = (lab.nested("native"), lab.nested("ours"));
+        for place in [&native, &ours] {
+            let _ = place.native(prepare);
+        }
+        Pair { lab, native, ours, without: Vec::new() }
+    }
+
+    /// A command that has all it needs from the environment.
+    fn prepared(command: Invocation) -> Invocation {
+        let always = [
+            ("GIT_AUTHOR_NAME", "Nobody"),
+            ("GIT_AUTHOR_EMAIL", "nobody@example.invalid"),
+            ("GIT_AUTHOR_DATE", "1000000000 +0000"),
+            ("GIT_COMMITTER_NAME", "Nobody"),
+            ("GIT_COMMITTER_EMAIL", "nobody@example.invalid"),
+            ("GIT_COMMITTER_DATE", "1000000000 +0000"),
+            ("GIT_CONFIG_GLOBAL", "/dev/null"),
+            ("GIT_CONFIG_SYSTEM", "/dev/null"),
+            ("PYTHONHASHSEED", "0"),
+            ("PATH", "/usr/bin:/bin"),
+        ];
+        always.into_iter().fold(command, |command, (name, value)| command.env(name, value))
+    }
+
+    fn transaction(&self, command: &[&str]) -> Invocation {
+        Self::prepared(self.ours.txos(["run", "--in-process", "--"]).args(command))
+    }
+
+    fn natively(&self, command: &[&str]) -> Done {
+        let (program, rest) = command.split_first().unwrap();
+        Self::prepared(Invocation::new(program).args(rest)).dir(self.native.tree()).run()
+    }
+
+    fn tree(&self, place: &Lab) -> Tree {
+        self.without.iter().fold(Tree::of(place.tree()), |tree, path| tree.without(path))
+    }
+
+    fn alike(&self) -> String {
+        let tolerance =
+            Tolerance { now_from: Some(1_500_000_000), links: true, ..Tolerance::default() };
+        self.tree(&self.native).difference(&self.tree(&self.ours), tolerance)
+    }
+
+    /// Whether it was refused, for a reason that is told, and has left nothing; else it has done
+    /// the same as natively.
+    #[track_caller]
+    fn does_or_refuses(&self, command: &[&str]) -> bool {
+        let before = Tree::of(self.ours.tree());
+        let done = self.transaction(command).run();
+        if done.code() != 0 && done.stderr.contains("txos: ") {
+            before.expect_same(&Tree::of(self.ours.tree()));
+            return true;
+        }
+        let native = self.natively(command);
+        assert_eq!(done.code(), native.code(), "natively {native:?}, here {done:?}");
+        assert_eq!(done.text(), native.text(), "{done:?}");
+        let difference = self.alike();
+        assert!(difference.is_empty(), "natively (-), here (+):\n{difference}{done:?}");
+        false
+    }
+
+    #[track_caller]
+    fn does(&self, command: &[&str]) {
+        let before = Tree::of(self.ours.tree());
+        let refused = self.does_or_refuses(command);
+        if refused {
+            let done = self.transaction(command).run();
+            panic!("refused: {done:?}");
+        }
+        let changed = before != Tree::of(self.ours.tree());
+        assert!(changed, "it has done nothing, so this shows nothing");
+    }
+
+    /// It fails at its end, and then has left nothing.
+    #[track_caller]
+    fn fails(&self, command: &[&str], code: i32) {
+        let before = Tree::of(self.ours.tree());
+        let _ = self.transaction(command).run().expect(code);
+        before.expect_same(&Tree::of(self.ours.tree()));
+        let _ = self.natively(command).expect(code);
+        let difference = self.alike();
+        assert!(!difference.is_empty(), "natively it leaves nothing, so this shows nothing");
+    }
+
+    fn clean(&self) {
+        self.ours.expect_clean();
+    }
+}
+
+#[test]
+fn tar_packs_and_unpacks() {
+    let pair = Pair::new(SOURCES);
+    // What it writes of itself: its number, and times of its own reading.
+    let plain = "--pax-option=exthdr.name=%d/%f,delete=atime,delete=ctime";
+    pair.does(&["tar", "--sort=name", "--xattrs", plain, "-cf", "all.tar", "src"]);
+    pair.does(&["tar", "--xattrs", "-xf", "all.tar", "--one-top-level=out"]);
+    pair.fails(&["tar", "-cf", "other.tar", "src", "not-there"], 2);
+    pair.clean();
+}
+
+#[test]
+fn cp_copies() {
+    let pair = Pair::new(SOURCES);
+    pair.does(&["cp", "-a", "src", "copy"]);
+    pair.does(&["cp", "-a", "--reflink=auto", "--sparse=always", "src/deep", "copy/again"]);
+    pair.fails(&["cp", "-a", "src", "not-there", "copy"], 1);
+    pair.clean();
+}
+
+#[test]
+fn rm_and_mv_remove_and_move() {
+    let pair = Pair::new(SOURCES);
+    pair.does(&["mv", "src/deep", "moved"]);
+    pair.does(&["rm", "-r", "moved/er"]);
+    pair.fails(&["rm", "-r", "src", "not-there"], 1);
+    pair.clean();
+}
+
+#[test]
+fn git_commits() {
+    let mut pair = Pair::new(SOURCES);
+    // It holds inode numbers and times of what it lists.
+    pair.without = vec![".git/index"];
+    let quiet = ["-c", "gc.auto=0", "-c", "maintenance.auto=false"];
+    let git = |rest: &[&'static str]| [&["git"], &quiet[..], rest].concat();
+    pair.does(&git(&["init", "-q", "-b", "main", "."]));
+    pair.does(&git(&["add", "src"]));
+    pair.does(&git(&["commit", "-q", "-m", "all"]));
+    let _ = pair.ours.native("echo more >> src/numbers");
+    let _ = pair.native.native("echo more >> src/numbers");
+    pair.does(&git(&["commit", "-q", "-a", "-m", "more"]));
+    let _ = Invocation::new("git").args(["fsck", "--strict"]).dir(pair.ours.tree()).run().expect(0);
+    let status = Invocation::new("git").args(["status", "--porcelain"]).dir(pair.ours.tree());
+    assert_eq!(status.run().expect(0).text(), "");
+    pair.clean();
+}
+
+#[test]
+fn sqlite_inserts() {
+    require!(skip::has("sqlite3"), "there is no sqlite3");
+    let pair = Pair::new("sqlite3 base 'create table t (a integer primary key, b text)'");
+    let insert = "begin; insert into t (b) select hex(value) from generate_series(1, 2000); commit;
+                  create index i on t (b); delete from t where a % 3 = 0; select count(*) from t;";
+    pair.does(&["sqlite3", "base", insert]);
+    pair.does(&["sqlite3", "new", "create table u (x); insert into u values (1), (2)"]);
+    pair.fails(
+        &["sqlite3", "-bail", "base", "insert into t (b) values ('x'); select no_such()"],
+        1,
+    );
+    // With a memory that processes share beside the file.
+    pair.does(&["sqlite3", "base", "pragma journal_mode=wal; insert into t (b) values ('wal')"]);
+    let checked = Invocation::new("sqlite3").args(["base", "pragma integrity_check"]);
+    assert_eq!(checked.dir(pair.ours.tree()).run().expect(0).text(), "ok\n");
+    pair.clean();
+}
+
+#[test]
+fn python_compiles() {
+    let pair = Pair::new(SOURCES);
+    pair.does(&["python3", "-m", "compileall", "-q", "src/py"]);
+    let script = "import os, sys\nos.makedirs('made/deep')\nopen('made/f', 'w').write('x' * 9)\n\
+                  os.rename('src', 'made/src')\nprint(sorted(os.listdir('made')))\n";
+    pair.does(&["python3", "-c", script]);
+    pair.fails(&["python3", "-c", "open('made/g', 'w').write('y')\nraise SystemExit(7)"], 7);
+    pair.clean();
+}
+
+#[test]
+fn sort_sorts() {
+    let pair = Pair::new("seq 1 200000 | rev > numbers");
+    pair.does(&["sort", "--parallel=1", "-S", "1M", "-T", ".", "-o", "sorted", "numbers"]);
+    pair.clean();
+    // The default takes as many threads as there are processors.
+    let refused =
+        pair.does_or_refuses(&["sort", "-S", "1M", "-T", ".", "-r", "-o", "more", "numbers"]);
+    require!(!refused, "sort with threads is refused");
+}
+
+#[test]
+fn rsync_copies() {
+    require!(skip::has("rsync"), "there is no rsync");
+    let pair = Pair::new(SOURCES);
+    let refused = pair.does_or_refuses(&["rsync", "-aHX", "src/", "copy/"]);
+    pair.clean();
+    require!(!refused, "rsync, which forks, is refused");
+}
+
+/// Time of a process on processors, in ticks.
+fn ticks(pid: Pid) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
+    let stat = stat.unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn one_that_is_killed_has_left_nothing() {
+    let pair = Pair::new(SOURCES);
+    let before = Tree::of(pair.ours.tree());
+    // What it has changed nobody else can see; that it is done with that shows in its time.
+    let script = "import os\nos.rename('src', 'moved')\nopen('new', 'w').write('x')\n\
+                  os.unlink('moved/numbers')\nwhile True: pass";
+    let running = pair.transaction(&["python3", "-c", script]).start();
+    until("it has used a second", || ticks(running.pid()) > 100);
+    before.expect_same(&Tree::of(pair.ours.tree()));
+    running.signal(Signal::KILL);
+    assert!(running.wait().killed());
+    before.expect_same(&Tree::of(pair.ours.tree()));
+    pair.clean();
+    assert!(pair.lab.dir().exists());
+}
