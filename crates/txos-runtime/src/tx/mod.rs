@@ -1,6 +1,89 @@
-//! One transaction of one thread.
+//! One transaction of one thread: plain Rust that answers a system call like the kernel does.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `calls` | one system call: which of the methods below it is |
+//! | [`node`] | shadow objects and their entries |
+//! | `walk` | path walk over shadow and stable entries |
+//! | `perm`, `acl` | permissions, as the kernel would decide |
+//! | `names` | making, linking, renaming, removing |
+//! | [`content`], `io` | what files hold: stable, private pages, private copies; reading and writing |
+//! | `attrs`, `list` | stat, modes, owners, times, extended attributes; directory listings |
+//! | [`files`], `open`, `control` | descriptors; open; fcntl, ioctl, locks |
+//! | `touch` | the read set, and the realm |
+//! | `staging` | where private copies lie |
+//! | `delta`, `finish` | what was changed, for the engine; what becomes of descriptors |
+//! | [`kernel`], `user` | the stable side; the program's memory |
+//!
+//! # Invariants
+//!
+//! - Names are changed in memory only; the stable tree is looked at, never touched, before the commit.
+//! - Whatever the transaction was told of the stable tree is in its read set, as of a moment before
+//!   it was told.
+//! - A descriptor from before the transaction is never closed, moved or seeked before the commit.
 
-use txos_engine::realm::Again;
+mod acl;
+mod attrs;
+mod calls;
+mod commons;
+pub mod content;
+mod control;
+mod delta;
+pub mod files;
+mod finish;
+mod io;
+pub mod kernel;
+mod list;
+mod names;
+pub mod node;
+mod open;
+mod perm;
+mod settings;
+mod staging;
+mod touch;
+mod user;
+mod walk;
+
+use std::rc::Rc;
+
+use txos_engine::mounts::Mount;
+use txos_engine::object::FileId;
+use txos_engine::readset::{Coverage, ReadSet};
+use txos_engine::realm::{Again, Ticket};
+use txos_engine::version::Stamp;
+
+use kernel::Sys;
+use node::{Id, Map, Node, Stable};
+
+/// Flags of `sys_xbegin`, as in txos.h.
+pub mod flags {
+    /// Begins again after a conflict.
+    pub const RESTART: u32 = 0x01;
+    /// Committed means: on stable storage.
+    pub const DURABLE: u32 = 0x02;
+    /// What can't be made transactional aborts.
+    pub const STRICT: u32 = 0x04;
+    /// Memory is put back on abort.
+    pub const CHECKPOINT: u32 = 0x08;
+    /// Never waits for another transaction.
+    pub const NONBLOCK: u32 = 0x10;
+    /// Commits in the order of its sequence number.
+    pub const ORDERED: u32 = 0x20;
+    /// Begins the sequence at its number.
+    pub const ORDER_RESET: u32 = 0x40;
+    /// Not a program's: the transaction is a whole command, kept in the history like one.
+    pub const COMMAND: u32 = 0x8000_0000;
+}
+
+/// Reasons of an abort, as in txos.h.
+pub mod reason {
+    /// Somebody else changed, or won, what it touched.
+    pub const CONFLICT: u32 = 2;
+    /// TX_STRICT, and a call that can't be made transactional.
+    pub const UNSUPPORTED: u32 = 3;
+    /// Publishing failed and was undone.
+    pub const FAILED: u32 = 4;
+}
 
 /// How a transaction begins.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +112,8 @@ pub struct Failure {
     pub what: String,
     /// Where; may be empty.
     pub path: Vec<u8>,
+    /// With what the next attempt begins.
+    pub again: Option<Again>,
 }
 
 /// How a transaction ended well.
@@ -42,6 +127,56 @@ pub struct Committed {
 #[derive(Debug)]
 pub struct Tx {
     how: How,
+    nodes: Vec<Node>,
+    by_id: Map<(FileId, u64), Id>,
+    /// The root of the mount namespace, as this process sees it.
+    top: Id,
+    /// The process's root directory.
+    root: Id,
+    cwd: Option<Id>,
+    /// Whether the transaction changed its working directory, and its root.
+    moved: (bool, bool),
+    files: files::Files,
+    umask: Option<u32>,
+    umask_was: Option<u32>,
+    reads: ReadSet,
+    ticket: Option<Ticket<'static>>,
+    /// There is no realm.
+    alone: bool,
+    doom: Option<Failure>,
+    cred: Option<perm::Cred>,
+    staging: Option<staging::Staging>,
+    /// Places of links and nodes that were made among the private copies.
+    made: Map<Id, Vec<u8>>,
+    mounts: Vec<Mount>,
+    file_systems: Vec<(u64, bool)>,
+    default_acls: Map<(FileId, u64), Option<Vec<u8>>>,
+    next_ino: u64,
+    unsupported: u64,
+    warned: Vec<&'static str>,
+    said_outside: bool,
+    calls: u64,
+}
+
+/// The present, as file systems stamp it.
+#[must_use]
+pub fn now() -> Stamp {
+    Stamp::now_coarse()
+}
+
+/// Tells the user something, past everything.
+pub fn say(text: &str) {
+    let line = format!("txos: {text}\n");
+    let _ = kernel::sys!(SYS_write, 2, line.as_ptr(), line.len());
+}
+
+/// A call of the program's, its pointers translated or its own.
+fn raw_call(number: i64, args: [u64; 6]) -> i64 {
+    // SAFETY: they are the arguments of the program's own system call, with descriptors translated.
+    #[allow(unsafe_code)]
+    unsafe {
+        crate::raw::syscall(number, args)
+    }
 }
 
 impl Tx {
@@ -50,42 +185,158 @@ impl Tx {
     /// # Errors
     /// If no place can be had, or a flag is not supported.
     pub fn begin(how: How) -> Result<Box<Tx>, Failure> {
-        Ok(Box::new(Tx { how }))
+        if how.flags & flags::CHECKPOINT != 0 {
+            return Err(Failure {
+                reason: reason::UNSUPPORTED,
+                errno: libc::ENOTSUP,
+                what: "TX_CHECKPOINT is not available yet".into(),
+                ..Failure::default()
+            });
+        }
+        let mut tx = Box::new(Tx {
+            how,
+            nodes: Vec::new(),
+            by_id: Map::default(),
+            top: 0,
+            root: 0,
+            cwd: None,
+            moved: (false, false),
+            files: files::Files::default(),
+            umask: None,
+            umask_was: None,
+            reads: ReadSet::new(Coverage::default()),
+            ticket: None,
+            alone: false,
+            doom: None,
+            cred: None,
+            staging: None,
+            made: Map::default(),
+            mounts: Vec::new(),
+            file_systems: Vec::new(),
+            default_acls: Map::default(),
+            next_ino: 0,
+            unsupported: 0,
+            warned: Vec::new(),
+            said_outside: false,
+            calls: 0,
+        });
+        if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {
+            // Its turn is taken now, not at its first touch.
+            if tx.join().is_err() {
+                return Err(tx.doom.take().unwrap_or_default());
+            }
+        }
+        Ok(tx)
+    }
+
+    /// Makes the node of the root directory, which everything hangs on.
+    fn plant(&mut self) -> Sys<()> {
+        let stat = kernel::look(b"/")?;
+        let top: Rc<[u8]> = Rc::from(&b"/"[..]);
+        let stable =
+            Stable { dir: top, dir_id: stat.id, name: (*b".").into(), path: b"/".to_vec(), stat };
+        let live = !self.is_versioned(b"/", &stat);
+        let mut node = Node::new(stat, Some(stable));
+        // A root on a file system that can't be versioned still has directories that can.
+        let _ = live;
+        node.names.push((0, (*b".").into()));
+        self.by_id.insert((stat.id, stat.mnt), 0);
+        self.nodes.push(node);
+        Ok(())
+    }
+
+    /// The root directory of the process.
+    fn root_of_process(&self) -> Id {
+        self.top
     }
 
     /// Carries out one system call of the thread: the answer is as the kernel's, a value or a
     /// negative errno. When the transaction is doomed ([`Tx::doomed`]) the answer means nothing.
     pub fn call(&mut self, number: i64, args: [u64; 6]) -> i64 {
-        let _ = &self.how;
-        // SAFETY: they are the arguments of the program's own system call.
-        #[allow(unsafe_code)]
-        unsafe {
-            crate::raw::syscall(number, args)
+        if self.doom.is_some() {
+            return -i64::from(libc::ECANCELED);
+        }
+        self.calls += 1;
+        if self.nodes.is_empty()
+            && let Err(e) = self.plant()
+        {
+            return -i64::from(e);
+        }
+        let answer = self.carry_out(number, args);
+        self.check_doom();
+        match answer {
+            Ok(value) => value as i64,
+            Err(errno) => -i64::from(errno),
         }
     }
 
     /// Why it can't commit any more, if so. Asked after each call: it is restarted or reported then.
     #[must_use]
     pub fn doomed(&self) -> Option<&Failure> {
-        None
-    }
-
-    /// Commits; on failure nothing of it has happened.
-    ///
-    /// # Errors
-    /// Why nothing of it has happened.
-    pub fn commit(self: Box<Self>) -> Result<Committed, Failure> {
-        Ok(Committed::default())
-    }
-
-    /// Aborts: descriptors, working directory and everything else are as before it.
-    pub fn abort(self: Box<Self>) -> Option<Again> {
-        None
+        self.doom.as_ref()
     }
 
     /// System calls that passed through with a warning so far.
     #[must_use]
     pub fn unsupported(&self) -> u64 {
-        0
+        self.unsupported
+    }
+
+    /// A call that is not part of the transaction: one warning of each kind, or with TX_STRICT the
+    /// end of the transaction.
+    ///
+    /// # Errors
+    /// The transaction is doomed.
+    pub fn unsupported_call(&mut self, what: &'static str, path: &[u8]) -> Sys<()> {
+        if self.how.flags & flags::STRICT != 0 {
+            self.doom(Failure {
+                reason: reason::UNSUPPORTED,
+                errno: libc::ENOTSUP,
+                what: format!("{what} can't be part of a transaction (TX_STRICT)"),
+                path: path.to_vec(),
+                ..Failure::default()
+            });
+            return Err(touch::DOOMED);
+        }
+        self.unsupported += 1;
+        if !self.warned.contains(&what) {
+            self.warned.push(what);
+            say(&format!("{what} is not part of the transaction: it happens at once, and stays"));
+        }
+        Ok(())
+    }
+
+    /// A call that is refused in a transaction, as passing it through would be wrong.
+    fn unsupported_errno(&mut self, what: &'static str) -> Sys<u64> {
+        if self.how.flags & flags::STRICT != 0 {
+            self.unsupported_call(what, b"")?;
+        }
+        if !self.warned.contains(&what) {
+            self.warned.push(what);
+            say(&format!("{what} is not possible in a transaction yet: it fails with ENOTSUP"));
+        }
+        Err(libc::ENOTSUP)
+    }
+
+    /// The file-mode creation mask.
+    pub fn umask(&mut self) -> u32 {
+        if let Some(mask) = self.umask.or(self.umask_was) {
+            return mask;
+        }
+        // There is no call that tells it without changing it, which other threads would feel.
+        let text = std::fs::read("/proc/thread-self/status").unwrap_or_default();
+        let mask = text
+            .split(|&b| b == b'\n')
+            .find_map(|line| line.strip_prefix(b"Umask:"))
+            .and_then(|text| std::str::from_utf8(text.trim_ascii()).ok())
+            .and_then(|text| u32::from_str_radix(text, 8).ok())
+            .unwrap_or(0o022);
+        self.umask_was = Some(mask);
+        mask
+    }
+
+    /// Whether a new file's mode has to be worked out here: its directory has a default ACL.
+    fn new_mode_is_inherited(&mut self, dir: Id) -> bool {
+        self.default_acl(dir).is_some()
     }
 }

@@ -1,0 +1,753 @@
+//! Attributes: stat, modes, owners, times, extended attributes.
+
+use txos_engine::object::FileKind;
+use txos_engine::version::Stamp;
+
+use super::content::Data;
+use super::kernel::{self, Stat, Sys, check, sys};
+use super::node::{Id, changed};
+use super::perm::mask;
+use super::walk::{Place, Spot};
+use super::{Tx, now, raw_call, user};
+
+/// An object that a call names.
+pub enum Object {
+    /// A versioned one.
+    Node(Id),
+    /// Not versioned: by this path.
+    Live(Vec<u8>),
+    /// Not versioned: by this descriptor of the kernel's.
+    Fd(i32),
+}
+
+impl Tx {
+    /// The object of a `…at` call: by path, or with AT_EMPTY_PATH the descriptor itself.
+    ///
+    /// # Errors
+    /// As path_resolution(7).
+    pub fn object(&mut self, dirfd: i32, path: &[u8], flags: i32) -> Sys<Object> {
+        if path.is_empty() {
+            if flags & libc::AT_EMPTY_PATH == 0 {
+                return Err(libc::ENOENT);
+            }
+            if dirfd == libc::AT_FDCWD {
+                return self.cwd().map(Object::Node);
+            }
+            return self.object_of(dirfd);
+        }
+        let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+        if follow && let Some(number) = super::open::descriptor_path(path) {
+            return self.object_of(number).map_err(|_| libc::ENOENT);
+        }
+        let base = self.base(dirfd, path)?;
+        match self.walk(base, path, follow)? {
+            Place::At(Spot { node: Some(id), .. }) if self.nodes[id].live => {
+                Ok(Object::Live(self.path_of(id)))
+            }
+            Place::At(Spot { node: Some(id), .. }) => Ok(Object::Node(id)),
+            Place::At(_) => Err(libc::ENOENT),
+            Place::Live(path) => {
+                if follow && let Some(number) = super::open::descriptor_path(&path) {
+                    return self.object_of(number).map_err(|_| libc::ENOENT);
+                }
+                Ok(Object::Live(path))
+            }
+        }
+    }
+
+    /// The object of a descriptor.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn object_of(&mut self, number: i32) -> Sys<Object> {
+        let file = self.file(number)?;
+        match self.files.get(file).node {
+            Some(id) if !self.nodes[id].live => Ok(Object::Node(id)),
+            _ => Ok(Object::Fd(self.real(number)?)),
+        }
+    }
+
+    /// What stat shows of a versioned object.
+    ///
+    /// # Errors
+    /// If it can't be asked; the transaction is doomed.
+    pub fn stat(&mut self, id: Id) -> Sys<Stat> {
+        self.touch_attrs(id)?;
+        let node = &self.nodes[id];
+        let mut stat = node.stat;
+        match &node.data {
+            Data::Whole(backing) => {
+                let real = kernel::look(&backing.path)?;
+                (stat.size, stat.blocks) = (real.size, real.blocks);
+                (stat.atime, stat.mtime, stat.ctime) = (real.atime, real.mtime, real.ctime);
+                stat.mode = stat.mode & !0o6000 | real.mode & stat.mode & 0o6000;
+            }
+            Data::Pages(pages) => stat.size = pages.size,
+            Data::Stable => {}
+        }
+        Ok(stat)
+    }
+
+    /// `stat`, `lstat`, `fstat`, `newfstatat`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn fstatat(&mut self, dirfd: i32, path: &[u8], flags: i32, out: u64) -> Sys<u64> {
+        const KNOWN: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
+        if flags & !KNOWN != 0 {
+            return Err(libc::EINVAL);
+        }
+        let object = self.object(dirfd, path, flags)?;
+        self.stat_object(object, flags, out)
+    }
+
+    /// The same of an object that was found.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn stat_object(&mut self, object: Object, flags: i32, out: u64) -> Sys<u64> {
+        let id = match object {
+            Object::Node(id) => id,
+            Object::Live(path) => {
+                return kernel::CPath::with(&path, |p| {
+                    check(sys!(SYS_newfstatat, libc::AT_FDCWD, p, out, flags))
+                });
+            }
+            Object::Fd(real) => return check(sys!(SYS_fstat, real, out)),
+        };
+        let s = self.stat(id)?;
+        // SAFETY: all zeros is a value of this plain structure.
+        #[allow(unsafe_code)]
+        let mut st: libc::stat = unsafe { std::mem::zeroed() };
+        st.st_dev = s.id.dev;
+        st.st_ino = s.id.ino;
+        st.st_mode = s.mode;
+        st.st_nlink = s.nlink.into();
+        st.st_uid = s.uid;
+        st.st_gid = s.gid;
+        st.st_rdev = s.rdev;
+        st.st_size = s.size as i64;
+        st.st_blksize = s.blksize.into();
+        st.st_blocks = s.blocks as i64;
+        (st.st_atime, st.st_atime_nsec) = (s.atime.sec, s.atime.nsec.into());
+        (st.st_mtime, st.st_mtime_nsec) = (s.mtime.sec, s.mtime.nsec.into());
+        (st.st_ctime, st.st_ctime_nsec) = (s.ctime.sec, s.ctime.nsec.into());
+        user::put(out, st)?;
+        Ok(0)
+    }
+
+    /// `statx(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn statx(
+        &mut self,
+        dirfd: i32,
+        path: &[u8],
+        flags: i32,
+        wanted: u32,
+        out: u64,
+    ) -> Sys<u64> {
+        const SYNC: i32 = 0x6000;
+        const KNOWN: i32 =
+            libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH | SYNC;
+        if flags & !KNOWN != 0 || flags & SYNC == SYNC || wanted & 0x8000_0000 != 0 {
+            return Err(libc::EINVAL);
+        }
+        let id = match self.object(dirfd, path, flags)? {
+            Object::Node(id) => id,
+            Object::Live(path) => {
+                return kernel::CPath::with(&path, |p| {
+                    check(sys!(SYS_statx, libc::AT_FDCWD, p, flags, wanted, out))
+                });
+            }
+            Object::Fd(real) => {
+                let empty = c"".as_ptr();
+                let flags = flags | libc::AT_EMPTY_PATH;
+                return check(sys!(SYS_statx, real, empty, flags, wanted, out));
+            }
+        };
+        let s = self.stat(id)?;
+        // SAFETY: all zeros is a value of this plain structure.
+        #[allow(unsafe_code)]
+        let mut x: libc::statx = unsafe { std::mem::zeroed() };
+        let stamp = |t: Stamp, to: &mut libc::statx_timestamp| {
+            (to.tv_sec, to.tv_nsec) = (t.sec, t.nsec);
+        };
+        x.stx_mask = libc::STATX_BASIC_STATS | wanted & libc::STATX_MNT_ID;
+        x.stx_blksize = s.blksize;
+        x.stx_attributes = s.attributes;
+        x.stx_attributes_mask = s.attributes_mask;
+        x.stx_nlink = s.nlink;
+        x.stx_uid = s.uid;
+        x.stx_gid = s.gid;
+        x.stx_mode = s.mode as u16;
+        x.stx_ino = s.id.ino;
+        x.stx_size = s.size;
+        x.stx_blocks = s.blocks;
+        (x.stx_rdev_major, x.stx_rdev_minor) = (libc::major(s.rdev), libc::minor(s.rdev));
+        (x.stx_dev_major, x.stx_dev_minor) = (libc::major(s.id.dev), libc::minor(s.id.dev));
+        x.stx_mnt_id = s.mnt;
+        stamp(s.atime, &mut x.stx_atime);
+        stamp(s.mtime, &mut x.stx_mtime);
+        stamp(s.ctime, &mut x.stx_ctime);
+        if let Some(born) = s.btime {
+            x.stx_mask |= libc::STATX_BTIME;
+            stamp(born, &mut x.stx_btime);
+        }
+        user::put(out, x)?;
+        Ok(0)
+    }
+
+    /// `access(2)` and its relatives.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn access(&mut self, dirfd: i32, path: &[u8], wanted: u32, flags: i32) -> Sys<u64> {
+        const KNOWN: i32 = libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+        if wanted & !7 != 0 || flags & !KNOWN != 0 {
+            return Err(libc::EINVAL);
+        }
+        let id = match self.object(dirfd, path, flags)? {
+            Object::Node(id) => id,
+            Object::Live(path) => {
+                return kernel::CPath::with(&path, |p| {
+                    check(sys!(SYS_faccessat2, libc::AT_FDCWD, p, wanted, flags))
+                });
+            }
+            Object::Fd(real) => {
+                let (empty, flags) = (c"".as_ptr(), flags | libc::AT_EMPTY_PATH);
+                return check(sys!(SYS_faccessat2, real, empty, wanted, flags));
+            }
+        };
+        self.touch_attrs(id)?;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let node = &self.nodes[id];
+        if flags & libc::AT_EACCESS == 0 && !self.real_is_effective() {
+            // By the real user: what set-user-ID programs ask for.
+            if node.has_own_permissions() {
+                return self
+                    .unsupported_errno("access(2) of a changed object in a set-user-ID program");
+            }
+            let path = node.stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
+            let flags = flags & libc::AT_SYMLINK_NOFOLLOW;
+            let asked = kernel::CPath::with(&path, |p| {
+                check(sys!(SYS_faccessat2, libc::AT_FDCWD, p, wanted, flags))
+            });
+            return asked;
+        }
+        self.may(id, wanted)?;
+        Ok(0)
+    }
+
+    fn real_is_effective(&self) -> bool {
+        sys!(SYS_getuid) == sys!(SYS_geteuid) && sys!(SYS_getgid) == sys!(SYS_getegid)
+    }
+
+    /// `chmod(2)` of an object.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn chmod(&mut self, object: Object, mode: u32) -> Sys<u64> {
+        let id = match object {
+            Object::Node(id) => id,
+            Object::Live(path) => {
+                return self.live_change(libc::SYS_fchmodat, &path, &[u64::from(mode)]);
+            }
+            Object::Fd(real) => {
+                self.unsupported_call("a change of mode of what is not versioned", b"")?;
+                return check(sys!(SYS_fchmod, real, mode));
+            }
+        };
+        if self.nodes[id].kind() == FileKind::Symlink {
+            return Err(libc::EOPNOTSUPP);
+        }
+        self.may_set_attrs(id)?;
+        let cred = self.cred();
+        let mut stat = self.nodes[id].stat;
+        let mut bits = mode & 0o7777;
+        if !cred.keeps_setgid(stat.gid) {
+            bits &= !libc::S_ISGID;
+        }
+        self.touch_write(id)?;
+        stat.mode = stat.mode & libc::S_IFMT | bits;
+        let node = &mut self.nodes[id];
+        node.stat.mode = stat.mode;
+        node.stat.ctime = now();
+        node.changed |= changed::MODE;
+        if let Some(backing) = node.data.whole() {
+            kernel::chmod(&backing.path, bits)?;
+        }
+        self.mask_acl(id, bits)?;
+        self.forget_permissions(id);
+        Ok(0)
+    }
+
+    /// A change of mode changes the mask of an ACL.
+    fn mask_acl(&mut self, id: Id, bits: u32) -> Sys<()> {
+        const NAME: &[u8] = b"system.posix_acl_access";
+        let has = match &self.nodes[id].xattrs {
+            Some(xattrs) => xattrs.contains_key(NAME),
+            None => {
+                let path = self.nodes[id].stable.as_ref().map(|s| s.path.clone());
+                path.is_some_and(|p| matches!(kernel::xattr(&p, NAME), Ok(Some(_))))
+            }
+        };
+        if !has {
+            return Ok(());
+        }
+        let mut xattrs = self.all_xattrs(id)?;
+        if let Some(acl) = xattrs.get_mut(NAME) {
+            set_acl_mode(acl, bits);
+        }
+        let node = &mut self.nodes[id];
+        node.xattrs = Some(xattrs);
+        node.changed |= changed::XATTRS;
+        Ok(())
+    }
+
+    /// Whether mode and times of an object may be set.
+    fn may_set_attrs(&mut self, id: Id) -> Sys<()> {
+        let stat = self.nodes[id].stat;
+        self.read_only(id)?;
+        if !self.cred().owns(stat.uid) {
+            return Err(libc::EPERM);
+        }
+        if stat.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
+            return Err(libc::EPERM);
+        }
+        Ok(())
+    }
+
+    /// EROFS on what is mounted so.
+    fn read_only(&mut self, id: Id) -> Sys<()> {
+        if self.nodes[id].has_own_permissions() {
+            return Ok(());
+        }
+        match self.may(id, mask::W) {
+            Err(libc::EROFS) => Err(libc::EROFS),
+            _ => Ok(()),
+        }
+    }
+
+    /// `chown(2)` of an object.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn chown(&mut self, object: Object, uid: u32, gid: u32) -> Sys<u64> {
+        let id = match object {
+            Object::Node(id) => id,
+            Object::Live(path) => {
+                let owner = [u64::from(uid), u64::from(gid), libc::AT_SYMLINK_NOFOLLOW as u64];
+                return self.live_change(libc::SYS_fchownat, &path, &owner);
+            }
+            Object::Fd(real) => {
+                self.unsupported_call("a change of owner of what is not versioned", b"")?;
+                return check(sys!(SYS_fchown, real, uid, gid));
+            }
+        };
+        self.read_only(id)?;
+        let stat = self.nodes[id].stat;
+        let (new_uid, new_gid) = (
+            if uid == u32::MAX { stat.uid } else { uid },
+            if gid == u32::MAX { stat.gid } else { gid },
+        );
+        let cred = self.cred();
+        if !cred.may_chown() {
+            let own = cred.uid == stat.uid;
+            let uid_fine = uid == u32::MAX || (own && uid == stat.uid);
+            let gid_fine = gid == u32::MAX || (own && (gid == stat.gid || cred.in_group(gid)));
+            if !uid_fine || !gid_fine {
+                return Err(libc::EPERM);
+            }
+        }
+        if stat.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
+            return Err(libc::EPERM);
+        }
+        self.touch_write(id)?;
+        let node = &mut self.nodes[id];
+        let mut mode = node.stat.mode;
+        if node.kind() != FileKind::Dir && node.kind() != FileKind::Symlink {
+            // Set-id bits go, as always when a file changes hands.
+            mode &= !libc::S_ISUID;
+            if mode & libc::S_IXGRP != 0 {
+                mode &= !libc::S_ISGID;
+            }
+        }
+        (node.stat.uid, node.stat.gid) = (new_uid, new_gid);
+        node.stat.ctime = now();
+        node.changed |= changed::OWNER;
+        if mode != node.stat.mode {
+            node.stat.mode = mode;
+            node.changed |= changed::MODE;
+        }
+        if let Some(backing) = node.data.whole() {
+            let path = backing.path.clone();
+            kernel::chown(&path, new_uid, new_gid)?;
+            kernel::chmod(&path, mode)?;
+        }
+        self.forget_permissions(id);
+        Ok(0)
+    }
+
+    /// `utimensat(2)` of an object; a null pointer sets both to now.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn utimes(&mut self, object: Object, times: Option<[libc::timespec; 2]>) -> Sys<u64> {
+        let both_now = [libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW }; 2];
+        let times = times.unwrap_or(both_now);
+        let valid = |t: &libc::timespec| {
+            matches!(t.tv_nsec, 0..=999_999_999 | libc::UTIME_NOW | libc::UTIME_OMIT)
+        };
+        if !times.iter().all(valid) {
+            return Err(libc::EINVAL);
+        }
+        if times.iter().all(|t| t.tv_nsec == libc::UTIME_OMIT) {
+            return Ok(0);
+        }
+        let id = match object {
+            Object::Node(id) => id,
+            Object::Live(path) => {
+                let pointer = times.as_ptr() as u64;
+                return self.live_change(libc::SYS_utimensat, &path, &[pointer, 0]);
+            }
+            Object::Fd(real) => {
+                self.unsupported_call("a change of the times of what is not versioned", b"")?;
+                return check(sys!(SYS_utimensat, real, 0, times.as_ptr(), 0));
+            }
+        };
+        let stat = self.nodes[id].stat;
+        self.read_only(id)?;
+        let both_now = times.iter().all(|t| t.tv_nsec == libc::UTIME_NOW);
+        if !self.cred().owns(stat.uid) {
+            if !both_now {
+                return Err(libc::EPERM);
+            }
+            self.may(id, mask::W)?;
+        }
+        let fixed = libc::STATX_ATTR_IMMUTABLE as u64
+            | if both_now { 0 } else { libc::STATX_ATTR_APPEND as u64 };
+        if stat.attributes & fixed != 0 {
+            return Err(libc::EPERM);
+        }
+        self.touch_write(id)?;
+        let at = now();
+        let node = &mut self.nodes[id];
+        let value = |t: &libc::timespec| match t.tv_nsec {
+            libc::UTIME_OMIT => None,
+            libc::UTIME_NOW => Some(at),
+            nsec => Some(Stamp { sec: t.tv_sec, nsec: u32::try_from(nsec).unwrap_or(0) }),
+        };
+        let (atime, mtime) = (value(&times[0]), value(&times[1]));
+        if let Some(atime) = atime {
+            node.stat.atime = atime;
+            node.changed |= changed::ATIME;
+        }
+        if let Some(mtime) = mtime {
+            node.stat.mtime = mtime;
+            node.changed |= changed::MTIME;
+        }
+        node.stat.ctime = at;
+        if let Some(backing) = node.data.whole() {
+            let path = backing.path.clone();
+            kernel::utimes(&path, atime, mtime)?;
+        }
+        Ok(0)
+    }
+
+    /// `setxattr(2)` and its relatives.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn set_xattr(&mut self, object: Object, name: &[u8], value: &[u8], flags: i32) -> Sys<u64> {
+        let id = self.xattr_node(object)?;
+        if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0
+            || flags == libc::XATTR_CREATE | libc::XATTR_REPLACE
+        {
+            return Err(libc::EINVAL);
+        }
+        if value.len() > 65_536 {
+            return Err(libc::E2BIG);
+        }
+        self.may_set_xattr(id, name)?;
+        let mut xattrs = self.all_xattrs(id)?;
+        let there = xattrs.contains_key(name);
+        if flags & libc::XATTR_CREATE != 0 && there {
+            return Err(libc::EEXIST);
+        }
+        if flags & libc::XATTR_REPLACE != 0 && !there {
+            return Err(libc::ENODATA);
+        }
+        self.touch_write(id)?;
+        // The kernel knows best what a value must look like: it is tried on an object of ours.
+        if let Some(backing) = self.nodes[id].data.whole() {
+            let path = backing.path.clone();
+            kernel::set_xattr(&path, name, value)?;
+        } else {
+            self.try_xattr(id, name, value)?;
+        }
+        xattrs.insert(name.to_vec(), value.to_vec());
+        self.xattrs_changed(id, xattrs, name, Some(value));
+        Ok(0)
+    }
+
+    /// Sets an attribute on a scratch object of the same kind and file system.
+    fn try_xattr(&mut self, id: Id, name: &[u8], value: &[u8]) -> Sys<()> {
+        let stat = self.nodes[id].stat;
+        let (_, path) = self.place(stat.mnt)?;
+        let is_dir = stat.kind() == FileKind::Dir;
+        match stat.kind() {
+            FileKind::Dir => kernel::mkdir(&path, 0o700)?,
+            FileKind::Symlink => kernel::symlink(b"x", &path)?,
+            _ => {
+                let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_CLOEXEC;
+                kernel::close(kernel::open(&path, flags, 0o600)?);
+            }
+        }
+        let tried = kernel::set_xattr(&path, name, value);
+        let flags = if is_dir { libc::AT_REMOVEDIR } else { 0 };
+        let _ = kernel::CPath::with(&path, |p| check(sys!(SYS_unlinkat, libc::AT_FDCWD, p, flags)));
+        tried
+    }
+
+    fn xattr_node(&mut self, object: Object) -> Sys<Id> {
+        match object {
+            Object::Node(id) => Ok(id),
+            _ => self
+                .unsupported_errno("extended attributes of what is not versioned")
+                .and(Err(libc::EOPNOTSUPP)),
+        }
+    }
+
+    fn may_set_xattr(&mut self, id: Id, name: &[u8]) -> Sys<()> {
+        let stat = self.nodes[id].stat;
+        self.read_only(id)?;
+        if name.starts_with(b"user.") {
+            if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
+                return Err(libc::EPERM);
+            }
+            return self.may(id, mask::W);
+        }
+        if name.starts_with(b"trusted.") {
+            return if self.cred().may_trust() { Ok(()) } else { Err(libc::EPERM) };
+        }
+        if name.starts_with(b"system.posix_acl_") {
+            if stat.kind() == FileKind::Symlink {
+                return Err(libc::EOPNOTSUPP);
+            }
+            return if self.cred().owns(stat.uid) { Ok(()) } else { Err(libc::EPERM) };
+        }
+        if name.starts_with(b"security.") {
+            return if self.cred().may_trust() { Ok(()) } else { Err(libc::EPERM) };
+        }
+        Err(libc::EOPNOTSUPP)
+    }
+
+    fn xattrs_changed(
+        &mut self,
+        id: Id,
+        xattrs: super::node::Xattrs,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) {
+        let node = &mut self.nodes[id];
+        node.xattrs = Some(xattrs);
+        node.changed |= changed::XATTRS;
+        node.stat.ctime = now();
+        if name == b"system.posix_acl_access"
+            && let Some(bits) = value.and_then(acl_mode)
+        {
+            let keep = node.stat.mode & !0o777;
+            node.stat.mode = keep | bits;
+            node.changed |= changed::MODE;
+        }
+        self.forget_permissions(id);
+    }
+
+    /// `removexattr(2)` and its relatives.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn remove_xattr(&mut self, object: Object, name: &[u8]) -> Sys<u64> {
+        let id = self.xattr_node(object)?;
+        self.may_set_xattr(id, name)?;
+        let mut xattrs = self.all_xattrs(id)?;
+        if xattrs.remove(name).is_none() {
+            return if name.starts_with(b"system.posix_acl_") { Ok(0) } else { Err(libc::ENODATA) };
+        }
+        self.touch_write(id)?;
+        if let Some(backing) = self.nodes[id].data.whole() {
+            let path = backing.path.clone();
+            kernel::remove_xattr(&path, name)?;
+        }
+        self.xattrs_changed(id, xattrs, name, None);
+        Ok(0)
+    }
+
+    /// `getxattr(2)` and its relatives; `live` makes the call on what is not versioned.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn get_xattr(&mut self, object: Object, name: &[u8], out: u64, size: u64) -> Sys<u64> {
+        let id = match object {
+            Object::Node(id) => id,
+            Object::Live(path) => {
+                return kernel::CPath::with(&path, |p| {
+                    kernel::CPath::with(name, |n| check(sys!(SYS_lgetxattr, p, n, out, size)))
+                });
+            }
+            Object::Fd(real) => {
+                return kernel::CPath::with(name, |n| {
+                    check(sys!(SYS_fgetxattr, real, n, out, size))
+                });
+            }
+        };
+        if name.starts_with(b"user.") {
+            let kind = self.nodes[id].kind();
+            if !matches!(kind, FileKind::File | FileKind::Dir) {
+                return Err(libc::ENODATA);
+            }
+            self.may(id, mask::R)?;
+        }
+        if let Some(xattrs) = &self.nodes[id].xattrs {
+            let value = match xattrs.get(name) {
+                Some(value) => value.clone(),
+                None => return self.no_xattr(id, name),
+            };
+            return give(&value, out, size);
+        }
+        self.touch_xattrs(id)?;
+        let path = self.real_path(id).ok_or(libc::ENODATA)?;
+        kernel::CPath::with(&path, |p| {
+            kernel::CPath::with(name, |n| check(sys!(SYS_lgetxattr, p, n, out, size)))
+        })
+    }
+
+    /// What is said of an attribute that an object of ours has not: the kernel is asked, as some
+    /// names are not possible at all.
+    fn no_xattr(&mut self, id: Id, name: &[u8]) -> Sys<u64> {
+        let known = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
+        let _ = id;
+        if known.iter().any(|k| name.starts_with(k)) {
+            Err(libc::ENODATA)
+        } else {
+            Err(libc::EOPNOTSUPP)
+        }
+    }
+
+    /// `listxattr(2)` and its relatives.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn list_xattrs(&mut self, object: Object, out: u64, size: u64) -> Sys<u64> {
+        let id = match object {
+            Object::Node(id) => id,
+            Object::Live(path) => {
+                return kernel::CPath::with(&path, |p| check(sys!(SYS_llistxattr, p, out, size)));
+            }
+            Object::Fd(real) => return check(sys!(SYS_flistxattr, real, out, size)),
+        };
+        let trusts = self.cred().may_trust();
+        let xattrs = self.all_xattrs(id)?;
+        let mut text = Vec::new();
+        for name in xattrs.keys().filter(|n| trusts || !n.starts_with(b"trusted.")) {
+            text.extend_from_slice(name);
+            text.push(0);
+        }
+        give(&text, out, size)
+    }
+
+    /// `statfs(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn statfs(&mut self, object: Object, out: u64) -> Sys<u64> {
+        let path = match object {
+            Object::Fd(real) => return check(sys!(SYS_fstatfs, real, out)),
+            Object::Live(path) => path,
+            Object::Node(mut id) => {
+                while self.nodes[id].stable.is_none() {
+                    let parent = self.parent(id);
+                    if parent == id {
+                        break;
+                    }
+                    id = parent;
+                }
+                self.real_path(id).ok_or(libc::ENOENT)?
+            }
+        };
+        kernel::CPath::with(&path, |p| check(sys!(SYS_statfs, p, out)))
+    }
+
+    /// A change of something that is not versioned, by a path from the working directory.
+    ///
+    /// # Errors
+    /// As the call; under TX_STRICT the transaction is doomed.
+    pub fn live_change(&mut self, number: i64, path: &[u8], rest: &[u64]) -> Sys<u64> {
+        self.unsupported_call("a change outside of the versioned trees", path)?;
+        kernel::CPath::with(path, |p| {
+            let mut a = [libc::AT_FDCWD as u64, p as u64, 0, 0, 0, 0];
+            a[2..2 + rest.len()].copy_from_slice(rest);
+            check(raw_call(number, a))
+        })
+    }
+
+    /// A rename among what is not versioned.
+    ///
+    /// # Errors
+    /// As the call; under TX_STRICT the transaction is doomed.
+    pub fn live_rename(&mut self, from: &[u8], to: &[u8], flags: u32) -> Sys<u64> {
+        self.unsupported_call("a rename outside of the versioned trees", from)?;
+        let cwd = libc::AT_FDCWD;
+        kernel::CPath::with(from, |f| {
+            kernel::CPath::with(to, |t| check(sys!(SYS_renameat2, cwd, f, cwd, t, flags)))
+        })
+    }
+}
+
+/// Gives a value as the xattr calls do: the length if no room is offered, ERANGE if too little.
+fn give(value: &[u8], out: u64, size: u64) -> Sys<u64> {
+    if size == 0 {
+        return Ok(value.len() as u64);
+    }
+    if (size as usize) < value.len() {
+        return Err(libc::ERANGE);
+    }
+    user::copy_to(out, value)?;
+    Ok(value.len() as u64)
+}
+
+/// Applies mode bits to an ACL: owner, mask (or group), others.
+fn set_acl_mode(acl: &mut [u8], bits: u32) {
+    let has_mask = entries(acl).any(|(_, tag, _)| tag == 0x10);
+    let places: Vec<(usize, u16, u16)> = entries(acl).collect();
+    for (at, tag, _) in places {
+        let value = match tag {
+            0x01 => bits >> 6,
+            0x10 => bits >> 3,
+            0x04 if !has_mask => bits >> 3,
+            0x20 => bits,
+            _ => continue,
+        };
+        acl[at + 2] = (value & 7) as u8;
+    }
+}
+
+/// The mode bits that an ACL stands for.
+fn acl_mode(acl: &[u8]) -> Option<u32> {
+    let find = |wanted: u16| entries(acl).find(|e| e.1 == wanted).map(|e| u32::from(e.2));
+    let group = find(0x10).or_else(|| find(0x04))?;
+    Some(find(0x01)? << 6 | group << 3 | find(0x20)?)
+}
+
+/// Place, tag and permissions of each entry.
+fn entries(acl: &[u8]) -> impl Iterator<Item = (usize, u16, u16)> {
+    let count = acl.len().saturating_sub(4) / 8;
+    let half = |at: usize| u16::from_le_bytes([acl[at], acl[at + 1]]);
+    let found: Vec<(usize, u16, u16)> =
+        (0..count).map(|i| 4 + i * 8).map(|at| (at, half(at), half(at + 2))).collect();
+    found.into_iter()
+}

@@ -1,0 +1,729 @@
+//! One system call: what each of them does in a transaction.
+
+use super::attrs::Object;
+use super::kernel::{self, Sys, check, sys};
+use super::node::Id;
+use super::walk::{Place, Spot};
+use super::{Tx, raw_call, user};
+
+const CWD: i32 = libc::AT_FDCWD;
+const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+
+/// A relative `timeval` pair of utimes(2) and futimesat(2).
+fn from_micros(at: u64) -> Sys<Option<[libc::timespec; 2]>> {
+    if at == 0 {
+        return Ok(None);
+    }
+    let times: [libc::timeval; 2] = user::get(at)?;
+    if times.iter().any(|t| !(0..1_000_000).contains(&t.tv_usec)) {
+        return Err(libc::EINVAL);
+    }
+    Ok(Some(times.map(|t| libc::timespec { tv_sec: t.tv_sec, tv_nsec: t.tv_usec * 1000 })))
+}
+
+fn from_nanos(at: u64) -> Sys<Option<[libc::timespec; 2]>> {
+    if at == 0 { Ok(None) } else { user::get(at).map(Some) }
+}
+
+impl Tx {
+    /// Carries a system call out.
+    #[expect(clippy::too_many_lines, reason = "it is one table")]
+    pub fn carry_out(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        let int = |i: usize| a[i] as i32;
+        match number {
+            libc::SYS_read
+            | libc::SYS_pread64
+            | libc::SYS_readv
+            | libc::SYS_preadv
+            | libc::SYS_preadv2 => self.read(number, a),
+            libc::SYS_write
+            | libc::SYS_pwrite64
+            | libc::SYS_writev
+            | libc::SYS_pwritev
+            | libc::SYS_pwritev2 => self.write(number, a),
+            libc::SYS_lseek => self.lseek(int(0), a[1] as i64, int(2)),
+
+            libc::SYS_openat => {
+                let mode = if creates(int(2)) { a[3] as u32 } else { 0 };
+                self.open(int(0), user::path(a[1])?, int(2), mode, 0)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => {
+                let mode = if creates(int(1)) { a[2] as u32 } else { 0 };
+                self.open(CWD, user::path(a[0])?, int(1), mode, 0)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_creat => {
+                let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+                self.open(CWD, user::path(a[0])?, flags, a[1] as u32, 0)
+            }
+            libc::SYS_openat2 => self.openat2(a),
+            libc::SYS_close => self.close_number(int(0)).map(|()| 0),
+            libc::SYS_close_range => self.close_range(a[0] as u32, a[1] as u32, a[2] as u32),
+
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_stat => self.fstatat(CWD, user::path(a[0])?, 0, a[1]),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_lstat => self.fstatat(CWD, user::path(a[0])?, NOFOLLOW, a[1]),
+            libc::SYS_fstat => {
+                let object = self.object_of(int(0))?;
+                self.stat_object(object, 0, a[1])
+            }
+            libc::SYS_newfstatat => {
+                let path = self.path_or_empty(a[1], int(3))?;
+                self.fstatat(int(0), path, int(3), a[2])
+            }
+            libc::SYS_statx => {
+                let path = self.path_or_empty(a[1], int(2))?;
+                self.statx(int(0), path, int(2), a[3] as u32, a[4])
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_access => self.access(CWD, user::path(a[0])?, a[1] as u32, 0),
+            libc::SYS_faccessat => self.access(int(0), user::path(a[1])?, a[2] as u32, 0),
+            libc::SYS_faccessat2 => {
+                let path = self.path_or_empty(a[1], int(3))?;
+                self.access(int(0), path, a[2] as u32, int(3))
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_getdents => self.getdents(int(0), a[1], a[2] & 0xffff_ffff, true),
+            libc::SYS_getdents64 => self.getdents(int(0), a[1], a[2] & 0xffff_ffff, false),
+
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_mkdir => self.mkdir(CWD, user::path(a[0])?, a[1] as u32),
+            libc::SYS_mkdirat => self.mkdir(int(0), user::path(a[1])?, a[2] as u32),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_mknod => self.mknod(CWD, user::path(a[0])?, a[1] as u32, a[2] & 0xffff_ffff),
+            libc::SYS_mknodat => {
+                self.mknod(int(0), user::path(a[1])?, a[2] as u32, a[3] & 0xffff_ffff)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rmdir => self.rmdir(CWD, user::path(a[0])?),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_unlink => self.unlink(CWD, user::path(a[0])?),
+            libc::SYS_unlinkat => {
+                let path = user::path(a[1])?;
+                match int(2) {
+                    0 => self.unlink(int(0), path),
+                    libc::AT_REMOVEDIR => self.rmdir(int(0), path),
+                    _ => Err(libc::EINVAL),
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_link => self.linkat((CWD, a[0]), (CWD, a[1]), 0),
+            libc::SYS_linkat => self.linkat((int(0), a[1]), (int(2), a[3]), int(4)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_symlink => self.symlink(user::path(a[0])?, CWD, user::path(a[1])?),
+            libc::SYS_symlinkat => self.symlink(user::path(a[0])?, int(1), user::path(a[2])?),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_readlink => self.readlink(CWD, user::path(a[0])?, a[1], a[2]),
+            libc::SYS_readlinkat => self.readlink(int(0), user::path(a[1])?, a[2], a[3]),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rename => self.rename((CWD, user::path(a[0])?), (CWD, user::path(a[1])?), 0),
+            libc::SYS_renameat => {
+                self.rename((int(0), user::path(a[1])?), (int(2), user::path(a[3])?), 0)
+            }
+            libc::SYS_renameat2 => {
+                self.rename((int(0), user::path(a[1])?), (int(2), user::path(a[3])?), a[4] as u32)
+            }
+
+            libc::SYS_truncate => {
+                let path = user::path(a[0])?;
+                match self.object(CWD, path, 0)? {
+                    Object::Node(id) => {
+                        self.may_truncate(id)?;
+                        self.truncate(id, a[1] as i64)
+                    }
+                    Object::Live(path) => self.live_truncate(&path, a[1]),
+                    Object::Fd(_) => Err(libc::EINVAL),
+                }
+            }
+            libc::SYS_ftruncate => {
+                let file = self.file(int(0))?;
+                match self.files.get(file).node.filter(|&id| !self.nodes[id].live) {
+                    Some(_) if !self.files.get(file).writes() => {
+                        let path_only = self.files.get(file).flags & libc::O_PATH != 0;
+                        Err(if path_only { libc::EBADF } else { libc::EINVAL })
+                    }
+                    Some(id) => self.truncate(id, a[1] as i64),
+                    None => self.on_descriptor(number, a),
+                }
+            }
+            libc::SYS_fallocate => {
+                let mut b = a;
+                if (a[2] as i64) < 0 || (a[3] as i64) <= 0 {
+                    self.file(int(0))?;
+                    return Err(libc::EINVAL);
+                }
+                b[0] = self.native_content(int(0), true)? as u64;
+                let done = check(raw_call(number, b))?;
+                self.written_by(int(0));
+                Ok(done)
+            }
+            libc::SYS_copy_file_range | libc::SYS_splice | libc::SYS_sendfile => {
+                self.between(number, a)
+            }
+            libc::SYS_tee => {
+                let mut b = a;
+                b[0] = self.real(int(0))? as u64;
+                b[1] = self.real(int(1))? as u64;
+                check(raw_call(number, b))
+            }
+            libc::SYS_mmap if a[3] & 0x20 == 0 => self.mmap(a),
+            libc::SYS_readahead | libc::SYS_fadvise64 => {
+                let file = self.file(int(0))?;
+                if self.files.get(file).flags & libc::O_PATH != 0 {
+                    return Err(libc::EBADF);
+                }
+                match self.files.get(file).node {
+                    Some(_) => Ok(0),
+                    None => self.on_descriptor(number, a),
+                }
+            }
+            libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_syncfs => {
+                // The commit makes durable what is to be.
+                let file = self.file(int(0))?;
+                if self.files.get(file).flags & libc::O_PATH != 0 {
+                    return Err(libc::EBADF);
+                }
+                match self.files.get(file).node.filter(|&id| !self.nodes[id].live) {
+                    Some(_) => Ok(0),
+                    None => self.on_descriptor(number, a),
+                }
+            }
+            libc::SYS_sync_file_range => {
+                let (offset, len) = (a[1] as i64, a[2] as i64);
+                self.file(int(0))?;
+                if offset < 0
+                    || offset.checked_add(len).is_none_or(|e| e < offset)
+                    || a[3] & !7 != 0
+                {
+                    return Err(libc::EINVAL);
+                }
+                self.on_descriptor_or(int(0), number, a)
+            }
+            libc::SYS_sync => Ok(0),
+
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_chmod => {
+                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                self.chmod(object, a[1] as u32)
+            }
+            libc::SYS_fchmodat => {
+                let object = self.object(int(0), user::path(a[1])?, 0)?;
+                self.chmod(object, a[2] as u32)
+            }
+            SYS_FCHMODAT2 => {
+                if int(3) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
+                    return Err(libc::EINVAL);
+                }
+                let path = self.path_or_empty(a[1], int(3))?;
+                let object = self.object(int(0), path, int(3))?;
+                self.chmod(object, a[2] as u32)
+            }
+            libc::SYS_fchmod => {
+                let object = self.changeable(int(0))?;
+                self.chmod(object, a[1] as u32)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_chown => {
+                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                self.chown(object, a[1] as u32, a[2] as u32)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_lchown => {
+                let object = self.object(CWD, user::path(a[0])?, NOFOLLOW)?;
+                self.chown(object, a[1] as u32, a[2] as u32)
+            }
+            libc::SYS_fchownat => {
+                if int(4) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
+                    return Err(libc::EINVAL);
+                }
+                let path = self.path_or_empty(a[1], int(4))?;
+                let object = self.object(int(0), path, int(4))?;
+                self.chown(object, a[2] as u32, a[3] as u32)
+            }
+            libc::SYS_fchown => {
+                let object = self.changeable(int(0))?;
+                self.chown(object, a[1] as u32, a[2] as u32)
+            }
+            libc::SYS_utimensat => {
+                let times = from_nanos(a[2])?;
+                if int(3) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
+                    return Err(libc::EINVAL);
+                }
+                let object = if a[1] == 0 {
+                    self.changeable(int(0))?
+                } else {
+                    self.object(int(0), user::path(a[1])?, int(3))?
+                };
+                self.utimes(object, times)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_utimes | libc::SYS_futimesat => {
+                let first = usize::from(number == libc::SYS_futimesat);
+                let dir = if first == 1 { int(0) } else { CWD };
+                let times = from_micros(a[first + 1])?;
+                let object = self.object(dir, user::path(a[first])?, 0)?;
+                self.utimes(object, times)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_utime => {
+                let times = match a[1] {
+                    0 => None,
+                    at => {
+                        let pair: [i64; 2] = user::get(at)?;
+                        Some(pair.map(|tv_sec| libc::timespec { tv_sec, tv_nsec: 0 }))
+                    }
+                };
+                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                self.utimes(object, times)
+            }
+
+            libc::SYS_setxattr | libc::SYS_lsetxattr | libc::SYS_fsetxattr => {
+                let object = self.xattr_object(number, a)?;
+                let name = xattr_name(a[1])?;
+                if a[3] > 65_536 {
+                    return Err(libc::E2BIG);
+                }
+                self.set_xattr(object, name, user::bytes(a[2], a[3])?, int(4))
+            }
+            libc::SYS_getxattr | libc::SYS_lgetxattr | libc::SYS_fgetxattr => {
+                let object = self.xattr_object(number, a)?;
+                self.get_xattr(object, xattr_name(a[1])?, a[2], a[3])
+            }
+            libc::SYS_listxattr | libc::SYS_llistxattr | libc::SYS_flistxattr => {
+                let object = self.xattr_object(number, a)?;
+                self.list_xattrs(object, a[1], a[2])
+            }
+            libc::SYS_removexattr | libc::SYS_lremovexattr | libc::SYS_fremovexattr => {
+                let object = self.xattr_object(number, a)?;
+                self.remove_xattr(object, xattr_name(a[1])?)
+            }
+
+            libc::SYS_statfs => {
+                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                self.statfs(object, a[1])
+            }
+            libc::SYS_fstatfs => {
+                let object = self.object_of(int(0))?;
+                self.statfs(object, a[1])
+            }
+            libc::SYS_chdir => {
+                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                self.chdir(object)
+            }
+            libc::SYS_fchdir => {
+                let object = self.object_of(int(0))?;
+                self.chdir(object)
+            }
+            libc::SYS_getcwd => self.getcwd(a[0], a[1]),
+            libc::SYS_chroot => {
+                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                self.chroot(object)
+            }
+            libc::SYS_umask => Ok(self.set_umask(a[0] as u32)),
+
+            libc::SYS_dup => self.dup(int(0), 0, false),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => match int(0) == int(1) {
+                true => self.file(int(0)).map(|_| a[0] & 0xffff_ffff),
+                false => self.dup_to(int(0), int(1), false),
+            },
+            libc::SYS_dup3 => {
+                if int(2) & !libc::O_CLOEXEC != 0 || int(0) == int(1) {
+                    return Err(libc::EINVAL);
+                }
+                self.dup_to(int(0), int(1), int(2) & libc::O_CLOEXEC != 0)
+            }
+            libc::SYS_fcntl => self.fcntl(int(0), int(1), a[2]),
+            libc::SYS_flock => self.flock(int(0), int(1)),
+            libc::SYS_ioctl => self.ioctl(int(0), a[1] & 0xffff_ffff, a[2]),
+
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => self.poll(number, a),
+            libc::SYS_ppoll => self.poll(number, a),
+            libc::SYS_epoll_ctl => {
+                let mut b = a;
+                b[0] = self.real(int(0))? as u64;
+                b[2] = self.real(int(2))? as u64;
+                check(raw_call(number, b))
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait
+            | libc::SYS_epoll_create
+            | libc::SYS_eventfd
+            | libc::SYS_signalfd
+            | libc::SYS_inotify_init
+                if number != libc::SYS_epoll_wait =>
+            {
+                self.new_descriptor(number, a)
+            }
+            libc::SYS_epoll_create1
+            | libc::SYS_eventfd2
+            | libc::SYS_timerfd_create
+            | libc::SYS_signalfd4
+            | libc::SYS_inotify_init1
+            | libc::SYS_memfd_create
+            | libc::SYS_socket
+            | libc::SYS_pidfd_open
+            | libc::SYS_userfaultfd => self.new_descriptor(number, a),
+            libc::SYS_accept | libc::SYS_accept4 => {
+                self.unsupported_call("accepting a connection", b"")?;
+                let mut b = a;
+                b[0] = self.real(int(0))? as u64;
+                self.new_descriptor(number, b)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_pipe => self.new_pair(number, a, a[0]),
+            libc::SYS_pipe2 => self.new_pair(number, a, a[0]),
+            libc::SYS_socketpair => self.new_pair(number, a, a[3]),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => self.on_descriptor(number, a),
+            libc::SYS_epoll_pwait
+            | libc::SYS_timerfd_settime
+            | libc::SYS_timerfd_gettime
+            | libc::SYS_inotify_rm_watch
+            | libc::SYS_getsockname
+            | libc::SYS_getpeername
+            | libc::SYS_getsockopt
+            | libc::SYS_setsockopt
+            | libc::SYS_vmsplice => self.on_descriptor(number, a),
+            libc::SYS_bind
+            | libc::SYS_connect
+            | libc::SYS_listen
+            | libc::SYS_shutdown
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg => {
+                self.unsupported_call("network and socket traffic", b"")?;
+                self.on_descriptor(number, a)
+            }
+            libc::SYS_inotify_add_watch => {
+                let mut b = a;
+                b[0] = self.real(int(0))? as u64;
+                let object = self.object(CWD, user::path(a[1])?, 0)?;
+                let path = self.kernel_path(&object)?;
+                kernel::CPath::with(&path, |p| {
+                    b[1] = p as u64;
+                    check(raw_call(number, b))
+                })
+            }
+            libc::SYS_memfd_secret => self.new_descriptor(number, a),
+            _ => self.the_rest(number, a),
+        }
+    }
+
+    /// What is no file's business: passed on, with a warning if others can see it.
+    fn the_rest(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        if let Some(what) = outside(number) {
+            self.unsupported_call(what, b"")?;
+        }
+        check(raw_call(number, a))
+    }
+
+    fn openat2(&mut self, a: [u64; 6]) -> Sys<u64> {
+        if a[3] < 24 {
+            return Err(libc::EINVAL);
+        }
+        let [flags, mode, resolve]: [u64; 3] = user::get(a[2])?;
+        if a[3] > 24 && user::bytes(a[2] + 24, a[3] - 24)?.iter().any(|&b| b != 0) {
+            return Err(libc::E2BIG);
+        }
+        let flags = i32::try_from(flags).map_err(|_| libc::EINVAL)?;
+        const KNOWN: i32 = libc::O_ACCMODE
+            | libc::O_CREAT
+            | libc::O_EXCL
+            | libc::O_NOCTTY
+            | libc::O_TRUNC
+            | libc::O_APPEND
+            | libc::O_NONBLOCK
+            | libc::O_SYNC
+            | libc::O_ASYNC
+            | libc::O_DIRECT
+            | 0o100_000
+            | libc::O_DIRECTORY
+            | libc::O_NOFOLLOW
+            | libc::O_NOATIME
+            | libc::O_CLOEXEC
+            | libc::O_PATH
+            | libc::O_TMPFILE;
+        if flags & !KNOWN != 0 || resolve & !0x3f != 0 || mode & !0o7777 != 0 {
+            return Err(libc::EINVAL);
+        }
+        if mode != 0 && !creates(flags) {
+            return Err(libc::EINVAL);
+        }
+        if flags & libc::O_PATH != 0
+            && flags
+                & !(libc::O_PATH
+                    | libc::O_DIRECTORY
+                    | libc::O_NOFOLLOW
+                    | libc::O_CLOEXEC
+                    | 0o100_000)
+                != 0
+        {
+            return Err(libc::EINVAL);
+        }
+        self.open(a[0] as i32, user::path(a[1])?, flags, mode as u32, resolve)
+    }
+
+    fn path_or_empty<'a>(&self, at: u64, flags: i32) -> Sys<&'a [u8]> {
+        // A null path is an empty one since Linux 6.11.
+        if at == 0 && flags & libc::AT_EMPTY_PATH != 0 { Ok(b"") } else { user::path(at) }
+    }
+
+    fn linkat(&mut self, from: (i32, u64), to: (i32, u64), flags: i32) -> Sys<u64> {
+        if flags & !(libc::AT_EMPTY_PATH | libc::AT_SYMLINK_FOLLOW) != 0 {
+            return Err(libc::EINVAL);
+        }
+        let source = self.path_or_empty(from.1, flags)?;
+        let path = user::path(to.1)?;
+        let mut look = flags & libc::AT_EMPTY_PATH;
+        if flags & libc::AT_SYMLINK_FOLLOW == 0 {
+            look |= NOFOLLOW;
+        }
+        let object = self.object(from.0, source, look)?;
+        match object {
+            Object::Node(id) => self.link(id, to.0, path),
+            _ => Err(libc::EXDEV),
+        }
+    }
+
+    fn readlink(&mut self, dirfd: i32, path: &[u8], out: u64, size: u64) -> Sys<u64> {
+        if (size as i32) <= 0 {
+            return Err(libc::EINVAL);
+        }
+        let target = if path.is_empty() {
+            let file = self.file(dirfd)?;
+            match self.files.get(file).node {
+                Some(id) if self.nodes[id].target.is_some() || is_link(self, id) => {
+                    self.target(id)?
+                }
+                _ => return Err(libc::ENOENT),
+            }
+        } else if let Some(number) = super::open::descriptor_path(path) {
+            self.descriptor_name(number)?
+        } else {
+            let base = self.base(dirfd, path)?;
+            match self.walk(base, path, false)? {
+                Place::At(Spot { node: Some(id), .. }) if is_link(self, id) => self.target(id)?,
+                Place::At(Spot { node: Some(_), .. }) => return Err(libc::EINVAL),
+                Place::At(_) => return Err(libc::ENOENT),
+                Place::Live(path) => match super::open::descriptor_path(&path) {
+                    Some(number) => self.descriptor_name(number)?,
+                    None if path == b"/proc/self/cwd" => {
+                        let cwd = self.cwd()?;
+                        self.path_of(cwd)
+                    }
+                    None => kernel::read_link(CWD, &path)?,
+                },
+            }
+        };
+        let n = target.len().min(size as usize);
+        user::copy_to(out, &target[..n])?;
+        Ok(n as u64)
+    }
+
+    /// What /proc/self/fd says of a descriptor.
+    fn descriptor_name(&mut self, number: i32) -> Sys<Vec<u8>> {
+        let file = self.file(number).map_err(|_| libc::ENOENT)?;
+        match self.files.get(file).node.filter(|&id| !self.nodes[id].live) {
+            Some(id) if self.nodes[id].names.is_empty() && id != self.top => {
+                let mut path = self.real_path(id).unwrap_or_default();
+                path.extend_from_slice(b" (deleted)");
+                Ok(path)
+            }
+            Some(id) => Ok(self.path_of(id)),
+            None => {
+                let real = self.real(number)?;
+                kernel::path_of_fd(real)
+            }
+        }
+    }
+
+    fn xattr_object(&mut self, number: i64, a: [u64; 6]) -> Sys<Object> {
+        match number {
+            libc::SYS_fsetxattr
+            | libc::SYS_fgetxattr
+            | libc::SYS_flistxattr
+            | libc::SYS_fremovexattr => self.changeable(a[0] as i32),
+            libc::SYS_lsetxattr
+            | libc::SYS_lgetxattr
+            | libc::SYS_llistxattr
+            | libc::SYS_lremovexattr => self.object(CWD, user::path(a[0])?, NOFOLLOW),
+            _ => self.object(CWD, user::path(a[0])?, 0),
+        }
+    }
+
+    /// The object of a descriptor that is not only a path.
+    fn changeable(&mut self, number: i32) -> Sys<Object> {
+        let file = self.file(number)?;
+        if self.files.get(file).flags & libc::O_PATH != 0 {
+            return Err(libc::EBADF);
+        }
+        self.object_of(number)
+    }
+
+    fn may_truncate(&mut self, id: Id) -> Sys<()> {
+        use txos_engine::object::FileKind;
+        match self.nodes[id].kind() {
+            FileKind::Dir => return Err(libc::EISDIR),
+            FileKind::File => {}
+            _ => return Err(libc::EINVAL),
+        }
+        self.may(id, super::perm::mask::W)?;
+        let fixed = (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64;
+        if self.nodes[id].stat.attributes & fixed != 0 { Err(libc::EPERM) } else { Ok(()) }
+    }
+
+    fn live_truncate(&mut self, path: &[u8], size: u64) -> Sys<u64> {
+        self.unsupported_call("a change outside of the versioned trees", path)?;
+        kernel::CPath::with(path, |p| check(sys!(SYS_truncate, p, size)))
+    }
+
+    fn on_descriptor_or(&mut self, fd: i32, number: i64, a: [u64; 6]) -> Sys<u64> {
+        let file = self.file(fd)?;
+        if self.files.get(file).flags & libc::O_PATH != 0 {
+            return Err(libc::EBADF);
+        }
+        match self.files.get(file).node.filter(|&id| !self.nodes[id].live) {
+            Some(id) if self.nodes[id].kind() == txos_engine::object::FileKind::File => Ok(0),
+            Some(_) => Err(libc::ESPIPE),
+            None => self.on_descriptor(number, a),
+        }
+    }
+
+    /// A descriptor's file was written to by the kernel.
+    fn written_by(&mut self, number: i32) {
+        if let Ok(file) = self.file(number)
+            && let Some(id) = self.files.get(file).node
+        {
+            self.written(id);
+        }
+    }
+
+    /// Calls that move bytes from one descriptor to another.
+    fn between(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        let mut b = a;
+        let (from, to) = match number {
+            libc::SYS_sendfile => (1, 0),
+            _ => (0, 2),
+        };
+        // Errors in the order of the kernel: both descriptors first.
+        self.file(a[from] as i32)?;
+        self.file(a[to] as i32)?;
+        let same = a[from] == a[to];
+        b[to] = self.native_content(a[to] as i32, true)? as u64;
+        b[from] = match same {
+            true => b[to],
+            false => self.native_content(a[from] as i32, false)? as u64,
+        };
+        let done = check(raw_call(number, b))?;
+        self.written_by(a[to] as i32);
+        Ok(done)
+    }
+}
+
+fn is_link(tx: &Tx, id: Id) -> bool {
+    tx.nodes[id].kind() == txos_engine::object::FileKind::Symlink
+}
+
+/// Whether an open has a mode argument.
+fn creates(flags: i32) -> bool {
+    const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    flags & (libc::O_CREAT | TMPFILE) != 0
+}
+
+/// `fchmodat2(2)`, which the C library does not know yet.
+const SYS_FCHMODAT2: i64 = 452;
+
+fn xattr_name<'a>(at: u64) -> Sys<&'a [u8]> {
+    match user::text(at, 256, libc::ERANGE)? {
+        b"" => Err(libc::ERANGE),
+        name => Ok(name),
+    }
+}
+
+/// Calls that others can see and that are not part of a transaction (yet).
+fn outside(number: i64) -> Option<&'static str> {
+    Some(match number {
+        libc::SYS_kill
+        | libc::SYS_tkill
+        | libc::SYS_tgkill
+        | libc::SYS_rt_sigqueueinfo
+        | libc::SYS_rt_tgsigqueueinfo
+        | libc::SYS_pidfd_send_signal => "a signal",
+        libc::SYS_setuid
+        | libc::SYS_setgid
+        | libc::SYS_setreuid
+        | libc::SYS_setregid
+        | libc::SYS_setresuid
+        | libc::SYS_setresgid
+        | libc::SYS_setfsuid
+        | libc::SYS_setfsgid
+        | libc::SYS_setgroups
+        | libc::SYS_capset => "a change of credentials",
+        libc::SYS_setpgid
+        | libc::SYS_setsid
+        | libc::SYS_setpriority
+        | libc::SYS_setrlimit
+        | libc::SYS_sched_setaffinity
+        | libc::SYS_sched_setscheduler
+        | libc::SYS_sched_setparam
+        | libc::SYS_sched_setattr
+        | libc::SYS_ioprio_set => "a change of the process's limits, group or priority",
+        libc::SYS_mount
+        | libc::SYS_umount2
+        | libc::SYS_pivot_root
+        | libc::SYS_move_mount
+        | libc::SYS_open_tree
+        | libc::SYS_fsopen
+        | libc::SYS_fsmount
+        | libc::SYS_fsconfig
+        | libc::SYS_mount_setattr
+        | libc::SYS_swapon
+        | libc::SYS_swapoff => "a change of mounts or swap",
+        libc::SYS_unshare | libc::SYS_setns => "a change of namespaces",
+        libc::SYS_reboot
+        | libc::SYS_kexec_load
+        | libc::SYS_kexec_file_load
+        | libc::SYS_init_module
+        | libc::SYS_finit_module
+        | libc::SYS_delete_module => "a change of the kernel",
+        libc::SYS_settimeofday
+        | libc::SYS_clock_settime
+        | libc::SYS_adjtimex
+        | libc::SYS_clock_adjtime
+        | libc::SYS_sethostname
+        | libc::SYS_setdomainname => "a change of the machine's settings",
+        libc::SYS_shmget
+        | libc::SYS_shmctl
+        | libc::SYS_semget
+        | libc::SYS_semop
+        | libc::SYS_semctl
+        | libc::SYS_semtimedop
+        | libc::SYS_msgget
+        | libc::SYS_msgsnd
+        | libc::SYS_msgrcv
+        | libc::SYS_msgctl
+        | libc::SYS_mq_open
+        | libc::SYS_mq_unlink
+        | libc::SYS_mq_timedsend
+        | libc::SYS_mq_timedreceive => "System V or POSIX IPC",
+        libc::SYS_ptrace | libc::SYS_process_vm_writev | libc::SYS_pidfd_getfd => {
+            "another process's memory or descriptors"
+        }
+        libc::SYS_io_uring_setup | libc::SYS_io_setup | libc::SYS_io_submit => "asynchronous I/O",
+        libc::SYS_open_by_handle_at | libc::SYS_name_to_handle_at => "file handles",
+        libc::SYS_fanotify_init | libc::SYS_fanotify_mark => "fanotify",
+        libc::SYS_add_key | libc::SYS_request_key | libc::SYS_keyctl => "the kernel's keys",
+        libc::SYS_bpf | libc::SYS_perf_event_open | libc::SYS_quotactl | libc::SYS_acct => {
+            "a call that concerns the whole machine"
+        }
+        _ => return None,
+    })
+}

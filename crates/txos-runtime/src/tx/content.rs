@@ -1,0 +1,501 @@
+//! What a regular file holds, as the transaction sees it.
+//!
+//! A file is *stable* until it is written to. Small changes then become private *pages* in memory;
+//! anything more becomes a *whole* private copy: a real file in the store, on which the kernel
+//! itself carries out what the program does. New files are whole copies from the beginning.
+
+use std::collections::BTreeMap;
+
+use txos_engine::object::FileKind;
+use txos_engine::readset::join;
+use txos_engine::realm::{Access, Facet};
+
+use super::kernel::{self, Stat, Sys, check, sys};
+use super::node::{Id, Node, Xattrs, changed, held};
+use super::walk::Spot;
+use super::{Tx, now};
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// Private pages of one file, beyond which it is copied.
+const PAGES_MAX: usize = 64;
+
+/// Where a file's bytes are.
+#[derive(Debug)]
+pub enum Data {
+    /// In the stable file.
+    Stable,
+    /// In the stable file, but for these pages.
+    Pages(Box<Pages>),
+    /// In a file of ours.
+    Whole(Box<Backing>),
+}
+
+/// Pages that differ from the stable file's.
+#[derive(Debug, Default)]
+pub struct Pages {
+    /// By number; bytes beyond the size are zero.
+    pub pages: BTreeMap<u64, Box<[u8; PAGE]>>,
+    /// Bytes the file has; never less than the stable file.
+    pub size: u64,
+    /// What was written, in order of place, at the grain of bytes.
+    pub writes: Vec<(u64, u64)>,
+}
+
+/// A private copy.
+#[derive(Debug)]
+pub struct Backing {
+    /// Where.
+    pub path: Vec<u8>,
+    /// In which layer.
+    pub layer: usize,
+    /// Made by O_TMPFILE, and not linked since.
+    pub tmpfile: bool,
+}
+
+impl Pages {
+    /// What was written, at the grain of bytes: pieces that don't overlap, in order of place.
+    #[must_use]
+    pub fn pieces(&self) -> Vec<(u64, Vec<u8>)> {
+        let mut spans = self.writes.clone();
+        spans.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (from, to) in spans {
+            match merged.last_mut() {
+                Some(last) if last.1 >= from => last.1 = last.1.max(to),
+                _ => merged.push((from, to)),
+            }
+        }
+        let bytes = |(from, to): (u64, u64)| {
+            let mut out = Vec::with_capacity((to - from) as usize);
+            let mut at = from;
+            while at < to {
+                let (number, inner) = (at / PAGE as u64, (at % PAGE as u64) as usize);
+                let len = (PAGE - inner).min((to - at) as usize);
+                match self.pages.get(&number) {
+                    Some(page) => out.extend_from_slice(&page[inner..inner + len]),
+                    None => out.resize(out.len() + len, 0),
+                }
+                at += len as u64;
+            }
+            (from, out)
+        };
+        merged.into_iter().map(bytes).collect()
+    }
+}
+
+impl Data {
+    /// The private copy.
+    #[must_use]
+    pub fn whole(&self) -> Option<&Backing> {
+        match self {
+            Data::Whole(backing) => Some(backing),
+            _ => None,
+        }
+    }
+
+    /// Marks a file as (not) made by O_TMPFILE.
+    pub fn set_tmpfile(&mut self, is: bool) {
+        if let Data::Whole(backing) = self {
+            backing.tmpfile = is;
+        }
+    }
+}
+
+impl Node {
+    /// Whether it was made by O_TMPFILE, and may still get a name.
+    #[must_use]
+    pub fn tmpfile(&self) -> bool {
+        self.data.whole().is_some_and(|b| b.tmpfile)
+    }
+}
+
+impl Tx {
+    /// Makes a new file at a name where nothing is; gives its node and an open descriptor.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn create_file(&mut self, spot: &Spot, flags: i32, mode: u32) -> Sys<(Id, i32)> {
+        let (layer, path) = self.place_in(spot.dir, &spot.name)?;
+        let (id, fd) = self.make_file(spot.dir, layer, path, flags, mode)?;
+        self.put(spot.dir, &spot.name, id)?;
+        Ok((id, fd))
+    }
+
+    /// Makes a new file without a name (O_TMPFILE).
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn create_unnamed(&mut self, dir: Id, flags: i32, mode: u32) -> Sys<(Id, i32)> {
+        let (layer, path) = self.place(self.nodes[dir].stat.mnt)?;
+        let (id, fd) = self.make_file(dir, layer, path, flags, mode)?;
+        self.nodes[id].stat.nlink = 0;
+        self.nodes[id].data.set_tmpfile(flags & libc::O_EXCL == 0);
+        Ok((id, fd))
+    }
+
+    fn make_file(
+        &mut self,
+        dir: Id,
+        layer: usize,
+        path: Vec<u8>,
+        flags: i32,
+        mode: u32,
+    ) -> Sys<(Id, i32)> {
+        const NEVER: i32 = libc::O_TRUNC | libc::O_DIRECTORY | libc::O_TMPFILE | libc::O_NOFOLLOW;
+        let flags = (flags & !NEVER) | libc::O_CREAT | libc::O_EXCL;
+        let exact = self.umask.is_some() || self.inherits_acl(dir);
+        let fd = kernel::open(&path, flags, mode & 0o7777)?;
+        let finish = |tx: &mut Tx| -> Sys<(Stat, Xattrs)> {
+            let parent = tx.nodes[dir].stat;
+            if parent.mode & libc::S_ISGID != 0 {
+                check(sys!(SYS_fchown, fd, u32::MAX, parent.gid))?;
+                if mode & libc::S_ISGID != 0 {
+                    check(sys!(SYS_fchmod, fd, mode & 0o7777 & !tx.umask()))?;
+                }
+            }
+            let mut xattrs = Xattrs::new();
+            if exact {
+                let (mode, acl) = tx.new_mode(dir, libc::S_IFREG | mode & 0o7777);
+                check(sys!(SYS_fchmod, fd, mode & 0o7777))?;
+                for (name, value) in acl.iter().flatten() {
+                    kernel::set_xattr(&path, name, value)?;
+                }
+                xattrs = acl.unwrap_or_default();
+            }
+            let mut stat = kernel::look_fd(fd)?;
+            stat.mnt = parent.mnt;
+            stat.id.dev = parent.id.dev;
+            Ok((stat, xattrs))
+        };
+        let (stat, xattrs) = match finish(self) {
+            Ok(done) => done,
+            Err(e) => {
+                kernel::close(fd);
+                let _ = kernel::unlink(&path);
+                return Err(e);
+            }
+        };
+        let mut node = Node::new(stat, None);
+        node.xattrs = Some(xattrs);
+        node.data = Data::Whole(Box::new(Backing { path, layer, tmpfile: false }));
+        Ok((self.add(node), fd))
+    }
+
+    fn inherits_acl(&mut self, dir: Id) -> bool {
+        self.new_mode_is_inherited(dir)
+    }
+
+    /// Makes a private copy of a file of which something is to be changed; empty if `empty`.
+    ///
+    /// # Errors
+    /// As the system calls that it takes; the transaction is doomed.
+    pub fn copy_up(&mut self, id: Id, empty: bool) -> Sys<()> {
+        if self.nodes[id].data.whole().is_some() {
+            return Ok(());
+        }
+        self.touch_write(id)?;
+        if !empty {
+            self.touch_data(id)?;
+        }
+        let mnt = self.nodes[id].stat.mnt;
+        let (layer, path) = self.place(mnt)?;
+        let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(libc::EIO) };
+        let (from_path, before) = (stable.path.clone(), stable.stat);
+        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
+        let to = kernel::open(&path, flags, 0o600)?;
+        let copied = self.fill(id, to, &from_path, before, empty, &path);
+        kernel::close(to);
+        if let Err(e) = copied {
+            let _ = kernel::unlink(&path);
+            return Err(e);
+        }
+        self.nodes[id].data = Data::Whole(Box::new(Backing { path, layer, tmpfile: false }));
+        self.retarget(id)
+    }
+
+    fn fill(
+        &mut self,
+        id: Id,
+        to: i32,
+        from_path: &[u8],
+        before: Stat,
+        empty: bool,
+        path: &[u8],
+    ) -> Sys<()> {
+        if !empty {
+            let from = match kernel::open(from_path, libc::O_RDONLY | libc::O_CLOEXEC, 0) {
+                Ok(from) => from,
+                // Somebody may write to it who may not read it: a descriptor may know better.
+                Err(e) => self.readable_descriptor(id).ok_or(e)?,
+            };
+            let is_same = self.is_same_file(id, from);
+            let copied = kernel::copy_content(from, to, before.size);
+            kernel::close(from);
+            if !is_same {
+                return Err(self.changed_outside(from_path, "it was replaced by another file"));
+            }
+            copied?;
+            if let Data::Pages(pages) = &self.nodes[id].data {
+                for (number, page) in &pages.pages {
+                    let at = number * PAGE as u64;
+                    let len = (pages.size.saturating_sub(at)).min(PAGE as u64) as usize;
+                    kernel::pwrite_all(to, &page[..len], at)?;
+                }
+                check(sys!(SYS_ftruncate, to, pages.size))?;
+            }
+        }
+        let stat = self.nodes[id].stat;
+        let owned = check(sys!(SYS_fchown, to, stat.uid, stat.gid)).is_ok();
+        if !owned {
+            // It can't be given away by this user: its content will be written into the inode.
+            self.nodes[id].kept = true;
+        }
+        for (name, value) in self.all_xattrs(id)? {
+            if kernel::set_xattr(path, &name, &value).is_err() {
+                self.nodes[id].kept = true;
+            }
+        }
+        // After chown, which takes set-id bits.
+        check(sys!(SYS_fchmod, to, stat.mode & 0o7777))?;
+        let untouched = matches!(self.nodes[id].data, Data::Stable) && !empty;
+        let (atime, mtime) = (Some(stat.atime), Some(stat.mtime).filter(|_| untouched));
+        kernel::utimes(path, atime, mtime.or(Some(stat.mtime).filter(|_| !empty)))
+    }
+
+    /// All extended attributes of an object, as the transaction sees them.
+    ///
+    /// # Errors
+    /// As `listxattr(2)`.
+    pub fn all_xattrs(&mut self, id: Id) -> Sys<Xattrs> {
+        if let Some(xattrs) = &self.nodes[id].xattrs {
+            return Ok(xattrs.clone());
+        }
+        self.touch_xattrs(id)?;
+        let Some(stable) = self.nodes[id].stable.as_ref() else { return Ok(Xattrs::new()) };
+        let path = stable.path.clone();
+        let mut out = Xattrs::new();
+        let names = match kernel::xattr_names(&path) {
+            Ok(names) => names,
+            Err(libc::EOPNOTSUPP) => return Ok(out),
+            Err(e) => return Err(e),
+        };
+        for name in names {
+            if let Ok(Some(value)) = kernel::xattr(&path, &name) {
+                out.insert(name, value);
+            }
+        }
+        Ok(out)
+    }
+
+    /// A file's size as the transaction sees it.
+    ///
+    /// # Errors
+    /// If it can't be asked.
+    pub fn size(&mut self, id: Id) -> Sys<u64> {
+        match &self.nodes[id].data {
+            Data::Stable => {
+                self.touch_attrs(id)?;
+                Ok(self.nodes[id].stat.size)
+            }
+            Data::Pages(pages) => Ok(pages.size),
+            Data::Whole(backing) => kernel::look(&backing.path).map(|s| s.size),
+        }
+    }
+
+    /// Whether a write can be kept as pages in memory.
+    fn fits_in_pages(&self, id: Id, at: u64, len: usize) -> bool {
+        let node = &self.nodes[id];
+        let Some(stable) = &node.stable else { return false };
+        let (held, size) = match &node.data {
+            Data::Stable => (0, stable.stat.size),
+            Data::Pages(pages) => (pages.pages.len(), pages.size),
+            Data::Whole(_) => return false,
+        };
+        let far = at > size.saturating_add(PAGE as u64 * 4);
+        !far && held + len / PAGE + 2 <= PAGES_MAX && node.kind() == FileKind::File
+    }
+
+    /// Writes to a file without a private copy; `false` if it has to have one.
+    ///
+    /// # Errors
+    /// As `pwrite(2)`; the transaction is doomed.
+    pub fn write_pages(&mut self, id: Id, bytes: &[u8], at: u64) -> Sys<bool> {
+        if !self.fits_in_pages(id, at, bytes.len()) {
+            return Ok(false);
+        }
+        if bytes.is_empty() {
+            return Ok(true);
+        }
+        let end = at.checked_add(bytes.len() as u64).ok_or(libc::EFBIG)?;
+        self.acquire_pages(id, at, end)?;
+        let (first, last) = (at / PAGE as u64, (end - 1) / PAGE as u64);
+        for number in first..=last {
+            let from = number * PAGE as u64;
+            let whole = at <= from && end >= from + PAGE as u64;
+            self.private_page(id, number, whole)?;
+        }
+        let Data::Pages(pages) = &mut self.nodes[id].data else { return Err(libc::EIO) };
+        let mut rest = bytes;
+        let mut place = at;
+        while !rest.is_empty() {
+            let (number, inner) = (place / PAGE as u64, (place % PAGE as u64) as usize);
+            let n = rest.len().min(PAGE - inner);
+            let (now, later) = rest.split_at(n);
+            if let Some(page) = pages.pages.get_mut(&number) {
+                page[inner..inner + n].copy_from_slice(now);
+            }
+            rest = later;
+            place += n as u64;
+        }
+        pages.size = pages.size.max(end);
+        pages.writes.push((at, end));
+        let size = pages.size;
+        self.written(id);
+        self.nodes[id].stat.size = size;
+        Ok(true)
+    }
+
+    /// Before pages of a stable file are written.
+    fn acquire_pages(&mut self, id: Id, at: u64, end: u64) -> Sys<()> {
+        let node = &self.nodes[id];
+        if node.held & held::WRITE == 0
+            && let Some(stable) = &node.stable
+        {
+            let (file, path, size) = (stable.stat.id, stable.path.clone(), stable.stat.size);
+            let extent = if end > size { Access::Insert } else { Access::Read };
+            self.acquire(&Facet::Attributes(file), Access::Insert, &path)?;
+            self.acquire(&Facet::Extent(file), extent, &path)?;
+            for number in at / PAGE as u64..=(end - 1) / PAGE as u64 {
+                self.acquire(&Facet::Page { file, number }, Access::Write, &path)?;
+            }
+        }
+        self.note(id, txos_engine::object::Facets::WRITE | txos_engine::object::Facets::ENTRY);
+        Ok(())
+    }
+
+    /// Makes a page private; its old bytes are fetched unless all of it is overwritten.
+    fn private_page(&mut self, id: Id, number: u64, whole: bool) -> Sys<()> {
+        if matches!(self.nodes[id].data, Data::Stable) {
+            let size = self.nodes[id].stat.size;
+            self.nodes[id].data = Data::Pages(Box::new(Pages { size, ..Pages::default() }));
+        }
+        if let Data::Pages(pages) = &self.nodes[id].data
+            && pages.pages.contains_key(&number)
+        {
+            return Ok(());
+        }
+        let mut page = Box::new([0u8; PAGE]);
+        let at = number * PAGE as u64;
+        let size = self.nodes[id].stable.as_ref().map_or(0, |s| s.stat.size);
+        if !whole && at < size {
+            self.acquire_page(id, number)?;
+            let fd = self.stable_fd(id)?;
+            let want = usize::try_from(size - at).unwrap_or(PAGE).min(PAGE);
+            let read = kernel::pread(fd, &mut page[..want], at);
+            kernel::close(fd);
+            self.note_page(id, number, &page[..read?]);
+        }
+        if let Data::Pages(pages) = &mut self.nodes[id].data {
+            pages.pages.insert(number, page);
+        }
+        Ok(())
+    }
+
+    /// A descriptor from which a stable file can be read.
+    fn stable_fd(&mut self, id: Id) -> Sys<i32> {
+        if let Some(fd) = self.readable_descriptor(id) {
+            return Ok(fd);
+        }
+        let path = self.nodes[id].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
+        let fd = kernel::open(&path, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+        if !self.is_same_file(id, fd) {
+            kernel::close(fd);
+            return Err(self.changed_outside(&path, "it was replaced by another file"));
+        }
+        Ok(fd)
+    }
+
+    /// Reads from a file that has private pages.
+    ///
+    /// # Errors
+    /// As `pread(2)`; the transaction is doomed.
+    pub fn read_pages(&mut self, id: Id, out: &mut [u8], at: u64) -> Sys<usize> {
+        let Data::Pages(pages) = &self.nodes[id].data else { return Err(libc::EIO) };
+        let size = pages.size;
+        if at >= size {
+            return Ok(0);
+        }
+        let len = out.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
+        let out = &mut out[..len];
+        if len == 0 {
+            return Ok(0);
+        }
+        let (first, last) = (at / PAGE as u64, (at + len as u64 - 1) / PAGE as u64);
+        let all_private = (first..=last).all(|n| pages.pages.contains_key(&n));
+        if !all_private {
+            self.touch_pages(id, at, len as u64)?;
+            out.fill(0);
+            let fd = self.stable_fd(id)?;
+            let mut done = 0;
+            while done < len {
+                match kernel::pread(fd, &mut out[done..], at + done as u64) {
+                    Ok(0) => break,
+                    Ok(n) => done += n,
+                    Err(e) => {
+                        kernel::close(fd);
+                        return Err(e);
+                    }
+                }
+            }
+            kernel::close(fd);
+        }
+        let Data::Pages(pages) = &self.nodes[id].data else { return Err(libc::EIO) };
+        for (number, page) in pages.pages.range(first..=last) {
+            let start = number * PAGE as u64;
+            let (from, to) = (start.max(at), (start + PAGE as u64).min(at + len as u64));
+            let target = &mut out[(from - at) as usize..(to - at) as usize];
+            target.copy_from_slice(&page[(from - start) as usize..(to - start) as usize]);
+        }
+        Ok(len)
+    }
+
+    /// A file's content changed: times, set-id bits.
+    pub fn written(&mut self, id: Id) {
+        let keeps = self.cred().keeps_setid();
+        let at = now();
+        let node = &mut self.nodes[id];
+        (node.stat.mtime, node.stat.ctime) = (at, at);
+        node.changed &= !changed::MTIME;
+        let mode = node.stat.mode;
+        if !keeps && mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+            let mut new = mode & !libc::S_ISUID;
+            if mode & libc::S_IXGRP != 0 {
+                new &= !libc::S_ISGID;
+            }
+            if new != mode {
+                node.stat.mode = new;
+                node.changed |= changed::MODE;
+            }
+        }
+    }
+
+    /// The path at which the kernel finds an object's attributes and content now: its private copy,
+    /// or the stable object.
+    #[must_use]
+    pub fn real_path(&self, id: Id) -> Option<Vec<u8>> {
+        let node = &self.nodes[id];
+        match (&node.data, &node.stable) {
+            (Data::Whole(backing), _) => Some(backing.path.clone()),
+            (_, Some(stable)) => Some(stable.path.clone()),
+            _ => None,
+        }
+    }
+
+    /// The canonical path below a directory of the stable tree.
+    #[must_use]
+    pub fn below(&self, dir: Id, name: &[u8]) -> Option<Vec<u8>> {
+        self.nodes[dir].stable.as_ref().map(|s| join(&s.path, name))
+    }
+}

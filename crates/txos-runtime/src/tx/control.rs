@@ -1,0 +1,433 @@
+//! What is done to descriptors: fcntl, ioctl, locks, working directory, polling.
+
+use txos_engine::object::FileKind;
+
+use super::attrs::Object;
+use super::content::Data;
+use super::files::{OpenFile, Slot};
+use super::kernel::{self, Sys, check, sys};
+use super::perm::mask;
+use super::{Tx, raw_call, user};
+
+impl Tx {
+    /// `fcntl(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn fcntl(&mut self, number: i32, command: i32, arg: u64) -> Sys<u64> {
+        const OFD: [i32; 3] = [36, 37, 38];
+        match command {
+            libc::F_DUPFD => self.dup(number, arg as i32, false),
+            libc::F_DUPFD_CLOEXEC => self.dup(number, arg as i32, true),
+            libc::F_GETFD => {
+                self.file(number)?;
+                match self.files.slot(number) {
+                    Slot::Open { cloexec, .. } => Ok(u64::from(cloexec)),
+                    _ => Err(libc::EBADF),
+                }
+            }
+            libc::F_SETFD => {
+                self.file(number)?;
+                let wanted = arg & libc::FD_CLOEXEC as u64 != 0;
+                if let Slot::Open { file, real, over, .. } = self.files.slot(number) {
+                    if !over {
+                        check(sys!(SYS_fcntl, real, libc::F_SETFD, arg))?;
+                    }
+                    self.files.set(number, Slot::Open { file, real, cloexec: wanted, over });
+                }
+                Ok(0)
+            }
+            libc::F_GETFL => {
+                let file = self.file(number)?;
+                match self.files.get(file).node {
+                    Some(_) => {
+                        let flags = self.files.get(file).flags & !libc::O_CLOEXEC;
+                        let path_only = flags & libc::O_PATH != 0;
+                        Ok(flags as u64 | if path_only { 0 } else { LARGE })
+                    }
+                    None => {
+                        let real = self.real(number)?;
+                        check(sys!(SYS_fcntl, real, libc::F_GETFL))
+                    }
+                }
+            }
+            libc::F_SETFL => self.set_status(number, arg as i32),
+            libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => self.posix_lock(number, command, arg),
+            _ if OFD.contains(&command) => self.posix_lock(number, command, arg),
+            _ => {
+                let file = self.file(number)?;
+                if self.files.get(file).flags & libc::O_PATH != 0 {
+                    return Err(libc::EBADF);
+                }
+                let real = self.real(number)?;
+                check(sys!(SYS_fcntl, real, command, arg))
+            }
+        }
+    }
+
+    fn set_status(&mut self, number: i32, flags: i32) -> Sys<u64> {
+        const SETTABLE: i32 =
+            libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
+        let file = self.file(number)?;
+        let open = self.files.get(file);
+        if open.flags & libc::O_PATH != 0 {
+            return Err(libc::EBADF);
+        }
+        let real = self.real(number)?;
+        let Some(id) = self.files.get(file).node else {
+            return check(sys!(SYS_fcntl, real, libc::F_SETFL, flags));
+        };
+        if flags & libc::O_NOATIME != 0 && !self.owns(id) {
+            return Err(libc::EPERM);
+        }
+        let open = self.files.get_mut(file);
+        open.flags = open.flags & !SETTABLE | flags & SETTABLE & !libc::O_ASYNC;
+        if self.nodes[id].data.whole().is_some() {
+            check(sys!(SYS_fcntl, real, libc::F_SETFL, flags))?;
+        }
+        Ok(0)
+    }
+
+    fn owns(&mut self, id: super::node::Id) -> bool {
+        let uid = self.nodes[id].stat.uid;
+        self.cred().owns(uid)
+    }
+
+    /// Record locks. The transaction keeps others out by other means: its own locks are always
+    /// granted, unless an outsider holds one.
+    fn posix_lock(&mut self, number: i32, command: i32, arg: u64) -> Sys<u64> {
+        let file = self.file(number)?;
+        let open = self.files.get(file);
+        let (reads, writes, node) = (open.reads(), open.writes(), open.node);
+        let real = self.real(number)?;
+        let Some(id) = node.filter(|&id| !self.nodes[id].live) else {
+            return check(sys!(SYS_fcntl, real, command, arg));
+        };
+        if self.files.get(file).flags & libc::O_PATH != 0 {
+            return Err(libc::EBADF);
+        }
+        let lock: libc::flock = user::get(arg)?;
+        let kind = i32::from(lock.l_type);
+        if !matches!(i32::from(lock.l_whence), libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END) {
+            return Err(libc::EINVAL);
+        }
+        let asks = matches!(command, libc::F_GETLK | 36);
+        if !asks {
+            match kind {
+                libc::F_RDLCK if !reads => return Err(libc::EBADF),
+                libc::F_WRLCK if !writes => return Err(libc::EBADF),
+                libc::F_RDLCK | libc::F_WRLCK | libc::F_UNLCK => {}
+                _ => return Err(libc::EINVAL),
+            }
+        }
+        let _ = id;
+        if kind == libc::F_UNLCK && !asks {
+            return Ok(0);
+        }
+        // Who holds one: the kernel tells for any descriptor.
+        let mut probe = lock;
+        let how = if command >= 36 { 36 } else { libc::F_GETLK };
+        if command >= 36 && lock.l_pid != 0 {
+            return Err(libc::EINVAL);
+        }
+        check(sys!(SYS_fcntl, real, how, &raw mut probe))?;
+        if asks {
+            user::put(arg, probe)?;
+            return Ok(0);
+        }
+        if i32::from(probe.l_type) != libc::F_UNLCK {
+            return Err(libc::EAGAIN);
+        }
+        Ok(0)
+    }
+
+    /// `flock(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn flock(&mut self, number: i32, operation: i32) -> Sys<u64> {
+        let file = self.file(number)?;
+        let open = self.files.get(file);
+        if open.flags & libc::O_PATH != 0 {
+            return Err(libc::EBADF);
+        }
+        if let Some(id) = open.node.filter(|&id| !self.nodes[id].live)
+            && self.nodes[id].is_dir()
+        {
+            return Ok(0);
+        }
+        let real = self.real(number)?;
+        check(sys!(SYS_flock, real, operation))
+    }
+
+    /// `ioctl(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn ioctl(&mut self, number: i32, request: u64, arg: u64) -> Sys<u64> {
+        const FICLONERANGE: u64 = 0x4020_940d;
+        const FIONREAD: u64 = libc::FIONREAD as u64;
+        const FIOCLEX: u64 = 0x5451;
+        const FIONCLEX: u64 = 0x5450;
+        const FIONBIO: u64 = 0x5421;
+        const GETFLAGS: u64 = 0x8008_6601;
+        const SETFLAGS: u64 = 0x4008_6602;
+        let file = self.file(number)?;
+        let open = self.files.get(file);
+        if open.flags & libc::O_PATH != 0 {
+            return Err(libc::EBADF);
+        }
+        match request {
+            FIOCLEX => return self.fcntl(number, libc::F_SETFD, 1),
+            FIONCLEX => return self.fcntl(number, libc::F_SETFD, 0),
+            _ => {}
+        }
+        let Some(id) = open.node.filter(|&id| !self.nodes[id].live) else {
+            let real = self.real(number)?;
+            return check(sys!(SYS_ioctl, real, request, arg));
+        };
+        let flags = open.flags;
+        match request {
+            FIONBIO => {
+                let on: i32 = user::get(arg)?;
+                let rest = flags & !libc::O_NONBLOCK;
+                self.set_status(number, if on != 0 { rest | libc::O_NONBLOCK } else { rest })
+            }
+            FIONREAD if self.nodes[id].kind() == FileKind::File => {
+                let size = self.size(id)? as i64;
+                let real = self.real(number)?;
+                let at = kernel::seek(real, 0, libc::SEEK_CUR)? as i64;
+                user::put(arg, i32::try_from(size - at).unwrap_or(i32::MAX))?;
+                Ok(0)
+            }
+            x if x == libc::FICLONE as u64 => {
+                let from = self.native_content(arg as i32, false)?;
+                let to = self.native_content(number, true)?;
+                check(sys!(SYS_ioctl, to, request, from))
+            }
+            FICLONERANGE => {
+                let mut range: [u64; 4] = user::get(arg)?;
+                range[0] = self.native_content(range[0] as i32, false)? as u64;
+                let to = self.native_content(number, true)?;
+                check(sys!(SYS_ioctl, to, request, range.as_ptr()))
+            }
+            SETFLAGS => self.unsupported_errno("changing file flags (chattr)"),
+            GETFLAGS if self.nodes[id].is_dir() => {
+                let path = self.real_path(id).unwrap_or_else(|| b"/".to_vec());
+                let fd = kernel::open(&path, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+                let got = check(sys!(SYS_ioctl, fd, request, arg));
+                kernel::close(fd);
+                got
+            }
+            _ if self.nodes[id].is_dir() => Err(libc::ENOTTY),
+            _ => {
+                let real = self.real(number)?;
+                check(sys!(SYS_ioctl, real, request, arg))
+            }
+        }
+    }
+
+    /// `chdir(2)` and `fchdir(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn chdir(&mut self, object: Object) -> Sys<u64> {
+        let id = match object {
+            Object::Node(id) => id,
+            Object::Live(path) => {
+                let stat = kernel::statx(libc::AT_FDCWD, &path, 0)?;
+                if stat.kind() != FileKind::Dir {
+                    return Err(libc::ENOTDIR);
+                }
+                kernel::access(&path, mask::X)?;
+                self.live_dir(&path)?
+            }
+            Object::Fd(real) => {
+                let path = kernel::path_of_fd(real)?;
+                if kernel::look_fd(real)?.kind() != FileKind::Dir {
+                    return Err(libc::ENOTDIR);
+                }
+                self.live_dir(&path)?
+            }
+        };
+        if !self.nodes[id].is_dir() {
+            return Err(libc::ENOTDIR);
+        }
+        self.may(id, mask::X)?;
+        self.cwd = Some(id);
+        self.moved.0 = true;
+        Ok(0)
+    }
+
+    /// `chroot(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn chroot(&mut self, object: Object) -> Sys<u64> {
+        let Object::Node(id) = object else {
+            return self.unsupported_errno("chroot to a directory that is not versioned");
+        };
+        if !self.nodes[id].is_dir() {
+            return Err(libc::ENOTDIR);
+        }
+        self.may(id, mask::X)?;
+        if !self.cred().may_chroot() {
+            return Err(libc::EPERM);
+        }
+        // The working directory stays what it is.
+        self.cwd()?;
+        self.root = id;
+        self.moved.1 = true;
+        Ok(0)
+    }
+
+    /// `getcwd(2)`: the length with the final zero.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn getcwd(&mut self, out: u64, size: u64) -> Sys<u64> {
+        let cwd = self.cwd()?;
+        if self.nodes[cwd].dir()?.removed {
+            return Err(libc::ENOENT);
+        }
+        let mut path = self.path_of(cwd);
+        if self.root != self.top {
+            let top = self.path_of(self.root);
+            path = match path.strip_prefix(&top[..]) {
+                Some(b"") => b"/".to_vec(),
+                Some(rest) if rest.starts_with(b"/") => rest.to_vec(),
+                _ => [b"(unreachable)", &path[..]].concat(),
+            };
+        }
+        path.push(0);
+        if (size as usize) < path.len() {
+            return Err(libc::ERANGE);
+        }
+        user::copy_to(out, &path)?;
+        Ok(path.len() as u64)
+    }
+
+    /// `umask(2)`.
+    pub fn set_umask(&mut self, new: u32) -> u64 {
+        let old = self.umask();
+        self.umask = Some(new & 0o777);
+        u64::from(old)
+    }
+
+    /// A call that makes descriptors which are not files: pipes, sockets, events.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn new_descriptor(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        let fd = check(raw_call(number, a))? as i32;
+        self.plain(fd).map(|n| n as u64)
+    }
+
+    /// Gives a descriptor of the kernel's that is no versioned file its number.
+    fn plain(&mut self, fd: i32) -> Sys<i32> {
+        let flags = check(sys!(SYS_fcntl, fd, libc::F_GETFL))? as i32;
+        let cloexec = check(sys!(SYS_fcntl, fd, libc::F_GETFD))? != 0;
+        let file = self.files.add(OpenFile { flags, ..OpenFile::default() });
+        self.number(file, fd, cloexec, 0)
+    }
+
+    /// `pipe2(2)`, `socketpair(2)`: two descriptors at `out`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn new_pair(&mut self, number: i64, a: [u64; 6], out: u64) -> Sys<u64> {
+        check(raw_call(number, a))?;
+        let pair: [i32; 2] = user::get(out)?;
+        let pair = [self.plain(pair[0])?, self.plain(pair[1])?];
+        user::put(out, pair)?;
+        Ok(0)
+    }
+
+    /// A call whose first argument is a descriptor, and which is the kernel's business otherwise.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn on_descriptor(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        let mut a = a;
+        a[0] = self.real(a[0] as i32)? as u64;
+        check(raw_call(number, a))
+    }
+
+    /// `poll(2)` and `ppoll(2)`: with the kernel's numbers for the program's.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn poll(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        if a[1] > 65_536 {
+            return Err(libc::EINVAL);
+        }
+        let mut list = Vec::with_capacity(a[1] as usize);
+        for i in 0..a[1] {
+            let mut one: libc::pollfd = user::get(a[0] + i * 8)?;
+            if one.fd >= 0 {
+                // One that is closed is answered with POLLNVAL, which a number never used gives.
+                one.fd = self.real(one.fd).unwrap_or(i32::MAX);
+            }
+            one.revents = 0;
+            list.push(one);
+        }
+        let mut b = a;
+        b[0] = list.as_mut_ptr() as u64;
+        let n = check(raw_call(number, b))?;
+        for (i, one) in list.iter().enumerate() {
+            user::put(a[0] + i as u64 * 8 + 6, one.revents)?;
+        }
+        Ok(n)
+    }
+
+    /// `close_range(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn close_range(&mut self, first: u32, last: u32, flags: u32) -> Sys<u64> {
+        const UNSHARE: u32 = 2;
+        const CLOEXEC: u32 = 4;
+        if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
+            return Err(libc::EINVAL);
+        }
+        let top = kernel::open(b"/proc/self/fd", libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+        let listed = kernel::list(top);
+        kernel::close(top);
+        let mut numbers: Vec<i32> = listed?
+            .iter()
+            .filter_map(|l| std::str::from_utf8(&l.name).ok()?.parse().ok())
+            .filter(|n| *n != top && !self.files.private.contains(n))
+            .collect();
+        numbers.extend(self.files.touched().iter().map(|(n, _)| *n));
+        numbers.sort_unstable();
+        numbers.dedup();
+        for number in numbers {
+            if u32::try_from(number).is_ok_and(|n| (first..=last).contains(&n)) {
+                let _ = match flags & CLOEXEC != 0 {
+                    true => self.fcntl(number, libc::F_SETFD, 1).map(drop),
+                    false => self.close_number(number),
+                };
+            }
+        }
+        Ok(0)
+    }
+
+    /// The kernel's path to an object, for calls that are passed on by path.
+    ///
+    /// # Errors
+    /// ENOENT for what exists only in the transaction.
+    pub fn kernel_path(&self, object: &Object) -> Sys<Vec<u8>> {
+        match object {
+            Object::Node(id) => match (&self.nodes[*id].data, &self.nodes[*id].stable) {
+                (Data::Whole(backing), None) => Ok(backing.path.clone()),
+                (_, Some(stable)) => Ok(stable.path.clone()),
+                _ => Err(libc::ENOENT),
+            },
+            Object::Live(path) => Ok(path.clone()),
+            Object::Fd(fd) => Ok(format!("/proc/self/fd/{fd}").into_bytes()),
+        }
+    }
+}
+
+/// What the kernel adds to the status flags of a 64-bit program's files.
+const LARGE: u64 = 0o100_000;

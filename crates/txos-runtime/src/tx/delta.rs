@@ -1,0 +1,561 @@
+//! What the transaction changed, for the engine: names first, then what stays in place.
+
+use txos_engine::changeset::{AttrChange, Delta, What, XattrChange};
+use txos_engine::object::FileKind;
+use txos_engine::readset::join;
+use txos_engine::version::Version;
+
+use super::Tx;
+use super::content::Data;
+use super::kernel::{self, Sys};
+use super::node::{Id, Map, Name, Xattrs, changed};
+
+/// A name of a directory.
+type Spot = (Id, Name);
+
+impl Tx {
+    /// Whether anything is to be published.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        self.nodes.iter().any(|node| {
+            let stable = node.stable.is_some() && !node.live;
+            let names = node
+                .dir
+                .as_ref()
+                .is_some_and(|d| d.changes > 0 && d.entries.values().any(|e| e.now != e.base));
+            let content = !matches!(node.data, Data::Stable);
+            stable && (names || content || node.changed & !changed::ATIME != 0)
+        })
+    }
+
+    /// Everything to be published. New directories are put together among the private copies.
+    ///
+    /// # Errors
+    /// As the system calls that it takes.
+    pub fn deltas(&mut self) -> Sys<Vec<Delta>> {
+        let spots = self.changed_spots();
+        let mut homes: Map<Id, Vec<Spot>> = Map::default();
+        let mut places: Map<Id, Vec<Spot>> = Map::default();
+        for (dir, name, now, base) in &spots {
+            if let Some(base) = base {
+                homes.entry(*base).or_default().push((*dir, name.clone()));
+            }
+            if let Some(now) = now {
+                places.entry(*now).or_default().push((*dir, name.clone()));
+            }
+        }
+        self.build_new_directories()?;
+        let mut out = Vec::new();
+        for (dir, name, now, base) in &spots {
+            if let Some(what) = self.name_change(*dir, name, *now, *base, &homes)? {
+                out.push(self.delta(*dir, name, what)?);
+            }
+        }
+        for id in 0..self.nodes.len() {
+            self.in_place(id, &homes, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    /// Names of stable directories, and of new ones, at which there is something else than before.
+    fn changed_spots(&self) -> Vec<(Id, Name, Option<Id>, Option<Id>)> {
+        let mut out = Vec::new();
+        for (id, node) in self.nodes.iter().enumerate() {
+            let Some(dir) = node.dir.as_deref() else { continue };
+            if dir.changes == 0 || node.live {
+                continue;
+            }
+            for (name, entry) in dir.entries.iter().filter(|(_, e)| e.now != e.base) {
+                out.push((id, name.clone(), entry.now, entry.base));
+            }
+        }
+        out.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        out
+    }
+
+    /// Whether a directory exists in the finished tree only because a new one above it does.
+    fn is_in_new(&self, dir: Id) -> bool {
+        self.nodes[dir].stable.is_none()
+    }
+
+    fn is_gone(&self, dir: Id) -> bool {
+        let mut dir = dir;
+        while dir != self.top {
+            if self.nodes[dir].names.is_empty() {
+                return true;
+            }
+            dir = self.parent(dir);
+        }
+        false
+    }
+
+    /// Whether the object at a home is to be published as a new one: the old inode goes.
+    fn is_replaced(&self, id: Id) -> bool {
+        let node = &self.nodes[id];
+        node.data.whole().is_some() && !self.stays(id)
+    }
+
+    /// Whether a changed file's inode stays: others may have it open, or know it by another name.
+    fn stays(&self, id: Id) -> bool {
+        let node = &self.nodes[id];
+        match &node.stable {
+            Some(stable) => node.kept || stable.stat.nlink > 1,
+            None => false,
+        }
+    }
+
+    /// The version that a stable node was.
+    fn version(&self, id: Id) -> Option<Version> {
+        self.nodes[id].stable.as_ref().map(|s| s.stat.version())
+    }
+
+    /// The name from which a stable object is moved, if it is: it has others now, and has kept none.
+    fn moved_from(&self, id: Id, homes: &Map<Id, Vec<Spot>>) -> Option<Spot> {
+        let node = &self.nodes[id];
+        if node.stable.is_none() || node.names.is_empty() || self.is_replaced(id) {
+            return None;
+        }
+        let keeps = node.names.iter().any(|(dir, name)| {
+            self.nodes[*dir]
+                .dir()
+                .ok()
+                .and_then(|d| d.entries.get(name))
+                .is_some_and(|e| e.base == Some(id) && e.now == Some(id))
+        });
+        if keeps {
+            return None;
+        }
+        homes.get(&id).and_then(|h| h.first()).cloned()
+    }
+
+    /// What is to be done about one name.
+    fn name_change(
+        &mut self,
+        dir: Id,
+        name: &Name,
+        now: Option<Id>,
+        base: Option<Id>,
+        homes: &Map<Id, Vec<Spot>>,
+    ) -> Sys<Option<What>> {
+        let base_version = base.and_then(|id| self.version(id));
+        let in_new = self.is_in_new(dir);
+        let Some(id) = now else {
+            // Something else, or something moved from here.
+            let Some(base) = base else { return Ok(None) };
+            let moved = self.moved_from(base, homes).is_some_and(|m| m.0 == dir && m.1 == *name);
+            if moved || self.is_gone(dir) {
+                return Ok(None);
+            }
+            return Ok(base_version.map(|base| What::Remove { base }));
+        };
+        if self.nodes[id].stable.is_none() {
+            if in_new {
+                // It is in its directory's place already.
+                return Ok(None);
+            }
+            let staged = self.staged_place(id, dir, name)?;
+            return Ok(Some(What::Put { staged, base: base_version }));
+        }
+        if self.is_replaced(id) {
+            if in_new {
+                self.place_content_in(id, dir, name)?;
+                return Ok(None);
+            }
+            let staged = self.staged_place(id, dir, name)?;
+            return Ok(Some(What::Put { staged, base: base_version }));
+        }
+        let Some(home) = self.moved_from(id, homes) else {
+            // It has kept a name: this is another one of it.
+            let kept = self.kept_name(id).ok_or(libc::EIO)?;
+            let (layer, to) = self.spot_path(kept.0, &kept.1)?;
+            let _ = layer;
+            return Ok(Some(What::Link { to, base: base_version }));
+        };
+        let first = self.nodes[id].names.first().cloned();
+        if first.as_ref().is_some_and(|f| f.0 == dir && f.1 == *name) {
+            let from = self.stable_spot(home.0, &home.1)?;
+            let source = self.version(id).ok_or(libc::EIO)?;
+            return Ok(Some(What::Move { from, source, base: base_version }));
+        }
+        let first = first.ok_or(libc::EIO)?;
+        let (_, to) = self.spot_path(first.0, &first.1)?;
+        Ok(Some(What::Link { to, base: base_version }))
+    }
+
+    /// A name that a stable object had and has.
+    fn kept_name(&self, id: Id) -> Option<Spot> {
+        let is_kept = |(dir, name): &&Spot| {
+            self.nodes[*dir]
+                .dir()
+                .ok()
+                .and_then(|d| d.entries.get(name))
+                .is_some_and(|e| e.base == Some(id) && e.now == Some(id))
+        };
+        self.nodes[id].names.iter().find(is_kept).cloned()
+    }
+
+    /// A changed name as the engine is told of it.
+    fn delta(&mut self, dir: Id, name: &[u8], what: What) -> Sys<Delta> {
+        let (layer, path) = self.spot_path(dir, name)?;
+        let stable_path = match self.nodes[dir].stable.is_some() {
+            true => self.stable_spot(dir, name)?,
+            false => path.clone(),
+        };
+        Ok(Delta { layer, path, stable_path, what })
+    }
+
+    /// Layer, and path in the finished tree.
+    fn spot_path(&mut self, dir: Id, name: &[u8]) -> Sys<(usize, Vec<u8>)> {
+        let path = join(&self.path_of(dir), name);
+        let layer = self.layer(self.nodes[dir].stat.mnt)?;
+        let staging = self.staging.as_ref().ok_or(libc::EIO)?;
+        Ok((layer, staging.relative(layer, &path)))
+    }
+
+    /// Path in the tree as it is now.
+    fn stable_spot(&mut self, dir: Id, name: &[u8]) -> Sys<Vec<u8>> {
+        let layer = self.layer(self.nodes[dir].stat.mnt)?;
+        let path = self.below(dir, name).ok_or(libc::EIO)?;
+        let staging = self.staging.as_ref().ok_or(libc::EIO)?;
+        Ok(staging.relative(layer, &path))
+    }
+
+    /// The private copy that is put at a name of a stable directory. A second name of one object is
+    /// another link of it among the copies.
+    fn staged_place(&mut self, id: Id, dir: Id, name: &[u8]) -> Sys<Vec<u8>> {
+        let mnt = self.nodes[dir].stat.mnt;
+        let layer = self.layer(mnt)?;
+        let first = self.first_put(id);
+        let path = if self.nodes[id].is_dir() {
+            self.staged_dir(id)?.1
+        } else if first.as_ref().is_some_and(|f| f.0 == dir && f.1[..] == *name) {
+            self.own_copy(id)?
+        } else {
+            let source = self.own_copy(id)?;
+            let (_, place) = self.place(mnt)?;
+            kernel::link(&source, &place)?;
+            place
+        };
+        let staging = self.staging.as_ref().ok_or(libc::EIO)?;
+        Ok(staging.staged(layer, &path))
+    }
+
+    /// The name of an object that its own private copy is renamed to.
+    fn first_put(&self, id: Id) -> Option<Spot> {
+        let names = &self.nodes[id].names;
+        // One in a new directory has been linked there.
+        names.iter().find(|(dir, _)| !self.is_in_new(*dir)).or(names.first()).cloned()
+    }
+
+    /// The place of an object's private copy; made for those that had none: links, nodes.
+    fn own_copy(&mut self, id: Id) -> Sys<Vec<u8>> {
+        if let Some(backing) = self.nodes[id].data.whole() {
+            return Ok(backing.path.clone());
+        }
+        if let Some(place) = self.made.get(&id) {
+            return Ok(place.clone());
+        }
+        let (_, place) = self.place(self.nodes[id].stat.mnt)?;
+        self.make_at(id, &place)?;
+        self.made.insert(id, place.clone());
+        Ok(place)
+    }
+
+    /// Makes a symbolic link or node at a place among the private copies.
+    fn make_at(&mut self, id: Id, place: &[u8]) -> Sys<()> {
+        let node = &self.nodes[id];
+        let stat = node.stat;
+        match stat.kind() {
+            FileKind::Symlink => {
+                kernel::symlink(node.target.as_deref().unwrap_or_default(), place)?
+            }
+            _ => kernel::mknod(place, stat.mode, stat.rdev)?,
+        }
+        self.dress(id, place)
+    }
+
+    /// Gives a new object among the private copies its attributes.
+    fn dress(&mut self, id: Id, place: &[u8]) -> Sys<()> {
+        let node = &self.nodes[id];
+        let stat = node.stat;
+        let now = kernel::look(place)?;
+        if (now.uid, now.gid) != (stat.uid, stat.gid) {
+            kernel::chown(place, stat.uid, stat.gid)?;
+        }
+        let link = stat.kind() == FileKind::Symlink;
+        if let Some(xattrs) = &node.xattrs {
+            for (name, value) in xattrs {
+                kernel::set_xattr(place, name, value)?;
+            }
+        }
+        let now = kernel::look(place)?;
+        if !link && now.mode & 0o7777 != stat.mode & 0o7777 {
+            kernel::chmod(place, stat.mode)?;
+        }
+        kernel::utimes(place, Some(stat.atime), Some(stat.mtime))
+    }
+
+    /// Puts everything that is in new directories where it belongs among the private copies.
+    fn build_new_directories(&mut self) -> Sys<()> {
+        let new: Vec<Id> = (0..self.nodes.len())
+            .filter(|&id| {
+                let node = &self.nodes[id];
+                node.is_dir() && node.stable.is_none() && !node.live && !self.is_gone(id)
+            })
+            .collect();
+        for &id in &new {
+            self.staged_dir(id)?;
+        }
+        self.clear_places(&new)?;
+        for &id in &new {
+            self.fill_directory(id)?;
+        }
+        // Deepest first: each is still in its own place when it is moved into the one above.
+        let depth = |tx: &Tx, id: Id| tx.path_of(id).iter().filter(|&&b| b == b'/').count();
+        let mut by_depth: Vec<(usize, Id)> = new.iter().map(|&id| (depth(self, id), id)).collect();
+        by_depth.sort_unstable_by(|a, b| b.cmp(a));
+        for &(_, id) in &by_depth {
+            let (_, place) = self.staged_dir(id)?;
+            let Some((parent, name)) = self.nodes[id].names.first().cloned() else { continue };
+            if self.is_in_new(parent) {
+                let (_, above) = self.staged_dir(parent)?;
+                let target = join(&above, &name);
+                kernel::rename(&place, &target)?;
+                self.nodes[id].dir_mut()?.staged = Some(target);
+            }
+        }
+        // Times last, and deepest first again; now by their final places.
+        for &(_, id) in &by_depth {
+            let place = self.final_place(id)?;
+            self.dress(id, &place)?;
+        }
+        Ok(())
+    }
+
+    /// Where a new directory is when all are put together.
+    fn final_place(&mut self, id: Id) -> Sys<Vec<u8>> {
+        match self.nodes[id].names.first().cloned() {
+            Some((parent, name)) if self.is_in_new(parent) => {
+                Ok(join(&self.final_place(parent)?, &name))
+            }
+            _ => Ok(self.staged_dir(id)?.1),
+        }
+    }
+
+    /// Takes private copies out of new directories that are not to be there under that name.
+    fn clear_places(&mut self, new: &[Id]) -> Sys<()> {
+        let mut wanted: Map<Vec<u8>, ()> = Map::default();
+        let mut dirs = Vec::new();
+        for &dir in new {
+            dirs.push(self.staged_dir(dir)?.1);
+        }
+        for id in 0..self.nodes.len() {
+            let Some(backing) = self.nodes[id].data.whole() else { continue };
+            let path = backing.path.clone();
+            let in_dir = txos_engine::readset::split(&path)
+                .is_some_and(|(dir, _)| dirs.iter().any(|d| d == dir));
+            if !in_dir {
+                continue;
+            }
+            let right = self.nodes[id].names.iter().any(|(dir, name)| {
+                self.is_in_new(*dir)
+                    && self.nodes[*dir]
+                        .dir()
+                        .ok()
+                        .and_then(|d| d.staged.as_ref())
+                        .is_some_and(|d| join(d, name) == path)
+            });
+            if right {
+                wanted.insert(path, ());
+                continue;
+            }
+            if self.nodes[id].names.is_empty() {
+                kernel::unlink(&path)?;
+                continue;
+            }
+            let (layer, place) = self.place(self.nodes[id].stat.mnt)?;
+            kernel::rename(&path, &place)?;
+            if let Data::Whole(backing) = &mut self.nodes[id].data {
+                (backing.layer, backing.path) = (layer, place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Files, links and nodes of one new directory.
+    fn fill_directory(&mut self, dir: Id) -> Sys<()> {
+        let (_, top) = self.staged_dir(dir)?;
+        let entries: Vec<(Name, Id)> = self.nodes[dir]
+            .dir()?
+            .entries
+            .iter()
+            .filter_map(|(name, e)| e.now.map(|id| (name.clone(), id)))
+            .collect();
+        for (name, id) in entries {
+            let node = &self.nodes[id];
+            if node.is_dir() || (node.stable.is_some() && !self.is_replaced(id)) {
+                // Directories follow; what is stable is moved or linked by the engine.
+                continue;
+            }
+            let place = join(&top, &name);
+            self.place_at(id, dir, &name, &place)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the copy of an object at a name of a new directory.
+    fn place_at(&mut self, id: Id, dir: Id, name: &[u8], place: &[u8]) -> Sys<()> {
+        let copy = match (self.nodes[id].data.whole(), self.made.get(&id)) {
+            (Some(backing), _) => Some(backing.path.clone()),
+            (None, Some(made)) => Some(made.clone()),
+            (None, None) => None,
+        };
+        let Some(copy) = copy else {
+            self.make_at(id, place)?;
+            self.made.insert(id, place.to_vec());
+            return Ok(());
+        };
+        if copy == place {
+            return Ok(());
+        }
+        // The copy itself goes to the name that is published by it.
+        let first = self.first_put(id);
+        let only_here = first.is_some_and(|f| f.0 == dir && f.1[..] == *name);
+        let lies_in_new = self.lies_in_new(&copy);
+        if only_here && !lies_in_new {
+            kernel::rename(&copy, place)?;
+            if let Data::Whole(backing) = &mut self.nodes[id].data {
+                backing.path = place.to_vec();
+            } else {
+                self.made.insert(id, place.to_vec());
+            }
+            return Ok(());
+        }
+        kernel::link(&copy, place)
+    }
+
+    /// A changed stable file that is put into a new directory.
+    fn place_content_in(&mut self, id: Id, dir: Id, name: &[u8]) -> Sys<()> {
+        let place = join(&self.final_place(dir)?, name);
+        if kernel::look(&place).is_ok() {
+            return Ok(());
+        }
+        let copy = self.own_copy(id)?;
+        kernel::link(&copy, &place)
+    }
+
+    /// Whether a private copy lies in the place of a new directory already.
+    fn lies_in_new(&self, copy: &[u8]) -> bool {
+        let Some((dir, _)) = txos_engine::readset::split(copy) else { return false };
+        self.nodes.iter().any(|n| {
+            n.stable.is_none()
+                && n.dir.as_ref().and_then(|d| d.staged.as_ref()).is_some_and(|s| s == dir)
+        })
+    }
+
+    /// What is changed in an inode that stays.
+    fn in_place(&mut self, id: Id, homes: &Map<Id, Vec<Spot>>, out: &mut Vec<Delta>) -> Sys<()> {
+        let node = &self.nodes[id];
+        let Some(stable) = &node.stable else { return Ok(()) };
+        let content = !matches!(node.data, Data::Stable);
+        if node.live || (!content && node.changed & !changed::ATIME == 0) {
+            return Ok(());
+        }
+        let base = stable.stat.version();
+        let place = if id == self.top {
+            Some((self.top, (*b".").into()))
+        } else {
+            node.names.first().cloned()
+        };
+        let Some((dir, name)) = place else { return Ok(()) };
+        if self.is_gone(dir) {
+            return Ok(());
+        }
+        let replaced = self.is_replaced(id);
+        let named = self.kept_name(id);
+        let (dir, name) = named.clone().unwrap_or((dir, name));
+        if replaced {
+            // A kept name gets the copy in exchange; the others were seen to with the names.
+            if let Some((dir, name)) = named {
+                let staged = self.staged_place(id, dir, &name)?;
+                let what = What::Put { staged, base: Some(base) };
+                out.push(self.delta(dir, &name, what)?);
+            }
+            return Ok(());
+        }
+        let attrs = self.attr_change(id)?;
+        let what = match &self.nodes[id].data {
+            Data::Whole(backing) => {
+                let (layer, path) = (backing.layer, backing.path.clone());
+                let staging = self.staging.as_ref().ok_or(libc::EIO)?;
+                What::Data { staged: staging.staged(layer, &path), base, attrs }
+            }
+            Data::Pages(pages) => {
+                let writes = pages.pieces();
+                What::Patch { base, writes, size: Some(pages.size), attrs }
+            }
+            Data::Stable if attrs.is_nothing() => return Ok(()),
+            Data::Stable => What::Attrs { base, change: attrs },
+        };
+        if id == self.top {
+            let layer = self.layer(self.nodes[id].stat.mnt)?;
+            out.push(Delta { layer, path: Vec::new(), stable_path: Vec::new(), what });
+            return Ok(());
+        }
+        let (layer, path) = self.spot_path(dir, &name)?;
+        let stable_path = match self.moved_from(id, homes) {
+            Some((dir, name)) => self.stable_spot(dir, &name)?,
+            None => self.stable_spot(dir, &name)?,
+        };
+        out.push(Delta { layer, path, stable_path, what });
+        Ok(())
+    }
+
+    /// What became of a stable object's attributes.
+    fn attr_change(&mut self, id: Id) -> Sys<AttrChange> {
+        let node = &self.nodes[id];
+        let (Some(stable), now, bits) = (&node.stable, node.stat, node.changed) else {
+            return Ok(AttrChange::default());
+        };
+        let was = stable.stat;
+        let path = stable.path.clone();
+        let mut change = AttrChange::default();
+        let (old, new) = (was.mode & 0o7777, now.mode & 0o7777);
+        if bits & changed::MODE != 0 && old != new {
+            change.mode = Some((old, new));
+        }
+        let (old, new) = ((was.uid, was.gid), (now.uid, now.gid));
+        if bits & changed::OWNER != 0 && old != new {
+            change.owner = Some((old, new));
+        }
+        if bits & changed::MTIME != 0 {
+            change.mtime = Some((was.mtime, now.mtime));
+        }
+        if bits & changed::XATTRS != 0 {
+            let new = node.xattrs.clone().unwrap_or_default();
+            change.xattrs = xattr_changes(&path, &new)?;
+        }
+        Ok(change)
+    }
+}
+
+/// What leads from an object's extended attributes to these.
+fn xattr_changes(path: &[u8], new: &Xattrs) -> Sys<Vec<XattrChange>> {
+    let mut out = Vec::new();
+    let mut old = Xattrs::new();
+    for name in kernel::xattr_names(path)? {
+        if let Some(value) = kernel::xattr(path, &name)? {
+            old.insert(name, value);
+        }
+    }
+    for (name, value) in &old {
+        if new.get(name) != Some(value) {
+            let new = new.get(name).cloned();
+            out.push(XattrChange { name: name.clone(), old: Some(value.clone()), new });
+        }
+    }
+    for (name, value) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
+        out.push(XattrChange { name: name.clone(), old: None, new: Some(value.clone()) });
+    }
+    Ok(out)
+}

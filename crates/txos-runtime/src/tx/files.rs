@@ -1,0 +1,450 @@
+//! Descriptors: the numbers as the program sees them, and the kernel's that carry them.
+//!
+//! - A descriptor that was opened in the transaction has the number that the kernel gave it, unless
+//!   a lower one is free in the transaction (because the program closed it): then the kernel's is
+//!   moved out of the way, to a high number, and the lower one stands for it.
+//! - A descriptor from before is never closed, moved or replaced before the commit. The first use of
+//!   one that leads to a versioned file opens the file anew, so that the offset that others may share
+//!   is left alone; at commit it is set.
+//! - Numbers from [`high_base`](super::kernel::high_base) on are ours.
+
+use std::collections::BTreeSet;
+
+use txos_engine::object::FileKind;
+
+use super::Tx;
+use super::content::Data;
+use super::kernel::{self, Stat, Sys, check, sys};
+use super::list::Cursor;
+use super::node::Id;
+
+/// Index of an open file.
+pub type File = usize;
+
+/// One number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Slot {
+    /// The transaction has not touched it: it is as the kernel says.
+    #[default]
+    Untouched,
+    /// The program closed it; the kernel still has it open.
+    Closed,
+    /// Open.
+    Open {
+        /// What.
+        file: File,
+        /// The kernel's number.
+        real: i32,
+        /// Close-on-exec flag.
+        cloexec: bool,
+        /// The kernel has what was there before the transaction open at this number.
+        over: bool,
+    },
+}
+
+/// An open file description.
+#[derive(Debug, Default)]
+pub struct OpenFile {
+    /// What it is open on; `None`: nothing that is versioned.
+    pub node: Option<Id>,
+    /// Access mode and status flags.
+    pub flags: i32,
+    /// The program's numbers for it.
+    pub numbers: Vec<i32>,
+    /// Of a directory: what is still to be listed.
+    pub cursor: Option<Box<Cursor>>,
+    /// Numbers by which it was open before the transaction.
+    pub before: Vec<i32>,
+    /// Status flags and offset before the transaction.
+    pub was: (i32, u64),
+}
+
+impl OpenFile {
+    /// Whether it may be read from.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        self.flags & libc::O_PATH == 0 && self.flags & libc::O_ACCMODE != libc::O_WRONLY
+    }
+
+    /// Whether it may be written to.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        self.flags & libc::O_PATH == 0
+            && matches!(self.flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR)
+    }
+}
+
+/// The descriptor table as the transaction sees it.
+#[derive(Debug, Default)]
+pub struct Files {
+    slots: Vec<Slot>,
+    files: Vec<OpenFile>,
+    closed: BTreeSet<i32>,
+    /// Numbers of ours.
+    pub private: BTreeSet<i32>,
+}
+
+impl Files {
+    /// An open file.
+    #[must_use]
+    pub fn get(&self, file: File) -> &OpenFile {
+        &self.files[file]
+    }
+
+    /// The same, to change.
+    pub fn get_mut(&mut self, file: File) -> &mut OpenFile {
+        &mut self.files[file]
+    }
+
+    /// What is known of a number.
+    #[must_use]
+    pub fn slot(&self, number: i32) -> Slot {
+        usize::try_from(number).ok().and_then(|n| self.slots.get(n)).copied().unwrap_or_default()
+    }
+
+    /// Sets what is known of a number.
+    pub fn set(&mut self, number: i32, slot: Slot) {
+        let Ok(at) = usize::try_from(number) else { return };
+        if self.slots.len() <= at {
+            self.slots.resize(at + 1, Slot::Untouched);
+        }
+        self.slots[at] = slot;
+        if slot == Slot::Closed {
+            self.closed.insert(number);
+        } else {
+            self.closed.remove(&number);
+        }
+    }
+
+    /// Every number that was touched.
+    pub fn touched(&self) -> Vec<(i32, Slot)> {
+        let numbered = self.slots.iter().enumerate();
+        numbered
+            .filter(|(_, s)| **s != Slot::Untouched)
+            .map(|(n, s)| (i32::try_from(n).unwrap_or(i32::MAX), *s))
+            .collect()
+    }
+
+    /// Every open file on a node.
+    pub fn on(&self, id: Id) -> Vec<File> {
+        let numbered = self.files.iter().enumerate();
+        numbered
+            .filter(|(_, f)| f.node == Some(id) && !f.numbers.is_empty())
+            .map(|(i, _)| i)
+            .collect()
+    }
+
+    /// Every open file.
+    pub fn all(&self) -> impl Iterator<Item = &OpenFile> {
+        self.files.iter().filter(|f| !f.numbers.is_empty())
+    }
+
+    fn lowest_closed(&self, min: i32) -> Option<i32> {
+        self.closed.range(min..).next().copied()
+    }
+
+    /// Adds an open file, without a number yet.
+    pub fn add(&mut self, file: OpenFile) -> File {
+        self.files.push(file);
+        self.files.len() - 1
+    }
+}
+
+impl Tx {
+    /// The open file of a number.
+    ///
+    /// # Errors
+    /// EBADF; the transaction is doomed.
+    pub fn file(&mut self, number: i32) -> Sys<File> {
+        match self.files.slot(number) {
+            Slot::Open { file, .. } => Ok(file),
+            Slot::Closed => Err(libc::EBADF),
+            Slot::Untouched => self.adopt_number(number),
+        }
+    }
+
+    /// The kernel's number for one of the program's.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn real(&mut self, number: i32) -> Sys<i32> {
+        self.file(number)?;
+        match self.files.slot(number) {
+            Slot::Open { real, .. } => Ok(real),
+            _ => Err(libc::EBADF),
+        }
+    }
+
+    /// Takes note of a descriptor from before the transaction.
+    fn adopt_number(&mut self, number: i32) -> Sys<File> {
+        if number < 0 || self.files.private.contains(&number) {
+            return Err(libc::EBADF);
+        }
+        let flags = check(sys!(SYS_fcntl, number, libc::F_GETFL))? as i32;
+        let fd_flags = check(sys!(SYS_fcntl, number, libc::F_GETFD))? as i32;
+        let cloexec = fd_flags & libc::FD_CLOEXEC != 0;
+        let stat = kernel::look_fd(number)?;
+        let mut open = OpenFile { flags, numbers: vec![number], ..OpenFile::default() };
+        let mut real = number;
+        if matches!(stat.kind(), FileKind::File | FileKind::Dir) {
+            let id = self.adopt_fd(number, stat)?;
+            if !self.nodes[id].live {
+                if let Some(shared) = self.shared_with(id, number) {
+                    let Slot::Open { real: theirs, .. } =
+                        self.files.slot(self.files.get(shared).numbers[0])
+                    else {
+                        return Err(libc::EBADF);
+                    };
+                    let real = self.keep_private(kernel::copy_high(theirs)?);
+                    let file = self.files.get_mut(shared);
+                    file.numbers.push(number);
+                    file.before.push(number);
+                    self.files.set(number, Slot::Open { file: shared, real, cloexec, over: true });
+                    return Ok(shared);
+                }
+                open.node = Some(id);
+                open.before.push(number);
+                real = self.reopen(id, number, &stat, &mut open)?;
+            }
+        }
+        let file = self.files.add(open);
+        self.files.set(number, Slot::Open { file, real, cloexec, over: true });
+        Ok(file)
+    }
+
+    /// An open file from before that is the same description as `number`'s (dup(2)).
+    fn shared_with(&self, id: Id, number: i32) -> Option<File> {
+        let pid = std::process::id();
+        self.files.on(id).into_iter().find(|&file| {
+            self.files.get(file).before.first().is_some_and(|&other| {
+                const KCMP_FILE: i32 = 0;
+                sys!(SYS_kcmp, pid, pid, KCMP_FILE, other, number) == 0
+            })
+        })
+    }
+
+    /// Opens the file of a descriptor from before anew, with an offset of its own.
+    fn reopen(&mut self, id: Id, number: i32, stat: &Stat, open: &mut OpenFile) -> Sys<i32> {
+        self.nodes[id].kept |= open.flags & libc::O_PATH == 0 && stat.kind() == FileKind::File;
+        let offset = kernel::seek(number, 0, libc::SEEK_CUR).unwrap_or(0);
+        open.was = (open.flags, offset);
+        if open.flags & libc::O_PATH != 0 {
+            return Ok(number);
+        }
+        let path = format!("/proc/self/fd/{number}").into_bytes();
+        // What is written goes to private copies: reading is all that the stable file is for.
+        let flags = libc::O_CLOEXEC | (open.flags & libc::O_DIRECT);
+        let fd = kernel::open(&path, flags | libc::O_RDONLY, 0)
+            .or_else(|_| kernel::open(&path, flags | (open.flags & libc::O_ACCMODE), 0))
+            .or_else(|_| kernel::open(&path, libc::O_PATH | libc::O_CLOEXEC, 0))?;
+        let fd = self.keep_private(kernel::move_high(fd)?);
+        let _ = kernel::seek(fd, offset as i64, libc::SEEK_SET);
+        if let Data::Whole(_) = self.nodes[id].data {
+            return self.reopen_whole(id, fd, open.flags, offset);
+        }
+        Ok(fd)
+    }
+
+    /// A private copy was made before this descriptor was first used.
+    fn reopen_whole(&mut self, id: Id, old: i32, flags: i32, offset: u64) -> Sys<i32> {
+        let fd = self.open_backing(id, flags)?;
+        let _ = kernel::seek(fd, offset as i64, libc::SEEK_SET);
+        check(sys!(SYS_dup3, fd, old, libc::O_CLOEXEC))?;
+        kernel::close(fd);
+        Ok(old)
+    }
+
+    /// Opens a file's private copy as the program has it open.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn open_backing(&mut self, id: Id, flags: i32) -> Sys<i32> {
+        const KEPT: i32 = libc::O_ACCMODE
+            | libc::O_APPEND
+            | libc::O_DIRECT
+            | libc::O_NONBLOCK
+            | libc::O_NOATIME
+            | libc::O_PATH;
+        let Some(backing) = self.nodes[id].data.whole() else { return Err(libc::EIO) };
+        let path = backing.path.clone();
+        let flags = (flags & KEPT) | libc::O_CLOEXEC;
+        match kernel::open(&path, flags, 0) {
+            Err(libc::EACCES) => {
+                // The copy's mode keeps its own maker out; the program's descriptor is older.
+                let mode = kernel::look(&path)?.mode;
+                kernel::chmod(&path, mode | 0o600)?;
+                let fd = kernel::open(&path, flags, 0);
+                kernel::chmod(&path, mode)?;
+                fd
+            }
+            other => other,
+        }
+    }
+
+    /// A file has a private copy now: the descriptors that lead to it have to lead there.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn retarget(&mut self, id: Id) -> Sys<()> {
+        for file in self.files.on(id) {
+            let open = self.files.get(file);
+            if open.flags & libc::O_PATH != 0 {
+                continue;
+            }
+            let (flags, numbers) = (open.flags, open.numbers.clone());
+            let new = self.open_backing(id, flags)?;
+            for (i, number) in numbers.into_iter().enumerate() {
+                let Slot::Open { file, real, cloexec, over } = self.files.slot(number) else {
+                    continue;
+                };
+                if i == 0 {
+                    let offset = kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0);
+                    let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
+                }
+                // A number from before that is its own carrier stays as it is.
+                let own = over && real == number;
+                let place = if own { kernel::copy_high(new)? } else { real };
+                if own {
+                    self.keep_private(place);
+                    self.files.set(number, Slot::Open { file, real: place, cloexec, over });
+                } else {
+                    let keep = if cloexec || real != number { libc::O_CLOEXEC } else { 0 };
+                    check(sys!(SYS_dup3, new, place, keep))?;
+                }
+            }
+            kernel::close(new);
+        }
+        Ok(())
+    }
+
+    /// A descriptor of ours from which the stable file of a node can be read: a duplicate.
+    pub fn readable_descriptor(&mut self, id: Id) -> Option<i32> {
+        for file in self.files.on(id) {
+            let open = self.files.get(file);
+            let Some(&number) = open.numbers.first() else { continue };
+            let Slot::Open { real, .. } = self.files.slot(number) else { continue };
+            let flags = check(sys!(SYS_fcntl, real, libc::F_GETFL)).unwrap_or(0) as i32;
+            if flags & libc::O_PATH == 0
+                && flags & libc::O_ACCMODE != libc::O_WRONLY
+                && !matches!(self.nodes[id].data, Data::Whole(_))
+                && let Ok(fd) = kernel::copy_high(real)
+            {
+                return Some(fd);
+            }
+        }
+        None
+    }
+
+    /// Remembers that a number is ours.
+    pub fn keep_private(&mut self, fd: i32) -> i32 {
+        self.files.private.insert(fd);
+        fd
+    }
+
+    /// Closes a number of ours.
+    pub fn close_private(&mut self, fd: i32) {
+        self.files.private.remove(&fd);
+        kernel::close(fd);
+    }
+
+    /// Gives an open file a number that the program sees: the lowest that is free to it.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn number(&mut self, file: File, real: i32, cloexec: bool, min: i32) -> Sys<i32> {
+        let lower = self.files.lowest_closed(min).filter(|&n| n < real);
+        let (number, real, over) = match lower {
+            Some(number) => {
+                let high = kernel::move_high(real)?;
+                (number, self.keep_private(high), true)
+            }
+            None => (real, real, false),
+        };
+        self.files.set(number, Slot::Open { file, real, cloexec, over });
+        self.files.get_mut(file).numbers.push(number);
+        Ok(number)
+    }
+
+    /// `close(2)`.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn close_number(&mut self, number: i32) -> Sys<()> {
+        match self.files.slot(number) {
+            Slot::Closed => return Err(libc::EBADF),
+            Slot::Untouched => {
+                if number < 0 || self.files.private.contains(&number) {
+                    return Err(libc::EBADF);
+                }
+                check(sys!(SYS_fcntl, number, libc::F_GETFD))?;
+                self.files.set(number, Slot::Closed);
+            }
+            Slot::Open { file, real, over, .. } => {
+                if over {
+                    if real != number {
+                        self.close_private(real);
+                    }
+                    self.files.set(number, Slot::Closed);
+                } else {
+                    kernel::close(real);
+                    self.files.set(number, Slot::Untouched);
+                }
+                self.files.get_mut(file).numbers.retain(|&n| n != number);
+            }
+        }
+        Ok(())
+    }
+
+    /// `dup(2)`, and `fcntl(F_DUPFD)`.
+    ///
+    /// # Errors
+    /// EBADF, EMFILE, EINVAL.
+    pub fn dup(&mut self, number: i32, min: i32, cloexec: bool) -> Sys<u64> {
+        let file = self.file(number)?;
+        let real = self.real(number)?;
+        let how = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        let new = check(sys!(SYS_fcntl, real, how, min))? as i32;
+        self.number(file, new, cloexec, min).map(|n| n as u64)
+    }
+
+    /// `dup3(2)`, the numbers being different.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn dup_to(&mut self, number: i32, target: i32, cloexec: bool) -> Sys<u64> {
+        let file = self.file(number)?;
+        let real = self.real(number)?;
+        if target < 0 || self.files.private.contains(&target) || target >= descriptor_limit() {
+            return Err(libc::EBADF);
+        }
+        let was = match self.files.slot(target) {
+            Slot::Untouched if sys!(SYS_fcntl, target, libc::F_GETFD) < 0 => None,
+            Slot::Untouched => {
+                self.close_number(target)?;
+                Some(true)
+            }
+            Slot::Closed => Some(true),
+            Slot::Open { over, .. } => {
+                self.close_number(target)?;
+                Some(over)
+            }
+        };
+        let over = was == Some(true);
+        let carrier = if over {
+            let high = kernel::copy_high(real)?;
+            self.keep_private(high)
+        } else {
+            let keep = if cloexec { libc::O_CLOEXEC } else { 0 };
+            check(sys!(SYS_dup3, real, target, keep))? as i32
+        };
+        self.files.set(target, Slot::Open { file, real: carrier, cloexec, over });
+        self.files.get_mut(file).numbers.push(target);
+        Ok(target as u64)
+    }
+}
+
+fn descriptor_limit() -> i32 {
+    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+    let _ = sys!(SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
+    i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,276 @@
+//! The end: publish or forget, and what becomes of descriptors, working directory, root and umask.
+
+use txos_engine::changeset::ChangeSet;
+use txos_engine::commit::{self, Isolation, Options, Silent};
+use txos_engine::readset::validate::{Published, Terms};
+use txos_engine::realm::Again;
+
+use super::content::Data;
+use super::files::Slot;
+use super::kernel::{self, check, sys};
+use super::staging::failed;
+use super::{Committed, Failure, Tx, commons, flags, reason};
+
+impl Tx {
+    /// Commits; on failure nothing of it has happened, and everything is as before it.
+    ///
+    /// # Errors
+    /// Why nothing of it has happened.
+    pub fn commit(mut self: Box<Self>) -> Result<Committed, Failure> {
+        match self.publish() {
+            Ok(committed) => {
+                self.settle_descriptors();
+                self.settle_process();
+                self.forget_copies(true);
+                Ok(committed)
+            }
+            Err(mut failure) => {
+                failure.again = self.abort();
+                Err(failure)
+            }
+        }
+    }
+
+    fn publish(&mut self) -> Result<Committed, Failure> {
+        self.check_doom();
+        if let Some(failure) = self.doom.take() {
+            return Err(failure);
+        }
+        if !self.has_changes() {
+            return self.only_read();
+        }
+        let staged = self.deltas();
+        let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
+        // Some changes cancel each other out.
+        if deltas.is_empty() {
+            return self.only_read();
+        }
+        self.ensure_staging()?;
+        let Some(staging) = self.staging.as_mut() else { return Err(Failure::default()) };
+        let home = commons::home()?;
+        let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
+        let options = Options {
+            isolation: Isolation::Serializable,
+            durable: self.how.flags & flags::DURABLE != 0,
+            gate: false,
+            ..Options::default()
+        };
+        let tx = &mut staging.tx;
+        if let Some(ticket) = self.ticket.as_mut() {
+            commit::claim(ticket, tx, &changes, &self.reads).map_err(|lost| {
+                let pid = lost.rival.as_ref().map_or(0, |r| i32::try_from(r.pid).unwrap_or(0));
+                Failure { pid, ..failed(lost.into()) }
+            })?;
+        }
+        let ticket = self.ticket.as_mut();
+        commit::commit(home, tx, &changes, &self.reads, &options, ticket, &Silent)
+            .map_err(failed)?;
+        if let Some(ticket) = self.ticket.take() {
+            // What is published is published.
+            let _ = ticket.finish();
+        }
+        Ok(Committed::default())
+    }
+
+    /// Nothing is to be published: what was read must have been so at one moment, now.
+    fn only_read(&mut self) -> Result<Committed, Failure> {
+        if let Some(ticket) = self.ticket.as_mut() {
+            if let Err(stop) = ticket.await_turn() {
+                let _ = self.lose(b"", &stop);
+                return Err(self.doom.take().unwrap_or_default());
+            }
+        }
+        let atomic = self.calls <= 1 || self.reads.len() <= 1;
+        if !atomic {
+            let conflicts = self.reads.validate(Terms::default(), &Published::default());
+            if !conflicts.is_empty() {
+                return Err(failed(txos_engine::Error::Conflict(conflicts)));
+            }
+            self.check_doom();
+            if let Some(failure) = self.doom.take() {
+                return Err(failure);
+            }
+        }
+        if let Some(ticket) = self.ticket.take() {
+            let _ = ticket.finish();
+        }
+        Ok(Committed { short_cut: true })
+    }
+
+    /// Aborts: descriptors, working directory and everything else are as before it.
+    pub fn abort(mut self: Box<Self>) -> Option<Again> {
+        for (number, slot) in self.files.touched() {
+            if let Slot::Open { real, over, .. } = slot {
+                if over && real == number {
+                    continue;
+                }
+                kernel::close(real);
+            }
+        }
+        let rest: Vec<i32> = self.files.private.iter().copied().collect();
+        for fd in rest {
+            kernel::close(fd);
+        }
+        let again = self.ticket.take().map(txos_engine::realm::Ticket::abort);
+        self.forget_copies(false);
+        again
+    }
+
+    /// What was kept for the transaction goes; the history of a command stays.
+    fn forget_copies(&mut self, committed: bool) {
+        let Some(staging) = self.staging.take() else { return };
+        if committed && self.how.flags & flags::COMMAND != 0 {
+            return;
+        }
+        if let Ok(home) = commons::home() {
+            // Left over, it is removed by the next `txos gc`.
+            let _ = home.discard(staging.tx);
+            let _ = home.empty_trash(Some(std::time::Duration::from_millis(20)));
+        }
+    }
+
+    /// After the commit: the kernel's table becomes what the program has seen.
+    fn settle_descriptors(&mut self) {
+        let touched = self.files.touched();
+        // Originals of which there is a new number, before anything is put over them.
+        let mut kept = Vec::new();
+        for (_, slot) in &touched {
+            let Slot::Open { file, .. } = slot else { continue };
+            if let Some(&number) = self.files.get(*file).before.first()
+                && !kept.iter().any(|(f, _)| f == file)
+            {
+                self.settle_original(*file, number);
+                if let Ok(copy) = kernel::copy_high(number) {
+                    kept.push((*file, copy));
+                }
+            }
+        }
+        for (number, slot) in touched {
+            match slot {
+                Slot::Closed => kernel::close(number),
+                Slot::Untouched => {}
+                Slot::Open { file, real, cloexec, over } => {
+                    let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
+                    let original = self.files.get(file).before.contains(&number);
+                    let from_before = kept.iter().find(|(f, _)| *f == file).map(|(_, c)| *c);
+                    if over && (original || real == number) {
+                        let _ = sys!(SYS_fcntl, number, libc::F_SETFD, i32::from(cloexec));
+                    } else if let Some(copy) = from_before {
+                        let _ = check(sys!(SYS_dup3, copy, number, flags));
+                    } else {
+                        let source = self.published_descriptor(file, real);
+                        if source != number {
+                            let _ = check(sys!(SYS_dup3, source, number, flags));
+                        }
+                        if source != real && source != number {
+                            kernel::close(source);
+                        }
+                    }
+                    if real != number {
+                        self.close_private(real);
+                    }
+                }
+            }
+        }
+        for (_, copy) in kept {
+            kernel::close(copy);
+        }
+        let rest: Vec<i32> = self.files.private.iter().copied().collect();
+        for fd in rest {
+            self.close_private(fd);
+        }
+    }
+
+    /// Offset and flags of a descriptor from before.
+    fn settle_original(&mut self, file: usize, number: i32) {
+        let open = self.files.get(file);
+        let (was_flags, was_offset) = open.was;
+        if open.flags & libc::O_PATH != 0 {
+            return;
+        }
+        let Some(&one) = open.numbers.first() else { return };
+        let flags = open.flags;
+        if let Slot::Open { real, .. } = self.files.slot(one)
+            && let Ok(offset) = kernel::seek(real, 0, libc::SEEK_CUR)
+            && offset != was_offset
+        {
+            let _ = kernel::seek(number, offset as i64, libc::SEEK_SET);
+        }
+        if flags != was_flags {
+            let _ = sys!(SYS_fcntl, number, libc::F_SETFL, flags);
+        }
+    }
+
+    /// A descriptor of the object as it was published, where the one at hand is of something else.
+    fn published_descriptor(&mut self, file: usize, real: i32) -> i32 {
+        let open = self.files.get(file);
+        let Some(id) = open.node else { return real };
+        let node = &self.nodes[id];
+        if node.live || node.names.is_empty() {
+            return real;
+        }
+        let writes = open.writes();
+        let stays = node.stable.is_some();
+        let right = match &node.data {
+            // The copy itself was renamed into place.
+            Data::Whole(_) => !(stays && (node.kept || node.stat.nlink > 1)),
+            // Opened only to be read from.
+            _ => stays && !writes && !node.is_dir() && open.flags & libc::O_PATH == 0,
+        };
+        if right {
+            return real;
+        }
+        let flags = open.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+        let path = self.path_of(id);
+        match kernel::open(&path, flags | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0) {
+            Ok(new) => {
+                if let Ok(offset) = kernel::seek(real, 0, libc::SEEK_CUR) {
+                    let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
+                }
+                new
+            }
+            Err(_) => real,
+        }
+    }
+
+    /// Working directory, root and umask.
+    fn settle_process(&mut self) {
+        let cwd = self.cwd.filter(|_| self.moved.0).map(|id| self.path_of(id));
+        if self.moved.1 {
+            let root = self.path_of(self.root);
+            if let Some(cwd) = &cwd {
+                change_directory(cwd);
+            }
+            let _ = kernel::CPath::with(&root, |p| check(sys!(SYS_chroot, p)));
+        } else if let Some(cwd) = &cwd {
+            change_directory(cwd);
+        }
+        if let Some(mask) = self.umask {
+            let _ = sys!(SYS_umask, mask);
+        }
+    }
+
+    fn ensure_staging(&mut self) -> Result<(), Failure> {
+        if self.staging.is_some() {
+            return Ok(());
+        }
+        let mnt = self.nodes[self.top].stat.mnt;
+        self.layer(mnt).map(drop).map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))
+    }
+}
+
+fn change_directory(path: &[u8]) {
+    let _ = kernel::CPath::with(path, |p| check(sys!(SYS_chdir, p)));
+}
+
+fn io_failure(errno: i32) -> Failure {
+    Failure {
+        reason: reason::FAILED,
+        errno,
+        what: format!(
+            "putting the private copies in order failed: {}",
+            std::io::Error::from_raw_os_error(errno)
+        ),
+        ..Failure::default()
+    }
+}

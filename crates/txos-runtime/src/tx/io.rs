@@ -1,0 +1,305 @@
+//! Reading and writing.
+//!
+//! What has a private copy, and what is not versioned, the kernel reads and writes itself. Stable
+//! files are read by the kernel too, once their facets are acquired.
+
+use txos_engine::object::FileKind;
+
+use super::content::Data;
+use super::files::File;
+use super::kernel::{self, Sys, check, sys};
+use super::node::{Id, held};
+use super::{Tx, raw_call, user};
+
+/// How a descriptor's content is reached.
+enum Way {
+    /// By the kernel, by this descriptor.
+    Native(i32),
+    /// Here: node, and the descriptor that has the offset.
+    Shadow(Id, i32),
+}
+
+impl Tx {
+    fn reading(&mut self, number: i32) -> Sys<(File, Way)> {
+        let file = self.file(number)?;
+        let open = self.files.get(file);
+        let (node, reads) = (open.node, open.reads());
+        let real = self.real(number)?;
+        let Some(id) = node.filter(|&id| !self.nodes[id].live) else {
+            return Ok((file, Way::Native(real)));
+        };
+        if !reads {
+            return Err(libc::EBADF);
+        }
+        match (&self.nodes[id].data, self.nodes[id].kind()) {
+            (_, FileKind::Dir) => Err(libc::EISDIR),
+            (Data::Whole(_), _) => Ok((file, Way::Native(real))),
+            (Data::Stable, _) if self.nodes[id].held & held::DATA != 0 => {
+                Ok((file, Way::Native(real)))
+            }
+            _ => Ok((file, Way::Shadow(id, real))),
+        }
+    }
+
+    /// `read`, `readv`, `pread64`, `preadv`, `preadv2`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn read(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        let fd = a[0] as i32;
+        let (_, way) = self.reading(fd)?;
+        let (id, real) = match way {
+            Way::Native(real) => {
+                let mut a = a;
+                a[0] = real as u64;
+                return check(raw_call(number, a));
+            }
+            Way::Shadow(id, real) => (id, real),
+        };
+        let buffers = self.buffers(number, a)?;
+        let total: u64 = buffers.iter().map(|b| b.1).sum();
+        let (at, moves) = self.offset(number, a, real)?;
+        if let Data::Stable = self.nodes[id].data {
+            self.touch_pages(id, at, total)?;
+            let mut a = a;
+            a[0] = real as u64;
+            return check(raw_call(number, a));
+        }
+        let mut done = 0;
+        for (base, len) in buffers {
+            let out = user::bytes_mut(base, len)?;
+            let n = self.read_pages(id, out, at + done)?;
+            done += n as u64;
+            if (n as u64) < len {
+                break;
+            }
+        }
+        if moves {
+            kernel::seek(real, (at + done) as i64, libc::SEEK_SET)?;
+        }
+        Ok(done)
+    }
+
+    /// The buffers of a call that reads or writes.
+    fn buffers(&self, number: i64, a: [u64; 6]) -> Sys<Vec<(u64, u64)>> {
+        match number {
+            libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
+                Ok(vec![(a[1], a[2].min(0x7fff_f000))])
+            }
+            _ => user::vectors(a[1], a[2]),
+        }
+    }
+
+    /// Where a call reads or writes, and whether it moves the offset.
+    fn offset(&self, number: i64, a: [u64; 6], real: i32) -> Sys<(u64, bool)> {
+        let own =
+            matches!(number, libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev);
+        let with_flags = matches!(number, libc::SYS_preadv2 | libc::SYS_pwritev2);
+        if own || (with_flags && a[3] as i64 == -1) {
+            return Ok((kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0), true));
+        }
+        if (a[3] as i64) < 0 {
+            return Err(libc::EINVAL);
+        }
+        Ok((a[3], false))
+    }
+
+    /// `write`, `writev`, `pwrite64`, `pwritev`, `pwritev2`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn write(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        let fd = a[0] as i32;
+        let file = self.file(fd)?;
+        let open = self.files.get(file);
+        let (node, writes, flags) = (open.node, open.writes(), open.flags);
+        let native = |real: i32| {
+            let mut a = a;
+            a[0] = real as u64;
+            check(raw_call(number, a))
+        };
+        let Some(id) = node.filter(|&id| !self.nodes[id].live) else {
+            let real = self.real(fd)?;
+            self.write_outside(fd, real)?;
+            return native(real);
+        };
+        if !writes {
+            return Err(libc::EBADF);
+        }
+        if self.nodes[id].data.whole().is_none() {
+            let buffers = self.buffers(number, a)?;
+            let real = self.real(fd)?;
+            let (mut at, moves) = self.offset(number, a, real)?;
+            if flags & libc::O_APPEND != 0
+                || (number == libc::SYS_pwritev2 && a[5] as i32 & libc::RWF_APPEND != 0)
+            {
+                at = self.size(id)?;
+            }
+            let total: u64 = buffers.iter().map(|b| b.1).sum();
+            let at_last = at.checked_add(total).filter(|&end| i64::try_from(end).is_ok());
+            at_last.ok_or(libc::EFBIG)?;
+            let one: Vec<u8>;
+            let bytes = match buffers.as_slice() {
+                [(base, len)] => user::bytes(*base, *len)?,
+                many => {
+                    let mut all = Vec::new();
+                    for (base, len) in many {
+                        all.extend_from_slice(user::bytes(*base, *len)?);
+                    }
+                    one = all;
+                    &one
+                }
+            };
+            let plain = flags & libc::O_DIRECT == 0;
+            if plain && self.write_pages(id, bytes, at)? {
+                if moves {
+                    kernel::seek(real, (at + total) as i64, libc::SEEK_SET)?;
+                }
+                return Ok(total);
+            }
+            self.copy_up(id, false)?;
+        }
+        let real = self.real(fd)?;
+        native(real)
+    }
+
+    /// Output that is not to a versioned file: it is out before the commit.
+    fn write_outside(&mut self, number: i32, real: i32) -> Sys<()> {
+        if self.said_outside {
+            return Ok(());
+        }
+        let Ok(stat) = kernel::look_fd(real) else { return Ok(()) };
+        // A program's own messages: like those of a command in `txos run`, they are live.
+        let standard = (0..=2).contains(&number);
+        let null = stat.kind() == FileKind::CharDevice && libc::major(stat.rdev) == 1;
+        if standard || null {
+            return Ok(());
+        }
+        self.said_outside = true;
+        let what = match stat.kind() {
+            FileKind::Fifo => "output to a pipe",
+            FileKind::Socket => "output to a socket",
+            FileKind::CharDevice => "output to a terminal or device",
+            _ => "output to a file that is not versioned",
+        };
+        self.unsupported_call(what, b"")
+    }
+
+    /// `lseek(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn lseek(&mut self, number: i32, offset: i64, whence: i32) -> Sys<u64> {
+        let file = self.file(number)?;
+        let open = self.files.get(file);
+        if open.flags & libc::O_PATH != 0 {
+            return Err(libc::EBADF);
+        }
+        let node = open.node;
+        let real = self.real(number)?;
+        let Some(id) = node.filter(|&id| !self.nodes[id].live) else {
+            return kernel::seek(real, offset, whence);
+        };
+        if self.nodes[id].is_dir() {
+            return self.seek_dir(file, offset, whence);
+        }
+        if matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
+            return kernel::seek(real, offset, whence);
+        }
+        match &self.nodes[id].data {
+            Data::Whole(_) => {}
+            Data::Stable => self.touch_attrs(id)?,
+            Data::Pages(pages) if whence == libc::SEEK_END => {
+                let size = pages.size as i64;
+                return kernel::seek(real, size.saturating_add(offset), libc::SEEK_SET);
+            }
+            Data::Pages(_) => self.copy_up(id, false)?,
+        }
+        let real = self.real(number)?;
+        kernel::seek(real, offset, whence)
+    }
+
+    /// A descriptor whose content the kernel is to read: with `write`, or change.
+    ///
+    /// # Errors
+    /// EBADF; the transaction is doomed.
+    pub fn native_content(&mut self, number: i32, write: bool) -> Sys<i32> {
+        let file = self.file(number)?;
+        let open = self.files.get(file);
+        let (node, reads, writes) = (open.node, open.reads(), open.writes());
+        if let Some(id) = node.filter(|&id| !self.nodes[id].live) {
+            if (write && !writes) || (!write && !reads) {
+                return Err(libc::EBADF);
+            }
+            if self.nodes[id].is_dir() {
+                return Err(if write { libc::EBADF } else { libc::EISDIR });
+            }
+            match &self.nodes[id].data {
+                Data::Whole(_) => {}
+                Data::Stable if !write => self.touch_data(id)?,
+                _ => self.copy_up(id, false)?,
+            }
+        } else if write {
+            let real = self.real(number)?;
+            self.write_outside(number, real)?;
+        }
+        self.real(number)
+    }
+
+    /// `truncate(2)` and `ftruncate(2)` of a node.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn truncate(&mut self, id: Id, size: i64) -> Sys<u64> {
+        if size < 0 {
+            return Err(libc::EINVAL);
+        }
+        match self.nodes[id].kind() {
+            FileKind::File => {}
+            FileKind::Dir => return Err(libc::EISDIR),
+            _ => return Err(libc::EINVAL),
+        }
+        if size == 0 {
+            self.truncate_to_nothing(id)?;
+            return Ok(0);
+        }
+        self.copy_up(id, false)?;
+        self.written(id);
+        let fd = self.open_backing(id, libc::O_WRONLY)?;
+        let done = check(sys!(SYS_ftruncate, fd, size));
+        kernel::close(fd);
+        done
+    }
+
+    /// `mmap(2)` of a file.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn mmap(&mut self, a: [u64; 6]) -> Sys<u64> {
+        const SHARED: u64 = 1;
+        let (prot, flags, number) = (a[2] as i32, a[3], a[4] as i32);
+        let file = self.file(number)?;
+        let open = self.files.get(file);
+        let (node, reads, writes) = (open.node, open.reads(), open.writes());
+        if open.flags & libc::O_PATH != 0 {
+            return Err(libc::EBADF);
+        }
+        if let Some(id) = node.filter(|&id| !self.nodes[id].live) {
+            let shared = flags & 3 == SHARED || flags & 3 == 3;
+            if !reads || (shared && prot & libc::PROT_WRITE != 0 && !writes) {
+                return Err(libc::EACCES);
+            }
+            if self.nodes[id].is_dir() {
+                return Err(libc::ENODEV);
+            }
+            if matches!(self.nodes[id].data, Data::Pages(_)) || (shared && writes) {
+                self.copy_up(id, false)?;
+            } else if self.nodes[id].data.whole().is_none() {
+                self.touch_data(id)?;
+            }
+        }
+        let mut a = a;
+        a[4] = self.real(number)? as u64;
+        check(raw_call(libc::SYS_mmap, a))
+    }
+}

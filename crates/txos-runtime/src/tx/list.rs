@@ -1,0 +1,184 @@
+//! Listing directories: what is in the stable one, without what the transaction took away, with what
+//! it put there.
+
+use txos_engine::object::FileKind;
+use txos_engine::readset::NameSet;
+
+use super::kernel::{self, Listed, Sys};
+use super::node::Id;
+use super::{Tx, user};
+
+/// How far a descriptor has listed.
+#[derive(Debug, Default)]
+pub struct Cursor {
+    entries: Option<Vec<Listed>>,
+    at: usize,
+}
+
+impl Tx {
+    /// The names in the stable directory of a node, which is part of the read set then.
+    ///
+    /// # Errors
+    /// As `open(2)` and `getdents64(2)`; the transaction is doomed.
+    pub fn stable_names(&mut self, id: Id) -> Sys<Vec<Listed>> {
+        self.touch_listing(id)?;
+        let Some(stable) = self.nodes[id].stable.as_ref() else { return Ok(Vec::new()) };
+        let (path, file) = (stable.path.clone(), stable.stat.id);
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+        let opened = match kernel::open(&path, flags, 0) {
+            // rmdir(2) asks for no permission to list.
+            Err(libc::EACCES) => self.readable_descriptor(id).ok_or(libc::EACCES),
+            other => other,
+        };
+        let fd = opened?;
+        let is_same = kernel::look_fd(fd).is_ok_and(|s| s.id == file);
+        let names = kernel::list(fd);
+        kernel::close(fd);
+        if !is_same {
+            return Err(self.changed_outside(&path, "the directory was replaced by another"));
+        }
+        let names = names?;
+        self.note(id, txos_engine::object::Facets::ENTRY);
+        let stable = self.nodes[id].stable.as_ref().ok_or(libc::EIO)?;
+        let mut set = NameSet::default();
+        names.iter().for_each(|n| set.add(&n.name));
+        self.reads.note_names(&stable.dir, &stable.name, set);
+        Ok(names)
+    }
+
+    /// All names in a directory as the transaction sees it, with `.` and `..` first.
+    fn listing(&mut self, id: Id) -> Sys<Vec<Listed>> {
+        let mut out = Vec::new();
+        let parent = self.parent(id);
+        for (name, dir) in [(&b"."[..], id), (b"..", parent)] {
+            let ino = self.nodes[dir].stat.id.ino;
+            out.push(Listed { name: name.to_vec(), ino, kind: libc::DT_DIR });
+        }
+        let stable = self.stable_names(id)?;
+        let node = &self.nodes[id];
+        let shadow = node.dir()?;
+        let shown = |name: &[u8], id: Id| {
+            let stat = &self.nodes[id].stat;
+            Listed { name: name.to_vec(), ino: stat.id.ino, kind: kind_of(stat.kind()) }
+        };
+        for entry in stable {
+            match shadow.entries.get(&entry.name[..]) {
+                None => out.push(entry),
+                Some(known) => out.extend(known.now.map(|id| shown(&entry.name, id))),
+            }
+        }
+        let mut new: Vec<Listed> = shadow
+            .entries
+            .iter()
+            .filter(|(_, e)| e.base.is_none())
+            .filter_map(|(name, e)| e.now.map(|id| shown(name, id)))
+            .collect();
+        new.sort_by(|a, b| a.name.cmp(&b.name));
+        out.extend(new);
+        Ok(out)
+    }
+
+    /// `getdents64(2)` and the old `getdents(2)`.
+    ///
+    /// # Errors
+    /// As the call; EINVAL if the buffer holds not even one entry.
+    pub fn getdents(&mut self, number: i32, at: u64, len: u64, old: bool) -> Sys<u64> {
+        let file = self.file(number)?;
+        let open = self.files.get(file);
+        if open.flags & libc::O_PATH != 0 {
+            return Err(libc::EBADF);
+        }
+        let Some(id) = open.node else {
+            let real = self.real(number)?;
+            let answer = match old {
+                true => kernel::sys!(SYS_getdents, real, at, len),
+                false => kernel::sys!(SYS_getdents64, real, at, len),
+            };
+            return kernel::check(answer);
+        };
+        if !self.nodes[id].is_dir() {
+            return Err(libc::ENOTDIR);
+        }
+        if self.nodes[id].dir()?.removed {
+            return Err(libc::ENOENT);
+        }
+        let cursor = self.files.get_mut(file).cursor.take().unwrap_or_default();
+        let mut cursor = *cursor;
+        let entries = match cursor.entries.take() {
+            Some(entries) => entries,
+            None => match self.listing(id) {
+                Ok(entries) => entries,
+                Err(e) => return Err(e),
+            },
+        };
+        let out = user::bytes_mut(at, len)?;
+        let (mut filled, mut place) = (0, cursor.at);
+        while let Some(entry) = entries.get(place) {
+            let Some(n) = encode(entry, place + 1, &mut out[filled..], old) else { break };
+            filled += n;
+            place += 1;
+        }
+        let short = filled == 0 && place < entries.len();
+        cursor = Cursor { entries: Some(entries), at: place };
+        self.files.get_mut(file).cursor = Some(Box::new(cursor));
+        if short { Err(libc::EINVAL) } else { Ok(filled as u64) }
+    }
+
+    /// `lseek(2)` in a directory: to where it was before, or to the beginning, which lists anew.
+    ///
+    /// # Errors
+    /// EINVAL.
+    pub fn seek_dir(&mut self, file: super::files::File, offset: i64, whence: i32) -> Sys<u64> {
+        let mut cursor = self.files.get_mut(file).cursor.take().unwrap_or_default();
+        let target = match whence {
+            libc::SEEK_SET => offset,
+            libc::SEEK_CUR => offset + cursor.at as i64,
+            libc::SEEK_END => i64::MAX,
+            _ => -1,
+        };
+        let result = match usize::try_from(target) {
+            Ok(0) => {
+                cursor = Box::default();
+                Ok(0)
+            }
+            Ok(at) => {
+                cursor.at = at;
+                Ok(at as u64)
+            }
+            Err(_) => Err(libc::EINVAL),
+        };
+        self.files.get_mut(file).cursor = Some(cursor);
+        result
+    }
+}
+
+/// `DT_*` of a type.
+fn kind_of(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::File => libc::DT_REG,
+        FileKind::Dir => libc::DT_DIR,
+        FileKind::Symlink => libc::DT_LNK,
+        FileKind::Fifo => libc::DT_FIFO,
+        FileKind::Socket => libc::DT_SOCK,
+        FileKind::CharDevice => libc::DT_CHR,
+        FileKind::BlockDevice => libc::DT_BLK,
+    }
+}
+
+/// Writes one entry; `None` if there is no room.
+fn encode(entry: &Listed, next: usize, out: &mut [u8], old: bool) -> Option<usize> {
+    let head = if old { 18 } else { 19 };
+    let needed = (head + entry.name.len() + 1 + usize::from(old)).next_multiple_of(8);
+    let out = out.get_mut(..needed)?;
+    out.fill(0);
+    out[..8].copy_from_slice(&entry.ino.to_le_bytes());
+    out[8..16].copy_from_slice(&(next as u64).to_le_bytes());
+    out[16..18].copy_from_slice(&u16::try_from(needed).ok()?.to_le_bytes());
+    if old {
+        out[needed - 1] = entry.kind;
+    } else {
+        out[18] = entry.kind;
+    }
+    out[head..head + entry.name.len()].copy_from_slice(&entry.name);
+    Some(needed)
+}

@@ -1,0 +1,589 @@
+//! Names: making, linking, renaming and removing objects. All of it happens in memory.
+
+use txos_engine::object::{FileId, FileKind};
+
+use super::kernel::{Stat, Sys};
+use super::node::{Entry, Id, Node, Xattrs};
+use super::walk::{Last, Place, Spot};
+use super::{Tx, now};
+
+/// New objects have inode numbers from here on until they have a place on disk.
+const FIRST_INO: u64 = 0xffff_0000_0000;
+
+/// Where a name is to come or go.
+pub enum Target {
+    /// In a versioned directory.
+    Here(Spot),
+    /// Elsewhere: by this path.
+    Live(Vec<u8>),
+}
+
+impl Tx {
+    /// Walks to where a new name is to be.
+    ///
+    /// # Errors
+    /// EEXIST if there is something, or the path ends in `.` or `..`; ENOENT for a trailing slash
+    /// unless it is to be a directory.
+    pub fn new_name(&mut self, dirfd: i32, path: &[u8], directory: bool) -> Sys<Target> {
+        let base = self.base(dirfd, path)?;
+        let spot = match self.walk_parent(base, path)? {
+            Place::At(spot) => spot,
+            Place::Live(path) => return Ok(Target::Live(path)),
+        };
+        if spot.last != Last::Name || spot.node.is_some() {
+            return Err(libc::EEXIST);
+        }
+        if spot.slash && !directory {
+            return Err(libc::ENOENT);
+        }
+        Ok(Target::Here(spot))
+    }
+
+    /// Attributes of a new object of the calling thread in `dir`.
+    pub fn new_stat(&mut self, dir: Id, mode: u32, rdev: u64) -> Stat {
+        let parent = self.nodes[dir].stat;
+        let cred = self.cred();
+        let inherits = parent.mode & libc::S_ISGID != 0;
+        let mut mode = mode;
+        if inherits && mode & libc::S_IFMT == libc::S_IFDIR {
+            mode |= libc::S_ISGID;
+        }
+        self.next_ino += 1;
+        let now = now();
+        let dir = mode & libc::S_IFMT == libc::S_IFDIR;
+        Stat {
+            id: FileId { dev: parent.id.dev, ino: FIRST_INO + self.next_ino },
+            mode,
+            nlink: if dir && parent.nlink > 1 { 2 } else { 1 },
+            uid: cred.uid,
+            gid: if inherits { parent.gid } else { cred.gid },
+            size: if dir { parent.size.min(4096) } else { 0 },
+            blocks: 0,
+            blksize: parent.blksize,
+            rdev,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: Some(now),
+            mnt: parent.mnt,
+            attributes: 0,
+            attributes_mask: parent.attributes_mask,
+        }
+    }
+
+    /// The mode of a new object: without what the umask says, or as the directory's default ACL
+    /// says; and the ACLs that it inherits.
+    pub fn new_mode(&mut self, dir: Id, mode: u32) -> (u32, Option<Xattrs>) {
+        let default = self.default_acl(dir);
+        match default {
+            None => (mode & !(self.umask() & 0o777), None),
+            Some(acl) => {
+                let (mode, access) = super::acl::inherit(&acl, mode);
+                let mut xattrs = Xattrs::new();
+                if let Some(access) = access {
+                    xattrs.insert(b"system.posix_acl_access".to_vec(), access);
+                }
+                if mode & libc::S_IFMT == libc::S_IFDIR {
+                    xattrs.insert(b"system.posix_acl_default".to_vec(), acl);
+                }
+                (mode, (!xattrs.is_empty()).then_some(xattrs))
+            }
+        }
+    }
+
+    pub fn default_acl(&mut self, dir: Id) -> Option<Vec<u8>> {
+        const NAME: &[u8] = b"system.posix_acl_default";
+        let node = &self.nodes[dir];
+        if let Some(xattrs) = &node.xattrs {
+            return xattrs.get(NAME).cloned();
+        }
+        let stable = node.stable.as_ref()?;
+        let fs = (stable.stat.id, stable.stat.mnt);
+        if let Some(known) = self.default_acls.get(&fs) {
+            return known.clone();
+        }
+        let found = super::kernel::xattr(&stable.path, NAME).ok().flatten();
+        self.default_acls.insert(fs, found.clone());
+        found
+    }
+
+    /// Puts a new node at a name where nothing is.
+    pub fn put(&mut self, dir: Id, name: &[u8], node: Id) -> Sys<()> {
+        self.set_entry(dir, name, Some(node))?;
+        self.nodes[node].names.push((dir, name.into()));
+        self.stamp_dir(dir);
+        Ok(())
+    }
+
+    /// Changes what is at a name.
+    fn set_entry(&mut self, dir: Id, name: &[u8], now: Option<Id>) -> Sys<()> {
+        let entries = self.nodes[dir].dir_mut()?;
+        match entries.entries.get_mut(name) {
+            Some(entry) => entry.now = now,
+            None => {
+                entries.entries.insert(name.into(), Entry { now, base: None });
+            }
+        }
+        entries.changes += 1;
+        Ok(())
+    }
+
+    fn stamp_dir(&mut self, dir: Id) {
+        let at = now();
+        let node = &mut self.nodes[dir];
+        (node.stat.mtime, node.stat.ctime) = (at, at);
+        // What was set by utimensat(2) before is over.
+        node.changed &= !super::node::changed::MTIME;
+    }
+
+    /// Before anything is changed: a name is to be made in a directory.
+    ///
+    /// # Errors
+    /// EACCES, EROFS; the transaction is doomed.
+    pub fn prepare_name(&mut self, spot: &Spot) -> Sys<()> {
+        self.may_change_names(spot.dir)?;
+        self.touch_name(spot.dir, &spot.name)
+    }
+
+    /// `mkdirat(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn mkdir(&mut self, dirfd: i32, path: &[u8], mode: u32) -> Sys<u64> {
+        let spot = match self.new_name(dirfd, path, true)? {
+            Target::Here(spot) => spot,
+            Target::Live(path) => {
+                return self.live_change(libc::SYS_mkdirat, &path, &[u64::from(mode)]);
+            }
+        };
+        self.prepare_name(&spot)?;
+        let (mode, xattrs) = self.new_mode(spot.dir, libc::S_IFDIR | mode & 0o1777);
+        let stat = self.new_stat(spot.dir, mode, 0);
+        let mut node = Node::new(stat, None);
+        node.xattrs = Some(xattrs.unwrap_or_default());
+        let id = self.add(node);
+        self.put(spot.dir, &spot.name, id)?;
+        let parent = &mut self.nodes[spot.dir].stat;
+        if parent.nlink > 1 {
+            parent.nlink += 1;
+        }
+        Ok(0)
+    }
+
+    /// Adds a node.
+    pub fn add(&mut self, node: Node) -> Id {
+        self.nodes.push(node);
+        self.nodes.len() - 1
+    }
+
+    /// `symlinkat(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn symlink(&mut self, target: &[u8], dirfd: i32, path: &[u8]) -> Sys<u64> {
+        if target.is_empty() {
+            return Err(libc::ENOENT);
+        }
+        let spot = match self.new_name(dirfd, path, false)? {
+            Target::Here(spot) => spot,
+            Target::Live(_) => {
+                return self.unsupported_errno("a symbolic link outside of the versioned trees");
+            }
+        };
+        self.prepare_name(&spot)?;
+        let mut stat = self.new_stat(spot.dir, libc::S_IFLNK | 0o777, 0);
+        stat.size = target.len() as u64;
+        let mut node = Node::new(stat, None);
+        node.target = Some(target.to_vec());
+        node.xattrs = Some(Xattrs::new());
+        let id = self.add(node);
+        self.put(spot.dir, &spot.name, id)?;
+        Ok(0)
+    }
+
+    /// `mknodat(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn mknod(&mut self, dirfd: i32, path: &[u8], mode: u32, dev: u64) -> Sys<u64> {
+        let kind = mode & libc::S_IFMT;
+        let spot = self.new_name(dirfd, path, false);
+        match kind {
+            0 | libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK => {}
+            libc::S_IFCHR | libc::S_IFBLK => {
+                spot.as_ref().map_err(|e| *e)?;
+                if !self.cred().may_mknod() {
+                    return Err(libc::EPERM);
+                }
+            }
+            libc::S_IFDIR => return Err(libc::EPERM),
+            _ => return Err(libc::EINVAL),
+        }
+        let spot = match spot? {
+            Target::Here(spot) => spot,
+            Target::Live(path) => {
+                return self.live_change(libc::SYS_mknodat, &path, &[u64::from(mode), dev]);
+            }
+        };
+        self.prepare_name(&spot)?;
+        if kind == 0 || kind == libc::S_IFREG {
+            let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_CLOEXEC;
+            let (id, fd) = self.create_file(&spot, flags, mode & 0o7777)?;
+            super::kernel::close(fd);
+            let _ = id;
+            return Ok(0);
+        }
+        let (mode, xattrs) = self.new_mode(spot.dir, kind | mode & 0o7777);
+        // dev_t as the call passes it is the kernel's 32-bit packing.
+        let (major, minor) = ((dev >> 8) & 0xfff, (dev & 0xff) | ((dev >> 12) & 0xfff00));
+        let rdev = match kind {
+            libc::S_IFCHR | libc::S_IFBLK => libc::makedev(major as u32, minor as u32),
+            _ => 0,
+        };
+        let stat = self.new_stat(spot.dir, mode, rdev);
+        let mut node = Node::new(stat, None);
+        node.xattrs = Some(xattrs.unwrap_or_default());
+        let id = self.add(node);
+        self.put(spot.dir, &spot.name, id)?;
+        Ok(0)
+    }
+
+    /// `linkat(2)`, the source found.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn link(&mut self, source: Id, dirfd: i32, path: &[u8]) -> Sys<u64> {
+        let spot = match self.new_name(dirfd, path, false)? {
+            Target::Here(spot) => spot,
+            Target::Live(_) => return Err(libc::EXDEV),
+        };
+        let (from, into) = (self.nodes[source].stat, self.nodes[spot.dir].stat);
+        if self.nodes[source].live || from.mnt != into.mnt {
+            return Err(libc::EXDEV);
+        }
+        self.may_change_names(spot.dir)?;
+        if from.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
+            return Err(libc::EPERM);
+        }
+        if self.nodes[source].is_dir() {
+            return Err(libc::EPERM);
+        }
+        if self.nodes[source].names.is_empty() && !self.nodes[source].tmpfile() {
+            return Err(libc::ENOENT);
+        }
+        self.protected_hardlinks(source)?;
+        self.touch_name(spot.dir, &spot.name)?;
+        self.touch_write(source)?;
+        self.put(spot.dir, &spot.name, source)?;
+        let node = &mut self.nodes[source];
+        node.stat.nlink += 1;
+        node.stat.ctime = now();
+        self.nodes[source].data.set_tmpfile(false);
+        Ok(0)
+    }
+
+    /// /proc/sys/fs/protected_hardlinks: only of files that one owns or can read and write.
+    fn protected_hardlinks(&mut self, source: Id) -> Sys<()> {
+        let stat = self.nodes[source].stat;
+        if self.cred().owns(stat.uid) || !super::settings::protected_hardlinks() {
+            return Ok(());
+        }
+        let set_id = stat.mode & libc::S_ISUID != 0
+            || stat.mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
+        if stat.kind() != FileKind::File
+            || set_id
+            || self.may(source, super::perm::mask::R | super::perm::mask::W).is_err()
+        {
+            return Err(libc::EPERM);
+        }
+        Ok(())
+    }
+
+    /// `unlinkat(2)` without AT_REMOVEDIR.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn unlink(&mut self, dirfd: i32, path: &[u8]) -> Sys<u64> {
+        let base = self.base(dirfd, path)?;
+        let spot = match self.walk_parent(base, path)? {
+            Place::At(spot) => spot,
+            Place::Live(path) => return self.live_change(libc::SYS_unlinkat, &path, &[0]),
+        };
+        if spot.last != Last::Name {
+            return Err(libc::EISDIR);
+        }
+        let Some(id) = spot.node else { return Err(libc::ENOENT) };
+        let is_dir = self.nodes[id].is_dir();
+        if spot.slash {
+            return Err(if is_dir { libc::EISDIR } else { libc::ENOTDIR });
+        }
+        self.may_remove(spot.dir, id)?;
+        if is_dir {
+            return Err(libc::EISDIR);
+        }
+        if self.is_mount_point(id) {
+            return Err(libc::EBUSY);
+        }
+        self.touch_name(spot.dir, &spot.name)?;
+        self.touch_write(id)?;
+        self.take_away(spot.dir, &spot.name, id)?;
+        Ok(0)
+    }
+
+    /// Takes a name away from a node.
+    fn take_away(&mut self, dir: Id, name: &[u8], id: Id) -> Sys<()> {
+        self.set_entry(dir, name, None)?;
+        self.stamp_dir(dir);
+        let node = &mut self.nodes[id];
+        node.names.retain(|(d, n)| !(*d == dir && &n[..] == name));
+        node.stat.nlink = node.stat.nlink.saturating_sub(1);
+        node.stat.ctime = now();
+        if node.is_dir() {
+            node.stat.nlink = 0;
+            if let Ok(dir) = node.dir_mut() {
+                dir.removed = true;
+            }
+            let parent = &mut self.nodes[dir].stat;
+            if parent.nlink > 2 {
+                parent.nlink -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something is mounted there.
+    fn is_mount_point(&self, id: Id) -> bool {
+        let stat = self.nodes[id].stat;
+        self.nodes[id].stable.is_some() && stat.attributes & 0x2000 /* STATX_ATTR_MOUNT_ROOT */ != 0
+    }
+
+    /// `unlinkat(2)` with AT_REMOVEDIR.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn rmdir(&mut self, dirfd: i32, path: &[u8]) -> Sys<u64> {
+        let base = self.base(dirfd, path)?;
+        let spot = match self.walk_parent(base, path)? {
+            Place::At(spot) => spot,
+            Place::Live(path) => {
+                return self.live_change(libc::SYS_unlinkat, &path, &[libc::AT_REMOVEDIR as u64]);
+            }
+        };
+        match spot.last {
+            Last::Name => {}
+            Last::Dot => return Err(libc::EINVAL),
+            Last::DotDot => return Err(libc::ENOTEMPTY),
+            Last::Root => return Err(libc::EBUSY),
+        }
+        let Some(id) = spot.node else { return Err(libc::ENOENT) };
+        self.may_remove(spot.dir, id)?;
+        if !self.nodes[id].is_dir() {
+            return Err(libc::ENOTDIR);
+        }
+        if self.is_mount_point(id) || id == self.root {
+            return Err(libc::EBUSY);
+        }
+        if !self.is_empty_dir(id)? {
+            return Err(libc::ENOTEMPTY);
+        }
+        self.touch_name(spot.dir, &spot.name)?;
+        self.touch_write(id)?;
+        self.take_away(spot.dir, &spot.name, id)?;
+        Ok(0)
+    }
+
+    /// Whether there is no name in a directory.
+    ///
+    /// # Errors
+    /// If it can't be listed.
+    pub fn is_empty_dir(&mut self, id: Id) -> Sys<bool> {
+        let shadow = self.nodes[id].dir()?;
+        if shadow.entries.values().any(|e| e.now.is_some()) {
+            return Ok(false);
+        }
+        if self.nodes[id].stable.is_none() {
+            return Ok(true);
+        }
+        let names = self.stable_names(id)?;
+        let shadow = self.nodes[id].dir()?;
+        Ok(names.iter().all(|n| shadow.entries.contains_key(&n.name[..])))
+    }
+
+    /// `renameat2(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, &[u8]), flags: u32) -> Sys<u64> {
+        const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
+        const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
+        const WHITEOUT: u32 = libc::RENAME_WHITEOUT;
+        if flags & !(NOREPLACE | EXCHANGE | WHITEOUT) != 0
+            || (flags & EXCHANGE != 0 && flags & (NOREPLACE | WHITEOUT) != 0)
+        {
+            return Err(libc::EINVAL);
+        }
+        if flags & WHITEOUT != 0 && !self.cred().may_mknod() {
+            return Err(libc::EPERM);
+        }
+        let base = self.base(old.0, old.1)?;
+        let from = self.walk_parent(base, old.1)?;
+        let base = self.base(new.0, new.1)?;
+        let to = self.walk_parent(base, new.1)?;
+        let (from, to) = match (from, to) {
+            (Place::At(from), Place::At(to)) => (from, to),
+            (Place::Live(from), Place::Live(to)) => return self.live_rename(&from, &to, flags),
+            _ => return Err(libc::EXDEV),
+        };
+        if self.nodes[from.dir].stat.mnt != self.nodes[to.dir].stat.mnt {
+            return Err(libc::EXDEV);
+        }
+        if from.last != Last::Name {
+            return Err(libc::EBUSY);
+        }
+        if to.last != Last::Name {
+            return Err(if flags & NOREPLACE != 0 { libc::EEXIST } else { libc::EBUSY });
+        }
+        let Some(source) = from.node else { return Err(libc::ENOENT) };
+        if flags & NOREPLACE != 0 && to.node.is_some() {
+            return Err(libc::EEXIST);
+        }
+        if flags & EXCHANGE != 0 && to.node.is_none() {
+            return Err(libc::ENOENT);
+        }
+        let source_dir = self.nodes[source].is_dir();
+        if !source_dir {
+            if from.slash {
+                return Err(libc::ENOTDIR);
+            }
+            if flags & EXCHANGE == 0 && to.slash {
+                return Err(libc::ENOTDIR);
+            }
+        }
+        if let Some(target) = to.node.filter(|_| flags & EXCHANGE != 0)
+            && to.slash
+            && !self.nodes[target].is_dir()
+        {
+            return Err(libc::ENOTDIR);
+        }
+        // A directory can't be moved to below itself, nor replace one above it.
+        if source_dir && self.is_in(to.dir, source) {
+            return Err(libc::EINVAL);
+        }
+        if let Some(target) = to.node
+            && self.nodes[target].is_dir()
+            && self.is_in(from.dir, target)
+        {
+            return Err(if flags & EXCHANGE != 0 { libc::EINVAL } else { libc::ENOTEMPTY });
+        }
+        if to.node == Some(source) {
+            return Ok(0);
+        }
+        self.may_remove(from.dir, source)?;
+        match to.node {
+            None => self.may_change_names(to.dir)?,
+            Some(target) => {
+                self.may_remove(to.dir, target)?;
+                let target_dir = self.nodes[target].is_dir();
+                if flags & EXCHANGE == 0 {
+                    match (source_dir, target_dir) {
+                        (true, false) => return Err(libc::ENOTDIR),
+                        (false, true) => return Err(libc::EISDIR),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        // A directory that changes its parent is written to: `..` in it.
+        if source_dir && from.dir != to.dir {
+            self.may(source, super::perm::mask::W)?;
+        }
+        if let Some(target) = to.node {
+            if flags & EXCHANGE != 0 && self.nodes[target].is_dir() && from.dir != to.dir {
+                self.may(target, super::perm::mask::W)?;
+            }
+            if self.is_mount_point(target) {
+                return Err(libc::EBUSY);
+            }
+        }
+        if self.is_mount_point(source) || source == self.root {
+            return Err(libc::EBUSY);
+        }
+        if let Some(target) = to.node
+            && flags & EXCHANGE == 0
+            && self.nodes[target].is_dir()
+            && !self.is_empty_dir(target)?
+        {
+            return Err(libc::ENOTEMPTY);
+        }
+        self.touch_name(from.dir, &from.name)?;
+        self.touch_name(to.dir, &to.name)?;
+        self.touch_write(source)?;
+        if let Some(target) = to.node {
+            self.touch_write(target)?;
+        }
+        if flags & EXCHANGE != 0 {
+            let Some(target) = to.node else { return Err(libc::ENOENT) };
+            self.set_entry(from.dir, &from.name, Some(target))?;
+            self.set_entry(to.dir, &to.name, Some(source))?;
+            self.renamed(source, &from, &to);
+            self.renamed(target, &to, &from);
+            self.move_nlink(source_dir, from.dir, to.dir);
+            self.move_nlink(self.nodes[target].is_dir(), to.dir, from.dir);
+        } else {
+            if let Some(target) = to.node {
+                self.take_away(to.dir, &to.name, target)?;
+            }
+            self.set_entry(from.dir, &from.name, None)?;
+            self.set_entry(to.dir, &to.name, Some(source))?;
+            self.renamed(source, &from, &to);
+            self.move_nlink(source_dir, from.dir, to.dir);
+            if flags & WHITEOUT != 0 {
+                let stat = self.new_stat(from.dir, libc::S_IFCHR, 0);
+                let mut node = Node::new(stat, None);
+                node.xattrs = Some(Xattrs::new());
+                let id = self.add(node);
+                self.put(from.dir, &from.name, id)?;
+            }
+        }
+        self.stamp_dir(from.dir);
+        self.stamp_dir(to.dir);
+        Ok(0)
+    }
+
+    fn renamed(&mut self, id: Id, from: &Spot, to: &Spot) {
+        let node = &mut self.nodes[id];
+        if let Some(name) =
+            node.names.iter_mut().find(|(d, n)| *d == from.dir && n[..] == from.name[..])
+        {
+            *name = (to.dir, to.name[..].into());
+        }
+        node.stat.ctime = now();
+    }
+
+    fn move_nlink(&mut self, is_dir: bool, from: Id, to: Id) {
+        if is_dir && from != to {
+            let nlink = &mut self.nodes[from].stat.nlink;
+            if *nlink > 2 {
+                *nlink -= 1;
+            }
+            let nlink = &mut self.nodes[to].stat.nlink;
+            if *nlink > 1 {
+                *nlink += 1;
+            }
+        }
+    }
+
+    /// Whether a directory is `top` or lies below it.
+    fn is_in(&self, mut dir: Id, top: Id) -> bool {
+        loop {
+            if dir == top {
+                return true;
+            }
+            let parent = self.parent(dir);
+            if parent == dir || dir == self.top {
+                return false;
+            }
+            dir = parent;
+        }
+    }
+}

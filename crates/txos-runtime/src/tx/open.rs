@@ -1,0 +1,419 @@
+//! `open(2)` and its relatives.
+
+use txos_engine::object::FileKind;
+
+use super::content::Data;
+use super::files::OpenFile;
+use super::kernel::{self, Sys};
+use super::node::Id;
+use super::perm::mask;
+use super::walk::{Last, Place, Spot};
+use super::{Tx, settings};
+
+/// What openat2(2) was told about the walk.
+pub const RESOLVE_NO_SYMLINKS: u64 = 0x04;
+const RESOLVE_BENEATH: u64 = 0x08;
+const RESOLVE_IN_ROOT: u64 = 0x10;
+
+impl Tx {
+    /// `openat2(2)`, and with `resolve` 0 `openat(2)`.
+    ///
+    /// # Errors
+    /// As the call; the transaction is doomed.
+    pub fn open(
+        &mut self,
+        dirfd: i32,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+        resolve: u64,
+    ) -> Sys<u64> {
+        let mut flags = flags;
+        if flags & libc::O_PATH != 0 {
+            flags &= libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        }
+        if resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 {
+            self.stays_beneath(path, resolve)?;
+        }
+        if let Some(number) = descriptor_path(path) {
+            return self.open_descriptor(number, flags);
+        }
+        const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+        if flags & TMPFILE != 0 && flags & libc::O_PATH == 0 {
+            return self.open_tmpfile(dirfd, path, flags, mode);
+        }
+        if flags & libc::O_CREAT != 0 {
+            if flags & libc::O_DIRECTORY != 0 {
+                return Err(libc::EINVAL);
+            }
+            return self.open_creating(dirfd, path, flags, mode, resolve);
+        }
+        let base = self.base(dirfd, path)?;
+        let follow = flags & libc::O_NOFOLLOW == 0;
+        let place = match resolve & RESOLVE_NO_SYMLINKS != 0 {
+            true => self.walk_without_links(base, path)?,
+            false => self.walk(base, path, follow)?,
+        };
+        match place {
+            Place::Live(path) => self.open_live(&path, flags, mode),
+            Place::At(Spot { node: None, .. }) => Err(libc::ENOENT),
+            Place::At(Spot { node: Some(id), .. }) => self.open_node(id, flags),
+        }
+    }
+
+    /// A path that could lead out of where openat2(2) was told to stay. Those that can't are walked
+    /// as usual.
+    fn stays_beneath(&mut self, path: &[u8], resolve: u64) -> Sys<()> {
+        let mut depth = 0i32;
+        let absolute = path.starts_with(b"/");
+        if absolute && resolve & RESOLVE_BENEATH != 0 {
+            return Err(libc::EXDEV);
+        }
+        for part in path.split(|&b| b == b'/') {
+            depth += match part {
+                b"" | b"." => 0,
+                b".." => -1,
+                _ => 1,
+            };
+            if depth < 0 && resolve & RESOLVE_BENEATH != 0 {
+                return Err(libc::EXDEV);
+            }
+        }
+        if resolve & RESOLVE_IN_ROOT != 0 && (absolute || depth < 0) {
+            return self.unsupported_errno("openat2 with RESOLVE_IN_ROOT").map(drop);
+        }
+        Ok(())
+    }
+
+    fn open_tmpfile(&mut self, dirfd: i32, path: &[u8], flags: i32, mode: u32) -> Sys<u64> {
+        if flags & libc::O_DIRECTORY == 0 || flags & libc::O_ACCMODE == libc::O_RDONLY {
+            return Err(libc::EINVAL);
+        }
+        if flags & libc::O_CREAT != 0 {
+            return Err(libc::EINVAL);
+        }
+        let base = self.base(dirfd, path)?;
+        let dir = match self.walk(base, path, flags & libc::O_NOFOLLOW == 0)? {
+            Place::Live(path) => return self.open_live(&path, flags, mode),
+            Place::At(Spot { node: None, .. }) => return Err(libc::ENOENT),
+            Place::At(Spot { node: Some(id), .. }) => id,
+        };
+        if !self.nodes[dir].is_dir() {
+            return Err(libc::ENOTDIR);
+        }
+        self.may_change_names(dir)?;
+        let (id, fd) = self.create_unnamed(dir, flags, mode & 0o7777)?;
+        self.install(id, fd, flags)
+    }
+
+    fn open_creating(
+        &mut self,
+        dirfd: i32,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+        resolve: u64,
+    ) -> Sys<u64> {
+        let exclusive = flags & libc::O_EXCL != 0;
+        let mut base = self.base(dirfd, path)?;
+        let mut path = path.to_vec();
+        for _ in 0..=40 {
+            let spot = match self.walk_parent(base, &path)? {
+                Place::Live(path) => return self.open_live(&path, flags, mode),
+                Place::At(spot) => spot,
+            };
+            if spot.last != Last::Name {
+                return Err(if exclusive { libc::EEXIST } else { libc::EISDIR });
+            }
+            if spot.slash {
+                return Err(libc::EISDIR);
+            }
+            let Some(id) = spot.node else {
+                self.prepare_name(&spot)?;
+                let (id, fd) = self.create_file(&spot, flags, mode & 0o7777)?;
+                return self.install(id, fd, flags);
+            };
+            if exclusive {
+                return Err(libc::EEXIST);
+            }
+            if self.nodes[id].live && self.nodes[id].kind() != FileKind::Symlink {
+                let path = self.path_of(id);
+                return self.open_live(&path, flags, mode);
+            }
+            match self.nodes[id].kind() {
+                FileKind::Symlink if flags & libc::O_NOFOLLOW != 0 => return Err(libc::ELOOP),
+                FileKind::Symlink if resolve & RESOLVE_NO_SYMLINKS != 0 => return Err(libc::ELOOP),
+                FileKind::Symlink => {
+                    self.protected_symlinks(spot.dir, id)?;
+                    path = self.target(id)?;
+                    base = if path.starts_with(b"/") { self.root } else { spot.dir };
+                }
+                FileKind::Dir => return Err(libc::EISDIR),
+                _ => {
+                    self.protected_regular(spot.dir, id)?;
+                    return self.open_node(id, flags);
+                }
+            }
+        }
+        Err(libc::ELOOP)
+    }
+
+    /// /proc/sys/fs/protected_symlinks: links in sticky, world-writable directories are followed
+    /// only by their owner, or if the directory's owner made them.
+    fn protected_symlinks(&mut self, dir: Id, link: Id) -> Sys<()> {
+        let (dir, link) = (self.nodes[dir].stat, self.nodes[link].stat);
+        let open = libc::S_ISVTX | libc::S_IWOTH;
+        if settings::protected_symlinks()
+            && dir.mode & open == open
+            && self.cred().uid != link.uid
+            && dir.uid != link.uid
+        {
+            return Err(libc::EACCES);
+        }
+        Ok(())
+    }
+
+    /// /proc/sys/fs/protected_regular: O_CREAT of somebody else's file in a sticky directory.
+    fn protected_regular(&mut self, dir: Id, file: Id) -> Sys<()> {
+        let (dir, file) = (self.nodes[dir].stat, self.nodes[file].stat);
+        let level = settings::protected_regular();
+        let open = dir.mode & libc::S_IWOTH != 0 || (dir.mode & libc::S_IWGRP != 0 && level >= 2);
+        if level > 0
+            && dir.mode & libc::S_ISVTX != 0
+            && open
+            && matches!(file.kind(), FileKind::File | FileKind::Fifo)
+            && file.uid != dir.uid
+            && self.cred().uid != file.uid
+        {
+            return Err(libc::EACCES);
+        }
+        Ok(())
+    }
+
+    /// Opens an object that was found.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn open_node(&mut self, id: Id, flags: i32) -> Sys<u64> {
+        let kind = self.nodes[id].kind();
+        if flags & libc::O_DIRECTORY != 0 && kind != FileKind::Dir {
+            return Err(libc::ENOTDIR);
+        }
+        if flags & libc::O_PATH != 0 {
+            let fd = self.placeholder(id, flags)?;
+            return self.install(id, fd, flags);
+        }
+        let access = flags & libc::O_ACCMODE;
+        let writes = access != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
+        match kind {
+            FileKind::Symlink => return Err(libc::ELOOP),
+            FileKind::Dir if writes => return Err(libc::EISDIR),
+            FileKind::Socket => return Err(libc::ENXIO),
+            _ => {}
+        }
+        let mut wanted = match access {
+            libc::O_RDONLY => mask::R,
+            libc::O_WRONLY => mask::W,
+            _ => mask::R | mask::W,
+        };
+        if flags & libc::O_TRUNC != 0 {
+            wanted |= mask::W;
+        }
+        self.may(id, wanted)?;
+        let stat = self.nodes[id].stat;
+        if writes && stat.attributes & libc::STATX_ATTR_IMMUTABLE as u64 != 0 {
+            return Err(libc::EPERM);
+        }
+        if stat.attributes & libc::STATX_ATTR_APPEND as u64 != 0
+            && (flags & libc::O_TRUNC != 0 || (writes && flags & libc::O_APPEND == 0))
+        {
+            return Err(libc::EPERM);
+        }
+        if flags & libc::O_NOATIME != 0 && !self.cred().owns(stat.uid) {
+            return Err(libc::EPERM);
+        }
+        match kind {
+            FileKind::File => self.open_file(id, flags),
+            FileKind::Dir => {
+                let fd = self.placeholder(id, flags)?;
+                self.install(id, fd, flags)
+            }
+            _ => self.open_special(id, flags),
+        }
+    }
+
+    fn open_file(&mut self, id: Id, flags: i32) -> Sys<u64> {
+        if flags & libc::O_TRUNC != 0 {
+            self.truncate_to_nothing(id)?;
+        }
+        if self.nodes[id].data.whole().is_some() {
+            let fd = self.open_backing(id, flags)?;
+            let fd = with_cloexec(fd, flags)?;
+            return self.install(id, fd, flags);
+        }
+        let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(libc::EIO) };
+        let path = stable.path.clone();
+        let kept = flags & (libc::O_CLOEXEC | libc::O_DIRECT | libc::O_NOATIME);
+        // What is written goes to private copies: reading is all that the stable file is for.
+        let opened = match kernel::open(&path, kept | libc::O_RDONLY | libc::O_NOFOLLOW, 0) {
+            Err(libc::EACCES | libc::EPERM) if flags & libc::O_ACCMODE == libc::O_WRONLY => {
+                kernel::open(&path, libc::O_PATH | libc::O_NOFOLLOW | kept & libc::O_CLOEXEC, 0)
+            }
+            // The transaction gave itself the permission.
+            Err(libc::EACCES) if self.nodes[id].has_own_permissions() => {
+                return self.unsupported_errno(
+                    "reading a file that only a change of mode in the same transaction allows",
+                );
+            }
+            Err(libc::ELOOP | libc::ENOENT) => {
+                return Err(self.changed_outside(&path, "it was replaced or removed"));
+            }
+            other => other,
+        };
+        let fd = opened?;
+        if !self.is_same_file(id, fd) {
+            kernel::close(fd);
+            return Err(self.changed_outside(&path, "it was replaced by another file"));
+        }
+        self.note(id, txos_engine::object::Facets::ENTRY);
+        self.install(id, fd, flags)
+    }
+
+    /// A file is opened with O_TRUNC, or truncated to nothing.
+    ///
+    /// # Errors
+    /// As `truncate(2)`.
+    pub fn truncate_to_nothing(&mut self, id: Id) -> Sys<()> {
+        self.written(id);
+        if self.nodes[id].data.whole().is_some() {
+            let fd = self.open_backing(id, libc::O_WRONLY)?;
+            let done = kernel::check(kernel::sys!(SYS_ftruncate, fd, 0));
+            kernel::close(fd);
+            return done.map(drop);
+        }
+        if let Data::Pages(_) = self.nodes[id].data {
+            self.nodes[id].data = Data::Stable;
+        }
+        self.copy_up(id, true)
+    }
+
+    /// A kernel descriptor that stands for an object on which nothing is done through it.
+    fn placeholder(&mut self, id: Id, flags: i32) -> Sys<i32> {
+        let node = &self.nodes[id];
+        let cloexec = flags & libc::O_CLOEXEC;
+        let at = match (&node.data, &node.stable) {
+            (Data::Whole(backing), _) => backing.path.clone(),
+            (_, Some(stable)) => stable.path.clone(),
+            _ => b"/".to_vec(),
+        };
+        kernel::open(&at, libc::O_PATH | libc::O_NOFOLLOW | cloexec, 0)
+    }
+
+    /// FIFOs and devices of versioned file systems.
+    fn open_special(&mut self, id: Id, flags: i32) -> Sys<u64> {
+        let Some(stable) = self.nodes[id].stable.as_ref() else {
+            return self
+                .unsupported_errno("opening a FIFO or device that the same transaction made");
+        };
+        let path = stable.path.clone();
+        let fd = kernel::open(&path, flags & !(libc::O_CREAT | libc::O_EXCL), 0)?;
+        let cloexec = flags & libc::O_CLOEXEC != 0;
+        let open = OpenFile { flags, ..OpenFile::default() };
+        let file = self.files.add(open);
+        self.number(file, fd, cloexec, 0).map(|n| n as u64)
+    }
+
+    /// What is not versioned is opened as it is.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn open_live(&mut self, path: &[u8], flags: i32, mode: u32) -> Sys<u64> {
+        if let Some(number) = descriptor_path(path) {
+            return self.open_descriptor(number, flags);
+        }
+        if flags & libc::O_CREAT != 0 && kernel::statx(libc::AT_FDCWD, path, 0).is_err() {
+            self.unsupported_call("a new file outside of the versioned trees", path)?;
+        }
+        let fd = kernel::open(path, flags, mode)?;
+        let open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };
+        let stat = kernel::look_fd(fd)?;
+        let mut open = open;
+        if stat.kind() == FileKind::Dir {
+            open.node = Some(self.live_dir(path)?);
+        }
+        let file = self.files.add(open);
+        self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
+    }
+
+    /// `/proc/self/fd/N` and `/dev/fd/N`: the object anew, as the kernel does it.
+    fn open_descriptor(&mut self, number: i32, flags: i32) -> Sys<u64> {
+        if flags & libc::O_NOFOLLOW != 0 && flags & libc::O_PATH == 0 {
+            return Err(libc::ELOOP);
+        }
+        let file = self.file(number).map_err(|_| libc::ENOENT)?;
+        match self.files.get(file).node {
+            Some(id) if !self.nodes[id].live => {
+                if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
+                    return Err(libc::EEXIST);
+                }
+                self.open_node(id, flags & !libc::O_CREAT)
+            }
+            _ => {
+                let real = self.real(number)?;
+                let path = format!("/proc/self/fd/{real}").into_bytes();
+                let fd = kernel::open(&path, flags & !(libc::O_CREAT | libc::O_EXCL), 0)?;
+                let open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };
+                let file = self.files.add(open);
+                self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
+            }
+        }
+    }
+
+    /// Gives a versioned object that was opened a number.
+    fn install(&mut self, id: Id, fd: i32, flags: i32) -> Sys<u64> {
+        const STATUS: i32 = libc::O_ACCMODE
+            | libc::O_APPEND
+            | libc::O_NONBLOCK
+            | libc::O_DSYNC
+            | libc::O_SYNC
+            | libc::O_DIRECT
+            | libc::O_NOATIME
+            | libc::O_PATH
+            | libc::O_DIRECTORY
+            | libc::O_TMPFILE
+            | libc::O_NOFOLLOW
+            | libc::O_LARGEFILE;
+        let open = OpenFile { node: Some(id), flags: flags & STATUS, ..OpenFile::default() };
+        let file = self.files.add(open);
+        self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
+    }
+}
+
+/// Private copies are opened close-on-exec; the program may not have asked for that.
+fn with_cloexec(fd: i32, flags: i32) -> Sys<i32> {
+    if flags & libc::O_CLOEXEC == 0 {
+        kernel::check(kernel::sys!(SYS_fcntl, fd, libc::F_SETFD, 0))?;
+    }
+    Ok(fd)
+}
+
+/// The number in `/proc/self/fd/N`, `/dev/fd/N` and their like.
+#[must_use]
+pub fn descriptor_path(path: &[u8]) -> Option<i32> {
+    let own = std::process::id().to_string();
+    let rest = path.strip_prefix(b"/dev/fd/").or_else(|| {
+        let rest = path.strip_prefix(b"/proc/")?;
+        let rest = rest
+            .strip_prefix(b"self/")
+            .or_else(|| rest.strip_prefix(b"thread-self/"))
+            .or_else(|| rest.strip_prefix(own.as_bytes())?.strip_prefix(b"/"))?;
+        rest.strip_prefix(b"fd/")
+    });
+    match (path, rest) {
+        (b"/dev/stdin", _) => Some(0),
+        (b"/dev/stdout", _) => Some(1),
+        (b"/dev/stderr", _) => Some(2),
+        (_, Some(digits)) => std::str::from_utf8(digits).ok()?.parse().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,259 @@
+//! Permissions: the kernel is asked about objects that still have their own, and the rest is
+//! decided as it would (credentials(7), capabilities(7), acl(5)).
+
+use txos_engine::object::FileKind;
+
+use super::Tx;
+use super::kernel::{Sys, access, check, sys};
+use super::node::Id;
+
+/// Read, write, execute or search, as in `access(2)`.
+pub mod mask {
+    /// Execute a file, search a directory.
+    pub const X: u32 = 1;
+    /// Write.
+    pub const W: u32 = 2;
+    /// Read.
+    pub const R: u32 = 4;
+}
+
+/// Who the calling thread is to the file system.
+#[derive(Clone, Debug)]
+pub struct Cred {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// The other groups.
+    pub groups: Vec<u32>,
+    /// Effective capabilities.
+    caps: u64,
+}
+
+const CAP_CHOWN: u32 = 0;
+const CAP_DAC_OVERRIDE: u32 = 1;
+const CAP_DAC_READ_SEARCH: u32 = 2;
+const CAP_FOWNER: u32 = 3;
+const CAP_FSETID: u32 = 4;
+const CAP_SYS_CHROOT: u32 = 18;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_MKNOD: u32 = 27;
+
+impl Cred {
+    fn of_thread() -> Cred {
+        let uid = sys!(SYS_geteuid) as u32;
+        let gid = sys!(SYS_getegid) as u32;
+        let mut groups = vec![0u32; 64];
+        let mut n = sys!(SYS_getgroups, groups.len(), groups.as_mut_ptr());
+        if n < 0 {
+            groups.resize(65_536, 0);
+            n = sys!(SYS_getgroups, groups.len(), groups.as_mut_ptr());
+        }
+        groups.truncate(usize::try_from(n).unwrap_or(0));
+        let header = [0x2008_0522_u32, 0];
+        let mut data = [0u32; 6];
+        let _ = check(sys!(SYS_capget, header.as_ptr(), data.as_mut_ptr()));
+        Cred { uid, gid, groups, caps: u64::from(data[0]) | u64::from(data[3]) << 32 }
+    }
+
+    fn has(&self, cap: u32) -> bool {
+        self.caps >> cap & 1 == 1
+    }
+
+    /// Whether it is in a group.
+    #[must_use]
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// May act as any file's owner.
+    #[must_use]
+    pub fn owns(&self, uid: u32) -> bool {
+        self.uid == uid || self.has(CAP_FOWNER)
+    }
+
+    /// May give files away.
+    #[must_use]
+    pub fn may_chown(&self) -> bool {
+        self.has(CAP_CHOWN)
+    }
+
+    /// Keeps set-group-id bits on files of foreign groups.
+    #[must_use]
+    pub fn keeps_setgid(&self, gid: u32) -> bool {
+        self.in_group(gid) || self.has(CAP_FSETID)
+    }
+
+    /// May make device nodes.
+    #[must_use]
+    pub fn may_mknod(&self) -> bool {
+        self.has(CAP_MKNOD)
+    }
+
+    /// May change its root directory.
+    #[must_use]
+    pub fn may_chroot(&self) -> bool {
+        self.has(CAP_SYS_CHROOT)
+    }
+
+    /// May see and set `trusted.*` attributes.
+    #[must_use]
+    pub fn may_trust(&self) -> bool {
+        self.has(CAP_SYS_ADMIN)
+    }
+
+    /// Keeps set-id bits when it writes.
+    #[must_use]
+    pub fn keeps_setid(&self) -> bool {
+        self.has(CAP_FSETID)
+    }
+
+    /// Whether these mode bits grant `mask`.
+    #[must_use]
+    pub fn may(&self, mode: u32, uid: u32, gid: u32, mask: u32, acl: Option<&[u8]>) -> bool {
+        let dir = FileKind::from_mode(mode) == FileKind::Dir;
+        let granted = if self.uid == uid {
+            mode >> 6
+        } else if let Some(acl) = acl {
+            acl_grants(acl, self, mode, gid)
+        } else if self.in_group(gid) {
+            mode >> 3
+        } else {
+            mode
+        } & 7;
+        let missing = mask & !granted;
+        if missing == 0 {
+            return true;
+        }
+        // What a capability stands in for (generic_permission() in the kernel).
+        let executable = dir || mode & 0o111 != 0;
+        if self.has(CAP_DAC_OVERRIDE) && (mask & mask::X == 0 || executable) {
+            return true;
+        }
+        self.has(CAP_DAC_READ_SEARCH) && (mask == mask::R || (dir && mask & mask::W == 0))
+    }
+}
+
+/// What a POSIX ACL (`system.posix_acl_access`) grants somebody who is not the owner.
+fn acl_grants(acl: &[u8], cred: &Cred, mode: u32, group: u32) -> u32 {
+    let entries = acl.get(4..).unwrap_or_default().chunks_exact(8).map(|e| {
+        let half = |at: usize| u32::from(u16::from_le_bytes([e[at], e[at + 1]]));
+        (half(0), half(2), u32::from_le_bytes([e[4], e[5], e[6], e[7]]))
+    });
+    const USER: u32 = 0x02;
+    const GROUP_OBJ: u32 = 0x04;
+    const GROUP: u32 = 0x08;
+    const MASK: u32 = 0x10;
+    let limit = entries.clone().find(|e| e.0 == MASK).map_or(7, |e| e.1);
+    if let Some(entry) = entries.clone().find(|e| e.0 == USER && e.2 == cred.uid) {
+        return entry.1 & limit;
+    }
+    let mut in_some = None;
+    for (tag, perm, id) in entries {
+        let member = match tag {
+            GROUP_OBJ => cred.in_group(group),
+            GROUP => cred.in_group(id),
+            _ => false,
+        };
+        if member {
+            in_some = Some(in_some.unwrap_or(0) | perm & limit);
+        }
+    }
+    in_some.unwrap_or(mode & 7)
+}
+
+impl Tx {
+    /// Who the thread is.
+    pub fn cred(&mut self) -> Cred {
+        self.cred.get_or_insert_with(Cred::of_thread).clone()
+    }
+
+    /// Whether the thread has these permissions on an object.
+    ///
+    /// # Errors
+    /// EACCES, EROFS, EPERM, as the kernel says.
+    pub fn may(&mut self, id: Id, mask: u32) -> Sys<()> {
+        let node = &self.nodes[id];
+        if mask & !node.may == 0 || node.live {
+            return Ok(());
+        }
+        if node.may_not & mask != 0 {
+            return Err(node.refusal);
+        }
+        let asked = if node.has_own_permissions() {
+            let acl =
+                node.xattrs.as_ref().and_then(|x| x.get(&b"system.posix_acl_access"[..]).cloned());
+            let stat = node.stat;
+            if self.cred().may(stat.mode, stat.uid, stat.gid, mask, acl.as_deref()) {
+                Ok(())
+            } else {
+                Err(libc::EACCES)
+            }
+        } else {
+            let path = node.stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
+            if mask & mask::W != 0 && node.is_dir() {
+                self.note(id, txos_engine::object::Facets::ATTRS);
+            }
+            if path.starts_with(b"/proc/self/fd/") {
+                // It has no name: the magic link is what is to be followed.
+                kernel_access_through(&path, mask)
+            } else {
+                access(&path, mask)
+            }
+        };
+        let node = &mut self.nodes[id];
+        match asked {
+            Ok(()) => node.may |= mask,
+            Err(e) => {
+                if mask.count_ones() == 1 {
+                    node.may_not |= mask;
+                    node.refusal = e;
+                }
+            }
+        }
+        asked
+    }
+
+    /// What the kernel answered about an object no longer holds.
+    pub fn forget_permissions(&mut self, id: Id) {
+        let node = &mut self.nodes[id];
+        (node.may, node.may_not) = (0, 0);
+    }
+
+    /// Whether names in a directory may be changed.
+    ///
+    /// # Errors
+    /// EACCES, EROFS.
+    pub fn may_change_names(&mut self, dir: Id) -> Sys<()> {
+        self.may(dir, mask::W | mask::X)?;
+        if self.nodes[dir].dir()?.removed {
+            return Err(libc::ENOENT);
+        }
+        Ok(())
+    }
+
+    /// Whether a name may be taken away: the sticky bit, and immutable objects.
+    ///
+    /// # Errors
+    /// EPERM, EACCES.
+    pub fn may_remove(&mut self, dir: Id, node: Id) -> Sys<()> {
+        self.may_change_names(dir)?;
+        let (dir, node) = (self.nodes[dir].stat, self.nodes[node].stat);
+        const FIXED: u64 = libc::STATX_ATTR_IMMUTABLE as u64 | libc::STATX_ATTR_APPEND as u64;
+        if dir.attributes & libc::STATX_ATTR_APPEND as u64 != 0 || node.attributes & FIXED != 0 {
+            return Err(libc::EPERM);
+        }
+        let cred = self.cred();
+        if dir.mode & libc::S_ISVTX != 0 && cred.uid != dir.uid && !cred.owns(node.uid) {
+            return Err(libc::EPERM);
+        }
+        Ok(())
+    }
+}
+
+fn kernel_access_through(path: &[u8], mask: u32) -> Sys<()> {
+    super::kernel::CPath::with(path, |p| {
+        check(sys!(SYS_faccessat2, libc::AT_FDCWD, p, mask, libc::AT_EACCESS))
+    })
+    .map(drop)
+}

@@ -1,0 +1,361 @@
+//! What a transaction touches is acquired in the realm and remembered in the read set.
+//!
+//! Order: acquire, then look, then check that nobody has won meanwhile (at the end of every call,
+//! before the program sees the answer). A second, closer touch of what was looked at before looks
+//! again, and the transaction is doomed if that has changed: so no answer ever mixes two commits.
+
+use txos_engine::commit::conflict;
+use txos_engine::object::{Facets, FileId, FileKind};
+use txos_engine::readset::Outcome;
+use txos_engine::realm::{Access, Begin, Facet, Stop};
+
+use super::kernel::{Stat, Sys, look, look_fd};
+use super::node::{Id, held};
+use super::{Failure, Tx, flags, reason};
+
+/// Pages of a file that are acquired one by one before the whole file is.
+const PAGES_MAX: u32 = 64;
+
+/// What a call's failure means when the transaction is doomed.
+pub const DOOMED: i32 = libc::ECANCELED;
+
+impl Tx {
+    /// Acquires a facet in the realm.
+    ///
+    /// # Errors
+    /// [`DOOMED`]: another transaction won.
+    pub fn acquire(&mut self, facet: &Facet<'_>, access: Access, path: &[u8]) -> Sys<()> {
+        if self.ticket.is_none() {
+            self.join()?;
+        }
+        let Some(ticket) = self.ticket.as_mut() else { return Ok(()) };
+        match ticket.acquire(facet, access) {
+            Ok(_) => Ok(()),
+            Err(stop) => Err(self.lose(path, &stop)),
+        }
+    }
+
+    /// Takes a place in the realm, where there is one.
+    pub fn join(&mut self) -> Sys<()> {
+        if self.alone {
+            return Ok(());
+        }
+        let Some(realm) = super::commons::realm() else {
+            self.alone = true;
+            return Ok(());
+        };
+        let how = Begin {
+            id: None,
+            nonblock: self.how.flags & flags::NONBLOCK != 0,
+            again: self.how.again,
+            sequence: self.how.sequence,
+            reset_sequence: self.how.flags & flags::ORDER_RESET != 0,
+            thread: 0,
+        };
+        match realm.begin(&how) {
+            Ok(ticket) => self.ticket = Some(ticket),
+            Err(e) => {
+                self.doom(Failure {
+                    reason: reason::CONFLICT,
+                    errno: libc::EAGAIN,
+                    what: e.to_string(),
+                    ..Failure::default()
+                });
+                return Err(DOOMED);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that another transaction won at `path`.
+    pub fn lose(&mut self, path: &[u8], stop: &Stop) -> i32 {
+        let told = conflict(path, stop);
+        let pid = stop.rival().map_or(0, |r| r.pid);
+        self.doom(Failure {
+            reason: reason::CONFLICT,
+            errno: libc::ECANCELED,
+            pid: i32::try_from(pid).unwrap_or(0),
+            what: told.what,
+            path: path.to_vec(),
+            again: None,
+        });
+        DOOMED
+    }
+
+    /// An outsider changed what was looked at.
+    pub fn changed_outside(&mut self, path: &[u8], what: &str) -> i32 {
+        self.doom(Failure {
+            reason: reason::CONFLICT,
+            errno: libc::ECANCELED,
+            pid: 0,
+            what: what.to_owned(),
+            path: path.to_vec(),
+            again: None,
+        });
+        DOOMED
+    }
+
+    /// It can't commit any more; the first reason is kept.
+    pub fn doom(&mut self, failure: Failure) {
+        if self.doom.is_none() {
+            self.doom = Some(failure);
+        }
+    }
+
+    /// Remembers facets of a stable object in the read set.
+    pub fn note(&mut self, id: Id, facets: Facets) {
+        let node = &mut self.nodes[id];
+        let Some(stable) = node.stable.as_ref() else { return };
+        if node.noted & facets.0 == facets.0 || stable.dir.is_empty() {
+            return;
+        }
+        node.noted |= facets.0;
+        let seen = Outcome::Present(stable.stat.version());
+        self.reads.note_seen(&stable.dir, stable.dir_id, &stable.name, seen, facets);
+    }
+
+    /// Looks again at an object that was looked at before it was acquired.
+    fn same_as_seen(&mut self, id: Id) -> Sys<()> {
+        let Some(stable) = self.nodes[id].stable.as_ref() else { return Ok(()) };
+        if stable.dir.is_empty() || self.ticket.is_none() {
+            return Ok(());
+        }
+        let now = look(&stable.path).map(|s| s.version());
+        if now.as_ref() == Ok(&stable.stat.version()) {
+            return Ok(());
+        }
+        let path = stable.path.clone();
+        Err(self.changed_outside(&path, "it was changed while the transaction ran"))
+    }
+
+    /// Before a node's attributes are told.
+    ///
+    /// # Errors
+    /// [`DOOMED`].
+    pub fn touch_attrs(&mut self, id: Id) -> Sys<()> {
+        let node = &self.nodes[id];
+        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.held & (held::ATTRS | held::WRITE) == 0 && !node.live {
+            let (file, path) = (stable.stat.id, stable.path.clone());
+            let kind = stable.stat.kind();
+            self.acquire(&Facet::Attributes(file), Access::Read, &path)?;
+            if kind == FileKind::File {
+                self.same_as_seen(id)?;
+            }
+            self.nodes[id].held |= held::ATTRS;
+        }
+        self.note(id, Facets::ATTRS | Facets::ENTRY);
+        Ok(())
+    }
+
+    /// Before extended attributes are told.
+    ///
+    /// # Errors
+    /// [`DOOMED`].
+    pub fn touch_xattrs(&mut self, id: Id) -> Sys<()> {
+        let node = &self.nodes[id];
+        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.held & (held::XATTRS | held::WRITE) == 0 && !node.live {
+            let (file, path) = (stable.stat.id, stable.path.clone());
+            self.acquire(&Facet::Xattrs(file), Access::Read, &path)?;
+            self.nodes[id].held |= held::XATTRS;
+        }
+        // A change of any of them moves ctime, which the attributes of a version include.
+        self.note(id, Facets::ATTRS | Facets::ENTRY);
+        Ok(())
+    }
+
+    /// Before all of a file's content is told, or a link's target.
+    ///
+    /// # Errors
+    /// [`DOOMED`].
+    pub fn touch_data(&mut self, id: Id) -> Sys<()> {
+        let node = &self.nodes[id];
+        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.held & (held::DATA | held::WRITE) == 0 && !node.live {
+            let (file, path) = (stable.stat.id, stable.path.clone());
+            self.acquire(&Facet::Extent(file), Access::Read, &path)?;
+            self.acquire(&Facet::Attributes(file), Access::Read, &path)?;
+            self.same_as_seen(id)?;
+            self.nodes[id].held |= held::DATA | held::ATTRS;
+        }
+        self.note(id, Facets::DATA | Facets::ENTRY);
+        Ok(())
+    }
+
+    /// Before some pages of a stable file are told.
+    ///
+    /// # Errors
+    /// [`DOOMED`].
+    pub fn touch_pages(&mut self, id: Id, at: u64, len: u64) -> Sys<()> {
+        let node = &self.nodes[id];
+        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.live || node.held & (held::DATA | held::WRITE) != 0 || len == 0 {
+            return Ok(());
+        }
+        let (first, last) = (at >> 12, (at + len - 1) >> 12);
+        let count = u32::try_from(last - first + 1).unwrap_or(u32::MAX);
+        if stable.stat.size <= 4096 * 2 || node.pages.saturating_add(count) > PAGES_MAX {
+            return self.touch_data(id);
+        }
+        let (file, path, first_time) =
+            (stable.stat.id, stable.path.clone(), node.held & held::EXTENT == 0);
+        if first_time {
+            self.acquire(&Facet::Extent(file), Access::Read, &path)?;
+            self.nodes[id].held |= held::EXTENT;
+        }
+        for number in first..=last {
+            self.acquire(&Facet::Page { file, number }, Access::Read, &path)?;
+        }
+        self.nodes[id].pages += count;
+        self.same_as_seen(id)?;
+        self.note(id, Facets::DATA | Facets::ENTRY);
+        Ok(())
+    }
+
+    /// Before a page of a stable file is read, to change part of it.
+    ///
+    /// # Errors
+    /// [`DOOMED`].
+    pub fn acquire_page(&mut self, id: Id, number: u64) -> Sys<()> {
+        let node = &self.nodes[id];
+        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.live || node.held & (held::DATA | held::WRITE) != 0 {
+            return Ok(());
+        }
+        let (file, path) = (stable.stat.id, stable.path.clone());
+        if node.held & held::EXTENT == 0 {
+            self.acquire(&Facet::Extent(file), Access::Read, &path)?;
+            self.nodes[id].held |= held::EXTENT;
+        }
+        self.acquire(&Facet::Page { file, number }, Access::Read, &path)
+    }
+
+    /// A page was read: what it held is what the read set remembers of it.
+    pub fn note_page(&mut self, id: Id, number: u64, bytes: &[u8]) {
+        self.note(id, Facets::ENTRY);
+        if let Some(stable) = self.nodes[id].stable.as_ref()
+            && !stable.dir.is_empty()
+        {
+            let digest = txos_engine::readset::page_digest(bytes);
+            self.reads.note_pages(&stable.dir, &stable.name, &[(number, digest)]);
+        }
+    }
+
+    /// Before a directory's names are told.
+    ///
+    /// # Errors
+    /// [`DOOMED`].
+    pub fn touch_listing(&mut self, id: Id) -> Sys<()> {
+        let node = &self.nodes[id];
+        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.held & held::LISTING == 0 && !node.live {
+            let (file, path) = (stable.stat.id, stable.path.clone());
+            self.acquire(&Facet::Listing(file), Access::Read, &path)?;
+            self.nodes[id].held |= held::LISTING;
+        }
+        Ok(())
+    }
+
+    /// Before an object that exists in the stable tree is changed.
+    ///
+    /// # Errors
+    /// [`DOOMED`].
+    pub fn touch_write(&mut self, id: Id) -> Sys<()> {
+        let node = &self.nodes[id];
+        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.held & held::WRITE == 0 && !node.live {
+            let (file, path) = (stable.stat.id, stable.path.clone());
+            let kind = stable.stat.kind();
+            let (dir, name, named) = (stable.dir_id, stable.name.clone(), !stable.dir.is_empty());
+            if named {
+                self.acquire(&Facet::Entry { dir, name: &name }, Access::Write, &path)?;
+            }
+            self.acquire(&Facet::Attributes(file), Access::Write, &path)?;
+            if kind == FileKind::File {
+                self.acquire(&Facet::Extent(file), Access::Write, &path)?;
+                self.same_as_seen(id)?;
+            }
+            self.nodes[id].held |= held::WRITE;
+        }
+        self.note(id, Facets::WRITE | Facets::ATTRS | Facets::ENTRY);
+        Ok(())
+    }
+
+    /// Before a name comes or goes in a directory of the stable tree.
+    ///
+    /// # Errors
+    /// [`DOOMED`].
+    pub fn touch_name(&mut self, dir: Id, name: &[u8]) -> Sys<()> {
+        let node = &self.nodes[dir];
+        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.live {
+            return Ok(());
+        }
+        let (id, path) = (stable.stat.id, stable.path.clone());
+        self.acquire(&Facet::Entry { dir: id, name }, Access::Write, &path)?;
+        self.acquire(&Facet::Listing(id), Access::Insert, &path)
+    }
+
+    /// Looks up a name in a stable directory for the first time.
+    ///
+    /// # Errors
+    /// [`DOOMED`], or as `lstat`; that a name is absent is no error.
+    pub fn first_look(
+        &mut self,
+        dir: &std::rc::Rc<[u8]>,
+        id: FileId,
+        name: &[u8],
+        path: &[u8],
+    ) -> Sys<Option<Stat>> {
+        self.acquire(&Facet::Entry { dir: id, name }, Access::Read, path)?;
+        let found = look(path);
+        let found = match found {
+            Ok(stat) if !txos_engine::version::multigrain() => settle(path, stat),
+            other => other,
+        };
+        match found {
+            Ok(stat) => {
+                let seen = Outcome::Present(stat.version());
+                self.reads.note_seen(dir, id, name, seen, Facets::ENTRY);
+                Ok(Some(stat))
+            }
+            Err(libc::ENOENT) => {
+                self.reads.note_seen(dir, id, name, Outcome::Absent(libc::ENOENT), Facets::ENTRY);
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether another transaction has won meanwhile.
+    pub fn check_doom(&mut self) {
+        if self.doom.is_none()
+            && let Some(ticket) = self.ticket.as_ref()
+            && ticket.is_doomed()
+        {
+            let rival = ticket.watch().winner();
+            let _ = self.lose(b"", &Stop::Doomed(rival));
+        }
+    }
+
+    /// What a stable file is now, by a descriptor of it.
+    pub fn is_same_file(&self, id: Id, fd: i32) -> bool {
+        let known = self.nodes[id].stable.as_ref().map(|s| s.stat.id);
+        look_fd(fd).ok().map(|s| s.id) == known
+    }
+}
+
+/// Stamps that follow the timer's tick tell two changes within one tick not apart: what was changed
+/// just now is looked at again when the tick is over.
+fn settle(path: &[u8], mut stat: Stat) -> Sys<Stat> {
+    for _ in 0..50 {
+        let now = txos_engine::version::Stamp::now_coarse();
+        if stat.ctime < now || stat.ctime.as_ns() - now.as_ns() > 1_000_000_000 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        stat = look(path)?;
+    }
+    Ok(stat)
+}

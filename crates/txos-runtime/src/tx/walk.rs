@@ -1,0 +1,444 @@
+//! Path walk: as the kernel's (path_resolution(7)), over shadow and stable entries.
+
+use std::rc::Rc;
+
+use txos_engine::object::FileKind;
+use txos_engine::readset::join;
+
+use super::kernel::{Stat, Sys, read_link};
+use super::node::{Entry, Id, Node, Stable};
+use super::{Tx, kernel};
+
+/// Symbolic links that a walk may pass, as in the kernel.
+const LINKS_MAX: u32 = 40;
+
+/// How the last component of a path looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Last {
+    /// A name.
+    Name,
+    /// `.`
+    Dot,
+    /// `..`
+    DotDot,
+    /// The path is `/`.
+    Root,
+}
+
+/// Where a walk ended.
+#[derive(Clone, Debug)]
+pub struct Spot {
+    /// The directory.
+    pub dir: Id,
+    /// The name in it.
+    pub name: Vec<u8>,
+    /// What is there.
+    pub node: Option<Id>,
+    /// How the path ended.
+    pub last: Last,
+    /// The path ended in a slash.
+    pub slash: bool,
+}
+
+/// Where a path leads.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// To a versioned place.
+    At(Spot),
+    /// To something that is not versioned: this path reaches it.
+    Live(Vec<u8>),
+}
+
+impl Tx {
+    /// The directory from which a path of a call starts: `AT_FDCWD` or a descriptor.
+    ///
+    /// # Errors
+    /// EBADF, ENOTDIR.
+    pub fn base(&mut self, dirfd: i32, path: &[u8]) -> Sys<Id> {
+        if path.starts_with(b"/") {
+            return Ok(self.root);
+        }
+        if dirfd == libc::AT_FDCWD {
+            return self.cwd();
+        }
+        let file = self.file(dirfd)?;
+        let Some(node) = self.files.get(file).node else { return Err(libc::ENOTDIR) };
+        if self.nodes[node].is_dir() { Ok(node) } else { Err(libc::ENOTDIR) }
+    }
+
+    /// The working directory.
+    ///
+    /// # Errors
+    /// As `getcwd(2)` and `lstat(2)` of it.
+    pub fn cwd(&mut self) -> Sys<Id> {
+        if let Some(cwd) = self.cwd {
+            return Ok(cwd);
+        }
+        let path = read_link(libc::AT_FDCWD, b"/proc/self/cwd")?;
+        let node = self.stable_dir(&path)?;
+        self.cwd = Some(node);
+        Ok(node)
+    }
+
+    /// The node of a directory of the stable tree, by its canonical path there.
+    ///
+    /// # Errors
+    /// ENOENT if it is not there (any more).
+    pub fn stable_dir(&mut self, path: &[u8]) -> Sys<Id> {
+        match self.walk(self.root, path, true)? {
+            Place::At(Spot { node: Some(id), .. }) => Ok(id),
+            Place::At(_) => Err(libc::ENOENT),
+            Place::Live(path) => self.live_dir(&path),
+        }
+    }
+
+    /// A node for a directory that is not versioned.
+    ///
+    /// # Errors
+    /// As `lstat(2)`.
+    pub fn live_dir(&mut self, path: &[u8]) -> Sys<Id> {
+        let stat = kernel::statx(libc::AT_FDCWD, path, 0)?;
+        let path = match kernel::open(path, libc::O_PATH | libc::O_CLOEXEC, 0) {
+            Ok(fd) => {
+                let real = kernel::path_of_fd(fd);
+                kernel::close(fd);
+                real.unwrap_or_else(|_| path.to_vec())
+            }
+            Err(_) => path.to_vec(),
+        };
+        let (dir, name) = txos_engine::readset::split(&path).unwrap_or((b"/", b"."));
+        let stable = Stable {
+            dir: Rc::from(dir),
+            dir_id: stat.id,
+            name: name.into(),
+            path: path.clone(),
+            stat,
+        };
+        let mut node = Node::new(stat, Some(stable));
+        node.live = true;
+        node.names.push((self.root, name.into()));
+        self.nodes.push(node);
+        Ok(self.nodes.len() - 1)
+    }
+
+    /// Walks a path, following a symbolic link at its end if `follow` or a slash says so.
+    ///
+    /// # Errors
+    /// As path_resolution(7).
+    pub fn walk(&mut self, from: Id, path: &[u8], follow: bool) -> Sys<Place> {
+        if path.is_empty() {
+            return Err(libc::ENOENT);
+        }
+        let start = if path.starts_with(b"/") { self.root } else { from };
+        self.walk_on(start, path.to_vec(), follow, false, false)
+    }
+
+    /// Walks to the directory in which a name is to come or go: a link at the end is not followed,
+    /// slash or not.
+    ///
+    /// # Errors
+    /// As path_resolution(7).
+    pub fn walk_parent(&mut self, from: Id, path: &[u8]) -> Sys<Place> {
+        if path.is_empty() {
+            return Err(libc::ENOENT);
+        }
+        let start = if path.starts_with(b"/") { self.root } else { from };
+        self.walk_on(start, path.to_vec(), false, true, false)
+    }
+
+    /// As [`Tx::walk`], and refuses what openat2(2) was told to.
+    ///
+    /// # Errors
+    /// As path_resolution(7); ELOOP for a link.
+    pub fn walk_without_links(&mut self, from: Id, path: &[u8]) -> Sys<Place> {
+        if path.is_empty() {
+            return Err(libc::ENOENT);
+        }
+        let start = if path.starts_with(b"/") { self.root } else { from };
+        self.walk_on(start, path.to_vec(), true, false, true)
+    }
+
+    fn walk_on(
+        &mut self,
+        start: Id,
+        path: Vec<u8>,
+        follow: bool,
+        parent: bool,
+        no_links: bool,
+    ) -> Sys<Place> {
+        let mut links = 0;
+        let mut here = start;
+        let mut path = path;
+        let mut at = 0;
+        loop {
+            while path.get(at) == Some(&b'/') {
+                at += 1;
+            }
+            if at >= path.len() {
+                // Only slashes are left: the directory itself.
+                return Ok(Place::At(Spot {
+                    dir: here,
+                    name: b".".to_vec(),
+                    node: Some(here),
+                    last: Last::Root,
+                    slash: true,
+                }));
+            }
+            let end = path[at..].iter().position(|&b| b == b'/').map_or(path.len(), |n| at + n);
+            let next = path[end..].iter().position(|&b| b != b'/').map_or(path.len(), |n| end + n);
+            let (is_last, slash) = (next >= path.len(), end < path.len());
+            if self.nodes[here].live {
+                return Ok(Place::Live(self.live_path(here, &path[at..])));
+            }
+            if !self.nodes[here].is_dir() {
+                return Err(libc::ENOTDIR);
+            }
+            let name = &path[at..end];
+            match name {
+                b"." | b".." => {
+                    self.may(here, libc::X_OK as u32)?;
+                    if name == b".." && here != self.root {
+                        here = self.parent(here);
+                    }
+                    if is_last {
+                        let last = if name == b"." { Last::Dot } else { Last::DotDot };
+                        let name = name.to_vec();
+                        return Ok(Place::At(Spot {
+                            dir: here,
+                            name,
+                            node: Some(here),
+                            last,
+                            slash,
+                        }));
+                    }
+                    at = next;
+                    continue;
+                }
+                _ => {}
+            }
+            let found = self.lookup(here, name)?;
+            if is_last && parent {
+                let name = name.to_vec();
+                return Ok(Place::At(Spot {
+                    dir: here,
+                    name,
+                    node: found,
+                    last: Last::Name,
+                    slash,
+                }));
+            }
+            let Some(found) = found else {
+                if !is_last {
+                    return Err(libc::ENOENT);
+                }
+                let name = name.to_vec();
+                return Ok(Place::At(Spot {
+                    dir: here,
+                    name,
+                    node: None,
+                    last: Last::Name,
+                    slash,
+                }));
+            };
+            let kind = self.nodes[found].kind();
+            if kind == FileKind::Symlink && (!is_last || follow || slash) {
+                links += 1;
+                if links > LINKS_MAX || no_links {
+                    return Err(libc::ELOOP);
+                }
+                if self.nodes[found].live {
+                    return Ok(Place::Live(self.live_path(here, &path[at..])));
+                }
+                let mut target = self.target(found)?;
+                if target.is_empty() {
+                    return Err(libc::ENOENT);
+                }
+                target.extend_from_slice(&path[end..]);
+                if target.starts_with(b"/") {
+                    here = self.root;
+                }
+                path = target;
+                at = 0;
+                continue;
+            }
+            if is_last {
+                if slash && kind != FileKind::Dir {
+                    return Err(libc::ENOTDIR);
+                }
+                if self.nodes[found].live {
+                    return Ok(Place::Live(self.live_path(here, &path[at..])));
+                }
+                let name = name.to_vec();
+                return Ok(Place::At(Spot {
+                    dir: here,
+                    name,
+                    node: Some(found),
+                    last: Last::Name,
+                    slash,
+                }));
+            }
+            here = found;
+            at = next;
+        }
+    }
+
+    fn live_path(&self, dir: Id, rest: &[u8]) -> Vec<u8> {
+        let base = match &self.nodes[dir].stable {
+            Some(stable) => stable.path.clone(),
+            None => self.path_of(dir),
+        };
+        join(&base, rest)
+    }
+
+    /// The directory above; its own for the root.
+    #[must_use]
+    pub fn parent(&self, dir: Id) -> Id {
+        self.nodes[dir].names.first().map_or(self.root, |(parent, _)| *parent)
+    }
+
+    /// A path of an object as the transaction sees it.
+    #[must_use]
+    pub fn path_of(&self, id: Id) -> Vec<u8> {
+        if id == self.top {
+            return b"/".to_vec();
+        }
+        match self.nodes[id].names.first() {
+            Some((dir, name)) => join(&self.path_of(*dir), name),
+            None => match &self.nodes[id].stable {
+                Some(stable) if self.nodes[id].live => stable.path.clone(),
+                _ => b"(deleted)".to_vec(),
+            },
+        }
+    }
+
+    /// What a symbolic link says.
+    ///
+    /// # Errors
+    /// As `readlink(2)`.
+    pub fn target(&mut self, link: Id) -> Sys<Vec<u8>> {
+        if let Some(target) = &self.nodes[link].target {
+            return Ok(target.clone());
+        }
+        self.note(link, txos_engine::object::Facets::DATA);
+        let path = self.nodes[link].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
+        let target = read_link(libc::AT_FDCWD, &path)?;
+        self.nodes[link].target = Some(target.clone());
+        Ok(target)
+    }
+
+    /// What is at a name of a directory.
+    ///
+    /// # Errors
+    /// As `lstat(2)`; that nothing is there is no error.
+    pub fn lookup(&mut self, dir: Id, name: &[u8]) -> Sys<Option<Id>> {
+        let node = &self.nodes[dir];
+        let entries = node.dir()?;
+        if let Some(entry) = entries.entries.get(name) {
+            let found = entry.now;
+            self.may(dir, libc::X_OK as u32)?;
+            return Ok(found);
+        }
+        let Some(stable) = node.stable.as_ref() else {
+            self.may(dir, libc::X_OK as u32)?;
+            return if name.len() > 255 { Err(libc::ENAMETOOLONG) } else { Ok(None) };
+        };
+        if node.has_own_permissions() {
+            self.may(dir, libc::X_OK as u32)?;
+        }
+        let stable = self.nodes[dir].stable.as_ref().ok_or(stable_gone())?;
+        let (top, id, path) =
+            (Rc::<[u8]>::from(&stable.path[..]), stable.stat.id, join(&stable.path, name));
+        if name.len() > 255 {
+            return Err(libc::ENAMETOOLONG);
+        }
+        let found = self.first_look(&top, id, name, &path)?;
+        self.nodes[dir].may |= libc::X_OK as u32;
+        let found = found.map(|stat| self.adopt(&top, id, name, path, stat, dir));
+        let dir = self.nodes[dir].dir_mut()?;
+        dir.entries.insert(name.into(), Entry { now: found, base: found });
+        Ok(found)
+    }
+
+    /// The node of a stable object that was just looked at.
+    fn adopt(
+        &mut self,
+        top: &Rc<[u8]>,
+        top_id: txos_engine::object::FileId,
+        name: &[u8],
+        path: Vec<u8>,
+        stat: Stat,
+        dir: Id,
+    ) -> Id {
+        let key = (stat.id, stat.mnt);
+        if let Some(&id) = self.by_id.get(&key)
+            && (!self.nodes[id].is_dir() || self.nodes[id].names.is_empty())
+        {
+            // Another name of it, or one that was reached by descriptor first.
+            let node = &mut self.nodes[id];
+            if node.stable.as_ref().is_some_and(|s| s.dir.is_empty()) {
+                let seen = node.stable.as_ref().map_or(stat, |s| s.stat);
+                node.stable = Some(Stable {
+                    dir: top.clone(),
+                    dir_id: top_id,
+                    name: name.into(),
+                    path,
+                    stat: seen,
+                });
+            }
+            node.names.push((dir, name.into()));
+            return id;
+        }
+        let live = !self.is_versioned(&path, &stat);
+        let stable = Stable { dir: top.clone(), dir_id: top_id, name: name.into(), path, stat };
+        let mut node = Node::new(stat, Some(stable));
+        node.live = live;
+        node.names.push((dir, name.into()));
+        node.noted = txos_engine::object::Facets::ENTRY.0;
+        self.nodes.push(node);
+        let id = self.nodes.len() - 1;
+        self.by_id.insert(key, id);
+        id
+    }
+
+    /// The node of an object that a descriptor leads to, and that may have no name any more.
+    ///
+    /// # Errors
+    /// As path_resolution(7).
+    pub fn adopt_fd(&mut self, fd: i32, stat: Stat) -> Sys<Id> {
+        if let Some(&id) = self.by_id.get(&(stat.id, stat.mnt)) {
+            return Ok(id);
+        }
+        if let Ok(path) = kernel::path_of_fd(fd)
+            && path.starts_with(b"/")
+        {
+            // By its name, if that still leads to it.
+            match self.walk(self.root_of_process(), &path, false) {
+                Ok(Place::At(Spot { node: Some(id), .. }))
+                    if self.nodes[id].stable.as_ref().is_some_and(|s| s.stat.id == stat.id) =>
+                {
+                    return Ok(id);
+                }
+                Err(super::touch::DOOMED) => return Err(super::touch::DOOMED),
+                _ => {}
+            }
+        }
+        let stable = Stable {
+            dir: Rc::from(&b""[..]),
+            dir_id: stat.id,
+            name: Box::default(),
+            path: format!("/proc/self/fd/{fd}").into_bytes(),
+            stat,
+        };
+        let mut node = Node::new(stat, Some(stable));
+        node.live = !self.is_versioned(b"", &stat);
+        self.nodes.push(node);
+        let id = self.nodes.len() - 1;
+        self.by_id.insert((stat.id, stat.mnt), id);
+        Ok(id)
+    }
+}
+
+/// A node of which it was known that it has a stable counterpart.
+fn stable_gone() -> i32 {
+    libc::EIO
+}
