@@ -427,9 +427,6 @@ impl Commit<'_> {
         }
         self.validate()?;
         let files = self.read_old()?;
-        let first = session.slot;
-        let free = (0..SLOTS).map(|n| (first + n) % SLOTS).find(|s| state.used & 1 << s == 0);
-        let Some(slot) = free else { return Ok(Tried::WaitFor(first)) };
         let mut record =
             Record { seq: state.seq, id: self.id, durable: self.options.durable, files };
         let length = record.to_bytes(0).len() as u64;
@@ -444,13 +441,21 @@ impl Commit<'_> {
             let header = HalfHeader { epoch: state.epoch, first: state.seq, clean: false };
             log.write_half(half(state.half), header)?;
         }
+        // Of a free slot somebody who has waited for it may have the byte, for a moment.
+        let first = session.slot;
+        let mut slots = (0..SLOTS).map(|n| (first + n) % SLOTS);
+        let slot = loop {
+            match slots.next() {
+                None => return Ok(Tried::WaitFor(first)),
+                Some(slot) if state.used & 1 << slot != 0 => {}
+                Some(slot) if control.try_lock(slot_byte(slot))? => break slot,
+                Some(_) => {}
+            }
+        };
         let bytes = record.to_bytes(state.epoch);
         // Whoever comes now finds the slot, and by the end whether its record counts.
         state.used |= 1 << slot;
         control.write_state(&state)?;
-        if !control.try_lock(slot_byte(slot))? {
-            return Err(Error::io("locking", log.path.clone(), Errno::DEADLK));
-        }
         let (at, offset) = (half(state.half), state.end);
         let (epoch, touches) = (state.epoch, self.touches.to_vec());
         control.set_slot(slot, &Slot { half: state.half, epoch, offset, touches })?;
