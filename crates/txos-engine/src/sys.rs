@@ -111,6 +111,25 @@ mod fault {
     }
 }
 
+/// From which number on descriptors that are kept open are put; 0: where they come.
+static KEEP_ABOVE: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
+
+/// For programs that are guests in somebody else's process: descriptors that the engine keeps open
+/// get numbers from `min` on, so that those of the program are what they would be without it.
+pub fn keep_descriptors_above(min: i32) {
+    KEEP_ABOVE.store(min, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Puts a descriptor that is going to be kept where [`keep_descriptors_above`] says; where it can't
+/// be put there it stays.
+pub(crate) fn kept(fd: OwnedFd) -> OwnedFd {
+    let min = KEEP_ABOVE.load(std::sync::atomic::Ordering::Relaxed);
+    if min <= 0 {
+        return fd;
+    }
+    rustix::io::fcntl_dupfd_cloexec(&fd, min).unwrap_or(fd)
+}
+
 /// `renameat2(2)`.
 pub fn rename(
     from: BorrowedFd<'_>,

@@ -341,7 +341,7 @@ fn lock(dir: &Path) -> Result<Option<OwnedFd>> {
     )
     .at("opening the lock", &path)?;
     match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(fd)),
+        Ok(()) => Ok(Some(sys::kept(fd))),
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(Error::io("locking", &path, e)),
     }
