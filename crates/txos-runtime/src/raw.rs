@@ -9,15 +9,15 @@
 #[inline]
 pub unsafe fn syscall(number: i64, a: [u64; 6]) -> i64 {
     let answer: i64;
-    // SAFETY: the instruction clobbers rcx and r11 only; the caller answers for the arguments.
+    // SAFETY: it clobbers rcx and r11 only (and a word of the stack); the caller answers for the arguments.
     unsafe {
         std::arch::asm!(
-            "syscall",
+            "call {exempt}",
+            exempt = sym crate::front::entry::exempt_syscall,
             inlateout("rax") number => answer,
             in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
             in("r10") a[3], in("r8") a[4], in("r9") a[5],
             lateout("rcx") _, lateout("r11") _,
-            options(nostack),
         );
     }
     answer

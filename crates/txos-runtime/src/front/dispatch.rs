@@ -48,16 +48,16 @@ pub fn dispatch(
             }
             native()
         }
-        (Class::Mask, Some(context)) => {
+        (Class::Mask, context) => {
             let Some(session) = thread.session.as_mut() else { return native() };
             let answer = session.masks.change(args);
-            context.set_mask(session.masks.real());
+            put_in_force(session.masks.real(), context);
             Next::Answer(answer)
         }
-        (Class::Action, Some(context)) => {
+        (Class::Action, context) => {
             let Some(session) = thread.session.as_mut() else { return native() };
             let answer = session.actions.change(&mut session.masks, args);
-            context.set_mask(session.masks.real());
+            put_in_force(session.masks.real(), context);
             Next::Answer(answer)
         }
         (Class::AlternateStack, Some(context)) => Next::Answer(context.alternate_stack(args)),
@@ -73,6 +73,16 @@ pub fn dispatch(
         (Class::Exec, _) => process::exec(thread, number, args),
         // These come by the trap only, which handles the return from a signal handler itself.
         (_, None) | (Class::SignalReturn, _) => native(),
+    }
+}
+
+/// What is blocked when the program goes on.
+fn put_in_force(mask: signals::Set, context: Option<&mut Context>) {
+    match context {
+        Some(context) => context.set_mask(mask),
+        None => {
+            signals::set_mask(mask);
+        }
     }
 }
 
@@ -111,9 +121,4 @@ pub fn fail(thread: &mut Thread, why: Failure) -> Next {
         command.end_failed(&thread.report.abort);
     }
     if conflict && session.restarts() { Next::Again } else { CANCELED }
-}
-
-/// The mask that the program's code has after this call.
-pub fn mask_after(thread: &Thread) -> Option<signals::Set> {
-    thread.session.as_ref().map(|session| session.masks.real())
 }

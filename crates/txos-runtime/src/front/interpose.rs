@@ -310,6 +310,16 @@ fn exchange(signal: i32, new: Option<Action>) -> Result<Action, i32> {
         signals::set_mask(mask);
         return Ok(old);
     }
+    let tls = here();
+    if tls.state.get() == ACTIVE {
+        // There is no function of the C library's that would be trapped.
+        let mut old = Action::default();
+        let new = new.map(signals::returning);
+        let new = new.as_ref().map_or(0, |new| std::ptr::from_ref(new) as u64);
+        let args = [signal as u64, new, (&raw mut old) as u64, signals::SET, 0, 0];
+        let answer = api::call(tls, libc::SYS_rt_sigaction, args);
+        return if answer == 0 { Ok(old) } else { Err((-answer) as i32) };
+    }
     signals::exchange(signal, new)
 }
 

@@ -161,16 +161,18 @@ pub fn exchange_programs(new: Option<Action>) -> Action {
     old
 }
 
+/// With the way in which our handlers return.
+pub fn returning(action: Action) -> Action {
+    let restorer = entry::restore as *const () as usize;
+    Action { flags: action.flags | SA_RESTORER, restorer, ..action }
+}
+
 /// Exchanges a disposition; handlers return as ours do.
 ///
 /// # Errors
 /// The kernel's errno.
 pub fn exchange(signal: i32, new: Option<Action>) -> Result<Action, i32> {
-    let new = new.map(|new| Action {
-        flags: new.flags | SA_RESTORER,
-        restorer: entry::restore as *const () as usize,
-        ..new
-    });
+    let new = new.map(returning);
     kernel_action(signal, new.as_ref())
         .map_err(|error| i32::try_from(-error).unwrap_or(libc::EINVAL))
 }

@@ -156,10 +156,9 @@ pub fn arm(tls: &Tls) -> Result<(), i32> {
     }
     signals::install_trap()?;
     tls.selector.set(ALLOW);
-    let code = entry::restore as *const () as u64;
+    let (code, size) = entry::exempt();
     let selector = tls.selector.as_ptr() as u64;
-    let args =
-        [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, code, entry::RESTORE_SIZE, selector, 0];
+    let args = [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, code, size, selector, 0];
     // SAFETY: the selector lives as long as the thread, and allows everything for now.
     let answer = unsafe { syscall(libc::SYS_prctl, args) };
     if answer < 0 {
