@@ -1,0 +1,350 @@
+"""Blocks and functions: commit, abort, nesting, pauses, retries, errors."""
+
+import asyncio
+import errno
+import os
+import pickle
+import threading
+import unittest
+from pathlib import Path
+
+import txos
+from tests.place import InPlace
+
+
+class Blocks(InPlace):
+    def test_a_block_is_published_at_its_end(self):
+        with txos.transaction():
+            self.assertTrue(txos.in_transaction())
+            self.file.write_text("new\n")
+            (self.dir / "other").mkdir()
+            with txos.paused():
+                self.assertEqual(self.outsider("ls"), "")
+        self.assertFalse(txos.in_transaction())
+        self.assertEqual(self.outsider("cat file; ls -d other"), "new\nother\n")
+
+    def test_without_durability(self):
+        with txos.transaction(durable=False):
+            self.file.write_text("new\n")
+        self.assertEqual(self.outsider("cat file"), "new\n")
+
+    def test_an_exception_aborts_and_goes_on(self):
+        self.file.write_text("old\n")
+        with self.assertRaisesRegex(ValueError, "no good"):
+            with txos.transaction():
+                self.file.write_text("new\n")
+                (self.dir / "other").write_text("")
+                os.chdir(self.dir)
+                raise ValueError("no good")
+        self.assertFalse(txos.in_transaction())
+        self.assertEqual(self.outsider("cat file; ls"), "old\nfile\n")
+        self.assertNotEqual(Path.cwd(), self.dir)
+
+    def test_the_end_of_the_program_is_not_held_up(self):
+        for kind in (SystemExit, KeyboardInterrupt):
+            with self.assertRaises(kind):
+                with txos.transaction():
+                    self.file.write_text("new\n")
+                    raise kind()
+            self.assertFalse(self.file.exists())
+
+    def test_an_abort_on_purpose(self):
+        with self.assertRaises(txos.Aborted):
+            with txos.transaction() as tx:
+                self.file.write_text("new\n")
+                tx.abort()
+        self.assertFalse(self.file.exists())
+
+    def test_returning_from_a_block_commits(self):
+        def write():
+            with txos.transaction():
+                self.file.write_text("new\n")
+                return "returned"
+
+        self.assertEqual(write(), "returned")
+        self.assertEqual(self.file.read_text(), "new\n")
+
+    def test_one_object_several_times_in_turn(self):
+        tx = txos.transaction()
+        for text in ("one", "two"):
+            with tx:
+                self.file.write_text(text)
+        self.assertEqual(self.file.read_text(), "two")
+        with self.assertRaises(RuntimeError):
+            with tx:
+                with tx:
+                    pass
+        self.assertFalse(txos.in_transaction())
+
+    def test_descriptors_of_the_block_live_on(self):
+        with txos.transaction():
+            file = self.file.open("w+")
+            file.write("in\n")
+            file.flush()
+        with file:
+            file.write("after\n")
+            file.flush()
+            self.assertEqual(self.outsider("cat file"), "in\nafter\n")
+
+
+class Nesting(InPlace):
+    def test_an_inner_block_is_part_of_the_outer_one(self):
+        with txos.transaction():
+            with txos.transaction():
+                self.file.write_text("new\n")
+            with txos.paused():
+                self.assertFalse(self.file.exists())
+        self.assertEqual(self.file.read_text(), "new\n")
+
+    def test_an_inner_failure_takes_the_outer_one_along(self):
+        with self.assertRaises(txos.Aborted):
+            with txos.transaction():
+                (self.dir / "outer").write_text("")
+                try:
+                    with txos.transaction():
+                        self.file.write_text("new\n")
+                        raise ValueError
+                except ValueError:
+                    pass
+        self.assertEqual(os.listdir(self.dir), [])
+        with txos.transaction():  # nothing of it is left over
+            self.file.write_text("new\n")
+        self.assertEqual(os.listdir(self.dir), ["file"])
+
+    def test_functions_within_blocks_are_not_retried(self):
+        calls = []
+
+        @txos.atomic
+        def inner():
+            calls.append(1)
+            raise txos.Conflict("as if")
+
+        with self.assertRaises(txos.Conflict):
+            with txos.transaction():
+                inner()
+        self.assertEqual(calls, [1])
+
+
+class Pauses(InPlace):
+    def test_what_a_pause_does_stays(self):
+        with self.assertRaises(ValueError):
+            with txos.transaction() as tx:
+                self.file.write_text("in\n")
+                with tx.paused():
+                    self.assertFalse(txos.in_transaction())
+                    (self.dir / "log").write_text("tried\n")
+                self.assertEqual(self.file.read_text(), "in\n")
+                raise ValueError
+        self.assertEqual(os.listdir(self.dir), ["log"])
+
+    def test_a_transaction_within_a_pause_is_one_of_its_own(self):
+        with self.assertRaises(ValueError):
+            with txos.transaction() as tx:
+                self.file.write_text("in\n")
+                with tx.paused():
+                    with txos.transaction():
+                        (self.dir / "log").write_text("tried\n")
+                raise ValueError
+        self.assertEqual(os.listdir(self.dir), ["log"])
+
+    def test_an_exception_in_a_pause_aborts(self):
+        with self.assertRaises(ValueError):
+            with txos.transaction() as tx:
+                self.file.write_text("in\n")
+                with tx.paused():
+                    raise ValueError
+        self.assertFalse(txos.in_transaction())
+        self.assertEqual(os.listdir(self.dir), [])
+
+    def test_outside_there_is_nothing_to_pause(self):
+        with self.assertRaises(RuntimeError):
+            with txos.paused():
+                pass
+
+
+class Conflicts(InPlace):
+    def lose(self):
+        """Reads the file, lets an outsider change it, and depends on what was read."""
+        text = self.file.read_text()
+        with txos.paused():
+            self.outsider("echo outsider >> file")
+        (self.dir / "copy").write_text(text)
+
+    def test_a_change_by_somebody_else_is_a_conflict(self):
+        self.file.write_text("old\n")
+        with self.assertRaises(txos.Conflict) as caught:
+            with txos.transaction():
+                self.lose()
+        self.assertEqual(os.fspath(self.file), caught.exception.path)
+        self.assertIn(os.fspath(self.file), str(caught.exception))
+        self.assertEqual(self.outsider("cat file; ls"), "old\noutsider\nfile\n")
+
+    def test_a_conflict_takes_the_place_of_what_the_program_made_of_it(self):
+        self.file.write_text("old\n")
+        with self.assertRaises(txos.Conflict) as caught:
+            with txos.transaction():
+                self.file.stat()
+                with txos.paused():
+                    self.outsider("echo outsider >> file")
+                try:
+                    self.file.read_text()
+                except OSError as error:
+                    self.assertEqual(error.errno, errno.ECANCELED)
+                    raise ValueError("a consequence") from error
+        self.assertIsInstance(caught.exception.__cause__, ValueError)
+        self.assertEqual(self.file.read_text(), "old\noutsider\n")
+
+    def test_functions_are_called_again(self):
+        self.file.write_text("old\n")
+        tries = []
+
+        @txos.atomic(retry=5)
+        def work(suffix):
+            tries.append(suffix)
+            if len(tries) < 3:
+                self.lose()
+            return self.file.read_text() + suffix
+
+        self.assertEqual(work("end"), "old\noutsider\noutsider\nend")
+        self.assertEqual(len(tries), 3)
+
+    def test_but_not_for_ever(self):
+        self.file.write_text("old\n")
+        before = txos.stats().aborted
+        with self.assertRaises(txos.Conflict):
+            txos.run(self.lose, retry=2)
+        self.assertEqual(txos.stats().aborted - before, 3)
+        self.assertEqual(os.listdir(self.dir), ["file"])
+
+    def test_other_errors_are_not_retried(self):
+        calls = []
+
+        def fail():
+            calls.append(1)
+            self.file.write_text("new\n")
+            raise OSError("no good")
+
+        with self.assertRaisesRegex(OSError, "no good"):
+            txos.run(fail)
+        self.assertEqual((len(calls), self.file.exists()), (1, False))
+
+    def test_nonblock_does_not_wait(self):
+        """Two transactions of one thread: one that waited for the other would wait for ever."""
+        self.file.write_text("old\n")
+        with txos.transaction() as tx:
+            self.file.write_text("mine\n")
+            with tx.paused(), self.assertRaises(txos.Conflict):
+                with txos.transaction(nonblock=True):
+                    self.file.write_text("other\n")
+        self.assertEqual(self.file.read_text(), "mine\n")
+
+
+class Strictness(InPlace):
+    def test_what_cant_be_isolated_aborts(self):
+        with self.assertRaises(txos.Unsupported) as caught:
+            with txos.transaction(strict=True):
+                self.file.write_text("new\n")
+                os.kill(os.getpid(), 0)
+        self.assertIn("signal", caught.exception.what)
+        self.assertFalse(self.file.exists())
+
+    def test_or_is_counted(self):
+        before = txos.stats().unsupported
+        with txos.transaction():
+            self.file.write_text("new\n")
+            os.kill(os.getpid(), 0)
+        self.assertEqual(txos.stats().unsupported - before, 1)
+        self.assertTrue(self.file.exists())
+
+
+class Oddities(InPlace):
+    def test_generators_and_coroutines_are_refused(self):
+        async def coroutine():
+            pass
+
+        def generator():
+            yield
+
+        for function in (coroutine, generator):
+            with self.assertRaises(TypeError):
+                txos.atomic(function)
+        asyncio.run(coroutine())
+
+    def test_decorated_functions_keep_their_names(self):
+        @txos.atomic
+        def named():
+            """Its words."""
+
+        self.assertEqual((named.__name__, named.__doc__), ("named", "Its words."))
+
+    def test_a_block_ends_where_it_began(self):
+        tx = txos.transaction()
+        caught = []
+
+        def end():
+            try:
+                tx.__exit__(None, None, None)
+            except RuntimeError as error:
+                caught.append(error)
+
+        with tx:
+            self.file.write_text("new\n")
+            with tx.paused():
+                thread = threading.Thread(target=end)
+                thread.start()
+                thread.join()
+        self.assertEqual(len(caught), 1)
+        self.assertTrue(self.file.exists())
+
+    def test_a_child_is_in_no_transaction(self):
+        with txos.transaction() as tx:
+            self.file.write_text("parent's\n")
+            with tx.paused():
+                child = os.fork()
+                if child == 0:
+                    status = 1
+                    try:
+                        if not txos.in_transaction():
+                            with txos.transaction():
+                                (self.dir / "child").write_text("")
+                            status = 0
+                    finally:
+                        os._exit(status)
+                self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(sorted(os.listdir(self.dir)), ["child", "file"])
+
+    def test_a_child_that_leaves_the_block_commits_nothing(self):
+        reader, writer = os.pipe()
+        child = None
+        try:
+            with txos.transaction():
+                self.file.write_text("parent's\n")
+                child = os.fork()
+        except txos.Failed:
+            os._exit(7)
+        self.assertNotEqual(child, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
+        os.close(reader)
+        os.close(writer)
+        self.assertEqual(self.file.read_text(), "parent's\n")
+
+    def test_errors_survive_being_sent(self):
+        error = txos.Conflict("changed", path="/a", errno=125, pid=7)
+        copy = pickle.loads(pickle.dumps(error))
+        self.assertEqual((copy.what, copy.path, copy.errno, copy.pid), ("changed", "/a", 125, 7))
+        self.assertEqual(str(copy), "/a: changed")
+        self.assertIs(type(copy), txos.Conflict)
+
+    def test_counters(self):
+        before = txos.stats()
+        with txos.transaction():
+            self.file.write_text("new\n")
+        after = txos.stats()
+        self.assertEqual(after.begun - before.begun, 1)
+        self.assertEqual(after.committed - before.committed, 1)
+        self.assertGreater(after.calls, before.calls)
+        self.assertRegex(txos.library_version(), r"^\d+\.\d+\.\d+$")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,50 @@
+"""System transactions: the file operations of a block of Python are one operation.
+
+::
+
+    import txos
+
+    with txos.transaction():
+        ...                      # any code: open(), os, pathlib, shutil, sqlite3, ...
+
+    @txos.atomic(retry=10)       # called again after a conflict
+    def add(name): ...
+
+    txos.run(lambda: ..., retry=10)
+
+What is inside is what *this thread* does meanwhile to files, directories, links, attributes, its
+descriptors, working directory and umask. Variables are not put back by an abort. What other
+threads, and programs that are started in the block, do is not part of it.
+
+Linux 5.11 or later on x86-64.
+"""
+
+from ._errors import Aborted, Conflict, Failed, TransactionError, Unsupported
+from ._transaction import (
+    Stats,
+    atomic,
+    in_transaction,
+    library_version,
+    paused,
+    run,
+    stats,
+    transaction,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aborted",
+    "Conflict",
+    "Failed",
+    "Stats",
+    "TransactionError",
+    "Unsupported",
+    "atomic",
+    "in_transaction",
+    "library_version",
+    "paused",
+    "run",
+    "stats",
+    "transaction",
+]

@@ -1,0 +1,279 @@
+"""Transactions as blocks and functions.
+
+The library can begin a transaction again by returning from ``sys_xbegin()`` once more. The
+interpreter's stack can't be entered twice, so ``TX_RESTART`` is never used here: what is retried is
+a function, called again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import inspect
+import itertools
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NoReturn, TypeVar, overload
+
+from . import _library
+from ._errors import ASKED, Aborted, Conflict, Failed, of_begin
+from ._library import library
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+
+# Pauses between attempts: random, so that those who met don't meet again, and longer each time.
+BACKOFF_MS = 1.0
+BACKOFF_MAX_MS = 64.0
+
+
+class _State(threading.local):
+    #: The outermost block that this thread is in, unless it is paused.
+    block: transaction | None = None
+
+
+_here = _State()
+# A child is in no transaction, whatever block of its parent's it goes on in.
+os.register_at_fork(after_in_child=lambda: setattr(_here, "block", None))
+
+
+class transaction:
+    """A block of which everything is published when it ends, or nothing.
+
+    ::
+
+        with txos.transaction():
+            os.rename("new", "current")
+            log.write_text("switched")
+
+    An exception that leaves the block aborts the transaction, and goes on. If somebody else changed
+    what the block depends on, :class:`Conflict` is raised at its end, or in place of an exception
+    that a call in the block raised. A block can't be run again by itself: for that there are
+    :func:`run` and :func:`atomic`.
+
+    A block within another is part of it. If an exception leaves the inner block and is caught in
+    the outer one, the outer one can't commit any more: it raises :class:`Aborted`.
+
+    ``durable``: when the block has ended, its changes survive a power cut.
+    ``strict``: a call that can't be part of a transaction aborts it; else it is made, with one
+    warning on standard error.
+    ``nonblock``: where another transaction is in the way, :class:`Conflict` at once instead of
+    waiting.
+
+    Of a nested block the outer one's settings hold.
+    """
+
+    def __init__(
+        self, *, durable: bool = True, strict: bool = False, nonblock: bool = False
+    ) -> None:
+        self._flags = (
+            (_library.DURABLE if durable else 0)
+            | (_library.STRICT if strict else 0)
+            | (_library.NONBLOCK if nonblock else 0)
+        )
+        self._outer: transaction | None = None
+        self._thread = 0
+        self._process = 0
+        #: A nested block has failed.
+        self._spoiled = False
+
+    def __enter__(self) -> transaction:
+        if self._thread:
+            raise RuntimeError("this transaction has been entered already")
+        lib = library()
+        self._outer = _here.block
+        self._spoiled = False
+        if self._outer is None:
+            process = os.getpid()
+            if lib.begin(self._flags) < 0:
+                raise of_begin(ctypes.get_errno(), lib.words())
+            self._process = process
+            _here.block = self
+        self._thread = threading.get_ident()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._thread != threading.get_ident():
+            raise RuntimeError("a transaction ends in the thread in which it began")
+        self._thread = 0
+        if self._outer is not None:
+            if kind is not None:
+                self._outer._spoiled = True
+            return
+        _here.block = None
+        lib = library()
+        if os.getpid() != self._process or not lib.in_transaction():
+            if kind is None:
+                raise Failed(
+                    "nothing was committed: at the end of the block there was no transaction any "
+                    "more (the process was forked in it, or other code has ended it)"
+                )
+            return
+        if kind is None and not self._spoiled:
+            if lib.end() == 0:
+                return
+            raise lib.last_abort()[1]
+        lib.abort(1)
+        reason, why = lib.last_abort()
+        if reason != ASKED:
+            # It had failed before: the exception is only what the program made of that. One that
+            # asks for the end of the program goes first.
+            if kind is None or issubclass(kind, Exception):
+                raise why from error
+        elif kind is None:
+            raise Aborted("a block within this one failed, and its exception was caught")
+
+    def abort(self, why: str = "the program aborted the transaction") -> NoReturn:
+        """Leaves the block with :class:`Aborted`; nothing of it has happened."""
+        raise Aborted(why)
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        """As the function :func:`paused`."""
+        return paused()
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Leaves the transaction for a while: what the block does is not part of it, and stays.
+
+    It does not see the transaction's changes either, and it may begin a transaction of its own.
+    """
+    block = _here.block
+    if block is None:
+        raise RuntimeError("not in a transaction")
+    lib = library()
+    number = lib.pause()
+    if number < 0:
+        raise Failed(lib.words(), errno=ctypes.get_errno())
+    _here.block = None
+    try:
+        yield
+    finally:
+        # (In a child it is the parent's.)
+        if block._process == os.getpid():
+            if lib.resume(number) != 0:
+                raise Failed(f"the transaction can't go on: {lib.words()}")
+            _here.block = block
+
+
+def run(
+    function: Callable[[], T],
+    *,
+    retry: int | None = 10,
+    durable: bool = True,
+    strict: bool = False,
+    nonblock: bool = False,
+) -> T:
+    """Calls a function as a transaction, and again after a conflict, up to ``retry`` times more.
+
+    ``retry=None``: until there is no conflict. What the function did to variables is not put back
+    between two calls. Within a transaction it is part of that, and not retried.
+    """
+    if _here.block is not None or library().in_transaction():
+        with transaction(durable=durable, strict=strict, nonblock=nonblock):
+            return function()
+    for attempt in itertools.count():
+        try:
+            with transaction(durable=durable, strict=strict, nonblock=nonblock):
+                return function()
+        except Conflict:
+            if retry is not None and attempt >= retry:
+                raise
+        limit = min(BACKOFF_MS * 2 ** min(attempt, 16), BACKOFF_MAX_MS)
+        time.sleep(random.uniform(0, limit) / 1000)
+    raise AssertionError("not reached")
+
+
+@overload
+def atomic(function: F) -> F: ...
+@overload
+def atomic(
+    *,
+    retry: int | None = 10,
+    durable: bool = True,
+    strict: bool = False,
+    nonblock: bool = False,
+) -> Callable[[F], F]: ...
+def atomic(
+    function=None,
+    *,
+    retry: int | None = 10,
+    durable: bool = True,
+    strict: bool = False,
+    nonblock: bool = False,
+):
+    """Makes every call of a function a transaction, as :func:`run` does.
+
+    ::
+
+        @txos.atomic(retry=10)
+        def transfer(amount): ...
+    """
+
+    def decorate(function):
+        # Their bodies run when somebody iterates or awaits: after the transaction.
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise TypeError("a coroutine or generator function can't be a transaction")
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            return run(
+                lambda: function(*args, **kwargs),
+                retry=retry,
+                durable=durable,
+                strict=strict,
+                nonblock=nonblock,
+            )
+
+        return call
+
+    return decorate if function is None else decorate(function)
+
+
+def in_transaction() -> bool:
+    """Whether the calling thread is in a transaction, and has not paused it."""
+    return bool(library().in_transaction())
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counters of the calling thread since it started."""
+
+    #: Transactions, those included that were begun again.
+    begun: int
+    committed: int
+    aborted: int
+    #: Always 0 here: retries are transactions of their own.
+    restarted: int
+    #: System calls made within transactions.
+    calls: int
+    #: Of those, that came by Syscall User Dispatch.
+    trapped: int
+    #: Of those, that passed through with a warning.
+    unsupported: int
+    #: Commits of one call, or without changes.
+    short_cuts: int
+
+
+def stats() -> Stats:
+    """What the calling thread's transactions came to so far."""
+    counters = _library.CStats(size=ctypes.sizeof(_library.CStats))
+    library().stats(ctypes.byref(counters))
+    names = (name for name, _ in _library.CStats._fields_[2:])
+    return Stats(**{name: getattr(counters, name) for name in names})
+
+
+def library_version() -> str:
+    """The version of the library that was found, for example ``"0.1.0"``."""
+    return os.fsdecode(library().version())
