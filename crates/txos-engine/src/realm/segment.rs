@@ -158,7 +158,12 @@ impl Segment {
                 continue;
             };
             let table = Table::map(file.as_fd()).at("mapping the realm", &path)?;
-            return Ok(Segment { table, seed: Seed(fixed.seed), path, _file: crate::sys::kept(file) });
+            return Ok(Segment {
+                table,
+                seed: Seed(fixed.seed),
+                path,
+                _file: crate::sys::kept(file),
+            });
         }
         Err(Error::io(
             "opening the realm (it is being replaced again and again)",

@@ -118,7 +118,7 @@ impl Control {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CREATE;
         let fd =
             sys::open(path.as_os_str().as_encoded_bytes(), flags, 0o600).at("opening", &path)?;
-        Ok(Control { fd, path })
+        Ok(Control { fd: sys::kept(fd), path })
     }
 
     pub fn lock(&self, byte: u64) -> Result<()> {

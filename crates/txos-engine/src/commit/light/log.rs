@@ -156,7 +156,7 @@ impl Log {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW;
         let flags = if make { flags | OFlags::CREATE } else { flags };
         match sys::open(path.as_os_str().as_encoded_bytes(), flags, 0o600) {
-            Ok(fd) => Ok(Some(Log { fd, path })),
+            Ok(fd) => Ok(Some(Log { fd: sys::kept(fd), path })),
             Err(Errno::NOENT) if !make => Ok(None),
             Err(e) => Err(Error::io("opening the log of light commits", path, e)),
         }

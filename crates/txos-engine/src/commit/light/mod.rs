@@ -126,8 +126,8 @@ impl Session {
         Ok(Session {
             control: Control::open(home)?,
             log,
-            lock: home.open_commit_lock()?,
-            turnstile: home.open_turnstile()?,
+            lock: sys::kept(home.open_commit_lock()?),
+            turnstile: sys::kept(home.open_turnstile()?),
             journal: None,
             slot: 0,
         })
@@ -145,7 +145,7 @@ impl Session {
                 let path = home.dir().join("journal");
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
                 self.journal = match sys::open(path.as_os_str().as_bytes(), flags, 0) {
-                    Ok(fd) => Some(fd),
+                    Ok(fd) => Some(sys::kept(fd)),
                     Err(Errno::NOENT) => None,
                     Err(e) => return Err(Error::io("opening the journal", path, e)),
                 };

@@ -441,3 +441,38 @@ fn records_read_back() {
         assert!(log::read_record(&damaged, 3).is_none(), "{at}");
     }
 }
+
+/// In a realm: changes of one page meet, those of different pages don't, and who reads the whole file
+/// meets both.
+#[test]
+fn in_a_realm_pages_are_acquired() {
+    use crate::realm::{Access, Begin, Facet, Realm, Remains, Unsettled};
+    let rig = Rig::new("realm");
+    let top = rig.top();
+    let place = rig.dir.join("realm");
+    fs::create_dir(&place).unwrap();
+    let settle = |_: &Remains| Err(Unsettled("nobody dies here".into()));
+    let realm = Realm::join(&place, "test", rig.home.dir(), Box::new(settle)).unwrap();
+    let begin = || realm.begin(&Begin { nonblock: true, ..Begin::default() }).unwrap();
+    let roots = [top.clone()];
+    let file = version(&top.join("a")).id;
+    let (mut one, mut two) = (begin(), begin());
+    let (first, second) = ([patch(&top, "a", 0, b"one")], [patch(&top, "a", PAGE, b"two")]);
+    let (reads, other) = (seen(&top, "a", &[0]), seen(&top, "a", &[1]));
+    claim::claim_light(&mut one, &roots, &first).unwrap();
+    claim::claim_light(&mut two, &roots, &second).unwrap();
+    let durable = options(true);
+    light(&rig.home, &roots, &second, &other, Some(&mut two), &durable).unwrap().unwrap();
+    two.finish().unwrap();
+    // Somebody who reads all of it has to wait, or one of the two gives way.
+    let mut reader = begin();
+    let met = reader.acquire(&Facet::Attributes(file), Access::Read);
+    let won = met.is_ok();
+    reader.abort();
+    let done = light(&rig.home, &roots, &first, &reads, Some(&mut one), &durable);
+    assert_eq!(done.is_ok(), !won, "{done:?}");
+    if done.is_ok() {
+        one.finish().unwrap();
+    }
+    assert_eq!(read(&top, "a", PAGE as usize, 3), "two");
+}
