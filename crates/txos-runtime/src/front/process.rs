@@ -72,8 +72,12 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
     Next::Answer(unsafe { syscall(number, [status, 0, 0, 0, 0, 0]) })
 }
 
-/// Another program: outside of the transaction, which is aborted.
+/// Another program: outside of the transaction, which is aborted. A whole command is stopped: what
+/// it goes on with would happen at once.
 pub fn exec(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
+    if let Err(error) = executable(number, args) {
+        return Next::Answer(error); // a search along PATH tries many
+    }
     if let Some(next) = outside_call(thread, "running another program (exec)") {
         return next;
     }
@@ -83,6 +87,9 @@ pub fn exec(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
         what: "another program took the place of this one (exec)".into(),
         ..Failure::default()
     };
+    if thread.session.as_ref().is_some_and(|session| session.command.is_some()) {
+        return fail(thread, why);
+    }
     session::abort_in(thread, why);
     let mask = thread.session.as_ref().map_or(0, |session| session.masks.before);
     let blocked = signals::set_mask(mask);
@@ -90,6 +97,22 @@ pub fn exec(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
     let answer = unsafe { syscall(number, args) };
     signals::set_mask(blocked);
     Next::Answer(answer)
+}
+
+/// Whether there is such a program, as far as that can be told without running it.
+fn executable(number: i64, args: [u64; 6]) -> Result<(), i64> {
+    let (dir, path, flags) = if number == libc::SYS_execveat {
+        (args[0], args[1], args[4])
+    } else {
+        (libc::AT_FDCWD as u64, args[0], 0)
+    };
+    let flags = flags | libc::AT_EACCESS as u64;
+    let asked = [dir, path, libc::X_OK as u64, flags, 0, 0];
+    // SAFETY: the path is the program's own.
+    match unsafe { syscall(libc::SYS_faccessat2, asked) } {
+        0 => Ok(()),
+        error => Err(error),
+    }
 }
 
 /// A new process or thread.

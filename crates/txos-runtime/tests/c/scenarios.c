@@ -608,7 +608,10 @@ static void exec_in_transaction(void) {
     if (child == 0) {
         CHECK(sys_xbegin(0) == 0);
         execl("/nonexistent", "x", NULL);
-        if (errno != ENOENT || access("/", F_OK) != -1 || errno != ECANCELED)
+        if (errno != ENOENT || access("/", F_OK) != 0 || !txos_in_transaction())
+            _exit(1);
+        execl("/", "x", NULL);
+        if (errno != EACCES || access("/", F_OK) != -1 || errno != ECANCELED)
             _exit(1);
         execl("/bin/sh", "sh", "-c", "exit 3", NULL);
         _exit(2);

@@ -75,7 +75,10 @@ pub fn command(program: &Path) -> Command {
     let place = place();
     command.args(["-s", "KILL", "60"]).arg(program);
     command.env("TXOS_REALM", place.join("realm")).env("TXOS_STORE", place.join("store"));
-    command.env_remove("TXOS_IN_PROCESS").env_remove("LD_PRELOAD");
+    // cargo has its own idea of which library is to be found.
+    for name in ["TXOS_IN_PROCESS", "LD_PRELOAD", "LD_LIBRARY_PATH"] {
+        command.env_remove(name);
+    }
     command
 }
 

@@ -50,6 +50,18 @@ fn strictness_reaches_the_command() {
     assert_eq!(text(&output.stdout), "yes\n", "{}", words(&output));
 }
 
+/// What comes after it would not be part of the transaction.
+#[test]
+fn a_command_may_not_become_another() {
+    let output = in_process(Path::new("/bin/sh"), &["-c", "exec /bin/echo no"], "");
+    assert_eq!(output.status.code(), Some(125), "{}", words(&output));
+    assert!(
+        output.stdout.is_empty() && text(&output.stderr).contains("exec"),
+        "{}",
+        words(&output)
+    );
+}
+
 /// Nobody handles it: it ends the command, also during a long call.
 #[test]
 fn a_command_may_be_ended() {
