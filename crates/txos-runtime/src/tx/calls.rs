@@ -2,6 +2,7 @@
 
 use super::attrs::Object;
 use super::kernel::{self, Sys, check, sys};
+use super::names::{Target, no_link_there};
 use super::node::Id;
 use super::walk::{Place, Spot};
 use super::{Tx, raw_call, user};
@@ -78,9 +79,16 @@ impl Tx {
                 self.statx(int(0), path, int(2), a[3] as u32, a[4])
             }
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_access => self.access(CWD, user::path(a[0])?, a[1] as u32, 0),
-            libc::SYS_faccessat => self.access(int(0), user::path(a[1])?, a[2] as u32, 0),
+            libc::SYS_access => {
+                known_access(a[1], 0)?;
+                self.access(CWD, user::path(a[0])?, a[1] as u32, 0)
+            }
+            libc::SYS_faccessat => {
+                known_access(a[2], 0)?;
+                self.access(int(0), user::path(a[1])?, a[2] as u32, 0)
+            }
             libc::SYS_faccessat2 => {
+                known_access(a[2], int(3))?;
                 let path = self.path_or_empty(a[1], int(3))?;
                 self.access(int(0), path, a[2] as u32, int(3))
             }
@@ -140,7 +148,7 @@ impl Tx {
             }
             libc::SYS_ftruncate => {
                 let file = self.file(int(0))?;
-                match self.files.get(file).node.filter(|&id| !self.nodes[id].live) {
+                match self.files.get(file).node.filter(|&id| self.has_content(id)) {
                     Some(_) if !self.files.get(file).writes() => {
                         let path_only = self.files.get(file).flags & libc::O_PATH != 0;
                         Err(if path_only { libc::EBADF } else { libc::EINVAL })
@@ -151,9 +159,13 @@ impl Tx {
             }
             libc::SYS_fallocate => {
                 let mut b = a;
-                if (a[2] as i64) < 0 || (a[3] as i64) <= 0 {
-                    self.file(int(0))?;
-                    return Err(libc::EINVAL);
+                let file = self.file(int(0))?;
+                let open = self.files.get(file);
+                let bad = (a[2] as i64) < 0 || (a[3] as i64) <= 0 || !open.writes();
+                let dir = open.node.is_some_and(|id| self.nodes[id].is_dir());
+                if bad || dir {
+                    // It fails: how, the kernel says best.
+                    return self.on_descriptor(number, a);
                 }
                 b[0] = self.native_content(int(0), true)? as u64;
                 let done = check(raw_call(number, b))?;
@@ -175,10 +187,10 @@ impl Tx {
                 if self.files.get(file).flags & libc::O_PATH != 0 {
                     return Err(libc::EBADF);
                 }
-                match self.files.get(file).node {
-                    Some(_) => Ok(0),
-                    None => self.on_descriptor(number, a),
+                if number == libc::SYS_readahead && !self.files.get(file).reads() {
+                    return Err(libc::EBADF);
                 }
+                self.on_descriptor(number, a)
             }
             libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_syncfs => {
                 // The commit makes durable what is to be.
@@ -186,7 +198,7 @@ impl Tx {
                 if self.files.get(file).flags & libc::O_PATH != 0 {
                     return Err(libc::EBADF);
                 }
-                match self.files.get(file).node.filter(|&id| !self.nodes[id].live) {
+                match self.files.get(file).node.filter(|&id| self.has_content(id)) {
                     Some(_) => Ok(0),
                     None => self.on_descriptor(number, a),
                 }
@@ -249,6 +261,10 @@ impl Tx {
             }
             libc::SYS_utimensat => {
                 let times = from_nanos(a[2])?;
+                if times.is_some_and(|t| t.iter().all(|t| t.tv_nsec == libc::UTIME_OMIT)) {
+                    // Not even the path is looked at.
+                    return Ok(0);
+                }
                 if int(3) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
                     return Err(libc::EINVAL);
                 }
@@ -489,7 +505,10 @@ impl Tx {
         let object = self.object(from.0, source, look)?;
         match object {
             Object::Node(id) => self.link(id, to.0, path),
-            _ => Err(libc::EXDEV),
+            _ => match self.new_name(to.0, path, false)? {
+                Target::Here(_) => Err(libc::EXDEV),
+                Target::Live(path) => Err(no_link_there(&path)),
+            },
         }
     }
 
@@ -498,6 +517,9 @@ impl Tx {
             return Err(libc::EINVAL);
         }
         let target = if path.is_empty() {
+            if dirfd == CWD {
+                return Err(libc::ENOENT);
+            }
             let file = self.file(dirfd)?;
             match self.files.get(file).node {
                 Some(id) if self.nodes[id].target.is_some() || is_link(self, id) => {
@@ -533,7 +555,8 @@ impl Tx {
         let file = self.file(number).map_err(|_| libc::ENOENT)?;
         match self.files.get(file).node.filter(|&id| !self.nodes[id].live) {
             Some(id) if self.nodes[id].names.is_empty() && id != self.top => {
-                let mut path = self.real_path(id).unwrap_or_default();
+                let known = self.nodes[id].last_name.clone();
+                let mut path = known.or_else(|| self.real_path(id)).unwrap_or_default();
                 path.extend_from_slice(b" (deleted)");
                 Ok(path)
             }
@@ -590,9 +613,8 @@ impl Tx {
         if self.files.get(file).flags & libc::O_PATH != 0 {
             return Err(libc::EBADF);
         }
-        match self.files.get(file).node.filter(|&id| !self.nodes[id].live) {
-            Some(id) if self.nodes[id].kind() == txos_engine::object::FileKind::File => Ok(0),
-            Some(_) => Err(libc::ESPIPE),
+        match self.files.get(file).node.filter(|&id| self.has_content(id)) {
+            Some(_) => Ok(0),
             None => self.on_descriptor(number, a),
         }
     }
@@ -617,6 +639,19 @@ impl Tx {
         self.file(a[from] as i32)?;
         self.file(a[to] as i32)?;
         let same = a[from] == a[to];
+        for fd in [a[from], a[to]] {
+            let file = self.file(fd as i32)?;
+            let open = self.files.get(file);
+            if open.flags & libc::O_PATH != 0 || open.node.is_some_and(|id| self.nodes[id].is_dir()) {
+                // It fails: how, the kernel says best.
+                b[from] = self.real(a[from] as i32)? as u64;
+                b[to] = self.real(a[to] as i32)? as u64;
+                return check(raw_call(number, b));
+            }
+        }
+        if number == libc::SYS_splice {
+            self.can_splice(a[from] as i32, a[to] as i32)?;
+        }
         b[to] = self.native_content(a[to] as i32, true)? as u64;
         b[from] = match same {
             true => b[to],
@@ -628,6 +663,18 @@ impl Tx {
     }
 }
 
+impl Tx {
+    /// `splice(2)` wants a pipe at one end, before it looks at what the other is.
+    fn can_splice(&mut self, from: i32, to: i32) -> Sys<()> {
+        let mut pipes = 0;
+        for number in [from, to] {
+            let real = self.real(number)?;
+            pipes += usize::from(kernel::look_fd(real)?.kind() == txos_engine::object::FileKind::Fifo);
+        }
+        if pipes == 0 { Err(libc::EINVAL) } else { Ok(()) }
+    }
+}
+
 fn is_link(tx: &Tx, id: Id) -> bool {
     tx.nodes[id].kind() == txos_engine::object::FileKind::Symlink
 }
@@ -636,6 +683,12 @@ fn is_link(tx: &Tx, id: Id) -> bool {
 fn creates(flags: i32) -> bool {
     const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
     flags & (libc::O_CREAT | TMPFILE) != 0
+}
+
+/// Mode and flags of the access calls.
+fn known_access(wanted: u64, flags: i32) -> Sys<()> {
+    const KNOWN: i32 = libc::AT_EACCESS | NOFOLLOW | libc::AT_EMPTY_PATH;
+    if wanted as u32 & !7 != 0 || flags & !KNOWN != 0 { Err(libc::EINVAL) } else { Ok(()) }
 }
 
 /// `fchmodat2(2)`, which the C library does not know yet.

@@ -129,8 +129,10 @@ impl Tx {
     /// As `open(2)`.
     pub fn create_unnamed(&mut self, dir: Id, flags: i32, mode: u32) -> Sys<(Id, i32)> {
         let (layer, path) = self.place(self.nodes[dir].stat.mnt)?;
-        let (id, fd) = self.make_file(dir, layer, path, flags, mode)?;
+        let (id, fd) = self.make_file(dir, layer, path, flags | libc::O_TMPFILE, mode)?;
         self.nodes[id].stat.nlink = 0;
+        let name = format!("#{}", self.nodes[id].stat.id.ino);
+        self.nodes[id].last_name = Some(join(&self.path_of(dir), name.as_bytes()));
         self.nodes[id].data.set_tmpfile(flags & libc::O_EXCL == 0);
         Ok((id, fd))
     }
@@ -143,10 +145,21 @@ impl Tx {
         flags: i32,
         mode: u32,
     ) -> Sys<(Id, i32)> {
-        const NEVER: i32 = libc::O_TRUNC | libc::O_DIRECTORY | libc::O_TMPFILE | libc::O_NOFOLLOW;
-        let flags = (flags & !NEVER) | libc::O_CREAT | libc::O_EXCL;
-        let exact = self.umask.is_some() || self.inherits_acl(dir);
-        let fd = kernel::open(&path, flags, mode & 0o7777)?;
+        const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+        let exact = self.umask.is_some() || self.new_mode_is_inherited(dir);
+        let fd = if flags & UNNAMED != 0 {
+            // Like that it has the flags it is expected to have; our own name for it comes after.
+            let place = txos_engine::readset::split(&path).map_or(&b"/"[..], |(dir, _)| dir);
+            let fd = kernel::open(place, flags & !libc::O_EXCL, mode & 0o7777)?;
+            if let Err(e) = kernel::link_fd(fd, &path) {
+                kernel::close(fd);
+                return Err(e);
+            }
+            fd
+        } else {
+            let flags = flags & !libc::O_TRUNC | libc::O_CREAT | libc::O_EXCL;
+            kernel::open(&path, flags, mode & 0o7777)?
+        };
         let finish = |tx: &mut Tx| -> Sys<(Stat, Xattrs)> {
             let parent = tx.nodes[dir].stat;
             if parent.mode & libc::S_ISGID != 0 {
@@ -181,10 +194,6 @@ impl Tx {
         node.xattrs = Some(xattrs);
         node.data = Data::Whole(Box::new(Backing { path, layer, tmpfile: false }));
         Ok((self.add(node), fd))
-    }
-
-    fn inherits_acl(&mut self, dir: Id) -> bool {
-        self.new_mode_is_inherited(dir)
     }
 
     /// Makes a private copy of a file of which something is to be changed; empty if `empty`.

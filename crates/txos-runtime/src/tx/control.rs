@@ -82,7 +82,7 @@ impl Tx {
         }
         let open = self.files.get_mut(file);
         open.flags = open.flags & !SETTABLE | flags & SETTABLE & !libc::O_ASYNC;
-        if self.nodes[id].data.whole().is_some() {
+        if real != number || self.files.get(file).before.is_empty() {
             check(sys!(SYS_fcntl, real, libc::F_SETFL, flags))?;
         }
         Ok(0)
@@ -100,7 +100,7 @@ impl Tx {
         let open = self.files.get(file);
         let (reads, writes, node) = (open.reads(), open.writes(), open.node);
         let real = self.real(number)?;
-        let Some(id) = node.filter(|&id| !self.nodes[id].live) else {
+        let Some(id) = node.filter(|&id| self.has_content(id)) else {
             return check(sys!(SYS_fcntl, real, command, arg));
         };
         if self.files.get(file).flags & libc::O_PATH != 0 {
@@ -120,17 +120,20 @@ impl Tx {
                 _ => return Err(libc::EINVAL),
             }
         }
-        let _ = id;
+        if command >= 36 {
+            // Between descriptions: the kernel keeps them, on what stands for the file here.
+            if kind == libc::F_WRLCK && !asks {
+                self.copy_up(id, false)?;
+            }
+            let real = self.real(number)?;
+            return check(sys!(SYS_fcntl, real, command, arg));
+        }
         if kind == libc::F_UNLCK && !asks {
             return Ok(0);
         }
         // Who holds one: the kernel tells for any descriptor.
         let mut probe = lock;
-        let how = if command >= 36 { 36 } else { libc::F_GETLK };
-        if command >= 36 && lock.l_pid != 0 {
-            return Err(libc::EINVAL);
-        }
-        check(sys!(SYS_fcntl, real, how, &raw mut probe))?;
+        check(sys!(SYS_fcntl, real, libc::F_GETLK, &raw mut probe))?;
         if asks {
             user::put(arg, probe)?;
             return Ok(0);
@@ -151,11 +154,6 @@ impl Tx {
         if open.flags & libc::O_PATH != 0 {
             return Err(libc::EBADF);
         }
-        if let Some(id) = open.node.filter(|&id| !self.nodes[id].live)
-            && self.nodes[id].is_dir()
-        {
-            return Ok(0);
-        }
         let real = self.real(number)?;
         check(sys!(SYS_flock, real, operation))
     }
@@ -170,7 +168,6 @@ impl Tx {
         const FIOCLEX: u64 = 0x5451;
         const FIONCLEX: u64 = 0x5450;
         const FIONBIO: u64 = 0x5421;
-        const GETFLAGS: u64 = 0x8008_6601;
         const SETFLAGS: u64 = 0x4008_6602;
         let file = self.file(number)?;
         let open = self.files.get(file);
@@ -182,7 +179,7 @@ impl Tx {
             FIONCLEX => return self.fcntl(number, libc::F_SETFD, 0),
             _ => {}
         }
-        let Some(id) = open.node.filter(|&id| !self.nodes[id].live) else {
+        let Some(id) = open.node.filter(|&id| self.has_content(id)) else {
             let real = self.real(number)?;
             return check(sys!(SYS_ioctl, real, request, arg));
         };
@@ -212,14 +209,6 @@ impl Tx {
                 check(sys!(SYS_ioctl, to, request, range.as_ptr()))
             }
             SETFLAGS => self.unsupported_errno("changing file flags (chattr)"),
-            GETFLAGS if self.nodes[id].is_dir() => {
-                let path = self.real_path(id).unwrap_or_else(|| b"/".to_vec());
-                let fd = kernel::open(&path, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
-                let got = check(sys!(SYS_ioctl, fd, request, arg));
-                kernel::close(fd);
-                got
-            }
-            _ if self.nodes[id].is_dir() => Err(libc::ENOTTY),
             _ => {
                 let real = self.real(number)?;
                 check(sys!(SYS_ioctl, real, request, arg))
@@ -331,14 +320,29 @@ impl Tx {
         self.number(file, fd, cloexec, 0)
     }
 
+    /// A descriptor that was put out of the way gets its number.
+    fn lowered(&mut self, high: i32, cloexec: bool) -> Sys<i32> {
+        let how = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        let low = check(sys!(SYS_fcntl, high, how, 0))? as i32;
+        kernel::close(high);
+        self.plain(low)
+    }
+
     /// `pipe2(2)`, `socketpair(2)`: two descriptors at `out`.
     ///
     /// # Errors
     /// As the call.
     pub fn new_pair(&mut self, number: i64, a: [u64; 6], out: u64) -> Sys<u64> {
         check(raw_call(number, a))?;
+        let cloexec = match number {
+            libc::SYS_pipe2 => a[1] as i32 & libc::O_CLOEXEC != 0,
+            libc::SYS_socketpair => a[1] as i32 & libc::SOCK_CLOEXEC != 0,
+            _ => false,
+        };
         let pair: [i32; 2] = user::get(out)?;
-        let pair = [self.plain(pair[0])?, self.plain(pair[1])?];
+        // Each gets the lowest number that is free when it is its turn.
+        let high = [kernel::move_high(pair[0])?, kernel::move_high(pair[1])?];
+        let pair = [self.lowered(high[0], cloexec)?, self.lowered(high[1], cloexec)?];
         user::put(out, pair)?;
         Ok(0)
     }

@@ -248,12 +248,16 @@ impl Tx {
     }
 
     /// The place of an object's private copy; made for those that had none: links, nodes.
-    fn own_copy(&mut self, id: Id) -> Sys<Vec<u8>> {
+    ///
+    /// # Errors
+    /// As the system calls that make it.
+    pub fn own_copy(&mut self, id: Id) -> Sys<Vec<u8>> {
         if let Some(backing) = self.nodes[id].data.whole() {
             return Ok(backing.path.clone());
         }
-        if let Some(place) = self.made.get(&id) {
-            return Ok(place.clone());
+        if let Some(place) = self.made.get(&id).cloned() {
+            self.dress(id, &place)?;
+            return Ok(place);
         }
         let (_, place) = self.place(self.nodes[id].stat.mnt)?;
         self.make_at(id, &place)?;
@@ -410,6 +414,11 @@ impl Tx {
             (None, Some(made)) => Some(made.clone()),
             (None, None) => None,
         };
+        if self.made.contains_key(&id)
+            && let Some(made) = &copy
+        {
+            self.dress(id, made)?;
+        }
         let Some(copy) = copy else {
             self.make_at(id, place)?;
             self.made.insert(id, place.to_vec());
@@ -528,7 +537,8 @@ impl Tx {
         if bits & changed::OWNER != 0 && old != new {
             change.owner = Some((old, new));
         }
-        if bits & changed::MTIME != 0 {
+        // A private copy has its own, which the content takes along.
+        if bits & changed::MTIME != 0 && node.data.whole().is_none() {
             change.mtime = Some((was.mtime, now.mtime));
         }
         if bits & changed::XATTRS != 0 {

@@ -264,6 +264,8 @@ impl Tx {
             | libc::O_DIRECT
             | libc::O_NONBLOCK
             | libc::O_NOATIME
+            | libc::O_NOFOLLOW
+            | libc::O_SYNC
             | libc::O_PATH;
         let Some(backing) = self.nodes[id].data.whole() else { return Err(libc::EIO) };
         let path = backing.path.clone();

@@ -31,11 +31,29 @@ impl Tx {
         }
     }
 
+    /// A working directory that will have no path when all is published.
+    fn hold_directory(&mut self) {
+        let Some(cwd) = self.cwd.filter(|_| self.moved.0) else { return };
+        let node = &self.nodes[cwd];
+        if node.dir.as_ref().is_none_or(|d| !d.removed) {
+            return;
+        }
+        let path = match (&node.stable, node.dir.as_ref().and_then(|d| d.staged.clone())) {
+            (Some(stable), _) => stable.path.clone(),
+            (None, Some(staged)) => staged,
+            (None, None) => return,
+        };
+        if let Ok(fd) = kernel::open(&path, libc::O_PATH | libc::O_CLOEXEC, 0) {
+            self.lost_directory = kernel::move_high(fd).ok();
+        }
+    }
+
     fn publish(&mut self) -> Result<Committed, Failure> {
         self.check_doom();
         if let Some(failure) = self.doom.take() {
             return Err(failure);
         }
+        self.hold_directory();
         if !self.has_changes() {
             return self.only_read();
         }
@@ -108,7 +126,7 @@ impl Tx {
             }
         }
         let rest: Vec<i32> = self.files.private.iter().copied().collect();
-        for fd in rest {
+        for fd in rest.into_iter().chain(self.lost_directory.take()) {
             kernel::close(fd);
         }
         let again = self.ticket.take().map(txos_engine::realm::Ticket::abort);
@@ -213,16 +231,20 @@ impl Tx {
         let stays = node.stable.is_some();
         let right = match &node.data {
             // The copy itself was renamed into place.
-            Data::Whole(_) => !(stays && (node.kept || node.stat.nlink > 1)),
+            Data::Whole(_) if open.flags & libc::O_PATH == 0 => {
+                !(stays && (node.kept || node.stat.nlink > 1))
+            }
+            Data::Whole(_) => !stays,
             // Opened only to be read from.
-            _ => stays && !writes && !node.is_dir() && open.flags & libc::O_PATH == 0,
+            _ => !stays || !writes,
         };
         if right {
             return real;
         }
-        let flags = open.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+        const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+        let flags = open.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | UNNAMED);
         let path = self.path_of(id);
-        match kernel::open(&path, flags | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0) {
+        match kernel::open_exact(&path, flags | libc::O_CLOEXEC) {
             Ok(new) => {
                 if let Ok(offset) = kernel::seek(real, 0, libc::SEEK_CUR) {
                     let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
@@ -235,6 +257,11 @@ impl Tx {
 
     /// Working directory, root and umask.
     fn settle_process(&mut self) {
+        if let Some(fd) = self.lost_directory.take() {
+            let _ = sys!(SYS_fchdir, fd);
+            kernel::close(fd);
+            self.moved.0 = false;
+        }
         let cwd = self.cwd.filter(|_| self.moved.0).map(|id| self.path_of(id));
         if self.moved.1 {
             let root = self.path_of(self.root);

@@ -20,19 +20,26 @@ enum Way {
 }
 
 impl Tx {
+    /// Whether reading and writing of an object is the transaction's business: FIFOs and devices are
+    /// the kernel's, and directories have no bytes.
+    pub fn has_content(&self, id: Id) -> bool {
+        let node = &self.nodes[id];
+        !node.live && matches!(node.kind(), FileKind::File | FileKind::Dir)
+    }
+
     fn reading(&mut self, number: i32) -> Sys<(File, Way)> {
         let file = self.file(number)?;
         let open = self.files.get(file);
         let (node, reads) = (open.node, open.reads());
         let real = self.real(number)?;
-        let Some(id) = node.filter(|&id| !self.nodes[id].live) else {
+        let Some(id) = node.filter(|&id| self.has_content(id)) else {
             return Ok((file, Way::Native(real)));
         };
-        if !reads {
+        if !reads && !self.nodes[id].is_dir() {
             return Err(libc::EBADF);
         }
         match (&self.nodes[id].data, self.nodes[id].kind()) {
-            (_, FileKind::Dir) => Err(libc::EISDIR),
+            (_, FileKind::Dir) => Ok((file, Way::Native(real))),
             (Data::Whole(_), _) => Ok((file, Way::Native(real))),
             (Data::Stable, _) if self.nodes[id].held & held::DATA != 0 => {
                 Ok((file, Way::Native(real)))
@@ -47,6 +54,7 @@ impl Tx {
     /// As the call.
     pub fn read(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
         let fd = a[0] as i32;
+        at_a_place(number, a)?;
         let (_, way) = self.reading(fd)?;
         let (id, real) = match way {
             Way::Native(real) => {
@@ -110,6 +118,7 @@ impl Tx {
     /// As the call.
     pub fn write(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
         let fd = a[0] as i32;
+        at_a_place(number, a)?;
         let file = self.file(fd)?;
         let open = self.files.get(file);
         let (node, writes, flags) = (open.node, open.writes(), open.flags);
@@ -118,7 +127,7 @@ impl Tx {
             a[0] = real as u64;
             check(raw_call(number, a))
         };
-        let Some(id) = node.filter(|&id| !self.nodes[id].live) else {
+        let Some(id) = node.filter(|&id| self.has_content(id)) else {
             let real = self.real(fd)?;
             self.write_outside(fd, real)?;
             return native(real);
@@ -152,7 +161,7 @@ impl Tx {
             };
             let plain = flags & libc::O_DIRECT == 0;
             if plain && self.write_pages(id, bytes, at)? {
-                if moves {
+                if moves && total > 0 {
                     kernel::seek(real, (at + total) as i64, libc::SEEK_SET)?;
                 }
                 return Ok(total);
@@ -197,7 +206,7 @@ impl Tx {
         }
         let node = open.node;
         let real = self.real(number)?;
-        let Some(id) = node.filter(|&id| !self.nodes[id].live) else {
+        let Some(id) = node.filter(|&id| self.has_content(id)) else {
             return kernel::seek(real, offset, whence);
         };
         if self.nodes[id].is_dir() {
@@ -227,7 +236,7 @@ impl Tx {
         let file = self.file(number)?;
         let open = self.files.get(file);
         let (node, reads, writes) = (open.node, open.reads(), open.writes());
-        if let Some(id) = node.filter(|&id| !self.nodes[id].live) {
+        if let Some(id) = node.filter(|&id| self.has_content(id)) {
             if (write && !writes) || (!write && !reads) {
                 return Err(libc::EBADF);
             }
@@ -284,7 +293,7 @@ impl Tx {
         if open.flags & libc::O_PATH != 0 {
             return Err(libc::EBADF);
         }
-        if let Some(id) = node.filter(|&id| !self.nodes[id].live) {
+        if let Some(id) = node.filter(|&id| self.has_content(id)) {
             let shared = flags & 3 == SHARED || flags & 3 == 3;
             if !reads || (shared && prot & libc::PROT_WRITE != 0 && !writes) {
                 return Err(libc::EACCES);
@@ -302,4 +311,15 @@ impl Tx {
         a[4] = self.real(number)? as u64;
         check(raw_call(libc::SYS_mmap, a))
     }
+}
+
+/// Offsets are looked at before descriptors.
+fn at_a_place(number: i64, a: [u64; 6]) -> Sys<()> {
+    let at = a[3] as i64;
+    let negative = match number {
+        libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_preadv | libc::SYS_pwritev => at < 0,
+        libc::SYS_preadv2 | libc::SYS_pwritev2 => at < -1,
+        _ => false,
+    };
+    if negative { Err(libc::EINVAL) } else { Ok(()) }
 }

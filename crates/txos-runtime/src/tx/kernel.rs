@@ -181,6 +181,23 @@ pub fn open(path: &[u8], flags: i32, mode: u32) -> Sys<i32> {
         .map(|fd| fd as i32)
 }
 
+/// Opens an object of the stable tree by its canonical path: a link that has come in between is not
+/// followed. (`O_NOFOLLOW` would do so for the last name only, and stay among the status flags.)
+///
+/// # Errors
+/// As `openat2(2)`: ELOOP for a link.
+pub fn open_exact(path: &[u8], flags: i32) -> Sys<i32> {
+    if path.starts_with(b"/proc/") {
+        return open(path, flags, 0);
+    }
+    const RESOLVE_NO_SYMLINKS: u64 = 0x04;
+    let how = [flags as u64, 0, RESOLVE_NO_SYMLINKS];
+    CPath::with(path, |p| {
+        check(sys!(SYS_openat2, libc::AT_FDCWD, p, how.as_ptr(), size_of_val(&how)))
+    })
+    .map(|fd| fd as i32)
+}
+
 /// `close(2)`.
 pub fn close(fd: i32) {
     let _ = sys!(SYS_close, fd);
@@ -396,6 +413,21 @@ pub fn rename(from: &[u8], to: &[u8]) -> Sys<()> {
 pub fn link(from: &[u8], to: &[u8]) -> Sys<()> {
     let cwd = libc::AT_FDCWD;
     CPath::with(from, |f| CPath::with(to, |t| check(sys!(SYS_linkat, cwd, f, cwd, t, 0)))).map(drop)
+}
+
+/// Gives an unnamed file a name.
+///
+/// # Errors
+/// As `linkat(2)`.
+pub fn link_fd(fd: i32, to: &[u8]) -> Sys<()> {
+    let from = format!("/proc/self/fd/{fd}").into_bytes();
+    let cwd = libc::AT_FDCWD;
+    CPath::with(&from, |f| {
+        CPath::with(to, |t| {
+            check(sys!(SYS_linkat, cwd, f, cwd, t, libc::AT_SYMLINK_FOLLOW))
+        })
+    })
+    .map(drop)
 }
 
 /// `symlinkat(2)`.

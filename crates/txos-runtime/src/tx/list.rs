@@ -114,6 +114,12 @@ impl Tx {
         let out = user::bytes_mut(at, len)?;
         let (mut filled, mut place) = (0, cursor.at);
         while let Some(entry) = entries.get(place) {
+            // What was taken away since is not shown any more.
+            let known = self.nodes[id].dir()?.entries.get(&entry.name[..]);
+            if known.is_some_and(|e| e.now.is_none()) {
+                place += 1;
+                continue;
+            }
             let Some(n) = encode(entry, place + 1, &mut out[filled..], old) else { break };
             filled += n;
             place += 1;

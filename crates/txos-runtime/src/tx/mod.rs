@@ -134,6 +134,10 @@ pub struct Tx {
     /// The process's root directory.
     root: Id,
     cwd: Option<Id>,
+    /// A walk that leads out of the root fails (openat2(2), RESOLVE_BENEATH).
+    beneath: bool,
+    /// The working directory, if it has no path any more.
+    lost_directory: Option<i32>,
     /// Whether the transaction changed its working directory, and its root.
     moved: (bool, bool),
     files: files::Files,
@@ -193,6 +197,7 @@ impl Tx {
                 ..Failure::default()
             });
         }
+        txos_engine::sys::keep_descriptors_above(kernel::high_base());
         let mut tx = Box::new(Tx {
             how,
             nodes: Vec::new(),
@@ -200,6 +205,8 @@ impl Tx {
             top: 0,
             root: 0,
             cwd: None,
+            beneath: false,
+            lost_directory: None,
             moved: (false, false),
             files: files::Files::default(),
             umask: None,

@@ -4,7 +4,7 @@ use txos_engine::object::{FileId, FileKind};
 
 use super::kernel::{Stat, Sys};
 use super::node::{Entry, Id, Node, Xattrs};
-use super::walk::{Last, Place, Spot};
+use super::walk::{Last, Place, Rules, Spot};
 use super::{Tx, now};
 
 /// New objects have inode numbers from here on until they have a place on disk.
@@ -91,6 +91,7 @@ impl Tx {
         }
     }
 
+    /// The default ACL of a directory.
     pub fn default_acl(&mut self, dir: Id) -> Option<Vec<u8>> {
         const NAME: &[u8] = b"system.posix_acl_default";
         let node = &self.nodes[dir];
@@ -186,8 +187,10 @@ impl Tx {
         }
         let spot = match self.new_name(dirfd, path, false)? {
             Target::Here(spot) => spot,
-            Target::Live(_) => {
-                return self.unsupported_errno("a symbolic link outside of the versioned trees");
+            Target::Live(path) => {
+                self.unsupported_call("a symbolic link outside of the versioned trees", &path)?;
+                super::kernel::symlink(target, &path)?;
+                return Ok(0);
             }
         };
         self.prepare_name(&spot)?;
@@ -255,7 +258,9 @@ impl Tx {
     pub fn link(&mut self, source: Id, dirfd: i32, path: &[u8]) -> Sys<u64> {
         let spot = match self.new_name(dirfd, path, false)? {
             Target::Here(spot) => spot,
-            Target::Live(_) => return Err(libc::EXDEV),
+            Target::Live(path) => {
+                return Err(no_link_there(&path));
+            }
         };
         let (from, into) = (self.nodes[source].stat, self.nodes[spot.dir].stat);
         if self.nodes[source].live || from.mnt != into.mnt {
@@ -334,7 +339,9 @@ impl Tx {
     fn take_away(&mut self, dir: Id, name: &[u8], id: Id) -> Sys<()> {
         self.set_entry(dir, name, None)?;
         self.stamp_dir(dir);
+        let path = txos_engine::readset::join(&self.path_of(dir), name);
         let node = &mut self.nodes[id];
+        node.last_name = Some(path);
         node.names.retain(|(d, n)| !(*d == dir && &n[..] == name));
         node.stat.nlink = node.stat.nlink.saturating_sub(1);
         node.stat.ctime = now();
@@ -425,14 +432,21 @@ impl Tx {
         if flags & WHITEOUT != 0 && !self.cred().may_mknod() {
             return Err(libc::EPERM);
         }
+        // Both directories first, then the names in them.
+        let blind = Rules { parent: true, blind: true, ..Rules::default() };
         let base = self.base(old.0, old.1)?;
-        let from = self.walk_parent(base, old.1)?;
+        let from = self.walk_by(base, old.1, false, blind)?;
         let base = self.base(new.0, new.1)?;
-        let to = self.walk_parent(base, new.1)?;
-        let (from, to) = match (from, to) {
+        let to = self.walk_by(base, new.1, false, blind)?;
+        let (mut from, mut to) = match (from, to) {
             (Place::At(from), Place::At(to)) => (from, to),
             (Place::Live(from), Place::Live(to)) => return self.live_rename(&from, &to, flags),
-            _ => return Err(libc::EXDEV),
+            (Place::Live(path), _) | (_, Place::Live(path)) => {
+                return Err(match no_link_there(&path) {
+                    libc::EEXIST => libc::EXDEV,
+                    other => other,
+                });
+            }
         };
         if self.nodes[from.dir].stat.mnt != self.nodes[to.dir].stat.mnt {
             return Err(libc::EXDEV);
@@ -443,7 +457,9 @@ impl Tx {
         if to.last != Last::Name {
             return Err(if flags & NOREPLACE != 0 { libc::EEXIST } else { libc::EBUSY });
         }
+        from.node = self.lookup(from.dir, &from.name)?;
         let Some(source) = from.node else { return Err(libc::ENOENT) };
+        to.node = self.lookup(to.dir, &to.name)?;
         if flags & NOREPLACE != 0 && to.node.is_some() {
             return Err(libc::EEXIST);
         }
@@ -585,5 +601,15 @@ impl Tx {
             }
             dir = parent;
         }
+    }
+}
+
+/// Why there can be no link at a place that is not versioned.
+pub fn no_link_there(path: &[u8]) -> i32 {
+    let dir = txos_engine::readset::split(path).map_or(&b"/"[..], |(dir, _)| dir);
+    match (super::kernel::statx(libc::AT_FDCWD, dir, 0), super::kernel::look(path)) {
+        (Err(e), _) => e,
+        (_, Ok(_)) => libc::EEXIST,
+        _ => libc::EXDEV,
     }
 }

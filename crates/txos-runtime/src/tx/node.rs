@@ -131,6 +131,8 @@ pub struct Node {
     pub live: bool,
     /// Names by which the transaction knows it.
     pub names: Vec<(Id, Name)>,
+    /// The last of them, when it has none any more.
+    pub last_name: Option<Vec<u8>>,
     /// Permissions (R, W, X bits) that the kernel has granted.
     pub may: u32,
     /// Permissions that it has refused, and how.
@@ -177,6 +179,7 @@ impl Node {
             pages: 0,
             live: false,
             names: Vec::new(),
+            last_name: None,
             may: 0,
             may_not: 0,
             refusal: 0,

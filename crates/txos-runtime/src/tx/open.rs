@@ -7,11 +7,12 @@ use super::files::OpenFile;
 use super::kernel::{self, Sys};
 use super::node::Id;
 use super::perm::mask;
-use super::walk::{Last, Place, Spot};
+use super::walk::{Last, Place, Rules, Spot};
 use super::{Tx, settings};
 
 /// What openat2(2) was told about the walk.
-pub const RESOLVE_NO_SYMLINKS: u64 = 0x04;
+const RESOLVE_NO_SYMLINKS: u64 = 0x04;
+const RESOLVE_NO_XDEV: u64 = 0x01;
 const RESOLVE_BENEATH: u64 = 0x08;
 const RESOLVE_IN_ROOT: u64 = 0x10;
 
@@ -33,7 +34,7 @@ impl Tx {
             flags &= libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         }
         if resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 {
-            self.stays_beneath(path, resolve)?;
+            return self.open_scoped(dirfd, path, flags, mode, resolve);
         }
         if let Some(number) = descriptor_path(path) {
             return self.open_descriptor(number, flags);
@@ -50,10 +51,7 @@ impl Tx {
         }
         let base = self.base(dirfd, path)?;
         let follow = flags & libc::O_NOFOLLOW == 0;
-        let place = match resolve & RESOLVE_NO_SYMLINKS != 0 {
-            true => self.walk_without_links(base, path)?,
-            false => self.walk(base, path, follow)?,
-        };
+        let place = self.walk_by(base, path, follow, rules(resolve))?;
         match place {
             Place::Live(path) => self.open_live(&path, flags, mode),
             Place::At(Spot { node: None, .. }) => Err(libc::ENOENT),
@@ -61,28 +59,36 @@ impl Tx {
         }
     }
 
-    /// A path that could lead out of where openat2(2) was told to stay. Those that can't are walked
-    /// as usual.
-    fn stays_beneath(&mut self, path: &[u8], resolve: u64) -> Sys<()> {
-        let mut depth = 0i32;
-        let absolute = path.starts_with(b"/");
-        if absolute && resolve & RESOLVE_BENEATH != 0 {
+    /// openat2(2) that is to stay at or below its directory.
+    fn open_scoped(
+        &mut self,
+        dirfd: i32,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+        resolve: u64,
+    ) -> Sys<u64> {
+        const SCOPES: u64 = RESOLVE_BENEATH | RESOLVE_IN_ROOT;
+        if flags & libc::O_CREAT != 0 && flags & libc::O_DIRECTORY != 0 {
+            return Err(libc::EINVAL);
+        }
+        if resolve & SCOPES == SCOPES {
+            return Err(libc::EINVAL);
+        }
+        let base = self.base(dirfd, if path.starts_with(b"/") { b"." } else { path })?;
+        if !self.nodes[base].is_dir() {
+            return Err(libc::ENOTDIR);
+        }
+        if resolve & RESOLVE_BENEATH != 0 && path.starts_with(b"/") {
             return Err(libc::EXDEV);
         }
-        for part in path.split(|&b| b == b'/') {
-            depth += match part {
-                b"" | b"." => 0,
-                b".." => -1,
-                _ => 1,
-            };
-            if depth < 0 && resolve & RESOLVE_BENEATH != 0 {
-                return Err(libc::EXDEV);
-            }
-        }
-        if resolve & RESOLVE_IN_ROOT != 0 && (absolute || depth < 0) {
-            return self.unsupported_errno("openat2 with RESOLVE_IN_ROOT").map(drop);
-        }
-        Ok(())
+        // The directory is the root meanwhile.
+        let (root, scope) = (self.root, self.beneath);
+        self.root = base;
+        self.beneath = resolve & RESOLVE_BENEATH != 0;
+        let opened = self.open(dirfd, path, flags, mode, resolve & !SCOPES);
+        (self.root, self.beneath) = (root, scope);
+        opened
     }
 
     fn open_tmpfile(&mut self, dirfd: i32, path: &[u8], flags: i32, mode: u32) -> Sys<u64> {
@@ -118,7 +124,8 @@ impl Tx {
         let mut base = self.base(dirfd, path)?;
         let mut path = path.to_vec();
         for _ in 0..=40 {
-            let spot = match self.walk_parent(base, &path)? {
+            let rules = Rules { parent: true, ..rules(resolve) };
+            let spot = match self.walk_by(base, &path, false, rules)? {
                 Place::Live(path) => return self.open_live(&path, flags, mode),
                 Place::At(spot) => spot,
             };
@@ -253,9 +260,16 @@ impl Tx {
         }
         let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(libc::EIO) };
         let path = stable.path.clone();
-        let kept = flags & (libc::O_CLOEXEC | libc::O_DIRECT | libc::O_NOATIME);
+        let kept = flags
+            & (libc::O_CLOEXEC
+                | libc::O_DIRECT
+                | libc::O_NOATIME
+                | libc::O_NOFOLLOW
+                | libc::O_NONBLOCK
+                | libc::O_APPEND
+                | libc::O_SYNC);
         // What is written goes to private copies: reading is all that the stable file is for.
-        let opened = match kernel::open(&path, kept | libc::O_RDONLY | libc::O_NOFOLLOW, 0) {
+        let opened = match kernel::open_exact(&path, kept | libc::O_RDONLY) {
             Err(libc::EACCES | libc::EPERM) if flags & libc::O_ACCMODE == libc::O_WRONLY => {
                 kernel::open(&path, libc::O_PATH | libc::O_NOFOLLOW | kept & libc::O_CLOEXEC, 0)
             }
@@ -297,28 +311,54 @@ impl Tx {
         self.copy_up(id, true)
     }
 
-    /// A kernel descriptor that stands for an object on which nothing is done through it.
+    /// A kernel descriptor for an object whose content is not read or written by it: a directory, or
+    /// anything with O_PATH.
     fn placeholder(&mut self, id: Id, flags: i32) -> Sys<i32> {
+        const KEPT: i32 = libc::O_PATH
+            | libc::O_DIRECTORY
+            | libc::O_NOFOLLOW
+            | libc::O_CLOEXEC
+            | libc::O_NONBLOCK
+            | libc::O_NOATIME
+            | libc::O_APPEND
+            | libc::O_SYNC;
         let node = &self.nodes[id];
-        let cloexec = flags & libc::O_CLOEXEC;
+        let stable = matches!(node.data, Data::Stable) && node.stable.is_some();
         let at = match (&node.data, &node.stable) {
             (Data::Whole(backing), _) => backing.path.clone(),
             (_, Some(stable)) => stable.path.clone(),
-            _ => b"/".to_vec(),
+            _ if node.is_dir() => self.staged_dir(id)?.1,
+            _ => self.own_copy(id)?,
         };
-        kernel::open(&at, libc::O_PATH | libc::O_NOFOLLOW | cloexec, 0)
+        // The last name of a canonical path is a link only if the link itself is wanted.
+        let link = self.nodes[id].kind() == FileKind::Symlink;
+        if !stable || link {
+            return kernel::open(&at, flags & KEPT, 0);
+        }
+        let fd = match kernel::open_exact(&at, flags & KEPT) {
+            Err(libc::ELOOP | libc::ENOENT) => {
+                return Err(self.changed_outside(&at, "it was replaced or removed"));
+            }
+            other => other?,
+        };
+        if !self.is_same_file(id, fd) {
+            kernel::close(fd);
+            return Err(self.changed_outside(&at, "it was replaced by another"));
+        }
+        Ok(fd)
     }
 
     /// FIFOs and devices of versioned file systems.
     fn open_special(&mut self, id: Id, flags: i32) -> Sys<u64> {
-        let Some(stable) = self.nodes[id].stable.as_ref() else {
-            return self
-                .unsupported_errno("opening a FIFO or device that the same transaction made");
+        let path = match self.nodes[id].stable.as_ref() {
+            Some(stable) => stable.path.clone(),
+            // A new one: its private copy, which only this transaction can reach.
+            None => self.own_copy(id)?,
         };
-        let path = stable.path.clone();
         let fd = kernel::open(&path, flags & !(libc::O_CREAT | libc::O_EXCL), 0)?;
         let cloexec = flags & libc::O_CLOEXEC != 0;
-        let open = OpenFile { flags, ..OpenFile::default() };
+        let flags = flags & !(libc::O_CLOEXEC | libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
+        let open = OpenFile { node: Some(id), flags, ..OpenFile::default() };
         let file = self.files.add(open);
         self.number(file, fd, cloexec, 0).map(|n| n as u64)
     }
@@ -386,6 +426,15 @@ impl Tx {
         let open = OpenFile { node: Some(id), flags: flags & STATUS, ..OpenFile::default() };
         let file = self.files.add(open);
         self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
+    }
+}
+
+/// What openat2(2) was told, for the walk.
+fn rules(resolve: u64) -> Rules {
+    Rules {
+        no_links: resolve & RESOLVE_NO_SYMLINKS != 0,
+        no_mounts: resolve & RESOLVE_NO_XDEV != 0,
+        ..Rules::default()
     }
 }
 

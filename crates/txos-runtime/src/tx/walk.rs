@@ -49,12 +49,28 @@ pub enum Place {
     Live(Vec<u8>),
 }
 
+/// How a walk goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    /// Up to the directory of the last name, which is looked up and not followed.
+    pub parent: bool,
+    /// And the last name is not looked up.
+    pub blind: bool,
+    /// Symbolic links end it.
+    pub no_links: bool,
+    /// Mount points end it.
+    pub no_mounts: bool,
+}
+
 impl Tx {
     /// The directory from which a path of a call starts: `AT_FDCWD` or a descriptor.
     ///
     /// # Errors
     /// EBADF, ENOTDIR.
     pub fn base(&mut self, dirfd: i32, path: &[u8]) -> Sys<Id> {
+        if path.is_empty() {
+            return Err(libc::ENOENT);
+        }
         if path.starts_with(b"/") {
             return Ok(self.root);
         }
@@ -130,7 +146,7 @@ impl Tx {
             return Err(libc::ENOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.to_vec(), follow, false, false)
+        self.walk_on(start, path.to_vec(), follow, Rules::default())
     }
 
     /// Walks to the directory in which a name is to come or go: a link at the end is not followed,
@@ -143,29 +159,23 @@ impl Tx {
             return Err(libc::ENOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.to_vec(), false, true, false)
+        self.walk_on(start, path.to_vec(), false, Rules { parent: true, ..Rules::default() })
     }
 
-    /// As [`Tx::walk`], and refuses what openat2(2) was told to.
+    /// As [`Tx::walk`], by the rules that openat2(2) was given.
     ///
     /// # Errors
-    /// As path_resolution(7); ELOOP for a link.
-    pub fn walk_without_links(&mut self, from: Id, path: &[u8]) -> Sys<Place> {
+    /// As path_resolution(7); ELOOP for a link, EXDEV for a mount.
+    pub fn walk_by(&mut self, from: Id, path: &[u8], follow: bool, rules: Rules) -> Sys<Place> {
         if path.is_empty() {
             return Err(libc::ENOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.to_vec(), true, false, true)
+        self.walk_on(start, path.to_vec(), follow, rules)
     }
 
-    fn walk_on(
-        &mut self,
-        start: Id,
-        path: Vec<u8>,
-        follow: bool,
-        parent: bool,
-        no_links: bool,
-    ) -> Sys<Place> {
+    fn walk_on(&mut self, start: Id, path: Vec<u8>, follow: bool, rules: Rules) -> Sys<Place> {
+        let Rules { parent, blind, no_links, no_mounts } = rules;
         let mut links = 0;
         let mut here = start;
         let mut path = path;
@@ -187,8 +197,9 @@ impl Tx {
             let end = path[at..].iter().position(|&b| b == b'/').map_or(path.len(), |n| at + n);
             let next = path[end..].iter().position(|&b| b != b'/').map_or(path.len(), |n| end + n);
             let (is_last, slash) = (next >= path.len(), end < path.len());
-            if self.nodes[here].live {
-                return Ok(Place::Live(self.live_path(here, &path[at..])));
+            if self.nodes[here].live && !self.leads_back(here, &path[at..end]) {
+                let path = self.live_path(here, &path[at..]);
+                return self.live(path, follow, rules);
             }
             if !self.nodes[here].is_dir() {
                 return Err(libc::ENOTDIR);
@@ -197,8 +208,15 @@ impl Tx {
             match name {
                 b"." | b".." => {
                     self.may(here, libc::X_OK as u32)?;
+                    if name == b".." && here == self.root && self.beneath {
+                        return Err(libc::EXDEV);
+                    }
                     if name == b".." && here != self.root {
-                        here = self.parent(here);
+                        let above = self.parent(here);
+                        if no_mounts && self.nodes[above].stat.mnt != self.nodes[here].stat.mnt {
+                            return Err(libc::EXDEV);
+                        }
+                        here = above;
                     }
                     if is_last {
                         let last = if name == b"." { Last::Dot } else { Last::DotDot };
@@ -215,6 +233,11 @@ impl Tx {
                     continue;
                 }
                 _ => {}
+            }
+            if is_last && blind {
+                self.may(here, libc::X_OK as u32)?;
+                let name = name.to_vec();
+                return Ok(Place::At(Spot { dir: here, name, node: None, last: Last::Name, slash }));
             }
             let found = self.lookup(here, name)?;
             if is_last && parent {
@@ -241,6 +264,9 @@ impl Tx {
                 }));
             };
             let kind = self.nodes[found].kind();
+            if no_mounts && self.nodes[found].stat.mnt != self.nodes[here].stat.mnt {
+                return Err(libc::EXDEV);
+            }
             if kind == FileKind::Symlink && (!is_last || follow || slash) {
                 links += 1;
                 if links > LINKS_MAX || no_links {
@@ -255,6 +281,9 @@ impl Tx {
                 }
                 target.extend_from_slice(&path[end..]);
                 if target.starts_with(b"/") {
+                    if self.beneath {
+                        return Err(libc::EXDEV);
+                    }
                     here = self.root;
                 }
                 path = target;
@@ -280,6 +309,44 @@ impl Tx {
             here = found;
             at = next;
         }
+    }
+
+    /// A path into what is not versioned; the magic links of /proc lead back.
+    fn live(&mut self, path: Vec<u8>, follow: bool, rules: Rules) -> Sys<Place> {
+        let Some((link, rest)) = magic_link(&path) else { return Ok(Place::Live(path)) };
+        if rest.is_empty() && (!follow || rules.parent) {
+            return Ok(Place::Live(path));
+        }
+        let node = match link {
+            Magic::Cwd => Some(self.cwd()?),
+            Magic::Root => Some(self.root),
+            Magic::Fd(number) => {
+                let file = self.file(number).map_err(|_| libc::ENOENT)?;
+                self.files.get(file).node.filter(|&id| !self.nodes[id].live)
+            }
+        };
+        let Some(node) = node else { return Ok(Place::Live(path)) };
+        if rules.no_links {
+            return Err(libc::ELOOP);
+        }
+        if rest.is_empty() {
+            let (dir, name) = match self.nodes[node].names.first() {
+                Some((dir, name)) => (*dir, name.to_vec()),
+                None => (node, b".".to_vec()),
+            };
+            let spot = Spot { dir, name, node: Some(node), last: Last::Name, slash: false };
+            return Ok(Place::At(spot));
+        }
+        if !self.nodes[node].is_dir() {
+            return Err(libc::ENOTDIR);
+        }
+        let rest = rest.to_vec();
+        self.walk_on(node, rest, follow, rules)
+    }
+
+    /// Whether a name in a directory that is not versioned leads to something that is.
+    fn leads_back(&self, dir: Id, name: &[u8]) -> bool {
+        name == b"shm" && self.nodes[dir].stable.as_ref().is_some_and(|s| s.path == b"/dev")
     }
 
     fn live_path(&self, dir: Id, rest: &[u8]) -> Vec<u8> {
@@ -338,10 +405,10 @@ impl Tx {
             self.may(dir, libc::X_OK as u32)?;
             return Ok(found);
         }
-        let Some(stable) = node.stable.as_ref() else {
+        if node.stable.is_none() {
             self.may(dir, libc::X_OK as u32)?;
             return if name.len() > 255 { Err(libc::ENAMETOOLONG) } else { Ok(None) };
-        };
+        }
         if node.has_own_permissions() {
             self.may(dir, libc::X_OK as u32)?;
         }
@@ -435,6 +502,52 @@ impl Tx {
         let id = self.nodes.len() - 1;
         self.by_id.insert((stat.id, stat.mnt), id);
         Ok(id)
+    }
+}
+
+/// The links of /proc/self that lead to objects, not by paths.
+#[derive(Clone, Copy, Debug)]
+enum Magic {
+    Cwd,
+    Root,
+    Fd(i32),
+}
+
+/// The magic link that a path passes, and what of it comes after (with its slash gone).
+fn magic_link(path: &[u8]) -> Option<(Magic, &[u8])> {
+    let own = std::process::id().to_string();
+    let digits = |rest: &[u8]| rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    let in_fd = |rest: &'_ [u8]| {
+        let n = digits(rest);
+        let number = std::str::from_utf8(&rest[..n]).ok()?.parse().ok()?;
+        Some((Magic::Fd(number), n))
+    };
+    let (link, rest) = if let Some(rest) = path.strip_prefix(b"/dev/fd/") {
+        let (link, n) = in_fd(rest)?;
+        (link, &rest[n..])
+    } else {
+        let rest = path.strip_prefix(b"/proc/")?;
+        let rest = rest
+            .strip_prefix(b"self/")
+            .or_else(|| rest.strip_prefix(b"thread-self/"))
+            .or_else(|| rest.strip_prefix(own.as_bytes())?.strip_prefix(b"/"))?;
+        if let Some(rest) = rest.strip_prefix(b"fd/") {
+            let (link, n) = in_fd(rest)?;
+            (link, &rest[n..])
+        } else if let Some(rest) = rest.strip_prefix(b"cwd") {
+            (Magic::Cwd, rest)
+        } else {
+            (Magic::Root, rest.strip_prefix(b"root")?)
+        }
+    };
+    match rest {
+        [] => Some((link, rest)),
+        [b'/', more @ ..] => {
+            let skip = more.iter().take_while(|&&b| b == b'/').count();
+            // Only slashes: the directory itself.
+            Some((link, if skip == more.len() { b"." } else { &more[skip..] }))
+        }
+        _ => None,
     }
 }
 
