@@ -1,0 +1,398 @@
+//! Transactions as closures.
+//!
+//! `TX_RESTART` is never used: returning once more from `sys_xbegin` would skip destructors. What
+//! is retried is the closure, called again.
+//!
+//! # Safety
+//!
+//! Unsafe here is calling the functions of txos.h: they take numbers, or structures of which the
+//! size is told, and change nothing else of the program's.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::{CStr, OsStr};
+use std::marker::PhantomData;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, SystemTime};
+
+use crate::error::{Cause, Error};
+use crate::library::{CAbort, CStats, Library, library};
+
+const DURABLE: i32 = 0x02;
+const STRICT: i32 = 0x04;
+const NONBLOCK: i32 = 0x10;
+
+const ASKED: u32 = 1;
+const CONFLICT: u32 = 2;
+const UNSUPPORTED: u32 = 3;
+
+/// Between two attempts: at random up to this, doubled each time.
+const BACKOFF_US: u64 = 1_000;
+const BACKOFF_MAX_US: u64 = 64_000;
+
+/// What this thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Here {
+    Outside,
+    Inside {
+        /// A transaction within it failed: it can't commit any more.
+        spoiled: bool,
+    },
+}
+
+thread_local! {
+    static HERE: Cell<Here> = const { Cell::new(Here::Outside) };
+}
+
+/// Runs a closure as a transaction: durable, and called again after up to 10 conflicts.
+///
+/// See [`Transaction::run`].
+///
+/// # Errors
+/// The closure's own error, or why the transaction did not happen; then nothing of it has.
+pub fn transaction<T, E: From<Error>>(work: impl FnMut(&Tx) -> Result<T, E>) -> Result<T, E> {
+    Transaction::new().run(work)
+}
+
+/// How a transaction is to be made.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nothing happens before `run`"]
+pub struct Transaction {
+    durable: bool,
+    strict: bool,
+    nonblock: bool,
+    retry: u32,
+}
+
+impl Default for Transaction {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Transaction {
+    /// Durable, retried 10 times.
+    pub const fn new() -> Self {
+        Transaction { durable: true, strict: false, nonblock: false, retry: 10 }
+    }
+
+    /// Whether its changes survive a power cut once it has ended. The default: yes.
+    pub const fn durable(mut self, durable: bool) -> Self {
+        self.durable = durable;
+        self
+    }
+
+    /// Whether a call that can't be part of a transaction aborts it. The default: no, it is made,
+    /// with one warning on standard error.
+    pub const fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
+    /// Whether another transaction in the way is a conflict at once. The default: no, it is waited
+    /// for.
+    pub const fn nonblock(mut self, nonblock: bool) -> Self {
+        self.nonblock = nonblock;
+        self
+    }
+
+    /// How often it is tried again after a conflict. The default: 10 times.
+    pub const fn retry(mut self, times: u32) -> Self {
+        self.retry = times;
+        self
+    }
+
+    /// Calls the closure as a transaction of this thread. `Ok` commits. `Err` or a panic aborts, and
+    /// is passed on. After a conflict the closure is called again; what it did to variables is
+    /// not put back.
+    ///
+    /// Within a transaction it is part of that, with that one's settings; if it fails, that one
+    /// can't commit any more, and returns [`Error::Aborted`] if it tries to.
+    ///
+    /// # Errors
+    /// The closure's own error, or why the transaction did not happen; then nothing of it has.
+    pub fn run<T, E: From<Error>>(self, mut work: impl FnMut(&Tx) -> Result<T, E>) -> Result<T, E> {
+        if let Here::Inside { .. } = HERE.get() {
+            return within(work);
+        }
+        let lib = library().map_err(unavailable)?;
+        // SAFETY: see above.
+        let joined = unsafe { (lib.in_transaction)() } != 0;
+        let mut attempt = 0;
+        loop {
+            match self.once(lib, &mut work)? {
+                Attempt::Done(result) => return result,
+                Attempt::Lost(_) if !joined && attempt < self.retry => {}
+                Attempt::Lost(conflict) => return Err(conflict.into()),
+            }
+            std::thread::sleep(backoff(attempt));
+            attempt += 1;
+        }
+    }
+
+    fn flags(self) -> i32 {
+        [(self.durable, DURABLE), (self.strict, STRICT), (self.nonblock, NONBLOCK)]
+            .into_iter()
+            .filter(|(wanted, _)| *wanted)
+            .fold(0, |flags, (_, flag)| flags | flag)
+    }
+
+    fn once<T, E: From<Error>>(
+        self,
+        lib: &Library,
+        work: &mut impl FnMut(&Tx) -> Result<T, E>,
+    ) -> Result<Attempt<T, E>, Error> {
+        // SAFETY: see above; without TX_RESTART it returns once.
+        if unsafe { (lib.begin)(self.flags()) } < 0 {
+            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            let error = not_begun(lib, errno);
+            return if error.is_conflict() { Ok(Attempt::Lost(error)) } else { Err(error) };
+        }
+        let process = std::process::id();
+        HERE.set(Here::Inside { spoiled: false });
+        let result = catch_unwind(AssertUnwindSafe(|| work(&Tx { thread: PhantomData })));
+        let spoiled = HERE.replace(Here::Outside) == Here::Inside { spoiled: true };
+        // SAFETY: see above.
+        if std::process::id() != process || unsafe { (lib.in_transaction)() } == 0 {
+            return match result {
+                Err(panic) => resume_unwind(panic),
+                Ok(Err(error)) => Ok(Attempt::Done(Err(error))),
+                Ok(Ok(_)) => Err(Error::Failed(Cause {
+                    what: "nothing was committed: at the end of the closure there was no \
+                           transaction any more (the process was forked in it, or other code has \
+                           ended it)"
+                        .into(),
+                    ..Cause::default()
+                })),
+            };
+        }
+        if let Ok(Ok(value)) = result {
+            if spoiled {
+                // SAFETY: see above.
+                unsafe { (lib.abort)(1) };
+                return match last_abort(lib) {
+                    Some(error @ Error::Conflict(_)) => Ok(Attempt::Lost(error)),
+                    other => Err(other.unwrap_or(Error::Aborted)),
+                };
+            }
+            // SAFETY: see above.
+            if unsafe { (lib.end)() } == 0 {
+                return Ok(Attempt::Done(Ok(value)));
+            }
+            return match last_abort(lib) {
+                Some(error @ Error::Conflict(_)) => Ok(Attempt::Lost(error)),
+                other => Err(other.unwrap_or(Error::Aborted)),
+            };
+        }
+        // SAFETY: see above.
+        unsafe { (lib.abort)(1) };
+        match result {
+            Err(panic) => resume_unwind(panic),
+            // If it had failed before, the error is only what the closure made of that.
+            Ok(returned) => match last_abort(lib) {
+                Some(error @ Error::Conflict(_)) => Ok(Attempt::Lost(error)),
+                Some(error) => Err(error),
+                None => Ok(Attempt::Done(returned)),
+            },
+        }
+    }
+}
+
+enum Attempt<T, E> {
+    Done(Result<T, E>),
+    /// A conflict.
+    Lost(Error),
+}
+
+/// A transaction within one.
+fn within<T, E>(mut work: impl FnMut(&Tx) -> Result<T, E>) -> Result<T, E> {
+    let result = catch_unwind(AssertUnwindSafe(|| work(&Tx { thread: PhantomData })));
+    if !matches!(result, Ok(Ok(_))) {
+        HERE.set(Here::Inside { spoiled: true });
+    }
+    result.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// The transaction that a closure is called in.
+#[derive(Debug)]
+pub struct Tx {
+    /// It is this thread's.
+    thread: PhantomData<*const ()>,
+}
+
+impl Tx {
+    /// Leaves the transaction while a closure runs: what it does is not part of it, stays, and sees
+    /// nothing of it. It may be a transaction of its own.
+    ///
+    /// # Errors
+    /// If the transaction can't be left.
+    ///
+    /// # Panics
+    /// If it can't be entered again, which other code that ended it would cause.
+    pub fn pause<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
+        /// Goes on with it, also after a panic.
+        struct Paused {
+            lib: &'static Library,
+            number: std::ffi::c_long,
+            here: Here,
+            process: u32,
+        }
+        impl Drop for Paused {
+            fn drop(&mut self) {
+                // In a child it is the parent's.
+                if std::process::id() == self.process {
+                    // SAFETY: see above.
+                    let resumed = unsafe { (self.lib.resume)(self.number) } == 0;
+                    HERE.set(self.here);
+                    assert!(
+                        resumed || std::thread::panicking(),
+                        "the transaction can't go on: {}",
+                        words(self.lib)
+                    );
+                }
+            }
+        }
+        let lib = library().map_err(unavailable)?;
+        // SAFETY: see above.
+        let number = unsafe { (lib.pause)() };
+        if number < 0 {
+            let what = words(lib);
+            return Err(Error::Failed(Cause { what, ..Cause::default() }));
+        }
+        let here = HERE.replace(Here::Outside);
+        let paused = Paused { lib, number, here, process: std::process::id() };
+        let result = work();
+        drop(paused);
+        Ok(result)
+    }
+}
+
+/// Whether the calling thread is in a transaction, and has not paused it.
+#[must_use]
+pub fn in_transaction() -> bool {
+    // SAFETY: see above.
+    library().is_ok_and(|lib| unsafe { (lib.in_transaction)() } != 0)
+}
+
+/// The version of the library that was found.
+///
+/// # Errors
+/// If none was.
+pub fn library_version() -> Result<String, Error> {
+    let lib = library().map_err(unavailable)?;
+    // SAFETY: it gives a constant, zero-terminated.
+    Ok(unsafe { CStr::from_ptr((lib.version)()) }.to_string_lossy().into_owned())
+}
+
+/// Counters of the calling thread since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Transactions, retries included.
+    pub begun: u64,
+    /// Of those, that were published.
+    pub committed: u64,
+    /// Of those, that did not happen.
+    pub aborted: u64,
+    /// System calls made within transactions.
+    pub calls: u64,
+    /// Of those, that came by Syscall User Dispatch.
+    pub trapped: u64,
+    /// Of those, that passed through with a warning.
+    pub unsupported: u64,
+    /// Commits of one call, or without changes.
+    pub short_cuts: u64,
+}
+
+/// What the calling thread's transactions came to so far.
+///
+/// # Errors
+/// If there is no library.
+pub fn stats() -> Result<Stats, Error> {
+    let lib = library().map_err(unavailable)?;
+    let mut stats = CStats { size: size_of::<CStats>() as u32, ..CStats::default() };
+    // SAFETY: the structure says how large it is.
+    unsafe { (lib.stats)(&raw mut stats) };
+    let [begun, committed, aborted, _, calls, trapped, unsupported, short_cuts] = stats.counters;
+    Ok(Stats { begun, committed, aborted, calls, trapped, unsupported, short_cuts })
+}
+
+fn unavailable(why: &str) -> Error {
+    Error::Unsupported(Cause { what: why.to_owned(), ..Cause::default() })
+}
+
+/// What the last failure of this thread was.
+fn words(lib: &Library) -> String {
+    // SAFETY: zero-terminated, and there until the thread's next call.
+    unsafe { CStr::from_ptr((lib.strerror)()) }.to_string_lossy().into_owned()
+}
+
+fn not_begun(lib: &Library, errno: i32) -> Error {
+    const EAGAIN: i32 = 11;
+    const ENOSYS: i32 = 38;
+    const ENOTSUP: i32 = 95;
+    let cause = Cause { what: words(lib), errno, ..Cause::default() };
+    match errno {
+        EAGAIN => Error::Conflict(cause),
+        ENOSYS | ENOTSUP => Error::Unsupported(cause),
+        _ => Error::Failed(cause),
+    }
+}
+
+/// Why the last transaction was aborted; `None` if the program asked for it.
+fn last_abort(lib: &Library) -> Option<Error> {
+    let mut abort = CAbort {
+        size: size_of::<CAbort>() as u32,
+        reason: 0,
+        error: 0,
+        pid: 0,
+        what: [0; 256],
+        path: [0; 4096],
+    };
+    // SAFETY: the structure says how large it is.
+    unsafe { (lib.abort_reason)(&raw mut abort) };
+    let text = |bytes: &[u8]| CStr::from_bytes_until_nul(bytes).unwrap_or_default().to_owned();
+    let path = text(&abort.path);
+    let cause = Cause {
+        what: text(&abort.what).to_string_lossy().into_owned(),
+        path: (!path.is_empty()).then(|| OsStr::from_bytes(path.as_bytes()).into()),
+        errno: abort.error,
+        pid: u32::try_from(abort.pid).ok().filter(|pid| *pid != 0),
+    };
+    match abort.reason {
+        ASKED => None,
+        CONFLICT => Some(Error::Conflict(cause)),
+        UNSUPPORTED => Some(Error::Unsupported(cause)),
+        _ => Some(Error::Failed(cause)),
+    }
+}
+
+/// Random, so that those who met don't meet again.
+fn backoff(attempt: u32) -> Duration {
+    let limit = (BACKOFF_US << attempt.min(10)).min(BACKOFF_MAX_US);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // The low digits of the time, spread: nothing depends on how random they are.
+    let seed = u64::from(now.subsec_nanos()) ^ u64::from(std::process::id()) << 32;
+    Duration::from_micros((seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16) % limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_those_of_the_header() {
+        assert_eq!(Transaction::new().flags(), DURABLE);
+        let all = Transaction::new().durable(true).strict(true).nonblock(true);
+        assert_eq!(all.flags(), DURABLE | STRICT | NONBLOCK);
+        assert_eq!(Transaction::new().durable(false).flags(), 0);
+    }
+
+    #[test]
+    fn pauses_are_bounded() {
+        for attempt in [0, 1, 5, 40, u32::MAX] {
+            assert!(backoff(attempt) < Duration::from_micros(BACKOFF_MAX_US));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Transactions, with the real library: `TXOS_LIB` names it.
+
+// What a test can't do without it says by panicking.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use txos::{Error, Transaction, transaction};
+
+/// A directory that goes with the test.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let top = std::env::var_os("TXOS_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let dir = top.join(format!("txos-test-rust-{}-{number}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        Place(dir)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The names in it, as another process sees them.
+    fn names(&self) -> String {
+        let output = Command::new("ls").arg(&self.0).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Somebody else appends to a file.
+    fn outsider(&self, name: &str) {
+        let status = Command::new("sh")
+            .args(["-c", "echo outsider >> \"$0\""])
+            .arg(self.path(name))
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn ok_commits() {
+    let place = Place::new();
+    let value = transaction(|tx| -> io::Result<u32> {
+        assert!(txos::in_transaction());
+        fs::write(place.path("one"), "1")?;
+        fs::create_dir(place.path("dir"))?;
+        fs::write(place.path("dir/two"), "2")?;
+        assert_eq!(tx.pause(|| place.names())?, "");
+        Ok(7)
+    });
+    assert_eq!(value.unwrap(), 7);
+    assert!(!txos::in_transaction());
+    assert_eq!(place.names(), "dir\none\n");
+    assert_eq!(fs::read_to_string(place.path("dir/two")).unwrap(), "2");
+}
+
+#[test]
+fn an_error_aborts_and_is_passed_on() {
+    let place = Place::new();
+    fs::write(place.path("old"), "old").unwrap();
+    let mut calls = 0;
+    let result = transaction(|_| -> io::Result<()> {
+        calls += 1;
+        fs::write(place.path("old"), "new")?;
+        fs::write(place.path("more"), "new")?;
+        Err(io::Error::other("no good"))
+    });
+    assert_eq!(result.unwrap_err().to_string(), "no good");
+    assert_eq!((calls, place.names()), (1, "old\n".into()));
+    assert_eq!(fs::read_to_string(place.path("old")).unwrap(), "old");
+}
+
+#[test]
+fn a_panic_aborts_and_goes_on() {
+    let place = Place::new();
+    let result = std::panic::catch_unwind(|| {
+        transaction(|_| -> Result<(), Error> {
+            fs::write(place.path("file"), "new").unwrap();
+            std::panic::resume_unwind(Box::new("a panic"));
+        })
+    });
+    assert_eq!(*result.unwrap_err().downcast::<&str>().unwrap(), "a panic");
+    assert!(!txos::in_transaction());
+    assert_eq!(place.names(), "");
+}
+
+#[test]
+fn a_conflict_is_retried() {
+    let place = Place::new();
+    fs::write(place.path("file"), "old\n").unwrap();
+    let mut calls = 0;
+    let text = transaction(|tx| -> io::Result<String> {
+        calls += 1;
+        let text = fs::read_to_string(place.path("file"))?;
+        if calls < 3 {
+            tx.pause(|| place.outsider("file"))?;
+        }
+        fs::write(place.path("copy"), &text)?;
+        Ok(text)
+    });
+    assert_eq!((text.unwrap().as_str(), calls), ("old\noutsider\noutsider\n", 3));
+    assert_eq!(fs::read_to_string(place.path("copy")).unwrap(), "old\noutsider\noutsider\n");
+}
+
+#[test]
+fn a_conflict_is_told_in_the_end() {
+    let place = Place::new();
+    fs::write(place.path("file"), "old\n").unwrap();
+    let mut calls = 0;
+    let result = Transaction::new().retry(2).run(|tx| -> Result<(), Error> {
+        calls += 1;
+        let text = fs::read(place.path("file")).unwrap();
+        tx.pause(|| place.outsider("file"))?;
+        fs::write(place.path("copy"), text).unwrap();
+        Ok(())
+    });
+    let error = result.unwrap_err();
+    assert!(error.is_conflict(), "{error:?}");
+    let cause = error.cause().unwrap();
+    assert_eq!(cause.path.as_deref(), Some(&*place.path("file")));
+    assert!(error.to_string().contains("/file: "), "{error}");
+    assert_eq!((calls, place.names()), (3, "file\n".into()));
+}
+
+/// The closure's error is what it made of the conflict: the conflict counts.
+#[test]
+fn an_error_after_a_conflict_is_a_conflict() {
+    let place = Place::new();
+    fs::write(place.path("file"), "old\n").unwrap();
+    let mut calls = 0;
+    let result = transaction(|tx| -> io::Result<String> {
+        calls += 1;
+        let _ = fs::metadata(place.path("file"))?;
+        if calls == 1 {
+            tx.pause(|| place.outsider("file"))?;
+        }
+        fs::read_to_string(place.path("file")).map_err(|_| io::Error::other("a consequence"))
+    });
+    assert_eq!((result.unwrap(), calls), ("old\noutsider\n".into(), 2));
+}
+
+#[test]
+fn strictness() {
+    let place = Place::new();
+    let work = |_: &txos::Tx| -> io::Result<()> {
+        fs::write(place.path("file"), "new")?;
+        Command::new("true").status().map(drop)
+    };
+    let error = Transaction::new().strict(true).run(work).unwrap_err().downcast::<Error>();
+    assert!(matches!(error, Ok(Error::Unsupported(_))), "{error:?}");
+    assert_eq!(place.names(), "");
+    let before = txos::stats().unwrap();
+    Transaction::new().durable(false).run(work).unwrap();
+    let after = txos::stats().unwrap();
+    assert_eq!(place.names(), "file\n");
+    assert_eq!((after.begun - before.begun, after.committed - before.committed), (1, 1));
+    assert!(after.unsupported > before.unsupported);
+}
+
+#[test]
+fn nesting_is_flat() {
+    let place = Place::new();
+    let inner = |fails: bool| {
+        transaction(|_| -> io::Result<()> {
+            fs::write(place.path("inner"), "")?;
+            if fails { Err(io::Error::other("no good")) } else { Ok(()) }
+        })
+    };
+    let result = transaction(|_| -> Result<(), Error> {
+        fs::write(place.path("outer"), "").unwrap();
+        let _ = inner(true);
+        Ok(())
+    });
+    assert_eq!(result, Err(Error::Aborted));
+    assert_eq!(place.names(), "");
+    transaction(|_| -> io::Result<()> {
+        fs::write(place.path("outer"), "")?;
+        inner(false)
+    })
+    .unwrap();
+    assert_eq!(place.names(), "inner\nouter\n");
+}
+
+#[test]
+fn pauses_end_with_a_panic() {
+    let place = Place::new();
+    transaction(|tx| -> io::Result<()> {
+        fs::write(place.path("in"), "")?;
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            tx.pause(|| {
+                transaction(|_| fs::write(place.path("out"), "")).unwrap();
+                std::panic::resume_unwind(Box::new(()));
+            })
+        }));
+        assert!(panicked.is_err() && txos::in_transaction());
+        assert_eq!(tx.pause(|| place.names())?, "out\n");
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(place.names(), "in\nout\n");
+}
+
+#[test]
+fn threads_don_t_lose_increments() {
+    let place = Place::new();
+    let counter = place.path("counter");
+    fs::write(&counter, "0").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    Transaction::new()
+                        .durable(false)
+                        .retry(u32::MAX)
+                        .run(|_| -> io::Result<()> {
+                            let n: u32 = fs::read_to_string(&counter)?.parse().unwrap();
+                            fs::write(&counter, (n + 1).to_string())
+                        })
+                        .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read_to_string(&counter).unwrap(), "100");
+}
+
+#[test]
+fn the_library_says_its_version() {
+    assert_eq!(txos::library_version().unwrap(), env!("CARGO_PKG_VERSION"));
+}
