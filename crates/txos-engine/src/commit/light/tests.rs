@@ -246,6 +246,29 @@ fn processes_lose_nothing() {
     assert_eq!(counter(&rig.top(), 0), 300);
 }
 
+/// Processes are killed wherever they are, flushing for others or holding what others wait for: the
+/// others go on, and lose nothing.
+#[test]
+fn killed_leaders_hang_nobody() {
+    let rig = Rig::new("leaders");
+    let mut steady: Vec<_> =
+        (0..2).map(|_| child(&rig, "increment", "").spawn().unwrap()).collect();
+    let mut killed = 0;
+    while steady.iter_mut().any(|c| c.try_wait().unwrap().is_none()) {
+        let mut victim = child(&rig, "increment", "").spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(15 + 7 * (killed % 5)));
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        killed += 1;
+    }
+    for mut child in steady {
+        assert!(child.wait().unwrap().success());
+    }
+    let count = counter(&rig.top(), 0);
+    assert!((200..=200 + 100 * killed).contains(&count), "{count} after {killed} were killed");
+    commit::recover(&rig.home, &Silent).unwrap();
+}
+
 /// A full commit meets light ones: none is lost, neither waits for ever.
 #[test]
 fn full_commits_come_in_between() {
