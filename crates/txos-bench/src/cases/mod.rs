@@ -1,6 +1,7 @@
 //! The benchmarks, each with the limit it has to keep.
 
 mod build;
+mod durable;
 mod packages;
 mod policies;
 mod publish;
@@ -46,6 +47,11 @@ pub const CASES: &[Case] = &[
         name: "policies",
         about: "contention policies: who begins again, who gets on",
         run: Run::Section(policies::policies),
+    },
+    Case {
+        name: "durable",
+        about: "small durable commits of 1 to 8 threads, against SQLite and LMDB",
+        run: Run::Section(durable::durable),
     },
     Case { name: "startup", about: "a command that does nothing", run: Run::Rows(small::startup) },
     Case {
