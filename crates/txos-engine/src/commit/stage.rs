@@ -83,7 +83,13 @@ pub(super) fn stage(
                     .ops
                     .iter()
                     .find(|o| o.layer == op.layer && o.target == other)
-                    .map_or_else(|| plan.stable_of(op.layer, other), |o| o.before.clone());
+                    .map_or_else(
+                        || plan.stable_of(op.layer, other),
+                        |o| match (o.kind, &o.from) {
+                            (Kind::MoveIn, Some(from)) => from.clone(),
+                            _ => o.before.clone(),
+                        },
+                    );
                 op.new = field
                     .target_at(op.layer, &now)
                     .and_then(|e| e.look())

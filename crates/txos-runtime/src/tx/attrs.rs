@@ -151,7 +151,7 @@ impl Tx {
         const SYNC: i32 = 0x6000;
         const KNOWN: i32 =
             libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH | SYNC;
-        if flags & !KNOWN != 0 || flags & SYNC == SYNC || wanted & 0x8000_0000 != 0 {
+        if (flags & !KNOWN != 0 && !path.is_empty()) || flags & SYNC == SYNC || wanted & 0x8000_0000 != 0 {
             return Err(libc::EINVAL);
         }
         let id = match self.object(dirfd, path, flags)? {

@@ -127,12 +127,12 @@ impl Tx {
             libc::SYS_readlink => self.readlink(CWD, user::path(a[0])?, a[1], a[2]),
             libc::SYS_readlinkat => self.readlink(int(0), user::path(a[1])?, a[2], a[3]),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_rename => self.rename((CWD, user::path(a[0])?), (CWD, user::path(a[1])?), 0),
+            libc::SYS_rename => self.rename((CWD, user::path(a[0])?), (CWD, user::path(a[1])), 0),
             libc::SYS_renameat => {
-                self.rename((int(0), user::path(a[1])?), (int(2), user::path(a[3])?), 0)
+                self.rename((int(0), user::path(a[1])?), (int(2), user::path(a[3])), 0)
             }
             libc::SYS_renameat2 => {
-                self.rename((int(0), user::path(a[1])?), (int(2), user::path(a[3])?), a[4] as u32)
+                self.rename((int(0), user::path(a[1])?), (int(2), user::path(a[3])), a[4] as u32)
             }
 
             libc::SYS_truncate => {
@@ -497,12 +497,12 @@ impl Tx {
             return Err(libc::EINVAL);
         }
         let source = self.path_or_empty(from.1, flags)?;
-        let path = user::path(to.1)?;
         let mut look = flags & libc::AT_EMPTY_PATH;
         if flags & libc::AT_SYMLINK_FOLLOW == 0 {
             look |= NOFOLLOW;
         }
         let object = self.object(from.0, source, look)?;
+        let path = user::path(to.1)?;
         match object {
             Object::Node(id) => self.link(id, to.0, path),
             _ => match self.new_name(to.0, path, false)? {
@@ -697,6 +697,7 @@ const SYS_FCHMODAT2: i64 = 452;
 fn xattr_name<'a>(at: u64) -> Sys<&'a [u8]> {
     match user::text(at, 256, libc::ERANGE)? {
         b"" => Err(libc::ERANGE),
+        b"user." | b"trusted." | b"security." => Err(libc::EINVAL),
         name => Ok(name),
     }
 }

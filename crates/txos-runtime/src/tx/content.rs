@@ -163,9 +163,11 @@ impl Tx {
         let finish = |tx: &mut Tx| -> Sys<(Stat, Xattrs)> {
             let parent = tx.nodes[dir].stat;
             if parent.mode & libc::S_ISGID != 0 {
+                let made = kernel::look_fd(fd)?.mode;
                 check(sys!(SYS_fchown, fd, u32::MAX, parent.gid))?;
-                if mode & libc::S_ISGID != 0 {
-                    check(sys!(SYS_fchmod, fd, mode & 0o7777 & !tx.umask()))?;
+                if made & 0o6000 != 0 {
+                    // Which a change of the group takes away.
+                    check(sys!(SYS_fchmod, fd, made & 0o7777))?;
                 }
             }
             let mut xattrs = Xattrs::new();

@@ -197,7 +197,7 @@ impl Tx {
                 user::put(arg, i32::try_from(size - at).unwrap_or(i32::MAX))?;
                 Ok(0)
             }
-            x if x == libc::FICLONE as u64 => {
+            x if x == libc::FICLONE as u64 && self.nodes[id].kind() == FileKind::File => {
                 let from = self.native_content(arg as i32, false)?;
                 let to = self.native_content(number, true)?;
                 check(sys!(SYS_ioctl, to, request, from))

@@ -19,10 +19,8 @@ impl Tx {
     pub fn has_changes(&self) -> bool {
         self.nodes.iter().any(|node| {
             let stable = node.stable.is_some() && !node.live;
-            let names = node
-                .dir
-                .as_ref()
-                .is_some_and(|d| d.changes > 0 && d.entries.values().any(|e| e.now != e.base));
+            // Names that came and went leave the directory's time behind.
+            let names = node.dir.as_ref().is_some_and(|d| d.changes > 0);
             let content = !matches!(node.data, Data::Stable);
             stable && (names || content || node.changed & !changed::ATIME != 0)
         })
@@ -51,6 +49,7 @@ impl Tx {
                 out.push(self.delta(*dir, name, what)?);
             }
         }
+        self.find_kept_times();
         for id in 0..self.nodes.len() {
             self.in_place(id, &homes, &mut out)?;
         }
@@ -96,7 +95,8 @@ impl Tx {
     }
 
     /// Whether a changed file's inode stays: others may have it open, or know it by another name.
-    fn stays(&self, id: Id) -> bool {
+    #[must_use]
+    pub fn stays(&self, id: Id) -> bool {
         let node = &self.nodes[id];
         match &node.stable {
             Some(stable) => node.kept || stable.stat.nlink > 1,
@@ -460,6 +460,37 @@ impl Tx {
             n.stable.is_none()
                 && n.dir.as_ref().and_then(|d| d.staged.as_ref()).is_some_and(|s| s == dir)
         })
+    }
+
+    /// Directories in which only the content of files changes: a rename puts it there, which must
+    /// not be seen in the directory's time. And those in which names came and went.
+    fn find_kept_times(&mut self) {
+        let mut dirs = Vec::new();
+        for id in 0..self.nodes.len() {
+            if self.nodes[id].stable.is_some()
+                && self.is_replaced(id)
+                && let Some((dir, _)) = self.kept_name(id)
+            {
+                dirs.push(dir);
+            }
+        }
+        for id in dirs {
+            let node = &mut self.nodes[id];
+            let untouched = node.dir.as_ref().is_some_and(|d| d.changes == 0);
+            if untouched && node.changed & changed::MTIME == 0 && node.stable.is_some() {
+                node.changed |= changed::MTIME;
+            }
+        }
+        for node in &mut self.nodes {
+            if node.stable.is_some()
+                && !node.live
+                && node.dir.as_ref().is_some_and(|d| {
+                    d.changes > 0 && !d.removed && d.entries.values().all(|e| e.now == e.base)
+                })
+            {
+                node.changed |= changed::MTIME;
+            }
+        }
     }
 
     /// What is changed in an inode that stays.

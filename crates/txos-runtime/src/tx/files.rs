@@ -206,6 +206,9 @@ impl Tx {
                 open.before.push(number);
                 real = self.reopen(id, number, &stat, &mut open)?;
             }
+        } else if kernel::path_of_fd(number).is_ok_and(|path| path.starts_with(b"/")) {
+            let id = self.adopt_fd(number, stat)?;
+            open.node = Some(id).filter(|&id| !self.nodes[id].live);
         }
         let file = self.files.add(open);
         self.files.set(number, Slot::Open { file, real, cloexec, over: true });

@@ -137,6 +137,12 @@ impl Tx {
     /// What was kept for the transaction goes; the history of a command stays.
     fn forget_copies(&mut self, committed: bool) {
         let Some(staging) = self.staging.take() else { return };
+        for node in self.nodes.iter().filter(|n| n.names.is_empty()) {
+            // Still open perhaps, and without a name from now on.
+            if let Some(backing) = node.data.whole() {
+                let _ = kernel::unlink(&backing.path);
+            }
+        }
         if committed && self.how.flags & flags::COMMAND != 0 {
             return;
         }
@@ -157,12 +163,14 @@ impl Tx {
             if let Some(&number) = self.files.get(*file).before.first()
                 && !kept.iter().any(|(f, _)| f == file)
             {
+                self.settle_unnamed(*file, number);
                 self.settle_original(*file, number);
                 if let Ok(copy) = kernel::copy_high(number) {
                     kept.push((*file, copy));
                 }
             }
         }
+        let mut sources: Vec<(usize, i32, i32)> = Vec::new();
         for (number, slot) in touched {
             match slot {
                 Slot::Closed => kernel::close(number),
@@ -176,12 +184,24 @@ impl Tx {
                     } else if let Some(copy) = from_before {
                         let _ = check(sys!(SYS_dup3, copy, number, flags));
                     } else {
-                        let source = self.published_descriptor(file, real);
-                        if source != number {
+                        // One open file, however many numbers it has.
+                        let known = sources.iter().find(|s| s.0 == file);
+                        let (source, was) = match known {
+                            Some(&(_, source, was)) => (source, was),
+                            None => {
+                                let source = self.published_descriptor(file, real);
+                                let other = source != real;
+                                let source = match other {
+                                    true => kernel::move_high(source).unwrap_or(source),
+                                    false => source,
+                                };
+                                sources.push((file, source, if other { -1 } else { real }));
+                                (source, if other { -1 } else { real })
+                            }
+                        };
+                        // Where the kernel's own description is right, its numbers are as well.
+                        if (was == -1 || real != number) && source != number {
                             let _ = check(sys!(SYS_dup3, source, number, flags));
-                        }
-                        if source != real && source != number {
-                            kernel::close(source);
                         }
                     }
                     if real != number {
@@ -193,10 +213,64 @@ impl Tx {
         for (_, copy) in kept {
             kernel::close(copy);
         }
+        for (_, source, was) in sources {
+            if was == -1 {
+                kernel::close(source);
+            }
+        }
         let rest: Vec<i32> = self.files.private.iter().copied().collect();
         for fd in rest {
             self.close_private(fd);
         }
+    }
+
+    /// A file without a name that was open before: what the transaction made of it.
+    fn settle_unnamed(&mut self, file: usize, number: i32) {
+        let Some(id) = self.files.get(file).node else { return };
+        let node = &self.nodes[id];
+        if !node.names.is_empty() || node.stable.is_none() || !node.kept {
+            return;
+        }
+        let (stat, bits) = (node.stat, node.changed);
+        if let Data::Pages(pages) = &node.data {
+            for (at, bytes) in pages.pieces() {
+                let _ = self.write_through(number, |fd| kernel::pwrite_all(fd, &bytes, at));
+            }
+        } else if let Some(backing) = node.data.whole()
+            && let Ok(from) = kernel::open(&backing.path, libc::O_RDONLY | libc::O_CLOEXEC, 0)
+        {
+            let size = kernel::look_fd(from).map_or(0, |s| s.size);
+            let _ = self.write_through(number, |fd| {
+                check(sys!(SYS_ftruncate, fd, 0))?;
+                kernel::copy_content(from, fd, size)
+            });
+            kernel::close(from);
+        }
+        use super::node::changed;
+        if bits & changed::OWNER != 0 {
+            let _ = sys!(SYS_fchown, number, stat.uid, stat.gid);
+        }
+        if bits & (changed::MODE | changed::OWNER) != 0 {
+            let _ = sys!(SYS_fchmod, number, stat.mode & 0o7777);
+        }
+        if bits & changed::MTIME != 0 && matches!(self.nodes[id].data, Data::Stable) {
+            let path = format!("/proc/self/fd/{number}").into_bytes();
+            let _ = kernel::utimes_through(&path, stat.mtime);
+        }
+        // Once: other descriptors of it are of the same inode.
+        self.nodes[id].kept = false;
+    }
+
+    fn write_through(
+        &self,
+        number: i32,
+        write: impl FnOnce(i32) -> kernel::Sys<()>,
+    ) -> kernel::Sys<()> {
+        let path = format!("/proc/self/fd/{number}").into_bytes();
+        let fd = kernel::open(&path, libc::O_WRONLY | libc::O_CLOEXEC, 0)?;
+        let done = write(fd);
+        kernel::close(fd);
+        done
     }
 
     /// Offset and flags of a descriptor from before.
@@ -224,7 +298,16 @@ impl Tx {
         let open = self.files.get(file);
         let Some(id) = open.node else { return real };
         let node = &self.nodes[id];
-        if node.live || node.names.is_empty() {
+        if node.live {
+            return real;
+        }
+        if node.names.is_empty() {
+            if matches!(node.data, Data::Stable) && open.writes() {
+                // It was opened to be read from only, and has no name any more.
+                let path = format!("/proc/self/fd/{real}").into_bytes();
+                let flags = open.flags & !(libc::O_TRUNC | libc::O_NOFOLLOW) | libc::O_CLOEXEC;
+                return kernel::open(&path, flags, 0).unwrap_or(real);
+            }
             return real;
         }
         let writes = open.writes();
@@ -232,7 +315,7 @@ impl Tx {
         let right = match &node.data {
             // The copy itself was renamed into place.
             Data::Whole(_) if open.flags & libc::O_PATH == 0 => {
-                !(stays && (node.kept || node.stat.nlink > 1))
+                !self.stays(id)
             }
             Data::Whole(_) => !stays,
             // Opened only to be read from.

@@ -159,7 +159,8 @@ impl Tx {
                     &one
                 }
             };
-            let plain = flags & libc::O_DIRECT == 0;
+            let special = number == libc::SYS_pwritev2 && a[5] as i32 & !libc::RWF_APPEND != 0;
+            let plain = flags & libc::O_DIRECT == 0 && !special;
             if plain && self.write_pages(id, bytes, at)? {
                 if moves && total > 0 {
                     kernel::seek(real, (at + total) as i64, libc::SEEK_SET)?;
@@ -292,6 +293,9 @@ impl Tx {
         let (node, reads, writes) = (open.node, open.reads(), open.writes());
         if open.flags & libc::O_PATH != 0 {
             return Err(libc::EBADF);
+        }
+        if a[5] & 4095 != 0 || a[1] == 0 {
+            return Err(libc::EINVAL);
         }
         if let Some(id) = node.filter(|&id| self.has_content(id)) {
             let shared = flags & 3 == SHARED || flags & 3 == 3;

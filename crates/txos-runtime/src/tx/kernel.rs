@@ -489,6 +489,17 @@ pub fn utimes(path: &[u8], atime: Option<Stamp>, mtime: Option<Stamp>) -> Sys<()
         .map(drop)
 }
 
+/// Sets the time of last change of the data of what a magic link leads to.
+///
+/// # Errors
+/// As `utimensat(2)`.
+pub fn utimes_through(path: &[u8], mtime: Stamp) -> Sys<()> {
+    let omit = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
+    let times = [omit, libc::timespec { tv_sec: mtime.sec, tv_nsec: i64::from(mtime.nsec) }];
+    CPath::with(path, |p| check(sys!(SYS_utimensat, libc::AT_FDCWD, p, times.as_ptr(), 0)))
+        .map(drop)
+}
+
 /// `lsetxattr(2)`, without flags.
 ///
 /// # Errors

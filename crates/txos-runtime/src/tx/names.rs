@@ -420,7 +420,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, &[u8]), flags: u32) -> Sys<u64> {
+    pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, Sys<&[u8]>), flags: u32) -> Sys<u64> {
         const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
         const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
         const WHITEOUT: u32 = libc::RENAME_WHITEOUT;
@@ -436,6 +436,7 @@ impl Tx {
         let blind = Rules { parent: true, blind: true, ..Rules::default() };
         let base = self.base(old.0, old.1)?;
         let from = self.walk_by(base, old.1, false, blind)?;
+        let new = (new.0, new.1?);
         let base = self.base(new.0, new.1)?;
         let to = self.walk_by(base, new.1, false, blind)?;
         let (mut from, mut to) = match (from, to) {
