@@ -68,6 +68,7 @@ pub(super) fn publish(
         if !gated
             && op.kind == Kind::Exchange
             && is_file(&op.base)
+            && is_file(&op.new)
             && !op.base.is_some_and(|v| ours.contains(&v.id))
         {
             let slot = field.slot(op).map_err(|e| at_target(plan, op, "looking at", e))?;
@@ -372,7 +373,9 @@ pub(super) fn undo(plan: &Plan, field: &Field, extent: Extent) -> Result<Vec<Str
         }
     }
     // Undoing renames moved the directories' times once more.
-    for op in plan.ops.iter().filter(|o| o.kind == Kind::DirTime) {
+    let is_dir = |o: &&Op| o.base.is_some_and(|v| v.kind() == FileKind::Dir);
+    let sets = |o: &&Op| matches!(o.kind, Kind::DirTime | Kind::Attrs);
+    for op in plan.ops.iter().filter(sets).filter(is_dir) {
         if let (Some(change), Ok(end)) = (&op.attrs, field.before(op))
             && let (Some((old, _)), Ok(Some(now)), Some(base)) = (change.mtime, end.look(), op.base)
             && now.id == base.id

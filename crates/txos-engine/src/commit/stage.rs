@@ -79,11 +79,8 @@ pub(super) fn stage(
             }
             Kind::Link => {
                 let other = op.from.as_deref().unwrap_or_default();
-                let now = plan
-                    .ops
-                    .iter()
-                    .find(|o| o.layer == op.layer && o.target == other)
-                    .map_or_else(
+                let now =
+                    plan.ops.iter().find(|o| o.layer == op.layer && o.target == other).map_or_else(
                         || plan.stable_of(op.layer, other),
                         |o| match (o.kind, &o.from) {
                             (Kind::MoveIn, Some(from)) => from.clone(),

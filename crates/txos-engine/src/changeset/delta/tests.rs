@@ -541,3 +541,85 @@ fn contradictions_are_refused() {
         }
     }
 }
+
+/// One of everything, for a process that is killed.
+fn everything(rig: &Rig) -> Result<Summary> {
+    let [a, b, x, d, f, sub] =
+        ["d/a", "d/b", "e/x", "d", "d/sub/f", "d/sub"].map(|n| rig.version(n));
+    let mut tx = rig.begin();
+    let staging = tx.layers()[0].upper.parent().unwrap().to_owned();
+    fs::create_dir(staging.join("new")).unwrap();
+    fs::write(staging.join("new/n"), "n").unwrap();
+    fs::write(staging.join("a"), "other").unwrap();
+    let mode = AttrChange { mode: Some((d.mode & 0o7777, 0o700)), ..AttrChange::default() };
+    let deltas = vec![
+        at("new", What::Put { staged: b"new".to_vec(), base: None }),
+        at("e/x", What::Move { from: b"d/b".to_vec(), source: b, base: Some(x) }),
+        at_stable("e/x", "d/b", patch(b, 1, "W")),
+        at("new/sub", What::Move { from: b"d/sub".to_vec(), source: sub, base: None }),
+        at_stable("new/sub/f", "d/sub/f", What::Remove { base: f }),
+        at("d/a", What::Data { staged: b"a".to_vec(), base: a, attrs: AttrChange::default() }),
+        at("e/l", What::Link { to: b"d/a".to_vec(), base: None }),
+        at("d", What::Attrs { base: d, change: mode }),
+        at("d/sym", What::Remove { base: rig.version("d/sym") }),
+    ];
+    let reads = rig.seen(&["d/a", "d/b", "e/x", "d/sub/f", "d/sub", "d/sym"]);
+    rig.commit(&mut tx, &reads, deltas)
+}
+
+#[test]
+#[ignore = "is started by another test, as a process of its own"]
+fn as_a_child() {
+    let Some(dir) = std::env::var_os("TXOS_TEST_DELTA") else { return };
+    let dir = PathBuf::from(dir);
+    let home = Home::open(&dir.join("store")).unwrap();
+    let rig = std::mem::ManuallyDrop::new(Rig { dir, home });
+    everything(&rig).unwrap();
+}
+
+/// Killed before and after every step: after recovery everything is old, or everything is new.
+#[test]
+fn killed_at_every_step() {
+    let timeless = |tree: BTreeMap<PathBuf, String>| -> BTreeMap<PathBuf, String> {
+        tree.into_iter()
+            .map(|(path, look)| {
+                let (start, end) = (look.find(" t").unwrap(), look.find(" [").unwrap());
+                (path, format!("{}{}", &look[..start], &look[end..]))
+            })
+            .collect()
+    };
+    let reference = Rig::new("killed-reference");
+    everything(&reference).unwrap();
+    let new = timeless(tree(&reference.top()));
+    for how in ["kill", "killafter"] {
+        let mut seen = [0, 0];
+        for step in 1.. {
+            let rig = Rig::new(&format!("{how}-{step}"));
+            let old = tree(&rig.top());
+            let status = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "changeset::delta::tests::as_a_child", "--ignored", "-q"])
+                .env("TXOS_TEST_DELTA", &rig.dir)
+                .env("TXOS_FAULT", format!("{how}@{step}"))
+                .stdout(std::process::Stdio::null())
+                .stderr(std::process::Stdio::null())
+                .status()
+                .unwrap();
+            commit::recover(&rig.home, &Silent).unwrap();
+            let now = tree(&rig.top());
+            let is_new = now != old;
+            if is_new {
+                let now = timeless(now);
+                for (path, want) in &new {
+                    assert_eq!(now.get(path), Some(want), "{how}@{step}: {}", path.display());
+                }
+                assert_eq!(now.len(), new.len(), "{how}@{step}");
+            }
+            assert!(is_new || !status.success(), "{how}@{step}: it said it was done");
+            seen[usize::from(is_new)] += 1;
+            if status.success() {
+                break;
+            }
+        }
+        assert!(seen[0] > 10 && seen[1] > 1, "{how}: {seen:?}");
+    }
+}
