@@ -126,6 +126,7 @@ fn killed_at_the_end() {
     let script = format!("{native} plain");
     let scenario = Scenario { prepare: PREPARE, change: &script, options: &[] };
     let mark = lab.dir().join("mark");
+    std::fs::write(&mark, [0]).unwrap();
     let started = |place: &Lab| change(place, "commit").arg(&mark);
     let mut sweep = Sweep::of(&lab, scenario, &started);
     // Later than the end takes at first; then it follows where the outcome changes.

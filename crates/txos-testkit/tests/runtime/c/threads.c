@@ -40,18 +40,22 @@ static void wrong(const char *format, ...)
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
+    /* What is said in a transaction is part of it, and it may be aborted. */
+    long paused = txos_in_transaction() ? sys_xpause() : -1;
     printf("%s\n", line);
     fflush(stdout);
+    if (paused != -1)
+        sys_xresume(paused);
 }
 
-/* A transaction that is not to wait for others' ends for ever. */
-static int begin(void)
-{
-    int attempt = sys_xbegin(TX_RESTART);
-    if (attempt < 0)
-        wrong("sys_xbegin: %m: %s", txos_strerror());
-    return attempt;
-}
+/* Not a function: a restart returns into the frame that called sys_xbegin(). */
+#define BEGIN()                                             \
+    do {                                                    \
+        if (sys_xbegin(TX_RESTART) < 0) {                   \
+            wrong("sys_xbegin: %m: %s", txos_strerror());   \
+            return NULL;                                    \
+        }                                                   \
+    } while (0)
 
 static long number_in(const char *name)
 {
@@ -89,8 +93,7 @@ static void *writer(void *argument)
     snprintf(passing, sizeof passing, "passing%ld", me);
     for (volatile long round = 0; !atomic_load(&over); round++) {
         bool aborted = round % 3 == 2;
-        if (begin() < 0)
-            return NULL;
+        BEGIN();
         bool ok = put(passing, 1) && put(a, number + 1) && put(b, number + 3) &&
                   mkdir("passing-dir", 0755) == 0;
         if (!ok)
@@ -127,8 +130,7 @@ static void *reader(void *argument)
     (void)argument;
     while (!atomic_load(&over)) {
         long first[WRITERS], second[WRITERS], again[WRITERS];
-        if (begin() < 0)
-            return NULL;
+        BEGIN();
         for (int i = 0; i < WRITERS; i++) {
             char a[32], b[32];
             snprintf(a, sizeof a, "a%d", i);
@@ -237,8 +239,7 @@ static void *keeper(void *argument)
 {
     (void)argument;
     while (!atomic_load(&over)) {
-        if (begin() < 0)
-            return NULL;
+        BEGIN();
         char bytes[8];
         if (lseek(shared, 0, SEEK_CUR) != 5 || read(shared, bytes, 4) != 4 ||
             lseek(shared, 0, SEEK_CUR) != 9)

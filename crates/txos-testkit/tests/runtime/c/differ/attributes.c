@@ -43,7 +43,11 @@ static void do_chown(void)
     uid_t uid = chance(30) ? (uid_t)-1 : chance(50) ? getuid() : below(3);
     gid_t gid = chance(30) ? (gid_t)-1 : chance(50) ? getgid() : below(3);
     const char *p = path();
-    int at = dir(), fd = descriptor(), flags = at_flags(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
+    int fd = descriptor(), at = AT_FDCWD, flags = at_flags(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
+    if (chance(40)) {
+        at = dir();
+        p = path();
+    }
     switch (below(4)) {
     case 0:
         say("chown(");
@@ -116,7 +120,7 @@ static const char *attribute(void)
 {
     static const char *const names[] = { "user.a", "user.b", "user.c", "trusted.a", "security.a",
                                          "nonsense", "user." };
-    return chance(70) ? names[below(3)] : PICK(names);
+    return chance(60) ? "user.a" : PICK(names);
 }
 
 static void do_setxattr(void)

@@ -66,6 +66,8 @@ static void do_fcntl(void)
     case 0:
         say("fcntl(%d, F_GETFL)", fd);
         DO(fcntl(fd, F_GETFL), SYS_fcntl, fd, F_GETFL);
+        if (R > 0 && !class_is_on("nofollow"))
+            R &= ~O_NOFOLLOW;
         break;
     case 1: {
         int flags = (chance(50) ? O_APPEND : 0) | (chance(50) ? O_NONBLOCK : 0) |

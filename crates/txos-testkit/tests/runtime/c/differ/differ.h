@@ -91,6 +91,7 @@ bool chance(unsigned percent);
 extern char base[2048];                    /* the directory it all is in */
 const char *name(void);
 const char *path(void);
+void look_around(void);                    /* once, at the beginning, in the base */
 int dir(void);                             /* AT_FDCWD, or a descriptor */
 int descriptor(void);
 int file(void);                            /* a descriptor, likely of a file */

@@ -176,6 +176,8 @@ static void say_descriptor(int fd)
     if (flags == -1)
         return;
     int status = fcntl(fd, F_GETFL);
+    if (!class_is_on("nofollow"))
+        status &= ~O_NOFOLLOW;
     struct stat stat;
     say("  %d: fd %x fl %x", fd, (unsigned)flags, (unsigned)status);
     if (fstat(fd, &stat) == 0) {

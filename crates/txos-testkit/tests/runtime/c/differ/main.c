@@ -10,11 +10,12 @@
  *          --after N       calls after it (8)
  *          --parts N       transactions in split mode (4)
  *          --skip LIST     numbers and ranges of calls to leave out: 3,5-9
- *          --without LIST  classes of calls to leave out
+ *          --without LIST  classes of calls to leave out; may be repeated
  *          --with LIST     classes that are off otherwise
  *          --only LIST     only these classes of calls
  *          --via WAY       libc, raw or mix (mix): how calls are made
  *          --flags N       of sys_xbegin
+ *          --warm 1        after an empty transaction, whose descriptors are put out of the way
  *          --owner UID:GID whose the prepared tree mostly is
  *
  * One line for each call, and the state of the process before and after. Lines that begin with '#'
@@ -28,10 +29,11 @@ bool raw;
 long R;
 int E;
 
-static const char *without = "", *with = "", *only;
+static char without[1024];
+static const char *with = "", *only;
 static const char *skip_list = "";
 static const char *via = "mix";
-static int calls = 80, before = 12, after = 8, parts = 4, flags;
+static int calls = 80, before = 12, after = 8, parts = 4, flags, warm;
 
 /* Off unless asked for: what a transaction may do otherwise and yet be right, or does not claim. */
 static const char *const off[] = { "fifo", "holes", "rare", "closeall", "limits" };
@@ -121,15 +123,16 @@ static void give_up(const char *what)
     exit(3);
 }
 
-static void begin(void)
-{
-    if (!sys_xbegin) {
-        fprintf(stderr, "differ: built without the library\n");
-        exit(2);
-    }
-    if (sys_xbegin(flags) < 0)
-        give_up("sys_xbegin");
-}
+/* Not a function: a restart returns into the frame that called sys_xbegin(). */
+#define BEGIN()                                                      \
+    do {                                                             \
+        if (!sys_xbegin) {                                           \
+            fprintf(stderr, "differ: built without the library\n");  \
+            exit(2);                                                 \
+        }                                                            \
+        if (sys_xbegin(flags) < 0)                                   \
+            give_up("sys_xbegin");                                   \
+    } while (0)
 
 static void end(void)
 {
@@ -193,7 +196,7 @@ int main(int argc, char **argv)
         else if (strcmp(option, "--skip") == 0)
             skip_list = value;
         else if (strcmp(option, "--without") == 0)
-            without = value;
+            strcat(strcat(without, ","), value);
         else if (strcmp(option, "--with") == 0)
             with = value;
         else if (strcmp(option, "--only") == 0)
@@ -202,6 +205,8 @@ int main(int argc, char **argv)
             via = value;
         else if (strcmp(option, "--flags") == 0)
             flags = (int)strtol(value, NULL, 0);
+        else if (strcmp(option, "--warm") == 0)
+            warm = atoi(value);
         else if (strcmp(option, "--owner") == 0)
             sscanf(value, "%d:%d", &uid, &gid);
         else
@@ -220,25 +225,39 @@ int main(int argc, char **argv)
     /* What a test harness may have left open. */
     for (int fd = 3; fd < 64; fd++)
         close(fd);
+    if (warm && sys_xbegin) {
+        for (int fd = 3; fd < 200; fd++)
+            dup2(0, fd);
+        struct stat st;
+        BEGIN();
+        stat(".", &st);
+        int fd = open("warm", O_WRONLY | O_CREAT, 0644);
+        close(fd);
+        unlink("warm");
+        end();
+        for (fd = 3; fd < 200; fd++)
+            close(fd);
+    }
     signal(SIGPIPE, SIG_IGN);
     umask(022);
     log_open();
+    look_around();
     int first = before, last = before + calls;
     make(0, first);
     say_state("before");
     if (strcmp(mode, "native") == 0) {
         make(first, last);
     } else if (strcmp(mode, "commit") == 0) {
-        begin();
+        BEGIN();
         make(first, last);
         end();
     } else if (strcmp(mode, "abort") == 0) {
-        begin();
+        BEGIN();
         make(first, last);
         sys_xabort(1);
     } else if (strcmp(mode, "split") == 0) {
         for (int part = 0; part < parts; part++) {
-            begin();
+            BEGIN();
             make(first + calls * part / parts, first + calls * (part + 1) / parts);
             end();
         }

@@ -37,8 +37,8 @@ static void do_mknod(void)
     mode_t mode = PICK(types) | some_mode();
     /* Harmless ones: null, and the device that overlays take for an absence. */
     dev_t dev = chance(70) ? makedev(1, 3) : 0;
-    const char *p = path();
     int at = dir();
+    const char *p = path();
     say_call("mknodat", at, p);
     say(", %o, %lu)", mode, (unsigned long)dev);
     if (at == AT_FDCWD && chance(50))
@@ -101,8 +101,8 @@ static const char *target(void)
 
 static void do_symlink(void)
 {
-    const char *t = target(), *p = path();
     int at = dir();
+    const char *t = target(), *p = path();
     say_call("symlinkat", AT_FDCWD, t);
     say(", %d, ", at);
     say_path(p);

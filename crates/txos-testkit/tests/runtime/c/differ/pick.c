@@ -7,6 +7,7 @@ int slot[SLOTS] = { -1, -1, -1, -1, -1, -1, -1, -1 };
 
 static mode_t slot_type[SLOTS];
 static uint64_t state;
+static bool relative; /* the next path is taken from a directory that is not the base */
 
 static uint64_t mixed(uint64_t z)
 {
@@ -19,6 +20,7 @@ static uint64_t mixed(uint64_t z)
 void pick_from(uint64_t a, uint64_t b)
 {
     state = mixed(a * 0x9e3779b97f4a7c15 + mixed(b + 1));
+    relative = false;
 }
 
 uint64_t bits(void)
@@ -41,8 +43,32 @@ bool chance(unsigned percent)
 
 const char *name(void)
 {
-    static const char *const names[] = { "a", "b", "c", "d", "e" };
+    /* The last ones are not there at the beginning. */
+    static const char *const names[] = { "a", "b", "c", "d", "e", "f", "g" };
     return PICK(names);
+}
+
+/* What there was at the beginning, by its path from the base. */
+static char known[256][64];
+static unsigned known_count;
+
+static void look_below(const char *path, unsigned depth)
+{
+    for (const char *letter = "abcde"; *letter; letter++) {
+        char inner[64];
+        struct stat stat;
+        snprintf(inner, sizeof inner, "%s%s%c", path, *path ? "/" : "", *letter);
+        if (lstat(inner, &stat) != 0 || known_count == LENGTH(known))
+            continue;
+        strcpy(known[known_count++], inner);
+        if (S_ISDIR(stat.st_mode) && depth < 4)
+            look_below(inner, depth + 1);
+    }
+}
+
+void look_around(void)
+{
+    look_below("", 0);
 }
 
 static char *paths(void)
@@ -96,9 +122,16 @@ static const char *odd_path(char *text)
 const char *path(void)
 {
     char *text = paths();
-    if (chance(5))
+    unsigned way = below(100);
+    if (way < 5)
         return odd_path(text);
-    unsigned depth = chance(55) ? 1 : chance(70) ? 2 : 3;
+    if (!relative && known_count > 0 && way < 45)
+        return known[below(known_count)];
+    if (!relative && known_count > 0 && way < 70) {
+        snprintf(text, 4096, "%s/%s", known[below(known_count)], name());
+        return text;
+    }
+    unsigned depth = relative || chance(55) ? 1 : chance(70) ? 2 : 3;
     text[0] = 0;
     if (chance(10))
         snprintf(text, 4096, "%s/", base);
@@ -153,7 +186,9 @@ int listed(void)
 
 int dir(void)
 {
-    return chance(65) ? AT_FDCWD : one_of(S_IFDIR);
+    int fd = chance(65) ? AT_FDCWD : one_of(S_IFDIR);
+    relative = fd != AT_FDCWD;
+    return fd;
 }
 
 void forget(int fd)

@@ -48,13 +48,20 @@ static void link_to(const char *path)
     (void)!symlink(target, path);
 }
 
+static const char *early_name(void)
+{
+    static const char *const names[] = { "a", "b", "c", "d", "e" };
+    return PICK(names);
+}
+
 static void object(const char *path, int depth);
 
 static void contents(const char *path, int depth)
 {
-    for (unsigned n = 3 + below(5); n > 0; n--) {
+    /* Some are left empty. */
+    for (unsigned n = depth > 0 && chance(35) ? 0 : 2 + below(6); n > 0; n--) {
         char inner[4096];
-        snprintf(inner, sizeof inner, "%s/%s", path, name());
+        snprintf(inner, sizeof inner, "%s/%s", path, early_name());
         object(inner, depth + 1);
     }
 }
@@ -69,10 +76,10 @@ static const unsigned char acl[] = {
 static void object(const char *path, int depth)
 {
     unsigned what = below(20);
-    if (depth < 3 && what < 9) {
+    if (depth < 3 && what < 10) {
         if (mkdir(path, 0755) == 0)
             contents(path, depth);
-    } else if (what < 14) {
+    } else if (what < 15) {
         make_file(path);
     } else if (what < 17) {
         link_to(path);
@@ -111,7 +118,7 @@ static void decorate(const char *path, int uid, int gid)
             (void)!chmod(path, some_mode());
         else if (uid != 0 && chance(20))
             (void)!chmod(path, 0777);
-        if (chance(10))
+        if (chance(40))
             (void)!setxattr(path, "user.a", "prepared", 8, 0);
         if (S_ISDIR(stat.st_mode) && !top && chance(10))
             (void)!setxattr(path, "system.posix_acl_default", acl, sizeof acl, 0);

@@ -55,7 +55,7 @@ static void do_statx(void)
 {
     struct statx st;
     int at = dir(), flags = at_flags(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW);
-    unsigned mask = chance(90) ? STATX_BASIC_STATS : STATX_SIZE | STATX_MODE;
+    unsigned mask = chance(90) ? STATX_BASIC_STATS : STATX_SIZE | STATX_MODE | STATX_TYPE;
     const char *p = (flags & AT_EMPTY_PATH) && chance(60) ? "" : path();
     memset(&st, 0, sizeof st);
     say("statx(%d, ", at);
@@ -65,6 +65,12 @@ static void do_statx(void)
     answer();
     if (R != 0)
         return;
+    say(" mask %s", (st.stx_mask & mask) == mask ? "given" : "not given");
+    /* What was not asked for may be there or not. */
+    if (mask != STATX_BASIC_STATS) {
+        say(" [%s %o %llu bytes]", type_name(st.stx_mode), st.stx_mode & 07777, (unsigned long long)st.stx_size);
+        return;
+    }
     struct stat plain = {
         .st_mode = st.stx_mode,
         .st_nlink = st.stx_nlink,
@@ -77,7 +83,6 @@ static void do_statx(void)
         .st_mtim = { st.stx_mtime.tv_sec, st.stx_mtime.tv_nsec },
     };
     say_stat(&plain);
-    say(" mask %s", (st.stx_mask & mask) == mask ? "given" : "not given");
 }
 
 static void do_access(void)
