@@ -339,6 +339,11 @@ pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
         }
         Err(failure) => {
             thread.counters.aborted += 1;
+            if let Some(session) = thread.session.as_mut()
+                && failure.again.is_some()
+            {
+                session.plan.again = failure.again;
+            }
             Err(failure)
         }
     }

@@ -82,7 +82,7 @@ impl Tx {
         }
         let open = self.files.get_mut(file);
         open.flags = open.flags & !SETTABLE | flags & SETTABLE & !libc::O_ASYNC;
-        if real != number || self.files.get(file).before.is_empty() {
+        if real != number || !self.files.get(file).before.contains(&number) {
             check(sys!(SYS_fcntl, real, libc::F_SETFL, flags))?;
         }
         Ok(0)

@@ -205,7 +205,8 @@ impl Tx {
                         }
                     }
                     if real != number {
-                        self.close_private(real);
+                        // Other numbers may still be made from it.
+                        self.files.private.insert(real);
                     }
                 }
             }
@@ -321,7 +322,7 @@ impl Tx {
             // Opened only to be read from.
             _ => !stays || !writes,
         };
-        if right {
+        if right && self.is_published(id, real) {
             return real;
         }
         const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
@@ -336,6 +337,13 @@ impl Tx {
             }
             Err(_) => real,
         }
+    }
+
+    /// Whether a descriptor is of the object that has the name now. The engine may have found that
+    /// somebody writes to a file, and kept its inode.
+    fn is_published(&self, id: usize, real: i32) -> bool {
+        let now = kernel::look(&self.path_of(id)).map(|s| s.id);
+        now.is_err() || now == kernel::look_fd(real).map(|s| s.id)
     }
 
     /// Working directory, root and umask.

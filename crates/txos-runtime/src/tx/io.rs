@@ -64,6 +64,12 @@ impl Tx {
             }
             Way::Shadow(id, real) => (id, real),
         };
+        if number == libc::SYS_preadv2 && a[5] != 0 {
+            self.copy_up(id, false)?;
+            let mut a = a;
+            a[0] = self.real(fd)? as u64;
+            return check(raw_call(number, a));
+        }
         let buffers = self.buffers(number, a)?;
         let total: u64 = buffers.iter().map(|b| b.1).sum();
         let (at, moves) = self.offset(number, a, real)?;
