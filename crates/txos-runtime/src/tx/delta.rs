@@ -208,16 +208,14 @@ impl Tx {
     fn spot_path(&mut self, dir: Id, name: &[u8]) -> Sys<(usize, Vec<u8>)> {
         let path = join(&self.path_of(dir), name);
         let layer = self.layer(self.nodes[dir].stat.mnt)?;
-        let staging = self.staging.as_ref().ok_or(libc::EIO)?;
-        Ok((layer, staging.relative(layer, &path)))
+        Ok((layer, self.relative(layer, &path)))
     }
 
     /// Path in the tree as it is now.
     fn stable_spot(&mut self, dir: Id, name: &[u8]) -> Sys<Vec<u8>> {
         let layer = self.layer(self.nodes[dir].stat.mnt)?;
         let path = self.below(dir, name).ok_or(libc::EIO)?;
-        let staging = self.staging.as_ref().ok_or(libc::EIO)?;
-        Ok(staging.relative(layer, &path))
+        Ok(self.relative(layer, &path))
     }
 
     /// The private copy that is put at a name of a stable directory. A second name of one object is
@@ -236,8 +234,7 @@ impl Tx {
             kernel::link(&source, &place)?;
             place
         };
-        let staging = self.staging.as_ref().ok_or(libc::EIO)?;
-        Ok(staging.staged(layer, &path))
+        Ok(self.staged(layer, &path))
     }
 
     /// The name of an object that its own private copy is renamed to.
@@ -527,12 +524,12 @@ impl Tx {
         let what = match &self.nodes[id].data {
             Data::Whole(backing) => {
                 let (layer, path) = (backing.layer, backing.path.clone());
-                let staging = self.staging.as_ref().ok_or(libc::EIO)?;
-                What::Data { staged: staging.staged(layer, &path), base, attrs }
+                What::Data { staged: self.staged(layer, &path), base, attrs }
             }
             Data::Pages(pages) => {
                 let writes = pages.pieces();
-                What::Patch { base, writes, size: Some(pages.size), attrs }
+                let size = Some(pages.size).filter(|&size| size != base.size);
+                What::Patch { base, writes, size, attrs }
             }
             Data::Stable if attrs.is_nothing() => return Ok(()),
             Data::Stable => What::Attrs { base, change: attrs },

@@ -1,6 +1,9 @@
 //! The end: publish or forget, and what becomes of descriptors, working directory, root and umask.
 
-use txos_engine::changeset::ChangeSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use txos_engine::changeset::{ChangeSet, What};
 use txos_engine::commit::{self, Isolation, Options, Silent};
 use txos_engine::readset::validate::{Published, Terms};
 use txos_engine::realm::Again;
@@ -21,6 +24,7 @@ impl Tx {
             Ok(committed) => {
                 self.settle_descriptors();
                 self.settle_process();
+                commons::remember_file_systems(&self.file_systems);
                 self.forget_copies(true);
                 Ok(committed)
             }
@@ -63,22 +67,39 @@ impl Tx {
         if deltas.is_empty() {
             return self.only_read();
         }
-        self.ensure_staging()?;
-        let Some(staging) = self.staging.as_mut() else { return Err(Failure::default()) };
         let home = commons::home()?;
-        let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
         let options = Options {
             isolation: Isolation::Serializable,
             durable: self.how.flags & flags::DURABLE != 0,
             gate: false,
             ..Options::default()
         };
+        // A whole command's changes are kept in the history.
+        let command = self.how.flags & flags::COMMAND != 0;
+        if !command && deltas.iter().all(|d| matches!(d.what, What::Patch { .. })) {
+            let roots: Vec<PathBuf> = self
+                .layers
+                .iter()
+                .map(|l| PathBuf::from(std::ffi::OsStr::from_bytes(&l.point)))
+                .collect();
+            if let Some(ticket) = self.ticket.as_mut() {
+                commit::claim_light(ticket, &roots, &deltas).map_err(lost)?;
+            }
+            let ticket = self.ticket.as_mut();
+            let done = commit::light(home, &roots, &deltas, &self.reads, ticket, &options);
+            if done.map_err(failed)?.is_some() {
+                if let Some(ticket) = self.ticket.take() {
+                    let _ = ticket.finish();
+                }
+                return Ok(Committed { short_cut: true });
+            }
+        }
+        self.make_layers(usize::MAX)?;
+        let Some(staging) = self.staging.as_mut() else { return Err(Failure::default()) };
+        let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
         let tx = &mut staging.tx;
         if let Some(ticket) = self.ticket.as_mut() {
-            commit::claim(ticket, tx, &changes, &self.reads).map_err(|lost| {
-                let pid = lost.rival.as_ref().map_or(0, |r| i32::try_from(r.pid).unwrap_or(0));
-                Failure { pid, ..failed(lost.into()) }
-            })?;
+            commit::claim(ticket, tx, &changes, &self.reads).map_err(lost)?;
         }
         let ticket = self.ticket.as_mut();
         commit::commit(home, tx, &changes, &self.reads, &options, ticket, &Silent)
@@ -130,6 +151,7 @@ impl Tx {
             kernel::close(fd);
         }
         let again = self.ticket.take().map(txos_engine::realm::Ticket::abort);
+        commons::remember_file_systems(&self.file_systems);
         self.forget_copies(false);
         again
     }
@@ -367,14 +389,12 @@ impl Tx {
             let _ = sys!(SYS_umask, mask);
         }
     }
+}
 
-    fn ensure_staging(&mut self) -> Result<(), Failure> {
-        if self.staging.is_some() {
-            return Ok(());
-        }
-        let mnt = self.nodes[self.top].stat.mnt;
-        self.layer(mnt).map(drop).map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))
-    }
+/// Another transaction won.
+fn lost(lost: commit::Lost) -> Failure {
+    let pid = lost.rival.as_ref().map_or(0, |r| i32::try_from(r.pid).unwrap_or(0));
+    Failure { pid, ..failed(lost.into()) }
 }
 
 fn change_directory(path: &[u8]) {

@@ -589,3 +589,14 @@ fn copy_range(from: i32, to: i32, start: u64, end: u64) -> Sys<()> {
     }
     Ok(())
 }
+
+/// `getcwd(2)`.
+///
+/// # Errors
+/// As the system call; ENOENT also for one outside of the root.
+pub fn working_directory() -> Sys<Vec<u8>> {
+    let mut out = vec![0u8; 4096];
+    let n = check(sys!(SYS_getcwd, out.as_mut_ptr(), out.len()))? as usize;
+    out.truncate(n.saturating_sub(1));
+    if out.starts_with(b"/") { Ok(out) } else { Err(libc::ENOENT) }
+}

@@ -46,7 +46,6 @@ mod walk;
 
 use std::rc::Rc;
 
-use txos_engine::mounts::Mount;
 use txos_engine::object::FileId;
 use txos_engine::readset::{Coverage, ReadSet};
 use txos_engine::realm::{Again, Ticket};
@@ -152,8 +151,8 @@ pub struct Tx {
     staging: Option<staging::Staging>,
     /// Places of links and nodes that were made among the private copies.
     made: Map<Id, Vec<u8>>,
-    mounts: Vec<Mount>,
-    file_systems: Vec<(u64, bool)>,
+    layers: Vec<staging::Layer>,
+    file_systems: Vec<((u64, u64), bool)>,
     default_acls: Map<(FileId, u64), Option<Vec<u8>>>,
     next_ino: u64,
     unsupported: u64,
@@ -218,8 +217,8 @@ impl Tx {
             cred: None,
             staging: None,
             made: Map::default(),
-            mounts: Vec::new(),
-            file_systems: Vec::new(),
+            layers: Vec::new(),
+            file_systems: commons::file_systems(),
             default_acls: Map::default(),
             next_ino: 0,
             unsupported: 0,

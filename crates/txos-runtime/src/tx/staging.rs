@@ -4,7 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use txos_engine::mounts::{self, Mount};
+use txos_engine::mounts;
 use txos_engine::readset::join;
 use txos_engine::store::{Begin, LayerMeta, Transaction};
 
@@ -16,21 +16,22 @@ use super::{Failure, Tx, commons, reason};
 pub struct Staging {
     /// The engine's record of it.
     pub tx: Transaction,
-    /// Mount number, where it is mounted, where the copies lie.
-    layers: Vec<Layer>,
     next: u64,
 }
 
+/// A mount of which something is changed.
 #[derive(Clone, Debug)]
-struct Layer {
+pub struct Layer {
     mnt: u64,
-    point: Vec<u8>,
-    dir: Vec<u8>,
+    /// Where it is mounted.
+    pub point: Vec<u8>,
+    /// Where private copies lie, once there are any.
+    dir: Option<Vec<u8>>,
 }
 
 impl std::fmt::Debug for Staging {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Staging").field("layers", &self.layers).finish_non_exhaustive()
+        f.debug_struct("Staging").field("next", &self.next).finish_non_exhaustive()
     }
 }
 
@@ -56,11 +57,12 @@ impl Tx {
         if path.starts_with(b"/") && NEVER.iter().any(below) && !STILL.iter().any(below) {
             return false;
         }
-        if let Some((_, known)) = self.file_systems.iter().find(|(dev, _)| *dev == stat.id.dev) {
+        let key = (stat.id.dev, stat.mnt);
+        if let Some((_, known)) = self.file_systems.iter().find(|(fs, _)| *fs == key) {
             return *known;
         }
         let known = VERSIONABLE.contains(&super::kernel::file_system(path, stat));
-        self.file_systems.push((stat.id.dev, known));
+        self.file_systems.push((key, known));
         known
     }
 
@@ -77,70 +79,76 @@ impl Tx {
                 durable: self.how.flags & super::flags::DURABLE != 0,
             };
             let tx = home.begin(begin).map_err(failed)?;
-            self.staging = Some(Staging { tx, layers: Vec::new(), next: 0 });
+            self.staging = Some(Staging { tx, next: 0 });
         }
         self.staging.as_mut().ok_or_else(Failure::default)
     }
 
-    /// The number of the layer of a mount, made if need be.
+    /// The number of the layer of a mount.
     ///
     /// # Errors
-    /// EIO if it can't be made; the transaction is doomed then, with the reason.
+    /// EIO if the mount is not known; the transaction is doomed then.
     pub fn layer(&mut self, mnt: u64) -> Sys<usize> {
-        if let Some(staging) = &self.staging
-            && let Some(at) = staging.layers.iter().position(|l| l.mnt == mnt)
-        {
+        if let Some(at) = self.layers.iter().position(|l| l.mnt == mnt) {
             return Ok(at);
         }
-        match self.add_layer(mnt) {
-            Ok(at) => Ok(at),
-            Err(failure) => {
-                let errno = failure.errno;
-                self.doom(failure);
-                Err(errno)
-            }
-        }
-    }
-
-    fn add_layer(&mut self, mnt: u64) -> Result<usize, Failure> {
-        if self.mounts.is_empty() {
-            let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-            self.mounts = mounts::parse(&text);
-        }
-        let Some(mount) = self.mounts.iter().find(|m| m.id == mnt).cloned() else {
-            return Err(Failure {
+        let Some(point) = commons::mount_point(mnt) else {
+            self.doom(Failure {
                 reason: reason::FAILED,
                 errno: libc::EIO,
                 what: "the mount of what is changed is not in /proc/self/mountinfo".into(),
                 ..Failure::default()
             });
+            return Err(libc::EIO);
         };
-        let home = commons::home()?;
-        let store = store_on(&mount)?;
-        let staging = self.staging()?;
-        if store != home.dir() {
-            home.add_side_store(&store).map_err(failed)?;
+        self.layers.push(Layer { mnt, point, dir: None });
+        Ok(self.layers.len() - 1)
+    }
+
+    /// Where the private copies of a layer lie; made if need be.
+    fn copies(&mut self, layer: usize) -> Sys<Vec<u8>> {
+        if let Some(dir) = self.layers.get(layer).and_then(|l| l.dir.clone()) {
+            return Ok(dir);
         }
-        let root = look(mount.point.as_os_str().as_bytes()).ok().map(|s| s.id);
-        staging.tx.meta.layers.push(LayerMeta {
-            target: mount.point.clone(),
-            store: store.clone(),
-            root,
-        });
-        let Some(layer) = staging.tx.layers().pop() else { return Err(Failure::default()) };
-        let dir = layer.upper.parent().unwrap_or(&layer.upper).to_owned();
-        for path in [&layer.upper, &layer.work, &layer.old, &dir.join("new")] {
-            use std::os::unix::fs::DirBuilderExt;
-            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-            made.map_err(|e| failed(txos_engine::Error::io("creating", path, e)))?;
+        let made = self.make_layers(layer);
+        if let Err(failure) = made {
+            let errno = failure.errno;
+            self.doom(failure);
+            return Err(errno);
         }
-        staging.tx.save(false).map_err(failed)?;
-        staging.layers.push(Layer {
-            mnt,
-            point: mount.point.as_os_str().as_bytes().to_vec(),
-            dir: dir.as_os_str().as_bytes().to_vec(),
-        });
-        Ok(staging.layers.len() - 1)
+        self.layers.get(layer).and_then(|l| l.dir.clone()).ok_or(libc::EIO)
+    }
+
+    /// Makes the places of all layers up to this one: the store numbers them in order.
+    ///
+    /// # Errors
+    /// Why there can be no private copies on a mount.
+    pub fn make_layers(&mut self, last: usize) -> Result<(), Failure> {
+        for at in 0..=last.min(self.layers.len().saturating_sub(1)) {
+            if self.layers[at].dir.is_some() {
+                continue;
+            }
+            let layer = self.layers[at].clone();
+            let home = commons::home()?;
+            let target = PathBuf::from(std::ffi::OsStr::from_bytes(&layer.point));
+            let store = store_on(layer.mnt, &target)?;
+            if store != home.dir() {
+                home.add_side_store(&store).map_err(failed)?;
+            }
+            let root = look(&layer.point).ok().map(|s| s.id);
+            let staging = self.staging()?;
+            staging.tx.meta.layers.push(LayerMeta { target, store, root });
+            let Some(made) = staging.tx.layers().pop() else { return Err(Failure::default()) };
+            let dir = made.upper.parent().unwrap_or(&made.upper).to_owned();
+            for path in [&made.upper, &made.work, &made.old, &dir.join("new")] {
+                use std::os::unix::fs::DirBuilderExt;
+                let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+                made.map_err(|e| failed(txos_engine::Error::io("creating", path, e)))?;
+            }
+            staging.tx.save(false).map_err(failed)?;
+            self.layers[at].dir = Some(dir.as_os_str().as_bytes().to_vec());
+        }
+        Ok(())
     }
 
     /// A free place among the private copies of a mount.
@@ -149,10 +157,10 @@ impl Tx {
     /// As [`Tx::layer`].
     pub fn place(&mut self, mnt: u64) -> Sys<(usize, Vec<u8>)> {
         let layer = self.layer(mnt)?;
+        let dir = self.copies(layer)?;
         let Some(staging) = self.staging.as_mut() else { return Err(libc::EIO) };
         staging.next += 1;
-        let dir = &staging.layers[layer].dir;
-        Ok((layer, join(dir, format!("new/{}", staging.next).as_bytes())))
+        Ok((layer, join(&dir, format!("new/{}", staging.next).as_bytes())))
     }
 
     /// A place for a new file: in the place of its directory if that is new as well, so that one
@@ -186,7 +194,7 @@ impl Tx {
     }
 }
 
-impl Staging {
+impl Tx {
     /// A path of the stable tree, relative to its layer's root.
     #[must_use]
     pub fn relative(&self, layer: usize, path: &[u8]) -> Vec<u8> {
@@ -198,25 +206,26 @@ impl Staging {
     /// A place among the private copies, relative to the layer's directory.
     #[must_use]
     pub fn staged(&self, layer: usize, path: &[u8]) -> Vec<u8> {
-        let rest = path.get(self.layers[layer].dir.len()..).unwrap_or_default();
+        let dir = self.layers[layer].dir.as_deref().unwrap_or_default();
+        let rest = path.get(dir.len()..).unwrap_or_default();
         rest.strip_prefix(b"/").unwrap_or(rest).to_vec()
     }
 }
 
 /// The store on a mount: the home store, or one beside the mount's root.
-fn store_on(mount: &Mount) -> Result<PathBuf, Failure> {
+fn store_on(mnt: u64, point: &std::path::Path) -> Result<PathBuf, Failure> {
     let home = commons::home()?;
     let unsupported = |what: String| Failure {
         reason: reason::FAILED,
         errno: libc::EXDEV,
         what,
-        path: mount.point.as_os_str().as_bytes().to_vec(),
+        path: point.as_os_str().as_bytes().to_vec(),
         ..Failure::default()
     };
-    if mounts::mount_id(home.dir()) == Some(mount.id) {
+    if mounts::mount_id(home.dir()) == Some(mnt) {
         return Ok(home.dir().to_owned());
     }
-    if !mount.point.is_dir() {
+    if !point.is_dir() {
         return Err(unsupported("a file is mounted there: nothing can be renamed over it".into()));
     }
     let uid = rustix::process::geteuid();
@@ -224,7 +233,7 @@ fn store_on(mount: &Mount) -> Result<PathBuf, Failure> {
         true => ".txos".to_owned(),
         false => format!(".txos-{}", uid.as_raw()),
     };
-    Ok(mount.point.join(name))
+    Ok(point.join(name))
 }
 
 /// An error of the engine, as the program is told.

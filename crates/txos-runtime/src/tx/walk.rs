@@ -90,7 +90,7 @@ impl Tx {
         if let Some(cwd) = self.cwd {
             return Ok(cwd);
         }
-        let path = read_link(libc::AT_FDCWD, b"/proc/self/cwd")?;
+        let path = kernel::working_directory()?;
         let node = self.stable_dir(&path)?;
         self.cwd = Some(node);
         Ok(node)
