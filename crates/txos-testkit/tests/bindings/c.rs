@@ -1,0 +1,64 @@
+//! C programs: how they are compiled here, and the examples.
+
+use std::path::{Path, PathBuf};
+
+use txos_testkit::{Done, Invocation, Lab, binary};
+
+use crate::{in_lab, root};
+
+/// Compiles a program against the library under test.
+pub fn compile(source: &Path, to: &Path) {
+    let dir = binary::library().parent().expect("a directory");
+    let _ = Invocation::new("cc")
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(root().join("crates/txos-runtime/include"))
+        .arg("-o")
+        .arg(to)
+        .arg(source)
+        .arg("-L")
+        .arg(dir)
+        .arg("-ltxos")
+        .arg(format!("-Wl,-rpath,{}", dir.display()))
+        .run()
+        .expect(0);
+}
+
+fn example(lab: &Lab, name: &str) -> PathBuf {
+    let program = lab.dir().join(name);
+    compile(&root().join(format!("examples/c/{name}.c")), &program);
+    program
+}
+
+#[test]
+fn examples() {
+    let lab = Lab::new();
+    let names = ["safe-open", "two-files"].map(|name| (name, example(&lab, name)));
+    let run = |name: &str, argument: &str| {
+        let (_, program) = names.iter().find(|(known, _)| *known == name).expect("an example");
+        in_lab(&lab, program).arg(argument).run()
+    };
+    check_examples(&lab, &run, '-');
+}
+
+/// Both examples, in whichever language. `join`: what is between the words of their names.
+pub fn check_examples(lab: &Lab, run: &dyn Fn(&str, &str) -> Done, join: char) {
+    let (safe_open, two_files) = (format!("safe{join}open"), format!("two{join}files"));
+    let _ = lab.native("echo mine > own; echo theirs > other; chown 12345 other; ln -s own link");
+    assert_eq!(run(&safe_open, "own").expect(0).text(), "mine\n");
+    for refused in ["other", "link"] {
+        let _ = run(&safe_open, refused).expect(1).says("refused");
+    }
+    for (port, before) in [("80", "\n"), ("8080", "80\n")] {
+        let _ = run(&two_files, port).expect(0);
+        assert_eq!(lab.read("app.conf"), format!("port = {port}\n"));
+        assert_eq!(lab.read("proxy.conf"), format!("backend = localhost:{port}\n"));
+        assert_eq!(lab.read("port.old"), before);
+    }
+    let _ = lab.native("rm proxy.conf; mkdir proxy.conf");
+    let _ = run(&two_files, "90").expect(1).says("nothing has changed");
+    assert_eq!(
+        (lab.read("app.conf"), lab.read("port.old")),
+        ("port = 8080\n".into(), "80\n".into())
+    );
+    let _ = lab.native("rm -r own other link app.conf proxy.conf port.old; test -z \"$(ls -A)\"");
+}

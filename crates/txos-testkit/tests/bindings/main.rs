@@ -1,0 +1,26 @@
+//! What surrounds the library for programs: the bindings, the manual pages, the examples, an
+//! installation. Each is used as its reader would use it.
+
+mod c;
+mod installed;
+mod manual;
+mod python;
+mod rust;
+
+use std::path::{Path, PathBuf};
+
+use txos_testkit::{Invocation, Lab};
+
+/// The top of the checkout.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("a checkout")
+}
+
+/// A program that keeps to the lab's realm and store, started in its tree.
+fn in_lab(lab: &Lab, program: impl AsRef<std::ffi::OsStr>) -> Invocation {
+    Invocation::new(program)
+        .env("TXOS_STORE", lab.store())
+        .env("TXOS_REALM", lab.realm())
+        .without_env("TXOS_LIB")
+        .dir(lab.tree())
+}

@@ -1,0 +1,108 @@
+//! The Python package: built, installed, and used by its own tests.
+
+use std::path::{Path, PathBuf};
+
+use txos_testkit::{Invocation, Lab, binary, require, skip};
+
+use crate::{in_lab, root};
+
+/// Builds the wheel; gives its path.
+fn wheel(lab: &Lab) -> PathBuf {
+    let out = lab.dir().join("wheel");
+    let _ = Invocation::new("python3")
+        .args(["-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"])
+        // Nothing is needed from anywhere.
+        .args(["--no-index", "--no-cache-dir", "--wheel-dir"])
+        .arg(&out)
+        .arg(root().join("bindings/python"))
+        .env("TXOS_LIB", binary::library())
+        .run()
+        .expect(0);
+    let mut made = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
+    let wheel = made.next().expect("a wheel");
+    assert!(made.next().is_none());
+    wheel
+}
+
+fn install(lab: &Lab, wheel: &Path) -> PathBuf {
+    let venv = lab.dir().join("venv");
+    let _ = Invocation::new("python3").args(["-m", "venv"]).arg(&venv).run().expect(0);
+    let python = venv.join("bin/python");
+    let _ = Invocation::new(&python)
+        .args(["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index"])
+        .arg(wheel)
+        .run()
+        .expect(0);
+    python
+}
+
+fn has_what_it_takes() -> bool {
+    let probe = "import ensurepip, pip, tomllib, venv";
+    skip::has("python3") && Invocation::new("python3").args(["-c", probe]).run().code() == 0
+}
+
+#[test]
+fn the_wheel_is_installed_and_used() {
+    require!(has_what_it_takes(), "there is no Python 3.11 with pip and venv");
+    let lab = Lab::new();
+    let wheel = wheel(&lab);
+    let name = wheel.file_name().unwrap().to_string_lossy().into_owned();
+    let (start, end) = ("txos-0.1.0-py3-none-", format!("_{}.whl", std::env::consts::ARCH));
+    assert!(name.starts_with(start) && name.ends_with(&end), "{name}");
+    let python = install(&lab, &wheel);
+    // The tests, but not the package beside them.
+    let _ = lab.native(&format!("cp -r '{}' .", root().join("bindings/python/tests").display()));
+    let _ = in_lab(&lab, &python)
+        .args(["-W", "error::ResourceWarning", "-m", "unittest", "discover", "-t", ".", "tests"])
+        .env("TXOS_TEST_DIR", lab.tree())
+        .run()
+        .expect(0)
+        .says("OK");
+    let used = "import txos; txos.in_transaction(); print(open('/proc/self/maps').read())";
+    let library = lab.dir().join("venv/lib").to_string_lossy().into_owned();
+    let maps = in_lab(&lab, &python).args(["-c", used]).run().expect(0).text();
+    let mapped = maps.lines().find(|line| line.ends_with("libtxos.so")).expect("a library");
+    assert!(mapped.contains(&library), "{mapped}");
+}
+
+#[test]
+fn the_checkout_is_used_in_place() {
+    require!(skip::has("python3"), "there is no Python");
+    let lab = Lab::new();
+    let program = "import txos, pathlib\n\
+        with txos.transaction(): pathlib.Path('file').write_text('new')\n";
+    let _ = in_lab(&lab, "python3")
+        .args(["-c", program])
+        .env("PYTHONPATH", root().join("bindings/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TXOS_LIB", binary::library())
+        .run()
+        .expect(0);
+    assert_eq!(lab.read("file"), "new");
+    let program = "import txos\ntry: txos.stats()\nexcept txos.Unsupported as e: print(e)";
+    let told = in_lab(&lab, "python3")
+        .args(["-c", program])
+        .env("PYTHONPATH", root().join("bindings/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TXOS_LIB", "/nonexistent/libtxos.so")
+        .run()
+        .expect(0)
+        .text();
+    assert!(told.contains("/nonexistent/libtxos.so"), "{told}");
+}
+
+#[test]
+fn examples() {
+    require!(skip::has("python3"), "there is no Python");
+    let lab = Lab::new();
+    let example = |name: &str, argument: &str| {
+        in_lab(&lab, "python3")
+            .arg(root().join("examples/python").join(name))
+            .arg(argument)
+            .env("PYTHONPATH", root().join("bindings/python"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("TXOS_LIB", binary::library())
+            .run()
+    };
+    crate::c::check_examples(&lab, &|name, argument| example(&format!("{name}.py"), argument), '_');
+}
