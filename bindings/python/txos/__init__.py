@@ -33,6 +33,11 @@ from ._transaction import (
 
 __version__ = "0.1.0"
 
+# What a traceback shows is what a program catches.
+for _error in (Aborted, Conflict, Failed, TransactionError, Unsupported):
+    _error.__module__ = __name__
+del _error
+
 __all__ = [
     "Aborted",
     "Conflict",
