@@ -143,7 +143,8 @@ impl Realm {
             slot: number,
             bit: 1 << number,
             generation,
-            held: LIST.take(),
+            // A thread that ends has no list any more.
+            held: LIST.try_with(RefCell::take).unwrap_or_default(),
             again,
             nonblock: how.nonblock,
             turn,
@@ -506,7 +507,8 @@ impl<'r> Ticket<'r> {
         self.realm.slot_is_free();
         self.held.clear();
         if self.held.capacity() <= LIST_KEPT_MAX {
-            LIST.replace(std::mem::take(&mut self.held));
+            let held = std::mem::take(&mut self.held);
+            let _ = LIST.try_with(|list| list.replace(held));
         }
     }
 

@@ -151,7 +151,10 @@ impl Tx {
         const SYNC: i32 = 0x6000;
         const KNOWN: i32 =
             libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH | SYNC;
-        if (flags & !KNOWN != 0 && !path.is_empty()) || flags & SYNC == SYNC || wanted & 0x8000_0000 != 0 {
+        if (flags & !KNOWN != 0 && !path.is_empty())
+            || flags & SYNC == SYNC
+            || wanted & 0x8000_0000 != 0
+        {
             return Err(libc::EINVAL);
         }
         let id = match self.object(dirfd, path, flags)? {
@@ -227,8 +230,8 @@ impl Tx {
         if wanted == 0 {
             return Ok(0);
         }
-        let node = &self.nodes[id];
         if flags & libc::AT_EACCESS == 0 && !self.real_is_effective() {
+            let node = &self.nodes[id];
             // By the real user: what set-user-ID programs ask for.
             if node.has_own_permissions() {
                 return self
@@ -245,8 +248,10 @@ impl Tx {
         Ok(0)
     }
 
-    fn real_is_effective(&self) -> bool {
-        sys!(SYS_getuid) == sys!(SYS_geteuid) && sys!(SYS_getgid) == sys!(SYS_getegid)
+    fn real_is_effective(&mut self) -> bool {
+        let same =
+            || sys!(SYS_getuid) == sys!(SYS_geteuid) && sys!(SYS_getgid) == sys!(SYS_getegid);
+        *self.own_user.get_or_insert_with(same)
     }
 
     /// `chmod(2)` of an object.

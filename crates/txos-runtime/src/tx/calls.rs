@@ -642,7 +642,8 @@ impl Tx {
         for fd in [a[from], a[to]] {
             let file = self.file(fd as i32)?;
             let open = self.files.get(file);
-            if open.flags & libc::O_PATH != 0 || open.node.is_some_and(|id| self.nodes[id].is_dir()) {
+            if open.flags & libc::O_PATH != 0 || open.node.is_some_and(|id| self.nodes[id].is_dir())
+            {
                 // It fails: how, the kernel says best.
                 b[from] = self.real(a[from] as i32)? as u64;
                 b[to] = self.real(a[to] as i32)? as u64;
@@ -669,7 +670,8 @@ impl Tx {
         let mut pipes = 0;
         for number in [from, to] {
             let real = self.real(number)?;
-            pipes += usize::from(kernel::look_fd(real)?.kind() == txos_engine::object::FileKind::Fifo);
+            pipes +=
+                usize::from(kernel::look_fd(real)?.kind() == txos_engine::object::FileKind::Fifo);
         }
         if pipes == 0 { Err(libc::EINVAL) } else { Ok(()) }
     }

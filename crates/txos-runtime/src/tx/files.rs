@@ -57,6 +57,9 @@ pub struct OpenFile {
     pub before: Vec<i32>,
     /// Status flags and offset before the transaction.
     pub was: (i32, u64),
+    /// The file could not be opened anew: the kernel's description is the one from before, and its
+    /// offset is put back on abort.
+    pub borrowed: bool,
 }
 
 impl OpenFile {
@@ -238,8 +241,12 @@ impl Tx {
         // What is written goes to private copies: reading is all that the stable file is for.
         let flags = libc::O_CLOEXEC | (open.flags & libc::O_DIRECT);
         let fd = kernel::open(&path, flags | libc::O_RDONLY, 0)
-            .or_else(|_| kernel::open(&path, flags | (open.flags & libc::O_ACCMODE), 0))
-            .or_else(|_| kernel::open(&path, libc::O_PATH | libc::O_CLOEXEC, 0))?;
+            .or_else(|_| kernel::open(&path, flags | (open.flags & libc::O_ACCMODE), 0));
+        let Ok(fd) = fd else {
+            open.borrowed = true;
+            let fd = kernel::copy_high(number)?;
+            return Ok(self.keep_private(fd));
+        };
         let fd = self.keep_private(kernel::move_high(fd)?);
         let _ = kernel::seek(fd, offset as i64, libc::SEEK_SET);
         if let Data::Whole(_) = self.nodes[id].data {

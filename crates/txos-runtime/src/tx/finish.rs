@@ -57,6 +57,12 @@ impl Tx {
         if let Some(failure) = self.doom.take() {
             return Err(failure);
         }
+        if let Some(done) = self.only_call() {
+            return done.map(|()| Committed { short_cut: true });
+        }
+        if let Err(e) = self.ready().and_then(|()| self.settle_first()) {
+            return Err(self.doom.take().unwrap_or_else(|| io_failure(e)));
+        }
         self.hold_directory();
         if !self.has_changes() {
             return self.only_read();
@@ -119,7 +125,8 @@ impl Tx {
                 return Err(self.doom.take().unwrap_or_default());
             }
         }
-        let atomic = self.calls <= 1 || self.reads.len() <= 1;
+        // What one call has seen, it has seen at once as far as anybody can tell.
+        let atomic = self.looks <= 1;
         if !atomic {
             let conflicts = self.reads.validate(Terms::default(), &Published::default());
             if !conflicts.is_empty() {
@@ -138,6 +145,12 @@ impl Tx {
 
     /// Aborts: descriptors, working directory and everything else are as before it.
     pub fn abort(mut self: Box<Self>) -> Option<Again> {
+        self.undo_first();
+        for open in self.files.all().filter(|f| f.borrowed) {
+            if let Some(&number) = open.before.first() {
+                let _ = kernel::seek(number, open.was.1 as i64, libc::SEEK_SET);
+            }
+        }
         for (number, slot) in self.files.touched() {
             if let Slot::Open { real, over, .. } = slot {
                 if over && real == number {
@@ -337,9 +350,7 @@ impl Tx {
         let stays = node.stable.is_some();
         let right = match &node.data {
             // The copy itself was renamed into place.
-            Data::Whole(_) if open.flags & libc::O_PATH == 0 => {
-                !self.stays(id)
-            }
+            Data::Whole(_) if open.flags & libc::O_PATH == 0 => !self.stays(id),
             Data::Whole(_) => !stays,
             // Opened only to be read from.
             _ => !stays || !writes,

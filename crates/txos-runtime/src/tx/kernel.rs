@@ -423,9 +423,7 @@ pub fn link_fd(fd: i32, to: &[u8]) -> Sys<()> {
     let from = format!("/proc/self/fd/{fd}").into_bytes();
     let cwd = libc::AT_FDCWD;
     CPath::with(&from, |f| {
-        CPath::with(to, |t| {
-            check(sys!(SYS_linkat, cwd, f, cwd, t, libc::AT_SYMLINK_FOLLOW))
-        })
+        CPath::with(to, |t| check(sys!(SYS_linkat, cwd, f, cwd, t, libc::AT_SYMLINK_FOLLOW)))
     })
     .map(drop)
 }

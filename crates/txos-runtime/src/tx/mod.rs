@@ -31,6 +31,7 @@ mod control;
 mod delta;
 pub mod files;
 mod finish;
+mod first;
 mod io;
 pub mod kernel;
 mod list;
@@ -148,6 +149,8 @@ pub struct Tx {
     alone: bool,
     doom: Option<Failure>,
     cred: Option<perm::Cred>,
+    /// Its real user and group are the effective ones.
+    own_user: Option<bool>,
     staging: Option<staging::Staging>,
     /// Places of links and nodes that were made among the private copies.
     made: Map<Id, Vec<u8>>,
@@ -158,7 +161,11 @@ pub struct Tx {
     unsupported: u64,
     warned: Vec<&'static str>,
     said_outside: bool,
-    calls: u64,
+    first: first::First,
+    /// Observations so far, and calls that made any.
+    seen: u64,
+    looks: u64,
+    later: Vec<first::Later>,
 }
 
 /// The present, as file systems stamp it.
@@ -215,6 +222,7 @@ impl Tx {
             alone: false,
             doom: None,
             cred: None,
+            own_user: None,
             staging: None,
             made: Map::default(),
             layers: Vec::new(),
@@ -224,7 +232,10 @@ impl Tx {
             unsupported: 0,
             warned: Vec::new(),
             said_outside: false,
-            calls: 0,
+            first: first::First::None,
+            seen: 0,
+            looks: 0,
+            later: Vec::new(),
         });
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {
             // Its turn is taken now, not at its first touch.
@@ -233,6 +244,11 @@ impl Tx {
             }
         }
         Ok(tx)
+    }
+
+    /// Before the first walk.
+    fn ready(&mut self) -> Sys<()> {
+        if self.nodes.is_empty() { self.plant() } else { Ok(()) }
     }
 
     /// Makes the node of the root directory, which everything hangs on.
@@ -262,13 +278,31 @@ impl Tx {
         if self.doom.is_some() {
             return -i64::from(libc::ECANCELED);
         }
-        self.calls += 1;
-        if self.nodes.is_empty()
-            && let Err(e) = self.plant()
-        {
+        match self.first {
+            first::First::Over => {}
+            first::First::None => {
+                if let Some(answer) = self.first_call(number, args) {
+                    return answer;
+                }
+            }
+            _ => {
+                if let Some(answer) = self.closes_first(number, args) {
+                    return answer;
+                }
+                if let Err(e) = self.ready().and_then(|()| self.second_call()) {
+                    if self.doom.is_none() {
+                        self.changed_outside(b"", "its first call could not be made again");
+                    }
+                    return -i64::from(e);
+                }
+            }
+        }
+        if let Err(e) = self.ready() {
             return -i64::from(e);
         }
+        let seen = self.seen;
         let answer = self.carry_out(number, args);
+        self.looks += u64::from(self.seen != seen);
         self.check_doom();
         match answer {
             Ok(value) => value as i64,

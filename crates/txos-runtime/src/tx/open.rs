@@ -446,6 +446,12 @@ fn with_cloexec(fd: i32, flags: i32) -> Sys<i32> {
     Ok(fd)
 }
 
+/// Whether a path may lead to descriptors, or to a directory of this process.
+#[must_use]
+pub fn leads_to_descriptor(path: &[u8]) -> bool {
+    path.starts_with(b"/proc") || path.starts_with(b"/dev")
+}
+
 /// The number in `/proc/self/fd/N`, `/dev/fd/N` and their like.
 #[must_use]
 pub fn descriptor_path(path: &[u8]) -> Option<i32> {

@@ -243,6 +243,24 @@ pub fn failed(error: txos_engine::Error) -> Failure {
             let path = conflicts.first().map(|c| c.path.as_os_str().as_bytes().to_vec());
             (reason::CONFLICT, libc::ECANCELED, path)
         }
+        // Somebody put something else there, or took it away, between the validation and the publish.
+        txos_engine::Error::Io { path, source, .. }
+            if matches!(
+                source.raw_os_error(),
+                Some(
+                    libc::ELOOP
+                        | libc::ENOENT
+                        | libc::ENOTDIR
+                        | libc::EISDIR
+                        | libc::EEXIST
+                        | libc::ENOTEMPTY
+                        | libc::ENXIO
+                        | libc::ESTALE
+                )
+            ) =>
+        {
+            (reason::CONFLICT, libc::ECANCELED, Some(path.as_os_str().as_bytes().to_vec()))
+        }
         txos_engine::Error::Io { path, source, .. } => (
             reason::FAILED,
             source.raw_os_error().unwrap_or(libc::EIO),

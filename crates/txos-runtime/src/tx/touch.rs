@@ -25,6 +25,9 @@ impl Tx {
     /// # Errors
     /// [`DOOMED`]: another transaction won.
     pub fn acquire(&mut self, facet: &Facet<'_>, access: Access, path: &[u8]) -> Sys<()> {
+        if self.acquires_later(facet, access, path) {
+            return Ok(());
+        }
         if self.ticket.is_none() {
             self.join()?;
         }
@@ -110,6 +113,7 @@ impl Tx {
             return;
         }
         node.noted |= facets.0;
+        self.seen += 1;
         let seen = Outcome::Present(stable.stat.version());
         self.reads.note_seen(&stable.dir, stable.dir_id, &stable.name, seen, facets);
     }
@@ -233,6 +237,7 @@ impl Tx {
 
     /// A page was read: what it held is what the read set remembers of it.
     pub fn note_page(&mut self, id: Id, number: u64, bytes: &[u8]) {
+        self.seen += 1;
         self.note(id, Facets::ENTRY);
         if let Some(stable) = self.nodes[id].stable.as_ref()
             && !stable.dir.is_empty()
@@ -308,6 +313,7 @@ impl Tx {
         name: &[u8],
         path: &[u8],
     ) -> Sys<Option<Stat>> {
+        self.seen += 1;
         self.acquire(&Facet::Entry { dir: id, name }, Access::Read, path)?;
         let found = look(path);
         let found = match found {

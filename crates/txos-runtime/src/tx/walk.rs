@@ -237,7 +237,13 @@ impl Tx {
             if is_last && blind {
                 self.may(here, libc::X_OK as u32)?;
                 let name = name.to_vec();
-                return Ok(Place::At(Spot { dir: here, name, node: None, last: Last::Name, slash }));
+                return Ok(Place::At(Spot {
+                    dir: here,
+                    name,
+                    node: None,
+                    last: Last::Name,
+                    slash,
+                }));
             }
             let found = self.lookup(here, name)?;
             if is_last && parent {
