@@ -1,0 +1,548 @@
+//! The first call of a transaction: as long as there is no second one, it need not be more than the
+//! call that it is.
+//!
+//! - A look (stat, access, readlink, read) is made by the kernel, and remembered with its answer. A
+//!   second call makes it again, as part of the transaction: if the answer is another one, somebody
+//!   came in between, and the transaction is doomed.
+//! - A change (of a name, or one write) is made in shadow as ever, but what it touches is acquired in
+//!   the realm only when there is a second call. Without one, the end is the call itself: it is atomic
+//!   already, and if the kernel answers otherwise than the shadow did, the transaction starts again.
+
+use txos_engine::object::{FileId, FileKind};
+use txos_engine::readset::validate::{Published, Terms};
+use txos_engine::realm::{Access, Facet};
+
+use super::kernel::{self, Sys, check, sys};
+use super::{Failure, Tx, raw_call, reason, user};
+
+/// The longest read or write that is put off, bytes.
+const LENGTH_MAX: u64 = 16 << 10;
+
+/// What the first call was.
+#[derive(Debug)]
+pub enum First {
+    /// There was none yet.
+    None,
+    /// A look by path: its number and arguments, its path, its answer, and what it gave.
+    Look(Box<Look>),
+    /// A read: number and arguments, its answer, and a digest of the bytes.
+    Read(Box<Read>),
+    /// A file was opened to be read from, and perhaps closed again.
+    Open(Box<Open>),
+    /// A change of names: number, arguments, paths.
+    Change(Box<Change>),
+    /// A write: number, arguments, bytes.
+    Write(Box<Write>),
+    /// Something else, or there has been a second call.
+    Over,
+}
+
+/// See [`First::Look`].
+#[derive(Debug)]
+pub struct Look {
+    number: i64,
+    args: [u64; 6],
+    path: Vec<u8>,
+    answer: i64,
+    gave: Vec<u8>,
+}
+
+/// See [`First::Read`].
+#[derive(Debug)]
+pub struct Read {
+    number: i64,
+    args: [u64; 6],
+    answer: i64,
+    digest: u64,
+}
+
+/// See [`First::Open`].
+#[derive(Debug)]
+pub struct Open {
+    number: i64,
+    args: [u64; 6],
+    path: Vec<u8>,
+    fd: i32,
+    /// What it was, once it is closed.
+    closed: Option<(FileId, u64)>,
+}
+
+/// See [`First::Change`].
+#[derive(Debug)]
+pub struct Change {
+    number: i64,
+    args: [u64; 6],
+    paths: Vec<(usize, Vec<u8>)>,
+}
+
+/// See [`First::Write`].
+#[derive(Debug)]
+pub struct Write {
+    number: i64,
+    args: [u64; 6],
+    bytes: Vec<u8>,
+}
+
+/// A facet that is acquired when there is a second call.
+#[derive(Debug)]
+pub struct Later {
+    facet: Kept,
+    access: Access,
+    path: Vec<u8>,
+}
+
+/// A [`Facet`] that owns its name.
+#[derive(Debug)]
+enum Kept {
+    Entry(FileId, Vec<u8>),
+    Listing(FileId),
+    Attributes(FileId),
+    Extent(FileId),
+    Page(FileId, u64),
+    Target(FileId),
+    Xattrs(FileId),
+}
+
+impl Kept {
+    fn of(facet: &Facet<'_>) -> Kept {
+        match *facet {
+            Facet::Entry { dir, name } => Kept::Entry(dir, name.to_vec()),
+            Facet::Listing(id) => Kept::Listing(id),
+            Facet::Attributes(id) => Kept::Attributes(id),
+            Facet::Extent(id) => Kept::Extent(id),
+            Facet::Page { file, number } => Kept::Page(file, number),
+            Facet::Target(id) => Kept::Target(id),
+            Facet::Xattrs(id) => Kept::Xattrs(id),
+        }
+    }
+
+    fn facet(&self) -> Facet<'_> {
+        match self {
+            Kept::Entry(dir, name) => Facet::Entry { dir: *dir, name },
+            Kept::Listing(id) => Facet::Listing(*id),
+            Kept::Attributes(id) => Facet::Attributes(*id),
+            Kept::Extent(id) => Facet::Extent(*id),
+            Kept::Page(file, number) => Facet::Page { file: *file, number: *number },
+            Kept::Target(id) => Facet::Target(*id),
+            Kept::Xattrs(id) => Facet::Xattrs(*id),
+        }
+    }
+}
+
+/// Which argument of a look is its path, which where it gives its answer, and how much.
+fn look_of(number: i64, a: &[u64; 6]) -> Option<(usize, Option<(usize, usize)>)> {
+    const STAT: usize = size_of::<libc::stat>();
+    const STATX: usize = size_of::<libc::statx>();
+    let cwd = |at: usize| a[at] as i32 == libc::AT_FDCWD;
+    match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_access => Some((0, None)),
+        libc::SYS_faccessat | libc::SYS_faccessat2 if cwd(0) => Some((1, None)),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_stat | libc::SYS_lstat => Some((0, Some((1, STAT)))),
+        libc::SYS_newfstatat if cwd(0) => Some((1, Some((2, STAT)))),
+        libc::SYS_statx if cwd(0) => Some((1, Some((4, STATX)))),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_readlink => Some((0, Some((1, a[2].min(4096) as usize)))),
+        _ => None,
+    }
+}
+
+/// Where the path of an open is, and its flags.
+fn open_of(number: i64, a: &[u64; 6]) -> Option<(usize, i32)> {
+    match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open => Some((0, a[1] as i32)),
+        libc::SYS_openat if a[0] as i32 == libc::AT_FDCWD => Some((1, a[2] as i32)),
+        _ => None,
+    }
+}
+
+/// Which arguments of a change of names are paths.
+fn change_of(number: i64, a: &[u64; 6]) -> Option<&'static [usize]> {
+    let cwd = |at: usize| a[at] as i32 == libc::AT_FDCWD;
+    match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_unlink | libc::SYS_rmdir | libc::SYS_mkdir => Some(&[0]),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_link | libc::SYS_symlink | libc::SYS_rename => Some(&[0, 1]),
+        libc::SYS_unlinkat | libc::SYS_mkdirat if cwd(0) => Some(&[1]),
+        libc::SYS_linkat | libc::SYS_renameat | libc::SYS_renameat2 if cwd(0) && cwd(2) => {
+            Some(&[1, 3])
+        }
+        libc::SYS_symlinkat if cwd(1) => Some(&[0, 2]),
+        _ => None,
+    }
+}
+
+/// A digest of what was read: fast, and only for one process to compare with itself.
+fn digest(bytes: &[u8]) -> u64 {
+    let mut lanes = [
+        0x243f_6a88_85a3_08d3_u64,
+        0x1319_8a2e_0370_7344,
+        0xa409_3822_299f_31d0,
+        0x082e_fa98_ec4e_6c89,
+    ];
+    let mut chunks = bytes.chunks_exact(32);
+    for chunk in &mut chunks {
+        for (lane, word) in lanes.iter_mut().zip(chunk.chunks_exact(8)) {
+            let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
+            *lane = (*lane ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+    }
+    for &byte in chunks.remainder() {
+        lanes[0] = (lanes[0] ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    lanes.iter().fold(bytes.len() as u64, |all, lane| {
+        (all ^ lane).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31)
+    })
+}
+
+impl Tx {
+    /// Makes the first call, if it is one that can be put off.
+    pub fn first_call(&mut self, number: i64, a: [u64; 6]) -> Option<i64> {
+        self.first = First::Over;
+        if self.how.flags & super::flags::COMMAND != 0 {
+            return None;
+        }
+        if let Some((path_at, gives)) = look_of(number, &a) {
+            return self.first_look_by_path(number, a, path_at, gives);
+        }
+        if let Some((path_at, flags)) = open_of(number, &a) {
+            return self.first_open(number, a, path_at, flags);
+        }
+        match number {
+            libc::SYS_read | libc::SYS_pread64 if a[2] <= LENGTH_MAX => self.first_read(number, a),
+            libc::SYS_write | libc::SYS_pwrite64 if (1..=LENGTH_MAX).contains(&a[2]) => {
+                self.first_write(number, a)
+            }
+            _ => {
+                let paths_at = change_of(number, &a)?;
+                let mut paths = Vec::with_capacity(2);
+                for &at in paths_at {
+                    paths.push((at, user::path(a[at]).ok()?.to_vec()));
+                }
+                self.first = First::Change(Box::new(Change { number, args: a, paths }));
+                None
+            }
+        }
+    }
+
+    fn first_look_by_path(
+        &mut self,
+        number: i64,
+        args: [u64; 6],
+        path_at: usize,
+        gives: Option<(usize, usize)>,
+    ) -> Option<i64> {
+        let path = user::path(args[path_at]).ok()?;
+        if path.is_empty() || super::open::leads_to_descriptor(path) {
+            return None;
+        }
+        let answer = raw_call(number, args);
+        if answer == -i64::from(libc::EFAULT) {
+            return Some(answer);
+        }
+        let gave = match gives {
+            Some((at, len)) if answer >= 0 => {
+                let len = if number_gives_length(number) { answer as usize } else { len };
+                user::bytes(args[at], len as u64).ok()?.to_vec()
+            }
+            _ => Vec::new(),
+        };
+        let path = path.to_vec();
+        self.first = First::Look(Box::new(Look { number, args, path, answer, gave }));
+        Some(answer)
+    }
+
+    fn first_open(
+        &mut self,
+        number: i64,
+        args: [u64; 6],
+        path_at: usize,
+        flags: i32,
+    ) -> Option<i64> {
+        const HARMLESS: i32 = libc::O_CLOEXEC
+            | libc::O_NOFOLLOW
+            | libc::O_DIRECTORY
+            | libc::O_NOCTTY
+            | libc::O_LARGEFILE
+            | 0o100_000;
+        let path = user::path(args[path_at]).ok()?;
+        if flags & !HARMLESS != libc::O_RDONLY || super::open::leads_to_descriptor(path) {
+            return None;
+        }
+        let answer = raw_call(number, args);
+        let fd = i32::try_from(answer).ok().filter(|&fd| fd >= 0)?;
+        let path = path.to_vec();
+        self.first = First::Open(Box::new(Open { number, args, path, fd, closed: None }));
+        Some(answer)
+    }
+
+    fn first_read(&mut self, number: i64, args: [u64; 6]) -> Option<i64> {
+        let fd = args[0] as i32;
+        if !self.is_plain_file(fd) {
+            return None;
+        }
+        let answer = raw_call(number, args);
+        if answer < 0 {
+            // Nothing has happened: it fails again if there is more.
+            return None;
+        }
+        let bytes = user::bytes(args[1], answer as u64).ok()?;
+        let digest = digest(bytes);
+        self.first = First::Read(Box::new(Read { number, args, answer, digest }));
+        Some(answer)
+    }
+
+    fn first_write(&mut self, number: i64, args: [u64; 6]) -> Option<i64> {
+        let fd = args[0] as i32;
+        if number == libc::SYS_pwrite64 && (args[3] as i64) < 0 {
+            return None;
+        }
+        let flags = check(sys!(SYS_fcntl, fd, libc::F_GETFL)).ok()? as i32;
+        let writes = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
+        let plain = flags & (libc::O_PATH | libc::O_DIRECT) == 0;
+        if !writes || !plain || !self.is_plain_file(fd) {
+            return None;
+        }
+        let bytes = user::bytes(args[1], args[2]).ok()?.to_vec();
+        self.first = First::Write(Box::new(Write { number, args, bytes }));
+        Some(args[2] as i64)
+    }
+
+    /// A regular file of a versioned file system.
+    fn is_plain_file(&mut self, fd: i32) -> bool {
+        let Ok(stat) = kernel::look_fd(fd) else { return false };
+        let key = (stat.id.dev, stat.mnt);
+        // One on a file system that no transaction has met yet goes the long way.
+        stat.kind() == FileKind::File && self.file_systems.contains(&(key, true))
+    }
+
+    /// Instead of acquiring a facet during the first call: `true` if that is put off.
+    pub fn acquires_later(&mut self, facet: &Facet<'_>, access: Access, path: &[u8]) -> bool {
+        if !matches!(self.first, First::Change(_)) {
+            return false;
+        }
+        self.later.push(Later { facet: Kept::of(facet), access, path: path.to_vec() });
+        true
+    }
+
+    /// There is a second call: the first becomes part of a transaction of several.
+    ///
+    /// # Errors
+    /// The transaction is doomed: somebody came between the two.
+    pub fn second_call(&mut self) -> Sys<()> {
+        match std::mem::replace(&mut self.first, First::Over) {
+            First::None | First::Over => Ok(()),
+            First::Look(look) => self.look_again(&look),
+            First::Read(read) => self.read_again(&read),
+            First::Open(open) => self.open_again(&open),
+            First::Write(write) => self.write_really(&write),
+            First::Change(_) => self.acquire_now(),
+        }
+    }
+
+    /// The second call closes what the first one opened: still nothing has happened.
+    pub fn closes_first(&mut self, number: i64, args: [u64; 6]) -> Option<i64> {
+        let First::Open(open) = &mut self.first else { return None };
+        if number != libc::SYS_close || args[0] as i32 != open.fd || open.closed.is_some() {
+            return None;
+        }
+        let stat = kernel::look_fd(open.fd).ok()?;
+        open.closed = Some((stat.id, stat.mnt));
+        Some(raw_call(number, args))
+    }
+
+    fn open_again(&mut self, open: &Open) -> Sys<()> {
+        let mut args = open.args;
+        let (path_at, _) = open_of(open.number, &args).ok_or(libc::EIO)?;
+        let mut path = open.path.clone();
+        path.push(0);
+        args[path_at] = path.as_ptr() as u64;
+        let then = match open.closed {
+            Some(then) => then,
+            None => {
+                let stat = kernel::look_fd(open.fd)?;
+                kernel::close(open.fd);
+                (stat.id, stat.mnt)
+            }
+        };
+        let opened = self.carry_out(open.number, args);
+        let number = match opened {
+            Ok(number) => number as i32,
+            Err(super::touch::DOOMED) if self.doom.is_some() => return Err(super::touch::DOOMED),
+            Err(_) => return Err(self.changed_between(&open.path)),
+        };
+        let real = self.real(number)?;
+        let now = kernel::look_fd(real).map(|stat| (stat.id, stat.mnt));
+        if now != Ok(then) || (open.closed.is_none() && number != open.fd) {
+            return Err(self.changed_between(&open.path));
+        }
+        if open.closed.is_some() {
+            self.close_number(number)?;
+        }
+        Ok(())
+    }
+
+    fn look_again(&mut self, look: &Look) -> Sys<()> {
+        let mut args = look.args;
+        let (path_at, gives) = look_of(look.number, &args).ok_or(libc::EIO)?;
+        let mut path = look.path.clone();
+        path.push(0);
+        args[path_at] = path.as_ptr() as u64;
+        let mut out = vec![0u8; 4096];
+        if let Some((at, _)) = gives {
+            args[at] = out.as_mut_ptr() as u64;
+        }
+        let answer = match self.carry_out(look.number, args) {
+            Ok(value) => value as i64,
+            Err(super::touch::DOOMED) if self.doom.is_some() => return Err(super::touch::DOOMED),
+            Err(errno) => -i64::from(errno),
+        };
+        let same = answer == look.answer && same_look(look.number, &out, &look.gave);
+        if same { Ok(()) } else { Err(self.changed_between(&look.path)) }
+    }
+
+    fn read_again(&mut self, read: &Read) -> Sys<()> {
+        let fd = read.args[0] as i32;
+        if read.number == libc::SYS_read {
+            kernel::seek(fd, -read.answer, libc::SEEK_CUR)?;
+        }
+        let mut out = vec![0u8; read.args[2] as usize];
+        let mut args = read.args;
+        args[1] = out.as_mut_ptr() as u64;
+        let answer = self.carry_out(read.number, args).map_or_else(|e| -i64::from(e), |n| n as i64);
+        let given = out.get(..usize::try_from(answer).unwrap_or(0)).unwrap_or_default();
+        if answer == read.answer && digest(given) == read.digest {
+            return Ok(());
+        }
+        Err(self.changed_between(b""))
+    }
+
+    fn write_really(&mut self, write: &Write) -> Sys<()> {
+        let mut args = write.args;
+        args[1] = write.bytes.as_ptr() as u64;
+        let n = self.carry_out(write.number, args)?;
+        if n == write.args[2] { Ok(()) } else { Err(self.changed_between(b"")) }
+    }
+
+    fn acquire_now(&mut self) -> Sys<()> {
+        for later in std::mem::take(&mut self.later) {
+            self.acquire(&later.facet.facet(), later.access, &later.path)?;
+        }
+        // It was looked at before it was acquired.
+        let conflicts = self.reads.validate(Terms::default(), &Published::default());
+        match conflicts.first() {
+            None => Ok(()),
+            Some(conflict) => {
+                use std::os::unix::ffi::OsStrExt;
+                let path = conflict.path.as_os_str().as_bytes().to_vec();
+                Err(self.changed_outside(&path, &conflict.what.clone()))
+            }
+        }
+    }
+
+    fn changed_between(&mut self, path: &[u8]) -> i32 {
+        self.changed_outside(path, "it was changed between the first call and the second")
+    }
+
+    /// The end after one call: that call. `None`: there was none, or it was not of that kind.
+    pub fn only_call(&mut self) -> Option<Result<(), Failure>> {
+        let done = match &self.first {
+            First::Look(_) | First::Read(_) | First::Open(_) => return Some(Ok(())),
+            First::Change(change) if self.has_changes() && self.may_be_plain() => {
+                let mut args = change.args;
+                let paths: Vec<(usize, Vec<u8>)> = change
+                    .paths
+                    .iter()
+                    .map(|(at, path)| (*at, [path.as_slice(), &[0]].concat()))
+                    .collect();
+                for (at, path) in &paths {
+                    args[*at] = path.as_ptr() as u64;
+                }
+                check(raw_call(change.number, args)).map(|_| true)
+            }
+            First::Write(write) if self.may_be_plain() => {
+                let mut args = write.args;
+                args[1] = write.bytes.as_ptr() as u64;
+                check(raw_call(write.number, args)).map(|n| n == write.args[2])
+            }
+            _ => return None,
+        };
+        match done {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => Some(Err(Failure {
+                reason: reason::FAILED,
+                errno: libc::ENOSPC,
+                what: "only part of its one write could be carried out".into(),
+                ..Failure::default()
+            })),
+            Err(errno) => Some(Err(Failure {
+                reason: reason::CONFLICT,
+                errno: libc::ECANCELED,
+                what: format!(
+                    "its one call, which would have succeeded when it was made, failed at the end: {}",
+                    std::io::Error::from_raw_os_error(errno)
+                ),
+                ..Failure::default()
+            })),
+        }
+    }
+
+    /// Whether the call itself promises all that was asked for.
+    fn may_be_plain(&self) -> bool {
+        use super::flags::{DURABLE, ORDER_RESET, ORDERED};
+        self.how.flags & (DURABLE | ORDERED | ORDER_RESET) == 0
+    }
+
+    /// On abort: a read that the kernel made has moved the offset.
+    pub fn undo_first(&mut self) {
+        if let First::Open(open) = &self.first
+            && open.closed.is_none()
+        {
+            kernel::close(open.fd);
+        }
+        if let First::Read(read) = &self.first
+            && read.number == libc::SYS_read
+        {
+            let _ = kernel::seek(read.args[0] as i32, -read.answer, libc::SEEK_CUR);
+        }
+    }
+
+    /// A write that was put off and is to be durable or ordered after all.
+    pub fn settle_first(&mut self) -> Sys<()> {
+        match self.first {
+            First::Write(_) | First::Change(_) => self.second_call(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the answer of a look says how much it gave.
+fn number_gives_length(number: i64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_readlink {
+        return true;
+    }
+    let _ = number;
+    false
+}
+
+/// Compares what two looks gave; times of last access and block counts may differ.
+fn same_look(number: i64, now: &[u8], then: &[u8]) -> bool {
+    if then.is_empty() {
+        return true;
+    }
+    let now = now.get(..then.len()).unwrap_or_default();
+    if number_gives_length(number) {
+        return now == then;
+    }
+    // Device, inode, link count, mode, owners, size and mtime: at these places in both structures.
+    let fields: &[(usize, usize)] = if number == libc::SYS_statx {
+        &[(16, 48), (112, 124), (136, 144)]
+    } else {
+        &[(0, 40), (48, 56), (88, 104)]
+    };
+    fields.iter().all(|&(from, to)| now.get(from..to) == then.get(from..to))
+}
