@@ -102,17 +102,19 @@ fn a_panic_aborts_and_goes_on() {
 fn a_conflict_is_retried() {
     let place = Place::new();
     fs::write(place.path("file"), "old\n").unwrap();
-    let mut calls = 0;
+    let (mut calls, mut changes) = (0, 0);
     let text = transaction(|tx| -> io::Result<String> {
         calls += 1;
         let text = fs::read_to_string(place.path("file"))?;
-        if calls < 3 {
+        if changes < 2 {
             tx.pause(|| place.outsider("file"))?;
+            changes += 1;
         }
         fs::write(place.path("copy"), &text)?;
         Ok(text)
     });
-    assert_eq!((text.unwrap().as_str(), calls), ("old\noutsider\noutsider\n", 3));
+    assert_eq!(text.unwrap(), "old\noutsider\noutsider\n");
+    assert!(calls >= 3, "{calls}");
     assert_eq!(fs::read_to_string(place.path("copy")).unwrap(), "old\noutsider\noutsider\n");
 }
 
@@ -121,18 +123,17 @@ fn a_conflict_is_told_in_the_end() {
     let place = Place::new();
     fs::write(place.path("file"), "old\n").unwrap();
     let mut calls = 0;
-    let result = Transaction::new().retry(2).run(|tx| -> Result<(), Error> {
+    let result = Transaction::new().retry(2).run(|tx| -> io::Result<()> {
         calls += 1;
-        let text = fs::read(place.path("file")).unwrap();
+        let text = fs::read(place.path("file"))?;
         tx.pause(|| place.outsider("file"))?;
-        fs::write(place.path("copy"), text).unwrap();
-        Ok(())
+        fs::write(place.path("copy"), text)
     });
-    let error = result.unwrap_err();
+    let error = result.unwrap_err().downcast::<Error>().unwrap();
     assert!(error.is_conflict(), "{error:?}");
     let cause = error.cause().unwrap();
     assert_eq!(cause.path.as_deref(), Some(&*place.path("file")));
-    assert!(error.to_string().contains("/file: "), "{error}");
+    assert!(error.to_string().contains("/file"), "{error}");
     assert_eq!((calls, place.names()), (3, "file\n".into()));
 }
 
@@ -141,16 +142,18 @@ fn a_conflict_is_told_in_the_end() {
 fn an_error_after_a_conflict_is_a_conflict() {
     let place = Place::new();
     fs::write(place.path("file"), "old\n").unwrap();
-    let mut calls = 0;
+    let (mut calls, mut changed) = (0, false);
     let result = transaction(|tx| -> io::Result<String> {
         calls += 1;
         let _ = fs::metadata(place.path("file"))?;
-        if calls == 1 {
+        if !changed {
             tx.pause(|| place.outsider("file"))?;
+            changed = true;
         }
         fs::read_to_string(place.path("file")).map_err(|_| io::Error::other("a consequence"))
     });
-    assert_eq!((result.unwrap(), calls), ("old\noutsider\n".into(), 2));
+    assert_eq!(result.unwrap(), "old\noutsider\n");
+    assert!(calls >= 2, "{calls}");
 }
 
 #[test]
