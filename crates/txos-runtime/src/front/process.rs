@@ -134,6 +134,19 @@ pub fn create(
     };
     let what =
         if made.flags & libc::CLONE_THREAD as u64 != 0 { "a new thread" } else { "a new process" };
+    let whole = thread.session.as_ref().is_some_and(|session| session.command.is_some());
+    if whole && made.flags & libc::CLONE_THREAD as u64 == 0 {
+        // What it did would happen at once, and stay when the command is rolled back.
+        let why = Failure {
+            reason: reason::UNSUPPORTED,
+            errno: libc::ECANCELED,
+            what: "the command starts another process, which only `txos run` without \
+                   --in-process can take along"
+                .into(),
+            ..Failure::default()
+        };
+        return fail(thread, why);
+    }
     if let Some(next) = outside_call(thread, what) {
         return next;
     }

@@ -213,8 +213,9 @@ fn begin_in(
             ),
         )
     })?;
+    let own = if command.is_some() { crate::tx::flags::COMMAND } else { 0 };
     let how = How {
-        flags: plan.flags,
+        flags: plan.flags | own,
         sequence: plan.sequence,
         again: plan.again,
         attempt: plan.attempt,

@@ -164,7 +164,7 @@ impl Tx {
     /// As the call.
     pub fn ioctl(&mut self, number: i32, request: u64, arg: u64) -> Sys<u64> {
         const FICLONERANGE: u64 = 0x4020_940d;
-        const FIONREAD: u64 = libc::FIONREAD as u64;
+        const FIONREAD: u64 = libc::FIONREAD;
         const FIOCLEX: u64 = 0x5451;
         const FIONCLEX: u64 = 0x5450;
         const FIONBIO: u64 = 0x5421;
@@ -197,7 +197,7 @@ impl Tx {
                 user::put(arg, i32::try_from(size - at).unwrap_or(i32::MAX))?;
                 Ok(0)
             }
-            x if x == libc::FICLONE as u64 && self.nodes[id].kind() == FileKind::File => {
+            libc::FICLONE if self.nodes[id].kind() == FileKind::File => {
                 let from = self.native_content(arg as i32, false)?;
                 let to = self.native_content(number, true)?;
                 check(sys!(SYS_ioctl, to, request, from))

@@ -119,11 +119,11 @@ impl Tx {
 
     /// Nothing is to be published: what was read must have been so at one moment, now.
     fn only_read(&mut self) -> Result<Committed, Failure> {
-        if let Some(ticket) = self.ticket.as_mut() {
-            if let Err(stop) = ticket.await_turn() {
-                let _ = self.lose(b"", &stop);
-                return Err(self.doom.take().unwrap_or_default());
-            }
+        if let Some(ticket) = self.ticket.as_mut()
+            && let Err(stop) = ticket.await_turn()
+        {
+            let _ = self.lose(b"", &stop);
+            return Err(self.doom.take().unwrap_or_default());
         }
         // What one call has seen, it has seen at once as far as anybody can tell.
         let atomic = self.looks <= 1;

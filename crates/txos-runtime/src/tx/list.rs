@@ -107,10 +107,7 @@ impl Tx {
         let mut cursor = *cursor;
         let entries = match cursor.entries.take() {
             Some(entries) => entries,
-            None => match self.listing(id) {
-                Ok(entries) => entries,
-                Err(e) => return Err(e),
-            },
+            None => self.listing(id)?,
         };
         let out = user::bytes_mut(at, len)?;
         let (mut filled, mut place) = (0, cursor.at);

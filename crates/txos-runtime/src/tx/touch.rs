@@ -78,7 +78,7 @@ impl Tx {
             reason: reason::CONFLICT,
             errno: libc::ECANCELED,
             pid: i32::try_from(pid).unwrap_or(0),
-            what: told.what,
+            what: told.to_string(),
             path: path.to_vec(),
             again: None,
         });
@@ -91,7 +91,10 @@ impl Tx {
             reason: reason::CONFLICT,
             errno: libc::ECANCELED,
             pid: 0,
-            what: what.to_owned(),
+            what: match path {
+                b"" => what.to_owned(),
+                path => format!("{}: {what}", String::from_utf8_lossy(path)),
+            },
             path: path.to_vec(),
             again: None,
         });
