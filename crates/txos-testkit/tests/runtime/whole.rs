@@ -207,13 +207,24 @@ fn sort_sorts() {
     require!(!refused, "sort with threads is refused");
 }
 
+/// It forks, and what is not in the transaction can't be undone: that is refused, or told.
 #[test]
-fn rsync_copies() {
+fn rsync_copies_or_is_refused() {
     require!(skip::has("rsync"), "there is no rsync");
     let pair = Pair::new(SOURCES);
-    let refused = pair.does_or_refuses(&["rsync", "-aHX", "src/", "copy/"]);
+    let command = ["rsync", "-aHX", "src/", "copy/"];
+    let before = Tree::of(pair.ours.tree());
+    let strict = ["run", "--in-process", "--strict", "--"];
+    let done = Pair::prepared(pair.ours.txos(strict).args(command)).run();
+    if done.code() != 0 {
+        before.expect_same(&Tree::of(pair.ours.tree()));
+        let _ = pair.transaction(&command).run().expect(0).says("txos: ");
+    }
+    let _ = pair.natively(&command);
+    let difference = pair.alike();
+    assert!(difference.is_empty(), "natively (-), here (+):\n{difference}");
     pair.clean();
-    require!(!refused, "rsync, which forks, is refused");
+    require!(done.code() == 0, "rsync, which forks, is refused");
 }
 
 /// Time of a process on processors, in ticks.

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -52,6 +53,9 @@ int main(int argc, char **argv)
         perror("contain: an ordinary user");
         return 2;
     }
+    /* One that goes round for ever ends, and soon. */
+    const struct rlimit seconds = { 10, 10 };
+    setrlimit(RLIMIT_CPU, &seconds);
     /* Another user's signal of a parent's death was forgotten. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     execvp(argv[at + 1], argv + at + 1);

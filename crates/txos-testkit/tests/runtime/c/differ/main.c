@@ -15,7 +15,6 @@
  *          --only LIST     only these classes of calls
  *          --via WAY       libc, raw or mix (mix): how calls are made
  *          --flags N       of sys_xbegin
- *          --warm 1        after an empty transaction, whose descriptors are put out of the way
  *          --owner UID:GID whose the prepared tree mostly is
  *
  * One line for each call, and the state of the process before and after. Lines that begin with '#'
@@ -33,7 +32,7 @@ static char without[1024];
 static const char *with = "", *only;
 static const char *skip_list = "";
 static const char *via = "mix";
-static int calls = 80, before = 12, after = 8, parts = 4, flags, warm;
+static int calls = 80, before = 12, after = 8, parts = 4, flags;
 
 /* Off unless asked for: what a transaction may do otherwise and yet be right, or does not claim. */
 static const char *const off[] = { "fifo", "holes", "rare", "closeall", "limits" };
@@ -205,8 +204,6 @@ int main(int argc, char **argv)
             via = value;
         else if (strcmp(option, "--flags") == 0)
             flags = (int)strtol(value, NULL, 0);
-        else if (strcmp(option, "--warm") == 0)
-            warm = atoi(value);
         else if (strcmp(option, "--owner") == 0)
             sscanf(value, "%d:%d", &uid, &gid);
         else
@@ -225,19 +222,6 @@ int main(int argc, char **argv)
     /* What a test harness may have left open. */
     for (int fd = 3; fd < 64; fd++)
         close(fd);
-    if (warm && sys_xbegin) {
-        for (int fd = 3; fd < 200; fd++)
-            dup2(0, fd);
-        struct stat st;
-        BEGIN();
-        stat(".", &st);
-        int fd = open("warm", O_WRONLY | O_CREAT, 0644);
-        close(fd);
-        unlink("warm");
-        end();
-        for (fd = 3; fd < 200; fd++)
-            close(fd);
-    }
     signal(SIGPIPE, SIG_IGN);
     umask(022);
     log_open();
