@@ -343,9 +343,22 @@ pub(super) fn change_attrs(end: &End, change: &AttrChange) -> Sys<()> {
     }
     change_xattrs(end, change)?;
     if let Some((_, mtime)) = change.mtime {
-        sys::set_mtime(end.dir.as_fd(), &end.name, mtime)?;
+        let set = sys::set_mtime(end.dir.as_fd(), &end.name, mtime);
+        match change.is_only_mtime() && version.kind() == FileKind::Dir {
+            true => not_ours(set)?,
+            false => set?,
+        }
     }
     Ok(())
+}
+
+/// The time of a directory that is another's, in which this user may change names, can't be set: it
+/// is what the kernel makes it.
+pub(super) fn not_ours(set: Sys<()>) -> Sys<()> {
+    match set {
+        Err(Errno::PERM | Errno::ACCESS) => Ok(()),
+        other => other,
+    }
 }
 
 fn change_xattrs(end: &End, change: &AttrChange) -> Sys<()> {

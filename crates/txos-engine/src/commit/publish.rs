@@ -248,7 +248,7 @@ fn apply(
     // The directory that a move leaves or enters may itself be retained or put back, as it was;
     // where the move is a change of that directory, its own operation sets the time.
     if let Some(mtime) = parent {
-        sys::set_mtime(target.dir.as_fd(), b".", mtime)
+        inplace::not_ours(sys::set_mtime(target.dir.as_fd(), b".", mtime))
             .map_err(|e| io("restoring the time of the directory of", e))?;
     }
     if moves_a_directory(op) {
@@ -262,7 +262,7 @@ fn keep_times(end: &End, was: &Option<Version>) -> std::result::Result<(), Errno
     let Some(was) = was.filter(|v| v.kind() == FileKind::Dir) else { return Ok(()) };
     match end.look()? {
         Some(now) if now.id == was.id && now.mtime != was.mtime => {
-            sys::set_mtime(end.dir.as_fd(), &end.name, was.mtime)
+            inplace::not_ours(sys::set_mtime(end.dir.as_fd(), &end.name, was.mtime))
         }
         _ => Ok(()),
     }

@@ -696,7 +696,7 @@ impl Tx {
             Object::Fd(real) => return check(sys!(SYS_fstatfs, real, out)),
             Object::Live(path) => path,
             Object::Node(mut id) => {
-                while self.nodes[id].stable.is_none() {
+                while self.real_path(id).is_none() {
                     let parent = self.parent(id);
                     if parent == id {
                         break;

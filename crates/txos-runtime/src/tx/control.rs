@@ -154,7 +154,11 @@ impl Tx {
         if open.flags & libc::O_PATH != 0 {
             return Err(libc::EBADF);
         }
-        let real = self.real(number)?;
+        // A lock is of the open file: of the one from before, which the program still has afterwards.
+        let real = match open.before.first() {
+            Some(&before) => before,
+            None => self.real(number)?,
+        };
         check(sys!(SYS_flock, real, operation))
     }
 

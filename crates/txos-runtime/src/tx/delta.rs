@@ -7,6 +7,7 @@ use txos_engine::version::Version;
 
 use super::Tx;
 use super::content::Data;
+use super::files::Slot;
 use super::kernel::{self, Sys};
 use super::node::{Id, Map, Name, Xattrs, changed};
 
@@ -31,6 +32,8 @@ impl Tx {
     /// # Errors
     /// As the system calls that it takes.
     pub fn deltas(&mut self) -> Sys<Vec<Delta>> {
+        self.find_open_files();
+        self.find_unchangeable();
         let spots = self.changed_spots();
         let mut homes: Map<Id, Vec<Spot>> = Map::default();
         let mut places: Map<Id, Vec<Spot>> = Map::default();
@@ -54,6 +57,48 @@ impl Tx {
             self.in_place(id, &homes, &mut out)?;
         }
         Ok(out)
+    }
+
+    /// Files that this process has open since before the transaction, and that it has not touched by
+    /// that descriptor: their inodes stay as well.
+    fn find_open_files(&mut self) {
+        if !self.nodes.iter().any(|n| n.stable.is_some() && n.data.whole().is_some()) {
+            return;
+        }
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let Ok(top) = kernel::open(b"/proc/self/fd", flags, 0) else { return };
+        let listed = kernel::list(top).unwrap_or_default();
+        kernel::close(top);
+        for entry in listed {
+            let number = std::str::from_utf8(&entry.name).ok().and_then(|n| n.parse().ok());
+            let Some(number) = number.filter(|n| *n != top) else { continue };
+            let before = match self.files.slot(number) {
+                Slot::Untouched => !self.files.private.contains(&number),
+                Slot::Closed => false,
+                Slot::Open { over, .. } => over,
+            };
+            if before
+                && let Ok(stat) = kernel::look_fd(number)
+                && let Some(&id) = self.by_id.get(&(stat.id, stat.mnt))
+            {
+                self.nodes[id].kept = true;
+            }
+        }
+    }
+
+    /// Files in directories whose names this user may not change: what is written to them is written
+    /// into the inode.
+    fn find_unchangeable(&mut self) {
+        for id in 0..self.nodes.len() {
+            if self.nodes[id].stable.is_none() || self.nodes[id].data.whole().is_none() {
+                continue;
+            }
+            if let Some((dir, _)) = self.kept_name(id)
+                && self.may_change_names(dir).is_err()
+            {
+                self.nodes[id].kept = true;
+            }
+        }
     }
 
     /// Names of stable directories, and of new ones, at which there is something else than before.
@@ -206,6 +251,9 @@ impl Tx {
 
     /// Layer, and path in the finished tree.
     fn spot_path(&mut self, dir: Id, name: &[u8]) -> Sys<(usize, Vec<u8>)> {
+        if self.is_gone(dir) {
+            return Err(libc::EIO);
+        }
         let path = join(&self.path_of(dir), name);
         let layer = self.layer(self.nodes[dir].stat.mnt)?;
         Ok((layer, self.relative(layer, &path)))

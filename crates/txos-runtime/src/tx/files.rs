@@ -49,6 +49,8 @@ pub struct OpenFile {
     pub node: Option<Id>,
     /// Access mode and status flags.
     pub flags: i32,
+    /// The name by which it was opened.
+    pub name: Option<(Id, super::node::Name)>,
     /// The program's numbers for it.
     pub numbers: Vec<i32>,
     /// Of a directory: what is still to be listed.
@@ -146,6 +148,12 @@ impl Files {
         self.closed.range(min..).next().copied()
     }
 
+    /// How many open files there are, and were.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
     /// Adds an open file, without a number yet.
     pub fn add(&mut self, file: OpenFile) -> File {
         self.files.push(file);
@@ -189,7 +197,11 @@ impl Tx {
         let stat = kernel::look_fd(number)?;
         let mut open = OpenFile { flags, numbers: vec![number], ..OpenFile::default() };
         let mut real = number;
-        if matches!(stat.kind(), FileKind::File | FileKind::Dir) {
+        // A command's own messages are live, wherever they go.
+        let command = self.how.flags & super::flags::COMMAND != 0;
+        if command && number <= 2 {
+            // As in `txos run`.
+        } else if matches!(stat.kind(), FileKind::File | FileKind::Dir) {
             let id = self.adopt_fd(number, stat)?;
             if !self.nodes[id].live {
                 if let Some(shared) = self.shared_with(id, number) {
@@ -375,6 +387,29 @@ impl Tx {
         self.files.set(number, Slot::Open { file, real, cloexec, over });
         self.files.get_mut(file).numbers.push(number);
         Ok(number)
+    }
+
+    /// Gives an open file of the transaction's the number of a descriptor that the transaction has
+    /// opened past its own table.
+    ///
+    /// # Errors
+    /// As `dup3(2)`.
+    pub fn replace_number(&mut self, number: i32, target: i32) -> Sys<()> {
+        let Slot::Open { file, real, cloexec, over } = self.files.slot(number) else {
+            return Err(libc::EBADF);
+        };
+        let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
+        check(sys!(SYS_dup3, real, target, flags))?;
+        if over {
+            self.close_private(real);
+            self.files.set(number, Slot::Closed);
+        } else {
+            kernel::close(real);
+            self.files.set(number, Slot::Untouched);
+        }
+        self.files.set(target, Slot::Open { file, real: target, cloexec, over: false });
+        self.files.get_mut(file).numbers = vec![target];
+        Ok(())
     }
 
     /// `close(2)`.

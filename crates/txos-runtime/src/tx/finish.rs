@@ -22,6 +22,7 @@ impl Tx {
     pub fn commit(mut self: Box<Self>) -> Result<Committed, Failure> {
         match self.publish() {
             Ok(committed) => {
+                self.settle_times();
                 self.settle_descriptors();
                 self.settle_process();
                 commons::remember_file_systems(&self.file_systems);
@@ -64,6 +65,7 @@ impl Tx {
             return Err(self.doom.take().unwrap_or_else(|| io_failure(e)));
         }
         self.hold_directory();
+        self.check_unnamed()?;
         if !self.has_changes() {
             return self.only_read();
         }
@@ -188,6 +190,20 @@ impl Tx {
         }
     }
 
+    /// Older objects were put into new directories after these had their times.
+    fn settle_times(&mut self) {
+        for id in 0..self.nodes.len() {
+            let node = &self.nodes[id];
+            let Some(dir) = node.dir.as_deref().filter(|_| node.stable.is_none()) else { continue };
+            let late = dir.entries.values().filter_map(|e| e.now);
+            let late = late.into_iter().any(|e| self.nodes[e].stable.is_some());
+            if late && !dir.removed && node.names.first().is_some() {
+                let (stat, path) = (node.stat, self.path_of(id));
+                let _ = kernel::utimes(&path, Some(stat.atime), Some(stat.mtime));
+            }
+        }
+    }
+
     /// After the commit: the kernel's table becomes what the program has seen.
     fn settle_descriptors(&mut self) {
         let touched = self.files.touched();
@@ -260,6 +276,29 @@ impl Tx {
         }
     }
 
+    /// What was done to files without a name can be carried out only by descriptors from before.
+    fn check_unnamed(&mut self) -> Result<(), Failure> {
+        for file in 0..self.files.count() {
+            let open = self.files.get(file);
+            let (Some(id), Some(&number)) = (open.node, open.before.first()) else { continue };
+            let node = &self.nodes[id];
+            let content = !matches!(node.data, Data::Stable);
+            if node.names.is_empty() && node.stable.is_some() && content && !node.live {
+                let can = self.write_through(number, |_| Ok(()));
+                can.map_err(|errno| Failure {
+                    reason: reason::FAILED,
+                    errno,
+                    what: format!(
+                        "descriptor {number}, whose file has no name here, can't be written to: {}",
+                        std::io::Error::from_raw_os_error(errno)
+                    ),
+                    ..Failure::default()
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// A file without a name that was open before: what the transaction made of it.
     fn settle_unnamed(&mut self, file: usize, number: i32) {
         let Some(id) = self.files.get(file).node else { return };
@@ -280,6 +319,11 @@ impl Tx {
                 check(sys!(SYS_ftruncate, fd, 0))?;
                 kernel::copy_content(from, fd, size)
             });
+            let mtime = kernel::look_fd(from).map(|s| s.mtime);
+            if let Ok(mtime) = mtime {
+                let path = format!("/proc/self/fd/{number}").into_bytes();
+                let _ = kernel::utimes_through(&path, mtime);
+            }
             kernel::close(from);
         }
         use super::node::changed;
@@ -302,6 +346,12 @@ impl Tx {
         number: i32,
         write: impl FnOnce(i32) -> kernel::Sys<()>,
     ) -> kernel::Sys<()> {
+        // By itself, if it can be written to, and not only at its end.
+        let flags = check(sys!(SYS_fcntl, number, libc::F_GETFL))? as i32;
+        let writes = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
+        if writes && flags & (libc::O_APPEND | libc::O_DIRECT) == 0 {
+            return write(number);
+        }
         let path = format!("/proc/self/fd/{number}").into_bytes();
         let fd = kernel::open(&path, libc::O_WRONLY | libc::O_CLOEXEC, 0)?;
         let done = write(fd);

@@ -364,7 +364,6 @@ impl Tx {
             Some(then) => then,
             None => {
                 let stat = kernel::look_fd(open.fd)?;
-                kernel::close(open.fd);
                 (stat.id, stat.mnt)
             }
         };
@@ -376,13 +375,14 @@ impl Tx {
         };
         let real = self.real(number)?;
         let now = kernel::look_fd(real).map(|stat| (stat.id, stat.mnt));
-        if now != Ok(then) || (open.closed.is_none() && number != open.fd) {
+        if now != Ok(then) {
             return Err(self.changed_between(&open.path));
         }
         if open.closed.is_some() {
-            self.close_number(number)?;
+            return self.close_number(number);
         }
-        Ok(())
+        // The program knows it by the number that the first open gave.
+        self.replace_number(number, open.fd)
     }
 
     fn look_again(&mut self, look: &Look) -> Sys<()> {

@@ -141,6 +141,8 @@ pub struct Tx {
     /// Whether the transaction changed its working directory, and its root.
     moved: (bool, bool),
     files: files::Files,
+    /// The name by which an object is being opened.
+    opened_as: Option<(Id, node::Name)>,
     umask: Option<u32>,
     umask_was: Option<u32>,
     reads: ReadSet,
@@ -203,6 +205,16 @@ impl Tx {
                 ..Failure::default()
             });
         }
+        if how.flags & flags::COMMAND == 0 && commons::in_a_view() {
+            return Err(Failure {
+                reason: reason::UNSUPPORTED,
+                errno: libc::ENOTSUP,
+                what: "this process runs in a transaction of `txos run` already: what it does is \
+                       part of that one, and can't be a transaction of its own"
+                    .into(),
+                ..Failure::default()
+            });
+        }
         txos_engine::sys::keep_descriptors_above(kernel::high_base());
         let mut tx = Box::new(Tx {
             how,
@@ -215,6 +227,7 @@ impl Tx {
             lost_directory: None,
             moved: (false, false),
             files: files::Files::default(),
+            opened_as: None,
             umask: None,
             umask_was: None,
             reads: ReadSet::new(Coverage::default()),

@@ -55,7 +55,10 @@ impl Tx {
         match place {
             Place::Live(path) => self.open_live(&path, flags, mode),
             Place::At(Spot { node: None, .. }) => Err(libc::ENOENT),
-            Place::At(Spot { node: Some(id), .. }) => self.open_node(id, flags),
+            Place::At(Spot { node: Some(id), dir, name, .. }) => {
+                self.opened_as = Some((dir, name.into()));
+                self.open_node(id, flags)
+            }
         }
     }
 
@@ -423,7 +426,8 @@ impl Tx {
             | libc::O_TMPFILE
             | libc::O_NOFOLLOW
             | libc::O_LARGEFILE;
-        let open = OpenFile { node: Some(id), flags: flags & STATUS, ..OpenFile::default() };
+        let name = self.opened_as.take();
+        let open = OpenFile { node: Some(id), flags: flags & STATUS, name, ..OpenFile::default() };
         let file = self.files.add(open);
         self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
     }
@@ -449,7 +453,7 @@ fn with_cloexec(fd: i32, flags: i32) -> Sys<i32> {
 /// Whether a path may lead to descriptors, or to a directory of this process.
 #[must_use]
 pub fn leads_to_descriptor(path: &[u8]) -> bool {
-    path.starts_with(b"/proc") || path.starts_with(b"/dev")
+    path.starts_with(b"/proc") || path.starts_with(b"/dev/fd") || path.starts_with(b"/dev/std")
 }
 
 /// The number in `/proc/self/fd/N`, `/dev/fd/N` and their like.
