@@ -38,7 +38,7 @@ impl Bench {
         let me = std::env::current_exe().map_err(|e| format!("finding this program: {e}"))?;
         let txos = match txos {
             Some(txos) => txos,
-            None => built(&me)?,
+            None => built(&me, "txos-cli", "txos")?,
         };
         let txos = txos.canonicalize().map_err(|e| {
             format!("{}: {e}; build it, or name another with --txos", txos.display())
@@ -102,6 +102,14 @@ impl Bench {
     pub fn version(&self) -> String {
         let output = Command::new(&self.txos).arg("--version").output();
         output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_default()
+    }
+
+    /// The library of programs that use transactions, beside this program: a release build.
+    pub fn library(&self) -> Result<PathBuf, String> {
+        let library = built(&self.me, "txos-runtime", "libtxos.so")?;
+        library
+            .canonicalize()
+            .map_err(|e| format!("{}: {e}; build it with --release", library.display()))
     }
 
     /// `txos` with these words, and with the store of this run.
@@ -275,25 +283,25 @@ impl Drop for Bench {
     }
 }
 
-/// The `txos` beside this program, built anew if this program was started by `cargo run`.
-fn built(me: &Path) -> Result<PathBuf, String> {
-    let txos = me.with_file_name("txos");
+/// A file beside this program, built anew if this program was started by `cargo run`.
+fn built(me: &Path, package: &str, name: &str) -> Result<PathBuf, String> {
+    let beside = me.with_file_name(name);
     let target = me.parent().and_then(Path::parent);
     if let (Some(cargo), Some(target)) = (std::env::var_os("CARGO"), target) {
         let mut build = Command::new(cargo);
-        build.args(["build", "--release", "--quiet", "-p", "txos-cli", "--target-dir"]).arg(target);
+        build.args(["build", "--release", "--quiet", "-p", package, "--target-dir"]).arg(target);
         build.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
         let status = build.status().map_err(|e| format!("{build:?}: {e}"))?;
         if !status.success() {
-            return Err("txos can't be built".into());
+            return Err(format!("{name} can't be built"));
         }
-        return Ok(target.join("release").join("txos"));
+        return Ok(target.join("release").join(name));
     }
-    Ok(txos)
+    Ok(beside)
 }
 
 /// What a run that was killed has left.
-fn remove_stale(base: &Path) {
+pub fn remove_stale(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|n| n.strip_prefix("txos-bench-")?.parse::<u32>().ok());

@@ -103,7 +103,7 @@ fn collect(mut member: Member, deadline: Instant) -> Result<Option<Report>, Stri
 }
 
 /// Lines `KEY VALUE`.
-fn parse(text: &str) -> Report {
+pub fn parse(text: &str) -> Report {
     text.lines()
         .filter_map(|line| {
             let (key, value) = line.rsplit_once(' ')?;

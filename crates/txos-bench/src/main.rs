@@ -12,6 +12,7 @@
 //! | [`crew`] | several processes of this program that begin at once |
 //! | [`measure`] | pairs, medians, limits |
 //! | [`nanos`] | what a realm's operations cost, measured within one process |
+//! | [`program`] | programs in C, with the library and without |
 //! | [`random`] | random numbers that repeat |
 //! | [`table`] | the Markdown table, and the conditions above it |
 //! | [`work`] | what the measured commands do, where no tool of the system does it |
@@ -25,6 +26,7 @@ mod chart;
 mod crew;
 mod measure;
 mod nanos;
+mod program;
 mod random;
 mod table;
 mod work;

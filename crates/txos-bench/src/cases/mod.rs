@@ -1,11 +1,14 @@
 //! The benchmarks, each with the limit it has to keep.
 
 mod build;
+mod calls;
 mod durable;
+mod lfs;
 mod packages;
 mod policies;
 mod publish;
 mod realm;
+mod renames;
 mod small;
 mod walk;
 
@@ -53,6 +56,16 @@ pub const CASES: &[Case] = &[
         about: "small durable commits of 1 to 8 threads, against SQLite and LMDB",
         run: Run::Section(durable::durable),
     },
+    Case {
+        name: "calls",
+        about: "system calls of a program, with the library and in transactions",
+        run: Run::Section(calls::calls),
+    },
+    Case {
+        name: "rename-pair",
+        about: "link and unlink as one transaction, against rename",
+        run: Run::Section(renames::renames),
+    },
     Case { name: "startup", about: "a command that does nothing", run: Run::Rows(small::startup) },
     Case {
         name: "dpkg",
@@ -71,6 +84,11 @@ pub const CASES: &[Case] = &[
         name: "memory",
         about: "memory for 100,000 recorded reads",
         run: Run::Rows(publish::memory),
+    },
+    Case {
+        name: "lfs",
+        about: "10,000 small files and a large one, by a program's transactions",
+        run: Run::Section(lfs::lfs),
     },
     Case {
         name: "append",

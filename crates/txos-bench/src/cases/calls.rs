@@ -1,0 +1,269 @@
+//! Single system calls of a program: with the library and without, outside of transactions, within,
+//! and as transactions of their own.
+
+use std::fmt::Write as _;
+
+use crate::bench::Bench;
+use crate::measure::Stats;
+use crate::program::{Place, Program, Session};
+
+/// One call: its name, what it is in the table, and the papers' figures.
+struct Call {
+    name: &'static str,
+    what: &'static str,
+    /// NoTx, Bgnd Tx, In Tx and Tx: multiples of Linux.
+    papers: [f64; 4],
+}
+
+const fn call(name: &'static str, what: &'static str, papers: [f64; 4]) -> Call {
+    Call { name, what, papers }
+}
+
+const CALLS: [Call; 8] = [
+    call("access", "`access`", [1.1, 1.4, 4.7, 7.8]),
+    call("stat", "`stat`", [1.3, 1.3, 4.1, 7.3]),
+    call("open", "`open`, `close`", [1.4, 1.3, 5.2, 8.0]),
+    call("unlink", "`unlink`", [1.5, 1.7, 3.0, 7.3]),
+    call("link", "`link`", [1.4, 2.2, 7.4, 10.7]),
+    call("mkdir", "`mkdir`", [1.2, 1.3, 4.6, 4.9]),
+    call("read", "`read`, 4 KiB", [1.3, 1.3, 4.3, 7.0]),
+    call("write", "`write`, 4 KiB", [0.9, 1.1, 1.3, 3.0]),
+];
+/// Their geometric means.
+const PAPERS: [f64; 4] = [1.29, 1.42, 3.93, 6.61];
+
+/// Patterns of a batch.
+const PATTERNS: [&str; 2] = ["same", "other"];
+/// Calls in a batch.
+const BATCH: usize = 900;
+/// At least that many where a call takes long, and about that long, in nanoseconds.
+const LEAST: usize = 5;
+const LONG: f64 = 2.5e7;
+
+/// A column: what it is called, whether the library is there, the word for the program.
+const MODES: [(&str, bool, &str); 6] = [
+    ("native", false, "none"),
+    ("native again", false, "none"),
+    ("NoTx", true, "none"),
+    ("Bgnd Tx", true, "background"),
+    ("In Tx", true, "inside"),
+    ("Tx", true, "each"),
+];
+
+/// Which mode a column is of, of which patterns, and what is asked of its geometric mean.
+struct Column {
+    name: &'static str,
+    mode: usize,
+    patterns: &'static [usize],
+    limit: Option<f64>,
+}
+
+const COLUMNS: [Column; 7] = [
+    Column { name: "native again", mode: 1, patterns: &[0, 1], limit: None },
+    Column { name: "NoTx", mode: 2, patterns: &[0, 1], limit: Some(1.02) },
+    Column { name: "Bgnd Tx", mode: 3, patterns: &[0, 1], limit: Some(1.03) },
+    Column { name: "In Tx, same", mode: 4, patterns: &[0], limit: Some(1.2) },
+    Column { name: "In Tx, other", mode: 4, patterns: &[1], limit: Some(1.2) },
+    Column { name: "Tx, same", mode: 5, patterns: &[0], limit: Some(2.5) },
+    Column { name: "Tx, other", mode: 5, patterns: &[1], limit: Some(2.5) },
+];
+
+/// Nanoseconds by call, pattern, mode and round.
+type Times = Vec<[[Vec<f64>; MODES.len()]; PATTERNS.len()]>;
+
+/// Measures all of it; Markdown.
+pub fn calls(bench: &Bench) -> Result<String, String> {
+    let program = Program::compile(bench, "calls")?;
+    let mut text = String::new();
+    let rounds = if bench.quick() { 5 } else { 31 };
+    let _ = writeln!(
+        text,
+        "Nanoseconds of a call by the kernel alone, and multiples of it: the library loaded and no \
+         transaction (NoTx), another thread in one (Bgnd Tx), within a long one whose begin and end \
+         are not counted (In Tx), begin, call and end, not durable (Tx). \"Same\": again and again on \
+         one object, \"other\": each time on another one, {BATCH} in all (fewer where a call takes \
+         long). The first three columns of multiples are of both. Each column is a process of its \
+         own that lives through all rounds, and works in a directory of its own by absolute paths of \
+         six to eight names; \"native again\" is a second one without the library, and shows what \
+         the machine adds. Medians of {rounds} rounds of a batch each, by turns; each call is timed \
+         by itself. In parentheses the papers' multiples.\n"
+    );
+    for place in Place::both(bench)? {
+        let times = measure(&place, &program, rounds)?;
+        table(&place, &times, &mut text);
+    }
+    Ok(text)
+}
+
+fn measure(place: &Place, program: &Program, rounds: usize) -> Result<Times, String> {
+    // Sessions end before their places do.
+    let mut places = Vec::new();
+    let mut sessions = Vec::new();
+    for (n, (_, with, word)) in MODES.iter().enumerate() {
+        // A realm of its own: a name that by chance shares a record with one that the transaction in
+        // the background holds would wait for its end, which never comes.
+        let place = place.apart(&format!("mode{n}"))?;
+        let dir = place.at("work");
+        let command = program.command(&place, *with, &[&dir.to_string_lossy(), word]);
+        sessions.push(Session::start(command)?);
+        places.push(place);
+    }
+    let mut times: Times = CALLS.iter().map(|_| Default::default()).collect();
+    for (call, times) in CALLS.iter().zip(&mut times) {
+        for (pattern, times) in PATTERNS.iter().zip(times) {
+            eprintln!("calls: {} {} on {}", call.name, pattern, place.name);
+            let mut ask = |mode: usize, count: usize| -> Result<f64, String> {
+                let session = sessions.get_mut(mode).ok_or("no session")?;
+                session.ask(&format!("{} {pattern} {count}", call.name))
+            };
+            let mut counts = Vec::new();
+            for mode in 0..MODES.len() {
+                // The first batch only warms up, and says how many calls are enough.
+                let took = ask(mode, LEAST)?;
+                let inside = MODES.get(mode).is_some_and(|(_, _, word)| *word == "inside");
+                let enough = if inside { BATCH } else { (LONG / took.max(1.0)) as usize };
+                counts.push(enough.clamp(LEAST, BATCH));
+            }
+            for round in 0..rounds {
+                for n in 0..MODES.len() {
+                    // Not always in the same order.
+                    let mode = (n + round) % MODES.len();
+                    let (Some(count), Some(times)) = (counts.get(mode), times.get_mut(mode)) else {
+                        continue;
+                    };
+                    times.push(ask(mode, *count)?);
+                }
+            }
+        }
+    }
+    Ok(times)
+}
+
+/// The multiples of a column, all of its rounds and patterns.
+fn ratios(times: &[[Vec<f64>; MODES.len()]; PATTERNS.len()], column: &Column) -> Vec<f64> {
+    let of_pattern = |pattern: &usize| {
+        let modes = times.get(*pattern);
+        let of = |mode: usize| modes.and_then(|m| m.get(mode)).map_or(&[][..], |t| &t[..]);
+        of(column.mode).iter().zip(of(0)).map(|(a, b)| a / b).collect::<Vec<_>>()
+    };
+    column.patterns.iter().flat_map(of_pattern).collect()
+}
+
+fn geometric(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut n) = (0.0, 0.0);
+    for value in values {
+        sum += value.ln();
+        n += 1.0;
+    }
+    f64::exp(sum / n)
+}
+
+fn table(place: &Place, times: &Times, text: &mut String) {
+    let native = |call: usize, pattern: usize| {
+        let times = times.get(call).and_then(|t| t.get(pattern)).and_then(|t| t.first());
+        nanos(Stats::of(times.into_iter().flatten().copied()).median)
+    };
+    let names: Vec<&str> = COLUMNS.iter().map(|c| c.name).collect();
+    let line = "---|".repeat(COLUMNS.len());
+    let _ = writeln!(
+        text,
+        "On {}:\n\n| call | native, same | native, other | {} |\n|---|---|---|{line}",
+        place.name,
+        names.join(" | ")
+    );
+    let paper = |papers: &[f64; 4], mode: usize| {
+        mode.checked_sub(2).and_then(|n| papers.get(n)).copied().unwrap_or(f64::NAN)
+    };
+    for (n, call) in CALLS.iter().enumerate() {
+        let cells = COLUMNS.iter().map(|column| {
+            let median =
+                times.get(n).map_or(f64::NAN, |t| Stats::of(ratios(t, column).into_iter()).median);
+            cell(median, paper(&call.papers, column.mode))
+        });
+        let cells: Vec<String> = cells.collect();
+        let (same, other) = (native(n, 0), native(n, 1));
+        let _ = writeln!(text, "| {} | {same} | {other} | {} |", call.what, cells.join(" | "));
+    }
+    let means: Vec<f64> = COLUMNS
+        .iter()
+        .map(|column| {
+            geometric(times.iter().map(|t| Stats::of(ratios(t, column).into_iter()).median))
+        })
+        .collect();
+    let row = |cell: &dyn Fn(&Column, f64) -> String| {
+        let cells: Vec<String> = COLUMNS.iter().zip(&means).map(|(c, m)| cell(c, *m)).collect();
+        cells.join(" | ")
+    };
+    let _ = writeln!(
+        text,
+        "| geometric mean | | | {} |\n| asked | | | {} |\n| | | | {} |\n",
+        row(&|column, mean| cell(mean, paper(&PAPERS, column.mode))),
+        row(&|column, _| column.limit.map_or(String::new(), |limit| format!("≤ {limit:.2}×"))),
+        row(&|column, mean| match column.limit {
+            Some(limit) if mean <= limit => "kept".into(),
+            Some(_) => "**missed**".into(),
+            None => String::new(),
+        }),
+    );
+    let _ = writeln!(
+        text,
+        "The spread of these, over the rounds:\n\n| call | {} |\n|---|{line}",
+        names.join(" | ")
+    );
+    for (call, times) in CALLS.iter().zip(times) {
+        let cells: Vec<String> = COLUMNS
+            .iter()
+            .map(|column| {
+                let stats = Stats::of(ratios(times, column).into_iter());
+                format!("{} … {}", multiple(stats.min), multiple(stats.max))
+            })
+            .collect();
+        let _ = writeln!(text, "| {} | {} |", call.what, cells.join(" | "));
+    }
+    text.push('\n');
+}
+
+fn cell(ratio: f64, paper: f64) -> String {
+    if paper.is_nan() { multiple(ratio) } else { format!("{} ({paper}×)", multiple(ratio)) }
+}
+
+/// With three digits or so.
+pub fn multiple(ratio: f64) -> String {
+    match ratio {
+        r if r < 0.0995 => format!("{r:.3}×"),
+        r if r < 9.995 => format!("{r:.2}×"),
+        r if r < 99.95 => format!("{r:.1}×"),
+        r => format!("{r:.0}×"),
+    }
+}
+
+fn nanos(ns: f64) -> String {
+    match ns {
+        t if t < 9_950.0 => format!("{t:.0} ns"),
+        t if t < 99_950.0 => format!("{:.1} µs", t / 1e3),
+        t => format!("{:.0} µs", t / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_is_compared_with_the_kernel_alone() {
+        let mut times: [[Vec<f64>; MODES.len()]; PATTERNS.len()] = Default::default();
+        times[0][0] = vec![100.0, 200.0];
+        times[0][4] = vec![150.0, 150.0];
+        times[1][0] = vec![10.0, 10.0];
+        times[1][2] = vec![11.0, 10.0];
+        assert_eq!(ratios(&times, &COLUMNS[3]), [1.5, 0.75]);
+        assert_eq!(ratios(&times, &COLUMNS[1]), [1.1, 1.0]);
+        assert!((geometric([2.0, 8.0].into_iter()) - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        assert_eq!([0.00456, 1.234, 12.34].map(multiple), ["0.005×", "1.23×", "12.3×"]);
+        assert_eq!([531.2, 35_987.0].map(nanos), ["531 ns", "36.0 µs"]);
+    }
+}
