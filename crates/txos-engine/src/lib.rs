@@ -39,6 +39,7 @@ mod sys_handle;
 mod sys_lock;
 #[cfg(not(loom))]
 mod sys_sched;
+pub mod sys_secure;
 pub mod version;
 
 pub use error::{Conflict, Context, Error, Result};

@@ -344,7 +344,7 @@ pub(super) fn change_attrs(end: &End, change: &AttrChange) -> Sys<()> {
     change_xattrs(end, change)?;
     if let Some((_, mtime)) = change.mtime {
         let set = sys::set_mtime(end.dir.as_fd(), &end.name, mtime);
-        match change.is_only_mtime() && version.kind() == FileKind::Dir {
+        match change.is_only_mtime() {
             true => not_ours(set)?,
             false => set?,
         }
@@ -352,8 +352,8 @@ pub(super) fn change_attrs(end: &End, change: &AttrChange) -> Sys<()> {
     Ok(())
 }
 
-/// The time of a directory that is another's, in which this user may change names, can't be set: it
-/// is what the kernel makes it.
+/// The time of what is another's, in which this user may change names or bytes, can't be set: it is
+/// what the kernel makes it.
 pub(super) fn not_ours(set: Sys<()>) -> Sys<()> {
     match set {
         Err(Errno::PERM | Errno::ACCESS) => Ok(()),
@@ -378,7 +378,8 @@ fn change_xattrs(end: &End, change: &AttrChange) -> Sys<()> {
 pub(super) fn copy_attrs(from: &End, to: &End) -> Sys<()> {
     let version = from.look()?.ok_or(Errno::NOENT)?;
     let fd = to.open_path()?;
-    sys::chown(fd.as_fd(), version.uid, version.gid)?;
+    // Somebody may write to a file who may not make one like it: what is saved is its content.
+    not_ours(sys::chown(fd.as_fd(), version.uid, version.gid))?;
     for (name, value) in sys::xattrs(&sys::entry_path(from.dir.as_fd(), &from.name))? {
         if !crate::changeset::is_overlay_xattr(&name) {
             sys::set_xattr(to.dir.as_fd(), &to.name, &name, &value)?;

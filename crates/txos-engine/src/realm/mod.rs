@@ -212,6 +212,25 @@ impl Realm {
         self.table().board().policy.store(policy.code(), Release);
     }
 
+    /// A number that is another one after each publish; `None` while somebody publishes. Who gets the
+    /// same number before and after a look has seen no half of any commit.
+    #[must_use]
+    pub fn quiet(&self) -> Option<u64> {
+        let mut published = 0u64;
+        for number in 0..SLOTS {
+            let slot = self.table().slot(number);
+            // The count first: a publish that ends between the two loads is seen by the other look.
+            let commits = slot.commits.load(Acquire);
+            let status = status::Status(slot.status.load(Acquire));
+            if status.state() == State::Publishing {
+                return None;
+            }
+            published = published.wrapping_add(commits);
+            published = published.wrapping_add(slot.aborts.load(Acquire).rotate_left(32));
+        }
+        Some(published)
+    }
+
     /// Whether a call that touches a facet without being in a transaction would disturb a
     /// transaction, or see half of one. A load and a comparison: made before every such call.
     #[inline]

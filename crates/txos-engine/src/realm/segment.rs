@@ -49,8 +49,12 @@ pub(super) struct Segment {
 /// # Errors
 /// As [`crate::store::default_dir`].
 pub fn default_dir() -> Result<PathBuf> {
-    let absolute =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    // What runs with more rights than who started it does not let that one choose.
+    let secure = crate::sys_secure::has_foreign_rights();
+    let absolute = |name: &str| {
+        let value = std::env::var_os(name).filter(|_| !secure);
+        value.map(PathBuf::from).filter(|p| p.is_absolute())
+    };
     if let Some(dir) = absolute("TXOS_REALM") {
         return Ok(dir);
     }

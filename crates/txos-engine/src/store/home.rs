@@ -23,8 +23,12 @@ use crate::sys;
 /// # Errors
 /// If an ordinary user has neither `XDG_STATE_HOME` nor `HOME`.
 pub fn default_dir() -> Result<PathBuf> {
-    let absolute =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    // What runs with more rights than who started it does not let that one choose.
+    let secure = crate::sys_secure::has_foreign_rights();
+    let absolute = |name: &str| {
+        let value = std::env::var_os(name).filter(|_| !secure);
+        value.map(PathBuf::from).filter(|p| p.is_absolute())
+    };
     if let Some(dir) = absolute("TXOS_STORE") {
         return Ok(dir);
     }
@@ -52,6 +56,13 @@ pub struct Home {
 #[derive(Debug)]
 pub struct CommitLock {
     _fd: OwnedFd,
+}
+
+/// A child that was forked meanwhile has the descriptor as well: closing ours would let go of nothing.
+impl Drop for CommitLock {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self._fd, FlockOperation::Unlock);
+    }
 }
 
 impl Home {
@@ -146,6 +157,7 @@ impl Home {
         self.flock(&turnstile, FlockOperation::LockExclusive)?;
         let fd = self.open_commit_lock()?;
         self.flock(&fd, FlockOperation::LockExclusive)?;
+        let _ = rustix::fs::flock(&turnstile, FlockOperation::Unlock);
         Ok(CommitLock { _fd: fd })
     }
 

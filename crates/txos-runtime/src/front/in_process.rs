@@ -91,6 +91,9 @@ fn parse(words: &str) -> (u32, bool) {
 
 /// Begins the command's transaction, if this process is one.
 fn start(name: String) {
+    if txos_engine::sys_secure::has_foreign_rights() {
+        return;
+    }
     let Some(words) = std::env::var_os(VARIABLE) else { return };
     let (flags, quiet) = parse(&words.to_string_lossy());
     forget_environment();

@@ -469,6 +469,11 @@ pub fn pause(tls: &Tls) -> i64 {
         to_program(tls);
         return api::fail(libc::EPERM).into();
     }
+    let mut session = session;
+    if let Some(tx) = session.tx.as_mut() {
+        // On a panic it is as it was: the next call finds out.
+        let _ = on_own_stack(tls, || tx.before_pause());
+    }
     let mask = session.masks.before;
     let id = {
         let mut shelf = shelf();

@@ -336,6 +336,10 @@ impl Tx {
         }
         match self.may(id, mask::W) {
             Err(libc::EROFS) => Err(libc::EROFS),
+            // That it is not allowed to write hides that nobody may.
+            Err(_) if self.real_path(id).is_some_and(|path| kernel::is_read_only(&path)) => {
+                Err(libc::EROFS)
+            }
             _ => Ok(()),
         }
     }

@@ -147,6 +147,9 @@ impl Tx {
                 }
             }
             libc::SYS_ftruncate => {
+                if (a[1] as i64) < 0 {
+                    return Err(libc::EINVAL);
+                }
                 let file = self.file(int(0))?;
                 match self.files.get(file).node.filter(|&id| self.has_content(id)) {
                     Some(_) if !self.files.get(file).writes() => {
@@ -508,6 +511,9 @@ impl Tx {
             look |= NOFOLLOW;
         }
         let object = self.object(from.0, source, look)?;
+        if let Object::Live(path) = &object {
+            kernel::look(path)?;
+        }
         let path = user::path(to.1)?;
         match object {
             Object::Node(id) => self.link(id, to.0, path),
@@ -649,6 +655,9 @@ impl Tx {
         // Errors in the order of the kernel: both descriptors first.
         self.file(a[from] as i32)?;
         self.file(a[to] as i32)?;
+        if number == libc::SYS_copy_file_range && a[5] as u32 != 0 {
+            return Err(libc::EINVAL);
+        }
         let same = a[from] == a[to];
         for fd in [a[from], a[to]] {
             let file = self.file(fd as i32)?;

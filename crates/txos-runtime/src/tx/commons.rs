@@ -3,15 +3,66 @@
 use std::sync::{Mutex, OnceLock};
 
 use txos_engine::commit;
+use txos_engine::object::FileId;
 use txos_engine::realm::{self, Realm};
 use txos_engine::store::{self, Home};
 
 use super::{Failure, reason};
 
+/// A process's realm and store, for one user.
+#[derive(Clone, Copy)]
+struct Place {
+    uid: u32,
+    realm: Option<&'static Realm>,
+    home: Option<&'static Home>,
+    /// A descriptor of ours, and what it is of: if it is that no more, the program has closed
+    /// numbers that were not its own, the engine's among them.
+    sentinel: Option<(i32, FileId)>,
+}
+
+static PLACE: Mutex<Option<Place>> = Mutex::new(None);
+
+/// The realm that was joined last, to look at: whose it is was asked when it was joined.
+pub fn realm_as_known() -> Option<&'static Realm> {
+    let known = *PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match known {
+        Some(place) => place.realm,
+        None => realm(),
+    }
+}
+
+/// The place of the present user. A program that becomes another user gets another one: it must not
+/// go on with the rights that are in the descriptors of the first. (They are closed with the process;
+/// nothing reaches them but by number.)
+fn place(with_descriptors: bool) -> Place {
+    let uid = rustix::process::geteuid().as_raw();
+    let mut place = PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(known) = *place
+        && known.uid == uid
+        && (!with_descriptors || known.sentinel.is_none_or(still_ours))
+    {
+        return known;
+    }
+    // What was leaked here is not dropped: its numbers may be the program's by now.
+    let realm = join().map(|realm| &*Box::leak(Box::new(realm)));
+    let new = Place { uid, realm, home: None, sentinel: sentinel() };
+    *place = Some(new);
+    new
+}
+
+fn sentinel() -> Option<(i32, FileId)> {
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    let fd = super::kernel::move_high(super::kernel::open(b"/", flags, 0).ok()?).ok()?;
+    Some((fd, super::kernel::look_fd(fd).ok()?.id))
+}
+
+fn still_ours((fd, id): (i32, FileId)) -> bool {
+    super::kernel::look_fd(fd).is_ok_and(|stat| stat.id == id)
+}
+
 /// The process's door to its realm; `None` where there is none: conflicts are found at commit then.
 pub fn realm() -> Option<&'static Realm> {
-    static REALM: OnceLock<Option<Realm>> = OnceLock::new();
-    REALM.get_or_init(join).as_ref()
+    place(false).realm
 }
 
 fn join() -> Option<Realm> {
@@ -35,8 +86,8 @@ fn join() -> Option<Realm> {
 /// # Errors
 /// If there is no place for one, or it can't be opened.
 pub fn home() -> Result<&'static Home, Failure> {
-    static HOME: OnceLock<Home> = OnceLock::new();
-    if let Some(home) = HOME.get() {
+    let known = place(true);
+    if let Some(home) = known.home {
         return Ok(home);
     }
     let failed = |e: txos_engine::Error| Failure {
@@ -46,7 +97,12 @@ pub fn home() -> Result<&'static Home, Failure> {
         ..Failure::default()
     };
     let opened = store::default_dir().and_then(|dir| Home::open(&dir)).map_err(failed)?;
-    Ok(HOME.get_or_init(|| opened))
+    let home: &'static Home = Box::leak(Box::new(opened));
+    let mut place = PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(place) = place.as_mut().filter(|place| place.uid == known.uid) {
+        place.home.get_or_insert(home);
+    }
+    Ok(home)
 }
 
 /// Where a mount is mounted. The table is read once, and again when it does not know the mount or is

@@ -52,6 +52,9 @@ pub struct Backing {
     pub layer: usize,
     /// Made by O_TMPFILE, and not linked since.
     pub tmpfile: bool,
+    /// Of a copy of a stable file: when it was last changed by us. If it still is, nothing was
+    /// written to it.
+    pub fresh: Option<txos_engine::version::Stamp>,
 }
 
 impl Pages {
@@ -100,6 +103,14 @@ impl Data {
         if let Data::Whole(backing) = self {
             backing.tmpfile = is;
         }
+    }
+}
+
+impl Backing {
+    /// Whether nothing was written to the copy of a stable file.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.fresh.is_some() && kernel::look(&self.path).ok().map(|s| s.ctime) == self.fresh
     }
 }
 
@@ -194,7 +205,7 @@ impl Tx {
         };
         let mut node = Node::new(stat, None);
         node.xattrs = Some(xattrs);
-        node.data = Data::Whole(Box::new(Backing { path, layer, tmpfile: false }));
+        node.data = Data::Whole(Box::new(Backing { path, layer, tmpfile: false, fresh: None }));
         Ok((self.add(node), fd))
     }
 
@@ -222,8 +233,19 @@ impl Tx {
             let _ = kernel::unlink(&path);
             return Err(e);
         }
-        self.nodes[id].data = Data::Whole(Box::new(Backing { path, layer, tmpfile: false }));
-        self.retarget(id)
+        let untouched = matches!(self.nodes[id].data, Data::Stable) && !empty;
+        let place = path.clone();
+        let backing = Backing { path, layer, tmpfile: false, fresh: None };
+        self.nodes[id].data = Data::Whole(Box::new(backing));
+        self.retarget(id)?;
+        // Where stamps follow the timer's tick, a write could leave none.
+        if untouched
+            && txos_engine::version::multigrain()
+            && let Data::Whole(backing) = &mut self.nodes[id].data
+        {
+            backing.fresh = kernel::look(&place).ok().map(|s| s.ctime);
+        }
+        Ok(())
     }
 
     fn fill(

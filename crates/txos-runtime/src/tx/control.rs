@@ -317,7 +317,10 @@ impl Tx {
     }
 
     /// Gives a descriptor of the kernel's that is no versioned file its number.
-    fn plain(&mut self, fd: i32) -> Sys<i32> {
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn plain(&mut self, fd: i32) -> Sys<i32> {
         let flags = check(sys!(SYS_fcntl, fd, libc::F_GETFL))? as i32;
         let cloexec = check(sys!(SYS_fcntl, fd, libc::F_GETFD))? != 0;
         let file = self.files.add(OpenFile { flags, ..OpenFile::default() });
@@ -404,7 +407,7 @@ impl Tx {
         let mut numbers: Vec<i32> = listed?
             .iter()
             .filter_map(|l| std::str::from_utf8(&l.name).ok()?.parse().ok())
-            .filter(|n| *n != top && !self.files.private.contains(n))
+            .filter(|n| *n != top && !self.is_ours(*n))
             .collect();
         numbers.extend(self.files.touched().iter().map(|(n, _)| *n));
         numbers.sort_unstable();

@@ -136,7 +136,7 @@ impl Tx {
     /// Whether the object at a home is to be published as a new one: the old inode goes.
     fn is_replaced(&self, id: Id) -> bool {
         let node = &self.nodes[id];
-        node.data.whole().is_some() && !self.stays(id)
+        node.data.whole().is_some_and(|b| !b.is_untouched()) && !self.stays(id)
     }
 
     /// Whether a changed file's inode stays: others may have it open, or know it by another name.
@@ -542,7 +542,8 @@ impl Tx {
     fn in_place(&mut self, id: Id, homes: &Map<Id, Vec<Spot>>, out: &mut Vec<Delta>) -> Sys<()> {
         let node = &self.nodes[id];
         let Some(stable) = &node.stable else { return Ok(()) };
-        let content = !matches!(node.data, Data::Stable);
+        let untouched = node.data.whole().is_some_and(super::content::Backing::is_untouched);
+        let content = !matches!(node.data, Data::Stable) && !untouched;
         if node.live || (!content && node.changed & !changed::ATIME == 0) {
             return Ok(());
         }
@@ -570,7 +571,7 @@ impl Tx {
         }
         let attrs = self.attr_change(id)?;
         let what = match &self.nodes[id].data {
-            Data::Whole(backing) => {
+            Data::Whole(backing) if !untouched => {
                 let (layer, path) = (backing.layer, backing.path.clone());
                 What::Data { staged: self.staged(layer, &path), base, attrs }
             }
@@ -579,8 +580,8 @@ impl Tx {
                 let size = Some(pages.size).filter(|&size| size != base.size);
                 What::Patch { base, writes, size, attrs }
             }
-            Data::Stable if attrs.is_nothing() => return Ok(()),
-            Data::Stable => What::Attrs { base, change: attrs },
+            _ if attrs.is_nothing() => return Ok(()),
+            _ => What::Attrs { base, change: attrs },
         };
         if id == self.top {
             let layer = self.layer(self.nodes[id].stat.mnt)?;
@@ -614,7 +615,8 @@ impl Tx {
             change.owner = Some((old, new));
         }
         // A private copy has its own, which the content takes along.
-        if bits & changed::MTIME != 0 && node.data.whole().is_none() {
+        let copied = node.data.whole().is_some_and(|b| !b.is_untouched());
+        if bits & changed::MTIME != 0 && !copied {
             change.mtime = Some((was.mtime, now.mtime));
         }
         if bits & changed::XATTRS != 0 {

@@ -59,6 +59,8 @@ pub struct OpenFile {
     pub before: Vec<i32>,
     /// Status flags and offset before the transaction.
     pub was: (i32, u64),
+    /// Of one from before that the program has closed: its offset then.
+    pub left: Option<u64>,
     /// The file could not be opened anew: the kernel's description is the one from before, and its
     /// offset is put back on abort.
     pub borrowed: bool,
@@ -139,13 +141,13 @@ impl Files {
             .collect()
     }
 
-    /// Every open file.
-    pub fn all(&self) -> impl Iterator<Item = &OpenFile> {
-        self.files.iter().filter(|f| !f.numbers.is_empty())
-    }
-
     fn lowest_closed(&self, min: i32) -> Option<i32> {
         self.closed.range(min..).next().copied()
+    }
+
+    /// Every file that is open, or was.
+    pub fn every(&self) -> impl Iterator<Item = &OpenFile> {
+        self.files.iter()
     }
 
     /// How many open files there are, and were.
@@ -188,7 +190,7 @@ impl Tx {
 
     /// Takes note of a descriptor from before the transaction.
     fn adopt_number(&mut self, number: i32) -> Sys<File> {
-        if number < 0 || self.files.private.contains(&number) {
+        if number < 0 || self.is_ours(number) {
             return Err(libc::EBADF);
         }
         let flags = check(sys!(SYS_fcntl, number, libc::F_GETFL))? as i32;
@@ -359,6 +361,16 @@ impl Tx {
         None
     }
 
+    /// Whether a number is the library's: one of the transaction's, or of the engine's, which keeps
+    /// its own from the same number on and closes them on exec.
+    #[must_use]
+    pub fn is_ours(&self, number: i32) -> bool {
+        self.files.private.contains(&number)
+            || (number >= kernel::high_base()
+                && check(sys!(SYS_fcntl, number, libc::F_GETFD))
+                    .is_ok_and(|flags| flags & libc::FD_CLOEXEC as u64 != 0))
+    }
+
     /// Remembers that a number is ours.
     pub fn keep_private(&mut self, fd: i32) -> i32 {
         self.files.private.insert(fd);
@@ -420,13 +432,17 @@ impl Tx {
         match self.files.slot(number) {
             Slot::Closed => return Err(libc::EBADF),
             Slot::Untouched => {
-                if number < 0 || self.files.private.contains(&number) {
+                if number < 0 || self.is_ours(number) {
                     return Err(libc::EBADF);
                 }
                 check(sys!(SYS_fcntl, number, libc::F_GETFD))?;
                 self.files.set(number, Slot::Closed);
             }
             Slot::Open { file, real, over, .. } => {
+                if !self.files.get(file).before.is_empty() {
+                    // Others of its numbers may be open still, and not have been touched.
+                    self.files.get_mut(file).left = kernel::seek(real, 0, libc::SEEK_CUR).ok();
+                }
                 if over {
                     if real != number {
                         self.close_private(real);

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use txos_engine::changeset::{ChangeSet, What};
+use txos_engine::changeset::{ChangeSet, Delta, What};
 use txos_engine::commit::{self, Isolation, Options, Silent};
 use txos_engine::readset::validate::{Published, Terms};
 use txos_engine::realm::Again;
@@ -95,13 +95,40 @@ impl Tx {
             }
             let ticket = self.ticket.as_mut();
             let done = commit::light(home, &roots, &deltas, &self.reads, ticket, &options);
-            if done.map_err(failed)?.is_some() {
+            if self.unless_unfinished(done)?.is_some() {
                 if let Some(ticket) = self.ticket.take() {
                     let _ = ticket.finish();
                 }
                 return Ok(Committed { short_cut: true });
             }
         }
+        self.in_the_store(|tx| tx.publish_fully(deltas, &options))
+    }
+
+    /// A publish that could neither be finished nor undone is left to recovery: until that has
+    /// decided, nobody may touch what it holds, and its private copies are needed.
+    fn unless_unfinished<T>(&mut self, done: txos_engine::Result<T>) -> Result<T, Failure> {
+        let error = match done {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        if !matches!(error, txos_engine::Error::Unfinished { .. }) {
+            return Err(failed(error));
+        }
+        if let Some(ticket) = self.ticket.take() {
+            ticket.leave_publishing();
+        }
+        self.staging = None;
+        Err(Failure { errno: libc::EINPROGRESS, ..failed(error) })
+    }
+
+    /// By the engine's journal, with a transaction in the store.
+    fn publish_fully(
+        &mut self,
+        deltas: Vec<Delta>,
+        options: &Options,
+    ) -> Result<Committed, Failure> {
+        let home = commons::home()?;
         self.make_layers(usize::MAX)?;
         let Some(staging) = self.staging.as_mut() else { return Err(Failure::default()) };
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
@@ -110,8 +137,8 @@ impl Tx {
             commit::claim(ticket, tx, &changes, &self.reads).map_err(lost)?;
         }
         let ticket = self.ticket.as_mut();
-        commit::commit(home, tx, &changes, &self.reads, &options, ticket, &Silent)
-            .map_err(failed)?;
+        let done = commit::commit(home, tx, &changes, &self.reads, options, ticket, &Silent);
+        self.unless_unfinished(done)?;
         if let Some(ticket) = self.ticket.take() {
             // What is published is published.
             let _ = ticket.finish();
@@ -127,17 +154,13 @@ impl Tx {
             let _ = self.lose(b"", &stop);
             return Err(self.doom.take().unwrap_or_default());
         }
-        // What one call has seen, it has seen at once as far as anybody can tell.
-        let atomic = self.looks <= 1;
-        if !atomic {
-            let conflicts = self.reads.validate(Terms::default(), &Published::default());
-            if !conflicts.is_empty() {
-                return Err(failed(txos_engine::Error::Conflict(conflicts)));
-            }
-            self.check_doom();
-            if let Some(failure) = self.doom.take() {
-                return Err(failure);
-            }
+        let conflicts = self.reads.validate(Terms::default(), &Published::default());
+        if !conflicts.is_empty() {
+            return Err(failed(txos_engine::Error::Conflict(conflicts)));
+        }
+        self.check_doom();
+        if let Some(failure) = self.doom.take() {
+            return Err(failure);
         }
         if let Some(ticket) = self.ticket.take() {
             let _ = ticket.finish();
@@ -148,7 +171,7 @@ impl Tx {
     /// Aborts: descriptors, working directory and everything else are as before it.
     pub fn abort(mut self: Box<Self>) -> Option<Again> {
         self.undo_first();
-        for open in self.files.all().filter(|f| f.borrowed) {
+        for open in self.files.every().filter(|f| f.borrowed) {
             if let Some(&number) = open.before.first() {
                 let _ = kernel::seek(number, open.was.1 as i64, libc::SEEK_SET);
             }
@@ -209,16 +232,14 @@ impl Tx {
         let touched = self.files.touched();
         // Originals of which there is a new number, before anything is put over them.
         let mut kept = Vec::new();
-        for (_, slot) in &touched {
-            let Slot::Open { file, .. } = slot else { continue };
-            if let Some(&number) = self.files.get(*file).before.first()
-                && !kept.iter().any(|(f, _)| f == file)
+        for file in 0..self.files.count() {
+            let Some(&number) = self.files.get(file).before.first() else { continue };
+            self.settle_unnamed(file, number);
+            self.settle_original(file, number);
+            if !self.files.get(file).numbers.is_empty()
+                && let Ok(copy) = kernel::copy_high(number)
             {
-                self.settle_unnamed(*file, number);
-                self.settle_original(*file, number);
-                if let Ok(copy) = kernel::copy_high(number) {
-                    kept.push((*file, copy));
-                }
+                kept.push((file, copy));
             }
         }
         let mut sources: Vec<(usize, i32, i32)> = Vec::new();
@@ -366,12 +387,12 @@ impl Tx {
         if open.flags & libc::O_PATH != 0 {
             return;
         }
-        let Some(&one) = open.numbers.first() else { return };
         let flags = open.flags;
-        if let Slot::Open { real, .. } = self.files.slot(one)
-            && let Ok(offset) = kernel::seek(real, 0, libc::SEEK_CUR)
-            && offset != was_offset
-        {
+        let now = match open.numbers.first().map(|&one| self.files.slot(one)) {
+            Some(Slot::Open { real, .. }) => kernel::seek(real, 0, libc::SEEK_CUR).ok(),
+            _ => open.left,
+        };
+        if let Some(offset) = now.filter(|&offset| offset != was_offset) {
             let _ = kernel::seek(number, offset as i64, libc::SEEK_SET);
         }
         if flags != was_flags {
@@ -392,7 +413,10 @@ impl Tx {
                 // It was opened to be read from only, and has no name any more.
                 let path = format!("/proc/self/fd/{real}").into_bytes();
                 let flags = open.flags & !(libc::O_TRUNC | libc::O_NOFOLLOW) | libc::O_CLOEXEC;
-                return kernel::open(&path, flags, 0).unwrap_or(real);
+                let offset = kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0);
+                let Ok(new) = kernel::open(&path, flags, 0) else { return real };
+                let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
+                return new;
             }
             return real;
         }
@@ -410,23 +434,30 @@ impl Tx {
         }
         const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
         let flags = open.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | UNNAMED);
-        let path = self.path_of(id);
-        match kernel::open_exact(&path, flags | libc::O_CLOEXEC) {
-            Ok(new) => {
-                if let Ok(offset) = kernel::seek(real, 0, libc::SEEK_CUR) {
-                    let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
-                }
-                new
+        let path = match &open.name {
+            Some((dir, name)) if node.names.contains(&(*dir, name.clone())) => {
+                txos_engine::readset::join(&self.path_of(*dir), name)
             }
-            Err(_) => real,
+            _ => self.path_of(id),
+        };
+        let expected = match (&node.data, &node.stable) {
+            // The inode stayed.
+            (_, Some(stable)) => stable.stat.id,
+            (_, None) => return real,
+        };
+        let Ok(new) = open_published(&path, expected, flags | libc::O_CLOEXEC) else { return real };
+        if let Ok(offset) = kernel::seek(real, 0, libc::SEEK_CUR) {
+            let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
         }
+        new
     }
 
-    /// Whether a descriptor is of the object that has the name now. The engine may have found that
-    /// somebody writes to a file, and kept its inode.
+    /// Whether a private copy was renamed into place. The engine may have found that somebody writes
+    /// to the file, and kept its inode: then the copy is where it was.
     fn is_published(&self, id: usize, real: i32) -> bool {
-        let now = kernel::look(&self.path_of(id)).map(|s| s.id);
-        now.is_err() || now == kernel::look_fd(real).map(|s| s.id)
+        let Some(backing) = self.nodes[id].data.whole() else { return true };
+        let there = kernel::look(&backing.path).map(|s| s.id);
+        there.is_err() || there != kernel::look_fd(real).map(|s| s.id)
     }
 
     /// Working directory, root and umask.
@@ -456,6 +487,46 @@ impl Tx {
 fn lost(lost: commit::Lost) -> Failure {
     let pid = lost.rival.as_ref().map_or(0, |r| i32::try_from(r.pid).unwrap_or(0));
     Failure { pid, ..failed(lost.into()) }
+}
+
+/// Opens a published file as the program has it open, if the path still leads to it: others may have
+/// put something of theirs there since. Its mode may keep out who has it open already.
+fn open_published(
+    path: &[u8],
+    expected: txos_engine::object::FileId,
+    flags: i32,
+) -> kernel::Sys<i32> {
+    let link = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let handle = kernel::open(path, link, 0)?;
+    let open = || {
+        if kernel::look_fd(handle)?.id != expected {
+            return Err(libc::ESTALE);
+        }
+        // What is there now is the file; should something else come in between, it is not waited for.
+        if flags & libc::O_PATH != 0 {
+            return kernel::open_exact(path, flags);
+        }
+        let fd = match kernel::open_exact(path, flags | libc::O_NONBLOCK) {
+            Err(libc::EACCES) => {
+                let through = format!("/proc/self/fd/{handle}").into_bytes();
+                let mode = kernel::look_fd(handle)?.mode;
+                kernel::chmod(&through, mode | 0o600)?;
+                let opened = kernel::open_exact(path, flags | libc::O_NONBLOCK);
+                kernel::chmod(&through, mode)?;
+                opened?
+            }
+            other => other?,
+        };
+        if kernel::look_fd(fd).map(|s| s.id) != Ok(expected) {
+            kernel::close(fd);
+            return Err(libc::ESTALE);
+        }
+        let _ = sys!(SYS_fcntl, fd, libc::F_SETFL, flags);
+        Ok(fd)
+    };
+    let opened = open();
+    kernel::close(handle);
+    opened
 }
 
 fn change_directory(path: &[u8]) {

@@ -54,6 +54,7 @@ pub struct Read {
     args: [u64; 6],
     answer: i64,
     digest: u64,
+    file: FileId,
 }
 
 /// See [`First::Open`].
@@ -63,6 +64,7 @@ pub struct Open {
     args: [u64; 6],
     path: Vec<u8>,
     fd: i32,
+    file: FileId,
     /// What it was, once it is closed.
     closed: Option<(FileId, u64)>,
 }
@@ -81,6 +83,7 @@ pub struct Write {
     number: i64,
     args: [u64; 6],
     bytes: Vec<u8>,
+    file: FileId,
 }
 
 /// A facet that is acquired when there is a second call.
@@ -239,7 +242,12 @@ impl Tx {
         if path.is_empty() || super::open::leads_to_descriptor(path) {
             return None;
         }
+        let quiet = quiet()?;
         let answer = raw_call(number, args);
+        if self::quiet() != Some(quiet) {
+            // Somebody published meanwhile: it is looked at again, as one who may wait for him.
+            return None;
+        }
         if answer == -i64::from(libc::EFAULT) {
             return Some(answer);
         }
@@ -272,26 +280,42 @@ impl Tx {
         if flags & !HARMLESS != libc::O_RDONLY || super::open::leads_to_descriptor(path) {
             return None;
         }
+        let quiet = quiet()?;
         let answer = raw_call(number, args);
         let fd = i32::try_from(answer).ok().filter(|&fd| fd >= 0)?;
+        let stat = kernel::look_fd(fd).ok()?;
+        let file = stat.id;
+        if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
+            // Opening it has been felt at the other end: it is not done twice.
+            return Some(self.plain(fd).map_or_else(|e| -i64::from(e), i64::from));
+        }
+        if self::quiet() != Some(quiet) {
+            kernel::close(fd);
+            return None;
+        }
         let path = path.to_vec();
-        self.first = First::Open(Box::new(Open { number, args, path, fd, closed: None }));
+        self.first = First::Open(Box::new(Open { number, args, path, fd, file, closed: None }));
         Some(answer)
     }
 
     fn first_read(&mut self, number: i64, args: [u64; 6]) -> Option<i64> {
         let fd = args[0] as i32;
-        if !self.is_plain_file(fd) {
-            return None;
-        }
+        let file = self.plain_file(fd)?;
+        let quiet = quiet()?;
         let answer = raw_call(number, args);
         if answer < 0 {
             // Nothing has happened: it fails again if there is more.
             return None;
         }
+        if self::quiet() != Some(quiet) {
+            if number == libc::SYS_read {
+                let _ = kernel::seek(fd, -answer, libc::SEEK_CUR);
+            }
+            return None;
+        }
         let bytes = user::bytes(args[1], answer as u64).ok()?;
         let digest = digest(bytes);
-        self.first = First::Read(Box::new(Read { number, args, answer, digest }));
+        self.first = First::Read(Box::new(Read { number, args, answer, digest, file }));
         Some(answer)
     }
 
@@ -303,20 +327,22 @@ impl Tx {
         let flags = check(sys!(SYS_fcntl, fd, libc::F_GETFL)).ok()? as i32;
         let writes = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
         let plain = flags & (libc::O_PATH | libc::O_DIRECT) == 0;
-        if !writes || !plain || !self.is_plain_file(fd) {
+        if !writes || !plain {
             return None;
         }
+        let file = self.plain_file(fd)?;
         let bytes = user::bytes(args[1], args[2]).ok()?.to_vec();
-        self.first = First::Write(Box::new(Write { number, args, bytes }));
+        self.first = First::Write(Box::new(Write { number, args, bytes, file }));
         Some(args[2] as i64)
     }
 
     /// A regular file of a versioned file system.
-    fn is_plain_file(&mut self, fd: i32) -> bool {
-        let Ok(stat) = kernel::look_fd(fd) else { return false };
+    fn plain_file(&mut self, fd: i32) -> Option<FileId> {
+        let stat = kernel::look_fd(fd).ok()?;
         let key = (stat.id.dev, stat.mnt);
         // One on a file system that no transaction has met yet goes the long way.
-        stat.kind() == FileKind::File && self.file_systems.contains(&(key, true))
+        let plain = stat.kind() == FileKind::File && self.file_systems.contains(&(key, true));
+        plain.then_some(stat.id)
     }
 
     /// Instead of acquiring a facet during the first call: `true` if that is put off.
@@ -363,6 +389,7 @@ impl Tx {
         let then = match open.closed {
             Some(then) => then,
             None => {
+                is_still(open.fd, open.file)?;
                 let stat = kernel::look_fd(open.fd)?;
                 (stat.id, stat.mnt)
             }
@@ -406,6 +433,7 @@ impl Tx {
 
     fn read_again(&mut self, read: &Read) -> Sys<()> {
         let fd = read.args[0] as i32;
+        is_still(fd, read.file)?;
         if read.number == libc::SYS_read {
             kernel::seek(fd, -read.answer, libc::SEEK_CUR)?;
         }
@@ -421,6 +449,7 @@ impl Tx {
     }
 
     fn write_really(&mut self, write: &Write) -> Sys<()> {
+        is_still(write.args[0] as i32, write.file)?;
         let mut args = write.args;
         args[1] = write.bytes.as_ptr() as u64;
         let n = self.carry_out(write.number, args)?;
@@ -449,45 +478,81 @@ impl Tx {
 
     /// The end after one call: that call. `None`: there was none, or it was not of that kind.
     pub fn only_call(&mut self) -> Option<Result<(), Failure>> {
-        let done = match &self.first {
-            First::Look(_) | First::Read(_) | First::Open(_) => return Some(Ok(())),
+        match std::mem::replace(&mut self.first, First::Over) {
+            First::Look(_) | First::Read(_) | First::Open(_) => Some(Ok(())),
             First::Change(change) if self.has_changes() && self.may_be_plain() => {
-                let mut args = change.args;
-                let paths: Vec<(usize, Vec<u8>)> = change
-                    .paths
-                    .iter()
-                    .map(|(at, path)| (*at, [path.as_slice(), &[0]].concat()))
-                    .collect();
-                for (at, path) in &paths {
-                    args[*at] = path.as_ptr() as u64;
-                }
-                check(raw_call(change.number, args)).map(|_| true)
+                Some(self.finish_change(&change))
             }
-            First::Write(write) if self.may_be_plain() => {
-                let mut args = write.args;
-                args[1] = write.bytes.as_ptr() as u64;
-                check(raw_call(write.number, args)).map(|n| n == write.args[2])
+            First::Write(write) if self.may_be_plain() && overwrites(&write).is_some() => {
+                Some(self.finish_write(&write))
             }
-            _ => return None,
-        };
-        match done {
-            Ok(true) => Some(Ok(())),
-            Ok(false) => Some(Err(Failure {
-                reason: reason::FAILED,
-                errno: libc::ENOSPC,
-                what: "only part of its one write could be carried out".into(),
-                ..Failure::default()
-            })),
-            Err(errno) => Some(Err(Failure {
-                reason: reason::CONFLICT,
-                errno: libc::ECANCELED,
-                what: format!(
-                    "its one call, which would have succeeded when it was made, failed at the end: {}",
-                    std::io::Error::from_raw_os_error(errno)
-                ),
-                ..Failure::default()
-            })),
+            other => {
+                self.first = other;
+                None
+            }
         }
+    }
+
+    fn finish_change(&mut self, change: &Change) -> Result<(), Failure> {
+        let later = std::mem::take(&mut self.later);
+        let acquired = later
+            .iter()
+            .try_for_each(|later| self.acquire(&later.facet.facet(), later.access, &later.path));
+        self.publish_alone(acquired, || {
+            let mut args = change.args;
+            let paths: Vec<(usize, Vec<u8>)> = change
+                .paths
+                .iter()
+                .map(|(at, path)| (*at, [path.as_slice(), &[0]].concat()))
+                .collect();
+            for (at, path) in &paths {
+                args[*at] = path.as_ptr() as u64;
+            }
+            check(raw_call(change.number, args)).map(drop)
+        })
+    }
+
+    fn finish_write(&mut self, write: &Write) -> Result<(), Failure> {
+        let Some(at) = overwrites(write) else { return Err(Failure::default()) };
+        let (file, len) = (write.file, write.bytes.len() as u64);
+        let pages = at >> 12..=(at + len - 1) >> 12;
+        let mut facets =
+            vec![(Facet::Attributes(file), Access::Insert), (Facet::Extent(file), Access::Read)];
+        facets.extend(pages.map(|number| (Facet::Page { file, number }, Access::Write)));
+        let acquired =
+            facets.iter().try_for_each(|(facet, access)| self.acquire(facet, *access, b""));
+        self.publish_alone(acquired, || overwrite(write, at))
+    }
+
+    /// Makes the one call as a publish among those of others: nobody who works on the same goes on
+    /// without having seen it.
+    fn publish_alone(
+        &mut self,
+        acquired: Sys<()>,
+        call: impl FnOnce() -> Sys<()>,
+    ) -> Result<(), Failure> {
+        if acquired.is_err() {
+            return Err(self.doom.take().unwrap_or_default());
+        }
+        if let Some(ticket) = self.ticket.as_mut()
+            && let Err(stop) = ticket.prepare().and_then(|()| ticket.publish())
+        {
+            let _ = self.lose(b"", &stop);
+            return Err(self.doom.take().unwrap_or_default());
+        }
+        let done = call();
+        if let Some(ticket) = self.ticket.take() {
+            let _ = ticket.finish();
+        }
+        done.map_err(|errno| Failure {
+            reason: if is_others(errno) { reason::CONFLICT } else { reason::FAILED },
+            errno: if is_others(errno) { libc::ECANCELED } else { errno },
+            what: format!(
+                "its one call, which would have succeeded when it was made, failed at the end: {}",
+                std::io::Error::from_raw_os_error(errno)
+            ),
+            ..Failure::default()
+        })
     }
 
     /// Whether the call itself promises all that was asked for.
@@ -496,15 +561,28 @@ impl Tx {
         self.how.flags & (DURABLE | ORDERED | ORDER_RESET) == 0
     }
 
+    /// Before others of the program's calls come in between (sys_xpause).
+    pub fn before_pause(&mut self) {
+        let settled = self.ready().and_then(|()| match self.first {
+            First::None => Ok(()),
+            _ => self.second_call(),
+        });
+        if settled.is_err() && self.doom.is_none() {
+            let _ = self.changed_outside(b"", "its first call could not be made again");
+        }
+    }
+
     /// On abort: a read that the kernel made has moved the offset.
     pub fn undo_first(&mut self) {
         if let First::Open(open) = &self.first
             && open.closed.is_none()
+            && is_still(open.fd, open.file).is_ok()
         {
             kernel::close(open.fd);
         }
         if let First::Read(read) = &self.first
             && read.number == libc::SYS_read
+            && is_still(read.args[0] as i32, read.file).is_ok()
         {
             let _ = kernel::seek(read.args[0] as i32, -read.answer, libc::SEEK_CUR);
         }
@@ -515,6 +593,86 @@ impl Tx {
         match self.first {
             First::Write(_) | First::Change(_) => self.second_call(),
             _ => Ok(()),
+        }
+    }
+}
+
+/// See [`txos_engine::realm::Realm::quiet`]; 0 where there is no realm.
+fn quiet() -> Option<u64> {
+    match super::commons::realm_as_known() {
+        Some(realm) => realm.quiet(),
+        None => Some(0),
+    }
+}
+
+/// Whether a number is still of the same file: another thread may have closed it, and opened
+/// something else.
+fn is_still(fd: i32, file: FileId) -> Sys<()> {
+    match kernel::look_fd(fd) {
+        Ok(stat) if stat.id == file => Ok(()),
+        _ => Err(libc::EBADF),
+    }
+}
+
+/// What a change of a name fails with when somebody else has changed names meanwhile. Everything else
+/// would fail again.
+fn is_others(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::ENOENT
+            | libc::EEXIST
+            | libc::ENOTDIR
+            | libc::EISDIR
+            | libc::ENOTEMPTY
+            | libc::ELOOP
+            | libc::ESTALE
+            | libc::EXDEV
+            | libc::EBUSY
+    )
+}
+
+/// Where a write goes, if it lies within its file: it needs no room then that there may not be.
+fn overwrites(write: &Write) -> Option<u64> {
+    let fd = write.args[0] as i32;
+    let flags = check(sys!(SYS_fcntl, fd, libc::F_GETFL)).ok()? as i32;
+    if flags & libc::O_APPEND != 0 {
+        return None;
+    }
+    let at = match write.number {
+        libc::SYS_pwrite64 => write.args[3],
+        _ => kernel::seek(fd, 0, libc::SEEK_CUR).ok()?,
+    };
+    let now = kernel::look_fd(fd).ok().filter(|now| now.id == write.file)?;
+    let size = now.size;
+    (at.checked_add(write.bytes.len() as u64)? <= size).then_some(at)
+}
+
+/// Carries a write out; what was there is put back if it can't be carried out as a whole.
+fn overwrite(write: &Write, at: u64) -> Sys<()> {
+    let fd = write.args[0] as i32;
+    let mut old = vec![0u8; write.bytes.len()];
+    let readable = kernel::pread(fd, &mut old, at).is_ok_and(|n| n == old.len());
+    let mut args = write.args;
+    args[1] = write.bytes.as_ptr() as u64;
+    let short = match check(raw_call(write.number, args)) {
+        Ok(n) if n == write.args[2] => return Ok(()),
+        Ok(n) => n,
+        Err(errno) => return Err(errno),
+    };
+    // Where the old bytes can't be known, the rest is what is left to try.
+    let rest = write.bytes.get(short as usize..).unwrap_or_default();
+    match kernel::pwrite_all(fd, rest, at + short) {
+        Ok(()) => {
+            if write.number == libc::SYS_write {
+                let _ = kernel::seek(fd, (at + write.args[2]) as i64, libc::SEEK_SET);
+            }
+            Ok(())
+        }
+        Err(errno) => {
+            if readable {
+                let _ = kernel::pwrite_all(fd, &old[..short as usize], at);
+            }
+            Err(errno)
         }
     }
 }
@@ -538,11 +696,11 @@ fn same_look(number: i64, now: &[u8], then: &[u8]) -> bool {
     if number_gives_length(number) {
         return now == then;
     }
-    // Device, inode, link count, mode, owners, size and mtime: at these places in both structures.
+    // Device, inode, link count, mode, owners, size, mtime and ctime: at these places in both structures.
     let fields: &[(usize, usize)] = if number == libc::SYS_statx {
-        &[(16, 48), (112, 124), (136, 144)]
+        &[(16, 48), (96, 108), (112, 124), (136, 144)]
     } else {
-        &[(0, 40), (48, 56), (88, 104)]
+        &[(0, 40), (48, 56), (88, 120)]
     };
     fields.iter().all(|&(from, to)| now.get(from..to) == then.get(from..to))
 }

@@ -313,6 +313,12 @@ impl Tx {
             }
             if matches!(self.nodes[id].data, Data::Pages(_)) || (shared && writes) {
                 self.copy_up(id, false)?;
+                if let Data::Whole(backing) = &mut self.nodes[id].data
+                    && shared
+                {
+                    // What is stored to memory leaves no stamp on every file system.
+                    backing.fresh = None;
+                }
             } else if self.nodes[id].data.whole().is_none() {
                 self.touch_data(id)?;
             }

@@ -598,3 +598,14 @@ pub fn working_directory() -> Sys<Vec<u8>> {
     out.truncate(n.saturating_sub(1));
     if out.starts_with(b"/") { Ok(out) } else { Err(libc::ENOENT) }
 }
+
+/// Whether what a path leads to is mounted read-only.
+#[must_use]
+pub fn is_read_only(path: &[u8]) -> bool {
+    // struct statfs: f_flags, which the C library's crate does not show, is its eleventh word.
+    let mut words = [0u64; 15];
+    let asked = CPath::with(path, |p| check(sys!(SYS_statfs, p, words.as_mut_ptr())));
+    asked.is_ok() && words[10] & libc::ST_RDONLY != 0
+}
+
+const _: () = assert!(size_of::<libc::statfs>() == size_of::<[u64; 15]>());

@@ -38,7 +38,6 @@ impl Tx {
             return Err(self.changed_outside(&path, "the directory was replaced by another"));
         }
         let names = names?;
-        self.seen += 1;
         self.note(id, txos_engine::object::Facets::ENTRY);
         let stable = self.nodes[id].stable.as_ref().ok_or(libc::EIO)?;
         let mut set = NameSet::default();

@@ -164,9 +164,6 @@ pub struct Tx {
     warned: Vec<&'static str>,
     said_outside: bool,
     first: first::First,
-    /// Observations so far, and calls that made any.
-    seen: u64,
-    looks: u64,
     later: Vec<first::Later>,
 }
 
@@ -246,8 +243,6 @@ impl Tx {
             warned: Vec::new(),
             said_outside: false,
             first: first::First::None,
-            seen: 0,
-            looks: 0,
             later: Vec::new(),
         });
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {
@@ -313,9 +308,7 @@ impl Tx {
         if let Err(e) = self.ready() {
             return -i64::from(e);
         }
-        let seen = self.seen;
         let answer = self.carry_out(number, args);
-        self.looks += u64::from(self.seen != seen);
         self.check_doom();
         match answer {
             Ok(value) => value as i64,

@@ -527,7 +527,7 @@ impl Tx {
             && self.nodes[target].is_dir()
             && !self.is_empty_dir(target)?
         {
-            return Err(libc::ENOTEMPTY);
+            return Err(self.not_empty(target));
         }
         self.touch_name(from.dir, &from.name)?;
         self.touch_name(to.dir, &to.name)?;
@@ -562,6 +562,14 @@ impl Tx {
         self.stamp_dir(from.dir);
         self.stamp_dir(to.dir);
         Ok(0)
+    }
+
+    /// What a rename onto a directory that is not empty is answered with: xfs has its own mind.
+    fn not_empty(&self, dir: Id) -> i32 {
+        const XFS: i64 = 0x5846_5342;
+        let path = self.real_path(dir).unwrap_or_default();
+        let kind = super::kernel::file_system(&path, &self.nodes[dir].stat);
+        if kind == XFS { libc::EEXIST } else { libc::ENOTEMPTY }
     }
 
     fn renamed(&mut self, id: Id, from: &Spot, to: &Spot) {

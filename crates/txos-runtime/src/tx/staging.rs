@@ -66,6 +66,20 @@ impl Tx {
         known
     }
 
+    /// Does something with the store, whose files are not to have the modes that a program's umask
+    /// leaves them. (It is the process's: it is changed only if it takes from the owner himself.)
+    pub fn in_the_store<T>(&mut self, f: impl FnOnce(&mut Tx) -> T) -> T {
+        let mask = self.umask();
+        let real = self.umask_was.unwrap_or(mask);
+        if real & 0o700 == 0 {
+            return f(self);
+        }
+        let _ = super::kernel::sys!(SYS_umask, 0o077);
+        let done = f(self);
+        let _ = super::kernel::sys!(SYS_umask, real);
+        done
+    }
+
     /// The store's transaction, begun when the first private copy is made.
     fn staging(&mut self) -> Result<&mut Staging, Failure> {
         if self.staging.is_none() {
@@ -110,7 +124,7 @@ impl Tx {
         if let Some(dir) = self.layers.get(layer).and_then(|l| l.dir.clone()) {
             return Ok(dir);
         }
-        let made = self.make_layers(layer);
+        let made = self.in_the_store(|tx| tx.make_layers(layer));
         if let Err(failure) = made {
             let errno = failure.errno;
             self.doom(failure);
@@ -255,6 +269,7 @@ pub fn failed(error: txos_engine::Error) -> Failure {
                         | libc::EEXIST
                         | libc::ENOTEMPTY
                         | libc::ENXIO
+                        | libc::EOPNOTSUPP
                         | libc::ESTALE
                 )
             ) =>

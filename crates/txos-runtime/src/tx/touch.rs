@@ -116,7 +116,6 @@ impl Tx {
             return;
         }
         node.noted |= facets.0;
-        self.seen += 1;
         let seen = Outcome::Present(stable.stat.version());
         self.reads.note_seen(&stable.dir, stable.dir_id, &stable.name, seen, facets);
     }
@@ -240,7 +239,6 @@ impl Tx {
 
     /// A page was read: what it held is what the read set remembers of it.
     pub fn note_page(&mut self, id: Id, number: u64, bytes: &[u8]) {
-        self.seen += 1;
         self.note(id, Facets::ENTRY);
         if let Some(stable) = self.nodes[id].stable.as_ref()
             && !stable.dir.is_empty()
@@ -316,7 +314,6 @@ impl Tx {
         name: &[u8],
         path: &[u8],
     ) -> Sys<Option<Stat>> {
-        self.seen += 1;
         self.acquire(&Facet::Entry { dir: id, name }, Access::Read, path)?;
         let found = look(path);
         let found = match found {

@@ -212,6 +212,8 @@ static void do_umask(void)
     static const mode_t masks[] = { 0, 022, 027, 077, 0777, 002 };
     mode_t mask = PICK(masks);
     say("umask(%o)", mask);
+    if (!class_is_on("locked"))
+        mask &= 077;
     DO(umask(mask), SYS_umask, mask);
     answer();
 }

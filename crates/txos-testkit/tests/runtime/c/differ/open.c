@@ -1,15 +1,17 @@
 /* Opening. */
 #include "differ.h"
 
-/* Opening a FIFO would wait for its other end. */
+/* Opening a FIFO would wait for its other end. And a reader that is closed within a transaction is one
+ * until the commit: whether there is another end is not asked. */
 static int patient(int at, const char *path, int flags)
 {
     struct stat stat;
-    if (flags & (O_PATH | O_NONBLOCK))
+    bool fifo = path != BAD && fstatat(at, path, &stat, 0) == 0 && S_ISFIFO(stat.st_mode);
+    if (flags & O_PATH)
         return flags;
-    if (path == BAD || (fstatat(at, path, &stat, 0) == 0 && S_ISFIFO(stat.st_mode)))
-        flags |= O_NONBLOCK;
-    return flags;
+    if (fifo && !class_is_on("fifo"))
+        flags = (flags & ~O_ACCMODE) | O_RDWR;
+    return path == BAD || fifo ? flags | O_NONBLOCK : flags;
 }
 
 static int some_flags(void)

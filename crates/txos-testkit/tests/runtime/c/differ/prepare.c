@@ -115,7 +115,7 @@ static void decorate(const char *path, int uid, int gid)
         if (top)
             (void)!chmod(path, 0755);
         else if (chance(30))
-            (void)!chmod(path, some_mode());
+            (void)!chmod(path, some_mode() | (class_is_on("locked") ? 0 : 0755));
         else if (uid != 0 && chance(20))
             (void)!chmod(path, 0777);
         if (chance(40))
