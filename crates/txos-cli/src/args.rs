@@ -296,6 +296,10 @@ pub struct ViewArgs {
     /// Stop and roll back when CMD does what can't be rolled back [default: warn]
     #[arg(long)]
     pub strict: bool,
+    /// Don't preload the recorder into programs: each look is told to the supervisor (TXOS_RECORDER=off
+    /// does the same)
+    #[arg(long)]
+    pub no_preload: bool,
     /// What to do with processes that are left when CMD has ended
     #[arg(long, value_name = "WHAT", default_value_t, value_enum)]
     pub leftover: LeftoverArg,
@@ -355,6 +359,7 @@ impl RunArgs {
             exclude: self.view.exclude.clone(),
             hold_output: self.view.hold_output,
             strict: self.view.strict,
+            recorder: crate::run::preloads(self.view.no_preload),
             leftover: self.view.leftover.into(),
             durable: !self.publish.no_durable,
             isolation: self.publish.options(true, Vec::new()).isolation,
@@ -387,6 +392,10 @@ pub struct ExecArgs {
     /// Stop when CMD does what can't be rolled back [default: warn]; the transaction is discarded
     #[arg(long)]
     pub strict: bool,
+    /// Don't preload the recorder into programs: each look is told to the supervisor (TXOS_RECORDER=off
+    /// does the same)
+    #[arg(long)]
+    pub no_preload: bool,
     /// What to do with processes that are left when CMD has ended
     #[arg(long, value_name = "WHAT", default_value_t, value_enum)]
     pub leftover: LeftoverArg,

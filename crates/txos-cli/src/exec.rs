@@ -29,6 +29,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         exclude: args.exclude.clone(),
         hold_output: false,
         strict: args.strict,
+        recorder: crate::run::preloads(args.no_preload),
         leftover: args.leftover.into(),
         durable: tx.meta.durable,
         isolation: Default::default(),

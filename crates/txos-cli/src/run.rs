@@ -25,6 +25,9 @@ use crate::{keep, review, trash};
 /// What to say of a transaction that is gone.
 const ROLLED_BACK: &str = "rolled back, nothing changed";
 
+/// `off` is the same as `--no-preload`.
+const RECORDER: &str = "TXOS_RECORDER";
+
 /// How one attempt ended.
 enum Attempt {
     /// With this exit status.
@@ -82,6 +85,11 @@ fn join(args: &RunArgs) -> Failure {
         tell(format_args!("txos: {why}"));
     }
     Failure::Status(of_command(&status))
+}
+
+/// Whether the recorder is to be preloaded into the command's programs.
+pub fn preloads(no_preload: bool) -> bool {
+    !no_preload && std::env::var_os(RECORDER).is_none_or(|value| value != "off")
 }
 
 /// What others are told that runs here.
@@ -352,6 +360,7 @@ mod tests {
             exclude: Vec::new(),
             hold_output: false,
             strict: false,
+            recorder: false,
             leftover: txos_run::Leftover::Wait,
             durable: true,
             isolation: Default::default(),

@@ -145,6 +145,30 @@ impl Meeting {
         met
     }
 
+    /// Acquires what was observed ahead, if nobody has to be waited for; whether it did.
+    pub fn acquire_ahead(
+        &mut self,
+        reads: &mut ReadSet,
+        dir: u32,
+        name: &[u8],
+        facets: Facets,
+    ) -> bool {
+        let Some(place) = self.place.as_mut() else { return true };
+        let only_passes = !self.reads_count || place.held() >= READS_MAX;
+        let acquired = reads.facets_ahead(dir, name, facets, |facet, access| {
+            if place.realm().is_in_use(facet, access) {
+                return Err(());
+            }
+            let waited = match only_passes {
+                true => place.pass(facet, access),
+                false => place.acquire(facet, access),
+            };
+            // Who came between was waited for: what was observed before may be old.
+            if waited == Ok(false) { Ok(()) } else { Err(()) }
+        });
+        acquired.is_ok()
+    }
+
     /// The command has ended.
     pub fn leave(mut self, reads: &mut ReadSet) -> Left {
         if self.lost.is_none()

@@ -30,6 +30,8 @@ pub struct RunOptions {
     pub hold_output: bool,
     /// End the command at the first thing that can't be rolled back.
     pub strict: bool,
+    /// Preload the recorder into dynamic programs: they tell of each look only once.
+    pub recorder: bool,
     /// What to do about background processes.
     pub leftover: Leftover,
     /// Whether the transaction is to be durable.

@@ -14,6 +14,7 @@
 //!
 //! What each facet compares is written at [`validate`].
 
+mod ahead;
 mod names;
 mod observe;
 mod pages;
@@ -25,6 +26,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use ahead::{AheadIn, Listed};
 pub use names::NameSet;
 pub use pages::{PAGE, page_digest};
 pub use touch::Touch;
@@ -80,6 +82,9 @@ struct SeenDir {
     /// Which directory it is; not known of a set that was stored.
     #[serde(skip)]
     id: Option<FileId>,
+    /// What was observed ahead: not seen yet, as far as is known.
+    #[serde(skip)]
+    ahead: HashMap<Box<[u8]>, Version>,
 }
 
 /// Where a directory path, as a program wrote it, led.

@@ -132,7 +132,8 @@ impl ReadSet {
         let versioned = self.coverage.covers(&path, version.id.dev);
         self.by_path.insert(path.clone().into(), index);
         let id = Some(version.id);
-        self.dirs.push(SeenDir { path, versioned, entries: Default::default(), id });
+        let (entries, ahead) = Default::default();
+        self.dirs.push(SeenDir { path, versioned, entries, id, ahead });
         Some(index)
     }
 
@@ -185,7 +186,10 @@ impl ReadSet {
         let dir = self.dirs.get_mut(index as usize)?;
         let (seen, first) = match dir.entries.entry(name.into()) {
             Entry::Occupied(e) => (e.into_mut(), false),
-            Entry::Vacant(e) => (e.insert(look(&path)), true),
+            Entry::Vacant(e) => {
+                let early = dir.ahead.get(name).map(|version| super::ahead::observation(*version));
+                (e.insert(early.unwrap_or_else(|| look(&path))), true)
+            }
         };
         let link = matches!(seen.outcome, Outcome::Present(v) if v.kind() == FileKind::Symlink);
         let facets = if link && follow { Facets::DATA } else { facets } | Facets::ENTRY;

@@ -96,7 +96,8 @@ impl ReadSet {
         let versioned = self.coverage.covers(path, id.dev);
         self.by_path.insert(path.into(), index);
         let path = path.to_vec();
-        self.dirs.push(SeenDir { path, versioned, entries: Default::default(), id: Some(id) });
+        let (entries, ahead) = Default::default();
+        self.dirs.push(SeenDir { path, versioned, entries, id: Some(id), ahead });
         Some(index)
     }
 }

@@ -169,7 +169,7 @@ fn directory_id(path: &[u8]) -> Option<FileId> {
 /// | meant to be changed | entry, attributes, extent: write |
 /// | the same, where nothing is, or where it is replaced | entry: write; listing of the directory: insert |
 /// | opened for appending only | entry, attributes, extent: insert: appends are merged |
-fn accesses<E>(
+pub(super) fn accesses<E>(
     dir: FileId,
     name: &[u8],
     object: Option<(FileId, FileKind)>,

@@ -1,5 +1,5 @@
 //! The smallest front door, for tests and measurements: runs a command in a transaction, writes
-//! what became of it as JSON to a file, and discards the transaction.
+//! what became of it as JSON to a file, and discards the transaction. With `TXOS_RECORDER=off` nothing is preloaded.
 //!
 //! ```text
 //! txos-run-session STORE REPORT [--scope DIR]… [--exclude GLOB]… [--hold] [--strict] [--kill]
@@ -46,6 +46,7 @@ fn session() -> Result<u8, Box<dyn std::error::Error>> {
             _ => return Err(format!("unknown option {arg:?}").into()),
         }
     }
+    options.recorder = std::env::var_os("TXOS_RECORDER").is_none_or(|value| value != "off");
     options.command = args.collect();
     let home = Home::open(&store)?;
     let mut tx = txos_run::begin(&home, &options)?;

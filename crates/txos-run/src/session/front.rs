@@ -19,6 +19,7 @@ use crate::meeting::{Left, Place};
 use crate::options::{Leftover, RunOptions};
 use crate::report::{CommandStatus, Ran};
 use crate::supervisor::places::Places;
+use crate::supervisor::recorder::Recorder;
 use crate::supervisor::{self, filter};
 use crate::sys::{fork, signals};
 use crate::view::plan;
@@ -57,11 +58,12 @@ pub fn run(
         Some((ends, writing)) => (Some(ends), Some(writing)),
         None => (None, None),
     };
+    let recorder = options.recorder.then(Recorder::new).flatten();
     let prepared = Prepared {
         argv: c_strings(&options.command)?,
         directory: std::env::current_dir().step("finding the working directory")?,
         group,
-        program: filter::program(),
+        program: filter::program(recorder.is_some()),
         output: command_output,
     };
     let (channel, keepers_end) = channel::pair().step("making a socket pair")?;
@@ -97,6 +99,7 @@ pub fn run(
         others,
         warnings,
         places,
+        recorder,
         reads: Some(reads),
         place,
         supervisor: None,
@@ -170,6 +173,7 @@ struct Front<'a> {
     others: Vec<i32>,
     warnings: Arc<Warnings>,
     places: Places,
+    recorder: Option<Recorder>,
     reads: Option<ReadSet>,
     /// In the realm; `None` without one, and once the supervisor has it.
     place: Option<Place>,
@@ -257,6 +261,7 @@ impl Front<'_> {
                     strict: self.options.strict,
                     warnings: Arc::clone(&self.warnings),
                     places: std::mem::take(&mut self.places),
+                    recorder: self.recorder.take(),
                     place: self.place.take(),
                     isolation: self.options.isolation,
                     patience: self.options.patience,

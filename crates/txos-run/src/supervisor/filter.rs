@@ -3,14 +3,19 @@
 //! ```text
 //! foreign architecture           → allow (told when such a program is executed)
 //! number of row 1?  no → next
+//!   made at the recorder's gate, and the row may be → allow
 //!   each `unless` of the row holds → allow
 //!   otherwise                      → notify, or the errno of a refused call
 //! …
 //! any other number               → allow
 //! ```
+//!
+//! Nothing but architecture and number is looked at before the number is known: the kernel tries out
+//! which numbers are always allowed, and makes those calls without the filter.
 
-use super::table::{Handler, Row, Unless, rows};
+use super::table::{Handler, OpenFlags, Row, Unless, is_gated, rows};
 use crate::sys::seccomp::Instruction;
+use txos_recorder::area::GATE_IP;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -21,6 +26,7 @@ const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
+const POINTER: u32 = 8;
 const ARGS: u32 = 16;
 
 /// `AUDIT_ARCH_*` of this machine.
@@ -45,9 +51,12 @@ fn halves(index: usize) -> (u32, u32) {
     (base, base + 4)
 }
 
-/// The program.
+/// Flags of an open that does more than look.
+const OPENS_FOR_MORE: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC).cast_unsigned();
+
+/// The program; with the recorder's gate, if it is there.
 #[must_use]
-pub fn program() -> Vec<Instruction> {
+pub fn program(recorder: bool) -> Vec<Instruction> {
     let mut out = vec![
         op(LOAD, ARCH, 0, 0),
         op(EQUAL, NATIVE, 1, 0),
@@ -57,7 +66,7 @@ pub fn program() -> Vec<Instruction> {
         ALLOW,
     ];
     for row in rows() {
-        let body = body(row);
+        let body = body(row, recorder);
         // The body is a few instructions, far from the 255 that a jump can skip.
         let skip = u8::try_from(body.len()).unwrap_or(u8::MAX);
         let number = u32::try_from(row.number).unwrap_or(u32::MAX);
@@ -68,8 +77,29 @@ pub fn program() -> Vec<Instruction> {
     out
 }
 
-fn body(row: &Row) -> Vec<Instruction> {
-    let mut body = Vec::new();
+/// Lets the call through if it is made at the gate.
+fn gate(row: &Row) -> Vec<Instruction> {
+    let mut then = Vec::new();
+    if let Handler::Open(_, OpenFlags::Arg(index)) = row.handler {
+        then.push(op(LOAD, halves(index).0, 0, 0));
+        then.push(op(ANY_BIT, OPENS_FOR_MORE, 1, 0));
+    }
+    then.push(ALLOW);
+    // As short as the body of a row.
+    let skip = u8::try_from(then.len()).unwrap_or(u8::MAX);
+    let (low, high) = (GATE_IP as u32, (GATE_IP >> 32) as u32);
+    let mut gate = vec![
+        op(LOAD, POINTER, 0, 0),
+        op(EQUAL, low, 0, skip + 2),
+        op(LOAD, POINTER + 4, 0, 0),
+        op(EQUAL, high, 0, skip),
+    ];
+    gate.extend(then);
+    gate
+}
+
+fn body(row: &Row, recorder: bool) -> Vec<Instruction> {
+    let mut body = if recorder && is_gated(row.number) { gate(row) } else { Vec::new() };
     for unless in row.unless {
         match *unless {
             Unless::Int(index, value) => {
@@ -103,13 +133,24 @@ fn body(row: &Row) -> Vec<Instruction> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use txos_engine::object::Facets;
 
     /// Runs the program as the kernel would.
     fn evaluate(program: &[Instruction], arch: u32, number: u32, args: [u64; 6]) -> u32 {
+        evaluate_at(program, arch, number, args, 0x7fff_0000_1234)
+    }
+
+    fn evaluate_at(
+        program: &[Instruction],
+        arch: u32,
+        number: u32,
+        args: [u64; 6],
+        pointer: u64,
+    ) -> u32 {
         let mut data = Vec::new();
         data.extend(number.to_le_bytes());
         data.extend(arch.to_le_bytes());
-        data.extend(0u64.to_le_bytes());
+        data.extend(pointer.to_le_bytes());
         for a in args {
             data.extend(a.to_le_bytes());
         }
@@ -136,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_row_stops_its_call() {
-        let program = program();
+        let program = program(true);
         assert!(program.len() < 4096, "the kernel's limit");
         for row in rows() {
             let number = u32::try_from(row.number).unwrap();
@@ -151,7 +192,7 @@ mod tests {
 
     #[test]
     fn every_exception_lets_through() {
-        let program = program();
+        let program = program(true);
         for row in rows() {
             let number = u32::try_from(row.number).unwrap();
             for unless in row.unless {
@@ -173,8 +214,41 @@ mod tests {
     }
 
     #[test]
+    fn the_gate_is_for_looks_only() {
+        let (with, without) = (program(true), program(false));
+        for row in rows() {
+            let number = u32::try_from(row.number).unwrap();
+            let told = evaluate(&with, NATIVE, number, BUSY);
+            for near in [GATE_IP - 1, GATE_IP + 1, GATE_IP & 0xffff_ffff, GATE_IP ^ 1 << 40] {
+                assert_eq!(evaluate_at(&with, NATIVE, number, BUSY, near), told, "{row:?}");
+            }
+            assert_eq!(evaluate_at(&without, NATIVE, number, BUSY, GATE_IP), told, "{row:?}");
+            let looks = match row.handler {
+                Handler::Look(_, _, facets) => !facets.intersects(Facets::WRITE),
+                Handler::Open(_, OpenFlags::Arg(flags)) => {
+                    // The bits of BUSY open for writing.
+                    assert_eq!(evaluate_at(&with, NATIVE, number, BUSY, GATE_IP), told);
+                    let mut args = BUSY;
+                    for flag in [libc::O_WRONLY, libc::O_RDWR, libc::O_CREAT, libc::O_TRUNC] {
+                        args[flags] = flag as u64;
+                        assert_eq!(evaluate_at(&with, NATIVE, number, args, GATE_IP), told);
+                    }
+                    args[flags] = (libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+                    let read = evaluate_at(&with, NATIVE, number, args, GATE_IP);
+                    assert_eq!(read == libc::SECCOMP_RET_ALLOW, is_gated(row.number), "{row:?}");
+                    continue;
+                }
+                _ => false,
+            };
+            assert!(looks || !is_gated(row.number), "{row:?}");
+            let passes = evaluate_at(&with, NATIVE, number, BUSY, GATE_IP);
+            assert_eq!(passes == libc::SECCOMP_RET_ALLOW, is_gated(row.number), "{row:?}");
+        }
+    }
+
+    #[test]
     fn other_calls_and_x32_go_unseen() {
-        let program = program();
+        let program = program(true);
         let read = u32::try_from(libc::SYS_read).unwrap();
         let openat = u32::try_from(libc::SYS_openat).unwrap();
         assert_eq!(evaluate(&program, NATIVE, read, BUSY), libc::SECCOMP_RET_ALLOW);

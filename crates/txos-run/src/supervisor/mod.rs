@@ -19,8 +19,11 @@
 //! | [`places`], [`effects`] | changes that can't be rolled back |
 //! | [`held`] | signals to outsiders |
 //! | [`sockets`] | connections |
+//! | [`recorder`] | looks that were told already |
+//! | [`ahead`] | looks that come next |
 //! | [`execute`] | what executing a file reads besides the file |
 
+pub mod ahead;
 pub mod effects;
 pub mod execute;
 pub mod filter;
@@ -29,10 +32,11 @@ pub mod moved;
 pub mod places;
 pub mod process;
 pub mod record;
+pub mod recorder;
 pub mod sockets;
 pub mod table;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -60,6 +64,8 @@ pub enum Verdict {
     Through,
     /// It is answered without being made.
     Answer(std::result::Result<i64, Errno>),
+    /// It is answered with a descriptor of this file.
+    Give(OwnedFd),
     /// Somebody else answers it.
     Later,
     /// Nobody answers it: the transaction is being ended, for this reason.
@@ -84,6 +90,8 @@ pub struct Setup {
     pub orders: Channel,
     /// What lies where.
     pub places: places::Places,
+    /// What is preloaded into programs, if it is.
+    pub recorder: Option<recorder::Recorder>,
     /// The transaction's place in the realm, if it has one.
     pub place: Option<Place>,
     /// Whether what is only read is acquired there.
@@ -128,6 +136,7 @@ pub struct Supervisor {
     pid_namespace: u64,
     held: Vec<held::HeldSignal>,
     meeting: Meeting,
+    recorder: Option<recorder::Recorder>,
     /// The process that is being looked at can't be.
     unreadable: bool,
     /// Some process changed its root directory: absolute paths need a look at it.
@@ -168,6 +177,7 @@ pub fn start(setup: Setup) -> Result<Running> {
         places: setup.places,
         pid_namespace,
         held: Vec::new(),
+        recorder: setup.recorder,
         unreadable: false,
         roots_differ: false,
     };
@@ -222,12 +232,26 @@ impl Supervisor {
                 None => Verdict::Through,
             };
             let verdict = match index.get(call.data.nr) {
-                Some(handler) if self.reads.has_touched() => self.meet(&call, handler, verdict),
+                Some(handler) if self.reads.has_touched() => {
+                    let verdict = self.meet(&call, handler, verdict);
+                    if matches!(verdict, Verdict::Through) {
+                        self.read_ahead(&call, handler);
+                    }
+                    verdict
+                }
                 _ => verdict,
             };
             self.reads.end_round();
+            if let Some(recorder) = &mut self.recorder {
+                recorder.follow(self.moved.revision(), &mut self.reads);
+            }
             match verdict {
                 Verdict::Through => self.listener.let_through(call.id),
+                Verdict::Give(file) => {
+                    if self.listener.give(call.id, file.as_fd()).is_err() {
+                        self.listener.let_through(call.id);
+                    }
+                }
                 Verdict::Answer(result) => self.listener.answer(call.id, result),
                 Verdict::Later => {}
                 Verdict::Stop(reason) => {
@@ -238,6 +262,9 @@ impl Supervisor {
             }
         }
         let mut reads = self.reads;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.settle(&mut reads);
+        }
         let left = self.meeting.leave(&mut reads);
         Finished { reads, stopped, held: self.held, left }
     }
@@ -293,6 +320,9 @@ impl Supervisor {
     }
 
     fn judge(&mut self, call: &Call, handler: Handler) -> Verdict {
+        if matches!(handler, Handler::Chroot(_) | Handler::NewRoot | Handler::Mount) {
+            self.record_everything();
+        }
         match handler {
             Handler::Open(at, flags) => self.open(call, at, flags),
             Handler::Look(at, follow, facets) => self.look(call, at, follow, facets),
@@ -334,7 +364,15 @@ impl Supervisor {
         }
     }
 
+    /// What the recorder knows is no longer so for every process.
+    fn record_everything(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.turn_off();
+        }
+    }
+
     fn tell_unreadable(&mut self, call: &Call) -> Verdict {
+        self.record_everything();
         let name = crate::session::tree::process(call.pid.cast_signed()).map(|p| p.name);
         self.beyond(WarningKind::Unrecorded, || {
             format!(

@@ -20,6 +20,8 @@ pub struct Moved {
     moves: Vec<(Vec<u8>, Vec<u8>)>,
     /// Names under which symbolic links or directories appeared.
     names: HashSet<Box<[u8]>>,
+    /// Grows with each of them.
+    revision: u64,
 }
 
 impl Moved {
@@ -33,9 +35,16 @@ impl Moved {
 
     /// A symbolic link appeared at this path.
     pub fn name(&mut self, path: &[u8]) {
+        self.revision += 1;
         if let Some((_, name)) = txos_engine::readset::split(path) {
             self.names.insert(name.into());
         }
+    }
+
+    /// Another one whenever paths may lead elsewhere than before.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Whether nothing was moved or linked: the usual case.

@@ -86,6 +86,20 @@ impl Processes {
         })
     }
 
+    /// What a link of `/proc/PID` leads to: which object it is, on which mount.
+    pub fn stat_through(&mut self, pid: u32, link: Link) -> Result<rustix::fs::Statx, Errno> {
+        use rustix::fs::StatxFlags;
+        let mask = StatxFlags::INO | StatxFlags::BTIME | StatxFlags::MNT_ID;
+        self.with(pid, |opened| {
+            let name = match link {
+                Link::Cwd => "cwd".to_owned(),
+                Link::Root => "root".to_owned(),
+                Link::Fd(n) => format!("fd/{n}"),
+            };
+            rustix::fs::statx(&opened.dir, name, AtFlags::STATX_DONT_SYNC, mask)
+        })
+    }
+
     /// The thread group (what programs call the process) of a thread.
     pub fn group_of(&mut self, thread: u32) -> Option<u32> {
         // Looked at even if it is known: the number may be another thread's by now.

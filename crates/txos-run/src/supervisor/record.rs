@@ -16,8 +16,10 @@ use rustix::io::Errno;
 /// Buffers that live as long as the supervisor, so that the usual call allocates nothing.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    written: Vec<u8>,
-    path: Vec<u8>,
+    /// As the program wrote it.
+    pub(super) written: Vec<u8>,
+    /// Absolute in the view.
+    pub(super) path: Vec<u8>,
 }
 
 const O_ACCMODE: u64 = libc::O_ACCMODE as u64;
@@ -68,7 +70,7 @@ pub fn open_follows(flags: u64) -> bool {
 }
 
 impl Follow {
-    fn of(self, call: &Call) -> bool {
+    pub(super) fn of(self, call: &Call) -> bool {
         let bit = |i: usize, bit: u64| call.data.args.get(i).is_some_and(|a| a & bit != 0);
         match self {
             Follow::Yes => true,
@@ -233,6 +235,11 @@ impl Supervisor {
     pub(super) fn look(&mut self, call: &Call, at: At, follow: Follow, facets: Facets) -> Verdict {
         if self.path(call, at) {
             self.note(call, follow.of(call), facets);
+            if let Some(recorder) = &mut self.recorder
+                && recorder.is_question(call.pid, &self.scratch.written)
+            {
+                return Verdict::Answer(Ok(0));
+            }
         }
         Verdict::Through
     }
@@ -248,6 +255,9 @@ impl Supervisor {
         };
         if !self.path(call, at) {
             return Verdict::Through;
+        }
+        if let Some(verdict) = self.open_for_recorder(call) {
+            return verdict;
         }
         self.note(call, open_follows(flags), facets_of_open(flags));
         match flags {
@@ -367,6 +377,9 @@ impl Supervisor {
             let path = std::mem::take(&mut self.scratch.path);
             self.note_path(call.pid, &path, true, Facets::ENTRY | Facets::DATA | Facets::ATTRS);
             let foreign = self.note_interpreters(call.pid, &path);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.executes(call.pid);
+            }
             let verdict = if foreign {
                 self.beyond(WarningKind::Unrecorded, || {
                     format!(

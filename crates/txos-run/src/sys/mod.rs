@@ -7,8 +7,10 @@
 //! | [`seccomp`] | installing a filter, the notification ioctls |
 //! | [`memory`] | reading another process's memory |
 //! | [`probe`] | asking what the kernel can |
+//! | [`area`] | memory shared with the processes of a transaction |
 //! | [`creds`] | credentials of one thread |
 
+pub mod area;
 pub mod creds;
 pub mod fork;
 pub mod memory;

@@ -135,6 +135,25 @@ impl Listener {
         }
     }
 
+    /// Answers the call with a new descriptor in its process, of the file behind `fd` (Linux 5.14).
+    ///
+    /// # Errors
+    /// `EMFILE` if the process has no room, `EINVAL` if the kernel can't; the call still waits then.
+    pub fn give(&self, id: u64, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        let addfd = libc::seccomp_notif_addfd {
+            id,
+            flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+            srcfd: fd.as_raw_fd().cast_unsigned(),
+            newfd: 0,
+            newfd_flags: libc::O_CLOEXEC.cast_unsigned(),
+        };
+        // SAFETY: the kernel reads one whole structure.
+        let r = unsafe {
+            libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const addfd)
+        };
+        if r >= 0 { Ok(()) } else { Err(last_errno()) }
+    }
+
     fn send(&self, id: u64, val: i64, error: i32, flags: u32) {
         let response = libc::seccomp_notif_resp { id, val, error, flags };
         // SAFETY: a whole response. It fails only if the caller is gone, and then nobody waits.

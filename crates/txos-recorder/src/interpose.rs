@@ -1,0 +1,280 @@
+//! The functions of the C library that ask first.
+//!
+//! Each makes the system call that the C library's own makes, with its arguments; `errno` is set as
+//! there. Opening is a cancellation point, so a process with several threads opens by the C
+//! library's function, and is told of.
+//!
+//! Which facets a call stands for is the table of the supervisor (`supervisor/table.rs`); only rows that
+//! look are here, never one that changes something.
+//!
+//! # Safety
+//!
+//! The functions have the names, arguments and results of the C library's; what they are given is the
+//! program's. Functions with a variable argument list are called like those without where their
+//! arguments are numbers and addresses.
+#![allow(unsafe_code)]
+
+use core::arch::asm;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::area::Class;
+use crate::c::{self, AT_FDCWD};
+use crate::gate::{through, told};
+use crate::seen;
+
+unsafe extern "C" {
+    fn __errno_location() -> *mut c_int;
+    fn abort() -> !;
+}
+
+const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
+
+/// Name and type; and attributes, content, extended attributes.
+const ENTRY: u8 = 1;
+const ATTRS: u8 = ENTRY | 2;
+const DATA: u8 = ENTRY | 4;
+const XATTRS: u8 = ENTRY | 16;
+
+/// The C library's `openat`; null: not known.
+static OPENAT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// The address of a symbol that need not exist.
+macro_rules! weak {
+    ($name:literal) => {{
+        let address: *const c_void;
+        // SAFETY: it reads a word that the dynamic linker has filled in.
+        unsafe {
+            asm!(
+                concat!(".weak ", $name),
+                concat!("mov {address}, qword ptr [rip + ", $name, "@GOTPCREL]"),
+                address = out(reg) address,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        address
+    }};
+}
+
+/// An answer of the kernel as the C library gives it.
+fn answer(answer: i64) -> i64 {
+    if (-4095..0).contains(&answer) {
+        // SAFETY: the thread's own errno.
+        unsafe { *__errno_location() = -answer as c_int };
+        return -1;
+    }
+    answer
+}
+
+/// Makes a call that looks at a path; told unless it was recorded already.
+unsafe fn ask(number: i64, args: [u64; 6], dir: c_int, path: *const c_char, class: Class) -> i64 {
+    // SAFETY: the program's call with the program's arguments; there is a look only if there is a gate.
+    unsafe {
+        let Some(look) = seen::look(dir, path, class) else { return told(number, args) };
+        if look.is_seen() {
+            return through(number, args);
+        }
+        let answer = told(number, args);
+        // Interrupted while it waited for the supervisor, or there is none any more.
+        if answer != -i64::from(c::EINTR) && answer != -i64::from(c::ENOSYS) {
+            look.remember();
+        }
+        answer
+    }
+}
+
+unsafe fn stat_at(dir: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int {
+    let class = Class { facets: ATTRS, follow: flags & c::AT_SYMLINK_NOFOLLOW == 0 };
+    let args = [dir as u64, path as u64, to as u64, flags as u64, 0, 0];
+    // SAFETY: as `ask`; an empty path is a string of the program's.
+    unsafe {
+        // Nothing is recorded of a descriptor, and this call is not told.
+        if flags == c::AT_EMPTY_PATH && dir >= 0 && !path.is_null() && path.read() == 0 {
+            return fstat(dir, to);
+        }
+        answer(ask(c::SYS_newfstatat, args, dir, path, class)) as c_int
+    }
+}
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $kind:ty),*) -> $result:ty { $work:expr })*) => {$(
+        $(#[$doc])*
+        #[cfg_attr(txos_preload, unsafe(no_mangle))]
+        unsafe extern "C" fn $name($($arg: $kind),*) -> $result {
+            // SAFETY: see the module's heading.
+            unsafe { $work }
+        }
+    )*};
+}
+
+type Path = *const c_char;
+type Out = *mut c_void;
+const NOFOLLOW: c_int = c::AT_SYMLINK_NOFOLLOW;
+
+functions! {
+    fn stat(path: Path, to: Out) -> c_int { stat_at(AT_FDCWD, path, to, 0) }
+    fn stat64(path: Path, to: Out) -> c_int { stat_at(AT_FDCWD, path, to, 0) }
+    fn lstat(path: Path, to: Out) -> c_int { stat_at(AT_FDCWD, path, to, NOFOLLOW) }
+    fn lstat64(path: Path, to: Out) -> c_int { stat_at(AT_FDCWD, path, to, NOFOLLOW) }
+    fn fstatat(dir: c_int, path: Path, to: Out, flags: c_int) -> c_int {
+        stat_at(dir, path, to, flags)
+    }
+    fn fstatat64(dir: c_int, path: Path, to: Out, flags: c_int) -> c_int {
+        stat_at(dir, path, to, flags)
+    }
+    fn fstat(fd: c_int, to: Out) -> c_int {
+        answer(told(c::SYS_fstat, [fd as u64, to as u64, 0, 0, 0, 0])) as c_int
+    }
+    fn fstat64(fd: c_int, to: Out) -> c_int { fstat(fd, to) }
+    fn __xstat(_version: c_int, path: Path, to: Out) -> c_int { stat_at(AT_FDCWD, path, to, 0) }
+    fn __xstat64(_version: c_int, path: Path, to: Out) -> c_int { stat_at(AT_FDCWD, path, to, 0) }
+    fn __lxstat(_version: c_int, path: Path, to: Out) -> c_int {
+        stat_at(AT_FDCWD, path, to, NOFOLLOW)
+    }
+    fn __lxstat64(_version: c_int, path: Path, to: Out) -> c_int {
+        stat_at(AT_FDCWD, path, to, NOFOLLOW)
+    }
+    fn __fxstat(_version: c_int, fd: c_int, to: Out) -> c_int { fstat(fd, to) }
+    fn __fxstat64(_version: c_int, fd: c_int, to: Out) -> c_int { fstat(fd, to) }
+    fn __fxstatat(_version: c_int, dir: c_int, path: Path, to: Out, flags: c_int) -> c_int {
+        stat_at(dir, path, to, flags)
+    }
+    fn __fxstatat64(_version: c_int, dir: c_int, path: Path, to: Out, flags: c_int) -> c_int {
+        stat_at(dir, path, to, flags)
+    }
+    fn statx(dir: c_int, path: Path, flags: c_int, mask: u32, to: Out) -> c_int {{
+        let class = Class { facets: ATTRS, follow: flags & NOFOLLOW == 0 };
+        let args = [dir as u64, path as u64, flags as u64, mask.into(), to as u64, 0];
+        answer(ask(c::SYS_statx, args, dir, path, class)) as c_int
+    }}
+    fn access(path: Path, mode: c_int) -> c_int {{
+        let args = [path as u64, mode as u64, 0, 0, 0, 0];
+        let class = Class { facets: ATTRS, follow: true };
+        answer(ask(c::SYS_access, args, AT_FDCWD, path, class)) as c_int
+    }}
+    fn faccessat(dir: c_int, path: Path, mode: c_int, flags: c_int) -> c_int {{
+        let number = if flags == 0 { c::SYS_faccessat } else { c::SYS_faccessat2 };
+        let args = [dir as u64, path as u64, mode as u64, flags as u64, 0, 0];
+        let class = Class { facets: ATTRS, follow: flags & NOFOLLOW == 0 };
+        answer(ask(number, args, dir, path, class)) as c_int
+    }}
+    fn readlink(path: Path, to: Out, size: usize) -> isize {{
+        let args = [path as u64, to as u64, size as u64, 0, 0, 0];
+        let class = Class { facets: DATA, follow: false };
+        answer(ask(c::SYS_readlink, args, AT_FDCWD, path, class)) as isize
+    }}
+    fn readlinkat(dir: c_int, path: Path, to: Out, size: usize) -> isize {{
+        let args = [dir as u64, path as u64, to as u64, size as u64, 0, 0];
+        let class = Class { facets: DATA, follow: false };
+        answer(ask(c::SYS_readlinkat, args, dir, path, class)) as isize
+    }}
+    fn getxattr(path: Path, name: Path, to: Out, size: usize) -> isize {{
+        let args = [path as u64, name as u64, to as u64, size as u64, 0, 0];
+        let class = Class { facets: XATTRS, follow: true };
+        answer(ask(c::SYS_getxattr, args, AT_FDCWD, path, class)) as isize
+    }}
+    fn lgetxattr(path: Path, name: Path, to: Out, size: usize) -> isize {{
+        let args = [path as u64, name as u64, to as u64, size as u64, 0, 0];
+        let class = Class { facets: XATTRS, follow: false };
+        answer(ask(c::SYS_lgetxattr, args, AT_FDCWD, path, class)) as isize
+    }}
+    fn listxattr(path: Path, to: Out, size: usize) -> isize {{
+        let args = [path as u64, to as u64, size as u64, 0, 0, 0];
+        let class = Class { facets: XATTRS, follow: true };
+        answer(ask(c::SYS_listxattr, args, AT_FDCWD, path, class)) as isize
+    }}
+    fn llistxattr(path: Path, to: Out, size: usize) -> isize {{
+        let args = [path as u64, to as u64, size as u64, 0, 0, 0];
+        let class = Class { facets: XATTRS, follow: false };
+        answer(ask(c::SYS_llistxattr, args, AT_FDCWD, path, class)) as isize
+    }}
+    fn open(path: Path, flags: c_int, mode: u32) -> c_int { open_at(AT_FDCWD, path, flags, mode) }
+    fn open64(path: Path, flags: c_int, mode: u32) -> c_int { open_at(AT_FDCWD, path, flags, mode) }
+    fn openat(dir: c_int, path: Path, flags: c_int, mode: u32) -> c_int {
+        open_at(dir, path, flags, mode)
+    }
+    fn openat64(dir: c_int, path: Path, flags: c_int, mode: u32) -> c_int {
+        open_at(dir, path, flags, mode)
+    }
+    fn __open_2(path: Path, flags: c_int) -> c_int { open_without_mode(AT_FDCWD, path, flags) }
+    fn __open64_2(path: Path, flags: c_int) -> c_int { open_without_mode(AT_FDCWD, path, flags) }
+    fn __openat_2(dir: c_int, path: Path, flags: c_int) -> c_int {
+        open_without_mode(dir, path, flags)
+    }
+    fn __openat64_2(dir: c_int, path: Path, flags: c_int) -> c_int {
+        open_without_mode(dir, path, flags)
+    }
+}
+
+/// What opening for reading depends on; `None` if it is opened for anything else.
+fn class_of_open(flags: c_int) -> Option<Class> {
+    if flags & (c::O_ACCMODE | c::O_CREAT | c::O_TRUNC) != 0 {
+        return None;
+    }
+    let entry = flags & (c::O_PATH | c::O_DIRECTORY) != 0;
+    let facets = if entry { ENTRY } else { ATTRS | DATA };
+    Some(Class { facets, follow: flags & c::O_NOFOLLOW == 0 })
+}
+
+unsafe fn open_at(dir: c_int, path: Path, flags: c_int, mode: u32) -> c_int {
+    let real = OPENAT.load(Ordering::Relaxed);
+    let class = class_of_open(flags);
+    // SAFETY: as `ask`; the C library's function takes these arguments.
+    unsafe {
+        match class {
+            Some(class) if real.is_null() || is_single_threaded() => {
+                let args = [dir as u64, path as u64, flags as u64, 0, 0, 0];
+                answer(ask(c::SYS_openat, args, dir, path, class)) as c_int
+            }
+            _ if real.is_null() => {
+                let args = [dir as u64, path as u64, flags as u64, mode.into(), 0, 0];
+                answer(told(c::SYS_openat, args)) as c_int
+            }
+            _ => {
+                let real: unsafe extern "C" fn(c_int, Path, c_int, u32) -> c_int =
+                    core::mem::transmute(real);
+                real(dir, path, flags, mode)
+            }
+        }
+    }
+}
+
+/// The C library ends a program that creates a file without a mode.
+unsafe fn open_without_mode(dir: c_int, path: Path, flags: c_int) -> c_int {
+    // SAFETY: as `open_at`.
+    unsafe {
+        if flags & c::O_CREAT != 0 || flags & c::O_TMPFILE == c::O_TMPFILE {
+            abort();
+        }
+        open_at(dir, path, flags, 0)
+    }
+}
+
+/// Whether nobody can cancel this thread. Since glibc 2.32; before that it is not known.
+fn is_single_threaded() -> bool {
+    let flag = weak!("__libc_single_threaded").cast::<u8>();
+    // SAFETY: the C library's variable, if there is one.
+    !flag.is_null() && unsafe { flag.read_volatile() } != 0
+}
+
+/// The library is loaded.
+extern "C" fn loaded(_: c_int, _: *const Path, _: *const Path) {
+    let find = weak!("dlsym");
+    // SAFETY: what the dynamic linker gives constructors, and its own function.
+    unsafe {
+        if !find.is_null() {
+            let find: unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void =
+                core::mem::transmute(find);
+            OPENAT.store(find(RTLD_NEXT, OPENAT_NAME.as_ptr()), Ordering::Relaxed);
+        }
+    }
+    seen::start();
+}
+
+const OPENAT_NAME: &CStr = c"openat";
+
+#[cfg(txos_preload)]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn(c_int, *const Path, *const Path) = loaded;

@@ -1,0 +1,244 @@
+//! Reading ahead for the recorder: when a program goes through a directory that it has listed, name by
+//! name, the names that come next are observed before they are asked for, and it is not stopped at each.
+//!
+//! # Invariants
+//!
+//! - A name is observed, and acquired in the realm without having waited, before its key is in the area;
+//!   and only a program that has marked the key looks without being stopped. So the observation of each
+//!   look is taken before the look, as without reading ahead.
+//! - What was looked at is known from the marks when a batch is settled, at the latest when the command
+//!   has ended; nothing else becomes part of the read set.
+//!
+//! What was observed and not looked at costs its observation, and stays acquired until the end. So a
+//! batch is small at first, grows only while what it held is looked at, and a transaction most of whose
+//! batches were for nothing reads ahead no more.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use txos_engine::object::Facets;
+use txos_engine::readset::{Listed, ReadSet};
+use txos_recorder::area::{Class, Key, Start};
+
+use crate::meeting::Meeting;
+use crate::sys::area::Area;
+
+/// How many names the first batch of a directory has, and the largest.
+const FIRST: usize = 16;
+const MOST: usize = 2048;
+
+/// How far apart two names may be that are looked at one after the other.
+const STRIDE: usize = 3;
+
+/// How often a directory is listed to find out in which order a program goes through it.
+const TRIES_MAX: u32 = 3;
+
+/// Batches at a time; the oldest is settled for a new one.
+const BATCHES_MAX: usize = 64;
+
+/// After this long what was observed is too old to be worth anything: others will have changed some of it.
+const OLD: Duration = Duration::from_secs(1);
+
+/// Names after which it is judged whether reading ahead is of use at all.
+const JUDGED_AFTER: usize = 512;
+
+/// What is observed ahead.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    batches: VecDeque<Batch>,
+    places: HashMap<u32, Place>,
+    /// Names observed ahead and settled, and how many of them were looked at.
+    settled: usize,
+    used: usize,
+}
+
+/// How a program goes through a directory.
+#[derive(Debug, Default)]
+struct Place {
+    /// What was looked at last, as far as is expected.
+    last: Vec<u8>,
+    tries: u32,
+    /// Size of the next batch; 0 before the first.
+    size: usize,
+}
+
+/// Names of one directory that were observed together.
+#[derive(Debug)]
+struct Batch {
+    dir: u32,
+    facets: Facets,
+    at: Instant,
+    names: Vec<Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    name: Vec<u8>,
+    slot: usize,
+    key: u64,
+}
+
+/// A look that was told.
+#[derive(Debug)]
+pub struct Told<'a> {
+    /// The path, absolute in the view.
+    pub path: &'a [u8],
+    /// The path as it was written.
+    pub written: &'a [u8],
+    /// Where a relative path starts.
+    pub start: Start,
+    /// Whether a link at the end is followed.
+    pub follow: bool,
+    /// What it looks at.
+    pub facets: Facets,
+}
+
+impl Ahead {
+    /// Whether there may be anything to read ahead after a look at this path.
+    #[must_use]
+    pub fn is_of_use(&self, reads: &ReadSet, path: &[u8]) -> bool {
+        let useless = self.settled >= JUDGED_AFTER && self.used < self.settled / 2;
+        !useless && reads.listed_parent(path).is_some()
+    }
+
+    /// Reads ahead after a look, if it is one of a sequence.
+    pub fn after(
+        &mut self,
+        told: &Told<'_>,
+        reads: &mut ReadSet,
+        meeting: &mut Meeting,
+        area: &Area,
+    ) {
+        let Some((index, name)) = reads.listed_parent(told.path) else { return };
+        // The last name as it was written must be that of the path: no slash at the end.
+        let Some(prefix) = told.written.strip_suffix(name) else { return };
+        while self.batches.front().is_some_and(|b| b.at.elapsed() > OLD) {
+            self.settle_first(reads, area);
+        }
+        let place = self.places.entry(index).or_default();
+        let last = std::mem::replace(&mut place.last, name.to_vec());
+        if last.is_empty() || place.tries >= TRIES_MAX {
+            return;
+        }
+        let Some(at) = reads.ahead_in(index) else { return };
+        let names = at.list();
+        let Some(order) = order(names, &last, name) else {
+            place.tries += 1;
+            return;
+        };
+        if let Some(position) = self.batches.iter().position(|b| b.dir == index) {
+            let (all, used) = self.settle_at(position, reads, area);
+            let place = self.places.entry(index).or_default();
+            if used < all - all / 4 {
+                place.tries = TRIES_MAX;
+                return;
+            }
+        }
+        if self.batches.len() >= BATCHES_MAX {
+            self.settle_first(reads, area);
+        }
+        let place = self.places.entry(index).or_default();
+        place.size = if place.size == 0 { FIRST } else { (place.size * 4).min(MOST) };
+        let size = place.size;
+        let class = Class { facets: told.facets.0, follow: told.follow };
+        let begun = Key::new(area.generation(), class, &told.start).bytes(prefix);
+        let mut batch =
+            Batch { dir: index, facets: told.facets, at: Instant::now(), names: Vec::new() };
+        for listed in order {
+            if batch.names.len() >= size {
+                break;
+            }
+            // Where the next look is expected that is told.
+            if let Some(place) = self.places.get_mut(&index) {
+                place.last.clone_from(&listed.name);
+            }
+            if !reads.look_ahead(&at, &listed.name, told.follow) {
+                continue;
+            }
+            let key = begun.bytes(&listed.name).finish();
+            let slot = if meeting.acquire_ahead(reads, index, &listed.name, told.facets) {
+                area.put_ahead(key)
+            } else {
+                None
+            };
+            match slot {
+                Some(slot) => batch.names.push(Pending { name: listed.name, slot, key }),
+                None => reads.settle(index, &listed.name, None),
+            }
+        }
+        if !batch.names.is_empty() {
+            self.batches.push_back(batch);
+        }
+    }
+
+    /// Settles everything.
+    pub fn settle(&mut self, reads: &mut ReadSet, area: &Area) {
+        while !self.batches.is_empty() {
+            self.settle_first(reads, area);
+        }
+    }
+
+    fn settle_first(&mut self, reads: &mut ReadSet, area: &Area) {
+        self.settle_at(0, reads, area);
+    }
+
+    /// Settles a batch: of how many names, how many were looked at.
+    fn settle_at(&mut self, position: usize, reads: &mut ReadSet, area: &Area) -> (usize, usize) {
+        let Some(batch) = self.batches.remove(position) else { return (0, 0) };
+        let mut used = 0;
+        for pending in &batch.names {
+            let looked_at = area.take_ahead(pending.slot, pending.key).then_some(batch.facets);
+            used += usize::from(looked_at.is_some());
+            reads.settle(batch.dir, &pending.name, looked_at);
+        }
+        self.settled += batch.names.len();
+        self.used += used;
+        (batch.names.len(), used)
+    }
+}
+
+/// The names that come after `name`, in the order in which a program went from `last` to it: that of
+/// the directory, of inode numbers, or of names. `None`: in none of them.
+fn order(mut names: Vec<Listed>, last: &[u8], name: &[u8]) -> Option<impl Iterator<Item = Listed>> {
+    let mut found = after(&names, last, name);
+    if found.is_none() {
+        names.sort_unstable_by_key(|listed| listed.ino);
+        found = after(&names, last, name);
+    }
+    if found.is_none() {
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        found = after(&names, last, name);
+    }
+    let next = found?;
+    Some(names.into_iter().skip(next))
+}
+
+fn after(names: &[Listed], last: &[u8], name: &[u8]) -> Option<usize> {
+    let at = names.iter().position(|listed| listed.name == name)?;
+    let before = names.get(at.saturating_sub(STRIDE)..at)?;
+    before.iter().any(|listed| listed.name == last).then_some(at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_that_programs_go_by() {
+        let names = || {
+            [("b", 9), ("a", 7), ("d", 2), ("c", 4), ("e", 8), ("f", 1), ("g", 3)]
+                .map(|(name, ino)| Listed { name: name.into(), ino })
+                .to_vec()
+        };
+        let of = |last: &str, name: &str| {
+            let order = order(names(), last.as_bytes(), name.as_bytes())?;
+            Some(order.map(|l| String::from_utf8(l.name).unwrap()).collect::<String>())
+        };
+        assert_eq!(of("b", "a").as_deref(), Some("dcefg"));
+        assert_eq!(of("b", "d").as_deref(), Some("cefg"));
+        assert_eq!(of("f", "d").as_deref(), Some("gcaeb"));
+        assert_eq!(of("e", "f").as_deref(), Some("g"));
+        assert_eq!(of("g", "b"), None);
+        assert_eq!(of("x", "a"), None);
+    }
+}
