@@ -253,10 +253,10 @@ impl Kept {
     pub fn restore(&self, end: &End) -> Sys<()> {
         let now = end.look()?.ok_or(Errno::NOENT)?;
         if now.mode & 0o7777 != self.mode {
-            sys::chmod(end.open_path()?.as_fd(), self.mode)?;
+            not_ours(sys::chmod(end.open_path()?.as_fd(), self.mode))?;
         }
         match &self.capability {
-            Some(value) => sys::set_xattr(end.dir.as_fd(), &end.name, CAPABILITY, value),
+            Some(value) => not_ours(sys::set_xattr(end.dir.as_fd(), &end.name, CAPABILITY, value)),
             None => Ok(()),
         }
     }
@@ -337,17 +337,16 @@ pub(super) fn change_attrs(end: &End, change: &AttrChange) -> Sys<()> {
     if let Some((_, mode)) = change.mode
         && !is_link
     {
-        sys::chmod(fd.as_fd(), mode)?;
+        // A write has taken the set-id bits already, perhaps of a file that is another's.
+        if change.owner.is_some() || version.mode & 0o7777 != mode {
+            sys::chmod(fd.as_fd(), mode)?;
+        }
     } else if change.owner.is_some() && !is_link {
         sys::chmod(fd.as_fd(), version.mode & 0o7777)?;
     }
     change_xattrs(end, change)?;
     if let Some((_, mtime)) = change.mtime {
-        let set = sys::set_mtime(end.dir.as_fd(), &end.name, mtime);
-        match change.is_only_mtime() {
-            true => not_ours(set)?,
-            false => set?,
-        }
+        not_ours(sys::set_mtime(end.dir.as_fd(), &end.name, mtime))?;
     }
     Ok(())
 }

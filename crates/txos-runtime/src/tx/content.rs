@@ -55,6 +55,9 @@ pub struct Backing {
     /// Of a copy of a stable file: when it was last changed by us. If it still is, nothing was
     /// written to it.
     pub fresh: Option<txos_engine::version::Stamp>,
+    /// When it was last changed by us before it was mapped to memory, which leaves no stamp on every
+    /// file system.
+    pub mapped: Option<txos_engine::version::Stamp>,
 }
 
 impl Pages {
@@ -111,6 +114,35 @@ impl Backing {
     #[must_use]
     pub fn is_untouched(&self) -> bool {
         self.fresh.is_some() && kernel::look(&self.path).ok().map(|s| s.ctime) == self.fresh
+    }
+
+    /// Whether a copy that was mapped to memory holds what the stable file holds: mapping alone is no
+    /// change.
+    #[must_use]
+    pub fn is_same_as(&self, stable: &[u8]) -> bool {
+        let open = |path: &[u8]| kernel::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
+        let (Ok(ours), Ok(theirs)) = (open(&self.path), open(stable)) else { return false };
+        let same = same_bytes(ours, theirs);
+        kernel::close(ours);
+        kernel::close(theirs);
+        same
+    }
+}
+
+fn same_bytes(a: i32, b: i32) -> bool {
+    let (mut x, mut y) = (vec![0u8; 1 << 16], vec![0u8; 1 << 16]);
+    let mut at = 0;
+    loop {
+        let (Ok(n), Ok(m)) = (kernel::pread(a, &mut x, at), kernel::pread(b, &mut y, at)) else {
+            return false;
+        };
+        if n != m || x[..n] != y[..m] {
+            return false;
+        }
+        if n == 0 {
+            return true;
+        }
+        at += n as u64;
     }
 }
 
@@ -205,7 +237,13 @@ impl Tx {
         };
         let mut node = Node::new(stat, None);
         node.xattrs = Some(xattrs);
-        node.data = Data::Whole(Box::new(Backing { path, layer, tmpfile: false, fresh: None }));
+        node.data = Data::Whole(Box::new(Backing {
+            path,
+            layer,
+            tmpfile: false,
+            fresh: None,
+            mapped: None,
+        }));
         Ok((self.add(node), fd))
     }
 
@@ -235,7 +273,7 @@ impl Tx {
         }
         let untouched = matches!(self.nodes[id].data, Data::Stable) && !empty;
         let place = path.clone();
-        let backing = Backing { path, layer, tmpfile: false, fresh: None };
+        let backing = Backing { path, layer, tmpfile: false, fresh: None, mapped: None };
         self.nodes[id].data = Data::Whole(Box::new(backing));
         self.retarget(id)?;
         // Where stamps follow the timer's tick, a write could leave none.

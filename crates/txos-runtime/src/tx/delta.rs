@@ -14,6 +14,13 @@ use super::node::{Id, Map, Name, Xattrs, changed};
 /// A name of a directory.
 type Spot = (Id, Name);
 
+/// Names of stable objects that are gone, and that are new, by object.
+#[derive(Debug, Default)]
+struct Turns {
+    lost: Map<Id, Vec<Spot>>,
+    gained: Map<Id, Vec<Spot>>,
+}
+
 impl Tx {
     /// Whether anything is to be published.
     #[must_use]
@@ -32,29 +39,29 @@ impl Tx {
     /// # Errors
     /// As the system calls that it takes.
     pub fn deltas(&mut self) -> Sys<Vec<Delta>> {
+        self.find_unwritten();
         self.find_open_files();
         self.find_unchangeable();
         let spots = self.changed_spots();
-        let mut homes: Map<Id, Vec<Spot>> = Map::default();
-        let mut places: Map<Id, Vec<Spot>> = Map::default();
+        let mut turns = Turns::default();
         for (dir, name, now, base) in &spots {
             if let Some(base) = base {
-                homes.entry(*base).or_default().push((*dir, name.clone()));
+                turns.lost.entry(*base).or_default().push((*dir, name.clone()));
             }
             if let Some(now) = now {
-                places.entry(*now).or_default().push((*dir, name.clone()));
+                turns.gained.entry(*now).or_default().push((*dir, name.clone()));
             }
         }
         self.build_new_directories()?;
         let mut out = Vec::new();
         for (dir, name, now, base) in &spots {
-            if let Some(what) = self.name_change(*dir, name, *now, *base, &homes)? {
+            if let Some(what) = self.name_change(*dir, name, *now, *base, &turns)? {
                 out.push(self.delta(*dir, name, what)?);
             }
         }
         self.find_kept_times();
         for id in 0..self.nodes.len() {
-            self.in_place(id, &homes, &mut out)?;
+            self.in_place(id, &turns, &mut out)?;
         }
         Ok(out)
     }
@@ -82,6 +89,20 @@ impl Tx {
                 && let Some(&id) = self.by_id.get(&(stat.id, stat.mnt))
             {
                 self.nodes[id].kept = true;
+            }
+        }
+    }
+
+    /// Files that were mapped to memory for writing, and not written to.
+    fn find_unwritten(&mut self) {
+        for node in &mut self.nodes {
+            let (Data::Whole(backing), Some(stable)) = (&mut node.data, &node.stable) else {
+                continue;
+            };
+            let now = kernel::look(&backing.path).ok().map(|s| s.ctime);
+            if backing.mapped.is_some() && now == backing.mapped && backing.is_same_as(&stable.path)
+            {
+                backing.fresh = now;
             }
         }
     }
@@ -154,23 +175,14 @@ impl Tx {
         self.nodes[id].stable.as_ref().map(|s| s.stat.version())
     }
 
-    /// The name from which a stable object is moved, if it is: it has others now, and has kept none.
-    fn moved_from(&self, id: Id, homes: &Map<Id, Vec<Spot>>) -> Option<Spot> {
-        let node = &self.nodes[id];
-        if node.stable.is_none() || node.names.is_empty() || self.is_replaced(id) {
-            return None;
+    /// Names that a stable object lost and gained: each gained one is a lost one that was moved, as
+    /// long as there are any.
+    fn moves(&self, id: Id, turns: &Turns) -> (Vec<Spot>, Vec<Spot>) {
+        if self.nodes[id].stable.is_none() || self.is_replaced(id) {
+            return (Vec::new(), Vec::new());
         }
-        let keeps = node.names.iter().any(|(dir, name)| {
-            self.nodes[*dir]
-                .dir()
-                .ok()
-                .and_then(|d| d.entries.get(name))
-                .is_some_and(|e| e.base == Some(id) && e.now == Some(id))
-        });
-        if keeps {
-            return None;
-        }
-        homes.get(&id).and_then(|h| h.first()).cloned()
+        let of = |all: &Map<Id, Vec<Spot>>| all.get(&id).cloned().unwrap_or_default();
+        (of(&turns.lost), of(&turns.gained))
     }
 
     /// What is to be done about one name.
@@ -180,14 +192,15 @@ impl Tx {
         name: &Name,
         now: Option<Id>,
         base: Option<Id>,
-        homes: &Map<Id, Vec<Spot>>,
+        turns: &Turns,
     ) -> Sys<Option<What>> {
         let base_version = base.and_then(|id| self.version(id));
         let in_new = self.is_in_new(dir);
         let Some(id) = now else {
             // Something else, or something moved from here.
             let Some(base) = base else { return Ok(None) };
-            let moved = self.moved_from(base, homes).is_some_and(|m| m.0 == dir && m.1 == *name);
+            let (lost, gained) = self.moves(base, turns);
+            let moved = lost.iter().take(gained.len()).any(|m| m.0 == dir && m.1 == *name);
             if moved || self.is_gone(dir) {
                 return Ok(None);
             }
@@ -209,21 +222,16 @@ impl Tx {
             let staged = self.staged_place(id, dir, name)?;
             return Ok(Some(What::Put { staged, base: base_version }));
         }
-        let Some(home) = self.moved_from(id, homes) else {
-            // It has kept a name: this is another one of it.
-            let kept = self.kept_name(id).ok_or(libc::EIO)?;
-            let (layer, to) = self.spot_path(kept.0, &kept.1)?;
-            let _ = layer;
-            return Ok(Some(What::Link { to, base: base_version }));
-        };
-        let first = self.nodes[id].names.first().cloned();
-        if first.as_ref().is_some_and(|f| f.0 == dir && f.1 == *name) {
+        let (lost, gained) = self.moves(id, turns);
+        let place = gained.iter().position(|g| g.0 == dir && g.1 == *name).ok_or(libc::EIO)?;
+        if let Some(home) = lost.get(place) {
             let from = self.stable_spot(home.0, &home.1)?;
             let source = self.version(id).ok_or(libc::EIO)?;
             return Ok(Some(What::Move { from, source, base: base_version }));
         }
-        let first = first.ok_or(libc::EIO)?;
-        let (_, to) = self.spot_path(first.0, &first.1)?;
+        // One more name of it: beside one that it has kept, or the first that it was moved to.
+        let other = self.kept_name(id).or_else(|| gained.first().cloned()).ok_or(libc::EIO)?;
+        let (_, to) = self.spot_path(other.0, &other.1)?;
         Ok(Some(What::Link { to, base: base_version }))
     }
 
@@ -539,7 +547,7 @@ impl Tx {
     }
 
     /// What is changed in an inode that stays.
-    fn in_place(&mut self, id: Id, homes: &Map<Id, Vec<Spot>>, out: &mut Vec<Delta>) -> Sys<()> {
+    fn in_place(&mut self, id: Id, turns: &Turns, out: &mut Vec<Delta>) -> Sys<()> {
         let node = &self.nodes[id];
         let Some(stable) = &node.stable else { return Ok(()) };
         let untouched = node.data.whole().is_some_and(super::content::Backing::is_untouched);
@@ -559,7 +567,13 @@ impl Tx {
         }
         let replaced = self.is_replaced(id);
         let named = self.kept_name(id);
-        let (dir, name) = named.clone().unwrap_or((dir, name));
+        let (lost, gained) = self.moves(id, turns);
+        let moved = lost.first().cloned().filter(|_| named.is_none());
+        let (dir, name) = match (&named, gained.first()) {
+            (Some(kept), _) => kept.clone(),
+            (None, Some(first)) => first.clone(),
+            (None, None) => (dir, name),
+        };
         if replaced {
             // A kept name gets the copy in exchange; the others were seen to with the names.
             if let Some((dir, name)) = named {
@@ -589,7 +603,7 @@ impl Tx {
             return Ok(());
         }
         let (layer, path) = self.spot_path(dir, &name)?;
-        let stable_path = match self.moved_from(id, homes) {
+        let stable_path = match moved {
             Some((dir, name)) => self.stable_spot(dir, &name)?,
             None => self.stable_spot(dir, &name)?,
         };

@@ -317,7 +317,7 @@ impl Tx {
                     && shared
                 {
                     // What is stored to memory leaves no stamp on every file system.
-                    backing.fresh = None;
+                    backing.mapped = backing.mapped.or(backing.fresh.take());
                 }
             } else if self.nodes[id].data.whole().is_none() {
                 self.touch_data(id)?;

@@ -107,7 +107,8 @@ static void decorate(const char *path, int uid, int gid)
         }
     }
     bool top = strcmp(path, base) == 0;
-    if (uid != 0 && (top || chance(80)))
+    /* In directories of others the tree itself can't be put back quite as it was: their times. */
+    if (uid != 0 && (top || chance(80) || !class_is_on("locked")))
         (void)!lchown(path, (uid_t)uid, (gid_t)gid);
     else if (uid == 0 && chance(15))
         (void)!lchown(path, below(3), below(3));
@@ -115,7 +116,7 @@ static void decorate(const char *path, int uid, int gid)
         if (top)
             (void)!chmod(path, 0755);
         else if (chance(30))
-            (void)!chmod(path, some_mode() | (class_is_on("locked") ? 0 : 0755));
+            (void)!chmod(path, some_mode() | (class_is_on("locked") ? 0 : 0777));
         else if (uid != 0 && chance(20))
             (void)!chmod(path, 0777);
         if (chance(40))
