@@ -220,7 +220,7 @@ impl Tx {
             let Some(dir) = node.dir.as_deref().filter(|_| node.stable.is_none()) else { continue };
             let late = dir.entries.values().filter_map(|e| e.now);
             let late = late.into_iter().any(|e| self.nodes[e].stable.is_some());
-            if late && !dir.removed && node.names.first().is_some() {
+            if late && !dir.removed && !node.names.is_empty() {
                 let (stat, path) = (node.stat, self.path_of(id));
                 let _ = kernel::utimes(&path, Some(stat.atime), Some(stat.mtime));
             }
