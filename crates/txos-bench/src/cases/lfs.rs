@@ -133,7 +133,7 @@ fn one(
         (false, false) => "plain",
     };
     bench.flush()?;
-    // What was flushed is often not yet deleted.
+    // The device is still busy with what was discarded.
     std::thread::sleep(Duration::from_millis(100));
     let mut command = program.command(&place, with, &[&dir.to_string_lossy(), word, how]);
     if bench.quick() {

@@ -17,7 +17,7 @@ const HOWS: [&str; 3] = ["rename", "pair", "transaction"];
 pub fn renames(bench: &Bench) -> Result<String, String> {
     let program = Program::compile(bench, "renames")?;
     let rounds = bench.pairs();
-    let span = if bench.quick() { 200 } else { 1000 };
+    let span = if bench.quick() { 200 } else { 500 };
     let mut number = 0;
     let mut text = String::new();
     let _ = writeln!(
