@@ -4,10 +4,12 @@
 //! before the program sees the answer). A second, closer touch of what was looked at before looks
 //! again, and the transaction is doomed if that has changed: so no answer ever mixes two commits.
 
+use std::time::Duration;
+
 use txos_engine::commit::conflict;
 use txos_engine::object::{Facets, FileId, FileKind};
 use txos_engine::readset::Outcome;
-use txos_engine::realm::{Access, Begin, Facet, Stop};
+use txos_engine::realm::{Access, Begin, Facet, Onward, Standstill, Stop};
 
 use super::kernel::{Stat, Sys, look, look_fd};
 use super::node::{Id, held};
@@ -56,7 +58,7 @@ impl Tx {
             thread: 0,
         };
         match realm.begin(&how) {
-            Ok(ticket) => self.ticket = Some(ticket),
+            Ok(ticket) => self.ticket = Some(ticket.attended(attend())),
             Err(e) => {
                 self.doom(Failure {
                     reason: reason::CONFLICT,
@@ -364,4 +366,21 @@ fn settle(path: &[u8], mut stat: Stat) -> Sys<Stat> {
         stat = look(path)?;
     }
     Ok(stat)
+}
+
+/// When it is said for whom a call waits, and when it gives up: the transaction is lost then.
+const TELL_AFTER: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks after waiting: nobody waits for ever for one that does nothing.
+fn attend() -> impl FnMut(&Standstill) -> Onward + Send {
+    let mut told = false;
+    move |standstill| {
+        if !told && standstill.waited >= TELL_AFTER {
+            told = true;
+            super::say(&format!("waiting for {}", standstill.holder));
+        }
+        let patient = standstill.publishing || standstill.waited < PATIENCE;
+        if patient { Onward::Wait } else { Onward::CallOff }
+    }
 }

@@ -46,8 +46,15 @@ fn a_command_that_loses_ends_at_once() {
 fn strictness_reaches_the_command() {
     let output = in_process(Path::new("/bin/sh"), &["-c", "/bin/true; echo no"], "strict");
     assert_eq!(output.status.code(), Some(125), "{}", words(&output));
-    let output = in_process(Path::new("/bin/sh"), &["-c", "/bin/true; echo yes"], "");
-    assert_eq!(text(&output.stdout), "yes\n", "{}", words(&output));
+}
+
+/// What another process did would stay when the command is rolled back.
+#[test]
+fn a_command_may_not_start_others() {
+    let output = in_process(Path::new("/bin/sh"), &["-c", "/bin/true; echo no"], "");
+    assert_eq!(output.status.code(), Some(125), "{}", words(&output));
+    assert!(output.stdout.is_empty(), "{}", words(&output));
+    assert!(text(&output.stderr).contains("starts another process"), "{}", words(&output));
 }
 
 /// What comes after it would not be part of the transaction.

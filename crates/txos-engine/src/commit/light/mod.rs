@@ -773,4 +773,5 @@ pub(super) fn holds(home: &Home, id: TxId) -> bool {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
