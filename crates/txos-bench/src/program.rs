@@ -37,13 +37,25 @@ impl Place {
         // Realms are in memory, as they are by default.
         let (realm, disk_realm) = (memory.join("realm"), memory.join("realm-disk"));
         let memory = Place::make(memory, realm, format!("tmpfs ({MEMORY})"), false)?;
-        let disk = Place::make(bench.at("inside"), disk_realm, bench.file_system(), true)?;
+        let disk = Place::make(bench.at("inside"), disk_realm, bench.file_system(), true)?.spread();
         Ok([disk, memory])
     }
 
     fn make(dir: PathBuf, realm: PathBuf, name: String, durable: bool) -> Result<Self, String> {
-        make_apart(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        std::fs::create_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         Ok(Place { dir, realm, name, durable })
+    }
+
+    /// Has ext4 put the directories in it far from each other, by their names: where many files were
+    /// deleted lately, new ones are dear for some minutes, and nobody is to pay for those before.
+    fn spread(self) -> Self {
+        if let Ok(dir) = File::open(&self.dir)
+            && let Ok(flags) = rustix::fs::ioctl_getflags(&dir)
+        {
+            // Not ext4: there it does not matter.
+            let _ = rustix::fs::ioctl_setflags(&dir, flags | IFlags::TOPDIR);
+        }
+        self
     }
 
     /// A new place in it, called by a name that is new as well: with a store that nobody has used.
@@ -73,18 +85,6 @@ impl Place {
         }
         command
     }
-}
-
-/// Makes a directory whose own directories ext4 puts far from each other: where many files were
-/// deleted lately, new ones are dear for some minutes, and nobody is to pay for those before.
-fn make_apart(dir: &Path) -> io::Result<()> {
-    std::fs::create_dir(dir)?;
-    let dir = File::open(dir)?;
-    if let Ok(flags) = rustix::fs::ioctl_getflags(&dir) {
-        // Not ext4: there it does not matter.
-        let _ = rustix::fs::ioctl_setflags(&dir, flags | IFlags::TOPDIR);
-    }
-    Ok(())
 }
 
 impl Drop for Place {

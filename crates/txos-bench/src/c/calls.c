@@ -141,7 +141,7 @@ static uint64_t batch(int k, int other, int count) {
     static int number;
     if (!look)
         look = overhead();
-    snprintf(place, sizeof place, "%s/batch%d", dir, number++);
+    snprintf(place, sizeof place, "%s/batch%d-%d", dir, number++, getpid());
     MUST(mkdir(place, 0755));
     if (other)
         for (int i = 0; i < count; i++)
