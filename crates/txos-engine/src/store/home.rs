@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -428,6 +429,10 @@ fn create_store(dir: &Path) -> Result<()> {
             let name = name.to_string_lossy();
             let empty = || fs::read_dir(entry.path()).is_ok_and(|mut d| d.next().is_none());
             let ours = matches!(&*name, "tx" | "trash") && empty() || name.starts_with("format.");
+            // Another one may be making it at this moment, and be done.
+            if !ours && let Ok(text) = fs::read_to_string(&format) {
+                return check_store(dir, &format, &text);
+            }
             if !ours {
                 return Err(Error::Format {
                     path: dir.to_owned(),
@@ -449,7 +454,9 @@ fn create_store(dir: &Path) -> Result<()> {
         }
     }
     // The format file comes last and by rename: with it the store is complete.
-    let temp = dir.join(format!("format.{}", std::process::id()));
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let temp = dir.join(format!("format.{}.{number}", std::process::id()));
     fs::write(&temp, format!("txos-store {FORMAT}\n")).at("writing", &temp)?;
     fs::rename(&temp, &format).at("creating", &format)
 }
@@ -507,4 +514,27 @@ pub(crate) fn check_trusted(dir: &Path, fd: std::os::fd::BorrowedFd<'_>) -> Resu
         ),
         advice: "Correct its owner and mode, or name another directory with TXOS_STORE.",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    /// Whoever opens a new store first makes it; nobody sees it half made.
+    #[test]
+    fn a_new_store_may_be_opened_by_many_at_once() {
+        let top = std::env::temp_dir().join(format!("txos-test-home-{}", std::process::id()));
+        for round in 0..40 {
+            let dir = top.join(round.to_string());
+            std::thread::scope(|scope| {
+                let open = || Home::open(&dir).map(drop);
+                let all: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+                for one in all {
+                    one.join().unwrap().unwrap();
+                }
+            });
+        }
+        fs::remove_dir_all(top).unwrap();
+    }
 }
