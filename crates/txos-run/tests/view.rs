@@ -8,9 +8,13 @@ use common::Sandbox;
 use std::fs;
 use std::process::{Command, Stdio};
 
+/// Commands see all mounts of the machine: none is to go while another test's command looks at it.
+static MOUNTS: std::sync::RwLock<()> = std::sync::RwLock::new(());
+
 #[test]
 fn the_surroundings_are_those_of_the_caller() {
     needs_root!();
+    let _still = MOUNTS.read();
     let s = Sandbox::new();
     // SHLVL and `_` are the shell's own doing.
     let script = "pwd; umask; id; ulimit -n; env | grep -v '^_=\\|^SHLVL='; trap; \
@@ -33,6 +37,7 @@ fn the_surroundings_are_those_of_the_caller() {
 #[test]
 fn exit_statuses() {
     needs_root!();
+    let _still = MOUNTS.read();
     let s = Sandbox::new();
     s.run(&[], "exit 0").expect(0);
     s.run(&[], "exit 41").expect(41);
@@ -45,6 +50,7 @@ fn exit_statuses() {
 #[test]
 fn the_store_can_not_be_seen() {
     needs_root!();
+    let _still = MOUNTS.read();
     let s = Sandbox::new();
     let ran = s.run(&[], "ls -A ../store; echo x > ../store/x; rmdir ../store; true").expect(0);
     assert_eq!(ran.stdout(), "");
@@ -54,6 +60,7 @@ fn the_store_can_not_be_seen() {
 #[test]
 fn a_second_command_sees_what_the_first_did() {
     needs_root!();
+    let _still = MOUNTS.read();
     let s = Sandbox::new();
     let ran = s.run(&["--twice"], "cat f 2>/dev/null; echo more >> f").expect(0);
     assert_eq!(ran.stdout(), "more\n");
@@ -62,6 +69,7 @@ fn a_second_command_sees_what_the_first_did() {
 #[test]
 fn things_that_files_can_be() {
     needs_root!();
+    let _still = MOUNTS.read();
     let s = Sandbox::new();
     fs::create_dir_all(s.path("d/e")).unwrap();
     fs::write(s.path("d/e/f"), "text").unwrap();
@@ -80,6 +88,7 @@ fn things_that_files_can_be() {
 #[test]
 fn inherited_descriptors() {
     needs_root!();
+    let _still = MOUNTS.read();
     let s = Sandbox::new();
     fs::create_dir(s.path("d")).unwrap();
     fs::write(s.path("in"), "from outside").unwrap();
@@ -106,6 +115,7 @@ fn shell_words(command: &Command) -> String {
 #[test]
 fn held_output_appears_in_the_end() {
     needs_root!();
+    let _still = MOUNTS.read();
     let s = Sandbox::new();
     let script = "echo out; echo err >&2";
     let ran = s.run(&["--hold", "--release"], script).expect(0);
@@ -117,6 +127,7 @@ fn held_output_appears_in_the_end() {
 #[test]
 fn a_scope_that_is_not_there() {
     needs_root!();
+    let _still = MOUNTS.read();
     let s = Sandbox::new();
     let ran = s.run(&["--scope", "/no/such/dir"], "true").expect(125);
     assert!(ran.stderr().contains("/no/such/dir"), "{}", ran.stderr());
@@ -145,6 +156,7 @@ impl Drop for Mounted {
 #[test]
 fn every_file_system_has_its_own_layer() {
     needs_root!();
+    let _alone = MOUNTS.write();
     let s = Sandbox::new();
     let disk = Mounted::new(s.path("a disk:,\\"), &["-t", "tmpfs", "disk"]);
     let _read_only = Mounted::new(s.path("cd"), &["-t", "tmpfs", "-o", "ro", "cd"]);
