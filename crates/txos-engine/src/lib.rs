@@ -8,7 +8,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`id`], [`object`], [`version`] | names, identities, facets and versions of things |
-//! | [`mounts`] | the mount table |
+//! | [`mounts`], [`nesting`] | the mount table; whether this process is in a transaction's view |
 //! | [`readset`] | what a transaction has seen, and whether it is still so |
 //! | [`contention`] | which of two transactions gives way where they meet |
 //! | [`realm`] | where transactions meet while they run: shared memory, ownership, waiting, deaths |
@@ -28,6 +28,7 @@ pub mod error;
 pub mod id;
 pub mod journal;
 pub mod mounts;
+pub mod nesting;
 pub mod object;
 mod plan;
 pub mod readset;

@@ -45,7 +45,10 @@ fn open((dir, name): (BorrowedFd<'_>, &[u8])) -> Result<File, Errno> {
 }
 
 /// Whether the first `len` bytes of two files are the same. A short file is not.
-pub(crate) fn same_bytes(a: &File, b: &File, len: u64) -> Result<bool, Errno> {
+///
+/// # Errors
+/// As `pread(2)`.
+pub fn same_bytes(a: &File, b: &File, len: u64) -> Result<bool, Errno> {
     let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
     let size = CHUNK.min(usize::try_from(len).unwrap_or(CHUNK));
     let (mut left, mut right) = (vec![0u8; size], vec![0u8; size]);

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use attrs::{AttrChange, Attrs, XattrChange};
-pub(crate) use content::same_bytes;
+pub use content::same_bytes;
 pub use delta::{Delta, What};
 pub(crate) use entries::{Source, expand, mapped, walk};
 pub(crate) use overlay::{child, is_overlay_xattr, split};

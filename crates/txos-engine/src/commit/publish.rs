@@ -552,25 +552,40 @@ fn undo_data(
     let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
     let content =
         inplace::content(&current, &saved, ours.as_ref()).map_err(|e| io("reading", e))?;
-    if content == inplace::Content::Old {
-        // Only attributes, or somebody's look alike: no byte is other than before.
-    } else {
-        if content == inplace::Content::Foreign {
-            let at = field.rescue_copy(op, plan.id, target).map_err(|e| io("rescuing", e))?;
-            notes.push(format!(
-                "{} was written by somebody else while it was being published; as they left it, \
-                 it is {} in the store",
-                crate::show::quoted_bytes(&plan.target_path(op)),
-                crate::show::quoted_bytes(&at)
-            ));
-        }
-        let kept = inplace::Kept::of(target).map_err(|e| io("looking at", e))?;
-        let to = open_writable(target).map_err(|e| io("undoing", e))?;
-        inplace::write_content(&saved, &to).map_err(|e| io("undoing", e))?;
-        drop(to);
-        kept.restore(target).map_err(|e| io("undoing", e))?;
+    // Old: only attributes, or somebody's look alike: no byte is other than before.
+    if content != inplace::Content::Old {
+        let write = |to: &OwnedFd| inplace::write_content(&saved, to);
+        put_back(plan, field, op, target, content, notes, write)?;
     }
     undo_attrs(plan, op, target, &base, &now)
+}
+
+/// Writes old bytes back into an inode that holds others. What neither was there before nor is ours
+/// is kept aside first, and told of.
+fn put_back(
+    plan: &Plan,
+    field: &Field,
+    op: &Op,
+    target: &End,
+    content: inplace::Content,
+    notes: &mut Vec<String>,
+    write: impl FnOnce(&OwnedFd) -> std::result::Result<(), Errno>,
+) -> Result<()> {
+    let io = |step, e| at_target(plan, op, step, e);
+    if content == inplace::Content::Foreign {
+        let at = field.rescue_copy(op, plan.id, target).map_err(|e| io("rescuing", e))?;
+        notes.push(format!(
+            "{} was written by somebody else while it was being published; as they left it, \
+             it is {} in the store",
+            crate::show::quoted_bytes(&plan.target_path(op)),
+            crate::show::quoted_bytes(&at)
+        ));
+    }
+    let kept = inplace::Kept::of(target).map_err(|e| io("looking at", e))?;
+    let to = open_writable(target).map_err(|e| io("undoing", e))?;
+    write(&to).map_err(|e| io("undoing", e))?;
+    drop(to);
+    kept.restore(target).map_err(|e| io("undoing", e))
 }
 
 /// The attributes and the time of an inode whose content has just been put back.
@@ -605,20 +620,8 @@ fn undo_patch(
     let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
     let content = inplace::patched(&current, &old, &new).map_err(|e| io("reading", e))?;
     if content != inplace::Content::Old {
-        if content == inplace::Content::Foreign {
-            let at = field.rescue_copy(op, plan.id, target).map_err(|e| io("rescuing", e))?;
-            notes.push(format!(
-                "{} was written by somebody else while it was being published; as they left it, \
-                 it is {} in the store",
-                crate::show::quoted_bytes(&plan.target_path(op)),
-                crate::show::quoted_bytes(&at)
-            ));
-        }
-        let kept = inplace::Kept::of(target).map_err(|e| io("looking at", e))?;
-        let to = open_writable(target).map_err(|e| io("undoing", e))?;
-        inplace::write_patch(&old, &to).map_err(|e| io("undoing", e))?;
-        drop(to);
-        kept.restore(target).map_err(|e| io("undoing", e))?;
+        let write = |to: &OwnedFd| inplace::write_patch(&old, to);
+        put_back(plan, field, op, target, content, notes, write)?;
     }
     undo_attrs(plan, op, target, &base, &now)
 }

@@ -64,6 +64,19 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// A first look, of which no facet is noted yet.
+    fn first(outcome: Outcome, ambiguous: bool) -> Observation {
+        Observation {
+            outcome,
+            facets: 0,
+            ambiguous,
+            listing: None,
+            xattrs: None,
+            appended_beyond: None,
+            pages: None,
+        }
+    }
+
     /// The facets that were seen.
     #[must_use]
     pub fn facets(&self) -> Facets {

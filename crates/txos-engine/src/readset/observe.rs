@@ -221,15 +221,7 @@ fn look(path: &[u8]) -> Observation {
         Ok((version, ambiguous)) => (Outcome::Present(version), ambiguous),
         Err(e) => (Outcome::Absent(e.raw_os_error()), false),
     };
-    Observation {
-        outcome,
-        facets: 0,
-        ambiguous,
-        listing: None,
-        xattrs: None,
-        appended_beyond: None,
-        pages: None,
-    }
+    Observation::first(outcome, ambiguous)
 }
 
 /// The names in a directory now; `None` if they can't be read (validation then compares versions).

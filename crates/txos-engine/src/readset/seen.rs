@@ -110,13 +110,5 @@ fn observed(outcome: Outcome) -> Observation {
         }
         _ => false,
     };
-    Observation {
-        outcome,
-        facets: 0,
-        ambiguous,
-        listing: None,
-        xattrs: None,
-        appended_beyond: None,
-        pages: None,
-    }
+    Observation::first(outcome, ambiguous)
 }

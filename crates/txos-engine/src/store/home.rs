@@ -148,6 +148,19 @@ impl Home {
         if shared.is_of_this_process() { shared.clone() } else { Arc::default() }
     }
 
+    /// The side store of this user beside the root of a mount, made and known as such if need be.
+    ///
+    /// # Errors
+    /// As [`Home::add_side_store`].
+    pub fn side_store(&self, mount_point: &Path) -> Result<PathBuf> {
+        let uid = rustix::process::geteuid();
+        let name =
+            if uid.is_root() { ".txos".to_owned() } else { format!(".txos-{}", uid.as_raw()) };
+        let dir = mount_point.join(name);
+        self.add_side_store(&dir)?;
+        Ok(dir)
+    }
+
     /// Waits for and takes the commit lock.
     ///
     /// # Errors

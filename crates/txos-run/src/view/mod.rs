@@ -13,7 +13,7 @@
 pub mod build;
 pub mod cover;
 pub use txos_engine::mounts;
-pub mod nesting;
+pub use txos_engine::nesting;
 pub mod overlay;
 pub mod plan;
 pub mod upper;

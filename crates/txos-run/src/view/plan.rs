@@ -111,12 +111,7 @@ impl Stores<'_> {
         if self.home_mount == Some(mount.id) {
             return Ok(self.home.dir().to_owned());
         }
-        let uid = rustix::process::geteuid();
-        let name =
-            if uid.is_root() { ".txos".to_owned() } else { format!(".txos-{}", uid.as_raw()) };
-        let dir = mount.point.join(name);
-        self.home.add_side_store(&dir)?;
-        Ok(dir)
+        self.home.side_store(&mount.point)
     }
 }
 

@@ -68,7 +68,7 @@ pub fn dispatch(
         }
         (Class::Exit | Class::ExitGroup, _) => process::exit(thread, class, args),
         (Class::Fork | Class::Vfork | Class::Clone | Class::Clone3, Some(context)) => {
-            process::create(thread, class, number, args, context)
+            process::create(thread, class, args, context)
         }
         (Class::Exec, _) => process::exec(thread, number, args),
         // These come by the trap only, which handles the return from a signal handler itself.

@@ -9,12 +9,12 @@ use std::os::unix::ffi::OsStringExt;
 
 use super::entry::Regs;
 use super::report::reason;
-use super::session::{self, Plan, flags};
+use super::session;
 use super::thread::Thread;
 use super::tls::here;
 use super::{api, interpose};
 use crate::raw::syscall;
-use crate::tx::Failure;
+use crate::tx::{Failure, How, flags};
 
 /// Set for the command: what to begin, and what `LD_PRELOAD` was before.
 pub const VARIABLE: &str = "TXOS_IN_PROCESS";
@@ -97,7 +97,7 @@ fn start(name: String) {
     let Some(words) = std::env::var_os(VARIABLE) else { return };
     let (flags, quiet) = parse(&words.to_string_lossy());
     forget_environment();
-    let plan = Plan { flags, ..Plan::default() };
+    let plan = How { flags, ..How::default() };
     let command = Command { name, quiet };
     if session::outermost(here(), Regs::default(), plan, Some(command)).is_err() {
         // SAFETY: the words stay until the thread's next call.

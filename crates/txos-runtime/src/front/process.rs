@@ -16,13 +16,13 @@ use super::classify::Class;
 use super::dispatch::fail;
 use super::entry::{self, Birth};
 use super::report::reason;
-use super::session::{self, Next, flags};
+use super::session::{self, Next};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
 use super::{alloc, api, signals};
 use crate::raw::syscall;
-use crate::tx::Failure;
+use crate::tx::{Failure, flags};
 
 /// What there was a warning of, a bit each.
 static WARNED: AtomicU32 = AtomicU32::new(0);
@@ -116,13 +116,7 @@ fn executable(number: i64, args: [u64; 6]) -> Result<(), i64> {
 }
 
 /// A new process or thread.
-pub fn create(
-    thread: &mut Thread,
-    class: Class,
-    number: i64,
-    args: [u64; 6],
-    context: &mut Context,
-) -> Next {
+pub fn create(thread: &mut Thread, class: Class, args: [u64; 6], context: &mut Context) -> Next {
     let made = match class {
         Class::Clone => Made::of_clone(args),
         Class::Clone3 => match Made::of_clone3(args) {
@@ -150,7 +144,6 @@ pub fn create(
     if let Some(next) = outside_call(thread, what) {
         return next;
     }
-    let _ = number;
     let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
     match made.stack {
         Some(top) => Next::Answer(made.with_stack(top, context.birth(mask))),

@@ -4,22 +4,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::tx::Failure;
-
-/// The reasons of an abort, `enum txos_reason`.
-pub mod reason {
-    /// None yet.
-    pub const NOT_ABORTED: u32 = 0;
-    /// `sys_xabort`.
-    pub const ASKED: u32 = 1;
-    /// Somebody else won.
-    pub const CONFLICT: u32 = 2;
-    /// TX_STRICT, and a call that can't be made transactional.
-    pub const UNSUPPORTED: u32 = 3;
-    /// Publishing failed.
-    pub const FAILED: u32 = 4;
-    /// The thread or the process ended.
-    pub const EXITED: u32 = 5;
-}
+pub use crate::tx::reason;
 
 /// Counters of a thread, as txos.h explains them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,40 +9,13 @@ use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
 use super::tls::{ACTIVE, Tls, here};
 use super::{api, in_process};
-use crate::tx::{Failure, How, Tx};
-use txos_engine::realm::Again;
-
-/// The flags of `sys_xbegin`, as txos.h explains them.
-#[allow(missing_docs)] // see there
-pub mod flags {
-    pub const RESTART: u32 = 0x01;
-    pub const DURABLE: u32 = 0x02;
-    pub const STRICT: u32 = 0x04;
-    pub const CHECKPOINT: u32 = 0x08;
-    pub const NONBLOCK: u32 = 0x10;
-    pub const ORDERED: u32 = 0x20;
-    pub const ORDER_RESET: u32 = 0x40;
-    pub const ALL: u32 = 0x7f;
-}
-
-/// What to begin, and how often it was tried.
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// The flags of `sys_xbegin`.
-    pub flags: u32,
-    /// Its second argument, if they ask for one.
-    pub sequence: Option<u64>,
-    /// Attempts before this one.
-    pub attempt: u32,
-    /// What they did.
-    pub again: Option<Again>,
-}
+use crate::tx::{Failure, How, Tx, flags};
 
 /// A transaction of a thread.
 #[derive(Debug)]
 pub struct Session {
     /// How it was begun.
-    pub plan: Plan,
+    pub plan: How,
     /// None if it has failed, which the program learns from each call until it ends it.
     pub tx: Option<Box<Tx>>,
     /// Begins within it.
@@ -139,7 +112,7 @@ pub unsafe extern "C" fn begin(flags: i32, sequence: u64, regs: *const Regs) -> 
     }
     let flags = flags as u32;
     let asked = flags & (flags::ORDERED | flags::ORDER_RESET) != 0;
-    let plan = Plan { flags, sequence: asked.then_some(sequence), ..Plan::default() };
+    let plan = How { flags, sequence: asked.then_some(sequence), ..How::default() };
     // SAFETY: the assembly has put them there.
     let regs = unsafe { *regs };
     match outermost(tls, regs, plan, None) {
@@ -166,7 +139,7 @@ fn nested(tls: &Tls) -> i32 {
 pub fn outermost(
     tls: &Tls,
     regs: Regs,
-    plan: Plan,
+    plan: How,
     command: Option<in_process::Command>,
 ) -> Result<(), i32> {
     let before = signals::block_sent();
@@ -188,7 +161,7 @@ fn begin_in(
     tls: &Tls,
     thread: &mut Thread,
     regs: Regs,
-    plan: Plan,
+    plan: How,
     before: signals::Set,
     command: Option<in_process::Command>,
 ) -> Result<(), Failure> {
@@ -213,13 +186,8 @@ fn begin_in(
             ),
         )
     })?;
-    let own = if command.is_some() { crate::tx::flags::COMMAND } else { 0 };
-    let how = How {
-        flags: plan.flags | own,
-        sequence: plan.sequence,
-        again: plan.again,
-        attempt: plan.attempt,
-    };
+    let own = if command.is_some() { flags::COMMAND } else { 0 };
+    let how = How { flags: plan.flags | own, ..plan.clone() };
     thread::leave_program(tls);
     let tx = match on_own_stack(tls, || Tx::begin(how)) {
         Ok(begun) => begun?,

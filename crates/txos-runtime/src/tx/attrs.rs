@@ -540,7 +540,7 @@ impl Tx {
         let path = match object {
             Object::Node(id) => return Ok(Ok(id)),
             Object::Live(path) => path,
-            Object::Fd(real) => format!("/proc/self/fd/{real}").into_bytes(),
+            Object::Fd(real) => kernel::magic_path(real),
         };
         self.unsupported_call("extended attributes of what is not versioned", &path)?;
         Ok(Err(path))
@@ -646,7 +646,7 @@ impl Tx {
         if let Some(xattrs) = &self.nodes[id].xattrs {
             let value = match xattrs.get(name) {
                 Some(value) => value.clone(),
-                None => return self.no_xattr(id, name),
+                None => return Err(no_xattr(name)),
             };
             return give(&value, out, size);
         }
@@ -655,18 +655,6 @@ impl Tx {
         kernel::CPath::with(&path, |p| {
             kernel::CPath::with(name, |n| check(sys!(SYS_lgetxattr, p, n, out, size)))
         })
-    }
-
-    /// What is said of an attribute that an object of ours has not: the kernel is asked, as some
-    /// names are not possible at all.
-    fn no_xattr(&mut self, id: Id, name: &[u8]) -> Sys<u64> {
-        let known = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
-        let _ = id;
-        if known.iter().any(|k| name.starts_with(k)) {
-            Err(libc::ENODATA)
-        } else {
-            Err(libc::EOPNOTSUPP)
-        }
     }
 
     /// `listxattr(2)` and its relatives.
@@ -737,6 +725,12 @@ impl Tx {
             kernel::CPath::with(to, |t| check(sys!(SYS_renameat2, cwd, f, cwd, t, flags)))
         })
     }
+}
+
+/// What is said of an attribute that an object of ours has not: some names are not possible at all.
+fn no_xattr(name: &[u8]) -> i32 {
+    let known = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
+    if known.iter().any(|k| name.starts_with(k)) { libc::ENODATA } else { libc::EOPNOTSUPP }
 }
 
 /// Gives a value as the xattr calls do: the length if no room is offered, ERANGE if too little.

@@ -146,11 +146,5 @@ pub fn remember_file_systems(known: &[((u64, u64), bool)]) {
 /// Whether this process runs in the view of a `txos run`, where everything is that transaction's.
 pub fn in_a_view() -> bool {
     static VIEW: OnceLock<bool> = OnceLock::new();
-    *VIEW.get_or_init(|| {
-        let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-        txos_engine::mounts::parse(&text).iter().any(|mount| {
-            let source = mount.source.as_encoded_bytes();
-            mount.kind == "overlay" && source.starts_with(b"txos-")
-        })
-    })
+    *VIEW.get_or_init(|| txos_engine::nesting::inside().is_some())
 }

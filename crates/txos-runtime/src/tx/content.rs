@@ -5,6 +5,7 @@
 //! itself carries out what the program does. New files are whole copies from the beginning.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 
 use txos_engine::object::FileKind;
 use txos_engine::readset::join;
@@ -120,29 +121,11 @@ impl Backing {
     /// change.
     #[must_use]
     pub fn is_same_as(&self, stable: &[u8]) -> bool {
-        let open = |path: &[u8]| kernel::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
+        let open = |path: &[u8]| std::fs::File::open(std::ffi::OsStr::from_bytes(path));
         let (Ok(ours), Ok(theirs)) = (open(&self.path), open(stable)) else { return false };
-        let same = same_bytes(ours, theirs);
-        kernel::close(ours);
-        kernel::close(theirs);
-        same
-    }
-}
-
-fn same_bytes(a: i32, b: i32) -> bool {
-    let (mut x, mut y) = (vec![0u8; 1 << 16], vec![0u8; 1 << 16]);
-    let mut at = 0;
-    loop {
-        let (Ok(n), Ok(m)) = (kernel::pread(a, &mut x, at), kernel::pread(b, &mut y, at)) else {
-            return false;
-        };
-        if n != m || x[..n] != y[..m] {
-            return false;
-        }
-        if n == 0 {
-            return true;
-        }
-        at += n as u64;
+        let len = |file: &std::fs::File| file.metadata().map(|meta| meta.len());
+        matches!((len(&ours), len(&theirs)), (Ok(a), Ok(b)) if a == b
+            && txos_engine::changeset::same_bytes(&ours, &theirs, a) == Ok(true))
     }
 }
 

@@ -401,14 +401,8 @@ impl Tx {
         if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
             return Err(libc::EINVAL);
         }
-        let top = kernel::open(b"/proc/self/fd", libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
-        let listed = kernel::list(top);
-        kernel::close(top);
-        let mut numbers: Vec<i32> = listed?
-            .iter()
-            .filter_map(|l| std::str::from_utf8(&l.name).ok()?.parse().ok())
-            .filter(|n| *n != top && !self.is_ours(*n))
-            .collect();
+        let mut numbers = kernel::open_numbers()?;
+        numbers.retain(|n| !self.is_ours(*n));
         numbers.extend(self.files.touched().iter().map(|(n, _)| *n));
         numbers.sort_unstable();
         numbers.dedup();
@@ -435,7 +429,7 @@ impl Tx {
                 _ => Err(libc::ENOENT),
             },
             Object::Live(path) => Ok(path.clone()),
-            Object::Fd(fd) => Ok(format!("/proc/self/fd/{fd}").into_bytes()),
+            Object::Fd(fd) => Ok(kernel::magic_path(*fd)),
         }
     }
 }

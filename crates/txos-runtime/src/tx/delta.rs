@@ -1,6 +1,6 @@
 //! What the transaction changed, for the engine: names first, then what stays in place.
 
-use txos_engine::changeset::{AttrChange, Delta, What, XattrChange};
+use txos_engine::changeset::{AttrChange, Attrs, Delta, What, XattrChange};
 use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 use txos_engine::version::Version;
@@ -72,13 +72,7 @@ impl Tx {
         if !self.nodes.iter().any(|n| n.stable.is_some() && n.data.whole().is_some()) {
             return;
         }
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let Ok(top) = kernel::open(b"/proc/self/fd", flags, 0) else { return };
-        let listed = kernel::list(top).unwrap_or_default();
-        kernel::close(top);
-        for entry in listed {
-            let number = std::str::from_utf8(&entry.name).ok().and_then(|n| n.parse().ok());
-            let Some(number) = number.filter(|n| *n != top) else { continue };
+        for number in kernel::open_numbers().unwrap_or_default() {
             let before = match self.files.slot(number) {
                 Slot::Untouched => !self.files.private.contains(&number),
                 Slot::Closed => false,
@@ -643,21 +637,8 @@ impl Tx {
 
 /// What leads from an object's extended attributes to these.
 fn xattr_changes(path: &[u8], new: &Xattrs) -> Sys<Vec<XattrChange>> {
-    let mut out = Vec::new();
-    let mut old = Xattrs::new();
-    for name in kernel::xattr_names(path)? {
-        if let Some(value) = kernel::xattr(path, &name)? {
-            old.insert(name, value);
-        }
-    }
-    for (name, value) in &old {
-        if new.get(name) != Some(value) {
-            let new = new.get(name).cloned();
-            out.push(XattrChange { name: name.clone(), old: Some(value.clone()), new });
-        }
-    }
-    for (name, value) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
-        out.push(XattrChange { name: name.clone(), old: None, new: Some(value.clone()) });
-    }
-    Ok(out)
+    let only = |xattrs| Attrs { mode: 0, uid: 0, gid: 0, xattrs };
+    let old = txos_engine::sys::xattrs(path).map_err(|e| e.raw_os_error())?;
+    let new = new.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    Ok(AttrChange::between(&only(old), &only(new)).xattrs)
 }

@@ -251,7 +251,7 @@ impl Tx {
         if open.flags & libc::O_PATH != 0 {
             return Ok(number);
         }
-        let path = format!("/proc/self/fd/{number}").into_bytes();
+        let path = kernel::magic_path(number);
         // What is written goes to private copies: reading is all that the stable file is for.
         let flags = libc::O_CLOEXEC | (open.flags & libc::O_DIRECT);
         let fd = kernel::open(&path, flags | libc::O_RDONLY, 0)
@@ -294,17 +294,7 @@ impl Tx {
         let Some(backing) = self.nodes[id].data.whole() else { return Err(libc::EIO) };
         let path = backing.path.clone();
         let flags = (flags & KEPT) | libc::O_CLOEXEC;
-        match kernel::open(&path, flags, 0) {
-            Err(libc::EACCES) => {
-                // The copy's mode keeps its own maker out; the program's descriptor is older.
-                let mode = kernel::look(&path)?.mode;
-                kernel::chmod(&path, mode | 0o600)?;
-                let fd = kernel::open(&path, flags, 0);
-                kernel::chmod(&path, mode)?;
-                fd
-            }
-            other => other,
-        }
+        kernel::open_past_mode(&path, || kernel::open(&path, flags, 0))
     }
 
     /// A file has a private copy now: the descriptors that lead to it have to lead there.

@@ -218,8 +218,8 @@ impl Tx {
         for id in 0..self.nodes.len() {
             let node = &self.nodes[id];
             let Some(dir) = node.dir.as_deref().filter(|_| node.stable.is_none()) else { continue };
-            let late = dir.entries.values().filter_map(|e| e.now);
-            let late = late.into_iter().any(|e| self.nodes[e].stable.is_some());
+            let mut entries = dir.entries.values().filter_map(|e| e.now);
+            let late = entries.any(|e| self.nodes[e].stable.is_some());
             if late && !dir.removed && !node.names.is_empty() {
                 let (stat, path) = (node.stat, self.path_of(id));
                 let _ = kernel::utimes(&path, Some(stat.atime), Some(stat.mtime));
@@ -340,10 +340,8 @@ impl Tx {
                 check(sys!(SYS_ftruncate, fd, 0))?;
                 kernel::copy_content(from, fd, size)
             });
-            let mtime = kernel::look_fd(from).map(|s| s.mtime);
-            if let Ok(mtime) = mtime {
-                let path = format!("/proc/self/fd/{number}").into_bytes();
-                let _ = kernel::utimes_through(&path, mtime);
+            if let Ok(stat) = kernel::look_fd(from) {
+                let _ = kernel::utimes_through(&kernel::magic_path(number), stat.mtime);
             }
             kernel::close(from);
         }
@@ -355,7 +353,7 @@ impl Tx {
             let _ = sys!(SYS_fchmod, number, stat.mode & 0o7777);
         }
         if bits & changed::MTIME != 0 && matches!(self.nodes[id].data, Data::Stable) {
-            let path = format!("/proc/self/fd/{number}").into_bytes();
+            let path = kernel::magic_path(number);
             let _ = kernel::utimes_through(&path, stat.mtime);
         }
         // Once: other descriptors of it are of the same inode.
@@ -373,7 +371,7 @@ impl Tx {
         if writes && flags & (libc::O_APPEND | libc::O_DIRECT) == 0 {
             return write(number);
         }
-        let path = format!("/proc/self/fd/{number}").into_bytes();
+        let path = kernel::magic_path(number);
         let fd = kernel::open(&path, libc::O_WRONLY | libc::O_CLOEXEC, 0)?;
         let done = write(fd);
         kernel::close(fd);
@@ -411,7 +409,7 @@ impl Tx {
         if node.names.is_empty() {
             if matches!(node.data, Data::Stable) && open.writes() {
                 // It was opened to be read from only, and has no name any more.
-                let path = format!("/proc/self/fd/{real}").into_bytes();
+                let path = kernel::magic_path(real);
                 let flags = open.flags & !(libc::O_TRUNC | libc::O_NOFOLLOW) | libc::O_CLOEXEC;
                 let offset = kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0);
                 let Ok(new) = kernel::open(&path, flags, 0) else { return real };
@@ -506,17 +504,9 @@ fn open_published(
         if flags & libc::O_PATH != 0 {
             return kernel::open_exact(path, flags);
         }
-        let fd = match kernel::open_exact(path, flags | libc::O_NONBLOCK) {
-            Err(libc::EACCES) => {
-                let through = format!("/proc/self/fd/{handle}").into_bytes();
-                let mode = kernel::look_fd(handle)?.mode;
-                kernel::chmod(&through, mode | 0o600)?;
-                let opened = kernel::open_exact(path, flags | libc::O_NONBLOCK);
-                kernel::chmod(&through, mode)?;
-                opened?
-            }
-            other => other?,
-        };
+        let fd = kernel::open_past_mode(&kernel::magic_path(handle), || {
+            kernel::open_exact(path, flags | libc::O_NONBLOCK)
+        })?;
         if kernel::look_fd(fd).map(|s| s.id) != Ok(expected) {
             kernel::close(fd);
             return Err(libc::ESTALE);

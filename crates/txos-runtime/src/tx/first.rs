@@ -64,9 +64,10 @@ pub struct Open {
     args: [u64; 6],
     path: Vec<u8>,
     fd: i32,
+    /// What it is open on, and the mount by which it was reached.
     file: FileId,
-    /// What it was, once it is closed.
-    closed: Option<(FileId, u64)>,
+    mnt: u64,
+    closed: bool,
 }
 
 /// See [`First::Change`].
@@ -284,7 +285,7 @@ impl Tx {
         let answer = raw_call(number, args);
         let fd = i32::try_from(answer).ok().filter(|&fd| fd >= 0)?;
         let stat = kernel::look_fd(fd).ok()?;
-        let file = stat.id;
+        let (file, mnt) = (stat.id, stat.mnt);
         if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
             // Opening it has been felt at the other end: it is not done twice.
             return Some(self.plain(fd).map_or_else(|e| -i64::from(e), i64::from));
@@ -294,7 +295,8 @@ impl Tx {
             return None;
         }
         let path = path.to_vec();
-        self.first = First::Open(Box::new(Open { number, args, path, fd, file, closed: None }));
+        let open = Open { number, args, path, fd, file, mnt, closed: false };
+        self.first = First::Open(Box::new(open));
         Some(answer)
     }
 
@@ -372,11 +374,10 @@ impl Tx {
     /// The second call closes what the first one opened: still nothing has happened.
     pub fn closes_first(&mut self, number: i64, args: [u64; 6]) -> Option<i64> {
         let First::Open(open) = &mut self.first else { return None };
-        if number != libc::SYS_close || args[0] as i32 != open.fd || open.closed.is_some() {
+        if number != libc::SYS_close || args[0] as i32 != open.fd || open.closed {
             return None;
         }
-        let stat = kernel::look_fd(open.fd).ok()?;
-        open.closed = Some((stat.id, stat.mnt));
+        open.closed = true;
         Some(raw_call(number, args))
     }
 
@@ -386,14 +387,9 @@ impl Tx {
         let mut path = open.path.clone();
         path.push(0);
         args[path_at] = path.as_ptr() as u64;
-        let then = match open.closed {
-            Some(then) => then,
-            None => {
-                is_still(open.fd, open.file)?;
-                let stat = kernel::look_fd(open.fd)?;
-                (stat.id, stat.mnt)
-            }
-        };
+        if !open.closed {
+            is_still(open.fd, open.file)?;
+        }
         let opened = self.carry_out(open.number, args);
         let number = match opened {
             Ok(number) => number as i32,
@@ -402,10 +398,10 @@ impl Tx {
         };
         let real = self.real(number)?;
         let now = kernel::look_fd(real).map(|stat| (stat.id, stat.mnt));
-        if now != Ok(then) {
+        if now != Ok((open.file, open.mnt)) {
             return Err(self.changed_between(&open.path));
         }
-        if open.closed.is_some() {
+        if open.closed {
             return self.close_number(number);
         }
         // The program knows it by the number that the first open gave.
@@ -483,9 +479,13 @@ impl Tx {
             First::Change(change) if self.has_changes() && self.may_be_plain() => {
                 Some(self.finish_change(&change))
             }
-            First::Write(write) if self.may_be_plain() && overwrites(&write).is_some() => {
-                Some(self.finish_write(&write))
-            }
+            First::Write(write) if self.may_be_plain() => match overwrites(&write) {
+                Some(at) => Some(self.finish_write(&write, at)),
+                None => {
+                    self.first = First::Write(write);
+                    None
+                }
+            },
             other => {
                 self.first = other;
                 None
@@ -512,8 +512,7 @@ impl Tx {
         })
     }
 
-    fn finish_write(&mut self, write: &Write) -> Result<(), Failure> {
-        let Some(at) = overwrites(write) else { return Err(Failure::default()) };
+    fn finish_write(&mut self, write: &Write, at: u64) -> Result<(), Failure> {
         let (file, len) = (write.file, write.bytes.len() as u64);
         let pages = at >> 12..=(at + len - 1) >> 12;
         let mut facets =
@@ -575,7 +574,7 @@ impl Tx {
     /// On abort: a read that the kernel made has moved the offset.
     pub fn undo_first(&mut self) {
         if let First::Open(open) = &self.first
-            && open.closed.is_none()
+            && !open.closed
             && is_still(open.fd, open.file).is_ok()
         {
             kernel::close(open.fd);
@@ -643,8 +642,7 @@ fn overwrites(write: &Write) -> Option<u64> {
         _ => kernel::seek(fd, 0, libc::SEEK_CUR).ok()?,
     };
     let now = kernel::look_fd(fd).ok().filter(|now| now.id == write.file)?;
-    let size = now.size;
-    (at.checked_add(write.bytes.len() as u64)? <= size).then_some(at)
+    (at.checked_add(write.bytes.len() as u64)? <= now.size).then_some(at)
 }
 
 /// Carries a write out; what was there is put back if it can't be carried out as a whole.
@@ -678,12 +676,14 @@ fn overwrite(write: &Write, at: u64) -> Sys<()> {
 }
 
 /// Whether the answer of a look says how much it gave.
+#[cfg(target_arch = "x86_64")]
 fn number_gives_length(number: i64) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if number == libc::SYS_readlink {
-        return true;
-    }
-    let _ = number;
+    number == libc::SYS_readlink
+}
+
+/// The same where that call does not exist.
+#[cfg(not(target_arch = "x86_64"))]
+fn number_gives_length(_number: i64) -> bool {
     false
 }
 

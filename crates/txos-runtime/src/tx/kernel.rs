@@ -216,12 +216,49 @@ pub fn read_link(dir: i32, path: &[u8]) -> Sys<Vec<u8>> {
     })
 }
 
+/// The path by which the kernel leads to what a descriptor of this process is open on.
+#[must_use]
+pub fn magic_path(fd: i32) -> Vec<u8> {
+    format!("/proc/self/fd/{fd}").into_bytes()
+}
+
+/// The numbers of this process's open descriptors, as the kernel has them.
+///
+/// # Errors
+/// If /proc can't be read.
+pub fn open_numbers() -> Sys<Vec<i32>> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let top = open(b"/proc/self/fd", flags, 0)?;
+    let listed = list(top);
+    close(top);
+    let number = |entry: &Listed| std::str::from_utf8(&entry.name).ok()?.parse().ok();
+    Ok(listed?.iter().filter_map(number).filter(|&fd| fd != top).collect())
+}
+
+/// Opens something whose mode may keep out who has a right to it: its owner, by an older descriptor.
+/// The mode is the owner's for the moment; `path` leads to the object.
+///
+/// # Errors
+/// As `open`, and as `chmod(2)`.
+pub fn open_past_mode(path: &[u8], open: impl Fn() -> Sys<i32>) -> Sys<i32> {
+    match open() {
+        Err(libc::EACCES) => {
+            let mode = statx(libc::AT_FDCWD, path, 0)?.mode;
+            chmod(path, mode | 0o600)?;
+            let opened = open();
+            chmod(path, mode)?;
+            opened
+        }
+        other => other,
+    }
+}
+
 /// Where a descriptor of this process leads, as the kernel names it.
 ///
 /// # Errors
 /// As `readlink(2)`.
 pub fn path_of_fd(fd: i32) -> Sys<Vec<u8>> {
-    read_link(libc::AT_FDCWD, format!("/proc/self/fd/{fd}").as_bytes())
+    read_link(libc::AT_FDCWD, &magic_path(fd))
 }
 
 /// `faccessat2(2)` with the effective credentials, links not followed.
@@ -420,7 +457,7 @@ pub fn link(from: &[u8], to: &[u8]) -> Sys<()> {
 /// # Errors
 /// As `linkat(2)`.
 pub fn link_fd(fd: i32, to: &[u8]) -> Sys<()> {
-    let from = format!("/proc/self/fd/{fd}").into_bytes();
+    let from = magic_path(fd);
     let cwd = libc::AT_FDCWD;
     CPath::with(&from, |f| {
         CPath::with(to, |t| check(sys!(SYS_linkat, cwd, f, cwd, t, libc::AT_SYMLINK_FOLLOW)))

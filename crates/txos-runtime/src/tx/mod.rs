@@ -71,18 +71,26 @@ pub mod flags {
     pub const ORDERED: u32 = 0x20;
     /// Begins the sequence at its number.
     pub const ORDER_RESET: u32 = 0x40;
+    /// All that a program may ask for.
+    pub const ALL: u32 = 0x7f;
     /// Not a program's: the transaction is a whole command, kept in the history like one.
     pub const COMMAND: u32 = 0x8000_0000;
 }
 
-/// Reasons of an abort, as in txos.h.
+/// The reasons of an abort, `enum txos_reason` of txos.h.
 pub mod reason {
+    /// None yet.
+    pub const NOT_ABORTED: u32 = 0;
+    /// `sys_xabort`.
+    pub const ASKED: u32 = 1;
     /// Somebody else changed, or won, what it touched.
     pub const CONFLICT: u32 = 2;
     /// TX_STRICT, and a call that can't be made transactional.
     pub const UNSUPPORTED: u32 = 3;
     /// Publishing failed and was undone.
     pub const FAILED: u32 = 4;
+    /// The thread or the process ended.
+    pub const EXITED: u32 = 5;
 }
 
 /// How a transaction begins.
@@ -273,11 +281,6 @@ impl Tx {
         self.by_id.insert((stat.id, stat.mnt), 0);
         self.nodes.push(node);
         Ok(())
-    }
-
-    /// The root directory of the process.
-    fn root_of_process(&self) -> Id {
-        self.top
     }
 
     /// Carries out one system call of the thread: the answer is as the kernel's, a value or a

@@ -231,9 +231,8 @@ impl Tx {
         self.prepare_name(&spot)?;
         if kind == 0 || kind == libc::S_IFREG {
             let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_CLOEXEC;
-            let (id, fd) = self.create_file(&spot, flags, mode & 0o7777)?;
+            let (_, fd) = self.create_file(&spot, flags, mode & 0o7777)?;
             super::kernel::close(fd);
-            let _ = id;
             return Ok(0);
         }
         let (mode, xattrs) = self.new_mode(spot.dir, kind | mode & 0o7777);

@@ -403,7 +403,7 @@ impl Tx {
             }
             _ => {
                 let real = self.real(number)?;
-                let path = format!("/proc/self/fd/{real}").into_bytes();
+                let path = kernel::magic_path(real);
                 let fd = kernel::open(&path, flags & !(libc::O_CREAT | libc::O_EXCL), 0)?;
                 let open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };
                 let file = self.files.add(open);

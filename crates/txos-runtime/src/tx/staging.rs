@@ -143,12 +143,8 @@ impl Tx {
                 continue;
             }
             let layer = self.layers[at].clone();
-            let home = commons::home()?;
             let target = PathBuf::from(std::ffi::OsStr::from_bytes(&layer.point));
             let store = store_on(layer.mnt, &target)?;
-            if store != home.dir() {
-                home.add_side_store(&store).map_err(failed)?;
-            }
             let root = look(&layer.point).ok().map(|s| s.id);
             let staging = self.staging()?;
             staging.tx.meta.layers.push(LayerMeta { target, store, root });
@@ -242,12 +238,7 @@ fn store_on(mnt: u64, point: &std::path::Path) -> Result<PathBuf, Failure> {
     if !point.is_dir() {
         return Err(unsupported("a file is mounted there: nothing can be renamed over it".into()));
     }
-    let uid = rustix::process::geteuid();
-    let name = match uid.is_root() {
-        true => ".txos".to_owned(),
-        false => format!(".txos-{}", uid.as_raw()),
-    };
-    Ok(point.join(name))
+    home.side_store(point).map_err(failed)
 }
 
 /// An error of the engine, as the program is told.

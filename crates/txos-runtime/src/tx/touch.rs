@@ -82,7 +82,7 @@ impl Tx {
             pid: i32::try_from(pid).unwrap_or(0),
             what: told.to_string(),
             path: path.to_vec(),
-            again: None,
+            ..Failure::default()
         });
         DOOMED
     }
@@ -92,13 +92,12 @@ impl Tx {
         self.doom(Failure {
             reason: reason::CONFLICT,
             errno: libc::ECANCELED,
-            pid: 0,
             what: match path {
                 b"" => what.to_owned(),
                 path => format!("{}: {what}", String::from_utf8_lossy(path)),
             },
             path: path.to_vec(),
-            again: None,
+            ..Failure::default()
         });
         DOOMED
     }

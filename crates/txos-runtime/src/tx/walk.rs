@@ -205,6 +205,9 @@ impl Tx {
                 return Err(libc::ENOTDIR);
             }
             let name = &path[at..end];
+            let at_name = |node| {
+                Place::At(Spot { dir: here, name: name.to_vec(), node, last: Last::Name, slash })
+            };
             match name {
                 b"." | b".." => {
                     self.may(here, libc::X_OK as u32)?;
@@ -220,10 +223,9 @@ impl Tx {
                     }
                     if is_last {
                         let last = if name == b"." { Last::Dot } else { Last::DotDot };
-                        let name = name.to_vec();
                         return Ok(Place::At(Spot {
                             dir: here,
-                            name,
+                            name: name.to_vec(),
                             node: Some(here),
                             last,
                             slash,
@@ -236,38 +238,17 @@ impl Tx {
             }
             if is_last && blind {
                 self.may(here, libc::X_OK as u32)?;
-                let name = name.to_vec();
-                return Ok(Place::At(Spot {
-                    dir: here,
-                    name,
-                    node: None,
-                    last: Last::Name,
-                    slash,
-                }));
+                return Ok(at_name(None));
             }
             let found = self.lookup(here, name)?;
             if is_last && parent {
-                let name = name.to_vec();
-                return Ok(Place::At(Spot {
-                    dir: here,
-                    name,
-                    node: found,
-                    last: Last::Name,
-                    slash,
-                }));
+                return Ok(at_name(found));
             }
             let Some(found) = found else {
                 if !is_last {
                     return Err(libc::ENOENT);
                 }
-                let name = name.to_vec();
-                return Ok(Place::At(Spot {
-                    dir: here,
-                    name,
-                    node: None,
-                    last: Last::Name,
-                    slash,
-                }));
+                return Ok(at_name(None));
             };
             let kind = self.nodes[found].kind();
             if no_mounts && self.nodes[found].stat.mnt != self.nodes[here].stat.mnt {
@@ -303,14 +284,7 @@ impl Tx {
                 if self.nodes[found].live {
                     return Ok(Place::Live(self.live_path(here, &path[at..])));
                 }
-                let name = name.to_vec();
-                return Ok(Place::At(Spot {
-                    dir: here,
-                    name,
-                    node: Some(found),
-                    last: Last::Name,
-                    slash,
-                }));
+                return Ok(at_name(Some(found)));
             }
             here = found;
             at = next;
@@ -485,7 +459,7 @@ impl Tx {
             && path.starts_with(b"/")
         {
             // By its name, if that still leads to it.
-            match self.walk(self.root_of_process(), &path, false) {
+            match self.walk(self.top, &path, false) {
                 Ok(Place::At(Spot { node: Some(id), .. }))
                     if self.nodes[id].stable.as_ref().is_some_and(|s| s.stat.id == stat.id) =>
                 {
@@ -499,7 +473,7 @@ impl Tx {
             dir: Rc::from(&b""[..]),
             dir_id: stat.id,
             name: Box::default(),
-            path: format!("/proc/self/fd/{fd}").into_bytes(),
+            path: kernel::magic_path(fd),
             stat,
         };
         let mut node = Node::new(stat, Some(stable));

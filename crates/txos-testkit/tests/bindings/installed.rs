@@ -1,7 +1,7 @@
 //! `dist/install`: what it installs works where it is.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use txos_testkit::{Invocation, Lab, binary, require, skip};
 
@@ -12,13 +12,7 @@ fn an_installation() {
     let build = binary::library().parent().expect("a directory");
     require!(build.join("libtxos.a").exists(), "there is no static library beside the shared one");
     let lab = Lab::new();
-    // The command under test, beside the libraries under test.
-    let from = lab.dir().join("build");
-    fs::create_dir(&from).unwrap();
-    std::os::unix::fs::symlink(binary::txos(), from.join("txos")).unwrap();
-    for name in ["libtxos.so", "libtxos.a"] {
-        std::os::unix::fs::symlink(build.join(name), from.join(name)).unwrap();
-    }
+    let from = built(&lab, build);
     let prefix = lab.dir().join("usr");
     let _ = Invocation::new(root().join("dist/install"))
         .arg(&prefix)
@@ -76,6 +70,17 @@ fn an_installation() {
     c::compile(&source, &lab.dir().join("again"));
 }
 
+/// The command under test, beside the libraries under test.
+fn built(lab: &Lab, libraries: &Path) -> PathBuf {
+    let from = lab.dir().join("build");
+    fs::create_dir(&from).unwrap();
+    std::os::unix::fs::symlink(binary::txos(), from.join("txos")).unwrap();
+    for name in ["libtxos.so", "libtxos.a"] {
+        std::os::unix::fs::symlink(libraries.join(name), from.join(name)).unwrap();
+    }
+    from
+}
+
 fn is_filled(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.len() > 0)
 }
@@ -85,12 +90,7 @@ fn an_installation_for_a_package() {
     let build = binary::library().parent().expect("a directory");
     require!(build.join("libtxos.a").exists(), "there is no static library beside the shared one");
     let lab = Lab::new();
-    let from = lab.dir().join("build");
-    fs::create_dir(&from).unwrap();
-    std::os::unix::fs::symlink(binary::txos(), from.join("txos")).unwrap();
-    for name in ["libtxos.so", "libtxos.a"] {
-        std::os::unix::fs::symlink(build.join(name), from.join(name)).unwrap();
-    }
+    let from = built(&lab, build);
     let install = || Invocation::new(root().join("dist/install")).env("TXOS_BUILD", &from);
     let _ = install().arg("/usr").env("DESTDIR", lab.tree()).run().expect(0);
     assert!(lab.read("usr/lib/pkgconfig/txos.pc").starts_with("prefix=/usr\n"));

@@ -1,8 +1,8 @@
-//! Whether this process is in a transaction's view: a nested `txos run` joins it.
+//! Whether this process is in a transaction's view: a nested `txos run` joins it, and a program in it
+//! has no transactions of its own.
 
-use txos_engine::TxId;
-
-use super::mounts;
+use crate::id::TxId;
+use crate::mounts;
 
 /// Start of the source name of every overlay of ours.
 const SOURCE_PREFIX: &str = "txos-";
