@@ -8,9 +8,16 @@
 //!
 //! An outsider that opens a new object before the end would next see an old one elsewhere; so new
 //! objects wait. An outsider that opens an old object waits too and gets the old one, which is
-//! the order "it opened, then the commit happened". That is unless it opens for *writing*: a
-//! write to an inode that is being replaced would be lost, so [`Gate::writer_waits`] tells, and
-//! the publish is undone before the writer is let through.
+//! the order "it opened, then the commit happened".
+//!
+//! # Writers
+//!
+//! That order does not do for who opens for *writing*: a write to an inode that is not in the tree any
+//! more would be lost. So a publish gives way to a writer that waits for an old object
+//! ([`Gate::writer_waits`]), and does not to one that waits for a new one, which would be lost by
+//! just that. Where both wait, or the publish is undone for another reason, or a writer comes after
+//! the last look: who waits to write to what has come to lie aside is refused (`EPERM`, the only answer that
+//! fanotify has), for an error is better than a write that goes nowhere. An open cannot be sent back to look up its path anew.
 //!
 //! # Safety
 //!
@@ -18,13 +25,71 @@
 //! out of a buffer of theirs.
 #![allow(unsafe_code)]
 
+use std::collections::HashSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
+
+use crate::object::FileId;
+use crate::plan::{Kind, Plan};
+use crate::version::stat_at;
+
+/// Where the objects of a publish are before and after it.
+#[derive(Debug, Default)]
+struct Sides {
+    /// In the tree before, aside after it.
+    old: HashSet<FileId>,
+    /// Aside before, in the tree after it.
+    new: HashSet<FileId>,
+    /// What lies aside lies below these; for objects within directories that come or go.
+    stores: Vec<PathBuf>,
+}
+
+impl Sides {
+    fn of(plan: &Plan) -> Sides {
+        let mut sides = Sides::default();
+        let mut moved = HashSet::new();
+        for op in &plan.ops {
+            let (base, new) = (op.base.map(|v| v.id), op.new.map(|v| v.id));
+            match op.kind {
+                Kind::Install => sides.new.extend(new),
+                Kind::Exchange => {
+                    sides.old.extend(base);
+                    sides.new.extend(new);
+                }
+                Kind::Remove | Kind::MoveIn | Kind::Link => sides.old.extend(base),
+                Kind::MoveOut => moved.extend(base),
+                Kind::Data | Kind::Patch | Kind::Attrs | Kind::DirTime => {}
+            }
+            // Another of its names stays.
+            if op.base.is_some_and(|v| v.nlink > 1) && op.kind == Kind::Remove {
+                moved.extend(base);
+            }
+        }
+        sides.old.retain(|id| !moved.contains(id));
+        sides.stores = plan.layers.iter().map(|l| l.store.clone()).collect();
+        sides
+    }
+
+    /// Whether an open object is out of the tree once the publish is there, or is not.
+    fn aside(&self, fd: BorrowedFd<'_>, published: bool) -> bool {
+        let Ok(version) = stat_at(fd, b"", AtFlags::EMPTY_PATH) else { return false };
+        if self.old.contains(&version.id) {
+            return published;
+        }
+        if self.new.contains(&version.id) {
+            return !published;
+        }
+        std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+            .is_ok_and(|path| self.stores.iter().any(|store| path.starts_with(store)))
+    }
+}
 
 /// A thread of an outsider that waits in open(2).
 #[derive(Debug)]
@@ -34,9 +99,10 @@ struct Held {
     fd: OwnedFd,
 }
 
-/// A closed gate; opening it is dropping it.
+/// A closed gate. Dropping it opens it for everybody; see [`Gate::open`].
 #[derive(Debug)]
 pub(super) struct Gate {
+    sides: Sides,
     group: Arc<OwnedFd>,
     held: Arc<Mutex<Vec<Held>>>,
     stop: OwnedFd,
@@ -44,8 +110,12 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// A gate that holds nothing yet; `None` where the kernel does not let us (not root).
-    pub fn new() -> Option<Gate> {
+    /// A gate for a plan that holds nothing yet; `None` where the kernel does not let us (not root).
+    pub fn new(plan: &Plan) -> Option<Gate> {
+        Self::made(Sides::of(plan))
+    }
+
+    fn made(sides: Sides) -> Option<Gate> {
         // Each waiting open costs a descriptor; with none left the kernel would refuse the open.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -78,7 +148,7 @@ impl Gate {
                 .spawn(move || serve(&group, &stop, &held))
                 .ok()?
         };
-        Some(Gate { group, held, stop, thread: Some(thread) })
+        Some(Gate { sides, group, held, stop, thread: Some(thread) })
     }
 
     /// Holds opens of the entry `name` of `dir` (not followed) from now on.
@@ -107,42 +177,83 @@ impl Gate {
         Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
     }
 
-    /// A thread that waits to open an object of the write set for writing, if there is one.
+    /// A thread that waits to write to an object that the publish has taken out of the tree, if there
+    /// is one. A thread that has been killed as it waited is not asked after.
+    ///
+    /// Looks at whoever has come until now: also at those whom the gate's thread, which has yet to be
+    /// woken for them, has not taken in.
     pub fn writer_waits(&self) -> Option<i32> {
+        take_in(&self.group, &self.held);
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.iter().map(|h| h.tid).find(|&tid| opens_for_writing(tid))
+        held.iter()
+            .find(|h| self.sides.aside(h.fd.as_fd(), true) && opens_for_writing(h.tid))
+            .map(|h| h.tid)
+    }
+
+    /// Opens the gate: of a publish that stands, or of one that was undone. Everybody goes on, but for
+    /// those who would write to what is not in the tree.
+    pub fn open(mut self, published: bool) {
+        self.stop();
+        take_in(&self.group, &self.held);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for held in held.drain(..) {
+            let lost = self.sides.aside(held.fd.as_fd(), published) && opens_for_writing(held.tid);
+            if lost {
+                tracing::warn!(
+                    pid = held.tid,
+                    "refused to open a file for writing that was replaced"
+                );
+            }
+            answer(self.group.as_fd(), held.fd.as_fd(), !lost);
+        }
+    }
+
+    /// Ends the thread: what comes from now on stays in the kernel's queue.
+    fn stop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.stop();
         for held in self.held.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            allow(self.group.as_fd(), held.fd.as_fd());
+            answer(self.group.as_fd(), held.fd.as_fd(), true);
         }
         // Closing the group lets through whatever came since.
     }
 }
 
-/// Answers our own opens at once and keeps everybody else's.
+/// Answers our own opens at once and keeps everybody else's, until it is told to stop.
 fn serve(group: &OwnedFd, stop: &OwnedFd, held: &Mutex<Vec<Held>>) {
-    let mut buffer = vec![0u8; 16 * 1024];
     loop {
         let mut fds = [PollFd::new(group, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         match rustix::event::poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return,
         }
-        if fds.get(1).is_some_and(|f| !f.revents().is_empty()) {
+        if fds.get(1).is_some_and(|f| !f.revents().is_empty()) || !take_in(group, held) {
             return;
         }
+    }
+}
+
+/// Takes in everybody who has come to the gate. `false` if the group does not answer any more.
+///
+/// Two threads may do this at once; who comes back has seen all that came before it was called,
+/// because it is done with the list locked.
+fn take_in(group: &OwnedFd, held: &Mutex<Vec<Held>>) -> bool {
+    let mut buffer = [0u8; 4096];
+    let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
         let n = match rustix::io::read(group, &mut buffer[..]) {
             Ok(n) => n,
-            Err(Errno::AGAIN | Errno::INTR) => continue,
-            Err(_) => return,
+            Err(Errno::AGAIN) => return true,
+            Err(Errno::INTR) => continue,
+            Err(_) => return false,
         };
         let mut rest = buffer.get(..n).unwrap_or_default();
         while let Some(event) = next_event(&mut rest) {
@@ -152,9 +263,8 @@ fn serve(group: &OwnedFd, stop: &OwnedFd, held: &Mutex<Vec<Held>>) {
             // SAFETY: the kernel opened this descriptor for us in the event; it is ours to close.
             let fd = unsafe { OwnedFd::from_raw_fd(event.fd) };
             if is_own_thread(event.pid) {
-                allow(group.as_fd(), fd.as_fd());
+                answer(group.as_fd(), fd.as_fd(), true);
             } else {
-                let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
                 held.push(Held { tid: event.pid, fd });
             }
         }
@@ -181,10 +291,12 @@ fn next_event(rest: &mut &[u8]) -> Option<libc::fanotify_event_metadata> {
     Some(event)
 }
 
-fn allow(group: BorrowedFd<'_>, fd: BorrowedFd<'_>) {
+/// Lets an open through, or refuses it.
+fn answer(group: BorrowedFd<'_>, fd: BorrowedFd<'_>, through: bool) {
+    let verdict = if through { libc::FAN_ALLOW } else { libc::FAN_DENY };
     let mut answer = [0u8; 8];
     answer[..4].copy_from_slice(&fd.as_raw_fd().to_ne_bytes());
-    answer[4..].copy_from_slice(&libc::FAN_ALLOW.to_ne_bytes());
+    answer[4..].copy_from_slice(&verdict.to_ne_bytes());
     let _ = rustix::io::write(group, &answer);
 }
 
@@ -216,5 +328,77 @@ fn opens_for_writing(tid: i32) -> bool {
         libc::SYS_execve | libc::SYS_execveat => false,
         // openat2 has its flags in memory; creat always writes; anything else opened in passing.
         _ => true,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    /// A gate on two files, `old` and `new`, that change places.
+    fn gate(dir: &std::path::Path) -> Option<Gate> {
+        let at =
+            rustix::fs::open(dir, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let id = |name: &[u8]| stat_at(at.as_fd(), name, AtFlags::empty()).unwrap().id;
+        for name in ["old", "new"] {
+            std::fs::write(dir.join(name), "content\n").unwrap();
+        }
+        let sides =
+            Sides { old: [id(b"old")].into(), new: [id(b"new")].into(), ..Sides::default() };
+        let gate = Gate::made(sides)?;
+        gate.hold(at.as_fd(), b"old", false).unwrap();
+        gate.hold(at.as_fd(), b"new", false).unwrap();
+        Some(gate)
+    }
+
+    /// Somebody who comes to the gate, and is there.
+    fn comes(gate: &Gate, dir: &std::path::Path, script: &str) -> Child {
+        let before = gate.held.lock().unwrap().len();
+        let child = Command::new("/bin/sh").args(["-c", script]).current_dir(dir).spawn().unwrap();
+        while gate.held.lock().unwrap().len() == before {
+            std::thread::yield_now();
+        }
+        child
+    }
+
+    fn ended_well(mut child: Child) -> bool {
+        child.wait().unwrap().success()
+    }
+
+    #[test]
+    fn writers_are_told_by_what_they_write_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(gate) = gate(dir.path()) else {
+            println!("SKIP: no fanotify permissions here");
+            return;
+        };
+        let to_new = comes(&gate, dir.path(), "exec 2>/dev/null; echo more >> new");
+        let reads = comes(&gate, dir.path(), "read line < old; test \"$line\" = content");
+        assert_eq!(gate.writer_waits(), None);
+        let to_old = comes(&gate, dir.path(), "exec 2>/dev/null; echo more >> old");
+        assert_eq!(gate.writer_waits(), Some(to_old.id().cast_signed()));
+        // The publish gives way: what is new will be aside, what is old stays.
+        gate.open(false);
+        assert!(ended_well(to_old), "a writer of what stays goes on");
+        assert!(ended_well(reads), "a reader goes on");
+        assert!(!ended_well(to_new), "a writer of what goes is refused");
+        let holds = |name| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!((holds("old"), holds("new")), ("content\nmore\n".into(), "content\n".into()));
+    }
+
+    #[test]
+    fn a_publish_that_stands_lets_writers_of_the_new_through() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(gate) = gate(dir.path()) else {
+            println!("SKIP: no fanotify permissions here");
+            return;
+        };
+        let to_new = comes(&gate, dir.path(), "echo more >> new");
+        let late = comes(&gate, dir.path(), "exec 2>/dev/null; echo more >> old");
+        gate.open(true);
+        assert!(ended_well(to_new));
+        assert!(!ended_well(late), "its write would be lost");
     }
 }

@@ -323,8 +323,12 @@ fn execute(
         no_writer_waits(plan, gate.as_ref())?;
         let fence = finish::fence(home, plan.id)?;
         journal.applied(fence)?;
+        // Once more: writing the journal took a while.
+        no_writer_waits(plan, gate.as_ref())?;
         // From here on everybody may see it: it is whole.
-        gate = None;
+        if let Some(gate) = gate.take() {
+            gate.open(true);
+        }
         if plan.durable {
             field.flush()?;
         }
@@ -349,7 +353,10 @@ fn execute(
             Ok(notes)
         });
     // Nobody sees a half-undone publish either.
-    drop(gate);
+    match gate {
+        Some(gate) if undone.is_ok() => gate.open(false),
+        unsure => drop(unsure),
+    }
     match undone {
         Ok(notes) => {
             for note in notes {
@@ -386,7 +393,7 @@ fn close_gate(plan: &Plan, field: &Field) -> Result<Option<Gate>> {
     if objects.clone().count() < 2 {
         return Ok(None);
     }
-    let Some(gate) = Gate::new() else { return Ok(None) };
+    let Some(gate) = Gate::new(plan) else { return Ok(None) };
     let ours = publish::written_by_us(plan);
     for op in objects {
         let gated = |v: &Option<crate::version::Version>| {
@@ -420,8 +427,8 @@ fn close_gate(plan: &Plan, field: &Field) -> Result<Option<Gate>> {
     Ok(Some(gate))
 }
 
-/// A process that waits at the gate to write to an inode that has been replaced would write to
-/// nowhere: the publish gives way to it.
+/// A process that waits at the gate to write to an inode that has been taken out of the tree would
+/// write to nowhere: the publish gives way to it.
 fn no_writer_waits(plan: &Plan, gate: Option<&Gate>) -> Result<()> {
     let Some(pid) = gate.and_then(Gate::writer_waits) else { return Ok(()) };
     let path = plan.ops.first().map(|op| plan.target_path(op)).unwrap_or_default();
