@@ -332,6 +332,7 @@ fn opens_for_writing(tid: i32) -> bool {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::process::{Child, Command};
 
