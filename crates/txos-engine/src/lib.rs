@@ -45,3 +45,5 @@ pub mod version;
 
 pub use error::{Conflict, Context, Error, Result};
 pub use id::TxId;
+#[cfg(not(loom))]
+pub use sys_sched::process_group;

@@ -1,9 +1,20 @@
-//! Scheduling classes.
+//! Scheduling classes; the process group.
 //!
 //! # Safety
 //!
-//! Two system calls that write to a structure on the stack.
+//! System calls on numbers, one of which writes to a structure on the stack.
 #![allow(unsafe_code)]
+
+use rustix::process::Pid;
+
+/// The process group of this process. `None` if it has no number here: its leader is outside of this
+/// PID namespace, or it is the one of the kernel, in which everything begins. (`rustix::process::getpgrp` knows
+/// of no such thing.)
+#[must_use]
+pub fn process_group() -> Option<Pid> {
+    // SAFETY: no memory is involved.
+    Pid::from_raw(unsafe { libc::getpgrp() })
+}
 
 /// How a thread is scheduled, as far as it says how important it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -421,6 +421,27 @@ fn a_nested_run_joins() {
     assert_eq!(log["transactions"].as_array().map(Vec::len), Some(1));
 }
 
+/// As the first process of a container, or in a rescue shell that init itself is: the process group has
+/// no number.
+#[test]
+fn the_process_group_may_be_outside_of_the_pid_namespace() {
+    let lab = Lab::in_memory();
+    let inside = |script: &str| {
+        txos_testkit::Invocation::new("unshare")
+            .args(["--pid", "--fork", "--mount-proc"])
+            .arg(txos_testkit::binary::txos())
+            .args(["run", "--scope", ".", "--", "sh", "-c", script])
+            .env("TXOS_STORE", lab.store())
+            .env("TXOS_REALM", lab.realm())
+            .dir(lab.tree())
+    };
+    let _ = inside("echo new > new; exit 3").run().expect(3);
+    assert!(!lab.path("new").exists());
+    let _ = inside("echo new > new").run().expect(0).says_not("txos: warning");
+    assert_eq!(lab.read("new"), "new\n");
+    lab.expect_clean();
+}
+
 #[test]
 fn what_is_excluded_changes_at_once() {
     let lab = Lab::in_memory();

@@ -37,7 +37,7 @@ const LOCK: usize = 0;
 impl Realm {
     /// A place in the sequence of this process group.
     pub(super) fn take_turn(&self, sequence: u64, reset: bool) -> Result<Turn, BeginError> {
-        let key = Key::of_self();
+        let key = Key::of_self().ok_or(BeginError::NoGroup)?;
         let (number, group) = match self.find_group(key) {
             Some(found) => found,
             None => self.make_group(key)?,
@@ -136,11 +136,16 @@ struct Key {
 }
 
 impl Key {
-    fn of_self() -> Key {
-        let number = rustix::process::getpgrp().as_raw_nonzero().get().cast_unsigned();
+    /// This process's group, if it has a number in this PID namespace.
+    fn of_self() -> Option<Key> {
         // The model has one group, and asks for it often.
-        let leader = if cfg!(loom) { None } else { Identity::of(number) };
-        Key { number, leader }
+        #[cfg(loom)]
+        return Some(Key { number: 1, leader: None });
+        #[cfg(not(loom))]
+        crate::process_group().map(|group| {
+            let number = group.as_raw_nonzero().get().cast_unsigned();
+            Key { number, leader: Identity::of(number) }
+        })
     }
 
     /// As it is stored: the leader's identity, without a start if it had ended.
@@ -186,7 +191,7 @@ mod tests {
         assert!(!led.is(earlier) && led.replaces(earlier));
         assert!(!led.is(0) && !left.is(0) && led.replaces(0));
         let other = Key { number: 1, leader: None };
-        let mine = rustix::process::getpgrp().as_raw_nonzero().get().cast_unsigned();
+        let mine = crate::process_group().unwrap().as_raw_nonzero().get().cast_unsigned();
         assert!(!other.is(led.word()) && !other.replaces(u64::from(mine)));
     }
 }

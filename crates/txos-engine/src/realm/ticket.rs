@@ -60,6 +60,9 @@ pub enum BeginError {
     /// Too many process groups have ordered transactions.
     #[error("{} process groups use ordered transactions already", super::layout::GROUPS)]
     TooManyGroups,
+    /// An ordered transaction of a process group whose leader is outside of this PID namespace.
+    #[error("the process group has no number in this PID namespace (setsid(1) makes one)")]
+    NoGroup,
 }
 
 /// In `flags`: a single call, which restarts at no cost.

@@ -52,7 +52,7 @@ pub fn run(
             format!("what is directly in {dir} can't be versioned and changes at once ({why})"),
         );
     }
-    let group = Some(rustix::process::getpgrp());
+    let group = txos_engine::process_group();
     let held = options.hold_output.then(|| output::prepare(tx.dir())).transpose()?;
     let (ends, command_output) = match held {
         Some((ends, writing)) => (Some(ends), Some(writing)),
