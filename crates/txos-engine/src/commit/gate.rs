@@ -36,6 +36,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
+use super::inplace;
 use crate::object::FileId;
 use crate::plan::{Kind, Plan};
 use crate::version::stat_at;
@@ -97,6 +98,14 @@ struct Held {
     tid: i32,
     /// The event's descriptor, by which it is answered.
     fd: OwnedFd,
+}
+
+impl Held {
+    /// Whether it asked for write access. The kernel has counted it among the writers by now, so
+    /// without a writer it is none; with several that wait for one object, their calls say who it is.
+    fn writes(&self) -> bool {
+        inplace::lease_refused(self.fd.as_fd()) && opens_for_writing(self.tid)
+    }
 }
 
 /// A closed gate. Dropping it opens it for everybody; see [`Gate::open`].
@@ -185,9 +194,7 @@ impl Gate {
     pub fn writer_waits(&self) -> Option<i32> {
         take_in(&self.group, &self.held);
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.iter()
-            .find(|h| self.sides.aside(h.fd.as_fd(), true) && opens_for_writing(h.tid))
-            .map(|h| h.tid)
+        held.iter().find(|h| self.sides.aside(h.fd.as_fd(), true) && h.writes()).map(|h| h.tid)
     }
 
     /// Opens the gate: of a publish that stands, or of one that was undone. Everybody goes on, but for
@@ -197,7 +204,7 @@ impl Gate {
         take_in(&self.group, &self.held);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         for held in held.drain(..) {
-            let lost = self.sides.aside(held.fd.as_fd(), published) && opens_for_writing(held.tid);
+            let lost = self.sides.aside(held.fd.as_fd(), published) && held.writes();
             if lost {
                 tracing::warn!(
                     pid = held.tid,
@@ -302,6 +309,9 @@ fn answer(group: BorrowedFd<'_>, fd: BorrowedFd<'_>, through: bool) {
 
 const _: () = assert!(std::mem::size_of::<libc::fanotify_response>() == 8);
 
+/// How often a thread is looked at that is on its way to sleep at the gate.
+const LOOKS_MAX: usize = 20_000;
+
 /// Whether a thread that is stopped inside an open call asked for write access, by the arguments
 /// in `/proc/TID/syscall`. When that can't be read the answer is yes: better undo than lose a write.
 fn opens_for_writing(tid: i32) -> bool {
@@ -309,9 +319,19 @@ fn opens_for_writing(tid: i32) -> bool {
         // A thread of another pid namespace has no number here: nobody can tell what it wants.
         return true;
     }
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{tid}/syscall")) else {
-        // Gone: it opens nothing any more.
-        return std::path::Path::new(&format!("/proc/{tid}")).exists();
+    let path = format!("/proc/{tid}/syscall");
+    let mut looks = 0;
+    let text = loop {
+        match std::fs::read_to_string(&path) {
+            // It has come to the gate, but does not sleep yet.
+            Ok(text) if text.starts_with("running") && looks < LOOKS_MAX => {
+                looks += 1;
+                std::thread::yield_now();
+            }
+            Ok(text) => break text,
+            // Gone: it opens nothing any more.
+            Err(_) => return std::path::Path::new(&format!("/proc/{tid}")).exists(),
+        }
     };
     let mut words = text.split_whitespace();
     let Some(number) = words.next().and_then(|w| w.parse::<i64>().ok()) else { return true };
