@@ -6,9 +6,11 @@
 //!   does: identity, type and mode, owner, size, link count, mtime, ctime. Every writer on the
 //!   machine bumps ctime, so versions catch outsiders exactly as they catch participants.
 //! - Since Linux 6.13 ctime is *multigrain* on ext4, xfs, btrfs and tmpfs: a change after a query
-//!   always gets a distinct stamp. On other kernels ctime moves with the timer tick; an object
-//!   changed within a tick of being looked at is **racy** and [`observe`] waits the tick out, so
-//!   that a recorded version is never ambiguous.
+//!   always gets a distinct stamp. On other kernels ctime moves with the timer tick, and on file
+//!   systems that keep whole seconds (ext4 with inodes of 128 bytes) with the second, on every
+//!   kernel. An object that changed so shortly before it was looked at is **racy**
+//!   ([`Version::is_racy`]) and [`observe`] waits that out, so that a recorded version is never
+//!   ambiguous.
 
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -21,10 +23,15 @@ use serde::{Deserialize, Serialize};
 use crate::object::{FileId, FileKind};
 
 /// The longest timer tick of a Linux kernel (CONFIG_HZ=100), in nanoseconds.
-const TICK_MAX_NS: i64 = 10_000_000;
+pub(crate) const TICK_MAX_NS: i64 = 10_000_000;
+
+const SECOND_NS: i64 = 1_000_000_000;
 
 /// How often [`observe`] looks again at an object that keeps changing under its eyes.
 const RACY_LOOKS_MAX: u32 = 8;
+
+/// The same, where each look has to wait for a second.
+const RACY_SECONDS_MAX: u32 = 3;
 
 /// A point in time as the file system stores it: nanoseconds since the epoch, may be negative.
 #[derive(
@@ -138,6 +145,38 @@ impl Version {
     }
 }
 
+impl Version {
+    /// Whether the object, looked at just before `now`, may change once more and have the same version
+    /// still.
+    #[must_use]
+    pub fn is_racy(&self, now: Stamp) -> bool {
+        self.racy_for(now).is_some()
+    }
+
+    /// How long its stamp may stand for more than one change, in nanoseconds.
+    pub(crate) fn grain_ns(&self) -> i64 {
+        match self.ctime.nsec {
+            // Whole seconds; elsewhere one stamp in 10⁹.
+            0 => SECOND_NS + TICK_MAX_NS,
+            _ if multigrain() => 0,
+            _ => TICK_MAX_NS,
+        }
+    }
+
+    /// For how long the version stays racy.
+    fn racy_for(&self, now: Stamp) -> Option<Duration> {
+        let grain = self.grain_ns();
+        if grain == 0 {
+            return None;
+        }
+        let age = now.as_ns().saturating_sub(self.ctime.as_ns());
+        // A stamp of the future: the clock was set back.
+        let racy = (-grain..=grain).contains(&age);
+        let left = (grain - age.max(0)).clamp(0, grain).cast_unsigned();
+        racy.then(|| Duration::from_nanos(left) + Duration::from_millis(1))
+    }
+}
+
 /// `statx` relative to a directory, as a [`Version`].
 ///
 /// # Errors
@@ -167,8 +206,8 @@ pub fn kernel_at_least(major: u32, minor: u32) -> bool {
     (next(), next()) >= (major, minor)
 }
 
-/// A version that may be trusted later: it looked once, and if the object had changed within a
-/// tick of the look on a tick-driven kernel, it waited and looked again.
+/// A version that may be trusted later: it looked once, and if that was racy, it waited and looked
+/// again.
 ///
 /// The second value is `true` if the object kept changing and the version stays ambiguous; such
 /// an observation must be treated as a conflict unless its content is compared.
@@ -176,25 +215,71 @@ pub fn kernel_at_least(major: u32, minor: u32) -> bool {
 /// # Errors
 /// The errno of `statx(2)`.
 pub fn observe(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<(Version, bool), Errno> {
-    let mut version = stat_at(dir, path, flags)?;
-    if multigrain() {
-        return Ok((version, false));
-    }
-    for _ in 0..RACY_LOOKS_MAX {
-        let age = Stamp::now_coarse().as_ns() - version.ctime.as_ns();
-        if !(-TICK_MAX_NS..=TICK_MAX_NS).contains(&age) {
-            return Ok((version, false));
+    settled(stat_at(dir, path, flags)?, |version| *version, || stat_at(dir, path, flags))
+}
+
+/// Looks again at what was looked at a moment ago, for as long as its version is racy; the second
+/// value is `true` if it still is.
+///
+/// # Errors
+/// Those of `look`.
+pub fn settled<T, E>(
+    first: T,
+    version: impl Fn(&T) -> Version,
+    mut look: impl FnMut() -> Result<T, E>,
+) -> Result<(T, bool), E> {
+    let mut seen = first;
+    for looks in 0.. {
+        let now = version(&seen);
+        let Some(wait) = now.racy_for(Stamp::now_coarse()) else { break };
+        if looks >= if now.ctime.nsec == 0 { RACY_SECONDS_MAX } else { RACY_LOOKS_MAX } {
+            return Ok((seen, true));
         }
-        std::thread::sleep(Duration::from_millis(2));
-        version = stat_at(dir, path, flags)?;
+        std::thread::sleep(wait);
+        seen = look()?;
     }
-    let age = Stamp::now_coarse().as_ns() - version.ctime.as_ns();
-    Ok((version, (-TICK_MAX_NS..=TICK_MAX_NS).contains(&age)))
+    Ok((seen, false))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_seconds_are_racy_for_a_second() {
+        let dir = std::env::temp_dir();
+        let mut version =
+            stat_at(rustix::fs::CWD, dir.as_os_str().as_encoded_bytes(), AtFlags::empty()).unwrap();
+        let at = |sec, nsec| Stamp { sec, nsec };
+        version.ctime = at(1_000_000_000, 0);
+        for (now, racy) in [
+            (at(1_000_000_000, 0), true),
+            (at(1_000_000_000, 999_999_999), true),
+            (at(1_000_000_001, 5_000_000), true),
+            (at(1_000_000_001, 20_000_000), false),
+            (at(999_999_999, 999_999_999), true),
+            (at(999_999_990, 0), false),
+        ] {
+            assert_eq!(version.is_racy(now), racy, "{now:?}");
+        }
+        version.ctime = at(1_000_000_000, 1);
+        assert!(!version.is_racy(at(1_000_000_000, 20_000_000)));
+        assert_eq!(version.is_racy(at(1_000_000_000, 1_000_000)), !multigrain());
+    }
+
+    #[test]
+    fn what_is_racy_is_looked_at_again() {
+        let dir = std::env::temp_dir();
+        let path = dir.as_os_str().as_encoded_bytes();
+        let still = stat_at(rustix::fs::CWD, path, AtFlags::empty()).unwrap();
+        let fresh = Version { ctime: Stamp { nsec: 0, ..Stamp::now_coarse() }, ..still };
+        let old = Version { ctime: Stamp { sec: 1, nsec: 1 }, ..still };
+        let mut looks = [old].into_iter();
+        let (seen, racy) = settled(fresh, |v| *v, || looks.next().ok_or(())).unwrap();
+        assert!(seen == old && !racy && looks.next().is_none());
+        // What is not racy is not looked at again.
+        assert_eq!(settled(old, |v| *v, || Err(())), Ok((old, false)));
+    }
 
     #[test]
     fn a_change_is_a_new_version() {

@@ -22,6 +22,15 @@ impl Image {
     /// If the image file can't be made.
     #[must_use]
     pub fn mount(lab: &Lab, kind: &str, mib: u64, name: &str) -> Option<Image> {
+        Self::mount_with(lab, kind, &[], mib, name)
+    }
+
+    /// The same, made with further options.
+    ///
+    /// # Panics
+    /// If the image file can't be made.
+    #[must_use]
+    pub fn mount_with(lab: &Lab, kind: &str, more: &[&str], mib: u64, name: &str) -> Option<Image> {
         let file = lab.dir().join(format!("{name}.img"));
         File::create(&file).and_then(|f| f.set_len(mib << 20)).expect("making an image");
         let options: &[&str] = match kind {
@@ -32,6 +41,7 @@ impl Image {
         let made = Invocation::shell("exec \"$@\" 2>&1")
             .args(["sh", &format!("mkfs.{kind}")])
             .args(options)
+            .args(more)
             .arg(&file)
             .run();
         if made.code() != 0 {

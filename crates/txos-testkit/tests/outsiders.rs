@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use txos_testkit::rendezvous::PAUSE;
-use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree};
+use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree, image, skip};
 
 /// The tree that each case starts from.
 const PREPARE: &str = "
@@ -520,4 +520,25 @@ fn no_appended_line_is_lost() {
     assert!(missing.is_empty(), "lines lost: {missing:?} ({committed} committed)");
     assert_eq!(found.len(), lines, "lines doubled");
     lab.expect_clean();
+}
+
+/// Inodes of 128 bytes have room for whole seconds only.
+#[test]
+fn a_second_change_within_a_second_is_noticed() {
+    let lab = Lab::new();
+    let Some(image) = image::Image::mount_with(&lab, "ext4", &["-I", "128"], 64, "seconds") else {
+        skip::say("no ext4 images here");
+        return;
+    };
+    let place = Lab::in_memory().at(&image.point);
+    let mut meeting = Rendezvous::new();
+    let _ = place.native("echo aaaa > f");
+    let script = format!("read x < f; {PAUSE}; echo $x > g");
+    let running = place.script(&[], &script).meeting(&mut meeting).start();
+    assert!(meeting.arrived());
+    // The same size, and most likely the second in which it was looked at.
+    let _ = place.native("printf 'bbbb\\n' 1<>f");
+    meeting.go();
+    let _ = running.wait().expect(75);
+    assert!(!place.path("g").exists());
 }

@@ -107,14 +107,14 @@ pub(super) fn stage(
 /// Checks that no change without an observation of its object overlooks somebody else's: such an
 /// object must not have changed since the transaction began.
 pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -> Vec<Conflict> {
-    /// A tick: stamps of coarse clocks lag by up to so much.
-    const TICK_NS: i64 = 10_000_000;
-    let begun = tx.meta.begun.as_ns() - TICK_NS;
+    // Stamps of coarse clocks lag by up to so much.
+    let lag = |base: &Version| base.grain_ns().max(crate::version::TICK_MAX_NS);
+    let begun = tx.meta.begun.as_ns();
     plan.ops
         .iter()
         .filter(|op| !matches!(op.kind, Kind::DirTime | Kind::MoveIn | Kind::Link))
         .filter_map(|op| {
-            let base = op.base.filter(|b| b.ctime.as_ns() >= begun)?;
+            let base = op.base.filter(|b| b.ctime.as_ns() + lag(b) >= begun)?;
             if base.kind() == FileKind::Dir && op.kind == Kind::Attrs {
                 return None;
             }

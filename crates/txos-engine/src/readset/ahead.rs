@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::{Alias, Observation, Outcome, ReadSet};
 use crate::object::{Facets, FileKind};
 use crate::realm::{Access, Facet};
-use crate::version::{Version, multigrain, stat_at};
+use crate::version::{Stamp, Version, multigrain, stat_at};
 
 /// A directory to look ahead in.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl ReadSet {
         let Ok(version) = stat_at(at.fd.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) else {
             return false;
         };
-        if follow && version.kind() == FileKind::Symlink {
+        if follow && version.kind() == FileKind::Symlink || version.is_racy(Stamp::now_coarse()) {
             return false;
         }
         if let Some(dir) = self.dirs.get_mut(at.index as usize) {
@@ -133,7 +133,7 @@ pub(super) fn observation(version: Version) -> Observation {
     Observation {
         outcome: Outcome::Present(version),
         facets: 0,
-        // Only where stamps are fine.
+        // What is racy is not looked at ahead.
         ambiguous: false,
         listing: None,
         xattrs: None,

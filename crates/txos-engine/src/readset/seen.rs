@@ -5,18 +5,15 @@ use std::collections::hash_map::Entry;
 
 use super::{NameSet, Observation, Outcome, ReadSet, SeenDir, Touch};
 use crate::object::{Facets, FileId};
-use crate::version::{Stamp, multigrain};
-
-/// The longest timer tick, as in [`crate::version`].
-const TICK_MAX_NS: u64 = 10_000_000;
+use crate::version::Stamp;
 
 impl ReadSet {
     /// Records what the caller has just seen of `name` in the directory `dir` (canonical and
     /// absolute; `dir_id` is its identity). The first outcome is kept, facets are added up.
     ///
     /// - The observation must have been made before the transaction was told of it, with
-    ///   [`crate::version::observe`] on kernels with coarse stamps: a stamp that is still racy there
-    ///   is recorded as ambiguous, which no validation lets pass.
+    ///   [`crate::version::observe`] or [`crate::version::settled`]: a version that is still racy is
+    ///   recorded as ambiguous, which no validation lets pass.
     /// - [`Facets::DATA`] means the whole content. Whoever reads single pages leaves it out, and calls
     ///   [`ReadSet::note_pages`].
     /// - After [`Facets::LISTING`] and [`Facets::XATTRS`] follow [`ReadSet::note_names`] and
@@ -104,11 +101,8 @@ impl ReadSet {
 
 fn observed(outcome: Outcome) -> Observation {
     let ambiguous = match outcome {
-        Outcome::Present(version) if !multigrain() => {
-            let age = Stamp::now_coarse().as_ns().abs_diff(version.ctime.as_ns());
-            age <= TICK_MAX_NS
-        }
-        _ => false,
+        Outcome::Present(version) => version.is_racy(Stamp::now_coarse()),
+        Outcome::Absent(_) => false,
     };
     Observation::first(outcome, ambiguous)
 }

@@ -259,12 +259,13 @@ impl Tx {
         let backing = Backing { path, layer, tmpfile: false, fresh: None, mapped: None };
         self.nodes[id].data = Data::Whole(Box::new(backing));
         self.retarget(id)?;
-        // Where stamps follow the timer's tick, a write could leave none.
+        // Where stamps follow the timer's tick, or are whole seconds, a write could leave none.
         if untouched
             && txos_engine::version::multigrain()
             && let Data::Whole(backing) = &mut self.nodes[id].data
         {
-            backing.fresh = kernel::look(&place).ok().map(|s| s.ctime);
+            let stamp = kernel::look(&place).ok().map(|s| s.ctime);
+            backing.fresh = stamp.filter(|stamp| stamp.nsec != 0);
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use txos_engine::commit::conflict;
 use txos_engine::object::{Facets, FileId, FileKind};
 use txos_engine::readset::Outcome;
 use txos_engine::realm::{Access, Begin, Facet, Onward, Standstill, Stop};
+use txos_engine::version;
 
 use super::kernel::{Stat, Sys, look, look_fd};
 use super::node::{Id, held};
@@ -316,12 +317,9 @@ impl Tx {
         path: &[u8],
     ) -> Sys<Option<Stat>> {
         self.acquire(&Facet::Entry { dir: id, name }, Access::Read, path)?;
-        let found = look(path);
-        let found = match found {
-            Ok(stat) if !txos_engine::version::multigrain() => settle(path, stat),
-            other => other,
-        };
-        match found {
+        // What was changed just now may change again and leave the same stamps: it is looked at later.
+        let settle = |stat| version::settled(stat, Stat::version, || look(path));
+        match look(path).and_then(settle).map(|(stat, _)| stat) {
             Ok(stat) => {
                 let seen = Outcome::Present(stat.version());
                 self.reads.note_seen(dir, id, name, seen, Facets::ENTRY);
@@ -351,20 +349,6 @@ impl Tx {
         let known = self.nodes[id].stable.as_ref().map(|s| s.stat.id);
         look_fd(fd).ok().map(|s| s.id) == known
     }
-}
-
-/// Stamps that follow the timer's tick tell two changes within one tick not apart: what was changed
-/// just now is looked at again when the tick is over.
-fn settle(path: &[u8], mut stat: Stat) -> Sys<Stat> {
-    for _ in 0..50 {
-        let now = txos_engine::version::Stamp::now_coarse();
-        if stat.ctime < now || stat.ctime.as_ns() - now.as_ns() > 1_000_000_000 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        stat = look(path)?;
-    }
-    Ok(stat)
 }
 
 /// When it is said for whom a call waits, and when it gives up: the transaction is lost then.
