@@ -25,6 +25,8 @@ pub struct Bench {
     quick: bool,
     pairs: usize,
     pictures: Option<PathBuf>,
+    others: Vec<(String, PathBuf)>,
+    rival: Option<PathBuf>,
 }
 
 impl Bench {
@@ -48,7 +50,8 @@ impl Bench {
         let dir = base.join(format!("txos-bench-{}", std::process::id()));
         fs::create_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let pairs = pairs.unwrap_or(if quick { 3 } else { 5 }).max(1);
-        let bench = Bench { dir, txos, me, quick, pairs, pictures: None };
+        let bench =
+            Bench { dir, txos, me, quick, pairs, pictures: None, others: Vec::new(), rival: None };
         for name in ["store", "work"] {
             let path = bench.dir.join(name);
             fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -57,6 +60,23 @@ impl Bench {
         fs::set_permissions(bench.store(), fs::Permissions::from_mode(0o700))
             .map_err(|e| format!("{}: {e}", bench.store().display()))?;
         Ok(bench)
+    }
+
+    /// Names other file systems on which the papers' benchmarks are to run as well, and a checkout of
+    /// `try` to measure beside.
+    pub fn compare_with(&mut self, others: Vec<(String, PathBuf)>, rival: Option<PathBuf>) {
+        self.others = others;
+        self.rival = rival;
+    }
+
+    /// Other file systems, by name and directory.
+    pub fn others(&self) -> &[(String, PathBuf)] {
+        &self.others
+    }
+
+    /// A checkout of `try`.
+    pub fn rival(&self) -> Option<PathBuf> {
+        self.rival.clone()
     }
 
     /// Says where pictures go; without a place, into the documentation, but not if it is only for a
@@ -129,6 +149,19 @@ impl Bench {
         let mut command = self.txos(&["run"]);
         if !self.whole() {
             command.arg("--scope").arg(self.mount().map(|mount| mount.at).unwrap_or_default());
+        }
+        command.args(options).arg("--");
+        command
+    }
+
+    /// The same for work in a directory that may be on another mount.
+    pub fn transaction_at(&self, dir: &Path, options: &[&str]) -> Command {
+        let mut command = self.txos(&["run"]);
+        match mount_of(dir) {
+            Some(mount) if mount.at != "/" => {
+                command.arg("--scope").arg(mount.at);
+            }
+            _ => {}
         }
         command.args(options).arg("--");
         command
@@ -257,14 +290,18 @@ impl Bench {
     }
 
     fn mount(&self) -> Option<Mount> {
-        let text = fs::read_to_string("/proc/self/mounts").ok()?;
-        let mounts = text.lines().filter_map(|line| {
-            let mut fields = line.split(' ').map(str::to_owned);
-            let (device, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
-            self.dir.starts_with(&at).then_some(Mount { device, at, kind })
-        });
-        mounts.max_by_key(|mount| mount.at.len())
+        mount_of(&self.dir)
     }
+}
+
+fn mount_of(dir: &Path) -> Option<Mount> {
+    let text = fs::read_to_string("/proc/self/mounts").ok()?;
+    let mounts = text.lines().filter_map(|line| {
+        let mut fields = line.split(' ').map(str::to_owned);
+        let (device, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        dir.starts_with(&at).then_some(Mount { device, at, kind })
+    });
+    mounts.max_by_key(|mount| mount.at.len())
 }
 
 /// A mounted file system.

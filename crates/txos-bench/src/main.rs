@@ -10,10 +10,14 @@
 //! | [`cases`] | the benchmarks |
 //! | [`chart`] | a picture of bars |
 //! | [`crew`] | several processes of this program that begin at once |
+//! | [`figure`] | what was measured, as data: subjects against what they are compared with |
 //! | [`measure`] | pairs, medians, limits |
 //! | [`nanos`] | what a realm's operations cost, measured within one process |
+//! | [`plot`] | a picture of growth |
 //! | [`program`] | programs in C, with the library and without |
 //! | [`random`] | random numbers that repeat |
+//! | [`report`] | one page, data and text of everything |
+//! | [`subject`] | who does the same work: the kernel, an overlay, `txos run`, a program, `try` |
 //! | [`table`] | the Markdown table, and the conditions above it |
 //! | [`work`] | what the measured commands do, where no tool of the system does it |
 //! | [`workloads`] | transactions of several processes that meet in a realm |
@@ -24,10 +28,14 @@ mod bench;
 mod cases;
 mod chart;
 mod crew;
+mod figure;
 mod measure;
 mod nanos;
+mod plot;
 mod program;
 mod random;
+mod report;
+mod subject;
 mod table;
 mod work;
 mod workloads;
@@ -39,6 +47,8 @@ use clap::Parser;
 
 use crate::bench::Bench;
 use crate::cases::{CASES, Run};
+use crate::figure::Section;
+use crate::report::{FORMAT, Report};
 
 /// Measures txos against the plain commands and prints a Markdown table.
 #[derive(Debug, Parser)]
@@ -62,9 +72,25 @@ struct Args {
     /// Where to write pictures [default: docs/pictures of the source; nowhere with --quick]
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
+    /// Another file system to run the papers' benchmarks on; may be repeated
+    #[arg(long, value_name = "NAME=DIR", value_parser = named)]
+    also: Vec<(String, PathBuf)>,
+    /// A checkout of `try` to measure beside
+    #[arg(long = "try", value_name = "DIR")]
+    rival: Option<PathBuf>,
+    /// Write index.html, report.json and report.md there
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
     /// List the benchmarks
     #[arg(long)]
     list: bool,
+}
+
+/// `NAME=DIR`.
+fn named(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, dir) = text.split_once('=').ok_or("it is to be NAME=DIR")?;
+    let dir = std::path::Path::new(dir).canonicalize().map_err(|e| format!("{dir}: {e}"))?;
+    Ok((name.to_owned(), dir))
 }
 
 fn main() -> ExitCode {
@@ -92,6 +118,7 @@ fn run(args: &Args) -> Result<(), String> {
     }
     let mut bench = Bench::new(args.txos.clone(), &args.dir, args.quick, args.pairs)?;
     bench.draw_in(args.pictures.clone());
+    bench.compare_with(args.also.clone(), args.rival.clone());
     let load = table::load();
     let mut rows = Vec::new();
     let mut sections = Vec::new();
@@ -103,7 +130,15 @@ fn run(args: &Args) -> Result<(), String> {
         // One that can't run here takes nothing away from the others.
         let done = match case.run {
             Run::Rows(run) => run(&bench).map(|more| rows.extend(more)),
-            Run::Section(run) => run(&bench).map(|text| sections.push((case.name, text))),
+            Run::Figures(run) => run(&bench).map(|section| sections.push(section)),
+            Run::Section(run) => run(&bench).map(|text| {
+                sections.push(Section {
+                    name: case.name.into(),
+                    title: case.name.into(),
+                    text,
+                    ..Section::default()
+                });
+            }),
         };
         match done {
             Ok(()) => {}
@@ -111,6 +146,13 @@ fn run(args: &Args) -> Result<(), String> {
         }
         bench.tidy()?;
     }
-    table::print(&bench, &load, &rows, &sections, &skipped);
-    Ok(())
+    if !rows.is_empty() {
+        let text = table::rows(&rows);
+        let (name, title) = ("commands".into(), "Single commands".into());
+        sections.insert(0, Section { name, title, text, ..Section::default() });
+    }
+    let conditions = table::conditions(&bench, &load);
+    let report = Report { format: FORMAT, conditions, sections, missing: skipped };
+    println!("{}", report.text());
+    args.report.as_ref().map_or(Ok(()), |dir| report.write(dir))
 }

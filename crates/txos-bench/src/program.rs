@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::IFlags;
 
@@ -17,6 +17,8 @@ use crate::crew::{self, Report};
 const MEMORY: &str = "/dev/shm";
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long a program may take to end: one that is a transaction commits then.
+const LAST_WORDS: Duration = Duration::from_secs(30);
 
 /// A directory for programs, with a store of its own in it; and a realm.
 #[derive(Debug)]
@@ -46,6 +48,21 @@ impl Place {
         Ok(Place { dir, realm, name, durable })
     }
 
+    /// One on the file system of the benchmarks, and one on each of the others that were named.
+    pub fn disks(bench: &Bench) -> Result<Vec<Self>, String> {
+        let realm = |n: usize| {
+            let memory = Path::new(MEMORY).join(format!("txos-bench-{}", std::process::id()));
+            PathBuf::from(format!("{}-realm{n}", memory.display()))
+        };
+        let mut places =
+            vec![Place::make(bench.at("inside"), realm(0), bench.file_system(), true)?.spread()];
+        for (n, (name, dir)) in bench.others().iter().enumerate() {
+            let dir = dir.join(format!("txos-bench-{}", std::process::id()));
+            places.push(Place::make(dir, realm(n + 1), name.clone(), true)?.spread());
+        }
+        Ok(places)
+    }
+
     /// Has ext4 put the directories in it far from each other, by their names: where many files were
     /// deleted lately, new ones are dear for some minutes, and nobody is to pay for those before.
     fn spread(self) -> Self {
@@ -70,13 +87,18 @@ impl Place {
         Place::make(self.at(name), realm.into(), self.name.clone(), self.durable)
     }
 
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// A path in it.
     pub fn at(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
     /// Has a program keep to this place's store and realm.
-    fn keep<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+    pub fn keep<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("TXOS_STORE", self.at("store")).env("TXOS_REALM", &self.realm);
         // What there is of settings is not to be measured, and cargo has its own idea of which
         // library is to be found.
@@ -128,9 +150,14 @@ impl Program {
         Ok(Program { with, without })
     }
 
+    /// Where it is, with the library or without.
+    pub fn path(&self, with: bool) -> &Path {
+        if with { &self.with } else { &self.without }
+    }
+
     /// A command of it; to be run by [`report`] or [`Session::start`].
     pub fn command(&self, place: &Place, with: bool, words: &[&str]) -> Command {
-        let mut command = Command::new(if with { &self.with } else { &self.without });
+        let mut command = Command::new(self.path(with));
         command.args(words);
         place.keep(&mut command);
         command
@@ -155,7 +182,8 @@ pub fn report(mut command: Command) -> Result<Report, String> {
 #[derive(Debug)]
 pub struct Session {
     child: Child,
-    words: ChildStdin,
+    /// None when no more is to come.
+    words: Option<ChildStdin>,
     answers: Receiver<String>,
     what: String,
 }
@@ -168,7 +196,7 @@ impl Session {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let gone = || failed(io::Error::other("no pipe"));
-        let words = child.stdin.take().ok_or_else(gone)?;
+        let words = Some(child.stdin.take().ok_or_else(gone)?);
         let lines = BufReader::new(child.stdout.take().ok_or_else(gone)?).lines();
         let (sender, answers) = channel();
         // Ends with the program's output, or with the session.
@@ -184,7 +212,8 @@ impl Session {
 
     /// Its answer to a line.
     pub fn ask(&mut self, line: &str) -> Result<f64, String> {
-        let written = writeln!(self.words, "{line}");
+        let words = self.words.as_mut().ok_or("it is over")?;
+        let written = writeln!(words, "{line}");
         written.map_err(|e| format!("{}: {e}", self.what))?;
         let answer = self.answer().map_err(|e| format!("{e} at {line:?}"))?;
         answer.parse().map_err(|e| format!("{}: {answer:?}: {e}", self.what))
@@ -197,6 +226,12 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        // It ends with its input; one that does not in time is killed.
+        self.words = None;
+        let deadline = Instant::now() + LAST_WORDS;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         // Both do nothing for one that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,5 +1,6 @@
 //! The Markdown table, and the conditions under which it was made.
 
+use std::fmt::Write as _;
 use std::fs;
 
 use crate::bench::Bench;
@@ -11,39 +12,35 @@ pub fn load() -> String {
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Prints everything.
-pub fn print(
-    bench: &Bench,
-    load_before: &str,
-    rows: &[Row],
-    sections: &[(&str, String)],
-    skipped: &[String],
-) {
+/// Under which conditions it was measured, a line each; now is the end.
+pub fn conditions(bench: &Bench, load_before: &str) -> Vec<String> {
     let (kernel, machine) = kernel();
-    println!("- {}", bench.version());
-    println!("- Linux {kernel} ({machine}), {}, {}", processors(), memory());
-    println!("- {} on {}, the store on the same mount", bench.file_system(), bench.device());
-    println!("- load average {load_before} at the beginning, {} at the end", load());
-    println!("- {} pairs each; medians, and the spread over the pairs", bench.pairs());
-    if bench.quick() {
-        println!("- made with --quick: smaller trees, not comparable");
-    }
+    let mut lines = vec![
+        bench.version(),
+        format!("Linux {kernel} ({machine}), {}, {}", processors(), memory()),
+        format!("{} on {}, the store on the same mount", bench.file_system(), bench.device()),
+        format!("load average {load_before} at the beginning, {} at the end", load()),
+        format!("{} pairs each; medians, and the spread over the pairs", bench.pairs()),
+    ];
+    lines.extend(bench.quick().then(|| "made with --quick: smaller trees, not comparable".into()));
+    lines
+}
+
+/// The common table; nothing for no rows.
+pub fn rows(rows: &[Row]) -> String {
+    let mut text = String::new();
     if !rows.is_empty() {
-        println!();
-        println!("| workload | plain | transaction | measured | spread | limit | |");
-        println!("|---|---|---|---|---|---|---|");
+        text.push_str("| workload | plain | transaction | measured | spread | limit | |\n");
+        text.push_str("|---|---|---|---|---|---|---|\n");
     }
     for Row { what, plain, txos, figure, spread, limit, kept } in rows {
         let verdict = if *kept { "kept" } else { "**missed**" };
-        println!("| {what} | {plain} | {txos} | {figure} | {spread} | {limit} | {verdict} |");
+        let _ = writeln!(
+            text,
+            "| {what} | {plain} | {txos} | {figure} | {spread} | {limit} | {verdict} |"
+        );
     }
-    for (name, text) in sections {
-        println!("\n## {name}\n\n{}", text.trim_end());
-    }
-    if !skipped.is_empty() {
-        println!();
-        skipped.iter().for_each(|why| println!("Not measured: {why}"));
-    }
+    text
 }
 
 fn kernel() -> (String, String) {

@@ -1,17 +1,18 @@
 /* The LFS benchmark: small files and a large one. Prints the nanoseconds of each phase, `NAME NS`.
  *
- *     lfs DIR small|spread|large plain|flushed|transaction|durable
+ *     lfs DIR small|spread|large plain|flushed|transaction|durable [PHASE]
  *
  * `small` has ten thousand files in one directory, `spread` in a hundred that the first phase makes,
  * `large` is one file. Each phase is one transaction, its begin and end timed with it; or else it is
- * followed by syncfs() if it is `flushed`. `count` and `size` in the environment make it smaller. */
+ * followed by syncfs() if it is `flushed`. With PHASE only that one is run, in a directory that is
+ * there. `count` and `size` in the environment make it smaller. */
 #include "common.h"
 
 enum { SMALL = 1024, CHUNK = 8192, DIRS = 100 };
 
 static int files = 10000, chunks = 100 * 1024 * 1024 / CHUNK;
 static int spread, flushed, flags;
-static const char *dir;
+static const char *dir, *only;
 static int root; /* a descriptor of the directory, for syncfs() */
 static char buffer[CHUNK], path[4096];
 static int *order;
@@ -101,6 +102,8 @@ static void read_random(void) {
 }
 
 static void phase(const char *what, void (*run)(void)) {
+    if (only && strcmp(only, what))
+        return;
     double start = now();
     if (flags >= 0 && sys_xbegin(flags) != 0)
         die("begin");
@@ -125,9 +128,10 @@ static void shuffle(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4)
+    if (argc != 4 && argc != 5)
         return 2;
     dir = argv[1];
+    only = argv[4];
     spread = !strcmp(argv[2], "spread");
     flushed = !strcmp(argv[3], "flushed");
     flags = !strcmp(argv[3], "transaction") ? 0 : !strcmp(argv[3], "durable") ? TX_DURABLE : -1;
@@ -135,12 +139,15 @@ int main(int argc, char **argv) {
         files = atoi(getenv("count"));
     if (getenv("size"))
         chunks = atoi(getenv("size")) / CHUNK;
-    if (flags >= 0)
-        use_once(dir, flags);
-    MUST(mkdir(dir, 0755));
+    if (!only) {
+        if (flags >= 0)
+            use_once(dir, flags);
+        MUST(mkdir(dir, 0755));
+    }
     root = MUST(open(dir, O_RDONLY | O_DIRECTORY));
     memset(buffer, 'x', sizeof buffer);
-    MUST(syncfs(root));
+    if (!only)
+        MUST(syncfs(root));
     if (strcmp(argv[2], "large")) {
         phase("create", create);
         phase("read", read_all);

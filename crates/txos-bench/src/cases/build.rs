@@ -46,6 +46,28 @@ fn target(bench: &Bench, dir: &Path, target: &str) -> Result<(), String> {
     run(&mut plain).map(drop)
 }
 
+/// Debian's source of nano, configured: what its building needs has to be installed.
+pub fn sources(bench: &Bench) -> Result<PathBuf, String> {
+    let dir = bench.at("sources");
+    at(&dir, fs::create_dir_all(dir.join("parts")))?;
+    // With lists of its own, so that the machine's sources stay as they are.
+    let script = "\
+        cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null | \
+            sed -n 's/^deb /deb-src /p' > sources.list
+        cat /etc/apt/sources.list.d/*.sources 2>/dev/null | \
+            sed 's/^Types:.*/Types: deb-src/' > parts/src.sources
+        o=\"-o Dir::Etc::SourceList=$PWD/sources.list -o Dir::Etc::SourceParts=$PWD/parts \
+           -o Dir::State::Lists=$PWD/lists -o APT::Sandbox::User=root\"
+        mkdir -p lists/partial
+        apt-get $o update -qq && apt-get $o source -qq nano && mv nano-*/ src && \
+        cd src && ./configure --quiet --disable-nls --prefix=/usr";
+    let mut fetch = std::process::Command::new("sh");
+    fetch.args(["-ec", script]).current_dir(&dir).stdin(std::process::Stdio::null());
+    fetch.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    run(&mut fetch).map_err(|e| format!("fetching nano's source: {e}"))?;
+    Ok(dir.join("src"))
+}
+
 /// A program of many small files with headers, a manual page for each, and a Makefile.
 fn project(bench: &Bench) -> Result<PathBuf, String> {
     let dir = bench.at("project");

@@ -2,10 +2,13 @@
 //! and as transactions of their own.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use crate::bench::Bench;
+use crate::figure::{Figure, Section, Unit};
 use crate::measure::Stats;
 use crate::program::{Place, Program, Session};
+use crate::subject;
 
 /// One call: its name, what it is in the table, and the papers' figures.
 struct Call {
@@ -42,14 +45,39 @@ const DIRECTORIES: usize = 200;
 const LEAST: usize = 5;
 const LONG: f64 = 2.5e7;
 
-/// A column: what it is called, whether the library is there, the word for the program.
-const MODES: [(&str, bool, &str); 6] = [
-    ("native", false, "none"),
-    ("native again", false, "none"),
-    ("NoTx", true, "none"),
-    ("Bgnd Tx", true, "background"),
-    ("In Tx", true, "inside"),
-    ("Tx", true, "each"),
+/// What a program runs in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Around {
+    Nothing,
+    /// A bare overlay.
+    Overlay,
+    /// `txos run`, with these options.
+    Run(&'static [&'static str]),
+}
+
+/// A way to make calls.
+struct Mode {
+    /// Whether the library is there.
+    with: bool,
+    /// The word for the program.
+    word: &'static str,
+    around: Around,
+}
+
+const fn mode(with: bool, word: &'static str, around: Around) -> Mode {
+    Mode { with, word, around }
+}
+
+const MODES: [Mode; 9] = [
+    mode(false, "none", Around::Nothing),
+    mode(false, "none", Around::Nothing),
+    mode(true, "none", Around::Nothing),
+    mode(true, "background", Around::Nothing),
+    mode(true, "inside", Around::Nothing),
+    mode(true, "each", Around::Nothing),
+    mode(false, "none", Around::Overlay),
+    mode(false, "none", Around::Run(&[])),
+    mode(false, "none", Around::Run(&["--no-preload"])),
 ];
 
 /// Which mode a column is of, of which patterns, and what is asked of its geometric mean.
@@ -60,7 +88,7 @@ struct Column {
     limit: Option<f64>,
 }
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 10] = [
     Column { name: "native again", mode: 1, patterns: &[0, 1], limit: None },
     Column { name: "NoTx", mode: 2, patterns: &[0, 1], limit: Some(1.02) },
     Column { name: "Bgnd Tx", mode: 3, patterns: &[0, 1], limit: Some(1.03) },
@@ -68,13 +96,16 @@ const COLUMNS: [Column; 7] = [
     Column { name: "In Tx, other", mode: 4, patterns: &[1], limit: Some(1.2) },
     Column { name: "Tx, same", mode: 5, patterns: &[0], limit: Some(2.5) },
     Column { name: "Tx, other", mode: 5, patterns: &[1], limit: Some(2.5) },
+    Column { name: "overlayfs", mode: 6, patterns: &[0, 1], limit: None },
+    Column { name: "`txos run`", mode: 7, patterns: &[0, 1], limit: None },
+    Column { name: "… without the recorder", mode: 8, patterns: &[0, 1], limit: None },
 ];
 
 /// Nanoseconds by call, pattern, mode and round.
 type Times = Vec<[[Vec<f64>; MODES.len()]; PATTERNS.len()]>;
 
-/// Measures all of it; Markdown.
-pub fn calls(bench: &Bench) -> Result<String, String> {
+/// Measures all of it.
+pub fn calls(bench: &Bench) -> Result<Section, String> {
     let program = Program::compile(bench, "calls")?;
     let mut text = String::new();
     let rounds = if bench.quick() { 5 } else { 21 };
@@ -84,7 +115,9 @@ pub fn calls(bench: &Bench) -> Result<String, String> {
          - NoTx: the library is loaded, nobody is in a transaction\n\
          - Bgnd Tx: another thread of the process is in one\n\
          - In Tx: within a long transaction, whose begin and end are not counted\n\
-         - Tx: begin, call and end, not durable\n\n\
+         - Tx: begin, call and end, not durable\n\
+         - overlayfs, `txos run`: the program without the library in a bare overlay, or in a transaction as \
+         a command; what it looks at and changes it has made itself, there\n\n\
          \"Same\" is again and again one object, \"other\" each time another one, {BATCH} in all (fewer where \
          a call takes long, {DIRECTORIES} directories); the columns that do not say so are of both. Each \
          column is a process that lives through all rounds, with a directory, a store and a realm of \
@@ -92,23 +125,74 @@ pub fn calls(bench: &Bench) -> Result<String, String> {
          library: what the machine adds. Medians of {rounds} rounds of a batch each, by turns; each call \
          is timed by itself. In parentheses the papers' multiples.\n"
     );
+    let mut section = Section {
+        name: "calls".into(),
+        title: "Single system calls (the papers' table 4)".into(),
+        base: "native".into(),
+        ..Section::default()
+    };
     for place in Place::both(bench)? {
-        let times = measure(&place, &program, rounds)?;
-        table(&place, &times, &mut text);
+        let times = measure(bench, &place, &program, rounds)?;
+        table(&place, &times, &mut section.more);
+        section.figures.extend(figures(&place, &times));
     }
-    Ok(text)
+    section.text = text;
+    Ok(section)
 }
 
-fn measure(place: &Place, program: &Program, rounds: usize) -> Result<Times, String> {
+/// The columns as data; rounds of both patterns one after the other.
+fn figures(place: &Place, times: &Times) -> Vec<Figure> {
+    let of_call = |(call, times): (&Call, &[[Vec<f64>; MODES.len()]; PATTERNS.len()])| {
+        let figure = |column: &Column| {
+            let of = |mode: usize| -> Vec<f64> {
+                let rounds = column.patterns.iter().filter_map(|p| times.get(*p)?.get(mode));
+                rounds.flatten().map(|ns| ns / 1e9).collect()
+            };
+            Figure {
+                place: place.name.clone(),
+                what: call.what.into(),
+                subject: column.name.into(),
+                unit: Unit::Seconds,
+                base: of(0),
+                values: of(column.mode),
+                papers: column.mode.checked_sub(2).and_then(|n| call.papers.get(n)).copied(),
+                asked: None,
+            }
+        };
+        COLUMNS.iter().map(figure).collect::<Vec<_>>()
+    };
+    CALLS.iter().zip(times.iter()).flat_map(|(call, times)| of_call((call, times))).collect()
+}
+
+fn measure(
+    bench: &Bench,
+    place: &Place,
+    program: &Program,
+    rounds: usize,
+) -> Result<Times, String> {
     // Sessions end before their places do.
     let mut places = Vec::new();
     let mut sessions = Vec::new();
-    for (n, (_, with, word)) in MODES.iter().enumerate() {
+    for (n, mode) in MODES.iter().enumerate() {
         // A realm of its own: a name that by chance shares a record with one that the transaction in
         // the background holds would wait for its end, which never comes.
         let place = place.apart(&format!("mode{n}"))?;
         let dir = place.at("work");
-        let command = program.command(&place, *with, &[&dir.to_string_lossy(), word]);
+        let words = [&*dir.to_string_lossy(), mode.word];
+        let command = match mode.around {
+            Around::Nothing => program.command(&place, mode.with, &words),
+            Around::Overlay => {
+                let mut command = subject::overlay(place.dir(), &overlay_of(&place)?);
+                command.arg(program.path(mode.with)).args(words);
+                command
+            }
+            Around::Run(options) => {
+                let mut command = bench.transaction_at(place.dir(), options);
+                command.arg(program.path(mode.with)).args(words);
+                place.keep(&mut command);
+                command
+            }
+        };
         sessions.push(Session::start(command)?);
         places.push(place);
     }
@@ -125,7 +209,7 @@ fn measure(place: &Place, program: &Program, rounds: usize) -> Result<Times, Str
             for mode in 0..MODES.len() {
                 // The first batch only warms up, and says how many calls are enough.
                 let took = ask(mode, LEAST)?;
-                let inside = MODES.get(mode).is_some_and(|(_, _, word)| *word == "inside");
+                let inside = MODES.get(mode).is_some_and(|mode| mode.word == "inside");
                 let enough = if inside { most } else { (LONG / took.max(1.0)) as usize };
                 counts.push(enough.clamp(LEAST, most));
             }
@@ -142,6 +226,18 @@ fn measure(place: &Place, program: &Program, rounds: usize) -> Result<Times, Str
         }
     }
     Ok(times)
+}
+
+/// A directory beside a place, for what an overlay over it needs.
+fn overlay_of(place: &Place) -> Result<PathBuf, String> {
+    let mut aside = place.dir().as_os_str().to_owned();
+    aside.push("-overlay");
+    let aside = PathBuf::from(aside);
+    for part in ["upper", "work"] {
+        let path = aside.join(part);
+        std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(aside)
 }
 
 /// The multiples of a column, all of its rounds and patterns.

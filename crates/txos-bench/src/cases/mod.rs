@@ -5,10 +5,13 @@ mod calls;
 mod durable;
 mod lfs;
 mod packages;
+mod papers;
+mod peaks;
 mod policies;
 mod publish;
 mod realm;
 mod renames;
+mod scale;
 mod small;
 mod walk;
 
@@ -16,7 +19,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+pub use self::calls::multiple;
 use crate::bench::Bench;
+use crate::figure::Section;
 use crate::measure::Row;
 
 /// One benchmark.
@@ -34,6 +39,8 @@ pub struct Case {
 pub enum Run {
     /// As rows of the common table.
     Rows(fn(&Bench) -> Result<Vec<Row>, String>),
+    /// As figures of a section of its own.
+    Figures(fn(&Bench) -> Result<Section, String>),
     /// As a section of its own, in Markdown.
     Section(fn(&Bench) -> Result<String, String>),
 }
@@ -59,14 +66,34 @@ pub const CASES: &[Case] = &[
     Case {
         name: "calls",
         about: "system calls of a program, with the library and in transactions",
-        run: Run::Section(calls::calls),
+        run: Run::Figures(calls::calls),
     },
     Case {
         name: "rename-pair",
         about: "link and unlink as one transaction, against rename",
-        run: Run::Section(renames::renames),
+        run: Run::Figures(renames::renames),
+    },
+    Case {
+        name: "programs",
+        about: "a package, a build and its installation, by every subject",
+        run: Run::Figures(papers::programs),
+    },
+    Case {
+        name: "files",
+        about: "small files and a large one, by every subject",
+        run: Run::Figures(papers::files),
+    },
+    Case {
+        name: "postmark",
+        about: "PostMark, by every subject",
+        run: Run::Figures(papers::postmark),
     },
     Case { name: "startup", about: "a command that does nothing", run: Run::Rows(small::startup) },
+    Case {
+        name: "rivals",
+        about: "a command that does nothing, beside bubblewrap and try",
+        run: Run::Figures(small::rivals),
+    },
     Case {
         name: "dpkg",
         about: "installing a package of 500 files",
@@ -86,6 +113,16 @@ pub const CASES: &[Case] = &[
         run: Run::Rows(publish::memory),
     },
     Case {
+        name: "peaks",
+        about: "the most memory that work takes, in a transaction and without",
+        run: Run::Figures(peaks::peaks),
+    },
+    Case {
+        name: "scale",
+        about: "how commit, abort, revert and validation grow",
+        run: Run::Figures(scale::scale),
+    },
+    Case {
         name: "lfs",
         about: "10,000 small files and a large one, by a program's transactions",
         run: Run::Section(lfs::lfs),
@@ -99,6 +136,11 @@ pub const CASES: &[Case] = &[
         name: "rollback",
         about: "10 and 10,000 files rolled back",
         run: Run::Rows(small::rollback),
+    },
+    Case {
+        name: "andrew",
+        about: "the Reimplemented Andrew Benchmark, by every subject",
+        run: Run::Figures(papers::andrew),
     },
     Case { name: "publish", about: "publishing 100,000 files", run: Run::Rows(publish::publish) },
 ];

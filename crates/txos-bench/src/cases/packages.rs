@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{at, remove};
@@ -21,31 +21,54 @@ pub fn dpkg(bench: &Bench) -> Result<Vec<Row>, String> {
     let root = bench.at("root");
     let fresh = || {
         remove(&root)?;
-        for dir in ["var/lib/dpkg/info", "var/lib/dpkg/updates", "usr", "etc"] {
-            at(&root, fs::create_dir_all(root.join(dir)))?;
-        }
-        ["status", "available"]
-            .iter()
-            .try_for_each(|f| at(&root, fs::write(root.join("var/lib/dpkg").join(f), "")))
+        empty_root(&root)
     };
-    let mut into = OsString::from("--root=");
-    into.push(&root);
-    let words = [
-        OsStr::new("dpkg"),
-        &into,
-        "--force-not-root".as_ref(),
-        "--log=/dev/null".as_ref(),
-        "-i".as_ref(),
-        package.as_os_str(),
-    ];
+    let words = install(&root, &package);
+    let words: Vec<&OsStr> = words.iter().map(OsString::as_os_str).collect();
     let pairs = bench.alternate("dpkg", true, fresh, || bench.both(&words))?;
     remove(&root)?;
     let what = format!("`dpkg -i` of a package of {FILES} files");
     Ok(vec![Row::new(what, &pairs, Limit::Times(DPKG_MAX))])
 }
 
+/// Makes a root into which `dpkg` can install.
+pub fn empty_root(root: &Path) -> Result<(), String> {
+    for dir in ["var/lib/dpkg/info", "var/lib/dpkg/updates", "usr", "etc"] {
+        at(root, fs::create_dir_all(root.join(dir)))?;
+    }
+    ["status", "available"]
+        .iter()
+        .try_for_each(|f| at(root, fs::write(root.join("var/lib/dpkg").join(f), "")))
+}
+
+/// `dpkg -i` of a package into a root of its own.
+pub fn install(root: &Path, package: &Path) -> Vec<OsString> {
+    let mut into = OsString::from("--root=");
+    into.push(root);
+    let words = ["--force-not-root", "--force-depends", "--log=/dev/null", "-i"];
+    let words = words.iter().map(OsString::from);
+    [OsString::from("dpkg"), into].into_iter().chain(words).chain([package.into()]).collect()
+}
+
+/// Debian's package of a server, without its maintainer's scripts, which are for a whole machine.
+pub fn openssh(bench: &Bench) -> Result<PathBuf, String> {
+    const NAME: &str = "openssh-server";
+    let dir = bench.at(NAME);
+    at(&dir, fs::create_dir_all(&dir))?;
+    let mut download = apt_get(&dir, &["download", NAME]);
+    run(download.current_dir(&dir)).map_err(|e| format!("downloading {NAME}: {e}"))?;
+    let script = "dpkg-deb -R *.deb root && \
+                  for f in preinst postinst prerm postrm config templates triggers; do \
+                      rm -f root/DEBIAN/$f; \
+                  done && dpkg-deb -b root package.deb";
+    let mut repack = Command::new("sh");
+    repack.args(["-c", script]).current_dir(&dir).stdout(Stdio::null()).stderr(Stdio::piped());
+    run(&mut repack)?;
+    Ok(dir.join("package.deb"))
+}
+
 /// A package of some hundred files of the usual sizes.
-fn package(bench: &Bench) -> Result<std::path::PathBuf, String> {
+fn package(bench: &Bench) -> Result<PathBuf, String> {
     let dir = bench.at("package");
     let control = dir.join("DEBIAN");
     at(&control, fs::create_dir_all(&control))?;

@@ -2,19 +2,20 @@
 
 use std::fmt::Write as _;
 
-use super::calls::multiple;
-use super::thousands;
 use crate::bench::Bench;
-use crate::measure::Stats;
+use crate::figure::{Figure, Section, Unit};
 use crate::program::{self, Place, Program};
 
 /// Threads at a time.
-const THREADS: [usize; 3] = [1, 2, 4];
+const THREADS: [usize; 4] = [1, 2, 4, 8];
 /// Ways to move; the last is the one with the library.
 const HOWS: [&str; 3] = ["rename", "pair", "transaction"];
 
-/// Measures all of it; Markdown.
-pub fn renames(bench: &Bench) -> Result<String, String> {
+/// What they are in a table.
+const SUBJECTS: [&str; 3] = ["`rename`", "`link`, `unlink`", "in a transaction"];
+
+/// Measures all of it.
+pub fn renames(bench: &Bench) -> Result<Section, String> {
     let program = Program::compile(bench, "renames")?;
     let rounds = bench.pairs();
     let span = if bench.quick() { 200 } else { 500 };
@@ -27,11 +28,11 @@ pub fn renames(bench: &Bench) -> Result<String, String> {
          not durable. The directories are each thread's own, or two common ones. {rounds} rounds of \
          {span} ms, by turns, medians; in brackets as a multiple of `rename`, with its spread over the \
          rounds. In the papers the transaction reaches 0.94× of `rename` with two processors and 3.9× \
-         with eight. Here are {} processors.\n\n\
-         | file system | directories | threads | `rename` | `link`, `unlink` | transaction | begun again |\n\
-         |---|---|---|---|---|---|---|",
+         with eight, for 500,000 moves. Here are {} processors.\n",
         std::thread::available_parallelism().map_or(1, usize::from)
     );
+    let mut figures = Vec::new();
+    let mut begun = String::new();
     for place in Place::both(bench)? {
         for directories in ["own", "common"] {
             for threads in THREADS {
@@ -66,28 +67,41 @@ pub fn renames(bench: &Bench) -> Result<String, String> {
                         again += value("again");
                     }
                 }
-                let first = rates.first().cloned().unwrap_or_default();
-                let cells: Vec<String> = rates
-                    .iter()
-                    .enumerate()
-                    .map(|(n, theirs)| {
-                        let median = thousands(Stats::of(theirs.iter().copied()).median as u64);
-                        if n == 0 {
-                            return median;
-                        }
-                        let s = Stats::of(theirs.iter().zip(&first).map(|(a, b)| a / b));
-                        let [median_, min, max] = [s.median, s.min, s.max].map(multiple);
-                        format!("{median} ({median_}, {min} … {max})")
-                    })
-                    .collect();
-                let _ = writeln!(
-                    text,
-                    "| {} | {directories} | {threads} | {} | {again:.0} |",
-                    place.name,
-                    cells.join(" | ")
-                );
+                let what = format!("{threads} threads, {directories} directories");
+                if again > 0.0 {
+                    let _ = writeln!(begun, "- {}, {what}: {again:.0}", place.name);
+                }
+                let [base, others @ ..] = rates;
+                for (subject, values) in SUBJECTS.iter().skip(1).zip(others) {
+                    let papers = match threads {
+                        2 => Some(0.94),
+                        8 => Some(3.9),
+                        _ => None,
+                    };
+                    figures.push(Figure {
+                        place: place.name.clone(),
+                        what: what.clone(),
+                        subject: (*subject).into(),
+                        unit: Unit::PerSecond,
+                        base: base.clone(),
+                        values,
+                        papers: papers.filter(|_| *subject == "in a transaction"),
+                        asked: (*subject == "in a transaction" && threads == 2).then_some(1.0),
+                    });
+                }
             }
         }
     }
-    Ok(text)
+    if !begun.is_empty() {
+        begun.insert_str(0, "Transactions that began again:\n\n");
+    }
+    Ok(Section {
+        name: "rename-pair".into(),
+        title: "Moving a file by link and unlink (the papers' figure 4)".into(),
+        text,
+        base: "`rename`".into(),
+        figures,
+        more: begun,
+        ..Section::default()
+    })
 }

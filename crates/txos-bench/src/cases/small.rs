@@ -1,10 +1,12 @@
 //! Small things done once, and small things done to many files.
 
-use std::process::Stdio;
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{at, thousands};
 use crate::bench::{Bench, output, run};
+use crate::figure::{Figure, Section, Unit};
 use crate::measure::{Limit, Pair, Row};
 use crate::work;
 
@@ -22,6 +24,68 @@ pub fn startup(bench: &Bench) -> Result<Vec<Row>, String> {
         pairs.extend(bench.alternate("startup", false, || Ok(()), both)?);
     }
     Ok(vec![Row::new("`true`", &pairs, Limit::Plus(STARTUP_MAX))])
+}
+
+/// The same beside others that isolate a command.
+pub fn rivals(bench: &Bench) -> Result<Section, String> {
+    let mut subjects: Vec<(&str, Vec<OsString>)> = Vec::new();
+    let words = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
+    if output(&mut quiet("bwrap", &["--version"])).is_ok() {
+        subjects.push(("bubblewrap", words(&["bwrap", "--dev-bind", "/", "/", "true"])));
+    }
+    if let Some(checkout) = bench.rival() {
+        subjects.push(("`try`", vec![checkout.join("try").into(), "-y".into(), "true".into()]));
+    }
+    let rounds = 3 * bench.pairs();
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); subjects.len() + 3];
+    for _ in 0..rounds {
+        let [plain, txos] = bench.both(&["true".as_ref()]);
+        let mut without = bench.transaction(&["--no-preload"]);
+        without.arg("true");
+        let mut commands = vec![plain, txos, without];
+        for (_, words) in &subjects {
+            let mut command = quiet("env", &[]);
+            command.args(words);
+            commands.push(command);
+        }
+        for (command, times) in commands.iter_mut().zip(&mut times) {
+            bench.flush()?;
+            let start = Instant::now();
+            run(command)?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        bench.tidy()?;
+    }
+    let names = ["`txos run`", "… without the recorder"];
+    let names = names.into_iter().chain(subjects.iter().map(|(name, _)| *name));
+    let base = times.first().cloned().unwrap_or_default();
+    let figures = names.zip(times.into_iter().skip(1)).map(|(subject, values)| Figure {
+        place: bench.file_system(),
+        what: "start and end".into(),
+        subject: subject.into(),
+        unit: Unit::Seconds,
+        base: base.clone(),
+        values,
+        papers: None,
+        asked: None,
+    });
+    Ok(Section {
+        name: "rivals".into(),
+        title: "Starting a command that does nothing".into(),
+        text: format!(
+            "`true` by itself, in a transaction over the whole tree, and beside others that isolate a command:              bubblewrap binds the tree and records nothing. {rounds} rounds, by turns."
+        ),
+        base: "`true`".into(),
+        figures: figures.collect(),
+        ..Section::default()
+    })
+}
+
+/// A command of which nothing is shown.
+fn quiet(program: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
 }
 
 /// From the end of a failing command to the end of txos; `plain` is that of 10 files.
