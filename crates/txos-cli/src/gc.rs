@@ -60,6 +60,7 @@ pub fn gc(app: &App, args: &GcArgs) -> Result<u8, Failure> {
     }
     remove_dead(app, &home, &mut removed)?;
     remove_half_made(&home, &mut removed)?;
+    remove_half_written(&home)?;
     remove_history(&home, args, &mut removed)?;
     let before = trash_size(&home)?;
     let trash_empty = home.empty_trash(None)?;
@@ -132,6 +133,28 @@ fn remove_half_made(home: &Home, removed: &mut Vec<Removed>) -> Result<(), Failu
         if half_made && is_old(&home.tx_dir(id)) && !home.is_held(id) {
             home.discard_id(id)?;
             removed.push(Removed { id, reason: "it was never begun completely".into() });
+        }
+    }
+    Ok(())
+}
+
+/// Removes files that somebody wrote when he died.
+fn remove_half_written(home: &Home) -> Result<(), Failure> {
+    // Who has just ended may be recorded by another one.
+    let Some(_commits) = home.try_lock_commits()? else { return Ok(()) };
+    for id in home.ids()? {
+        // Whoever holds it may be writing.
+        if let Ok(tx) = home.load(id) {
+            home.remove_half_written(id)?;
+            drop(tx);
+        }
+    }
+    for store in home.stores()? {
+        for entry in fs::read_dir(&store).into_iter().flatten().flatten() {
+            let is_half = entry.file_name().as_encoded_bytes().starts_with(b"format.");
+            if is_half && is_old(&entry.path()) {
+                let _ = fs::remove_file(entry.path());
+            }
         }
     }
     Ok(())

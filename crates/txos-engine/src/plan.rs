@@ -352,7 +352,7 @@ pub(crate) fn save(home: &Home, plan: &Plan) -> Result<()> {
 /// Loads the plan of a finished commit; `None` if it changed nothing.
 pub(crate) fn load(home: &Home, id: TxId) -> Result<Option<Plan>> {
     let path = path_of(home, id);
-    let bytes = match std::fs::read(&path) {
+    let bytes = match crate::sys::look("read", || std::fs::read(&path)) {
         Ok(b) => b,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e).at("reading", &path),

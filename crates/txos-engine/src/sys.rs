@@ -1,10 +1,17 @@
 //! The narrow seam: every system call of staging, journaling, publishing and undoing that changes
 //! something goes through here, so that a fault can be put at step N.
 //!
-//! In builds with debug assertions the environment variable `TXOS_FAULT` arms one fault:
+//! Steps that std's functions make are wrapped in [`step`] where they are. Calls that only look
+//! (open, read, stat, list, lock) are no steps: a process that dies at one leaves what the step before
+//! it left. But they can fail, so they are counted apart, by [`look`].
+//!
+//! In builds with debug assertions the environment variable `TXOS_FAULT` arms a fault, or several,
+//! separated by commas:
 //! `kill@N` kills this process with SIGKILL before the Nth step, `killafter@N` after it,
-//! `EIO@N` (or another errno name) makes it fail. `TXOS_FAULT_COUNT=FILE` writes the number of
-//! steps taken to FILE at exit of the commit. Release builds have none of it.
+//! `EIO@N` (or another errno name) makes it fail, `EIO@N+` it and all later ones; `EIO@look:N` and
+//! `EIO@look:N+` do so to looks. `TXOS_FAULT_COUNT=FILE` appends a line to FILE at each: `N name` for a
+//! step, `look N name` for a look, and after it `fired N name` if the fault struck. Release builds have
+//! none of it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -21,12 +28,25 @@ mod fault {
     /// Runs one step, or what the armed fault puts in its place.
     #[cfg(not(debug_assertions))]
     #[inline]
-    pub fn step<T>(_what: &str, f: impl FnOnce() -> super::Sys<T>) -> super::Sys<T> {
+    pub fn step<T, E: From<rustix::io::Errno>>(
+        _what: &str,
+        f: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        f()
+    }
+
+    /// Runs a call that only looks, or fails in its place.
+    #[cfg(not(debug_assertions))]
+    #[inline]
+    pub fn look<T, E: From<rustix::io::Errno>>(
+        _what: &str,
+        f: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         f()
     }
 
     #[cfg(debug_assertions)]
-    pub use armed::step;
+    pub use armed::{look, step};
 
     #[cfg(debug_assertions)]
     mod armed {
@@ -43,36 +63,41 @@ mod fault {
 
         struct Fault {
             action: Action,
+            looks: bool,
             at: u64,
             and_later: bool,
         }
 
         static STEPS: AtomicU64 = AtomicU64::new(0);
+        static LOOKS: AtomicU64 = AtomicU64::new(0);
 
-        fn armed() -> Option<&'static Fault> {
-            static FAULT: OnceLock<Option<Fault>> = OnceLock::new();
-            FAULT
-                .get_or_init(|| {
-                    let text = std::env::var("TXOS_FAULT").ok()?;
-                    let (action, at) = text.split_once('@')?;
-                    let (at, and_later) = at.strip_suffix('+').map_or((at, false), |a| (a, true));
-                    let action = match action {
-                        "kill" => Action::KillBefore,
-                        "killafter" => Action::KillAfter,
-                        "EIO" => Action::Fail(Errno::IO),
-                        "ENOSPC" => Action::Fail(Errno::NOSPC),
-                        "EDQUOT" => Action::Fail(Errno::DQUOT),
-                        "EROFS" => Action::Fail(Errno::ROFS),
-                        "EACCES" => Action::Fail(Errno::ACCESS),
-                        "ENOMEM" => Action::Fail(Errno::NOMEM),
-                        "EMFILE" => Action::Fail(Errno::MFILE),
-                        "EINTR" => Action::Fail(Errno::INTR),
-                        "ESTALE" => Action::Fail(Errno::STALE),
-                        _ => return None,
-                    };
-                    Some(Fault { action, at: at.parse().ok()?, and_later })
-                })
-                .as_ref()
+        fn armed() -> &'static [Fault] {
+            static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
+            FAULTS.get_or_init(|| {
+                let text = std::env::var("TXOS_FAULT").unwrap_or_default();
+                text.split(',').filter_map(fault).collect()
+            })
+        }
+
+        fn fault(text: &str) -> Option<Fault> {
+            let (action, at) = text.split_once('@')?;
+            let (at, looks) = at.strip_prefix("look:").map_or((at, false), |a| (a, true));
+            let (at, and_later) = at.strip_suffix('+').map_or((at, false), |a| (a, true));
+            let action = match action {
+                "kill" => Action::KillBefore,
+                "killafter" => Action::KillAfter,
+                "EIO" => Action::Fail(Errno::IO),
+                "ENOSPC" => Action::Fail(Errno::NOSPC),
+                "EDQUOT" => Action::Fail(Errno::DQUOT),
+                "EROFS" => Action::Fail(Errno::ROFS),
+                "EACCES" => Action::Fail(Errno::ACCESS),
+                "ENOMEM" => Action::Fail(Errno::NOMEM),
+                "EMFILE" => Action::Fail(Errno::MFILE),
+                "EINTR" => Action::Fail(Errno::INTR),
+                "ESTALE" => Action::Fail(Errno::STALE),
+                _ => return None,
+            };
+            Some(Fault { action, looks, at: at.parse().ok()?, and_later })
         }
 
         fn kill_self() -> ! {
@@ -85,31 +110,59 @@ mod fault {
             }
         }
 
-        pub fn step<T>(what: &str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-            let n = STEPS.fetch_add(1, Ordering::Relaxed) + 1;
-            if let Ok(path) = std::env::var("TXOS_FAULT_COUNT") {
-                use std::io::Write;
-                if let Ok(mut file) =
+        fn note(kind: &str, n: u64, what: &str) {
+            use std::io::Write;
+            if let Ok(path) = std::env::var("TXOS_FAULT_COUNT")
+                && let Ok(mut file) =
                     std::fs::OpenOptions::new().create(true).append(true).open(path)
-                {
-                    let _ = writeln!(file, "{n} {what}");
-                }
+            {
+                // In one piece: several processes write to it.
+                let _ = file.write_all(format!("{kind}{n} {what}\n").as_bytes());
             }
-            let Some(fault) = armed() else { return f() };
-            if n != fault.at && !(fault.and_later && n > fault.at) {
-                return f();
-            }
-            match fault.action {
-                Action::KillBefore => kill_self(),
-                Action::KillAfter => {
+        }
+
+        /// What is to happen at this step or look.
+        fn due(looks: bool, what: &str) -> Option<&'static Action> {
+            let (counter, kind) = if looks { (&LOOKS, "look ") } else { (&STEPS, "") };
+            let n = counter.fetch_add(1, Ordering::Relaxed) + 1;
+            note(kind, n, what);
+            let due = |f: &&Fault| f.looks == looks && (n == f.at || f.and_later && n > f.at);
+            let fault = armed().iter().find(due)?;
+            note("fired ", n, what);
+            Some(&fault.action)
+        }
+
+        /// Runs one step, or what the armed fault puts in its place.
+        pub fn step<T, E: From<Errno>>(
+            what: &str,
+            f: impl FnOnce() -> Result<T, E>,
+        ) -> Result<T, E> {
+            match due(false, what) {
+                None => f(),
+                Some(Action::KillBefore) => kill_self(),
+                Some(Action::KillAfter) => {
                     let _ = f();
                     kill_self()
                 }
-                Action::Fail(e) => Err(e),
+                Some(Action::Fail(e)) => Err((*e).into()),
+            }
+        }
+
+        /// Runs a call that only looks, or fails in its place.
+        pub fn look<T, E: From<Errno>>(
+            what: &str,
+            f: impl FnOnce() -> Result<T, E>,
+        ) -> Result<T, E> {
+            match due(true, what) {
+                None => f(),
+                Some(Action::KillBefore | Action::KillAfter) => kill_self(),
+                Some(Action::Fail(e)) => Err((*e).into()),
             }
         }
     }
 }
+
+pub use fault::{look, step};
 
 /// From which number on descriptors that are kept open are put; 0: where they come.
 static KEEP_ABOVE: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
@@ -215,8 +268,8 @@ pub fn write_all_at(fd: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Sy
 /// `pwritev2(2)` with `RWF_APPEND` of a whole buffer.
 pub fn append_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Sys<()> {
     while !bytes.is_empty() {
-        let n = fault::step("append", || {
-            retry(|| {
+        let n = retry(|| {
+            fault::step("append", || {
                 let slices = [std::io::IoSlice::new(bytes)];
                 rustix::io::pwritev2(fd, &slices, 0, rustix::io::ReadWriteFlags::APPEND)
             })
@@ -231,16 +284,30 @@ pub fn append_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Sys<()> {
 
 /// `ftruncate(2)`.
 pub fn truncate(fd: BorrowedFd<'_>, len: u64) -> Sys<()> {
-    fault::step("ftruncate", || rustix::fs::ftruncate(fd, len))
+    retry(|| fault::step("ftruncate", || rustix::fs::ftruncate(fd, len)))
 }
 
 /// `fallocate(2)`.
 pub fn allocate(fd: BorrowedFd<'_>, from: u64, len: u64) -> Sys<()> {
-    fault::step("fallocate", || {
-        match rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), from, len) {
-            Err(Errno::OPNOTSUPP) => Ok(()),
-            other => other,
-        }
+    // tmpfs gives up at any signal.
+    let allocated = retry(|| {
+        fault::step("fallocate", || {
+            rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), from, len)
+        })
+    });
+    match allocated {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        other => other,
+    }
+}
+
+/// `fallocate(2)` from the start; an error where the file system can't.
+pub fn allocate_all(fd: BorrowedFd<'_>, len: u64) -> Sys<()> {
+    // tmpfs gives up at any signal.
+    retry(|| {
+        fault::step("fallocate", || {
+            rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), 0, len)
+        })
     })
 }
 
@@ -263,27 +330,31 @@ pub fn create(dir: BorrowedFd<'_>, name: &[u8]) -> Sys<OwnedFd> {
 
 /// `fallocate(2)` that leaves the size as it is.
 pub fn reserve(fd: BorrowedFd<'_>, from: u64, len: u64) -> Sys<()> {
-    fault::step("fallocate", || {
-        match rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::KEEP_SIZE, from, len) {
-            Err(Errno::OPNOTSUPP) => Ok(()),
-            other => other,
-        }
-    })
+    // tmpfs gives up at any signal.
+    let allocated = retry(|| {
+        fault::step("fallocate", || {
+            rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::KEEP_SIZE, from, len)
+        })
+    });
+    match allocated {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        other => other,
+    }
 }
 
 /// `fdatasync(2)`.
 pub fn fdatasync(fd: BorrowedFd<'_>) -> Sys<()> {
-    fault::step("fdatasync", || retry(|| rustix::fs::fdatasync(fd)))
+    retry(|| fault::step("fdatasync", || rustix::fs::fdatasync(fd)))
 }
 
 /// `fsync(2)`.
 pub fn fsync(fd: BorrowedFd<'_>) -> Sys<()> {
-    fault::step("fsync", || retry(|| rustix::fs::fsync(fd)))
+    retry(|| fault::step("fsync", || rustix::fs::fsync(fd)))
 }
 
 /// `syncfs(2)`.
 pub fn syncfs(fd: BorrowedFd<'_>) -> Sys<()> {
-    fault::step("syncfs", || retry(|| rustix::fs::syncfs(fd)))
+    retry(|| fault::step("syncfs", || rustix::fs::syncfs(fd)))
 }
 
 /// `lsetxattr(2)` on an entry of an open directory.
@@ -349,13 +420,15 @@ pub fn open_dir_canonical(path: &[u8]) -> Sys<OwnedFd> {
 fn open_piece(at: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> Sys<OwnedFd> {
     let name = if path.is_empty() { &b"."[..] } else { path };
     retry(|| {
-        rustix::fs::openat2(
-            at,
-            name,
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-            Mode::empty(),
-            resolve,
-        )
+        look("openat2", || {
+            rustix::fs::openat2(
+                at,
+                name,
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+                Mode::empty(),
+                resolve,
+            )
+        })
     })
 }
 
@@ -401,6 +474,7 @@ pub struct DirEntry<'a> {
 pub fn for_each_entry(dir: BorrowedFd<'_>, mut f: impl FnMut(DirEntry<'_>)) -> Sys<()> {
     let mut buffer: Vec<u8> = Vec::with_capacity(64 * 1024);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    look("getdents", || Ok::<(), Errno>(()))?;
     while let Some(entry) = entries.next() {
         let entry = entry?;
         match entry.file_name().to_bytes() {
@@ -425,7 +499,7 @@ pub fn for_each_name(dir: BorrowedFd<'_>, mut f: impl FnMut(&[u8], FileType)) ->
 /// The errno of `openat(2)` or `getdents64(2)`.
 pub fn names_in(dir: BorrowedFd<'_>) -> Sys<Vec<(Vec<u8>, FileType)>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let readable = rustix::fs::openat(dir, ".", flags, Mode::empty())?;
+    let readable = open_at(dir, b".", flags)?;
     let mut names = Vec::new();
     for_each_name(readable.as_fd(), |name, kind| names.push((name.to_vec(), kind)))?;
     Ok(names)
@@ -439,7 +513,7 @@ pub fn xattrs(path: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
     // Most objects have none or a few: one call with room for those, a second for the rest.
     let mut names = vec![0u8; 512];
     loop {
-        match rustix::fs::llistxattr(path, &mut names[..]) {
+        match look("listxattr", || rustix::fs::llistxattr(path, &mut names[..])) {
             Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
             Ok(n) => {
                 names.truncate(n);
@@ -471,7 +545,7 @@ pub fn xattrs(path: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
 pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
     let mut value = vec![0u8; 256];
     loop {
-        match rustix::fs::lgetxattr(path, name, &mut value[..]) {
+        match look("getxattr", || rustix::fs::lgetxattr(path, name, &mut value[..])) {
             Ok(n) => {
                 value.truncate(n);
                 return Ok(Some(value));
@@ -510,5 +584,43 @@ pub fn xattr_digest(path: &[u8]) -> Sys<u64> {
 /// # Errors
 /// The errno of `openat(2)`.
 pub fn open(path: &[u8], flags: OFlags, mode: u32) -> Sys<OwnedFd> {
-    retry(|| rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode)))
+    let open = || rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
+    if flags.contains(OFlags::CREATE) {
+        retry(|| step("open", open))
+    } else {
+        retry(|| look("open", open))
+    }
+}
+
+/// Opens what is there, relative to a directory.
+///
+/// # Errors
+/// The errno of `openat(2)`.
+pub fn open_at(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Sys<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC;
+    retry(|| look("open", || rustix::fs::openat(dir, name, flags, Mode::empty())))
+}
+
+/// `pread(2)` of as much as there is room for, or less.
+///
+/// # Errors
+/// The errno of `pread(2)`.
+pub fn read_at(fd: impl AsFd, room: &mut [u8], offset: u64) -> Sys<usize> {
+    retry(|| look("pread", || rustix::io::pread(&fd, &mut *room, offset)))
+}
+
+/// The size of an open file.
+///
+/// # Errors
+/// The errno of `fstat(2)`.
+pub fn size(fd: impl AsFd) -> Sys<u64> {
+    look("fstat", || rustix::fs::fstat(&fd)).map(|s| u64::try_from(s.st_size).unwrap_or(0))
+}
+
+/// `flock(2)`, waited for through signals.
+///
+/// # Errors
+/// The errno of `flock(2)`.
+pub fn flock(fd: impl AsFd, how: rustix::fs::FlockOperation) -> Sys<()> {
+    retry(|| look("flock", || rustix::fs::flock(&fd, how)))
 }

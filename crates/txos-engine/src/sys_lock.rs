@@ -22,16 +22,18 @@ fn byte_lock(fd: BorrowedFd<'_>, byte: u64, kind: i32, wait: bool) -> Result<(),
         l_pid: 0,
     };
     loop {
-        // SAFETY: `lock` is a valid `struct flock` with `l_pid` 0, as OFD locks ask for, and outlives
-        // the call, which only reads it.
-        if unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw const lock) } == 0 {
-            return Ok(());
-        }
-        let error = std::io::Error::last_os_error();
-        match Errno::from_io_error(&error) {
-            Some(Errno::INTR) => {}
-            Some(errno) => return Err(errno),
-            None => return Err(Errno::IO),
+        let locked = crate::sys::look("fcntl", || {
+            // SAFETY: `lock` is a valid `struct flock` with `l_pid` 0, as OFD locks ask for, and
+            // outlives the call, which only reads it.
+            if unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw const lock) } == 0 {
+                return Ok(());
+            }
+            let error = std::io::Error::last_os_error();
+            Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        });
+        match locked {
+            Err(Errno::INTR) => {}
+            other => return other,
         }
     }
 }

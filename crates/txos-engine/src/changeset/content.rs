@@ -1,10 +1,10 @@
 //! Comparing what two objects hold.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::object::FileKind;
@@ -23,7 +23,9 @@ pub(super) fn same(
         FileKind::File => same_bytes(&open(a)?, &open(b)?, of.size),
         FileKind::Symlink => {
             let read = |(dir, name): (BorrowedFd<'_>, &[u8])| {
-                rustix::fs::readlinkat(dir, name, Vec::with_capacity(256))
+                crate::sys::look("readlink", || {
+                    rustix::fs::readlinkat(dir, name, Vec::with_capacity(256))
+                })
             };
             Ok(read(a)? == read(b)?)
         }
@@ -41,7 +43,7 @@ pub(super) fn same(
 
 fn open((dir, name): (BorrowedFd<'_>, &[u8])) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(File::from(rustix::fs::openat(dir.as_fd(), name, flags, Mode::empty())?))
+    Ok(File::from(crate::sys::open_at(dir, name, flags)?))
 }
 
 /// Whether the first `len` bytes of two files are the same. A short file is not.
@@ -57,7 +59,7 @@ pub fn same_bytes(a: &File, b: &File, len: u64) -> Result<bool, Errno> {
         let want = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
         let (left, right) = (&mut left[..want], &mut right[..want]);
         for (file, buffer) in [(a, &mut *left), (b, &mut *right)] {
-            match file.read_exact_at(buffer, at) {
+            match crate::sys::look("pread", || file.read_exact_at(buffer, at)) {
                 Ok(()) => {}
                 Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
                 Err(e) => return Err(errno(e)),

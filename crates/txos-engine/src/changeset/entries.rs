@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::{Action, Change, ChangeSet, Entry, Side, Status, child};
@@ -254,13 +254,8 @@ pub(crate) fn walk(root: &Path, except: &[Vec<u8>]) -> Result<BTreeMap<Vec<u8>, 
             Err(Errno::NOENT) => continue,
             Err(e) => return Err(Error::io("opening", shown(), e)),
         };
-        let readable = rustix::fs::openat(
-            &fd,
-            ".",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .at("opening", shown())?;
+        let readable = sys::open_at(fd.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
+            .at("opening", shown())?;
         let mut names = Vec::new();
         sys::for_each_name(readable.as_fd(), |name, _| names.push(name.to_vec()))
             .at("listing", shown())?;

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::attrs::{AttrChange, Attrs};
@@ -142,7 +142,13 @@ impl<'a> Scan<'a> {
     /// overlayfs's index only, under its other, untouched names. There is no name by which to
     /// publish the change; it is refused rather than lost.
     fn refuse_lost_names(&self, files: &[File]) -> Result<()> {
-        for entry in std::fs::read_dir(self.layer.work.join("index")).into_iter().flatten() {
+        let index = self.layer.work.join("index");
+        let entries = match sys::look("readdir", || std::fs::read_dir(&index)) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(e).at("listing the index of", &self.layer.target),
+        };
+        for entry in entries {
             let entry = entry.at("listing the index of", &self.layer.target)?;
             let path = entry.path();
             let Ok(copy) =
@@ -235,13 +241,8 @@ impl<'a> Scan<'a> {
     fn merged_dir(&mut self, dir: &Merged) -> Result<()> {
         let upper = sys::open_dir_beneath(self.upper_root.as_fd(), &dir.path)
             .at("opening", self.show(&dir.path))?;
-        let readable = rustix::fs::openat(
-            &upper,
-            ".",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .at("opening", self.show(&dir.path))?;
+        let readable = sys::open_at(upper.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
+            .at("opening", self.show(&dir.path))?;
         let mut names = Vec::new();
         sys::for_each_name(readable.as_fd(), |name, kind| names.push((name.to_vec(), kind)))
             .at("listing", self.show(&dir.path))?;
@@ -484,13 +485,8 @@ impl<'a> Scan<'a> {
             sys::xattrs(&sys::entry_path(dir.as_fd(), b"")).at("reading", self.show(path))?;
         let impure = overlay_xattr(&xattrs, b"impure").is_some();
         strip_all(path, &xattrs, strip);
-        let readable = rustix::fs::openat(
-            &dir,
-            ".",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .at("opening", self.show(path))?;
+        let readable = sys::open_at(dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
+            .at("opening", self.show(path))?;
         let mut subdirs = Vec::new();
         let mut others = Vec::new();
         let mut count = 0;
@@ -547,7 +543,7 @@ impl<'a> Scan<'a> {
             let listed = sys::open_dir_beneath(self.stable_root.as_fd(), &path)
                 .and_then(|fd| {
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                    rustix::fs::openat(&fd, ".", flags, Mode::empty())
+                    sys::open_at(fd.as_fd(), b".", flags)
                 })
                 .and_then(|fd| {
                     sys::for_each_name(fd.as_fd(), |name, kind| {

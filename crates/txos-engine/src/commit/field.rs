@@ -49,22 +49,12 @@ impl End {
 
     /// Opens it without following and without an access that a gate would hold.
     pub fn open_path(&self) -> std::result::Result<OwnedFd, Errno> {
-        rustix::fs::openat(
-            &*self.dir,
-            &self.name[..],
-            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        )
+        sys::open_at(self.dir.as_fd(), &self.name, OFlags::PATH | OFlags::NOFOLLOW)
     }
 
     /// Opens a regular file.
     pub fn open(&self, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
-        rustix::fs::openat(
-            &*self.dir,
-            &self.name[..],
-            flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK,
-            rustix::fs::Mode::empty(),
-        )
+        sys::open_at(self.dir.as_fd(), &self.name, flags | OFlags::NOFOLLOW | OFlags::NONBLOCK)
     }
 }
 
@@ -180,13 +170,8 @@ impl Field {
     /// [`Error::Io`] with the errno of `syncfs(2)`.
     pub fn flush(&self) -> Result<()> {
         for store in self.stores() {
-            let readable = rustix::fs::openat(
-                store,
-                ".",
-                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-                rustix::fs::Mode::empty(),
-            )
-            .at("opening the store", "for flushing")?;
+            let readable = sys::open_at(store.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
+                .at("opening the store", "for flushing")?;
             sys::syncfs(readable.as_fd()).at("flushing the file system of", "the store")?;
         }
         Ok(())

@@ -54,10 +54,10 @@ pub(super) fn finish(
         home.save_meta(&meta, plan.durable)?;
     }
     journal.idle(false)?;
-    let _ = std::fs::remove_file(tx.dir().join("reads"));
+    let _ = sys::step("store unlink", || std::fs::remove_file(tx.dir().join("reads")));
     for layer in tx.layers() {
         let trash = layer.store.join("trash").join(format!("{}-l{}-work", tx.id(), layer.index));
-        let _ = std::fs::rename(&layer.work, trash);
+        let _ = sys::step("store rename", || std::fs::rename(&layer.work, &trash));
     }
     Ok(())
 }
@@ -67,8 +67,8 @@ pub(super) fn fence(home: &Home, id: TxId) -> Result<Stamp> {
     let path = home.tx_dir(id).join("fence");
     let touch = || -> std::io::Result<Stamp> {
         use std::os::unix::fs::MetadataExt;
-        std::fs::write(&path, b"")?;
-        let meta = std::fs::metadata(&path)?;
+        sys::step("store create", || std::fs::write(&path, b""))?;
+        let meta = sys::look("stat", || std::fs::metadata(&path))?;
         Ok(Stamp { sec: meta.ctime(), nsec: u32::try_from(meta.ctime_nsec()).unwrap_or(0) })
     };
     let first = touch().at("writing", &path)?;
@@ -155,12 +155,7 @@ fn other_name(op: &Op, field: &Field, ino: u64) -> std::result::Result<Option<Ve
         return Ok(Some(known.clone()));
     }
     let target = field.after(op)?;
-    let readable = rustix::fs::openat(
-        &*target.dir,
-        ".",
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )?;
+    let readable = sys::open_at(target.dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)?;
     let mut found = None;
     sys::for_each_entry(readable.as_fd(), |entry| {
         if entry.ino == ino && found.is_none() {

@@ -35,7 +35,7 @@ pub(super) fn write_content(from: &OwnedFd, to: &OwnedFd) -> Sys<()> {
     let mut buffer = vec![0u8; CHUNK.min(usize::try_from(new_len).unwrap_or(CHUNK)).max(1)];
     let mut at = 0;
     while at < new_len {
-        let n = match rustix::io::pread(from, &mut buffer[..], at) {
+        let n = match sys::read_at(from, &mut buffer, at) {
             Ok(0) => return Err(Errno::IO),
             Ok(n) => n,
             Err(Errno::INTR) => continue,
@@ -84,7 +84,7 @@ pub(super) fn append_content(from: &OwnedFd, old: &OwnedFd, to: &OwnedFd) -> Sys
 }
 
 fn len(fd: &OwnedFd) -> Sys<u64> {
-    rustix::fs::fstat(fd).map(|s| u64::try_from(s.st_size).unwrap_or(0))
+    sys::size(fd)
 }
 
 /// What a file holds that is being changed in place.
@@ -222,7 +222,7 @@ fn byte_at(patch: &Patch, offset: u64) -> Option<u8> {
 fn read_full(fd: &OwnedFd, buffer: &mut [u8], at: u64) -> Sys<usize> {
     let mut done = 0;
     while done < buffer.len() {
-        match rustix::io::pread(fd, buffer.get_mut(done..).unwrap_or_default(), at + done as u64) {
+        match sys::read_at(fd, buffer.get_mut(done..).unwrap_or_default(), at + done as u64) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
@@ -288,14 +288,14 @@ pub(super) fn still_ours(end: &End, change: &AttrChange) -> Sys<AttrChange> {
 
 /// Copies a file's content into a new file of ours, sharing blocks where the file system can.
 pub(super) fn copy_content(from: &OwnedFd, to: &OwnedFd) -> Sys<()> {
-    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
+    if sys::step("ficlone", || rustix::fs::ioctl_ficlone(to, from)).is_ok() {
         return Ok(());
     }
-    let len = u64::try_from(rustix::fs::fstat(from)?.st_size).unwrap_or(0);
+    let len = sys::size(from)?;
     // Only the data is copied: holes stay holes.
     let mut at = 0u64;
     while at < len {
-        let data = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+        let data = match sys::look("lseek", || rustix::fs::seek(from, SeekFrom::Data(at))) {
             Ok(data) => data,
             Err(Errno::NXIO) => break,
             Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
@@ -313,7 +313,7 @@ fn copy_range(from: &OwnedFd, to: &OwnedFd, start: u64, end: u64) -> Sys<()> {
     let mut at = start;
     while at < end {
         let want = buffer.len().min(usize::try_from(end - at).unwrap_or(CHUNK));
-        let n = match rustix::io::pread(from, &mut buffer[..want], at) {
+        let n = match sys::read_at(from, &mut buffer[..want], at) {
             Ok(0) => return Ok(()),
             Ok(n) => n,
             Err(Errno::INTR) => continue,

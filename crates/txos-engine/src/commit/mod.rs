@@ -22,6 +22,7 @@
 //! step 3 is found in 3; between 3 and 6 by the verification of each rename or, if it is only
 //! read, in 7. After 7 their change is simply later than this commit.
 
+mod again;
 mod claim;
 mod field;
 mod finish;
@@ -220,7 +221,7 @@ fn drop_index(tx: &Transaction) {
     for layer in tx.layers() {
         let index = layer.work.join("index");
         for entry in std::fs::read_dir(&index).into_iter().flatten().flatten() {
-            let _ = std::fs::remove_file(entry.path());
+            let _ = crate::sys::step("store unlink", || std::fs::remove_file(entry.path()));
         }
     }
 }
@@ -349,6 +350,7 @@ fn execute(
             if plan.durable {
                 field.flush()?;
             }
+            again::settle(home, plan, field, &again::Touched::first(reached.get()));
             journal.idle(plan.durable)?;
             Ok(notes)
         });

@@ -389,20 +389,32 @@ pub(super) fn undo(plan: &Plan, field: &Field, extent: Extent) -> Result<Vec<Str
 }
 
 /// Whether any operation of a plan was visibly carried out.
-pub(super) fn anything_done(plan: &Plan, field: &Field) -> bool {
-    plan.ops.iter().any(|op| {
-        let Ok((target, slot)) = ends(field, op) else { return true };
-        let (Ok(target), Ok(slot)) = (seen(target.as_ref()), seen(slot.as_ref())) else {
-            return true;
-        };
-        let is = |v: &Option<Version>, id: &Option<Version>| {
-            matches!((v, id), (Some(a), Some(b)) if a.id == b.id)
-        };
-        match op.kind {
-            Kind::Install | Kind::Exchange | Kind::MoveIn => is(&target, &op.new),
-            Kind::Remove | Kind::MoveOut => is(&slot, &op.base),
-            Kind::Link | Kind::Data | Kind::Patch | Kind::Attrs | Kind::DirTime => false,
+///
+/// # Errors
+/// [`Error::Io`] where it can't be looked at.
+pub(super) fn anything_done(plan: &Plan, field: &Field) -> Result<bool> {
+    for op in &plan.ops {
+        if is_done(plan, field, op)? {
+            return Ok(true);
         }
+    }
+    Ok(false)
+}
+
+/// Whether one operation was visibly carried out.
+///
+/// # Errors
+/// [`Error::Io`] where it can't be looked at.
+pub(super) fn is_done(plan: &Plan, field: &Field, op: &Op) -> Result<bool> {
+    let look = |e| at_target(plan, op, "looking at", e);
+    let (target, slot) = ends(field, op).map_err(look)?;
+    let target = seen(target.as_ref()).map_err(look)?;
+    let slot = seen(slot.as_ref()).map_err(look)?;
+    let is = |v: &Option<Version>, id: &Option<Version>| matches!((v, id), (Some(a), Some(b)) if a.id == b.id);
+    Ok(match op.kind {
+        Kind::Install | Kind::Exchange | Kind::MoveIn => is(&target, &op.new),
+        Kind::Remove | Kind::MoveOut => is(&slot, &op.base),
+        Kind::Link | Kind::Data | Kind::Patch | Kind::Attrs | Kind::DirTime => false,
     })
 }
 
@@ -631,7 +643,7 @@ pub(super) fn open_writable(end: &End) -> std::result::Result<OwnedFd, Errno> {
     match end.open(OFlags::WRONLY) {
         Err(Errno::ACCESS) => {
             let fd = end.open_path()?;
-            let mode = rustix::fs::fstat(&fd)?.st_mode & 0o7777;
+            let mode = sys::look("fstat", || rustix::fs::fstat(&fd))?.st_mode & 0o7777;
             sys::chmod(fd.as_fd(), mode | 0o200)?;
             let opened = end.open(OFlags::WRONLY);
             sys::chmod(fd.as_fd(), mode)?;

@@ -1,7 +1,7 @@
 //! Recovery: finishing or undoing what a crash interrupted.
 
 use super::field::Field;
-use super::{Phase, Progress, finish, publish};
+use super::{Phase, Progress, again, finish, publish};
 use crate::error::Result;
 use crate::id::TxId;
 use crate::journal::{self, Journal};
@@ -18,10 +18,11 @@ pub struct Recovered {
     pub notes: Vec<String>,
 }
 
-/// The transaction whose publish was interrupted, or is going on, if there is one. Reads only.
+/// The transaction whose publish was interrupted, or is going on, if there is one that can be told.
+/// Reads only.
 #[must_use]
 pub fn interrupted(home: &Home) -> Option<TxId> {
-    journal::holds(home)
+    journal::holds(home).unwrap_or_default()
 }
 
 /// Finishes or undoes what a crash interrupted. Idempotent; called first by everything that writes.
@@ -47,7 +48,7 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
         (journal::Progress::Planning, _) => {
             if found.plan.is_sound() {
                 let field = Field::open(&found.plan)?;
-                if publish::anything_done(&found.plan, &field) {
+                if publish::anything_done(&found.plan, &field)? {
                     return Err(journal.contradicts_tree());
                 }
             }
@@ -57,9 +58,11 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
         | (journal::Progress::Applied, false) => {
             progress.phase(Phase::Undoing, Some(found.plan.ops.len() as u64));
             let field = Field::open(&found.plan)?;
+            let touched = again::Touched::seen(&found.plan, &field);
             recovered.notes = publish::undo(&found.plan, &field, publish::Extent::Unknown)?;
             field.flush()?;
-            if let Some(reverted) = home.meta(id).ok().and_then(|m| m.reverts) {
+            again::settle(home, &found.plan, &field, &touched);
+            if let Some(reverted) = reverts(home, id)? {
                 super::revert::settle(home, reverted, &found.plan)?;
             }
             journal.idle(true)?;
@@ -87,4 +90,14 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
         }
     }
     Ok((journal, recovered))
+}
+
+/// The transaction that this one reverts; none if there is no record of it any more.
+fn reverts(home: &Home, id: TxId) -> Result<Option<TxId>> {
+    match home.meta(id) {
+        Ok(meta) => Ok(meta.reverts),
+        // Damaged is as good as gone: its publish is undone all the same.
+        Err(crate::Error::NoSuchTransaction(_) | crate::Error::Format { .. }) => Ok(None),
+        Err(e) => Err(e),
+    }
 }

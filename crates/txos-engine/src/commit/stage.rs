@@ -171,7 +171,7 @@ fn merge(
         .and_then(|e| e.open(OFlags::RDONLY))
         .map_err(|e| io("reading the new", e))?;
     let theirs = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
-    let size = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|s| u64::try_from(s.st_size).unwrap_or(0));
+    let size = |fd: &OwnedFd| sys::size(fd);
     let ours_len = size(&ours).map_err(|e| io("reading", e))?;
     let theirs_len = size(&theirs).map_err(|e| io("reading", e))?;
     let file = |fd: &OwnedFd| {
@@ -195,7 +195,7 @@ fn merge(
     let mut at = len;
     let mut buffer = vec![0u8; 1 << 16];
     while at < ours_len {
-        let n = rustix::io::pread(&ours, &mut buffer[..], at).map_err(|e| io("reading", e))?;
+        let n = sys::read_at(&ours, &mut buffer, at).map_err(|e| io("reading", e))?;
         if n == 0 {
             break;
         }

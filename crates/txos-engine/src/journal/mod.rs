@@ -137,14 +137,13 @@ impl Journal {
             0o600,
         )
         .at("opening the journal", &path)?;
-        let len = rustix::fs::fstat(&fd).at("looking at the journal", &path)?.st_size;
+        let len = sys::size(&fd).at("looking at the journal", &path)?;
         let mut journal = Journal { fd, path, epoch: 1, end: FRAMES_AT };
         if len == 0 {
             journal.create()?;
             return Ok((journal, None));
         }
         // Almost always it is idle, which header and first frame tell.
-        let len = u64::try_from(len).unwrap_or(0);
         let start = journal.read(len.min(FRAMES_AT + SECTOR))?;
         if start.get(..16).is_some_and(|h| h.iter().all(|&b| b == 0)) {
             // Being made when something died: the header is written last, before any use, and
@@ -193,7 +192,7 @@ impl Journal {
         let mut bytes = vec![0u8; usize::try_from(len).unwrap_or(usize::MAX)];
         let mut done = 0;
         while done < bytes.len() {
-            let n = rustix::io::pread(&self.fd, &mut bytes[done..], done as u64)
+            let n = sys::read_at(&self.fd, &mut bytes[done..], done as u64)
                 .at("reading the journal", &self.path)?;
             if n == 0 {
                 break;
@@ -385,35 +384,47 @@ impl Journal {
 /// recovery says what is wrong with it.
 pub(crate) fn is_busy(file: &OwnedFd) -> bool {
     let mut start = [0u8; (FRAMES_AT + SECTOR) as usize];
-    let n = rustix::io::pread(file, &mut start[..], 0).unwrap_or(0);
+    let Ok(n) = sys::read_at(file, &mut start, 0) else { return true };
     let start = start.get(..n).unwrap_or_default();
     // Not made yet, or being made.
     let is_new = start.iter().take(16).all(|&b| b == 0);
     !is_new && !read_frame(start, FRAMES_AT).is_some_and(|f| f.kind == Frame::Idle)
 }
 
-/// The transaction that a home store's journal holds, if it holds one. Reads only; a journal that
-/// can't be read holds none that this could tell.
-pub(crate) fn holds(home: &Home) -> Option<TxId> {
-    use std::os::unix::fs::FileExt;
-    let file = std::fs::File::open(home.dir().join("journal")).ok()?;
-    let mut start = vec![0u8; usize::try_from(FRAMES_AT + SECTOR).ok()?];
-    let n = file.read_at(&mut start, 0).ok()?;
-    let frame = read_frame(start.get(..n)?, FRAMES_AT)?;
-    if frame.kind != Frame::Begin {
-        return None;
-    }
-    postcard::from_bytes::<Begin>(frame.payload).ok().map(|b| b.id)
+/// The transaction that a home store's journal holds, if it holds one. Reads only; a journal with
+/// something else in it holds none that this could tell.
+///
+/// # Errors
+/// If it can't be read: then nothing is known.
+pub(crate) fn holds(home: &Home) -> Result<Option<TxId>> {
+    let path = home.dir().join("journal");
+    let file = match sys::open(path.as_os_str().as_encoded_bytes(), OFlags::RDONLY, 0) {
+        Ok(file) => file,
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(e) => return Err(Error::io("opening the journal", path, e)),
+    };
+    let mut start = [0u8; (FRAMES_AT + SECTOR) as usize];
+    let n = sys::read_at(&file, &mut start, 0).at("reading the journal", &path)?;
+    let begin = read_frame(start.get(..n).unwrap_or_default(), FRAMES_AT)
+        .filter(|frame| frame.kind == Frame::Begin)
+        .and_then(|frame| postcard::from_bytes::<Begin>(frame.payload).ok());
+    Ok(begin.map(|b| b.id))
 }
 
 /// Whether the journal holds a publish that needs the directories of a transaction: its own, or
 /// those of one whose retained versions or private copies it works with.
-pub(crate) fn needs(home: &Home, id: TxId) -> bool {
-    let Some(holder) = holds(home) else { return false };
+///
+/// # Errors
+/// If the journal can't be read.
+pub(crate) fn needs(home: &Home, id: TxId) -> Result<bool> {
+    let Some(holder) = holds(home)? else { return Ok(false) };
+    if holder == id {
+        return Ok(true);
+    }
     let mark = format!("tx/{id}/").into_bytes();
-    holder == id
-        || std::fs::read(home.dir().join("journal"))
-            .is_ok_and(|bytes| bytes.windows(mark.len()).any(|w| w == mark))
+    let path = home.dir().join("journal");
+    let bytes = sys::look("read", || std::fs::read(&path)).at("reading the journal", &path)?;
+    Ok(bytes.windows(mark.len()).any(|w| w == mark))
 }
 
 /// One valid frame.

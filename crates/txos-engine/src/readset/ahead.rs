@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::{Alias, Observation, Outcome, ReadSet};
 use crate::object::{Facets, FileKind};
 use crate::realm::{Access, Facet};
-use crate::version::{Stamp, Version, multigrain, stat_at};
+use crate::version::{Stamp, Version, multigrain, stat};
 
 /// A directory to look ahead in.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl ReadSet {
         if known || !self.coverage.covers_entry(dir, name) {
             return false;
         }
-        let Ok(version) = stat_at(at.fd.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) else {
+        let Ok(version) = stat(at.fd.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) else {
             return false;
         };
         if follow && version.kind() == FileKind::Symlink || version.is_racy(Stamp::now_coarse()) {

@@ -227,6 +227,20 @@ impl ReadSet {
         self.dirs.iter().flat_map(|d| d.entries.iter().map(|(n, o)| (join(&d.path, n), o)))
     }
 
+    /// Replaces versions by later ones of the same objects, which are as good. Whether there were any.
+    pub(crate) fn moved_on(&mut self, versions: &[(Version, Version)]) -> bool {
+        let mut any = false;
+        for seen in self.dirs.iter_mut().flat_map(|dir| dir.entries.values_mut()) {
+            if let Outcome::Present(was) = &mut seen.outcome
+                && let Some((_, now)) = versions.iter().find(|(before, _)| before == was)
+            {
+                *was = *now;
+                any = true;
+            }
+        }
+        any
+    }
+
     /// Forgets what a partial commit has published: those observations are of versions that this
     /// transaction has itself replaced, and hold no longer.
     pub(crate) fn forget(&mut self, published: &validate::Published) {

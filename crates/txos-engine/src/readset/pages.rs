@@ -3,7 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::object::{Facets, FileKind};
@@ -73,14 +73,14 @@ pub(super) fn unchanged(
         return Ok(true);
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let file = crate::sys::open_at(dir, name, flags)?;
     let mut buffer = [0u8; PAGE as usize];
     for (number, digest) in pages {
         let start = number.saturating_mul(PAGE);
         let mut done = 0;
         while done < buffer.len() {
             let room = buffer.get_mut(done..).unwrap_or_default();
-            match rustix::io::pread(&file, room, start.saturating_add(done as u64)) {
+            match crate::sys::read_at(&file, room, start.saturating_add(done as u64)) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}

@@ -18,12 +18,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
 use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, join};
 use crate::error::Conflict;
 use crate::object::{Facets, FileId, FileKind};
+use crate::sys;
 use crate::version::{Version, stat_at};
 
 /// How many conflicts a validation collects before it stops looking for more.
@@ -187,13 +188,16 @@ fn place(written: &[u8]) -> Vec<u8> {
 
 fn place_within(written: &[u8], links_left: u32) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
-    if let Ok(path) = std::fs::canonicalize(std::ffi::OsStr::from_bytes(written)) {
+    if let Ok(path) =
+        sys::look("readlink", || std::fs::canonicalize(std::ffi::OsStr::from_bytes(written)))
+    {
         return path.as_os_str().as_bytes().to_vec();
     }
     let Some((parent, name)) = super::split(written) else { return written.to_vec() };
     let parent = place_within(parent, links_left);
     let here = join(&parent, name);
-    match rustix::fs::readlinkat(CWD, &here[..], Vec::with_capacity(256)) {
+    match sys::look("readlink", || rustix::fs::readlinkat(CWD, &here[..], Vec::with_capacity(256)))
+    {
         Ok(target) if links_left > 0 => {
             let target = target.into_bytes();
             let next = if target.starts_with(b"/") { target } else { join(&parent, &target) };
@@ -275,7 +279,13 @@ fn check(
 ) -> Option<String> {
     let facets = seen.facets();
     let (before, now) = match (seen.outcome, now) {
-        (Outcome::Absent(_), Err(_)) => return None,
+        (Outcome::Absent(before), Err(e)) => {
+            // Out of descriptors, or of memory, is no answer to whether it is there.
+            let absent = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::NAMETOOLONG]
+                .contains(&e)
+                || e.raw_os_error() == before;
+            return (!absent).then(|| format!("it can't be looked at now ({e})"));
+        }
         (Outcome::Absent(_), Ok(v)) => {
             return Some(format!("it did not exist and was created ({})", v.kind()));
         }
@@ -369,11 +379,6 @@ fn check_listing(
 }
 
 fn read_names(dir: BorrowedFd<'_>, name: &[u8]) -> Result<NameSet, Errno> {
-    let fd = rustix::fs::openat(
-        dir,
-        name,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let fd = sys::open_at(dir, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
     NameSet::read(fd.as_fd(), |_| false)
 }

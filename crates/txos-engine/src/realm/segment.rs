@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::SLOTS;
@@ -25,6 +25,7 @@ use super::layout::{FORMAT, Fixed, GROUPS, MAGIC, ORECS_LOG2, Slot};
 use super::table::{SEGMENT_LEN, Table};
 use crate::error::{Context, Error, Result};
 use crate::show::quoted;
+use crate::sys;
 
 /// What to do about a segment that is refused.
 const REBUILD: &str = "`txos doctor --rebuild` makes a new one when nobody uses it.";
@@ -156,12 +157,13 @@ impl Segment {
                 // Of an earlier boot. Whoever gets it for himself alone removes it.
                 let alone = lock(file.as_fd(), FlockOperation::NonBlockingLockExclusive);
                 if alone.is_ok() && is_named(dir_fd.as_fd(), &name, file.as_fd()) {
-                    rustix::fs::unlinkat(&dir_fd, &name, AtFlags::empty())
+                    sys::unlink(dir_fd.as_fd(), name.as_bytes(), AtFlags::empty())
                         .at("removing the realm of an earlier boot", &path)?;
                 }
                 continue;
             };
-            let table = Table::map(file.as_fd()).at("mapping the realm", &path)?;
+            let table =
+                sys::look("mmap", || Table::map(file.as_fd())).at("mapping the realm", &path)?;
             return Ok(Segment {
                 table,
                 seed: Seed(fixed.seed),
@@ -210,7 +212,7 @@ pub fn rebuild(dir: &Path) -> Result<PathBuf> {
             }
             // Replaced meanwhile, it is another one's, and as good as rebuilt.
             if is_named(dir_fd.as_fd(), &name, file.as_fd()) {
-                rustix::fs::unlinkat(&dir_fd, &name, AtFlags::empty())
+                sys::unlink(dir_fd.as_fd(), name.as_bytes(), AtFlags::empty())
                     .at("removing the realm", &path)?;
             }
         }
@@ -225,15 +227,16 @@ pub fn rebuild(dir: &Path) -> Result<PathBuf> {
 
 /// Opens the directory, making it if its parent exists; refuses one that others can write.
 fn open_dir(dir: &Path) -> Result<OwnedFd> {
-    match fs::DirBuilder::new().mode(0o700).create(dir) {
+    match sys::step("realm mkdir", || fs::DirBuilder::new().mode(0o700).create(dir)) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(Error::io("creating the realm's directory", dir, e)),
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(CWD, dir, flags, Mode::empty())
+    let fd = sys::open(dir.as_os_str().as_encoded_bytes(), flags, 0)
         .at("opening the realm's directory", dir)?;
-    let stat = rustix::fs::fstat(&fd).at("looking at the realm's directory", dir)?;
+    let stat = sys::look("fstat", || rustix::fs::fstat(&fd))
+        .at("looking at the realm's directory", dir)?;
     if !is_ours(stat.st_uid, stat.st_mode) {
         return Err(Error::Unsupported {
             what: format!("{} can't hold a realm: others can write it", quoted(dir)),
@@ -246,16 +249,11 @@ fn open_dir(dir: &Path) -> Result<OwnedFd> {
 
 fn open_file(dir: BorrowedFd<'_>, name: &str) -> std::result::Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::openat(dir, name, flags, Mode::empty())
+    sys::open_at(dir, name.as_bytes(), flags)
 }
 
 fn lock(file: BorrowedFd<'_>, how: FlockOperation) -> std::result::Result<(), Errno> {
-    loop {
-        match rustix::fs::flock(file, how) {
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
+    sys::flock(file, how)
 }
 
 /// Whether the open file is the one of that name.
@@ -366,38 +364,39 @@ impl Fixed {
 /// Makes a segment without a name, and gives it its own.
 fn make(dir: &Path, name: &str) -> std::result::Result<(), Errno> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(CWD, dir, flags, Mode::RUSR | Mode::WUSR)?;
+    let file =
+        sys::step("realm create", || rustix::fs::openat(CWD, dir, flags, Mode::RUSR | Mode::WUSR))?;
     fill(file.as_fd())?;
     let unnamed = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
-    rustix::fs::linkat(CWD, unnamed, CWD, dir.join(name), AtFlags::SYMLINK_FOLLOW)
+    sys::step("realm link", || {
+        rustix::fs::linkat(CWD, &unnamed[..], CWD, dir.join(name), AtFlags::SYMLINK_FOLLOW)
+    })
 }
 
 fn fill(file: BorrowedFd<'_>) -> std::result::Result<(), Errno> {
     // Whatever the umask says.
-    rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR)?;
+    sys::step("realm chmod", || rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR))?;
     if Medium::of(&rustix::fs::fstatfs(file)?) == Some(Medium::Memory) {
-        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, SEGMENT_LEN as u64)?;
+        sys::allocate_all(file, SEGMENT_LEN as u64)?;
     } else {
         // Blocks that were allocated, but never written, may need space when they are.
         let zeros = vec![0; 1 << 16];
         let mut at = 0;
         while at < SEGMENT_LEN {
             let len = zeros.len().min(SEGMENT_LEN - at);
-            at += rustix::io::pwrite(file, zeros.get(..len).unwrap_or_default(), at as u64)?;
+            sys::write_all_at(file, zeros.get(..len).unwrap_or_default(), at as u64)?;
+            at += len;
         }
     }
     let bytes = Fixed::new()?.to_bytes();
-    match rustix::io::pwrite(file, &bytes, 0)? {
-        FIXED_LEN => Ok(()),
-        _ => Err(Errno::NOSPC),
-    }
+    sys::write_all_at(file, &bytes, 0)
 }
 
 /// Whether a segment can be used; `None`: it is of an earlier boot.
 fn check(file: BorrowedFd<'_>, path: &Path) -> Result<Option<Fixed>> {
     let bad =
         |problem: String| Err(Error::Format { path: path.to_owned(), problem, advice: REBUILD });
-    let stat = rustix::fs::fstat(file).at("looking at the realm", path)?;
+    let stat = sys::look("fstat", || rustix::fs::fstat(file)).at("looking at the realm", path)?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return bad("is not a file".into());
     }
@@ -405,7 +404,7 @@ fn check(file: BorrowedFd<'_>, path: &Path) -> Result<Option<Fixed>> {
         return bad("belongs to, or can be opened by, somebody else".into());
     }
     let mut bytes = [0; FIXED_LEN];
-    let read = rustix::io::pread(file, &mut bytes[..], 0).at("reading the realm", path)?;
+    let read = sys::read_at(file, &mut bytes, 0).at("reading the realm", path)?;
     if read != FIXED_LEN || bytes.get(..8) != Some(&MAGIC[..]) {
         return bad("is not a realm".into());
     }

@@ -96,7 +96,7 @@ impl Home {
     pub fn stores(&self) -> Result<Vec<PathBuf>> {
         let mut all = vec![self.dir.clone()];
         let list = self.dir.join("stores");
-        let text = match fs::read_to_string(&list) {
+        let text = match sys::look("read", || fs::read_to_string(&list)) {
             Ok(t) => t,
             Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
             Err(e) => return Err(Error::io("reading", &list, e)),
@@ -133,13 +133,11 @@ impl Home {
             return Ok(());
         }
         let list = self.dir.join("stores");
-        let mut file = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&list)
-            .at("opening", &list)?;
-        writeln!(file, "{}", quoted(dir)).at("writing", &list)
+        let mut options = fs::OpenOptions::new();
+        options.create(true).append(true).mode(0o600);
+        let mut file = sys::step("store create", || options.open(&list)).at("opening", &list)?;
+        let line = format!("{}\n", quoted(dir));
+        sys::step("store append", || file.write_all(line.as_bytes())).at("writing", &list)
     }
 
     /// This process's part in light commits; a child that was forked has another.
@@ -185,13 +183,7 @@ impl Home {
 
     /// Waits for a lock of the store.
     pub(crate) fn flock(&self, fd: &OwnedFd, how: FlockOperation) -> Result<()> {
-        loop {
-            match rustix::fs::flock(fd, how) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::io("locking", &self.dir, e)),
-            }
-        }
+        sys::flock(fd, how).at("locking", &self.dir)
     }
 
     /// The commit lock if nobody has it now.
@@ -201,7 +193,7 @@ impl Home {
     pub fn try_lock_commits(&self) -> Result<Option<CommitLock>> {
         let path = self.dir.join("lock");
         let fd = open_lock(&path)?;
-        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+        match sys::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(CommitLock { _fd: fd })),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(e) => Err(Error::io("locking", &path, e)),
@@ -215,7 +207,7 @@ impl Home {
     pub fn ids(&self) -> Result<Vec<TxId>> {
         let dir = self.dir.join("tx");
         let mut ids = Vec::new();
-        for entry in fs::read_dir(&dir).at("listing", &dir)? {
+        for entry in sys::look("readdir", || fs::read_dir(&dir)).at("listing", &dir)? {
             let entry = entry.at("listing", &dir)?;
             if let Some(id) = entry.file_name().to_str().and_then(|n| n.parse().ok()) {
                 ids.push(id);
@@ -230,7 +222,7 @@ impl Home {
     /// [`Error::Format`] if it is damaged or newer, [`Error::NoSuchTransaction`] if there is none.
     pub fn meta(&self, id: TxId) -> Result<Meta> {
         let path = self.tx_dir(id).join("meta.json");
-        let bytes = match fs::read(&path) {
+        let bytes = match sys::look("read", || fs::read(&path)) {
             Ok(b) => b,
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 return Err(Error::NoSuchTransaction(id.to_string()));
@@ -312,7 +304,7 @@ impl Home {
             };
             check_trusted(&store, root.as_fd())?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = match rustix::fs::openat(&root, "trash", flags, Mode::empty()) {
+            let fd = match sys::open_at(root.as_fd(), b"trash", flags) {
                 Ok(fd) => fd,
                 Err(Errno::NOENT) => continue,
                 Err(e) => return Err(Error::io("opening", &trash, e)),
@@ -352,7 +344,7 @@ fn delete_level(
 ) -> std::result::Result<(), Errno> {
     let mut names = Vec::new();
     // The top is listed once a round, by the same descriptor.
-    rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
+    sys::look("lseek", || rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0)))?;
     sys::for_each_name(dir.as_fd(), |name, kind| names.push((name.to_vec(), kind)))?;
     for (name, kind) in names {
         if deadline.is_some_and(|d| Instant::now() >= d) {
@@ -360,7 +352,7 @@ fn delete_level(
             return Ok(());
         }
         if kind != FileType::Directory {
-            match rustix::fs::unlinkat(dir, &name[..], AtFlags::empty()) {
+            match sys::unlink(dir.as_fd(), &name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => continue,
                 Err(Errno::ISDIR) => {}
                 Err(_) => {
@@ -373,7 +365,8 @@ fn delete_level(
             // Too deep to go on from here: bring the rest up to the top and go round again.
             *lifted += 1;
             let up = format!("deep-{}-{lifted}", std::process::id());
-            if rustix::fs::renameat(dir, &name[..], top, up.as_bytes()).is_ok() {
+            let to_top = || rustix::fs::renameat(dir, &name[..], top, up.as_bytes());
+            if sys::step("store rename", to_top).is_ok() {
                 *again = true;
             } else {
                 *complete = false;
@@ -381,17 +374,15 @@ fn delete_level(
             continue;
         }
         let open = |dir: &OwnedFd| {
-            rustix::fs::openat(
-                dir,
-                &name[..],
-                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                Mode::empty(),
-            )
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+            sys::open_at(dir.as_fd(), &name, flags)
         };
         let sub = match open(dir) {
             Err(Errno::ACCESS) => {
                 // Private copies keep the modes the command gave them; make this one ours again.
-                let _ = rustix::fs::chmodat(dir, &name[..], Mode::RWXU, AtFlags::empty());
+                let _ = sys::step("store chmod", || {
+                    rustix::fs::chmodat(dir, &name[..], Mode::RWXU, AtFlags::empty())
+                });
                 open(dir)
             }
             other => other,
@@ -400,7 +391,7 @@ fn delete_level(
             Ok(sub) => {
                 let writable = rustix::fs::fstat(&sub).is_ok_and(|s| s.st_mode & 0o200 != 0);
                 if !writable {
-                    let _ = rustix::fs::fchmod(&sub, Mode::RWXU);
+                    let _ = sys::step("store chmod", || rustix::fs::fchmod(&sub, Mode::RWXU));
                 }
                 delete_level(top, &sub, deadline, depth + 1, lifted, again, complete)?;
             }
@@ -408,7 +399,7 @@ fn delete_level(
             Err(_) => *complete = false,
         }
         if !matches!(
-            rustix::fs::unlinkat(dir, &name[..], AtFlags::REMOVEDIR),
+            sys::unlink(dir.as_fd(), &name, AtFlags::REMOVEDIR),
             Ok(()) | Err(Errno::NOENT)
         ) {
             *complete = false;
@@ -429,13 +420,13 @@ fn open_lock(path: &Path) -> Result<OwnedFd> {
 /// Makes a store directory with its format file, or checks the one that is there.
 fn create_store(dir: &Path) -> Result<()> {
     let format = dir.join("format");
-    match fs::read_to_string(&format) {
+    match sys::look("read", || fs::read_to_string(&format)) {
         Ok(text) => return check_store(dir, &format, &text),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(Error::io("reading", &format, e)),
     }
     // A directory with anything in it that is not the beginning of a store is somebody else's.
-    if let Ok(entries) = fs::read_dir(dir) {
+    if let Ok(entries) = sys::look("readdir", || fs::read_dir(dir)) {
         for entry in entries {
             let entry = entry.at("listing", dir)?;
             let name = entry.file_name();
@@ -455,11 +446,12 @@ fn create_store(dir: &Path) -> Result<()> {
             }
         }
     }
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).at("creating the store", dir)?;
+    sys::step("store mkdir", || fs::DirBuilder::new().recursive(true).mode(0o700).create(dir))
+        .at("creating the store", dir)?;
     check_owner(dir)?;
     for sub in ["tx", "trash"] {
         let path = dir.join(sub);
-        match fs::DirBuilder::new().mode(0o700).create(&path) {
+        match sys::step("store mkdir", || fs::DirBuilder::new().mode(0o700).create(&path)) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => {
                 return Err(Error::io("creating", &path, e));
             }
@@ -470,8 +462,16 @@ fn create_store(dir: &Path) -> Result<()> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let temp = dir.join(format!("format.{}.{number}", std::process::id()));
-    fs::write(&temp, format!("txos-store {FORMAT}\n")).at("writing", &temp)?;
-    fs::rename(&temp, &format).at("creating", &format)
+    let text = format!("txos-store {FORMAT}\n");
+    let made =
+        sys::step("store create", || fs::write(&temp, &text)).at("writing", &temp).and_then(|()| {
+            sys::step("store rename", || fs::rename(&temp, &format)).at("creating", &format)
+        });
+    if made.is_err() {
+        // What is left of it is removed by gc.
+        let _ = sys::step("store unlink", || fs::remove_file(&temp));
+    }
+    made
 }
 
 fn check_store(dir: &Path, format: &Path, text: &str) -> Result<()> {

@@ -153,11 +153,9 @@ impl Home {
                 self.add_side_store(&layer.store)?;
             }
             for dir in [&layer.upper, &layer.work, &layer.old] {
-                fs::DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(dir)
-                    .at("creating", dir)?;
+                let mut made = fs::DirBuilder::new();
+                made.recursive(true).mode(0o700);
+                sys::step("store mkdir", || made.create(dir)).at("creating", dir)?;
             }
         }
         Ok(tx)
@@ -167,7 +165,7 @@ impl Home {
         loop {
             let id = TxId::random().at("drawing an id for", self.dir())?;
             let dir = self.tx_dir(id);
-            match fs::DirBuilder::new().mode(0o700).create(&dir) {
+            match sys::step("store mkdir", || fs::DirBuilder::new().mode(0o700).create(&dir)) {
                 Ok(()) => return Ok((id, dir)),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(Error::io("creating", dir, e)),
@@ -186,6 +184,39 @@ impl Home {
         // The record may have changed while we waited for nothing; read it under the lock.
         let meta = self.meta(id).unwrap_or(meta);
         Ok(Transaction { meta, dir, _lock: lock })
+    }
+
+    /// The stored read set of a transaction, if it has one.
+    pub(crate) fn reads(&self, id: TxId) -> Result<Option<ReadSet>> {
+        let path = self.tx_dir(id).join("reads");
+        match sys::look("read", || fs::read(&path)) {
+            Ok(bytes) => ReadSet::from_bytes(&bytes, &path).map(Some),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("reading", path, e)),
+        }
+    }
+
+    /// Stores a read set in place of the one that is there.
+    pub(crate) fn save_reads(&self, id: TxId, reads: &ReadSet) -> Result<()> {
+        replace_file(&self.tx_dir(id).join("reads"), &reads.to_bytes()?, true)
+    }
+
+    /// Removes what a process that died left half written of a transaction's own files. The caller
+    /// makes sure that nobody holds it.
+    ///
+    /// # Errors
+    /// If something can't be removed.
+    pub fn remove_half_written(&self, id: TxId) -> Result<()> {
+        for name in ["meta.json", "reads", "plan"] {
+            let path = temporary(&self.tx_dir(id).join(name));
+            match sys::step("store unlink", || fs::remove_file(&path)) {
+                Err(e) if e.kind() != ErrorKind::NotFound => {
+                    return Err(Error::io("removing", path, e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Whether some process holds the transaction.
@@ -209,7 +240,7 @@ impl Home {
     /// # Errors
     /// If a directory can't be moved.
     pub fn discard_id(&self, id: TxId) -> Result<()> {
-        if crate::journal::needs(self, id) {
+        if crate::journal::needs(self, id)? {
             // What recovery needs to put the tree in order lies in these directories.
             return Err(Error::WrongState {
                 id,
@@ -222,7 +253,7 @@ impl Home {
         for store in stores {
             let from = store.join("tx").join(id.as_str());
             let to = store.join("trash").join(format!("{id}-{}", Stamp::now().as_ns()));
-            match fs::rename(&from, &to) {
+            match sys::step("store rename", || fs::rename(&from, &to)) {
                 Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(Error::io("discarding", from, e)),
@@ -273,7 +304,7 @@ impl Transaction {
     /// [`Error::Format`] if it is damaged.
     pub fn load_reads(&self) -> Result<ReadSet> {
         let path = self.dir.join("reads");
-        let bytes = fs::read(&path).at("reading", &path)?;
+        let bytes = sys::look("read", || fs::read(&path)).at("reading", &path)?;
         ReadSet::from_bytes(&bytes, &path)
     }
 }
@@ -306,30 +337,38 @@ pub(crate) fn layers(meta: &Meta) -> Vec<Layer> {
         .collect()
 }
 
+/// Under which name a file of ours is written before it is put in its place.
+fn temporary(path: &Path) -> PathBuf {
+    let mut temp = path.as_os_str().to_owned();
+    temp.push(".new");
+    PathBuf::from(temp)
+}
+
 /// Writes a file of ours whole or not at all.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8], flush: bool) -> Result<()> {
     use std::io::Write;
     use std::os::fd::AsFd;
     use std::os::unix::fs::OpenOptionsExt;
 
-    let mut temp = path.as_os_str().to_owned();
-    temp.push(".new");
-    let temp = PathBuf::from(temp);
+    let temp = temporary(path);
     let write = || -> std::io::Result<()> {
-        let mut file = fs::OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temp)?;
-        file.write_all(bytes)?;
+        let mut options = fs::OpenOptions::new();
+        options.create(true).write(true).truncate(true).mode(0o600);
+        let mut file = sys::step("store create", || options.open(&temp))?;
+        sys::step("store write", || file.write_all(bytes))?;
         if flush {
             sys::fdatasync(file.as_fd())?;
         }
         Ok(())
     };
-    write().at("writing", &temp)?;
-    fs::rename(&temp, path).at("writing", path)
+    let replaced = write()
+        .at("writing", &temp)
+        .and_then(|()| sys::step("store rename", || fs::rename(&temp, path)).at("writing", path));
+    if replaced.is_err() {
+        // Failing to, it is replaced by the next attempt, or removed by gc.
+        let _ = sys::step("store unlink", || fs::remove_file(&temp));
+    }
+    replaced
 }
 
 fn lock(dir: &Path) -> Result<Option<OwnedFd>> {
@@ -340,7 +379,7 @@ fn lock(dir: &Path) -> Result<Option<OwnedFd>> {
         0o600,
     )
     .at("opening the lock", &path)?;
-    match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+    match sys::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(sys::kept(fd))),
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(Error::io("locking", &path, e)),

@@ -35,6 +35,13 @@ macro_rules! sys {
 }
 pub(crate) use sys;
 
+/// One step of staging: a call that changes something among the private copies. Tests put faults here.
+fn step<T>(what: &str, f: impl FnOnce() -> Sys<T>) -> Sys<T> {
+    let io = std::io::Error::from_raw_os_error;
+    let done = txos_engine::sys::step(what, || f().map_err(io));
+    done.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))
+}
+
 /// A path as the kernel wants it, on the stack.
 pub struct CPath {
     bytes: MaybeUninit<[u8; 4100]>,
@@ -177,8 +184,9 @@ pub fn look_fd(fd: i32) -> Sys<Stat> {
 /// # Errors
 /// As the system call.
 pub fn open(path: &[u8], flags: i32, mode: u32) -> Sys<i32> {
-    CPath::with(path, |p| check(sys!(SYS_openat, libc::AT_FDCWD, p, flags, mode)))
-        .map(|fd| fd as i32)
+    let open = || CPath::with(path, |p| check(sys!(SYS_openat, libc::AT_FDCWD, p, flags, mode)));
+    let fd = if flags & libc::O_CREAT != 0 { step("staged create", open)? } else { open()? };
+    Ok(fd as i32)
 }
 
 /// Opens an object of the stable tree by its canonical path: a link that has come in between is not
@@ -297,7 +305,10 @@ pub fn pread(fd: i32, buffer: &mut [u8], at: u64) -> Sys<usize> {
 /// As `pwrite64(2)`; ENOSPC if nothing could be written.
 pub fn pwrite_all(fd: i32, mut bytes: &[u8], mut at: u64) -> Sys<()> {
     while !bytes.is_empty() {
-        match check(sys!(SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), at)) {
+        let wrote = step("staged pwrite", || {
+            check(sys!(SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), at))
+        });
+        match wrote {
             Ok(0) => return Err(libc::ENOSPC),
             Ok(n) => {
                 bytes = bytes.get(n as usize..).unwrap_or_default();
@@ -426,7 +437,9 @@ pub fn high_base() -> i32 {
 /// # Errors
 /// As the system call.
 pub fn mkdir(path: &[u8], mode: u32) -> Sys<()> {
-    CPath::with(path, |p| check(sys!(SYS_mkdirat, libc::AT_FDCWD, p, mode))).map(drop)
+    step("staged mkdir", || {
+        CPath::with(path, |p| check(sys!(SYS_mkdirat, libc::AT_FDCWD, p, mode))).map(drop)
+    })
 }
 
 /// `renameat2(2)` onto nothing.
@@ -434,13 +447,15 @@ pub fn mkdir(path: &[u8], mode: u32) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn rename(from: &[u8], to: &[u8]) -> Sys<()> {
-    CPath::with(from, |f| {
-        CPath::with(to, |t| {
-            let cwd = libc::AT_FDCWD;
-            check(sys!(SYS_renameat2, cwd, f, cwd, t, libc::RENAME_NOREPLACE))
+    step("staged rename", || {
+        CPath::with(from, |f| {
+            CPath::with(to, |t| {
+                let cwd = libc::AT_FDCWD;
+                check(sys!(SYS_renameat2, cwd, f, cwd, t, libc::RENAME_NOREPLACE))
+            })
         })
+        .map(drop)
     })
-    .map(drop)
 }
 
 /// `linkat(2)`.
@@ -448,8 +463,11 @@ pub fn rename(from: &[u8], to: &[u8]) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn link(from: &[u8], to: &[u8]) -> Sys<()> {
-    let cwd = libc::AT_FDCWD;
-    CPath::with(from, |f| CPath::with(to, |t| check(sys!(SYS_linkat, cwd, f, cwd, t, 0)))).map(drop)
+    step("staged link", || {
+        let cwd = libc::AT_FDCWD;
+        CPath::with(from, |f| CPath::with(to, |t| check(sys!(SYS_linkat, cwd, f, cwd, t, 0))))
+            .map(drop)
+    })
 }
 
 /// Gives an unnamed file a name.
@@ -457,12 +475,14 @@ pub fn link(from: &[u8], to: &[u8]) -> Sys<()> {
 /// # Errors
 /// As `linkat(2)`.
 pub fn link_fd(fd: i32, to: &[u8]) -> Sys<()> {
-    let from = magic_path(fd);
-    let cwd = libc::AT_FDCWD;
-    CPath::with(&from, |f| {
-        CPath::with(to, |t| check(sys!(SYS_linkat, cwd, f, cwd, t, libc::AT_SYMLINK_FOLLOW)))
+    step("staged link", || {
+        let from = magic_path(fd);
+        let cwd = libc::AT_FDCWD;
+        CPath::with(&from, |f| {
+            CPath::with(to, |t| check(sys!(SYS_linkat, cwd, f, cwd, t, libc::AT_SYMLINK_FOLLOW)))
+        })
+        .map(drop)
     })
-    .map(drop)
 }
 
 /// `symlinkat(2)`.
@@ -470,8 +490,12 @@ pub fn link_fd(fd: i32, to: &[u8]) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn symlink(target: &[u8], path: &[u8]) -> Sys<()> {
-    CPath::with(target, |t| CPath::with(path, |p| check(sys!(SYS_symlinkat, t, libc::AT_FDCWD, p))))
+    step("staged symlink", || {
+        CPath::with(target, |t| {
+            CPath::with(path, |p| check(sys!(SYS_symlinkat, t, libc::AT_FDCWD, p)))
+        })
         .map(drop)
+    })
 }
 
 /// `mknodat(2)`.
@@ -479,9 +503,11 @@ pub fn symlink(target: &[u8], path: &[u8]) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn mknod(path: &[u8], mode: u32, rdev: u64) -> Sys<()> {
-    let (major, minor) = (u64::from(libc::major(rdev)), u64::from(libc::minor(rdev)));
-    let packed = (minor & 0xff) | (major & 0xfff) << 8 | (minor & !0xff) << 12;
-    CPath::with(path, |p| check(sys!(SYS_mknodat, libc::AT_FDCWD, p, mode, packed))).map(drop)
+    step("staged mknod", || {
+        let (major, minor) = (u64::from(libc::major(rdev)), u64::from(libc::minor(rdev)));
+        let packed = (minor & 0xff) | (major & 0xfff) << 8 | (minor & !0xff) << 12;
+        CPath::with(path, |p| check(sys!(SYS_mknodat, libc::AT_FDCWD, p, mode, packed))).map(drop)
+    })
 }
 
 /// `unlinkat(2)`.
@@ -489,7 +515,9 @@ pub fn mknod(path: &[u8], mode: u32, rdev: u64) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn unlink(path: &[u8]) -> Sys<()> {
-    CPath::with(path, |p| check(sys!(SYS_unlinkat, libc::AT_FDCWD, p, 0))).map(drop)
+    step("staged unlink", || {
+        CPath::with(path, |p| check(sys!(SYS_unlinkat, libc::AT_FDCWD, p, 0))).map(drop)
+    })
 }
 
 /// `fchmodat(2)`; links are not followed where that can be said (they have no mode).
@@ -497,7 +525,9 @@ pub fn unlink(path: &[u8]) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn chmod(path: &[u8], mode: u32) -> Sys<()> {
-    CPath::with(path, |p| check(sys!(SYS_fchmodat, libc::AT_FDCWD, p, mode & 0o7777))).map(drop)
+    step("staged chmod", || {
+        CPath::with(path, |p| check(sys!(SYS_fchmodat, libc::AT_FDCWD, p, mode & 0o7777))).map(drop)
+    })
 }
 
 /// `lchown(2)`.
@@ -505,8 +535,11 @@ pub fn chmod(path: &[u8], mode: u32) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn chown(path: &[u8], uid: u32, gid: u32) -> Sys<()> {
-    let flags = libc::AT_SYMLINK_NOFOLLOW;
-    CPath::with(path, |p| check(sys!(SYS_fchownat, libc::AT_FDCWD, p, uid, gid, flags))).map(drop)
+    step("staged chown", || {
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
+        CPath::with(path, |p| check(sys!(SYS_fchownat, libc::AT_FDCWD, p, uid, gid, flags)))
+            .map(drop)
+    })
 }
 
 /// `utimensat(2)`, not following; `None` leaves a time as it is.
@@ -514,14 +547,16 @@ pub fn chown(path: &[u8], uid: u32, gid: u32) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn utimes(path: &[u8], atime: Option<Stamp>, mtime: Option<Stamp>) -> Sys<()> {
-    let time = |t: Option<Stamp>| match t {
-        Some(t) => libc::timespec { tv_sec: t.sec, tv_nsec: i64::from(t.nsec) },
-        None => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
-    };
-    let times = [time(atime), time(mtime)];
-    let flags = libc::AT_SYMLINK_NOFOLLOW;
-    CPath::with(path, |p| check(sys!(SYS_utimensat, libc::AT_FDCWD, p, times.as_ptr(), flags)))
-        .map(drop)
+    step("staged utimens", || {
+        let time = |t: Option<Stamp>| match t {
+            Some(t) => libc::timespec { tv_sec: t.sec, tv_nsec: i64::from(t.nsec) },
+            None => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
+        };
+        let times = [time(atime), time(mtime)];
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
+        CPath::with(path, |p| check(sys!(SYS_utimensat, libc::AT_FDCWD, p, times.as_ptr(), flags)))
+            .map(drop)
+    })
 }
 
 /// Sets the time of last change of the data of what a magic link leads to.
@@ -529,10 +564,12 @@ pub fn utimes(path: &[u8], atime: Option<Stamp>, mtime: Option<Stamp>) -> Sys<()
 /// # Errors
 /// As `utimensat(2)`.
 pub fn utimes_through(path: &[u8], mtime: Stamp) -> Sys<()> {
-    let omit = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
-    let times = [omit, libc::timespec { tv_sec: mtime.sec, tv_nsec: i64::from(mtime.nsec) }];
-    CPath::with(path, |p| check(sys!(SYS_utimensat, libc::AT_FDCWD, p, times.as_ptr(), 0)))
-        .map(drop)
+    step("staged utimens", || {
+        let omit = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
+        let times = [omit, libc::timespec { tv_sec: mtime.sec, tv_nsec: i64::from(mtime.nsec) }];
+        CPath::with(path, |p| check(sys!(SYS_utimensat, libc::AT_FDCWD, p, times.as_ptr(), 0)))
+            .map(drop)
+    })
 }
 
 /// `lsetxattr(2)`, without flags.
@@ -540,10 +577,12 @@ pub fn utimes_through(path: &[u8], mtime: Stamp) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn set_xattr(path: &[u8], name: &[u8], value: &[u8]) -> Sys<()> {
-    CPath::with(path, |p| {
-        CPath::with(name, |n| check(sys!(SYS_lsetxattr, p, n, value.as_ptr(), value.len(), 0)))
+    step("staged setxattr", || {
+        CPath::with(path, |p| {
+            CPath::with(name, |n| check(sys!(SYS_lsetxattr, p, n, value.as_ptr(), value.len(), 0)))
+        })
+        .map(drop)
     })
-    .map(drop)
 }
 
 /// `lremovexattr(2)`; that there is none is no error.
@@ -551,7 +590,9 @@ pub fn set_xattr(path: &[u8], name: &[u8], value: &[u8]) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn remove_xattr(path: &[u8], name: &[u8]) -> Sys<()> {
-    let done = CPath::with(path, |p| CPath::with(name, |n| check(sys!(SYS_lremovexattr, p, n))));
+    let done = step("staged removexattr", || {
+        CPath::with(path, |p| CPath::with(name, |n| check(sys!(SYS_lremovexattr, p, n))))
+    });
     match done {
         Ok(_) | Err(libc::ENODATA) => Ok(()),
         Err(e) => Err(e),
@@ -576,7 +617,9 @@ pub fn file_system(path: &[u8], stat: &Stat) -> i64 {
 /// # Errors
 /// As the system calls.
 pub fn copy_content(from: i32, to: i32, size: u64) -> Sys<()> {
-    if size == 0 || check(sys!(SYS_ioctl, to, libc::FICLONE, from)).is_ok() {
+    if size == 0
+        || step("staged ficlone", || check(sys!(SYS_ioctl, to, libc::FICLONE, from))).is_ok()
+    {
         return Ok(());
     }
     let mut at = 0;
@@ -590,7 +633,7 @@ pub fn copy_content(from: i32, to: i32, size: u64) -> Sys<()> {
         copy_range(from, to, data, hole)?;
         at = hole.max(data + 1);
     }
-    check(sys!(SYS_ftruncate, to, size)).map(drop)
+    step("staged ftruncate", || check(sys!(SYS_ftruncate, to, size))).map(drop)
 }
 
 fn seek_copy(fd: i32, at: u64, whence: i32) -> Sys<u64> {
@@ -602,7 +645,7 @@ fn copy_range(from: i32, to: i32, start: u64, end: u64) -> Sys<()> {
     while source < end {
         let want = (end - source).min(1 << 30);
         let (s, t) = (&raw mut source, &raw mut target);
-        match check(sys!(SYS_copy_file_range, from, s, to, t, want, 0)) {
+        match step("staged copy", || check(sys!(SYS_copy_file_range, from, s, to, t, want, 0))) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
             Err(libc::EINTR) => {}

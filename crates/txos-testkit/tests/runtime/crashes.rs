@@ -14,7 +14,7 @@ use txos_testkit::{Invocation, Lab, Tree, skip};
 use crate::place::start;
 use crate::program::{Linked, program};
 
-const PREPARE: &str = "
+pub const PREPARE: &str = "
     umask 022
     mkdir -p d/inner gone/deep other turn
     echo content > changed; echo bye > removed; echo x > d/x; echo y > d/inner/y

@@ -7,6 +7,7 @@ mod differ;
 mod meetings;
 mod place;
 mod program;
+mod sweep;
 mod threads;
 mod tocttou;
 mod whole;

@@ -17,7 +17,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::fs::OFlags;
-use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
 use crate::object::FileId;
@@ -136,12 +135,7 @@ impl Control {
 
     fn read<const N: usize>(&self, at: u64) -> Result<[u64; N]> {
         let mut bytes = vec![0u8; 8 * N];
-        let n = loop {
-            match rustix::io::pread(&self.fd, &mut bytes[..], at) {
-                Err(Errno::INTR) => {}
-                other => break other.at("reading", &self.path)?,
-            }
-        };
+        let n = sys::read_at(&self.fd, &mut bytes, at).at("reading", &self.path)?;
         bytes.get_mut(n..).unwrap_or_default().fill(0);
         let mut words = [0u64; N];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {

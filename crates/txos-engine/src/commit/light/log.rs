@@ -169,12 +169,12 @@ impl Log {
     /// Writes all blocks once, so that no commit allocates any: `fdatasync` then has to write the
     /// record alone, and nothing of the file system's.
     pub fn fill(&self) -> Result<()> {
-        let len = rustix::fs::fstat(&self.fd).at("looking at", &self.path)?.st_size;
-        if u64::try_from(len).is_ok_and(|len| len >= 2 * HALF) {
+        let len = sys::size(&self.fd).at("looking at", &self.path)?;
+        if len >= 2 * HALF {
             return Ok(());
         }
         let zeros = vec![0u8; 1 << 18];
-        let mut at = u64::try_from(len).unwrap_or(0);
+        let mut at = len;
         while at < 2 * HALF {
             let n = zeros.len().min(usize::try_from(2 * HALF - at).unwrap_or(zeros.len()));
             sys::write_all_at(self.fd.as_fd(), zeros.get(..n).unwrap_or_default(), at)
@@ -189,7 +189,7 @@ impl Log {
         let mut done = 0;
         while done < len {
             let room = bytes.get_mut(done..).unwrap_or_default();
-            match rustix::io::pread(&self.fd, room, at) {
+            match sys::read_at(&self.fd, room, at) {
                 Ok(0) => break,
                 Ok(n) => (done, at) = (done + n, at + n as u64),
                 Err(Errno::INTR) => {}

@@ -349,6 +349,9 @@ struct Place {
     /// How much of the log has to be flushed for it.
     written: u64,
     slot: u32,
+    /// Nobody else was in flight when it was written, and the number of the record after it.
+    alone: bool,
+    next: u64,
     /// It was the first of its half: the other one is to be emptied.
     switched: bool,
 }
@@ -368,7 +371,7 @@ impl Commit<'_> {
         let written = flushed
             .and_then(|()| self.validate())
             .and_then(|()| self.still_as_read(&files))
-            .and_then(|()| self.write(&files));
+            .and_then(|()| self.write(session, &place, &files));
         if let Err(cause) = written {
             if matches!(cause, Error::Unfinished { .. }) {
                 // The record stands, and the slot with it: whoever comes next redoes it.
@@ -383,7 +386,10 @@ impl Commit<'_> {
                 },
             });
         }
-        session.control.free(place.slot)?;
+        // It is done. Not freed, the slot is by whoever comes next, who finds everything in place.
+        if let Err(error) = session.control.free(place.slot) {
+            tracing::warn!(%error, "the slot of a light commit is left to the next one");
+        }
         session.control.unlock(slot_byte(place.slot));
         session.slot = place.slot;
         Ok(place.switched)
@@ -413,6 +419,7 @@ impl Commit<'_> {
         let Some(mut state) = control.state()? else {
             return Err(Error::io("reading", log.path.clone(), Errno::STALE));
         };
+        let mut alone = true;
         for slot in used_slots(&state) {
             if control.try_lock(slot_byte(slot))? {
                 // Free, or its owner is dead.
@@ -423,6 +430,8 @@ impl Commit<'_> {
                 && other.touches.iter().any(|t| self.touches.iter().any(|o| o.meets(t)))
             {
                 return Ok(Tried::WaitFor(slot));
+            } else {
+                alone = false;
             }
         }
         self.validate()?;
@@ -465,7 +474,8 @@ impl Commit<'_> {
         state.written += length;
         control.write_state(&state)?;
         let switched = switched && state.other_full != 0;
-        let place = Place { half: at, offset, written: state.written, slot, switched };
+        let (written, next) = (state.written, state.seq);
+        let place = Place { half: at, offset, written, slot, alone, next, switched };
         Ok(Tried::Appended(place, std::mem::take(&mut record.files)))
     }
 
@@ -533,11 +543,14 @@ impl Commit<'_> {
     }
 
     /// Writes in place; on failure everything is put back.
-    fn write(&self, files: &[FileRecord]) -> Result<()> {
+    fn write(&self, session: &Session, place: &Place, files: &[FileRecord]) -> Result<()> {
         let mut done: Vec<(&Target, u64, &[u8])> = Vec::new();
+        let mut times: Vec<(&Target, Stamp)> = Vec::new();
         for (target, file) in self.targets.iter().zip(files) {
             let io = |e| Error::io("writing", path_from(&target.path), e);
             let mut write = || -> std::result::Result<(), Errno> {
+                let before = stat_at(target.file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
+                times.push((target, before.mtime));
                 for (at, old, new) in &file.pieces {
                     done.push((target, *at, old));
                     sys::write_all_at(target.file.as_fd(), new, *at)?;
@@ -548,9 +561,10 @@ impl Commit<'_> {
                 }
             };
             if let Err(e) = write() {
-                let back = done.iter().try_for_each(|(target, at, old)| {
+                let bytes = done.iter().try_for_each(|(target, at, old)| {
                     sys::write_all_at(target.file.as_fd(), old, *at)
                 });
+                let back = bytes.and_then(|()| restore_times(session, place, &times));
                 return Err(match back {
                     Ok(()) => io(e),
                     Err(undoing) => Error::Unfinished {
@@ -570,10 +584,33 @@ impl Commit<'_> {
         if self.options.durable {
             session.log.flush()?;
         }
-        session.control.free(place.slot)?;
+        // Not freed, whoever comes next finds that its record is void.
+        if let Err(error) = session.control.free(place.slot) {
+            tracing::warn!(%error, "the slot of a light commit is left to the next one");
+        }
         session.control.unlock(slot_byte(place.slot));
         Ok(())
     }
+}
+
+/// After the bytes were written back: the times that the files had before. Other pages of them may
+/// have been written by other light commits meanwhile: then the time is theirs.
+fn restore_times(
+    session: &Session,
+    place: &Place,
+    times: &[(&Target, Stamp)],
+) -> std::result::Result<(), Errno> {
+    let control = &session.control;
+    if !place.alone || control.lock(APPEND).is_err() {
+        return Ok(());
+    }
+    let still = matches!(control.state(), Ok(Some(state)) if state.seq == place.next);
+    let restored = times
+        .iter()
+        .filter(|_| still)
+        .try_for_each(|(target, time)| super::inplace::not_ours(set_mtime(&target.file, *time)));
+    control.unlock(APPEND);
+    restored
 }
 
 /// How an attempt to append went.
@@ -604,7 +641,7 @@ fn read_exactly(target: &Target, at: u64, len: usize) -> Result<Vec<u8>> {
     let mut done = 0;
     while done < len {
         let room = bytes.get_mut(done..).unwrap_or_default();
-        match rustix::io::pread(&target.file, room, at + done as u64) {
+        match sys::read_at(&target.file, room, at + done as u64) {
             Ok(0) => return Err(conflict(&target.path, "its content was changed")),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::log::{FileRecord, Record};
@@ -64,7 +64,7 @@ pub(super) fn open(
         Err(e) => return gone(e),
     };
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = match rustix::fs::openat(&dir, name, flags, Mode::empty()) {
+    let file = match sys::open_at(dir.as_fd(), name, flags) {
         Ok(file) => file,
         Err(e) => return gone(e),
     };
@@ -78,7 +78,7 @@ fn read_page(file: &OwnedFd, number: u64) -> std::result::Result<Vec<u8>, Errno>
     let mut done = 0;
     while done < SIZE {
         let room = bytes.get_mut(done..).unwrap_or_default();
-        match rustix::io::pread(file, room, number * PAGE + done as u64) {
+        match sys::read_at(file, room, number * PAGE + done as u64) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(Errno::INTR) => {}

@@ -1,0 +1,81 @@
+//! After a publish was undone: a pending transaction can be committed again.
+//!
+//! Publishing and undoing moves the ctime of what was published, and nothing else. The read set of the
+//! pending transaction whose private copies it was is told so, or it would find those objects changed
+//! by somebody else. Only objects that this publish had touched, and only if nothing but ctime is
+//! other than in the version it found there: what others changed stays a conflict.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+
+use rustix::fs::AtFlags;
+
+use super::field::{End, Field};
+use super::publish;
+use crate::error::Result;
+use crate::id::TxId;
+use crate::plan::{Kind, Plan};
+use crate::store::Home;
+use crate::version::{Version, observe};
+
+/// What of a plan is carried out, before it is undone.
+pub(super) struct Touched(Vec<usize>);
+
+impl Touched {
+    /// The first `reached` operations.
+    pub fn first(reached: usize) -> Touched {
+        Touched((0..reached).collect())
+    }
+
+    /// Those of which it can be seen: in place, by anything but ctime that is other than before. What
+    /// somebody else has changed there is not put back, and so not taken for ours.
+    pub fn seen(plan: &Plan, field: &Field) -> Touched {
+        let is_done = |&index: &usize| {
+            let Some(op) = plan.ops.get(index) else { return false };
+            if matches!(op.kind, Kind::Data | Kind::Patch | Kind::Attrs | Kind::DirTime) {
+                let now = field.before(op).and_then(|end| end.look()).ok().flatten();
+                return now
+                    .zip(op.base)
+                    .is_some_and(|(now, base)| now.id == base.id && !base.same_but_ctime(&now));
+            }
+            publish::is_done(plan, field, op).unwrap_or(false)
+        };
+        Touched((0..plan.ops.len()).filter(is_done).collect())
+    }
+}
+
+/// Tells the pending transactions whose private copies were published of what undoing has left.
+/// Failing to leaves them with a conflict that is none, and is no reason to leave the publish undone
+/// by half.
+pub(super) fn settle(home: &Home, plan: &Plan, field: &Field, touched: &Touched) {
+    let mut versions: Vec<(Version, Version)> = Vec::new();
+    for op in touched.0.iter().filter_map(|&index| plan.ops.get(index)) {
+        let Some(base) = op.base else { continue };
+        // Waited out: a stamp that could stand for two changes would hide the second.
+        let look = |end: End| observe(end.dir.as_fd(), &end.name, AtFlags::SYMLINK_NOFOLLOW);
+        if let Ok((now, false)) = field.before(op).and_then(look)
+            && base.same_but_ctime(&now)
+            && base.nlink == now.nlink
+        {
+            versions.push((base, now));
+        }
+    }
+    let copies: BTreeSet<TxId> = plan.ops.iter().filter_map(|op| owner(&op.slot)).collect();
+    for id in copies {
+        if let Err(error) = tell(home, id, &versions) {
+            tracing::warn!(%error, "{id} may find what was undone in its way");
+        }
+    }
+}
+
+/// The transaction in whose directory a slot is.
+fn owner(slot: &[u8]) -> Option<TxId> {
+    let id = slot.strip_prefix(b"tx/")?.split(|&b| b == b'/').next()?;
+    std::str::from_utf8(id).ok()?.parse().ok()
+}
+
+fn tell(home: &Home, id: TxId, versions: &[(Version, Version)]) -> Result<()> {
+    // Only a pending one keeps its read set.
+    let Some(mut reads) = home.reads(id)? else { return Ok(()) };
+    if reads.moved_on(versions) { home.save_reads(id, &reads) } else { Ok(()) }
+}
