@@ -17,6 +17,7 @@
 //! | [`history`] | whether transactions were strictly serializable |
 //! | [`realm`] | workers that meet in a realm, and may be killed at any instant |
 //! | [`deb`] | small Debian packages |
+//! | [`power`] | a whole machine with another kernel, whose power can be cut |
 //! | [`skip`], [`system`], [`wait`], [`random`] | skipping, what is shared, deadlines, seeds |
 
 // A test that can't go on says why, and that is all there is to do about it.
@@ -30,6 +31,7 @@ pub mod history;
 pub mod image;
 pub mod lab;
 pub mod matrix;
+pub mod power;
 pub mod process;
 pub mod pty;
 pub mod random;
