@@ -252,6 +252,34 @@ impl<'a> Matrix<'a> {
         self.sweep_over(points, budget);
     }
 
+    /// Fails once, with an I/O error, at each of the last steps, in every mode: what is done there is
+    /// done when there is little left to undo.
+    ///
+    /// # Panics
+    /// As [`Matrix::sweep`].
+    #[track_caller]
+    pub fn last_steps(&mut self, number: usize) {
+        self.at_the_last("EIO", number);
+    }
+
+    /// Killed after each of the last steps, in every mode.
+    ///
+    /// # Panics
+    /// As [`Matrix::sweep`].
+    #[track_caller]
+    pub fn killed_at_the_last(&mut self, number: usize) {
+        self.at_the_last("killafter", number);
+    }
+
+    #[track_caller]
+    fn at_the_last(&mut self, action: &str, number: usize) {
+        let last = self.steps.len();
+        let from = last.saturating_sub(number) + 1;
+        let faults: Vec<String> = (from..=last).map(|n| format!("{action}@{n}")).collect();
+        let points = self.points().into_iter().filter(|p| faults.contains(&p.fault)).collect();
+        self.sweep_over(points, Budget { points: number, time: PATIENCE });
+    }
+
     #[track_caller]
     fn sweep_over(&mut self, mut points: Vec<Point>, budget: Budget) {
         let long = skip::long("sweep");

@@ -120,6 +120,38 @@ fn commit_of_a_pending_one() {
     Matrix::new(&lab, case).sweep(budget(14));
 }
 
+/// A publish that was undone, at once or by recovery, is nobody's change.
+#[test]
+fn what_was_undone_can_be_committed_again() {
+    let lab = Lab::in_memory();
+    let sample = lab.nested("sample");
+    pending(&sample);
+    let count = sample.dir().join("count");
+    let _ = sample.txos(["commit", "@"]).env("TXOS_FAULT_COUNT", &count).run().expect(0);
+    let steps = txos_testkit::fault::steps_in(&count);
+    let last = steps.iter().rposition(|step| step == "rename").unwrap() + 1;
+    for (name, fault) in [("failed", format!("EIO@{last}")), ("killed", format!("kill@{last}"))] {
+        let place = lab.nested(name);
+        pending(&place);
+        let done = place.txos(["commit", "@"]).env("TXOS_FAULT", fault).run();
+        if name == "failed" {
+            let _ = done.expect(125).says("nothing is published");
+        } else {
+            assert!(done.killed());
+        }
+        assert!(place.path("gone/deep/file").exists() || name == "killed");
+        let _ = place.txos(["commit", "@"]).run().expect(0);
+        assert_eq!(place.read("changed"), "new\n");
+        // What somebody else changes meanwhile is one.
+        let place = lab.nested(&format!("{name}-outsider"));
+        pending(&place);
+        let fault = format!("EIO@{last}");
+        let _ = place.txos(["commit", "@"]).env("TXOS_FAULT", fault).run().expect(125);
+        let _ = place.native("chmod 600 changed");
+        let _ = place.txos(["commit", "@"]).run().expect(75).says("changed");
+    }
+}
+
 #[test]
 fn commit_of_a_part() {
     let lab = Lab::in_memory();
@@ -153,7 +185,10 @@ fn commit_of_a_part() {
             Ok(())
         },
     };
-    Matrix::new(&lab, case).sweep(budget(14));
+    let mut matrix = Matrix::new(&lab, case);
+    // What is left to do when the part is published, and may have to be done again.
+    matrix.killed_at_the_last(9);
+    matrix.sweep(budget(14));
 }
 
 #[test]

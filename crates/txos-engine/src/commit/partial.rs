@@ -238,8 +238,12 @@ fn move_out(
             .map_err(|e| Error::io("moving the retained version of", path, e))?;
     }
     plan::save(home, plan)?;
-    reads.forget(&published);
-    pending.save_reads(&reads, plan.durable)?;
+    // Names were looked at before they were changed. If none of them is in the read set any more, the
+    // run that was interrupted has stored it: names must not be counted twice.
+    if published.exact.iter().any(|path| reads.get(path).is_some()) {
+        reads.forget(&published);
+        pending.save_reads(&reads, plan.durable)?;
+    }
     pending.meta.changes = pending.meta.changes.saturating_sub(plan.shown());
     pending.meta.splitting = None;
     pending.save(plan.durable)
@@ -252,6 +256,10 @@ fn move_one(
     to: Vec<u8>,
 ) -> std::result::Result<(), Errno> {
     let relocate = |from: &[u8], to: &[u8]| {
+        // The plan that was saved says so already: it was all done, but for the record.
+        if from == to {
+            return Ok(());
+        }
         let (from, to) = (field.slot_at(op.layer, from)?, field.slot_at(op.layer, to)?);
         match rename(&from, &to) {
             // Done already, by the run that was interrupted.

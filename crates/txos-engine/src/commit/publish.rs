@@ -376,8 +376,12 @@ pub(super) fn undo(plan: &Plan, field: &Field, extent: Extent) -> Result<Vec<Str
     let is_dir = |o: &&Op| o.base.is_some_and(|v| v.kind() == FileKind::Dir);
     let sets = |o: &&Op| matches!(o.kind, Kind::DirTime | Kind::Attrs);
     for op in plan.ops.iter().filter(sets).filter(is_dir) {
-        if let (Some(change), Ok(end)) = (&op.attrs, field.before(op))
-            && let (Some((old, _)), Ok(Some(now)), Some(base)) = (change.mtime, end.look(), op.base)
+        let look = |e| at_target(plan, op, "looking at", e);
+        // Somebody may have moved it; that it can't be looked at is something else.
+        let end = there(field.before(op)).map_err(look)?;
+        if let (Some(change), Some(end)) = (&op.attrs, end)
+            && let (Some((old, _)), Some(now), Some(base)) =
+                (change.mtime, end.look().map_err(look)?, op.base)
             && now.id == base.id
             && now.mtime != old
         {
@@ -418,14 +422,18 @@ pub(super) fn is_done(plan: &Plan, field: &Field, op: &Op) -> Result<bool> {
     })
 }
 
-/// The two ends of an operation, where they exist. That a directory can't be looked at is not the
-/// same as that it is not there.
-fn ends(field: &Field, op: &Op) -> std::result::Result<(Option<End>, Option<End>), Errno> {
-    let there = |end: std::result::Result<End, Errno>| match end {
+/// An end, where its directory exists.
+fn there(end: std::result::Result<End, Errno>) -> std::result::Result<Option<End>, Errno> {
+    match end {
         Ok(end) => Ok(Some(end)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(e) => Err(e),
-    };
+    }
+}
+
+/// The two ends of an operation, where they exist. That a directory can't be looked at is not the
+/// same as that it is not there.
+fn ends(field: &Field, op: &Op) -> std::result::Result<(Option<End>, Option<End>), Errno> {
     let slot = if op.slot.is_empty() { None } else { there(field.slot(op))? };
     Ok((there(field.target(op))?, slot))
 }
@@ -510,10 +518,8 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
             let unlink = |end: &End| sys::unlink(end.dir.as_fd(), &end.name, AtFlags::empty());
             if op.base.is_none() {
                 // Done, if the name is the same inode as its other name.
-                let other = field
-                    .target_at(op.layer, op.from.as_deref().unwrap_or_default())
-                    .ok()
-                    .and_then(|e| e.look().ok().flatten());
+                let other = field.target_at(op.layer, op.from.as_deref().unwrap_or_default());
+                let other = seen(there(other).map_err(look)?.as_ref()).map_err(look)?;
                 if at_target.is_some() && is(&at_target, &other) && is(&at_target, &op.new) {
                     unlink(target).map_err(|e| io("undoing", e))?;
                 }
@@ -560,7 +566,10 @@ fn undo_data(
         .slot_at(op.layer, &op.saved)
         .and_then(|e| e.open(OFlags::RDONLY))
         .map_err(|e| io("reading the saved content of", e))?;
-    let ours = field.slot(op).and_then(|e| e.open(OFlags::RDONLY)).ok();
+    let ours = there(field.slot(op))
+        .and_then(|end| end.map(|e| e.open(OFlags::RDONLY)).transpose())
+        .or_else(|e| if e == Errno::NOENT { Ok(None) } else { Err(e) })
+        .map_err(|e| io("reading the new content of", e))?;
     let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
     let content =
         inplace::content(&current, &saved, ours.as_ref()).map_err(|e| io("reading", e))?;
@@ -663,7 +672,7 @@ fn rescue_if_touched(
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let io = |e| at_target(plan, op, "rescuing", e);
-    let (Some(new), Ok(Some(now))) = (&op.new, slot.look()) else { return Ok(()) };
+    let (Some(new), Some(now)) = (&op.new, slot.look().map_err(io)?) else { return Ok(()) };
     let mut note = |path: &[u8], at: Vec<u8>| {
         notes.push(format!(
             "{} was written by somebody else while it was being published; as they left it, it is \

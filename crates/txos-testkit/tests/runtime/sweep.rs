@@ -26,7 +26,12 @@ fn sweep(mode: &'static str, points: usize) {
         refusals: &[125],
         afterwards: &nothing_more,
     };
-    Matrix::new(&lab, case).sweep(Budget { points, time: Duration::from_secs(180) });
+    let mut matrix = Matrix::new(&lab, case);
+    // In place, marked as free: what fails there has happened nevertheless.
+    if mode.ends_with("light") {
+        matrix.last_steps(7);
+    }
+    matrix.sweep(Budget { points, time: Duration::from_secs(180) });
 }
 
 #[test]
