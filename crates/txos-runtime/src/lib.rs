@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`front`] | how calls get here: Syscall User Dispatch, interposed symbols, begin and end, restart |
 //! | [`tx`] | one transaction: shadow file system, descriptors, what each system call does, commit |
+//! | [`table`] | every system call, and what it is in a transaction |
 //! | [`raw`] | system calls as the kernel takes them |
 //!
 //! `front` knows registers, signals and threads and nothing of files; `tx` is plain Rust over
@@ -15,4 +16,5 @@
 
 pub mod front;
 pub mod raw;
+pub mod table;
 pub mod tx;

@@ -18,6 +18,7 @@
 //! | [`realm`] | workers that meet in a realm, and may be killed at any instant |
 //! | [`deb`] | small Debian packages |
 //! | [`power`] | a whole machine with another kernel, whose power can be cut |
+//! | [`syscalls`] | the table of system calls, `docs/syscalls.toml` |
 //! | [`skip`], [`system`], [`wait`], [`random`] | skipping, what is shared, deadlines, seeds |
 
 // A test that can't go on says why, and that is all there is to do about it.
@@ -38,6 +39,7 @@ pub mod random;
 pub mod realm;
 pub mod rendezvous;
 pub mod skip;
+pub mod syscalls;
 pub mod system;
 pub mod tree;
 pub mod user;

@@ -158,8 +158,19 @@ impl Supervisor {
 
     /// Mounts made in a namespace of the command's own are nobody else's business.
     pub(super) fn mount(&mut self, call: &Call) -> Verdict {
+        let flags = arg(call, 3);
+        if i64::from(call.data.nr) == libc::SYS_mount
+            && flags & libc::MS_REMOUNT != 0
+            && flags & libc::MS_BIND == 0
+        {
+            return self.beyond(WarningKind::Mount, || {
+                "the command remounts a file system; where that is not the view's own, it is so \
+                 everywhere, and stays"
+                    .into()
+            });
+        }
         let propagation = libc::MS_PRIVATE | libc::MS_SLAVE | libc::MS_SHARED | libc::MS_UNBINDABLE;
-        if i64::from(call.data.nr) == libc::SYS_mount && arg(call, 3) & propagation != 0 {
+        if i64::from(call.data.nr) == libc::SYS_mount && flags & propagation != 0 {
             return Verdict::Through;
         }
         let own = self.processes.namespace(call.pid, "ns/mnt");

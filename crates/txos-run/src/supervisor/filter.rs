@@ -1,7 +1,7 @@
 //! The seccomp filter: the table as a classic BPF program.
 //!
 //! ```text
-//! foreign architecture           → allow (told when such a program is executed)
+//! foreign architecture           → allow (told when such a program is executed), but for a few
 //! number of row 1?  no → next
 //!   made at the recorder's gate, and the row may be → allow
 //!   each `unless` of the row holds → allow
@@ -13,7 +13,7 @@
 //! Nothing but architecture and number is looked at before the number is known: the kernel tries out
 //! which numbers are always allowed, and makes those calls without the filter.
 
-use super::table::{Handler, OpenFlags, Row, Unless, is_gated, rows};
+use super::table::{FOREIGN, Handler, OpenFlags, Row, Unless, is_gated, rows};
 use crate::sys::seccomp::Instruction;
 use txos_recorder::area::GATE_IP;
 
@@ -36,6 +36,9 @@ pub const NATIVE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 pub const NATIVE: u32 = 0xc000_00b7;
 
+/// `AUDIT_ARCH_*` of the 32-bit programs that this machine also runs.
+const OTHER: u32 = 0x4000_0003;
+
 /// On x86-64, numbers from here on are calls of x32 programs.
 const X32_BIT: u32 = 0x4000_0000;
 
@@ -57,14 +60,12 @@ const OPENS_FOR_MORE: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC).ca
 /// The program; with the recorder's gate, if it is there.
 #[must_use]
 pub fn program(recorder: bool) -> Vec<Instruction> {
-    let mut out = vec![
-        op(LOAD, ARCH, 0, 0),
-        op(EQUAL, NATIVE, 1, 0),
-        ALLOW,
-        op(LOAD, NUMBER, 0, 0),
-        op(AT_LEAST, X32_BIT, 0, 1),
-        ALLOW,
-    ];
+    let foreign = foreign();
+    // A few instructions, as the bodies of rows are.
+    let skip = u8::try_from(foreign.len()).unwrap_or(u8::MAX);
+    let mut out = vec![op(LOAD, ARCH, 0, 0), op(EQUAL, NATIVE, skip, 0)];
+    out.extend(foreign);
+    out.extend([op(LOAD, NUMBER, 0, 0), op(AT_LEAST, X32_BIT, 0, 1), ALLOW]);
     for row in rows() {
         let body = body(row, recorder);
         // The body is a few instructions, far from the 255 that a jump can skip.
@@ -75,6 +76,26 @@ pub fn program(recorder: bool) -> Vec<Instruction> {
     }
     out.push(ALLOW);
     out
+}
+
+/// What becomes of calls of the other architecture; the architecture is loaded.
+fn foreign() -> Vec<Instruction> {
+    let mut out = vec![op(EQUAL, OTHER, 1, 0), ALLOW, op(LOAD, NUMBER, 0, 0)];
+    for &(number, native) in FOREIGN {
+        let row = rows().find(|row| row.number == native);
+        out.push(op(EQUAL, number, 0, 1));
+        out.push(row.map_or(ALLOW, |row| op(RETURN, verdict(row), 0, 0)));
+    }
+    out.push(ALLOW);
+    out
+}
+
+/// What is answered to a call that is not let through.
+fn verdict(row: &Row) -> u32 {
+    match row.handler {
+        Handler::Refuse(errno) => libc::SECCOMP_RET_ERRNO | (errno.cast_unsigned() & 0xffff),
+        _ => libc::SECCOMP_RET_USER_NOTIF,
+    }
 }
 
 /// Lets the call through if it is made at the gate.
@@ -107,6 +128,15 @@ fn body(row: &Row, recorder: bool) -> Vec<Instruction> {
                 body.push(op(EQUAL, value, 0, 1));
                 body.push(ALLOW);
             }
+            Unless::NoneOf(index, values) => {
+                body.push(op(LOAD, halves(index).0, 0, 0));
+                for (i, &value) in values.iter().enumerate() {
+                    // Past the others, and past the end of the search.
+                    let skip = u8::try_from(values.len() - i).unwrap_or(u8::MAX);
+                    body.push(op(EQUAL, value, skip, 0));
+                }
+                body.push(ALLOW);
+            }
             Unless::Null(index) => {
                 let (low, high) = halves(index);
                 body.push(op(LOAD, low, 0, 0));
@@ -115,18 +145,9 @@ fn body(row: &Row, recorder: bool) -> Vec<Instruction> {
                 body.push(op(EQUAL, 0, 0, 1));
                 body.push(ALLOW);
             }
-            Unless::NoBits(index, bits) => {
-                body.push(op(LOAD, halves(index).0, 0, 0));
-                body.push(op(ANY_BIT, bits, 1, 0));
-                body.push(ALLOW);
-            }
         }
     }
-    let verdict = match row.handler {
-        Handler::Refuse(errno) => libc::SECCOMP_RET_ERRNO | (errno.cast_unsigned() & 0xffff),
-        _ => libc::SECCOMP_RET_USER_NOTIF,
-    };
-    body.push(op(RETURN, verdict, 0, 0));
+    body.push(op(RETURN, verdict(row), 0, 0));
     body
 }
 
@@ -175,6 +196,17 @@ mod tests {
 
     const BUSY: [u64; 6] = [u64::MAX; 6];
 
+    /// Arguments with which a row stops its call.
+    fn busy(row: &Row) -> [u64; 6] {
+        let mut args = BUSY;
+        for unless in row.unless {
+            if let Unless::NoneOf(i, values) = *unless {
+                args[i] = u64::from(values[values.len() - 1]) | 0xdead_0000_0000;
+            }
+        }
+        args
+    }
+
     #[test]
     fn every_row_stops_its_call() {
         let program = program(true);
@@ -185,9 +217,22 @@ mod tests {
                 Handler::Refuse(e) => libc::SECCOMP_RET_ERRNO | e.cast_unsigned(),
                 _ => libc::SECCOMP_RET_USER_NOTIF,
             };
-            assert_eq!(evaluate(&program, NATIVE, number, BUSY), want, "{row:?}");
-            assert_eq!(evaluate(&program, 0x4000_0003, number, BUSY), libc::SECCOMP_RET_ALLOW);
+            assert_eq!(evaluate(&program, NATIVE, number, busy(row)), want, "{row:?}");
+            if !FOREIGN.iter().any(|(foreign, _)| *foreign == number) {
+                assert_eq!(evaluate(&program, OTHER, number, BUSY), libc::SECCOMP_RET_ALLOW);
+            }
         }
+    }
+
+    #[test]
+    fn few_calls_of_32_bit_programs_are_stopped() {
+        let program = program(false);
+        for &(foreign, native) in FOREIGN {
+            let row = rows().find(|row| row.number == native).unwrap();
+            assert_eq!(evaluate(&program, OTHER, foreign, BUSY), verdict(row), "{row:?}");
+            assert_eq!(evaluate(&program, 0xc000_00ff, foreign, BUSY), libc::SECCOMP_RET_ALLOW);
+        }
+        assert_eq!(evaluate(&program, OTHER, 5, BUSY), libc::SECCOMP_RET_ALLOW);
     }
 
     #[test]
@@ -196,12 +241,12 @@ mod tests {
         for row in rows() {
             let number = u32::try_from(row.number).unwrap();
             for unless in row.unless {
-                let mut args = BUSY;
+                let mut args = busy(row);
                 match *unless {
                     // The upper half of an int is whatever the register held.
                     Unless::Int(i, v) => args[i] = u64::from(v) | 0xdead_0000_0000,
                     Unless::Null(i) => args[i] = 0,
-                    Unless::NoBits(i, bits) => args[i] = u64::from(!bits),
+                    Unless::NoneOf(i, _) => args[i] = 1,
                 }
                 let verdict = evaluate(&program, NATIVE, number, args);
                 assert_eq!(verdict, libc::SECCOMP_RET_ALLOW, "{row:?} {unless:?}");
@@ -218,11 +263,12 @@ mod tests {
         let (with, without) = (program(true), program(false));
         for row in rows() {
             let number = u32::try_from(row.number).unwrap();
-            let told = evaluate(&with, NATIVE, number, BUSY);
+            let args = busy(row);
+            let told = evaluate(&with, NATIVE, number, args);
             for near in [GATE_IP - 1, GATE_IP + 1, GATE_IP & 0xffff_ffff, GATE_IP ^ 1 << 40] {
-                assert_eq!(evaluate_at(&with, NATIVE, number, BUSY, near), told, "{row:?}");
+                assert_eq!(evaluate_at(&with, NATIVE, number, args, near), told, "{row:?}");
             }
-            assert_eq!(evaluate_at(&without, NATIVE, number, BUSY, GATE_IP), told, "{row:?}");
+            assert_eq!(evaluate_at(&without, NATIVE, number, args, GATE_IP), told, "{row:?}");
             let looks = match row.handler {
                 Handler::Look(_, _, facets) => !facets.intersects(Facets::WRITE),
                 Handler::Open(_, OpenFlags::Arg(flags)) => {
@@ -241,7 +287,7 @@ mod tests {
                 _ => false,
             };
             assert!(looks || !is_gated(row.number), "{row:?}");
-            let passes = evaluate_at(&with, NATIVE, number, BUSY, GATE_IP);
+            let passes = evaluate_at(&with, NATIVE, number, args, GATE_IP);
             assert_eq!(passes == libc::SECCOMP_RET_ALLOW, is_gated(row.number), "{row:?}");
         }
     }

@@ -76,14 +76,9 @@ impl Supervisor {
 
     /// `pidfd_send_signal(2)`.
     pub(super) fn kill_descriptor(&mut self, call: &Call) -> Verdict {
-        let name = format!("fdinfo/{}", int(call, 0));
-        let target = self
-            .processes
-            .text(call.pid, &name)
-            .and_then(|t| t.lines().find_map(|l| l.strip_prefix("Pid:")?.trim().parse().ok()));
-        match target {
-            Some(pid) if pid > 0 => self.signal_process(call, pid, int(call, 1)),
-            _ => Verdict::Through,
+        match self.process_of_descriptor(call.pid, int(call, 0)) {
+            Some(pid) => self.signal_process(call, pid, int(call, 1)),
+            None => Verdict::Through,
         }
     }
 
@@ -125,7 +120,7 @@ impl Supervisor {
 
     /// Whether a group has no member outside (the front, which belongs to the command's group,
     /// ignores what the terminal sends and passes on the rest).
-    fn is_ours_all(&mut self, call: &Call, group: i32) -> bool {
+    pub(super) fn is_ours_all(&mut self, call: &Call, group: i32) -> bool {
         let namespace = self.processes.namespace(call.pid, "ns/pid");
         if namespace.is_some_and(|ino| ino != self.pid_namespace) {
             return true;

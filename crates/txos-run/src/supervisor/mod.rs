@@ -18,6 +18,7 @@
 //! | [`moved`] | paths that the transaction itself changed |
 //! | [`places`], [`effects`] | changes that can't be rolled back |
 //! | [`held`] | signals to outsiders |
+//! | [`others`] | other people's processes and objects |
 //! | [`sockets`] | connections |
 //! | [`recorder`] | looks that were told already |
 //! | [`ahead`] | looks that come next |
@@ -29,6 +30,7 @@ pub mod execute;
 pub mod filter;
 pub mod held;
 pub mod moved;
+pub mod others;
 pub mod places;
 pub mod process;
 pub mod record;
@@ -220,7 +222,8 @@ impl Supervisor {
             if stopped.is_some() {
                 continue; // Everything is being killed; no call is made any more.
             }
-            let verdict = match index.get(call.data.nr) {
+            let handler = index.of(call.data.arch == filter::NATIVE, call.data.nr);
+            let verdict = match handler {
                 Some(handler) => {
                     let verdict = self.judge(&call, handler);
                     if std::mem::take(&mut self.unreadable) {
@@ -231,7 +234,7 @@ impl Supervisor {
                 }
                 None => Verdict::Through,
             };
-            let verdict = match index.get(call.data.nr) {
+            let verdict = match handler {
                 Some(handler) if self.reads.has_touched() => {
                     let verdict = self.meet(&call, handler, verdict);
                     if matches!(verdict, Verdict::Through) {
@@ -320,7 +323,10 @@ impl Supervisor {
     }
 
     fn judge(&mut self, call: &Call, handler: Handler) -> Verdict {
-        if matches!(handler, Handler::Chroot(_) | Handler::NewRoot | Handler::Mount) {
+        if matches!(
+            handler,
+            Handler::Chroot(_) | Handler::NewRoot | Handler::Mount | Handler::EnterNamespaces
+        ) {
             self.record_everything();
         }
         match handler {
@@ -351,10 +357,15 @@ impl Supervisor {
             Handler::Bind => self.bind(call),
             Handler::SendTo => self.send_to(call),
             Handler::SendMessage => self.send_message(call),
+            Handler::SendMessages => self.send_messages(call),
             Handler::Kill => self.kill(call),
             Handler::KillThread => self.kill_thread(call),
             Handler::KillThreadOf => self.kill_thread_of(call),
             Handler::KillDescriptor => self.kill_descriptor(call),
+            Handler::OfProcess(whose, what) => self.of_process(call, whose, what),
+            Handler::SysvGet(kind, flags) => self.sysv_get(call, kind, flags),
+            Handler::SysvControl(kind, command) => self.sysv_control(call, kind, command),
+            Handler::EnterNamespaces => self.enter_namespaces(call),
             Handler::Trace => self.trace(call),
             Handler::WriteMemory => self.write_memory(call),
             Handler::Mount => self.mount(call),

@@ -127,8 +127,26 @@ impl Supervisor {
     }
 
     pub(super) fn send_message(&mut self, call: &Call) -> Verdict {
+        self.one_message(call, arg(call, 1))
+    }
+
+    /// `sendmmsg(2)`: each of the messages.
+    pub(super) fn send_messages(&mut self, call: &Call) -> Verdict {
+        /// Size of `struct mmsghdr`, and how many of them the kernel takes at most.
+        const ONE: u64 = 64;
+        const MAX: u64 = 1024;
+        for i in 0..u64::from(int(call, 2).cast_unsigned()).min(MAX) {
+            match self.one_message(call, arg(call, 1).wrapping_add(i * ONE)) {
+                Verdict::Through => {}
+                stop => return stop,
+            }
+        }
+        Verdict::Through
+    }
+
+    fn one_message(&mut self, call: &Call, at: u64) -> Verdict {
         // struct msghdr: the address's pointer, then its length.
-        let Ok(header) = memory::read_exact::<16>(call.pid, arg(call, 1)) else {
+        let Ok(header) = memory::read_exact::<16>(call.pid, at) else {
             return Verdict::Through;
         };
         let [p0, p1, p2, p3, p4, p5, p6, p7, l0, l1, l2, l3, ..] = header;

@@ -93,8 +93,18 @@ pub enum Handler {
     KillThreadOf,
     /// A signal through a descriptor.
     KillDescriptor,
+    /// Messages are sent, perhaps to addresses.
+    SendMessages,
     /// A process is traced.
     Trace,
+    /// Something of a process is changed or taken, which is done how.
+    OfProcess(Whose, &'static str),
+    /// A System V object is got; the argument with the flags.
+    SysvGet(Sysv, usize),
+    /// The same is changed or removed; the argument with the command.
+    SysvControl(Sysv, usize),
+    /// Namespaces of a descriptor are entered.
+    EnterNamespaces,
     /// Another process's memory is written.
     WriteMemory,
     /// Mounts are changed.
@@ -107,6 +117,29 @@ pub enum Handler {
     Refuse(i32),
 }
 
+/// Which process a call concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The one with this argument's number.
+    Number(usize),
+    /// A process, a group, or all of a user: the argument that says which, its value for a process (the
+    /// others follow), and the argument with the number.
+    Kind(usize, i32, usize),
+    /// The one of this descriptor.
+    Descriptor(usize),
+}
+
+/// A kind of System V object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sysv {
+    /// A shared memory segment.
+    Memory,
+    /// A set of semaphores.
+    Semaphores,
+    /// A message queue.
+    Queue,
+}
+
 /// When the filter lets a call through without asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unless {
@@ -114,8 +147,8 @@ pub enum Unless {
     Int(usize, u32),
     /// The argument is a null pointer (or zero in all 64 bits).
     Null(usize),
-    /// The argument has none of these bits.
-    NoBits(usize, u32),
+    /// The low half of the argument is none of these.
+    NoneOf(usize, &'static [u32]),
 }
 
 /// One call.
@@ -150,17 +183,24 @@ const READS: &str = "what the file holds is part of what was read";
 const CHANGES: &str = "the version it starts from is the base of the change";
 const LEAVES: &str = "it leaves the machine or reaches a service; nobody can take it back";
 const RUNNING: &str = "it changes the running system at once";
+const OUTSIDER: &str = "an outsider's process would be changed";
+const PRIORITY: &str = "changes the priority of";
+const FLAGS: &str = "what is published has no file flags: they would be lost without a word";
 const SIGNALS: &str = "a signal to a process outside is held until the commit";
 
 use Handler as H;
 
 /// Numbers that the C library's bindings do not name on every architecture.
 mod number {
+    pub const QUOTACTL_FD: i64 = 443;
     pub const FCHMODAT2: i64 = 452;
     pub const SETXATTRAT: i64 = 463;
     pub const GETXATTRAT: i64 = 464;
     pub const LISTXATTRAT: i64 = 465;
     pub const REMOVEXATTRAT: i64 = 466;
+    pub const OPEN_TREE_ATTR: i64 = 467;
+    pub const FILE_GETATTR: i64 = 468;
+    pub const FILE_SETATTR: i64 = 469;
 }
 
 /// The calls of every architecture, the frequent ones first.
@@ -245,6 +285,27 @@ pub const COMMON: &[Row] = &[
         &[Unless::Null(1)],
         LOOKS,
     ),
+    row(
+        number::FILE_GETATTR,
+        H::Look(under(0, 1), Follow::Unless(4, NOFOLLOW), ATTRS),
+        &[Unless::Null(1)],
+        LOOKS,
+    ),
+    row(number::FILE_SETATTR, H::Refuse(libc::EOPNOTSUPP), &[], FLAGS),
+    row(libc::SYS_ioctl, H::Refuse(libc::EOPNOTSUPP), &[Unless::NoneOf(1, SETS_FLAGS)], FLAGS),
+    row(
+        libc::SYS_open_tree,
+        H::Look(under(0, 1), Follow::Unless(2, NOFOLLOW), ENTRY),
+        &[Unless::Null(1)],
+        LOOKS,
+    ),
+    row(
+        number::OPEN_TREE_ATTR,
+        H::Look(under(0, 1), Follow::Unless(2, NOFOLLOW), ENTRY),
+        &[Unless::Null(1)],
+        LOOKS,
+    ),
+    row(libc::SYS_fspick, H::Look(under(0, 1), Follow::Unless(2, 2), ENTRY), &[], LOOKS),
     row(libc::SYS_statfs, H::Look(at(0), Follow::Yes, ENTRY), &[], LOOKS),
     row(libc::SYS_inotify_add_watch, H::Look(at(1), Follow::Yes, ENTRY), &[], LOOKS),
     row(
@@ -254,7 +315,12 @@ pub const COMMON: &[Row] = &[
         LOOKS,
     ),
     row(libc::SYS_chroot, H::Chroot(at(0)), &[], "absolute paths start elsewhere from then on"),
-    row(libc::SYS_setns, H::NewRoot, &[], "absolute paths may start elsewhere from then on"),
+    row(
+        libc::SYS_setns,
+        H::EnterNamespaces,
+        &[],
+        "absolute paths may start elsewhere from then on, even in the stable tree",
+    ),
     // Beyond files.
     row(
         libc::SYS_sendmsg,
@@ -262,6 +328,7 @@ pub const COMMON: &[Row] = &[
         &[Unless::Int(2, crate::session::channel::LISTENER_FLAGS)],
         LEAVES,
     ),
+    row(libc::SYS_sendmmsg, H::SendMessages, &[], LEAVES),
     row(libc::SYS_sendto, H::SendTo, &[Unless::Null(4)], LEAVES),
     row(libc::SYS_connect, H::Connect, &[], LEAVES),
     row(libc::SYS_bind, H::Bind, &[], CHANGES),
@@ -271,8 +338,74 @@ pub const COMMON: &[Row] = &[
     row(libc::SYS_rt_sigqueueinfo, H::Kill, &[Unless::Int(1, 0)], SIGNALS),
     row(libc::SYS_rt_tgsigqueueinfo, H::KillThreadOf, &[Unless::Int(2, 0)], SIGNALS),
     row(libc::SYS_pidfd_send_signal, H::KillDescriptor, &[Unless::Int(1, 0)], SIGNALS),
-    row(libc::SYS_ptrace, H::Trace, &[Unless::Int(0, 0)], "an outsider's process would be changed"),
-    row(libc::SYS_process_vm_writev, H::WriteMemory, &[], "an outsider's process would be changed"),
+    row(libc::SYS_ptrace, H::Trace, &[Unless::Int(0, 0)], OUTSIDER),
+    row(libc::SYS_process_vm_writev, H::WriteMemory, &[], OUTSIDER),
+    row(
+        libc::SYS_process_madvise,
+        H::OfProcess(Whose::Descriptor(0), "gives advice on the memory of"),
+        &[],
+        OUTSIDER,
+    ),
+    row(
+        libc::SYS_pidfd_getfd,
+        H::OfProcess(Whose::Descriptor(0), "takes a descriptor from"),
+        &[],
+        "it leads past the view into the stable tree",
+    ),
+    row(
+        libc::SYS_migrate_pages,
+        H::OfProcess(Whose::Number(0), "moves the memory of"),
+        &[Unless::Int(0, 0)],
+        OUTSIDER,
+    ),
+    row(
+        libc::SYS_move_pages,
+        H::OfProcess(Whose::Number(0), "moves the memory of"),
+        &[Unless::Int(0, 0)],
+        OUTSIDER,
+    ),
+    row(
+        libc::SYS_setpriority,
+        H::OfProcess(Whose::Kind(0, 0, 1), PRIORITY),
+        &[Unless::Int(1, 0)],
+        OUTSIDER,
+    ),
+    row(
+        libc::SYS_ioprio_set,
+        H::OfProcess(Whose::Kind(0, 1, 1), PRIORITY),
+        &[Unless::Int(1, 0)],
+        OUTSIDER,
+    ),
+    row(
+        libc::SYS_prlimit64,
+        H::OfProcess(Whose::Number(0), "changes the limits of"),
+        &[Unless::Int(0, 0), Unless::Null(2)],
+        OUTSIDER,
+    ),
+    row(
+        libc::SYS_sched_setaffinity,
+        H::OfProcess(Whose::Number(0), "changes the processors of"),
+        &[Unless::Int(0, 0)],
+        OUTSIDER,
+    ),
+    row(
+        libc::SYS_sched_setparam,
+        H::OfProcess(Whose::Number(0), PRIORITY),
+        &[Unless::Int(0, 0)],
+        OUTSIDER,
+    ),
+    row(
+        libc::SYS_sched_setscheduler,
+        H::OfProcess(Whose::Number(0), PRIORITY),
+        &[Unless::Int(0, 0)],
+        OUTSIDER,
+    ),
+    row(
+        libc::SYS_sched_setattr,
+        H::OfProcess(Whose::Number(0), PRIORITY),
+        &[Unless::Int(0, 0)],
+        OUTSIDER,
+    ),
     row(libc::SYS_mount, H::Mount, &[], RUNNING),
     row(libc::SYS_umount2, H::Mount, &[], RUNNING),
     row(libc::SYS_move_mount, H::Mount, &[], RUNNING),
@@ -340,33 +473,81 @@ pub const COMMON: &[Row] = &[
         RUNNING,
     ),
     row(
+        number::QUOTACTL_FD,
+        H::Beyond(WarningKind::Accounting, "changes or reads disk quotas"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_syslog,
+        H::Beyond(WarningKind::KernelSetting, "clears or sets up the kernel's log"),
+        &[
+            Unless::Int(0, 0),
+            Unless::Int(0, 1),
+            Unless::Int(0, 2),
+            Unless::Int(0, 3),
+            Unless::Int(0, 9),
+            Unless::Int(0, 10),
+        ],
+        RUNNING,
+    ),
+    row(libc::SYS_vhangup, H::Beyond(WarningKind::Device, "hangs up its terminal"), &[], RUNNING),
+    // Loading leaves nothing behind; attaching, pinning and changing what others use does.
+    row(
+        libc::SYS_bpf,
+        H::Beyond(WarningKind::KernelSetting, "changes programs or tables in the kernel (bpf)"),
+        BPF_LOOKS,
+        RUNNING,
+    ),
+    row(
+        libc::SYS_fsconfig,
+        H::Beyond(WarningKind::Mount, "changes the settings of a mounted file system"),
+        &[
+            Unless::Int(1, 0),
+            Unless::Int(1, 1),
+            Unless::Int(1, 2),
+            Unless::Int(1, 3),
+            Unless::Int(1, 4),
+            Unless::Int(1, 5),
+            Unless::Int(1, 6),
+            Unless::Int(1, 8),
+        ],
+        RUNNING,
+    ),
+    row(
         libc::SYS_add_key,
         H::Beyond(WarningKind::Keyring, "adds a key to the kernel's key store"),
         &[],
         RUNNING,
     ),
     row(
-        libc::SYS_shmget,
-        H::Beyond(WarningKind::SysvIpc, "makes a shared memory segment"),
-        &[Unless::Int(0, 0), Unless::NoBits(2, libc::IPC_CREAT as u32)],
+        libc::SYS_request_key,
+        H::Beyond(WarningKind::Keyring, "has a key made for the kernel's key store"),
+        &[Unless::Null(2)],
         RUNNING,
     ),
     row(
-        libc::SYS_msgget,
-        H::Beyond(WarningKind::SysvIpc, "makes a message queue"),
-        &[Unless::Int(0, 0), Unless::NoBits(1, libc::IPC_CREAT as u32)],
+        libc::SYS_keyctl,
+        H::Beyond(WarningKind::Keyring, "changes the kernel's key store"),
+        KEYCTL_LOOKS,
         RUNNING,
     ),
-    row(
-        libc::SYS_semget,
-        H::Beyond(WarningKind::SysvIpc, "makes a set of semaphores"),
-        &[Unless::Int(0, 0), Unless::NoBits(2, libc::IPC_CREAT as u32)],
-        RUNNING,
-    ),
+    row(libc::SYS_shmget, H::SysvGet(Sysv::Memory, 2), &[Unless::Int(0, 0)], RUNNING),
+    row(libc::SYS_msgget, H::SysvGet(Sysv::Queue, 1), &[Unless::Int(0, 0)], RUNNING),
+    row(libc::SYS_semget, H::SysvGet(Sysv::Semaphores, 2), &[Unless::Int(0, 0)], RUNNING),
+    row(libc::SYS_shmctl, H::SysvControl(Sysv::Memory, 1), &[], RUNNING),
+    row(libc::SYS_msgctl, H::SysvControl(Sysv::Queue, 1), &[], RUNNING),
+    row(libc::SYS_semctl, H::SysvControl(Sysv::Semaphores, 2), &[], RUNNING),
     row(
         libc::SYS_mq_open,
-        H::Beyond(WarningKind::SysvIpc, "makes a message queue"),
-        &[Unless::NoBits(1, libc::O_CREAT as u32)],
+        H::Beyond(WarningKind::SysvIpc, "makes or uses a message queue"),
+        &[],
+        RUNNING,
+    ),
+    row(
+        libc::SYS_mq_unlink,
+        H::Beyond(WarningKind::SysvIpc, "removes a message queue"),
+        &[],
         RUNNING,
     ),
     row(
@@ -382,6 +563,68 @@ pub const COMMON: &[Row] = &[
         "a handle leads past the view into the stable tree",
     ),
 ];
+
+/// `FS_IOC_SETFLAGS`, the same of 32 bits, `FS_IOC_FSSETXATTR`.
+const SETS_FLAGS: &[u32] = &[0x4008_6602, 0x4004_6602, 0x401c_5820];
+
+/// Commands of `bpf(2)` that look, or make what ends with its descriptors.
+const BPF_LOOKS: &[Unless] = &[
+    Unless::Int(0, 0),  // making a table
+    Unless::Int(0, 1),  // looking into it
+    Unless::Int(0, 4),  // its next key
+    Unless::Int(0, 5),  // loading a program
+    Unless::Int(0, 7),  // opening what is pinned
+    Unless::Int(0, 10), // trying a program
+    Unless::Int(0, 11), // next program
+    Unless::Int(0, 12), // next table
+    Unless::Int(0, 13), // opening a program
+    Unless::Int(0, 14), // opening a table
+    Unless::Int(0, 15), // information
+    Unless::Int(0, 16), // which programs are attached
+    Unless::Int(0, 18), // loading types
+    Unless::Int(0, 19), // opening types
+    Unless::Int(0, 20), // what a task's descriptor is
+    Unless::Int(0, 23), // next types
+    Unless::Int(0, 24), // looking at many
+    Unless::Int(0, 30), // opening a link
+    Unless::Int(0, 31), // next link
+];
+
+/// Operations of `keyctl(2)` that look, compute, or are of the process alone.
+const KEYCTL_LOOKS: &[Unless] = &[
+    Unless::Int(0, 0),  // which keyring
+    Unless::Int(0, 1),  // a session of its own
+    Unless::Int(0, 6),  // describe
+    Unless::Int(0, 10), // search
+    Unless::Int(0, 11), // read
+    Unless::Int(0, 14), // where requested keys go
+    Unless::Int(0, 16), // assume authority
+    Unless::Int(0, 17), // security label
+    Unless::Int(0, 23), // Diffie-Hellman
+    Unless::Int(0, 24), // public key: information
+    Unless::Int(0, 25), // encrypt
+    Unless::Int(0, 26), // decrypt
+    Unless::Int(0, 27), // sign
+    Unless::Int(0, 28), // verify
+    Unless::Int(0, 31), // what the kernel can do
+];
+
+/// Calls of 32-bit programs that are not let through, as on x86 the kernel numbers them, and their native
+/// numbers: nobody outside may be reached or changed by a program for its being old.
+#[cfg(target_arch = "x86_64")]
+pub const FOREIGN: &[(u32, i64)] = &[
+    (37, libc::SYS_kill),
+    (238, libc::SYS_tkill),
+    (270, libc::SYS_tgkill),
+    (178, libc::SYS_rt_sigqueueinfo),
+    (335, libc::SYS_rt_tgsigqueueinfo),
+    (424, libc::SYS_pidfd_send_signal),
+    (425, libc::SYS_io_uring_setup),
+    (342, libc::SYS_open_by_handle_at),
+];
+/// The same: not known of other architectures.
+#[cfg(not(target_arch = "x86_64"))]
+pub const FOREIGN: &[(u32, i64)] = &[];
 
 /// The calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
@@ -469,6 +712,17 @@ impl Index {
             }
         }
         Index { handlers }
+    }
+
+    /// The handler of a call of this architecture.
+    #[must_use]
+    pub fn of(&self, native: bool, number: i32) -> Option<Handler> {
+        if native {
+            return self.get(number);
+        }
+        let number = u32::try_from(number).ok()?;
+        let (_, native) = FOREIGN.iter().find(|(foreign, _)| *foreign == number)?;
+        self.get(i32::try_from(*native).ok()?)
     }
 
     /// The handler of this call, if it is in the table.

@@ -41,10 +41,23 @@ pub fn dispatch(
     let class = classify(number, &args);
     match (class, context) {
         (Class::Harmless, _) => native(),
-        (Class::Transactional | Class::Map, _) => transactional(thread, number, args),
+        (
+            Class::Transactional
+            | Class::Descriptor
+            | Class::Passed(_)
+            | Class::Refused(..)
+            | Class::Unknown
+            | Class::Map
+            | Class::Wait,
+            _,
+        ) => transactional(thread, number, args),
+        (Class::Absent, _) => Next::Answer(-i64::from(libc::ENOSYS)),
         (Class::Prctl, _) => {
             if args[0] == thread::PR_SET_SYSCALL_USER_DISPATCH {
                 return Next::Answer(-i64::from(libc::EBUSY));
+            }
+            if args[0] == libc::PR_SET_SECCOMP as u64 {
+                return transactional(thread, number, args);
             }
             native()
         }
@@ -61,11 +74,11 @@ pub fn dispatch(
             Next::Answer(answer)
         }
         (Class::AlternateStack, Some(context)) => Next::Answer(context.alternate_stack(args)),
-        (Class::Suspend, _) => {
-            let name = "waiting for a signal";
-            process::outside_call(thread, name)
-                .unwrap_or_else(|| Next::Answer(suspend(number, args)))
-        }
+        (Class::Suspend, _) => process::outside_call(thread, "waiting for a signal", number)
+            .unwrap_or_else(|| {
+                let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
+                Next::Answer(suspend(number, args, mask))
+            }),
         (Class::Exit | Class::ExitGroup, _) => process::exit(thread, class, args),
         (Class::Fork | Class::Vfork | Class::Clone | Class::Clone3, Some(context)) => {
             process::create(thread, class, args, context)
@@ -87,8 +100,16 @@ fn put_in_force(mask: signals::Set, context: Option<&mut Context>) {
 }
 
 /// Handlers run meanwhile, outside of the transaction, whose state is not the program's now.
-fn suspend(number: i64, args: [u64; 6]) -> i64 {
-    // SAFETY: it is the program's own call.
+fn suspend(number: i64, args: [u64; 6], programs: signals::Set) -> i64 {
+    let (number, args) = match number {
+        // What is really blocked now is not what the program waits with.
+        libc::SYS_pause => {
+            let size = size_of::<signals::Set>() as u64;
+            (libc::SYS_rt_sigsuspend, [(&raw const programs) as u64, size, 0, 0, 0, 0])
+        }
+        _ => (number, args),
+    };
+    // SAFETY: it is the program's own call, or has the set that is here.
     unsafe { syscall(number, args) }
 }
 

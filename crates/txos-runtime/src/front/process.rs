@@ -28,14 +28,15 @@ use crate::tx::{Failure, flags};
 static WARNED: AtomicU32 = AtomicU32::new(0);
 
 /// A call that goes past the transaction. Under TX_STRICT it is not made: how to go on then.
-pub fn outside_call(thread: &mut Thread, what: &'static str) -> Option<Next> {
+pub fn outside_call(thread: &mut Thread, what: &'static str, number: i64) -> Option<Next> {
+    let name = crate::table::name(number).unwrap_or_default();
     let session = thread.session.as_ref()?;
     session.tx.as_ref()?;
     if session.plan.flags & flags::STRICT != 0 {
         let why = Failure {
             reason: reason::UNSUPPORTED,
             errno: libc::ECANCELED,
-            what: format!("{what} can't be part of a transaction"),
+            what: format!("{what} ({name}) can't be part of a transaction"),
             ..Failure::default()
         };
         return Some(fail(thread, why));
@@ -43,7 +44,7 @@ pub fn outside_call(thread: &mut Thread, what: &'static str) -> Option<Next> {
     thread.counters.unsupported += 1;
     let bit = 1 << (what.len() % 32);
     if WARNED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-        api::tell(&format!("{what} is not part of the transaction"));
+        api::tell(&format!("{what} ({name}) is not part of the transaction"));
     }
     None
 }
@@ -78,7 +79,7 @@ pub fn exec(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
     if let Err(error) = executable(number, args) {
         return Next::Answer(error); // a search along PATH tries many
     }
-    if let Some(next) = outside_call(thread, "running another program (exec)") {
+    if let Some(next) = outside_call(thread, "running another program", number) {
         return next;
     }
     let why = Failure {
@@ -141,11 +142,19 @@ pub fn create(thread: &mut Thread, class: Class, args: [u64; 6], context: &mut C
         };
         return fail(thread, why);
     }
-    if let Some(next) = outside_call(thread, what) {
+    let number = match class {
+        Class::Clone => libc::SYS_clone,
+        Class::Clone3 => libc::SYS_clone3,
+        Class::Vfork => libc::SYS_vfork,
+        _ => libc::SYS_fork,
+    };
+    if let Some(next) = outside_call(thread, what, number) {
         return next;
     }
     let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
     match made.stack {
+        // The kernel would make a child that dies of it; here it would be this thread.
+        Some(top) if !(1 << 16..=1 << 47).contains(&top) => Next::Answer(-i64::from(libc::EINVAL)),
         Some(top) => Next::Answer(made.with_stack(top, context.birth(mask))),
         None => Next::Answer(made.copy(mask, context)),
     }

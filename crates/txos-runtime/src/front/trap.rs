@@ -40,7 +40,13 @@ impl Context {
 
     /// `sigaltstack`: the kernel puts it in force when the handler returns.
     pub fn alternate_stack(&mut self, args: [u64; 6]) -> i64 {
+        /// Where the addresses of programs end.
+        const END: u64 = 1 << 47;
         let [new, old, ..] = args;
+        let size = size_of::<libc::stack_t>() as u64;
+        if new.max(old) > END - size {
+            return -i64::from(libc::EFAULT);
+        }
         let mut now = self.0.uc_stack;
         let (start, end) = (now.ss_sp as u64, now.ss_sp as u64 + now.ss_size as u64);
         let inside = (start..end).contains(&self.register(libc::REG_RSP));
@@ -124,11 +130,9 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
     let Some(thread) = thread::existing(tls) else { return OUTSIDE };
     // SAFETY: the kernel has filled them in, and nobody else knows of them.
     let (call, context) = unsafe { (&*info.cast::<Call>(), &mut *context) };
-    if call.architecture != AUDIT_ARCH_X86_64 {
-        context.set_register(libc::REG_RAX, -i64::from(libc::ENOSYS) as u64);
-        return IN_TRANSACTION;
-    }
-    let number = i64::from(call.number);
+    // 32-bit calls have other numbers: none of them is known.
+    let native = call.architecture == AUDIT_ARCH_X86_64;
+    let number = if native { i64::from(call.number) } else { crate::table::FOREIGN };
     if number == libc::SYS_rt_sigreturn {
         // The frame of the program's handler is where its stack pointer is: it returns from there.
         context.set_register(libc::REG_RIP, entry::restore as *const () as u64);

@@ -6,6 +6,7 @@ use super::names::{Target, no_link_there};
 use super::node::Id;
 use super::walk::{Place, Spot};
 use super::{Tx, raw_call, user};
+use crate::table::{self, Class};
 
 const CWD: i32 = libc::AT_FDCWD;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
@@ -31,6 +32,7 @@ impl Tx {
     #[expect(clippy::too_many_lines, reason = "it is one table")]
     pub fn carry_out(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
         let int = |i: usize| a[i] as i32;
+        self.calling = number;
         match number {
             libc::SYS_read
             | libc::SYS_pread64
@@ -182,7 +184,16 @@ impl Tx {
                 let mut b = a;
                 b[0] = self.real(int(0))? as u64;
                 b[1] = self.real(int(1))? as u64;
+                self.write_outside(int(1), b[1] as i32)?;
                 check(raw_call(number, b))
+            }
+            libc::SYS_vmsplice => {
+                let file = self.file(int(0))?;
+                if self.files.get(file).writes() {
+                    let real = self.real(int(0))?;
+                    self.write_outside(int(0), real)?;
+                }
+                self.on_descriptor(number, a)
             }
             libc::SYS_mmap if a[3] & 0x20 == 0 => self.mmap(a),
             libc::SYS_readahead | libc::SYS_fadvise64 => {
@@ -362,70 +373,37 @@ impl Tx {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_poll => self.poll(number, a),
             libc::SYS_ppoll => self.poll(number, a),
-            libc::SYS_epoll_ctl => {
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => self.select(number, a),
+            libc::SYS_pselect6 => self.select(number, a),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_signalfd if int(0) != -1 => self.on_descriptor(number, a).map(|_| a[0]),
+            libc::SYS_signalfd4 if int(0) != -1 => self.on_descriptor(number, a).map(|_| a[0]),
+            libc::SYS_waitid => {
                 let mut b = a;
-                b[0] = self.real(int(0))? as u64;
-                b[2] = self.real(int(2))? as u64;
+                b[1] = self.real(int(1))? as u64;
                 check(raw_call(number, b))
             }
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_epoll_wait
-            | libc::SYS_epoll_create
-            | libc::SYS_eventfd
-            | libc::SYS_signalfd
-            | libc::SYS_inotify_init
-                if number != libc::SYS_epoll_wait =>
-            {
-                self.new_descriptor(number, a)
-            }
-            libc::SYS_epoll_create1
-            | libc::SYS_eventfd2
-            | libc::SYS_timerfd_create
-            | libc::SYS_signalfd4
-            | libc::SYS_inotify_init1
-            | libc::SYS_memfd_create
-            | libc::SYS_socket
-            | libc::SYS_pidfd_open
-            | libc::SYS_userfaultfd => self.new_descriptor(number, a),
-            libc::SYS_accept | libc::SYS_accept4 => {
-                self.unsupported_call("accepting a connection", b"")?;
+            libc::SYS_kcmp => {
+                const KCMP_FILE: i32 = 0;
+                let own = std::process::id();
                 let mut b = a;
-                b[0] = self.real(int(0))? as u64;
-                self.new_descriptor(number, b)
+                if int(2) == KCMP_FILE && a[0] as u32 == own && a[1] as u32 == own {
+                    b[3] = self.real(int(3))? as u64;
+                    b[4] = self.real(int(4))? as u64;
+                }
+                check(raw_call(number, b))
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_pipe => self.new_pair(number, a, a[0]),
             libc::SYS_pipe2 => self.new_pair(number, a, a[0]),
             libc::SYS_socketpair => self.new_pair(number, a, a[3]),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_epoll_wait => self.on_descriptor(number, a),
-            libc::SYS_epoll_pwait
-            | libc::SYS_timerfd_settime
-            | libc::SYS_timerfd_gettime
-            | libc::SYS_inotify_rm_watch
-            | libc::SYS_getsockname
-            | libc::SYS_getpeername
-            | libc::SYS_getsockopt
-            | libc::SYS_setsockopt
-            | libc::SYS_vmsplice => self.on_descriptor(number, a),
+            libc::SYS_socket => self.new_descriptor(number, a),
             libc::SYS_connect if self.how.flags & super::flags::STRICT == 0 => {
                 // One that fails (as to a name service that does not run) has done nothing.
                 let done = self.on_descriptor(number, a)?;
                 self.unsupported_call("network and socket traffic", b"")?;
                 Ok(done)
-            }
-            libc::SYS_bind
-            | libc::SYS_connect
-            | libc::SYS_listen
-            | libc::SYS_shutdown
-            | libc::SYS_sendto
-            | libc::SYS_sendmsg
-            | libc::SYS_sendmmsg
-            | libc::SYS_recvfrom
-            | libc::SYS_recvmsg
-            | libc::SYS_recvmmsg => {
-                self.unsupported_call("network and socket traffic", b"")?;
-                self.on_descriptor(number, a)
             }
             libc::SYS_inotify_add_watch => {
                 let mut b = a;
@@ -437,17 +415,152 @@ impl Tx {
                     check(raw_call(number, b))
                 })
             }
-            libc::SYS_memfd_secret => self.new_descriptor(number, a),
+            SYS_SETXATTRAT => {
+                let object = self.xattrat_object(a)?;
+                let name = xattr_name(a[3])?;
+                let [value, packed] = xattr_args(a[4], a[5])?;
+                let (size, flags) = (packed & 0xffff_ffff, (packed >> 32) as i32);
+                if size > 65_536 {
+                    return Err(libc::E2BIG);
+                }
+                self.set_xattr(object, name, user::bytes(value, size)?, flags)
+            }
+            SYS_GETXATTRAT => {
+                let object = self.xattrat_object(a)?;
+                let name = xattr_name(a[3])?;
+                let [value, packed] = xattr_args(a[4], a[5])?;
+                if packed >> 32 != 0 {
+                    return Err(libc::EINVAL);
+                }
+                self.get_xattr(object, name, value, packed)
+            }
+            SYS_LISTXATTRAT => {
+                let object = self.xattrat_object(a)?;
+                self.list_xattrs(object, a[3], a[4])
+            }
+            SYS_REMOVEXATTRAT => {
+                let object = self.xattrat_object(a)?;
+                self.remove_xattr(object, xattr_name(a[3])?)
+            }
+            SYS_FILE_GETATTR => {
+                if int(4) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
+                    return Err(libc::EINVAL);
+                }
+                let path = self.path_or_empty(a[1], int(4))?;
+                let object = self.object(int(0), path, int(4))?;
+                // What was made in the transaction has none yet.
+                let path = self.kernel_path(&object).map_err(|_| libc::EOPNOTSUPP)?;
+                kernel::CPath::with(&path, |p| {
+                    check(raw_call(number, [CWD as u64, p as u64, a[2], a[3], NOFOLLOW as u64, 0]))
+                })
+            }
+            libc::SYS_sendmsg => self.send_message(a),
+            libc::SYS_sendmmsg => {
+                for i in 0..a[2].min(1024) {
+                    let header = user::get::<[u64; 7]>(a[1].wrapping_add(i * 64));
+                    if header.is_ok_and(|header| header[5] != 0) {
+                        return self.unsupported_errno("handing descriptors over by many messages");
+                    }
+                }
+                self.the_rest(number, a)
+            }
+            libc::SYS_seccomp if a[0] as u32 > libc::SECCOMP_SET_MODE_FILTER => {
+                check(raw_call(number, a))
+            }
+            libc::SYS_prctl => self.refuse(libc::EINVAL, "a sandbox of the program's own"),
             _ => self.the_rest(number, a),
         }
     }
 
-    /// What is no file's business: passed on, with a warning if others can see it.
+    /// What is no file's business: as the table says.
     fn the_rest(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
-        if let Some(what) = outside(number) {
-            self.unsupported_call(what, b"")?;
+        match table::class(number) {
+            Class::Descriptor => {}
+            Class::Passed(_) if self.only_asks(number, &a) => {}
+            Class::Passed(what) => {
+                if self.moved != (false, false) && has_paths(number) {
+                    // It would start from the directories of before.
+                    return self.unsupported_errno("a path of a call that is not transactional");
+                }
+                self.unsupported_call(what, b"")?;
+            }
+            Class::Refused(errno, what) => return self.refuse(errno, what),
+            _ => return self.refuse(libc::ENOSYS, "a system call that is not known here"),
         }
-        check(raw_call(number, a))
+        let (descriptors, makes_one) = descriptors(number);
+        let mut b = a;
+        for &i in descriptors {
+            // None, or the working directory; or the kernel says that it is none.
+            if b[i] as i32 >= 0 {
+                b[i] = self.real(b[i] as i32)? as u64;
+            }
+        }
+        if makes_one { self.new_descriptor(number, b) } else { check(raw_call(number, b)) }
+    }
+
+    /// `sendmsg(2)`: the descriptors in it are numbers of the program's.
+    fn send_message(&mut self, a: [u64; 6]) -> Sys<u64> {
+        /// `struct cmsghdr`, before its data; each begins at a multiple of a word.
+        const HEAD: usize = 16;
+        let Ok(mut header) = user::get::<[u64; 7]>(a[1]) else {
+            return self.the_rest(libc::SYS_sendmsg, a);
+        };
+        let mut control = user::bytes(header[4], header[5].min(1 << 20))?.to_vec();
+        let word = |bytes: &[u8], at: usize| {
+            bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, i32::from_ne_bytes)
+        };
+        let mut at = 0;
+        while at + HEAD <= control.len() {
+            let len = word(&control, at) as usize;
+            if len < HEAD || len > control.len() - at {
+                break; // The kernel says that it is wrong.
+            }
+            let rights = word(&control, at + 8) == libc::SOL_SOCKET
+                && word(&control, at + 12) == libc::SCM_RIGHTS;
+            let mut place = at + HEAD;
+            while rights && place + 4 <= at + len {
+                let fd = word(&control, place);
+                let file = self.file(fd)?;
+                if self.files.get(file).node.is_some() {
+                    // Who gets it would see what is not committed.
+                    return self.unsupported_errno("handing a versioned file to others");
+                }
+                control[place..place + 4].copy_from_slice(&self.real(fd)?.to_ne_bytes());
+                place += 4;
+            }
+            at += len.next_multiple_of(8);
+        }
+        header[4] = if control.is_empty() { header[4] } else { control.as_ptr() as u64 };
+        let mut b = a;
+        b[1] = header.as_ptr() as u64;
+        self.the_rest(libc::SYS_sendmsg, b)
+    }
+
+    /// Whether a call that is passed on changes nothing with these arguments.
+    fn only_asks(&self, number: i64, a: &[u64; 6]) -> bool {
+        match number {
+            libc::SYS_kill | libc::SYS_tkill | libc::SYS_rt_sigqueueinfo => a[1] as i32 == 0,
+            libc::SYS_pidfd_send_signal => a[1] as i32 == 0,
+            libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo => a[2] as i32 == 0,
+            libc::SYS_prlimit64 => a[2] == 0,
+            libc::SYS_adjtimex => user::get::<u32>(a[0]).is_ok_and(|modes| modes == 0),
+            libc::SYS_clock_adjtime => user::get::<u32>(a[1]).is_ok_and(|modes| modes == 0),
+            // Opening, reading without clearing, sizes.
+            libc::SYS_syslog => matches!(a[0] as i32, 0..=3 | 9 | 10),
+            _ => false,
+        }
+    }
+
+    fn xattrat_object(&mut self, a: [u64; 6]) -> Sys<Object> {
+        let flags = a[2] as i32;
+        if flags & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
+            return Err(libc::EINVAL);
+        }
+        let path = self.path_or_empty(a[1], flags)?;
+        if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 && a[0] as i32 >= 0 {
+            return self.changeable(a[0] as i32);
+        }
+        self.object(a[0] as i32, path, flags)
     }
 
     fn openat2(&mut self, a: [u64; 6]) -> Sys<u64> {
@@ -724,82 +837,108 @@ fn xattr_name<'a>(at: u64) -> Sys<&'a [u8]> {
     }
 }
 
-/// Calls that others can see and that are not part of a transaction (yet).
-fn outside(number: i64) -> Option<&'static str> {
-    Some(match number {
-        libc::SYS_kill
-        | libc::SYS_tkill
-        | libc::SYS_tgkill
-        | libc::SYS_rt_sigqueueinfo
-        | libc::SYS_rt_tgsigqueueinfo
-        | libc::SYS_pidfd_send_signal => "a signal",
-        libc::SYS_setuid
-        | libc::SYS_setgid
-        | libc::SYS_setreuid
-        | libc::SYS_setregid
-        | libc::SYS_setresuid
-        | libc::SYS_setresgid
-        | libc::SYS_setfsuid
-        | libc::SYS_setfsgid
-        | libc::SYS_setgroups
-        | libc::SYS_capset => "a change of credentials",
-        libc::SYS_setpgid
-        | libc::SYS_setsid
-        | libc::SYS_setpriority
-        | libc::SYS_setrlimit
-        | libc::SYS_sched_setaffinity
-        | libc::SYS_sched_setscheduler
-        | libc::SYS_sched_setparam
-        | libc::SYS_sched_setattr
-        | libc::SYS_ioprio_set => "a change of the process's limits, group or priority",
-        libc::SYS_mount
-        | libc::SYS_umount2
-        | libc::SYS_pivot_root
-        | libc::SYS_move_mount
-        | libc::SYS_open_tree
-        | libc::SYS_fsopen
-        | libc::SYS_fsmount
-        | libc::SYS_fsconfig
-        | libc::SYS_mount_setattr
-        | libc::SYS_swapon
-        | libc::SYS_swapoff => "a change of mounts or swap",
-        libc::SYS_unshare | libc::SYS_setns => "a change of namespaces",
-        libc::SYS_reboot
-        | libc::SYS_kexec_load
-        | libc::SYS_kexec_file_load
-        | libc::SYS_init_module
-        | libc::SYS_finit_module
-        | libc::SYS_delete_module => "a change of the kernel",
-        libc::SYS_settimeofday
-        | libc::SYS_clock_settime
-        | libc::SYS_adjtimex
-        | libc::SYS_clock_adjtime
-        | libc::SYS_sethostname
-        | libc::SYS_setdomainname => "a change of the machine's settings",
-        libc::SYS_shmget
-        | libc::SYS_shmctl
-        | libc::SYS_semget
-        | libc::SYS_semop
-        | libc::SYS_semctl
-        | libc::SYS_semtimedop
-        | libc::SYS_msgget
-        | libc::SYS_msgsnd
-        | libc::SYS_msgrcv
-        | libc::SYS_msgctl
+/// Value, and packed size and flags, of the extended attribute calls with a structure.
+fn xattr_args(at: u64, size: u64) -> Sys<[u64; 2]> {
+    match size {
+        ..16 => Err(libc::EINVAL),
+        16 => user::get(at),
+        4097.. => Err(libc::E2BIG),
+        _ if user::bytes(at + 16, size - 16)?.iter().any(|&b| b != 0) => Err(libc::E2BIG),
+        _ => user::get(at),
+    }
+}
+
+// The C library's bindings do not name these yet.
+const SYS_CACHESTAT: i64 = 451;
+const SYS_SETXATTRAT: i64 = 463;
+const SYS_GETXATTRAT: i64 = 464;
+const SYS_LISTXATTRAT: i64 = 465;
+const SYS_REMOVEXATTRAT: i64 = 466;
+const SYS_OPEN_TREE_ATTR: i64 = 467;
+const SYS_FILE_GETATTR: i64 = 468;
+
+/// Which arguments of a call that goes to the kernel are descriptors, and whether it makes one that the
+/// transaction is to know (others are taken note of at their first use).
+fn descriptors(number: i64) -> (&'static [usize], bool) {
+    match number {
+        libc::SYS_epoll_create1
+        | libc::SYS_eventfd2
+        | libc::SYS_timerfd_create
+        | libc::SYS_signalfd4
+        | libc::SYS_inotify_init1
+        | libc::SYS_memfd_create
+        | libc::SYS_memfd_secret
+        | libc::SYS_pidfd_open
+        | libc::SYS_userfaultfd
         | libc::SYS_mq_open
-        | libc::SYS_mq_unlink
+        | libc::SYS_fsopen => (&[], true),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_create
+        | libc::SYS_eventfd
+        | libc::SYS_signalfd
+        | libc::SYS_inotify_init => (&[], true),
+        libc::SYS_accept | libc::SYS_accept4 | libc::SYS_fspick => (&[0], true),
+        libc::SYS_perf_event_open => (&[3], true),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_wait => (&[0], false),
+        libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2
+        | libc::SYS_timerfd_settime
+        | libc::SYS_timerfd_gettime
+        | libc::SYS_inotify_rm_watch
+        | libc::SYS_getsockname
+        | libc::SYS_getpeername
+        | libc::SYS_getsockopt
+        | libc::SYS_setsockopt
+        | libc::SYS_bind
+        | libc::SYS_connect
+        | libc::SYS_listen
+        | libc::SYS_shutdown
+        | libc::SYS_sendto
+        | libc::SYS_sendmsg
+        | libc::SYS_sendmmsg
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_recvmmsg
         | libc::SYS_mq_timedsend
-        | libc::SYS_mq_timedreceive => "System V or POSIX IPC",
-        libc::SYS_ptrace | libc::SYS_process_vm_writev | libc::SYS_pidfd_getfd => {
-            "another process's memory or descriptors"
-        }
-        libc::SYS_io_uring_setup | libc::SYS_io_setup | libc::SYS_io_submit => "asynchronous I/O",
-        libc::SYS_open_by_handle_at | libc::SYS_name_to_handle_at => "file handles",
-        libc::SYS_fanotify_init | libc::SYS_fanotify_mark => "fanotify",
-        libc::SYS_add_key | libc::SYS_request_key | libc::SYS_keyctl => "the kernel's keys",
-        libc::SYS_bpf | libc::SYS_perf_event_open | libc::SYS_quotactl | libc::SYS_acct => {
-            "a call that concerns the whole machine"
-        }
-        _ => return None,
-    })
+        | libc::SYS_mq_timedreceive
+        | libc::SYS_mq_notify
+        | libc::SYS_mq_getsetattr
+        | libc::SYS_pidfd_send_signal
+        | libc::SYS_pidfd_getfd
+        | libc::SYS_process_madvise
+        | libc::SYS_process_mrelease
+        | libc::SYS_setns
+        | libc::SYS_open_tree
+        | SYS_OPEN_TREE_ATTR
+        | libc::SYS_fsconfig
+        | libc::SYS_fsmount
+        | libc::SYS_mount_setattr
+        | libc::SYS_quotactl_fd
+        | libc::SYS_finit_module
+        | SYS_CACHESTAT => (&[0], false),
+        libc::SYS_epoll_ctl | libc::SYS_move_mount => (&[0, 2], false),
+        libc::SYS_kexec_file_load => (&[0, 1], false),
+        _ => (&[], false),
+    }
+}
+
+/// Whether a call that is passed on looks up paths itself.
+fn has_paths(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_mount
+            | libc::SYS_umount2
+            | libc::SYS_pivot_root
+            | libc::SYS_move_mount
+            | libc::SYS_open_tree
+            | SYS_OPEN_TREE_ATTR
+            | libc::SYS_fspick
+            | libc::SYS_fsconfig
+            | libc::SYS_mount_setattr
+            | libc::SYS_swapon
+            | libc::SYS_swapoff
+            | libc::SYS_acct
+            | libc::SYS_quotactl
+    )
 }

@@ -54,10 +54,21 @@ impl Tx {
             libc::F_SETFL => self.set_status(number, arg as i32),
             libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => self.posix_lock(number, command, arg),
             _ if OFD.contains(&command) => self.posix_lock(number, command, arg),
+            F_DUPFD_QUERY => {
+                let real = self.real(number)?;
+                let other = self.real(arg as i32)?;
+                check(sys!(SYS_fcntl, real, command, other))
+            }
             _ => {
                 let file = self.file(number)?;
-                if self.files.get(file).flags & libc::O_PATH != 0 {
+                let open = self.files.get(file);
+                if open.flags & libc::O_PATH != 0 {
                     return Err(libc::EBADF);
+                }
+                let versioned = open.node.is_some_and(|id| self.has_content(id));
+                if versioned && command == libc::F_SETLEASE {
+                    // It would be of the stable file, in the way of its own commit.
+                    return self.refuse(libc::EINVAL, "a lease");
                 }
                 let real = self.real(number)?;
                 check(sys!(SYS_fcntl, real, command, arg))
@@ -172,7 +183,6 @@ impl Tx {
         const FIOCLEX: u64 = 0x5451;
         const FIONCLEX: u64 = 0x5450;
         const FIONBIO: u64 = 0x5421;
-        const SETFLAGS: u64 = 0x4008_6602;
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
@@ -212,11 +222,13 @@ impl Tx {
                 let to = self.native_content(number, true)?;
                 check(sys!(SYS_ioctl, to, request, range.as_ptr()))
             }
-            SETFLAGS => self.unsupported_errno("changing file flags (chattr)"),
-            _ => {
+            SETFLAGS | SETFLAGS_32 | FSSETXATTR => self.unsupported_errno(crate::table::FLAGS),
+            _ if only_asks(request) => {
                 let real = self.real(number)?;
                 check(sys!(SYS_ioctl, real, request, arg))
             }
+            // Through the stable file's descriptor it would change it at once, or its file system.
+            _ => self.unsupported_errno("an ioctl that is not known here, on a versioned file"),
         }
     }
 
@@ -391,6 +403,76 @@ impl Tx {
         Ok(n)
     }
 
+    /// `select(2)` and `pselect6(2)`: with the kernel's numbers for the program's.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn select(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        if (a[0] as i32) < 0 {
+            return Err(libc::EINVAL);
+        }
+        let mut limit = a[0] as usize & 0x7fff_ffff;
+        if limit > libc::FD_SETSIZE {
+            // The kernel looks no further than the program's table of descriptors is long.
+            let last = kernel::open_numbers()?.into_iter().max().unwrap_or(0);
+            limit = limit.min(last as usize / 64 * 64 + 64);
+        }
+        let words = limit.div_ceil(64);
+        let mut numbers = Vec::new();
+        let mut sets: [Vec<i32>; 3] = Default::default();
+        for (set, &at) in sets.iter_mut().zip(&a[1..4]) {
+            if at == 0 {
+                continue;
+            }
+            for word in 0..words {
+                let bits: u64 = user::get(at + word as u64 * 8)?;
+                for bit in (0..64).filter(|bit| bits >> bit & 1 != 0) {
+                    let fd = word * 64 + bit;
+                    if fd < limit {
+                        let fd = i32::try_from(fd).map_err(|_| libc::EBADF)?;
+                        numbers.push((fd, self.real(fd)?));
+                        set.push(fd);
+                    }
+                }
+            }
+        }
+        numbers.sort_unstable();
+        let real_of = |fd: i32| {
+            numbers.binary_search_by_key(&fd, |pair| pair.0).ok().map(|at| numbers[at].1 as usize)
+        };
+        let top = numbers.iter().map(|pair| pair.1 as usize + 1).max().unwrap_or(0);
+        let mut real_sets = [const { Vec::new() }; 3];
+        let mut b = a;
+        b[0] = top as u64;
+        for (i, set) in sets.iter().enumerate() {
+            if a[i + 1] == 0 {
+                continue;
+            }
+            real_sets[i] = vec![0u64; top.div_ceil(64).max(1)];
+            for real in set.iter().filter_map(|&fd| real_of(fd)) {
+                real_sets[i][real / 64] |= 1 << (real % 64);
+            }
+            b[i + 1] = real_sets[i].as_mut_ptr() as u64;
+        }
+        let n = check(raw_call(number, b))?;
+        for (i, set) in sets.iter().enumerate() {
+            if a[i + 1] == 0 {
+                continue;
+            }
+            let mut out = vec![0u64; words];
+            for &fd in set {
+                let ready = real_of(fd).is_some_and(|r| real_sets[i][r / 64] >> (r % 64) & 1 != 0);
+                if ready {
+                    out[fd as usize / 64] |= 1 << (fd as usize % 64);
+                }
+            }
+            for (word, bits) in out.into_iter().enumerate() {
+                user::put(a[i + 1] + word as u64 * 8, bits)?;
+            }
+        }
+        Ok(n)
+    }
+
     /// `close_range(2)`.
     ///
     /// # Errors
@@ -432,6 +514,40 @@ impl Tx {
             Object::Fd(fd) => Ok(kernel::magic_path(*fd)),
         }
     }
+}
+
+/// `fcntl(2)`: whether two descriptors are of one description.
+const F_DUPFD_QUERY: i32 = 1027;
+
+const SETFLAGS: u64 = 0x4008_6602;
+const SETFLAGS_32: u64 = 0x4004_6602;
+const FSSETXATTR: u64 = 0x401c_5820;
+
+/// Whether a request to a file or a directory tells something, and changes nothing: these are what the
+/// kernel and its file systems document so.
+fn only_asks(request: u64) -> bool {
+    /// Requests to terminals, which no file is: programs try them out.
+    const TERMINAL: u64 = 0x54;
+    const ASKS: [u64; 17] = [
+        1,           // FIBMAP
+        2,           // FIGETBSZ
+        0xc020_660b, // FS_IOC_FIEMAP
+        0x8008_6601, // FS_IOC_GETFLAGS
+        0x8004_6601, // the same of 32 bits
+        0x8008_7601, // FS_IOC_GETVERSION
+        0x8004_7601, // the same of 32 bits
+        0x801c_581f, // FS_IOC_FSGETXATTR
+        0x8100_9431, // FS_IOC_GETFSLABEL
+        0x8011_1500, // FS_IOC_GETFSUUID
+        0x8081_1501, // FS_IOC_GETFSSYSFSPATH
+        0x400c_6615, // FS_IOC_GET_ENCRYPTION_POLICY
+        0xc009_6616, // FS_IOC_GET_ENCRYPTION_POLICY_EX
+        0xc004_6686, // FS_IOC_MEASURE_VERITY
+        0x8100_587e, // XFS_IOC_FSGEOMETRY
+        0x8400_941f, // BTRFS_IOC_FS_INFO
+        0xd000_9412, // BTRFS_IOC_INO_LOOKUP
+    ];
+    request >> 8 & 0xff == TERMINAL && request >> 16 == 0 || ASKS.contains(&request)
 }
 
 /// What the kernel adds to the status flags of a 64-bit program's files.

@@ -180,7 +180,10 @@ impl Tx {
     }
 
     /// Output that is not to a versioned file: it is out before the commit.
-    fn write_outside(&mut self, number: i32, real: i32) -> Sys<()> {
+    ///
+    /// # Errors
+    /// The transaction is doomed.
+    pub fn write_outside(&mut self, number: i32, real: i32) -> Sys<()> {
         if self.said_outside {
             return Ok(());
         }

@@ -52,6 +52,7 @@ use txos_engine::readset::{Coverage, ReadSet};
 use txos_engine::realm::{Again, Ticket};
 use txos_engine::version::Stamp;
 
+use crate::table;
 use kernel::Sys;
 use node::{Id, Map, Node, Stable};
 
@@ -171,6 +172,8 @@ pub struct Tx {
     unsupported: u64,
     warned: Vec<&'static str>,
     said_outside: bool,
+    /// The number of the call that is being carried out.
+    calling: i64,
     first: first::First,
     later: Vec<first::Later>,
 }
@@ -250,6 +253,7 @@ impl Tx {
             unsupported: 0,
             warned: Vec::new(),
             said_outside: false,
+            calling: -1,
             first: first::First::None,
             later: Vec::new(),
         });
@@ -337,11 +341,12 @@ impl Tx {
     /// # Errors
     /// The transaction is doomed.
     pub fn unsupported_call(&mut self, what: &'static str, path: &[u8]) -> Sys<()> {
+        let name = table::name(self.calling).unwrap_or("?");
         if self.how.flags & flags::STRICT != 0 {
             self.doom(Failure {
                 reason: reason::UNSUPPORTED,
                 errno: libc::ENOTSUP,
-                what: format!("{what} can't be part of a transaction (TX_STRICT)"),
+                what: format!("{what} ({name}) can't be part of a transaction (TX_STRICT)"),
                 path: path.to_vec(),
                 ..Failure::default()
             });
@@ -350,21 +355,40 @@ impl Tx {
         self.unsupported += 1;
         if !self.warned.contains(&what) {
             self.warned.push(what);
-            say(&format!("{what} is not part of the transaction: it happens at once, and stays"));
+            say(&format!(
+                "{what} ({name}) is not part of the transaction: it happens at once, and stays"
+            ));
         }
         Ok(())
     }
 
     /// A call that is refused in a transaction, as passing it through would be wrong.
     fn unsupported_errno(&mut self, what: &'static str) -> Sys<u64> {
+        self.refuse(libc::ENOTSUP, what)
+    }
+
+    /// The same with another errno, which programs know how to go on from.
+    fn refuse(&mut self, errno: i32, what: &'static str) -> Sys<u64> {
         if self.how.flags & flags::STRICT != 0 {
             self.unsupported_call(what, b"")?;
         }
         if !self.warned.contains(&what) {
             self.warned.push(what);
-            say(&format!("{what} is not possible in a transaction yet: it fails with ENOTSUP"));
+            let name = match table::name(self.calling) {
+                Some(name) => name.to_owned(),
+                None => self.calling.to_string(),
+            };
+            let error = match errno {
+                libc::ENOTSUP => "ENOTSUP",
+                libc::EPERM => "EPERM",
+                libc::EINVAL => "EINVAL",
+                _ => "ENOSYS",
+            };
+            say(&format!(
+                "{what} ({name}) is not possible in a transaction: it fails with {error}"
+            ));
         }
-        Err(libc::ENOTSUP)
+        Err(errno)
     }
 
     /// The file-mode creation mask.

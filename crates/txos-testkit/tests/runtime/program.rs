@@ -6,11 +6,6 @@ use std::sync::{Mutex, OnceLock};
 
 use txos_testkit::{Invocation, binary};
 
-/// Where their sources are.
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runtime/c")
-}
-
 /// Whether a program knows the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Linked {
@@ -27,11 +22,17 @@ pub enum Linked {
 pub fn program(name: &'static str, linked: Linked) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<(&str, Linked), PathBuf>>> = OnceLock::new();
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap_or_else(|e| e.into_inner());
-    built.entry((name, linked)).or_insert_with(|| compile(name, linked)).clone()
+    built.entry((name, linked)).or_insert_with(|| compile("tests/runtime/c", name, linked)).clone()
 }
 
-fn compile(name: &str, linked: Linked) -> PathBuf {
-    let sources = sources();
+/// Compiles one whose source is in a directory of this crate.
+///
+/// # Panics
+/// If the compiler complains.
+pub fn compile(sources: &str, name: &str, linked: Linked) -> PathBuf {
+    // Tests of other directories may have one of the same name.
+    let family = sources.replace('/', "-");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join(sources);
     let dir = sources.join(name);
     let mut files = vec![sources.join(format!("{name}.c"))];
     if dir.is_dir() {
@@ -40,7 +41,7 @@ fn compile(name: &str, linked: Linked) -> PathBuf {
         files.sort();
     }
     let suffix = if linked == Linked::Natively { "native" } else { "txos" };
-    let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{suffix}"));
+    let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{family}-{name}-{suffix}"));
     // Another run of the tests may be making, or using, the same.
     let temporary = made.with_extension(format!("{}", std::process::id()));
     let mut cc = Invocation::new("cc")
