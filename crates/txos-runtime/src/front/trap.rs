@@ -9,6 +9,7 @@ use super::session::Next;
 use super::signals::{self, Set};
 use super::thread::{self, leave_program};
 use super::tls::{ACTIVE, here};
+use crate::raw::syscall;
 
 /// The trapped program: what the kernel has put on the stack and takes from there in the end.
 #[repr(transparent)]
@@ -38,7 +39,9 @@ impl Context {
         unsafe { (&raw mut self.0.uc_sigmask).cast::<Set>().write_unaligned(mask) };
     }
 
-    /// `sigaltstack`: the kernel puts it in force when the handler returns.
+    /// `sigaltstack`. The kernel puts what the frame says in force when the handler returns, but not
+    /// always: Linux 6.18 leaves things as they are if the frame lies on the very stack that is to be
+    /// changed. So it is changed here, too, where the runtime's own stack is in use.
     pub fn alternate_stack(&mut self, args: [u64; 6]) -> i64 {
         /// Where the addresses of programs end.
         const END: u64 = 1 << 47;
@@ -67,6 +70,12 @@ impl Context {
                 0 | libc::SS_ONSTACK if new.ss_size < LEAST => return -i64::from(libc::ENOMEM),
                 0 | libc::SS_ONSTACK => {}
                 _ => return -i64::from(libc::EINVAL),
+            }
+            let arguments = [(&raw const new) as u64, 0, 0, 0, 0, 0];
+            // SAFETY: the kernel reads what is described here; the stack is the program's to name.
+            let answer = unsafe { syscall(libc::SYS_sigaltstack, arguments) };
+            if answer < 0 {
+                return answer;
             }
             self.0.uc_stack = new;
         }

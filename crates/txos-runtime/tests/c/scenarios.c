@@ -166,7 +166,9 @@ static void restart(void) {
 /* Without TX_RESTART whoever loses is told by every call until the end. */
 static void canceled(void) {
     for (int how = 1; how < 3; how++) {
-        CHECK(sys_xbegin(0) == 0);
+        int before = open("/", O_RDONLY), within;
+        CHECK(before >= 0 && sys_xbegin(0) == 0);
+        CHECK((within = open("/", O_RDONLY)) >= 0);
         CHECK((how == 1 ? ioctl(-1, LOSE) : syscall(SYS_ioctl, -1, LOSE)) == -1);
         CHECK(errno == ECANCELED);
         CHECK(access("/", F_OK) == -1 && errno == ECANCELED);
@@ -174,9 +176,11 @@ static void canceled(void) {
         CHECK(txos_in_transaction());
         CHECK(sys_xbegin(0) == -1 && errno == ECANCELED);
         free(malloc(10000000)); /* memory is no part of it */
+        CHECK(close(within) == 0 && syscall(SYS_close, before) == 0); /* whoever clears up goes on */
         CHECK(sys_xend() == -1 && errno == ECANCELED);
         CHECK(reason().reason == TXOS_CONFLICT && txos_strerror()[0]);
         CHECK(!txos_in_transaction() && access("/", F_OK) == 0);
+        CHECK(close(before) == 0 && close(within) == -1 && errno == EBADF);
     }
 }
 
@@ -428,6 +432,17 @@ static void alternate_stack(void) {
     page[0] = 1;
     CHECK(caught == SIGSEGV && caught_inside);
     CHECK(sys_xend() == 0);
+    /* One that goes within the transaction, as at the end of a thread. */
+    char *own = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    stack = (stack_t){.ss_sp = own, .ss_size = 65536};
+    CHECK(sigaltstack(&stack, NULL) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    stack.ss_flags = SS_DISABLE;
+    CHECK(sigaltstack(&stack, NULL) == 0);
+    CHECK(sigaltstack(NULL, &old) == 0 && old.ss_flags == SS_DISABLE);
+    CHECK(syscall(SYS_munmap, own, 65536) == 0);
+    CHECK(sys_xend() == 0);
+    CHECK(sigaltstack(NULL, &old) == 0 && old.ss_flags == SS_DISABLE);
 }
 
 static int one_of_many(int i) {
