@@ -185,6 +185,69 @@ pub(super) fn write_patch(patch: &Patch, to: &OwnedFd) -> Sys<()> {
     }
 }
 
+/// What a patch adds behind the end of a file of `len` bytes, if that is what makes it longer.
+pub(super) fn appended(patch: &Patch, len: u64) -> Option<Vec<u8>> {
+    let mut tail = Vec::new();
+    for (at, bytes) in &patch.writes {
+        let end = len + tail.len() as u64;
+        if at + bytes.len() as u64 <= len {
+            continue;
+        }
+        // Not a hole.
+        if *at > end {
+            return None;
+        }
+        tail.extend_from_slice(bytes.get(usize::try_from(end - at).ok()?..)?);
+    }
+    (!tail.is_empty() && patch.len_after(len) == len + tail.len() as u64).then_some(tail)
+}
+
+/// Writes the pieces of a patch into a file that had `length` bytes a moment ago. What is added behind
+/// its end is appended, wherever that is by then: so what somebody else appends in the same moment is
+/// not overwritten.
+///
+/// # Errors
+/// `EBUSY` if somebody else did.
+pub(super) fn patch_from(patch: &Patch, to: &OwnedFd, length: u64) -> Sys<()> {
+    let Some(tail) = appended(patch, length) else { return write_patch(patch, to) };
+    let after = length + tail.len() as u64;
+    if len(to)? != length {
+        return Err(Errno::BUSY);
+    }
+    sys::reserve(to.as_fd(), length, tail.len() as u64)?;
+    for (at, bytes) in &patch.writes {
+        let within = usize::try_from(length.saturating_sub(*at)).unwrap_or(usize::MAX);
+        sys::write_all_at(to.as_fd(), &bytes[..within.min(bytes.len())], *at)?;
+    }
+    sys::append_all(to.as_fd(), &tail)?;
+    if len(to)? == after { Ok(()) } else { Err(Errno::BUSY) }
+}
+
+/// Most bytes of others that are looked through.
+const SEARCHED_MAX: usize = 64 << 20;
+
+/// Where in a file what was appended behind the first `length` bytes is now, if all of it is.
+pub(super) fn find_appended(file: &OwnedFd, length: u64, tail: &[u8]) -> Sys<Option<u64>> {
+    let room = usize::try_from(len(file)?.saturating_sub(length)).map_err(|_| Errno::FBIG)?;
+    if room > SEARCHED_MAX {
+        return Ok(None);
+    }
+    let mut bytes = vec![0u8; room];
+    let n = read_full(file, &mut bytes, length)?;
+    let found = bytes.get(..n).unwrap_or_default().windows(tail.len()).position(|w| w == tail);
+    Ok(found.map(|at| length + at as u64))
+}
+
+/// Takes a piece out of a file: what is behind it moves up.
+pub(super) fn take_out(file: &OwnedFd, to: &OwnedFd, at: u64, length: u64) -> Sys<()> {
+    let end = len(file)?;
+    let behind = end.saturating_sub(at + length);
+    let mut rest = vec![0u8; usize::try_from(behind).map_err(|_| Errno::FBIG)?];
+    let n = read_full(file, &mut rest, at + length)?;
+    sys::write_all_at(to.as_fd(), rest.get(..n).unwrap_or_default(), at)?;
+    sys::truncate(to.as_fd(), at + n as u64)
+}
+
 /// Compares what a file holds at the places of a patch with what was there and what was to be there.
 pub(super) fn patched(now: &OwnedFd, old: &Patch, new: &Patch) -> Sys<Content> {
     let now_len = len(now)?;
@@ -192,6 +255,17 @@ pub(super) fn patched(now: &OwnedFd, old: &Patch, new: &Patch) -> Sys<Content> {
         let after = new.len_after(before);
         if now_len > before.max(after) || now_len < before.min(after) {
             return Ok(Content::Foreign);
+        }
+        // What was added must be ours.
+        for (at, bytes) in &new.writes {
+            let (start, end) = ((*at).max(before), (at + bytes.len() as u64).min(now_len));
+            let ours = start.checked_sub(*at).and_then(|n| bytes.get(usize::try_from(n).ok()?..));
+            let Some(ours) = ours.filter(|_| start < end) else { continue };
+            let mut is = vec![0u8; usize::try_from(end - start).unwrap_or(0)];
+            let got = read_full(now, &mut is, start)?;
+            if is.get(..got) != ours.get(..got) {
+                return Ok(Content::Foreign);
+            }
         }
     }
     let mut only_old = old.size.is_none_or(|size| size == now_len);
@@ -415,5 +489,74 @@ pub(super) fn ignore_lease_breaks() {
     // SAFETY: setting SIGIO to "ignore" installs no handler and cannot fail for this signal.
     unsafe {
         libc::signal(libc::SIGIO, libc::SIG_IGN);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// A file with a content, open for reading and for writing.
+    fn file(dir: &tempfile::TempDir, content: &str) -> (std::path::PathBuf, OwnedFd, OwnedFd) {
+        let path = dir.path().join("file");
+        std::fs::write(&path, content).unwrap();
+        let read = OpenOptions::new().read(true).open(&path).unwrap();
+        let write = OpenOptions::new().write(true).open(&path).unwrap();
+        (path, read.into(), write.into())
+    }
+
+    fn append(path: &std::path::Path, line: &str) {
+        OpenOptions::new().append(true).open(path).unwrap().write_all(line.as_bytes()).unwrap();
+    }
+
+    fn patch(writes: &[(u64, &str)]) -> Patch {
+        Patch::new(writes.iter().map(|(at, b)| (*at, b.as_bytes().to_vec())).collect(), None)
+    }
+
+    #[test]
+    fn what_is_appended() {
+        let of = |writes: &[(u64, &str)]| appended(&patch(writes), 4);
+        assert_eq!(of(&[(4, "more")]).unwrap(), b"more");
+        assert_eq!(of(&[(2, "xxmo"), (6, "re")]).unwrap(), b"more");
+        assert_eq!(of(&[(0, "in"), (2, "xxmore")]).unwrap(), b"more");
+        assert_eq!((of(&[(0, "new")]), of(&[(5, "hole")])), (None, None));
+        let shorter = Patch::new(vec![(4, b"more".to_vec())], Some(3));
+        assert_eq!(appended(&shorter, 4), None);
+    }
+
+    #[test]
+    fn as_long_as_ours_but_not_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, read, write) = file(&dir, "old\nline\n");
+        let (old, new) = (Patch::new(vec![], Some(4)), patch(&[(4, "ours\n")]));
+        assert_eq!(patched(&read, &old, &new).unwrap(), Content::Foreign);
+        sys::write_all_at(write.as_fd(), b"ours\n", 4).unwrap();
+        assert_eq!(patched(&read, &old, &new).unwrap(), Content::Ours);
+        sys::truncate(write.as_fd(), 6).unwrap();
+        assert_eq!(patched(&read, &old, &new).unwrap(), Content::Ours);
+        sys::truncate(write.as_fd(), 4).unwrap();
+        assert_eq!(patched(&read, &old, &new).unwrap(), Content::Old);
+    }
+
+    #[test]
+    fn nobody_elses_line_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, read, write) = file(&dir, "old\n");
+        patch_from(&patch(&[(0, "OLD"), (4, "ours\n")]), &write, 4).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "OLD\nours\n");
+        // Between the look and the write.
+        append(&path, "theirs\n");
+        let late = patch(&[(9, "more\n")]);
+        assert_eq!(patch_from(&late, &write, 9), Err(Errno::BUSY));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "OLD\nours\ntheirs\n");
+        // And it is still there when ours is taken out.
+        let at = find_appended(&read, 4, b"ours\n").unwrap();
+        assert_eq!(at, Some(4));
+        take_out(&read, &write, 4, 5).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "OLD\ntheirs\n");
+        assert_eq!(find_appended(&read, 4, b"ours\n").unwrap(), None);
     }
 }

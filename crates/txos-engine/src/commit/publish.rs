@@ -227,7 +227,13 @@ fn apply(
             let to = opened.ok_or_else(|| io("writing", Errno::BADF))?;
             let patch = inplace::read_patch(plan, field, op, &op.slot)?;
             let kept = inplace::Kept::of(&target).map_err(|e| io("looking at", e))?;
-            inplace::write_patch(&patch, to).map_err(|e| io("writing", e))?;
+            let length = op.base.map_or(0, |base| base.size);
+            match inplace::patch_from(&patch, to, length) {
+                Err(Errno::BUSY) => {
+                    return Err(conflict(plan, op, "somebody else wrote to it", None));
+                }
+                other => other.map_err(|e| io("writing", e))?,
+            }
             kept.restore(&target).map_err(|e| io("changing", e))?;
             if let Some(change) = &op.attrs {
                 inplace::change_attrs(&target, change).map_err(|e| io("changing", e))?;
@@ -640,6 +646,22 @@ fn undo_patch(
     let new = inplace::read_patch(plan, field, op, &op.slot)?;
     let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
     let content = inplace::patched(&current, &old, &new).map_err(|e| io("reading", e))?;
+    if content == inplace::Content::Foreign
+        && old.writes.is_empty()
+        && let Some(tail) = inplace::appended(&new, base.size)
+    {
+        // Somebody else appended, too, or instead. Theirs stays, and only what is ours is taken out.
+        let found = inplace::find_appended(&current, base.size, &tail);
+        if let Some(at) = found.map_err(|e| io("reading", e))? {
+            let to = open_writable(target).map_err(|e| io("undoing", e))?;
+            let length = tail.len() as u64;
+            inplace::take_out(&current, &to, at, length).map_err(|e| io("undoing", e))?;
+        }
+        let Some(change) = op.attrs.as_deref() else { return Ok(()) };
+        let mut back = inplace::still_ours(target, change).map_err(|e| io("looking at", e))?;
+        back.mtime = None;
+        return inplace::change_attrs(target, &back).map_err(|e| io("undoing", e));
+    }
     if content != inplace::Content::Old {
         let write = |to: &OwnedFd| inplace::write_patch(&old, to);
         put_back(plan, field, op, target, content, notes, write)?;
