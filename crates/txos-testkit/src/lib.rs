@@ -14,6 +14,7 @@
 //! | [`fault`] | the same scenario with a fault at step 1, 2, 3… |
 //! | [`matrix`] | every fault at every step of an operation, or a sample of them |
 //! | [`fuzz`] | random operations, natively and in transactions |
+//! | [`commons`] | a tree that everybody works on: commands, programs, outsiders |
 //! | [`history`] | whether transactions were strictly serializable |
 //! | [`realm`] | workers that meet in a realm, and may be killed at any instant |
 //! | [`deb`] | small Debian packages |
@@ -25,6 +26,7 @@
 #![allow(clippy::expect_used)]
 
 pub mod binary;
+pub mod commons;
 pub mod deb;
 pub mod fault;
 pub mod fuzz;

@@ -225,6 +225,12 @@ impl Running {
         self.status.is_some()
     }
 
+    /// Whether it has ended by SIGKILL, as far as is known.
+    #[must_use]
+    pub fn status_is_kill(&self) -> bool {
+        self.status.is_some_and(|status| status.signal() == Some(9))
+    }
+
     /// Waits for its end.
     ///
     /// # Panics
