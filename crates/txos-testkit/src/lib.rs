@@ -15,6 +15,7 @@
 //! | [`matrix`] | every fault at every step of an operation, or a sample of them |
 //! | [`fuzz`] | random operations, natively and in transactions |
 //! | [`commons`] | a tree that everybody works on: commands, programs, outsiders |
+//! | [`trees`] | random operations on random trees, and cutting down what fails |
 //! | [`history`] | whether transactions were strictly serializable |
 //! | [`realm`] | workers that meet in a realm, and may be killed at any instant |
 //! | [`deb`] | small Debian packages |
@@ -44,6 +45,7 @@ pub mod skip;
 pub mod syscalls;
 pub mod system;
 pub mod tree;
+pub mod trees;
 pub mod user;
 pub mod wait;
 

@@ -184,34 +184,58 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// A file with several links that was renamed is a copy in the upper, and a whiteout at its old
-    /// name. Publishing the copy would cut it off from its other names: the stable inode is moved.
+    /// A file with several links that was renamed is a copy in the upper, and a whiteout or something
+    /// else at its old name. Publishing the copy would cut it off from its other names: the stable
+    /// inode is moved.
     fn find_renamed_links(&mut self, files: &mut [File]) {
-        for file in files.iter_mut().filter(|f| f.stable.is_none() && !f.in_new) {
-            let Some(origin) = overlay_xattr(&file.xattrs, b"origin") else { continue };
-            let found = self.changes.iter().find(|c| {
-                let several = c.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
-                several
-                    && matches!(c.action, Action::Remove)
-                    && !self.moved_from.contains_key(&c.stable_path)
-                    && self.is_handle(origin, &c.stable_path)
-            });
-            let Some((from, Some(source))) = found.map(|c| (c.stable_path.clone(), c.base)) else {
-                continue;
-            };
-            self.moved_from.insert(from.clone(), ());
-            let slot = self.slot();
-            self.push(
-                Action::Move { from: from.clone(), source },
-                file.path.clone(),
-                file.stable_path.clone(),
-                None,
-                Some(file.upper),
-                slot,
-                Vec::new(),
-            );
-            (file.stable, file.stable_path) = (Some(source), from);
+        let several = |v: &Version| v.kind() == FileKind::File && v.nlink > 1;
+        // Names that such files no longer have.
+        let gone = self.changes.iter().filter(|c| {
+            matches!(c.action, Action::Remove | Action::Replace)
+                && !self.moved_from.contains_key(&c.stable_path)
+        });
+        let mut left: Vec<(Vec<u8>, Version)> =
+            gone.filter_map(|c| Some((c.stable_path.clone(), c.base.filter(several)?))).collect();
+        let replaced = files.iter().filter(|f| f.stable.is_some_and(|v| several(&v)));
+        for file in replaced.filter(|f| !f.in_new && !self.is_copy(f)) {
+            left.extend(file.stable.map(|v| (file.stable_path.clone(), v)));
         }
+        if left.is_empty() {
+            return;
+        }
+        let mut moves = Vec::new();
+        // (In a new directory it is published with that, as a copy: docs/limits.md.)
+        for (at, file) in files.iter().enumerate().filter(|(_, f)| !f.in_new) {
+            let Some(origin) = overlay_xattr(&file.xattrs, b"origin") else { continue };
+            if file.stable.is_some() && self.is_copy(file) {
+                continue;
+            }
+            let found = left.iter().position(|(path, _)| self.is_handle(origin, path));
+            if let Some((from, source)) = found.map(|n| left.swap_remove(n)) {
+                moves.push((at, from, source));
+            }
+        }
+        for (at, from, source) in moves {
+            self.moved_from.insert(from.clone(), ());
+            // What took its place comes to a free one.
+            for other in files.iter_mut().filter(|f| f.stable_path == from && f.path == from) {
+                other.stable = None;
+            }
+            let Some(file) = files.get(at) else { continue };
+            let (path, stable_path) = (file.path.clone(), file.stable_path.clone());
+            let (stable, upper, slot) = (file.stable, file.upper, self.slot());
+            let action = Action::Move { from: from.clone(), source };
+            self.push(action, path, stable_path, stable, Some(upper), slot, Vec::new());
+            if let Some(file) = files.get_mut(at) {
+                (file.stable, file.stable_path) = (Some(source), from);
+            }
+        }
+    }
+
+    /// Whether a file of the upper is a copy of what is at its name, not something in its place.
+    fn is_copy(&self, file: &File) -> bool {
+        let origin = overlay_xattr(&file.xattrs, b"origin");
+        origin.is_some_and(|origin| self.is_handle(origin, &file.stable_path))
     }
 
     fn is_handle(&self, origin: &[u8], stable_path: &[u8]) -> bool {
@@ -616,8 +640,7 @@ impl super::links::Sink for Scan<'_> {
     }
 
     fn is_origin(&self, file: &File) -> bool {
-        let Some(origin) = overlay_xattr(&file.xattrs, b"origin") else { return false };
-        self.is_handle(origin, &file.stable_path)
+        self.is_copy(file)
     }
 
     fn keeps_inode(&self, file: &File) -> bool {

@@ -66,6 +66,13 @@ pub(super) fn select(
                      rest",
                 ));
             }
+            let place = |c: &&Change| matches!(&c.action, Action::Move { from, .. } if *from == change.path);
+            if changes.changes.iter().filter(|c| c.layer == change.layer).any(|c| place(&c)) {
+                return Err(unsupported(
+                    &path,
+                    "takes the place of something that was moved, and can't be committed apart from it",
+                ));
+            }
             if let Some(linked) = has_links(&layers, change)? {
                 return Err(unsupported(
                     &join(&path, &linked),
@@ -82,6 +89,25 @@ pub(super) fn select(
         {
             let problem = format!("lies in {}, which is new", crate::show::quoted_bytes(&path));
             return Err(unsupported(inner.as_os_str().as_bytes(), &problem));
+        }
+    }
+    for change in &part {
+        let several = change.base.filter(|v| v.kind() != FileKind::Dir && v.nlink > 1);
+        let inode = |c: &Change| match c.action {
+            Action::Move { source, .. } => Some(source.id),
+            _ => c.base.map(|v| v.id),
+        };
+        let other = |c: &&Change| {
+            c.layer == change.layer
+                && inode(c) == several.map(|v| v.id)
+                && !part.iter().any(|p| p.path == c.path)
+        };
+        if several.is_some() && changes.changes.iter().any(|c| other(&c)) {
+            let path = absolute(change).unwrap_or_default();
+            return Err(unsupported(
+                &path,
+                "has several names, which have to be committed together",
+            ));
         }
     }
     // The times of directories whose entries are committed go with them.

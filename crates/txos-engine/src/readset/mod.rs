@@ -250,7 +250,13 @@ impl ReadSet {
                 dir.entries.clear();
             }
             let at = dir.path.clone();
-            dir.entries.retain(|name, _| !published.exact.contains(&join(&at, name)));
+            // Another name of an inode that was changed shows it, too.
+            let linked = |seen: &Observation| match seen.outcome {
+                Outcome::Present(v) => published.inodes.contains(&v.id),
+                Outcome::Absent(_) => false,
+            };
+            dir.entries
+                .retain(|name, seen| !published.exact.contains(&join(&at, name)) && !linked(seen));
             for (name, seen) in &mut dir.entries {
                 let changed = published.names.get(&join(&at, name));
                 if let (Some(listing), Some(changed)) = (&mut seen.listing, changed) {
@@ -261,8 +267,11 @@ impl ReadSet {
         }
         let dirs = &self.dirs;
         self.aliases.retain(|written, alias| match alias {
-            Alias::Dir(index) => !dirs.get(*index as usize).is_some_and(|d| gone(&d.path)),
-            Alias::Nowhere(_) => !published.covers(written),
+            Alias::Dir(index) => {
+                !dirs.get(*index as usize).is_some_and(|d| gone(&d.path))
+                    && !published.covers_on_the_way(written)
+            }
+            Alias::Nowhere(_) => !published.covers_written(written),
             Alias::Elsewhere => true,
         });
     }

@@ -95,7 +95,7 @@ impl Published {
 
     /// Whether a path, as it was written, passes a name that this transaction changed: a link that
     /// it set elsewhere, a directory that it moved.
-    fn covers_on_the_way(&self, written: &[u8]) -> bool {
+    pub(super) fn covers_on_the_way(&self, written: &[u8]) -> bool {
         let mut rest = written;
         loop {
             let here = match super::split(rest) {
@@ -112,8 +112,13 @@ impl Published {
         }
     }
 
+    /// Whether a path, as it was written, is at or below something this transaction put there.
+    pub(super) fn covers_written(&self, written: &[u8]) -> bool {
+        self.covers(written) || self.covers(&place(written))
+    }
+
     /// Whether the path is at or below something this transaction put there.
-    pub(super) fn covers(&self, path: &[u8]) -> bool {
+    fn covers(&self, path: &[u8]) -> bool {
         let mut rest = path;
         loop {
             if self.exact.contains(rest) {
@@ -155,7 +160,7 @@ impl ReadSet {
                 Alias::Elsewhere => None,
                 Alias::Nowhere(errno) => match super::observe::open_path(CWD, written) {
                     Err(e) if e.raw_os_error() == errno => None,
-                    _ if published.covers(written) || published.covers(&place(written)) => None,
+                    _ if published.covers_written(written) => None,
                     Err(e) => Some(format!("looking it up now fails otherwise ({e})")),
                     Ok(_) => Some("it did not exist and was created".to_owned()),
                 },

@@ -253,7 +253,10 @@ interpose! {
     utimes "utimes": same!(SYS_utimes);
     // Without a path the C library refuses it, and the kernel does not.
     utimensat "utimensat": |a| (a[1] != 0).then_some((libc::SYS_utimensat, a));
-    futimens "futimens": made!(SYS_utimensat, |a| [a[0], 0, a[1]]);
+    // The C library itself refuses negative numbers.
+    futimens "futimens": |a| {
+        (a[0] as i32 >= 0).then_some((libc::SYS_utimensat, [a[0], 0, a[1], 0, 0, 0]))
+    };
     chdir "chdir": same!(SYS_chdir);
     fchdir "fchdir": same!(SYS_fchdir);
     umask "umask": same!(SYS_umask);

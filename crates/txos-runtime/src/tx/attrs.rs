@@ -495,6 +495,7 @@ impl Tx {
             return Err(libc::E2BIG);
         }
         self.may_set_xattr(id, name)?;
+        whole_name(name)?;
         let mut xattrs = self.all_xattrs(id)?;
         let there = xattrs.contains_key(name);
         if flags & libc::XATTR_CREATE != 0 && there {
@@ -605,6 +606,7 @@ impl Tx {
             }
         };
         self.may_set_xattr(id, name)?;
+        whole_name(name)?;
         let mut xattrs = self.all_xattrs(id)?;
         if xattrs.remove(name).is_none() {
             return if name.starts_with(b"system.posix_acl_") { Ok(0) } else { Err(libc::ENODATA) };
@@ -643,6 +645,7 @@ impl Tx {
             }
             self.may(id, mask::R)?;
         }
+        whole_name(name)?;
         if let Some(xattrs) = &self.nodes[id].xattrs {
             let value = match xattrs.get(name) {
                 Some(value) => value.clone(),
@@ -725,6 +728,11 @@ impl Tx {
             kernel::CPath::with(to, |t| check(sys!(SYS_renameat2, cwd, f, cwd, t, flags)))
         })
     }
+}
+
+/// A prefix alone is no name; the kernel sees that after it has looked at the permissions.
+fn whole_name(name: &[u8]) -> Sys<()> {
+    if matches!(name, b"user." | b"trusted." | b"security.") { Err(libc::EINVAL) } else { Ok(()) }
 }
 
 /// What is said of an attribute that an object of ours has not: some names are not possible at all.

@@ -138,6 +138,9 @@ impl Tx {
             }
 
             libc::SYS_truncate => {
+                if (a[1] as i64) < 0 {
+                    return Err(libc::EINVAL);
+                }
                 let path = user::path(a[0])?;
                 match self.object(CWD, path, 0)? {
                     Object::Node(id) => {
@@ -311,24 +314,31 @@ impl Tx {
             }
 
             libc::SYS_setxattr | libc::SYS_lsetxattr | libc::SYS_fsetxattr => {
-                let object = self.xattr_object(number, a)?;
+                // As in the kernel, name and value are looked at before the object.
+                if int(4) & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
+                    return Err(libc::EINVAL);
+                }
                 let name = xattr_name(a[1])?;
                 if a[3] > 65_536 {
                     return Err(libc::E2BIG);
                 }
-                self.set_xattr(object, name, user::bytes(a[2], a[3])?, int(4))
+                let value = user::bytes(a[2], a[3])?;
+                let object = self.xattr_object(number, a)?;
+                self.set_xattr(object, name, value, int(4))
             }
             libc::SYS_getxattr | libc::SYS_lgetxattr | libc::SYS_fgetxattr => {
+                let name = xattr_name(a[1])?;
                 let object = self.xattr_object(number, a)?;
-                self.get_xattr(object, xattr_name(a[1])?, a[2], a[3])
+                self.get_xattr(object, name, a[2], a[3])
             }
             libc::SYS_listxattr | libc::SYS_llistxattr | libc::SYS_flistxattr => {
                 let object = self.xattr_object(number, a)?;
                 self.list_xattrs(object, a[1], a[2])
             }
             libc::SYS_removexattr | libc::SYS_lremovexattr | libc::SYS_fremovexattr => {
+                let name = xattr_name(a[1])?;
                 let object = self.xattr_object(number, a)?;
-                self.remove_xattr(object, xattr_name(a[1])?)
+                self.remove_xattr(object, name)
             }
 
             libc::SYS_statfs => {
@@ -775,8 +785,11 @@ impl Tx {
         for fd in [a[from], a[to]] {
             let file = self.file(fd as i32)?;
             let open = self.files.get(file);
-            if open.flags & libc::O_PATH != 0 || open.node.is_some_and(|id| self.nodes[id].is_dir())
-            {
+            let (placeholder, node) = (open.flags & libc::O_PATH != 0, open.node);
+            // For a copy, what both are counts before how they are open.
+            let strange =
+                number == libc::SYS_copy_file_range && !self.is_regular(fd as i32, node)?;
+            if placeholder || strange || node.is_some_and(|id| self.nodes[id].is_dir()) {
                 // It fails: how, the kernel says best.
                 b[from] = self.real(a[from] as i32)? as u64;
                 b[to] = self.real(a[to] as i32)? as u64;
@@ -798,6 +811,15 @@ impl Tx {
 }
 
 impl Tx {
+    /// Whether a descriptor is of a regular file.
+    fn is_regular(&mut self, number: i32, node: Option<Id>) -> Sys<bool> {
+        let kind = match node {
+            Some(id) => self.nodes[id].kind(),
+            None => kernel::look_fd(self.real(number)?)?.kind(),
+        };
+        Ok(kind == txos_engine::object::FileKind::File)
+    }
+
     /// `splice(2)` wants a pipe at one end, before it looks at what the other is.
     fn can_splice(&mut self, from: i32, to: i32) -> Sys<()> {
         let mut pipes = 0;
@@ -832,7 +854,6 @@ const SYS_FCHMODAT2: i64 = 452;
 fn xattr_name<'a>(at: u64) -> Sys<&'a [u8]> {
     match user::text(at, 256, libc::ERANGE)? {
         b"" => Err(libc::ERANGE),
-        b"user." | b"trusted." | b"security." => Err(libc::EINVAL),
         name => Ok(name),
     }
 }

@@ -41,7 +41,9 @@ impl Tx {
                 let file = self.file(number)?;
                 match self.files.get(file).node {
                     Some(_) => {
-                        let flags = self.files.get(file).flags & !libc::O_CLOEXEC;
+                        // What an open was to do first is not kept.
+                        let once = libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC;
+                        let flags = self.files.get(file).flags & !(libc::O_CLOEXEC | once);
                         let path_only = flags & libc::O_PATH != 0;
                         Ok(flags as u64 | if path_only { 0 } else { LARGE })
                     }

@@ -207,12 +207,24 @@ impl Tx {
             let id = self.adopt_fd(number, stat)?;
             if !self.nodes[id].live {
                 if let Some(shared) = self.shared_with(id, number) {
-                    let Slot::Open { real: theirs, .. } =
-                        self.files.slot(self.files.get(shared).numbers[0])
-                    else {
-                        return Err(libc::EBADF);
+                    let theirs = self.files.get(shared).numbers.first().copied();
+                    let real = match theirs.map(|n| self.files.slot(n)) {
+                        Some(Slot::Open { real: theirs, .. }) => {
+                            self.keep_private(kernel::copy_high(theirs)?)
+                        }
+                        Some(_) => return Err(libc::EBADF),
+                        // All its other numbers were closed; it goes on where they were.
+                        None => {
+                            open.flags = self.files.get(shared).flags;
+                            let real = self.reopen(id, number, &stat, &mut open)?;
+                            let file = self.files.get_mut(shared);
+                            file.borrowed |= open.borrowed;
+                            if let Some(left) = file.left {
+                                let _ = kernel::seek(real, left as i64, libc::SEEK_SET);
+                            }
+                            real
+                        }
                     };
-                    let real = self.keep_private(kernel::copy_high(theirs)?);
                     let file = self.files.get_mut(shared);
                     file.numbers.push(number);
                     file.before.push(number);
@@ -235,7 +247,8 @@ impl Tx {
     /// An open file from before that is the same description as `number`'s (dup(2)).
     fn shared_with(&self, id: Id, number: i32) -> Option<File> {
         let pid = std::process::id();
-        self.files.on(id).into_iter().find(|&file| {
+        let on = |&file: &File| self.files.get(file).node == Some(id);
+        (0..self.files.count()).filter(on).find(|&file| {
             self.files.get(file).before.first().is_some_and(|&other| {
                 const KCMP_FILE: i32 = 0;
                 sys!(SYS_kcmp, pid, pid, KCMP_FILE, other, number) == 0

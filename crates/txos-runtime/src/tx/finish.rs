@@ -327,7 +327,6 @@ impl Tx {
         if !node.names.is_empty() || node.stable.is_none() || !node.kept {
             return;
         }
-        let (stat, bits) = (node.stat, node.changed);
         if let Data::Pages(pages) = &node.data {
             for (at, bytes) in pages.pieces() {
                 let _ = self.write_through(number, |fd| kernel::pwrite_all(fd, &bytes, at));
@@ -345,19 +344,26 @@ impl Tx {
             }
             kernel::close(from);
         }
-        use super::node::changed;
-        if bits & changed::OWNER != 0 {
-            let _ = sys!(SYS_fchown, number, stat.uid, stat.gid);
-        }
-        if bits & (changed::MODE | changed::OWNER) != 0 {
-            let _ = sys!(SYS_fchmod, number, stat.mode & 0o7777);
-        }
-        if bits & changed::MTIME != 0 && matches!(self.nodes[id].data, Data::Stable) {
-            let path = kernel::magic_path(number);
-            let _ = kernel::utimes_through(&path, stat.mtime);
-        }
+        self.settle_attributes(id, &kernel::magic_path(number));
         // Once: other descriptors of it are of the same inode.
         self.nodes[id].kept = false;
+    }
+
+    /// Attributes of a file without a name, by a descriptor's path.
+    fn settle_attributes(&self, id: usize, path: &[u8]) {
+        use super::node::changed;
+        let node = &self.nodes[id];
+        let (stat, bits) = (node.stat, node.changed);
+        if bits & changed::OWNER != 0 {
+            // Through the link that the path is.
+            let _ = kernel::CPath::with(path, |p| check(sys!(SYS_chown, p, stat.uid, stat.gid)));
+        }
+        if bits & (changed::MODE | changed::OWNER) != 0 {
+            let _ = kernel::chmod(path, stat.mode & 0o7777);
+        }
+        if bits & changed::MTIME != 0 && node.data.whole().is_none() {
+            let _ = kernel::utimes_through(path, stat.mtime);
+        }
     }
 
     fn write_through(
@@ -407,7 +413,21 @@ impl Tx {
             return real;
         }
         if node.names.is_empty() {
-            if matches!(node.data, Data::Stable) && open.writes() {
+            if let (Data::Pages(pages), Some(_)) = (&node.data, &node.stable) {
+                // Nothing was published of it, and who has it open has its inode.
+                let path = kernel::magic_path(real);
+                let write = libc::O_WRONLY | libc::O_CLOEXEC;
+                if let Ok(fd) = kernel::open_past_mode(&path, || kernel::open(&path, write, 0)) {
+                    for (at, bytes) in pages.pieces() {
+                        let _ = kernel::pwrite_all(fd, &bytes, at);
+                    }
+                    kernel::close(fd);
+                }
+            }
+            if let (None, Some(_)) = (node.data.whole(), &node.stable) {
+                self.settle_attributes(id, &kernel::magic_path(real));
+            }
+            if node.data.whole().is_none() && node.stable.is_some() && open.writes() {
                 // It was opened to be read from only, and has no name any more.
                 let path = kernel::magic_path(real);
                 let flags = open.flags & !(libc::O_TRUNC | libc::O_NOFOLLOW) | libc::O_CLOEXEC;

@@ -390,10 +390,10 @@ impl Tx {
 
     /// `/proc/self/fd/N` and `/dev/fd/N`: the object anew, as the kernel does it.
     fn open_descriptor(&mut self, number: i32, flags: i32) -> Sys<u64> {
+        let file = self.file(number).map_err(|_| libc::ENOENT)?;
         if flags & libc::O_NOFOLLOW != 0 && flags & libc::O_PATH == 0 {
             return Err(libc::ELOOP);
         }
-        let file = self.file(number).map_err(|_| libc::ENOENT)?;
         match self.files.get(file).node {
             Some(id) if !self.nodes[id].live => {
                 if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {

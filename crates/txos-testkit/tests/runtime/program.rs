@@ -22,7 +22,8 @@ pub enum Linked {
 pub fn program(name: &'static str, linked: Linked) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<(&str, Linked), PathBuf>>> = OnceLock::new();
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap_or_else(|e| e.into_inner());
-    built.entry((name, linked)).or_insert_with(|| compile("tests/runtime/c", name, linked)).clone()
+    let sources = if name == "interpret" { "tests/trees/c" } else { "tests/runtime/c" };
+    built.entry((name, linked)).or_insert_with(|| compile(sources, name, linked)).clone()
 }
 
 /// Compiles one whose source is in a directory of this crate.

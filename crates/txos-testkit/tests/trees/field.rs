@@ -1,0 +1,584 @@
+//! A place where a case is carried out, in one way after the other, and what each must have left.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use txos_testkit::image::Image;
+use txos_testkit::tree::{Tolerance, overlay_traces};
+use txos_testkit::trees::generate::Limits;
+use txos_testkit::trees::{Case, Op};
+use txos_testkit::{Done, Invocation, Lab, Tree, binary, skip};
+
+use crate::program::{Linked, program};
+
+/// Nobody has this number.
+const ORDINARY: u32 = 64_322;
+
+/// The status with which a command asks to be rolled back.
+const ROLL_BACK: &str = "9";
+
+/// Times that the operations have set by being carried out now.
+const NOW: Tolerance = Tolerance { now_from: Some(1_500_000_000), times: false, links: false };
+
+/// The same where old versions are retained: they may be links.
+const RETAINED: Tolerance = Tolerance { links: true, ..NOW };
+
+/// A way to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Natively once more: the test's own soundness.
+    Itself,
+    /// `txos run` for each transaction; reverted, and that reverted.
+    Run,
+    /// `txos run`, rolled back.
+    RolledBack,
+    /// `txos run --keep`, `txos exec` for the others, and a commit; reverted.
+    Kept,
+    /// The same, discarded.
+    Discarded,
+    /// The same, one top directory committed before the rest.
+    InParts,
+    /// The library's transactions in a program that is linked with it.
+    Inside,
+    /// The same, aborted.
+    Aborted,
+    /// `txos run --in-process`.
+    Loaded,
+}
+
+/// All but [`Mode::Itself`].
+pub const MODES: &[Mode] = &[
+    Mode::Run,
+    Mode::Inside,
+    Mode::Kept,
+    Mode::RolledBack,
+    Mode::Aborted,
+    Mode::InParts,
+    Mode::Discarded,
+    Mode::Loaded,
+];
+
+impl Mode {
+    /// As it stands in a case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Itself => "itself",
+            Mode::Run => "run",
+            Mode::RolledBack => "rolled-back",
+            Mode::Kept => "kept",
+            Mode::Discarded => "discarded",
+            Mode::InParts => "in-parts",
+            Mode::Inside => "inside",
+            Mode::Aborted => "aborted",
+            Mode::Loaded => "loaded",
+        }
+    }
+}
+
+/// What was not as it should be.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// In which mode.
+    pub mode: Mode,
+    /// Of which sort.
+    pub kind: &'static str,
+    /// For people.
+    pub text: String,
+}
+
+/// What a native run of a case has shown.
+struct Native {
+    /// The tree before, and after each part.
+    trees: Vec<Tree>,
+    /// What the operations of each part answered.
+    answers: Vec<String>,
+}
+
+type Checked = Result<bool, (&'static str, String)>;
+
+/// The place.
+pub struct Field {
+    lab: Lab,
+    name: String,
+    ordinary: bool,
+    /// Mounts that may be written to.
+    writable: Vec<PathBuf>,
+    _image: Option<Image>,
+}
+
+impl Field {
+    /// Root's, in memory.
+    pub fn root() -> Field {
+        let lab = Lab::in_memory();
+        let writable = vec![lab.dir().to_owned(), PathBuf::from("/dev/shm")];
+        Field { lab, name: "root".to_owned(), ordinary: false, writable, _image: None }
+    }
+
+    /// An ordinary user's, in memory; `None`, told, if there are no namespaces for one.
+    pub fn ordinary() -> Option<Field> {
+        let mut field = Self::root();
+        field.ordinary = true;
+        "ordinary".clone_into(&mut field.name);
+        let allowed = field.contained().args(["unshare", "-Ur", "true"]).run().code() == 0;
+        if !allowed {
+            skip::say("no user namespaces for ordinary users here");
+        }
+        allowed.then_some(field)
+    }
+
+    /// Root's, on a file system of another kind, if this machine can have it.
+    pub fn on(kind: &str) -> Option<Field> {
+        let lab = Lab::in_memory();
+        let image = Image::mount(&lab, kind, 300, kind)?;
+        let writable = vec![lab.dir().to_owned(), PathBuf::from("/dev/shm"), image.point.clone()];
+        let lab = lab.at(&image.point);
+        Some(Field { lab, name: kind.to_owned(), ordinary: false, writable, _image: Some(image) })
+    }
+
+    /// Where, and whose.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is not tried here.
+    pub fn limits(&self) -> Limits {
+        if self.ordinary { Limits::ordinary() } else { Limits::none() }
+    }
+
+    /// Whether a mode can be tried here.
+    pub fn can(&self, _mode: Mode) -> bool {
+        true
+    }
+
+    fn base(&self) -> PathBuf {
+        // What links lead to by ".." is the test's as well.
+        self.lab.path("1/2/3/base")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.lab.dir().join("case.ops")
+    }
+
+    /// A command, contained in this place.
+    fn contained(&self) -> Invocation {
+        let mut contain = Invocation::new(program("contain", Linked::Natively))
+            .env("TXOS_STORE", self.lab.store())
+            .env("TXOS_REALM", self.lab.realm());
+        if self.ordinary {
+            contain = contain.args(["--user", &format!("{ORDINARY}:{ORDINARY}")]);
+            // A namespace is made by writing there; nothing of it is this user's but what it starts.
+            contain = contain.arg("/proc");
+        }
+        contain.args(&self.writable).arg("--")
+    }
+
+    fn txos(&self, words: &[&str]) -> Invocation {
+        self.contained().arg(binary::txos()).args(words)
+    }
+
+    /// The interpreter, and what it is to do.
+    fn interpret(&self, invocation: Invocation, linked: Linked, section: usize) -> Invocation {
+        let invocation = invocation
+            .arg(program("interpret", linked))
+            .arg(self.file())
+            .arg(section.to_string())
+            .arg(self.base());
+        if self.ordinary {
+            invocation.args(["--without", "dirmove,linked,owners"])
+        } else {
+            invocation
+        }
+    }
+
+    /// `txos run OPTIONS -- interpret …`.
+    fn run(&self, options: &[&str], section: usize) -> Invocation {
+        let txos = self.txos(&["run", "--scope"]).arg(self.lab.tree()).args(options).arg("--");
+        self.interpret(txos, Linked::Natively, section)
+    }
+
+    /// Makes the tree of a case afresh, with a store of its own.
+    fn prepare(&self, case: &Case) -> Result<(), String> {
+        // What root had no access to, or a command has left locked, goes all the same.
+        for dir in
+            [self.lab.tree().to_owned(), self.lab.store().to_owned(), self.lab.realm().to_owned()]
+        {
+            let _ = std::fs::remove_dir_all(&dir);
+            std::fs::create_dir_all(&dir).unwrap();
+            if self.ordinary {
+                std::os::unix::fs::chown(&dir, Some(ORDINARY), Some(ORDINARY)).unwrap();
+            }
+        }
+        std::fs::create_dir_all(self.base()).unwrap();
+        std::fs::write(self.file(), case.to_string()).unwrap();
+        let owner = if self.ordinary { ORDINARY.to_string() } else { "-1".to_owned() };
+        let contain =
+            Invocation::new(program("contain", Linked::Natively)).args(&self.writable).arg("--");
+        let done = contain
+            .arg(program("interpret", Linked::Natively))
+            .arg(self.file())
+            .arg("0")
+            .arg(self.base())
+            .args(["--owner", &owner])
+            .run();
+        if done.code() != 0 {
+            return Err(format!("preparing: {done:?}"));
+        }
+        // Made afresh it must be the same.
+        let base = self.base();
+        let margin = base.ancestors().skip(1).take_while(|dir| dir.starts_with(self.lab.tree()));
+        for dir in margin {
+            let early = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+            std::fs::File::open(dir).and_then(|dir| dir.set_modified(early)).unwrap();
+            if self.ordinary {
+                std::os::unix::fs::chown(dir, Some(ORDINARY), Some(ORDINARY)).unwrap();
+            }
+        }
+        Ok(())
+    }
+
+    fn tree(&self) -> Tree {
+        Tree::of(self.lab.tree())
+    }
+
+    fn natively(&self, case: &Case) -> Result<Native, String> {
+        self.prepare(case)?;
+        let mut native = Native { trees: vec![self.tree()], answers: Vec::new() };
+        for n in 0..case.parts.len() {
+            let done = self.interpret(self.contained(), Linked::Natively, n + 1).run();
+            if done.code() != 0 {
+                return Err(format!("natively: {done:?}"));
+            }
+            native.answers.push(done.text());
+            native.trees.push(self.tree());
+        }
+        Ok(native)
+    }
+
+    /// Whether two cases do the same natively.
+    pub fn compare_natively(&self, case: &Case, other: &Case) -> Result<(), Failure> {
+        let failure = |(kind, text)| Failure { mode: Mode::Itself, kind, text };
+        let found = |text| failure(("the native run", text));
+        let (mine, theirs) =
+            (self.natively(case).map_err(found)?, self.natively(other).map_err(found)?);
+        for (tree, other) in mine.trees.iter().zip(&theirs.trees) {
+            same_tree("natively (-), natively (+)", tree, other, NOW).map_err(failure)?;
+        }
+        for (mine, theirs) in mine.answers.iter().zip(&theirs.answers) {
+            same_answers("natively (-), natively (+)", mine, theirs).map_err(failure)?;
+        }
+        Ok(())
+    }
+
+    /// Tries a case in one mode; says whether it was carried out, or refused as docs/limits.md says.
+    pub fn check(&self, case: &Case, mode: Mode) -> Result<bool, Failure> {
+        self.check_all(case, &[mode]).remove(0).1
+    }
+
+    /// Tries a case in several.
+    pub fn check_all(&self, case: &Case, modes: &[Mode]) -> Vec<(Mode, Result<bool, Failure>)> {
+        let native = self.natively(case);
+        let each = |&mode: &Mode| {
+            let failure = |(kind, text)| Failure { mode, kind, text };
+            let outcome = match &native {
+                Err(text) => Err(("the native run", text.clone())),
+                Ok(native) => {
+                    self.prepare(case).map_err(|text| ("preparing", text)).and_then(|()| {
+                        // Made afresh it is the same, or nothing can be compared.
+                        let before = self.tree();
+                        same_tree("made twice", &native.trees[0], &before, Tolerance::default())?;
+                        self.one(case, mode, native)
+                    })
+                }
+            };
+            (mode, outcome.map_err(failure))
+        };
+        modes.iter().map(each).collect()
+    }
+
+    fn one(&self, case: &Case, mode: Mode, native: &Native) -> Checked {
+        let parts = case.parts.len();
+        match mode {
+            Mode::Itself => self.each_part(native, parts, NOW, |n| {
+                self.interpret(self.contained(), Linked::Natively, n)
+            }),
+            Mode::Inside => self.each_part(native, parts, NOW, |n| {
+                let contained = self.interpret(self.contained(), Linked::WithLibrary, n);
+                contained.args(["--in", "commit"])
+            }),
+            Mode::Loaded => self.each_part(native, parts, NOW, |n| self.run_in_process(n)),
+            Mode::Aborted => {
+                for n in 1..=parts {
+                    let run = self.interpret(self.contained(), Linked::WithLibrary, n);
+                    let done = run.args(["--in", "abort"]).run();
+                    ended("aborting", &done, 0)?;
+                    if n == 1 {
+                        same_answers(
+                            "natively (-), to be aborted (+)",
+                            &native.answers[0],
+                            &done.text(),
+                        )?;
+                    }
+                    self.is_as_before("after an abort", native)?;
+                }
+                Ok(true)
+            }
+            Mode::RolledBack => {
+                for n in 1..=parts {
+                    let done = self.run(&[], n).args(["--status", ROLL_BACK]).run();
+                    ended("rolling back", &done, 9)?;
+                    if n == 1 {
+                        let what = "natively (-), to be rolled back (+)";
+                        same_answers(what, &native.answers[0], &done.text())?;
+                    }
+                    self.is_as_before("after a rollback", native)?;
+                }
+                Ok(true)
+            }
+            Mode::Run => self.run_each(native, parts),
+            Mode::Kept => self.kept(case, native, End::Commit),
+            Mode::Discarded => self.kept(case, native, End::Abort),
+            Mode::InParts => self.kept(case, native, End::InParts),
+        }
+    }
+
+    fn run_in_process(&self, section: usize) -> Invocation {
+        let txos = self.txos(&["run", "--in-process", "--"]);
+        self.interpret(txos, Linked::Natively, section)
+    }
+
+    fn is_as_before(&self, what: &str, native: &Native) -> Result<(), (&'static str, String)> {
+        same_tree(what, &native.trees[0], &self.tree(), Tolerance::default())
+    }
+
+    /// Part after part, each of which must have answered the same and left the same.
+    fn each_part(
+        &self,
+        native: &Native,
+        parts: usize,
+        tolerance: Tolerance,
+        command: impl Fn(usize) -> Invocation,
+    ) -> Checked {
+        for n in 1..=parts {
+            let done = command(n).run();
+            ended("committing", &done, 0)?;
+            let what = format!("natively (-), transaction {n} (+)");
+            same_answers(&what, &native.answers[n - 1], &done.text())?;
+            same_tree(&what, &native.trees[n], &self.tree(), tolerance)?;
+            self.no_traces()?;
+        }
+        Ok(true)
+    }
+
+    fn run_each(&self, native: &Native, parts: usize) -> Checked {
+        let mut before = self.tree();
+        for n in 1..=parts {
+            let done = self.run(&[], n).run();
+            if refused(&done) {
+                same_tree("after a refusal", &before, &self.tree(), EXACT)?;
+                return Ok(false);
+            }
+            ended("committing", &done, 0)?;
+            let what = format!("natively (-), transaction {n} (+)");
+            same_answers(&what, &native.answers[n - 1], &done.text())?;
+            let after = self.tree();
+            if same_but_links_into_new(&before, &native.trees[n], &after) {
+                return Ok(false);
+            }
+            same_tree(&what, &native.trees[n], &after, RETAINED)?;
+            self.no_traces()?;
+            if done.stderr.contains("committed") {
+                // There and back, and on from there.
+                self.there_and_back(&done, &before, &after, EXACT)?;
+            }
+            before = self.tree();
+        }
+        Ok(true)
+    }
+
+    /// Reverts what was committed, and that again.
+    fn there_and_back(
+        &self,
+        done: &Done,
+        before: &Tree,
+        after: &Tree,
+        tolerance: Tolerance,
+    ) -> Result<(), (&'static str, String)> {
+        let mut id = word_after(&done.stderr, "txos: committed ");
+        for (target, what) in [(before, "revert"), (after, "revert of the revert")] {
+            let done = self.txos(&["revert", &id]).run();
+            ended("reverting", &done, 0)?;
+            same_tree(what, target, &self.tree(), tolerance)?;
+            id = word_after(&done.stderr, " by ");
+        }
+        Ok(())
+    }
+
+    fn kept(&self, case: &Case, native: &Native, end: End) -> Checked {
+        let parts = case.parts.len();
+        let done = self.run(&["--keep"], 1).run();
+        ended("keeping", &done, 0)?;
+        same_answers("natively (-), kept (+)", &native.answers[0], &done.text())?;
+        self.is_as_before("while it is kept", native)?;
+        let id = word_after(&done.stderr, "txos: kept ");
+        if id.is_empty() {
+            // Nothing was changed, so there is nothing to go on with.
+            return same_tree("nothing changed", &native.trees[1], &self.tree(), NOW)
+                .map(|()| true);
+        }
+        for n in 2..=parts {
+            let done = self.interpret(self.txos(&["exec", &id, "--"]), Linked::Natively, n).run();
+            ended("going on", &done, 0)?;
+            let what = format!("natively (-), exec in what is kept, transaction {n} (+)");
+            same_answers(&what, &native.answers[n - 1], &done.text())?;
+            self.is_as_before("while it is kept", native)?;
+        }
+        match end {
+            End::Abort => {
+                ended("discarding", &self.txos(&["abort", &id]).run(), 0)?;
+                self.is_as_before("discarded", native)?;
+                return Ok(true);
+            }
+            End::InParts => {
+                for name in top_names(case) {
+                    let path = self.base().join(name);
+                    let done = self.txos(&["commit", &id]).arg(&path).run();
+                    // One path may not go without another.
+                    if done.code() != 0 && done.code() != 125 {
+                        ended("committing a part", &done, 0)?;
+                    }
+                    if done.code() == 125 {
+                        self.is_as_before("a refused part", native)?;
+                    }
+                    if done.code() == 0 {
+                        break;
+                    }
+                }
+            }
+            End::Commit => {}
+        }
+        let middle = self.tree();
+        let done = self.txos(&["commit", &id]).run();
+        if refused(&done) {
+            same_tree("after a refusal", &middle, &self.tree(), EXACT)?;
+            return Ok(false);
+        }
+        let nothing_left = end == End::InParts && done.stderr.contains("is committed");
+        if !nothing_left {
+            ended("committing", &done, 0)?;
+        }
+        let after = self.tree();
+        if same_but_links_into_new(&native.trees[0], &native.trees[parts], &after) {
+            return Ok(false);
+        }
+        same_tree("natively (-), kept and committed (+)", &native.trees[parts], &after, RETAINED)?;
+        self.no_traces()?;
+        if done.stderr.contains("committed") && !nothing_left {
+            // What the part has done to directories above the rest was done now.
+            let tolerance = if end == End::InParts { RETAINED } else { EXACT };
+            self.there_and_back(&done, &middle, &after, tolerance)?;
+        }
+        Ok(true)
+    }
+
+    fn no_traces(&self) -> Result<(), (&'static str, String)> {
+        let traces = overlay_traces(self.lab.tree());
+        if traces.is_empty() { Ok(()) } else { Err(("traces of overlayfs", format!("{traces:?}"))) }
+    }
+
+    /// Nothing is left but history.
+    pub fn expect_clean(&self) {
+        if !self.ordinary {
+            self.lab.expect_clean();
+        }
+    }
+}
+
+/// After a revert nothing need be "now".
+const EXACT: Tolerance = Tolerance { now_from: None, times: false, links: true };
+
+/// How a kept transaction ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Commit,
+    Abort,
+    InParts,
+}
+
+/// The first names of paths that are changed.
+fn top_names(case: &Case) -> Vec<String> {
+    let path = |op: &Op| {
+        op.args.iter().zip(op.signature().chars()).find(|(_, k)| *k == 'p').map(|(a, _)| a.clone())
+    };
+    let mut names: Vec<String> = case.parts.iter().flatten().filter_map(path).collect();
+    names = names
+        .iter()
+        .filter_map(|p| {
+            p.trim_start_matches("./").trim_start_matches("@/").split('/').next().map(str::to_owned)
+        })
+        .collect();
+    names.retain(|name| !name.is_empty() && name != "." && name != ".." && name != "@");
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The id that follows these words; empty without them.
+fn word_after(text: &str, words: &str) -> String {
+    let rest = text.split(words).nth(1).unwrap_or_default();
+    rest.chars().take_while(char::is_ascii_alphanumeric).collect()
+}
+
+/// Refused as docs/limits.md says.
+fn refused(done: &Done) -> bool {
+    done.code() == 125 && done.stderr.contains("has other names, and was changed by this one")
+}
+
+/// Whether nothing differs but that names in directories which are new are files of their own, which
+/// is a limit of `txos run` (docs/limits.md).
+fn same_but_links_into_new(before: &Tree, native: &Tree, found: &Tree) -> bool {
+    let in_new = |path: &[u8]| {
+        let dir = path.iter().rposition(|&b| b == b'/').map_or(&b""[..], |at| &path[..at]);
+        let was = before.nodes.get(dir).map(|node| node.kind);
+        was != native.nodes.get(dir).map(|node| node.kind)
+    };
+    let mut alike = found.clone();
+    let mut cut = false;
+    for (path, node) in &mut alike.nodes {
+        let Some(theirs) = native.nodes.get(path) else { return false };
+        let group = |first: &[u8]| {
+            native.nodes.iter().filter(|(_, n)| n.first == first).any(|(p, _)| in_new(p))
+        };
+        if node.first != theirs.first && group(&theirs.first) {
+            node.first.clone_from(&theirs.first);
+            cut = true;
+        }
+    }
+    cut && native.difference(&alike, RETAINED).is_empty()
+}
+
+fn ended(what: &'static str, done: &Done, code: i32) -> Result<(), (&'static str, String)> {
+    if done.code() == code {
+        Ok(())
+    } else {
+        Err((what, format!("{} instead of {code}: {}", done.code(), done.stderr.trim())))
+    }
+}
+
+fn same_tree(
+    what: &str,
+    mine: &Tree,
+    theirs: &Tree,
+    tolerance: Tolerance,
+) -> Result<(), (&'static str, String)> {
+    let difference = mine.difference(theirs, tolerance);
+    if difference.is_empty() { Ok(()) } else { Err(("the tree", format!("{what}:\n{difference}"))) }
+}
+
+fn same_answers(what: &str, mine: &str, theirs: &str) -> Result<(), (&'static str, String)> {
+    let (mine, theirs): (Vec<&str>, Vec<&str>) = (mine.lines().collect(), theirs.lines().collect());
+    match mine.iter().zip(&theirs).position(|(a, b)| a != b) {
+        None if mine.len() == theirs.len() => Ok(()),
+        None => Err(("the answers", format!("{what}: {} lines, not {}", theirs.len(), mine.len()))),
+        Some(at) => Err(("the answers", format!("{what}:\n  - {}\n  + {}", mine[at], theirs[at]))),
+    }
+}
