@@ -25,6 +25,8 @@ const LAST_WORDS: Duration = Duration::from_secs(30);
 pub struct Place {
     dir: PathBuf,
     realm: PathBuf,
+    /// Whether the realm goes with it: it is outside, in memory.
+    with_realm: bool,
     /// What it is called in a table.
     pub name: String,
     /// Whether what is flushed here survives anything.
@@ -45,7 +47,7 @@ impl Place {
 
     fn make(dir: PathBuf, realm: PathBuf, name: String, durable: bool) -> Result<Self, String> {
         std::fs::create_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-        Ok(Place { dir, realm, name, durable })
+        Ok(Place { dir, realm, with_realm: false, name, durable })
     }
 
     /// One on the file system of the benchmarks, and one on each of the others that were named.
@@ -60,6 +62,7 @@ impl Place {
             let dir = dir.join(format!("txos-bench-{}", std::process::id()));
             places.push(Place::make(dir, realm(n + 1), name.clone(), true)?.spread());
         }
+        places.iter_mut().for_each(|place| place.with_realm = true);
         Ok(places)
     }
 
@@ -111,6 +114,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if self.with_realm {
+            // Not there if nobody came.
+            let _ = std::fs::remove_dir_all(&self.realm);
+        }
         if let Err(error) = std::fs::remove_dir_all(&self.dir) {
             eprintln!("txos-bench: {} is left: {error}", self.dir.display());
         }
