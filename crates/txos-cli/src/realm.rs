@@ -102,7 +102,8 @@ pub fn publish(
 ) -> Result<Summary, Error> {
     let Part { options, place, patience } = part;
     let Some(place) = place else {
-        return commit::commit(home, tx, changes, reads, options, None, progress);
+        let done = commit::commit(home, tx, changes, reads, options, None, progress);
+        return flush_records(home, None, options, done);
     };
     let claimed = claim(place, patience, |place| {
         let watch = place.watch();
@@ -111,7 +112,7 @@ pub fn publish(
     });
     let mut place = claimed?;
     let done = commit::commit(home, tx, changes, reads, options, Some(&mut place), progress);
-    end(place, done)
+    flush_records(home, None, options, end(place, done))
 }
 
 /// Reverts as a participant, likewise.
@@ -125,10 +126,30 @@ pub fn revert(
     progress: &dyn Progress,
 ) -> Result<Summary, Error> {
     let Part { options, place, patience } = part;
-    let Some(place) = place else { return commit::revert(home, id, options, None, progress) };
+    let Some(place) = place else {
+        let done = commit::revert(home, id, options, None, progress);
+        return flush_records(home, Some(id), options, done);
+    };
     let mut place = claim(place, patience, |place| commit::claim_revert(place, home, id))?;
     let done = commit::revert(home, id, options, Some(&mut place), progress);
-    end(place, done)
+    flush_records(home, Some(id), options, end(place, done))
+}
+
+/// What was published durably stays in the history as well. Its journal is empty by now, so nothing
+/// else would bring the record back after a power cut.
+fn flush_records(
+    home: &Home,
+    reverted: Option<TxId>,
+    options: &Options,
+    done: Result<Summary, Error>,
+) -> Result<Summary, Error> {
+    let mut summary = done?;
+    if options.durable && summary.changes > 0 && summary.unrecorded.is_none() {
+        let mut records = std::iter::once(summary.id).chain(reverted);
+        summary.unrecorded =
+            records.find_map(|id| home.flush_record(id).err()).map(|error| error.to_string());
+    }
+    Ok(summary)
 }
 
 /// Acquires all that is to be changed. One that has to give way to somebody who waits lets go of

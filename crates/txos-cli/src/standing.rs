@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use txos_engine::store::{Home, Meta, State};
+use txos_engine::store::{Home, Meta, State, boot_id};
 
 /// A transaction's state as people see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -55,12 +55,6 @@ impl Standing {
             State::Reverted => Standing::Reverted,
         }
     }
-}
-
-/// The identity of this boot; empty if the kernel does not tell.
-fn boot_id() -> String {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    id.trim().to_owned()
 }
 
 #[cfg(test)]

@@ -122,6 +122,36 @@ impl Plan {
         }
     }
 
+    /// A plan from before a restart of the machine: its file systems may have other device numbers now
+    /// (btrfs draws one at each mount). A layer's root is the same directory if it has the inode number
+    /// that it had, and the transaction's directory in the layer's store lies on the same file system;
+    /// what the plan says of it is then said with the present number.
+    pub fn renumber(&mut self) {
+        use std::os::unix::fs::MetadataExt;
+
+        if self.boot == crate::store::boot_id() {
+            return;
+        }
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            let Some(root) = &mut layer.root else { continue };
+            let look = |path: &std::path::Path| std::fs::symlink_metadata(path).ok();
+            let Some(now) = look(&layer.target).filter(|now| now.ino() == root.ino) else {
+                continue;
+            };
+            let ours = look(&layer.store.join("tx").join(self.id.as_str()));
+            if now.dev() == root.dev || ours.is_none_or(|ours| ours.dev() != now.dev()) {
+                continue;
+            }
+            for op in self.ops.iter_mut().filter(|op| usize::from(op.layer) == index) {
+                let versions = [&mut op.base, &mut op.new, &mut op.settled];
+                for version in versions.into_iter().flatten().filter(|v| v.id.dev == root.dev) {
+                    version.id.dev = now.dev();
+                }
+            }
+            root.dev = now.dev();
+        }
+    }
+
     /// Brings the change set into the order of the publish.
     pub fn build(tx: &Transaction, changes: &ChangeSet, durable: bool) -> Plan {
         let mut plan = Plan::empty(tx, durable);
@@ -375,7 +405,10 @@ pub(crate) fn load(home: &Home, id: TxId) -> Result<Option<Plan>> {
         return Err(bad("is damaged (checksum)"));
     }
     match postcard::from_bytes::<Plan>(body) {
-        Ok(plan) if plan.is_sound() && plan.id == id => Ok(Some(plan)),
+        Ok(mut plan) if plan.is_sound() && plan.id == id => {
+            plan.renumber();
+            Ok(Some(plan))
+        }
         _ => Err(bad("is damaged")),
     }
 }

@@ -164,6 +164,21 @@ mod fault {
 
 pub use fault::{look, step};
 
+/// Whether a step is to be left out or done wrongly, by the name of the mistake: in builds with debug
+/// assertions `TXOS_MISTAKE` names one. The tests of crash states make each once, to see that they are
+/// able to find it.
+#[cfg(debug_assertions)]
+pub(crate) fn mistake(name: &str) -> bool {
+    std::env::var_os("TXOS_MISTAKE").is_some_and(|made| made == name)
+}
+
+/// Release builds make no mistakes on purpose.
+#[cfg(not(debug_assertions))]
+#[inline]
+pub(crate) fn mistake(_name: &str) -> bool {
+    false
+}
+
 /// From which number on descriptors that are kept open are put; 0: where they come.
 static KEEP_ABOVE: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 

@@ -9,6 +9,7 @@
 //! | [`rendezvous`] | stopping a command at a known point |
 //! | [`tree`] | what a tree looks like, to the last attribute |
 //! | [`image`] | file systems in image files |
+//! | [`block`] | a recording block layer, and what a crash may leave of it |
 //! | [`user`] | an ordinary user, freshly made |
 //! | [`pty`] | a terminal |
 //! | [`fault`] | the same scenario with a fault at step 1, 2, 3… |
@@ -27,6 +28,7 @@
 #![allow(clippy::expect_used)]
 
 pub mod binary;
+pub mod block;
 pub mod commons;
 pub mod deb;
 pub mod fault;

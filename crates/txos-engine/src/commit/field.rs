@@ -169,6 +169,9 @@ impl Field {
     /// # Errors
     /// [`Error::Io`] with the errno of `syncfs(2)`.
     pub fn flush(&self) -> Result<()> {
+        if sys::mistake("tree-not-flushed") {
+            return Ok(());
+        }
         for store in self.stores() {
             let readable = sys::open_at(store.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
                 .at("opening the store", "for flushing")?;

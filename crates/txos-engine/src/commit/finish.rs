@@ -29,6 +29,8 @@ pub(super) fn finish(
     fence: Option<Stamp>,
     tx: Option<&mut Transaction>,
 ) -> Result<()> {
+    // Recovery has no one who waits; then the record is flushed before the journal forgets it.
+    let recovers = tx.is_none();
     let mut loaded;
     let tx = match tx {
         Some(tx) => tx,
@@ -47,11 +49,18 @@ pub(super) fn finish(
     tx.meta.ended = Some(Stamp::now());
     tx.meta.changes = plan.shown();
     tx.save(plan.durable)?;
-    if let Some(old) = tx.meta.reverts {
+    let reverts = tx.meta.reverts;
+    if let Some(old) = reverts {
         let mut meta = home.meta(old)?;
         meta.state = State::Reverted;
         meta.reverted_by = Some(tx.id());
         home.save_meta(&meta, plan.durable)?;
+    }
+    if recovers && plan.durable {
+        home.flush_record(plan.id)?;
+        if let Some(old) = reverts {
+            home.flush_record(old)?;
+        }
     }
     journal.idle(false)?;
     let _ = sys::step("store unlink", || std::fs::remove_file(tx.dir().join("reads")));

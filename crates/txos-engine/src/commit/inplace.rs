@@ -98,13 +98,16 @@ pub(super) enum Content {
     Foreign,
 }
 
-/// Compares what a file holds with what was there before and what was to be there.
+/// Compares what a file holds with what was there before and what was to be there. Behind the shorter
+/// one's end a zero is ours as well: a power cut can leave what cutting the file off wrote, and not the
+/// new length.
 pub(super) fn content(now: &OwnedFd, old: &OwnedFd, new: Option<&OwnedFd>) -> Sys<Content> {
     let (now_len, old_len) = (len(now)?, len(old)?);
     let new_len = new.map_or(Ok(0), len)?;
     if now_len > old_len.max(new_len) || now_len < old_len.min(new_len) {
         return Ok(Content::Foreign);
     }
+    let shorter = old_len.min(new_len);
     let mut only_old = now_len == old_len;
     let [mut n, mut o, mut w] = [vec![0u8; 1 << 16], vec![0u8; 1 << 16], vec![0u8; 1 << 16]];
     let mut at = 0;
@@ -116,7 +119,8 @@ pub(super) fn content(now: &OwnedFd, old: &OwnedFd, new: Option<&OwnedFd>) -> Sy
             let is_old = i < old_got && o.get(i) == Some(byte);
             only_old &= is_old;
             let is_new = i < new_got && w.get(i) == Some(byte);
-            if !is_old && !is_new {
+            let is_cut_off = *byte == 0 && at + i as u64 >= shorter;
+            if !is_old && !is_new && !is_cut_off {
                 return Ok(Content::Foreign);
             }
         }
@@ -248,7 +252,8 @@ pub(super) fn take_out(file: &OwnedFd, to: &OwnedFd, at: u64, length: u64) -> Sy
     sys::truncate(to.as_fd(), at + n as u64)
 }
 
-/// Compares what a file holds at the places of a patch with what was there and what was to be there.
+/// Compares what a file holds at the places of a patch with what was there and what was to be there;
+/// zeros as in [`content`].
 pub(super) fn patched(now: &OwnedFd, old: &Patch, new: &Patch) -> Sys<Content> {
     let now_len = len(now)?;
     if let Some(before) = old.size {
@@ -263,7 +268,7 @@ pub(super) fn patched(now: &OwnedFd, old: &Patch, new: &Patch) -> Sys<Content> {
             let Some(ours) = ours.filter(|_| start < end) else { continue };
             let mut is = vec![0u8; usize::try_from(end - start).unwrap_or(0)];
             let got = read_full(now, &mut is, start)?;
-            if is.get(..got) != ours.get(..got) {
+            if is.iter().zip(ours).take(got).any(|(is, ours)| is != ours && *is != 0) {
                 return Ok(Content::Foreign);
             }
         }
@@ -277,7 +282,9 @@ pub(super) fn patched(now: &OwnedFd, old: &Patch, new: &Patch) -> Sys<Content> {
                 continue;
             }
             only_old = false;
-            if byte_at(new, at + i as u64) != Some(*is) {
+            let cut_off_at = old.size.map_or(u64::MAX, |before| new.len_after(before));
+            let is_cut_off = *is == 0 && at + i as u64 >= cut_off_at;
+            if byte_at(new, at + i as u64) != Some(*is) && !is_cut_off {
                 return Ok(Content::Foreign);
             }
         }

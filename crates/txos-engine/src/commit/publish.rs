@@ -462,7 +462,7 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
     match op.kind {
         Kind::Install | Kind::Exchange => {
             let Some(slot) = &slot else { return Ok(()) };
-            if is(&at_target, &op.new) {
+            if is(&at_target, &op.new) || sys::mistake("rename-not-verified") {
                 let Some(target) = &target else { return Ok(()) };
                 let exchange = op.kind == Kind::Exchange && at_slot.is_some();
                 let flags = if exchange { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
@@ -553,8 +553,10 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
     Ok(())
 }
 
-/// Writes the saved content back, unless the inode was never touched. What is in it that neither
-/// was there before nor is ours is kept aside first.
+/// Writes the saved content back, unless every byte is the old one. What is in it that neither was there
+/// before nor is ours is kept aside first.
+///
+/// Only the bytes tell: after a power cut they may be new although the inode's times are not.
 fn undo_data(
     plan: &Plan,
     field: &Field,
@@ -565,7 +567,7 @@ fn undo_data(
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
     let (Some(base), Some(now), Some(target)) = (op.base, now, target) else { return Ok(()) };
-    if now.id != base.id || now == base {
+    if now.id != base.id {
         return Ok(());
     }
     let saved = field
@@ -583,6 +585,8 @@ fn undo_data(
     if content != inplace::Content::Old {
         let write = |to: &OwnedFd| inplace::write_content(&saved, to);
         put_back(plan, field, op, target, content, notes, write)?;
+    } else if now == base {
+        return Ok(());
     }
     undo_attrs(plan, op, target, &base, &now)
 }
@@ -627,8 +631,8 @@ fn undo_attrs(plan: &Plan, op: &Op, target: &End, base: &Version, now: &Version)
     inplace::change_attrs(target, &back).map_err(|e| io("undoing", e))
 }
 
-/// Writes what a patch overwrote back, unless the inode was never touched. If there is something
-/// that neither was there before nor is ours, the file as it is is kept aside first.
+/// Writes what a patch overwrote back, as [`undo_data`] does. If there is something that neither was there
+/// before nor is ours, the file as it is is kept aside first.
 fn undo_patch(
     plan: &Plan,
     field: &Field,
@@ -639,7 +643,7 @@ fn undo_patch(
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
     let (Some(base), Some(now), Some(target)) = (op.base, now, target) else { return Ok(()) };
-    if now.id != base.id || now == base {
+    if now.id != base.id {
         return Ok(());
     }
     let old = inplace::read_patch(plan, field, op, &op.saved)?;
@@ -665,6 +669,8 @@ fn undo_patch(
     if content != inplace::Content::Old {
         let write = |to: &OwnedFd| inplace::write_patch(&old, to);
         put_back(plan, field, op, target, content, notes, write)?;
+    } else if now == base {
+        return Ok(());
     }
     undo_attrs(plan, op, target, &base, &now)
 }

@@ -41,8 +41,10 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
     // Whoever publishes, reverts or recovers finds every light commit in place and flushed.
     super::light::settle_all(home, false, &mut recovered)?;
     let Some(mut found) = found else { return Ok((journal, recovered)) };
+    found.plan.renumber();
     let id = found.plan.id;
-    let same_boot = found.plan.boot == crate::store::boot_id();
+    let same_boot =
+        found.plan.boot == crate::store::boot_id() || crate::sys::mistake("boot-not-compared");
     // The decision table at the top of the journal module.
     match (found.progress, same_boot) {
         (journal::Progress::Planning, _) => {
@@ -67,6 +69,13 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
             }
             journal.idle(true)?;
             recovered.undone.push(id);
+        }
+        // It was recorded and then discarded, which is done only once the journal is empty: a power cut
+        // has taken the journal back, and nothing is left to do.
+        (journal::Progress::Done, false)
+            if matches!(home.meta(id), Err(crate::Error::NoSuchTransaction(_))) =>
+        {
+            journal.idle(false)?;
         }
         (journal::Progress::Applied, true) | (journal::Progress::Done, _) => {
             let field = Field::open(&found.plan)?;

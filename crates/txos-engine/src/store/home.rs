@@ -229,6 +229,10 @@ impl Home {
             }
             Err(e) => return Err(Error::io("reading", &path, e)),
         };
+        // A power cut can leave the name of a file whose bytes were not flushed.
+        if bytes.iter().all(|&b| b == 0) {
+            return Err(Error::NoSuchTransaction(id.to_string()));
+        }
         let meta: Meta = serde_json::from_slice(&bytes).map_err(|e| Error::Format {
             path: path.clone(),
             problem: format!("is not a record of a transaction that this txos can read ({e})"),
@@ -250,6 +254,17 @@ impl Home {
     /// [`Error::Io`] with the step.
     pub(crate) fn save_meta(&self, meta: &Meta, flush: bool) -> Result<()> {
         super::transaction::save_meta(&self.tx_dir(meta.id), meta, flush)
+    }
+
+    /// Flushes the record of a transaction: that it is found under its name, and as it was saved last.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the step.
+    pub fn flush_record(&self, id: TxId) -> Result<()> {
+        let dir = self.tx_dir(id);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let fd = sys::open(dir.as_os_str().as_encoded_bytes(), flags, 0).at("opening", &dir)?;
+        sys::fsync(fd.as_fd()).at("flushing", &dir)
     }
 
     /// The records of all transactions, newest first; those that can't be read come as errors.
@@ -463,10 +478,14 @@ fn create_store(dir: &Path) -> Result<()> {
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let temp = dir.join(format!("format.{}.{number}", std::process::id()));
     let text = format!("txos-store {FORMAT}\n");
-    let made =
-        sys::step("store create", || fs::write(&temp, &text)).at("writing", &temp).and_then(|()| {
-            sys::step("store rename", || fs::rename(&temp, &format)).at("creating", &format)
-        });
+    // Flushed before it gets its name: after a power cut it is there and whole, or not there.
+    let write = || -> std::io::Result<()> {
+        sys::step("store create", || fs::write(&temp, &text))?;
+        Ok(sys::fdatasync(fs::File::open(&temp)?.as_fd())?)
+    };
+    let made = write().at("writing", &temp).and_then(|()| {
+        sys::step("store rename", || fs::rename(&temp, &format)).at("creating", &format)
+    });
     if made.is_err() {
         // What is left of it is removed by gc.
         let _ = sys::step("store unlink", || fs::remove_file(&temp));

@@ -31,8 +31,9 @@ mod transaction;
 pub(crate) use home::check_trusted;
 pub use home::{CommitLock, Home, default_dir};
 pub use meta::{LayerMeta, Meta, State};
+pub use transaction::boot_id;
 pub use transaction::{Begin, Layer, LayerRequest, Transaction};
-pub(crate) use transaction::{boot_id, check_root, path_from, replace_file};
+pub(crate) use transaction::{check_root, path_from, replace_file};
 
 /// Format of a store that this version reads and writes.
 pub const FORMAT: u32 = 1;

@@ -119,7 +119,8 @@ pub(super) struct Read {
 pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
     let length = usize::try_from(word(bytes, 0)?).ok()?;
     let bytes = bytes.get(..length)?;
-    if length < HEADER || word(bytes, 4)? != crc_of(bytes) || long(bytes, 16)? != epoch {
+    let damaged = word(bytes, 4)? != crc_of(bytes) && !sys::mistake("record-not-checked");
+    if length < HEADER || damaged || long(bytes, 16)? != epoch {
         return None;
     }
     let files: Vec<FileRecord> = postcard::take_from_bytes(bytes.get(HEADER..)?).ok()?.0;

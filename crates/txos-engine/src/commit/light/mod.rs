@@ -779,6 +779,7 @@ fn begin(log: &Log, control: &Control, recovered: &mut Recovered) -> Result<()> 
         records.extend(more);
         seq = seq.max(header.first);
     }
+    replay::renumber(&mut records);
     let done = replay::replay(&records, true)?;
     recovered.notes.extend(done.notes);
     recovered.finished.extend(done.finished);

@@ -89,6 +89,20 @@ fn read_page(file: &OwnedFd, number: u64) -> std::result::Result<Vec<u8>, Errno>
     Ok(bytes)
 }
 
+/// After a restart a file system may have another device number than when the records were written. A file
+/// that is where a record says, with the inode number that it says, is the one; its bytes are compared
+/// in any case.
+pub(super) fn renumber(records: &mut [Record]) {
+    for file in records.iter_mut().flat_map(|record| &mut record.files) {
+        let now = stat_at(rustix::fs::CWD, &file.path, AtFlags::SYMLINK_NOFOLLOW);
+        if let Ok(now) = now
+            && now.id.ino == file.id.ino
+        {
+            file.id = now.id;
+        }
+    }
+}
+
 /// Redoes records, in order. With `flush`, the files are flushed as well.
 ///
 /// # Errors
@@ -136,8 +150,14 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
         {
             sys::set_mtime(target.dir.as_fd(), name, mtime).map_err(io)?;
         }
+        // After a restart the bytes may be there without the inode's time. Later is right as well: who goes
+        // by times looks again.
+        if flush && !foreign.0 && !foreign.1 {
+            let mtime = target.mtime.unwrap_or_else(crate::version::Stamp::now);
+            sys::set_own_mtime(target.file.as_fd(), mtime).map_err(io)?;
+        }
         if flush {
-            sys::fdatasync(target.file.as_fd()).map_err(io)?;
+            sys::fsync(target.file.as_fd()).map_err(io)?;
         }
     }
     Ok(done)
@@ -218,6 +238,9 @@ fn write_back(
 pub(super) fn flush_files(records: &[Record]) -> Result<()> {
     /// More files than this are flushed with their file systems.
     const FILES_MAX: usize = 16;
+    if sys::mistake("place-not-flushed") {
+        return Ok(());
+    }
     let mut files: Vec<(&[u8], FileId)> =
         records.iter().flat_map(|r| r.files.iter().map(|f| (&f.path[..], f.id))).collect();
     files.sort_unstable();
@@ -234,7 +257,8 @@ pub(super) fn flush_files(records: &[Record]) -> Result<()> {
                 sys::syncfs(file.as_fd()).map_err(io)?;
                 flushed.push(id.dev);
             }
-            Ok(Some((_, file))) => sys::fdatasync(file.as_fd()).map_err(io)?,
+            // With its times, which `fdatasync` would leave out.
+            Ok(Some((_, file))) => sys::fsync(file.as_fd()).map_err(io)?,
             // It is somewhere else by now; its bytes are flushed all the same.
             Ok(None) | Err(Errno::ACCESS | Errno::PERM) => rustix::fs::sync(),
             Err(e) => return Err(io(e)),
