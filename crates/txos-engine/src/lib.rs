@@ -25,6 +25,9 @@ pub mod changeset;
 pub mod commit;
 pub mod contention;
 pub mod error;
+#[cfg(all(feature = "fuzzing", not(loom)))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod id;
 pub mod journal;
 pub mod mounts;

@@ -387,8 +387,13 @@ pub(crate) fn load(home: &Home, id: TxId) -> Result<Option<Plan>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e).at("reading", &path),
     };
+    parse(&bytes, id, &path).map(Some)
+}
+
+/// Reads what [`save`] wrote for this transaction; nothing is guessed at.
+pub(crate) fn parse(bytes: &[u8], id: TxId, path: &std::path::Path) -> Result<Plan> {
     let bad = |problem: &str| Error::Format {
-        path: path.clone(),
+        path: path.to_owned(),
         problem: problem.to_owned(),
         advice: "The transaction can't be shown or reverted; what it published is not affected.",
     };
@@ -407,7 +412,7 @@ pub(crate) fn load(home: &Home, id: TxId) -> Result<Option<Plan>> {
     match postcard::from_bytes::<Plan>(body) {
         Ok(mut plan) if plan.is_sound() && plan.id == id => {
             plan.renumber();
-            Ok(Some(plan))
+            Ok(plan)
         }
         _ => Err(bad("is damaged")),
     }

@@ -241,25 +241,13 @@ pub fn chown(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> Sys<()> {
 
 /// `utimensat(2)`; `None` leaves that time alone.
 pub fn set_mtime(dir: BorrowedFd<'_>, name: &[u8], mtime: crate::version::Stamp) -> Sys<()> {
-    let times = rustix::fs::Timestamps {
-        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
-        last_modification: rustix::fs::Timespec {
-            tv_sec: mtime.sec,
-            tv_nsec: i64::from(mtime.nsec),
-        },
-    };
+    let times = mtime_alone(mtime);
     fault::step("utimens", || rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW))
 }
 
 /// `futimens(2)`.
 pub fn set_own_mtime(fd: BorrowedFd<'_>, mtime: crate::version::Stamp) -> Sys<()> {
-    let times = rustix::fs::Timestamps {
-        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
-        last_modification: rustix::fs::Timespec {
-            tv_sec: mtime.sec,
-            tv_nsec: i64::from(mtime.nsec),
-        },
-    };
+    let times = mtime_alone(mtime);
     fault::step("utimens", || rustix::fs::futimens(fd, &times))
 }
 
@@ -384,6 +372,40 @@ pub fn set_xattr(dir: BorrowedFd<'_>, name: &[u8], attr: &[u8], value: &[u8]) ->
 pub fn remove_xattr(dir: BorrowedFd<'_>, name: &[u8], attr: &[u8]) -> Sys<()> {
     let path = entry_path(dir, name);
     fault::step("removexattr", || rustix::fs::lremovexattr(&path[..], attr))
+}
+
+/// A path that leads to what is open and nowhere else: a symbolic link that is open is not followed.
+fn own_path(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// `setxattr(2)` of what is open, be it only its place (`O_PATH`).
+pub fn set_xattr_of(fd: BorrowedFd<'_>, attr: &[u8], value: &[u8]) -> Sys<()> {
+    fault::step("setxattr", || {
+        rustix::fs::setxattr(own_path(fd), attr, value, rustix::fs::XattrFlags::empty())
+    })
+}
+
+/// `removexattr(2)` of what is open, be it only its place.
+pub fn remove_xattr_of(fd: BorrowedFd<'_>, attr: &[u8]) -> Sys<()> {
+    fault::step("removexattr", || rustix::fs::removexattr(own_path(fd), attr))
+}
+
+/// `utimensat(2)` of what is open, be it only its place.
+pub fn set_mtime_of(fd: BorrowedFd<'_>, mtime: crate::version::Stamp) -> Sys<()> {
+    let times = mtime_alone(mtime);
+    fault::step("utimens", || rustix::fs::utimensat(CWD, own_path(fd), &times, AtFlags::empty()))
+}
+
+/// Times to set of which only the mtime is.
+fn mtime_alone(mtime: crate::version::Stamp) -> rustix::fs::Timestamps {
+    rustix::fs::Timestamps {
+        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        last_modification: rustix::fs::Timespec {
+            tv_sec: mtime.sec,
+            tv_nsec: i64::from(mtime.nsec),
+        },
+    }
 }
 
 /// Repeats a call that a signal interrupted.
@@ -558,15 +580,36 @@ pub fn xattrs(path: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
 /// # Errors
 /// The errno of `lgetxattr(2)`.
 pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
+    whole_xattr(
+        |value| rustix::fs::lgetxattr(path, name, value),
+        || rustix::fs::lgetxattr_query(path, name),
+    )
+}
+
+/// [`xattr`] of what is open, be it only its place.
+///
+/// # Errors
+/// The errno of `getxattr(2)`.
+pub fn xattr_of(fd: BorrowedFd<'_>, name: &[u8]) -> Sys<Option<Vec<u8>>> {
+    whole_xattr(
+        |value| rustix::fs::getxattr(own_path(fd), name, value),
+        || rustix::fs::getxattr_query(own_path(fd), name),
+    )
+}
+
+fn whole_xattr(
+    get: impl Fn(&mut [u8]) -> Sys<usize>,
+    len: impl Fn() -> Sys<usize>,
+) -> Sys<Option<Vec<u8>>> {
     let mut value = vec![0u8; 256];
     loop {
-        match look("getxattr", || rustix::fs::lgetxattr(path, name, &mut value[..])) {
+        match look("getxattr", || get(&mut value[..])) {
             Ok(n) => {
                 value.truncate(n);
                 return Ok(Some(value));
             }
             Err(Errno::RANGE) => {
-                let need = rustix::fs::lgetxattr_query(path, name)?;
+                let need = len()?;
                 value.resize(need + 64, 0);
             }
             Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),

@@ -22,6 +22,9 @@
 
 pub mod doctor;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod leftover;
 pub mod meeting;
 mod options;

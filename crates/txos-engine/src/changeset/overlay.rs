@@ -666,8 +666,13 @@ impl super::links::Sink for Scan<'_> {
         };
         let (upper_dir, upper_name) =
             open(&self.upper_root, &file.path).at("opening", self.show(&file.path))?;
-        let (stable_dir, stable_name) = open(&self.stable_root, &file.stable_path)
-            .at("opening", self.show(&file.stable_path))?;
+        let (stable_dir, stable_name) = match open(&self.stable_root, &file.stable_path) {
+            Ok(found) => found,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                return self.conflict(&file.stable_path, "its directory was removed or replaced");
+            }
+            Err(e) => return Err(Error::io("opening", self.show(&file.stable_path), e)),
+        };
         super::content::same(
             (upper_dir.as_fd(), &upper_name),
             (stable_dir.as_fd(), &stable_name),

@@ -237,8 +237,14 @@ pub fn conflict(path: &[u8], stop: &Stop) -> Conflict {
 /// # Errors
 /// [`Unsettled`] if recovery fails, or the dead process's store is not known.
 pub fn settle(remains: &Remains) -> std::result::Result<Fate, Unsettled> {
-    if remains.home.as_os_str().is_empty() {
-        return Err(Unsettled("its store is not known; `txos recover` there settles it".into()));
+    // Who takes part says where its store is before it begins: this was no participant's publish.
+    if !remains.home.is_absolute() {
+        return Ok(Fate::Undone);
+    }
+    // It is looked for, not made.
+    if !remains.home.join("format").exists() {
+        let store = crate::show::quoted(&remains.home);
+        return Err(Unsettled(format!("its store {store} is not there")));
     }
     let unsettled = |e: Error| Unsettled(e.to_string());
     let home = Home::open(&remains.home).map_err(unsettled)?;

@@ -10,7 +10,7 @@ use super::field::{Field, at_target};
 use crate::changeset::AttrChange;
 use crate::changeset::patch::Patch;
 use crate::error::{Error, Result};
-use crate::object::FileKind;
+use crate::object::{FileId, FileKind};
 use crate::plan::{Op, Plan};
 use crate::sys;
 use crate::version::stat_at;
@@ -323,21 +323,21 @@ pub(super) struct Kept {
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Kept {
-    /// Looks before the write.
-    pub fn of(end: &End) -> Sys<Kept> {
-        let version = end.look()?.ok_or(Errno::NOENT)?;
-        let capability = sys::xattr(&sys::entry_path(end.dir.as_fd(), &end.name), CAPABILITY)?;
+    /// Looks before the write, at the file that is written to: by its name it may be another one.
+    pub fn of(file: &OwnedFd) -> Sys<Kept> {
+        let version = stat_at(file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
+        let capability = sys::xattr_of(file.as_fd(), CAPABILITY)?;
         Ok(Kept { mode: version.mode & 0o7777, capability })
     }
 
     /// Puts back after the write what it took.
-    pub fn restore(&self, end: &End) -> Sys<()> {
-        let now = end.look()?.ok_or(Errno::NOENT)?;
+    pub fn restore(&self, file: &OwnedFd) -> Sys<()> {
+        let now = stat_at(file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
         if now.mode & 0o7777 != self.mode {
-            not_ours(sys::chmod(end.open_path()?.as_fd(), self.mode))?;
+            not_ours(sys::chmod(file.as_fd(), self.mode))?;
         }
         match &self.capability {
-            Some(value) => not_ours(sys::set_xattr(end.dir.as_fd(), &end.name, CAPABILITY, value)),
+            Some(value) => not_ours(sys::set_xattr_of(file.as_fd(), CAPABILITY, value)),
             None => Ok(()),
         }
     }
@@ -406,10 +406,17 @@ fn copy_range(from: &OwnedFd, to: &OwnedFd, start: u64, end: u64) -> Sys<()> {
     Ok(())
 }
 
-/// Applies a change of attributes to the object at `end` (not followed).
-pub(super) fn change_attrs(end: &End, change: &AttrChange) -> Sys<()> {
+/// Applies a change of attributes to the object at `end` (not followed), if it is still the one that is
+/// meant: everything goes to what was opened, whatever has its name by then.
+///
+/// # Errors
+/// `ESTALE` if it is another one.
+pub(super) fn change_attrs(end: &End, id: FileId, change: &AttrChange) -> Sys<()> {
     let fd = end.open_path()?;
     let version = stat_at(fd.as_fd(), b"", AtFlags::EMPTY_PATH)?;
+    if version.id != id {
+        return Err(Errno::STALE);
+    }
     // chown first: it clears set-id bits and capabilities, which come after.
     if let Some((_, (uid, gid))) = change.owner {
         sys::chown(fd.as_fd(), uid, gid)?;
@@ -425,9 +432,9 @@ pub(super) fn change_attrs(end: &End, change: &AttrChange) -> Sys<()> {
     } else if change.owner.is_some() && !is_link {
         sys::chmod(fd.as_fd(), version.mode & 0o7777)?;
     }
-    change_xattrs(end, change)?;
+    change_xattrs(fd.as_fd(), change)?;
     if let Some((_, mtime)) = change.mtime {
-        not_ours(sys::set_mtime(end.dir.as_fd(), &end.name, mtime))?;
+        not_ours(sys::set_mtime_of(fd.as_fd(), mtime))?;
     }
     Ok(())
 }
@@ -441,11 +448,11 @@ pub(super) fn not_ours(set: Sys<()>) -> Sys<()> {
     }
 }
 
-fn change_xattrs(end: &End, change: &AttrChange) -> Sys<()> {
+fn change_xattrs(fd: BorrowedFd<'_>, change: &AttrChange) -> Sys<()> {
     for x in &change.xattrs {
         match &x.new {
-            Some(value) => sys::set_xattr(end.dir.as_fd(), &end.name, &x.name, value)?,
-            None => match sys::remove_xattr(end.dir.as_fd(), &end.name, &x.name) {
+            Some(value) => sys::set_xattr_of(fd, &x.name, value)?,
+            None => match sys::remove_xattr_of(fd, &x.name) {
                 Ok(()) | Err(Errno::NODATA) => {}
                 Err(e) => return Err(e),
             },
@@ -565,5 +572,44 @@ mod tests {
         take_out(&read, &write, 4, 5).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "OLD\ntheirs\n");
         assert_eq!(find_appended(&read, 4, b"ours\n").unwrap(), None);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod meant {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+    use crate::version::Stamp;
+
+    fn end(dir: &std::path::Path, name: &str) -> End {
+        let dir = std::fs::File::open(dir).unwrap();
+        End { dir: std::rc::Rc::new(dir.into()), name: name.into() }
+    }
+
+    /// Attributes go to the object that is meant, not to what has its name; and to a link itself.
+    #[test]
+    fn attributes_go_to_what_is_meant() {
+        let top = std::env::temp_dir().join(format!("txos-test-inplace-{}", std::process::id()));
+        std::fs::create_dir(&top).unwrap();
+        for name in ["meant", "other"] {
+            std::fs::write(top.join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("other", top.join("link")).unwrap();
+        let [meant, other, link] = ["meant", "other", "link"].map(|name| end(&top, name));
+        let look = |end: &End| end.look().unwrap().unwrap();
+        let mtime = Stamp { sec: 1_000_000_000, nsec: 7 };
+        let change = AttrChange {
+            mode: Some((0o644, 0o600)),
+            mtime: Some((mtime, mtime)),
+            ..AttrChange::default()
+        };
+        let before = look(&other);
+        assert_eq!(change_attrs(&other, look(&meant).id, &change), Err(Errno::STALE));
+        assert_eq!(look(&other), before);
+        change_attrs(&link, look(&link).id, &change).unwrap();
+        assert_eq!((look(&link).mtime, look(&other)), (mtime, before));
+        change_attrs(&meant, look(&meant).id, &change).unwrap();
+        assert_eq!((look(&meant).mtime, look(&meant).mode & 0o7777), (mtime, 0o600));
+        std::fs::remove_dir_all(top).unwrap();
     }
 }

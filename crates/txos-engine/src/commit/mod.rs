@@ -26,6 +26,8 @@ mod again;
 mod claim;
 mod field;
 mod finish;
+#[cfg(all(feature = "fuzzing", not(loom)))]
+pub(crate) mod fuzz;
 mod gate;
 mod inplace;
 mod light;
@@ -44,6 +46,8 @@ use std::path::PathBuf;
 pub(crate) use claim::is_append;
 pub use claim::{Lost, claim, claim_light, claim_revert, conflict, settle};
 pub(crate) use light::Shared as LightShared;
+#[cfg(all(feature = "fuzzing", not(loom)))]
+pub(crate) use light::fuzz as light_fuzz;
 pub use light::{checkpoint, light};
 pub use recover::{Recovered, interrupted, recover};
 pub use revert::revert;

@@ -169,6 +169,24 @@ fn apply(
         (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
         (_, now) => Err(conflict(plan, op, "it was changed while it was being replaced", now)),
     };
+    // It was opened by its name: what was looked at must be what is written to.
+    let to = || {
+        let to = opened.ok_or_else(|| io("writing", Errno::BADF))?;
+        match is_open(to, &op.base) {
+            Ok(true) => Ok(to),
+            Ok(false) => Err(conflict(plan, op, "it was replaced", None)),
+            Err(e) => Err(io("looking at", e)),
+        }
+    };
+    let attrs = || match (&op.attrs, &op.base) {
+        (Some(change), Some(base)) => {
+            inplace::change_attrs(&target, base.id, change).map_err(|e| match e {
+                Errno::STALE => conflict(plan, op, "it was replaced", target.look().ok().flatten()),
+                e => io("changing", e),
+            })
+        }
+        _ => Ok(()),
+    };
     let moves =
         matches!(op.kind, Kind::MoveOut | Kind::MoveIn) || (op.kind == Kind::Exchange && !op.shown);
     let parent = own_mtime(&target).filter(|_| moves);
@@ -200,9 +218,9 @@ fn apply(
         }
         Kind::Link => link(plan, field, op, &target)?,
         Kind::Data => {
-            let to = opened.ok_or_else(|| io("writing", Errno::BADF))?;
+            let to = to()?;
             let from = slot(op)?.open(OFlags::RDONLY).map_err(|e| io("reading the new", e))?;
-            let kept = inplace::Kept::of(&target).map_err(|e| io("looking at", e))?;
+            let kept = inplace::Kept::of(to).map_err(|e| io("looking at", e))?;
             let old = field
                 .slot_at(op.layer, &op.saved)
                 .and_then(|e| e.open(OFlags::RDONLY))
@@ -218,15 +236,13 @@ fn apply(
                 }
                 other => other.map_err(|e| io("writing", e))?,
             }
-            kept.restore(&target).map_err(|e| io("changing", e))?;
-            if let Some(change) = &op.attrs {
-                inplace::change_attrs(&target, change).map_err(|e| io("changing", e))?;
-            }
+            kept.restore(to).map_err(|e| io("changing", e))?;
+            attrs()?;
         }
         Kind::Patch => {
-            let to = opened.ok_or_else(|| io("writing", Errno::BADF))?;
+            let to = to()?;
             let patch = inplace::read_patch(plan, field, op, &op.slot)?;
-            let kept = inplace::Kept::of(&target).map_err(|e| io("looking at", e))?;
+            let kept = inplace::Kept::of(to).map_err(|e| io("looking at", e))?;
             let length = op.base.map_or(0, |base| base.size);
             match inplace::patch_from(&patch, to, length) {
                 Err(Errno::BUSY) => {
@@ -234,16 +250,10 @@ fn apply(
                 }
                 other => other.map_err(|e| io("writing", e))?,
             }
-            kept.restore(&target).map_err(|e| io("changing", e))?;
-            if let Some(change) = &op.attrs {
-                inplace::change_attrs(&target, change).map_err(|e| io("changing", e))?;
-            }
+            kept.restore(to).map_err(|e| io("changing", e))?;
+            attrs()?;
         }
-        Kind::Attrs | Kind::DirTime => {
-            if let Some(change) = &op.attrs {
-                inplace::change_attrs(&target, change).map_err(|e| io("changing", e))?;
-            }
-        }
+        Kind::Attrs | Kind::DirTime => attrs()?,
     }
     if matches!(op.kind, Kind::Exchange | Kind::MoveIn) {
         keep_times(&target, &op.new).map_err(|e| io("keeping the time of", e))?;
@@ -547,10 +557,24 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
                 return Ok(());
             }
             let back = inplace::still_ours(target, change).map_err(|e| io("looking at", e))?;
-            inplace::change_attrs(target, &back).map_err(|e| io("undoing", e))?;
+            if let Some(base) = &op.base {
+                change_back(target, base, &back).map_err(|e| io("undoing", e))?;
+            }
         }
     }
     Ok(())
+}
+
+/// Puts attributes back. What was replaced in the meantime is later, and stays.
+fn change_back(
+    target: &End,
+    base: &Version,
+    back: &crate::changeset::AttrChange,
+) -> std::result::Result<(), Errno> {
+    match inplace::change_attrs(target, base.id, back) {
+        Err(Errno::STALE) => Ok(()),
+        other => other,
+    }
 }
 
 /// Writes the saved content back, unless every byte is the old one. What is in it that neither was there
@@ -612,11 +636,20 @@ fn put_back(
             crate::show::quoted_bytes(&at)
         ));
     }
-    let kept = inplace::Kept::of(target).map_err(|e| io("looking at", e))?;
     let to = open_writable(target).map_err(|e| io("undoing", e))?;
+    // Another one by now: it is later, and nothing of ours is in it.
+    if !is_open(&to, &op.base).map_err(|e| io("looking at", e))? {
+        return Ok(());
+    }
+    let kept = inplace::Kept::of(&to).map_err(|e| io("looking at", e))?;
     write(&to).map_err(|e| io("undoing", e))?;
-    drop(to);
-    kept.restore(target).map_err(|e| io("undoing", e))
+    kept.restore(&to).map_err(|e| io("undoing", e))
+}
+
+/// Whether an open file is the one that an operation is about.
+fn is_open(file: &OwnedFd, base: &Option<Version>) -> std::result::Result<bool, Errno> {
+    let now = crate::version::stat_at(file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
+    Ok(base.is_some_and(|v| v.id == now.id))
 }
 
 /// The attributes and the time of an inode whose content has just been put back.
@@ -628,7 +661,7 @@ fn undo_attrs(plan: &Plan, op: &Op, target: &End, base: &Version, now: &Version)
     };
     // The time goes back even if the attributes were not to change it: writing did.
     back.mtime = Some((now.mtime, base.mtime));
-    inplace::change_attrs(target, &back).map_err(|e| io("undoing", e))
+    change_back(target, base, &back).map_err(|e| io("undoing", e))
 }
 
 /// Writes what a patch overwrote back, as [`undo_data`] does. If there is something that neither was there
@@ -659,12 +692,18 @@ fn undo_patch(
         if let Some(at) = found.map_err(|e| io("reading", e))? {
             let to = open_writable(target).map_err(|e| io("undoing", e))?;
             let length = tail.len() as u64;
+            // Another one by now: it is later, and nothing of ours is in it.
+            for file in [&current, &to] {
+                if !is_open(file, &op.base).map_err(|e| io("looking at", e))? {
+                    return Ok(());
+                }
+            }
             inplace::take_out(&current, &to, at, length).map_err(|e| io("undoing", e))?;
         }
         let Some(change) = op.attrs.as_deref() else { return Ok(()) };
         let mut back = inplace::still_ours(target, change).map_err(|e| io("looking at", e))?;
         back.mtime = None;
-        return inplace::change_attrs(target, &back).map_err(|e| io("undoing", e));
+        return change_back(target, &base, &back).map_err(|e| io("undoing", e));
     }
     if content != inplace::Content::Old {
         let write = |to: &OwnedFd| inplace::write_patch(&old, to);

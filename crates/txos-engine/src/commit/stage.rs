@@ -67,7 +67,7 @@ pub(super) fn stage(
         }
         let is_file = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::File);
         if op.kind == Kind::Exchange && is_file(&op.base) && is_file(&op.new) {
-            let target = field.before(&op).map_err(|e| at_target(plan, &op, "opening", e))?;
+            let target = before(plan, field, &op)?;
             if inplace::has_writer(&target) {
                 stay_in_place(tx, plan, field, &mut op, &target)?;
             }
@@ -166,11 +166,11 @@ fn merge(
 ) -> Result<()> {
     let path = plan.before_path(op);
     let io = |step, e| Error::io(step, path_from(&path), std::io::Error::from(e));
-    let target = field.before(op).map_err(|e| io("opening", e))?;
+    let target = before(plan, field, op)?;
     let ours = staged_now(tx, field, op)
         .and_then(|e| e.open(OFlags::RDONLY))
         .map_err(|e| io("reading the new", e))?;
-    let theirs = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+    let (theirs, _) = open_base(plan, op, &target)?;
     let size = |fd: &OwnedFd| sys::size(fd);
     let ours_len = size(&ours).map_err(|e| io("reading", e))?;
     let theirs_len = size(&theirs).map_err(|e| io("reading", e))?;
@@ -188,7 +188,8 @@ fn merge(
         ));
     }
     let end = field.slot_at(op.layer, &slot).map_err(|e| io("staging", e))?;
-    let before = target.look().map_err(|e| io("looking at", e))?;
+    // By its name it may be another one by now: what is copied is what is replaced.
+    let (_, before) = open_base(plan, op, &target)?;
     let merged = create_anew(&end).map_err(|e| io("staging", e))?;
     inplace::copy_content(&theirs, &merged).map_err(|e| io("staging", e))?;
     let theirs_len = size(&merged).map_err(|e| io("staging", e))?;
@@ -216,11 +217,12 @@ fn merge(
     let own = staged_now(tx, field, op)
         .and_then(|ours| Ok(AttrChange::between(&read(&end)?, &read(&ours)?)))
         .map_err(|e| io("reading the attributes of", e))?;
-    inplace::change_attrs(&end, &own).map_err(|e| io("staging", e))?;
+    let id = end.look().and_then(|v| v.ok_or(Errno::NOENT)).map_err(|e| io("staging", e))?.id;
+    inplace::change_attrs(&end, id, &own).map_err(|e| io("staging", e))?;
     sys::set_mtime(end.dir.as_fd(), &end.name, crate::version::Stamp::now())
         .map_err(|e| io("staging", e))?;
     // Looked at before it was copied: if it grew since, the publish finds another version.
-    op.base = before;
+    op.base = Some(before);
     op.new = end.look().map_err(|e| io("looking at", e))?;
     op.slot = slot;
     op.strip.clear();
@@ -292,20 +294,46 @@ fn take_newer_base(plan: &Plan, field: &Field, op: &mut Op) -> Result<()> {
     Ok(())
 }
 
+/// Where an operation's object is before the publish.
+fn before(plan: &Plan, field: &Field, op: &Op) -> Result<End> {
+    field.before(op).map_err(|e| match e {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {
+            conflict(&plan.before_path(op), "its directory was removed or replaced", None)
+        }
+        e => at_target(plan, op, "opening", e),
+    })
+}
+
+/// Opens the file that an operation replaces or writes to, with its version: the very one, not what
+/// has its name by now.
+fn open_base(plan: &Plan, op: &Op, target: &End) -> Result<(OwnedFd, Version)> {
+    let replaced = || conflict(&plan.before_path(op), "it was replaced", None);
+    let file = match target.open(OFlags::RDONLY) {
+        Ok(file) => file,
+        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Err(replaced()),
+        Err(e) => return Err(at_target(plan, op, "reading", e)),
+    };
+    let now = crate::version::stat_at(file.as_fd(), b"", rustix::fs::AtFlags::EMPTY_PATH)
+        .map_err(|e| at_target(plan, op, "looking at", e))?;
+    match op.base.is_some_and(|base| base.id == now.id) {
+        true => Ok((file, now)),
+        false => Err(replaced()),
+    }
+}
+
 /// Saves the content that a Data or Patch operation will overwrite.
 pub(super) fn save_old(plan: &Plan, field: &Field, op: &Op) -> Result<()> {
     let io = |step, e: Errno| at_target(plan, op, step, e);
     if op.kind == Kind::Patch {
-        let target = field.before(op).map_err(|e| io("opening", e))?;
-        let file = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+        let (file, _) = open_base(plan, op, &before(plan, field, op)?)?;
         let patch = inplace::read_patch(plan, field, op, &op.slot)?;
         let old = inplace::overwritten(&file, &patch).map_err(|e| io("reading", e))?;
         let end = field.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
         let to = create_anew(&end).map_err(|e| io("saving", e))?;
         return sys::write_all_at(to.as_fd(), &old.to_bytes(), 0).map_err(|e| io("saving", e));
     }
-    let target = field.before(op).map_err(|e| io("opening", e))?;
-    let from = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+    let target = before(plan, field, op)?;
+    let (from, _) = open_base(plan, op, &target)?;
     let end = field.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
     let to = create_anew(&end).map_err(|e| io("saving", e))?;
     inplace::copy_content(&from, &to).map_err(|e| io("saving", e))?;

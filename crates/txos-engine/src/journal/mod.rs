@@ -467,6 +467,58 @@ fn read_frame(bytes: &[u8], at: u64) -> Option<Read<'_>> {
     })
 }
 
+/// What recovery would find in a journal of these bytes.
+#[cfg(all(feature = "fuzzing", not(loom)))]
+pub(crate) fn found_in(bytes: &[u8]) -> Result<Option<Found>> {
+    let nowhere =
+        || -> std::io::Result<OwnedFd> { Ok(std::fs::File::open("/proc/self/stat")?.into()) };
+    let fd = nowhere().at("opening", "nowhere")?;
+    let mut journal = Journal { fd, path: PathBuf::from("journal"), epoch: 1, end: FRAMES_AT };
+    journal.check_header(bytes)?;
+    journal.read_frames(bytes)
+}
+
+/// A journal whose checksums are right, whatever is in its frames.
+#[cfg(all(feature = "fuzzing", not(loom)))]
+pub(crate) fn sealed(frames: &[(u32, &[u8])]) -> Vec<u8> {
+    let mut out = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+    out.extend_from_slice(&crc32fast::hash(&out).to_le_bytes());
+    out.resize(FRAMES_AT as usize, 0);
+    for (kind, payload) in frames {
+        let start = out.len();
+        for word in [u32::try_from(payload.len()).unwrap_or(0), 0, *kind, 0, 1, 0] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(payload);
+        let crc = frame_crc(out.get(start..).unwrap_or_default());
+        out.splice(start + 4..start + 8, crc.to_le_bytes());
+        out.resize(out.len().next_multiple_of(SECTOR as usize), 0);
+    }
+    out
+}
+
+/// The frames of a plan.
+#[cfg(all(feature = "fuzzing", not(loom)))]
+pub(crate) fn frames_of(plan: &Plan) -> Vec<(u32, Vec<u8>)> {
+    let begin = Begin {
+        id: plan.id,
+        boot: plan.boot.clone(),
+        made: plan.made,
+        durable: plan.durable,
+        ops: plan.ops.len() as u64,
+    };
+    let bytes =
+        |kind: Frame, bytes: postcard::Result<Vec<u8>>| (kind as u32, bytes.unwrap_or_default());
+    vec![
+        bytes(Frame::Begin, postcard::to_stdvec(&begin)),
+        bytes(Frame::Layers, postcard::to_stdvec(&plan.layers)),
+        bytes(Frame::Ops, postcard::to_stdvec(&plan.ops)),
+        bytes(Frame::Ready, Ok(Vec::new())),
+        bytes(Frame::Applied, postcard::to_stdvec(&Some(plan.made))),
+        bytes(Frame::Done, Ok(Vec::new())),
+    ]
+}
+
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
 }

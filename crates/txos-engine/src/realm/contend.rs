@@ -161,6 +161,8 @@ pub(super) struct Standoff {
     pub looked_ns: u64,
     /// The meeting is counted.
     counted: bool,
+    /// How often it waited for what takes an instant.
+    instants: u32,
 }
 
 impl Standoff {
@@ -176,6 +178,9 @@ impl Standoff {
         contention::backoff::pause(self.turn, seed)
     }
 }
+
+/// How often what takes an instant is waited for as such: some 50 ms.
+const INSTANTS_MAX: u32 = 1000;
 
 /// Turns until waiting is for long: a second or so. No policy but the two that may wait for as long
 /// as the other runs comes so far.
@@ -255,7 +260,7 @@ impl Ticket<'_> {
                 State::Idle => {
                     drop(pins);
                     if !realm.take_over_if_dead(number) {
-                        sync::sleep(Duration::from_micros(1));
+                        self.wait_briefly(number, status, index, standoff)?;
                     }
                     return Ok(Met::Again);
                 }
@@ -299,6 +304,29 @@ impl Ticket<'_> {
         let seized = word.seized(self.bit, access);
         let taken = orec.compare_exchange(word.0, seized.0, AcqRel, Acquire).is_ok();
         Ok(if taken { Met::Seized } else { Met::Again })
+    }
+
+    /// Waits for what takes an instant. Where it goes on for longer, somebody was stopped in
+    /// between, or the segment was scribbled on: then it is a wait like any other.
+    fn wait_briefly(
+        &mut self,
+        number: u32,
+        status: Status,
+        index: u32,
+        standoff: &mut Standoff,
+    ) -> Result<(), Stop> {
+        standoff.instants = standoff.instants.saturating_add(1);
+        if standoff.instants <= INSTANTS_MAX || cfg!(loom) {
+            sync::sleep(Duration::from_micros(1));
+            return Ok(());
+        }
+        if self.nonblock {
+            let slot = self.realm.table().slot(number);
+            return Err(Stop::Busy(Rival::of(slot, number, status, "it is about to begin")));
+        }
+        self.wait_turn(number, status, index, standoff)?;
+        sync::sleep(standoff.pause(self.seed()));
+        Ok(())
     }
 
     /// Gives way, unless the other is dead: nobody would ever take over from it if all gave way.

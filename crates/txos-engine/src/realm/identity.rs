@@ -88,7 +88,7 @@ impl Identity {
 }
 
 /// Field 22 and field 3 of `/proc/PID/stat` (proc(5)).
-fn start_and_state(stat: &[u8]) -> Option<(u64, u8)> {
+pub(super) fn start_and_state(stat: &[u8]) -> Option<(u64, u8)> {
     // The name, in parentheses, may hold anything, parentheses too.
     let after = stat.iter().rposition(|&b| b == b')')? + 2;
     let mut fields = stat.get(after..)?.split(|&b| b == b' ');

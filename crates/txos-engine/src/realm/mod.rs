@@ -45,6 +45,8 @@
 
 mod contend;
 mod facet;
+#[cfg(all(feature = "fuzzing", not(loom)))]
+pub(crate) mod fuzz;
 mod identity;
 mod layout;
 #[cfg(loom)]

@@ -34,6 +34,10 @@ pub(super) struct Turn {
 /// Index in `reserved` of group 0: the lock of the table of groups.
 const LOCK: usize = 0;
 
+/// How often the lock of the table of groups is tried. It is held for microseconds; who still has it
+/// after some seconds was stopped, or is none who took it.
+const LOCK_TRIES_MAX: u32 = 50_000;
+
 impl Realm {
     /// A place in the sequence of this process group.
     pub(super) fn take_turn(&self, sequence: u64, reset: bool) -> Result<Turn, BeginError> {
@@ -67,11 +71,16 @@ impl Realm {
     fn make_group(&self, key: Key) -> Result<(u32, &Group), BeginError> {
         let lock = self.table().group(0).reserved.get(LOCK);
         let Some(lock) = lock else { return Err(BeginError::TooManyGroups) };
+        let mut tries = 0;
         loop {
             let before = lock.load(Acquire);
             let free = Identity::from_word(before).is_none_or(Identity::is_dead);
             if free && lock.compare_exchange(before, self.me.word(), AcqRel, Relaxed).is_ok() {
                 break;
+            }
+            tries += 1;
+            if tries > LOCK_TRIES_MAX {
+                return Err(BeginError::TooManyGroups);
             }
             sync::sleep(std::time::Duration::from_micros(50));
         }
@@ -113,7 +122,8 @@ impl Realm {
         let Some(number) = slot.group.load(Relaxed).checked_sub(1) else { return };
         let sequence = slot.sequence.load(Relaxed);
         let group = self.table().group(number as usize);
-        if group.next.compare_exchange(sequence, sequence + 1, AcqRel, Relaxed).is_ok() {
+        if group.next.compare_exchange(sequence, sequence.wrapping_add(1), AcqRel, Relaxed).is_ok()
+        {
             self.ring_turn(group);
         }
     }

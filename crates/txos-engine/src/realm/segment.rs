@@ -361,6 +361,29 @@ impl Fixed {
     }
 }
 
+/// A header that is read is the one that was written.
+#[cfg(feature = "fuzzing")]
+pub(super) fn fuzz_header(bytes: &[u8]) {
+    let mut header = [0u8; FIXED_LEN];
+    for (to, from) in header.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    let at = std::mem::offset_of!(Fixed, checksum);
+    let (body, tail) = header.split_at_mut(at);
+    let checksum = crc32fast::hash(body).to_le_bytes();
+    for sealed in [false, true] {
+        if sealed {
+            tail.iter_mut().zip(checksum).for_each(|(to, from)| *to = from);
+        }
+        let bytes: [u8; FIXED_LEN] = std::array::from_fn(|i| {
+            body.get(i).or_else(|| tail.get(i.wrapping_sub(at))).copied().unwrap_or(0)
+        });
+        if let Some(fixed) = Fixed::from_bytes(&bytes) {
+            assert_eq!(fixed.to_bytes().get(..at), bytes.get(..at));
+        }
+    }
+}
+
 /// Makes a segment without a name, and gives it its own.
 fn make(dir: &Path, name: &str) -> std::result::Result<(), Errno> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;

@@ -122,8 +122,8 @@ impl Realm {
             .count();
         Statistics {
             policy: self.policy(),
-            commits: slots().map(|s| s.commits.load(Relaxed)).sum(),
-            aborts: slots().map(|s| s.aborts.load(Relaxed)).sum(),
+            commits: slots().fold(0, |n, s| n.wrapping_add(s.commits.load(Relaxed))),
+            aborts: slots().fold(0, |n, s| n.wrapping_add(s.aborts.load(Relaxed))),
             conflicts: board.conflicts.load(Relaxed),
             dooms: board.dooms.load(Relaxed),
             yields: board.yields.load(Relaxed),

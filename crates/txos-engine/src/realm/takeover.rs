@@ -21,6 +21,7 @@ use super::layout::Slot;
 use super::status::{State, Status};
 use super::sync::{AcqRel, Acquire, Relaxed, Release};
 use super::ticket::owner;
+use super::word::{HOLDERS, bits};
 use super::{Identity, Realm};
 use crate::id::TxId;
 
@@ -68,6 +69,33 @@ impl Realm {
     /// Takes over from every dead owner. Gives the number of slots that were cleared.
     pub fn sweep(&self) -> u32 {
         (0..self.table().slots()).map(|n| u32::from(self.take_over_if_dead(n))).sum()
+    }
+
+    /// Takes pins off that nobody set: after a segment was scribbled on, they would keep free slots from
+    /// being taken for ever. Who has the slot of a free place has no pins, and nobody pins in its name
+    /// as long as it is held here, without a next generation.
+    pub(super) fn unpin_free(&self) {
+        // The model's participants do not scribble.
+        if cfg!(loom) {
+            return;
+        }
+        let table = self.table();
+        let slots = || (0..table.slots()).map(|number| table.slot(number));
+        let pinned = slots().fold(0, |all, slot| all | slot.pins.load(Acquire));
+        if pinned & !HOLDERS != 0 {
+            for slot in slots() {
+                slot.pins.fetch_and(HOLDERS, AcqRel);
+            }
+        }
+        for number in bits(pinned & HOLDERS) {
+            let place = table.slot(number);
+            if place.owner.compare_exchange(0, self.me.word(), AcqRel, Relaxed).is_ok() {
+                for slot in slots() {
+                    slot.pins.fetch_and(!(1 << number), AcqRel);
+                }
+                place.owner.store(0, Release);
+            }
+        }
     }
 
     /// The same for the members of an order group.

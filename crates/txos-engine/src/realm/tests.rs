@@ -398,3 +398,57 @@ fn a_segment_full_of_garbage_breaks_nothing() {
     let how = Begin { nonblock: true, ..Begin::default() };
     assert_eq!(realm.begin(&how).unwrap_err(), BeginError::Full);
 }
+
+/// Pins that nobody set, as after a segment was scribbled on, keep nobody out for ever.
+#[test]
+fn pins_of_nobody_are_taken_off() {
+    let place = Place::new("pins");
+    let realm = place.join();
+    let running = begin(&realm);
+    for number in 0..SLOTS {
+        let all_but_running = !(1 << running.slot);
+        realm.table().slot(number).pins.store(all_but_running, Ordering::SeqCst);
+    }
+    drop(nonblocking(&realm));
+    drop(running);
+    is_untouched(&realm);
+}
+
+/// A record that names a slot which is about to begin, and stays so: whoever does not wait is told, and
+/// whoever waits is asked.
+#[test]
+fn a_slot_that_never_begins_is_not_waited_for_unasked() {
+    let place = Place::new("never-begins");
+    let realm = place.join();
+    let index = realm.index_of(&page(1));
+    let mut ticket = nonblocking(&realm);
+    let number = (ticket.slot + 1) % SLOTS;
+    realm.table().slot(number).owner.store(realm.me.word(), Ordering::SeqCst);
+    realm.table().orec(index).store(1 << number, Ordering::SeqCst);
+    assert!(matches!(ticket.acquire(&page(1), Access::Write), Err(Stop::Busy(_))));
+    drop(ticket);
+    let mut asked = begin(&realm).attended(|_| Onward::CallOff);
+    assert!(matches!(asked.acquire(&page(1), Access::Write), Err(Stop::CalledOff(_))));
+    drop(asked);
+    realm.table().orec(index).store(0, Ordering::SeqCst);
+    realm.table().slot(number).owner.store(0, Ordering::SeqCst);
+    is_untouched(&realm);
+}
+
+/// Counters and numbers that no participant writes are shown, not summed up to a crash.
+#[test]
+fn nonsense_in_a_slot_is_shown() {
+    let place = Place::new("nonsense");
+    let realm = place.join();
+    let ticket = begin(&realm);
+    let slot = realm.table().slot(ticket.slot);
+    for count in [&slot.commits, &slot.aborts, &slot.work, &slot.size, &slot.start_ns] {
+        count.store(u64::MAX, Ordering::SeqCst);
+    }
+    let other = realm.table().slot((ticket.slot + 1) % SLOTS);
+    other.commits.store(u64::MAX, Ordering::SeqCst);
+    slot.thread.store(u32::MAX, Ordering::SeqCst);
+    slot.waiting_for.store(u32::MAX - 1, Ordering::SeqCst);
+    assert_eq!(realm.members().len(), 1);
+    let _ = (realm.statistics(), realm.quiet());
+}

@@ -202,6 +202,7 @@ impl Realm {
         board.full.fetch_add(1, Relaxed);
         loop {
             self.sweep();
+            self.unpin_free();
             if let Some(number) = any() {
                 return Ok(number);
             }

@@ -227,8 +227,9 @@ pub(super) fn priority(thread: u32) -> i32 {
     return thread as i32;
     #[cfg(not(loom))]
     {
-        let nice = rustix::process::Pid::from_raw(thread.cast_signed())
-            .map_or(Ok(0), |pid| rustix::process::getpriority_process(Some(pid)));
+        // What no kernel gives out was not written by a participant.
+        let pid = i32::try_from(thread).ok().and_then(rustix::process::Pid::from_raw);
+        let nice = pid.map_or(Ok(0), |pid| rustix::process::getpriority_process(Some(pid)));
         match crate::sys_sched::class(thread) {
             crate::sys_sched::Class::Realtime(priority) => 100 + priority,
             crate::sys_sched::Class::Idle => -100,

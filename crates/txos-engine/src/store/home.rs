@@ -117,15 +117,16 @@ impl Home {
     /// # Errors
     /// As [`Home::open`].
     pub fn add_side_store(&self, dir: &Path) -> Result<()> {
-        if !dir.parent().is_some_and(is_safe_parent) {
+        if !dir.ancestors().skip(1).all(is_safe_parent) {
             return Err(Error::Unsupported {
                 what: format!(
-                    "{} can't hold a store: others can write its directory, and could put \
+                    "{} can't hold a store: others can write a directory above it, and could put \
                      something else in the store's place",
                     quoted(dir)
                 ),
-                advice: "Leave this tree out, or correct the owner and mode of that directory."
-                    .into(),
+                advice:
+                    "Leave this tree out, or correct owner and mode of the directories above it."
+                        .into(),
             });
         }
         create_store(dir)?;
@@ -312,12 +313,7 @@ impl Home {
         let mut empty = true;
         for store in self.stores()? {
             let trash = store.join("trash");
-            let root = match sys::open_dir_canonical(store.as_os_str().as_encoded_bytes()) {
-                Ok(fd) => fd,
-                Err(Errno::NOENT) => continue,
-                Err(e) => return Err(Error::io("opening", &store, e)),
-            };
-            check_trusted(&store, root.as_fd())?;
+            let Some(root) = open_trusted(&store)? else { continue };
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let fd = match sys::open_at(root.as_fd(), b"trash", flags) {
                 Ok(fd) => fd,
@@ -327,6 +323,23 @@ impl Home {
             empty &= delete_below(&fd, deadline).unwrap_or(false);
         }
         Ok(empty)
+    }
+}
+
+/// Opens a store, if it is there. What is there and is not ours alone is none: its file system is not
+/// mounted, and somebody has put something else in its place. Nothing of ours is in that.
+pub(super) fn open_trusted(store: &Path) -> Result<Option<OwnedFd>> {
+    match sys::open_dir_canonical(store.as_os_str().as_encoded_bytes()) {
+        Ok(root) => match check_trusted(store, root.as_fd()) {
+            Ok(()) => Ok(Some(root)),
+            Err(error @ Error::Format { .. }) => {
+                tracing::warn!("left alone: {error}");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        },
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(e) => Err(Error::io("opening", store, e)),
     }
 }
 
@@ -435,6 +448,11 @@ fn open_lock(path: &Path) -> Result<OwnedFd> {
 /// Makes a store directory with its format file, or checks the one that is there.
 fn create_store(dir: &Path) -> Result<()> {
     let format = dir.join("format");
+    // Whose it is comes first: what is in somebody else's may be a pipe without an end.
+    match check_owner(dir) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+        other => other?,
+    }
     match sys::look("read", || fs::read_to_string(&format)) {
         Ok(text) => return check_store(dir, &format, &text),
         Err(e) if e.kind() == ErrorKind::NotFound => {}

@@ -32,6 +32,8 @@ pub(crate) use home::check_trusted;
 pub use home::{CommitLock, Home, default_dir};
 pub use meta::{LayerMeta, Meta, State};
 pub use transaction::boot_id;
+#[cfg(all(feature = "fuzzing", not(loom)))]
+pub(crate) use transaction::layers;
 pub use transaction::{Begin, Layer, LayerRequest, Transaction};
 pub(crate) use transaction::{check_root, path_from, replace_file};
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -251,12 +251,20 @@ impl Home {
         let mut stores = self.stores()?;
         stores.reverse();
         for store in stores {
-            let from = store.join("tx").join(id.as_str());
-            let to = store.join("trash").join(format!("{id}-{}", Stamp::now().as_ns()));
-            match sys::step("store rename", || fs::rename(&from, &to)) {
-                Ok(()) => {}
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => return Err(Error::io("discarding", from, e)),
+            let to = format!("{id}-{}", Stamp::now().as_ns());
+            // Beneath a store that is ours, wherever its path leads by now.
+            let Some(root) = super::home::open_trusted(&store)? else { continue };
+            let moved = sys::open_dir_beneath(root.as_fd(), b"tx").and_then(|tx| {
+                let trash = sys::open_dir_beneath(root.as_fd(), b"trash")?;
+                sys::step("store rename", || {
+                    rustix::fs::renameat(&tx, id.as_str(), &trash, &to[..])
+                })
+            });
+            match moved {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => {
+                    return Err(Error::io("discarding", store.join("tx").join(id.as_str()), e));
+                }
             }
         }
         Ok(())
@@ -347,7 +355,6 @@ fn temporary(path: &Path) -> PathBuf {
 /// Writes a file of ours whole or not at all.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8], flush: bool) -> Result<()> {
     use std::io::Write;
-    use std::os::fd::AsFd;
     use std::os::unix::fs::OpenOptionsExt;
 
     let temp = temporary(path);

@@ -27,7 +27,7 @@ pub fn process(pid: i32) -> Option<Process> {
 }
 
 /// `PID (name, which may hold anything) S PPID …`
-fn parse_stat(pid: i32, stat: &[u8]) -> Option<Process> {
+pub(crate) fn parse_stat(pid: i32, stat: &[u8]) -> Option<Process> {
     let open = stat.iter().position(|&b| b == b'(')?;
     let close = stat.iter().rposition(|&b| b == b')')?;
     let name = String::from_utf8_lossy(stat.get(open + 1..close)?).into_owned();

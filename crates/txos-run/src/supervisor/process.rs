@@ -195,7 +195,7 @@ pub struct Status {
 }
 
 impl Status {
-    fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let line = |name: &str| {
             text.lines()
                 .find_map(|l| l.strip_prefix(name))

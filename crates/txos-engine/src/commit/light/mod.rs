@@ -23,6 +23,8 @@
 //! - Light commits are in no history: there is nothing to show or to revert.
 
 mod control;
+#[cfg(all(feature = "fuzzing", not(loom)))]
+pub(crate) mod fuzz;
 mod group;
 mod log;
 mod replay;
