@@ -507,6 +507,7 @@ pub(super) fn ignore_lease_breaks() {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::fs::OpenOptions;
     use std::io::Write as _;
