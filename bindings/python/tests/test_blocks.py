@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import pickle
+import signal
 import threading
 import unittest
 from pathlib import Path
@@ -244,7 +245,7 @@ class Strictness(InPlace):
         with self.assertRaises(txos.Unsupported) as caught:
             with txos.transaction(strict=True):
                 self.file.write_text("new\n")
-                os.kill(os.getpid(), 0)
+                os.kill(os.getpid(), signal.SIGCONT)
         self.assertIn("signal", caught.exception.what)
         self.assertFalse(self.file.exists())
 
@@ -252,7 +253,7 @@ class Strictness(InPlace):
         before = txos.stats().unsupported
         with txos.transaction():
             self.file.write_text("new\n")
-            os.kill(os.getpid(), 0)
+            os.kill(os.getpid(), signal.SIGCONT)
         self.assertEqual(txos.stats().unsupported - before, 1)
         self.assertTrue(self.file.exists())
 

@@ -137,8 +137,17 @@ fn several_file_systems_commit_together() {
     };
     // Making a store on a file system changes the time of its root directory.
     let _ = run(&[], "true").expect(0);
+    // What is discarded is deleted in the background.
+    let emptied = || {
+        [&a, &b].iter().all(|image| {
+            let trash = std::fs::read_dir(image.point.join(".txos/trash"));
+            trash.map_or(0, Iterator::count) == 0
+        })
+    };
+    txos_testkit::wait::until("the trash is emptied", emptied);
     let before = (Tree::of(&a.point), Tree::of(&b.point), Tree::of(lab.tree()));
     let _ = run(&[], &format!("{script}; exit 3")).expect(3);
+    txos_testkit::wait::until("the trash is emptied", emptied);
     let same = |was: &Tree, now: Tree| was.expect_same(&now.without(".txos"));
     same(&before.0.clone().without(".txos"), Tree::of(&a.point));
     same(&before.1.clone().without(".txos"), Tree::of(&b.point));
