@@ -25,6 +25,9 @@ use crate::random::Random;
 /// What a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
+/// Where ext4's superblock is: two sectors, but ext4 relies on their not being torn.
+const SUPERBLOCK: std::ops::Range<u64> = 2..4;
+
 /// What becomes of writes that were not flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -34,7 +37,8 @@ pub enum Loss {
     Everything,
     /// The first of them are there, the last of these in part.
     Tail,
-    /// Each sector is as one of its writes left it, or as before them, independently of the others.
+    /// Each sector is as one of its writes left it, or as before them, independently of the others;
+    /// but for a superblock, which is never torn.
     Scattered,
 }
 
@@ -123,8 +127,9 @@ impl Disk {
         let mut cut = Cut { unflushed: cache.len(), lost: 0 };
         let first = cache.values().flatten().map(|w| w.0).min().unwrap_or(0);
         let last = first + random.below(state.writes.saturating_sub(first) + 2);
+        let mut superblock = None;
         for (sector, writes) in cache {
-            let kept = match loss {
+            let chosen = match loss {
                 Loss::Nothing => writes.len(),
                 Loss::Everything => 0,
                 Loss::Tail => writes
@@ -135,6 +140,11 @@ impl Disk {
                     usize::try_from(random.below(writes.len() as u64 + 1)).unwrap_or(0)
                 }
             };
+            let together = superblock.filter(|_| SUPERBLOCK.contains(&sector));
+            let kept = together.map_or(chosen, |kept: usize| kept.min(writes.len()));
+            if SUPERBLOCK.contains(&sector) {
+                superblock = Some(kept);
+            }
             cut.lost += usize::from(kept < writes.len());
             if let Some((_, bytes)) = kept.checked_sub(1).and_then(|index| writes.get(index)) {
                 state.file.write_all_at(bytes, sector * SECTOR as u64).expect("writing the image");
