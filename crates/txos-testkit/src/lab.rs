@@ -287,6 +287,7 @@ impl Lab {
     /// If something is left.
     #[track_caller]
     pub fn expect_clean(&self) {
+        self.age_half_made();
         let _ = self.txos(["gc"]).run().expect(0);
         let held = self.held();
         let history = ["committed", "reverted", "pending"];

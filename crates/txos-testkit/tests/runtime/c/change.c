@@ -31,7 +31,7 @@ static void must(bool ok, const char *what)
     if (ok)
         return;
     fprintf(stderr, "change: %s: %m\n", what);
-    exit(3);
+    exit(125);
 }
 
 #define MUST(condition) must(condition, #condition)
