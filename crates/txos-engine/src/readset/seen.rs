@@ -49,11 +49,14 @@ impl ReadSet {
 
     /// The names that the caller has listed in the directory that is the entry `name` of `dir`. It
     /// has been noted as seen; the first listing is kept.
-    pub fn note_names(&mut self, dir: &[u8], name: &[u8], names: NameSet) {
-        if let Some(seen) = self.seen_mut(dir, name) {
-            seen.facets |= Facets::LISTING.0;
-            seen.listing.get_or_insert_with(|| Box::new(names));
-        }
+    ///
+    /// `false` if an earlier one was another: what comes and goes between two looks is not there
+    /// any more when the first is validated, so the caller has to end the transaction himself.
+    #[must_use]
+    pub fn note_names(&mut self, dir: &[u8], name: &[u8], names: NameSet) -> bool {
+        let Some(seen) = self.seen_mut(dir, name) else { return true };
+        seen.facets |= Facets::LISTING.0;
+        **seen.listing.get_or_insert_with(|| Box::new(names)) == names
     }
 
     /// The digest ([`crate::sys::xattr_digest`]) of the extended attributes that the caller has read.

@@ -42,7 +42,9 @@ impl Tx {
         let stable = self.nodes[id].stable.as_ref().ok_or(libc::EIO)?;
         let mut set = NameSet::default();
         names.iter().for_each(|n| set.add(&n.name));
-        self.reads.note_names(&stable.dir, &stable.name, set);
+        if !self.reads.note_names(&stable.dir, &stable.name, set) {
+            return Err(self.changed_outside(&path, "its names are not those that were listed before"));
+        }
         Ok(names)
     }
 

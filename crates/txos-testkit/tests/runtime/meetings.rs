@@ -112,6 +112,13 @@ fn an_outsiders_change_aborts() {
 }
 
 #[test]
+fn who_comes_and_goes_between_two_listings_is_noticed() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("mkdir hall; : > hall/host");
+    let _ = in_transactions(&lab, "passing", &[]).run().expect(0);
+}
+
+#[test]
 fn what_functions_answer() {
     let _ = alone("errors");
 }

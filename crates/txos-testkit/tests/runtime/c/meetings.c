@@ -13,6 +13,7 @@
  *   order N            N processes append the numbers of their turns to "log", ten turns each
  *   nonblock           two processes: one holds "counter", the other may not wait
  *   doomed             an outsider changes what was read
+ *   passing            an outsider's name comes between two listings, and goes
  *   errors             what functions answer outside of transactions
  *   strict             TX_STRICT, and a call that can't be undone
  *   pause              what is done between sys_xpause and sys_xresume is not part of it
@@ -336,6 +337,57 @@ static void doomed(void)
     joined(pid);
 }
 
+/* How many names there are in "hall"; -1 with errno. */
+static int names_in_hall(void)
+{
+    DIR *dir = opendir("hall");
+    if (!dir)
+        return -1;
+    int count = 0;
+    for (errno = 0; readdir(dir); errno = 0)
+        count++;
+    int error = errno;
+    closedir(dir);
+    errno = error;
+    return error ? -1 : count;
+}
+
+static void outsider_passes(void)
+{
+    await(1);
+    natively("LD_PRELOAD= ; : > hall/somebody");
+    reach(2);
+    await(3);
+    natively("LD_PRELOAD= ; rm hall/somebody");
+    reach(4);
+}
+
+/* When it commits, nobody is there whom the second listing could have shown. */
+static void passing(void)
+{
+    pid_t pid = other(outsider_passes);
+    BEGIN(0);
+    int first = names_in_hall();
+    CHECK(first > 0, "the first listing");
+    reach(1);
+    await(2);
+    int second = names_in_hall();
+    CHECK(second == first || (second == -1 && errno == ECANCELED), "%d names, then %d: %s", first,
+          second, strerror(errno));
+    int fd = open("result", O_WRONLY | O_CREAT, 0644);
+    if (fd >= 0)
+        close(fd);
+    reach(3);
+    await(4);
+    int ended = sys_xend();
+    CHECK((ended == 0) == (second == first), "sys_xend gave %d after listings of %d and %d", ended,
+          first, second);
+    if (ended != 0)
+        expect_abort(TXOS_CONFLICT, 0, "hall");
+    CHECK((access("result", F_OK) == 0) == (ended == 0), "half an end");
+    joined(pid);
+}
+
 static void errors(void)
 {
     struct txos_abort why = { .size = 8 };
@@ -463,6 +515,8 @@ int main(int argc, char **argv)
         order(n);
     else if (strcmp(role, "nonblock") == 0)
         nonblock();
+    else if (strcmp(role, "passing") == 0)
+        passing();
     else if (strcmp(role, "doomed") == 0)
         doomed();
     else if (strcmp(role, "errors") == 0)
