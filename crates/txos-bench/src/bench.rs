@@ -10,6 +10,8 @@ use crate::measure::Pair;
 
 /// The status of a transaction that conflicted with somebody else.
 const CONFLICT: i32 = 75;
+/// Where a file system in memory is, if no other is named.
+const MEMORY: &str = "/dev/shm";
 /// How often pairs are measured again because of a conflict, or because something else (another
 /// package manager) was in the way.
 const FAILED_MAX: usize = 5;
@@ -26,6 +28,7 @@ pub struct Bench {
     pairs: usize,
     pictures: Option<PathBuf>,
     others: Vec<(String, PathBuf)>,
+    memory: PathBuf,
     rival: Option<PathBuf>,
 }
 
@@ -50,8 +53,17 @@ impl Bench {
         let dir = base.join(format!("txos-bench-{}", std::process::id()));
         fs::create_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let pairs = pairs.unwrap_or(if quick { 3 } else { 5 }).max(1);
-        let bench =
-            Bench { dir, txos, me, quick, pairs, pictures: None, others: Vec::new(), rival: None };
+        let bench = Bench {
+            dir,
+            txos,
+            me,
+            quick,
+            pairs,
+            pictures: None,
+            others: Vec::new(),
+            memory: MEMORY.into(),
+            rival: None,
+        };
         for name in ["store", "work"] {
             let path = bench.dir.join(name);
             fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -67,6 +79,16 @@ impl Bench {
     pub fn compare_with(&mut self, others: Vec<(String, PathBuf)>, rival: Option<PathBuf>) {
         self.others = others;
         self.rival = rival;
+    }
+
+    /// Names a directory on a file system in memory.
+    pub fn remember_in(&mut self, memory: PathBuf) {
+        self.memory = memory;
+    }
+
+    /// A directory on a file system in memory.
+    pub fn memory(&self) -> &Path {
+        &self.memory
     }
 
     /// Other file systems, by name and directory.

@@ -75,6 +75,9 @@ struct Args {
     /// Another file system to run the papers' benchmarks on; may be repeated
     #[arg(long, value_name = "NAME=DIR", value_parser = named)]
     also: Vec<(String, PathBuf)>,
+    /// A file system in memory; /dev/shm can't be versioned by a command
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    memory: PathBuf,
     /// A checkout of `try` to measure beside
     #[arg(long = "try", value_name = "DIR")]
     rival: Option<PathBuf>,
@@ -119,6 +122,7 @@ fn run(args: &Args) -> Result<(), String> {
     let mut bench = Bench::new(args.txos.clone(), &args.dir, args.quick, args.pairs)?;
     bench.draw_in(args.pictures.clone());
     bench.compare_with(args.also.clone(), args.rival.clone());
+    bench.remember_in(args.memory.clone());
     let load = table::load();
     let mut rows = Vec::new();
     let mut sections = Vec::new();
@@ -127,6 +131,7 @@ fn run(args: &Args) -> Result<(), String> {
         if !args.names.is_empty() && !args.names.iter().any(|name| name == case.name) {
             continue;
         }
+        let begun = std::time::Instant::now();
         // One that can't run here takes nothing away from the others.
         let done = match case.run {
             Run::Rows(run) => run(&bench).map(|more| rows.extend(more)),
@@ -145,6 +150,7 @@ fn run(args: &Args) -> Result<(), String> {
             Err(why) => skipped.push(format!("{}: {why}", case.name)),
         }
         bench.tidy()?;
+        eprintln!("{}: {} s", case.name, begun.elapsed().as_secs());
     }
     if !rows.is_empty() {
         let text = table::rows(&rows);

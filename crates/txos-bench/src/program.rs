@@ -36,11 +36,11 @@ pub struct Place {
 impl Place {
     /// One on the file system of the benchmarks, and one in memory.
     pub fn both(bench: &Bench) -> Result<[Self; 2], String> {
-        bench::remove_stale(Path::new(MEMORY));
-        let memory = Path::new(MEMORY).join(format!("txos-bench-{}", std::process::id()));
+        bench::remove_stale(bench.memory());
+        let memory = bench.memory().join(format!("txos-bench-{}", std::process::id()));
         // Realms are in memory, as they are by default.
         let (realm, disk_realm) = (memory.join("realm"), memory.join("realm-disk"));
-        let memory = Place::make(memory, realm, format!("tmpfs ({MEMORY})"), false)?;
+        let memory = Place::make(memory, realm, "tmpfs".into(), false)?;
         let disk = Place::make(bench.at("inside"), disk_realm, bench.file_system(), true)?.spread();
         Ok([disk, memory])
     }

@@ -57,7 +57,7 @@ pub fn now() -> u64 {
 }
 
 /// File number `i` of a tree.
-fn file(dir: &Path, i: u64) -> PathBuf {
+pub fn file(dir: &Path, i: u64) -> PathBuf {
     dir.join(format!("d{:04}", i / FILES_PER_DIR)).join(format!("file-{i:06}"))
 }
 

@@ -132,6 +132,13 @@ pub fn calls(bench: &Bench) -> Result<Section, String> {
         ..Section::default()
     };
     for place in Place::both(bench)? {
+        if place.dir().starts_with("/dev") {
+            let _ = writeln!(
+                section.more,
+                "In memory: `txos run` does not version /dev; see `--memory`."
+            );
+            continue;
+        }
         let times = measure(bench, &place, &program, rounds)?;
         table(&place, &times, &mut section.more);
         section.figures.extend(figures(&place, &times));

@@ -41,6 +41,10 @@ fn measure(bench: &Bench, name: &str, work: &Work<'_>) -> Result<Vec<Figure>, St
     subjects.extend(bench.rival().map(Subject::Try));
     for place in Place::disks(bench)? {
         for durable in [false, true] {
+            if durable && bench.quick() && name == "make" {
+                // The longest of all, and the one that flushes change least.
+                continue;
+            }
             // By subject, phase and round.
             let mut times = vec![vec![Vec::new(); work.phases.len()]; subjects.len()];
             for round in 0..bench.pairs() {

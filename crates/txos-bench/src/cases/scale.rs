@@ -2,8 +2,9 @@
 //! many there are at a time, and with what a recovery finds.
 
 use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use super::{at, remove, thousands};
@@ -89,6 +90,49 @@ fn at_once(bench: &Bench, dir: &Path, n: u64) -> Result<f64, String> {
     Ok(each)
 }
 
+/// How often a publish is begun to find one that can be killed in its middle.
+const TRIES: usize = 50;
+
+/// A commit of `n` new files is killed (SIGKILL) when half of them are there: seconds that `txos recover`
+/// takes then, to read the journal and take back what it says.
+fn recovery(bench: &Bench, dir: &Path, n: u64) -> Result<f64, String> {
+    for _ in 0..TRIES {
+        at(dir, work::directories(dir, n))?;
+        keep(bench, "tree", dir, n)?;
+        let middle = work::file(dir, n / 2);
+        let mut commit = bench.txos(&COMMIT);
+        commit.stderr(Stdio::null());
+        let mut child = commit.spawn().map_err(|e| format!("{commit:?}: {e}"))?;
+        let ended = loop {
+            if middle.exists() {
+                child.kill().map_err(|e| format!("killing a commit: {e}"))?;
+                break child.wait();
+            }
+            match child.try_wait() {
+                Ok(Some(status)) => break Ok(status),
+                Ok(None) => std::hint::spin_loop(),
+                Err(e) => break Err(e),
+            }
+        }
+        .map_err(|e| format!("waiting for a commit: {e}"))?;
+        let took = timed(&mut bench.txos(&["recover", "-q"]))?;
+        let halfway = ended.signal().is_some();
+        if halfway && middle.exists() != work::file(dir, 0).exists() {
+            return Err(format!(
+                "half of a killed commit of {n} files is there after the recovery"
+            ));
+        }
+        // Which of the two it was makes no difference here.
+        run(&mut bench.txos(&["abort", "-q", "@"]))?;
+        bench.tidy()?;
+        remove(dir)?;
+        if halfway && took > 0.0 {
+            return Ok(took);
+        }
+    }
+    Err(format!("none of {TRIES} commits of {n} files could be killed in its middle"))
+}
+
 /// Measures all of it.
 pub fn scale(bench: &Bench) -> Result<Section, String> {
     let dir = bench.at("scale");
@@ -112,6 +156,9 @@ pub fn scale(bench: &Bench) -> Result<Section, String> {
         remove(&dir)?;
         Ok(took)
     })?;
+    // Fewer are published faster than anybody can be killed for it.
+    let published: Vec<u64> = changed.iter().copied().filter(|n| *n >= 1_000).collect();
+    let recoveries = line(bench, "recover", &published, |n| recovery(bench, &dir, n))?;
     let looked = sizes(bench, 1_000_000);
     let most = looked.last().copied().unwrap_or_default();
     at(&dir, work::tree(&dir, most))?;
@@ -130,7 +177,8 @@ pub fn scale(bench: &Bench) -> Result<Section, String> {
         text: format!(
             "A kept transaction is committed, aborted, or committed and reverted, for so many new files in directories \
              that exist, 100 in each; or is committed when it has changed nothing and looked at so many files: then all \
-             that is left is validating. Not flushed. Medians of {}. Growth is fitted to the upper half of the sizes.",
+             that is left is validating. Recovery is that of a commit killed when half of the files were published; it \
+             takes them back. Not flushed. Medians of {}. Growth is fitted to the upper half of the sizes.",
             bench.pairs()
         ),
         ..Section::default()
@@ -141,6 +189,11 @@ pub fn scale(bench: &Bench) -> Result<Section, String> {
     );
     let plots = [
         ("Ends of a transaction", "changed files", vec![commits, aborts, reverts]),
+        (
+            "Recovery of a commit killed when half was published",
+            "changed files in its journal",
+            vec![recoveries],
+        ),
         ("Validating", "files looked at", vec![validations]),
         ("Small transactions at once, begin to end", "at a time", vec![beside]),
     ];

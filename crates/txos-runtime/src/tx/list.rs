@@ -43,7 +43,9 @@ impl Tx {
         let mut set = NameSet::default();
         names.iter().for_each(|n| set.add(&n.name));
         if !self.reads.note_names(&stable.dir, &stable.name, set) {
-            return Err(self.changed_outside(&path, "its names are not those that were listed before"));
+            return Err(
+                self.changed_outside(&path, "its names are not those that were listed before")
+            );
         }
         Ok(names)
     }
