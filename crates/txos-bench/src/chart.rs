@@ -42,40 +42,67 @@ const WIDTH: f64 = 920.0;
 const LEFT: f64 = 80.0;
 const RIGHT: f64 = 20.0;
 const HEAD: f64 = 84.0;
+/// Between two rows of names.
+const ROW: f64 = 20.0;
 const PLOT: f64 = 210.0;
 const PANEL: f64 = PLOT + 92.0;
 /// Ratios beyond 2 to this power are cut off; a number says how large they are.
 const POWER_MAX: f64 = 6.0;
 /// Colours that those who see few colours can tell apart (Okabe and Ito).
-const COLOURS: [&str; 6] = ["#0072b2", "#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#d55e00"];
+const COLOURS: [&str; 11] = [
+    "#0072b2", "#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#000000", "#999933",
+    "#882255", "#44aa99", "#999999",
+];
 
 impl Chart {
     /// Draws it.
     pub fn svg(&self) -> String {
-        let height = HEAD + PANEL * self.panels.len() as f64;
+        let (places, rows) = self.legend();
+        let head = HEAD + ROW * (rows - 1.0);
+        let height = head + PANEL * self.panels.len() as f64;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
              height=\"{height}\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#222\">\n\
              <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
         );
         text(&mut svg, LEFT, 28.0, "start", "font-size=\"17\" font-weight=\"bold\"", &self.title);
-        let mut x = LEFT;
-        for (name, colour) in self.series.iter().zip(COLOURS) {
+        for ((name, colour), (x, y)) in self.series.iter().zip(COLOURS).zip(&places) {
             let _ = writeln!(
                 svg,
-                "<rect x=\"{x:.1}\" y=\"45\" width=\"12\" height=\"12\" fill=\"{colour}\"/>"
+                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>",
+                y - 11.0
             );
-            text(&mut svg, x + 17.0, 56.0, "start", "", name);
-            x += 38.0 + 7.6 * name.chars().count() as f64;
+            text(&mut svg, x + 17.0, *y, "start", "", name);
         }
-        let _ = writeln!(svg, "<path d=\"M{x:.1} 51h22\" stroke=\"#222\" stroke-width=\"2\"/>");
-        text(&mut svg, x + 28.0, 56.0, "start", "", &self.line);
+        if let Some((x, y)) = places.last() {
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{x:.1} {:.1}h22\" stroke=\"#222\" stroke-width=\"2\"/>",
+                y - 5.0
+            );
+            text(&mut svg, x + 28.0, *y, "start", "", &self.line);
+        }
         let powers = self.powers();
         for (n, panel) in (0u32..).zip(&self.panels) {
-            self.draw(panel, HEAD + PANEL * f64::from(n), powers, &mut svg);
+            self.draw(panel, head + PANEL * f64::from(n), powers, &mut svg);
         }
         svg.push_str("</svg>\n");
         svg
+    }
+
+    /// Where each series' name stands, and the line's; and in how many rows.
+    fn legend(&self) -> (Vec<(f64, f64)>, f64) {
+        let (mut x, mut row) = (LEFT, 0.0);
+        let place = |name: &String| {
+            let width = 38.0 + 7.6 * name.chars().count() as f64;
+            if x + width > WIDTH - RIGHT {
+                (x, row) = (LEFT, row + 1.0);
+            }
+            x += width;
+            (x - width, 56.0 + ROW * row)
+        };
+        let places = self.series.iter().chain([&self.line]).map(place).collect();
+        (places, row + 1.0)
     }
 
     /// The lowest and the highest power of two on the axis.

@@ -76,6 +76,9 @@ pub struct Section {
     pub figures: Vec<Figure>,
     /// More of it, in Markdown, behind the tables.
     pub more: String,
+    /// Whether the tables of the figures are in there.
+    #[serde(skip)]
+    pub tabled: bool,
     /// Pictures besides those of the figures, as SVG.
     #[serde(skip)]
     pub pictures: Vec<String>,
@@ -110,10 +113,19 @@ impl Section {
         firsts(self.figures.iter().filter(|f| f.place == place).map(|f| &*f.what))
     }
 
+    /// What the papers found, if it is the same for all subjects.
+    fn papers(&self, place: &str, what: &str) -> Option<f64> {
+        let of_all = self.figures.iter().filter(|f| f.place == place && f.what == what);
+        let mut found = of_all.filter_map(|f| f.papers);
+        let first = found.next()?;
+        found.all(|papers| papers == first).then_some(first)
+    }
+
     /// All of it in Markdown; without its heading.
     pub fn markdown(&self) -> String {
         let mut text = format!("{}\n", self.text.trim_end());
-        for place in self.places() {
+        let places = if self.tabled { Vec::new() } else { self.places() };
+        for place in places {
             let subjects = self.subjects(place);
             let _ = writeln!(
                 text,
@@ -128,7 +140,7 @@ impl Section {
                 let base = figures.iter().flatten().next().map(|f| f.show(&f.base));
                 let cells: Vec<String> =
                     figures.iter().map(|f| f.map_or("–".into(), cell)).collect();
-                let papers = figures.iter().flatten().find_map(|f| f.papers);
+                let papers = self.papers(place, what);
                 let _ = writeln!(
                     text,
                     "| {what} | {} | {} | {} |",
@@ -151,8 +163,7 @@ impl Section {
             return None;
         }
         let mut series = firsts(self.figures.iter().map(|f| &*f.subject));
-        let papers = self.figures.iter().any(|f| f.papers.is_some());
-        if papers {
+        if self.figures.iter().any(|f| self.papers(&f.place, &f.what).is_some()) {
             series.push("the papers'");
         }
         let panels = places.iter().map(|place| Panel {
@@ -171,7 +182,7 @@ impl Section {
     fn group(&self, place: &str, what: &str, series: &[&str]) -> Group {
         let of_all = || self.figures.iter().filter(|f| f.place == place && f.what == what);
         let bars = series.iter().map(|subject| match *subject {
-            "the papers'" => of_all().find_map(|f| f.papers),
+            "the papers'" => self.papers(place, what),
             subject => self.find(place, what, subject).map(|f| f.ratio().median),
         });
         Group {

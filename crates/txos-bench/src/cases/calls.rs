@@ -98,7 +98,7 @@ const COLUMNS: [Column; 10] = [
     Column { name: "Tx, other", mode: 5, patterns: &[1], limit: Some(2.5) },
     Column { name: "overlayfs", mode: 6, patterns: &[0, 1], limit: None },
     Column { name: "`txos run`", mode: 7, patterns: &[0, 1], limit: None },
-    Column { name: "… without the recorder", mode: 8, patterns: &[0, 1], limit: None },
+    Column { name: "… without the preloaded recorder", mode: 8, patterns: &[0, 1], limit: None },
 ];
 
 /// Nanoseconds by call, pattern, mode and round.
@@ -129,6 +129,7 @@ pub fn calls(bench: &Bench) -> Result<Section, String> {
         name: "calls".into(),
         title: "Single system calls (the papers' table 4)".into(),
         base: "native".into(),
+        tabled: true,
         ..Section::default()
     };
     for place in Place::both(bench)? {

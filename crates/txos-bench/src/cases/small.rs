@@ -56,7 +56,7 @@ pub fn rivals(bench: &Bench) -> Result<Section, String> {
         }
         bench.tidy()?;
     }
-    let names = ["`txos run`", "… without the recorder"];
+    let names = ["`txos run`", "… without the preloaded recorder"];
     let names = names.into_iter().chain(subjects.iter().map(|(name, _)| *name));
     let base = times.first().cloned().unwrap_or_default();
     let figures = names.zip(times.into_iter().skip(1)).map(|(subject, values)| Figure {
@@ -73,7 +73,8 @@ pub fn rivals(bench: &Bench) -> Result<Section, String> {
         name: "rivals".into(),
         title: "Starting a command that does nothing".into(),
         text: format!(
-            "`true` by itself, in a transaction over the whole tree, and beside others that isolate a command:              bubblewrap binds the tree and records nothing. {rounds} rounds, by turns."
+            "`true` by itself, in a transaction over the whole tree, and beside others that isolate a command: \
+             bubblewrap binds the tree and records nothing. {rounds} rounds, by turns."
         ),
         base: "`true`".into(),
         figures: figures.collect(),
