@@ -116,7 +116,7 @@ pub(super) struct Slot {
     pub taker: AtomicU64,
     /// Thread whose scheduling priority counts.
     pub thread: Note32,
-    /// Bit 0: restarts cost nobody anything (a single call).
+    /// Bit 0: restarts cost nobody anything (a single call). Bit 1: it publishes without a journal.
     pub flags: AtomicU32,
     pub reserved0: Note64,
 

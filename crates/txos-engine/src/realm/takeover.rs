@@ -20,7 +20,7 @@ use super::contend::{bytes_of, id_of};
 use super::layout::Slot;
 use super::status::{State, Status};
 use super::sync::{AcqRel, Acquire, Relaxed, Release};
-use super::ticket::owner;
+use super::ticket::{AT_ONCE, owner};
 use super::word::{HOLDERS, bits};
 use super::{Identity, Realm};
 use crate::id::TxId;
@@ -137,7 +137,8 @@ impl Realm {
     fn clear(&self, slot: &Slot, bit: u64, dead: Identity) -> bool {
         let status = Status(slot.status.load(Acquire));
         let mut committed = status.state() == State::Committed;
-        if status.state() == State::Publishing {
+        let at_once = slot.flags.load(Relaxed) & AT_ONCE != 0;
+        if status.state() == State::Publishing && !at_once {
             let remains = Remains {
                 id: id_of(slot.id.load(Relaxed)),
                 pid: dead.pid(),

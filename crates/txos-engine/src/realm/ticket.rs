@@ -67,6 +67,8 @@ pub enum BeginError {
 
 /// In `flags`: a single call, which restarts at no cost.
 pub(super) const SINGLE: u32 = 1;
+/// In `flags`: what it publishes one system call publishes, and no journal knows of it.
+pub(super) const AT_ONCE: u32 = 2;
 
 /// Is told of waiting, and decides whether to go on with it.
 type Attend<'r> = Box<dyn FnMut(&Standstill) -> Onward + Send + 'r>;
@@ -425,6 +427,16 @@ impl<'r> Ticket<'r> {
     pub fn publish(&mut self) -> Result<(), Stop> {
         self.await_turn()?;
         self.advance(State::Publishing)
+    }
+
+    /// The same for what one system call changes: should this process die it has happened, or it has
+    /// not, and whoever takes its place over has no journal to ask.
+    ///
+    /// # Errors
+    /// As [`Ticket::publish`].
+    pub fn publish_at_once(&mut self) -> Result<(), Stop> {
+        self.own().flags.fetch_or(AT_ONCE, Relaxed);
+        self.publish()
     }
 
     fn advance(&mut self, to: State) -> Result<(), Stop> {

@@ -117,7 +117,7 @@ impl Tx {
     }
 
     /// Names of stable directories, and of new ones, at which there is something else than before.
-    fn changed_spots(&self) -> Vec<(Id, Name, Option<Id>, Option<Id>)> {
+    pub fn changed_spots(&self) -> Vec<(Id, Name, Option<Id>, Option<Id>)> {
         let mut out = Vec::new();
         for (id, node) in self.nodes.iter().enumerate() {
             let Some(dir) = node.dir.as_deref() else { continue };

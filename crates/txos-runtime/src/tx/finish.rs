@@ -75,6 +75,11 @@ impl Tx {
         if deltas.is_empty() {
             return self.only_read();
         }
+        if let ([Delta { what: What::Move { base: None, .. }, .. }], Some(change)) =
+            (&deltas[..], self.only_move())
+        {
+            return self.publish_move(&change);
+        }
         let home = commons::home()?;
         let options = Options {
             isolation: Isolation::Serializable,

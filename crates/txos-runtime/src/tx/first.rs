@@ -179,6 +179,11 @@ fn change_of(number: i64, a: &[u64; 6]) -> Option<&'static [usize]> {
     }
 }
 
+/// Whether a call does nothing but change names, given by paths.
+pub fn changes_names(number: i64, args: &[u64; 6]) -> bool {
+    change_of(number, args).is_some()
+}
+
 /// A digest of what was read: fast, and only for one process to compare with itself.
 fn digest(bytes: &[u8]) -> u64 {
     let mut lanes = [
@@ -361,6 +366,7 @@ impl Tx {
     /// # Errors
     /// The transaction is doomed: somebody came between the two.
     pub fn second_call(&mut self) -> Sys<()> {
+        self.only_names &= matches!(self.first, First::None | First::Over | First::Change(_));
         match std::mem::replace(&mut self.first, First::Over) {
             First::None | First::Over => Ok(()),
             First::Look(look) => self.look_again(&look),
@@ -525,7 +531,7 @@ impl Tx {
 
     /// Makes the one call as a publish among those of others: nobody who works on the same goes on
     /// without having seen it.
-    fn publish_alone(
+    pub fn publish_alone(
         &mut self,
         acquired: Sys<()>,
         call: impl FnOnce() -> Sys<()>,
@@ -534,7 +540,7 @@ impl Tx {
             return Err(self.doom.take().unwrap_or_default());
         }
         if let Some(ticket) = self.ticket.as_mut()
-            && let Err(stop) = ticket.prepare().and_then(|()| ticket.publish())
+            && let Err(stop) = ticket.prepare().and_then(|()| ticket.publish_at_once())
         {
             let _ = self.lose(b"", &stop);
             return Err(self.doom.take().unwrap_or_default());
@@ -547,7 +553,7 @@ impl Tx {
             reason: if is_others(errno) { reason::CONFLICT } else { reason::FAILED },
             errno: if is_others(errno) { libc::ECANCELED } else { errno },
             what: format!(
-                "its one call, which would have succeeded when it was made, failed at the end: {}",
+                "what would have succeeded when it was called failed at the end: {}",
                 std::io::Error::from_raw_os_error(errno)
             ),
             ..Failure::default()
@@ -555,7 +561,7 @@ impl Tx {
     }
 
     /// Whether the call itself promises all that was asked for.
-    fn may_be_plain(&self) -> bool {
+    pub fn may_be_plain(&self) -> bool {
         use super::flags::{DURABLE, ORDER_RESET, ORDERED};
         self.how.flags & (DURABLE | ORDERED | ORDER_RESET) == 0
     }

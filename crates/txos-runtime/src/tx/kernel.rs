@@ -35,8 +35,8 @@ macro_rules! sys {
 }
 pub(crate) use sys;
 
-/// One step of staging: a call that changes something among the private copies. Tests put faults here.
-fn step<T>(what: &str, f: impl FnOnce() -> Sys<T>) -> Sys<T> {
+/// One step of staging, or a publish of one call: a call that changes something. Tests put faults here.
+pub fn step<T>(what: &str, f: impl FnOnce() -> Sys<T>) -> Sys<T> {
     let io = std::io::Error::from_raw_os_error;
     let done = txos_engine::sys::step(what, || f().map_err(io));
     done.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))
@@ -169,6 +169,14 @@ pub fn statx(dir: i32, path: &[u8], flags: i32) -> Sys<Stat> {
 /// As `statx(2)`.
 pub fn look(path: &[u8]) -> Sys<Stat> {
     statx(libc::AT_FDCWD, path, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+/// `lstat` in a directory.
+///
+/// # Errors
+/// As `statx(2)`.
+pub fn look_at(dir: i32, name: &[u8]) -> Sys<Stat> {
+    statx(dir, name, libc::AT_SYMLINK_NOFOLLOW)
 }
 
 /// `fstat`.

@@ -13,6 +13,7 @@
 //! | `touch` | the read set, and the realm |
 //! | `staging` | where private copies lie |
 //! | `delta`, `finish` | what was changed, for the engine; what becomes of descriptors |
+//! | `first`, `single` | what needs no journal: one call, and several that come to one |
 //! | [`kernel`], `user` | the stable side; the program's memory |
 //!
 //! # Invariants
@@ -40,6 +41,7 @@ pub mod node;
 mod open;
 mod perm;
 mod settings;
+mod single;
 mod staging;
 mod touch;
 mod user;
@@ -176,6 +178,8 @@ pub struct Tx {
     calling: i64,
     first: first::First,
     later: Vec<first::Later>,
+    /// It has made calls that change names, and no other, and all of them succeeded.
+    only_names: bool,
 }
 
 /// The present, as file systems stamp it.
@@ -256,6 +260,7 @@ impl Tx {
             calling: -1,
             first: first::First::None,
             later: Vec::new(),
+            only_names: true,
         });
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {
             // Its turn is taken now, not at its first touch.
@@ -316,6 +321,7 @@ impl Tx {
             return -i64::from(e);
         }
         let answer = self.carry_out(number, args);
+        self.only_names &= answer.is_ok() && first::changes_names(number, &args);
         self.check_doom();
         match answer {
             Ok(value) => value as i64,

@@ -60,6 +60,29 @@ fn amounts_move_and_sums_hold() {
     assert!(strays(&lab, expected).is_empty());
 }
 
+/// Each file is in one of two directories and, whoever moves it, never in both and never in none.
+#[test]
+fn what_is_moved_by_two_calls_is_moved_once() {
+    const FILES: &str = "6";
+    let lab = Lab::in_memory();
+    let _ = lab.native("mkdir in out; for i in 0 1 2 3 4 5; do echo $i > in/$i; done");
+    let n = rounds(400);
+    let mut running: Vec<_> =
+        (0..3).map(|_| in_transactions(&lab, "shift", &[&n, FILES]).start()).collect();
+    running.push(in_transactions(&lab, "roll-call", &[&rounds(60), FILES]).start());
+    running.push(role(&lab, Linked::Natively, "shift-plain", &[&n, FILES]).start());
+    all_well(running);
+    for i in 0..6 {
+        let there: Vec<_> = ["in", "out"]
+            .iter()
+            .filter_map(|dir| std::fs::read_to_string(lab.path(&format!("{dir}/{i}"))).ok())
+            .collect();
+        assert_eq!(there, [format!("{i}\n")]);
+    }
+    let links = lab.native("find in out -type f -links +1").stdout;
+    assert!(links.is_empty());
+}
+
 #[test]
 fn letters_of_an_outsider_arrive_once() {
     let lab = Lab::in_memory();

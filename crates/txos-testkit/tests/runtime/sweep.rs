@@ -14,7 +14,11 @@ use crate::program::{Linked, program};
 fn sweep(mode: &'static str, points: usize) {
     let lab = Lab::in_memory();
     let native = quote(program("faults", Linked::Natively)).into_string().unwrap();
-    let plain = if mode.ends_with("light") { "plain-light" } else { "plain" };
+    let plain = match mode {
+        "light" | "durable-light" => "plain-light",
+        "move" => "plain-move",
+        _ => "plain",
+    };
     let change = format!("{native} {plain}");
     let case = Case {
         name: mode,
@@ -42,6 +46,11 @@ fn every_step_of_a_commit() {
 #[test]
 fn every_step_of_a_durable_commit() {
     sweep("durable", 20);
+}
+
+#[test]
+fn every_step_of_a_move() {
+    sweep("move", 20);
 }
 
 #[test]

@@ -1,8 +1,9 @@
-/* faults commit|durable|light|durable-light
+/* faults commit|durable|light|durable-light|move
  *
- * What change.c does, or small changes of files that stay ("light"), in a transaction that may fail
- * anywhere: then it tells why, sees to it that it has as many descriptors as before, and exits with
- * 125; with 4 if it has not. "plain" and "plain-light": natively.
+ * What change.c does, or small changes of files that stay ("light"), or a file's move by link and
+ * unlink, in a transaction that may fail anywhere: then it tells why, sees to it that it has as many
+ * descriptors as before, and exits with 125; with 4 if it has not. "plain", "plain-light" and
+ * "plain-move": natively.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -67,6 +68,12 @@ static void change_lightly(void)
     MUST(fd >= 0 && pwrite(fd, "across pages", 12, 4090) == 12 && close(fd) == 0);
 }
 
+static void move(void)
+{
+    MUST(link("changed", "d/inner/moved") == 0);
+    MUST(unlink("changed") == 0);
+}
+
 static void begin(int flags)
 {
     if (sys_xbegin(flags) < 0) {
@@ -79,8 +86,8 @@ static void begin(int flags)
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
-    bool light = strstr(mode, "light") != NULL;
-    void (*what)(void) = light ? change_lightly : change;
+    bool light = strstr(mode, "light") != NULL, moves = strstr(mode, "move") != NULL;
+    void (*what)(void) = light ? change_lightly : moves ? move : change;
     umask(022);
     if (strncmp(mode, "plain", 5) == 0) {
         what();

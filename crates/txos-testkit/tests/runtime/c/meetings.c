@@ -8,6 +8,9 @@
  *   audit N ACCOUNTS TOTAL   sums all accounts, N times: always TOTAL
  *   send N             natively: puts N letters into "in", one by one
  *   forward N          moves letters from "in" to "out" and counts them in "counter", N letters
+ *   shift N FILES      moves files between "in" and "out", by link() and unlink()
+ *   shift-plain N FILES   the same by rename(), or puts others in their places, without transactions
+ *   roll-call N FILES  counts the files in "in" and "out"
  *   append N BYTE      adds N times BYTE to "log"
  *   append-plain N BYTE   the same without transactions
  *   order N            N processes append the numbers of their turns to "log", ten turns each
@@ -142,6 +145,67 @@ static void audit(long n, long accounts, long total)
         }
         end();
         CHECK(sum == total, "the sum was %ld, not %ld", sum, total);
+    }
+}
+
+static const char *const rooms[] = {"in", "out"};
+
+static void shift(long n, long files)
+{
+    for (volatile long i = 0; i < n; i++) {
+        char here[64], there[64];
+        unsigned file = below((unsigned)files), room = below(2);
+        snprintf(here, sizeof here, "%s/%u", rooms[room], file);
+        snprintf(there, sizeof there, "%s/%u", rooms[!room], file);
+        volatile int refused = 0;
+        BEGIN(TX_RESTART);
+        refused = 0;
+        /* Where it is not, there is nothing to move. */
+        if (link(here, there) != 0)
+            refused = errno;
+        else if (unlink(here) != 0)
+            refused = errno;
+        end();
+        /* In both places it can't have been, but for one who does not commit. */
+        CHECK(!refused || refused == ENOENT, "moving %s: %s", here, strerror(refused));
+    }
+}
+
+static void shift_plain(long n, long files)
+{
+    for (long i = 0; i < n; i++) {
+        char here[64], there[64], made[64];
+        unsigned file = below((unsigned)files), room = below(2);
+        snprintf(here, sizeof here, "%s/%u", rooms[room], file);
+        snprintf(there, sizeof there, "%s/%u", rooms[!room], file);
+        snprintf(made, sizeof made, "made-%d", getpid());
+        if (below(2)) {
+            CHECK(rename(here, there) == 0 || errno == ENOENT, "moving %s", here);
+            continue;
+        }
+        /* Another one with this name, where it is now. */
+        put(made, file);
+        if (syscall(SYS_renameat2, AT_FDCWD, made, AT_FDCWD, here, 2 /* RENAME_EXCHANGE */) != 0)
+            CHECK(errno == ENOENT, "exchanging %s", here);
+        CHECK(unlink(made) == 0, "removing %s", made);
+    }
+}
+
+static void roll_call(long n, long files)
+{
+    for (volatile long i = 0; i < n; i++) {
+        volatile long found = 0;
+        BEGIN(TX_RESTART);
+        found = 0;
+        for (int room = 0; room < 2; room++) {
+            DIR *dir = opendir(rooms[room]);
+            CHECK(dir, "opening %s", rooms[room]);
+            for (struct dirent *entry; (entry = readdir(dir));)
+                found += entry->d_name[0] != '.';
+            closedir(dir);
+        }
+        end();
+        CHECK(found == files, "%ld files, not %ld", found, files);
     }
 }
 
@@ -503,6 +567,12 @@ int main(int argc, char **argv)
         move(n, second);
     else if (strcmp(role, "audit") == 0 && argc > 5)
         audit(n, second, atol(argv[5]));
+    else if (strcmp(role, "shift") == 0)
+        shift(n, second);
+    else if (strcmp(role, "shift-plain") == 0)
+        shift_plain(n, second);
+    else if (strcmp(role, "roll-call") == 0)
+        roll_call(n, second);
     else if (strcmp(role, "send") == 0)
         send_letters(n);
     else if (strcmp(role, "forward") == 0)

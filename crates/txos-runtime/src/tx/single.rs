@@ -1,0 +1,117 @@
+//! Several calls that come to one in the end: an object that has lost one name and gained another was
+//! moved, and `renameat2(2)` moves it atomically. There is nothing to recover then, and no journal.
+//!
+//! Only a transaction that has looked at nothing but the names that it changes ends like that.
+//! Whatever an outsider does to them at the last moment comes before it or after it, as with a program
+//! that calls rename: there is no third thing that it could have seen of him, and so nothing that had
+//! to be taken back if it is killed right after. Who looked at more (or was told of an error) needs a
+//! second look after the publish, and a journal by which it can be undone.
+
+use std::os::fd::RawFd;
+
+use txos_engine::object::{FileId, FileKind};
+
+use super::kernel::{self, CPath, Sys, check, sys};
+use super::node::{Id, Name};
+use super::{Committed, Failure, Tx, reason};
+
+/// An object that has one name instead of another.
+#[derive(Debug)]
+pub struct Move {
+    file: FileId,
+    from: (Id, Name),
+    to: (Id, Name),
+}
+
+impl Tx {
+    /// The move that all changes of names come to, if there is nothing more to them. (Whether content
+    /// or attributes were changed as well the deltas say.)
+    pub fn only_move(&self) -> Option<Move> {
+        if !self.only_names || !self.may_be_plain() {
+            return None;
+        }
+        let [one, two] = <[_; 2]>::try_from(self.changed_spots()).ok()?;
+        let (lost, gained) = if one.2.is_none() { (one, two) } else { (two, one) };
+        let ((from, old, None, Some(was)), (to, new, Some(now), None)) = (lost, gained) else {
+            return None;
+        };
+        let file = self.nodes[was].stable.as_ref()?.stat;
+        let stable = |dir: Id| self.nodes[dir].stable.is_some() && !self.nodes[dir].live;
+        let plain = was == now && file.kind() != FileKind::Dir && stable(from) && stable(to);
+        plain.then_some(Move { file: file.id, from: (from, old), to: (to, new) })
+    }
+
+    /// Makes it, as a publish among those of others.
+    pub fn publish_move(&mut self, change: &Move) -> Result<Committed, Failure> {
+        let opened = self.directory(change.from.0).and_then(|from| {
+            let to = self.directory(change.to.0);
+            to.map(|to| (from, to)).inspect_err(|_| kernel::close(from))
+        });
+        let (from, to) = opened.map_err(|errno| self.not_moved(change, errno))?;
+        let done = self.publish_alone(Ok(()), || {
+            is_there(from, &change.from.1, change.file)?;
+            rename_onto_nothing(from, &change.from.1, to, &change.to.1)?;
+            if is_directory(to, &change.to.1) {
+                // Somebody's, put there at this moment: link(2) would have refused it.
+                rename_onto_nothing(to, &change.to.1, from, &change.from.1)?;
+                return Err(libc::ESTALE);
+            }
+            Ok(())
+        });
+        kernel::close(from);
+        kernel::close(to);
+        done.map(|()| Committed { short_cut: true })
+    }
+
+    /// A directory by its path, if it is still the one that was walked through.
+    fn directory(&self, id: Id) -> Sys<RawFd> {
+        let stable = self.nodes[id].stable.as_ref().ok_or(libc::EIO)?;
+        let fd =
+            kernel::open_exact(&stable.path, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)?;
+        match kernel::look_fd(fd) {
+            Ok(stat) if stat.id == stable.stat.id => Ok(fd),
+            _ => {
+                kernel::close(fd);
+                Err(libc::ESTALE)
+            }
+        }
+    }
+
+    fn not_moved(&self, change: &Move, errno: i32) -> Failure {
+        let path = self.below(change.from.0, &change.from.1).unwrap_or_default();
+        Failure {
+            reason: reason::CONFLICT,
+            errno: libc::ECANCELED,
+            what: format!(
+                "{}: a directory on the way was moved: {}",
+                String::from_utf8_lossy(&path),
+                std::io::Error::from_raw_os_error(errno)
+            ),
+            path,
+            ..Failure::default()
+        }
+    }
+}
+
+/// Whether a name still leads to the file.
+fn is_there(dir: RawFd, name: &[u8], file: FileId) -> Sys<()> {
+    match kernel::look_at(dir, name) {
+        Ok(stat) if stat.id == file => Ok(()),
+        Ok(_) => Err(libc::ESTALE),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn is_directory(dir: RawFd, name: &[u8]) -> bool {
+    kernel::look_at(dir, name).is_ok_and(|stat| stat.kind() == FileKind::Dir)
+}
+
+/// `renameat2(2)` onto nothing.
+fn rename_onto_nothing(from: RawFd, old: &[u8], to: RawFd, new: &[u8]) -> Sys<()> {
+    kernel::step("move", || {
+        CPath::with(old, |o| {
+            CPath::with(new, |n| check(sys!(SYS_renameat2, from, o, to, n, libc::RENAME_NOREPLACE)))
+        })
+        .map(drop)
+    })
+}
