@@ -61,6 +61,9 @@ impl Tx {
         if let Some(done) = self.only_call() {
             return done.map(|()| Committed { short_cut: true });
         }
+        if let Some(change) = self.only_move() {
+            return self.publish_move(&change);
+        }
         if let Err(e) = self.ready().and_then(|()| self.settle_first()) {
             return Err(self.doom.take().unwrap_or_else(|| io_failure(e)));
         }
@@ -74,11 +77,6 @@ impl Tx {
         // Some changes cancel each other out.
         if deltas.is_empty() {
             return self.only_read();
-        }
-        if let ([Delta { what: What::Move { base: None, .. }, .. }], Some(change)) =
-            (&deltas[..], self.only_move())
-        {
-            return self.publish_move(&change);
         }
         let home = commons::home()?;
         let options = Options {
@@ -181,18 +179,14 @@ impl Tx {
                 let _ = kernel::seek(number, open.was.1 as i64, libc::SEEK_SET);
             }
         }
-        for (number, slot) in self.files.touched() {
-            if let Slot::Open { real, over, .. } = slot {
-                if over && real == number {
-                    continue;
-                }
-                kernel::close(real);
-            }
-        }
-        let rest: Vec<i32> = self.files.private.iter().copied().collect();
-        for fd in rest.into_iter().chain(self.lost_directory.take()) {
-            kernel::close(fd);
-        }
+        // Each once: a number that is closed is another thread's in the next moment.
+        let mut own = std::mem::take(&mut self.files.private);
+        own.extend(self.files.touched().into_iter().filter_map(|(number, slot)| match slot {
+            Slot::Open { real, over, .. } => (!over || real != number).then_some(real),
+            _ => None,
+        }));
+        own.extend(self.lost_directory.take());
+        own.into_iter().for_each(kernel::close);
         let again = self.ticket.take().map(txos_engine::realm::Ticket::abort);
         commons::remember_file_systems(&self.file_systems);
         self.forget_copies(false);

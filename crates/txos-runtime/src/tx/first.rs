@@ -31,6 +31,8 @@ pub enum First {
     Open(Box<Open>),
     /// A change of names: number, arguments, paths.
     Change(Box<Change>),
+    /// Two changes of names: together they may be one ([`super::single`]).
+    Changes,
     /// A write: number, arguments, bytes.
     Write(Box<Write>),
     /// Something else, or there has been a second call.
@@ -354,7 +356,7 @@ impl Tx {
 
     /// Instead of acquiring a facet during the first call: `true` if that is put off.
     pub fn acquires_later(&mut self, facet: &Facet<'_>, access: Access, path: &[u8]) -> bool {
-        if !matches!(self.first, First::Change(_)) {
+        if !matches!(self.first, First::Change(_) | First::Changes) {
             return false;
         }
         self.later.push(Later { facet: Kept::of(facet), access, path: path.to_vec() });
@@ -366,15 +368,28 @@ impl Tx {
     /// # Errors
     /// The transaction is doomed: somebody came between the two.
     pub fn second_call(&mut self) -> Sys<()> {
-        self.only_names &= matches!(self.first, First::None | First::Over | First::Change(_));
+        let looks = matches!(self.first, First::Look(_) | First::Read(_) | First::Open(_));
+        self.only_names &= !looks && !matches!(self.first, First::Write(_));
         match std::mem::replace(&mut self.first, First::Over) {
             First::None | First::Over => Ok(()),
             First::Look(look) => self.look_again(&look),
             First::Read(read) => self.read_again(&read),
             First::Open(open) => self.open_again(&open),
             First::Write(write) => self.write_really(&write),
-            First::Change(_) => self.acquire_now(),
+            First::Change(_) | First::Changes => self.acquire_now(),
         }
+    }
+
+    /// The second call changes names as the first did: what both touch is still acquired later.
+    pub fn changes_more(&mut self, number: i64, args: &[u64; 6]) -> bool {
+        let more = matches!(self.first, First::Change(_))
+            && self.only_names
+            && self.may_be_plain()
+            && changes_names(number, args);
+        if more {
+            self.first = First::Changes;
+        }
+        more
     }
 
     /// The second call closes what the first one opened: still nothing has happened.
@@ -500,10 +515,7 @@ impl Tx {
     }
 
     fn finish_change(&mut self, change: &Change) -> Result<(), Failure> {
-        let later = std::mem::take(&mut self.later);
-        let acquired = later
-            .iter()
-            .try_for_each(|later| self.acquire(&later.facet.facet(), later.access, &later.path));
+        let acquired = self.acquire_for_publish();
         self.publish_alone(acquired, || {
             let mut args = change.args;
             let paths: Vec<(usize, Vec<u8>)> = change
@@ -516,6 +528,15 @@ impl Tx {
             }
             check(raw_call(change.number, args)).map(drop)
         })
+    }
+
+    /// Acquires what was put off, for a publish that looks for itself whether all is as it was.
+    pub fn acquire_for_publish(&mut self) -> Sys<()> {
+        self.first = First::Over;
+        let later = std::mem::take(&mut self.later);
+        later
+            .iter()
+            .try_for_each(|later| self.acquire(&later.facet.facet(), later.access, &later.path))
     }
 
     fn finish_write(&mut self, write: &Write, at: u64) -> Result<(), Failure> {
@@ -596,7 +617,7 @@ impl Tx {
     /// A write that was put off and is to be durable or ordered after all.
     pub fn settle_first(&mut self) -> Sys<()> {
         match self.first {
-            First::Write(_) | First::Change(_) => self.second_call(),
+            First::Write(_) | First::Change(_) | First::Changes => self.second_call(),
             _ => Ok(()),
         }
     }

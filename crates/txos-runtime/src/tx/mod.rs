@@ -309,7 +309,9 @@ impl Tx {
                 if let Some(answer) = self.closes_first(number, args) {
                     return answer;
                 }
-                if let Err(e) = self.ready().and_then(|()| self.second_call()) {
+                if !self.changes_more(number, &args)
+                    && let Err(e) = self.ready().and_then(|()| self.second_call())
+                {
                     if self.doom.is_none() {
                         self.changed_outside(b"", "its first call could not be made again");
                     }

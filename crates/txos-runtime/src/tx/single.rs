@@ -9,6 +9,7 @@
 
 use std::os::fd::RawFd;
 
+use txos_engine::changeset::{Delta, What};
 use txos_engine::object::{FileId, FileKind};
 
 use super::kernel::{self, CPath, Sys, check, sys};
@@ -24,12 +25,18 @@ pub struct Move {
 }
 
 impl Tx {
-    /// The move that all changes of names come to, if there is nothing more to them. (Whether content
-    /// or attributes were changed as well the deltas say.)
-    pub fn only_move(&self) -> Option<Move> {
+    /// The move that the transaction comes to, if that is all.
+    pub fn only_move(&mut self) -> Option<Move> {
         if !self.only_names || !self.may_be_plain() {
             return None;
         }
+        let change = self.changed_to_move()?;
+        // Content and attributes are as they were.
+        let deltas = self.deltas().ok()?;
+        matches!(&deltas[..], [Delta { what: What::Move { base: None, .. }, .. }]).then_some(change)
+    }
+
+    fn changed_to_move(&self) -> Option<Move> {
         let [one, two] = <[_; 2]>::try_from(self.changed_spots()).ok()?;
         let (lost, gained) = if one.2.is_none() { (one, two) } else { (two, one) };
         let ((from, old, None, Some(was)), (to, new, Some(now), None)) = (lost, gained) else {
@@ -48,7 +55,8 @@ impl Tx {
             to.map(|to| (from, to)).inspect_err(|_| kernel::close(from))
         });
         let (from, to) = opened.map_err(|errno| self.not_moved(change, errno))?;
-        let done = self.publish_alone(Ok(()), || {
+        let acquired = self.acquire_for_publish();
+        let done = self.publish_alone(acquired, || {
             is_there(from, &change.from.1, change.file)?;
             rename_onto_nothing(from, &change.from.1, to, &change.to.1)?;
             if is_directory(to, &change.to.1) {
