@@ -410,5 +410,15 @@ pub fn boot_id() -> String {
     if let Ok(id) = std::env::var("TXOS_BOOT_ID") {
         return id;
     }
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    // No process outlives a boot.
+    static ID: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    if let Some(id) = ID.get() {
+        return id.clone();
+    }
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    // Where it can't be read now it may be later.
+    match id.trim() {
+        "" => String::new(),
+        id => ID.get_or_init(|| id.to_owned()).clone(),
+    }
 }
