@@ -155,11 +155,6 @@ impl Action {
     fn is_in_place(&self) -> bool {
         matches!(self, Action::Data(_) | Action::Patch(_) | Action::Attrs(_))
     }
-
-    /// Whether it changes nothing but attributes.
-    pub fn is_attrs(&self) -> bool {
-        matches!(self, Action::Attrs(_))
-    }
 }
 
 /// One change of a layer, at the grain of the publish: a new directory is one change.

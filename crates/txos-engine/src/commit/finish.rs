@@ -1,5 +1,6 @@
 //! After the publish: the record of what was done. Run by the commit itself, or by recovery.
 
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 
 use rustix::fs::{OFlags, RenameFlags};
@@ -106,16 +107,25 @@ pub(super) fn fence(home: &Home, id: TxId) -> Result<Stamp> {
 /// with the operations on that inode, if nobody had touched it since the fence.
 fn detach_all(plan: &mut Plan, field: &Field, fence: Option<Stamp>) {
     let untouched = |v: &Version| fence.is_some_and(|fence| v.ctime < fence);
-    let before: Vec<Option<Version>> = plan
+    // Also by a name that the inode was given.
+    let linked = |op: &Op| {
+        let several = |v: Option<Version>| v.is_some_and(|v| v.nlink > 1);
+        several(op.base) || several(op.new) || matches!(op.kind, Kind::Link | Kind::MoveIn)
+    };
+    let look = |op: &Op| field.after(op).ok()?.look().ok()?;
+    let before: Vec<Option<Version>> =
+        plan.ops.iter().map(|op| linked(op).then(|| look(op)).flatten()).collect();
+    // What this plan has put into the tree, a revert takes away before it links to anything.
+    let put = plan
         .ops
         .iter()
-        .map(|op| op.base.filter(|b| b.nlink > 1).and(field.after(op).ok()?.look().ok()?))
-        .collect();
+        .filter(|op| matches!(op.kind, Kind::Install | Kind::MoveIn | Kind::Link | Kind::Exchange));
+    let put: HashSet<(u16, Vec<u8>)> = put.map(|op| (op.layer, op.after.clone())).collect();
     let mut detached = false;
     for op in &mut plan.ops {
         let several = op.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
         if several && matches!(op.kind, Kind::Remove | Kind::Exchange) {
-            match detach(op, field) {
+            match detach(op, field, &put) {
                 Ok(()) => detached = true,
                 Err(error) => tracing::debug!(%error, "a retained version stays a link"),
             }
@@ -126,19 +136,22 @@ fn detach_all(plan: &mut Plan, field: &Field, fence: Option<Stamp>) {
     }
     for (op, before) in plan.ops.iter_mut().zip(before) {
         if let Some(before) = before.filter(untouched) {
-            let now = field.after(op).ok().and_then(|e| e.look().ok().flatten());
-            op.settled = now.filter(|now| before.same_but_ctime(now));
+            op.settled = look(op).filter(|now| before.same_but_ctime(now));
         }
     }
 }
 
-fn detach(op: &mut Op, field: &Field) -> std::result::Result<(), Errno> {
+fn detach(
+    op: &mut Op,
+    field: &Field,
+    put: &HashSet<(u16, Vec<u8>)>,
+) -> std::result::Result<(), Errno> {
     let end = field.slot(op)?;
     let now = end.look()?.ok_or(Errno::NOENT)?;
     if now.nlink < 2 || op.base.is_none_or(|b| b.id != now.id) {
         return Ok(());
     }
-    let Some(sibling) = other_name(op, field, now.id.ino)? else { return Ok(()) };
+    let Some(sibling) = other_name(op, field, now.id.ino, put)? else { return Ok(()) };
     let mut copy = end.clone();
     copy.name = [&b".copy-"[..], &end.name].concat();
     copy.name.truncate(255);
@@ -151,8 +164,14 @@ fn detach(op: &mut Op, field: &Field) -> std::result::Result<(), Errno> {
     Ok(())
 }
 
-/// Another name of an inode: one that is known already, or one in the directory of the target.
-fn other_name(op: &Op, field: &Field, ino: u64) -> std::result::Result<Option<Vec<u8>>, Errno> {
+/// Another name of an inode that was there before: one that is known already, or one in the directory
+/// of the target.
+fn other_name(
+    op: &Op,
+    field: &Field,
+    ino: u64,
+    put: &HashSet<(u16, Vec<u8>)>,
+) -> std::result::Result<Option<Vec<u8>>, Errno> {
     if let Some(known) = &op.from
         && field
             .target_at(op.layer, known)
@@ -165,12 +184,13 @@ fn other_name(op: &Op, field: &Field, ino: u64) -> std::result::Result<Option<Ve
     }
     let target = field.after(op)?;
     let readable = sys::open_at(target.dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let (dir, _) = crate::changeset::split(&op.after);
     let mut found = None;
     sys::for_each_entry(readable.as_fd(), |entry| {
         if entry.ino == ino && found.is_none() {
-            found = Some(entry.name.to_vec());
+            let path = crate::changeset::child(dir, entry.name);
+            found = Some(path).filter(|path| !put.contains(&(op.layer, path.clone())));
         }
     })?;
-    let (dir, _) = crate::changeset::split(&op.after);
-    Ok(found.map(|name| crate::changeset::child(dir, &name)))
+    Ok(found)
 }

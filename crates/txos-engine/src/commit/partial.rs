@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::field::{End, Field};
 use super::{How, Options, Summary, finish, prepare_and_execute, published_by, recorded};
-use crate::changeset::{Action, Change, ChangeSet};
+use crate::changeset::{Action, AttrChange, Change, ChangeSet};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::object::FileKind;
@@ -93,8 +93,9 @@ pub(super) fn select(
     }
     for change in &part {
         let several = change.base.filter(|v| v.kind() != FileKind::Dir && v.nlink > 1);
-        let inode = |c: &Change| match c.action {
+        let inode = |c: &Change| match &c.action {
             Action::Move { source, .. } => Some(source.id),
+            Action::Link { to } => linked_inode(&layers, changes, c.layer, to),
             _ => c.base.map(|v| v.id),
         };
         let other = |c: &&Change| {
@@ -111,11 +112,13 @@ pub(super) fn select(
         }
     }
     // The times of directories whose entries are committed go with them.
-    let times = changes.changes.iter().filter(|c| !c.shown && c.action.is_attrs()).filter(|time| {
-        part.iter()
-            .any(|c| c.layer == time.layer && crate::changeset::split(&c.path).0 == time.path)
+    let times = changes.changes.iter().filter(|time| {
+        part.iter().all(|c| (c.layer, &c.path) != (time.layer, &time.path))
+            && part
+                .iter()
+                .any(|c| c.layer == time.layer && crate::changeset::split(&c.path).0 == time.path)
     });
-    let times: Vec<Change> = times.cloned().collect();
+    let times: Vec<Change> = times.filter_map(only_time).collect();
     if part.is_empty() {
         let path = paths.first().map(|p| p.as_os_str().as_bytes()).unwrap_or_default();
         return Err(unsupported(path, "is not changed by the transaction"));
@@ -130,6 +133,29 @@ pub(super) fn select(
         last_slot: changes.last_slot,
         explicit: false,
     }))
+}
+
+/// Of a directory's change of attributes, that of its time.
+fn only_time(change: &Change) -> Option<Change> {
+    let Action::Attrs(attrs) = &change.action else { return None };
+    let time = AttrChange { mtime: Some(attrs.mtime?), ..AttrChange::default() };
+    Some(Change { action: Action::Attrs(Box::new(time)), shown: false, ..change.clone() })
+}
+
+/// The inode that a new name is for.
+fn linked_inode(
+    layers: &[Layer],
+    changes: &ChangeSet,
+    layer: usize,
+    to: &[u8],
+) -> Option<crate::object::FileId> {
+    let there = changes.changes.iter().find(|c| c.layer == layer && c.path == to);
+    if let Some(Change { action: Action::Move { source, .. }, .. }) = there {
+        return Some(source.id);
+    }
+    let path = join(layers.get(layer)?.target.as_os_str().as_bytes(), to);
+    let found = crate::version::stat_at(rustix::fs::CWD, &path, AtFlags::SYMLINK_NOFOLLOW);
+    found.ok().map(|v| v.id)
 }
 
 /// A file with several names that a part would publish while the rest keeps one of them: they would

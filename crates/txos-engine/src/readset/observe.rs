@@ -1,5 +1,6 @@
 //! Taking observations: what the recorder calls for every path a program looks up.
 
+use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -85,6 +86,7 @@ impl ReadSet {
 
     /// Where a directory path leads; records that it does so. `None`: nothing to record below it.
     fn directory(&mut self, written: &[u8]) -> Option<u32> {
+        let written = &*plain_slashes(written);
         if let Some(alias) = self.aliases.get(written) {
             return match alias {
                 Alias::Dir(index) => Some(*index),
@@ -243,6 +245,25 @@ pub(super) fn open_path(dir: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Err
 
 fn read_link(path: &[u8]) -> Option<Vec<u8>> {
     rustix::fs::readlinkat(CWD, path, Vec::with_capacity(256)).ok().map(|t| t.into_bytes())
+}
+
+/// A directory's path with one slash between names and none at the end, which means the same: what
+/// compares it with paths name by name finds no empty ones.
+fn plain_slashes(path: &[u8]) -> Cow<'_, [u8]> {
+    let doubled = path.windows(2).any(|pair| pair == b"//");
+    if !doubled && (path.len() < 2 || !path.ends_with(b"/")) {
+        return Cow::Borrowed(path);
+    }
+    let mut plain = Vec::with_capacity(path.len());
+    for &byte in path {
+        if byte != b'/' || plain.last() != Some(&b'/') {
+            plain.push(byte);
+        }
+    }
+    if plain.len() > 1 && plain.ends_with(b"/") {
+        plain.pop();
+    }
+    Cow::Owned(plain)
 }
 
 /// Splits at the last slash that has a name behind it; the name is empty for `/`.

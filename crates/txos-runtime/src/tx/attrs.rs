@@ -36,7 +36,7 @@ impl Tx {
             return self.object_of(dirfd);
         }
         let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
-        if follow && let Some(number) = super::open::descriptor_path(path) {
+        if follow && let Some(number) = self.descriptor_path(path) {
             return self.object_of(number).map_err(|_| libc::ENOENT);
         }
         let base = self.base(dirfd, path)?;
@@ -329,8 +329,11 @@ impl Tx {
         Ok(())
     }
 
-    /// EROFS on what is mounted so.
-    fn read_only(&mut self, id: Id) -> Sys<()> {
+    /// EROFS on what is mounted so, before it is asked who may do what.
+    ///
+    /// # Errors
+    /// EROFS.
+    pub fn read_only(&mut self, id: Id) -> Sys<()> {
         if self.nodes[id].has_own_permissions() {
             return Ok(());
         }

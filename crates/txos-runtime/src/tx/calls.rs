@@ -145,7 +145,7 @@ impl Tx {
                 match self.object(CWD, path, 0)? {
                     Object::Node(id) => {
                         self.may_truncate(id)?;
-                        self.truncate(id, a[1] as i64)
+                        self.truncate_by_path(id, a[1] as i64)
                     }
                     Object::Live(path) => self.live_truncate(&path, a[1]),
                     Object::Fd(_) => Err(libc::EINVAL),
@@ -662,7 +662,7 @@ impl Tx {
                 }
                 _ => return Err(libc::ENOENT),
             }
-        } else if let Some(number) = super::open::descriptor_path(path) {
+        } else if let Some(number) = self.descriptor_path(path) {
             self.descriptor_name(number)?
         } else {
             let base = self.base(dirfd, path)?;
@@ -696,6 +696,7 @@ impl Tx {
                 Ok(path)
             }
             Some(id) => match self.files.get(file).name.clone() {
+                None => self.name_from_before(number, file, id),
                 Some((dir, name)) if self.nodes[id].names.contains(&(dir, name.clone())) => {
                     Ok(txos_engine::readset::join(&self.path_of(dir), &name))
                 }
@@ -706,6 +707,31 @@ impl Tx {
                 kernel::path_of_fd(real)
             }
         }
+    }
+
+    /// Of a descriptor from before: the name it was opened by, if that still leads to its object.
+    fn name_from_before(&mut self, number: i32, file: super::files::File, id: Id) -> Sys<Vec<u8>> {
+        let special = |node: &super::node::Node| {
+            !node.is_dir() && node.stat.kind() != txos_engine::object::FileKind::File
+        };
+        let real = match self.files.get(file).before.first() {
+            Some(&before) => before,
+            // Of pipes and devices nothing is known but their descriptor.
+            None if special(&self.nodes[id]) && self.nodes[id].stable.is_some() => {
+                self.real(number)?
+            }
+            None => return Ok(self.path_of(id)),
+        };
+        if let Ok(path) = kernel::path_of_fd(real)
+            && path.starts_with(b"/")
+        {
+            match self.walk(self.top, &path, false) {
+                Ok(Place::At(spot)) if spot.node == Some(id) => return Ok(path),
+                Err(super::touch::DOOMED) => return Err(super::touch::DOOMED),
+                _ => {}
+            }
+        }
+        Ok(self.path_of(id))
     }
 
     fn xattr_object(&mut self, number: i64, a: [u64; 6]) -> Sys<Object> {
@@ -775,6 +801,9 @@ impl Tx {
             libc::SYS_sendfile => (1, 0),
             _ => (0, 2),
         };
+        if number == libc::SYS_splice && a[4] == 0 {
+            return Ok(0);
+        }
         // Errors in the order of the kernel: both descriptors first.
         self.file(a[from] as i32)?;
         self.file(a[to] as i32)?;
@@ -792,7 +821,11 @@ impl Tx {
             if placeholder || strange || node.is_some_and(|id| self.nodes[id].is_dir()) {
                 // It fails: how, the kernel says best.
                 b[from] = self.real(a[from] as i32)? as u64;
-                b[to] = self.real(a[to] as i32)? as u64;
+                b[to] = match self.native_content(a[to] as i32, true) {
+                    Ok(real) => real as u64,
+                    Err(super::touch::DOOMED) => return Err(super::touch::DOOMED),
+                    Err(_) => self.real(a[to] as i32)? as u64,
+                };
                 return check(raw_call(number, b));
             }
         }
@@ -805,7 +838,9 @@ impl Tx {
             false => self.native_content(a[from] as i32, false)? as u64,
         };
         let done = check(raw_call(number, b))?;
-        self.written_by(a[to] as i32);
+        if done > 0 {
+            self.written_by(a[to] as i32);
+        }
         Ok(done)
     }
 }

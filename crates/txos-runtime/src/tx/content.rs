@@ -518,11 +518,17 @@ impl Tx {
 
     /// A file's content changed: times, set-id bits.
     pub fn written(&mut self, id: Id) {
-        let keeps = self.cred().keeps_setid();
         let at = now();
         let node = &mut self.nodes[id];
         (node.stat.mtime, node.stat.ctime) = (at, at);
         node.changed &= !changed::MTIME;
+        self.drop_set_id(id);
+    }
+
+    /// What a change of the content takes away.
+    pub fn drop_set_id(&mut self, id: Id) {
+        let keeps = self.cred().keeps_setid();
+        let node = &mut self.nodes[id];
         let mode = node.stat.mode;
         if !keeps && mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
             let mut new = mode & !libc::S_ISUID;

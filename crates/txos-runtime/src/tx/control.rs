@@ -213,6 +213,11 @@ impl Tx {
                 user::put(arg, i32::try_from(size - at).unwrap_or(i32::MAX))?;
                 Ok(0)
             }
+            libc::FICLONE if self.nodes[id].is_dir() => {
+                // It fails: how, the kernel says best.
+                let (from, to) = (self.real(arg as i32)?, self.real(number)?);
+                check(sys!(SYS_ioctl, to, request, from))
+            }
             libc::FICLONE if self.nodes[id].kind() == FileKind::File => {
                 let from = self.native_content(arg as i32, false)?;
                 let to = self.native_content(number, true)?;
@@ -220,6 +225,11 @@ impl Tx {
             }
             FICLONERANGE => {
                 let mut range: [u64; 4] = user::get(arg)?;
+                if self.nodes[id].is_dir() {
+                    range[0] = self.real(range[0] as i32)? as u64;
+                    let to = self.real(number)?;
+                    return check(sys!(SYS_ioctl, to, request, range.as_ptr()));
+                }
                 range[0] = self.native_content(range[0] as i32, false)? as u64;
                 let to = self.native_content(number, true)?;
                 check(sys!(SYS_ioctl, to, request, range.as_ptr()))

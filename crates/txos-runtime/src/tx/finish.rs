@@ -11,6 +11,7 @@ use txos_engine::realm::Again;
 use super::content::Data;
 use super::files::Slot;
 use super::kernel::{self, check, sys};
+use super::node::Id;
 use super::staging::failed;
 use super::{Committed, Failure, Tx, commons, flags, reason};
 
@@ -24,9 +25,10 @@ impl Tx {
             Ok(committed) => {
                 self.settle_times();
                 self.settle_descriptors();
-                self.settle_process();
                 commons::remember_file_systems(&self.file_systems);
+                // Before the root directory changes: the store is found by its path.
                 self.forget_copies(true);
+                self.settle_process();
                 Ok(committed)
             }
             Err(mut failure) => {
@@ -231,10 +233,18 @@ impl Tx {
         let touched = self.files.touched();
         // Originals of which there is a new number, before anything is put over them.
         let mut kept = Vec::new();
+        // Inodes without a name that lived on in them.
+        let mut nameless: Vec<(Id, i32)> = Vec::new();
         for file in 0..self.files.count() {
             let Some(&number) = self.files.get(file).before.first() else { continue };
             self.settle_unnamed(file, number);
             self.settle_original(file, number);
+            if let Some(id) = self.files.get(file).node.filter(|&id| self.is_nameless_copy(id))
+                && !nameless.iter().any(|(known, _)| *known == id)
+                && let Ok(copy) = kernel::copy_high(number)
+            {
+                nameless.push((id, copy));
+            }
             if !self.files.get(file).numbers.is_empty()
                 && let Ok(copy) = kernel::copy_high(number)
             {
@@ -260,7 +270,7 @@ impl Tx {
                         let (source, was) = match known {
                             Some(&(_, source, was)) => (source, was),
                             None => {
-                                let source = self.published_descriptor(file, real);
+                                let source = self.published_descriptor(file, real, &nameless);
                                 let other = source != real;
                                 let source = match other {
                                     true => kernel::move_high(source).unwrap_or(source),
@@ -282,7 +292,7 @@ impl Tx {
                 }
             }
         }
-        for (_, copy) in kept {
+        for copy in kept.into_iter().map(|k| k.1).chain(nameless.into_iter().map(|n| n.1)) {
             kernel::close(copy);
         }
         for (_, source, was) in sources {
@@ -403,13 +413,30 @@ impl Tx {
         }
     }
 
+    /// Whether an object has no name any more, and a private copy beside its inode.
+    fn is_nameless_copy(&self, id: Id) -> bool {
+        let node = &self.nodes[id];
+        node.names.is_empty() && node.stable.is_some() && node.data.whole().is_some() && !node.live
+    }
+
     /// A descriptor of the object as it was published, where the one at hand is of something else.
-    fn published_descriptor(&mut self, file: usize, real: i32) -> i32 {
+    /// `nameless` are descriptors of inodes that live on without a name.
+    fn published_descriptor(&mut self, file: usize, real: i32, nameless: &[(Id, i32)]) -> i32 {
         let open = self.files.get(file);
         let Some(id) = open.node else { return real };
         let node = &self.nodes[id];
         if node.live {
             return real;
+        }
+        if let Some((_, inode)) = nameless.iter().find(|(known, _)| *known == id) {
+            // It was opened as its private copy, whose content that inode has now.
+            let path = kernel::magic_path(*inode);
+            let flags = reopening(open.flags) & !libc::O_NOFOLLOW | libc::O_CLOEXEC;
+            let offset = kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0);
+            let opened = kernel::open_past_mode(&path, || kernel::open(&path, flags, 0));
+            let Ok(new) = opened else { return real };
+            let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
+            return new;
         }
         if node.names.is_empty() {
             if let (Data::Pages(pages), Some(_)) = (&node.data, &node.stable) {
@@ -449,8 +476,7 @@ impl Tx {
         if right && self.is_published(id, real) {
             return real;
         }
-        const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
-        let flags = open.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | UNNAMED);
+        let flags = reopening(open.flags);
         let path = match &open.name {
             Some((dir, name)) if node.names.contains(&(*dir, name.clone())) => {
                 txos_engine::readset::join(&self.path_of(*dir), name)
@@ -498,6 +524,12 @@ impl Tx {
             let _ = sys!(SYS_umask, mask);
         }
     }
+}
+
+/// Flags for opening once more what is open.
+fn reopening(flags: i32) -> i32 {
+    const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | UNNAMED)
 }
 
 /// Another transaction won.

@@ -176,7 +176,12 @@ impl Tx {
             self.copy_up(id, false)?;
         }
         let real = self.real(fd)?;
-        native(real)
+        let written = native(real)?;
+        if written > 0 {
+            // Of the copy the kernel does the rest.
+            self.drop_set_id(id);
+        }
+        Ok(written)
     }
 
     /// Output that is not to a versioned file: it is out before the commit.
@@ -290,6 +295,33 @@ impl Tx {
         done
     }
 
+    /// `truncate(2)`: of a file that has this size already, the file system says whether its time
+    /// is set; by a descriptor it always is.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn truncate_by_path(&mut self, id: Id, size: i64) -> Sys<u64> {
+        if u64::try_from(size) != Ok(self.size(id)?) {
+            return self.truncate(id, size);
+        }
+        self.copy_up(id, false)?;
+        let Some(path) = self.nodes[id].data.whole().map(|b| b.path.clone()) else {
+            return Err(libc::EIO);
+        };
+        let before = kernel::look(&path)?.mtime;
+        match kernel::CPath::with(&path, |p| check(sys!(SYS_truncate, p, size))) {
+            // The copy's own mode may be in the way.
+            Err(libc::EACCES) => return self.truncate(id, size),
+            other => other?,
+        };
+        if kernel::look(&path)?.mtime == before {
+            self.drop_set_id(id)
+        } else {
+            self.written(id)
+        }
+        Ok(0)
+    }
+
     /// `mmap(2)` of a file.
     ///
     /// # Errors
@@ -297,13 +329,16 @@ impl Tx {
     pub fn mmap(&mut self, a: [u64; 6]) -> Sys<u64> {
         const SHARED: u64 = 1;
         let (prot, flags, number) = (a[2] as i32, a[3], a[4] as i32);
+        if a[5] & 4095 != 0 {
+            return Err(libc::EINVAL);
+        }
         let file = self.file(number)?;
         let open = self.files.get(file);
         let (node, reads, writes) = (open.node, open.reads(), open.writes());
         if open.flags & libc::O_PATH != 0 {
             return Err(libc::EBADF);
         }
-        if a[5] & 4095 != 0 || a[1] == 0 {
+        if a[1] == 0 {
             return Err(libc::EINVAL);
         }
         if let Some(id) = node.filter(|&id| self.has_content(id)) {

@@ -142,6 +142,7 @@ impl Tx {
     /// # Errors
     /// EACCES, EROFS; the transaction is doomed.
     pub fn prepare_name(&mut self, spot: &Spot) -> Sys<()> {
+        self.read_only(spot.dir)?;
         self.may_change_names(spot.dir)?;
         self.touch_name(spot.dir, &spot.name)
     }
@@ -214,8 +215,8 @@ impl Tx {
         match kind {
             0 | libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK => {}
             libc::S_IFCHR | libc::S_IFBLK => {
-                spot.as_ref().map_err(|e| *e)?;
-                if !self.cred().may_mknod() {
+                let here = matches!(spot.as_ref().map_err(|e| *e)?, Target::Here(_));
+                if here && !self.cred().may_mknod() {
                     return Err(libc::EPERM);
                 }
             }
@@ -258,13 +259,19 @@ impl Tx {
         let spot = match self.new_name(dirfd, path, false)? {
             Target::Here(spot) => spot,
             Target::Live(path) => {
-                return Err(no_link_there(&path));
+                let dir = txos_engine::readset::split(&path).map_or(&b"/"[..], |(dir, _)| dir);
+                return Err(match no_link_there(&path) {
+                    libc::EXDEV if super::kernel::is_read_only(dir) => libc::EROFS,
+                    other => other,
+                });
             }
         };
         let (from, into) = (self.nodes[source].stat, self.nodes[spot.dir].stat);
         if self.nodes[source].live || from.mnt != into.mnt {
-            return Err(libc::EXDEV);
+            let dir = self.real_path(spot.dir).unwrap_or_default();
+            return Err(if super::kernel::is_read_only(&dir) { libc::EROFS } else { libc::EXDEV });
         }
+        self.read_only(spot.dir)?;
         self.may_change_names(spot.dir)?;
         if from.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
             return Err(libc::EPERM);
@@ -316,6 +323,7 @@ impl Tx {
         if spot.last != Last::Name {
             return Err(libc::EISDIR);
         }
+        self.read_only(spot.dir)?;
         let Some(id) = spot.node else { return Err(libc::ENOENT) };
         let is_dir = self.nodes[id].is_dir();
         if spot.slash {
@@ -381,6 +389,7 @@ impl Tx {
             Last::DotDot => return Err(libc::ENOTEMPTY),
             Last::Root => return Err(libc::EBUSY),
         }
+        self.read_only(spot.dir)?;
         let Some(id) = spot.node else { return Err(libc::ENOENT) };
         self.may_remove(spot.dir, id)?;
         if !self.nodes[id].is_dir() {
@@ -454,6 +463,7 @@ impl Tx {
         if to.last != Last::Name {
             return Err(if flags & NOREPLACE != 0 { libc::EEXIST } else { libc::EBUSY });
         }
+        self.read_only(from.dir)?;
         from.node = self.lookup(from.dir, &from.name)?;
         let Some(source) = from.node else { return Err(libc::ENOENT) };
         to.node = self.lookup(to.dir, &to.name)?;
@@ -541,7 +551,12 @@ impl Tx {
             self.renamed(source, &from, &to);
             self.renamed(target, &to, &from);
             self.move_nlink(source_dir, from.dir, to.dir);
-            self.move_nlink(self.nodes[target].is_dir(), to.dir, from.dir);
+            let target_dir = self.nodes[target].is_dir();
+            self.move_nlink(target_dir, to.dir, from.dir);
+            if from.dir != to.dir && (source_dir || target_dir) && self.is_on_xfs(from.dir) {
+                // Each directory has another parent, which xfs takes for a change of it.
+                [source, target].into_iter().for_each(|id| self.stamp_moved(id));
+            }
         } else {
             if let Some(target) = to.node {
                 self.take_away(to.dir, &to.name, target)?;
@@ -565,10 +580,21 @@ impl Tx {
 
     /// What a rename onto a directory that is not empty is answered with: xfs has its own mind.
     fn not_empty(&self, dir: Id) -> i32 {
+        if self.is_on_xfs(dir) { libc::EEXIST } else { libc::ENOTEMPTY }
+    }
+
+    fn is_on_xfs(&self, dir: Id) -> bool {
         const XFS: i64 = 0x5846_5342;
         let path = self.real_path(dir).unwrap_or_default();
-        let kind = super::kernel::file_system(&path, &self.nodes[dir].stat);
-        if kind == XFS { libc::EEXIST } else { libc::ENOTEMPTY }
+        super::kernel::file_system(&path, &self.nodes[dir].stat) == XFS
+    }
+
+    fn stamp_moved(&mut self, id: Id) {
+        let node = &mut self.nodes[id];
+        if node.is_dir() {
+            node.stat.mtime = now();
+            node.changed |= super::node::changed::MTIME;
+        }
     }
 
     fn renamed(&mut self, id: Id, from: &Spot, to: &Spot) {

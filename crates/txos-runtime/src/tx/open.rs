@@ -11,6 +11,7 @@ use super::walk::{Last, Place, Rules, Spot};
 use super::{Tx, settings};
 
 /// What openat2(2) was told about the walk.
+const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
 const RESOLVE_NO_SYMLINKS: u64 = 0x04;
 const RESOLVE_NO_XDEV: u64 = 0x01;
 const RESOLVE_BENEATH: u64 = 0x08;
@@ -36,8 +37,8 @@ impl Tx {
         if resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 {
             return self.open_scoped(dirfd, path, flags, mode, resolve);
         }
-        if let Some(number) = descriptor_path(path) {
-            return self.open_descriptor(number, flags);
+        if let Some(number) = self.descriptor_path(path) {
+            return self.open_descriptor(number, flags, resolve);
         }
         const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
         if flags & TMPFILE != 0 && flags & libc::O_PATH == 0 {
@@ -53,7 +54,10 @@ impl Tx {
         let follow = flags & libc::O_NOFOLLOW == 0;
         let place = self.walk_by(base, path, follow, rules(resolve))?;
         match place {
-            Place::Live(path) => self.open_live(&path, flags, mode),
+            Place::Live(path) => match descriptor_path(&path) {
+                Some(number) => self.open_descriptor(number, flags, resolve),
+                None => self.open_live(&path, flags, mode),
+            },
             Place::At(Spot { node: None, .. }) => Err(libc::ENOENT),
             Place::At(Spot { node: Some(id), dir, name, .. }) => {
                 self.opened_as = Some((dir, name.into()));
@@ -372,7 +376,7 @@ impl Tx {
     /// As `open(2)`.
     pub fn open_live(&mut self, path: &[u8], flags: i32, mode: u32) -> Sys<u64> {
         if let Some(number) = descriptor_path(path) {
-            return self.open_descriptor(number, flags);
+            return self.open_descriptor(number, flags, 0);
         }
         if flags & libc::O_CREAT != 0 && kernel::statx(libc::AT_FDCWD, path, 0).is_err() {
             self.unsupported_call("a new file outside of the versioned trees", path)?;
@@ -388,9 +392,19 @@ impl Tx {
         self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
     }
 
+    /// The number in the path of a descriptor, if the directory for such paths is there.
+    pub fn descriptor_path(&self, path: &[u8]) -> Option<i32> {
+        descriptor_path(path).filter(|_| self.root == self.top)
+    }
+
     /// `/proc/self/fd/N` and `/dev/fd/N`: the object anew, as the kernel does it.
-    fn open_descriptor(&mut self, number: i32, flags: i32) -> Sys<u64> {
+    fn open_descriptor(&mut self, number: i32, flags: i32, resolve: u64) -> Sys<u64> {
         let file = self.file(number).map_err(|_| libc::ENOENT)?;
+        let itself = libc::O_PATH | libc::O_NOFOLLOW;
+        if resolve & (RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS) != 0 && flags & itself != itself
+        {
+            return Err(libc::ELOOP);
+        }
         if flags & libc::O_NOFOLLOW != 0 && flags & libc::O_PATH == 0 {
             return Err(libc::ELOOP);
         }

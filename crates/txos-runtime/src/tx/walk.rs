@@ -478,6 +478,9 @@ impl Tx {
         };
         let mut node = Node::new(stat, Some(stable));
         node.live = !self.is_versioned(b"", &stat);
+        // What the kernel says of it.
+        let known = kernel::path_of_fd(fd).ok();
+        node.last_name = known.and_then(|p| Some(p.strip_suffix(b" (deleted)")?.to_vec()));
         self.nodes.push(node);
         let id = self.nodes.len() - 1;
         self.by_id.insert((stat.id, stat.mnt), id);

@@ -92,6 +92,8 @@ struct Native {
     trees: Vec<Tree>,
     /// What the operations of each part answered.
     answers: Vec<String>,
+    /// The case without the operations that were left out.
+    case: Case,
 }
 
 type Checked = Result<bool, (&'static str, String)>;
@@ -183,10 +185,22 @@ impl Field {
             .arg(self.file())
             .arg(section.to_string())
             .arg(self.base());
-        if self.ordinary {
-            invocation.args(["--without", "dirmove,linked,owners"])
+        // Of a file of which a name was removed an ordinary user's view still counts it; and after a
+        // commit it may be counted for as long as it is retained.
+        if self.ordinary || section > 1 {
+            invocation.args(["--without", "links"])
         } else {
             invocation
+        }
+    }
+
+    /// The interpreter, natively: it decides what is left out.
+    fn interpret_first(&self, section: usize) -> Invocation {
+        let first = self.interpret(self.contained(), Linked::Natively, section);
+        if self.ordinary {
+            first.args(["--without", "dirmove,linked,owners,devices,links"])
+        } else {
+            first
         }
     }
 
@@ -242,13 +256,19 @@ impl Field {
 
     fn natively(&self, case: &Case) -> Result<Native, String> {
         self.prepare(case)?;
-        let mut native = Native { trees: vec![self.tree()], answers: Vec::new() };
+        let mut native =
+            Native { trees: vec![self.tree()], answers: Vec::new(), case: case.clone() };
         for n in 0..case.parts.len() {
-            let done = self.interpret(self.contained(), Linked::Natively, n + 1).run();
+            let done = self.interpret_first(n + 1).run();
             if done.code() != 0 {
                 return Err(format!("natively: {done:?}"));
             }
-            native.answers.push(done.text());
+            let text = done.text();
+            let carried_out = |line: &str| !line.ends_with(" is left out");
+            let mut lines = text.lines();
+            native.case.parts[n].retain(|_| lines.next().is_none_or(carried_out));
+            let told = text.lines().filter(|line| carried_out(line));
+            native.answers.push(told.flat_map(|line| [line, "\n"]).collect());
             native.trees.push(self.tree());
         }
         Ok(native)
@@ -282,11 +302,12 @@ impl Field {
             let outcome = match &native {
                 Err(text) => Err(("the native run", text.clone())),
                 Ok(native) => {
-                    self.prepare(case).map_err(|text| ("preparing", text)).and_then(|()| {
+                    let made = self.prepare(&native.case).map_err(|text| ("preparing", text));
+                    made.and_then(|()| {
                         // Made afresh it is the same, or nothing can be compared.
                         let before = self.tree();
                         same_tree("made twice", &native.trees[0], &before, Tolerance::default())?;
-                        self.one(case, mode, native)
+                        self.one(&native.case, mode, native)
                     })
                 }
             };
@@ -305,7 +326,8 @@ impl Field {
                 let contained = self.interpret(self.contained(), Linked::WithLibrary, n);
                 contained.args(["--in", "commit"])
             }),
-            Mode::Loaded => self.each_part(native, parts, NOW, |n| self.run_in_process(n)),
+            // A command's changes are kept in the history.
+            Mode::Loaded => self.each_part(native, parts, RETAINED, |n| self.run_in_process(n)),
             Mode::Aborted => {
                 for n in 1..=parts {
                     let run = self.interpret(self.contained(), Linked::WithLibrary, n);

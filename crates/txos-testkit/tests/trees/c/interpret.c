@@ -8,7 +8,8 @@
  * OPTION   --in commit|abort   in a transaction of the library
  *          --status N          ends with this status
  *          --without LIST      leaves out what a door has limits for: dirmove (moving directories),
- *                              linked (changing files with several names), owners (giving files away)
+ *                              linked (changing files with several names), owners (giving files away),
+ *                              devices (changing or opening device nodes); does not tell: links (their number)
  *          --owner N           gives what is root's afterwards to this user and group
  *
  * All paths are relative, or begin with '@', which is the directory: nothing outside is meant, and
@@ -154,10 +155,36 @@ static bool has_names(const char *at)
     return stat(at, &st) == 0 && !S_ISDIR(st.st_mode) && st.st_nlink > 1;
 }
 
-/* Whether an operation is left out here, natively as well. */
+static bool is_device(int r, const struct stat *st)
+{
+    return r == 0 && (S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode));
+}
+
+/* Whether an operation changes a device node, gives it another name, or opens it. */
+static bool uses_device(void)
+{
+    static const char *const by_path[] = { "chmod", "chown", "lchown", "times", "ltimes", "setxattr", "lsetxattr",
+                                           "removexattr", "acl", "dacl", "link", "linkf", "rename", "rename2",
+                                           "read", "write", "append", "patch", "allocate", "map", "copy" };
+    static const char *const by_slot[] = { "fchmod", "fchown", "ftimes", "fsetxattr", "flink" };
+    struct stat st;
+    for (unsigned i = 0; i < sizeof by_path / sizeof *by_path; i++)
+        if (strcmp(args[0], by_path[i]) == 0 &&
+            (is_device(lstat(path(1), &st), &st) || is_device(stat(path(1), &st), &st)))
+            return true;
+    for (unsigned i = 0; i < sizeof by_slot / sizeof *by_slot; i++)
+        if (strcmp(args[0], by_slot[i]) == 0 && is_device(fstat(fd(1), &st), &st))
+            return true;
+    bool two = strcmp(args[0], "rename2") == 0 || strcmp(args[0], "copy") == 0 || strcmp(args[0], "open") == 0;
+    return two && (is_device(lstat(path(2), &st), &st) || is_device(stat(path(2), &st), &st));
+}
+
+/* Whether an operation is left out: decided natively, for what counts links in another way. */
 static bool skipped(void)
 {
     const char *op = args[0];
+    if (left_out("devices") && uses_device())
+        return true;
     if (strncmp(op, "rename", 6) == 0) {
         if (left_out("dirmove") && (is_directory(path(1)) || is_directory(path(2))))
             return true;
@@ -188,7 +215,7 @@ static void say_stat(long r, const struct stat *st)
     bool dir = S_ISDIR(st->st_mode);
     say(" %o %u:%u", st->st_mode, st->st_uid, st->st_gid);
     if (!dir)
-        say(" links %lu size %ld", (unsigned long)st->st_nlink, (long)st->st_size);
+        say(" links %lu size %ld", left_out("links") ? 0 : (unsigned long)st->st_nlink, (long)st->st_size);
     if (S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode))
         say(" device %u:%u", major(st->st_rdev), minor(st->st_rdev));
     if (st->st_mtime >= NOW_FROM)

@@ -1,5 +1,6 @@
 /* What is written down. */
 #include "differ.h"
+#include <ftw.h>
 
 #define SIZE_MAX_LOG (16u << 20)
 
@@ -155,6 +156,20 @@ void say_stat(const struct stat *stat)
 
 #define FDS_MAX 64 /* the sequence opens none beyond; what the library holds is elsewhere */
 
+static const struct stat *wanted;
+
+static int is_wanted(const char *at, const struct stat *stat, int type, struct FTW *ftw)
+{
+    (void)at, (void)type, (void)ftw;
+    return stat->st_dev == wanted->st_dev && stat->st_ino == wanted->st_ino;
+}
+
+static bool is_below(const struct stat *stat)
+{
+    wanted = stat;
+    return nftw(base, is_wanted, 16, FTW_PHYS) == 1;
+}
+
 /* Whether the object is what its path leads to. */
 static const char *where(int fd, const struct stat *stat)
 {
@@ -166,7 +181,8 @@ static const char *where(int fd, const struct stat *stat)
         return "?";
     target[n] = 0;
     if (lstat(target, &other) != 0)
-        return "nowhere";
+        /* A file that was given another name and lost this one may as well have been moved. */
+        return stat->st_nlink > 0 && is_below(stat) ? "there" : "nowhere";
     return other.st_dev == stat->st_dev && other.st_ino == stat->st_ino ? "there" : "elsewhere";
 }
 

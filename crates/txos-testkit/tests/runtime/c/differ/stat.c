@@ -166,6 +166,18 @@ static void do_proc_fd(void)
     snprintf(proc, sizeof proc, chance(90) ? "/proc/self/fd/%d" : "/proc/self/cwd", fd);
     say("readlink(\"%s\")", proc);
     DO(readlink(proc, room, 4096), SYS_readlink, proc, room, 4096);
+    static const char gone[] = " (deleted)";
+    size_t n = sizeof gone - 1;
+    if (R >= (long)n && R < 4096 && memcmp(room + R - n, gone, n) == 0 && !class_is_on("gone")) {
+        say(" = a file without a name");
+        return;
+    }
+    /* Inode numbers are of different lengths. */
+    for (char *sharp = R > 0 ? memchr(room, '#', (size_t)R) : NULL; sharp && sharp + 2 < room + R &&
+                                                                   sharp[2] >= '0' && sharp[2] <= '9';) {
+        memmove(sharp + 1, sharp + 2, (size_t)(room + R - sharp - 2));
+        R--;
+    }
     linked(4096);
 }
 
