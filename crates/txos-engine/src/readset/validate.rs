@@ -114,7 +114,7 @@ impl Published {
 
     /// Whether a path, as it was written, is at or below something this transaction put there.
     pub(super) fn covers_written(&self, written: &[u8]) -> bool {
-        self.covers(written) || self.covers(&place(written))
+        self.covers(written) || self.covers(&place(written)) || self.covers_on_the_way(written)
     }
 
     /// Whether the path is at or below something this transaction put there.

@@ -308,6 +308,32 @@ impl Tx {
 
     /// What was done to files without a name can be carried out only by descriptors from before.
     fn check_unnamed(&mut self) -> Result<(), Failure> {
+        // And those that live on by names that the transaction does not know, by none at all.
+        let lost = self.nodes.iter().find(|node| {
+            let written = match &node.data {
+                Data::Stable => false,
+                Data::Pages(_) => true,
+                Data::Whole(backing) => !backing.is_untouched(),
+            };
+            node.names.is_empty()
+                && node.last_name.is_some()
+                && node.stable.as_ref().is_some_and(|s| s.stat.nlink > 1)
+                && node.stat.nlink > 0
+                && !(node.live || node.kept || node.is_dir())
+                && (written || node.changed != 0)
+        });
+        if let Some(node) = lost {
+            let name = node.last_name.as_deref().unwrap_or_default();
+            return Err(Failure {
+                reason: reason::FAILED,
+                errno: libc::EOPNOTSUPP,
+                what: format!(
+                    "{} has other names, and was changed by this one before it was removed",
+                    String::from_utf8_lossy(name)
+                ),
+                ..Failure::default()
+            });
+        }
         for file in 0..self.files.count() {
             let open = self.files.get(file);
             let (Some(id), Some(&number)) = (open.node, open.before.first()) else { continue };

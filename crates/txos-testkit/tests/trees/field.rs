@@ -381,7 +381,12 @@ impl Field {
         command: impl Fn(usize) -> Invocation,
     ) -> Checked {
         for n in 1..=parts {
+            let before = self.tree();
             let done = command(n).run();
+            if refused(&done) {
+                same_tree("after a refusal", &before, &self.tree(), EXACT)?;
+                return Ok(false);
+            }
             ended("committing", &done, 0)?;
             let what = format!("natively (-), transaction {n} (+)");
             same_answers(&what, &native.answers[n - 1], &done.text())?;
@@ -438,6 +443,10 @@ impl Field {
     fn kept(&self, case: &Case, native: &Native, end: End) -> Checked {
         let parts = case.parts.len();
         let done = self.run(&["--keep"], 1).run();
+        if refused(&done) {
+            self.is_as_before("after a refusal", native)?;
+            return Ok(false);
+        }
         ended("keeping", &done, 0)?;
         same_answers("natively (-), kept (+)", &native.answers[0], &done.text())?;
         self.is_as_before("while it is kept", native)?;
@@ -552,7 +561,9 @@ fn word_after(text: &str, words: &str) -> String {
 
 /// Refused as docs/limits.md says.
 fn refused(done: &Done) -> bool {
-    done.code() == 125 && done.stderr.contains("has other names, and was changed by this one")
+    // (3: the interpreter itself.)
+    [3, 125].contains(&done.code())
+        && done.stderr.contains("has other names, and was changed by this one")
 }
 
 /// Whether nothing differs but that names in directories which are new are files of their own, which
