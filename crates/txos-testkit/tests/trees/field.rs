@@ -242,6 +242,13 @@ impl Field {
         let margin = base.ancestors().skip(1).take_while(|dir| dir.starts_with(self.lab.tree()));
         for dir in margin {
             let early = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+            // What was written by a link that leads up is here.
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if std::fs::symlink_metadata(&path).is_ok_and(|m| m.is_file()) {
+                    std::fs::File::open(&path).and_then(|f| f.set_modified(early)).unwrap();
+                }
+            }
             std::fs::File::open(dir).and_then(|dir| dir.set_modified(early)).unwrap();
             if self.ordinary {
                 std::os::unix::fs::chown(dir, Some(ORDINARY), Some(ORDINARY)).unwrap();
