@@ -68,6 +68,21 @@ fn each_facet_is_noticed() {
 }
 
 #[test]
+fn what_passes_through_a_fifo_is_no_change_of_it() {
+    let d = Dir::new("fifo");
+    let path = d.0.join("fifo");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let mut set = ReadSet::new(Coverage::default());
+    set.note(&d.at("fifo"), true, Facets::ATTRS | Facets::DATA);
+    let mut both = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut both, b"x").unwrap();
+    assert!(conflicts(&set).is_empty());
+    fs::hard_link(&path, d.0.join("second")).unwrap();
+    assert_eq!(conflicts(&set), ["its number of links was changed"]);
+}
+
+#[test]
 fn a_name_that_came_and_went_is_no_conflict() {
     let d = Dir::new("came-and-went");
     let mut set = ReadSet::new(Coverage::default());

@@ -332,6 +332,9 @@ fn check(
         }
         return check_listing(seen, Some(&now), dir, path, name, published);
     }
+    if !matches!(now.kind(), FileKind::File | FileKind::Symlink) {
+        return check_passage(seen, &before, &now, path);
+    }
     let content = facets.intersects(whole | Facets::WRITE | Facets::APPEND) || seen.pages.is_some();
     if !content || before == now {
         return None;
@@ -350,6 +353,23 @@ fn check(
     } else {
         "its attributes were changed".to_owned()
     })
+}
+
+/// A FIFO, a socket, a device: who passes something through it changes its times, and has not changed
+/// it.
+fn check_passage(
+    seen: &Observation,
+    before: &Version,
+    now: &Version,
+    path: &[u8],
+) -> Option<String> {
+    if before.nlink != now.nlink {
+        return Some("its number of links was changed".to_owned());
+    }
+    let same_attributes = !seen.facets().contains(Facets::XATTRS)
+        || before.ctime == now.ctime
+        || seen.xattrs.is_some_and(|digest| crate::sys::xattr_digest(path).ok() == Some(digest));
+    (!same_attributes).then(|| "its extended attributes were changed".to_owned())
 }
 
 /// Whether the names in a listed directory are those that were seen, but for our own.

@@ -171,6 +171,28 @@ pub fn look(path: &[u8]) -> Sys<Stat> {
     statx(libc::AT_FDCWD, path, libc::AT_SYMLINK_NOFOLLOW)
 }
 
+/// The file-mode creation mask of a process that has one thread only, by changing it for a moment;
+/// the caller takes no signals. `None`: there may be others, who would feel that.
+#[must_use]
+pub fn umask_of_one_thread() -> Option<u32> {
+    static FLAG: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    let flag = *FLAG.get_or_init(|| {
+        // SAFETY: looks a symbol up (glibc 2.32) by a name that ends.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+        found as usize
+    });
+    if flag == 0 {
+        return None;
+    }
+    // SAFETY: it is a `char` of the C library's, which stays.
+    let single = unsafe { std::ptr::read_volatile(flag as *const libc::c_char) } != 0;
+    single.then(|| {
+        let mask = sys!(SYS_umask, 0o077);
+        let _ = sys!(SYS_umask, mask);
+        mask as u32
+    })
+}
+
 /// `lstat` in a directory.
 ///
 /// # Errors

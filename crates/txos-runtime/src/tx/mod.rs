@@ -405,6 +405,10 @@ impl Tx {
             return mask;
         }
         // There is no call that tells it without changing it, which other threads would feel.
+        if let Some(mask) = kernel::umask_of_one_thread() {
+            self.umask_was = Some(mask);
+            return mask;
+        }
         let text = std::fs::read("/proc/thread-self/status").unwrap_or_default();
         let mask = text
             .split(|&b| b == b'\n')

@@ -75,7 +75,7 @@ fn what_is_moved_by_two_calls_is_moved_once() {
     for i in 0..6 {
         let there: Vec<_> = ["in", "out"]
             .iter()
-            .filter_map(|dir| std::fs::read_to_string(lab.path(&format!("{dir}/{i}"))).ok())
+            .filter_map(|dir| std::fs::read_to_string(lab.path(format!("{dir}/{i}"))).ok())
             .collect();
         assert_eq!(there, [format!("{i}\n")]);
     }
