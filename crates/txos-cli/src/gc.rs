@@ -145,8 +145,7 @@ fn remove_half_written(home: &Home) -> Result<(), Failure> {
     for id in home.ids()? {
         // Whoever holds it may be writing.
         if let Ok(tx) = home.load(id) {
-            home.remove_half_written(id)?;
-            drop(tx);
+            home.remove_left_over(&tx)?;
         }
     }
     for store in home.stores()? {

@@ -65,10 +65,7 @@ pub(super) fn finish(
     }
     journal.idle(false)?;
     let _ = sys::step("store unlink", || std::fs::remove_file(tx.dir().join("reads")));
-    for layer in tx.layers() {
-        let trash = layer.store.join("trash").join(format!("{}-l{}-work", tx.id(), layer.index));
-        let _ = sys::step("store rename", || std::fs::rename(&layer.work, &trash));
-    }
+    tx.discard_work();
     Ok(())
 }
 

@@ -34,7 +34,7 @@ impl Realm {
             let ready = touches
                 .iter()
                 .try_for_each(|(facet, access)| ticket.acquire(facet, *access).map(drop))
-                .and_then(|()| ticket.publish_at_once());
+                .and_then(|()| ticket.publish());
             match ready {
                 Ok(()) => {
                     let done = call();

@@ -201,20 +201,23 @@ impl Home {
         replace_file(&self.tx_dir(id).join("reads"), &reads.to_bytes()?, true)
     }
 
-    /// Removes what a process that died left half written of a transaction's own files. The caller
-    /// makes sure that nobody holds it.
+    /// Removes what a process that died left of a transaction's own files: half written ones, and, of
+    /// one that was committed, what it needed until then. The caller has the commit lock, and nothing
+    /// is left to be recovered.
     ///
     /// # Errors
     /// If something can't be removed.
-    pub fn remove_half_written(&self, id: TxId) -> Result<()> {
+    pub fn remove_left_over(&self, tx: &Transaction) -> Result<()> {
+        let remove = |path: PathBuf| match sys::step("store unlink", || fs::remove_file(&path)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("removing", path, e)),
+            _ => Ok(()),
+        };
         for name in ["meta.json", "reads", "plan"] {
-            let path = temporary(&self.tx_dir(id).join(name));
-            match sys::step("store unlink", || fs::remove_file(&path)) {
-                Err(e) if e.kind() != ErrorKind::NotFound => {
-                    return Err(Error::io("removing", path, e));
-                }
-                _ => {}
-            }
+            remove(temporary(&tx.dir().join(name)))?;
+        }
+        if matches!(tx.meta.state, State::Committed | State::Reverted) {
+            remove(tx.dir().join("reads"))?;
+            tx.discard_work();
         }
         Ok(())
     }
@@ -288,6 +291,15 @@ impl Transaction {
     #[must_use]
     pub fn layers(&self) -> Vec<Layer> {
         layers(&self.meta)
+    }
+
+    /// Moves the work directories of its overlays to the trash. One that can't be is left to `gc`.
+    pub(crate) fn discard_work(&self) {
+        for layer in self.layers() {
+            let name = format!("{}-l{}-work", self.id(), layer.index);
+            let trash = layer.store.join("trash").join(name);
+            let _ = sys::step("store rename", || fs::rename(&layer.work, &trash));
+        }
     }
 
     /// Writes the record, by rename; with `flush`, durably.
