@@ -45,7 +45,9 @@ const HEAD: f64 = 84.0;
 /// Between two rows of names.
 const ROW: f64 = 20.0;
 const PLOT: f64 = 210.0;
-const PANEL: f64 = PLOT + 92.0;
+const PANEL: f64 = PLOT + 122.0;
+/// How wide a letter is, in the mean.
+const LETTER: f64 = 7.2;
 /// Ratios beyond 2 to this power are cut off; a number says how large they are.
 const POWER_MAX: f64 = 6.0;
 /// Colours that those who see few colours can tell apart (Okabe and Ito).
@@ -152,11 +154,15 @@ impl Chart {
                 text(svg, x + width / 2.0, at, "middle", "font-size=\"11\"", &label);
             }
             let centre = from + each / 2.0;
-            text(svg, centre, bottom + 24.0, "middle", "", &group.name);
+            let lines = lines(&group.name, (each / LETTER) as usize);
+            let below = |n: usize| bottom + 24.0 + 15.0 * n as f64;
+            for (n, line) in lines.iter().enumerate() {
+                text(svg, centre, below(n), "middle", "", line);
+            }
             text(
                 svg,
                 centre,
-                bottom + 41.0,
+                below(lines.len()) + 2.0,
                 "middle",
                 "font-size=\"11\" fill=\"#666\"",
                 &group.unit,
@@ -168,6 +174,23 @@ impl Chart {
             y(0.0)
         );
     }
+}
+
+/// Words in lines of at most so many letters, where a word is not longer than that.
+fn lines(words: &str, letters: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words.split(' ') {
+        let Some(line) = lines.last_mut() else { continue };
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= letters {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// A ratio that is off the axis.

@@ -172,9 +172,9 @@ impl Section {
         });
         Some(Chart {
             title: self.title.clone(),
-            axis: format!("multiple of {}", self.base),
-            line: self.base.clone(),
-            series: series.iter().map(|s| (*s).to_owned()).collect(),
+            axis: format!("multiple of {}", self.base.replace('`', "")),
+            line: self.base.replace('`', ""),
+            series: series.iter().map(|s| s.replace('`', "")).collect(),
             panels: panels.collect(),
         })
     }

@@ -67,7 +67,8 @@ pub fn renames(bench: &Bench) -> Result<Section, String> {
                         again += value("again");
                     }
                 }
-                let what = format!("{threads} threads, {directories} directories");
+                let plural = if threads == 1 { "" } else { "s" };
+                let what = format!("{threads} thread{plural}, {directories} directories");
                 if again > 0.0 {
                     let _ = writeln!(begun, "- {}, {what}: {again:.0}", place.name);
                 }
