@@ -50,6 +50,7 @@ impl Bench {
         })?;
         let base = base.canonicalize().map_err(|e| format!("{}: {e}", base.display()))?;
         remove_stale(&base);
+        remove_stale(Path::new(MEMORY));
         let dir = base.join(format!("txos-bench-{}", std::process::id()));
         fs::create_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let pairs = pairs.unwrap_or(if quick { 3 } else { 5 }).max(1);
@@ -363,7 +364,11 @@ fn built(me: &Path, package: &str, name: &str) -> Result<PathBuf, String> {
 pub fn remove_stale(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|n| n.strip_prefix("txos-bench-")?.parse::<u32>().ok());
+        // Realms are beside their place, and say so behind its number.
+        let pid = name.to_str().and_then(|name| {
+            let rest = name.strip_prefix("txos-bench-")?;
+            rest.split('-').next()?.parse::<u32>().ok()
+        });
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             let _ = fs::remove_dir_all(entry.path());
         }

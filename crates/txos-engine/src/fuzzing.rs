@@ -258,7 +258,7 @@ fn some_plan() -> Plan {
 }
 
 fn run_plan(bytes: &[u8]) {
-    let bytes = sealed_or_not(bytes, b"TXOSPLAN", 2);
+    let bytes = sealed_or_not(bytes, b"TXOSPLAN", crate::plan::FILE_VERSION);
     if let Ok(plan) = crate::plan::parse(&bytes, some_id(), Path::new("plan")) {
         expect_inside(&plan);
         let body = postcard::to_stdvec(&plan).unwrap_or_default();
@@ -273,7 +273,7 @@ fn plan_seeds() -> Vec<Vec<u8>> {
 }
 
 fn run_reads(bytes: &[u8]) {
-    let bytes = sealed_or_not(bytes, b"TXOSREAD", 3);
+    let bytes = sealed_or_not(bytes, b"TXOSREAD", crate::readset::FILE_VERSION);
     if let Ok(reads) = ReadSet::from_bytes(&bytes, Path::new("reads")) {
         let mut n = 0;
         for (path, _) in reads.iter() {

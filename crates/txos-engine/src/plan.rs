@@ -360,7 +360,7 @@ impl Plan {
 /// First bytes of a stored plan.
 const FILE_MAGIC: &[u8; 8] = b"TXOSPLAN";
 /// Format of a stored plan. Format 1 knew no Patch, and is read as well.
-const FILE_VERSION: u32 = 2;
+pub(crate) const FILE_VERSION: u32 = 2;
 
 fn path_of(home: &Home, id: TxId) -> PathBuf {
     home.tx_dir(id).join("plan")

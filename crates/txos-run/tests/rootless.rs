@@ -50,7 +50,10 @@ fn an_ordinary_user() {
     }
     // The binary may lie where the user can't go.
     let program = s.dir.join("session");
-    fs::copy(env!("CARGO_BIN_EXE_txos-run-session"), &program).unwrap();
+    // By another process: what this one has open for writing, another thread's child has as well.
+    let mut cp = std::process::Command::new("cp");
+    let copied = cp.arg(env!("CARGO_BIN_EXE_txos-run-session")).arg(&program).status().unwrap();
+    assert!(copied.success());
     fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     fs::write(s.path("f"), "old\n").unwrap();
     std::os::unix::fs::chown(s.path("f"), Some(user.uid), Some(user.gid)).unwrap();

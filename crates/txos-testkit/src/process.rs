@@ -381,3 +381,15 @@ pub fn quote(word: impl AsRef<OsStr>) -> OsString {
     let text = word.as_ref().to_string_lossy().replace('\'', "'\\''");
     format!("'{text}'").into()
 }
+
+/// Copies a program that is to be run, by another process: what this one has open for writing, if only
+/// for a moment, a child that another thread makes has open as well until it runs something, and a
+/// file that is open for writing can't be run (ETXTBSY).
+///
+/// # Panics
+/// If it can't be copied.
+#[track_caller]
+pub fn copy_program(from: impl AsRef<std::path::Path>, to: impl AsRef<std::path::Path>) {
+    let status = std::process::Command::new("cp").arg(from.as_ref()).arg(to.as_ref()).status();
+    assert!(status.is_ok_and(|s| s.success()), "copying to {}", to.as_ref().display());
+}

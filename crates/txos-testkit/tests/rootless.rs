@@ -23,7 +23,7 @@ impl Place {
         let user = User::new();
         std::os::unix::fs::chown(lab.tree(), Some(user.uid), Some(user.gid)).unwrap();
         // Out of the way of the permissions of wherever the binary was built.
-        std::fs::copy(binary::txos(), lab.dir().join("txos")).unwrap();
+        txos_testkit::process::copy_program(binary::txos(), lab.dir().join("txos"));
         let place = Place { lab, user };
         let allowed = place.runs(Invocation::shell("unshare -Ur true")).run().code() == 0;
         if !allowed {

@@ -187,7 +187,7 @@ pub struct ReadSet {
 /// First bytes of a stored read set.
 const FILE_MAGIC: &[u8; 8] = b"TXOSREAD";
 /// Format of a stored read set.
-const FILE_VERSION: u32 = 4;
+pub(crate) const FILE_VERSION: u32 = 4;
 
 impl ReadSet {
     /// An empty read set over what `coverage` says.

@@ -12,7 +12,7 @@ fn a_users_transaction_gains_nothing_by_set_user_id() {
     let lab = Lab::new();
     let user = User::new();
     let txos = lab.dir().join("txos");
-    std::fs::copy(binary::txos(), &txos).unwrap();
+    txos_testkit::process::copy_program(binary::txos(), &txos);
     let _ = lab.native("cp /usr/bin/id id; chmod 4755 id; mkdir mine; echo secret > secret; chmod 600 secret; cp /bin/cat cat; chmod 4755 cat");
     std::os::unix::fs::chown(lab.path("mine"), Some(user.uid), Some(user.gid)).unwrap();
     let possible = user.runs(Invocation::shell("unshare -Ur true")).run().code() == 0;
@@ -41,7 +41,7 @@ fn what_is_set_user_id_takes_no_store_from_its_environment() {
     let scene = Scene::new();
     let lab = &scene.lab;
     let txos = lab.dir().join("txos");
-    std::fs::copy(binary::txos(), &txos).unwrap();
+    txos_testkit::process::copy_program(binary::txos(), &txos);
     rustix::fs::chmod(&txos, rustix::fs::Mode::from_raw_mode(0o4755)).unwrap();
     let store = lab.path("theirs/store").display().to_string();
     let realm = lab.path("theirs/realm").display().to_string();

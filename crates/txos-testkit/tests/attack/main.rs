@@ -36,7 +36,7 @@ impl Scene {
         let lab = Lab::in_memory();
         let attacker = lab.dir().join("attacker");
         // Out of the way of the permissions of wherever it was built.
-        std::fs::copy(env!("CARGO_BIN_EXE_attacker"), &attacker).unwrap();
+        txos_testkit::process::copy_program(env!("CARGO_BIN_EXE_attacker"), &attacker);
         let _ = lab.native(
             "mkdir ../secret ../secret/d theirs
             for f in file mode gone linked; do echo secret > ../secret/$f; echo secret > ../secret/d/$f; done

@@ -13,7 +13,7 @@ fn root_does_not_work_on_a_users_store() {
     let user = User::new();
     std::os::unix::fs::chown(lab.tree(), Some(user.uid), Some(user.gid)).unwrap();
     let txos = lab.dir().join("txos");
-    std::fs::copy(binary::txos(), &txos).unwrap();
+    txos_testkit::process::copy_program(binary::txos(), &txos);
     let as_user = |script: &str| {
         user.runs(Invocation::shell(script.replace("txos", txos.to_str().unwrap())).dir(lab.tree()))
     };

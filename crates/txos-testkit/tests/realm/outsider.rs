@@ -132,7 +132,7 @@ fn a_user_has_a_realm_of_their_own() {
     let site = Site::new(&lab, "site", WORKER, 4);
     // Out of the way of the permissions of wherever it was built.
     let program = lab.dir().join("realm-worker");
-    std::fs::copy(WORKER, &program).unwrap();
+    txos_testkit::process::copy_program(WORKER, &program);
     let own = user.home.join("own");
     let worker = |dir: &std::path::Path| {
         user.runs(Invocation::new(&program).dir("/").arg(dir))
