@@ -35,17 +35,6 @@ pub const TELL_AFTER: Duration = Duration::from_secs(2);
 /// The longest sleep of the thread that watches whether the transaction is doomed.
 const WATCH_SLICE: Duration = Duration::from_millis(500);
 
-/// How a look went, among others that run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Met {
-    /// What was observed still holds.
-    AsSeen,
-    /// It had to wait, and was observed anew.
-    LookedAgain,
-    /// Another transaction won, and this one is over.
-    Lost,
-}
-
 /// The supervisor's side.
 pub struct Meeting {
     place: Option<Place>,
@@ -110,10 +99,14 @@ impl Meeting {
         Meeting { place, reads_count, impatient, lost: None }
     }
 
-    /// Acquires what was newly observed.
-    pub fn acquire_touched(&mut self, reads: &mut ReadSet) -> Met {
-        let Some(place) = self.place.as_mut() else { return Met::AsSeen };
-        let mut met = Met::AsSeen;
+    /// Whether another transaction won, and this one is over.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Acquires what was newly observed. If that had to wait, it is observed anew.
+    pub fn acquire_touched(&mut self, reads: &mut ReadSet) {
+        let Some(place) = self.place.as_mut() else { return };
         for _ in 0..LOOKS_MAX {
             let touches = reads.touched();
             let (mut waited, mut gave_up) = (false, false);
@@ -122,7 +115,7 @@ impl Meeting {
                     Ok(had_to_wait) => waited |= had_to_wait,
                     Err(Stop::Doomed(_)) => {
                         self.lost = Some(explain(&place.watch(), reads));
-                        return Met::Lost;
+                        return;
                     }
                     // It gives way, or has waited for long: it goes on without holding it. The
                     // commit validates what it read, and acquires what it changes.
@@ -131,7 +124,6 @@ impl Meeting {
             }
             if waited || gave_up {
                 reads.look_again(&touches);
-                met = Met::LookedAgain;
             } else {
                 reads.keep(touches);
             }
@@ -142,7 +134,6 @@ impl Meeting {
                 break;
             }
         }
-        met
     }
 
     /// Acquires what was observed ahead, if nobody has to be waited for; whether it did.

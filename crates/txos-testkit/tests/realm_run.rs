@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use txos_testkit::rendezvous::PAUSE;
+use txos_testkit::wait::until;
 use txos_testkit::{Invocation, Lab, Rendezvous};
 
 /// A committer is killed before each of its steps, while another transaction runs. That one then
@@ -45,6 +46,33 @@ fn whoever_meets_a_dead_publish_settles_it() {
 fn waits(lab: &Lab) -> bool {
     let shown = lab.txos(["top", "--once", "--json"]).run().expect(0).json();
     shown["transactions"].as_array().is_none_or(|all| !all.is_empty())
+}
+
+/// What a command is about to do to a name waits for another transaction, which takes the name away:
+/// then there is nothing to do it to, however the view has seen it before.
+#[test]
+fn what_was_waited_for_is_seen_as_it_is_then() {
+    for call in ["rename", "link"] {
+        let lab = Lab::in_memory();
+        let _ = lab.native("echo x > name");
+        let mut meeting = Rendezvous::new();
+        let change = format!("mv name theirs; {PAUSE}");
+        let older = lab.script(&[], &change).meeting(&mut meeting).start();
+        assert!(meeting.arrived());
+        let change = format!("exec perl -e '{call}(\"name\", \"mine\") or exit 9'");
+        let younger = lab.script(&[], &change).start();
+        until("it waits", || {
+            let shown = lab.txos(["top", "--once", "--json"]).run().expect(0).json();
+            let all = shown["transactions"].as_array().unwrap();
+            all.iter().any(|one| !one["waits_for"].is_null())
+        });
+        meeting.go();
+        let _ = older.wait().expect(0);
+        let younger = younger.wait();
+        assert!([9, 75].contains(&younger.code()), "{call}: {younger:?}");
+        assert_eq!(lab.native("ls").text(), "theirs\n", "{call}");
+        lab.expect_clean();
+    }
 }
 
 /// Two transactions read and write the same counter and the same directory many times: each is as

@@ -4,7 +4,8 @@
 //! acquiring had to wait, what was observed may be old: then everything that was observed **for
 //! the first time** in this round is forgotten and looked at again ([`ReadSet::look_again`]), by the
 //! paths as they were written, because links and directories on the way may lead elsewhere by now.
-//! What the program has seen before is never forgotten.
+//! What the program has seen before is never forgotten, nor what the kernel has looked up for somebody
+//! else in the view meanwhile ([`ReadSet::seal_round`]).
 
 use rustix::fs::{AtFlags, CWD};
 
@@ -57,6 +58,16 @@ impl ReadSet {
     pub fn keep(&mut self, touches: Vec<Touch>) {
         if let Some(round) = &mut self.round {
             round.touches = touches;
+        }
+    }
+
+    /// What was observed in this round so far is final, as if its call had been let through: the kernel
+    /// is about to look it up in a view of the tree, and remembers for good what is there now.
+    pub fn seal_round(&mut self) {
+        if let Some(round) = &mut self.round {
+            round.touches.iter_mut().for_each(|touch| touch.first = false);
+            round.aliases.clear();
+            round.notes.clear();
         }
     }
 

@@ -97,7 +97,7 @@ impl Supervisor {
         let mut path = path.to_vec();
         for _ in 0..CHAIN_MAX {
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-            let Ok(fd) = self.processes.open_in_view(pid, &path, flags) else { return false };
+            let Ok(fd) = self.open_in_view(pid, &path, flags) else { return false };
             let (next, foreign) = match head_of(&fd) {
                 Some(Head::Script(next)) => (Some(next), false),
                 Some(Head::Native(loader)) => (loader, false),

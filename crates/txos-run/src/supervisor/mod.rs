@@ -52,7 +52,7 @@ use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
 
 use crate::error::{Result, Step};
-use crate::meeting::{Left, Meeting, Met, Place, Watcher};
+use crate::meeting::{Left, Meeting, Place, Watcher};
 use crate::session::channel::{Channel, Order};
 use crate::sys::seccomp::{Buffer, Call, Listener};
 use crate::sys::signals::wake;
@@ -235,7 +235,7 @@ impl Supervisor {
                 None => Verdict::Through,
             };
             let verdict = match handler {
-                Some(handler) if self.reads.has_touched() => {
+                Some(handler) if self.reads.has_touched() || self.meeting.is_lost() => {
                     let verdict = self.meet(&call, handler, verdict);
                     if matches!(verdict, Verdict::Through) {
                         self.read_ahead(&call, handler);
@@ -277,22 +277,34 @@ impl Supervisor {
         if matches!(verdict, Verdict::Stop(_)) {
             return verdict;
         }
-        match self.meeting.acquire_touched(&mut self.reads) {
-            Met::Lost => return Verdict::Stop("another transaction won".into()),
-            // Another program by now, it may have another interpreter.
-            Met::LookedAgain if matches!(handler, Handler::Execute(_)) => {
-                let verdict = self.judge(call, handler);
-                if self.meeting.acquire_touched(&mut self.reads) == Met::Lost {
-                    return Verdict::Stop("another transaction won".into());
-                }
-                return verdict;
-            }
-            Met::AsSeen | Met::LookedAgain => {}
+        self.meeting.acquire_touched(&mut self.reads);
+        if self.meeting.is_lost() {
+            return Verdict::Stop("another transaction won".into());
         }
         if matches!(handler, Handler::Open(..)) {
             self.note_lengths(call);
         }
         verdict
+    }
+
+    /// Opens what an absolute path leads to for a process of the transaction.
+    ///
+    /// What was observed is acquired first: overlayfs remembers what the kernel finds now, and would show
+    /// it to the program still when somebody else, for whom was waited, has changed it.
+    fn open_in_view(
+        &mut self,
+        pid: u32,
+        path: &[u8],
+        flags: OFlags,
+    ) -> std::result::Result<OwnedFd, Errno> {
+        if self.reads.has_touched() {
+            self.meeting.acquire_touched(&mut self.reads);
+            self.reads.seal_round();
+        }
+        if self.meeting.is_lost() {
+            return Err(Errno::CANCELED);
+        }
+        self.processes.open_in_view(pid, path, flags)
     }
 
     /// Where a file is opened for appending only, the private copy is made now, and its length noted:
@@ -305,7 +317,7 @@ impl Supervisor {
             let path = self.reads.path_of(&touch);
             let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
             // One that can't be opened will not be opened by the call either.
-            if let Ok(copy) = self.processes.open_in_view(call.pid, &path, flags)
+            if let Ok(copy) = self.open_in_view(call.pid, &path, flags)
                 && let Ok(stat) = rustix::fs::fstat(&copy)
             {
                 self.reads.appends_beyond(&touch, u64::try_from(stat.st_size).unwrap_or(0));

@@ -191,10 +191,9 @@ impl Supervisor {
         // If the last name does not exist, its directory still leads somewhere.
         let (dir, name) = split(path).unwrap_or((path, b""));
         let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let canonical = match self.processes.open_in_view(pid, path, OFlags::PATH | nofollow) {
+        let canonical = match self.open_in_view(pid, path, OFlags::PATH | nofollow) {
             Ok(fd) => super::process::path_of(std::os::fd::AsFd::as_fd(&fd)),
             Err(_) => self
-                .processes
                 .open_in_view(pid, dir, OFlags::PATH)
                 .ok()
                 .and_then(|fd| super::process::path_of(std::os::fd::AsFd::as_fd(&fd)))
@@ -210,26 +209,37 @@ impl Supervisor {
         }
     }
 
-    /// Where `/proc/PID/cwd`, `root`, `exe` or `fd/N` and what is below lead; `None` for the rest
-    /// of `/proc`.
-    fn through_proc(&mut self, pid: u32, path: &[u8]) -> Option<Vec<u8>> {
-        let rest = path.strip_prefix(b"/proc/")?;
-        let mut parts = rest.splitn(3, |&b| b == b'/');
-        let who = parts.next()?;
-        let what = parts.next()?;
-        if !matches!(what, b"cwd" | b"root" | b"fd" | b"exe" | b"task") {
-            return None;
-        }
-        let tail = parts.next().unwrap_or_default();
-        let who = match who {
-            b"self" | b"thread-self" => pid.to_string().into_bytes(),
-            digits => digits.to_vec(),
+    /// The path for what is at or below `/proc/PID/cwd`, `root`, `exe` or `fd/N`; `None` for the rest of
+    /// `/proc`. Only the link is read: what is below has not been observed yet.
+    fn through_proc(&self, pid: u32, path: &[u8]) -> Option<Vec<u8>> {
+        let mut rest = path.strip_prefix(b"/proc/")?;
+        let mut next = || {
+            let start = rest.iter().position(|&b| b != b'/').unwrap_or(rest.len());
+            let trimmed = rest.get(start..).unwrap_or_default();
+            let end = trimmed.iter().position(|&b| b == b'/').unwrap_or(trimmed.len());
+            let (part, behind) = trimmed.split_at(end);
+            rest = behind;
+            part
         };
-        let full = [b"/proc/", &who[..], b"/", what, b"/", tail].concat();
-        let full = full.strip_suffix(b"/").unwrap_or(&full);
-        let fd = rustix::fs::open(full, OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty());
-        let path = super::process::path_of(std::os::fd::AsFd::as_fd(&fd.ok()?))?;
-        (!is_below_never(&path)).then_some(path)
+        let mut link = match next() {
+            b"self" | b"thread-self" => format!("/proc/{pid}").into_bytes(),
+            other => [b"/proc/", other].concat(),
+        };
+        let mut what = next();
+        if what == b"task" {
+            link = [&link, &b"/task/"[..], next()].concat();
+            what = next();
+        }
+        link = match what {
+            b"cwd" | b"root" | b"exe" => [&link, &b"/"[..], what].concat(),
+            b"fd" => [&link, &b"/fd/"[..], next()].concat(),
+            _ => return None,
+        };
+        let target = rustix::fs::readlinkat(rustix::fs::CWD, link, Vec::with_capacity(256)).ok()?;
+        let target = target.into_bytes();
+        let lost = target.ends_with(b" (deleted)") || !target.starts_with(b"/");
+        let real = if rest.is_empty() { target } else { [&target, rest].concat() };
+        (!lost && !is_below_never(&real)).then_some(real)
     }
 
     pub(super) fn look(&mut self, call: &Call, at: At, follow: Follow, facets: Facets) -> Verdict {
@@ -358,7 +368,7 @@ impl Supervisor {
 
     /// What is at a path for the process.
     fn kind_in_view(&mut self, pid: u32, path: &[u8]) -> Option<FileType> {
-        let fd = self.processes.open_in_view(pid, path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+        let fd = self.open_in_view(pid, path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
         Some(FileType::from_raw_mode(rustix::fs::fstat(&fd).ok()?.st_mode))
     }
 

@@ -234,7 +234,7 @@ impl Supervisor {
             let stat = rustix::fs::fstat(fd).ok()?;
             (FileType::from_raw_mode(stat.st_mode) == FileType::Socket).then_some(stat.st_ino)
         };
-        let shown = self.processes.open_in_view(pid, path, OFlags::PATH).ok()?;
+        let shown = self.open_in_view(pid, path, OFlags::PATH).ok()?;
         let shown_path = super::process::path_of(std::os::fd::AsFd::as_fd(&shown))?;
         let stable = rustix::fs::open(
             &shown_path[..],
