@@ -119,7 +119,10 @@ fn remove_dead(app: &App, home: &Home, removed: &mut Vec<Removed>) -> Result<(),
             continue;
         }
         end_leftovers(app, &tx.meta)?;
-        home.discard(tx)?;
+        match home.discard(tx) {
+            Err(Error::WrongState { .. }) => continue,
+            discarded => discarded?,
+        }
         let reason = format!("its txos process is gone ({})", crate::log::one_line(&meta));
         removed.push(Removed { id: meta.id, reason });
     }

@@ -10,8 +10,9 @@
 //! `kill@N` kills this process with SIGKILL before the Nth step, `killafter@N` after it,
 //! `EIO@N` (or another errno name) makes it fail, `EIO@N+` it and all later ones; `EIO@look:N` and
 //! `EIO@look:N+` do so to looks. `TXOS_FAULT_COUNT=FILE` appends a line to FILE at each: `N name` for a
-//! step, `look N name` for a look, and after it `fired N name` if the fault struck. Release builds have
-//! none of it.
+//! step, `look N name` for a look, and after it `fired N name` if the fault struck. With
+//! `TXOS_FAULT_DELAYS=SEED` some steps and looks wait for a random while first, up to 10 ms: so that
+//! others come in between where they seldom do. Release builds have none of it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -121,10 +122,33 @@ mod fault {
             }
         }
 
+        /// Waits, if that is wanted and its turn has come.
+        fn delay(n: u64) {
+            static SEED: OnceLock<Option<u64>> = OnceLock::new();
+            let seed = SEED.get_or_init(|| {
+                let seed: u64 = std::env::var("TXOS_FAULT_DELAYS").ok()?.parse().ok()?;
+                Some(seed ^ u64::from(std::process::id()) << 32)
+            });
+            let Some(seed) = seed else { return };
+            // SplitMix64.
+            let mut x = seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let micros = (x >> 8 & 0xffff)
+                * match x % 100 {
+                    0 => 10_000,
+                    1..5 => 1000,
+                    5..15 => 50,
+                    _ => return,
+                };
+            std::thread::sleep(std::time::Duration::from_micros(micros >> 16));
+        }
+
         /// What is to happen at this step or look.
         fn due(looks: bool, what: &str) -> Option<&'static Action> {
             let (counter, kind) = if looks { (&LOOKS, "look ") } else { (&STEPS, "") };
             let n = counter.fetch_add(1, Ordering::Relaxed) + 1;
+            delay(n);
             note(kind, n, what);
             let due = |f: &&Fault| f.looks == looks && (n == f.at || f.and_later && n > f.at);
             let fault = armed().iter().find(due)?;

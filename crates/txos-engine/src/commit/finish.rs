@@ -36,7 +36,7 @@ pub(super) fn finish(
     let tx = match tx {
         Some(tx) => tx,
         None => {
-            loaded = home.load(plan.id)?;
+            loaded = home.load_published(plan.id)?;
             &mut loaded
         }
     };

@@ -181,6 +181,7 @@ pub fn commit(
     inplace::ignore_lease_breaks();
     let _lock = home.lock_commits()?;
     let mut journal = recover::recover_locked(home, progress)?.0;
+    home.check_loaded(tx)?;
     if tx.meta.splitting.is_some() {
         return Err(Error::WrongState {
             id: tx.id(),
@@ -215,6 +216,7 @@ pub fn put_in_order(home: &Home, tx: &mut Transaction) -> Result<()> {
     }
     let _lock = home.lock_commits()?;
     recover::recover_locked(home, &Silent)?;
+    home.check_loaded(tx)?;
     let reads = tx.load_reads()?;
     partial::settle(home, tx, &reads)
 }

@@ -105,7 +105,19 @@ pub struct Transaction {
     /// Its record; [`Transaction::save`] writes it.
     pub meta: Meta,
     dir: PathBuf,
-    _lock: OwnedFd,
+    held: Held,
+}
+
+/// By what a process holds a transaction.
+#[derive(Debug)]
+enum Held {
+    /// It has begun it, and has its lock since.
+    Begun { _lock: OwnedFd },
+    /// By its lock. Before that it may have been interrupted in its commit; then whoever recovers still
+    /// changes its record.
+    Loaded { _lock: OwnedFd },
+    /// By the commit lock, and the journal that names it.
+    Recovered,
 }
 
 impl Home {
@@ -146,7 +158,7 @@ impl Home {
                 })
                 .collect(),
         };
-        let tx = Transaction { meta, dir, _lock: lock };
+        let tx = Transaction { meta, dir, held: Held::Begun { _lock: lock } };
         tx.save(false)?;
         for layer in tx.layers() {
             if layer.store != self.dir() {
@@ -183,7 +195,36 @@ impl Home {
         let lock = lock(&dir)?.ok_or_else(|| busy(id))?;
         // The record may have changed while we waited for nothing; read it under the lock.
         let meta = self.meta(id).unwrap_or(meta);
-        Ok(Transaction { meta, dir, _lock: lock })
+        Ok(Transaction { meta, dir, held: Held::Loaded { _lock: lock } })
+    }
+
+    /// The transaction that the journal says is published, for the holder of the commit lock to record
+    /// that. Its own lock may be held: by processes that its dead one has left and that are about to
+    /// end, or by somebody who has loaded it, and asks [`Home::check_loaded`] before he goes on.
+    ///
+    /// # Errors
+    /// As [`Home::meta`].
+    pub(crate) fn load_published(&self, id: TxId) -> Result<Transaction> {
+        Ok(Transaction { meta: self.meta(id)?, dir: self.tx_dir(id), held: Held::Recovered })
+    }
+
+    /// That nobody has recovered a transaction since it was loaded. Asked when the journal does not name
+    /// it: from then on nobody will.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] with what it is now.
+    pub(crate) fn check_loaded(&self, tx: &Transaction) -> Result<()> {
+        if !matches!(tx.held, Held::Loaded { .. }) {
+            return Ok(());
+        }
+        match self.meta(tx.id())?.state {
+            now if now == tx.meta.state => Ok(()),
+            now => Err(Error::WrongState {
+                id: tx.id(),
+                state: now.to_string(),
+                advice: "that came to light only now, by a recovery; `txos log` shows it.".into(),
+            }),
+        }
     }
 
     /// The stored read set of a transaction, if it has one.
@@ -234,7 +275,21 @@ impl Home {
     /// # Errors
     /// If a directory can't be moved.
     pub fn discard(&self, tx: Transaction) -> Result<()> {
-        self.discard_id(tx.meta.id)
+        self.check_not_needed(tx.id())?;
+        self.check_loaded(&tx)?;
+        self.move_to_trash(tx.id())
+    }
+
+    /// What recovery needs to put the tree in order lies in a transaction's directories.
+    fn check_not_needed(&self, id: TxId) -> Result<()> {
+        if !crate::journal::needs(self, id)? {
+            return Ok(());
+        }
+        Err(Error::WrongState {
+            id,
+            state: "named by the journal: its publish was interrupted".into(),
+            advice: "run `txos recover` first.".into(),
+        })
     }
 
     /// [`Home::discard`] for a transaction whose record may be unreadable. The caller makes sure
@@ -243,14 +298,11 @@ impl Home {
     /// # Errors
     /// If a directory can't be moved.
     pub fn discard_id(&self, id: TxId) -> Result<()> {
-        if crate::journal::needs(self, id)? {
-            // What recovery needs to put the tree in order lies in these directories.
-            return Err(Error::WrongState {
-                id,
-                state: "named by the journal: its publish was interrupted".into(),
-                advice: "run `txos recover` first.".into(),
-            });
-        }
+        self.check_not_needed(id)?;
+        self.move_to_trash(id)
+    }
+
+    fn move_to_trash(&self, id: TxId) -> Result<()> {
         let mut stores = self.stores()?;
         stores.reverse();
         for store in stores {
