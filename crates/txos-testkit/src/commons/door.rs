@@ -3,12 +3,12 @@
 //!
 //! # Safety
 //!
-//! Unsafe here is looking up three functions by name, and calling them as the header declares them.
-//! None takes or gives a pointer. `sys_xbegin` returns twice only with `TX_RESTART`, which is not
-//! used.
+//! Unsafe here is looking up functions by name, and calling them as the header declares them. None
+//! takes a pointer, and the one that gives one gives a text of this thread that stays until its next
+//! transaction. `sys_xbegin` returns twice only with `TX_RESTART`, which is not used.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::io;
 
 /// `TX_DURABLE`.
@@ -22,6 +22,7 @@ pub struct Library {
     begin: unsafe extern "C" fn(c_int, u64) -> c_int,
     end: unsafe extern "C" fn() -> c_int,
     abort: unsafe extern "C" fn(c_int),
+    why: unsafe extern "C" fn() -> *const c_char,
 }
 
 fn function(name: &CStr) -> Option<*mut libc::c_void> {
@@ -36,6 +37,7 @@ impl Library {
     pub fn find() -> Option<Library> {
         let (begin, end, abort) =
             (function(c"sys_xbegin")?, function(c"sys_xend")?, function(c"sys_xabort")?);
+        let why = function(c"txos_strerror")?;
         // SAFETY: the functions have these types in txos.h; the second argument of the first, which
         // is variable there, is handed over like a fixed one.
         unsafe {
@@ -46,6 +48,10 @@ impl Library {
                 >(begin),
                 end: std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn() -> c_int>(end),
                 abort: std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn(c_int)>(abort),
+                why: std::mem::transmute::<
+                    *mut libc::c_void,
+                    unsafe extern "C" fn() -> *const c_char,
+                >(why),
             })
         }
     }
@@ -72,6 +78,12 @@ impl Library {
     pub fn abort(&self) {
         // SAFETY: see the head of this file.
         unsafe { (self.abort)(1) }
+    }
+
+    /// Why this thread's last transaction failed.
+    pub fn why(&self) -> String {
+        // SAFETY: see the head of this file.
+        unsafe { CStr::from_ptr((self.why)()) }.to_string_lossy().into_owned()
     }
 }
 

@@ -111,6 +111,11 @@ impl Files {
         Ok(())
     }
 
+    /// What was opened in a transaction that did not commit is closed already.
+    pub fn forget_cells(&mut self) {
+        let _ = self.cells.take().map(std::os::fd::IntoRawFd::into_raw_fd);
+    }
+
     fn at(&self, key: u64) -> PathBuf {
         self.tree.join(keys::path(key))
     }

@@ -42,6 +42,8 @@ pub struct Cast {
     pub count: u64,
     /// Participants that are killed from outside, and of a hundred commands those that are.
     pub kills: (u32, u32),
+    /// Steps and looks are delayed at random.
+    pub delayed: bool,
     /// Longest pauses between what one does, microseconds: of programs, of outsiders.
     pub pauses: (u64, u64),
     /// Every command closes the gate, and is one of the kind that does.
@@ -86,6 +88,8 @@ impl<'a> Scene<'a> {
     /// If it can't be made.
     #[must_use]
     pub fn new(lab: &'a Lab, program: &str) -> Scene<'a> {
+        // Where they have to be built first, that is no part of the scene.
+        let _ = (binary::txos(), binary::library());
         let dir = lab.tree().parent().expect("a place").to_owned();
         let site = Site { dir };
         std::fs::create_dir_all(site.histories()).expect("making a site");
@@ -122,6 +126,9 @@ impl<'a> Scene<'a> {
             .env("TXOS_STORE", self.lab.store())
             .env("TXOS_REALM", self.lab.realm())
             .dir(self.lab.dir());
+        if cast.delayed {
+            run = run.env("TXOS_FAULT_DELAYS", random.bits().to_string());
+        }
         match door {
             Door::Inside | Door::Single => {
                 run = run.env("LD_PRELOAD", binary::library());

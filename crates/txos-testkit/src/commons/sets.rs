@@ -21,6 +21,9 @@ const THERE: u64 = 1;
 #[derive(Default)]
 struct Life {
     made: Option<usize>,
+    /// Nobody knows whether it was: it is the new name of what another name may not have been any
+    /// more, and whose transaction was killed before it could say what it found.
+    doubtful: bool,
     removals: Vec<(u64, usize)>,
 }
 
@@ -41,11 +44,16 @@ pub fn as_registers(history: &History) -> History {
     let mut names =
         Names { all: &history.transactions, lives: HashMap::new(), of_set: HashMap::new() };
     for (n, transaction) in history.transactions.iter().enumerate() {
+        let mut before = None;
         for op in &transaction.ops {
             match *op {
                 Op::Append { key, value } if is(key, Kind::Set) => {
                     names.of_set.entry(key).or_default().push(value);
-                    names.lives.entry(value).or_default().made = Some(n);
+                    let life = names.lives.entry(value).or_default();
+                    life.made = Some(n);
+                    // As a move is logged; see `Step::writes`.
+                    life.doubtful = transaction.outcome == Outcome::Indeterminate
+                        && matches!(before, Some(&Op::Write { key, .. }) if is(key, Kind::Name));
                 }
                 Op::Write { key, value } if is(key, Kind::Name) => {
                     let life = names.lives.entry(keys::number(key)).or_default();
@@ -53,6 +61,7 @@ pub fn as_registers(history: &History) -> History {
                 }
                 _ => {}
             }
+            before = Some(op);
         }
     }
     let translated = |transaction: &Transaction| Transaction {
@@ -110,7 +119,7 @@ impl Names<'_> {
         }
         let Some(life) = self.lives.get(&name) else { return };
         let Some(made) = life.made.map(|n| &self.all[n]) else { return };
-        if made.outcome == Outcome::Aborted {
+        if made.outcome == Outcome::Aborted || life.doubtful {
             return;
         }
         let mut possible = life.removals.iter().filter(|(_, n)| {

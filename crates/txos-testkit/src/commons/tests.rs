@@ -234,6 +234,18 @@ fn half_of_what_was_killed() {
     good(&[base.clone(), meanwhile(2, &[listed(1, &[7]), listed(2, &[8])])]);
     good(&[base.clone(), at(2, (101, 102), &[listed(1, &[]), listed(2, &[])])]);
     bad(Kind::GSingle, &[base, at(2, (101, 102), &[listed(1, &[7]), listed(2, &[])])]);
+
+    // It may not have found what it was to move: what it did else is there, the new name is not.
+    let made = at(1, (1, 2), &[add(1, 7)]);
+    let removal = at(2, (3, 4), &removed(7, 70));
+    let [_, mark] = removed(7, 71);
+    let moved = killed(at(3, (5, 90), &[add(1, 9), mark, add(2, 8)]));
+    let read = at(4, (101, 102), &[listed(1, &[9]), listed(2, &[])]);
+    good(&[made.clone(), removal.clone(), moved.clone(), read.clone()]);
+    // If it says that it found it, that is something else.
+    let [gone, mark] = removed(7, 71);
+    let moved = at(3, (5, 90), &[add(1, 9), gone, mark, add(2, 8)]);
+    bad(Kind::GSingle, &[made, moved, at(4, (6, 102), &[listed(1, &[9]), listed(2, &[])])]);
 }
 
 /// What an outsider sees half done is its own affair; what it changes is everybody's.

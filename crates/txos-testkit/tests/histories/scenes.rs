@@ -93,12 +93,24 @@ fn behind_the_gate() {
 }
 
 #[test]
+fn with_delays() {
+    let lab = Lab::in_memory();
+    let cast = Cast { delayed: true, inside: 3, command: 3, count: 40, ..doors() };
+    let told = scene(&lab, "with delays", &cast, seed());
+    told.expect_serializable();
+    expect_commits(&told, &[(Door::Inside, 20), (Door::Command, 5)]);
+}
+
+#[test]
 fn with_kills() {
     let lab = Lab::in_memory();
     let cast = Cast { kills: (60, 50), count: 40, pauses: (1000, 0), ..doors() };
-    let told = scene(&lab, "with kills", &cast, seed());
-    told.expect_serializable();
-    assert!(told.killed > 3, "only {} were killed", told.killed);
+    for delayed in [false, true] {
+        let cast = Cast { delayed, ..cast.clone() };
+        let told = scene(&lab, &format!("with kills, delayed: {delayed}"), &cast, seed());
+        told.expect_serializable();
+        assert!(told.killed > 0, "nobody was killed: {}", told.line());
+    }
 }
 
 /// What all this is worth: programs that begin no transactions are found out.
@@ -140,6 +152,7 @@ fn for_a_long_time() {
             outside: random.below(3) as u32,
             count: 40,
             kills,
+            delayed: random.below(2) == 0,
             pauses: (*random.pick(&[100, 1000, 5000]), *random.pick(&[500, 5000])),
             ..Cast::default()
         };
