@@ -159,13 +159,13 @@ impl Supervisor {
         if !recorder.is_sequel(call.pid, written) {
             return None;
         }
-        // As it would be without the recorder.
-        let path = std::mem::take(&mut self.scratch.path);
-        self.note_path(call.pid, &path, true, Facets::ENTRY | Facets::DATA | Facets::ATTRS);
-        self.scratch.path = path;
         let mut list = Vec::new();
         match self.open_in_view(call.pid, PRELOAD, OFlags::RDONLY | OFlags::NONBLOCK) {
             Ok(there) => {
+                // As it would be without the recorder. The question has observed the name before.
+                let path = std::mem::take(&mut self.scratch.path);
+                self.note_path(call.pid, &path, true, Facets::ENTRY | Facets::DATA | Facets::ATTRS);
+                self.scratch.path = path;
                 list.resize(PRELOAD_MAX, 0);
                 let got = rustix::io::pread(&there, &mut list[..], 0).unwrap_or(0);
                 list.truncate(got);
