@@ -60,7 +60,7 @@ pub fn gc(app: &App, args: &GcArgs) -> Result<u8, Failure> {
     }
     remove_dead(app, &home, &mut removed)?;
     remove_half_made(&home, &mut removed)?;
-    remove_half_written(&home)?;
+    remove_left_over(&home)?;
     remove_history(&home, args, &mut removed)?;
     let before = trash_size(&home)?;
     let trash_empty = home.empty_trash(None)?;
@@ -141,8 +141,8 @@ fn remove_half_made(home: &Home, removed: &mut Vec<Removed>) -> Result<(), Failu
     Ok(())
 }
 
-/// Removes files that somebody wrote when he died.
-fn remove_half_written(home: &Home) -> Result<(), Failure> {
+/// Removes files that somebody wrote, or was about to remove, when he died.
+fn remove_left_over(home: &Home) -> Result<(), Failure> {
     // Who has just ended may be recorded by another one.
     let Some(_commits) = home.try_lock_commits()? else { return Ok(()) };
     for id in home.ids()? {

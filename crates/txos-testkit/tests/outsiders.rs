@@ -542,3 +542,24 @@ fn a_second_change_within_a_second_is_noticed() {
     let _ = running.wait().expect(75);
     assert!(!place.path("g").exists());
 }
+
+/// The working directory is what it was when the command entered it, although the command did not look
+/// at it before it was exchanged.
+#[test]
+fn the_working_directory_is_exchanged() {
+    const PROGRAM: &str =
+        "open(T, '>&=8'); syswrite(T, \"\\n\"); open(G, '<&=9'); sysread(G, $x, 1);
+        open(F, 'file') or exit 8; open(N, '>new') or exit 7; print N <F>;";
+    let lab = Lab::in_memory();
+    let _ = lab.native("mkdir dir other; echo one > dir/file; echo two > other/file");
+    let mut meeting = Rendezvous::new();
+    let run = lab.txos(["run", "--scope"]).arg(lab.tree()).args(["--", "perl", "-e", PROGRAM]);
+    let run = run.dir(lab.path("dir")).meeting(&mut meeting).start();
+    assert!(meeting.arrived());
+    let _ = lab.native("mv dir old; mv other dir");
+    meeting.go();
+    let done = run.wait().expect(75);
+    assert!(done.stderr.contains("/tree/dir"), "{done:?}");
+    assert_eq!(lab.native("ls dir old").text(), "dir:\nfile\n\nold:\nfile\n");
+    lab.expect_clean();
+}

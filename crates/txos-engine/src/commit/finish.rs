@@ -64,7 +64,6 @@ pub(super) fn finish(
         }
     }
     journal.idle(false)?;
-    let _ = sys::step("store unlink", || std::fs::remove_file(tx.dir().join("reads")));
     tx.discard_work();
     Ok(())
 }

@@ -257,7 +257,6 @@ impl Home {
             remove(temporary(&tx.dir().join(name)))?;
         }
         if matches!(tx.meta.state, State::Committed | State::Reverted) {
-            remove(tx.dir().join("reads"))?;
             tx.discard_work();
         }
         Ok(())
@@ -345,8 +344,10 @@ impl Transaction {
         layers(&self.meta)
     }
 
-    /// Moves the work directories of its overlays to the trash. One that can't be is left to `gc`.
+    /// Removes what it needed until it was committed: the read set, and the work directories of its
+    /// overlays, which go to the trash. What can't be removed is left to `gc`.
     pub(crate) fn discard_work(&self) {
+        let _ = sys::step("store unlink", || fs::remove_file(self.dir.join("reads")));
         for layer in self.layers() {
             let name = format!("{}-l{}-work", self.id(), layer.index);
             let trash = layer.store.join("trash").join(name);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions};
+use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
 use txos_engine::store::{Home, Transaction};
 
@@ -242,6 +243,11 @@ impl Front<'_> {
             News::Ready { mount_namespace, left_live } => {
                 for (path, why) in left_live {
                     self.left_live(&path, &why);
+                }
+                // The command enters it in the view before any of its calls is told.
+                if let (Some(reads), Ok(directory)) = (self.reads.as_mut(), std::env::current_dir())
+                {
+                    reads.note(directory.as_os_str().as_bytes(), true, Facets::ENTRY);
                 }
                 self.mount_namespace = mount_namespace;
                 self.tx.meta.mount_namespace = Some(mount_namespace);

@@ -323,7 +323,7 @@ impl Tx {
             return -i64::from(e);
         }
         let answer = self.carry_out(number, args);
-        self.only_names &= answer.is_ok() && first::changes_names(number, &args);
+        self.only_names = self.only_names && answer.is_ok() && first::changes_names(number, &args);
         self.check_doom();
         match answer {
             Ok(value) => value as i64,
