@@ -242,14 +242,14 @@ pub(super) fn find_appended(file: &OwnedFd, length: u64, tail: &[u8]) -> Sys<Opt
     Ok(found.map(|at| length + at as u64))
 }
 
-/// Takes a piece out of a file: what is behind it moves up.
-pub(super) fn take_out(file: &OwnedFd, to: &OwnedFd, at: u64, length: u64) -> Sys<()> {
+/// Takes a piece out of a file, which is open for both: what is behind it moves up.
+pub(super) fn take_out(file: &OwnedFd, at: u64, length: u64) -> Sys<()> {
     let end = len(file)?;
     let behind = end.saturating_sub(at + length);
     let mut rest = vec![0u8; usize::try_from(behind).map_err(|_| Errno::FBIG)?];
     let n = read_full(file, &mut rest, at + length)?;
-    sys::write_all_at(to.as_fd(), rest.get(..n).unwrap_or_default(), at)?;
-    sys::truncate(to.as_fd(), at + n as u64)
+    sys::write_all_at(file.as_fd(), rest.get(..n).unwrap_or_default(), at)?;
+    sys::truncate(file.as_fd(), at + n as u64)
 }
 
 /// Compares what a file holds at the places of a patch with what was there and what was to be there;
@@ -497,6 +497,33 @@ pub(super) fn lease_refused(fd: BorrowedFd<'_>) -> bool {
     std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
 }
 
+/// Keeps others from opening a file while it is there: who tries waits (fcntl(2), F_SETLEASE).
+#[derive(Debug)]
+pub(super) struct Alone<'a>(BorrowedFd<'a>);
+
+impl<'a> Alone<'a> {
+    /// With a file of which this is the only descriptor. `None` if somebody else has it open, or if
+    /// leases are refused here.
+    #[allow(unsafe_code)]
+    pub fn with(file: &'a OwnedFd) -> Option<Alone<'a>> {
+        use std::os::fd::AsRawFd;
+        // SAFETY: as in `lease_refused`, but that the lease ends when this is dropped.
+        let taken = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+        (taken == 0).then(|| Alone(file.as_fd()))
+    }
+}
+
+impl Drop for Alone<'_> {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        use std::os::fd::AsRawFd;
+        // SAFETY: as in `lease_refused`.
+        unsafe {
+            libc::fcntl(self.0.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK);
+        }
+    }
+}
+
 /// Makes sure that a lease broken under our hands does not end the process.
 #[allow(unsafe_code)]
 pub(super) fn ignore_lease_breaks() {
@@ -556,6 +583,40 @@ mod tests {
         assert_eq!(patched(&read, &old, &new).unwrap(), Content::Old);
     }
 
+    /// Who opens a file waits until whoever takes something out of it has finished.
+    #[test]
+    fn a_line_that_comes_while_ours_is_taken_out() {
+        ignore_lease_breaks();
+        let dir = tempfile::tempdir().unwrap();
+        let (path, read, write) = file(&dir, "old\nours\n");
+        let both: OwnedFd = OpenOptions::new().read(true).write(true).open(&path).unwrap().into();
+        assert!(Alone::with(&both).is_none(), "others have it open");
+        drop((read, write));
+        // File systems without leases are none that this could be tested on.
+        let Some(alone) = Alone::with(&both) else { return };
+        let theirs = {
+            let path = path.clone();
+            std::thread::spawn(move || append(&path, "theirs\n"))
+        };
+        assert_eq!(find_appended(&both, 4, b"ours\n").unwrap(), Some(4));
+        // Told that somebody wants it.
+        while lease_is_kept(&both) {
+            std::thread::yield_now();
+        }
+        take_out(&both, 4, 5).unwrap();
+        drop(alone);
+        theirs.join().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old\ntheirs\n");
+    }
+
+    /// Whether nobody waits for a write lease to end: else it is about to be another one.
+    #[allow(unsafe_code)]
+    fn lease_is_kept(file: &OwnedFd) -> bool {
+        use std::os::fd::AsRawFd;
+        // SAFETY: fcntl with F_GETLEASE touches no memory of ours.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) == libc::F_WRLCK }
+    }
+
     #[test]
     fn nobody_elses_line_is_overwritten() {
         let dir = tempfile::tempdir().unwrap();
@@ -570,7 +631,9 @@ mod tests {
         // And it is still there when ours is taken out.
         let at = find_appended(&read, 4, b"ours\n").unwrap();
         assert_eq!(at, Some(4));
-        take_out(&read, &write, 4, 5).unwrap();
+        drop(write);
+        let both = OpenOptions::new().read(true).write(true).open(&path).unwrap().into();
+        take_out(&both, 4, 5).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "OLD\ntheirs\n");
         assert_eq!(find_appended(&read, 4, b"ours\n").unwrap(), None);
     }

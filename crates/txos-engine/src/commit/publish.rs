@@ -602,21 +602,36 @@ fn undo_data(
         .and_then(|end| end.map(|e| e.open(OFlags::RDONLY)).transpose())
         .or_else(|e| if e == Errno::NOENT { Ok(None) } else { Err(e) })
         .map_err(|e| io("reading the new content of", e))?;
-    let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
-    let content =
-        inplace::content(&current, &saved, ours.as_ref()).map_err(|e| io("reading", e))?;
-    // Old: only attributes, or somebody's look alike: no byte is other than before.
-    if content != inplace::Content::Old {
+    let look = |file: &OwnedFd| inplace::content(file, &saved, ours.as_ref());
+    for _ in 0..LOOKS_MAX {
+        let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+        let content = look(&current).map_err(|e| io("reading", e))?;
+        drop(current);
+        // Old: only attributes, or somebody's look alike: no byte is other than before.
+        if content == inplace::Content::Old && now == base {
+            return Ok(());
+        }
         let write = |to: &OwnedFd| inplace::write_content(&saved, to);
-        put_back(plan, field, op, target, content, notes, write)?;
-    } else if now == base {
-        return Ok(());
+        if content == inplace::Content::Old
+            || put_back(plan, field, op, target, content, notes, &look, &write)?
+        {
+            return undo_attrs(plan, op, target, &base, &now);
+        }
     }
-    undo_attrs(plan, op, target, &base, &now)
+    Err(io("undoing", Errno::BUSY))
 }
 
-/// Writes old bytes back into an inode that holds others. What neither was there before nor is ours
-/// is kept aside first, and told of.
+/// How often a file that others write to is looked at: ours, theirs, and there is no third.
+const LOOKS_MAX: u32 = 8;
+
+/// Writes old bytes back into an inode that holds others, while nobody else can open it if nobody has.
+/// What neither was there before nor is ours is kept aside first, and told of.
+///
+/// `false`: somebody has written to it since it was looked at, and nothing was done.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "what is undone, how it was found, and how it is done"
+)]
 fn put_back(
     plan: &Plan,
     field: &Field,
@@ -624,8 +639,9 @@ fn put_back(
     target: &End,
     content: inplace::Content,
     notes: &mut Vec<String>,
-    write: impl FnOnce(&OwnedFd) -> std::result::Result<(), Errno>,
-) -> Result<()> {
+    look: &dyn Fn(&OwnedFd) -> std::result::Result<inplace::Content, Errno>,
+    write: &dyn Fn(&OwnedFd) -> std::result::Result<(), Errno>,
+) -> Result<bool> {
     let io = |step, e| at_target(plan, op, step, e);
     if content == inplace::Content::Foreign {
         let at = field.rescue_copy(op, plan.id, target).map_err(|e| io("rescuing", e))?;
@@ -636,14 +652,19 @@ fn put_back(
             crate::show::quoted_bytes(&at)
         ));
     }
-    let to = open_writable(target).map_err(|e| io("undoing", e))?;
+    let to = open_for(target, OFlags::RDWR).map_err(|e| io("undoing", e))?;
     // Another one by now: it is later, and nothing of ours is in it.
     if !is_open(&to, &op.base).map_err(|e| io("looking at", e))? {
-        return Ok(());
+        return Ok(true);
+    }
+    let _alone = inplace::Alone::with(&to);
+    if look(&to).map_err(|e| io("looking at", e))? != content {
+        return Ok(false);
     }
     let kept = inplace::Kept::of(&to).map_err(|e| io("looking at", e))?;
     write(&to).map_err(|e| io("undoing", e))?;
-    kept.restore(&to).map_err(|e| io("undoing", e))
+    kept.restore(&to).map_err(|e| io("undoing", e))?;
+    Ok(true)
 }
 
 /// Whether an open file is the one that an operation is about.
@@ -681,47 +702,62 @@ fn undo_patch(
     }
     let old = inplace::read_patch(plan, field, op, &op.saved)?;
     let new = inplace::read_patch(plan, field, op, &op.slot)?;
-    let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
-    let content = inplace::patched(&current, &old, &new).map_err(|e| io("reading", e))?;
-    if content == inplace::Content::Foreign
-        && old.writes.is_empty()
-        && let Some(tail) = inplace::appended(&new, base.size)
-    {
-        // Somebody else appended, too, or instead. Theirs stays, and only what is ours is taken out.
-        let found = inplace::find_appended(&current, base.size, &tail);
-        if let Some(at) = found.map_err(|e| io("reading", e))? {
-            let to = open_writable(target).map_err(|e| io("undoing", e))?;
-            let length = tail.len() as u64;
-            // Another one by now: it is later, and nothing of ours is in it.
-            for file in [&current, &to] {
-                if !is_open(file, &op.base).map_err(|e| io("looking at", e))? {
-                    return Ok(());
-                }
+    let look = |file: &OwnedFd| inplace::patched(file, &old, &new);
+    // What was only added is taken out of what others have added by now, or instead.
+    let added = old.writes.is_empty().then(|| inplace::appended(&new, base.size)).flatten();
+    for _ in 0..LOOKS_MAX {
+        let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+        let content = look(&current).map_err(|e| io("reading", e))?;
+        drop(current);
+        match (content, &added) {
+            (inplace::Content::Old, _) if now == base => return Ok(()),
+            (inplace::Content::Foreign, Some(tail)) => {
+                return take_out_added(plan, op, target, &base, tail);
             }
-            inplace::take_out(&current, &to, at, length).map_err(|e| io("undoing", e))?;
+            _ => {}
         }
-        let Some(change) = op.attrs.as_deref() else { return Ok(()) };
-        let mut back = inplace::still_ours(target, change).map_err(|e| io("looking at", e))?;
-        back.mtime = None;
-        return change_back(target, &base, &back).map_err(|e| io("undoing", e));
-    }
-    if content != inplace::Content::Old {
         let write = |to: &OwnedFd| inplace::write_patch(&old, to);
-        put_back(plan, field, op, target, content, notes, write)?;
-    } else if now == base {
+        if content == inplace::Content::Old
+            || put_back(plan, field, op, target, content, notes, &look, &write)?
+        {
+            return undo_attrs(plan, op, target, &base, &now);
+        }
+    }
+    Err(io("undoing", Errno::BUSY))
+}
+
+/// Of a file to which others append as well: theirs stays, and only what is ours is taken out.
+fn take_out_added(plan: &Plan, op: &Op, target: &End, base: &Version, tail: &[u8]) -> Result<()> {
+    let io = |step, e| at_target(plan, op, step, e);
+    let file = open_for(target, OFlags::RDWR).map_err(|e| io("undoing", e))?;
+    // Another one by now: it is later, and nothing of ours is in it.
+    if !is_open(&file, &op.base).map_err(|e| io("looking at", e))? {
         return Ok(());
     }
-    undo_attrs(plan, op, target, &base, &now)
+    let alone = inplace::Alone::with(&file);
+    let found = inplace::find_appended(&file, base.size, tail).map_err(|e| io("reading", e))?;
+    if let Some(at) = found {
+        inplace::take_out(&file, at, tail.len() as u64).map_err(|e| io("undoing", e))?;
+    }
+    drop(alone);
+    let Some(change) = op.attrs.as_deref() else { return Ok(()) };
+    let mut back = inplace::still_ours(target, change).map_err(|e| io("looking at", e))?;
+    back.mtime = None;
+    change_back(target, base, &back).map_err(|e| io("undoing", e))
 }
 
 /// Opens a file for writing in place, whatever its mode: the owner may lack the write bit.
 pub(super) fn open_writable(end: &End) -> std::result::Result<OwnedFd, Errno> {
-    match end.open(OFlags::WRONLY) {
+    open_for(end, OFlags::WRONLY)
+}
+
+fn open_for(end: &End, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+    match end.open(flags) {
         Err(Errno::ACCESS) => {
             let fd = end.open_path()?;
             let mode = sys::look("fstat", || rustix::fs::fstat(&fd))?.st_mode & 0o7777;
-            sys::chmod(fd.as_fd(), mode | 0o200)?;
-            let opened = end.open(OFlags::WRONLY);
+            sys::chmod(fd.as_fd(), mode | 0o600)?;
+            let opened = end.open(flags);
             sys::chmod(fd.as_fd(), mode)?;
             opened
         }

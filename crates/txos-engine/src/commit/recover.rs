@@ -1,7 +1,7 @@
 //! Recovery: finishing or undoing what a crash interrupted.
 
 use super::field::Field;
-use super::{Phase, Progress, again, finish, publish};
+use super::{Phase, Progress, again, finish, inplace, publish};
 use crate::error::Result;
 use crate::id::TxId;
 use crate::journal::{self, Journal};
@@ -59,6 +59,7 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
         (journal::Progress::Ready | journal::Progress::Undoing, _)
         | (journal::Progress::Applied, false) => {
             progress.phase(Phase::Undoing, Some(found.plan.ops.len() as u64));
+            inplace::ignore_lease_breaks();
             let field = Field::open(&found.plan)?;
             let touched = again::Touched::seen(&found.plan, &field);
             recovered.notes = publish::undo(&found.plan, &field, publish::Extent::Unknown)?;
