@@ -563,3 +563,33 @@ fn the_working_directory_is_exchanged() {
     assert_eq!(lab.native("ls dir old").text(), "dir:\nfile\n\nold:\nfile\n");
     lab.expect_clean();
 }
+
+/// On btrfs a directory that was opened before a name was changed shows neither the old name nor the new.
+#[test]
+fn a_name_is_changed_in_a_directory_that_is_open() {
+    const PROGRAM: &str = "opendir(D, 'dir') or exit 8;
+        open(T, '>&=8'); syswrite(T, \"\\n\"); open(G, '<&=9'); sysread(G, $x, 1);
+        open(N, '>', 'new') or exit 7; print N join(' ', sort grep(!/^\\./, readdir(D)));";
+    for kind in ["btrfs", "ext4", "xfs"] {
+        let lab = Lab::new();
+        let Some(image) = image::Image::mount(&lab, kind, 300, "opened") else {
+            skip::say(&format!("no {kind} images here"));
+            continue;
+        };
+        let place = Lab::in_memory().at(&image.point);
+        let _ = place.native("mkdir dir; echo one > dir/one");
+        let mut meeting = Rendezvous::new();
+        let run = place.txos(["run", "--scope"]).arg(place.tree());
+        let run = run.args(["--", "perl", "-e", PROGRAM]).meeting(&mut meeting).start();
+        assert!(meeting.arrived());
+        let _ = place.native("mv dir/one dir/two");
+        meeting.go();
+        let done = run.wait();
+        match done.code() {
+            0 => assert_eq!(place.read("new"), "two", "{kind}"),
+            75 => assert!(!place.path("new").exists(), "{kind}"),
+            _ => panic!("{kind}: {done:?}"),
+        }
+        place.expect_clean();
+    }
+}

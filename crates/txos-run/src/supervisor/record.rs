@@ -63,6 +63,13 @@ pub fn opens_for_change(flags: u64) -> bool {
             || flags & (O_CREAT | O_TRUNC) != 0)
 }
 
+/// Whether what is listed of a directory may be older than the call that lists it: btrfs leaves out what
+/// has come, or has another name, since the directory was opened.
+fn lists_as_when_opened(path: &[u8]) -> bool {
+    const BTRFS: rustix::fs::FsWord = 0x9123_683e;
+    rustix::fs::statfs(path).is_ok_and(|found| found.f_type == BTRFS)
+}
+
 /// Whether an open with these flags follows a link at the end.
 #[must_use]
 pub fn open_follows(flags: u64) -> bool {
@@ -269,7 +276,12 @@ impl Supervisor {
         if let Some(verdict) = self.open_for_recorder(call) {
             return verdict;
         }
-        self.note(call, open_follows(flags), facets_of_open(flags));
+        let mut facets = facets_of_open(flags);
+        if flags & (O_DIRECTORY | O_PATH) == O_DIRECTORY && lists_as_when_opened(&self.scratch.path)
+        {
+            facets |= Facets::LISTING;
+        }
+        self.note(call, open_follows(flags), facets);
         match flags {
             _ if !opens_for_change(flags) || flags & O_TMPFILE == O_TMPFILE => Verdict::Through,
             _ if flags & O_CREAT != 0 => self.effect_here(call, Intent::OpenOrMake),
