@@ -383,7 +383,7 @@ pub(super) fn undo(plan: &Plan, field: &Field, extent: Extent) -> Result<Vec<Str
         Extent::Unknown => plan.ops.len(),
     };
     for op in plan.ops.iter().take(done).rev() {
-        undo_one(plan, field, op, &mut notes)?;
+        undo_surely(plan, field, op, &mut notes)?;
         if moves_a_directory(op) {
             field.forget();
         }
@@ -456,6 +456,21 @@ fn ends(field: &Field, op: &Op) -> std::result::Result<(Option<End>, Option<End>
 
 fn seen(end: Option<&End>) -> std::result::Result<Option<Version>, Errno> {
     end.map_or(Ok(None), End::look)
+}
+
+/// [`undo_one`], again where an outsider has taken away in the same moment what it had just looked at.
+fn undo_surely(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Result<()> {
+    for _ in 1..LOOKS_MAX {
+        match undo_one(plan, field, op, notes) {
+            Err(crate::Error::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                field.forget();
+            }
+            undone => return undone,
+        }
+    }
+    undo_one(plan, field, op, notes)
 }
 
 fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Result<()> {
@@ -621,7 +636,7 @@ fn undo_data(
     Err(io("undoing", Errno::BUSY))
 }
 
-/// How often a file that others write to is looked at: ours, theirs, and there is no third.
+/// How often something that outsiders change at the same time is looked at.
 const LOOKS_MAX: u32 = 8;
 
 /// Writes old bytes back into an inode that holds others, while nobody else can open it if nobody has.

@@ -7,6 +7,7 @@ use txos_engine::changeset::{ChangeSet, Delta, What};
 use txos_engine::commit::{self, Isolation, Options, Silent};
 use txos_engine::readset::validate::{Published, Terms};
 use txos_engine::realm::Again;
+use txos_engine::store::State;
 
 use super::content::Data;
 use super::files::Slot;
@@ -117,9 +118,18 @@ impl Tx {
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        if !matches!(error, txos_engine::Error::Unfinished { .. }) {
+        let txos_engine::Error::Unfinished { id, cause, undoing } = error else {
             return Err(failed(error));
+        };
+        // What was in the way may be gone: else everybody waits until this process has ended.
+        let undone = commons::home().is_ok_and(|home| {
+            commit::recover(home, &Silent).is_ok()
+                && home.meta(id).is_ok_and(|meta| meta.state != State::Committed)
+        });
+        if undone {
+            return Err(failed(*cause));
         }
+        let error = txos_engine::Error::Unfinished { id, cause, undoing };
         if let Some(ticket) = self.ticket.take() {
             ticket.leave_publishing();
         }

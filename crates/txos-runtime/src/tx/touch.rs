@@ -361,7 +361,7 @@ fn attend() -> impl FnMut(&Standstill) -> Onward + Send {
     move |standstill| {
         if !told && standstill.waited >= TELL_AFTER {
             told = true;
-            super::say(&format!("waiting for {}", standstill.holder));
+            super::say(&format!("waiting for transaction {}", standstill.holder));
         }
         let patient = standstill.publishing || standstill.waited < PATIENCE;
         if patient { Onward::Wait } else { Onward::CallOff }

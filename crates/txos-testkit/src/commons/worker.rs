@@ -242,6 +242,7 @@ fn within(
         Ok(ops) if !asked => match library.end() {
             Ok(()) => (Outcome::Committed, ops),
             Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+                eprintln!("unfinished: {}", library.why());
                 (Outcome::Indeterminate, Vec::new())
             }
             Err(error) => {
