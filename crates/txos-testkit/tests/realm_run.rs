@@ -32,7 +32,7 @@ fn whoever_meets_a_dead_publish_settles_it() {
         killed += u32::from(younger.code() == 137);
         finished += u32::from(younger.code() == 0);
         place.expect_clean();
-        assert!(!waits(&place), "step {step}: somebody is still there");
+        assert!(members(&place).is_empty(), "step {step}: somebody is still there");
         if finished == 2 {
             break;
         }
@@ -42,10 +42,10 @@ fn whoever_meets_a_dead_publish_settles_it() {
     assert_eq!(seen.len(), 2, "some publishes were undone, some finished");
 }
 
-/// Whether anybody is in the realm.
-fn waits(lab: &Lab) -> bool {
+/// Who is in the realm.
+fn members(lab: &Lab) -> Vec<serde_json::Value> {
     let shown = lab.txos(["top", "--once", "--json"]).run().expect(0).json();
-    shown["transactions"].as_array().is_none_or(|all| !all.is_empty())
+    shown["transactions"].as_array().expect("transactions").clone()
 }
 
 /// What a command is about to do to a name waits for another transaction, which takes the name away:
@@ -61,11 +61,7 @@ fn what_was_waited_for_is_seen_as_it_is_then() {
         assert!(meeting.arrived());
         let change = format!("exec perl -e '{call}(\"name\", \"mine\") or exit 9'");
         let younger = lab.script(&[], &change).start();
-        until("it waits", || {
-            let shown = lab.txos(["top", "--once", "--json"]).run().expect(0).json();
-            let all = shown["transactions"].as_array().unwrap();
-            all.iter().any(|one| !one["waits_for"].is_null())
-        });
+        until("it waits", || members(&lab).iter().any(|one| !one["waits_for"].is_null()));
         meeting.go();
         let _ = older.wait().expect(0);
         let younger = younger.wait();
@@ -103,6 +99,6 @@ fn commands_that_touch_the_same_things_are_as_if_one_after_the_other() {
     }
     assert_eq!(lab.read("a"), "24\n");
     assert_eq!(lab.read("b"), "24\n");
-    assert!(!waits(&lab));
+    assert!(members(&lab).is_empty());
     lab.expect_clean();
 }

@@ -66,8 +66,7 @@ pub fn opens_for_change(flags: u64) -> bool {
 /// Whether what is listed of a directory may be older than the call that lists it: btrfs leaves out what
 /// has come, or has another name, since the directory was opened.
 fn lists_as_when_opened(path: &[u8]) -> bool {
-    const BTRFS: rustix::fs::FsWord = 0x9123_683e;
-    rustix::fs::statfs(path).is_ok_and(|found| found.f_type == BTRFS)
+    rustix::fs::statfs(path).is_ok_and(|found| found.f_type == libc::BTRFS_SUPER_MAGIC)
 }
 
 /// Whether an open with these flags follows a link at the end.
