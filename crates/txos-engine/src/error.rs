@@ -16,7 +16,7 @@ pub struct Conflict {
     /// What changed, in words: "its content", "it was removed", "a name in it".
     pub what: String,
     /// When it changed: ctime of the object that is there now, if there is one.
-    pub when: Option<crate::version::Stamp>,
+    pub when: Option<crate::stamp::Stamp>,
 }
 
 impl std::fmt::Display for Conflict {

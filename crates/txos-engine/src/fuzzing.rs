@@ -162,7 +162,7 @@ fn expect_inside(plan: &Plan) {
     assert!(plan.is_sound());
     for op in &plan.ops {
         let store = plan.layers.get(usize::from(op.layer)).map(|l| l.store.clone());
-        let slot = crate::store::path_from(&plan.slot_path(op));
+        let slot = crate::path::from_bytes(&plan.slot_path(op));
         assert!(store.is_some_and(|store| slot.starts_with(store)), "{op:?}");
         for path in [&op.target, &op.before, &op.after, &op.slot, &op.saved] {
             assert!(!path.split(|b| *b == b'/').any(|part| part == b".."), "{op:?}");
@@ -245,7 +245,9 @@ fn some_plan() -> Plan {
         below: 1,
         dirs: Vec::new(),
         pages: Vec::new(),
+        exchanged: crate::plan::Exchanged::default(),
         settled: None,
+        held: None,
     };
     Plan {
         id: some_id(),
@@ -261,15 +263,16 @@ fn run_plan(bytes: &[u8]) {
     let bytes = sealed_or_not(bytes, b"TXOSPLAN", crate::plan::FILE_VERSION);
     if let Ok(plan) = crate::plan::parse(&bytes, some_id(), Path::new("plan")) {
         expect_inside(&plan);
-        let body = postcard::to_stdvec(&plan).unwrap_or_default();
+        let body = plan.to_bytes().unwrap_or_default();
+        let version = crate::plan::FILE_VERSION;
         let again =
-            crate::plan::parse(&sealed(b"TXOSPLAN", 2, &body), some_id(), Path::new("plan"));
+            crate::plan::parse(&sealed(b"TXOSPLAN", version, &body), some_id(), Path::new("plan"));
         assert_eq!(again.ok(), Some(plan));
     }
 }
 
 fn plan_seeds() -> Vec<Vec<u8>> {
-    vec![with_mode(0, &postcard::to_stdvec(&some_plan()).unwrap_or_default())]
+    vec![with_mode(0, &some_plan().to_bytes().unwrap_or_default())]
 }
 
 fn run_reads(bytes: &[u8]) {

@@ -7,21 +7,27 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`id`], [`object`], [`version`] | names, identities, facets and versions of things |
+//! | [`id`], `stamp`, [`object`], [`path`], [`show`], [`error`], `codec` | names, identities, times, facets, errors |
+//! | [`patience`] | looks that somebody else may have to answer, bounded |
+//! | [`sys`] and its like | system calls, each a step that a fault can be put at |
+//! | `machine`, `lease`, [`version`] | this boot; waiting for leases; versions of things |
+//! | [`rights`] | which root this is, if it is one |
 //! | [`mounts`], [`nesting`] | the mount table; whether this process is in a transaction's view |
-//! | [`readset`] | what a transaction has seen, and whether it is still so |
 //! | [`contention`] | which of two transactions gives way where they meet |
 //! | [`realm`] | where transactions meet while they run: shared memory, ownership, waiting, deaths |
-//! | [`changeset`] | what a transaction changes: read from an overlay upper, shown to people |
+//! | `places` | where everything is after some renames |
+//! | [`readset`] | what a transaction has seen, and whether it is still so |
 //! | [`store`] | private copies, retained old versions, the record of every transaction |
+//! | [`changeset`] | what a transaction changes: read from an overlay upper, shown to people |
 //! | `plan` | a change set as an ordered list of reversible operations |
 //! | [`journal`] | the write-ahead log that makes a publish all-or-nothing across a crash |
 //! | [`commit`] | validate, gate, publish, verify, undo; recovery; revert |
 //!
-//! Dependencies point downwards in this table's order reversed; nothing here knows of mounts,
-//! seccomp or the command line.
+//! A module imports only from itself and from those above it in this table (`tests/layers.rs`); nothing here
+//! knows of mounts, seccomp or the command line.
 
 pub mod changeset;
+mod codec;
 pub mod commit;
 pub mod contention;
 pub mod error;
@@ -30,17 +36,26 @@ pub mod error;
 pub mod fuzzing;
 pub mod id;
 pub mod journal;
+mod lease;
+mod machine;
 pub mod mounts;
 pub mod nesting;
 pub mod object;
+pub mod path;
+pub mod patience;
+mod places;
 mod plan;
 pub mod readset;
 pub mod realm;
+pub mod rights;
 pub mod show;
+mod stamp;
 pub mod store;
 pub mod sys;
+mod sys_copy;
 mod sys_handle;
 mod sys_lock;
+pub mod sys_owner;
 #[cfg(not(loom))]
 mod sys_sched;
 pub mod sys_secure;

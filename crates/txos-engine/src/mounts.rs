@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
 /// One mount.
@@ -131,13 +132,18 @@ fn unescape(word: &[u8]) -> Vec<u8> {
 }
 
 /// The mounts of this process's namespace that a path leads to: those hidden below others are
-/// left out. Parents come before children.
+/// left out. Those in directories that this user may not search are there all the same: nobody else can
+/// tell that they are hidden, and they keep a directory above from being covered whole. Parents come
+/// before children.
 ///
 /// # Errors
 /// If the table can't be read.
 pub fn visible() -> io::Result<Vec<Mount>> {
     let mut mounts = parse(&std::fs::read("/proc/self/mountinfo")?);
-    mounts.retain(|m| mount_id(&m.point) == Some(m.id));
+    mounts.retain(|m| match look_at(&m.point) {
+        Ok(id) => id == Some(m.id),
+        Err(error) => error == Errno::ACCESS,
+    });
     mounts.sort_by(|a, b| a.point.as_os_str().as_bytes().cmp(b.point.as_os_str().as_bytes()));
     Ok(mounts)
 }
@@ -145,10 +151,15 @@ pub fn visible() -> io::Result<Vec<Mount>> {
 /// Number of the mount that a path leads to. Triggers no automount.
 #[must_use]
 pub fn mount_id(path: &Path) -> Option<u64> {
+    look_at(path).ok().flatten()
+}
+
+/// [`mount_id`]; `None` where the kernel does not tell.
+fn look_at(path: &Path) -> Result<Option<u64>, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
-    let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
-    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
+    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+    let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    Ok((stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id))
 }
 
 #[cfg(test)]

@@ -96,6 +96,13 @@ impl Facets {
         self.0 & other.0 == other.0
     }
 
+    /// Whether a file was only opened for appending: its content was not seen.
+    #[must_use]
+    pub const fn is_append(self) -> bool {
+        let seen = Facets::ATTRS.0 | Facets::DATA.0 | Facets::XATTRS.0 | Facets::REPLACED.0;
+        self.contains(Facets::APPEND) && !self.intersects(Facets(seen))
+    }
+
     /// Whether `self` and `other` share a facet.
     #[must_use]
     pub const fn intersects(self, other: Facets) -> bool {

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::version::Stamp;
+use crate::stamp::Stamp;
 
 /// A path as messages show it: as it is when it is plain text, else C-quoted as git does it
 /// (`"a\nb\377"`), so that a hostile name can neither forge output nor get lost.
@@ -46,6 +46,53 @@ pub fn quoted_bytes(bytes: &[u8]) -> String {
         }
     }
     out.push('"');
+    out
+}
+
+/// Text of others for a terminal: what would do something to it, and bytes that are no text, as
+/// backslash and octal digits. Tabs and ends of lines stay.
+#[must_use]
+pub fn visible(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() && !matches!(c, '\n' | '\t') {
+                let mut buffer = [0u8; 4];
+                for b in c.encode_utf8(&mut buffer).bytes() {
+                    out.push_str(&format!("\\{b:03o}"));
+                }
+            } else {
+                out.push(c);
+            }
+        }
+        for b in chunk.invalid() {
+            out.push_str(&format!("\\{b:03o}"));
+        }
+    }
+    out
+}
+
+/// The same for a message of ours, which may have colours of its own.
+#[must_use]
+pub fn visible_message(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\x1b') {
+        let (before, escape) = rest.split_at(at);
+        out.push_str(&visible(before.as_bytes()));
+        let colour = escape.strip_prefix("\x1b[").and_then(|codes| {
+            let end = codes.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+            codes.get(end..)?.starts_with('m').then_some(end + 3)
+        });
+        let length = colour.unwrap_or(1);
+        let (sequence, behind) = escape.split_at(length);
+        match colour {
+            Some(_) => out.push_str(sequence),
+            None => out.push_str("\\033"),
+        }
+        rest = behind;
+    }
+    out.push_str(&visible(rest.as_bytes()));
     out
 }
 
@@ -152,6 +199,20 @@ fn local_tm(stamp: Stamp) -> Option<libc::tm> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_of_others_reaches_a_terminal_as_it_is() {
+        assert_eq!(visible(b"a\x1b[2J\x07\r\tb\n"), "a\\033[2J\\007\\015\tb\n");
+        assert_eq!(visible("\u{9b}31m".as_bytes()), "\\302\\23331m");
+        assert_eq!(visible(b"\xff\x9b"), "\\377\\233");
+        assert_eq!(visible("größe".as_bytes()), "größe");
+        assert_eq!(
+            visible_message("\x1b[1;31mred\x1b[0m \x1b]0;t\x07"),
+            "\x1b[1;31mred\x1b[0m \\033]0;t\\007"
+        );
+        assert_eq!(visible_message("\x1b"), "\\033");
+        assert_eq!(visible_message("\x1b[é"), "\\033[é");
+    }
 
     #[test]
     fn quoting() {

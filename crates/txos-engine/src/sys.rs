@@ -19,7 +19,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
-type Sys<T> = Result<T, Errno>;
+use crate::sys_owner::{Arg, at, opened, or_as_owner};
+
+pub(crate) type Sys<T> = Result<T, Errno>;
+
+/// Leaves a time alone.
+const UTIME_OMIT: i64 = rustix::fs::UTIME_OMIT;
 
 /// Longest path handed to the kernel in one piece; longer ones are walked in pieces.
 const PIECE_MAX: usize = 3500;
@@ -230,17 +235,32 @@ pub fn rename(
     new: &[u8],
     flags: RenameFlags,
 ) -> Sys<()> {
-    fault::step("rename", || rustix::fs::renameat_with(from, old, to, new, flags))
+    fault::step("rename", || {
+        let args = || {
+            let flags = Arg::Number(flags.bits().into());
+            [at(from), Arg::Text(old), at(to), Arg::Text(new), flags]
+        };
+        let renamed = rustix::fs::renameat_with(from, old, to, new, flags);
+        or_as_owner(renamed, libc::SYS_renameat2, args, drop)
+    })
 }
 
 /// `mkdirat(2)`.
 pub fn mkdir(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> Sys<()> {
-    fault::step("mkdir", || rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(mode)))
+    fault::step("mkdir", || {
+        let made = rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(mode));
+        let args = || [at(dir), Arg::Text(name), Arg::Number(mode.into())];
+        or_as_owner(made, libc::SYS_mkdirat, args, drop)
+    })
 }
 
 /// `unlinkat(2)`.
 pub fn unlink(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Sys<()> {
-    fault::step("unlink", || rustix::fs::unlinkat(dir, name, flags))
+    fault::step("unlink", || {
+        let removed = rustix::fs::unlinkat(dir, name, flags);
+        let args = || [at(dir), Arg::Text(name), Arg::Number(flags.bits().into())];
+        or_as_owner(removed, libc::SYS_unlinkat, args, drop)
+    })
 }
 
 /// `fchmodat(2)` through `/proc/self/fd`, so that a directory entry is never followed.
@@ -264,13 +284,21 @@ pub fn chown(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> Sys<()> {
 }
 
 /// `utimensat(2)`; `None` leaves that time alone.
-pub fn set_mtime(dir: BorrowedFd<'_>, name: &[u8], mtime: crate::version::Stamp) -> Sys<()> {
+pub fn set_mtime(dir: BorrowedFd<'_>, name: &[u8], mtime: crate::stamp::Stamp) -> Sys<()> {
     let times = mtime_alone(mtime);
-    fault::step("utimens", || rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW))
+    fault::step("utimens", || {
+        let set = rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        let words = [0, UTIME_OMIT, mtime.sec, i64::from(mtime.nsec)].map(i64::to_ne_bytes);
+        let args = || {
+            let flags = Arg::Number(AtFlags::SYMLINK_NOFOLLOW.bits().into());
+            [at(dir), Arg::Text(name), Arg::Bytes(words.as_flattened()), flags]
+        };
+        or_as_owner(set, libc::SYS_utimensat, args, drop)
+    })
 }
 
 /// `futimens(2)`.
-pub fn set_own_mtime(fd: BorrowedFd<'_>, mtime: crate::version::Stamp) -> Sys<()> {
+pub fn set_own_mtime(fd: BorrowedFd<'_>, mtime: crate::stamp::Stamp) -> Sys<()> {
     let times = mtime_alone(mtime);
     fault::step("utimens", || rustix::fs::futimens(fd, &times))
 }
@@ -340,7 +368,11 @@ pub fn allocate_all(fd: BorrowedFd<'_>, len: u64) -> Sys<()> {
 
 /// `linkat(2)`: another name for an object that is itself not followed.
 pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> Sys<()> {
-    fault::step("link", || rustix::fs::linkat(from, old, to, new, AtFlags::empty()))
+    fault::step("link", || {
+        let linked = rustix::fs::linkat(from, old, to, new, AtFlags::empty());
+        let args = || [at(from), Arg::Text(old), at(to), Arg::Text(new), Arg::Number(0)];
+        or_as_owner(linked, libc::SYS_linkat, args, drop)
+    })
 }
 
 /// Creates a file of ours that must not exist.
@@ -388,14 +420,25 @@ pub fn syncfs(fd: BorrowedFd<'_>) -> Sys<()> {
 pub fn set_xattr(dir: BorrowedFd<'_>, name: &[u8], attr: &[u8], value: &[u8]) -> Sys<()> {
     let path = entry_path(dir, name);
     fault::step("setxattr", || {
-        rustix::fs::lsetxattr(&path[..], attr, value, rustix::fs::XattrFlags::empty())
+        let set = rustix::fs::lsetxattr(&path[..], attr, value, rustix::fs::XattrFlags::empty());
+        or_as_owner(set, libc::SYS_lsetxattr, || setting(&path, attr, value), drop)
     })
 }
 
 /// `lremovexattr(2)` on an entry of an open directory.
 pub fn remove_xattr(dir: BorrowedFd<'_>, name: &[u8], attr: &[u8]) -> Sys<()> {
     let path = entry_path(dir, name);
-    fault::step("removexattr", || rustix::fs::lremovexattr(&path[..], attr))
+    fault::step("removexattr", || {
+        let removed = rustix::fs::lremovexattr(&path[..], attr);
+        let args = || [Arg::Text(&path), Arg::Text(attr)];
+        or_as_owner(removed, libc::SYS_lremovexattr, args, drop)
+    })
+}
+
+/// What `setxattr(2)` takes.
+fn setting<'a>(path: &'a [u8], attr: &'a [u8], value: &'a [u8]) -> [Arg<'a>; 5] {
+    let length = Arg::Number(value.len() as u64);
+    [Arg::Text(path), Arg::Text(attr), Arg::Bytes(value), length, Arg::Number(0)]
 }
 
 /// A path that leads to what is open and nowhere else: a symbolic link that is open is not followed.
@@ -405,26 +448,33 @@ fn own_path(fd: BorrowedFd<'_>) -> String {
 
 /// `setxattr(2)` of what is open, be it only its place (`O_PATH`).
 pub fn set_xattr_of(fd: BorrowedFd<'_>, attr: &[u8], value: &[u8]) -> Sys<()> {
+    let path = own_path(fd);
     fault::step("setxattr", || {
-        rustix::fs::setxattr(own_path(fd), attr, value, rustix::fs::XattrFlags::empty())
+        let set = rustix::fs::setxattr(&path[..], attr, value, rustix::fs::XattrFlags::empty());
+        or_as_owner(set, libc::SYS_setxattr, || setting(path.as_bytes(), attr, value), drop)
     })
 }
 
 /// `removexattr(2)` of what is open, be it only its place.
 pub fn remove_xattr_of(fd: BorrowedFd<'_>, attr: &[u8]) -> Sys<()> {
-    fault::step("removexattr", || rustix::fs::removexattr(own_path(fd), attr))
+    let path = own_path(fd);
+    fault::step("removexattr", || {
+        let removed = rustix::fs::removexattr(&path[..], attr);
+        let args = || [Arg::Text(path.as_bytes()), Arg::Text(attr)];
+        or_as_owner(removed, libc::SYS_removexattr, args, drop)
+    })
 }
 
 /// `utimensat(2)` of what is open, be it only its place.
-pub fn set_mtime_of(fd: BorrowedFd<'_>, mtime: crate::version::Stamp) -> Sys<()> {
+pub fn set_mtime_of(fd: BorrowedFd<'_>, mtime: crate::stamp::Stamp) -> Sys<()> {
     let times = mtime_alone(mtime);
     fault::step("utimens", || rustix::fs::utimensat(CWD, own_path(fd), &times, AtFlags::empty()))
 }
 
 /// Times to set of which only the mtime is.
-fn mtime_alone(mtime: crate::version::Stamp) -> rustix::fs::Timestamps {
+fn mtime_alone(mtime: crate::stamp::Stamp) -> rustix::fs::Timestamps {
     rustix::fs::Timestamps {
-        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: rustix::fs::Timespec {
             tv_sec: mtime.sec,
             tv_nsec: i64::from(mtime.nsec),
@@ -466,6 +516,58 @@ pub fn open_dir_beneath(root: BorrowedFd<'_>, path: &[u8]) -> Sys<OwnedFd> {
     open_in_pieces(root, path, resolve)
 }
 
+/// Opens a file of a store for reading: a regular file, reached without a link at its end. Nothing else is
+/// waited for or read, such as a FIFO that somebody put there.
+///
+/// # Errors
+/// `EINVAL` for what is no regular file, `ELOOP` for a link.
+pub fn open_record(path: &std::path::Path) -> std::io::Result<OwnedFd> {
+    look("open", || {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
+        let file = rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty())?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidInput,
+                "it is not a regular file",
+            ));
+        }
+        Ok(file)
+    })
+}
+
+/// Reads a file of a store.
+///
+/// # Errors
+/// Waits until whoever was inside a system call when this began has, as far as the kernel lets one wait, gone past
+/// what he had read: one grace period, some 15 ms (`MEMBARRIER_CMD_GLOBAL`, membarrier(2)).
+///
+/// The kernel judges an access by the mode first and by the access control list then, without a lock: who read the
+/// mode before it was tightened, and looks for the list after it was removed, takes the old mode for all there is.
+/// Natively `chmod 600 f; setfacl -b f` lets a reader in now and then, on tmpfs once in some thousands.
+pub fn let_pass() {
+    // Where the kernel refuses it, the commit is as good as the two commands are.
+    let _ = rustix::thread::membarrier(rustix::thread::MembarrierCommand::Global);
+}
+
+/// As of [`open_record`].
+pub fn read_record(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
+    let file = open_record(path)?;
+    look("read", || {
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut bytes)?;
+        Ok(bytes)
+    })
+}
+
+/// The same, as text.
+///
+/// # Errors
+/// As of [`read_record`]; `InvalidData` for what is no text.
+pub fn read_text(path: &std::path::Path) -> std::io::Result<String> {
+    let text = String::from_utf8(read_record(path)?);
+    text.map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e))
+}
+
 /// Opens the directory at an absolute path that is expected to have no links in it.
 ///
 /// # Errors
@@ -478,17 +580,23 @@ pub fn open_dir_canonical(path: &[u8]) -> Sys<OwnedFd> {
     open_in_pieces(root.as_fd(), path, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
 }
 
-fn open_piece(at: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> Sys<OwnedFd> {
+fn open_piece(dir: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> Sys<OwnedFd> {
     let name = if path.is_empty() { &b"."[..] } else { path };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     retry(|| {
         look("openat2", || {
-            rustix::fs::openat2(
-                at,
-                name,
-                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-                Mode::empty(),
-                resolve,
-            )
+            let found = if resolve.contains(ResolveFlags::NO_XDEV) {
+                rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)
+            } else {
+                // Somebody may have mounted a file system of his own on the way.
+                crate::patience::find(dir, name, flags, resolve)
+            };
+            let how = [u64::from(flags.bits()), 0, resolve.bits()].map(u64::to_ne_bytes);
+            let args = || {
+                let how = how.as_flattened();
+                [at(dir), Arg::Text(name), Arg::Bytes(how), Arg::Number(how.len() as u64)]
+            };
+            or_as_owner(found, libc::SYS_openat2, args, opened)
         })
     })
 }
@@ -506,8 +614,8 @@ fn open_in_pieces(root: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> S
                 .ok_or(Errno::NAMETOOLONG)?;
             rest.get(..cut).unwrap_or_default()
         };
-        let at = current.as_ref().map_or(root, |fd| fd.as_fd());
-        let next = open_piece(at, piece, resolve)?;
+        let dir = current.as_ref().map_or(root, |fd| fd.as_fd());
+        let next = open_piece(dir, piece, resolve)?;
         rest = rest.get(piece.len()..).unwrap_or_default();
         rest = rest.strip_prefix(b"/").unwrap_or(rest);
         if rest.is_empty() {
@@ -574,15 +682,24 @@ pub fn xattrs(path: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
     // Most objects have none or a few: one call with room for those, a second for the rest.
     let mut names = vec![0u8; 512];
     loop {
-        match look("listxattr", || rustix::fs::llistxattr(path, &mut names[..])) {
+        let listed = look("listxattr", || {
+            let listed = rustix::fs::llistxattr(path, &mut names[..]);
+            let length = Arg::Number(names.len() as u64);
+            let args = || [Arg::Text(path), Arg::Room(&mut names), length];
+            or_as_owner(listed, libc::SYS_llistxattr, args, |n| n as usize)
+        });
+        match listed {
             Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
             Ok(n) => {
                 names.truncate(n);
                 break;
             }
             Err(Errno::RANGE) => {
-                let need = rustix::fs::llistxattr_query(path)?;
-                names.resize(need + 64, 0);
+                // The kernel lists no more.
+                if names.len() >= XATTR_MAX {
+                    return Err(Errno::RANGE);
+                }
+                names.resize(XATTR_MAX, 0);
             }
             Err(e) => return Err(e),
         }
@@ -604,10 +721,10 @@ pub fn xattrs(path: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
 /// # Errors
 /// The errno of `lgetxattr(2)`.
 pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
-    whole_xattr(
-        |value| rustix::fs::lgetxattr(path, name, value),
-        || rustix::fs::lgetxattr_query(path, name),
-    )
+    whole_xattr(|value| {
+        let got = rustix::fs::lgetxattr(path, name, &mut *value);
+        or_as_owner(got, libc::SYS_lgetxattr, || getting(path, name, value), |n| n as usize)
+    })
 }
 
 /// [`xattr`] of what is open, be it only its place.
@@ -615,16 +732,24 @@ pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
 /// # Errors
 /// The errno of `getxattr(2)`.
 pub fn xattr_of(fd: BorrowedFd<'_>, name: &[u8]) -> Sys<Option<Vec<u8>>> {
-    whole_xattr(
-        |value| rustix::fs::getxattr(own_path(fd), name, value),
-        || rustix::fs::getxattr_query(own_path(fd), name),
-    )
+    let path = own_path(fd);
+    let path = path.as_bytes();
+    whole_xattr(|value| {
+        let got = rustix::fs::getxattr(path, name, &mut *value);
+        or_as_owner(got, libc::SYS_getxattr, || getting(path, name, value), |n| n as usize)
+    })
 }
 
-fn whole_xattr(
-    get: impl Fn(&mut [u8]) -> Sys<usize>,
-    len: impl Fn() -> Sys<usize>,
-) -> Sys<Option<Vec<u8>>> {
+/// What `getxattr(2)` takes.
+fn getting<'a>(path: &'a [u8], name: &'a [u8], value: &'a mut [u8]) -> [Arg<'a>; 4] {
+    let length = Arg::Number(value.len() as u64);
+    [Arg::Text(path), Arg::Text(name), Arg::Room(value), length]
+}
+
+/// The longest value that the kernel lets an attribute have.
+const XATTR_MAX: usize = 64 * 1024;
+
+fn whole_xattr(get: impl Fn(&mut [u8]) -> Sys<usize>) -> Sys<Option<Vec<u8>>> {
     let mut value = vec![0u8; 256];
     loop {
         match look("getxattr", || get(&mut value[..])) {
@@ -632,10 +757,7 @@ fn whole_xattr(
                 value.truncate(n);
                 return Ok(Some(value));
             }
-            Err(Errno::RANGE) => {
-                let need = len()?;
-                value.resize(need + 64, 0);
-            }
+            Err(Errno::RANGE) if value.len() < XATTR_MAX => value.resize(XATTR_MAX, 0),
             Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
             Err(e) => return Err(e),
         }
@@ -666,7 +788,11 @@ pub fn xattr_digest(path: &[u8]) -> Sys<u64> {
 /// # Errors
 /// The errno of `openat(2)`.
 pub fn open(path: &[u8], flags: OFlags, mode: u32) -> Sys<OwnedFd> {
-    let open = || rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
+    let flags = flags | OFlags::CLOEXEC;
+    let open = || {
+        let found = rustix::fs::openat(CWD, path, flags, Mode::from_raw_mode(mode));
+        or_as_owner(found, libc::SYS_openat, || opening(CWD, path, flags, mode), opened)
+    };
     if flags.contains(OFlags::CREATE) {
         retry(|| step("open", open))
     } else {
@@ -680,7 +806,18 @@ pub fn open(path: &[u8], flags: OFlags, mode: u32) -> Sys<OwnedFd> {
 /// The errno of `openat(2)`.
 pub fn open_at(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Sys<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC;
-    retry(|| look("open", || rustix::fs::openat(dir, name, flags, Mode::empty())))
+    retry(|| {
+        look("open", || {
+            let found = rustix::fs::openat(dir, name, flags, Mode::empty());
+            or_as_owner(found, libc::SYS_openat, || opening(dir, name, flags, 0), opened)
+        })
+    })
+}
+
+/// What `openat(2)` takes.
+fn opening<'a>(dir: BorrowedFd<'a>, path: &'a [u8], flags: OFlags, mode: u32) -> [Arg<'a>; 4] {
+    let flags = Arg::Number(flags.bits().into());
+    [at(dir), Arg::Text(path), flags, Arg::Number(mode.into())]
 }
 
 /// `pread(2)` of as much as there is room for, or less.

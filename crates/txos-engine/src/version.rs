@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::object::{FileId, FileKind};
+pub use crate::stamp::Stamp;
 
 /// The longest timer tick of a Linux kernel (CONFIG_HZ=100), in nanoseconds.
 pub(crate) const TICK_MAX_NS: i64 = 10_000_000;
@@ -32,44 +33,6 @@ const RACY_LOOKS_MAX: u32 = 8;
 
 /// The same, where each look has to wait for a second.
 const RACY_SECONDS_MAX: u32 = 3;
-
-/// A point in time as the file system stores it: nanoseconds since the epoch, may be negative.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct Stamp {
-    /// Seconds since the epoch.
-    pub sec: i64,
-    /// Nanoseconds within the second.
-    pub nsec: u32,
-}
-
-impl Stamp {
-    /// Nanoseconds since the epoch, saturating.
-    #[must_use]
-    pub fn as_ns(self) -> i64 {
-        self.sec.saturating_mul(1_000_000_000).saturating_add(i64::from(self.nsec))
-    }
-
-    /// Reads a kernel clock.
-    #[must_use]
-    fn clock(id: rustix::time::ClockId) -> Self {
-        let t = rustix::time::clock_gettime(id);
-        Stamp { sec: t.tv_sec, nsec: u32::try_from(t.tv_nsec).unwrap_or(0) }
-    }
-
-    /// The present, finely.
-    #[must_use]
-    pub fn now() -> Self {
-        Self::clock(rustix::time::ClockId::Realtime)
-    }
-
-    /// The present as a tick-driven file system would stamp it.
-    #[must_use]
-    pub fn now_coarse() -> Self {
-        Self::clock(rustix::time::ClockId::RealtimeCoarse)
-    }
-}
 
 /// One version of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -138,10 +101,19 @@ impl Version {
             && self.gid == other.gid
     }
 
-    /// Same in everything but ctime and link count: what a rename of ours leaves unchanged.
+    /// Same in everything but ctime and link count: what a rename of ours leaves unchanged. The times
+    /// of a passage are not compared.
     #[must_use]
     pub fn same_but_ctime(&self, other: &Version) -> bool {
-        self.same_owner_and_mode(other) && self.size == other.size && self.mtime == other.mtime
+        self.same_owner_and_mode(other)
+            && (self.is_passage() || self.size == other.size && self.mtime == other.mtime)
+    }
+
+    /// Whether it is a FIFO, a socket or a device: what passes through it changes its times, and is no
+    /// change of it.
+    #[must_use]
+    pub fn is_passage(&self) -> bool {
+        !matches!(self.kind(), FileKind::File | FileKind::Dir | FileKind::Symlink)
     }
 }
 
@@ -187,8 +159,26 @@ pub fn stat_at(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<Versi
 
 /// The same; no fault is put here.
 pub(crate) fn stat(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<Version, Errno> {
-    let s = rustix::fs::statx(dir, path, flags | AtFlags::STATX_DONT_SYNC, STATX_MASK)?;
-    Ok(Version::from_statx(&s))
+    let flags = flags | AtFlags::STATX_DONT_SYNC;
+    match rustix::fs::statx(dir, path, flags, STATX_MASK) {
+        Err(Errno::ACCESS) => stat_as_owner(dir, path, flags),
+        other => Ok(Version::from_statx(&other?)),
+    }
+}
+
+/// An entry of a directory that may be ours and can't be searched nevertheless: by what is opened there.
+fn stat_as_owner(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<Version, Errno> {
+    use rustix::fs::OFlags;
+    if path.is_empty() {
+        return Err(Errno::ACCESS);
+    }
+    let follow = match flags.contains(AtFlags::SYMLINK_NOFOLLOW) {
+        true => OFlags::NOFOLLOW,
+        false => OFlags::empty(),
+    };
+    let found = crate::sys_owner::open_place(dir, path, follow)?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    Ok(Version::from_statx(&rustix::fs::statx(found, c"", flags, STATX_MASK)?))
 }
 
 /// Whether this kernel's file systems stamp ctime in multigrain fashion (Linux 6.13 and later).

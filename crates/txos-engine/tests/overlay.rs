@@ -19,6 +19,7 @@ use txos_engine::object::Facets;
 use txos_engine::readset::{Coverage, ReadSet};
 use txos_engine::store::{Begin, Home, LayerRequest, Transaction};
 use txos_engine::{Error, sys};
+use txos_skip::{is_root, require};
 
 struct Rig {
     dir: PathBuf,
@@ -154,14 +155,6 @@ impl Rig {
     }
 }
 
-fn is_root() -> bool {
-    if rustix::process::geteuid().is_root() {
-        return true;
-    }
-    eprintln!("SKIP: needs root to mount an overlay");
-    false
-}
-
 /// Scripts whose effect must be the same in an overlay, after commit, as natively.
 const SCRIPTS: &[(&str, &str)] = &[
     ("nothing", "true"),
@@ -231,9 +224,7 @@ const SCRIPTS: &[(&str, &str)] = &[
 
 #[test]
 fn commit_gives_what_a_native_run_gives_and_revert_what_was_before() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     let only = std::env::var("ONLY").ok();
     for (name, script) in SCRIPTS.iter().filter(|(n, _)| only.as_deref().is_none_or(|o| o == *n)) {
         eprintln!("script {name}");
@@ -302,9 +293,7 @@ fn commit_gives_what_a_native_run_gives_and_revert_what_was_before() {
 
 #[test]
 fn an_outsiders_change_is_a_conflict_and_nothing_is_published() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     let cases: &[(&str, &str, &str)] = &[
         ("content", "echo mine >> d/b; echo n > n", "echo theirs >> d/b"),
         ("removed", "echo mine >> d/b; echo n > n", "rm d/b"),
@@ -339,9 +328,7 @@ fn an_outsiders_change_is_a_conflict_and_nothing_is_published() {
 
 #[test]
 fn two_appenders_merge() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     let rig = Rig::new("append");
     let mut tx = rig.begin();
     let mut reads = ReadSet::new(Coverage::default());
@@ -363,9 +350,7 @@ fn two_appenders_merge() {
 
 #[test]
 fn a_file_that_is_open_for_writing_keeps_its_inode() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     use std::io::Write;
     let rig = Rig::new("writer");
     let log = rig.tree().join("e/x");
@@ -379,9 +364,7 @@ fn a_file_that_is_open_for_writing_keeps_its_inode() {
 
 #[test]
 fn a_part_is_committed_and_the_rest_stays() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     let rig = Rig::new("part");
     let before = tree(&rig.tree(), true);
     let mut tx = rig.begin();
@@ -441,9 +424,7 @@ fn a_part_is_committed_and_the_rest_stays() {
 
 #[test]
 fn a_chain_is_undone_newest_first() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     let rig = Rig::new("chain");
     let file = rig.tree().join("d/b");
     let options = Options { durable: false, ..Options::default() };
@@ -467,9 +448,7 @@ fn a_chain_is_undone_newest_first() {
 
 #[test]
 fn reading_one_link_and_writing_another_is_no_conflict() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     for script in ["echo m >> d/a", "rm d/a", "echo n > t; mv t d/a", "ln d/a d/third"] {
         let rig = Rig::new("links");
         let mut tx = rig.begin();
@@ -485,9 +464,7 @@ fn reading_one_link_and_writing_another_is_no_conflict() {
 
 #[test]
 fn a_chain_over_a_new_directory_is_undone_newest_first() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     let rig = Rig::new("chain-dir");
     let before = tree(&rig.tree(), true);
     let options = Options { durable: false, ..Options::default() };
@@ -519,9 +496,7 @@ fn a_chain_over_a_new_directory_is_undone_newest_first() {
 
 #[test]
 fn what_an_ordinary_user_wrote_means_nothing_to_roots_transaction() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     let rig = Rig::new("marks");
     let marks =
         "setfattr -n user.overlay.redirect -v /keep e; setfattr -n user.overlay.opaque -v y d";
@@ -542,9 +517,7 @@ fn what_an_ordinary_user_wrote_means_nothing_to_roots_transaction() {
 
 #[test]
 fn a_root_that_was_swapped_is_not_published_into() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     let rig = Rig::new("swap");
     let mut tx = rig.begin();
     rig.run(&tx, "echo x > planted; echo y > e/planted");
@@ -557,9 +530,7 @@ fn a_root_that_was_swapped_is_not_published_into() {
 
 #[test]
 fn an_outsiders_trash_is_not_emptied() {
-    if !is_root() {
-        return;
-    }
+    require!(is_root(), "needs root to mount an overlay");
     let rig = Rig::new("trash");
     sh(&rig.dir, "mkdir victim; echo > victim/f; rmdir store/trash; ln -s ../victim store/trash");
     let _ = rig.home.empty_trash(None);

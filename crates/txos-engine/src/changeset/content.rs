@@ -24,7 +24,9 @@ pub(super) fn same(
         FileKind::Symlink => {
             let read = |(dir, name): (BorrowedFd<'_>, &[u8])| {
                 crate::sys::look("readlink", || {
-                    rustix::fs::readlinkat(dir, name, Vec::with_capacity(256))
+                    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+                    let link = crate::sys::open_at(dir, name, flags)?;
+                    rustix::fs::readlinkat(link, c"", Vec::with_capacity(256))
                 })
             };
             Ok(read(a)? == read(b)?)
@@ -43,7 +45,7 @@ pub(super) fn same(
 
 fn open((dir, name): (BorrowedFd<'_>, &[u8])) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(File::from(crate::sys::open_at(dir, name, flags)?))
+    crate::lease::waited_out(|| Ok(File::from(crate::sys::open_at(dir, name, flags)?)))
 }
 
 /// Whether the first `len` bytes of two files are the same. A short file is not.

@@ -4,10 +4,12 @@
 //! | delta | carried out as |
 //! |---|---|
 //! | Put | one rename, or one exchange with what is there |
+//! | Rewrite | one exchange with what is there; in place if somebody has it open for writing |
 //! | Remove | one rename into the store |
 //! | Move | two renames, through the store; the inode stays, whatever its type |
 //! | Link | `linkat(2)`; over something else: of a slot, then one exchange |
 //! | Data, Patch, Attrs | in place, after all renames; what is overwritten is saved first |
+//! | the same, nameless | in the store, where the change that takes the object's last known name away puts it |
 //!
 //! Paths are those of the finished tree; a `stable_path` is where the same place is now. The two
 //! differ below a moved directory. The times of directories whose entries change are added here.
@@ -19,13 +21,15 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::entries::{mapped, walk};
+use super::entries::walk;
 use super::patch::Patch;
-use super::{Action, AttrChange, Change, ChangeSet, split};
+use super::{Action, AttrChange, Change, ChangeSet, links};
 use crate::error::{Conflict, Context, Error, Result};
 use crate::object::FileKind;
-use crate::readset::join;
-use crate::store::{Layer, Transaction, path_from};
+use crate::path::layer::split;
+use crate::path::mapped;
+use crate::path::{self, join};
+use crate::store::{Layer, Transaction};
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};
 
@@ -39,11 +43,14 @@ pub struct Delta {
     /// Where its stable counterpart is now: differs from `path` below a moved directory, and for a
     /// change in place of an object that is itself moved (it is the move's `from`).
     pub stable_path: Vec<u8>,
+    /// For a change in place: another delta takes the name at `stable_path` away, and the transaction
+    /// knows no other one of the object. It has others, which see the change. (`path` says nothing.)
+    pub nameless: bool,
     /// What.
     pub what: What,
 }
 
-/// What is done at a path. At one path there may be one change of the name (Put, Remove, Move, Link)
+/// What is done at a path. At one path there may be one change of the name (Put, Rewrite, Remove, Move, Link)
 /// and, of a moved object, one in place (Data, Patch, Attrs).
 ///
 /// A `base` is the version that the transaction saw there: nothing is published if another one is
@@ -57,6 +64,13 @@ pub enum What {
         staged: Vec<u8>,
         /// What it replaces.
         base: Option<Version>,
+    },
+    /// A changed copy of the stable file that is there and keeps its name: it stands for the same inode.
+    Rewrite {
+        /// Where it is, as for a Put.
+        staged: Vec<u8>,
+        /// The file.
+        base: Version,
     },
     /// The name is taken away, with everything below it.
     Remove {
@@ -132,10 +146,16 @@ impl ChangeSet {
             changes: Vec::with_capacity(deltas.len()),
         };
         made.check(&deltas)?;
-        for delta in deltas {
+        let (nameless, named): (Vec<Delta>, Vec<Delta>) =
+            deltas.into_iter().partition(|delta| delta.nameless);
+        for delta in named {
             made.add(delta)?;
         }
         made.directory_times()?;
+        // What takes their names away is known by now.
+        for delta in nameless {
+            made.hold(delta)?;
+        }
         let (changes, last_slot) = (made.changes, made.last_slot);
         Ok(ChangeSet { changes, layers, last_slot, explicit: true })
     }
@@ -174,6 +194,7 @@ impl Maker<'_> {
         let mut names = HashMap::new();
         let mut in_place = HashSet::new();
         let mut new = HashSet::new();
+        let mut held = HashSet::new();
         for delta in deltas {
             let at = |problem: &str| unsupported(&delta.path, problem);
             if delta.layer >= self.layers.len() {
@@ -182,7 +203,9 @@ impl Maker<'_> {
             let (other, rename) = match &delta.what {
                 What::Move { from, .. } => (Some(from), true),
                 What::Link { to, .. } => (Some(to), false),
-                What::Put { staged, .. } | What::Data { staged, .. } => (Some(staged), false),
+                What::Put { staged, .. }
+                | What::Rewrite { staged, .. }
+                | What::Data { staged, .. } => (Some(staged), false),
                 _ => (None, false),
             };
             if other.is_some_and(|path| path.is_empty() || !is_inside(path))
@@ -191,6 +214,13 @@ impl Maker<'_> {
                 || (delta.path.is_empty() && !matches!(delta.what, What::Attrs { .. }))
             {
                 return Err(at("leads out of its layer, or is of the layer's root"));
+            }
+            if delta.nameless {
+                let twice = !held.insert((delta.layer, &delta.stable_path));
+                if twice || delta.stable_path.is_empty() || !delta.what.is_in_place() {
+                    return Err(at("can't be one of an object without a name"));
+                }
+                continue;
             }
             let key = (delta.layer, delta.path.clone());
             if matches!(delta.what, What::Put { .. }) {
@@ -244,7 +274,7 @@ impl Maker<'_> {
 
     fn shown(&self, layer: usize, path: &[u8]) -> std::path::PathBuf {
         let top = self.layers.get(layer).map_or(&b"/"[..], |l| l.target.as_os_str().as_bytes());
-        if path.is_empty() { path_from(top) } else { path_from(&join(top, path)) }
+        if path.is_empty() { path::from_bytes(top) } else { path::from_bytes(&join(top, path)) }
     }
 
     fn slot(&mut self) -> Vec<u8> {
@@ -260,7 +290,7 @@ impl Maker<'_> {
         look.map_err(|e| {
             let top = self.layers.get(layer).and_then(|l| l.upper.parent());
             let at = top.map_or_else(Default::default, |t| {
-                path_from(&join(t.as_os_str().as_bytes(), staged))
+                path::from_bytes(&join(t.as_os_str().as_bytes(), staged))
             });
             Error::io("looking at the staged", at, e)
         })
@@ -280,7 +310,7 @@ impl Maker<'_> {
     }
 
     fn add(&mut self, delta: Delta) -> Result<()> {
-        let Delta { layer, path, stable_path, what } = delta;
+        let Delta { layer, path, stable_path, nameless: _, what } = delta;
         let is_vacated = self.vacated.contains(&(layer, stable_path.clone()));
         let there = |base: Option<Version>| base.filter(|_| !is_vacated);
         let mut change = Change {
@@ -296,6 +326,7 @@ impl Maker<'_> {
             below: 0,
             dirs: Vec::new(),
             pages: Vec::new(),
+            held: None,
             dropped: false,
         };
         match what {
@@ -308,7 +339,7 @@ impl Maker<'_> {
                     let top = self.layers.get(layer).and_then(|l| l.upper.parent());
                     let top = top
                         .map_or_else(Default::default, |t| join(t.as_os_str().as_bytes(), &staged));
-                    let inside = walk(&path_from(&top), &[])?;
+                    let inside = walk(&path::from_bytes(&top), &[])?;
                     change.below = inside.len() as u64;
                     change.dirs = inside
                         .into_iter()
@@ -316,6 +347,16 @@ impl Maker<'_> {
                         .map(|(below, _)| below)
                         .collect();
                 }
+                (change.new, change.staged) = (Some(new), staged);
+            }
+            What::Rewrite { staged, base } => {
+                let new = self.staged(layer, &staged)?;
+                if base.kind() != FileKind::File || new.kind() != FileKind::File {
+                    return Err(unsupported(&change.path, "gives content to what is no file"));
+                }
+                change.base = there(Some(base));
+                change.action =
+                    if change.base.is_some() { Action::Rewrite } else { Action::Install };
                 (change.new, change.staged) = (Some(new), staged);
             }
             What::Remove { base } => {
@@ -369,6 +410,37 @@ impl Maker<'_> {
         Ok(())
     }
 
+    /// A change of an object that no name is left of: it is made where the change that takes its name
+    /// away puts it.
+    fn hold(&mut self, delta: Delta) -> Result<()> {
+        let (layer, stable_path) = (delta.layer, delta.stable_path.clone());
+        let mut stable: HashMap<Vec<u8>, Option<Version>> = HashMap::new();
+        let above = |c: &&Change| c.layer == layer && stable_path.starts_with(&c.stable_path);
+        for change in self.changes.iter().filter(above) {
+            stable.insert(change.stable_path.clone(), None);
+        }
+        for (path, found) in &mut stable {
+            *found = self.stable(layer, path)?;
+        }
+        let really = |c: &Change| {
+            let now = stable.get(&c.stable_path).copied().flatten();
+            now.map(|v| v.id) == c.base.map(|v| v.id)
+        };
+        let Some((place, path)) = links::taken_to(&self.changes, layer, &stable_path, really)
+        else {
+            return Err(Error::Conflict(vec![Conflict {
+                path: self.shown(layer, &stable_path),
+                what: "its name was removed, and the file has others that can't be told".into(),
+                when: None,
+            }]));
+        };
+        self.add(delta)?;
+        if let Some(change) = self.changes.last_mut() {
+            (change.path, change.held) = (path, Some(place));
+        }
+        Ok(())
+    }
+
     fn write_patch(&mut self, layer: usize, staged: &[u8], patch: &Patch) -> Result<()> {
         let (dir, name) = split(staged);
         let write = |staging: &OwnedFd| {
@@ -393,7 +465,7 @@ impl Maker<'_> {
         // Names of the tree as it is now, and as it will be.
         let (mut gone, mut put, mut arrived) = (HashSet::new(), HashSet::new(), HashSet::new());
         for c in &self.changes {
-            let replaces = matches!(c.action, Action::Install | Action::Replace);
+            let replaces = matches!(c.action, Action::Install | Action::Replace | Action::Rewrite);
             if matches!(c.action, Action::Remove) || (replaces && c.base.is_some()) {
                 gone.insert((c.layer, c.stable_path.clone()));
             }
@@ -466,6 +538,7 @@ impl Maker<'_> {
                 below: 0,
                 dirs: Vec::new(),
                 pages: Vec::new(),
+                held: None,
                 dropped: false,
             });
         }

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
-use super::{Action, Change, ChangeSet, Entry, Side, Status, child};
+use super::{Action, Change, ChangeSet, Entry, Side, Status};
 use crate::error::{Context, Error, Result};
 use crate::object::FileKind;
-use crate::readset::join;
-use crate::store::{Layer, path_from};
+use crate::path::layer::child;
+use crate::path::mapped;
+use crate::path::{self, join};
+use crate::store::Layer;
 use crate::sys;
 use crate::version::{Version, stat_at};
 
@@ -53,12 +55,12 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
     for change in changes.iter().filter(|c| c.shown) {
         let Some(layer) = layers.get(change.layer) else { continue };
         let target = |path: &[u8]| join(layer.target.as_os_str().as_bytes(), path);
-        let upper = if set.explicit {
+        let upper = if set.explicit || change.held.is_some() {
             staged_place(layer, &change.staged)
         } else {
-            path_from(&join(layer.upper.as_os_str().as_bytes(), &change.path))
+            path::from_bytes(&join(layer.upper.as_os_str().as_bytes(), &change.path))
         };
-        let old = change.base.map(|_| path_from(&target(&change.stable_path)));
+        let old = change.base.map(|_| path::from_bytes(&target(&change.stable_path)));
         let mut source = Source {
             status: None,
             path: target(&change.path),
@@ -72,14 +74,14 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
                 source.except = moved_below(changes, change);
             }
             Action::Link { to } if set.explicit => {
-                source.new = Some(path_from(&target(&stable_of(changes, change.layer, to))));
+                source.new = Some(path::from_bytes(&target(&stable_of(changes, change.layer, to))));
             }
-            Action::Link { .. } | Action::Data(_) => {}
+            Action::Link { .. } | Action::Data(_) | Action::Rewrite => {}
             Action::Patch(_) => {
                 // What it will hold is nowhere yet.
                 entries.push(Entry {
                     status: Status::Modified,
-                    path: path_from(&source.path),
+                    path: path::from_bytes(&source.path),
                     from: None,
                     old: change.base.as_ref().map(Side::of),
                     new: change.new.as_ref().map(Side::of),
@@ -92,7 +94,7 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
             Action::Attrs(_) if set.explicit => {
                 entries.push(Entry {
                     status: Status::Attributes,
-                    path: path_from(&source.path),
+                    path: path::from_bytes(&source.path),
                     from: None,
                     old: change.base.as_ref().map(Side::of),
                     new: change.new.as_ref().map(Side::of),
@@ -105,7 +107,7 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
             Action::Move { from, .. } => {
                 source.status = Some(Status::Renamed);
                 source.from = Some(target(from));
-                source.old = Some(path_from(&target(from)));
+                source.old = Some(path::from_bytes(&target(from)));
                 if set.explicit {
                     source.new = source.old.clone();
                 }
@@ -120,7 +122,7 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
 /// Where a staged object of an explicit change set is.
 fn staged_place(layer: &Layer, staged: &[u8]) -> PathBuf {
     let top = layer.upper.parent().unwrap_or(&layer.upper);
-    path_from(&join(top.as_os_str().as_bytes(), staged))
+    path::from_bytes(&join(top.as_os_str().as_bytes(), staged))
 }
 
 /// Where what will be at `path` is in the stable tree, before anything is moved.
@@ -130,20 +132,6 @@ pub(super) fn stable_of(changes: &[Change], layer: usize, path: &[u8]) -> Vec<u8
         _ => None,
     });
     mapped(moves, path).unwrap_or_else(|| path.to_vec())
-}
-
-/// `path` with the longest `from` of `moves` that it is at or below replaced by its `to`.
-pub(crate) fn mapped<'a>(
-    moves: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    path: &[u8],
-) -> Option<Vec<u8>> {
-    moves
-        .filter_map(|(from, to)| {
-            let rest = path.strip_prefix(from)?;
-            (rest.is_empty() || rest.starts_with(b"/")).then(|| (from.len(), [to, rest].concat()))
-        })
-        .max_by_key(|(length, _)| *length)
-        .map(|(_, path)| path)
 }
 
 /// Directories moved to below a new one, relative to it.
@@ -218,14 +206,14 @@ fn pair(
             if below.is_empty() {
                 r.to_owned()
             } else {
-                path_from(&join(r.as_os_str().as_bytes(), below))
+                path::from_bytes(&join(r.as_os_str().as_bytes(), below))
             }
         })
     };
     Some(Entry {
         status,
-        path: path_from(path),
-        from: source.from.as_deref().map(path_from),
+        path: path::from_bytes(path),
+        from: source.from.as_deref().map(path::from_bytes),
         old: old.as_ref().map(Side::of),
         new: new.as_ref().map(Side::of),
         old_content: at(&source.old, old.is_some()),
@@ -248,7 +236,7 @@ pub(crate) fn walk(root: &Path, except: &[Vec<u8>]) -> Result<BTreeMap<Vec<u8>, 
     let mut found = BTreeMap::new();
     let mut queue = vec![Vec::new()];
     while let Some(dir) = queue.pop() {
-        let shown = || path_from(&join(root.as_os_str().as_bytes(), &dir));
+        let shown = || path::from_bytes(&join(root.as_os_str().as_bytes(), &dir));
         let fd = match sys::open_dir_beneath(top.as_fd(), &dir) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => continue,

@@ -16,13 +16,14 @@ use serde::{Deserialize, Serialize};
 pub use attrs::{AttrChange, Attrs, XattrChange};
 pub use content::same_bytes;
 pub use delta::{Delta, What};
-pub(crate) use entries::{Source, expand, mapped, walk};
-pub(crate) use overlay::{child, is_overlay_xattr, split};
+pub(crate) use entries::{Source, expand, walk};
+pub use overlay::Renamed;
+pub(crate) use overlay::{forget_indexed, is_overlay_xattr};
 
 use crate::error::{Error, Result};
 use crate::object::FileKind;
 use crate::readset::ReadSet;
-use crate::store::Transaction;
+use crate::store::{Layer, Transaction};
 use crate::version::Version;
 
 /// What happened to a path.
@@ -126,8 +127,11 @@ pub(crate) struct Strip {
 pub(crate) enum Action {
     /// Put the staged object where nothing is.
     Install,
-    /// Exchange the staged object with what is there.
+    /// Exchange the staged object, which is a new one, with what is there.
     Replace,
+    /// Exchange a changed copy of the file that is there with it; written in place if somebody has the
+    /// file open for writing.
+    Rewrite,
     /// Take the object away.
     Remove,
     /// Move the stable object `from` here.
@@ -152,7 +156,7 @@ pub(crate) enum Action {
 
 impl Action {
     /// Whether it leaves every name as it is.
-    fn is_in_place(&self) -> bool {
+    pub(crate) fn is_in_place(&self) -> bool {
         matches!(self, Action::Data(_) | Action::Patch(_) | Action::Attrs(_))
     }
 }
@@ -186,6 +190,9 @@ pub(crate) struct Change {
     pub dirs: Vec<Vec<u8>>,
     /// For a patch: the pages (of 4,096 bytes) it writes to.
     pub pages: Vec<u64>,
+    /// For a change in place of an object that loses this name and keeps others that are not known:
+    /// where whatever takes the name puts it; relative to the layer's directory in the store.
+    pub held: Option<Vec<u8>>,
     /// Set while scanning: superseded by another change.
     pub dropped: bool,
 }
@@ -278,11 +285,15 @@ impl ChangeSet {
     /// [`Error::Io`] with the step and path, [`Error::Conflict`] if a directory that the
     /// transaction works in has been removed.
     pub fn read(tx: &Transaction, reads: &ReadSet, keep_inode: &[String]) -> Result<ChangeSet> {
+        let _rights = crate::sys_owner::rights();
         let keep = keep_inode_matcher(keep_inode)?;
         let layers = tx.layers();
         let mut last_slot = 0;
         let mut changes = Vec::new();
         for layer in &layers {
+            if is_gone(layer)? && !reads.concerns(layer.target.as_os_str().as_encoded_bytes()) {
+                continue; // Somebody unmounted what the transaction had nothing to do with.
+            }
             let scan = overlay::Scan::new(layer, reads, &keep, &mut last_slot)?;
             changes.extend(scan.run()?);
         }
@@ -322,7 +333,23 @@ impl ChangeSet {
     /// # Errors
     /// [`Error::Io`] if a new directory can't be listed.
     pub fn entries(&self) -> Result<Vec<Entry>> {
+        let _rights = crate::sys_owner::rights();
         entries::of_changes(self)
+    }
+}
+
+/// Whether a layer's tree is no longer what it was when the transaction began, and no private copy of
+/// anything in it is at hand: it is empty, or was on the same file system.
+fn is_gone(layer: &Layer) -> Result<bool> {
+    use std::os::unix::ffi::OsStrExt;
+    let root = crate::sys::open_dir_canonical(layer.target.as_os_str().as_bytes());
+    if root.is_ok_and(|root| layer.check_root(std::os::fd::AsFd::as_fd(&root)).is_ok()) {
+        return Ok(false);
+    }
+    match crate::sys::look("readdir", || std::fs::read_dir(&layer.upper)) {
+        Ok(mut names) => Ok(names.next().is_none()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(Error::io("listing", &layer.upper, e)),
     }
 }
 

@@ -12,7 +12,13 @@
 //!
 //! Nothing here changes anything.
 
-use std::collections::HashMap;
+mod objects;
+mod renamed;
+
+pub(crate) use objects::forget_indexed;
+pub use renamed::Renamed;
+
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
@@ -23,16 +29,18 @@ use super::attrs::{AttrChange, Attrs};
 use super::{Action, Change, Strip};
 use crate::error::{Conflict, Context, Error, Result};
 use crate::object::{Facets, FileKind};
-use crate::readset::{ReadSet, join};
+use crate::path::join;
+use crate::path::layer::{child, split};
+use crate::readset::ReadSet;
 use crate::store::Layer;
 use crate::sys;
 use crate::version::{Version, stat_at};
 
 /// The prefix of overlayfs's own extended attributes: root's overlays use `trusted.`, which nobody
-/// else can set; in a user namespace it is `user.` (mount option `userxattr`). Never both: to
+/// else can set; in a user namespace, also in that of a root who is not the machine's, it is `user.` (mount option `userxattr`). Never both: to
 /// root's overlay `user.overlay.*` is data like any other, which any user can write.
 fn overlay_prefix() -> &'static [u8] {
-    if rustix::process::geteuid().is_root() { b"trusted.overlay." } else { b"user.overlay." }
+    if crate::rights::is_privileged() { b"trusted.overlay." } else { b"user.overlay." }
 }
 
 /// Whether an extended attribute belongs to overlayfs.
@@ -68,6 +76,10 @@ pub(super) struct File {
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// It lies in a new directory and is published with it; it is here for its other links.
     in_new: bool,
+    /// It is a copy of its stable counterpart, which has several names.
+    indexed: bool,
+    /// No name of it is left: its name in overlayfs's index.
+    in_index: Option<Vec<u8>>,
 }
 
 /// The scan of one layer.
@@ -77,10 +89,16 @@ pub(super) struct Scan<'a> {
     keep_inode: &'a dyn Fn(&[u8]) -> bool,
     upper_root: OwnedFd,
     stable_root: OwnedFd,
+    /// Whether overlayfs marks every directory (`impure`) that holds an object with marks of its own. In a
+    /// user namespace it can't tell a copy from a new object, and marks no directory into which one is moved or linked.
+    marks_impure: bool,
     queue: Vec<Merged>,
     files: Vec<File>,
     changes: Vec<Change>,
     moved_from: HashMap<Vec<u8>, ()>,
+    /// What is published with a new directory and then exchanged: shells of moved directories, and names of
+    /// files that are linked to. At their paths there is nothing stable.
+    shells: HashSet<Vec<u8>>,
     next_slot: &'a mut u64,
 }
 
@@ -99,6 +117,7 @@ impl<'a> Scan<'a> {
         Ok(Scan {
             upper_root: open(&layer.upper)?,
             stable_root,
+            marks_impure: crate::rights::is_privileged(),
             layer,
             reads,
             keep_inode,
@@ -106,6 +125,7 @@ impl<'a> Scan<'a> {
             files: Vec::new(),
             changes: Vec::new(),
             moved_from: HashMap::new(),
+            shells: HashSet::new(),
             next_slot,
         })
     }
@@ -116,18 +136,21 @@ impl<'a> Scan<'a> {
             self.merged_dir(&dir)?;
         }
         let mut files = std::mem::take(&mut self.files);
-        self.refuse_lost_names(&files)?;
-        self.find_renamed_links(&mut files);
+        let held = self.objects(&mut files)?;
         super::links::classify(&mut self, files)?;
         let moved = std::mem::take(&mut self.moved_from);
-        for change in &mut self.changes {
+        let shells = std::mem::take(&mut self.shells);
+        let in_tree = |c: &&mut Change| !shells.contains(&c.path);
+        for change in self.changes.iter_mut().filter(in_tree) {
             // The name a moved directory left behind is a whiteout; the move takes it away.
             let stable_path = change.stable_path.clone();
             match &mut change.action {
                 Action::Remove if moved.contains_key(&stable_path) => change.dropped = true,
-                Action::Move { .. } | Action::Replace if moved.contains_key(&stable_path) => {
+                Action::Move { .. } | Action::Link { .. } | Action::Replace | Action::Rewrite
+                    if moved.contains_key(&stable_path) =>
+                {
                     change.base = None;
-                    if matches!(change.action, Action::Replace) {
+                    if matches!(change.action, Action::Replace | Action::Rewrite) {
                         change.action = Action::Install;
                     }
                 }
@@ -135,113 +158,25 @@ impl<'a> Scan<'a> {
             }
         }
         self.changes.retain(|c| !c.dropped);
+        self.held(held)?;
         Ok(self.changes)
-    }
-
-    /// A file with several names that was changed through one that was then removed lives on in
-    /// overlayfs's index only, under its other, untouched names. There is no name by which to
-    /// publish the change; it is refused rather than lost.
-    fn refuse_lost_names(&self, files: &[File]) -> Result<()> {
-        let index = self.layer.work.join("index");
-        let entries = match sys::look("readdir", || std::fs::read_dir(&index)) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(e).at("listing the index of", &self.layer.target),
-        };
-        for entry in entries {
-            let entry = entry.at("listing the index of", &self.layer.target)?;
-            let path = entry.path();
-            let Ok(copy) =
-                stat_at(rustix::fs::CWD, path.as_os_str().as_bytes(), AtFlags::SYMLINK_NOFOLLOW)
-            else {
-                continue;
-            };
-            let Some(origin) = unhex(entry.file_name().as_bytes()) else { continue };
-            let named = files.iter().any(|f| f.upper.id.ino == copy.id.ino);
-            if named || copy.kind() != FileKind::File {
-                continue;
-            }
-            let was = self.changes.iter().find(|c| {
-                matches!(c.action, Action::Remove)
-                    && c.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1)
-                    && self.is_handle(&origin, &c.stable_path)
-            });
-            let Some((was, Some(base))) = was.map(|c| (c, c.base)) else { continue };
-            let unchanged = (base.size, base.mtime, base.mode, base.uid, base.gid)
-                == (copy.size, copy.mtime, copy.mode, copy.uid, copy.gid);
-            if !unchanged {
-                return Err(Error::Unsupported {
-                    what: format!(
-                        "{} has other names, and was changed by this one before it was removed",
-                        crate::show::quoted_bytes(&self.stable_abs(&was.stable_path))
-                    ),
-                    advice: "Such a change can't be published. Change the file by a name that \
-                             stays."
-                        .into(),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// A file with several links that was renamed is a copy in the upper, and a whiteout or something
-    /// else at its old name. Publishing the copy would cut it off from its other names: the stable
-    /// inode is moved.
-    fn find_renamed_links(&mut self, files: &mut [File]) {
-        let several = |v: &Version| v.kind() == FileKind::File && v.nlink > 1;
-        // Names that such files no longer have.
-        let gone = self.changes.iter().filter(|c| {
-            matches!(c.action, Action::Remove | Action::Replace)
-                && !self.moved_from.contains_key(&c.stable_path)
-        });
-        let mut left: Vec<(Vec<u8>, Version)> =
-            gone.filter_map(|c| Some((c.stable_path.clone(), c.base.filter(several)?))).collect();
-        let replaced = files.iter().filter(|f| f.stable.is_some_and(|v| several(&v)));
-        for file in replaced.filter(|f| !f.in_new && !self.is_copy(f)) {
-            left.extend(file.stable.map(|v| (file.stable_path.clone(), v)));
-        }
-        if left.is_empty() {
-            return;
-        }
-        let mut moves = Vec::new();
-        // (In a new directory it is published with that, as a copy: docs/limits.md.)
-        for (at, file) in files.iter().enumerate().filter(|(_, f)| !f.in_new) {
-            let Some(origin) = overlay_xattr(&file.xattrs, b"origin") else { continue };
-            if file.stable.is_some() && self.is_copy(file) {
-                continue;
-            }
-            let found = left.iter().position(|(path, _)| self.is_handle(origin, path));
-            if let Some((from, source)) = found.map(|n| left.swap_remove(n)) {
-                moves.push((at, from, source));
-            }
-        }
-        for (at, from, source) in moves {
-            self.moved_from.insert(from.clone(), ());
-            // What took its place comes to a free one.
-            for other in files.iter_mut().filter(|f| f.stable_path == from && f.path == from) {
-                other.stable = None;
-            }
-            let Some(file) = files.get(at) else { continue };
-            let (path, stable_path) = (file.path.clone(), file.stable_path.clone());
-            let (stable, upper, slot) = (file.stable, file.upper, self.slot());
-            let action = Action::Move { from: from.clone(), source };
-            self.push(action, path, stable_path, stable, Some(upper), slot, Vec::new());
-            if let Some(file) = files.get_mut(at) {
-                (file.stable, file.stable_path) = (Some(source), from);
-            }
-        }
     }
 
     /// Whether a file of the upper is a copy of what is at its name, not something in its place.
     fn is_copy(&self, file: &File) -> bool {
-        let origin = overlay_xattr(&file.xattrs, b"origin");
-        origin.is_some_and(|origin| self.is_handle(origin, &file.stable_path))
+        overlay_xattr(&file.xattrs, b"origin")
+            .and_then(crate::sys_handle::Handle::stored)
+            .is_some_and(|origin| self.is_at(&origin, &file.stable_path))
     }
 
-    fn is_handle(&self, origin: &[u8], stable_path: &[u8]) -> bool {
-        let (parent, name) = split(stable_path);
-        sys::open_dir_beneath(self.stable_root.as_fd(), parent)
-            .is_ok_and(|dir| crate::sys_handle::is_handle_of(origin, dir.as_fd(), name))
+    /// Whether a file is a changed copy of what is at its name although it has no handle of that. In a user
+    /// namespace overlayfs may not look at file handles, so it stores none; where a file system has none, it
+    /// stores an empty one.
+    fn is_unmarked_copy(&self, file: &File) -> bool {
+        let origin = overlay_xattr(&file.xattrs, b"origin");
+        origin.is_none_or(<[u8]>::is_empty)
+            && (origin.is_some() || !crate::rights::is_privileged())
+            && self.reads.kept(&self.stable_abs(&file.stable_path))
     }
 
     fn stable_abs(&self, path: &[u8]) -> Vec<u8> {
@@ -255,7 +190,7 @@ impl<'a> Scan<'a> {
 
     fn conflict<T>(&self, path: &[u8], what: &str) -> Result<T> {
         Err(Error::Conflict(vec![Conflict {
-            path: crate::store::path_from(&self.stable_abs(path)),
+            path: crate::path::from_bytes(&self.stable_abs(path)),
             what: what.to_owned(),
             when: None,
         }]))
@@ -282,7 +217,7 @@ impl<'a> Scan<'a> {
         let before = self.changes.len() + self.files.len();
         let own = sys::xattrs(&sys::entry_path(upper.as_fd(), b""))
             .at("reading", self.show(&dir.path))?;
-        let impure = overlay_xattr(&own, b"impure").is_some();
+        let impure = !self.marks_impure || overlay_xattr(&own, b"impure").is_some();
         for (name, kind) in names {
             self.entry(dir, (upper.as_fd(), impure), stable.as_fd(), &name, kind)?;
         }
@@ -306,7 +241,7 @@ impl<'a> Scan<'a> {
         // The root of a layer can't keep a foreign owner in a user namespace, and its user can't
         // change what is not his.
         let user = rustix::process::geteuid();
-        if dir.path.is_empty() && !user.is_root() && old.uid != user.as_raw() {
+        if dir.path.is_empty() && !crate::rights::is_privileged() && old.uid != user.as_raw() {
             return Ok(());
         }
         let at = |fd| sys::entry_path(fd, b"");
@@ -342,6 +277,7 @@ impl<'a> Scan<'a> {
             below: 0,
             dirs: Vec::new(),
             pages: Vec::new(),
+            held: None,
             dropped: false,
         });
         Ok(())
@@ -387,8 +323,17 @@ impl<'a> Scan<'a> {
         };
         let staged = child(&dir.staged, name);
         if upper.kind() != FileKind::Dir {
-            let in_new = false;
-            self.files.push(File { path, staged, upper, stable, stable_path, xattrs, in_new });
+            self.files.push(File {
+                path,
+                staged,
+                upper,
+                stable,
+                stable_path,
+                xattrs,
+                in_new: false,
+                indexed: false,
+                in_index: None,
+            });
             return Ok(());
         }
         if let Some(redirect) = overlay_xattr(&xattrs, b"redirect") {
@@ -480,6 +425,7 @@ impl<'a> Scan<'a> {
             // changes made inside, arrives in the move's slot.
             let from = redirect_source(b"", &redirect);
             let before = self.changes.len();
+            self.shells.insert(path.clone());
             self.moved_dir(path.clone(), path, from, Vec::new(), Some(shell), shell)?;
             if let Some(moved) = self.changes.get(before) {
                 let staged = moved.staged.clone();
@@ -494,7 +440,7 @@ impl<'a> Scan<'a> {
     /// One directory of a new tree: finds overlayfs's attributes and what was moved in. Gives the
     /// number of names in it.
     ///
-    /// Only a directory marked `impure` can hold objects with attributes of overlayfs, so a
+    /// In root's view only a directory marked `impure` can hold objects with attributes of overlayfs, so a
     /// tree of plain new files costs one listing per directory and nothing per file.
     fn survey(
         &mut self,
@@ -507,7 +453,7 @@ impl<'a> Scan<'a> {
             sys::open_dir_beneath(self.upper_root.as_fd(), path).at("opening", self.show(path))?;
         let xattrs =
             sys::xattrs(&sys::entry_path(dir.as_fd(), b"")).at("reading", self.show(path))?;
-        let impure = overlay_xattr(&xattrs, b"impure").is_some();
+        let impure = !self.marks_impure || overlay_xattr(&xattrs, b"impure").is_some();
         strip_all(path, &xattrs, strip);
         let readable = sys::open_at(dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
             .at("opening", self.show(path))?;
@@ -553,6 +499,8 @@ impl<'a> Scan<'a> {
                     path,
                     xattrs,
                     in_new: true,
+                    indexed: false,
+                    in_index: None,
                 });
             }
         }
@@ -608,12 +556,13 @@ impl<'a> Scan<'a> {
             below: 0,
             dirs: Vec::new(),
             pages: Vec::new(),
+            held: None,
             dropped: false,
         });
     }
 
     fn show(&self, path: &[u8]) -> std::path::PathBuf {
-        crate::store::path_from(&self.stable_abs(path))
+        crate::path::from_bytes(&self.stable_abs(path))
     }
 }
 
@@ -622,18 +571,14 @@ impl super::links::Sink for Scan<'_> {
     type File = File;
 
     fn view<'f>(&self, file: &'f File) -> super::links::FileView<'f> {
-        let copied_up = overlay_xattr(&file.xattrs, b"origin");
-        // In a user namespace overlayfs may not look at file handles, so it stores none.
-        let copied_unmarked = copied_up.is_none()
-            && !rustix::process::geteuid().is_root()
-            && self
-                .reads
-                .get(&self.stable_abs(&file.stable_path))
-                .is_some_and(|seen| !seen.facets().contains(Facets::REPLACED));
+        let origin = overlay_xattr(&file.xattrs, b"origin");
+        let copied_up = origin.filter(|handle| !handle.is_empty());
+        let copied_unmarked = self.is_unmarked_copy(file);
         super::links::FileView {
             upper: file.upper,
             stable: file.stable,
             path: &file.path,
+            indexed: file.indexed,
             copied_up,
             copied_unmarked,
         }
@@ -664,8 +609,14 @@ impl super::links::Sink for Scan<'_> {
             let (parent, name) = split(path);
             sys::open_dir_beneath(root.as_fd(), parent).map(|dir| (dir, name.to_vec()))
         };
-        let (upper_dir, upper_name) =
-            open(&self.upper_root, &file.path).at("opening", self.show(&file.path))?;
+        let upper = match &file.in_index {
+            Some(name) => {
+                sys::open_dir_canonical(self.layer.work.join("index").as_os_str().as_bytes())
+                    .map(|index| (index, name.clone()))
+            }
+            None => open(&self.upper_root, &file.path),
+        };
+        let (upper_dir, upper_name) = upper.at("opening", self.show(&file.path))?;
         let (stable_dir, stable_name) = match open(&self.stable_root, &file.stable_path) {
             Ok(found) => found,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
@@ -678,7 +629,10 @@ impl super::links::Sink for Scan<'_> {
             (stable_dir.as_fd(), &stable_name),
             &stable,
         )
-        .at("comparing", self.show(&file.path))
+        .map_err(|e| {
+            let path = self.show(&file.stable_path);
+            crate::lease::conflict(&path, e).unwrap_or_else(|| Error::io("comparing", path, e))
+        })
     }
 
     fn attrs(&self, file: &File) -> Result<AttrChange> {
@@ -699,11 +653,17 @@ impl super::links::Sink for Scan<'_> {
         if file.in_new && matches!(action, Action::Install) {
             return;
         }
+        if file.in_new {
+            self.shells.insert(file.path.clone());
+        }
         let mut strip = Vec::new();
+        // The copy in a new directory is what another name of a stable object replaces.
+        let base =
+            if file.in_new && !action.is_in_place() { Some(file.upper) } else { file.stable };
         let staged = if matches!(action, Action::Link { .. }) {
             self.slot()
         } else {
-            if matches!(action, Action::Install | Action::Replace) {
+            if matches!(action, Action::Install | Action::Replace | Action::Rewrite) {
                 strip_all(b"", &file.xattrs, &mut strip);
             }
             file.staged.clone()
@@ -712,7 +672,7 @@ impl super::links::Sink for Scan<'_> {
             action,
             file.path.clone(),
             file.stable_path.clone(),
-            if file.in_new { Some(file.upper) } else { file.stable },
+            base,
             Some(file.upper),
             staged,
             strip,
@@ -727,36 +687,10 @@ fn strip_all(path: &[u8], xattrs: &[(Vec<u8>, Vec<u8>)], strip: &mut Vec<Strip>)
     }
 }
 
-/// The bytes that a name in the index spells.
-fn unhex(name: &[u8]) -> Option<Vec<u8>> {
-    let digit = |b: u8| char::from(b).to_digit(16);
-    name.chunks(2)
-        .map(|pair| match pair {
-            [a, b] => u8::try_from(digit(*a)? * 16 + digit(*b)?).ok(),
-            _ => None,
-        })
-        .collect()
-}
-
 /// Where a redirect points: an absolute path of the layer, or a name beside the directory.
 fn redirect_source(stable_parent: &[u8], redirect: &[u8]) -> Vec<u8> {
     match redirect.strip_prefix(b"/") {
         Some(absolute) => absolute.to_vec(),
         None => child(stable_parent, redirect),
-    }
-}
-
-/// `dir/name`, where the layer's root is the empty path.
-pub(crate) fn child(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
-}
-
-/// Splits a layer-relative path into directory (empty for the layer's root) and name.
-pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|&b| b == b'/') {
-        Some(slash) => {
-            (path.get(..slash).unwrap_or_default(), path.get(slash + 1..).unwrap_or_default())
-        }
-        None => (b"", path),
     }
 }

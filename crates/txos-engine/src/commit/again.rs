@@ -11,10 +11,11 @@ use std::os::fd::AsFd;
 use rustix::fs::AtFlags;
 
 use super::field::{End, Field};
+use super::permissions::Passage;
 use super::publish;
 use crate::error::Result;
 use crate::id::TxId;
-use crate::plan::{Kind, Plan};
+use crate::plan::{Kind, Op, Plan};
 use crate::store::Home;
 use crate::version::{Version, observe};
 
@@ -22,9 +23,13 @@ use crate::version::{Version, observe};
 pub(super) struct Touched(Vec<usize>);
 
 impl Touched {
-    /// The first `reached` operations.
-    pub fn first(reached: usize) -> Touched {
-        Touched((0..reached).collect())
+    /// What a publish has come to.
+    pub fn reached(plan: &Plan, reached: &publish::Reached) -> Touched {
+        let (ops, tightened) = (reached.ops.get(), reached.tightened.get());
+        let is_touched = |&(index, op): &(usize, &Op)| {
+            index < ops || (index < tightened && Passage::of(op).is_some())
+        };
+        Touched(plan.ops.iter().enumerate().filter(is_touched).map(|(index, _)| index).collect())
     }
 
     /// Those of which it can be seen: in place, by anything but ctime that is other than before. What

@@ -5,14 +5,16 @@ use std::collections::HashMap;
 
 use rustix::fs::{AtFlags, CWD};
 
-use crate::changeset::{ChangeSet, Delta, What, split};
+use crate::changeset::{ChangeSet, Delta, What};
 use crate::error::{Conflict, Error};
 use crate::id::TxId;
-use crate::object::{Facets, FileId, FileKind};
+use crate::object::{FileId, FileKind};
+use crate::path;
+use crate::path::layer::split;
 use crate::plan::{Kind, Op, Plan};
 use crate::readset::ReadSet;
 use crate::realm::{Access, Facet, Fate, Remains, Rival, Stop, Ticket, Unsettled};
-use crate::store::{Home, State, Transaction, path_from};
+use crate::store::{Home, State, Transaction};
 use crate::version::{Version, stat_at};
 
 /// Not everything could be acquired.
@@ -75,11 +77,11 @@ pub fn claim_light(
         else {
             continue;
         };
-        let path = crate::readset::join(root.as_os_str().as_encoded_bytes(), &delta.path);
+        let path = crate::path::join(root.as_os_str().as_encoded_bytes(), &delta.path);
         let mut take = |facet: &Facet<'_>, access| {
             ticket.acquire(facet, access).map(drop).map_err(|stop| Lost::of(&path, stop))
         };
-        let Some((dir, name)) = crate::readset::split(&path) else { continue };
+        let Some((dir, name)) = crate::path::split(&path) else { continue };
         if let Ok(dir) = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
             take(&Facet::Entry { dir: dir.id, name }, Access::Read)?;
         }
@@ -118,7 +120,7 @@ fn claim_plan(
     for op in plan.ops.iter().filter(|op| op.kind != Kind::DirTime) {
         // Appends commute: the commit merges them.
         let appends = |path: &[u8]| {
-            reads.and_then(|r| r.get(path)).is_some_and(|seen| is_append(seen.facets()))
+            reads.and_then(|r| r.get(path)).is_some_and(|seen| seen.facets().is_append())
         };
         let target = plan.target_path(op);
         let access = match op.kind {
@@ -180,12 +182,6 @@ fn claim_patch(
 /// A patch of more pages claims the file.
 const PAGES_CLAIMED_MAX: usize = 256;
 
-/// Whether a file was only opened for appending: its content was not seen.
-pub(crate) fn is_append(facets: Facets) -> bool {
-    facets.contains(Facets::APPEND)
-        && !facets.intersects(Facets::ATTRS | Facets::DATA | Facets::XATTRS | Facets::REPLACED)
-}
-
 /// The directories of a plan's targets, as they are in the stable tree.
 struct Dirs<'a> {
     plan: &'a Plan,
@@ -229,7 +225,7 @@ pub fn conflict(path: &[u8], stop: &Stop) -> Conflict {
         Stop::CalledOff(rival) => format!("called off while it waited for {}", who(rival)),
         other => other.to_string(),
     };
-    Conflict { path: path_from(path), what, when: None }
+    Conflict { path: path::from_bytes(path), what, when: None }
 }
 
 /// What became of a publish whose process died: recovery decides, then its record says.

@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
-use crate::changeset::split;
 use crate::error::{Context, Error, Result};
-use crate::plan::{Op, Plan};
+use crate::path::layer::split;
+use crate::plan::{Held, Op, Plan};
 use crate::sys;
 use crate::version::{Version, stat_at};
 
@@ -52,8 +52,13 @@ impl End {
         sys::open_at(self.dir.as_fd(), &self.name, OFlags::PATH | OFlags::NOFOLLOW)
     }
 
-    /// Opens a regular file.
+    /// Opens a regular file. A lease that somebody has on it is waited out.
     pub fn open(&self, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+        crate::lease::waited_out(|| self.open_now(flags))
+    }
+
+    /// Opens a regular file; `EAGAIN` if somebody has a lease on it.
+    pub fn open_now(&self, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
         sys::open_at(self.dir.as_fd(), &self.name, flags | OFlags::NOFOLLOW | OFlags::NONBLOCK)
     }
 }
@@ -123,22 +128,44 @@ impl Field {
 
     /// The target of an operation.
     pub fn target(&self, op: &Op) -> std::result::Result<End, Errno> {
-        self.target_at(op.layer, &op.target)
+        self.place(op, &op.target, |_| true)
     }
 
     /// Where the object at an operation's target is before its plan begins.
     pub fn before(&self, op: &Op) -> std::result::Result<End, Errno> {
-        self.target_at(op.layer, &op.before)
+        self.place(op, &op.before, |held| held.before)
     }
 
     /// Where it is when the plan is done.
     pub fn after(&self, op: &Op) -> std::result::Result<End, Errno> {
-        self.target_at(op.layer, &op.after)
+        self.place(op, &op.after, |held| held.after)
+    }
+
+    /// A place in the tree, unless the object is held in the store then.
+    fn place(
+        &self,
+        op: &Op,
+        path: &[u8],
+        when: impl Fn(&Held) -> bool,
+    ) -> std::result::Result<End, Errno> {
+        match &op.held {
+            Some(held) if when(held) => self.slot_at(op.layer, &held.place),
+            _ => self.target_at(op.layer, path),
+        }
     }
 
     /// A place in a layer's tree.
     pub fn target_at(&self, layer: u16, path: &[u8]) -> std::result::Result<End, Errno> {
         Self::end(&self.ground(layer)?.target, &self.recent_target, layer, path)
+    }
+
+    /// A place in a layer's tree or in its store, by its absolute path.
+    pub fn at(&self, plan: &Plan, layer: u16, path: &[u8]) -> std::result::Result<End, Errno> {
+        match (plan.in_tree(layer, path), plan.in_store(layer, path)) {
+            (Some(path), _) => self.target_at(layer, &path),
+            (None, Some(path)) => self.slot_at(layer, &path),
+            (None, None) => Err(Errno::NOENT),
+        }
     }
 
     /// The slot of an operation.
@@ -194,7 +221,7 @@ impl Field {
                 Err(Errno::EXIST) => continue,
                 other => other?,
             };
-            super::inplace::copy_content(&from.open(OFlags::RDONLY)?, &to)?;
+            crate::sys_copy::content(&from.open(OFlags::RDONLY)?, &to)?;
             let end = End { dir: std::rc::Rc::new(dir), name: name.clone() };
             super::inplace::copy_attrs(from, &end)?;
             return Ok([&b"rescued/"[..], &name].concat());
@@ -241,5 +268,6 @@ impl Field {
 
 /// Adds the operation's target to an errno.
 pub(super) fn at_target(plan: &Plan, op: &Op, step: &'static str, e: Errno) -> Error {
-    Error::io(step, crate::store::path_from(&plan.target_path(op)), e)
+    let path = crate::path::from_bytes(&plan.target_path(op));
+    crate::lease::conflict(&path, e).unwrap_or_else(|| Error::io(step, path, e))
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 
-use rustix::fs::{OFlags, RenameFlags};
+use rustix::fs::{AtFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::field::Field;
@@ -43,6 +43,7 @@ pub(super) fn finish(
     if !plan.ops.is_empty() {
         detach_all(plan, field, fence);
         plan::save(home, plan)?;
+        super::retained::retire(home, plan, field);
         tx.meta.fence = fence;
     }
     tx.meta.state = State::Committed;
@@ -117,10 +118,17 @@ fn detach_all(plan: &mut Plan, field: &Field, fence: Option<Stamp>) {
         .iter()
         .filter(|op| matches!(op.kind, Kind::Install | Kind::MoveIn | Kind::Link | Kind::Exchange));
     let put: HashSet<(u16, Vec<u8>)> = put.map(|op| (op.layer, op.after.clone())).collect();
+    // What is changed in the store is looked for there by a revert.
+    let held: Vec<(u16, Vec<u8>)> = plan
+        .ops
+        .iter()
+        .filter_map(|op| Some((op.layer, op.held.as_ref()?.place.clone())))
+        .collect();
     let mut detached = false;
     for op in &mut plan.ops {
         let several = op.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
-        if several && matches!(op.kind, Kind::Remove | Kind::Exchange) {
+        let is_held = held.iter().any(|(layer, place)| *layer == op.layer && *place == op.slot);
+        if several && !is_held && matches!(op.kind, Kind::Remove | Kind::Exchange) {
             match detach(op, field, &put) {
                 Ok(()) => detached = true,
                 Err(error) => tracing::debug!(%error, "a retained version stays a link"),
@@ -152,8 +160,15 @@ fn detach(
     copy.name = [&b".copy-"[..], &end.name].concat();
     copy.name.truncate(255);
     let from = end.open(OFlags::RDONLY)?;
-    let to = sys::create(copy.dir.as_fd(), &copy.name)?;
-    inplace::copy_content(&from, &to)?;
+    let to = match sys::create(copy.dir.as_fd(), &copy.name) {
+        // A commit that was killed here has left its copy.
+        Err(Errno::EXIST) => {
+            sys::unlink(copy.dir.as_fd(), &copy.name, AtFlags::empty())?;
+            sys::create(copy.dir.as_fd(), &copy.name)
+        }
+        created => created,
+    }?;
+    crate::sys_copy::content(&from, &to)?;
     inplace::copy_attrs(&end, &copy)?;
     sys::rename(copy.dir.as_fd(), &copy.name, end.dir.as_fd(), &end.name, RenameFlags::empty())?;
     op.from = Some(sibling);
@@ -180,11 +195,11 @@ fn other_name(
     }
     let target = field.after(op)?;
     let readable = sys::open_at(target.dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)?;
-    let (dir, _) = crate::changeset::split(&op.after);
+    let (dir, _) = crate::path::layer::split(&op.after);
     let mut found = None;
     sys::for_each_entry(readable.as_fd(), |entry| {
         if entry.ino == ino && found.is_none() {
-            let path = crate::changeset::child(dir, entry.name);
+            let path = crate::path::layer::child(dir, entry.name);
             found = Some(path).filter(|path| !put.contains(&(op.layer, path.clone())));
         }
     })?;

@@ -177,7 +177,9 @@ fn some_plan(input: &mut Input<'_>, dir: &std::path::Path) -> Plan {
             below: 0,
             dirs: Vec::new(),
             pages: Vec::new(),
+            exchanged: crate::plan::Exchanged::default(),
             settled: None,
+            held: None,
         };
         plan.ops.push(op);
     }
@@ -200,7 +202,7 @@ pub(crate) fn plan(input: &mut Input<'_>) {
             let _ = publish::anything_done(&plan, &field);
             if how & 1 == 0 {
                 let opened = publish::Opened::new();
-                let reached = std::cell::Cell::new(0);
+                let reached = publish::Reached::default();
                 let done = publish::publish(
                     &plan,
                     &field,
@@ -210,7 +212,7 @@ pub(crate) fn plan(input: &mut Input<'_>) {
                     &super::Silent,
                 );
                 if done.is_err() {
-                    let _ = publish::undo(&plan, &field, Extent::Before(reached.get()));
+                    let _ = publish::undo(&plan, &field, reached.extent());
                 }
             }
             if how & 4 == 0 {

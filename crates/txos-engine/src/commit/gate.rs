@@ -391,10 +391,7 @@ mod tests {
     #[test]
     fn writers_are_told_by_what_they_write_to() {
         let dir = tempfile::tempdir().unwrap();
-        let Some(gate) = gate(dir.path()) else {
-            println!("SKIP: no fanotify permissions here");
-            return;
-        };
+        let gate = txos_skip::require_some!(gate(dir.path()), "no fanotify permissions here");
         let to_new = comes(&gate, dir.path(), "exec 2>/dev/null; echo more >> new");
         let reads = comes(&gate, dir.path(), "read line < old; test \"$line\" = content");
         assert_eq!(gate.writer_waits(), None);
@@ -412,10 +409,7 @@ mod tests {
     #[test]
     fn a_publish_that_stands_lets_writers_of_the_new_through() {
         let dir = tempfile::tempdir().unwrap();
-        let Some(gate) = gate(dir.path()) else {
-            println!("SKIP: no fanotify permissions here");
-            return;
-        };
+        let gate = txos_skip::require_some!(gate(dir.path()), "no fanotify permissions here");
         let to_new = comes(&gate, dir.path(), "echo more >> new");
         let late = comes(&gate, dir.path(), "exec 2>/dev/null; echo more >> old");
         gate.open(true);

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, OFlags, SeekFrom};
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::field::End;
@@ -139,7 +139,7 @@ pub(super) fn read_patch(plan: &Plan, field: &Field, op: &Op, slot: &[u8]) -> Re
     let mut bytes = vec![0u8; usize::try_from(len(&file).map_err(io)?).unwrap_or(0)];
     let n = read_full(&file, &mut bytes, 0).map_err(io)?;
     Patch::from_bytes(bytes.get(..n).unwrap_or_default()).ok_or_else(|| Error::Format {
-        path: crate::store::path_from(&plan.target_path(op)),
+        path: crate::path::from_bytes(&plan.target_path(op)),
         problem: "can't be patched: the patch in the store is damaged".into(),
         advice: "What is in the store has been changed by somebody else, or the medium fails.",
     })
@@ -320,13 +320,15 @@ pub(super) struct Kept {
 }
 
 /// Name of the attribute that holds file capabilities.
-const CAPABILITY: &[u8] = b"security.capability";
+pub(super) const CAPABILITY: &[u8] = b"security.capability";
 
 impl Kept {
-    /// Looks before the write, at the file that is written to: by its name it may be another one.
-    pub fn of(file: &OwnedFd) -> Sys<Kept> {
+    /// Looks before the write, at the file that is written to: by its name it may be another one. A
+    /// capability that the operation changes is not kept.
+    pub fn of(file: &OwnedFd, op: &Op) -> Sys<Kept> {
         let version = stat_at(file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
-        let capability = sys::xattr_of(file.as_fd(), CAPABILITY)?;
+        let changes = op.attrs.iter().flat_map(|a| &a.xattrs).any(|x| x.name == CAPABILITY);
+        let capability = if changes { None } else { sys::xattr_of(file.as_fd(), CAPABILITY)? };
         Ok(Kept { mode: version.mode & 0o7777, capability })
     }
 
@@ -343,16 +345,11 @@ impl Kept {
     }
 }
 
-/// The change that undoes `change`, but only where the object still is as the change left it.
+/// The change that undoes what of `change` gives no rights, but only where the object still is as the
+/// change left it.
 pub(super) fn still_ours(end: &End, change: &AttrChange) -> Sys<AttrChange> {
     let Some(now) = end.look()? else { return Ok(AttrChange::default()) };
-    let mut back = change.reversed();
-    if change.mode.is_some_and(|(_, new)| new != now.mode & 0o7777) {
-        back.mode = None;
-    }
-    if change.owner.is_some_and(|(_, new)| new != (now.uid, now.gid)) {
-        back.owner = None;
-    }
+    let mut back = super::permissions::without_rights(change).reversed();
     if change.mtime.is_some_and(|(_, new)| new != now.mtime) && now.kind() != FileKind::Dir {
         back.mtime = None;
     }
@@ -365,45 +362,6 @@ pub(super) fn still_ours(end: &End, change: &AttrChange) -> Sys<AttrChange> {
     }
     back.xattrs = xattrs;
     Ok(back)
-}
-
-/// Copies a file's content into a new file of ours, sharing blocks where the file system can.
-pub(super) fn copy_content(from: &OwnedFd, to: &OwnedFd) -> Sys<()> {
-    if sys::step("ficlone", || rustix::fs::ioctl_ficlone(to, from)).is_ok() {
-        return Ok(());
-    }
-    let len = sys::size(from)?;
-    // Only the data is copied: holes stay holes.
-    let mut at = 0u64;
-    while at < len {
-        let data = match sys::look("lseek", || rustix::fs::seek(from, SeekFrom::Data(at))) {
-            Ok(data) => data,
-            Err(Errno::NXIO) => break,
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
-            Err(e) => return Err(e),
-        };
-        let hole = rustix::fs::seek(from, SeekFrom::Hole(data)).unwrap_or(len).min(len);
-        copy_range(from, to, data, hole)?;
-        at = hole.max(data + 1);
-    }
-    sys::truncate(to.as_fd(), len)
-}
-
-fn copy_range(from: &OwnedFd, to: &OwnedFd, start: u64, end: u64) -> Sys<()> {
-    let mut buffer = vec![0u8; CHUNK.min(usize::try_from(end - start).unwrap_or(CHUNK))];
-    let mut at = start;
-    while at < end {
-        let want = buffer.len().min(usize::try_from(end - at).unwrap_or(CHUNK));
-        let n = match sys::read_at(from, &mut buffer[..want], at) {
-            Ok(0) => return Ok(()),
-            Ok(n) => n,
-            Err(Errno::INTR) => continue,
-            Err(e) => return Err(e),
-        };
-        sys::write_all_at(to.as_fd(), buffer.get(..n).unwrap_or_default(), at)?;
-        at += n as u64;
-    }
-    Ok(())
 }
 
 /// Applies a change of attributes to the object at `end` (not followed), if it is still the one that is
@@ -479,8 +437,11 @@ pub(super) fn copy_attrs(from: &End, to: &End) -> Sys<()> {
 /// Whether some process has a regular file open for writing: then no read lease can be had on it
 /// (fcntl(2), F_SETLEASE). Where leases are refused for another reason the answer is no.
 pub(super) fn has_writer(end: &End) -> bool {
-    let Ok(fd) = end.open(OFlags::RDONLY) else { return false };
-    lease_refused(fd.as_fd())
+    match end.open_now(OFlags::RDONLY) {
+        Ok(fd) => lease_refused(fd.as_fd()),
+        // Somebody has a lease on it, and may have it open for writing.
+        Err(e) => e == Errno::AGAIN,
+    }
 }
 
 #[allow(unsafe_code)]
@@ -593,7 +554,7 @@ mod tests {
         assert!(Alone::with(&both).is_none(), "others have it open");
         drop((read, write));
         // File systems without leases are none that this could be tested on.
-        let Some(alone) = Alone::with(&both) else { return };
+        let alone = txos_skip::require_some!(Alone::with(&both), "no leases here");
         let theirs = {
             let path = path.clone();
             std::thread::spawn(move || append(&path, "theirs\n"))

@@ -9,7 +9,7 @@
 //! | 3 validate the read set | nothing | nothing | nothing |
 //! | 4 write the plan to the journal, flush it | nothing | nothing | nothing |
 //! | 5 close the gate (root) | nothing | nothing | nothing |
-//! | 6 publish: verified renames, then in place | partly new | undone | undone by recovery |
+//! | 6 publish: permissions tightened, verified renames, in place, permissions loosened | partly new | undone | undone by recovery |
 //! | 7 validate the read set again | new | undone | undone by recovery |
 //! | 8 journal: APPLIED; open the gate | new | undone | finished (same boot) or undone |
 //! | 9 flush, journal: DONE (if durable, flushed) | new | undone | as 8, then finished |
@@ -32,20 +32,19 @@ mod gate;
 mod inplace;
 mod light;
 mod partial;
+mod permissions;
 mod publish;
 mod recover;
+mod retained;
 mod revert;
 mod shown;
 mod stage;
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-pub(crate) use claim::is_append;
 pub use claim::{Lost, claim, claim_light, claim_revert, conflict, settle};
-pub(crate) use light::Shared as LightShared;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) use light::fuzz as light_fuzz;
 pub use light::{checkpoint, light};
@@ -53,17 +52,21 @@ pub use recover::{Recovered, interrupted, recover};
 pub use revert::revert;
 pub use shown::committed_entries;
 
-use crate::changeset::{ChangeSet, split};
+use crate::changeset::ChangeSet;
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::journal::Journal;
 use crate::object::FileKind;
+use crate::path;
+use crate::path::layer::split;
+use crate::places::Places;
 use crate::plan::{Kind, Plan};
 use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
 use crate::readset::validate::{Published, Terms};
 use crate::realm::Ticket;
-use crate::store::{Home, State, Transaction, path_from};
+use crate::store::{Home, State, Transaction};
+use crate::sys_owner;
 use crate::version::Stamp;
 use field::{Field, at_target};
 use gate::Gate;
@@ -179,6 +182,7 @@ pub fn commit(
 ) -> Result<Summary> {
     check_boot(tx)?;
     inplace::ignore_lease_breaks();
+    let _rights = sys_owner::rights();
     let _lock = home.lock_commits()?;
     let mut journal = recover::recover_locked(home, progress)?.0;
     home.check_loaded(tx)?;
@@ -195,7 +199,6 @@ pub fn commit(
         return partial::commit_part(home, &mut journal, tx, &part, reads, options, &mut how);
     }
     let mut plan = Plan::build(tx, changes, options.durable);
-    drop_index(tx);
     let (merged, field, fence) =
         prepare_and_execute(home, &mut journal, tx, &mut plan, reads, options, &mut how)?;
     if plan.ops.is_empty() {
@@ -214,22 +217,12 @@ pub fn put_in_order(home: &Home, tx: &mut Transaction) -> Result<()> {
     if tx.meta.splitting.is_none() {
         return Ok(());
     }
+    let _rights = sys_owner::rights();
     let _lock = home.lock_commits()?;
     recover::recover_locked(home, &Silent)?;
     home.check_loaded(tx)?;
     let reads = tx.load_reads()?;
     partial::settle(home, tx, &reads)
-}
-
-/// overlayfs's index holds another link of each copied file that has several; published, the file
-/// would show it in its link count.
-fn drop_index(tx: &Transaction) {
-    for layer in tx.layers() {
-        let index = layer.work.join("index");
-        for entry in std::fs::read_dir(&index).into_iter().flatten().flatten() {
-            let _ = crate::sys::step("store unlink", || std::fs::remove_file(entry.path()));
-        }
-    }
 }
 
 /// Stages, validates and publishes a plan: steps 1 to 9. Gives the number of merged appends, the
@@ -248,7 +241,8 @@ fn prepare_and_execute(
     how.progress.phase(Phase::Validating, None);
     let terms = Terms { isolation: options.isolation, merge_append: options.merge_append };
     let validate = |published: &Published| {
-        let mut conflicts = reads.validate(terms, published);
+        // What the user could not look at was an observation as well.
+        let mut conflicts = sys_owner::without(|| reads.validate(terms, published));
         conflicts.truncate(32);
         if conflicts.is_empty() { Ok(()) } else { Err(Error::Conflict(conflicts)) }
     };
@@ -268,7 +262,7 @@ fn prepare_and_execute(
 /// Private copies that were not flushed are lost with the boot in which they were made.
 fn check_boot(tx: &Transaction) -> Result<()> {
     let flushed = tx.meta.state == State::Pending && tx.meta.durable;
-    if tx.meta.boot == crate::store::boot_id() || flushed {
+    if tx.meta.boot == crate::machine::boot_id() || flushed {
         return Ok(());
     }
     Err(Error::WrongState {
@@ -320,7 +314,7 @@ fn execute(
         });
     }
     how.progress.phase(Phase::Publishing, Some(plan.ops.len() as u64));
-    let reached = Cell::new(0);
+    let reached = publish::Reached::default();
     let mut gate = None;
     let mut attempt = || -> Result<Stamp> {
         gate = if how.gate { close_gate(plan, field)? } else { None };
@@ -348,7 +342,7 @@ fn execute(
     };
     drop(opened);
     how.progress.phase(Phase::Undoing, None);
-    let extent = publish::Extent::Before(reached.get());
+    let extent = reached.extent();
     let undone = journal
         .undoing(plan.durable)
         .and_then(|()| publish::undo(plan, field, extent))
@@ -356,7 +350,7 @@ fn execute(
             if plan.durable {
                 field.flush()?;
             }
-            again::settle(home, plan, field, &again::Touched::first(reached.get()));
+            again::settle(home, plan, field, &again::Touched::reached(plan, &reached));
             journal.idle(plan.durable)?;
             Ok(notes)
         });
@@ -411,10 +405,14 @@ fn close_gate(plan: &Plan, field: &Field) -> Result<Option<Gate>> {
             // Opened before the mark, asked for a lease after it: no writer comes in between.
             let replaced = op.kind == Kind::Exchange
                 && kind == FileKind::File
+                && op.exchanged.yields_to_writers()
                 && !op.base.is_some_and(|v| ours.contains(&v.id));
-            let lease = replaced.then(|| end.open(rustix::fs::OFlags::RDONLY).ok()).flatten();
+            let lease = replaced.then(|| end.open_now(rustix::fs::OFlags::RDONLY));
+            // Who has a lease on it may be a writer.
+            let held = matches!(lease, Some(Err(rustix::io::Errno::AGAIN)));
+            let lease = lease.and_then(std::result::Result::ok);
             let _ = gate.hold(end.dir.as_fd(), &end.name, kind == FileKind::Dir);
-            if lease.is_some_and(|fd| inplace::lease_refused(fd.as_fd())) {
+            if held || lease.is_some_and(|fd| inplace::lease_refused(fd.as_fd())) {
                 return Err(publish::being_written(plan, op));
             }
         }
@@ -441,7 +439,7 @@ fn no_writer_waits(plan: &Plan, gate: Option<&Gate>) -> Result<()> {
     let Some(pid) = gate.and_then(Gate::writer_waits) else { return Ok(()) };
     let path = plan.ops.first().map(|op| plan.target_path(op)).unwrap_or_default();
     Err(Error::Conflict(vec![crate::error::Conflict {
-        path: path_from(&path),
+        path: path::from_bytes(&path),
         what: format!(
             "process {pid} was opening a file of the change set for writing during the publish"
         ),
@@ -451,62 +449,25 @@ fn no_writer_waits(plan: &Plan, gate: Option<&Gate>) -> Result<()> {
 
 /// What a plan changes, for the second validation.
 fn published_by(plan: &Plan) -> Published {
+    let mut places = Places::default();
     let mut published = Published::default();
-    let mut slots: HashMap<(u16, &[u8]), Vec<u8>> = HashMap::new();
+    let entry = |places: &Places, layer, path: &[u8]| places.entry(&plan.path_of(layer, path));
     for op in &plan.ops {
-        let target = plan.target_path(op);
-        let (dir, name) = split(&op.target);
-        let parent = plan.path_of(op.layer, dir);
-        // The same directory by its name before, if it was itself moved.
-        let parent_before = plan.path_of(op.layer, split(&op.before).0);
-        let is_dir = op.base.is_some_and(|v| v.kind() == FileKind::Dir);
         let linked = |v: &crate::version::Version| v.nlink > 1 && v.kind() != FileKind::Dir;
         published.inodes.extend(op.base.filter(linked).map(|v| v.id));
+        let target = entry(&places, op.layer, &op.target);
         if op.kind == Kind::Link {
             published.inodes.extend(op.new.map(|v| v.id));
-        }
-        let mut parents = vec![parent];
-        if !parents.contains(&parent_before) && op.kind != Kind::MoveIn {
-            parents.push(parent_before);
-        }
-        for parent in parents {
-            let names = published.names.entry(parent).or_default();
-            match op.kind {
-                Kind::Install => names.added.push(name.to_vec()),
-                Kind::MoveIn | Kind::Link if op.base.is_none() => names.added.push(name.to_vec()),
-                Kind::Remove | Kind::MoveOut => names.removed.push(name.to_vec()),
-                _ => {}
-            }
-        }
-        match op.kind {
-            Kind::Remove | Kind::MoveOut | Kind::Exchange if is_dir => {
-                let slot = plan.slot_path(op);
-                slots.insert((op.layer, &op.slot), target.clone());
-                published.subtrees.insert(target.clone(), slot);
-            }
-            Kind::MoveIn => {
-                // What was moved out under its old path is here now.
-                if let Some(from) = slots.get(&(op.layer, &op.slot[..])) {
-                    published.subtrees.insert(from.clone(), target.clone());
-                }
-                // And what was at the new place has gone to the slot.
-                if is_dir {
-                    published.subtrees.insert(target.clone(), plan.slot_path(op));
-                }
-            }
-            Kind::Link => {
-                if let Some(from) = &op.from {
-                    published.exact.insert(plan.path_of(op.layer, from));
-                }
-            }
-            _ => {}
+            let other = entry(&places, op.layer, op.from.as_deref().unwrap_or_default());
+            published.verified.insert(other);
         }
         if op.kind != Kind::DirTime {
-            if op.before != op.target {
-                published.exact.insert(plan.before_path(op));
-            }
-            published.exact.insert(target);
+            // What is changed in place was observed where it was at the beginning.
+            published.verified.extend(places.object(&target));
+            published.verified.insert(target);
         }
+        plan.carry_out(op, &mut places);
     }
+    published.names_from(places);
     published
 }

@@ -23,10 +23,12 @@ use crate::changeset::{Action, AttrChange, Change, ChangeSet};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::object::FileKind;
+use crate::path::{self, is_at_or_below, join};
 use crate::plan::{self, Kind, Op, Plan};
-use crate::readset::{ReadSet, is_at_or_below, join};
-use crate::store::{Begin, Home, Layer, LayerRequest, State, Transaction, path_from};
+use crate::readset::ReadSet;
+use crate::store::{Begin, Home, Layer, LayerRequest, State, Transaction};
 use crate::sys;
+use crate::sys_handle::Handle;
 use crate::version::{Stamp, Version};
 
 /// The changes at or below `paths`; `None` if that is all of them.
@@ -73,6 +75,18 @@ pub(super) fn select(
                     "takes the place of something that was moved, and can't be committed apart from it",
                 ));
             }
+            if let Some(from) = moved_out_of(changes, change) {
+                let at = join(&path, &from);
+                let problem = "was moved out of what is replaced or removed there, and can't be left to the rest";
+                return Err(unsupported(&at, problem));
+            }
+            if let Some(to) = moved_around(changes, change) {
+                let problem = format!(
+                    "lies in {}, which was moved and can't be committed apart from the rest",
+                    crate::show::quoted_bytes(&to)
+                );
+                return Err(unsupported(&path, &problem));
+            }
             if let Some(linked) = has_links(&layers, change)? {
                 return Err(unsupported(
                     &join(&path, &linked),
@@ -83,7 +97,7 @@ pub(super) fn select(
             continue;
         }
         rest += 1;
-        let whole = matches!(change.action, Action::Install | Action::Replace);
+        let whole = matches!(change.action, Action::Install | Action::Replace | Action::Rewrite);
         if let Some(inner) = paths.iter().find(|p| is_at_or_below(p.as_os_str().as_bytes(), &path))
             && whole
         {
@@ -92,22 +106,31 @@ pub(super) fn select(
         }
     }
     for change in &part {
-        let several = change.base.filter(|v| v.kind() != FileKind::Dir && v.nlink > 1);
+        let object = change.base.filter(|v| v.kind() != FileKind::Dir).map(|v| v.id);
         let inode = |c: &Change| match &c.action {
             Action::Move { source, .. } => Some(source.id),
             Action::Link { to } => linked_inode(&layers, changes, c.layer, to),
             _ => c.base.map(|v| v.id),
         };
         let other = |c: &&Change| {
-            c.layer == change.layer
-                && inode(c) == several.map(|v| v.id)
-                && !part.iter().any(|p| p.path == c.path)
+            c.layer == change.layer && inode(c) == object && !part.iter().any(|p| p.path == c.path)
         };
-        if several.is_some() && changes.changes.iter().any(|c| other(&c)) {
+        if object.is_some() && changes.changes.iter().any(|c| other(&c)) {
             let path = absolute(change).unwrap_or_default();
             return Err(unsupported(
                 &path,
                 "has several names, which have to be committed together",
+            ));
+        }
+    }
+    for change in part.iter().filter(|c| c.held.is_some()) {
+        let place = change.held.as_deref().unwrap_or_default();
+        let takes = |c: &Change| c.layer == change.layer && is_at_or_below(place, &c.staged);
+        if !part.iter().any(takes) {
+            let path = absolute(change).unwrap_or_default();
+            return Err(unsupported(
+                &path,
+                "has other names, and goes with a directory: both have to be committed together",
             ));
         }
     }
@@ -116,7 +139,7 @@ pub(super) fn select(
         part.iter().all(|c| (c.layer, &c.path) != (time.layer, &time.path))
             && part
                 .iter()
-                .any(|c| c.layer == time.layer && crate::changeset::split(&c.path).0 == time.path)
+                .any(|c| c.layer == time.layer && crate::path::layer::split(&c.path).0 == time.path)
     });
     let times: Vec<Change> = times.filter_map(only_time).collect();
     if part.is_empty() {
@@ -133,6 +156,30 @@ pub(super) fn select(
         last_slot: changes.last_slot,
         explicit: false,
     }))
+}
+
+/// What a change set moves out of a stable directory that a change of it takes away; relative to that.
+fn moved_out_of(changes: &ChangeSet, change: &Change) -> Option<Vec<u8>> {
+    change.base.filter(|v| v.kind() == FileKind::Dir)?;
+    if change.action.is_in_place() {
+        return None;
+    }
+    let here = changes.changes.iter().filter(|c| c.layer == change.layer);
+    let mut sources = here.filter_map(|c| match &c.action {
+        Action::Move { from, .. } => Some(from),
+        _ => None,
+    });
+    sources.find_map(|from| {
+        from.strip_prefix(&change.stable_path[..])?.strip_prefix(b"/").map(<[u8]>::to_vec)
+    })
+}
+
+/// The new place of a directory that a change set moves, if a change of it is made below.
+fn moved_around(changes: &ChangeSet, change: &Change) -> Option<Vec<u8>> {
+    let here = changes.changes.iter().filter(|c| c.layer == change.layer);
+    let mut moves = here.filter(|c| matches!(c.action, Action::Move { .. }));
+    let around = |top: &[u8]| change.path.strip_prefix(top).is_some_and(|r| r.starts_with(b"/"));
+    moves.find(|c| around(&c.path)).map(|c| c.path.clone())
 }
 
 /// Of a directory's change of attributes, that of its time.
@@ -161,7 +208,7 @@ fn linked_inode(
 /// A file with several names that a part would publish while the rest keeps one of them: they would
 /// share an inode.
 fn has_links(layers: &[Layer], change: &Change) -> Result<Option<Vec<u8>>> {
-    if !matches!(change.action, Action::Install | Action::Replace) {
+    if !matches!(change.action, Action::Install | Action::Replace | Action::Rewrite) {
         return Ok(None);
     }
     let several = |v: &Version| v.kind() != FileKind::Dir && v.nlink > 1;
@@ -169,7 +216,7 @@ fn has_links(layers: &[Layer], change: &Change) -> Result<Option<Vec<u8>>> {
         (Some(v), _) if several(&v) => Ok(Some(Vec::new())),
         (Some(v), Some(layer)) if v.kind() == FileKind::Dir => {
             let top = join(layer.upper.as_os_str().as_bytes(), &change.path);
-            let found = crate::changeset::walk(&path_from(&top), &[])?;
+            let found = crate::changeset::walk(&path::from_bytes(&top), &[])?;
             Ok(found.into_iter().find(|(_, v)| several(v)).map(|(below, _)| below))
         }
         _ => Ok(None),
@@ -278,27 +325,85 @@ fn move_out(
     field: &Field,
     mut reads: ReadSet,
 ) -> Result<()> {
-    let mut published = published_by(plan);
-    published.subtrees.retain(|_, slot| !slot.is_empty());
+    let published = published_by(plan);
     let id = plan.id;
+    for op in &plan.ops {
+        forget_copies(pending, field, op);
+    }
+    let mut moved = Vec::new();
     for (index, op) in plan.ops.iter_mut().enumerate() {
-        let path = path_from(&op.target);
+        let was = op.slot.clone();
+        let path = path::from_bytes(&op.target);
         let to = format!("tx/{id}/l{}/old/part-{index}", op.layer).into_bytes();
         let upper = format!("tx/{}/l{}/upper/", pending.id(), op.layer).into_bytes();
         let upper = [&upper[..], &op.target].concat();
         move_one(field, op, &upper, to)
             .map_err(|e| Error::io("moving the retained version of", path, e))?;
+        if op.slot != was && op.held.is_none() {
+            moved.push((op.layer, was, op.slot.clone()));
+        }
+    }
+    for op in &mut plan.ops {
+        let Some(held) = &mut op.held else { continue };
+        let moves = moved.iter().filter(|(layer, ..)| *layer == op.layer);
+        let moves = moves.map(|(_, from, to)| (&from[..], &to[..]));
+        if let Some(place) = crate::path::mapped(moves, &held.place) {
+            held.place = place;
+        }
     }
     plan::save(home, plan)?;
     // Names were looked at before they were changed. If none of them is in the read set any more, the
     // run that was interrupted has stored it: names must not be counted twice.
-    if published.exact.iter().any(|path| reads.get(path).is_some()) {
+    if published.verified.iter().any(|path| reads.get(path).is_some()) {
         reads.forget(&published);
         pending.save_reads(&reads, plan.durable)?;
     }
     pending.meta.changes = pending.meta.changes.saturating_sub(plan.shown());
     pending.meta.splitting = None;
     pending.save(plan.durable)
+}
+
+/// overlayfs's index holds the copies of objects with several names. What was published of them the
+/// pending transaction finds in the stable object; and of an object of which a name is gone now, it would
+/// look for that name.
+fn forget_copies(pending: &Transaction, field: &Field, op: &Op) {
+    let Some(base) = op.base else { return };
+    let is_dir = base.kind() == FileKind::Dir;
+    let handle = |end: End| Handle::of(end.dir.as_fd(), &end.name);
+    let objects: Vec<Handle> = match op.kind {
+        Kind::Data | Kind::Attrs if !is_dir && base.nlink > 1 => {
+            field.after(op).ok().and_then(handle).into_iter().collect()
+        }
+        Kind::Remove | Kind::Exchange if is_dir => linked_below(field, op).unwrap_or_default(),
+        Kind::Remove | Kind::Exchange if base.nlink > 1 => {
+            // What is retained may be a copy; then another name of the object is known.
+            let other = op.from.as_deref().and_then(|from| field.target_at(op.layer, from).ok());
+            let slot = field.slot(op).ok();
+            let is_it = |end: &End| end.look().ok().flatten().is_some_and(|v| v.id == base.id);
+            [slot, other].into_iter().flatten().find(is_it).and_then(handle).into_iter().collect()
+        }
+        _ => return,
+    };
+    for layer in pending.layers().iter().filter(|l| l.index == usize::from(op.layer)) {
+        for object in &objects {
+            crate::changeset::forget_indexed(layer, object);
+        }
+    }
+}
+
+/// The objects with several names in a directory that was retained.
+fn linked_below(field: &Field, op: &Op) -> std::result::Result<Vec<Handle>, Errno> {
+    let top = field.slot(op)?.open_path()?;
+    let found = crate::changeset::walk(&path::from_bytes(&sys::entry_path(top.as_fd(), b".")), &[]);
+    let found = found.map_err(|_| Errno::IO)?.into_iter();
+    let several = found.filter(|(_, v)| v.kind() != FileKind::Dir && v.nlink > 1);
+    Ok(several
+        .filter_map(|(below, _)| {
+            let (dir, name) = crate::path::layer::split(&below);
+            let dir = sys::open_dir_beneath(top.as_fd(), dir).ok()?;
+            Handle::of(dir.as_fd(), name)
+        })
+        .collect())
 }
 
 fn move_one(
@@ -321,7 +426,11 @@ fn move_one(
     };
     // Of a merged append another file was published; the transaction's own goes as well.
     let leave_upper = |op: &Op, to: &[u8]| {
-        if op.slot == upper { Ok(()) } else { relocate(upper, &[to, b"-own"].concat()) }
+        if op.slot == upper || op.held.is_some() {
+            Ok(())
+        } else {
+            relocate(upper, &[to, b"-own"].concat())
+        }
     };
     match op.kind {
         Kind::Exchange => {
@@ -350,7 +459,7 @@ fn move_one(
         Kind::Attrs => {
             // A merged directory stays; the copy of a file would hide what comes later.
             let is_dir = op.base.is_some_and(|b| b.kind() == FileKind::Dir);
-            if !is_dir {
+            if !is_dir && op.held.is_none() {
                 relocate(upper, &to)?;
             }
         }

@@ -2,6 +2,8 @@
 //!
 //! # Invariants
 //!
+//! - Permissions are tightened before the first operation and loosened after the last one
+//!   ([`super::permissions`]); undoing tightens first as well, and gives the old ones back at the end.
 //! - An operation looks at both of its ends first and does nothing if they are not as planned;
 //!   after a rename it looks at what came out, and if an outsider was faster it says so.
 //! - [`undo`] needs no memory of how far the publish got: the identities at the two ends of each
@@ -18,10 +20,11 @@ use rustix::io::Errno;
 
 use super::field::{End, Field, at_target};
 use super::inplace;
+use super::permissions::{self, Passage, Tightened};
 use crate::error::{Conflict, Error, Result};
 use crate::object::FileKind;
+use crate::path;
 use crate::plan::{Kind, Op, Plan};
-use crate::store::path_from;
 use crate::sys;
 use crate::version::Version;
 
@@ -30,7 +33,7 @@ pub(super) type Opened = std::collections::HashMap<usize, OwnedFd>;
 
 fn conflict(plan: &Plan, op: &Op, what: &str, now: Option<Version>) -> Error {
     Error::Conflict(vec![Conflict {
-        path: path_from(&plan.target_path(op)),
+        path: path::from_bytes(&plan.target_path(op)),
         what: what.to_owned(),
         when: now.map(|v| v.ctime),
     }])
@@ -39,8 +42,14 @@ fn conflict(plan: &Plan, op: &Op, what: &str, now: Option<Version>) -> Error {
 /// How much of a plan may have been carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// The operations before this one; known, as the process that published also undoes.
-    Before(usize),
+    /// So many operations were begun, and the inodes of so many tightened; known, as the process that
+    /// published also undoes.
+    Known {
+        /// Operations.
+        ops: usize,
+        /// Operations whose inodes may have been tightened.
+        tightened: usize,
+    },
     /// Nobody knows: it was interrupted.
     Unknown,
 }
@@ -48,7 +57,16 @@ pub(super) enum Extent {
 /// Inodes that earlier operations of the same plan have moved or changed.
 pub(super) type Touched = std::collections::HashSet<crate::object::FileId>;
 
-/// Carries out every operation of a plan. `reached` counts those of which anything may be done.
+/// How far a publish has come.
+#[derive(Debug, Default)]
+pub(super) struct Reached {
+    /// Operations whose inodes may have been tightened.
+    pub tightened: Cell<usize>,
+    /// Operations of which anything may be done.
+    pub ops: Cell<usize>,
+}
+
+/// Carries out every operation of a plan, and counts what it has begun.
 ///
 /// # Errors
 /// [`Error::Conflict`] or [`Error::Io`] of the first that could not be done; the caller undoes.
@@ -57,18 +75,28 @@ pub(super) fn publish(
     field: &Field,
     opened: &Opened,
     gated: bool,
-    reached: &Cell<usize>,
+    reached: &Reached,
     progress: &dyn super::Progress,
 ) -> Result<()> {
     let (ours, mut touched) = (written_by_us(plan), Touched::new());
+    let tight = tighten(plan, field, &reached.tightened)?;
+    touched.extend(tight.ids());
+    let placed = placed_dirs(plan);
     for (index, op) in plan.ops.iter().enumerate() {
-        apply(plan, field, op, opened.get(&index), &touched, &|| reached.set(index + 1))?;
+        let at = Instant {
+            base: op.base.map(|base| tight.now(&base)),
+            opened: opened.get(&index),
+            touched: &touched,
+            keeps_times: leaves_times(op) || is_below(&placed, op),
+        };
+        apply(plan, field, op, &at, &|| reached.ops.set(index + 1))?;
         touched.extend(op.base.iter().chain(&op.new).map(|v| v.id));
         // Behind a gate nobody can have opened it since it was looked at.
         if !gated
             && op.kind == Kind::Exchange
             && is_file(&op.base)
             && is_file(&op.new)
+            && op.exchanged.yields_to_writers()
             && !op.base.is_some_and(|v| ours.contains(&v.id))
         {
             let slot = field.slot(op).map_err(|e| at_target(plan, op, "looking at", e))?;
@@ -80,7 +108,86 @@ pub(super) fn publish(
             progress.advance(256);
         }
     }
+    loosen(plan, field)
+}
+
+impl Reached {
+    /// As what is to be undone.
+    pub fn extent(&self) -> Extent {
+        Extent::Known { ops: self.ops.get(), tightened: self.tightened.get() }
+    }
+}
+
+/// Gives every inode whose permissions change those that everybody has both before and after.
+fn tighten(plan: &Plan, field: &Field, reached: &Cell<usize>) -> Result<Tightened> {
+    let mut tight = Tightened::default();
+    if permissions::is_alone(plan) {
+        return Ok(tight);
+    }
+    for (index, op) in plan.ops.iter().enumerate() {
+        let (Some(mut passage), Some(base)) = (Passage::of(op), op.base) else { continue };
+        // What a revert gives back its rights is not in the tree yet.
+        if super::retained::gives_back(op) {
+            continue;
+        }
+        let end = match field.before(op) {
+            Ok(end) => end,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
+                return Err(conflict(plan, op, "its directory was removed or replaced", None));
+            }
+            Err(e) => return Err(at_target(plan, op, "opening the directory of", e)),
+        };
+        // Another of its names may have been seen to already.
+        let base = tight.now(&base);
+        let now = end.look().map_err(|e| at_target(plan, op, "looking at", e))?;
+        let known = if tight.has(base.id) { Touched::from([base.id]) } else { Touched::new() };
+        check(plan, op, &base, now, &known)?;
+        reached.set(index + 1);
+        match passage.tighten(&end).map_err(|e| at_target(plan, op, "changing", e))? {
+            true => tight.add(passage),
+            false => return Err(conflict(plan, op, "it was replaced", None)),
+        }
+    }
+    Ok(tight)
+}
+
+/// Gives every inode whose permissions change its final ones.
+fn loosen(plan: &Plan, field: &Field) -> Result<()> {
+    let passages = plan.ops.iter().filter_map(|op| Some((op, Passage::of(op)?)));
+    let mut lists = passages.filter(|(_, passage)| passage.takes_a_list(false)).peekable();
+    if lists.peek().is_some() {
+        for (op, passage) in lists {
+            let end = field.after(op);
+            end.and_then(|end| passage.tighten_again(&end))
+                .map_err(|e| at_target(plan, op, "changing", e))?;
+        }
+        sys::let_pass();
+    }
+    for op in &plan.ops {
+        let Some(passage) = Passage::of(op) else { continue };
+        let end =
+            field.after(op).map_err(|e| at_target(plan, op, "opening the directory of", e))?;
+        if !passage.loosen(&end).map_err(|e| at_target(plan, op, "changing", e))? {
+            return Err(conflict(plan, op, "it was replaced", end.look().ok().flatten()));
+        }
+    }
     Ok(())
+}
+
+/// Compares what is at the target of an operation with what it was planned with.
+fn check(
+    plan: &Plan,
+    op: &Op,
+    base: &Version,
+    now: Option<Version>,
+    touched: &Touched,
+) -> Result<()> {
+    match &now {
+        Some(v) if unchanged(base, v, touched) => Ok(()),
+        Some(v) if v.id != base.id => Err(conflict(plan, op, "it was replaced", now)),
+        Some(_) => Err(conflict(plan, op, "it was changed", now)),
+        None => Err(conflict(plan, op, "it was removed", None)),
+    }
 }
 
 fn is_file(v: &Option<Version>) -> bool {
@@ -102,11 +209,12 @@ pub(super) fn being_written(plan: &Plan, op: &Op) -> Error {
 /// Whether an object is still the version that was planned with. A directory's times and size move
 /// with its entries, which other operations may change; its names are validated with the read set.
 /// The ctime of an inode with several links moves when another operation renames another link.
-/// And so does that of an inode that this plan has itself moved already, or changed in place.
+/// And so does that of an inode that this plan has itself moved already, or changed in place. The times
+/// of a FIFO are those of what passes through it.
 fn unchanged(before: &Version, now: &Version, touched: &Touched) -> bool {
     if before.kind() == FileKind::Dir {
         before.same_owner_and_mode(now)
-    } else if before.nlink > 1 || touched.contains(&before.id) {
+    } else if before.nlink > 1 || before.is_passage() || touched.contains(&before.id) {
         before.same_but_ctime(now) && before.nlink == now.nlink
     } else {
         before == now
@@ -122,14 +230,20 @@ fn came_out_whole(before: &Version, now: &Version) -> bool {
     }
 }
 
-fn apply(
-    plan: &Plan,
-    field: &Field,
-    op: &Op,
-    opened: Option<&OwnedFd>,
-    touched: &Touched,
-    begun: &dyn Fn(),
-) -> Result<()> {
+/// What an operation finds when it is its turn.
+struct Instant<'a> {
+    /// What must be at its target.
+    base: Option<Version>,
+    /// What it writes to, opened before the gate closed.
+    opened: Option<&'a OwnedFd>,
+    /// What earlier operations have moved or changed.
+    touched: &'a Touched,
+    /// Whether the directory of its target keeps its time.
+    keeps_times: bool,
+}
+
+fn apply(plan: &Plan, field: &Field, op: &Op, at: &Instant<'_>, begun: &dyn Fn()) -> Result<()> {
+    let Instant { base, opened, touched, keeps_times } = at;
     let io = |step, e| at_target(plan, op, step, e);
     let target = match field.target(op) {
         Ok(end) => end,
@@ -139,18 +253,10 @@ fn apply(
         Err(e) => return Err(io("opening the directory of", e)),
     };
     let slot = |op| field.slot(op).map_err(|e| io("opening the staged copy of", e));
-    if let Some(base) = &op.base
+    if let Some(base) = base
         && op.kind != Kind::DirTime
     {
-        let now = target.look().map_err(|e| io("looking at", e))?;
-        match &now {
-            Some(v) if unchanged(base, v, touched) => {}
-            Some(v) if v.id != base.id => {
-                return Err(conflict(plan, op, "it was replaced", now));
-            }
-            Some(_) => return Err(conflict(plan, op, "it was changed", now)),
-            None => return Err(conflict(plan, op, "it was removed", None)),
-        }
+        check(plan, op, base, target.look().map_err(|e| io("looking at", e))?, touched)?;
     }
     begun();
     let rename = |from: &End, to: &End, flags| match sys::rename(
@@ -165,7 +271,7 @@ fn apply(
         Err(Errno::NOENT) => Err(conflict(plan, op, "it was removed", None)),
         Err(e) => Err(io("renaming", e)),
     };
-    let verify = |slot: &End| match (&op.base, slot.look().map_err(|e| io("looking at", e))?) {
+    let verify = |slot: &End| match (base, slot.look().map_err(|e| io("looking at", e))?) {
         (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
         (_, now) => Err(conflict(plan, op, "it was changed while it was being replaced", now)),
     };
@@ -180,16 +286,18 @@ fn apply(
     };
     let attrs = || match (&op.attrs, &op.base) {
         (Some(change), Some(base)) => {
-            inplace::change_attrs(&target, base.id, change).map_err(|e| match e {
+            let change = permissions::without_rights(change);
+            if change.is_nothing() {
+                return Ok(());
+            }
+            inplace::change_attrs(&target, base.id, &change).map_err(|e| match e {
                 Errno::STALE => conflict(plan, op, "it was replaced", target.look().ok().flatten()),
                 e => io("changing", e),
             })
         }
         _ => Ok(()),
     };
-    let moves =
-        matches!(op.kind, Kind::MoveOut | Kind::MoveIn) || (op.kind == Kind::Exchange && !op.shown);
-    let parent = own_mtime(&target).filter(|_| moves);
+    let parent = own_mtime(&target).filter(|_| *keeps_times);
     match op.kind {
         Kind::Install => {
             let slot = slot(op)?;
@@ -216,11 +324,11 @@ fn apply(
                 verify(&slot)?;
             }
         }
-        Kind::Link => link(plan, field, op, &target)?,
+        Kind::Link => link(plan, field, op, base, &target)?,
         Kind::Data => {
             let to = to()?;
             let from = slot(op)?.open(OFlags::RDONLY).map_err(|e| io("reading the new", e))?;
-            let kept = inplace::Kept::of(to).map_err(|e| io("looking at", e))?;
+            let kept = inplace::Kept::of(to, op).map_err(|e| io("looking at", e))?;
             let old = field
                 .slot_at(op.layer, &op.saved)
                 .and_then(|e| e.open(OFlags::RDONLY))
@@ -242,7 +350,7 @@ fn apply(
         Kind::Patch => {
             let to = to()?;
             let patch = inplace::read_patch(plan, field, op, &op.slot)?;
-            let kept = inplace::Kept::of(to).map_err(|e| io("looking at", e))?;
+            let kept = inplace::Kept::of(to, op).map_err(|e| io("looking at", e))?;
             let length = op.base.map_or(0, |base| base.size);
             match inplace::patch_from(&patch, to, length) {
                 Err(Errno::BUSY) => {
@@ -255,7 +363,7 @@ fn apply(
         }
         Kind::Attrs | Kind::DirTime => attrs()?,
     }
-    if matches!(op.kind, Kind::Exchange | Kind::MoveIn) {
+    if matches!(op.kind, Kind::Exchange | Kind::MoveIn | Kind::Link) {
         keep_times(&target, &op.new).map_err(|e| io("keeping the time of", e))?;
         if let Ok(slot) = field.slot(op) {
             keep_times(&slot, &op.base).map_err(|e| io("keeping the time of the old", e))?;
@@ -271,6 +379,35 @@ fn apply(
         field.forget();
     }
     Ok(())
+}
+
+/// Whether the directory that an operation is in keeps its time: if it is to have another, an operation
+/// of its own says so.
+fn leaves_times(op: &Op) -> bool {
+    match op.kind {
+        Kind::MoveOut | Kind::MoveIn => true,
+        Kind::Exchange => !op.shown,
+        _ => false,
+    }
+}
+
+/// Directories that a plan puts into place, or takes away: they have their times, and so have those in
+/// them.
+fn placed_dirs(plan: &Plan) -> std::collections::HashSet<(u16, &[u8])> {
+    let places = |o: &&Op| matches!(o.kind, Kind::Install | Kind::Exchange | Kind::Remove);
+    let is_dir = |o: &&Op| [o.base, o.new].into_iter().flatten().any(|v| v.kind() == FileKind::Dir);
+    plan.ops.iter().filter(places).filter(is_dir).map(|o| (o.layer, &o.target[..])).collect()
+}
+
+fn is_below(dirs: &std::collections::HashSet<(u16, &[u8])>, op: &Op) -> bool {
+    let mut rest = &op.target[..];
+    while !dirs.is_empty() && !rest.is_empty() {
+        rest = crate::path::layer::split(rest).0;
+        if dirs.contains(&(op.layer, rest)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// XFS gives a directory that is exchanged a new mtime; it keeps the one it had.
@@ -296,7 +433,7 @@ fn moves_a_directory(op: &Op) -> bool {
         && (is_dir(&op.base) || is_dir(&op.new))
 }
 
-fn link(plan: &Plan, field: &Field, op: &Op, target: &End) -> Result<()> {
+fn link(plan: &Plan, field: &Field, op: &Op, base: &Option<Version>, target: &End) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
     let from = op.from.as_deref().unwrap_or_default();
     let other = field.target_at(op.layer, from).map_err(|e| io("opening the directory of", e))?;
@@ -321,7 +458,7 @@ fn link(plan: &Plan, field: &Field, op: &Op, target: &End) -> Result<()> {
         RenameFlags::EXCHANGE,
     )
     .map_err(|e| io("renaming", e))?;
-    match (&op.base, slot.look().map_err(|e| io("looking at", e))?) {
+    match (base, slot.look().map_err(|e| io("looking at", e))?) {
         (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
         (_, now) => Err(conflict(plan, op, "it was changed while it was being replaced", now)),
     }
@@ -361,7 +498,7 @@ fn for_each_strip(
             continue;
         }
         let root = slot.open_path()?;
-        let (dir, name) = crate::changeset::split(&s.below);
+        let (dir, name) = crate::path::layer::split(&s.below);
         match sys::open_dir_beneath(root.as_fd(), dir) {
             Ok(dir) => f(&dir, name, s)?,
             Err(Errno::NOENT | Errno::NOTDIR) => {}
@@ -379,33 +516,83 @@ pub(super) fn undo(plan: &Plan, field: &Field, extent: Extent) -> Result<Vec<Str
     let mut notes = Vec::new();
     field.forget();
     let done = match extent {
-        Extent::Before(n) => n.min(plan.ops.len()),
+        Extent::Known { ops, .. } => ops.min(plan.ops.len()),
         Extent::Unknown => plan.ops.len(),
     };
+    let tightened = match extent {
+        Extent::Known { ops, tightened } => ops.max(tightened).min(plan.ops.len()),
+        Extent::Unknown => plan.ops.len(),
+    };
+    let begun = plan.ops.iter().take(tightened);
+    let passages: Vec<(&Op, Passage)> =
+        begun.filter_map(|op| Some((op, Passage::of(op)?))).collect();
+    for (op, passage) in passages.iter().rev() {
+        // Everything was published before anything was loosened, and the other way about.
+        for end in [field.after(op), field.before(op)] {
+            let end = there(end).map_err(|e| at_target(plan, op, "looking at", e))?;
+            let Some(end) = end else { continue };
+            passage.take_back(&end).map_err(|e| at_target(plan, op, "undoing", e))?;
+        }
+    }
     for op in plan.ops.iter().take(done).rev() {
         undo_surely(plan, field, op, &mut notes)?;
         if moves_a_directory(op) {
             field.forget();
         }
     }
-    // Undoing renames moved the directories' times once more.
-    let is_dir = |o: &&Op| o.base.is_some_and(|v| v.kind() == FileKind::Dir);
-    let sets = |o: &&Op| matches!(o.kind, Kind::DirTime | Kind::Attrs);
-    for op in plan.ops.iter().filter(sets).filter(is_dir) {
-        let look = |e| at_target(plan, op, "looking at", e);
-        // Somebody may have moved it; that it can't be looked at is something else.
-        let end = there(field.before(op)).map_err(look)?;
-        if let (Some(change), Some(end)) = (&op.attrs, end)
-            && let (Some((old, _)), Some(now), Some(base)) =
-                (change.mtime, end.look().map_err(look)?, op.base)
-            && now.id == base.id
-            && now.mtime != old
-        {
-            sys::set_mtime(end.dir.as_fd(), &end.name, old)
-                .map_err(|e| at_target(plan, op, "restoring the time of", e))?;
+    restore_dir_times(plan, field, done)?;
+    if passages.iter().any(|(_, passage)| passage.takes_a_list(true)) {
+        sys::let_pass();
+    }
+    for (op, passage) in passages.iter().rev() {
+        let end = there(field.before(op)).map_err(|e| at_target(plan, op, "looking at", e))?;
+        if let Some(end) = end {
+            passage
+                .put_back(&end)
+                .map_err(|e| at_target(plan, op, "restoring the permissions of", e))?;
         }
     }
     Ok(notes)
+}
+
+/// Undoing renames moves the times of directories once more: each gets back the one that it had. A
+/// directory that the plan keeps has an operation for it. One that the plan takes away has not, but what
+/// the plan moved out of it has been moved back in.
+fn restore_dir_times(plan: &Plan, field: &Field, done: usize) -> Result<()> {
+    let renames = |o: &&Op| {
+        !matches!(o.kind, Kind::Attrs | Kind::DirTime | Kind::Data | Kind::Patch)
+            && o.held.is_none()
+    };
+    let parents: std::collections::HashSet<(u16, &[u8])> = plan
+        .ops
+        .iter()
+        .take(done)
+        .filter(renames)
+        .map(|op| (op.layer, crate::path::layer::split(&op.before).0))
+        .collect();
+    for op in &plan.ops {
+        let Some(base) = op.base.filter(|v| v.kind() == FileKind::Dir) else { continue };
+        let old = match op.kind {
+            Kind::DirTime | Kind::Attrs => op.attrs.as_ref().and_then(|a| a.mtime).map(|m| m.0),
+            Kind::Remove | Kind::MoveOut | Kind::Exchange | Kind::MoveIn => {
+                parents.contains(&(op.layer, &op.before[..])).then_some(base.mtime)
+            }
+            _ => None,
+        };
+        let Some(old) = old else { continue };
+        let look = |e| at_target(plan, op, "looking at", e);
+        // Somebody may have moved it; that it can't be looked at is something else.
+        let Some(end) = there(field.before(op)).map_err(look)? else { continue };
+        if let Some(now) = end.look().map_err(look)?
+            && now.id == base.id
+            && now.mtime != old
+        {
+            // Another's directory keeps the time of what was undone in it: only its owner can set another.
+            inplace::not_ours(sys::set_mtime(end.dir.as_fd(), &end.name, old))
+                .map_err(|e| at_target(plan, op, "restoring the time of", e))?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether any operation of a plan was visibly carried out.
@@ -451,7 +638,32 @@ fn there(end: std::result::Result<End, Errno>) -> std::result::Result<Option<End
 /// same as that it is not there.
 fn ends(field: &Field, op: &Op) -> std::result::Result<(Option<End>, Option<End>), Errno> {
     let slot = if op.slot.is_empty() { None } else { there(field.slot(op))? };
-    Ok((there(field.target(op))?, slot))
+    Ok((where_it_is(field, op)?, slot))
+}
+
+/// The target of an operation. An object that is held in the store may still be at its name in the tree:
+/// what was written to it has reached the disk, and the rename that took the name away has not.
+fn where_it_is(field: &Field, op: &Op) -> std::result::Result<Option<End>, Errno> {
+    let target = there(field.target(op))?;
+    if op.held.is_none() {
+        return Ok(target);
+    }
+    let is_it = |end: &End| -> std::result::Result<bool, Errno> {
+        Ok(matches!((end.look()?, op.base), (Some(now), Some(base)) if now.id == base.id))
+    };
+    if let Some(end) = &target
+        && is_it(end)?
+    {
+        return Ok(target);
+    }
+    for path in [&op.before, &op.after] {
+        if let Some(end) = there(field.target_at(op.layer, path))?
+            && is_it(&end)?
+        {
+            return Ok(Some(end));
+        }
+    }
+    Ok(target)
 }
 
 fn seen(end: Option<&End>) -> std::result::Result<Option<Version>, Errno> {
@@ -559,6 +771,7 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
             let Some(slot) = &slot else { return Ok(()) };
             if is(&at_target, &op.new) && is(&at_slot, &op.base) {
                 rename(slot, target, RenameFlags::EXCHANGE).map_err(|e| io("undoing", e))?;
+                keep_times(target, &op.base).map_err(|e| io("undoing", e))?;
                 unlink(slot).map_err(|e| io("undoing", e))?;
             } else if is(&at_slot, &op.new) {
                 unlink(slot).map_err(|e| io("undoing", e))?;
@@ -676,7 +889,7 @@ fn put_back(
     if look(&to).map_err(|e| io("looking at", e))? != content {
         return Ok(false);
     }
-    let kept = inplace::Kept::of(&to).map_err(|e| io("looking at", e))?;
+    let kept = inplace::Kept::of(&to, op).map_err(|e| io("looking at", e))?;
     write(&to).map_err(|e| io("undoing", e))?;
     kept.restore(&to).map_err(|e| io("undoing", e))?;
     Ok(true)
@@ -806,7 +1019,7 @@ fn rescue_if_touched(
     if new.kind() == FileKind::Dir {
         for (below, end) in newer_than(slot, plan.made).map_err(io)? {
             let at = field.rescue_copy(op, plan.id, &end).map_err(io)?;
-            note(&crate::readset::join(&plan.target_path(op), &below), at);
+            note(&crate::path::join(&plan.target_path(op), &below), at);
         }
     }
     Ok(())
@@ -823,7 +1036,7 @@ fn newer_than(
     while let Some(dir) = queue.pop() {
         let fd = std::rc::Rc::new(sys::open_dir_beneath(root.as_fd(), &dir)?);
         for (name, kind) in sys::names_in(fd.as_fd())? {
-            let path = crate::changeset::child(&dir, &name);
+            let path = crate::path::layer::child(&dir, &name);
             if kind == rustix::fs::FileType::Directory {
                 queue.push(path);
                 continue;

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::id::TxId;
 use crate::journal::{self, Journal};
 use crate::store::Home;
+use crate::sys_owner;
 
 /// What recovery found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,7 @@ pub fn interrupted(home: &Home) -> Option<TxId> {
 /// # Errors
 /// [`crate::Error::Format`] if the journal is damaged or newer; it is then left alone.
 pub fn recover(home: &Home, progress: &dyn Progress) -> Result<Recovered> {
+    let _rights = sys_owner::rights();
     let _lock = home.lock_commits()?;
     Ok(recover_locked(home, progress)?.1)
 }
@@ -43,8 +45,12 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
     let Some(mut found) = found else { return Ok((journal, recovered)) };
     found.plan.renumber();
     let id = found.plan.id;
+    // What is noted of owners would be compared with other numbers.
+    if let Ok(meta) = home.meta(id) {
+        meta.check_same_numbering()?;
+    }
     let same_boot =
-        found.plan.boot == crate::store::boot_id() || crate::sys::mistake("boot-not-compared");
+        found.plan.boot == crate::machine::boot_id() || crate::sys::mistake("boot-not-compared");
     // The decision table at the top of the journal module.
     match (found.progress, same_boot) {
         (journal::Progress::Planning, _) => {

@@ -5,7 +5,7 @@
 //! reverted.
 
 use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -15,9 +15,10 @@ use super::{How, Options, Progress, Summary, execute, finish, inplace, recorded,
 use crate::error::{Conflict, Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
+use crate::path;
 use crate::plan::{self, Kind, Op, Plan};
 use crate::realm::Ticket;
-use crate::store::{Begin, Home, LayerRequest, State, path_from};
+use crate::store::{Begin, Home, LayerRequest, State};
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};
 
@@ -36,6 +37,7 @@ pub fn revert(
     progress: &dyn Progress,
 ) -> Result<Summary> {
     inplace::ignore_lease_breaks();
+    let _rights = crate::sys_owner::rights();
     let _lock = home.lock_commits()?;
     let mut journal = recover::recover_locked(home, progress)?.0;
     let old = home.meta(id)?;
@@ -52,6 +54,7 @@ pub fn revert(
             return refuse("not committed", format!("`txos abort {id}` drops it."));
         }
     }
+    old.check_same_numbering()?;
     let Some(done) = plan::load(home, id)? else {
         return refuse("without changes", "there is nothing to undo.".into());
     };
@@ -83,6 +86,9 @@ pub fn revert(
         }
         let mut plan = Plan::empty(&tx, options.durable);
         plan.ops = reversed(&done, &field, tx.id())?;
+        let give_back = super::retained::give_back(home, &done, &field, &mut plan.ops)?;
+        plan.ops.extend(give_back);
+        plan.find_places();
         let again = || unseen_inside(&plan, &field, fence);
         let fence = match execute(home, &mut journal, &plan, &field, &mut how, &again) {
             Ok(fence) => fence,
@@ -107,15 +113,19 @@ pub fn revert(
 /// there when it was looked through.
 fn unseen_inside(plan: &Plan, field: &Field, fence: Stamp) -> Result<()> {
     let detached = detached_inodes(plan);
-    let taken = plan.ops.iter().filter(|o| o.kind == Kind::Remove && o.shown);
-    for op in taken.filter(|o| o.base.is_some_and(|v| v.kind() == FileKind::Dir)) {
-        let slot = field.slot(op).map_err(|e| at_target(plan, op, "opening the retained", e))?;
+    let ends = plan.ends();
+    let taken = plan.ops.iter().zip(&ends).filter(|(o, _)| o.kind == Kind::Remove && o.shown);
+    for (op, ends) in taken.filter(|(o, _)| o.base.is_some_and(|v| v.kind() == FileKind::Dir)) {
+        // A later operation may have taken the slot elsewhere, with the directory that it is in.
+        let slot = field
+            .at(plan, op.layer, ends.slot.as_deref().unwrap_or_default())
+            .map_err(|e| at_target(plan, op, "opening the retained", e))?;
         let newer =
             newer_below(&slot, None, fence, &|_, v| detached.contains(&v.id) && v.mtime < fence)
                 .map_err(|e| at_target(plan, op, "looking through", e))?;
         if let Some(below) = newer {
             return Err(Error::Conflict(vec![Conflict {
-                path: path_from(&plan.target_path(op)),
+                path: path::from_bytes(&plan.target_path(op)),
                 what: format!(
                     "{} in it was changed or created after the commit",
                     crate::show::quoted_bytes(&below)
@@ -133,10 +143,17 @@ fn unseen_inside(plan: &Plan, field: &Field, fence: Stamp) -> Result<()> {
 pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
     let Some(mut plan) = plan::load(home, reverted)? else { return Ok(()) };
     let field = Field::open(&plan)?;
-    let planned: std::collections::HashMap<(u16, &[u8]), Version> =
-        undone.ops.iter().filter_map(|o| Some(((o.layer, &o.before[..]), o.base?))).collect();
+    // A name and what was held in the store when that name went are two. Of several operations on one
+    // object, the first says how it was found.
+    let mut planned: HashMap<(u16, bool, &[u8]), Version> = HashMap::new();
+    for op in undone.ops.iter().filter(|o| !super::retained::gives_back(o)) {
+        if let Some(base) = op.base {
+            planned.entry((op.layer, op.held.is_some(), &op.before[..])).or_insert(base);
+        }
+    }
     for op in &mut plan.ops {
-        let Some(before) = planned.get(&(op.layer, &op.after[..])) else { continue };
+        let held = op.held.is_some();
+        let Some(before) = planned.get(&(op.layer, held, &op.after[..])) else { continue };
         let now = field.after(op).ok().and_then(|e| e.look().ok().flatten());
         op.settled = now.filter(|now| before.same_but_ctime(now) && before.nlink == now.nlink);
     }
@@ -146,10 +163,21 @@ pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
 /// What of a commit is no longer as it was published.
 fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
-    let known = Known { detached: detached_inodes(done), later: OnceCell::new(), home };
+    let settled = done.ops.iter().filter_map(|op| op.settled).map(|v| (v.id, v)).collect();
+    let known = Known { detached: detached_inodes(done), settled, later: OnceCell::new(), home };
     // Backwards, as the revert will go: what lies in a moved directory is looked up where it is.
-    for op in done.ops.iter().rev() {
-        let target = field.after(op).and_then(|e| e.look());
+    for (op, ends) in done.ops.iter().zip(&done.ends()).rev() {
+        // What was put in place with it is looked at by itself.
+        if super::retained::gives_back(op) {
+            continue;
+        }
+        let end = field.at(done, op.layer, &ends.target);
+        // What was done in a directory that the plan took away later went with that.
+        let in_store = done.in_tree(op.layer, &ends.target).is_none();
+        if in_store && op.held.is_none() && op.kind != Kind::Remove && op.kind != Kind::MoveOut {
+            continue;
+        }
+        let target = end.as_ref().map_err(|e| *e).and_then(super::field::End::look);
         let what = match (op.kind, target) {
             (Kind::DirTime, _) => continue,
             (Kind::MoveOut, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
@@ -161,15 +189,7 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
             }
             (Kind::Remove, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
             // What this plan itself put there is checked with the operation that did.
-            (Kind::Remove | Kind::MoveOut, Ok(Some(_)))
-                if done.ops.iter().any(|o| {
-                    o.layer == op.layer
-                        && o.after == op.after
-                        && !matches!(o.kind, Kind::Remove | Kind::MoveOut | Kind::DirTime)
-                }) =>
-            {
-                continue;
-            }
+            (Kind::Remove | Kind::MoveOut, Ok(Some(_))) if ends.is_taken => continue,
             (Kind::Remove | Kind::MoveOut, Ok(Some(_))) => "something was created there".to_owned(),
             (_, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => "it was removed".to_owned(),
             (_, Err(e)) => format!("it can't be looked at ({e})"),
@@ -193,9 +213,9 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
                     }
                     "its attributes were changed".to_owned()
                 } else if now.kind() == FileKind::Dir {
-                    match field.after(op).and_then(|end| {
+                    match end.as_ref().map_err(|e| *e).and_then(|end| {
                         let top = done.after_path(op);
-                        newer_below(&end, Some(op.settled), fence, &|below, v| {
+                        newer_below(end, Some(op.settled), fence, &|below, v| {
                             known.explains(&top, below, v, fence)
                         })
                     }) {
@@ -218,9 +238,9 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
             }
         };
         conflicts.push(Conflict {
-            path: path_from(&done.after_path(op)),
+            path: path::from_bytes(&done.after_path(op)),
             what: format!("{what} after the commit"),
-            when: field.after(op).ok().and_then(|e| e.look().ok().flatten()).map(|v| v.ctime),
+            when: end.ok().and_then(|e| e.look().ok().flatten()).map(|v| v.ctime),
         });
         if conflicts.len() >= 32 {
             break;
@@ -232,19 +252,24 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
 /// What this realm itself did after a commit, which is nobody's change.
 struct Known<'a> {
     detached: HashSet<FileId>,
+    /// As undoing a revert of this commit left them.
+    settled: HashMap<FileId, Version>,
     /// The reverts that stand, with their fences.
     later: OnceCell<Vec<(Stamp, Plan)>>,
     home: &'a Home,
 }
 
 impl Known<'_> {
-    /// Whether a revert of a later commit was the last to touch an object below `top`: it put
-    /// back what that commit had changed, so the object is as this commit left it.
+    /// Whether nobody but this realm has touched an object below `top` since this commit: a retained
+    /// link was taken away, a revert of this commit was undone, or a revert of a later commit has put back
+    /// what that one had changed.
     fn explains(&self, top: &[u8], below: &[u8], now: &Version, fence: Stamp) -> bool {
-        if self.detached.contains(&now.id) && now.mtime < fence {
+        if self.detached.contains(&now.id) && now.mtime < fence
+            || self.settled.get(&now.id) == Some(now)
+        {
             return true;
         }
-        let path = if below.is_empty() { top.to_vec() } else { crate::readset::join(top, below) };
+        let path = if below.is_empty() { top.to_vec() } else { crate::path::join(top, below) };
         let later = self.later.get_or_init(|| {
             let all = self.home.transactions().unwrap_or_default();
             all.into_iter()
@@ -331,7 +356,7 @@ fn newer_below(
             }
         }
         for (name, kind) in sys::names_in(fd.as_fd())? {
-            let path = crate::changeset::child(&dir, &name);
+            let path = crate::path::layer::child(&dir, &name);
             if kind == rustix::fs::FileType::Directory {
                 queue.push(path);
             } else {
@@ -351,21 +376,28 @@ fn newer_below(
 fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
     let mut ops = Vec::with_capacity(done.ops.len());
     let mut next = 0u64;
-    for op in done.ops.iter().rev() {
+    // Where what was in a slot goes, if it is not that slot.
+    let mut slots: Vec<(u16, Vec<u8>, Vec<u8>)> = Vec::new();
+    for (op, ends) in done.ops.iter().zip(&done.ends()).rev() {
+        // It is taken again when it is retained.
+        if super::retained::gives_back(op) {
+            continue;
+        }
         let look = |end: std::result::Result<super::field::End, Errno>| -> Result<Option<Version>> {
             end.and_then(|e| e.look()).map_err(|e| at_target(done, op, "looking at", e))
         };
-        // What was retained lies in the slot, or, inside a directory that moved into a new one,
-        // will lie there by the time it is needed.
+        // What was retained lies in the slot, or went with the directory that the slot is in.
         let kept = || -> Result<Option<Version>> {
-            match field.slot(op) {
-                Err(Errno::NOENT) => Ok(op.base),
+            match field.at(done, op.layer, ends.slot.as_deref().unwrap_or_default()) {
+                Err(Errno::NOENT) => Ok(None),
+                // It will be as it was by then: what was done to it there is undone first.
+                _ if done.ops.iter().any(|o| o.held.is_some() && same_object(o, op)) => Ok(op.base),
                 end => look(end),
             }
         };
         let gone = || {
             Error::Conflict(vec![Conflict {
-                path: path_from(&done.target_path(op)),
+                path: path::from_bytes(&done.target_path(op)),
                 what: "its retained version is gone from the store".into(),
                 when: None,
             }])
@@ -373,7 +405,20 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
         let mut back = op.clone();
         back.strip.clear();
         (back.before, back.after) = (op.after.clone(), op.before.clone());
-        let here = match field.after(op) {
+        if let Some(held) = &mut back.held {
+            std::mem::swap(&mut held.before, &mut held.after);
+            let other = slots.iter().filter(|(layer, ..)| *layer == op.layer);
+            let other = other.map(|(_, from, to)| (&from[..], &to[..]));
+            if let Some(place) = crate::path::mapped(other, &held.place)
+                && !held.before
+            {
+                held.place = place;
+            }
+        }
+        if let Some(now) = done.in_tree(op.layer, &ends.target) {
+            back.before = now;
+        }
+        let here = match field.at(done, op.layer, &ends.target) {
             Err(Errno::NOENT | Errno::NOTDIR) => None,
             end => look(end)?,
         };
@@ -381,9 +426,10 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
             Kind::Exchange | Kind::Remove if live_link(field, op).is_some() => {
                 next += 1;
                 back.kind = Kind::Link;
-                (back.target, back.from) = (op.before.clone(), moved_back(op));
+                (back.target, back.from) = (op.before.clone(), moved_back(done, op));
                 back.slot = format!("tx/{id}/l{}/old/{next}", op.layer).into_bytes();
-                back.base = if op.kind == Kind::Remove { None } else { here };
+                slots.push((op.layer, op.slot.clone(), back.slot.clone()));
+                back.base = if op.kind == Kind::Remove { None } else { here.or(op.new) };
                 back.new = live_link(field, op);
             }
             Kind::Install => {
@@ -396,7 +442,8 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
             }
             Kind::Exchange => {
                 let kept = kept()?.ok_or_else(gone)?;
-                (back.base, back.new) = (here, Some(kept));
+                // In a new directory that is away it will be there when that is back.
+                (back.base, back.new) = (here.or(op.new), Some(kept));
             }
             Kind::Remove => {
                 let kept = kept()?.ok_or_else(gone)?;
@@ -409,13 +456,20 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
                 let in_place = |o: &Op| matches!(o.kind, Kind::Data | Kind::Patch | Kind::Attrs);
                 let same = |o: &Op| matches!((o.base, op.new), (Some(a), Some(b)) if a.id == b.id);
                 let changed = ops.iter().any(|o| in_place(o) && same(o));
-                (back.kind, back.base, back.new) =
-                    (Kind::MoveOut, if changed && !is_dir { op.new } else { here }, None);
+                // (But for the links that were taken from it since.)
+                let links = |v: Version| Version { nlink: here.map_or(v.nlink, |h| h.nlink), ..v };
+                let as_before = if changed && !is_dir { op.new.map(links) } else { here };
+                (back.kind, back.base, back.new) = (Kind::MoveOut, as_before, None);
                 back.shown = false;
                 back.from = None;
                 if let Some(shell) = op.base {
                     let mut swap = back.clone();
-                    (swap.kind, swap.new) = (Kind::Exchange, Some(shell));
+                    // (As it is: overlayfs's index has let go of it.)
+                    let now = match field.slot(op) {
+                        Err(Errno::NOENT) => None,
+                        end => look(end)?.filter(|now| now.id == shell.id),
+                    };
+                    (swap.kind, swap.new) = (Kind::Exchange, now.or(Some(shell)));
                     ops.push(swap);
                     continue;
                 }
@@ -470,11 +524,18 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
     // Links follow what they link to, and directory times everything that moves them, as in a
     // forward plan.
     ops.sort_by_key(|o| match o.kind {
-        Kind::DirTime | Kind::Attrs if sets_a_directory(o) => 2,
+        Kind::DirTime | Kind::Attrs if sets_a_directory(o) => 3,
+        // A link may be what puts it into the store.
+        _ if o.held.as_ref().is_some_and(|held| !held.before) => 2,
         Kind::Link => 1,
         _ => 0,
     });
     Ok(ops)
+}
+
+/// Whether two operations are about the same object, as it was before.
+fn same_object(a: &Op, b: &Op) -> bool {
+    a.layer == b.layer && matches!((a.base, b.base), (Some(a), Some(b)) if a.id == b.id)
 }
 
 /// Whether an operation sets attributes, and so perhaps the time, of a directory.
@@ -483,15 +544,16 @@ fn sets_a_directory(op: &Op) -> bool {
         && op.base.is_some_and(|v| v.kind() == FileKind::Dir)
 }
 
-/// Where another name in the same directory is once the moves are undone.
-fn moved_back(op: &Op) -> Option<Vec<u8>> {
+/// Where another name of an operation's object is once the moves are undone.
+fn moved_back(done: &Plan, op: &Op) -> Option<Vec<u8>> {
     let from = op.from.as_deref()?;
-    let (dir, name) = crate::changeset::split(from);
-    if dir == crate::changeset::split(&op.after).0 {
-        let (before, _) = crate::changeset::split(&op.before);
-        return Some(crate::changeset::child(before, name));
+    let (dir, name) = crate::path::layer::split(from);
+    let is_moved = |o: &Op| o.layer == op.layer && o.kind == Kind::MoveIn && o.target == from;
+    if dir == crate::path::layer::split(&op.after).0 && !done.ops.iter().any(is_moved) {
+        let (before, _) = crate::path::layer::split(&op.before);
+        return Some(crate::path::layer::child(before, name));
     }
-    Some(from.to_vec())
+    Some(done.stable_of(op.layer, from))
 }
 
 /// The inode that a removed or replaced name was a link of, if another of its names still is one.

@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use crate::changeset::{Entry, Side, Source, Status, expand};
 use crate::error::Result;
 use crate::id::TxId;
+use crate::path::{self, join};
 use crate::plan::{self, Kind};
-use crate::readset::join;
-use crate::store::{Home, path_from};
+use crate::store::Home;
 
 /// What a committed transaction changed. Old content is offered while it is retained, new content
 /// while the object in the tree is still the one that was published.
@@ -23,15 +23,18 @@ pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
     for op in plan.ops.iter().filter(|o| o.shown) {
         let Some(layer) = plan.layers.get(usize::from(op.layer)) else { continue };
         let target = |path: &[u8]| join(layer.target.as_os_str().as_bytes(), path);
-        let slot = |path: &[u8]| path_from(&join(layer.store.as_os_str().as_bytes(), path));
+        let slot = |path: &[u8]| path::from_bytes(&join(layer.store.as_os_str().as_bytes(), path));
         let mut source = Source {
             status: None,
             path: target(&op.after),
             from: None,
             old: op.base.map(|_| slot(&op.slot)),
-            new: Some(path_from(&target(&op.after))),
+            new: Some(path::from_bytes(&target(&op.after))),
             except: Vec::new(),
         };
+        if let Some(held) = op.held.as_ref().filter(|held| held.after) {
+            source.new = Some(slot(&held.place));
+        }
         match op.kind {
             Kind::Install | Kind::Exchange | Kind::Link => {}
             Kind::Remove => source.new = None,
@@ -49,7 +52,7 @@ pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
         if let (Kind::Attrs | Kind::DirTime | Kind::Patch, Some(v)) = (op.kind, op.new) {
             entries.push(Entry {
                 status: source.status.unwrap_or(Status::Attributes),
-                path: path_from(&source.path),
+                path: path::from_bytes(&source.path),
                 from: None,
                 old: op.base.as_ref().map(Side::of),
                 new: Some(Side::of(&v)),
@@ -60,6 +63,7 @@ pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
         }
         expand(&source, &mut entries)?;
     }
+    super::retained::as_they_were(home, &plan, &mut entries)?;
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(entries)
 }

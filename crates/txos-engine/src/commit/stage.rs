@@ -1,7 +1,7 @@
 //! Staging: everything a plan needs in the stores before the first name in the tree is touched.
 //!
-//! - A file that somebody has open for writing is not replaced under their hands: it is turned
-//!   into a change in place.
+//! - A changed copy of a file that somebody has open for writing is not put in the file's place under
+//!   their hands: it is turned into a change in place. A new object is exchanged all the same.
 //! - A file to which both sides only appended is merged: a copy of what is there now, with the
 //!   transaction's suffix.
 //! - The old content of what is changed in place is saved.
@@ -17,9 +17,10 @@ use super::inplace;
 use crate::changeset::{AttrChange, Attrs, same_bytes};
 use crate::error::{Conflict, Error, Result};
 use crate::object::{Facets, FileKind};
-use crate::plan::{Kind, Op, Plan};
+use crate::path;
+use crate::plan::{Exchanged, Kind, Op, Plan};
 use crate::readset::{Observation, Outcome, ReadSet};
-use crate::store::{Transaction, path_from};
+use crate::store::Transaction;
 use crate::sys;
 use crate::version::Version;
 
@@ -47,7 +48,7 @@ pub(super) fn stage(
         let Some(op) = plan.ops.get(index) else { break };
         let mut op = op.clone();
         let path = plan.before_path(&op);
-        if merge_append && reads.get(&path).is_some_and(|seen| super::is_append(seen.facets())) {
+        if merge_append && reads.get(&path).is_some_and(|seen| seen.facets().is_append()) {
             // The change set was read before the lock was taken; others append meanwhile.
             let now = field.before(&op).and_then(|end| end.look());
             op.base = now.map_err(|e| at_target(plan, &op, "looking at", e))?.or(op.base);
@@ -68,8 +69,13 @@ pub(super) fn stage(
         let is_file = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::File);
         if op.kind == Kind::Exchange && is_file(&op.base) && is_file(&op.new) {
             let target = before(plan, field, &op)?;
-            if inplace::has_writer(&target) {
-                stay_in_place(tx, plan, field, &mut op, &target)?;
+            match op.exchanged {
+                _ if !inplace::has_writer(&target) => {}
+                Exchanged::Copy => stay_in_place(tx, plan, field, &mut op, &target)?,
+                // Nobody who can write to the old inode gets a hand in the new one.
+                Exchanged::Fresh | Exchanged::FreshOverWriter => {
+                    op.exchanged = Exchanged::FreshOverWriter;
+                }
             }
         }
         match op.kind {
@@ -79,14 +85,13 @@ pub(super) fn stage(
             }
             Kind::Link => {
                 let other = op.from.as_deref().unwrap_or_default();
-                let now =
-                    plan.ops.iter().find(|o| o.layer == op.layer && o.target == other).map_or_else(
-                        || plan.stable_of(op.layer, other),
-                        |o| match (o.kind, &o.from) {
-                            (Kind::MoveIn, Some(from)) => from.clone(),
-                            _ => o.before.clone(),
-                        },
-                    );
+                let now = at_other(plan, &op, other).map_or_else(
+                    || plan.stable_of(op.layer, other),
+                    |o| match (o.kind, &o.from) {
+                        (Kind::MoveIn, Some(from)) => from.clone(),
+                        _ => o.before.clone(),
+                    },
+                );
                 op.new = field
                     .target_at(op.layer, &now)
                     .and_then(|e| e.look())
@@ -102,6 +107,11 @@ pub(super) fn stage(
         }
     }
     Ok(staged)
+}
+
+/// The operation that says what is at the other name of a link.
+fn at_other<'a>(plan: &'a Plan, link: &Op, other: &[u8]) -> Option<&'a Op> {
+    plan.ops.iter().find(|o| o.layer == link.layer && o.target == other && o.held.is_none())
 }
 
 /// Checks that no change without an observation of its object overlooks somebody else's: such an
@@ -123,7 +133,7 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
                 return None;
             }
             Some(Conflict {
-                path: path_from(&from),
+                path: path::from_bytes(&from),
                 what: "it was changed after the transaction began".into(),
                 when: Some(base.ctime),
             })
@@ -138,7 +148,7 @@ fn slot_name(tx: &Transaction, op: &Op, next: &mut u64) -> Vec<u8> {
 
 fn conflict(path: &[u8], what: &str, now: Option<Version>) -> Error {
     Error::Conflict(vec![Conflict {
-        path: path_from(path),
+        path: path::from_bytes(path),
         what: what.to_owned(),
         when: now.map(|v| v.ctime),
     }])
@@ -165,7 +175,7 @@ fn merge(
     slot: Vec<u8>,
 ) -> Result<()> {
     let path = plan.before_path(op);
-    let io = |step, e| Error::io(step, path_from(&path), std::io::Error::from(e));
+    let io = |step, e| Error::io(step, path::from_bytes(&path), std::io::Error::from(e));
     let target = before(plan, field, op)?;
     let ours = staged_now(tx, field, op)
         .and_then(|e| e.open(OFlags::RDONLY))
@@ -175,7 +185,7 @@ fn merge(
     let ours_len = size(&ours).map_err(|e| io("reading", e))?;
     let theirs_len = size(&theirs).map_err(|e| io("reading", e))?;
     let file = |fd: &OwnedFd| {
-        fd.try_clone().map(File::from).map_err(|e| Error::io("reading", path_from(&path), e))
+        fd.try_clone().map(File::from).map_err(|e| Error::io("reading", path::from_bytes(&path), e))
     };
     let common = ours_len >= len
         && theirs_len >= len
@@ -191,7 +201,7 @@ fn merge(
     // By its name it may be another one by now: what is copied is what is replaced.
     let (_, before) = open_base(plan, op, &target)?;
     let merged = create_anew(&end).map_err(|e| io("staging", e))?;
-    inplace::copy_content(&theirs, &merged).map_err(|e| io("staging", e))?;
+    crate::sys_copy::content(&theirs, &merged).map_err(|e| io("staging", e))?;
     let theirs_len = size(&merged).map_err(|e| io("staging", e))?;
     let mut at = len;
     let mut buffer = vec![0u8; 1 << 16];
@@ -232,19 +242,20 @@ fn merge(
     Ok(())
 }
 
-/// Where a staged object is before the publish. Inside a directory that was moved into a new one
+/// Where a staged object is before the publish. Of what was moved into a new directory, and inside it,
 /// the slot is filled only when the move is published; until then the object is in the upper.
 fn staged_now(tx: &Transaction, field: &Field, op: &Op) -> std::result::Result<End, Errno> {
     match field.slot(op) {
-        Err(Errno::NOENT) => {
-            let upper = format!("tx/{}/l{}/upper/", tx.id(), op.layer);
-            field.slot_at(op.layer, &[upper.as_bytes(), &op.target].concat())
-        }
-        other => other,
+        Ok(end) if end.look()?.is_some() => return Ok(end),
+        Ok(_) | Err(Errno::NOENT) => {}
+        other => return other,
     }
+    let upper = format!("tx/{}/l{}/upper/", tx.id(), op.layer);
+    field.slot_at(op.layer, &[upper.as_bytes(), &op.target].concat())
 }
 
-/// Turns a replacement into a change in place.
+/// Turns an exchange with a changed copy into a change in place. Never for a new object: whoever has the
+/// old inode open, or another name of it, would have what the transaction created.
 fn stay_in_place(
     tx: &Transaction,
     plan: &Plan,
@@ -336,6 +347,6 @@ pub(super) fn save_old(plan: &Plan, field: &Field, op: &Op) -> Result<()> {
     let (from, _) = open_base(plan, op, &target)?;
     let end = field.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
     let to = create_anew(&end).map_err(|e| io("saving", e))?;
-    inplace::copy_content(&from, &to).map_err(|e| io("saving", e))?;
+    crate::sys_copy::content(&from, &to).map_err(|e| io("saving", e))?;
     inplace::copy_attrs(&target, &end).map_err(|e| io("saving", e))
 }

@@ -34,8 +34,9 @@ use crate::version::Stamp;
 
 /// First bytes of a journal.
 const MAGIC: &[u8; 8] = b"TXOSJRNL";
-/// Format of the journal. Format 1 knew no Patch; what is of it is read, and made this one when idle.
-const VERSION: u32 = 2;
+/// Format of the journal. Format 1 knew no Patch, format 2 no HELD; what is of them is read, and made this
+/// one when idle.
+const VERSION: u32 = 3;
 /// Where the first frame is.
 const FRAMES_AT: u64 = 512;
 /// Bytes reserved when a journal is made, so that an ordinary commit allocates nothing.
@@ -60,6 +61,7 @@ enum Frame {
     Applied = 6,
     Done = 7,
     Undoing = 8,
+    Held = 9,
 }
 
 impl Frame {
@@ -73,6 +75,7 @@ impl Frame {
             Frame::Applied,
             Frame::Done,
             Frame::Undoing,
+            Frame::Held,
         ]
         .into_iter()
         .find(|f| *f as u32 == n)
@@ -261,6 +264,12 @@ impl Journal {
                         .map_err(|_| self.damaged("is damaged (operations)"))?;
                     plan.ops.extend(ops);
                 }
+                (Frame::Held, Progress::Planning) => {
+                    let held = postcard::from_bytes(frame.payload).ok();
+                    if !held.is_some_and(|held| plan.set_held(held)) {
+                        return Err(self.damaged("is damaged (objects in the store)"));
+                    }
+                }
                 (Frame::Ready, Progress::Planning) => {
                     if plan.ops.len() as u64 != begin.ops || !plan.is_sound() {
                         return Err(self.damaged("is damaged (the plan is not what was begun)"));
@@ -302,12 +311,17 @@ impl Journal {
         for chunk in plan.ops.chunks(OPS_PER_FRAME) {
             ops.push(postcard::to_stdvec(chunk).map_err(encode)?);
         }
+        let held = plan.held();
+        let held_bytes = postcard::to_stdvec(&held).map_err(encode)?;
         self.epoch += 1;
         self.end = FRAMES_AT;
         self.append(Frame::Begin, &begin)?;
         self.append(Frame::Layers, &layers)?;
         for chunk in &ops {
             self.append(Frame::Ops, chunk)?;
+        }
+        if !held.is_empty() {
+            self.append(Frame::Held, &held_bytes)?;
         }
         if sys::mistake("publish-before-plan") {
             return Ok(());
@@ -404,9 +418,9 @@ pub(crate) fn is_busy(file: &OwnedFd) -> bool {
 /// If it can't be read: then nothing is known.
 pub(crate) fn holds(home: &Home) -> Result<Option<TxId>> {
     let path = home.dir().join("journal");
-    let file = match sys::open(path.as_os_str().as_encoded_bytes(), OFlags::RDONLY, 0) {
+    let file = match sys::open_record(&path) {
         Ok(file) => file,
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::io("opening the journal", path, e)),
     };
     let mut start = [0u8; (FRAMES_AT + SECTOR) as usize];
@@ -415,22 +429,6 @@ pub(crate) fn holds(home: &Home) -> Result<Option<TxId>> {
         .filter(|frame| frame.kind == Frame::Begin)
         .and_then(|frame| postcard::from_bytes::<Begin>(frame.payload).ok());
     Ok(begin.map(|b| b.id))
-}
-
-/// Whether the journal holds a publish that needs the directories of a transaction: its own, or
-/// those of one whose retained versions or private copies it works with.
-///
-/// # Errors
-/// If the journal can't be read.
-pub(crate) fn needs(home: &Home, id: TxId) -> Result<bool> {
-    let Some(holder) = holds(home)? else { return Ok(false) };
-    if holder == id {
-        return Ok(true);
-    }
-    let mark = format!("tx/{id}/").into_bytes();
-    let path = home.dir().join("journal");
-    let bytes = sys::look("read", || std::fs::read(&path)).at("reading the journal", &path)?;
-    Ok(bytes.windows(mark.len()).any(|w| w == mark))
 }
 
 /// One valid frame.
@@ -513,6 +511,7 @@ pub(crate) fn frames_of(plan: &Plan) -> Vec<(u32, Vec<u8>)> {
         bytes(Frame::Begin, postcard::to_stdvec(&begin)),
         bytes(Frame::Layers, postcard::to_stdvec(&plan.layers)),
         bytes(Frame::Ops, postcard::to_stdvec(&plan.ops)),
+        bytes(Frame::Held, postcard::to_stdvec(&plan.held())),
         bytes(Frame::Ready, Ok(Vec::new())),
         bytes(Frame::Applied, postcard::to_stdvec(&Some(plan.made))),
         bytes(Frame::Done, Ok(Vec::new())),
@@ -522,6 +521,8 @@ pub(crate) fn frames_of(plan: &Plan) -> Vec<(u32, Vec<u8>)> {
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
 }
+
+mod discard;
 
 #[cfg(test)]
 mod tests;

@@ -45,8 +45,10 @@ fn plan(ops: usize) -> Plan {
                 shown: true,
                 below: 0,
                 settled: None,
+                held: None,
                 dirs: Vec::new(),
                 pages: Vec::new(),
+                exchanged: crate::plan::Exchanged::default(),
             })
             .collect(),
     }
@@ -73,6 +75,38 @@ fn every_stage_is_read_back() {
     let short = self::plan(1);
     journal.write_plan(&short).unwrap();
     assert_eq!(read(), Some((short, Progress::Ready)));
+}
+
+/// A txos that knew no HELD was killed in a publish, and this one recovers.
+#[test]
+fn older_formats_are_read() {
+    let plan = plan(3);
+    for version in 1..VERSION {
+        let (dir, home) = Store::new(&format!("older-{version}"));
+        let (mut journal, _) = Journal::open(&home).unwrap();
+        journal.write_plan(&plan).unwrap();
+        let path = dir.0.join("journal");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..12]);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        std::fs::write(&path, &bytes).unwrap();
+        let (_, found) = Journal::open(&home).unwrap();
+        assert_eq!(found.map(|f| (f.plan, f.progress)), Some((plan.clone(), Progress::Ready)));
+    }
+}
+
+#[test]
+fn stored_plans_of_older_formats_are_read() {
+    let plan = plan(3);
+    let body = postcard::to_stdvec(&plan).unwrap();
+    for version in 1..crate::plan::FILE_VERSION {
+        let mut file = [&crate::plan::FILE_MAGIC[..], &version.to_le_bytes()].concat();
+        file.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+        file.extend_from_slice(&body);
+        let read = crate::plan::parse(&file, plan.id, std::path::Path::new("plan"));
+        assert_eq!(read.unwrap(), plan);
+    }
 }
 
 #[test]
@@ -102,6 +136,19 @@ fn a_torn_plan_is_incomplete_and_a_damaged_start_is_refused() {
         assert!(matches!(Journal::open(&home), Err(Error::Format { .. })), "byte {byte}");
         assert_eq!(std::fs::read(&path).unwrap(), bad, "a refused journal is left as it is");
     }
+}
+
+/// Whoever looks is refused, and waits for nobody.
+#[test]
+fn a_pipe_in_place_of_the_journal_is_refused() {
+    let (dir, home) = Store::new("pipe");
+    let path = dir.0.join("journal");
+    let _ = std::fs::remove_file(&path);
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+    assert!(matches!(holds(&home), Err(Error::Io { .. })));
+    assert!(Journal::open(&home).is_err());
 }
 
 #[test]

@@ -56,13 +56,13 @@ impl ReadSet {
     /// path's last name, which is neither `.` nor `..`.
     #[must_use]
     pub fn listed_parent<'p>(&self, path: &'p [u8]) -> Option<(u32, &'p [u8])> {
-        let (parent, name) = super::split(path)?;
+        let (parent, name) = crate::path::split(path)?;
         if matches!(name, b"." | b"..") || !multigrain() {
             return None;
         }
         let Alias::Dir(index) = *self.aliases.get(parent)? else { return None };
         let dir = self.dirs.get(index as usize)?;
-        let (above, own) = super::split(&dir.path)?;
+        let (above, own) = crate::path::split(&dir.path)?;
         let above = self.dirs.get(*self.by_path.get(above)? as usize)?;
         let listed = above.entries.get(own)?.facets().contains(Facets::LISTING);
         (listed && dir.versioned).then_some((index, name))

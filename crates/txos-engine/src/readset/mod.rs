@@ -26,13 +26,15 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::path::{is_at_or_below, join, split};
 pub use ahead::{AheadIn, Listed};
 pub use names::NameSet;
 pub use pages::{PAGE, page_digest};
 pub use touch::Touch;
 
+use crate::codec;
 use crate::error::{Error, Result};
-use crate::object::{Facets, FileId};
+use crate::object::{Facets, FileId, FileKind};
 use crate::version::Version;
 
 /// How a look-up ended.
@@ -81,6 +83,38 @@ impl Observation {
     #[must_use]
     pub fn facets(&self) -> Facets {
         Facets(self.facets)
+    }
+
+    /// What of these facets the object has. What is no directory has no listing: a new directory of the
+    /// transaction's at its name may have been listed, or it was tried to.
+    fn possible(&self, facets: Facets) -> Facets {
+        match self.outcome {
+            Outcome::Present(version) if version.kind() != FileKind::Dir => {
+                Facets(facets.0 & !Facets::LISTING.0)
+            }
+            _ => facets,
+        }
+    }
+
+    /// Notes that the transaction was going to change the object itself, not only this name of it: it opened it
+    /// for writing, or changed its attributes. Asked of what is no directory, which has no listing: the same
+    /// bit stands for it there.
+    fn alter(&mut self, facets: Facets) {
+        let changes = facets.contains(Facets::WRITE) && !facets.contains(Facets::REPLACED);
+        if changes
+            && let Outcome::Present(version) = self.outcome
+            && version.nlink > 1
+            && version.kind() != FileKind::Dir
+        {
+            self.facets |= Facets::LISTING.0;
+        }
+    }
+
+    /// Whether the transaction may have changed the object, which has other names, by this one.
+    pub(crate) fn is_altered(&self) -> bool {
+        let is_dir = |v: &Version| v.kind() == FileKind::Dir;
+        let Outcome::Present(version) = self.outcome else { return false };
+        !is_dir(&version) && self.facets().contains(Facets::LISTING)
     }
 }
 
@@ -141,14 +175,6 @@ impl Coverage {
     }
 }
 
-/// Whether `path` is `top` or lies below it (both canonical and absolute).
-#[must_use]
-pub fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
-    top == b"/"
-        || (path.starts_with(top)
-            && (path.len() == top.len() || path.get(top.len()) == Some(&b'/')))
-}
-
 /// Whether `path` is the entry `name` of `dir`.
 fn is_entry(path: &[u8], dir: &[u8], name: &[u8]) -> bool {
     let dir = if dir == b"/" { b"" } else { dir };
@@ -156,18 +182,6 @@ fn is_entry(path: &[u8], dir: &[u8], name: &[u8]) -> bool {
         && path.starts_with(dir)
         && path.get(dir.len()) == Some(&b'/')
         && path.ends_with(name)
-}
-
-/// `dir/name` without a doubled slash.
-#[must_use]
-pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
-    path.extend_from_slice(dir);
-    if !path.ends_with(b"/") {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
 }
 
 /// Everything a transaction has seen.
@@ -179,6 +193,8 @@ pub struct ReadSet {
     by_path: HashMap<Box<[u8]>, u32>,
     /// Path as written → where it led.
     aliases: HashMap<Box<[u8]>, Alias>,
+    /// Something may have been put in the place of an object whose name has no [`Facets::REPLACED`].
+    replacements_missed: bool,
     /// What was observed since it was last asked for; `None`: nobody asks.
     #[serde(skip)]
     round: Option<touch::Round>,
@@ -187,7 +203,9 @@ pub struct ReadSet {
 /// First bytes of a stored read set.
 const FILE_MAGIC: &[u8; 8] = b"TXOSREAD";
 /// Format of a stored read set.
-pub(crate) const FILE_VERSION: u32 = 4;
+pub(crate) const FILE_VERSION: u32 = 5;
+/// The format before: it does not say whether replacements were missed.
+const FILE_VERSION_SILENT: u32 = 4;
 
 impl ReadSet {
     /// An empty read set over what `coverage` says.
@@ -200,6 +218,18 @@ impl ReadSet {
     #[must_use]
     pub fn coverage(&self) -> &Coverage {
         &self.coverage
+    }
+
+    /// A program of the transaction changed names in a way that nobody could follow: from now on, that a
+    /// name has no [`Facets::REPLACED`] does not mean that the object there was kept.
+    pub fn misses_replacements(&mut self) {
+        self.replacements_missed = true;
+    }
+
+    /// Whether the transaction is known to have put nothing in the place of what it saw at a path.
+    pub(crate) fn kept(&self, path: &[u8]) -> bool {
+        !self.replacements_missed
+            && self.get(path).is_some_and(|seen| !seen.facets().contains(Facets::REPLACED))
     }
 
     /// Number of observations.
@@ -244,7 +274,7 @@ impl ReadSet {
     /// Forgets what a partial commit has published: those observations are of versions that this
     /// transaction has itself replaced, and hold no longer.
     pub(crate) fn forget(&mut self, published: &validate::Published) {
-        let gone = |path: &[u8]| published.moved(path).is_some();
+        let gone = |path: &[u8]| published.moved(path);
         for dir in &mut self.dirs {
             if gone(&dir.path) {
                 dir.entries.clear();
@@ -255,13 +285,12 @@ impl ReadSet {
                 Outcome::Present(v) => published.inodes.contains(&v.id),
                 Outcome::Absent(_) => false,
             };
-            dir.entries
-                .retain(|name, seen| !published.exact.contains(&join(&at, name)) && !linked(seen));
+            dir.entries.retain(|name, seen| {
+                !published.verified.contains(&join(&at, name)) && !linked(seen)
+            });
             for (name, seen) in &mut dir.entries {
-                let changed = published.names.get(&join(&at, name));
-                if let (Some(listing), Some(changed)) = (&mut seen.listing, changed) {
-                    changed.added.iter().for_each(|n| listing.add(n));
-                    changed.removed.iter().for_each(|n| listing.remove(n));
+                if let Some(listing) = &mut seen.listing {
+                    **listing = published.listed(&join(&at, name), listing).0;
                 }
             }
         }
@@ -269,9 +298,9 @@ impl ReadSet {
         self.aliases.retain(|written, alias| match alias {
             Alias::Dir(index) => {
                 !dirs.get(*index as usize).is_some_and(|d| gone(&d.path))
-                    && !published.covers_on_the_way(written)
+                    && !published.led_to(written).passed
             }
-            Alias::Nowhere(_) => !published.covers_written(written),
+            Alias::Nowhere(_) => !published.led_to(written).passed,
             Alias::Elsewhere => true,
         });
     }
@@ -284,12 +313,7 @@ impl ReadSet {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let body = postcard::to_stdvec(self)
             .map_err(|e| Error::io("encoding", "the read set", std::io::Error::other(e)))?;
-        let mut out = Vec::with_capacity(body.len() + 16);
-        out.extend_from_slice(FILE_MAGIC);
-        out.extend_from_slice(&FILE_VERSION.to_le_bytes());
-        out.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
-        out.extend_from_slice(&body);
-        Ok(out)
+        Ok(codec::seal(FILE_MAGIC, FILE_VERSION, &body))
     }
 
     /// Reads what [`ReadSet::to_bytes`] wrote; `path` is for messages.
@@ -302,44 +326,19 @@ impl ReadSet {
             problem: problem.to_owned(),
             advice: "Abort the transaction with `txos abort`; it can't be committed safely.",
         };
-        let word = |at: usize| {
-            bytes
-                .get(at..at + 4)
-                .and_then(|b| b.try_into().ok())
-                .map(u32::from_le_bytes)
-                .ok_or_else(|| bad("is too short for a read set"))
-        };
-        if bytes.get(..8) != Some(FILE_MAGIC) {
-            return Err(bad("is not a read set"));
-        }
-        let version = word(8)?;
-        if version != FILE_VERSION {
-            return Err(bad(&format!("is of format {version}; this txos knows {FILE_VERSION}")));
-        }
-        let crc = word(12)?;
-        let body = bytes.get(16..).unwrap_or_default();
-        if crc32fast::hash(body) != crc {
-            return Err(bad("is damaged (checksum)"));
-        }
-        let set: ReadSet = postcard::from_bytes(body).map_err(|_| bad("is damaged (encoding)"))?;
+        let known = FILE_VERSION_SILENT..=FILE_VERSION;
+        let (version, body) =
+            codec::open(bytes, FILE_MAGIC, "a read set", known).map_err(|p| bad(&p))?;
+        // The older format ends where the newer one says whether replacements were missed: they may have been.
+        let missed: &[u8] = if version == FILE_VERSION_SILENT { &[1] } else { &[] };
+        let body = [body, missed].concat();
+        let set: ReadSet = postcard::from_bytes(&body).map_err(|_| bad("is damaged (encoding)"))?;
         let dirs = set.dirs.len();
         let inside = |index: u32| (index as usize) < dirs;
         let sound = set.by_path.values().all(|&i| inside(i))
             && set.aliases.values().all(|a| !matches!(a, Alias::Dir(i) if !inside(*i)));
         if sound { Ok(set) } else { Err(bad("is damaged (index)")) }
     }
-}
-
-/// Splits a canonical path into directory and name; `None` for the root and what is not absolute.
-#[must_use]
-pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let slash = path.iter().rposition(|&b| b == b'/')?;
-    let name = path.get(slash + 1..)?;
-    if name.is_empty() {
-        return None;
-    }
-    let dir = if slash == 0 { &b"/"[..] } else { path.get(..slash)? };
-    Some((dir, name))
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, Touch, join};
+use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, Touch};
 use crate::object::{Facets, FileKind};
+use crate::path::join;
 use crate::version::observe;
 
 /// How many symbolic links a look-up may pass, as in the kernel.
@@ -53,12 +54,14 @@ impl ReadSet {
 
     /// A name in a directory that is not versioned may be a link to something that is.
     fn note_link_from_outside(&mut self, path: &[u8], follow: bool, facets: Facets, left: u32) {
-        let live = |p: &Vec<u8>| super::is_at_or_below(path, p);
+        let live = |p: &Vec<u8>| crate::path::is_at_or_below(path, p);
         // Links in /proc and the like mean something else to each process that reads them.
         if !follow || left == 0 || self.coverage.never_under.iter().any(live) {
             return;
         }
-        if let Some(target) = read_link(path) {
+        let outside = path.to_vec();
+        let target = crate::patience::run(move || Ok(read_link(&outside)));
+        if let Ok(Some(target)) = target {
             let (parent, _) = split_as_written(path);
             let next = if target.starts_with(b"/") { target } else { join(parent, &target) };
             self.note_through(&next, true, facets, left - 1);
@@ -70,7 +73,7 @@ impl ReadSet {
         let Some(index) = self.directory(path) else { return };
         let Some(dir) = self.dirs.get(index as usize) else { return };
         let canonical = dir.path.clone();
-        match super::split(&canonical) {
+        match crate::path::split(&canonical) {
             Some((parent, name)) => {
                 let (parent, name) = (parent.to_vec(), name.to_vec());
                 if let Some(index) = self.directory(&parent) {
@@ -93,11 +96,13 @@ impl ReadSet {
                 Alias::Nowhere(_) | Alias::Elsewhere => None,
             };
         }
-        let alias = match open_path(CWD, written) {
-            Ok(fd) => self.canonical(fd.as_fd()).map_or(Alias::Elsewhere, Alias::Dir),
+        let alias = match open_path(CWD, written).and_then(|fd| self.canonical(fd.as_fd())) {
+            Ok(index) => index.map_or(Alias::Elsewhere, Alias::Dir),
             Err(e) => Alias::Nowhere(e.raw_os_error()),
         };
         let alias = match alias {
+            // Nobody knows where it leads, so nobody may say that it matters to no one.
+            Alias::Nowhere(errno) if !is_answer(Errno::from_raw_os_error(errno)) => alias,
             // A scope root is an entry of a directory that is itself out of scope, so directories
             // out of scope are kept only while they have such an entry.
             Alias::Dir(index) if !self.is_of_interest(index) => Alias::Elsewhere,
@@ -114,29 +119,28 @@ impl ReadSet {
         }
     }
 
-    /// The index of an open directory, made if it is new.
-    fn canonical(&mut self, fd: BorrowedFd<'_>) -> Option<u32> {
+    /// The index of an open directory, made if it is new; `None` for one that has no path here.
+    fn canonical(&mut self, fd: BorrowedFd<'_>) -> Result<Option<u32>, Errno> {
         let path = rustix::fs::readlinkat(
             CWD,
             format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd)),
             Vec::with_capacity(256),
-        )
-        .ok()?
+        )?
         .into_bytes();
         if !path.starts_with(b"/") {
-            return None;
+            return Ok(None);
         }
         if let Some(&index) = self.by_path.get(&path[..]) {
-            return Some(index);
+            return Ok(Some(index));
         }
-        let version = crate::version::stat_at(fd, b"", AtFlags::EMPTY_PATH).ok()?;
-        let index = u32::try_from(self.dirs.len()).ok()?;
+        let version = crate::version::stat_at(fd, b"", AtFlags::EMPTY_PATH)?;
+        let index = u32::try_from(self.dirs.len()).map_err(|_| Errno::NOMEM)?;
         let versioned = self.coverage.covers(&path, version.id.dev);
         self.by_path.insert(path.clone().into(), index);
         let id = Some(version.id);
         let (entries, ahead) = Default::default();
         self.dirs.push(SeenDir { path, versioned, entries, id, ahead });
-        Some(index)
+        Ok(Some(index))
     }
 
     fn is_of_interest(&self, index: u32) -> bool {
@@ -146,21 +150,22 @@ impl ReadSet {
                     .coverage
                     .only_under
                     .iter()
-                    .any(|p| super::split(p).is_some_and(|(parent, _)| parent == dir.path))
+                    .any(|p| crate::path::split(p).is_some_and(|(parent, _)| parent == dir.path))
         })
     }
 
     /// Whether a directory that does not exist lies, by its nearest existing ancestor, in coverage.
     fn may_become_versioned(&mut self, written: &[u8]) -> bool {
         let mut rest = written;
-        while let Some((parent, _)) = super::split(rest.strip_suffix(b"/").unwrap_or(rest)) {
-            if let Ok(fd) = open_path(CWD, parent) {
-                return self
-                    .canonical(fd.as_fd())
-                    .and_then(|i| self.dirs.get(i as usize))
-                    .is_some_and(|d| d.versioned);
+        while let Some((parent, _)) = crate::path::split(rest.strip_suffix(b"/").unwrap_or(rest)) {
+            match open_path(CWD, parent).and_then(|fd| self.canonical(fd.as_fd())) {
+                Ok(index) => {
+                    let dir = index.and_then(|i| self.dirs.get(i as usize));
+                    return dir.is_some_and(|d| d.versioned);
+                }
+                Err(e) if !is_answer(e) => return true,
+                Err(_) => rest = parent,
             }
-            rest = parent;
         }
         false
     }
@@ -176,7 +181,9 @@ impl ReadSet {
         let dir = self.dirs.get(index as usize)?;
         if !self.coverage.covers_entry(dir, name) {
             // Not versioned itself, but what a link there leads to may be.
-            return if follow { read_link(&join(&dir.path, name)) } else { None };
+            let outside = join(&dir.path, name);
+            let target = || crate::patience::run(move || Ok(read_link(&outside))).ok().flatten();
+            return if follow { target() } else { None };
         }
         if let Some(seen) = dir.entries.get(name) {
             let link = matches!(seen.outcome, Outcome::Present(v) if v.kind() == FileKind::Symlink);
@@ -195,8 +202,10 @@ impl ReadSet {
         };
         let link = matches!(seen.outcome, Outcome::Present(v) if v.kind() == FileKind::Symlink);
         let facets = if link && follow { Facets::DATA } else { facets } | Facets::ENTRY;
+        let facets = seen.possible(facets);
         let new = Facets(facets.0 & !seen.facets);
         seen.facets |= facets.0;
+        seen.alter(facets);
         if let Some(round) = &mut self.round
             && new != Facets::default()
         {
@@ -238,9 +247,15 @@ fn list(path: &[u8]) -> Option<NameSet> {
     NameSet::read(fd.as_fd(), |_| false).ok()
 }
 
+/// Whether a look-up that failed so has told what is there. One for which this process had no descriptor, no
+/// memory or no patience has not.
+pub(super) fn is_answer(e: Errno) -> bool {
+    !matches!(e, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::TIMEDOUT | Errno::AGAIN)
+}
+
 /// Opens a directory for nothing but to know where it is.
 pub(super) fn open_path(dir: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(dir, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    crate::patience::find(dir, path, OFlags::DIRECTORY, ResolveFlags::empty())
 }
 
 fn read_link(path: &[u8]) -> Option<Vec<u8>> {

@@ -127,3 +127,112 @@ fn bytes_and_back() {
         flipped[i] ^= 0x40;
     }
 }
+
+/// A stored set tells whether replacements were missed. One of the format before does not: they may have been.
+#[test]
+fn replacements_that_were_missed_are_stored() {
+    let d = Dir::new("missed");
+    fs::write(d.0.join("f"), "x").unwrap();
+    let mut set = ReadSet::new(Coverage::default());
+    set.note(&d.at("f"), true, Facets::DATA | Facets::WRITE);
+    let stored = |set: &ReadSet| ReadSet::from_bytes(&set.to_bytes().unwrap(), "t".as_ref());
+    assert!(set.kept(&d.at("f")) && stored(&set).unwrap().kept(&d.at("f")));
+    assert!(!set.kept(&d.at("g")), "nothing was seen of it");
+
+    let mut before = set.to_bytes().unwrap();
+    before.pop();
+    before[8..12].copy_from_slice(&4u32.to_le_bytes());
+    let crc = crc32fast::hash(&before[16..]);
+    before[12..16].copy_from_slice(&crc.to_le_bytes());
+    let back = ReadSet::from_bytes(&before, "t".as_ref()).unwrap();
+    assert_eq!(back.len(), set.len());
+    assert!(!back.kept(&d.at("f")));
+
+    set.misses_replacements();
+    assert!(!set.kept(&d.at("f")) && !stored(&set).unwrap().kept(&d.at("f")));
+}
+
+/// What a transaction that renames from each first to each second path has published.
+fn renamed(d: &Dir, renames: &[(&str, &str)]) -> Published {
+    let mut places = crate::places::Places::default();
+    let mut published = Published::default();
+    for (from, to) in renames {
+        fs::rename(d.0.join(from), d.0.join(to)).unwrap();
+        published.verified.extend([places.entry(&d.at(from)), places.entry(&d.at(to))]);
+        places.rename(&d.at(from), &d.at(to));
+    }
+    published.names_from(places);
+    published
+}
+
+#[test]
+fn what_moved_is_looked_at_where_it_is() {
+    // Moved; taken into a store; moved, and something in it moved on; below something else that moved.
+    let ways: &[&[(&str, &str)]] = &[
+        &[("d", "x")],
+        &[("d", "store/1")],
+        &[("d/e", "x"), ("d", "store/1")],
+        &[("d", "x"), ("x/e", "store/1"), ("h", "x/e"), ("store/1", "x/e/e")],
+    ];
+    for (n, renames) in ways.iter().enumerate() {
+        type Outsider = fn(&std::path::Path, &Dir);
+        let outsiders: &[(&str, Outsider)] = &[
+            ("", |_, _| {}),
+            ("names in it were added or removed", |e, _| fs::write(e.join("k"), "").unwrap()),
+            ("its content was changed", |e, _| fs::write(e.join("f"), "other").unwrap()),
+            ("it was removed", |e, _| fs::remove_file(e.join("g")).unwrap()),
+            ("it did not exist and was created", |e, _| fs::create_dir(e.join("no")).unwrap()),
+            ("it leads to another directory now", |_, d| {
+                fs::remove_file(d.0.join("link")).unwrap();
+                std::os::unix::fs::symlink("h", d.0.join("link")).unwrap();
+            }),
+        ];
+        for (expected, outsider) in outsiders {
+            let d = Dir::new("moved");
+            for dir in ["d/e", "h", "store"] {
+                fs::create_dir_all(d.0.join(dir)).unwrap();
+            }
+            fs::write(d.0.join("d/e/f"), "f").unwrap();
+            fs::write(d.0.join("d/e/g"), "g").unwrap();
+            std::os::unix::fs::symlink("d/e", d.0.join("link")).unwrap();
+            let mut set = ReadSet::new(Coverage::default());
+            set.note(&d.at("d/e"), true, Facets::LISTING);
+            set.note(&d.at("link/f"), true, Facets::DATA);
+            set.note(&d.at("d/e/g"), true, Facets::ENTRY);
+            set.note(&d.at("link/no/thing"), true, Facets::ENTRY);
+            let published = renamed(&d, renames);
+            let e = published.places.now(&d.at("d/e"));
+            outsider(&crate::path::from_bytes(&e), &d);
+            let found: Vec<String> = set
+                .validate(Terms::default(), &published)
+                .into_iter()
+                .map(|conflict| conflict.what)
+                .collect();
+            let right = match *expected {
+                "" => found.is_empty(),
+                what => found.iter().any(|found| found.starts_with(what)),
+            };
+            assert!(right, "way {n}: {expected:?}, not {found:?}");
+        }
+    }
+}
+
+/// A look for which this process had no descriptor, no memory or no time has told nothing: it is a conflict, and
+/// not the answer that nothing is there.
+#[test]
+fn a_look_that_tells_nothing_is_a_conflict() {
+    use rustix::io::Errno;
+    let d = Dir::new("tells-nothing");
+    for e in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::TIMEDOUT, Errno::AGAIN] {
+        let mut set = ReadSet::new(Coverage::default());
+        set.note(&d.at("nowhere/below"), true, Facets::DATA);
+        assert!(conflicts(&set).is_empty());
+        for alias in set.aliases.values_mut() {
+            if matches!(alias, Alias::Nowhere(_)) {
+                *alias = Alias::Nowhere(e.raw_os_error());
+            }
+        }
+        let told = conflicts(&set);
+        assert!(told.iter().any(|what| what.contains("could not be looked at")), "{e}: {told:?}");
+    }
+}

@@ -9,8 +9,9 @@
 
 use rustix::fs::{AtFlags, CWD};
 
-use super::{Outcome, ReadSet, join};
+use super::{Outcome, ReadSet};
 use crate::object::{Facets, FileId, FileKind};
+use crate::path::join;
 use crate::realm::{Access, Facet};
 use crate::version::stat_at;
 
@@ -111,12 +112,24 @@ impl ReadSet {
         join(dir, &touch.name)
     }
 
+    /// Whether the transaction saw anything of a directory: itself, or what is below it.
+    #[must_use]
+    pub fn concerns(&self, top: &[u8]) -> bool {
+        self.dirs.iter().any(|dir| {
+            if crate::path::is_at_or_below(&dir.path, top) {
+                return !dir.entries.is_empty();
+            }
+            let itself = crate::path::split(top).filter(|(parent, _)| *parent == dir.path);
+            itself.is_some_and(|(_, name)| dir.entries.contains_key(name))
+        })
+    }
+
     /// Whether a touch is the first for appending only to a file that is there.
     #[must_use]
     pub fn begins_to_append(&self, touch: &Touch) -> bool {
         let seen = self.dirs.get(touch.dir as usize).and_then(|d| d.entries.get(&touch.name));
         seen.is_some_and(|seen| {
-            crate::commit::is_append(touch.facets)
+            touch.facets.is_append()
                 && seen.appended_beyond.is_none()
                 && matches!(seen.outcome, Outcome::Present(v) if v.kind() == FileKind::File)
         })
@@ -189,7 +202,7 @@ pub(super) fn accesses<E>(
 ) -> Result<(), E> {
     let entry = Facet::Entry { dir, name };
     let whole = Facets::ATTRS | Facets::DATA | Facets::XATTRS;
-    let appends = object.is_some() && crate::commit::is_append(facets);
+    let appends = object.is_some() && facets.is_append();
     let change = if appends { Access::Insert } else { Access::Write };
     if !facets.intersects(Facets::WRITE) {
         acquire(&entry, Access::Read)?;

@@ -21,9 +21,11 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
-use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, join};
+use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir};
 use crate::error::Conflict;
 use crate::object::{Facets, FileId, FileKind};
+use crate::path::join;
+use crate::places::{Place, Places};
 use crate::sys;
 use crate::version::{Version, stat_at};
 
@@ -56,80 +58,136 @@ impl Default for Terms {
 }
 
 /// What the transaction itself has published by the time of a second validation.
+///
+/// What was observed is named by where it was then. `places` says where it is now: a directory that was
+/// moved, taken away or replaced is looked at there, with everything in it, and a path as a program wrote it is
+/// walked through the tree as it was.
 #[derive(Debug, Default)]
 pub struct Published {
-    /// Paths whose object this transaction has replaced, removed, created or changed.
-    pub exact: HashSet<Vec<u8>>,
+    /// Where everything is now.
+    pub(crate) places: Places,
+    /// Entries of which this transaction has replaced, removed, created or changed the object: the publish
+    /// itself compared what was there with what was observed.
+    pub(crate) verified: HashSet<Place>,
     /// Inodes with several names that this transaction has changed, linked or taken a name from:
     /// their other names show it. They were verified where that was done.
-    pub inodes: HashSet<FileId>,
-    /// Directories that were taken away or moved, and where they are now.
-    pub subtrees: HashMap<Vec<u8>, Vec<u8>>,
+    pub(crate) inodes: HashSet<FileId>,
     /// For each directory: what was done to its names.
-    pub names: HashMap<Vec<u8>, NameChanges>,
+    names: HashMap<Place, NameChanges>,
 }
 
 /// Names that a transaction added to a directory and took from it.
 #[derive(Debug, Default)]
-pub struct NameChanges {
-    /// New names.
-    pub added: Vec<Vec<u8>>,
-    /// Names that are gone.
-    pub removed: Vec<Vec<u8>>,
+struct NameChanges {
+    added: Vec<Vec<u8>>,
+    removed: Vec<Vec<u8>>,
 }
 
 impl Published {
-    /// Where a directory that was at `path` is now, if this transaction moved it or took it away.
-    pub(super) fn moved(&self, path: &[u8]) -> Option<Vec<u8>> {
-        if self.subtrees.is_empty() {
-            return None;
+    /// Takes over where everything is when the publish is done.
+    pub(crate) fn names_from(&mut self, places: Places) {
+        for (dir, name, exists) in places.changed_names() {
+            let names = self.names.entry(dir.to_vec()).or_default();
+            if exists { &mut names.added } else { &mut names.removed }.push(name.to_vec());
         }
-        let mut rest = path;
-        loop {
-            if let Some(now) = self.subtrees.get(rest) {
-                return Some([now, path.get(rest.len()..).unwrap_or_default()].concat());
-            }
-            rest = super::split(rest)?.0;
-        }
+        self.places = places;
     }
 
-    /// Whether a path, as it was written, passes a name that this transaction changed: a link that
-    /// it set elsewhere, a directory that it moved.
-    pub(super) fn covers_on_the_way(&self, written: &[u8]) -> bool {
-        let mut rest = written;
-        loop {
-            let here = match super::split(rest) {
-                Some((parent, name)) => join(&place(parent), name),
-                None => return false,
+    /// The names that a directory should have now, if it had `listing` at the beginning; and whether
+    /// anything was done to them.
+    pub(super) fn listed(&self, dir: &[u8], listing: &NameSet) -> (NameSet, bool) {
+        let mut listing = *listing;
+        let Some(changed) = self.names.get(dir) else { return (listing, false) };
+        changed.added.iter().for_each(|n| listing.add(n));
+        changed.removed.iter().for_each(|n| listing.remove(n));
+        (listing, true)
+    }
+
+    /// Whether a directory is elsewhere than it was.
+    pub(super) fn moved(&self, dir: &[u8]) -> bool {
+        self.places.anything_moved() && self.places.now(dir) != dir
+    }
+
+    /// Whether this transaction changed a directory, or one above it.
+    pub(super) fn changed_on_the_way(&self, dir: &[u8]) -> bool {
+        let mut rest = dir;
+        while let Some((parent, _)) = crate::path::split(rest) {
+            if self.verified.contains(rest) {
+                return true;
+            }
+            rest = parent;
+        }
+        false
+    }
+
+    /// Where a path, as it was written, led in the tree as it was: to which directory, by its path then, or to
+    /// which error. What nothing was done to is looked at where it is now.
+    pub(super) fn led_to(&self, written: &[u8]) -> Led {
+        let mut led = Led { to: Err(Errno::NOENT), passed: false };
+        let mut at: Place = b"/".to_vec();
+        let mut rest = names_of(written);
+        let mut links_left = 40;
+        // What can't be looked at is passed as a directory: then it is still known which names of the path this
+        // transaction changed.
+        let mut failed = None;
+        let is_answer = |e: Errno| {
+            [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::ACCESS, Errno::NAMETOOLONG]
+                .contains(&e)
+        };
+        while let Some(name) = rest.pop() {
+            if name == b".." {
+                at = crate::path::split(&at).map_or_else(|| b"/".to_vec(), |(dir, _)| dir.to_vec());
+                continue;
+            }
+            let entry = join(&at, &name);
+            let existed = self.places.existed(&entry);
+            led.passed |= existed.is_some() || self.verified.contains(&entry);
+            if existed == Some(false) {
+                return Led { to: Err(failed.unwrap_or(Errno::NOENT)), ..led };
+            }
+            let now = self.places.now(&entry);
+            let kind = match stat_at(CWD, &now, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(version) => version.kind(),
+                Err(e) if is_answer(e) => return Led { to: Err(failed.unwrap_or(e)), ..led },
+                Err(e) => {
+                    failed.get_or_insert(e);
+                    FileKind::Dir
+                }
             };
-            if self.exact.contains(&here) {
-                return true;
-            }
-            match super::split(rest) {
-                Some((parent, _)) => rest = parent,
-                None => return false,
-            }
-        }
-    }
-
-    /// Whether a path, as it was written, is at or below something this transaction put there.
-    pub(super) fn covers_written(&self, written: &[u8]) -> bool {
-        self.covers(written) || self.covers(&place(written)) || self.covers_on_the_way(written)
-    }
-
-    /// Whether the path is at or below something this transaction put there.
-    fn covers(&self, path: &[u8]) -> bool {
-        let mut rest = path;
-        loop {
-            if self.exact.contains(rest) {
-                return true;
-            }
-            match super::split(rest) {
-                Some((parent, _)) => rest = parent,
-                None => return false,
+            match kind {
+                FileKind::Dir => at = entry,
+                FileKind::Symlink => {
+                    links_left -= 1;
+                    if links_left == 0 {
+                        return Led { to: Err(Errno::LOOP), ..led };
+                    }
+                    let read = || rustix::fs::readlinkat(CWD, &now[..], Vec::with_capacity(256));
+                    let target = match sys::look("readlink", read) {
+                        Ok(target) => target.into_bytes(),
+                        Err(e) => return Led { to: Err(e), ..led },
+                    };
+                    if target.starts_with(b"/") {
+                        at = b"/".to_vec();
+                    }
+                    rest.extend(names_of(&target));
+                }
+                _ => return Led { to: Err(Errno::NOTDIR), ..led },
             }
         }
+        Led { to: failed.map_or(Ok(at), Err), ..led }
     }
+}
+
+/// Where a path led, and whether it passed anything that this transaction changed.
+pub(super) struct Led {
+    pub to: Result<Place, Errno>,
+    pub passed: bool,
+}
+
+/// The names of a path, last first.
+fn names_of(path: &[u8]) -> Vec<Vec<u8>> {
+    let names = path.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b"."));
+    names.rev().map(<[u8]>::to_vec).collect()
 }
 
 impl ReadSet {
@@ -158,23 +216,24 @@ impl ReadSet {
         for (written, alias) in &self.aliases {
             let conflict = match *alias {
                 Alias::Elsewhere => None,
-                Alias::Nowhere(errno) => match super::observe::open_path(CWD, written) {
-                    Err(e) if e.raw_os_error() == errno => None,
-                    _ if published.covers_written(written) => None,
-                    Err(e) => Some(format!("looking it up now fails otherwise ({e})")),
-                    Ok(_) => Some("it did not exist and was created".to_owned()),
-                },
+                Alias::Nowhere(errno) => nowhere(written, errno, published),
                 Alias::Dir(index) => {
                     let Some(dir) = self.dirs.get(index as usize) else { continue };
                     // A path written canonically is checked with the directory itself.
-                    if dir.path == written[..] || published.moved(&dir.path).is_some() {
+                    if dir.path == written[..] {
                         continue;
                     }
-                    match leads_to(written) {
-                        Some(path) if path == dir.path => None,
-                        _ if published.covers_on_the_way(written) => None,
-                        Some(_) => Some("it leads to another directory now".to_owned()),
-                        None => Some("it no longer leads to a directory".to_owned()),
+                    let now = leads_to(written);
+                    if now.as_ref().is_some_and(|now| *now == published.places.now(&dir.path)) {
+                        continue;
+                    }
+                    match published.led_to(written) {
+                        Led { to: Ok(path), .. } if path == dir.path => None,
+                        Led { to: Err(Errno::ACCESS), passed: true } => None,
+                        Led { to: Ok(_), .. } => {
+                            Some("it leads to another directory now".to_owned())
+                        }
+                        Led { .. } => Some("it no longer leads to a directory".to_owned()),
                     }
                 }
             };
@@ -185,32 +244,36 @@ impl ReadSet {
     }
 }
 
-/// The canonical path that a path means now, as far as it exists; where a link leads to nothing, the
-/// path of that nothing.
-fn place(written: &[u8]) -> Vec<u8> {
-    place_within(written, 40)
+/// What is no longer so about a directory path that led to an error.
+fn nowhere(written: &[u8], errno: i32, published: &Published) -> Option<String> {
+    let seen = Errno::from_raw_os_error(errno);
+    if !super::observe::is_answer(seen) {
+        return Some(format!("it could not be looked at while the transaction ran ({seen})"));
+    }
+    let is_same = |e: &Errno| e.raw_os_error() == errno;
+    // What answers in the same way now may do so because this transaction moved what was on the way: the
+    // tree as it was decides.
+    let led = match published.verified.is_empty() {
+        true => Led { to: Ok(Place::default()), passed: false },
+        false => published.led_to(written),
+    };
+    let now = match led.to {
+        Err(e) if is_same(&e) => return None,
+        // A mode that this transaction changed decides what may be passed.
+        Err(Errno::ACCESS) if led.passed => return None,
+        Ok(_) if led.passed && errno == ACCESS => return None,
+        was if led.passed => was.map(drop),
+        _ => super::observe::open_path(CWD, written).map(drop),
+    };
+    match now {
+        Err(e) if is_same(&e) => None,
+        Err(e) => Some(format!("looking it up now fails otherwise ({e})")),
+        Ok(()) => Some("it did not exist and was created".to_owned()),
+    }
 }
 
-fn place_within(written: &[u8], links_left: u32) -> Vec<u8> {
-    use std::os::unix::ffi::OsStrExt;
-    if let Ok(path) =
-        sys::look("readlink", || std::fs::canonicalize(std::ffi::OsStr::from_bytes(written)))
-    {
-        return path.as_os_str().as_bytes().to_vec();
-    }
-    let Some((parent, name)) = super::split(written) else { return written.to_vec() };
-    let parent = place_within(parent, links_left);
-    let here = join(&parent, name);
-    match sys::look("readlink", || rustix::fs::readlinkat(CWD, &here[..], Vec::with_capacity(256)))
-    {
-        Ok(target) if links_left > 0 => {
-            let target = target.into_bytes();
-            let next = if target.starts_with(b"/") { target } else { join(&parent, &target) };
-            place_within(&next, links_left - 1)
-        }
-        _ => here,
-    }
-}
+/// What a look-up answers that may not pass a directory.
+const ACCESS: i32 = Errno::ACCESS.raw_os_error();
 
 /// The canonical path of a directory, as it is now.
 fn leads_to(written: &[u8]) -> Option<Vec<u8>> {
@@ -225,40 +288,56 @@ fn path_buf(bytes: &[u8]) -> PathBuf {
 
 fn validate_dir(dir: &SeenDir, terms: Terms, published: &Published, conflicts: &mut Vec<Conflict>) {
     // No link may be followed: the path was canonical, so a link in it is a change.
-    let moved = published.moved(&dir.path);
-    let now_at = moved.as_deref().unwrap_or(&dir.path);
-    let opened = crate::sys::open_dir_canonical(now_at);
+    let now_at = published.places.now(&dir.path);
+    let opened = crate::sys::open_dir_canonical(&now_at);
     for (name, seen) in &dir.entries {
         let facets = seen.facets();
         if terms.isolation == Isolation::Snapshot && !facets.intersects(Facets::WRITE) {
             continue;
         }
         let path = join(&dir.path, name);
-        let linked = |seen: &Observation| match seen.outcome {
-            Outcome::Present(v) => published.inodes.contains(&v.id),
-            Outcome::Absent(_) => false,
-        };
-        let exact = published.exact.contains(&path);
-        let ours = exact || linked(seen);
-        if exact && !facets.contains(Facets::LISTING) {
+        let verified = published.verified.contains(&path);
+        if verified && !facets.contains(Facets::LISTING) {
             continue;
         }
-        let now = match &opened {
-            Ok(fd) => stat_at(fd.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW),
+        let mut object = Object { path: &path, now_at: join(&now_at, name), dir: None, name };
+        // A directory that was moved, or taken away, is another entry's now.
+        let (elsewhere, elsewhere_name);
+        let at = match crate::path::split(&published.places.now(&path)) {
+            Some((parent, name)) if verified => {
+                elsewhere = crate::sys::open_dir_canonical(parent);
+                elsewhere_name = name.to_vec();
+                object.name = &elsewhere_name;
+                object.now_at = join(parent, name);
+                &elsewhere
+            }
+            _ => &opened,
+        };
+        object.dir = at.as_ref().ok();
+        let now = match at {
+            Ok(fd) => stat_at(fd.as_fd(), object.name, AtFlags::SYMLINK_NOFOLLOW),
             Err(Errno::LOOP) => Err(Errno::NOTDIR),
             Err(e) => Err(*e),
         };
-        let found = if ours && !exact {
+        // A mode that this transaction changed decides what may be passed.
+        if matches!(now, Err(Errno::ACCESS)) && published.changed_on_the_way(&dir.path) {
+            continue;
+        }
+        let linked = match seen.outcome {
+            Outcome::Present(v) => published.inodes.contains(&v.id),
+            Outcome::Absent(_) => false,
+        };
+        let found = if verified {
+            check_listing(seen, now.ok().as_ref(), &object, published)
+        } else if linked {
             // Another name of an inode that was changed: it must still be a name of it.
             match (seen.outcome, &now) {
                 (Outcome::Present(before), Ok(now)) if before.same_entry(now) => None,
                 (_, Ok(_)) => Some("it was replaced".to_owned()),
                 (_, Err(_)) => Some("it was removed".to_owned()),
             }
-        } else if ours {
-            check_listing(seen, now.ok().as_ref(), opened.as_ref().ok(), &path, name, published)
         } else {
-            check(seen, now, opened.as_ref().ok(), &path, name, (terms, published))
+            check(seen, now, &object, (terms, published))
         };
         if let Some(what) = found {
             conflicts.push(Conflict {
@@ -273,15 +352,26 @@ fn validate_dir(dir: &SeenDir, terms: Terms, published: &Published, conflicts: &
     }
 }
 
+/// What an observation is compared with.
+struct Object<'a> {
+    /// Where it was observed.
+    path: &'a [u8],
+    /// Where it is.
+    now_at: Vec<u8>,
+    /// The directory in which it is, open; `None` where that can't be.
+    dir: Option<&'a std::os::fd::OwnedFd>,
+    /// Its name there.
+    name: &'a [u8],
+}
+
 /// What is no longer so about one observation, in words.
 fn check(
     seen: &Observation,
     now: Result<Version, Errno>,
-    dir: Option<&std::os::fd::OwnedFd>,
-    path: &[u8],
-    name: &[u8],
+    object: &Object<'_>,
     (terms, published): (Terms, &Published),
 ) -> Option<String> {
+    let (path, name) = (&object.now_at[..], object.name);
     let facets = seen.facets();
     let (before, now) = match (seen.outcome, now) {
         (Outcome::Absent(before), Err(e)) => {
@@ -330,9 +420,9 @@ fn check(
         {
             return Some("its extended attributes were changed".to_owned());
         }
-        return check_listing(seen, Some(&now), dir, path, name, published);
+        return check_listing(seen, Some(&now), object, published);
     }
-    if !matches!(now.kind(), FileKind::File | FileKind::Symlink) {
+    if now.is_passage() {
         return check_passage(seen, &before, &now, path);
     }
     let content = facets.intersects(whole | Facets::WRITE | Facets::APPEND) || seen.pages.is_some();
@@ -340,7 +430,13 @@ fn check(
         return None;
     }
     if let (true, Some(pages)) = (seen.is_by_pages(), &seen.pages) {
-        return match super::pages::unchanged(dir.map(AsFd::as_fd), name, &before, &now, pages) {
+        return match super::pages::unchanged(
+            object.dir.map(AsFd::as_fd),
+            name,
+            &before,
+            &now,
+            pages,
+        ) {
             Ok(true) => None,
             Ok(false) => Some("its content was changed".to_owned()),
             Err(e) => Some(format!("it can't be read now ({e})")),
@@ -376,27 +472,20 @@ fn check_passage(
 fn check_listing(
     seen: &Observation,
     now: Option<&Version>,
-    dir: Option<&std::os::fd::OwnedFd>,
-    path: &[u8],
-    name: &[u8],
+    object: &Object<'_>,
     published: &Published,
 ) -> Option<String> {
     let listing = seen.listing.as_deref()?;
-    let (Some(now), Some(dir)) = (now, dir) else { return None };
+    let (Some(now), Some(dir)) = (now, object.dir) else { return None };
     let Outcome::Present(before) = seen.outcome else { return None };
     if now.kind() != FileKind::Dir || before.id != now.id {
         return None; // Ours: replaced or removed as a whole, and verified there.
     }
-    let own = published.names.get(path);
-    if own.is_none() && before.mtime == now.mtime && before.ctime == now.ctime {
+    let (expected, ours) = published.listed(object.path, listing);
+    if !ours && before.mtime == now.mtime && before.ctime == now.ctime {
         return None;
     }
-    let mut expected = *listing;
-    if let Some(own) = own {
-        own.added.iter().for_each(|n| expected.add(n));
-        own.removed.iter().for_each(|n| expected.remove(n));
-    }
-    match read_names(dir.as_fd(), name) {
+    match read_names(dir.as_fd(), object.name) {
         Ok(names) if names == expected => None,
         Ok(_) => Some("names in it were added or removed".to_owned()),
         Err(e) => Some(format!("it can't be listed now ({e})")),

@@ -301,7 +301,7 @@ impl Ticket<'_> {
                 }
             }
         }
-        let seized = word.seized(self.bit, access);
+        let seized = word.seized(self.bit, access, self.hold);
         let taken = orec.compare_exchange(word.0, seized.0, AcqRel, Acquire).is_ok();
         Ok(if taken { Met::Seized } else { Met::Again })
     }

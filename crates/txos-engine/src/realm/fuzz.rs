@@ -49,7 +49,7 @@ impl Scene {
             5 => u64::from(input.byte()) << 5 | state(input),
             6 => (u64::MAX >> 5) << 5 | state(input),
             7 => 1 << (input.byte() % 64),
-            8 => u64::from(input.byte() % 4) << 60 | 1 << (input.byte() % 64) | 1,
+            8 => u64::from(input.byte() % 8) << 60 | 1 << (input.byte() % 64) | 1,
             _ => input.long(),
         }
     }
@@ -76,6 +76,7 @@ impl Scene {
             nonblock: true,
             sequence: (how & 6 == 6).then(|| u64::from(how >> 6)),
             reset_sequence: how & 8 != 0,
+            soft: how & 16 != 0,
             ..Begin::default()
         };
         let mut ticket = self.realm.begin(&begin).ok()?;
@@ -103,7 +104,7 @@ impl Scene {
             6 if tickets.len() < 3 => tickets.extend(self.begin(input)),
             7..10 => {
                 if let Some(ticket) = tickets.get_mut(which) {
-                    let _ = ticket.acquire_at(record, access);
+                    let _ = ticket.acquire_hashed(u64::from(record), access);
                 }
             }
             10 => {

@@ -1,10 +1,10 @@
 //! The shared segment, field by field. docs/realm-format.md is the same for people.
 //!
 //! ```text
-//! 0        4096                  65536          69632
-//! ┌────────┬─────────────────────┬──────────────┬──────────────────────┐
-//! │ header │ slots               │ order groups │ ownership records    │
-//! └────────┴─────────────────────┴──────────────┴──────────────────────┘
+//! 0        4096            65536          69632               8458240
+//! ┌────────┬───────────────┬──────────────┬───────────────────┬───────┐
+//! │ header │ slots         │ order groups │ ownership records │ lists │
+//! └────────┴───────────────┴──────────────┴───────────────────┴───────┘
 //! ```
 //!
 //! Little-endian. All fields are read and written atomically; none is ever held locked.
@@ -19,10 +19,13 @@ use super::sync::{AtomicU32, AtomicU64, Note32, Note64};
 pub(super) const MAGIC: [u8; 8] = *b"TXOSREAL";
 /// Format of the segment: layout, meaning and hash.
 #[cfg(not(loom))]
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 /// Number of ownership records, as a power of two.
 #[cfg(not(loom))]
 pub(super) const ORECS_LOG2: u32 = 20;
+/// Bits of the list of what a slot's transaction holds, as a power of two.
+#[cfg(not(loom))]
+pub(super) const LIST_LOG2: u32 = 19;
 /// Bytes of a label.
 pub(super) const LABEL_LEN: usize = if cfg!(loom) { 8 } else { 128 };
 /// Bytes of a home store's path.
@@ -39,6 +42,9 @@ pub(super) const GROUPS_AT: usize = 65536;
 /// Where the ownership records begin.
 #[cfg(not(loom))]
 pub(super) const ORECS_AT: usize = 69632;
+/// Where the lists begin.
+#[cfg(not(loom))]
+pub(super) const LISTS_AT: usize = ORECS_AT + (8 << ORECS_LOG2);
 
 /// What is written once, when the segment is made, and checked by everybody who maps it.
 #[cfg(not(loom))]
@@ -72,7 +78,8 @@ pub(super) struct Board {
     pub slot_bell: AtomicU32,
     /// 1: somebody waits for a slot.
     pub slots_wanted: AtomicU32,
-    pub reserved: Note32,
+    /// Times that somebody met a holder of something else by a collision, and went on. For people.
+    pub collisions: Note32,
     /// Counters, for people. Meetings with a holder in the way.
     pub conflicts: Note64,
     /// Transactions that lost to another one while they ran.
@@ -117,6 +124,7 @@ pub(super) struct Slot {
     /// Thread whose scheduling priority counts.
     pub thread: Note32,
     /// Bit 0: restarts cost nobody anything (a single call). Bit 1: it publishes without a journal.
+    /// Bit 2: its list says what it holds.
     pub flags: AtomicU32,
     pub reserved0: Note64,
 

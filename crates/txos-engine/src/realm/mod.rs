@@ -10,9 +10,11 @@
 //! - **The realm is never the truth about outsiders; versions are** ([`crate::readset`]). It makes
 //!   participants meet early and see each other's commits whole. Everything it says is checked
 //!   again by validation, so a damaged realm can cost restarts and waiting, not a wrong commit.
-//! - **Strict two-phase locking with wounds**: what is acquired is held until the transaction has
-//!   ended, and whoever is dispossessed was doomed first, so it can't commit. Hence histories are
-//!   strictly serializable.
+//! - **Strict two-phase locking with wounds**: what is held firmly is held until the transaction has
+//!   ended, and whoever is dispossessed of it was doomed first, so it can't commit. Hence histories
+//!   are strictly serializable. What a command holds while it runs it holds *softly*: it validates what it
+//!   read and acquires firmly what it publishes, so it can lose a record to who only collides with
+//!   it, and is none the worse.
 //! - **Nobody waits on one who waits.** Who wants to wait says so in its slot, *then* looks whether
 //!   the other waits. In a cycle the last to do so would see that the next one waits. Who
 //!   waits for its turn can't see whom that leads to: it wakes those who wait for it, and they look
@@ -30,6 +32,7 @@
 //! | `facet` | what can be acquired; the hash |
 //! | `word`, `status` | the two words everything turns around |
 //! | `layout`, `table`, `segment` | the segment: fields, mapping, file |
+//! | `list` | what a slot holds, facet by facet |
 //! | `identity` | which process, and whether it lives |
 //! | `ticket` | a transaction's place: begin, acquire, prepare, publish, finish, abort |
 //! | [`contend`], [`wait`] | meeting a holder; waiting for one |
@@ -49,6 +52,8 @@ mod facet;
 pub(crate) mod fuzz;
 mod identity;
 mod layout;
+#[cfg(not(loom))]
+mod list;
 #[cfg(loom)]
 mod model;
 mod order;
@@ -81,6 +86,8 @@ pub use wait::{Onward, Standstill};
 pub use word::Access;
 
 use crate::contention::Policy;
+#[cfg(not(loom))]
+use sync::Ordering::Relaxed;
 use sync::Ordering::{Acquire, Release};
 
 /// Places for transactions that run at the same time.
@@ -182,10 +189,15 @@ impl Realm {
         &self.segment.table
     }
 
-    /// The ownership record of a facet.
     #[inline]
-    fn index_of(&self, facet: &Facet<'_>) -> u32 {
-        self.table().index(facet.hash(self.segment.seed))
+    fn hash_of(&self, facet: &Facet<'_>) -> u64 {
+        facet.hash(self.segment.seed)
+    }
+
+    /// Whether a slot's transaction holds the facet of that hash, as far as one can tell.
+    fn seems_to_hold(&self, number: u32, hash: u64) -> bool {
+        self.table().slot(number).flags.load(Relaxed) & ticket::LISTED == 0
+            || self.table().list(number).has(hash)
     }
 }
 
@@ -196,11 +208,23 @@ impl Realm {
     }
 
     #[cfg(loom)]
-    fn index_of(&self, facet: &Facet<'_>) -> u32 {
+    fn hash_of(&self, facet: &Facet<'_>) -> u64 {
         match facet {
-            Facet::Page { number, .. } => *number as u32,
+            Facet::Page { number, .. } => *number,
             _ => 0,
         }
+    }
+
+    /// In the model a scene says it for all.
+    #[cfg(loom)]
+    fn seems_to_hold(&self, _number: u32, _hash: u64) -> bool {
+        !self.table.all_collide
+    }
+
+    /// The ownership record of a facet.
+    #[inline]
+    fn index_of(&self, facet: &Facet<'_>) -> u32 {
+        self.table().index(self.hash_of(facet))
     }
 
     /// The policy conflicts are arbitrated by now.

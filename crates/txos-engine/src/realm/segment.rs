@@ -48,7 +48,7 @@ pub(super) struct Segment {
 /// Looks only; what is not there can hold a realm if it can be made.
 ///
 /// # Errors
-/// As [`crate::store::default_dir`].
+/// As [`crate::machine::default_dir`].
 pub fn default_dir() -> Result<PathBuf> {
     // What runs with more rights than who started it does not let that one choose.
     let secure = crate::sys_secure::has_foreign_rights();
@@ -60,14 +60,15 @@ pub fn default_dir() -> Result<PathBuf> {
         return Ok(dir);
     }
     let uid = rustix::process::geteuid();
-    let run = if uid.is_root() { Some("/run".into()) } else { absolute("XDG_RUNTIME_DIR") };
+    let run =
+        if crate::rights::owns_tree() { Some("/run".into()) } else { absolute("XDG_RUNTIME_DIR") };
     // Kept over sudo, it is somebody else's.
     let run = run.filter(|dir| fs::metadata(dir).is_ok_and(|m| m.uid() == uid.as_raw()));
-    let shm = PathBuf::from(format!("/dev/shm/txos-{}", uid.as_raw()));
+    let shm = PathBuf::from(format!("/dev/shm/txos-{}", crate::rights::number_of_places()));
     let candidates = [run.map(|dir| dir.join("txos")), Some(shm)];
     match candidates.into_iter().flatten().find(|dir| could_hold(dir)) {
         Some(dir) => Ok(dir),
-        None => Ok(crate::store::default_dir()?.join("realm")),
+        None => Ok(crate::machine::default_dir()?.join("realm")),
     }
 }
 
@@ -126,7 +127,13 @@ fn file_name() -> Result<String> {
             Err(e) => Err(Error::io("looking at", path, e)),
         }
     };
-    Ok(format!("realm-{:x}-{:x}", number("pid")?, number("time")?))
+    let name = format!("realm-{:x}-{:x}", number("pid")?, number("time")?);
+    // In a user namespace a user may have another number: then the same directory holds another segment.
+    let user = rustix::process::geteuid().as_raw();
+    Ok(match crate::rights::number_of_places() == user {
+        true => name,
+        false => format!("{name}-as-{user}"),
+    })
 }
 
 impl Segment {
@@ -153,14 +160,19 @@ impl Segment {
             if !is_named(dir_fd.as_fd(), &name, file.as_fd()) {
                 continue; // Replaced meanwhile.
             }
-            let Some(fixed) = check(file.as_fd(), &path)? else {
-                // Of an earlier boot. Whoever gets it for himself alone removes it.
-                let alone = lock(file.as_fd(), FlockOperation::NonBlockingLockExclusive);
-                if alone.is_ok() && is_named(dir_fd.as_fd(), &name, file.as_fd()) {
-                    sys::unlink(dir_fd.as_fd(), name.as_bytes(), AtFlags::empty())
-                        .at("removing the realm of an earlier boot", &path)?;
+            let fixed = match check(file.as_fd(), &path)? {
+                Found::Usable(fixed) => fixed,
+                over => {
+                    // Whoever gets it for himself alone removes it.
+                    let alone = lock(file.as_fd(), FlockOperation::NonBlockingLockExclusive);
+                    if alone.is_ok() && is_named(dir_fd.as_fd(), &name, file.as_fd()) {
+                        sys::unlink(dir_fd.as_fd(), name.as_bytes(), AtFlags::empty())
+                            .at("removing a realm that is over", &path)?;
+                    } else if let (Err(_), Found::Older(refused)) = (alone, over) {
+                        return Err(refused);
+                    }
+                    continue;
                 }
-                continue;
             };
             let table =
                 sys::look("mmap", || Table::map(file.as_fd())).at("mapping the realm", &path)?;
@@ -265,7 +277,7 @@ fn is_named(dir: BorrowedFd<'_>, name: &str, file: BorrowedFd<'_>) -> bool {
 }
 
 fn boot() -> [u8; 16] {
-    let text = crate::store::boot_id();
+    let text = crate::machine::boot_id();
     let mut digits = text.bytes().filter_map(|b| char::from(b).to_digit(16));
     std::array::from_fn(|_| {
         let mut digit = || digits.next().unwrap_or(0) as u8;
@@ -415,8 +427,17 @@ fn fill(file: BorrowedFd<'_>) -> std::result::Result<(), Errno> {
     sys::write_all_at(file, &bytes, 0)
 }
 
-/// Whether a segment can be used; `None`: it is of an earlier boot.
-fn check(file: BorrowedFd<'_>, path: &Path) -> Result<Option<Fixed>> {
+/// What a segment is.
+enum Found {
+    Usable(Fixed),
+    /// Of an earlier boot: nothing in it matters any more.
+    Stale,
+    /// Of an earlier format: nothing in it matters once nobody has it. Until then it is refused, so.
+    Older(Error),
+}
+
+/// Whether a segment can be used.
+fn check(file: BorrowedFd<'_>, path: &Path) -> Result<Found> {
     let bad =
         |problem: String| Err(Error::Format { path: path.to_owned(), problem, advice: REBUILD });
     let stat = sys::look("fstat", || rustix::fs::fstat(file)).at("looking at the realm", path)?;
@@ -434,8 +455,13 @@ fn check(file: BorrowedFd<'_>, path: &Path) -> Result<Option<Fixed>> {
     let Some(fixed) = Fixed::from_bytes(&bytes) else {
         return bad("is damaged (checksum of the header)".into());
     };
-    if fixed.format != FORMAT {
-        return bad(format!("is of format {}; this txos knows {FORMAT}", fixed.format));
+    let problem = format!("is of format {}; this txos knows {FORMAT}", fixed.format);
+    if fixed.format > FORMAT {
+        return bad(problem);
+    }
+    if fixed.format < FORMAT {
+        let path = path.to_owned();
+        return Ok(Found::Older(Error::Format { path, problem, advice: REBUILD }));
     }
     let geometry = (fixed.slots, fixed.slot_len, fixed.orecs_log2, fixed.groups);
     let expected = (SLOTS, size_of::<Slot>() as u32, ORECS_LOG2, GROUPS as u32);
@@ -445,7 +471,7 @@ fn check(file: BorrowedFd<'_>, path: &Path) -> Result<Option<Fixed>> {
     if fixed.uid != rustix::process::geteuid().as_raw() {
         return bad(format!("was made by user {}", fixed.uid));
     }
-    Ok((fixed.boot == boot()).then_some(fixed))
+    Ok(if fixed.boot == boot() { Found::Usable(fixed) } else { Found::Stale })
 }
 
 #[cfg(test)]
@@ -508,7 +534,7 @@ mod tests {
             (b"TXOSREAL".to_vec(), "is not a realm"),
             (vec![b'x'; SEGMENT_LEN], "is not a realm"),
             (sound[..SEGMENT_LEN - 1].to_vec(), "is damaged (its parts"),
-            ([&newer.to_bytes()[..], &sound[FIXED_LEN..]].concat(), "is of format 2"),
+            ([&newer.to_bytes()[..], &sound[FIXED_LEN..]].concat(), "is of format 3"),
             ([&bigger.to_bytes()[..], &sound[FIXED_LEN..]].concat(), "is damaged (its parts"),
             ([&others.to_bytes()[..], &sound[FIXED_LEN..]].concat(), "was made by user"),
         ];
@@ -548,6 +574,27 @@ mod tests {
         let segment = Segment::open(&dir).unwrap();
         assert_ne!(fs::metadata(&segment.path).unwrap().ino(), inode);
         assert_ne!(segment.seed.0, old.seed);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn an_older_format_gives_way_once_nobody_has_it() {
+        let dir = dir("older");
+        drop(Segment::open(&dir).unwrap());
+        let path = only_file(&dir);
+        let mut old = Fixed::new().unwrap();
+        old.format = FORMAT - 1;
+        let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        file.write_all_at(&old.to_bytes(), 0).unwrap();
+        let inode = file.metadata().unwrap().ino();
+        // As long as it is open, no other file has its number.
+        let _open = fs::File::open(&path).unwrap();
+        lock(file.as_fd(), FlockOperation::LockShared).unwrap();
+        assert!(problem(&dir).starts_with("is of format 1; this txos knows 2"));
+        assert_eq!(fs::metadata(only_file(&dir)).unwrap().ino(), inode);
+        drop(file);
+        let segment = Segment::open(&dir).unwrap();
+        assert_ne!(fs::metadata(&segment.path).unwrap().ino(), inode);
         fs::remove_dir_all(&dir).unwrap();
     }
 

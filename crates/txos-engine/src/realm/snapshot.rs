@@ -71,6 +71,8 @@ pub struct Statistics {
     pub takeovers: u64,
     /// Times all slots were taken.
     pub full: u64,
+    /// Times somebody met a holder of something else on a record, and went on.
+    pub collisions: u64,
     /// Ownership records.
     pub records: u64,
     /// Those that are held now. `held / records` is the chance that a facet nobody touches seems
@@ -130,6 +132,7 @@ impl Realm {
             waits: board.waits.load(Relaxed),
             takeovers: board.takeovers.load(Relaxed),
             full: board.full.load(Relaxed),
+            collisions: u64::from(board.collisions.load(Relaxed)),
             records: u64::from(table.orecs()),
             held: held as u64,
         }

@@ -23,6 +23,8 @@ pub(super) enum Step {
     LookWhetherDoomed,
     /// To hold everything until the transaction has ended.
     HoldToTheEnd,
+    /// To hold firmly what is about to be published.
+    HoldFirmly,
 }
 
 #[cfg(not(loom))]

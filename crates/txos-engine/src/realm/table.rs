@@ -16,12 +16,16 @@ use std::ptr::NonNull;
 
 use super::SLOTS;
 use super::layout::{
-    Board, GROUPS, GROUPS_AT, Group, Header, ORECS_AT, ORECS_LOG2, SLOTS_AT, Slot,
+    Board, GROUPS, GROUPS_AT, Group, Header, LIST_LOG2, LISTS_AT, ORECS_AT, ORECS_LOG2, SLOTS_AT,
+    Slot,
 };
+use super::list::List;
 use super::sync::AtomicU64;
 
 /// Length of the whole segment in bytes.
-pub(super) const SEGMENT_LEN: usize = ORECS_AT + (8 << ORECS_LOG2);
+pub(super) const SEGMENT_LEN: usize = LISTS_AT + SLOTS as usize * LIST_LEN;
+/// Length of a list in bytes.
+const LIST_LEN: usize = 1 << (LIST_LOG2 - 3);
 
 /// A mapped segment.
 #[derive(Debug)]
@@ -101,11 +105,19 @@ impl Table {
         (hash & ((1 << ORECS_LOG2) - 1)) as u32
     }
 
+    /// The list of what a slot's transaction holds; the last one for a number beyond.
+    #[inline]
+    pub fn list(&self, number: u32) -> &List {
+        let number = number.min(SLOTS - 1) as usize;
+        // SAFETY: the lists of all slots lie between LISTS_AT and SEGMENT_LEN.
+        unsafe { self.at(LISTS_AT + number * LIST_LEN) }
+    }
+
     /// The ownership record at an index.
     #[inline]
     pub fn orec(&self, index: u32) -> &AtomicU64 {
         let index = (index & ((1 << ORECS_LOG2) - 1)) as usize;
-        // SAFETY: ORECS_AT + 8 · index lies within SEGMENT_LEN for every masked index.
+        // SAFETY: ORECS_AT + 8 · index lies before LISTS_AT for every masked index.
         unsafe { self.at(ORECS_AT + 8 * index) }
     }
 }

@@ -377,6 +377,80 @@ fn what_is_in_use() {
     assert!(!realm.is_in_use(&page(1), Access::Write));
 }
 
+/// Two pages with one record.
+fn colliding(realm: &Realm) -> (Facet<'static>, Facet<'static>) {
+    let index = realm.index_of(&page(0));
+    let other = (1..).map(page).find(|other| realm.index_of(other) == index).unwrap();
+    (page(0), other)
+}
+
+fn soft(realm: &Realm) -> Ticket<'_> {
+    realm.begin(&Begin { nonblock: true, soft: true, ..Begin::default() }).unwrap()
+}
+
+/// Who only shares a record with a command does not wait for it, and the command is not doomed; it
+/// acquires anew what it publishes.
+#[test]
+fn a_collision_with_a_command_is_no_conflict() {
+    let place = Place::new("collision");
+    let realm = place.join();
+    let (mine, other) = colliding(&realm);
+    for access in [Access::Read, Access::Insert, Access::Write] {
+        let mut command = soft(&realm);
+        command.acquire(&mine, Access::Write).unwrap();
+        // The very same is a conflict: the command is the older.
+        let mut rival = nonblocking(&realm);
+        assert!(matches!(rival.acquire(&mine, access), Err(Stop::Busy(_))));
+        drop(rival);
+        let mut passer = nonblocking(&realm);
+        assert_eq!(passer.acquire(&other, access), Ok(false));
+        assert!(!command.is_doomed());
+        // What is held firmly is a conflict, whatever it is.
+        command.prepare().unwrap();
+        let met = command.acquire(&mine, Access::Write);
+        match access {
+            _ if met.is_ok() => assert!(passer.is_doomed()),
+            _ => assert!(matches!(met, Err(Stop::Busy(_) | Stop::Lost(_))), "{met:?}"),
+        }
+        drop((passer, command));
+        is_untouched(&realm);
+    }
+    // Commands with each other, both of which read.
+    let (mut a, mut b, mut c) = (soft(&realm), soft(&realm), soft(&realm));
+    a.acquire(&mine, Access::Read).unwrap();
+    b.acquire(&other, Access::Read).unwrap();
+    // One of the two holds the very thing that is to be written, and is met; the other is not.
+    assert!(matches!(c.acquire(&other, Access::Write), Err(Stop::Busy(_))));
+    drop(b);
+    c.acquire(&other, Access::Write).unwrap();
+    assert!(!a.is_doomed());
+    a.prepare().unwrap();
+    a.publish().unwrap();
+    // A command that publishes has made firm what it publishes, and nothing else.
+    c.prepare().unwrap();
+    c.acquire(&other, Access::Write).unwrap();
+    assert_eq!(realm.statistics().collisions, 4);
+    drop((a, c));
+    is_untouched(&realm);
+}
+
+/// What a command is about to publish is waited for by those who share its record, too.
+#[test]
+fn what_is_about_to_be_published_is_held_firmly() {
+    let place = Place::new("firm");
+    let realm = place.join();
+    let (mine, other) = colliding(&realm);
+    let mut command = soft(&realm);
+    command.acquire(&mine, Access::Write).unwrap();
+    command.prepare().unwrap();
+    command.acquire(&mine, Access::Write).unwrap();
+    let mut passer = nonblocking(&realm);
+    assert!(matches!(passer.acquire(&other, Access::Read), Err(Stop::Busy(_))));
+    assert_eq!(realm.statistics().collisions, 0);
+    drop((passer, command));
+    is_untouched(&realm);
+}
+
 #[test]
 fn a_segment_full_of_garbage_breaks_nothing() {
     let place = Place::new("garbage");

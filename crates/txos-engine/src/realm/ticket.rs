@@ -9,7 +9,7 @@ use super::order::Turn;
 use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Note64, Relaxed, Release, SeqCst, Step};
 use super::wait::{Onward, Standstill};
-use super::word::{Access, Request, Word, bits};
+use super::word::{Access, Hold, Request, Word, bits};
 use super::{Realm, identity::Identity};
 use crate::id::TxId;
 
@@ -29,6 +29,10 @@ pub struct Begin {
     pub reset_sequence: bool,
     /// The thread whose scheduling priority counts; 0: this process's first.
     pub thread: u32,
+    /// It validates all that it read when it commits, and acquires all that it publishes after
+    /// [`Ticket::prepare`]: a command. Until then it holds softly: who wants something else that falls
+    /// on a record of it does not wait for its end.
+    pub soft: bool,
 }
 
 /// What a transaction that is tried again has behind it.
@@ -70,6 +74,9 @@ pub(super) const SINGLE: u32 = 1;
 /// In `flags`: what it publishes one system call publishes, and no journal knows of it.
 pub(super) const AT_ONCE: u32 = 2;
 
+/// In `flags`: its list says what it holds.
+pub(super) const LISTED: u32 = 4;
+
 /// Is told of waiting, and decides whether to go on with it.
 type Attend<'r> = Box<dyn FnMut(&Standstill) -> Onward + Send + 'r>;
 
@@ -80,6 +87,9 @@ pub struct Ticket<'r> {
     pub(super) bit: u64,
     pub(super) generation: u64,
     held: Vec<u32>,
+    pub(super) hold: Hold,
+    /// What it holds is listed.
+    listed: bool,
     again: Again,
     pub(super) nonblock: bool,
     pub(super) turn: Option<Turn>,
@@ -137,7 +147,12 @@ impl Realm {
         slot.id.store(how.id.map_or(0, |id| u64::from_le_bytes(*id.as_bytes())), Relaxed);
         let thread = if how.thread == 0 { self.me.pid() } else { how.thread };
         slot.thread.store(thread, Relaxed);
-        slot.flags.store(0, Relaxed);
+        let listed = how.soft && !cfg!(loom);
+        #[cfg(not(loom))]
+        if listed {
+            self.table().list(number).clear();
+        }
+        slot.flags.store(if listed { LISTED } else { 0 }, Relaxed);
         slot.waiting_for.store(0, Relaxed);
         slot.waiters.store(0, Relaxed);
         slot.doomed_by_pid.store(0, Relaxed);
@@ -150,6 +165,8 @@ impl Realm {
             generation,
             // A thread that ends has no list any more.
             held: LIST.try_with(RefCell::take).unwrap_or_default(),
+            hold: if how.soft { Hold::Soft } else { Hold::Firm },
+            listed,
             again,
             nonblock: how.nonblock,
             turn,
@@ -309,33 +326,47 @@ impl<'r> Ticket<'r> {
     /// [`Stop`]: the transaction can't go on, and is to be aborted.
     #[inline]
     pub fn acquire(&mut self, facet: &Facet<'_>, access: Access) -> Result<bool, Stop> {
-        self.acquire_at(self.realm.index_of(facet), access)
+        self.acquire_hashed(self.realm.hash_of(facet), access)
     }
 
-    /// [`Ticket::acquire`] by the number of the ownership record.
+    /// [`Ticket::acquire`] by the facet's hash.
     #[inline]
-    pub(super) fn acquire_at(&mut self, index: u32, access: Access) -> Result<bool, Stop> {
+    pub(super) fn acquire_hashed(&mut self, hash: u64, access: Access) -> Result<bool, Stop> {
+        if self.listed {
+            self.list(hash);
+        }
+        let index = self.realm.table().index(hash);
         let orec = self.realm.table().orec(index);
         let word = Word(orec.load(Acquire));
-        let new = match word.request(self.bit, access) {
+        let new = match word.request(self.bit, access, self.hold) {
             Request::Held => return self.check().map(|()| false),
             Request::Take(new) => new,
-            Request::Blocked(_) => return self.acquire_slowly(index, access),
+            Request::Blocked(_) => return self.acquire_slowly(hash, access),
         };
         if orec.compare_exchange(word.0, new.0, AcqRel, Acquire).is_err() {
-            return self.acquire_slowly(index, access);
+            return self.acquire_slowly(hash, access);
         }
         self.took(index, word);
         self.check().map(|()| false)
     }
 
+    /// Says that it holds the facet of a hash, before it does.
     #[cold]
-    fn acquire_slowly(&mut self, index: u32, access: Access) -> Result<bool, Stop> {
+    fn list(&self, hash: u64) {
+        #[cfg(not(loom))]
+        self.realm.table().list(self.slot).add(hash);
+        #[cfg(loom)]
+        let _ = hash;
+    }
+
+    #[cold]
+    fn acquire_slowly(&mut self, hash: u64, access: Access) -> Result<bool, Stop> {
+        let index = self.realm.table().index(hash);
         let orec = self.realm.table().orec(index);
         let mut standoff = Standoff::default();
         loop {
             let word = Word(orec.load(Acquire));
-            match word.request(self.bit, access) {
+            match word.request(self.bit, access, self.hold) {
                 Request::Held => break,
                 Request::Take(new) => {
                     if orec.compare_exchange(word.0, new.0, AcqRel, Acquire).is_ok() {
@@ -344,6 +375,13 @@ impl<'r> Ticket<'r> {
                     }
                 }
                 Request::Blocked(others) => {
+                    let apart = self.only_collide(word, others, hash);
+                    if apart != 0 {
+                        if self.displace(index, word, apart, access) {
+                            break;
+                        }
+                        continue;
+                    }
                     match self.contend(index, word, others, access, &mut standoff)? {
                         Met::Seized => {
                             self.took(index, word);
@@ -358,6 +396,37 @@ impl<'r> Ticket<'r> {
         Ok(standoff.has_waited())
     }
 
+    /// Those in the way who hold something else softly.
+    fn only_collide(&self, word: Word, others: u64, hash: u64) -> u64 {
+        if !word.is_soft() {
+            return 0;
+        }
+        bits(others)
+            .filter(|&number| !self.realm.seems_to_hold(number, hash))
+            .fold(0, |all, number| all | 1 << number)
+    }
+
+    /// Takes soft holders out of a record, and takes it, if nobody else is in the way. They are not
+    /// doomed: what they read they validate, and what they publish they acquire again. Should one do
+    /// that right now, it makes the word firm, and this exchange fails. Whether it was taken.
+    fn displace(&mut self, index: u32, word: Word, apart: u64, access: Access) -> bool {
+        let rest = word.without(apart);
+        let (new, takes) = match rest.request(self.bit, access, self.hold) {
+            Request::Take(new) => (new, true),
+            Request::Held => (rest, true),
+            Request::Blocked(_) => (rest, false),
+        };
+        let orec = self.realm.table().orec(index);
+        if orec.compare_exchange(word.0, new.0, AcqRel, Acquire).is_err() {
+            return false;
+        }
+        self.realm.table().board().collisions.fetch_add(1, Relaxed);
+        if takes {
+            self.took(index, word);
+        }
+        takes
+    }
+
     /// Waits while somebody publishes a facet, and acquires nothing: what is looked at afterwards is
     /// not half of a publish, but may change. Gives whether it had to wait.
     ///
@@ -368,7 +437,7 @@ impl<'r> Ticket<'r> {
         let table = self.realm.table();
         let mut standoff = Standoff::default();
         while let Request::Blocked(others) =
-            Word(table.orec(index).load(Acquire)).request(self.bit, access)
+            Word(table.orec(index).load(Acquire)).request(self.bit, access, self.hold)
         {
             let publishing = bits(others).find_map(|number| {
                 let status = Status(table.slot(number).status.load(Acquire));
@@ -411,11 +480,14 @@ impl<'r> Ticket<'r> {
         Stop::Doomed(Rival::who_doomed(self.realm, self.own()))
     }
 
-    /// Says that it is about to publish: it acquires what it writes, and validates.
+    /// Says that it is about to publish: it acquires what it writes, firmly, and validates.
     ///
     /// # Errors
     /// [`Stop::Doomed`].
     pub fn prepare(&mut self) -> Result<(), Stop> {
+        if !sync::left_out(Step::HoldFirmly) {
+            self.hold = Hold::Firm;
+        }
         self.advance(State::Preparing)
     }
 

@@ -2,16 +2,20 @@
 //!
 //! ```text
 //!  63 62 61 60 59                                             0
-//! ┌─────┬─────┬────────────────────────────────────────────────┐
-//! │  0  │mode │ holders: bit n is the transaction in slot n     │
-//! └─────┴─────┴────────────────────────────────────────────────┘
+//! ┌──┬──┬─────┬────────────────────────────────────────────────┐
+//! │0 │s │mode │ holders: bit n is the transaction in slot n     │
+//! └──┴──┴─────┴────────────────────────────────────────────────┘
 //! mode: 0 read (any number of holders) · 1 insert (any number) · 2 write (exactly one)
+//! s: soft: every holder can do without it
 //! ```
 //!
 //! # Invariants
 //!
 //! - A word without holders is free, whatever its mode bits say: so releasing is one `fetch_and`.
 //! - Readers commute with readers, inserters with inserters; everything else excludes each other.
+//! - A soft word protects nobody's commit: whoever holds it validates what it read, and acquires what
+//!   it publishes again, firmly. So others may take a holder out of it without dooming that one,
+//!   by one exchange. A word that has a firm holder is firm, and stays so until it is free.
 //! - All holders of a word hold it in the word's mode. Who holds it in one mode and needs another
 //!   needs it alone, as a writer (inserting after listing *upgrades*).
 
@@ -29,6 +33,17 @@ pub enum Access {
     Write,
 }
 
+/// How a facet is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hold {
+    /// Whoever takes it away dooms its holder first.
+    Firm,
+    /// It only lets others meet its holder early.
+    Soft,
+}
+
+/// The bit of a soft word.
+const SOFT: u64 = 1 << 62;
 /// Shift of the mode.
 const MODE_SHIFT: u32 = 60;
 /// The bits of all holders.
@@ -58,13 +73,14 @@ impl Word {
         }
     }
 
-    fn of(holders: u64, mode: Access) -> Word {
+    fn of(holders: u64, mode: Access, hold: Hold) -> Word {
         let mode = match mode {
             Access::Read => 0,
             Access::Insert => 1,
             Access::Write => 2,
         };
-        Word(holders & HOLDERS | mode << MODE_SHIFT)
+        let soft = if hold == Hold::Soft { SOFT } else { 0 };
+        Word(holders & HOLDERS | mode << MODE_SHIFT | soft)
     }
 
     /// The holders' bits.
@@ -72,15 +88,34 @@ impl Word {
         self.0 & HOLDERS
     }
 
+    /// Whether all holders can do without it.
+    #[inline]
+    pub fn is_soft(self) -> bool {
+        self.0 & SOFT != 0
+    }
+
+    /// The word with one more holder, or the same one anew: soft only if all are.
+    fn joined(self, me: u64, hold: Hold) -> Word {
+        match hold {
+            Hold::Firm => Word((self.0 | me) & !SOFT),
+            Hold::Soft => Word(self.0 | me),
+        }
+    }
+
+    /// The word without these holders.
+    pub fn without(self, holders: u64) -> Word {
+        Word(self.0 & !(holders & HOLDERS))
+    }
+
     /// What the transaction with the bit `me` meets when it wants the facet.
     #[inline]
-    pub fn request(self, me: u64, access: Access) -> Request {
+    pub fn request(self, me: u64, access: Access, hold: Hold) -> Request {
         let others = self.holders() & !me;
         if self.holders() & me == 0 {
             return match (self.mode(), access) {
-                _ if others == 0 => Request::Take(Word::of(me, access)),
+                _ if others == 0 => Request::Take(Word::of(me, access, hold)),
                 (Access::Read, Access::Read) | (Access::Insert, Access::Insert) => {
-                    Request::Take(Word(self.0 | me))
+                    Request::Take(self.joined(me, hold))
                 }
                 _ => Request::Blocked(others),
             };
@@ -88,17 +123,26 @@ impl Word {
         match (self.mode(), access) {
             (Access::Write, _)
             | (Access::Read, Access::Read)
-            | (Access::Insert, Access::Insert) => Request::Held,
-            _ if others == 0 => Request::Take(Word::of(me, Access::Write)),
+            | (Access::Insert, Access::Insert) => {
+                if hold == Hold::Firm && self.is_soft() {
+                    Request::Take(self.joined(me, hold))
+                } else {
+                    Request::Held
+                }
+            }
+            _ if others == 0 => Request::Take(self.seized(me, access, hold)),
             _ => Request::Blocked(others),
         }
     }
 
     /// The word once everybody else in it is out of the race.
-    pub fn seized(self, me: u64, access: Access) -> Word {
-        // Held in another mode before: both are needed now.
-        let mode = if self.holders() & me == 0 { access } else { Access::Write };
-        Word::of(me, mode)
+    pub fn seized(self, me: u64, access: Access, hold: Hold) -> Word {
+        if self.holders() & me == 0 {
+            return Word::of(me, access, hold);
+        }
+        // Held in another mode before: both are needed now. What was held firmly stays so.
+        let hold = if self.is_soft() { hold } else { Hold::Firm };
+        Word::of(me, Access::Write, hold)
     }
 
     /// Whether a call that touches the facet without holding it would disturb somebody.
@@ -125,6 +169,7 @@ pub(super) fn bits(mut set: u64) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
     use Access::{Insert, Read, Write};
+    use Hold::{Firm, Soft};
     use Request::{Blocked, Held, Take};
 
     const ME: u64 = 1;
@@ -133,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_combination() {
-        let w = Word::of;
+        let w = |holders, mode| Word::of(holders, mode, Firm);
         let table = [
             (w(0, Read), Read, Take(w(ME, Read))),
             (w(0, Read), Insert, Take(w(ME, Insert))),
@@ -167,25 +212,56 @@ mod tests {
             (w(ME | A, Insert), Write, Blocked(A)),
         ];
         for (word, access, expected) in table {
-            assert_eq!(word.request(ME, access), expected, "{word:?} {access:?}");
+            assert_eq!(word.request(ME, access, Firm), expected, "{word:?} {access:?}");
         }
     }
 
     #[test]
     fn a_seized_word_has_one_holder() {
-        assert_eq!(Word::of(A | B, Read).seized(ME, Write), Word::of(ME, Write));
-        assert_eq!(Word::of(A, Write).seized(ME, Read), Word::of(ME, Read));
-        assert_eq!(Word::of(A | ME, Read).seized(ME, Insert), Word::of(ME, Write));
-        assert_eq!(Word::of(A, Insert).seized(ME, Read), Word::of(ME, Read));
+        assert_eq!(Word::of(A | B, Read, Firm).seized(ME, Write, Firm), Word::of(ME, Write, Firm));
+        assert_eq!(Word::of(A, Write, Firm).seized(ME, Read, Firm), Word::of(ME, Read, Firm));
+        assert_eq!(
+            Word::of(A | ME, Read, Firm).seized(ME, Insert, Firm),
+            Word::of(ME, Write, Firm)
+        );
+        assert_eq!(Word::of(A, Insert, Firm).seized(ME, Read, Firm), Word::of(ME, Read, Firm));
+    }
+
+    #[test]
+    fn a_word_is_soft_if_all_its_holders_are() {
+        let soft = |holders, mode| Word::of(holders, mode, Soft);
+        let firm = |holders, mode| Word::of(holders, mode, Firm);
+        let table = [
+            (soft(0, Write), Read, Soft, Take(soft(ME, Read))),
+            (soft(0, Write), Read, Firm, Take(firm(ME, Read))),
+            (firm(0, Write), Read, Soft, Take(soft(ME, Read))),
+            (soft(A, Read), Read, Soft, Take(soft(ME | A, Read))),
+            (soft(A, Read), Read, Firm, Take(firm(ME | A, Read))),
+            (firm(A, Read), Read, Soft, Take(firm(ME | A, Read))),
+            (soft(ME | A, Read), Read, Soft, Held),
+            (soft(ME | A, Read), Read, Firm, Take(firm(ME | A, Read))),
+            (soft(ME, Write), Read, Firm, Take(firm(ME, Write))),
+            (firm(ME, Write), Write, Soft, Held),
+            (soft(ME, Read), Write, Soft, Take(soft(ME, Write))),
+            (soft(ME, Read), Write, Firm, Take(firm(ME, Write))),
+            // It may have been read firmly.
+            (firm(ME, Read), Write, Soft, Take(firm(ME, Write))),
+            (soft(A, Write), Read, Firm, Blocked(A)),
+        ];
+        for (word, access, hold, expected) in table {
+            assert_eq!(word.request(ME, access, hold), expected, "{word:?} {access:?} {hold:?}");
+        }
+        assert_eq!(soft(A | B, Read).without(A), soft(B, Read));
+        assert!(soft(A, Read).is_soft() && !firm(A, Read).is_soft());
     }
 
     #[test]
     fn who_is_in_the_way() {
-        assert!(!Word::of(0, Write).is_in_the_way_of(Write));
-        assert!(!Word::of(A, Read).is_in_the_way_of(Read));
-        assert!(Word::of(A, Read).is_in_the_way_of(Insert));
-        assert!(!Word::of(A, Insert).is_in_the_way_of(Insert));
-        assert!(Word::of(A, Write).is_in_the_way_of(Read));
+        assert!(!Word::of(0, Write, Firm).is_in_the_way_of(Write));
+        assert!(!Word::of(A, Read, Firm).is_in_the_way_of(Read));
+        assert!(Word::of(A, Read, Firm).is_in_the_way_of(Insert));
+        assert!(!Word::of(A, Insert, Firm).is_in_the_way_of(Insert));
+        assert!(Word::of(A, Write, Firm).is_in_the_way_of(Read));
     }
 
     #[test]

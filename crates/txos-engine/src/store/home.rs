@@ -1,5 +1,6 @@
 //! Opening stores, finding transactions, the commit lock, the trash.
 
+use std::any::Any;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,45 +13,18 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{FORMAT, Meta, State};
+use super::{FORMAT, FORMAT_UNPRIVILEGED, Meta, State};
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
 use crate::show::{quoted, unquoted};
-use crate::sys;
-
-/// The home store of this user: `$TXOS_STORE`, `/var/lib/txos` for root, else
-/// `$XDG_STATE_HOME/txos` or `~/.local/state/txos`.
-///
-/// # Errors
-/// If an ordinary user has neither `XDG_STATE_HOME` nor `HOME`.
-pub fn default_dir() -> Result<PathBuf> {
-    // What runs with more rights than who started it does not let that one choose.
-    let secure = crate::sys_secure::has_foreign_rights();
-    let absolute = |name: &str| {
-        let value = std::env::var_os(name).filter(|_| !secure);
-        value.map(PathBuf::from).filter(|p| p.is_absolute())
-    };
-    if let Some(dir) = absolute("TXOS_STORE") {
-        return Ok(dir);
-    }
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/txos"));
-    }
-    absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|h| h.join(".local/state")))
-        .map(|d| d.join("txos"))
-        .ok_or_else(|| Error::Unsupported {
-            what: "there is no place for the store: neither HOME nor XDG_STATE_HOME is set".into(),
-            advice: "Set HOME, or TXOS_STORE to a directory of yours.".into(),
-        })
-}
+use crate::{rights, sys};
 
 /// The home store of a user: entry to everything the engine keeps.
 #[derive(Debug)]
 pub struct Home {
     dir: PathBuf,
-    /// This process's part in light commits.
-    light: OnceLock<Arc<crate::commit::LightShared>>,
+    /// What this process keeps with the store.
+    attached: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Held by whoever publishes, recovers or reverts: one at a time per home store.
@@ -74,7 +48,7 @@ impl Home {
     pub fn open(dir: &Path) -> Result<Home> {
         create_store(dir)?;
         let dir = dir.canonicalize().at("opening the store", dir)?;
-        Ok(Home { dir, light: OnceLock::new() })
+        Ok(Home { dir, attached: OnceLock::new() })
     }
 
     /// Where the home store is.
@@ -96,14 +70,14 @@ impl Home {
     pub fn stores(&self) -> Result<Vec<PathBuf>> {
         let mut all = vec![self.dir.clone()];
         let list = self.dir.join("stores");
-        let text = match sys::look("read", || fs::read_to_string(&list)) {
+        let text = match sys::read_text(&list) {
             Ok(t) => t,
             Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
             Err(e) => return Err(Error::io("reading", &list, e)),
         };
         for line in text.lines() {
             if let Some(bytes) = unquoted(line) {
-                let path = crate::store::transaction::path_from(&bytes);
+                let path = crate::path::from_bytes(&bytes);
                 if path.is_absolute() && !all.contains(&path) {
                     all.push(path);
                 }
@@ -136,15 +110,17 @@ impl Home {
         let list = self.dir.join("stores");
         let mut options = fs::OpenOptions::new();
         options.create(true).append(true).mode(0o600);
+        options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
         let mut file = sys::step("store create", || options.open(&list)).at("opening", &list)?;
         let line = format!("{}\n", quoted(dir));
         sys::step("store append", || file.write_all(line.as_bytes())).at("writing", &list)
     }
 
-    /// This process's part in light commits; a child that was forked has another.
-    pub(crate) fn light(&self) -> Arc<crate::commit::LightShared> {
-        let shared = self.light.get_or_init(Default::default);
-        if shared.is_of_this_process() { shared.clone() } else { Arc::default() }
+    /// What this process keeps with the store: made at the first call, the same one ever after. One type
+    /// for a store; another one finds nothing kept.
+    pub(crate) fn attached<T: Default + Any + Send + Sync>(&self) -> Arc<T> {
+        let attached = self.attached.get_or_init(|| Arc::new(T::default()));
+        attached.clone().downcast().unwrap_or_default()
     }
 
     /// The side store of this user beside the root of a mount, made and known as such if need be.
@@ -152,9 +128,11 @@ impl Home {
     /// # Errors
     /// As [`Home::add_side_store`].
     pub fn side_store(&self, mount_point: &Path) -> Result<PathBuf> {
-        let uid = rustix::process::geteuid();
-        let name =
-            if uid.is_root() { ".txos".to_owned() } else { format!(".txos-{}", uid.as_raw()) };
+        let name = match rights::owns_tree() {
+            true => ".txos".to_owned(),
+            // Its own place, whatever number it has in a user namespace.
+            false => format!(".txos-{}", rights::number_of_places()),
+        };
         let dir = mount_point.join(name);
         self.add_side_store(&dir)?;
         Ok(dir)
@@ -223,7 +201,7 @@ impl Home {
     /// [`Error::Format`] if it is damaged or newer, [`Error::NoSuchTransaction`] if there is none.
     pub fn meta(&self, id: TxId) -> Result<Meta> {
         let path = self.tx_dir(id).join("meta.json");
-        let bytes = match sys::look("read", || fs::read(&path)) {
+        let bytes = match sys::read_record(&path) {
             Ok(b) => b,
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 return Err(Error::NoSuchTransaction(id.to_string()));
@@ -239,7 +217,7 @@ impl Home {
             problem: format!("is not a record of a transaction that this txos can read ({e})"),
             advice: "`txos gc --force ID` removes the transaction with its private copies.",
         })?;
-        if meta.format > FORMAT || meta.id != id {
+        if meta.format > FORMAT_UNPRIVILEGED || meta.id != id {
             return Err(Error::Format {
                 path,
                 problem: format!("is of format {} for {}", meta.format, meta.id),
@@ -289,7 +267,10 @@ impl Home {
             return self
                 .transactions()?
                 .into_iter()
-                .find_map(|m| m.ok().filter(|m| m.state != State::Active).map(|m| m.id))
+                .find_map(|m| {
+                    let is_over = |m: &Meta| m.state != State::Active || Home::falls_back(m);
+                    m.ok().filter(is_over).map(|m| m.id)
+                })
                 .ok_or_else(|| Error::NoSuchTransaction(text.into()));
         }
         let mut found: Vec<TxId> =
@@ -408,9 +389,11 @@ fn delete_level(
         let sub = match open(dir) {
             Err(Errno::ACCESS) => {
                 // Private copies keep the modes the command gave them; make this one ours again.
-                let _ = sys::step("store chmod", || {
-                    rustix::fs::chmodat(dir, &name[..], Mode::RWXU, AtFlags::empty())
-                });
+                // By what was opened, for the name may be a link by now.
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+                if let Ok(found) = sys::open_at(dir.as_fd(), &name, flags) {
+                    let _ = sys::chmod(found.as_fd(), 0o700);
+                }
                 open(dir)
             }
             other => other,
@@ -453,7 +436,7 @@ fn create_store(dir: &Path) -> Result<()> {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
         other => other?,
     }
-    match sys::look("read", || fs::read_to_string(&format)) {
+    match sys::read_text(&format) {
         Ok(text) => return check_store(dir, &format, &text),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(Error::io("reading", &format, e)),
@@ -467,7 +450,7 @@ fn create_store(dir: &Path) -> Result<()> {
             let empty = || fs::read_dir(entry.path()).is_ok_and(|mut d| d.next().is_none());
             let ours = matches!(&*name, "tx" | "trash") && empty() || name.starts_with("format.");
             // Another one may be making it at this moment, and be done.
-            if !ours && let Ok(text) = fs::read_to_string(&format) {
+            if !ours && let Ok(text) = sys::read_text(&format) {
                 return check_store(dir, &format, &text);
             }
             if !ours {

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::{FORMAT, FORMAT_BEFORE, FORMAT_UNPRIVILEGED};
+use crate::error::{Error, Result};
 use crate::id::TxId;
+use crate::rights;
 use crate::version::Stamp;
 
 /// Where a transaction is in its life.
@@ -69,6 +72,14 @@ pub struct Meta {
     pub directory: PathBuf,
     /// User who ran it.
     pub uid: u32,
+    /// Whether that was user number 0 without being the machine's root: its private copies have the marks of
+    /// a user namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unprivileged_root: bool,
+    /// What numbers of users and groups meant to that process ([`crate::rights::numbering`]); older records
+    /// don't say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numbering: Option<String>,
     /// When it began.
     pub begun: Stamp,
     /// When it was committed or kept.
@@ -100,6 +111,94 @@ pub struct Meta {
     /// A part of this pending transaction that is being committed on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub splitting: Option<TxId>,
+    /// While one more command runs in a pending transaction: what it falls back to. The copies are beside
+    /// the layers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Box<super::Before>>,
     /// What it versions.
     pub layers: Vec<LayerMeta>,
+}
+
+impl Meta {
+    /// The format that can say what this record says.
+    pub(crate) fn format_needed(&self) -> u32 {
+        match (self.unprivileged_root, &self.before) {
+            (true, _) => FORMAT_UNPRIVILEGED,
+            (false, Some(_)) => FORMAT_BEFORE,
+            (false, None) => FORMAT,
+        }
+    }
+
+    /// That this process reads what the transaction has noted as the process did that noted it.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] if it was another kind of root, or another user namespace. Nothing was looked at yet.
+    pub fn check_same_rights(&self) -> Result<()> {
+        let refused = |state: &str, advice: &str| {
+            Err(Error::WrongState { id: self.id, state: state.into(), advice: advice.into() })
+        };
+        if self.uid == 0 && rustix::process::getuid().is_root() {
+            match (self.unprivileged_root, rights::is_unprivileged_root()) {
+                (true, false) => {
+                    return refused(
+                        "one that root began in a user namespace, or without CAP_SYS_ADMIN",
+                        "this root is the machine's, to whom its private copies mean something else; go on \
+                         with it where it was begun, or `txos abort` it.",
+                    );
+                }
+                (false, true) => {
+                    return refused(
+                        "one that the machine's root began",
+                        "this root is in a user namespace or has no CAP_SYS_ADMIN; go on with it as the \
+                         machine's root, or `txos abort` it.",
+                    );
+                }
+                _ => {}
+            }
+        }
+        self.check_same_numbering()
+    }
+
+    /// That numbers of users and groups mean what they meant to the process that noted them.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] if not.
+    pub fn check_same_numbering(&self) -> Result<()> {
+        let Some(noted) = &self.numbering else { return Ok(()) };
+        if rights::numbering().is_none_or(|now| now == *noted) {
+            return Ok(());
+        }
+        Err(Error::WrongState {
+            id: self.id,
+            state: "of another user namespace".into(),
+            advice: format!(
+                "numbers of users and groups mean others there ({noted}); use txos there, or in one that has \
+                 the same maps."
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    /// A record of before there were kinds of root is anybody's who can read it.
+    #[test]
+    fn older_records_are_read() {
+        let text = r#"{"format":1,"id":"3kq9w2ma","state":"pending","command":["true"],"directory":"/",
+            "uid":0,"begun":{"sec":1,"nsec":2},"boot":"b","durable":true,"layers":[]}"#;
+        let mut meta: Meta = serde_json::from_str(text).unwrap();
+        assert!(!meta.unprivileged_root);
+        assert_eq!(meta.numbering, None);
+        assert_eq!(meta.format_needed(), FORMAT);
+        meta.check_same_numbering().unwrap();
+        meta.numbering = Some("users 0 4711 1 groups 0 4711 1".into());
+        assert!(meta.check_same_numbering().is_err());
+        meta.unprivileged_root = true;
+        assert_eq!(meta.format_needed(), FORMAT_UNPRIVILEGED);
+        let again: Meta = serde_json::from_str(&serde_json::to_string(&meta).unwrap()).unwrap();
+        assert_eq!(again, meta);
+    }
 }

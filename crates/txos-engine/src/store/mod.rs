@@ -20,22 +20,33 @@
 //!     plan             what its commit did, for `diff` and `revert`
 //!     lN/upper, lN/work   layer N: overlayfs upper and work directories
 //!     lN/old           layer N: what a commit took out of the tree
+//!     lN.before, reads.before   what a pending transaction was before the command that runs in it
 //!   trash/             being deleted
 //!   realm/             the realm, where there is no better place for it (home store only)
 //! ```
 
+mod before;
 mod home;
 mod meta;
 mod transaction;
 
+pub use crate::machine::{boot_id, default_dir};
+pub use before::Before;
 pub(crate) use home::check_trusted;
-pub use home::{CommitLock, Home, default_dir};
+pub use home::{CommitLock, Home};
 pub use meta::{LayerMeta, Meta, State};
-pub use transaction::boot_id;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) use transaction::layers;
 pub use transaction::{Begin, Layer, LayerRequest, Transaction};
-pub(crate) use transaction::{check_root, path_from, replace_file};
+pub(crate) use transaction::{check_root, replace_file};
 
 /// Format of a store that this version reads and writes.
 pub const FORMAT: u32 = 1;
+
+/// Format of a record that names a saved state to fall back to: an older txos would take the transaction
+/// for dead and remove it.
+pub(crate) const FORMAT_BEFORE: u32 = 2;
+
+/// Format of a record of a root that is not the machine's: an older txos would look for the wrong marks in its
+/// private copies.
+pub(crate) const FORMAT_UNPRIVILEGED: u32 = 3;

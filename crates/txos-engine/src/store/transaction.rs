@@ -1,27 +1,21 @@
 //! One transaction's directory: begun, loaded, kept, discarded.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use super::{FORMAT, Home, LayerMeta, Meta, State};
+use super::{FORMAT, FORMAT_UNPRIVILEGED, Home, LayerMeta, Meta, State};
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
+use crate::machine::boot_id;
 use crate::readset::ReadSet;
 use crate::sys;
 use crate::version::Stamp;
-
-/// A path from raw bytes.
-pub(crate) fn path_from(bytes: &[u8]) -> PathBuf {
-    PathBuf::from(OsString::from_vec(bytes.to_vec()))
-}
 
 /// A tree to version, and the store that holds its private copies.
 #[derive(Clone, Debug)]
@@ -128,8 +122,9 @@ impl Home {
     pub fn begin(&self, begin: Begin) -> Result<Transaction> {
         let (id, dir) = self.make_directory()?;
         let lock = lock(&dir)?.ok_or_else(|| busy(id))?;
+        let unprivileged_root = crate::rights::is_unprivileged_root();
         let meta = Meta {
-            format: FORMAT,
+            format: if unprivileged_root { FORMAT_UNPRIVILEGED } else { FORMAT },
             id,
             state: State::Active,
             name: begin.name,
@@ -137,6 +132,8 @@ impl Home {
             command: begin.command,
             directory: begin.directory,
             uid: rustix::process::getuid().as_raw(),
+            unprivileged_root,
+            numbering: crate::rights::numbering(),
             begun: Stamp::now(),
             ended: None,
             boot: boot_id(),
@@ -148,6 +145,7 @@ impl Home {
             reverts: None,
             reverted_by: None,
             splitting: None,
+            before: None,
             layers: begin
                 .layers
                 .into_iter()
@@ -230,7 +228,7 @@ impl Home {
     /// The stored read set of a transaction, if it has one.
     pub(crate) fn reads(&self, id: TxId) -> Result<Option<ReadSet>> {
         let path = self.tx_dir(id).join("reads");
-        match sys::look("read", || fs::read(&path)) {
+        match sys::read_record(&path) {
             Ok(bytes) => ReadSet::from_bytes(&bytes, &path).map(Some),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io("reading", path, e)),
@@ -253,11 +251,14 @@ impl Home {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("removing", path, e)),
             _ => Ok(()),
         };
-        for name in ["meta.json", "reads", "plan"] {
+        for name in ["meta.json", "reads", "plan", "rights"] {
             remove(temporary(&tx.dir().join(name)))?;
         }
         if matches!(tx.meta.state, State::Committed | State::Reverted) {
             tx.discard_work();
+        }
+        if tx.meta.state == State::Pending {
+            tx.discard_before()?;
         }
         Ok(())
     }
@@ -270,38 +271,7 @@ impl Home {
 
     /// Moves a transaction's directories to the trash of their stores: one rename each, however
     /// much they hold. The home store's directory goes last, so that a crash leaves it findable.
-    ///
-    /// # Errors
-    /// If a directory can't be moved.
-    pub fn discard(&self, tx: Transaction) -> Result<()> {
-        self.check_not_needed(tx.id())?;
-        self.check_loaded(&tx)?;
-        self.move_to_trash(tx.id())
-    }
-
-    /// What recovery needs to put the tree in order lies in a transaction's directories.
-    fn check_not_needed(&self, id: TxId) -> Result<()> {
-        if !crate::journal::needs(self, id)? {
-            return Ok(());
-        }
-        Err(Error::WrongState {
-            id,
-            state: "named by the journal: its publish was interrupted".into(),
-            advice: "run `txos recover` first.".into(),
-        })
-    }
-
-    /// [`Home::discard`] for a transaction whose record may be unreadable. The caller makes sure
-    /// that nobody holds it.
-    ///
-    /// # Errors
-    /// If a directory can't be moved.
-    pub fn discard_id(&self, id: TxId) -> Result<()> {
-        self.check_not_needed(id)?;
-        self.move_to_trash(id)
-    }
-
-    fn move_to_trash(&self, id: TxId) -> Result<()> {
+    pub(crate) fn move_to_trash(&self, id: TxId) -> Result<()> {
         let mut stores = self.stores()?;
         stores.reverse();
         for store in stores {
@@ -352,6 +322,26 @@ impl Transaction {
             let name = format!("{}-l{}-work", self.id(), layer.index);
             let trash = layer.store.join("trash").join(name);
             let _ = sys::step("store rename", || fs::rename(&layer.work, &trash));
+            self.remove_unused(&layer);
+        }
+    }
+
+    /// Removes what was made for a layer in a side store if nothing is in it: the command touched nothing
+    /// of that file system. Only empty directories go.
+    fn remove_unused(&self, layer: &Layer) {
+        let is_empty = |dir: &Path| match fs::read_dir(dir) {
+            Ok(mut names) => names.next().is_none(),
+            Err(e) => e.kind() == ErrorKind::NotFound,
+        };
+        let here = self.dir.parent().and_then(Path::parent) == Some(&layer.store);
+        if here || !is_empty(&layer.upper) || !is_empty(&layer.old) || layer.work.exists() {
+            return;
+        }
+        let top = layer.upper.parent().unwrap_or(&layer.upper);
+        let entry = top.parent().unwrap_or(top);
+        for dir in [&layer.upper, &layer.old, top, entry] {
+            // Another layer's directory is beside it; or it is gone already.
+            let _ = sys::step("store rmdir", || fs::remove_dir(dir));
         }
     }
 
@@ -360,6 +350,8 @@ impl Transaction {
     /// # Errors
     /// [`Error::Io`] with the step.
     pub fn save(&self, flush: bool) -> Result<()> {
+        // What a power cut falls back to is known by the record alone.
+        let flush = flush || self.meta.durable && self.meta.before.is_some();
         save_meta(&self.dir, &self.meta, flush)
     }
 
@@ -377,7 +369,7 @@ impl Transaction {
     /// [`Error::Format`] if it is damaged.
     pub fn load_reads(&self) -> Result<ReadSet> {
         let path = self.dir.join("reads");
-        let bytes = sys::look("read", || fs::read(&path)).at("reading", &path)?;
+        let bytes = sys::read_record(&path).at("reading", &path)?;
         ReadSet::from_bytes(&bytes, &path)
     }
 }
@@ -463,27 +455,5 @@ fn busy(id: TxId) -> Error {
         id,
         state: "in use by another process".into(),
         advice: "wait until its command has ended.".into(),
-    }
-}
-
-/// The identity of this boot; empty if the kernel does not tell. In builds with debug assertions
-/// `TXOS_BOOT_ID` says another one: a file system that was cut off in this boot is then found as after
-/// a restart of the machine.
-#[must_use]
-pub fn boot_id() -> String {
-    #[cfg(debug_assertions)]
-    if let Ok(id) = std::env::var("TXOS_BOOT_ID") {
-        return id;
-    }
-    // No process outlives a boot.
-    static ID: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    if let Some(id) = ID.get() {
-        return id.clone();
-    }
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    // Where it can't be read now it may be later.
-    match id.trim() {
-        "" => String::new(),
-        id => ID.get_or_init(|| id.to_owned()).clone(),
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::commit::{self, Options, Silent, Summary};
 use crate::object::Facets;
+use crate::path;
 use crate::readset::{Coverage, Outcome, PAGE, ReadSet, page_digest};
 use crate::store::{Begin, Home, LayerRequest};
 
@@ -42,7 +43,7 @@ fn look(path: &Path) -> String {
 fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut out = BTreeMap::from([(PathBuf::new(), look(top))]);
     for below in walk(top, &[]).unwrap().into_keys() {
-        let path = path_from(&below);
+        let path = path::from_bytes(&below);
         out.insert(path.clone(), look(&top.join(path)));
     }
     out
@@ -168,7 +169,7 @@ fn at(path: &str, what: What) -> Delta {
 }
 
 fn at_stable(path: &str, stable: &str, what: What) -> Delta {
-    Delta { layer: 0, path: path.into(), stable_path: stable.into(), what }
+    Delta { layer: 0, path: path.into(), stable_path: stable.into(), nameless: false, what }
 }
 
 fn read(top: &Path, name: &str) -> String {
@@ -258,6 +259,61 @@ fn move_of_files_keeps_their_inodes() {
             assert_eq!(fs::symlink_metadata(top.join("s")).unwrap().ino(), sym.id.ino);
         },
     );
+}
+
+fn nameless(delta: Delta) -> Delta {
+    Delta { nameless: true, ..delta }
+}
+
+/// A changed file loses every name that is known: its others show the change, whatever takes it away.
+#[test]
+fn what_has_lost_its_name_is_changed_all_the_same() {
+    for taker in ["removed", "put", "moved", "directory"] {
+        let rig = Rig::new(&format!("nameless-{taker}"));
+        fs::hard_link(rig.top().join("d/a"), rig.top().join("far")).unwrap();
+        let [a, x, d] = ["d/a", "e/x", "d"].map(|n| rig.version(n));
+        let mode = AttrChange { mode: Some((a.mode & 0o7777, 0o600)), ..AttrChange::default() };
+        let write =
+            |attrs| What::Patch { base: a, writes: vec![(3, b"!".to_vec())], size: None, attrs };
+        let takes = match taker {
+            "removed" => at("d/a", What::Remove { base: a }),
+            "put" => at("d/a", What::Put { staged: b"new/d".to_vec(), base: Some(a) }),
+            "moved" => at("d/a", What::Move { from: b"e/x".to_vec(), source: x, base: Some(a) }),
+            _ => at("d", What::Remove { base: d }),
+        };
+        // Where it is now is all that counts.
+        let change = Delta { path: b"nowhere".to_vec(), ..nameless(at("d/a", write(mode))) };
+        rig.there_and_back(
+            |staging| fs::create_dir_all(staging.join("new/d")).unwrap(),
+            vec![change, takes],
+            |top| {
+                assert_eq!(read(top, "far"), "one!", "{taker}");
+                let far = fs::metadata(top.join("far")).unwrap();
+                assert_eq!((far.ino(), far.mode() & 0o7777), (a.id.ino, 0o600), "{taker}");
+                let there = fs::symlink_metadata(top.join("d/a"));
+                assert!(there.map_or(true, |there| there.ino() != a.id.ino), "{taker}");
+            },
+        );
+    }
+}
+
+/// Nobody takes its name away: it is where somebody else has put it.
+#[test]
+fn what_nobody_takes_away_is_not_nameless() {
+    let rig = Rig::new("not-nameless");
+    let (a, b) = (rig.version("d/a"), rig.version("d/b"));
+    let tx = rig.begin();
+    for other in ["d/b", "d/a-link"] {
+        let base = rig.version(other);
+        let deltas = vec![nameless(at("d/a", patch(a, 0, "x"))), at(other, What::Remove { base })];
+        match ChangeSet::from_deltas(&tx, deltas) {
+            Err(Error::Conflict(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let removed = at("d/a", What::Remove { base: b });
+    let result = ChangeSet::from_deltas(&tx, vec![nameless(at("d/a", patch(a, 0, "x"))), removed]);
+    assert!(matches!(result, Err(Error::Conflict(_))), "{result:?}");
 }
 
 #[test]
@@ -533,6 +589,9 @@ fn contradictions_are_refused() {
         vec![at("../x", What::Remove { base: x })],
         vec![at("", What::Remove { base: x })],
         vec![Delta { layer: 3, ..mv("m") }],
+        vec![nameless(at("d/b", What::Remove { base: b }))],
+        vec![nameless(at("d/b", patch(b, 0, "x"))), nameless(at("d/b", patch(b, 0, "y")))],
+        vec![nameless(at("../b", patch(b, 0, "x")))],
     ];
     for deltas in cases {
         match ChangeSet::from_deltas(&tx, deltas.clone()) {

@@ -154,7 +154,7 @@ impl Control {
         static BOOT: std::sync::OnceLock<[u64; 5]> = std::sync::OnceLock::new();
         *BOOT.get_or_init(|| {
             let mut words = [0u64; 5];
-            let id = crate::store::boot_id();
+            let id = crate::machine::boot_id();
             for (word, chunk) in words.iter_mut().zip(id.as_bytes().chunks(8)) {
                 *word = chunk.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b));
             }

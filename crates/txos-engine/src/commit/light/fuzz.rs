@@ -3,7 +3,7 @@
 use super::log::{self, FileRecord, Record};
 use super::replay;
 use crate::fuzzing::{Input, some_id};
-use crate::store::path_from;
+use crate::path;
 
 /// Reads a record; what is read is written the same.
 pub(crate) fn record(input: &mut Input<'_>) {
@@ -72,7 +72,7 @@ pub(crate) fn redo(input: &mut Input<'_>) {
             records.push(Record { seq: 1, id: some_id(), durable: false, files });
         }
         let _ = replay::replay(&records, false);
-        let after = std::fs::read(path_from(&bytes)).unwrap_or_default();
+        let after = std::fs::read(path::from_bytes(&bytes)).unwrap_or_default();
         for (i, byte) in after.iter().enumerate() {
             let said = records.iter().flat_map(|r| &r.files).flat_map(|f| &f.pieces).any(
                 |(at, _, new)| {

@@ -32,7 +32,7 @@ mod replay;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -48,10 +48,11 @@ use crate::changeset::{Delta, What};
 use crate::error::{Conflict, Context, Error, Result};
 use crate::id::TxId;
 use crate::object::{Facets, FileKind};
+use crate::path::{self, join, split};
 use crate::readset::validate::{Published, Terms};
-use crate::readset::{Observation, Outcome, PAGE, ReadSet, join, split};
+use crate::readset::{Observation, Outcome, PAGE, ReadSet};
 use crate::realm::Ticket;
-use crate::store::{Home, path_from};
+use crate::store::Home;
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};
 
@@ -62,7 +63,7 @@ const SESSIONS_MAX: usize = 64;
 
 /// A process's part in the light commits of one store.
 #[derive(Debug)]
-pub(crate) struct Shared {
+struct Shared {
     pid: u32,
     /// Spares the threads of a process the kernel's queue.
     append: Mutex<()>,
@@ -82,9 +83,10 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Whether it is not the parent's, left by fork.
-    pub(crate) fn is_of_this_process(&self) -> bool {
-        self.pid == std::process::id()
+    /// This process's part; a child that was forked has another than its parent.
+    fn of(home: &Home) -> Arc<Shared> {
+        let shared = home.attached::<Shared>();
+        if shared.pid == std::process::id() { shared } else { Arc::default() }
     }
 
     fn session(&self, home: &Home) -> Result<Session> {
@@ -145,10 +147,9 @@ impl Session {
             entered?;
             if self.journal.is_none() {
                 let path = home.dir().join("journal");
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
-                self.journal = match sys::open(path.as_os_str().as_bytes(), flags, 0) {
+                self.journal = match sys::open_record(&path) {
                     Ok(fd) => Some(sys::kept(fd)),
-                    Err(Errno::NOENT) => None,
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
                     Err(e) => return Err(Error::io("opening the journal", path, e)),
                 };
             }
@@ -202,6 +203,7 @@ fn targets(
         let patch = Patch::new(writes.clone(), None);
         bytes += patch.writes.iter().map(|(_, b)| b.len()).sum::<usize>();
         if delta.path != delta.stable_path
+            || delta.nameless
             || delta.path.is_empty()
             || bytes > BYTES_MAX
             || patch.len_after(base.size) != base.size
@@ -225,7 +227,7 @@ fn targets(
         targets.push(Target { path, base: *base, mtime, writes: patch.writes, by_pages, file });
     }
     // The full commit holds back opens of several objects that change at once.
-    let gated = options.gate && targets.len() > 1 && rustix::process::geteuid().is_root();
+    let gated = options.gate && targets.len() > 1 && crate::rights::is_privileged();
     Ok((!targets.is_empty() && !gated && options.paths.is_empty()).then_some(targets))
 }
 
@@ -274,7 +276,7 @@ fn touches(targets: &[Target], reads: &ReadSet) -> Option<Vec<Touch>> {
 
 fn conflict(path: &[u8], what: &str) -> Error {
     let what = what.to_owned();
-    Error::Conflict(vec![Conflict { path: path_from(path), what, when: None }])
+    Error::Conflict(vec![Conflict { path: path::from_bytes(path), what, when: None }])
 }
 
 /// Commits a small change of files that stay, without a transaction in the store: one record in a
@@ -309,7 +311,7 @@ pub fn light(
         let lost = |stop| Error::Conflict(vec![claim::conflict(&first.path, &stop)]);
         ticket.publish().map_err(lost)?;
     }
-    let shared = home.light();
+    let shared = Shared::of(home);
     let mut session = shared.session(home)?;
     session.enter(home)?;
     let commit =
@@ -504,7 +506,7 @@ impl Commit<'_> {
             }
             Ok(now) => Ok(now),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Err(gone()),
-            Err(e) => Err(Error::io("looking at", path_from(&target.path), e)),
+            Err(e) => Err(Error::io("looking at", path::from_bytes(&target.path), e)),
         }
     }
 
@@ -549,7 +551,7 @@ impl Commit<'_> {
         let mut done: Vec<(&Target, u64, &[u8])> = Vec::new();
         let mut times: Vec<(&Target, Stamp)> = Vec::new();
         for (target, file) in self.targets.iter().zip(files) {
-            let io = |e| Error::io("writing", path_from(&target.path), e);
+            let io = |e| Error::io("writing", path::from_bytes(&target.path), e);
             let mut write = || -> std::result::Result<(), Errno> {
                 let before = stat_at(target.file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
                 times.push((target, before.mtime));
@@ -647,7 +649,7 @@ fn read_exactly(target: &Target, at: u64, len: usize) -> Result<Vec<u8>> {
             Ok(0) => return Err(conflict(&target.path, "its content was changed")),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
-            Err(e) => return Err(Error::io("reading", path_from(&target.path), e)),
+            Err(e) => return Err(Error::io("reading", path::from_bytes(&target.path), e)),
         }
     }
     Ok(bytes)

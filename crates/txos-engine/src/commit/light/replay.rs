@@ -15,8 +15,8 @@ use super::log::{FileRecord, Record};
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
+use crate::path;
 use crate::readset::PAGE;
-use crate::store::path_from;
 use crate::sys;
 use crate::version::stat_at;
 
@@ -54,7 +54,7 @@ pub(super) fn open(
     id: FileId,
     flags: OFlags,
 ) -> std::result::Result<Option<(OwnedFd, OwnedFd)>, Errno> {
-    let Some((dir, name)) = crate::readset::split(path) else { return Ok(None) };
+    let Some((dir, name)) = crate::path::split(path) else { return Ok(None) };
     let gone = |e| match e {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Ok(None),
         e => Err(e),
@@ -112,7 +112,7 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
     let mut targets: BTreeMap<(&[u8], FileId), Option<Target>> = BTreeMap::new();
     for record in records {
         for file in &record.files {
-            let io = |e: Errno| Error::io("redoing a commit on", path_from(&file.path), e);
+            let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(&file.path), e);
             let key = (&file.path[..], file.id);
             let target = match targets.entry(key) {
                 Entry::Occupied(e) => e.into_mut(),
@@ -137,7 +137,7 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
     }
     for ((path, _), target) in targets {
         let Some(target) = target else { continue };
-        let io = |e: Errno| Error::io("redoing a commit on", path_from(path), e);
+        let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(path), e);
         let foreign = write_back(&target, &mut done.finished).map_err(io)?;
         if foreign.1 {
             done.notes.push(format!(
@@ -146,7 +146,7 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
             ));
         }
         if foreign.0
-            && let (Some(mtime), Some((_, name))) = (target.mtime, crate::readset::split(path))
+            && let (Some(mtime), Some((_, name))) = (target.mtime, crate::path::split(path))
         {
             sys::set_mtime(target.dir.as_fd(), name, mtime).map_err(io)?;
         }
@@ -251,7 +251,7 @@ pub(super) fn flush_files(records: &[Record]) -> Result<()> {
         if whole && flushed.contains(&id.dev) {
             continue;
         }
-        let io = |e: Errno| Error::io("flushing", path_from(path), e);
+        let io = |e: Errno| Error::io("flushing", path::from_bytes(path), e);
         match open(path, id, OFlags::RDONLY) {
             Ok(Some((_, file))) if whole => {
                 sys::syncfs(file.as_fd()).map_err(io)?;

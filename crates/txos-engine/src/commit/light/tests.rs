@@ -65,6 +65,7 @@ fn patch(top: &Path, name: &str, offset: u64, bytes: &[u8]) -> Delta {
         layer: 0,
         path: name.into(),
         stable_path: name.into(),
+        nameless: false,
         what: What::Patch {
             base: version(&top.join(name)),
             writes: vec![(offset, bytes.to_vec())],
@@ -173,7 +174,7 @@ fn threads_share_flushes_and_lose_nothing() {
     for pair in 0..THREADS / 2 {
         assert_eq!(counter(&top, pair * PAGE), 2 * ROUNDS, "page {pair}");
     }
-    let flushes = rig.home.light().flushes();
+    let flushes = Shared::of(&rig.home).flushes();
     assert!(flushes < THREADS * ROUNDS * 9 / 10, "{flushes} flushes");
     eprintln!("{} commits, {flushes} flushes", THREADS * ROUNDS);
 }
@@ -399,7 +400,8 @@ fn torn_tails() {
         commit_to(&rig.home, &top, "a", n * PAGE, &[b'1' + n as u8; 9]).unwrap().unwrap();
     }
     let log = fs::read(rig.dir.join("store/light")).unwrap();
-    let end = rig.home.light().session(&rig.home).unwrap().control.state().unwrap().unwrap().end;
+    let end =
+        Shared::of(&rig.home).session(&rig.home).unwrap().control.state().unwrap().unwrap().end;
     let mut most = 0;
     for cut in (RECORDS_AT as usize..=end as usize).step_by(8) {
         let mut torn = log.clone();
@@ -429,7 +431,7 @@ fn both_halves_are_used_in_turn() {
     for n in 0..150 {
         commit_to(&rig.home, &top, "a", 100, &large(n)).unwrap().unwrap();
     }
-    let session = rig.home.light().session(&rig.home).unwrap();
+    let session = Shared::of(&rig.home).session(&rig.home).unwrap();
     assert!(session.control.state().unwrap().unwrap().epoch >= 3);
     drop(session);
     // Lost in the page cache: what the half that is not empty says is redone.

@@ -77,17 +77,20 @@ pub(super) struct Table {
     slots: Vec<Slot>,
     group: Group,
     orecs: Vec<AtomicU64>,
+    /// Whoever meets a soft holder takes it for one of something else.
+    pub all_collide: bool,
 }
 
 impl Table {
     /// A table with so many slots and records.
-    pub fn new(slots: usize, orecs: usize) -> Table {
+    pub fn new(slots: usize, orecs: usize, all_collide: bool) -> Table {
         Table {
+            all_collide,
             board: Board {
                 policy: AtomicU32::of(Role::Fact),
                 slot_bell: AtomicU32::default(),
                 slots_wanted: AtomicU32::default(),
-                reserved: Default::default(),
+                collisions: Default::default(),
                 conflicts: Default::default(),
                 dooms: Default::default(),
                 yields: Default::default(),
@@ -125,6 +128,10 @@ impl Table {
 
     pub fn orecs(&self) -> u32 {
         self.orecs.len() as u32
+    }
+
+    pub fn index(&self, hash: u64) -> u32 {
+        hash as u32
     }
 
     pub fn orec(&self, index: u32) -> &AtomicU64 {

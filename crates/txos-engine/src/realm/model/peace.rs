@@ -1,7 +1,7 @@
 //! Scenes in which nobody dies.
 
 use super::explore::{USUAL, explore};
-use super::scene::Job::{Eager, Lazy, Nonblock, Ordered, Single};
+use super::scene::Job::{Eager, Lazy, Nonblock, Ordered, Single, Soft};
 use super::scene::Scene;
 use super::scene::Touch::{Add, Copy, Insert, Pass, Pause, Read};
 use crate::contention::Policy;
@@ -110,6 +110,51 @@ pub fn ordered_and_pinned() -> Scene {
         vec![Eager(vec![Read(0)]), Ordered(0, vec![Read(1)])],
     ])
     .clocks(&[2, 1])
+}
+
+/// A command and a transaction that add to one cell.
+pub fn soft_counter() -> Scene {
+    Scene::new([vec![Soft(vec![Add(0, 1)])], vec![Eager(vec![Add(0, 1)])]]).colliding()
+}
+
+/// Two commands that do.
+pub fn soft_counters() -> Scene {
+    Scene::new([0, 1].map(|_| vec![Soft(vec![Add(0, 1)])])).colliding()
+}
+
+/// A command and a transaction, each of which reads what the other writes.
+pub fn soft_skew() -> Scene {
+    Scene::new([vec![Soft(vec![Copy(1, 0, 1)])], vec![Lazy(vec![Copy(0, 1, 1)])]]).colliding()
+}
+
+/// Two commands.
+pub fn soft_skews() -> Scene {
+    Scene::new([vec![Soft(vec![Copy(1, 0, 1)])], vec![Soft(vec![Copy(0, 1, 1)])]]).colliding()
+}
+
+/// A transaction that takes two records from a command which reads them, and one that sees all of it.
+pub fn soft_onlooker() -> Scene {
+    Scene::new([vec![Eager(vec![Add(0, 1), Add(1, 1)])], vec![Soft(vec![Read(1), Read(0)])]])
+        .colliding()
+}
+
+#[test]
+fn collisions() {
+    for (name, scene) in [
+        ("lost updates", soft_counter as fn() -> Scene),
+        ("lost updates of commands", soft_counters),
+        ("write skew", soft_skew),
+        ("write skew of commands", soft_skews),
+        ("all or nothing", soft_onlooker),
+    ] {
+        for clocks in [[1, 2], [2, 1]] {
+            explore(&format!("collisions: {name}"), 1, scene().clocks(&clocks));
+            // Nobody is taken out of a record, and soft holders are met as others are.
+            let mut meeting = scene().clocks(&clocks);
+            meeting.all_collide = false;
+            explore(&format!("soft: {name}"), 1, meeting);
+        }
+    }
 }
 
 #[test]

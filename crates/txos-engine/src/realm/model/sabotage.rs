@@ -5,7 +5,7 @@
 
 use super::super::sync::Step;
 use super::explore::find;
-use super::peace::{call, counter, crossed, queue, reuse, reuse_for_another, three};
+use super::peace::{call, counter, crossed, queue, reuse, reuse_for_another, soft_counter, three};
 use super::scene::Scene;
 use super::sync::Role;
 use super::world::Sabotage::{
@@ -64,6 +64,11 @@ fn no_bells() {
 #[test]
 fn publishing_though_doomed() {
     is_found("doomed", 2, [crossed().but(LeaveOut(Step::LookWhetherDoomed))]);
+}
+
+#[test]
+fn publishing_what_is_held_softly() {
+    is_found("soft", 2, [soft_counter().but(LeaveOut(Step::HoldFirmly))]);
 }
 
 #[test]

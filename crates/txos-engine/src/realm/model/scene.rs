@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::contend::Stop;
 use super::super::ticket::{Again, Begin, BeginError, Ticket};
-use super::super::word::{Request, Word};
+use super::super::word::{Hold, Request, Word};
 use super::super::{Access, Facet, Fate, Identity, Realm, Remains, Unsettled};
 use super::Table;
 use super::history::{self, CELLS, Change, Deed};
@@ -43,7 +43,10 @@ pub enum Job {
     Eager(Vec<Touch>),
     /// A transaction that acquires what it changes when it is about to publish.
     Lazy(Vec<Touch>),
-    /// The same with a sequence number.
+    /// One that holds softly what it looks at: it acquires firmly what it publishes, and validates what
+    /// it read before and after.
+    Soft(Vec<Touch>),
+    /// A lazy one with a sequence number.
     Ordered(u64, Vec<Touch>),
     /// An eager one that does not wait.
     Nonblock(Vec<Touch>),
@@ -74,6 +77,8 @@ pub struct Scene {
     pub stray: Option<u32>,
     /// Who dies when.
     pub deaths: Vec<(usize, Death)>,
+    /// Whoever meets a soft holder takes it for one of something else.
+    pub all_collide: bool,
     /// What is done wrong.
     pub sabotage: Option<Sabotage>,
 }
@@ -93,6 +98,7 @@ impl Scene {
             jobs,
             stray: None,
             deaths: Vec::new(),
+            all_collide: false,
             sabotage: None,
         }
     }
@@ -122,6 +128,12 @@ impl Scene {
     /// With a bit in record 0 that is nobody's.
     pub fn stray(mut self, slot: u32) -> Scene {
         self.stray = Some(slot);
+        self
+    }
+
+    /// With soft holders that are taken for holders of something else.
+    pub fn colliding(mut self) -> Scene {
+        self.all_collide = true;
         self
     }
 
@@ -160,14 +172,14 @@ impl Scene {
         world::raise(&processes, self.sabotage, self.patience);
         history::begin(self.jobs.len());
         let stage = Arc::new(Stage {
-            table: Arc::new(Table::new(self.slots, CELLS)),
+            table: Arc::new(Table::new(self.slots, CELLS, self.all_collide)),
             cells: Arc::new(std::array::from_fn(|_| AtomicU64::of(Role::Cell))),
             fate: self.fate,
             pids: self.pids.clone(),
         });
         stage.table.board().policy.store(self.policy.code(), Relaxed);
         if let Some(slot) = self.stray {
-            let Request::Take(word) = Word(0).request(1 << slot, Access::Write) else {
+            let Request::Take(word) = Word(0).request(1 << slot, Access::Write, Hold::Firm) else {
                 unreachable!()
             };
             stage.table.orec(0).store(word.0, Relaxed);
@@ -334,6 +346,10 @@ impl Life<'_> {
             Job::Lazy(touches) => {
                 self.transaction(touches, &Manner { lazy: true, ..Manner::default() }, tally);
             }
+            Job::Soft(touches) => {
+                let manner = Manner { lazy: true, soft: true, ..Manner::default() };
+                self.transaction(touches, &manner, tally);
+            }
             Job::Ordered(sequence, touches) => {
                 let manner = Manner { sequence: Some(*sequence), ..Manner::default() };
                 self.transaction(touches, &manner, tally);
@@ -402,6 +418,7 @@ impl Life<'_> {
             again,
             sequence: manner.sequence,
             nonblock: manner.nonblock,
+            soft: manner.soft,
             ..Begin::default()
         };
         let mut deed = Deed::begin(self.number, manner.sequence);
@@ -415,7 +432,12 @@ impl Life<'_> {
         let mut held = Vec::new();
         let worked = self.work(&mut ticket, touches, manner, &mut deed, &mut held);
         let next = ticket.again();
-        worked.and_then(|()| self.commit(ticket, deed, &held)).map_err(|_| next)
+        let committed = match worked {
+            Ok(()) if manner.soft => self.commit_validated(ticket, deed),
+            Ok(()) => self.commit(ticket, deed, &held).is_ok(),
+            Err(_) => false,
+        };
+        if committed { Ok(()) } else { Err(next) }
     }
 
     /// Everything up to the publish.
@@ -506,6 +528,40 @@ impl Life<'_> {
         ended
     }
 
+    /// Whether what was read is there still. What a transaction has written itself it need not ask.
+    fn is_valid(&self, deed: &Deed, written: bool) -> bool {
+        let own = |cell: usize| written && deed.changes.iter().any(|change| change.0 == cell);
+        let mut reads = deed.reads.iter().filter(|read| !own(read.0));
+        reads.all(|&(cell, value, _)| self.cells[cell].load(Relaxed) == value)
+    }
+
+    /// A commit as commands do it: no hold protects what was read. Whether it was valid.
+    fn commit_validated(&self, mut ticket: Ticket<'_>, mut deed: Deed) -> bool {
+        self.remember(&mut deed);
+        // When it read does not count, only that it is there still.
+        for (_, _, at) in &mut deed.reads {
+            *at = 0;
+        }
+        history::write_journal(deed.clone());
+        let mut valid = ticket.publish().is_ok() && self.is_valid(&deed, false);
+        if valid && !deed.changes.is_empty() {
+            history::publishes(self.number);
+            self.write_cells();
+            valid = self.is_valid(&deed, true);
+            if !valid {
+                for (cell, change, before) in &deed.changes {
+                    change.undo(&self.cells[*cell], *before);
+                }
+            }
+        }
+        let done = valid && ticket.finish().is_ok();
+        match done {
+            true => history::committed(self.number),
+            false => history::drop_journal(self.number),
+        }
+        done
+    }
+
     /// Does what the journal says.
     fn write_cells(&self) {
         let deed = history::read_journal(self.number).expect("it is there");
@@ -521,6 +577,7 @@ impl Life<'_> {
 #[derive(Clone, Debug, Default)]
 struct Manner {
     lazy: bool,
+    soft: bool,
     nonblock: bool,
     sequence: Option<u64>,
 }

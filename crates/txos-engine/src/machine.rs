@@ -1,0 +1,54 @@
+//! What this boot is, and where a user's state is kept.
+
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+
+/// The identity of this boot; empty if the kernel does not tell. In builds with debug assertions
+/// `TXOS_BOOT_ID` says another one: a file system that was cut off in this boot is then found as after
+/// a restart of the machine.
+#[must_use]
+pub fn boot_id() -> String {
+    #[cfg(debug_assertions)]
+    if let Ok(id) = std::env::var("TXOS_BOOT_ID") {
+        return id;
+    }
+    // No process outlives a boot.
+    static ID: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    if let Some(id) = ID.get() {
+        return id.clone();
+    }
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    // Where it can't be read now it may be later.
+    match id.trim() {
+        "" => String::new(),
+        id => ID.get_or_init(|| id.to_owned()).clone(),
+    }
+}
+
+/// The home store of this user: `$TXOS_STORE`, `/var/lib/txos` for root (but not in a user namespace where
+/// `/` is somebody else's), else `$XDG_STATE_HOME/txos` or `~/.local/state/txos`.
+///
+/// # Errors
+/// If an ordinary user has neither `XDG_STATE_HOME` nor `HOME`.
+pub fn default_dir() -> Result<PathBuf> {
+    // What runs with more rights than who started it does not let that one choose.
+    let secure = crate::sys_secure::has_foreign_rights();
+    let absolute = |name: &str| {
+        let value = std::env::var_os(name).filter(|_| !secure);
+        value.map(PathBuf::from).filter(|p| p.is_absolute())
+    };
+    if let Some(dir) = absolute("TXOS_STORE") {
+        return Ok(dir);
+    }
+    if crate::rights::owns_tree() {
+        return Ok(PathBuf::from("/var/lib/txos"));
+    }
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|h| h.join(".local/state")))
+        .map(|d| d.join("txos"))
+        .ok_or_else(|| Error::Unsupported {
+            what: "there is no place for the store: neither HOME nor XDG_STATE_HOME is set".into(),
+            advice: "Set HOME, or TXOS_STORE to a directory of yours.".into(),
+        })
+}

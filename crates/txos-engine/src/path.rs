@@ -1,0 +1,75 @@
+//! Paths as bytes. Absolute ones are canonical: no `.`, no `..`, no doubled slash. Those of a layer are
+//! relative to its root, which is the empty path ([`layer`]).
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// A path from raw bytes.
+pub(crate) fn from_bytes(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes.to_vec()))
+}
+
+/// Whether `path` is `top` or lies below it (both canonical and absolute).
+#[must_use]
+pub fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
+    top == b"/"
+        || (path.starts_with(top)
+            && (path.len() == top.len() || path.get(top.len()) == Some(&b'/')))
+}
+
+/// `dir/name` without a doubled slash.
+#[must_use]
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
+    path.extend_from_slice(dir);
+    if !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// Splits a canonical path into directory and name; `None` for the root and what is not absolute.
+#[must_use]
+pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = path.iter().rposition(|&b| b == b'/')?;
+    let name = path.get(slash + 1..)?;
+    if name.is_empty() {
+        return None;
+    }
+    let dir = if slash == 0 { &b"/"[..] } else { path.get(..slash)? };
+    Some((dir, name))
+}
+
+/// `path` with the longest `from` of `moves` that it is at or below replaced by its `to`.
+pub(crate) fn mapped<'a>(
+    moves: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    path: &[u8],
+) -> Option<Vec<u8>> {
+    moves
+        .filter_map(|(from, to)| {
+            let rest = path.strip_prefix(from)?;
+            (rest.is_empty() || rest.starts_with(b"/")).then(|| (from.len(), [to, rest].concat()))
+        })
+        .max_by_key(|(length, _)| *length)
+        .map(|(_, path)| path)
+}
+
+/// Paths relative to a layer's root.
+pub(crate) mod layer {
+    /// `dir/name`, where the layer's root is the empty path.
+    pub(crate) fn child(dir: &[u8], name: &[u8]) -> Vec<u8> {
+        if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+    }
+
+    /// Splits a layer-relative path into directory (empty for the layer's root) and name.
+    pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+        match path.iter().rposition(|&b| b == b'/') {
+            Some(slash) => {
+                (path.get(..slash).unwrap_or_default(), path.get(slash + 1..).unwrap_or_default())
+            }
+            None => (b"", path),
+        }
+    }
+}
