@@ -1,10 +1,13 @@
 //! The memory that a supervisor shares with the recorders in a transaction's processes: what has
 //! been observed already, so that looking at it again need not be told.
 //!
-//! # Layout, version 1
+//! # Layout, version 2
 //!
-//! [`SIZE`] bytes of memory with a descriptor (`memfd_create(2)`), little-endian, all zero but for the header. Every word that is written after
-//! the beginning is written by one atomic instruction.
+//! [`SIZE`] bytes of memory, little-endian, all zero but for the header. Every word that is written after
+//! the beginning is written by one atomic instruction. Two files in memory (`memfd_create(2)`) are mapped one over the
+//! other: the first [`SEEN`] bytes are the *control page*, which only the supervisor can write (programs have a
+//! descriptor for reading, and so can't map it otherwise); the rest are the *tables*. A program opens the control page
+//! first: if there is a new area by the time it opens the tables, the control page that it has says "off".
 //!
 //! | offset | bytes | field | writer | reader |
 //! |---|---|---|---|---|
@@ -22,6 +25,8 @@
 //! - A key is in [`AHEAD`] only after what it stands for was observed. Who goes by it clears bit 0
 //!   before its call; the supervisor takes it away by exchanging the key *with* bit 0 for 0. So either
 //!   the supervisor knows that it was used, or nobody can use it any more.
+//! - Who gives up the supervisor's credentials keeps the mapping, and may write anything into the tables. "Off" is
+//!   set before that, where it can't be taken back: nobody goes by these tables any more.
 //! - "off" and the generation change before the call is let through that makes older keys wrong.
 //! - What is lost (a slot that another key takes) costs one question. Two different keys of 63 bits are
 //!   equal with a probability of 2⁻⁶³ for each pair, as for the names of a listing.
@@ -29,7 +34,7 @@
 /// First bytes of the file.
 pub const MAGIC: [u8; 8] = *b"TXOSREC\0";
 /// Version of the layout, and of how keys are made.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Where the version is.
 pub const AT_VERSION: usize = 8;
 /// Where "off" is.
@@ -49,7 +54,9 @@ pub const SIZE: usize = AHEAD + 8 * AHEAD_SLOTS;
 /// A key is in one of this many slots from the one that it names.
 pub const WINDOW: usize = 8;
 
-/// Where the recorder opens the area. Nothing is there: the supervisor, which is told of the call, gives
+/// Where the recorder opens the control page, as it does the tables at [`PATH`].
+pub const CONTROL_PATH: &core::ffi::CStr = c"/proc/txos/control";
+/// Where the recorder opens the tables. Nothing is there: the supervisor, which is told of the call, gives
 /// the process a descriptor. So it is found under any root directory, by any user, and leaves nothing
 /// behind.
 pub const PATH: &core::ffi::CStr = c"/proc/txos/recorded";

@@ -19,6 +19,8 @@ numbers! {
     SYS_mmap: i64 = 9;
     SYS_mprotect: i64 = 10;
     SYS_munmap: i64 = 11;
+    SYS_brk: i64 = 12;
+    SYS_rt_sigprocmask: i64 = 14;
     SYS_fstat: i64 = 5;
     SYS_close: i64 = 3;
     SYS_access: i64 = 21;
@@ -43,6 +45,7 @@ numbers! {
     S_IFMT: u32 = 0o170_000;
     S_IFDIR: u32 = 0o040_000;
     O_ACCMODE: i32 = 3;
+    O_RDONLY: i32 = 0;
     O_RDWR: i32 = 2;
     O_CREAT: i32 = 0o100;
     O_TRUNC: i32 = 0o1000;
@@ -56,10 +59,12 @@ numbers! {
     PROT_EXEC: i32 = 4;
     MAP_SHARED: i32 = 1;
     MAP_PRIVATE: i32 = 2;
+    MAP_FIXED: i32 = 0x10;
     MAP_ANONYMOUS: i32 = 0x20;
     MAP_FIXED_NOREPLACE: i32 = 0x10_0000;
     SEEK_END: i32 = 2;
     EINTR: i32 = 4;
+    EFAULT: i32 = 14;
     ENOSYS: i32 = 38;
     PATH_MAX: i32 = 4096;
 }

@@ -87,10 +87,10 @@ unsafe fn ask(number: i64, args: [u64; 6], dir: c_int, path: *const c_char, clas
 unsafe fn stat_at(dir: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int {
     let class = Class { facets: ATTRS, follow: flags & c::AT_SYMLINK_NOFOLLOW == 0 };
     let args = [dir as u64, path as u64, to as u64, flags as u64, 0, 0];
-    // SAFETY: as `ask`; an empty path is a string of the program's.
+    // SAFETY: as `ask`.
     unsafe {
         // Nothing is recorded of a descriptor, and this call is not told.
-        if flags == c::AT_EMPTY_PATH && dir >= 0 && !path.is_null() && path.read() == 0 {
+        if flags == c::AT_EMPTY_PATH && dir >= 0 && seen::is_empty(path) {
             return fstat(dir, to);
         }
         answer(ask(c::SYS_newfstatat, args, dir, path, class)) as c_int
@@ -269,7 +269,11 @@ extern "C" fn loaded(_: c_int, _: *const Path, _: *const Path) {
             OPENAT.store(find(RTLD_NEXT, OPENAT_NAME.as_ptr()), Ordering::Relaxed);
         }
     }
-    seen::start();
+    // The dynamic linker's, which libraries may not ask for by the C library's headers.
+    let end = weak!("__libc_stack_end").cast::<usize>();
+    // SAFETY: a word of the dynamic linker's, if there is one.
+    let end = if end.is_null() { 0 } else { unsafe { end.read() } };
+    seen::start(end, weak!("__curbrk").cast::<usize>().cast_mut());
 }
 
 const OPENAT_NAME: &CStr = c"openat";

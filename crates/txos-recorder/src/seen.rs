@@ -4,13 +4,13 @@
 //!
 //! The area is mapped as long as the process lives, shared with others; its words are read and
 //! written by atomic instructions only, at offsets that are constants below its size. A path is read
-//! as the C string that the program says it is. (An address that can't be read ends the program, where
-//! the kernel would answer `EFAULT`; null and the like are told.)
+//! page by page, each after [`can_be_read`] has said that it is there: a call with a bad address is told,
+//! and the kernel answers it.
 #![allow(unsafe_code)]
 
 use core::ffi::c_char;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::area::{self, Class, Key, Start};
 use crate::c;
@@ -18,6 +18,12 @@ use crate::gate::{self, told};
 
 /// The area; null: every call is told.
 static AREA: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+/// Where the C library keeps the program's break; null: not known.
+static BREAK: AtomicPtr<usize> = AtomicPtr::new(null_mut());
+/// The break when the library was loaded.
+static HEAP: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Where the main thread's stack began; 0: not known.
+static STACK_END: AtomicUsize = AtomicUsize::new(0);
 /// The device of `/proc`, whose links mean something else at each look.
 static PROC: AtomicU64 = AtomicU64::new(0);
 
@@ -81,7 +87,7 @@ impl Look {
 /// A look at a path, if it can have a key.
 ///
 /// # Safety
-/// `path` is a C string or can't be read, or is null.
+/// The area is mapped, if there is one. `path` may be any address.
 #[inline]
 pub unsafe fn look(dir: i32, path: *const c_char, class: Class) -> Option<Look> {
     let area: *const u8 = AREA.load(Ordering::Acquire);
@@ -95,10 +101,10 @@ pub unsafe fn look(dir: i32, path: *const c_char, class: Class) -> Option<Look> 
             (*area.add(area::AT_GENERATION).cast::<AtomicU64>()).load(Ordering::Acquire),
         )
     };
-    if off != 0 || !is_plausible(path) {
+    if off != 0 || !can_be_read(path) {
         return None;
     }
-    // SAFETY: the caller says so.
+    // SAFETY: it can be read.
     let first = unsafe { path.read() } as u8;
     let start = match first {
         0 => return None,
@@ -109,16 +115,15 @@ pub unsafe fn look(dir: i32, path: *const c_char, class: Class) -> Option<Look> 
     let mut at = path;
     let mut len = 0;
     loop {
-        // SAFETY: no byte before it was the last.
+        // SAFETY: no byte before it was the last, and its page can be read.
         let byte = unsafe { at.read() } as u8;
         if byte == 0 {
             break;
         }
         key = key.byte(byte);
-        // SAFETY: as above.
-        at = unsafe { at.add(1) };
+        at = at.wrapping_add(1);
         len += 1;
-        if len >= c::PATH_MAX {
+        if len >= c::PATH_MAX || ((at as usize).is_multiple_of(PAGE) && !can_be_read(at)) {
             return None;
         }
     }
@@ -129,10 +134,43 @@ pub unsafe fn look(dir: i32, path: *const c_char, class: Class) -> Option<Look> 
     Some(Look { area, key: key.finish() })
 }
 
-/// An address that a path can have at all: a program that tries others out is told `EFAULT` by the
-/// kernel.
-fn is_plausible(path: *const c_char) -> bool {
-    path as usize >= 1 << 16 && (path as usize) < 1 << 47
+const PAGE: usize = 4096;
+
+/// Whether the page of an address can be read. What is on the stack of the main thread, above the
+/// frame of this function, is there, and so is the C library's heap up to the program's break; of
+/// everything else the kernel is asked, by a call that looks at one word and changes nothing. (To
+/// remember pages would be wrong: the program may unmap them.)
+#[inline]
+fn can_be_read(path: *const c_char) -> bool {
+    let at = path as usize;
+    (1 << 16..1 << 47).contains(&at) && (is_on_stack(at) || is_on_heap(at) || is_there(at))
+}
+
+/// Whether an address is between the program's break at the beginning and now.
+#[inline]
+fn is_on_heap(at: usize) -> bool {
+    let end = BREAK.load(Ordering::Relaxed);
+    // SAFETY: null, or the C library's variable.
+    at >= HEAP.load(Ordering::Relaxed) && !end.is_null() && at < unsafe { end.read_volatile() }
+}
+
+/// Farther from its beginning nobody can tell one stack from another.
+const STACK: usize = 1 << 20;
+
+#[inline]
+fn is_on_stack(at: usize) -> bool {
+    let here = 0_u8;
+    let (low, top) = ((&raw const here) as usize, STACK_END.load(Ordering::Relaxed));
+    (low..top).contains(&at) && top - low < STACK
+}
+
+fn is_there(at: usize) -> bool {
+    /// There is no such operation: the set is read, and that is all.
+    const NOTHING: u64 = u64::MAX;
+    const WORD: usize = 8;
+    let args = [NOTHING, (at & !(WORD - 1)) as u64, 0, WORD as u64, 0, 0];
+    // SAFETY: the kernel reads a word, if it can.
+    unsafe { told(c::SYS_rt_sigprocmask, args) != -i64::from(c::EFAULT) }
 }
 
 /// Whether an absolute path of five letters or more is in /proc, by the letter.
@@ -141,6 +179,12 @@ unsafe fn is_proc(path: *const c_char) -> bool {
     // SAFETY: the caller says so.
     let bytes = unsafe { path.cast::<[u8; 5]>().read() };
     bytes == *b"/proc" || bytes[1] == b'/'
+}
+
+/// Whether there is a path, and it is empty.
+pub fn is_empty(path: *const c_char) -> bool {
+    // SAFETY: it can be read.
+    can_be_read(path) && unsafe { path.read() } == 0
 }
 
 /// The directory that relative paths start at.
@@ -166,8 +210,16 @@ fn start_at(dir: i32) -> Option<Start> {
     Some(Start { dev, ino: found.ino, mount: found.mount, birth })
 }
 
-/// Maps the area, if the supervisor gives it.
-pub fn start() {
+/// Maps the area, if the supervisor gives it. `stack_end`: where the main thread's stack began; `break_at`:
+/// where the C library keeps the program's break.
+pub fn start(stack_end: usize, break_at: *mut usize) {
+    STACK_END.store(stack_end, Ordering::Relaxed);
+    // SAFETY: it says where the break is.
+    let now = unsafe { told(c::SYS_brk, [0; 6]) };
+    if now > 0 {
+        HEAP.store(now as usize, Ordering::Relaxed);
+        BREAK.store(break_at, Ordering::Relaxed);
+    }
     // SAFETY: every call is given what it wants, and what fails is undone.
     unsafe {
         if !gate::open() {
@@ -183,9 +235,18 @@ pub fn start() {
             PROC.store(dev, Ordering::Relaxed);
         }
         // Told: the supervisor answers it.
-        let flags = c::O_RDWR | c::O_CLOEXEC | c::O_NOFOLLOW;
-        let fd = told(c::SYS_openat, [here, area::PATH.as_ptr() as u64, flags as u64, 0, 0, 0]);
+        let open = |path: &core::ffi::CStr, access: i32| {
+            let flags = access | c::O_CLOEXEC | c::O_NOFOLLOW;
+            told(c::SYS_openat, [here, path.as_ptr() as u64, flags as u64, 0, 0, 0])
+        };
+        // In this order: see the layout.
+        let control = open(area::CONTROL_PATH, c::O_RDONLY);
+        if control < 0 {
+            return;
+        }
+        let fd = open(area::PATH, c::O_RDWR);
         if fd < 0 {
+            told(c::SYS_close, [control as u64, 0, 0, 0, 0, 0]);
             return;
         }
         let size = told(c::SYS_lseek, [fd as u64, 0, c::SEEK_END as u64, 0, 0, 0]);
@@ -193,11 +254,16 @@ pub fn start() {
         let args = [0, area::SIZE as u64, access, c::MAP_SHARED as u64, fd as u64, 0];
         let at = if size == area::SIZE as i64 { told(c::SYS_mmap, args) } else { -1 };
         told(c::SYS_close, [fd as u64, 0, 0, 0, 0, 0]);
+        let over = (c::MAP_SHARED | c::MAP_FIXED) as u64;
+        let args = [at as u64, area::SEEN as u64, c::PROT_READ as u64, over, control as u64, 0];
+        let covered = at > 0 && told(c::SYS_mmap, args) == at;
+        told(c::SYS_close, [control as u64, 0, 0, 0, 0, 0]);
         if at <= 0 {
             return;
         }
         let at = at as *mut u8;
-        let fits = at.cast::<[u8; 8]>().read() == area::MAGIC
+        let fits = covered
+            && at.cast::<[u8; 8]>().read() == area::MAGIC
             && at.add(area::AT_VERSION).cast::<u32>().read() == area::VERSION;
         if fits {
             AREA.store(at, Ordering::Release);

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use rustix::thread::CapabilitySet;
+use txos_engine::rights::{Rights, has, is_privileged};
 use txos_engine::version::kernel_at_least;
 
 use crate::sys::{probe, seccomp};
@@ -37,8 +39,10 @@ impl Check {
 /// Looks at everything that transactions need.
 #[must_use]
 pub fn doctor() -> Vec<Check> {
-    let root = rustix::process::geteuid().is_root();
-    let mut checks = vec![kernel(), overlay(), supervision(), wake_up(), namespaces(root)];
+    let root = is_privileged();
+    let mut checks = vec![kernel(), overlay(), supervision(), wake_up()];
+    checks.extend(kind_of_root());
+    checks.push(namespaces(root));
     if let Some(check) = tracing() {
         checks.push(check);
     }
@@ -106,18 +110,48 @@ fn namespaces(root: bool) -> Check {
     match probe::namespaces(!root) {
         Ok(()) => Check::good(name, "available"),
         Err(e) => {
-            let advice = namespace_advice(!root);
+            let advice = namespace_advice(!root, Asker::now());
             Check::bad(name, e.to_string(), advice.trim_start_matches(['.', ' ']).to_owned())
         }
     }
 }
 
+/// Of a root who is not the machine's: what that means.
+fn kind_of_root() -> Option<Check> {
+    let missing = Rights::now().missing()?;
+    Some(Check::good(
+        "root",
+        format!(
+            "this is {missing}: transactions run in a user namespace, as an ordinary user's do, and have no gate"
+        ),
+    ))
+}
+
+/// Who asks for namespaces, as it was before it has any.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    rights: Rights,
+    may_map_root: bool,
+}
+
+impl Asker {
+    /// This process.
+    #[must_use]
+    pub fn now() -> Asker {
+        Asker { rights: Rights::now(), may_map_root: has(CapabilitySet::SETFCAP) }
+    }
+}
+
 /// What to do when the kernel refuses namespaces; starts with a full stop to follow an error.
 #[must_use]
-pub fn namespace_advice(rootless: bool) -> String {
+pub fn namespace_advice(rootless: bool, asker: Asker) -> String {
     if !rootless {
         return ". This needs the capability CAP_SYS_ADMIN: in a container, start it privileged"
             .into();
+    }
+    let missing = asker.rights.missing();
+    if missing.is_some() && !asker.may_map_root {
+        return ". Root needs the capability CAP_SETFCAP to have its number in a user namespace: in a container, add it".into();
     }
     let setting = |path: &str| {
         std::fs::read_to_string(Path::new("/proc/sys").join(path)).map(|t| t.trim().to_owned()).ok()
@@ -132,6 +166,11 @@ pub fn namespace_advice(rootless: bool) -> String {
     if is("kernel/apparmor_restrict_unprivileged_userns", "1") {
         return ". AppArmor restricts user namespaces of ordinary users: `sysctl kernel.apparmor_restrict_unprivileged_userns=0` (as root) lifts that, or give txos an AppArmor profile with `userns,`".into();
     }
+    if let Some(missing) = missing {
+        return format!(
+            ". This is {missing}, whose transactions need a user namespace; this environment (a container's seccomp or security policy?) refuses one: allow it, or be the machine's root (in a container, start it privileged)"
+        );
+    }
     ". User namespaces are refused by this environment (a container's seccomp or security policy?): run as root, or outside it".into()
 }
 
@@ -139,7 +178,7 @@ pub fn namespace_advice(rootless: bool) -> String {
 fn tracing() -> Option<Check> {
     let name = "looking at processes";
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
-    let root = rustix::process::geteuid().is_root();
+    let root = is_privileged();
     match scope.trim() {
         "3" => Some(Check::bad(
             name,

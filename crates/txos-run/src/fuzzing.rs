@@ -70,7 +70,7 @@ fn supervisor_seeds() -> Vec<Vec<u8>> {
         &b"\x00\x01\x00/run/socket\0"[..],
         b"\x00\x02\x00\x00\x50\x0a\x00\x00\x01",
         b"\x00\x0a\x00\x00\x50\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02",
-        b"\x01Name:\tx\nTgid:\t7\nUid:\t1\t2\t3\t4\nGid:\t1\t2\t3\t4\nGroups:\t5 6 \n",
+        b"\x01Name:\tx\nTgid:\t7\nUid:\t1\t2\t3\t4\nGid:\t1\t2\t3\t4\nGroups:\t5 6 \nCapEff:\t1f\n",
         b"\x0242 (a) R (b)) S 1 42 42 0 -1",
         b"\x03/a/./b//../c/",
     ]

@@ -45,7 +45,7 @@ pub use leftover::end_leftovers;
 pub use options::{Leftover, RunOptions};
 pub use report::{CommandStatus, Ran};
 pub use view::nesting::inside;
-pub use warning::{Warning, WarningKind};
+pub use warning::{Live, Warning, WarningKind};
 
 /// Begins a transaction for a command: decides what is versioned, makes the stores.
 ///

@@ -60,6 +60,8 @@ pub struct Ran {
     pub reads: ReadSet,
     /// What it did that can't be rolled back.
     pub warnings: Vec<Warning>,
+    /// All of it by kind, for the end.
+    pub live: crate::warning::Live,
     /// The transaction's place in the realm, to commit from.
     pub place: Option<crate::meeting::Place>,
     pub(crate) output: Option<Held>,
@@ -70,14 +72,19 @@ impl Ran {
     /// After a commit: prints the held output and delivers the held signals. Failures are reported.
     pub fn release(&mut self) {
         self.print(None);
-        for signal in self.signals.drain(..) {
-            signal.deliver();
-        }
+        crate::supervisor::held::deliver(&self.signals);
+        self.signals.clear();
     }
 
     /// After a rollback: shows the held standard error, drops the rest, forgets the signals.
     pub fn drop_held(&mut self) {
         self.print(Some(Stream::Err));
+        self.signals.clear();
+    }
+
+    /// Before the command is run again: drops what was held, and forgets the signals.
+    pub fn forget_held(&mut self) {
+        self.output = None;
         self.signals.clear();
     }
 

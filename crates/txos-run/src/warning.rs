@@ -1,8 +1,10 @@
-//! What can't be rolled back, told once per kind.
+//! What can't be rolled back: told once for each kind and top directory, and summed up at the end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Mutex;
+
+use txos_engine::show::{quoted_bytes, visible};
 
 /// Kinds of things that a transaction can't take back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -18,6 +20,12 @@ pub enum WarningKind {
     KernelSetting,
     /// Something changed where changes are live.
     Live,
+    /// Something changed outside `--scope`.
+    OutOfScope,
+    /// Something changed that `--exclude` leaves live.
+    Excluded,
+    /// A file system was mounted anew with other options.
+    Remount,
     /// A directory could not be versioned.
     Unversioned,
     /// Something was mounted or unmounted.
@@ -57,37 +65,150 @@ pub struct Warning {
     pub text: String,
 }
 
-/// Collects warnings and prints the first of each kind.
+impl WarningKind {
+    /// What was live, for the line at the end; `None` for what ends with the view, and for what is only
+    /// told beforehand.
+    fn live(self) -> Option<&'static str> {
+        Some(match self {
+            WarningKind::Mount | WarningKind::Unversioned => return None,
+            WarningKind::Network => "the network",
+            WarningKind::Ipc => "a service outside",
+            WarningKind::Device => "a device",
+            WarningKind::KernelSetting => "settings of the kernel",
+            WarningKind::Live => "what is never versioned",
+            WarningKind::OutOfScope => "outside the scope",
+            WarningKind::Excluded => "what is excluded",
+            WarningKind::Remount => "a mounted file system",
+            WarningKind::Reboot => "a restart or stop of the machine",
+            WarningKind::Clock => "the clock",
+            WarningKind::Hostname => "the name of the machine",
+            WarningKind::Module => "modules of the kernel",
+            WarningKind::Swap => "swap space",
+            WarningKind::Accounting => "accounting or quotas",
+            WarningKind::Trace | WarningKind::Process | WarningKind::Broadcast => {
+                "processes outside"
+            }
+            WarningKind::SysvIpc => "System V IPC",
+            WarningKind::Keyring => "the kernel's key store",
+            WarningKind::Unrecorded => "whatever a program did that can't be recorded",
+        })
+    }
+}
+
+/// How many paths of one kind are told apart; from there on there are "at least" so many.
+const PATHS_MAX: usize = 4096;
+
+/// How many of them are named at the end.
+const EXAMPLES_MAX: usize = 3;
+
+/// Everything that a command did that can't be rolled back, as far as it was seen: by kind, with the
+/// paths if it were paths.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Live(BTreeMap<WarningKind, BTreeSet<Vec<u8>>>);
+
+impl Live {
+    /// Whether nothing was live.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds what another command did.
+    pub fn add(&mut self, other: &Live) {
+        for (kind, paths) in &other.0 {
+            let ours = self.0.entry(*kind).or_default();
+            for path in paths {
+                if ours.len() < PATHS_MAX {
+                    ours.insert(path.clone());
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, kind: WarningKind, path: Option<&[u8]>) {
+        if kind.live().is_none() {
+            return;
+        }
+        let paths = self.0.entry(kind).or_default();
+        if let Some(path) = path.filter(|_| paths.len() < PATHS_MAX) {
+            paths.insert(path.to_vec());
+        }
+    }
+}
+
+impl std::fmt::Display for Live {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut first = true;
+        for (kind, paths) in &self.0 {
+            let Some(what) = kind.live() else { continue };
+            f.write_str(if std::mem::take(&mut first) { "" } else { "; " })?;
+            f.write_str(what)?;
+            if paths.is_empty() {
+                continue;
+            }
+            let least = if paths.len() < PATHS_MAX { "" } else { "at least " };
+            let s = if paths.len() == 1 { "" } else { "s" };
+            let named: Vec<String> =
+                paths.iter().take(EXAMPLES_MAX).map(|p| quoted_bytes(p)).collect();
+            let more = if paths.len() > named.len() { ", …" } else { "" };
+            write!(f, ": {least}{} path{s} ({}{more})", paths.len(), named.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Collects warnings and prints the first of each kind and place.
 #[derive(Debug, Default)]
 pub struct Warnings {
-    told: Mutex<(BTreeSet<WarningKind>, Vec<Warning>)>,
+    told: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    seen: BTreeSet<(WarningKind, String)>,
+    all: Vec<Warning>,
+    live: Live,
 }
 
 impl Warnings {
     /// Whether this kind was told already: finding out more would be wasted.
     #[must_use]
     pub fn has(&self, kind: WarningKind) -> bool {
-        self.told.lock().is_ok_and(|t| t.0.contains(&kind))
+        self.told.lock().is_ok_and(|t| t.seen.iter().any(|(k, _)| *k == kind))
     }
 
     /// Tells, if it is the first of its kind.
     pub fn tell(&self, kind: WarningKind, text: String) {
+        self.tell_of(kind, "", None, text);
+    }
+
+    /// Tells, if it is the first of its kind in this place, and remembers the path.
+    pub fn tell_of(&self, kind: WarningKind, place: &str, path: Option<&[u8]>, text: String) {
         let Ok(mut told) = self.told.lock() else { return };
-        if told.0.insert(kind) {
+        told.live.note(kind, path);
+        if told.seen.insert((kind, place.to_owned())) {
             say(&format!("warning: {text}"));
-            told.1.push(Warning { kind, text });
+            told.all.push(Warning { kind, text });
         }
     }
 
     /// Everything that was told.
     #[must_use]
     pub fn take(&self) -> Vec<Warning> {
-        self.told.lock().map(|mut t| std::mem::take(&mut t.1)).unwrap_or_default()
+        self.told.lock().map(|mut t| std::mem::take(&mut t.all)).unwrap_or_default()
+    }
+
+    /// What was live.
+    #[must_use]
+    pub fn live(&self) -> Live {
+        self.told.lock().map(|told| told.live.clone()).unwrap_or_default()
     }
 }
 
-/// Prints one line of ours to standard error. The terminal may be in raw mode.
+/// Prints one line of ours to standard error. The terminal may be in raw mode. Nothing that others named
+/// does anything to it.
 pub fn say(text: &str) {
+    let text = visible(text.as_bytes());
     let end = if raw_mode() { "\r\n" } else { "\n" };
     // Nobody can be told that telling failed.
     let _ = std::io::stderr().write_all(format!("txos: {text}{end}").as_bytes());

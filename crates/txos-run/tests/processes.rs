@@ -77,9 +77,8 @@ fn background_processes_are_waited_for_or_killed() {
     let ran = s.run(&[], "(sleep 0.2; echo later > f; cat f) & exit 0").expect(0);
     assert_eq!(ran.stdout(), "later\n");
     let (child, line) = s.start(&["--kill"], "setsid sleep 1000 & echo $!; read x; exit 0");
-    let background = Pinned::new(&line);
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
-    assert!(!background.lives());
+    assert!(!std::path::Path::new(&format!("/proc/{}", line.trim())).exists());
 }
 
 #[test]
@@ -125,6 +124,141 @@ fn signals_to_outsiders_wait() {
     s.run(&[], "kill -TERM 4194300").expect(1);
 }
 
+/// Sends signals with values to a process, to nobody and to groups; says what each is answered.
+const QUEUES: &str = r#"
+import ctypes, errno, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, number, *words):
+    done = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(w) if isinstance(w, int) else w for w in words])
+    print(name, done if done >= 0 else errno.errorcode[ctypes.get_errno()])
+def info(code):
+    return ctypes.create_string_buffer(struct.pack('iiiiiiQ', 10, 0, code, 0, os.getpid(), os.getuid(), 7), 128)
+there, gone = int(sys.argv[1]), 4194300
+SI_QUEUE, SI_USER, SI_TKILL = -1, 0, -6
+for name, target in ('there', there), ('gone', gone), ('group', -there), ('everybody', -1), ('nobody', 0):
+    call(name, 129, target, 10, info(SI_QUEUE))
+    call(name + ' forged', 129, target, 10, info(SI_USER))
+    call(name + ' as a thread', 129, target, 10, info(SI_TKILL))
+    call(name + ' bad', 129, target, 10, 0)
+    call(name + ' strange', 129, target, 99, info(SI_QUEUE))
+    call(name + ' thread', 297, target, target, 10, info(SI_QUEUE))
+    call(name + ' thread forged', 297, target, target, 10, info(SI_USER))
+    call(name + ' thread bad', 297, target, target, 10, 0)
+    call(name + ' other thread', 297, target, os.getpid(), 10, info(SI_QUEUE))
+    call(name + ' thread killed', 234, target, target, 10)
+    call(name + ' other thread killed', 234, target, os.getpid(), 10)
+    call(name + ' no thread killed', 234, target, 0, 10)
+"#;
+
+#[test]
+fn signals_with_values_are_answered_as_by_the_kernel() {
+    needs_root!();
+    let s = Sandbox::new();
+    let script = s.path("queues.py");
+    std::fs::write(&script, QUEUES).unwrap();
+    // SIGUSR1 is ignored: it lives on, whatever it is sent.
+    let mut target =
+        Command::new("sh").args(["-c", "trap '' USR1; exec sleep 1000"]).spawn().unwrap();
+    let ignores = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", target.id())).unwrap();
+        let sleeps = status.starts_with("Name:\tsleep");
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        sleeps && ignored.is_some_and(|mask| mask & 0x200 != 0)
+    };
+    let begun = std::time::Instant::now();
+    while !ignores() {
+        assert!(begun.elapsed().as_secs() < 60, "the target has not begun");
+        std::thread::yield_now();
+    }
+    let words = ["python3", script.to_str().unwrap(), &target.id().to_string()];
+    let native = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    let ran = s.finish(s.exec(&[], &words).output().unwrap());
+    target.kill().unwrap();
+    target.wait().unwrap();
+    let native = String::from_utf8(native.stdout).unwrap();
+    assert_eq!(native.lines().count(), 60, "{native}");
+    assert_eq!(ran.stdout(), native, "{}", ran.stderr());
+    assert!(!ran.warned("Broadcast"), "{}", ran.stderr());
+}
+
+/// Marks a file and a program; a child writes to the one and executes the other. Says each event once: what, on
+/// what, by whom.
+const WATCHES: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fanotify.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    const struct { unsigned long bit; const char *name; } bits[] = {{FAN_OPEN, "open"}, {FAN_OPEN_EXEC, "exec"},
+        {FAN_ACCESS, "access"}, {FAN_MODIFY, "modify"}, {FAN_CLOSE_WRITE, "written"}};
+    unsigned long all = 0; char events[8192], link[64], path[512], name[64]; ssize_t n; int status;
+    for (int i = 0; i < 5; i++) all |= bits[i].bit;
+    int watch = fanotify_init(FAN_CLASS_NOTIF | FAN_NONBLOCK, O_RDONLY);
+    if (watch < 0) { puts("no fanotify"); return 0; }
+    if (fanotify_mark(watch, FAN_MARK_ADD, all, AT_FDCWD, "program") != 0
+        || fanotify_mark(watch, FAN_MARK_ADD, all, AT_FDCWD, "file") != 0) return 2;
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open("file", O_RDWR); write(fd, "x", 1); close(fd);
+        execl("./program", "program", NULL); _exit(9);
+    }
+    waitpid(child, &status, 0);
+    while ((n = read(watch, events, sizeof events)) > 0) {
+        struct fanotify_event_metadata *m = (void *)events;
+        for (; FAN_EVENT_OK(m, n); m = FAN_EVENT_NEXT(m, n)) {
+            sprintf(link, "/proc/self/fd/%d", m->fd);
+            ssize_t length = readlink(link, path, sizeof path - 1);
+            path[length < 0 ? 0 : length] = 0;
+            strcpy(name, "child");
+            if (m->pid != child) {
+                sprintf(link, "/proc/%d/comm", m->pid);
+                FILE *comm = fopen(link, "r");
+                if (!comm || !fgets(name, sizeof name, comm)) strcpy(name, "unknown");
+                name[strcspn(name, "\n")] = 0;
+            }
+            for (int i = 0; i < 5; i++) if (m->mask & bits[i].bit)
+                printf("%s %s %s\n", name, bits[i].name, strrchr(path, '/') + 1);
+            close(m->fd);
+        }
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn fanotify_reports_the_commands_processes_and_the_supervisor() {
+    needs_root!();
+    let s = Sandbox::new();
+    std::fs::write(s.path("watches.c"), WATCHES).unwrap();
+    let built = Command::new("/usr/bin/cc")
+        .args(["-w", "-o", "watches", "watches.c"])
+        .current_dir(s.path("."))
+        .status();
+    txos_skip::require!(built.is_ok_and(|status| status.success()), "needs a C compiler");
+    std::fs::copy("/bin/true", s.path("program")).unwrap();
+    std::fs::write(s.path("file"), "old\n").unwrap();
+    let events = |text: &str| -> std::collections::BTreeSet<String> {
+        text.lines().map(str::to_owned).collect()
+    };
+    let native = Command::new("./watches").current_dir(s.path(".")).output().unwrap();
+    let native = events(&String::from_utf8(native.stdout).unwrap());
+    let inside = events(&s.run(&[], "./watches").expect(0).stdout());
+    let has = |events: &std::collections::BTreeSet<String>| !events.contains("no fanotify");
+    txos_skip::require!(has(&native) && has(&inside), "needs fanotify");
+    let by_child = |events: &std::collections::BTreeSet<String>| {
+        events.iter().filter(|event| event.starts_with("child ")).cloned().collect::<Vec<_>>()
+    };
+    assert!(native.contains("child exec program"), "{native:?}");
+    assert_eq!(by_child(&inside), by_child(&native), "{inside:?}");
+    let others = inside.iter().filter(|event| !event.starts_with("child "));
+    let others: Vec<&str> = others.map(String::as_str).collect();
+    assert!(others.iter().all(|event| event.starts_with("txos-run-sess")), "{others:?}");
+}
+
 #[test]
 fn signals_to_the_front_go_to_the_command() {
     needs_root!();
@@ -164,10 +298,7 @@ fn sockets_of_the_stable_tree_can_be_reached() {
     let child = s.exec(&[], &["python3", "-c", script]).stderr(Stdio::piped()).spawn().unwrap();
     let output = child.wait_with_output().unwrap();
     let ran = s.finish(output);
-    if ran.output.status.code() == Some(127) {
-        eprintln!("SKIPPED 1 test: sockets_of_the_stable_tree_can_be_reached needs python3");
-        return;
-    }
+    txos_skip::require!(ran.output.status.code() != Some(127), "needs python3");
     let ran = ran.expect(0);
     let (mut peer, _) = listener.accept().unwrap();
     let mut byte = [0];

@@ -127,7 +127,18 @@ type Reads = BTreeSet<(String, String, u64)>;
 
 /// What a command reads, prints, and ends with.
 fn reads(s: &Sandbox, recorder: &str, words: &[&str]) -> (Reads, String, Option<i32>) {
+    reads_with(s, recorder, words, &[])
+}
+
+/// The same, with more in the environment.
+fn reads_with(
+    s: &Sandbox,
+    recorder: &str,
+    words: &[&str],
+    env: &[(&str, &str)],
+) -> (Reads, String, Option<i32>) {
     let mut command = s.exec(&[], words);
+    command.envs(env.iter().copied());
     command.env("TXOS_RECORDER", recorder).env("HOME", s.dir.join("home"));
     let ran = s.finish(command.output().unwrap());
     let all =
@@ -196,10 +207,7 @@ fn every_way_to_look() {
     plant(&s);
     let path = s.dir.join("looks");
     let path = path.to_str().unwrap();
-    if !compile(&s, "looks", LOOKS, &[]) {
-        eprintln!("SKIPPED 1 test: {} needs a C compiler", module_path!());
-        return;
-    }
+    txos_skip::require!(compile(&s, "looks", LOOKS, &[]), "needs a C compiler");
     assert_same(&s, &[path]);
     let dynamic = reads(&s, "on", &[path]);
     // Outside of any transaction, on a tree of the same shape.
@@ -244,10 +252,7 @@ fn what_others_change_meanwhile_is_observed_before() {
     for i in 0..40 {
         fs::write(s.path(&format!("f{i}")), "old").unwrap();
     }
-    if !compile(&s, "walks", WALKS, &[]) {
-        eprintln!("SKIPPED 1 test: {} needs a C compiler", module_path!());
-        return;
-    }
+    txos_skip::require!(compile(&s, "walks", WALKS, &[]), "needs a C compiler");
     for recorder in ["on", "off"] {
         let mut command = s.exec(&[], &[s.dir.join("walks").to_str().unwrap()]);
         command.env("TXOS_RECORDER", recorder).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -272,4 +277,97 @@ fn what_others_change_meanwhile_is_observed_before() {
             fs::write(path, "old").unwrap();
         }
     }
+}
+
+/// Looks at one file many times, by functions that the recorder has; says how often it waited for somebody.
+const OFTEN: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(void) {
+    struct rusage before, after; struct stat st;
+    for (int i = 0; i < 1001; i++) {
+        if (i == 1) getrusage(RUSAGE_SELF, &before);
+        stat("file", &st); lstat("./file", &st);
+        int fd = open("file", O_RDONLY); if (fd >= 0) close(fd);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    printf("%ld\n", after.ru_nvcsw - before.ru_nvcsw);
+    return 0;
+}
+"#;
+
+/// A library of the user's that has the recorder's functions itself, and goes on to the next.
+const CHAIN: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/stat.h>
+int stat(const char *path, struct stat *to) {
+    int (*next)(const char *, struct stat *) = dlsym(RTLD_NEXT, "stat");
+    return next(path, to);
+}
+int open(const char *path, int flags, unsigned mode) {
+    int (*next)(const char *, int, unsigned) = dlsym(RTLD_NEXT, "open");
+    return next(path, flags, mode);
+}
+"#;
+
+#[test]
+fn it_works_beside_what_the_user_preloads() {
+    needs_root!();
+    let s = Sandbox::new();
+    plant(&s);
+    let library = ["-shared", "-fPIC", "-ldl"];
+    let compiled = compile(&s, "often", OFTEN, &[])
+        && compile(&s, "looks", LOOKS, &[])
+        && compile(&s, "empty.so", "int nothing_of_anybody;", &library)
+        && compile(&s, "chain.so", CHAIN, &library);
+    txos_skip::require!(compiled, "needs a C compiler");
+    let at = |name: &str| s.dir.join(name).to_str().unwrap().to_owned();
+    let both = format!("{}:{}", at("chain.so"), at("empty.so"));
+    let dir = s.dir.to_str().unwrap().to_owned();
+    let whole: [&[(&str, &str)]; 5] = [
+        &[("LD_PRELOAD", &at("empty.so"))],
+        &[("LD_PRELOAD", &at("chain.so"))],
+        &[("LD_PRELOAD", &both)],
+        // By its name alone, which the dynamic linker searches for.
+        &[("LD_PRELOAD", "chain.so"), ("LD_LIBRARY_PATH", &dir)],
+        // One that is not there.
+        &[("LD_PRELOAD", "/none/none.so")],
+    ];
+    for env in whole {
+        let waited = |recorder: &str| -> u64 {
+            let mut command = s.exec(&[], &[&at("often")]);
+            command.envs(env.iter().copied()).env("TXOS_RECORDER", recorder);
+            let ran = s.finish(command.output().unwrap()).expect(0);
+            ran.stdout().trim().parse().unwrap()
+        };
+        assert!(waited("off") >= 2500, "this counts the calls that are told");
+        if cfg!(target_arch = "x86_64") {
+            let told = waited("on");
+            assert!(told < 100, "{env:?}: {told} calls were told");
+        }
+        let looks = [at("looks")];
+        let reads = |recorder: &str| {
+            let words: Vec<&str> = looks.iter().map(String::as_str).collect();
+            reads_with(&s, recorder, &words, env)
+        };
+        let (without, with) = (reads("off"), reads("on"));
+        assert_eq!(with.1, without.1, "{env:?}");
+        let only = |a: &Reads, b: &Reads| a.difference(b).take(5).cloned().collect::<Vec<_>>();
+        assert_eq!(only(&without.0, &with.0), [], "{env:?}: only without");
+        assert_eq!(only(&with.0, &without.0), [], "{env:?}: only with");
+    }
+    // The question is the dynamic linker's alone, also where the program has looked at much before.
+    let script =
+        "test -e /etc/hostname; cat /etc/ld.so.preload; test -e /etc/ld.so.preload; echo $?";
+    let asked = |recorder: &str| {
+        let mut command = s.command(&[], script);
+        command.env("TXOS_RECORDER", recorder).env("LD_PRELOAD", at("empty.so"));
+        let ran = s.finish(command.output().unwrap());
+        (ran.stdout(), ran.stderr())
+    };
+    assert_eq!(asked("on"), asked("off"));
 }

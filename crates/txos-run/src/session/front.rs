@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions};
+use txos_engine::changeset::Renamed;
 use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
 use txos_engine::store::{Home, Transaction};
@@ -19,6 +20,7 @@ use crate::error::{Error, Result, Step};
 use crate::meeting::{Left, Place};
 use crate::options::{Leftover, RunOptions};
 use crate::report::{CommandStatus, Ran};
+use crate::supervisor::moved::Moved;
 use crate::supervisor::places::Places;
 use crate::supervisor::recorder::Recorder;
 use crate::supervisor::{self, filter};
@@ -45,13 +47,15 @@ pub fn run(
 ) -> Result<Ran> {
     let plan = plan::view(home, tx, options)?;
     let places = Places::of_plan(&plan);
+    // What a pending transaction has moved is looked at where it was.
+    let moved = if reads.is_empty() { Moved::default() } else { Renamed::read(tx)?.into() };
     let warnings = Arc::new(Warnings::default());
-    for (dir, why) in &plan.unversioned {
-        let dir = txos_engine::show::quoted(dir);
-        warnings.tell(
-            WarningKind::Unversioned,
-            format!("what is directly in {dir} can't be versioned and changes at once ({why})"),
-        );
+    for pattern in &plan.unmatched {
+        say(&format!(
+            "warning: --exclude {}: nothing that is there now matches; what is made later under such a \
+             name is versioned",
+            txos_engine::show::quoted(pattern.as_ref())
+        ));
     }
     let group = txos_engine::process_group();
     let held = options.hold_output.then(|| output::prepare(tx.dir())).transpose()?;
@@ -100,6 +104,7 @@ pub fn run(
         others,
         warnings,
         places,
+        moved,
         recorder,
         reads: Some(reads),
         place,
@@ -174,6 +179,7 @@ struct Front<'a> {
     others: Vec<i32>,
     warnings: Arc<Warnings>,
     places: Places,
+    moved: Moved,
     recorder: Option<Recorder>,
     reads: Option<ReadSet>,
     /// In the realm; `None` without one, and once the supervisor has it.
@@ -201,6 +207,7 @@ impl End {
             status: self.status,
             reads: self.finished.reads,
             warnings: self.warnings.take(),
+            live: self.warnings.live(),
             place: self.finished.left.place,
             output,
             signals: self.finished.held,
@@ -267,6 +274,7 @@ impl Front<'_> {
                     strict: self.options.strict,
                     warnings: Arc::clone(&self.warnings),
                     places: std::mem::take(&mut self.places),
+                    moved: std::mem::take(&mut self.moved),
                     recorder: self.recorder.take(),
                     place: self.place.take(),
                     isolation: self.options.isolation,
@@ -301,13 +309,15 @@ impl Front<'_> {
 
     /// A file system in scope that overlayfs refused.
     fn left_live(&mut self, path: &str, why: &str) {
-        self.warnings.tell(
+        self.warnings.tell_of(
             WarningKind::Unversioned,
+            path,
+            None,
             format!("{path} can't be versioned and changes at once: {why}"),
         );
-        if let Some(reads) = self.reads.as_ref().filter(|r| r.is_empty())
-            && let Some(bytes) = txos_engine::show::unquoted(path)
-        {
+        let Some(bytes) = txos_engine::show::unquoted(path) else { return };
+        self.places.is_live(&bytes);
+        if let Some(reads) = self.reads.as_ref().filter(|r| r.is_empty()) {
             let mut coverage = reads.coverage().clone();
             coverage.never_under.push(bytes);
             self.reads = Some(ReadSet::new(coverage));

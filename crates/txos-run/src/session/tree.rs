@@ -4,6 +4,28 @@ use std::collections::{HashMap, HashSet};
 
 use rustix::process::{Pid, Signal};
 
+/// A process's short name, which may hold anything: it is shown quoted, and never otherwise.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Name(Box<[u8]>);
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&txos_engine::show::quoted_bytes(&self.0))
+    }
+}
+
+impl std::fmt::Debug for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+/// The short name of a process; an empty one if it is gone.
+#[must_use]
+pub fn name(pid: i32) -> Name {
+    process(pid).map(|p| p.name).unwrap_or_default()
+}
+
 /// One process of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -14,7 +36,7 @@ pub struct Process {
     /// Its process group.
     pub group: i32,
     /// Its short name.
-    pub name: String,
+    pub name: Name,
     /// It has ended but nobody has asked for its status yet.
     pub zombie: bool,
 }
@@ -30,7 +52,7 @@ pub fn process(pid: i32) -> Option<Process> {
 pub(crate) fn parse_stat(pid: i32, stat: &[u8]) -> Option<Process> {
     let open = stat.iter().position(|&b| b == b'(')?;
     let close = stat.iter().rposition(|&b| b == b')')?;
-    let name = String::from_utf8_lossy(stat.get(open + 1..close)?).into_owned();
+    let name = Name(stat.get(open + 1..close)?.into());
     let rest = std::str::from_utf8(stat.get(close + 2..)?).ok()?;
     let mut words = rest.split(' ');
     let state = words.next()?;
@@ -158,14 +180,20 @@ mod tests {
     #[test]
     fn names_with_anything_in_them() {
         let p = parse_stat(7, b"7 (a) b (c) S 42 7 7 0").unwrap();
-        assert_eq!((p.parent, p.name.as_str(), p.zombie), (42, "a) b (c", false));
+        assert_eq!((p.parent, p.name.to_string().as_str(), p.zombie), (42, "a) b (c", false));
+        let hostile = parse_stat(7, b"7 (\x1b]0;x\x07\n\xff) S 42 7 7 0").unwrap().name;
+        assert_eq!(
+            format!("{hostile} {hostile:?}"),
+            r#""\033]0;x\007\n\377" "\033]0;x\007\n\377""#
+        );
         assert!(parse_stat(7, b"7 (x) Z 1 7").unwrap().zombie);
         assert_eq!(parse_stat(7, b"rubbish"), None);
     }
 
     #[test]
     fn lines_of_descent() {
-        let p = |pid, parent| Process { pid, parent, group: 0, name: String::new(), zombie: false };
+        let p =
+            |pid, parent| Process { pid, parent, group: 0, name: Name::default(), zombie: false };
         let all = [p(2, 1), p(3, 2), p(4, 3), p(5, 1)];
         let mut found: Vec<i32> = select(&all, 2).iter().map(|p| p.pid).collect();
         found.sort_unstable();

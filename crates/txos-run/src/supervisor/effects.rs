@@ -3,11 +3,14 @@
 //! A call that is going to fail anyway should not be told of, where that is cheap to know: the
 //! live places are the same objects inside and outside, so the front can look.
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, StatxFlags};
+use std::os::fd::AsFd;
+
+use rustix::fs::{Access, AtFlags, CWD, FileType, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::places::Place;
 use super::record::{arg, int};
+use super::table::Ids;
 use super::{Supervisor, Verdict};
 use crate::session::tree;
 use crate::sys::memory;
@@ -44,45 +47,173 @@ const HARMLESS_DEVICES: [(u32, Option<u32>); 12] = [
     (229, None),     // hypervisor consoles
 ];
 
+/// How many symbolic links at the end of a path are followed, as in the kernel.
+const LINKS_MAX: u32 = 40;
+
+/// How many directories are remembered.
+const DIRS_MAX: usize = 1024;
+
 const ATTACH: i32 = libc::PTRACE_ATTACH as i32;
 const SEIZE: i32 = 0x4206;
 
 impl Supervisor {
-    /// What changing a path of the view means for the world outside.
-    pub(super) fn effect(&mut self, pid: u32, path: &[u8], intent: Intent) -> Verdict {
-        // Most changes are to what is versioned; nothing that starts otherwise gets past this.
-        let (place, path) = self.places.find(path);
+    /// What changing a path of the view means for the world outside. With `follow`, a symbolic link at
+    /// its end is followed.
+    pub(super) fn effect(
+        &mut self,
+        call: &Call,
+        path: &[u8],
+        intent: Intent,
+        follow: bool,
+    ) -> Verdict {
+        let (place, path) = self.place_of(call, path, follow);
         match place {
-            Place::Versioned | Place::Excluded => Verdict::Through,
+            Place::Versioned => Verdict::Through,
             Place::Live => {
-                let top = live_top(&path);
-                self.beyond_if(
-                    WarningKind::Live,
-                    || will_do(&path, intent),
-                    || {
-                        format!(
-                            "what the command changes below {top} takes effect at once ({})",
-                            quoted_bytes(&path)
-                        )
-                    },
-                )
+                let why = self.places.why_open(&path).map(|why| format!(", because {why}"));
+                self.live(call, WarningKind::Live, &path, intent, &why.unwrap_or_default())
             }
-            Place::Sys => self.kernel_setting(&path, intent),
-            Place::Proc => self.proc_file(pid, &path, intent),
-            Place::Device => self.device(&path, intent),
+            Place::OutOfScope => {
+                let why = ", because it is not in the scope";
+                self.live(call, WarningKind::OutOfScope, &path, intent, why)
+            }
+            Place::Excluded => {
+                let why = ", because it is excluded";
+                self.live(call, WarningKind::Excluded, &path, intent, why)
+            }
+            Place::Sys => self.kernel_setting(call, &path, intent),
+            Place::Proc => self.proc_file(call, &path, intent),
+            Place::Device => self.device(call, &path, intent),
         }
     }
 
-    fn kernel_setting(&mut self, path: &[u8], intent: Intent) -> Verdict {
-        self.beyond_if(
-            WarningKind::KernelSetting,
-            || will_do(path, intent),
-            || format!("the command sets {} of the running kernel", quoted_bytes(path)),
-        )
+    /// Where a path leads in the view, and what is there. By the letter, where it leads to nothing, and
+    /// for a caller on whose behalf nothing is looked at.
+    fn place_of(&mut self, call: &Call, path: &[u8], follow: bool) -> (Place, Vec<u8>) {
+        let by_letter = self.places.find(path);
+        // The running system's trees look different to each process, and have no links out but /proc's.
+        let behind;
+        let path = match by_letter.0 {
+            Place::Proc => match self.behind_proc(call, path) {
+                Some(real) => {
+                    behind = real;
+                    &behind[..]
+                }
+                None => return by_letter,
+            },
+            Place::Sys | Place::Device => return by_letter,
+            _ => path,
+        };
+        if follow && let Some(real) = self.real_path(call, path, OFlags::empty()) {
+            return self.places.find(&real);
+        }
+        let real = if follow { self.end_of_links(call, path) } else { self.real_entry(call, path) };
+        real.map_or(by_letter, |real| self.places.find(&real))
+    }
+
+    /// Where the name is to which a path leads that leads to nothing, over every symbolic link at its end:
+    /// what is opened there is made there. `None`: it can't be looked at, or there are more links than the
+    /// kernel follows.
+    pub(super) fn end_of_links(&mut self, call: &Call, path: &[u8]) -> Option<Vec<u8>> {
+        let mut at = self.real_entry(call, path)?;
+        for _ in 0..LINKS_MAX {
+            if self.is_of_the_running_system(&at) {
+                return Some(at); // A link there means something else to each process.
+            }
+            let caller = self.opener(call)?;
+            let found = match caller.find(&at, OFlags::NOFOLLOW, ResolveFlags::empty()) {
+                Ok(found) => found,
+                Err(_) => return Some(at),
+            };
+            let target = match rustix::fs::readlinkat(found, c"", Vec::with_capacity(256)) {
+                Ok(target) => target.into_bytes(),
+                Err(_) => return Some(at), // It is no link: somebody has just made it.
+            };
+            let next = if target.starts_with(b"/") {
+                caller.in_the_view(&target)
+            } else {
+                let (dir, _) = txos_engine::readset::split(&at)?;
+                txos_engine::readset::join(dir, &target)
+            };
+            at = self.real_entry(call, &next)?;
+        }
+        None
+    }
+
+    /// The path for what is below a directory to which `/proc/PID/cwd`, `root` or `fd/N` leads.
+    fn behind_proc(&self, call: &Call, path: &[u8]) -> Option<Vec<u8>> {
+        let (dir, name) = txos_engine::readset::split(path)?;
+        Some(txos_engine::readset::join(&self.through_proc(call.pid, dir)?, name))
+    }
+
+    /// The path of a name, with its directory as it is for the caller.
+    fn real_entry(&mut self, call: &Call, path: &[u8]) -> Option<Vec<u8>> {
+        let normal = self.places.find(path).1;
+        let (dir, name) = txos_engine::readset::split(&normal)?;
+        // ".." behind a link is not what it is by the letter.
+        let dir = if path.windows(3).any(|w| w == b"/..") {
+            txos_engine::readset::split(path).map_or(dir, |(dir, _)| dir)
+        } else {
+            dir
+        };
+        let real = self.real_directory(call, dir)?;
+        Some(txos_engine::readset::join(&real, name))
+    }
+
+    fn is_of_the_running_system(&self, path: &[u8]) -> bool {
+        matches!(self.places.find(path).0, Place::Proc | Place::Sys | Place::Device)
+    }
+
+    fn real_path(&mut self, call: &Call, path: &[u8], flags: OFlags) -> Option<Vec<u8>> {
+        let found = self.opener(call)?.find(path, flags, ResolveFlags::empty()).ok()?;
+        super::process::path_of(found.as_fd())
+    }
+
+    /// Where a directory of the view is. The last answers are remembered while nothing has moved.
+    fn real_directory(&mut self, call: &Call, dir: &[u8]) -> Option<Vec<u8>> {
+        let revision = self.moved.revision();
+        if self.roots_differ || self.real_dirs.0 != revision || self.real_dirs.1.len() > DIRS_MAX {
+            self.real_dirs = (revision, std::collections::HashMap::new());
+        }
+        if let Some(real) = self.real_dirs.1.get(dir) {
+            return Some(real.clone());
+        }
+        let real = self.real_path(call, dir, OFlags::DIRECTORY)?;
+        self.real_dirs.1.insert(dir.to_vec(), real.clone());
+        Some(real)
+    }
+
+    /// A change where changes are live.
+    fn live(
+        &mut self,
+        call: &Call,
+        kind: WarningKind,
+        path: &[u8],
+        intent: Intent,
+        why: &str,
+    ) -> Verdict {
+        if !self.asks(call, will_do(path, intent)) {
+            return Verdict::Through;
+        }
+        let top = live_top(path);
+        let shown = quoted_bytes(path);
+        let text =
+            format!("what the command changes below {top} takes effect at once{why} ({shown})");
+        if self.strict {
+            return Verdict::Stop(text);
+        }
+        self.warnings.tell_of(kind, &top, Some(path), text);
+        Verdict::Through
+    }
+
+    fn kernel_setting(&mut self, call: &Call, path: &[u8], intent: Intent) -> Verdict {
+        self.beyond_if(call, WarningKind::KernelSetting, will_do(path, intent), || {
+            format!("the command sets {} of the running kernel", quoted_bytes(path))
+        })
     }
 
     /// `/proc/PID/…` of the transaction's own processes is theirs; the rest is the kernel's.
-    fn proc_file(&mut self, pid: u32, path: &[u8], intent: Intent) -> Verdict {
+    fn proc_file(&mut self, call: &Call, path: &[u8], intent: Intent) -> Verdict {
         let mut parts = path.split(|&b| b == b'/').skip(2);
         let first = parts.next().unwrap_or_default();
         if first == b"self" || first == b"thread-self" {
@@ -90,28 +221,19 @@ impl Supervisor {
         }
         let number = std::str::from_utf8(first).ok().and_then(|t| t.parse::<i32>().ok());
         match number {
-            None => self.kernel_setting(path, intent),
-            Some(other) if self.is_ours(pid, other) => Verdict::Through,
-            Some(other) => self.beyond_if(
-                WarningKind::Process,
-                || will_do(path, intent),
-                || format!("the command changes process {other} through {}", quoted_bytes(path)),
-            ),
+            None => self.kernel_setting(call, path, intent),
+            Some(other) if self.is_ours(call.pid, other) => Verdict::Through,
+            Some(other) => {
+                self.beyond_if(call, WarningKind::Process, will_do(path, intent), || {
+                    format!("the command changes process {other} through {}", quoted_bytes(path))
+                })
+            }
         }
     }
 
-    fn device(&mut self, path: &[u8], intent: Intent) -> Verdict {
+    fn device(&mut self, call: &Call, path: &[u8], intent: Intent) -> Verdict {
         if !matches!(intent, Intent::Open | Intent::OpenOrMake) {
-            return self.beyond_if(
-                WarningKind::Live,
-                || will_do(path, intent),
-                || {
-                    format!(
-                        "what the command changes below /dev takes effect at once ({})",
-                        quoted_bytes(path)
-                    )
-                },
-            );
+            return self.live(call, WarningKind::Live, path, intent, "");
         }
         if self.warnings.has(WarningKind::Device) && !self.strict {
             return Verdict::Through;
@@ -127,9 +249,11 @@ impl Supervisor {
         if harmless {
             return Verdict::Through;
         }
+        let owned = path.to_vec();
         self.beyond_if(
+            call,
             WarningKind::Device,
-            || may_write(path),
+            move || may_write(&owned),
             || format!("the command writes to the device {}", quoted_bytes(path)),
         )
     }
@@ -137,20 +261,21 @@ impl Supervisor {
     /// [`Supervisor::beyond`], if the call is really going to do it.
     fn beyond_if(
         &mut self,
+        call: &Call,
         kind: WarningKind,
-        really: impl FnOnce() -> bool,
+        really: impl FnOnce() -> bool + Send + 'static,
         text: impl FnOnce() -> String,
     ) -> Verdict {
         if !self.strict && self.warnings.has(kind) {
             return Verdict::Through;
         }
-        if really() { self.beyond(kind, text) } else { Verdict::Through }
+        if self.asks(call, really) { self.beyond(kind, text) } else { Verdict::Through }
     }
 
     /// A call that can't be rolled back whatever its arguments.
     pub(super) fn always_beyond(&mut self, kind: WarningKind, what: &str) -> Verdict {
         let open_to_users = matches!(kind, WarningKind::SysvIpc | WarningKind::Keyring);
-        if !open_to_users && !rustix::process::geteuid().is_root() {
+        if !open_to_users && !txos_engine::rights::is_privileged() {
             return Verdict::Through; // The kernel refuses it.
         }
         self.beyond(kind, || format!("the command {what}"))
@@ -163,7 +288,7 @@ impl Supervisor {
             && flags & libc::MS_REMOUNT != 0
             && flags & libc::MS_BIND == 0
         {
-            return self.beyond(WarningKind::Mount, || {
+            return self.beyond(WarningKind::Remount, || {
                 "the command remounts a file system; where that is not the view's own, it is so \
                  everywhere, and stays"
                     .into()
@@ -190,6 +315,27 @@ impl Supervisor {
             }
             _ => Verdict::Through,
         }
+    }
+
+    /// Credentials are taken or given up: from now on not everybody has ours.
+    pub(super) fn new_ids(&mut self, call: &Call, ids: Ids) -> Verdict {
+        let own = self.view.own();
+        let ([_, user, ..], [_, group, ..]) = (own.users, own.groups);
+        let same = |count: usize, own: u32| {
+            (0..count).all(|i| [own, u32::MAX].contains(&int(call, i).cast_unsigned()))
+        };
+        let same = match ids {
+            Ids::Users(count) => same(count, user),
+            Ids::Groups(count) => same(count, group),
+            Ids::Others => false,
+        };
+        if !same && self.view.own().can_switch() {
+            self.somebody_differs();
+            if let Some(recorder) = &mut self.recorder {
+                recorder.renew(&mut self.reads);
+            }
+        }
+        Verdict::Through
     }
 
     pub(super) fn trace(&mut self, call: &Call) -> Verdict {
@@ -228,7 +374,12 @@ fn live_top(path: &[u8]) -> String {
 }
 
 /// Whether a call with this intent is going to change something, as far as is cheap to know.
-fn will_do(path: &[u8], intent: Intent) -> bool {
+fn will_do(path: &[u8], intent: Intent) -> impl FnOnce() -> bool + Send + 'static {
+    let path = path.to_vec();
+    move || is_done(&path, intent)
+}
+
+fn is_done(path: &[u8], intent: Intent) -> bool {
     let found = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE);
     let here = found.is_ok();
     if found.is_err_and(|e| e != Errno::NOENT) {
@@ -255,10 +406,10 @@ mod tests {
 
     #[test]
     fn calls_that_are_going_to_fail() {
-        assert!(!will_do(b"/dev/null/x", Intent::Make));
-        assert!(!will_do(b"/run/no/such/dir/file", Intent::OpenOrMake));
-        assert!(!will_do(b"/run/no-such-file", Intent::Alter));
-        assert!(will_do(b"/dev/null", Intent::Open));
+        assert!(!is_done(b"/dev/null/x", Intent::Make));
+        assert!(!is_done(b"/run/no/such/dir/file", Intent::OpenOrMake));
+        assert!(!is_done(b"/run/no-such-file", Intent::Alter));
+        assert!(is_done(b"/dev/null", Intent::Open));
         assert_eq!(live_top(b"/run/lock/x"), "/run");
         assert_eq!(live_top(b"/run"), "/run");
     }

@@ -1,11 +1,16 @@
 //! What executing a file reads besides the file: its interpreter, and that one's.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
 use txos_engine::object::Facets;
 
 use super::Supervisor;
+use super::caller::AsCaller;
+use super::record::tells_nothing;
+use crate::sys::seccomp::Call;
 
 /// How many interpreters the kernel passes through.
 const CHAIN_MAX: usize = 5;
@@ -90,32 +95,91 @@ fn head_of(fd: &OwnedFd) -> Option<Head> {
     Some(parse(&head, read))
 }
 
+/// How many heads are kept in mind.
+const HEADS_MAX: usize = 256;
+
+/// How long a file must have been as it is for its head to be kept: longer than a tick of the clock that
+/// times of change are taken from.
+const SETTLED: i64 = 2;
+
+/// Heads of files that were executed, so that each is opened once.
+#[derive(Debug, Default)]
+pub struct Heads(HashMap<Version, Head>);
+
+/// A version of a file: device, inode, size, time of change.
+type Version = (u64, u64, i64, i64, i64);
+
+impl Heads {
+    /// The head of a file that was found; opened by the caller unless it is known.
+    fn of(&mut self, caller: &AsCaller, found: OwnedFd, stat: &Stat) -> Option<Head> {
+        let changed = (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).ok()?);
+        let version = (stat.st_dev, stat.st_ino, stat.st_size, changed.0, changed.1);
+        if let Some(head) = self.0.get(&version) {
+            return Some(head.clone());
+        }
+        let file = caller.open(found, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
+        let head = caller.run(move || head_of(&file).ok_or(Errno::INVAL)).ok()?;
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+        // Whatever the clock was set to: neither just now nor in the future.
+        if changed.0.saturating_add(SETTLED) < now {
+            if self.0.len() >= HEADS_MAX {
+                self.0.clear();
+            }
+            self.0.insert(version, head.clone());
+        }
+        Some(head)
+    }
+}
+
+/// What executing a file comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Executed {
+    /// It is there, a regular file that the caller can read.
+    pub found: bool,
+    /// A program of another architecture is about to run.
+    pub foreign: bool,
+}
+
 impl Supervisor {
-    /// Observes the interpreters that executing `path` reads; gives whether a program of another
-    /// architecture is about to run.
-    pub(super) fn note_interpreters(&mut self, pid: u32, path: &[u8]) -> bool {
+    /// Observes the interpreters that executing `path` reads, as far as the caller can read them.
+    pub(super) fn note_interpreters(&mut self, call: &Call, path: &[u8]) -> Executed {
+        let mut outcome = Executed::default();
+        let Some(caller) = self.opener(call) else { return outcome };
         let mut path = path.to_vec();
         for _ in 0..CHAIN_MAX {
-            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-            let Ok(fd) = self.open_in_view(pid, &path, flags) else { return false };
-            let (next, foreign) = match head_of(&fd) {
-                Some(Head::Script(next)) => (Some(next), false),
-                Some(Head::Native(loader)) => (loader, false),
-                Some(Head::Foreign(loader)) => (loader, true),
-                Some(Head::Other) | None => (None, false),
+            let found = caller.find(&path, OFlags::empty(), ResolveFlags::empty());
+            let found = found.and_then(|found| caller.regular(found));
+            let (found, stat) = match found {
+                Ok(found) => found,
+                Err(e) => {
+                    self.unreadable |= tells_nothing(e);
+                    return outcome;
+                }
             };
-            let Some(next) = next else { return foreign };
+            // Set-user-id or set-group-id: it will run with other credentials.
+            if stat.st_mode & 0o6000 != 0 {
+                self.somebody_differs();
+            }
+            let Some(head) = self.heads.of(&caller, found, &stat) else { return outcome };
+            let (next, foreign) = match head {
+                Head::Script(next) => (Some(next), false),
+                Head::Native(loader) => (loader, false),
+                Head::Foreign(loader) => (loader, true),
+                Head::Other => (None, false),
+            };
+            outcome = Executed { found: true, foreign };
+            let Some(next) = next else { return outcome };
             // A relative interpreter is rare and relative to the working directory.
             if next.first() != Some(&b'/') {
-                return foreign;
+                return outcome;
             }
-            self.note_path(pid, &next, true, Facets::ENTRY | Facets::DATA | Facets::ATTRS);
-            if foreign {
-                return true;
+            path = caller.in_the_view(&next);
+            self.note_path(call, &path, true, Facets::ENTRY | Facets::DATA | Facets::ATTRS);
+            if foreign || !self.acquire_first() {
+                return outcome;
             }
-            path = next;
         }
-        false
+        outcome
     }
 }
 

@@ -2,18 +2,21 @@
 //!
 //! The target is pinned by a pid descriptor when the signal is sent, so that another process that
 //! has the number later is never hit. The sender is told what the kernel would have told: success,
-//! no such process, or not permitted.
+//! no such process, or not permitted. It is delivered with the credentials that the sender had when it
+//! sent: whoever has become another user since gets it only if the kernel lets that sender signal it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
-use super::record::int;
+use super::process::Status;
+use super::record::{arg, int};
 use super::{Supervisor, Verdict};
 use crate::session::tree;
+use crate::sys::creds::{self, Credentials};
 use crate::sys::seccomp::Call;
-use crate::sys::signals;
+use crate::sys::{memory, signals};
 use crate::warning::{WarningKind, say};
 
 /// A signal that waits for the commit.
@@ -22,18 +25,41 @@ pub struct HeldSignal {
     target: OwnedFd,
     number: i32,
     pid: i32,
-    name: String,
+    name: tree::Name,
+    /// Whoever sent it; `None` if that had our credentials.
+    sender: Option<Credentials>,
 }
 
-impl HeldSignal {
-    /// Sends it.
-    pub fn deliver(&self) {
-        if let Err(e) = signals::send(self.target.as_fd(), self.number) {
-            say(&format!(
-                "signal {} to process {} ({}) could not be delivered: {e}",
-                self.number, self.pid, self.name
-            ));
+/// Sends what was held, in order; a process made for it sends what one sender sent in a row.
+pub fn deliver(signals: &[HeldSignal]) {
+    for batch in signals.chunk_by(|a, b| a.sender == b.sender) {
+        for (signal, outcome) in batch.iter().zip(send(batch)) {
+            if let Err(why) = outcome {
+                say(&format!(
+                    "signal {} to process {} ({}) could not be delivered: {why}",
+                    signal.number, signal.pid, signal.name
+                ));
+            }
         }
+    }
+}
+
+/// Sends signals of one sender, as that.
+fn send(batch: &[HeldSignal]) -> Vec<Result<(), String>> {
+    let targets: Vec<_> = batch.iter().map(|s| (s.target.as_fd(), s.number)).collect();
+    let Some(sender) = batch.first().and_then(|s| s.sender.as_ref()) else {
+        let send = |(target, number)| signals::send(target, number).map_err(|e| e.to_string());
+        return targets.into_iter().map(send).collect();
+    };
+    let told = |outcome: Result<(), Option<Errno>>| {
+        outcome.map_err(|e| match e {
+            Some(e) => format!("{e} (for user {}, who sent it)", sender.user()),
+            None => "the process that was to send it was stopped or killed".into(),
+        })
+    };
+    match creds::send_as(sender, &targets) {
+        Ok(outcomes) => outcomes.into_iter().map(told).collect(),
+        Err(e) => vec![Err(e.to_string()); targets.len()],
     }
 }
 
@@ -41,7 +67,7 @@ impl HeldSignal {
 const HELD_MAX: usize = 4096;
 
 impl Supervisor {
-    /// `kill(2)` and `rt_sigqueueinfo(2)`.
+    /// `kill(2)`.
     pub(super) fn kill(&mut self, call: &Call) -> Verdict {
         let (target, number) = (int(call, 0), int(call, 1));
         match target {
@@ -60,18 +86,63 @@ impl Supervisor {
         }
     }
 
+    /// `rt_sigqueueinfo(2)`: to a process only. Groups and everybody are no such process (ESRCH).
+    pub(super) fn queue(&mut self, call: &Call) -> Verdict {
+        let (target, number) = (int(call, 0), int(call, 1));
+        if target <= 0 {
+            return Verdict::Through; // The kernel says what is wrong.
+        }
+        match self.may_queue(call, target, arg(call, 2)) {
+            Ok(()) => self.signal_process(call, target, number),
+            Err(errno) => Verdict::Answer(Err(errno)),
+        }
+    }
+
+    /// `rt_tgsigqueueinfo(2)`.
+    pub(super) fn queue_thread_of(&mut self, call: &Call) -> Verdict {
+        match self.may_queue(call, int(call, 0), arg(call, 3)) {
+            Ok(()) => self.kill_thread_of(call),
+            Err(errno) => Verdict::Answer(Err(errno)),
+        }
+    }
+
+    /// Whether the kernel would send such a `siginfo_t` to a process outside: it can be read, and does not
+    /// claim to be the kernel's own. It is not looked at again: the caller may change it meanwhile.
+    fn may_queue(&mut self, call: &Call, target: i32, info: u64) -> Result<(), Errno> {
+        /// What the kernel reads of it, and where its code is.
+        const SIZE: usize = 48;
+        const CODE: usize = 8;
+        if target <= 0 || self.is_ours(call.pid, target) {
+            return Ok(()); // The kernel judges.
+        }
+        let info = memory::read_exact::<SIZE>(call.pid, info).map_err(|_| Errno::FAULT)?;
+        let code = i32::from_ne_bytes([info[CODE], info[CODE + 1], info[CODE + 2], info[CODE + 3]]);
+        if code >= 0 || code == libc::SI_TKILL { Err(Errno::PERM) } else { Ok(()) }
+    }
+
     /// `tkill(2)`.
     pub(super) fn kill_thread(&mut self, call: &Call) -> Verdict {
         self.signal_process(call, int(call, 0), int(call, 1))
     }
 
-    /// `tgkill(2)` and `rt_tgsigqueueinfo(2)`.
+    /// `tgkill(2)`.
     pub(super) fn kill_thread_of(&mut self, call: &Call) -> Verdict {
         // Programs signal their own threads all the time.
         if self.processes.group_of(call.pid) == u32::try_from(int(call, 0)).ok() {
             return Verdict::Through;
         }
-        self.signal_process(call, int(call, 0), int(call, 2))
+        let (group, thread) = (int(call, 0), int(call, 1));
+        if group <= 0 || thread <= 0 {
+            return Verdict::Through; // The kernel says what is wrong.
+        }
+        let keeper = self.keeper.as_raw_nonzero().get();
+        if group != keeper && self.is_ours(call.pid, group) {
+            return Verdict::Through;
+        }
+        if self.processes.group_of(thread.cast_unsigned()) != u32::try_from(group).ok() {
+            return Verdict::Answer(Err(Errno::SRCH));
+        }
+        self.signal_process(call, group, int(call, 2))
     }
 
     /// `pidfd_send_signal(2)`.
@@ -103,10 +174,7 @@ impl Supervisor {
         let mut result = Err(Errno::SRCH);
         for member in tree::group(group) {
             let one = if tree::descends_from(member.pid, keeper) {
-                Pid::from_raw(member.pid).ok_or(Errno::SRCH).and_then(|pid| {
-                    let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-                    signals::send(fd.as_fd(), number)
-                })
+                self.send_inside(call, member.pid, number)
             } else {
                 self.hold(call, member.pid, number)
             };
@@ -116,6 +184,32 @@ impl Supervisor {
             }
         }
         Verdict::Answer(result.map(|()| 0))
+    }
+
+    /// Sends a signal to a process of the transaction at once, as the caller.
+    fn send_inside(&mut self, call: &Call, target: i32, number: i32) -> Result<(), Errno> {
+        let (target, _) = pinned(target)?;
+        let sender = self.sender(call)?;
+        match sender.1 {
+            None => signals::send(target.as_fd(), number),
+            Some(sender) => match creds::send_as(&sender, &[(target.as_fd(), number)]) {
+                Ok(sent) => sent
+                    .first()
+                    .copied()
+                    .unwrap_or(Err(None))
+                    .map_err(|e| e.unwrap_or(Errno::AGAIN)),
+                Err(_) => Err(Errno::AGAIN),
+            },
+        }
+    }
+
+    /// The caller's credentials, and once more unless they are ours.
+    fn sender(&mut self, call: &Call) -> Result<(Credentials, Option<Credentials>), Errno> {
+        let sender = self.pin(call)?.credentials;
+        let own = self.view.own();
+        // Who can't take others' acts for the one user whose processes there are.
+        let differs = own.can_switch() && (!sender.acts_like(own) || sender.users != own.users);
+        Ok((sender.clone(), differs.then_some(sender)))
     }
 
     /// Whether a group has no member outside (the front, which belongs to the command's group,
@@ -134,23 +228,34 @@ impl Supervisor {
     }
 
     fn hold(&mut self, call: &Call, target: i32, number: i32) -> Result<(), Errno> {
-        let pid = Pid::from_raw(target).ok_or(Errno::SRCH)?;
-        let sender = self.processes.status(call.pid).ok_or(Errno::SRCH)?;
-        let number_of_target = u32::try_from(target).map_err(|_| Errno::SRCH)?;
-        let receiver = self.processes.status(number_of_target).ok_or(Errno::SRCH)?;
-        let privileged = sender.identity.uid == 0 && rustix::process::geteuid().is_root();
-        let same = [sender.identity.uid, sender.real_uid]
-            .iter()
-            .any(|uid| [receiver.real_uid, receiver.saved_uid].contains(uid));
-        if !privileged && !same {
+        let (descriptor, receiver) = pinned(target)?;
+        let (sender, other) = self.sender(call)?;
+        // In an ordinary user's transaction the capabilities are those of its own namespace.
+        let sender_here = match self.view.own().can_switch() {
+            true => sender,
+            false => Credentials { capabilities: 0, ..sender },
+        };
+        if !sender_here.may_signal(&receiver) {
             return Err(Errno::PERM);
         }
         if self.held.len() >= HELD_MAX {
             return Err(Errno::AGAIN);
         }
-        let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-        let name = tree::process(target).map(|p| p.name).unwrap_or_default();
-        self.held.push(HeldSignal { target: fd, number, pid: target, name });
+        let name = tree::name(target);
+        self.held.push(HeldSignal { target: descriptor, number, pid: target, name, sender: other });
         Ok(())
+    }
+}
+
+/// A process, held fast by a descriptor, and the credentials that it has now.
+fn pinned(pid: i32) -> Result<(OwnedFd, Credentials), Errno> {
+    let number = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+    let descriptor = rustix::process::pidfd_open(number, PidfdFlags::empty())?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| Errno::SRCH)?;
+    let status = Status::parse(&text).ok_or(Errno::SRCH)?;
+    // Signal 0 asks whether it is still there: else the number may have been another's by then.
+    match signals::send(descriptor.as_fd(), 0) {
+        Ok(()) | Err(Errno::PERM) => Ok((descriptor, status.credentials)),
+        Err(e) => Err(e),
     }
 }

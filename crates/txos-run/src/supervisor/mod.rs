@@ -14,6 +14,7 @@
 //! | [`table`] | which calls, what about them, and why |
 //! | [`filter`] | the table as a seccomp program |
 //! | [`process`] | looking at a stopped process |
+//! | [`caller`] | on whose behalf something is done |
 //! | [`record`] | observations |
 //! | [`moved`] | paths that the transaction itself changed |
 //! | [`places`], [`effects`] | changes that can't be rolled back |
@@ -25,6 +26,7 @@
 //! | [`execute`] | what executing a file reads besides the file |
 
 pub mod ahead;
+pub mod caller;
 pub mod effects;
 pub mod execute;
 pub mod filter;
@@ -44,7 +46,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use txos_engine::commit::Isolation;
@@ -67,7 +69,7 @@ pub enum Verdict {
     /// It is answered without being made.
     Answer(std::result::Result<i64, Errno>),
     /// It is answered with a descriptor of this file.
-    Give(OwnedFd),
+    Give(Arc<OwnedFd>),
     /// Somebody else answers it.
     Later,
     /// Nobody answers it: the transaction is being ended, for this reason.
@@ -92,6 +94,8 @@ pub struct Setup {
     pub orders: Channel,
     /// What lies where.
     pub places: places::Places,
+    /// What the transaction has moved so far.
+    pub moved: moved::Moved,
     /// What is preloaded into programs, if it is.
     pub recorder: Option<recorder::Recorder>,
     /// The transaction's place in the realm, if it has one.
@@ -120,6 +124,29 @@ pub struct Running {
     thread: JoinHandle<Finished>,
     over: Arc<AtomicBool>,
     watcher: Option<Watcher>,
+    _limit: Descriptors,
+}
+
+/// As many descriptors as this process may have, while the supervisor runs: what the processes of the
+/// transaction do must not leave it without one, because then it can't look at what they look at. The
+/// command was started before and keeps the limit that it was given.
+struct Descriptors(rustix::process::Rlimit);
+
+impl Descriptors {
+    fn raise() -> Descriptors {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let was = getrlimit(Resource::Nofile);
+        // Refused, everything works but that.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: was.maximum, maximum: was.maximum });
+        Descriptors(was)
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        // The next attempt of the command is to have what the first had.
+        let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, self.0);
+    }
 }
 
 /// The supervisor.
@@ -129,8 +156,16 @@ pub struct Supervisor {
     processes: process::Processes,
     moved: moved::Moved,
     scratch: record::Scratch,
+    heads: execute::Heads,
     keeper: Pid,
     mount_namespace: u64,
+    /// What callers see and may, unless they changed it.
+    view: caller::View,
+    helpers: caller::Helpers,
+    /// Some process may have other credentials than ours.
+    identities_differ: bool,
+    /// A process was found for which nothing is done; to be told.
+    foreign: Option<u32>,
     strict: bool,
     warnings: Arc<Warnings>,
     orders: Channel,
@@ -141,8 +176,12 @@ pub struct Supervisor {
     recorder: Option<recorder::Recorder>,
     /// The process that is being looked at can't be.
     unreadable: bool,
+    /// Where directories of the view are, at a revision of what was moved.
+    real_dirs: (u64, std::collections::HashMap<Vec<u8>, Vec<u8>>),
     /// Some process changed its root directory: absolute paths need a look at it.
     roots_differ: bool,
+    /// Held by each thread that connects somebody's socket: how many there are is how often it is held.
+    connects: Arc<()>,
 }
 
 /// Starts a supervisor.
@@ -151,6 +190,7 @@ pub struct Supervisor {
 /// If no thread can be had.
 pub fn start(setup: Setup) -> Result<Running> {
     wake::prepare();
+    txos_engine::patience::begin();
     let over = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&over);
     let pid_namespace =
@@ -169,8 +209,13 @@ pub fn start(setup: Setup) -> Result<Running> {
         reads,
         meeting: Meeting::new(setup.place, setup.isolation, setup.patience, &over),
         processes: process::Processes::default(),
-        moved: moved::Moved::default(),
+        moved: setup.moved,
         scratch: record::Scratch::default(),
+        heads: execute::Heads::default(),
+        view: caller::View::of(setup.keeper)?,
+        helpers: caller::Helpers::default(),
+        identities_differ: false,
+        foreign: None,
         keeper: setup.keeper,
         mount_namespace: setup.mount_namespace,
         strict: setup.strict,
@@ -181,13 +226,16 @@ pub fn start(setup: Setup) -> Result<Running> {
         held: Vec::new(),
         recorder: setup.recorder,
         unreadable: false,
+        real_dirs: Default::default(),
         roots_differ: false,
+        connects: Arc::default(),
     };
+    let limit = Descriptors::raise();
     let thread = std::thread::Builder::new()
         .name("txos-supervisor".into())
         .spawn(move || supervisor.run(&flag))
         .step("starting the supervisor's thread")?;
-    Ok(Running { thread, over, watcher })
+    Ok(Running { thread, over, watcher, _limit: limit })
 }
 
 impl Running {
@@ -227,7 +275,10 @@ impl Supervisor {
                 Some(handler) => {
                     let verdict = self.judge(&call, handler);
                     if std::mem::take(&mut self.unreadable) {
-                        self.tell_unreadable(&call)
+                        match self.tell_unreadable(&call) {
+                            Verdict::Through => verdict,
+                            stop => stop,
+                        }
                     } else {
                         verdict
                     }
@@ -241,6 +292,15 @@ impl Supervisor {
                         self.read_ahead(&call, handler);
                     }
                     verdict
+                }
+                _ => verdict,
+            };
+            let verdict = match self.foreign.take() {
+                Some(pid) if !matches!(verdict, Verdict::Stop(_)) => {
+                    match self.beyond(WarningKind::Unrecorded, || Self::foreign_text(pid)) {
+                        Verdict::Through => verdict,
+                        stop => stop,
+                    }
                 }
                 _ => verdict,
             };
@@ -287,24 +347,23 @@ impl Supervisor {
         verdict
     }
 
-    /// Opens what an absolute path leads to for a process of the transaction.
+    /// The caller, for opening something in its view; `None` for one for which nothing is opened, and once
+    /// another transaction has won.
     ///
     /// What was observed is acquired first: overlayfs remembers what the kernel finds now, and would show
     /// it to the program still when somebody else, for whom was waited, has changed it.
-    fn open_in_view(
-        &mut self,
-        pid: u32,
-        path: &[u8],
-        flags: OFlags,
-    ) -> std::result::Result<OwnedFd, Errno> {
+    fn opener(&mut self, call: &Call) -> Option<caller::AsCaller> {
+        if self.acquire_first() { self.caller(call) } else { None }
+    }
+
+    /// Acquires what was observed, for something that is about to be opened; `false` if another
+    /// transaction has won.
+    fn acquire_first(&mut self) -> bool {
         if self.reads.has_touched() {
             self.meeting.acquire_touched(&mut self.reads);
             self.reads.seal_round();
         }
-        if self.meeting.is_lost() {
-            return Err(Errno::CANCELED);
-        }
-        self.processes.open_in_view(pid, path, flags)
+        !self.meeting.is_lost()
     }
 
     /// Where a file is opened for appending only, the private copy is made now, and its length noted:
@@ -315,9 +374,13 @@ impl Supervisor {
                 continue;
             }
             let path = self.reads.path_of(&touch);
-            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-            // One that can't be opened will not be opened by the call either.
-            if let Ok(copy) = self.open_in_view(call.pid, &path, flags)
+            // The caller's right to write is asked for before anything is copied: it is the caller that
+            // opens. One that can't be opened will not be opened by the call either.
+            let copy = self.opener(call).and_then(|caller| {
+                let found = caller.find(&path, OFlags::NOFOLLOW, ResolveFlags::empty()).ok()?;
+                caller.open(found, OFlags::WRONLY | OFlags::NONBLOCK).ok()
+            });
+            if let Some(copy) = copy
                 && let Ok(stat) = rustix::fs::fstat(&copy)
             {
                 self.reads.appends_beyond(&touch, u64::try_from(stat.st_size).unwrap_or(0));
@@ -335,11 +398,20 @@ impl Supervisor {
     }
 
     fn judge(&mut self, call: &Call, handler: Handler) -> Verdict {
+        if let Some(recorder) = &mut self.recorder
+            && !matches!(handler, Handler::Look(..) | Handler::Open(..) | Handler::Execute(_))
+        {
+            recorder.forget(call.pid);
+        }
         if matches!(
             handler,
             Handler::Chroot(_) | Handler::NewRoot | Handler::Mount | Handler::EnterNamespaces
         ) {
             self.record_everything();
+        }
+        // From now on a path may lead elsewhere than its letters and links say.
+        if matches!(handler, Handler::NewRoot | Handler::Mount | Handler::EnterNamespaces) {
+            self.reads.misses_replacements();
         }
         match handler {
             Handler::Open(at, flags) => self.open(call, at, flags),
@@ -352,7 +424,7 @@ impl Supervisor {
                 self.change(call, at, table::Follow::No, facets, effects::Intent::Make)
             }
             Handler::Unlink(at, flags) => self.unlink(call, at, flags),
-            Handler::Rename(from, to) => self.rename(call, from, to),
+            Handler::Rename(from, to, flags) => self.rename(call, from, to, flags),
             Handler::Link(from, to, follow) => self.link(call, from, to, follow),
             Handler::Symlink(at) => self.symlink(call, at),
             Handler::Execute(at) => self.execute(call, at),
@@ -365,14 +437,17 @@ impl Supervisor {
                 self.roots_differ = true;
                 Verdict::Through
             }
+            Handler::NewIds(ids) => self.new_ids(call, ids),
             Handler::Connect => self.connect(call),
             Handler::Bind => self.bind(call),
             Handler::SendTo => self.send_to(call),
             Handler::SendMessage => self.send_message(call),
             Handler::SendMessages => self.send_messages(call),
             Handler::Kill => self.kill(call),
+            Handler::Queue => self.queue(call),
             Handler::KillThread => self.kill_thread(call),
             Handler::KillThreadOf => self.kill_thread_of(call),
+            Handler::QueueThreadOf => self.queue_thread_of(call),
             Handler::KillDescriptor => self.kill_descriptor(call),
             Handler::OfProcess(whose, what) => self.of_process(call, whose, what),
             Handler::SysvGet(kind, flags) => self.sysv_get(call, kind, flags),
@@ -396,12 +471,12 @@ impl Supervisor {
 
     fn tell_unreadable(&mut self, call: &Call) -> Verdict {
         self.record_everything();
-        let name = crate::session::tree::process(call.pid.cast_signed()).map(|p| p.name);
+        self.reads.misses_replacements();
+        let name = crate::session::tree::name(call.pid.cast_signed());
         self.beyond(WarningKind::Unrecorded, || {
             format!(
-                "process {} ({}) can't be looked at; what it reads is not recorded",
+                "process {} ({name}) can't be looked at; what it reads is not recorded",
                 call.pid,
-                name.unwrap_or_default()
             )
         })
     }

@@ -8,29 +8,56 @@
 
 use std::collections::HashSet;
 
+use txos_engine::changeset::Renamed;
 use txos_engine::readset::{is_at_or_below, join};
 
 /// How many directory moves are followed; further ones resolve through the view only.
 const MOVES_MAX: usize = 4096;
 
+/// One call that moved a directory.
+#[derive(Debug)]
+struct Move {
+    from: Vec<u8>,
+    to: Vec<u8>,
+    /// What was at `to` went to `from`.
+    exchanged: bool,
+}
+
 /// What the transaction did to names.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// Directories moved, in order: from, to.
-    moves: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Moves of directories, in order.
+    moves: Vec<Move>,
     /// Names under which symbolic links or directories appeared.
     names: HashSet<Box<[u8]>>,
     /// Grows with each of them.
     revision: u64,
 }
 
+/// What earlier commands of a pending transaction did.
+impl From<Renamed> for Moved {
+    fn from(renamed: Renamed) -> Moved {
+        let mut moved = Moved::default();
+        for (from, to) in &renamed.directories {
+            moved.directory(from, to, false);
+        }
+        for link in &renamed.links {
+            moved.name(link);
+        }
+        moved
+    }
+}
+
 impl Moved {
-    /// A directory was moved.
-    pub fn directory(&mut self, from: &[u8], to: &[u8]) {
+    /// A directory was moved; `exchanged`: what was at the target, directory or not, took its place.
+    pub fn directory(&mut self, from: &[u8], to: &[u8], exchanged: bool) {
         if self.moves.len() < MOVES_MAX {
-            self.moves.push((from.to_vec(), to.to_vec()));
+            self.moves.push(Move { from: from.to_vec(), to: to.to_vec(), exchanged });
         }
         self.name(to);
+        if exchanged {
+            self.name(from);
+        }
     }
 
     /// A symbolic link appeared at this path.
@@ -64,13 +91,16 @@ impl Moved {
     pub fn before(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         let mut at = path.to_vec();
-        for (from, to) in self.moves.iter().rev() {
-            if is_at_or_below(&at, to) {
-                let rest = at.get(to.len()..).unwrap_or_default();
-                let rest = rest.strip_prefix(b"/").unwrap_or(rest);
-                at = if rest.is_empty() { from.clone() } else { join(from, rest) };
-                found.push(at.clone());
-            }
+        for Move { from, to, exchanged } in self.moves.iter().rev() {
+            let (new, old) = match is_at_or_below(&at, to) {
+                true => (to, from),
+                false if *exchanged && is_at_or_below(&at, from) => (from, to),
+                false => continue,
+            };
+            let rest = at.get(new.len()..).unwrap_or_default();
+            let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+            at = if rest.is_empty() { old.clone() } else { join(old, rest) };
+            found.push(at.clone());
         }
         found
     }
@@ -84,12 +114,22 @@ mod tests {
     fn moves_are_followed_backwards() {
         let mut moved = Moved::default();
         assert!(!moved.may_concern(b"/b/x"));
-        moved.directory(b"/a", b"/b");
-        moved.directory(b"/b/sub", b"/c");
+        moved.directory(b"/a", b"/b", false);
+        moved.directory(b"/b/sub", b"/c", false);
         assert_eq!(moved.before(b"/c/file"), [b"/b/sub/file".to_vec(), b"/a/sub/file".to_vec()]);
         assert_eq!(moved.before(b"/b"), [b"/a".to_vec()]);
         assert!(moved.before(b"/bc/file").is_empty());
         assert!(moved.may_concern(b"/x/b/y") && !moved.may_concern(b"/x/bb/y"));
+    }
+
+    #[test]
+    fn both_halves_of_an_exchange_are_followed() {
+        let mut moved = Moved::default();
+        moved.directory(b"/x", b"/c", false);
+        moved.directory(b"/a", b"/c", true);
+        assert_eq!(moved.before(b"/a/d"), [b"/c/d".to_vec(), b"/x/d".to_vec()]);
+        assert_eq!(moved.before(b"/c/d"), [b"/a/d".to_vec()]);
+        assert!(moved.may_concern(b"/a/d"));
     }
 
     #[test]

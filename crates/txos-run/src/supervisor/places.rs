@@ -14,6 +14,8 @@ pub enum Place {
     Versioned,
     /// The user said that it is to be live.
     Excluded,
+    /// The user left it out of the scope.
+    OutOfScope,
     /// In `/dev`.
     Device,
     /// In `/proc`.
@@ -30,6 +32,9 @@ pub struct Places {
     /// Live trees, canonical.
     live: Vec<Vec<u8>>,
     excluded: Vec<Vec<u8>>,
+    /// What is directly in these is live, unless it is a layer; and why.
+    open: Vec<(Vec<u8>, String)>,
+    layers: Vec<Vec<u8>>,
     /// Only these are versioned, if any.
     only: Vec<Vec<u8>>,
     /// Links into live trees that programs like to write through: as written, and where they lead.
@@ -61,9 +66,16 @@ impl Places {
         Places {
             live,
             excluded: plan.excluded.iter().map(bytes).collect(),
+            open: plan.unversioned.iter().map(|(dir, why)| (bytes(dir), why.clone())).collect(),
+            layers: plan.layers.iter().map(bytes).collect(),
             only: plan.coverage.only_under.clone(),
             links,
         }
+    }
+
+    /// A tree is live after all.
+    pub fn is_live(&mut self, top: &[u8]) {
+        self.live.push(top.to_vec());
     }
 
     /// Where a path lies, and its normal form.
@@ -79,6 +91,14 @@ impl Places {
         (self.place(&path), path)
     }
 
+    /// Why what is directly in the directory of a path could not be versioned, if it is so.
+    #[must_use]
+    pub fn why_open(&self, path: &[u8]) -> Option<&str> {
+        let (dir, _) = txos_engine::readset::split(path)?;
+        let (_, why) = self.open.iter().find(|(open, _)| open == dir)?;
+        (!self.layers.iter().any(|l| l == path)).then_some(why)
+    }
+
     fn place(&self, path: &[u8]) -> Place {
         let below = |tops: &[Vec<u8>]| tops.iter().any(|t| is_at_or_below(path, t));
         let [proc, sys, dev, _] = NEVER.map(str::as_bytes);
@@ -92,9 +112,10 @@ impl Places {
             Place::Sys
         } else if is_at_or_below(path, dev) {
             Place::Device
+        } else if self.why_open(path).is_some() {
+            Place::Live
         } else if !self.only.is_empty() && !below(&self.only) {
-            // With --scope, everything else is live because the user said so.
-            Place::Excluded
+            Place::OutOfScope
         } else {
             Place::Versioned
         }
@@ -112,6 +133,8 @@ mod tests {
             excluded: vec![b"/var/cache".to_vec()],
             only: Vec::new(),
             links: vec![(b"/var/run".to_vec(), b"/run".to_vec())],
+            open: vec![(b"/home".to_vec(), "why".into())],
+            layers: vec![b"/home/me".to_vec()],
         };
         let place = |p: &str| places.find(p.as_bytes()).0;
         assert_eq!(place("/etc/passwd"), Place::Versioned);
@@ -127,6 +150,9 @@ mod tests {
         assert_eq!(place("/var/cache/apt/x"), Place::Excluded);
         let scoped = Places { only: vec![b"/srv".to_vec()], ..Places::default() };
         assert_eq!(scoped.find(b"/srv/x").0, Place::Versioned);
-        assert_eq!(scoped.find(b"/etc/x").0, Place::Excluded);
+        assert_eq!(scoped.find(b"/etc/x").0, Place::OutOfScope);
+        assert_eq!(place("/home/x"), Place::Live);
+        assert_eq!(place("/home/me"), Place::Versioned);
+        assert_eq!(place("/home/me/x"), Place::Versioned);
     }
 }

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use txos_engine::readset::join;
 
-use crate::sys::creds::Identity;
+use crate::sys::creds::Credentials;
 
 /// How many threads are kept open, and how many links of each: well below 1,024 in all.
 const OPEN_MAX: usize = 64;
@@ -29,6 +29,15 @@ pub enum Link {
     Root,
     /// An open file.
     Fd(i32),
+}
+
+/// A directory that is some process's root. While that process lives, nobody else's is equal but in the
+/// same mount namespace: a mount is in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootDirectory {
+    dev: (u32, u32),
+    ino: u64,
+    mount: u64,
 }
 
 /// Descriptors of `/proc/PID`, by thread number.
@@ -116,7 +125,7 @@ impl Processes {
 
     /// What `/proc/PID/status` says.
     pub fn status(&mut self, pid: u32) -> Option<Status> {
-        Some(Status::parse(&self.text(pid, "status")?))
+        Status::parse(&self.text(pid, "status")?)
     }
 
     /// The text of a file in `/proc/PID`.
@@ -133,24 +142,21 @@ impl Processes {
         Some(stat.ok()?.st_ino)
     }
 
+    /// Which directory the process has as its root, on which mount.
+    pub fn root(&mut self, pid: u32) -> Result<RootDirectory, Errno> {
+        let found = self.stat_through(pid, Link::Root)?;
+        Ok(RootDirectory {
+            dev: (found.stx_dev_major, found.stx_dev_minor),
+            ino: found.stx_ino,
+            mount: found.stx_mnt_id,
+        })
+    }
+
     /// Opens a file in `/proc/PID`.
     pub fn file(&mut self, pid: u32, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         self.with(pid, |opened| {
             rustix::fs::openat(&opened.dir, name, flags | OFlags::CLOEXEC, Mode::empty())
         })
-    }
-
-    /// Opens what an absolute path leads to for the process, its root directory included.
-    pub fn open_in_view(&mut self, pid: u32, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-        let root = self.file(pid, "root", OFlags::PATH | OFlags::DIRECTORY)?;
-        let path = path.strip_prefix(b"/").unwrap_or(path);
-        rustix::fs::openat2(
-            &root,
-            if path.is_empty() { b"." } else { path },
-            flags | OFlags::CLOEXEC,
-            Mode::empty(),
-            ResolveFlags::IN_ROOT,
-        )
     }
 }
 
@@ -186,30 +192,38 @@ pub fn path_of(fd: BorrowedFd<'_>) -> Option<Vec<u8>> {
 pub struct Status {
     /// Thread group.
     pub group: u32,
-    /// Effective identity.
-    pub identity: Identity,
-    /// Real user.
-    pub real_uid: u32,
-    /// Saved user.
-    pub saved_uid: u32,
+    /// What the kernel asks for when it checks what the thread may do.
+    pub credentials: Credentials,
 }
 
 impl Status {
-    pub(crate) fn parse(text: &str) -> Self {
-        let line = |name: &str| {
-            text.lines()
-                .find_map(|l| l.strip_prefix(name))
-                .map(|l| l.split_whitespace().filter_map(|w| w.parse().ok()).collect::<Vec<u32>>())
-                .unwrap_or_default()
+    /// Reads the text; `None` if it is not all there.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let line = |name: &str| text.lines().find_map(|l| l.strip_prefix(name));
+        let numbers = |name: &str| -> Option<Vec<u32>> {
+            line(name)?.split_whitespace().map(|w| w.parse().ok()).collect()
         };
-        let at = |list: &[u32], i: usize| list.get(i).copied().unwrap_or(u32::MAX);
-        let (uids, gids) = (line("Uid:"), line("Gid:"));
-        Status {
-            group: at(&line("Tgid:"), 0),
-            identity: Identity { uid: at(&uids, 1), gid: at(&gids, 1), groups: line("Groups:") },
-            real_uid: at(&uids, 0),
-            saved_uid: at(&uids, 2),
-        }
+        let four = |name: &str| <[u32; 4]>::try_from(numbers(name)?).ok();
+        let mut supplementary = numbers("Groups:")?;
+        supplementary.sort_unstable();
+        Some(Status {
+            group: *numbers("Tgid:")?.first()?,
+            credentials: Credentials {
+                users: four("Uid:")?,
+                groups: four("Gid:")?,
+                supplementary,
+                capabilities: u64::from_str_radix(line("CapEff:")?.trim(), 16).ok()?,
+            },
+        })
+    }
+
+    /// Of this thread.
+    ///
+    /// # Errors
+    /// If it can't be read.
+    pub fn of_this_thread() -> std::io::Result<Self> {
+        let text = std::fs::read_to_string("/proc/thread-self/status")?;
+        Status::parse(&text).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -243,7 +257,21 @@ mod tests {
         assert_eq!(cwd, here.as_os_str().as_encoded_bytes());
         assert_eq!(processes.group_of(me), Some(me));
         let status = processes.status(me).unwrap();
-        assert_eq!(status.identity.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(status.credentials.user(), rustix::process::geteuid().as_raw());
+        let mine = Status::of_this_thread().unwrap().credentials;
+        assert!(status.credentials.acts_like(&mine));
+    }
+
+    #[test]
+    fn a_status_is_whole_or_none() {
+        let text = "Tgid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 4 \nCapEff:\t00000000000000c0\n";
+        let status = Status::parse(text).unwrap();
+        assert_eq!((status.group, status.credentials.users), (7, [1, 2, 3, 4]));
+        assert_eq!(status.credentials.supplementary, [4, 9]);
+        assert!(status.credentials.can_switch());
+        for cut in ["Tgid", "Uid", "Gid", "Groups", "CapEff"] {
+            assert_eq!(Status::parse(&text.replace(cut, "x")), None);
+        }
     }
 
     #[test]

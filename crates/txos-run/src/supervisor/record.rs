@@ -1,16 +1,20 @@
 //! Recording what a stopped call looks at.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use txos_engine::object::Facets;
 use txos_engine::readset::split;
 
 use super::effects::Intent;
+use super::execute::Executed;
 use super::process::Link;
+use super::recorder::is_in_interpreter;
 use super::table::{At, Follow, OpenFlags};
 use super::{Supervisor, Verdict};
 use crate::sys::memory;
 use crate::sys::seccomp::Call;
 use crate::warning::WarningKind;
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Buffers that live as long as the supervisor, so that the usual call allocates nothing.
@@ -66,13 +70,32 @@ pub fn opens_for_change(flags: u64) -> bool {
 /// Whether what is listed of a directory may be older than the call that lists it: btrfs leaves out what
 /// has come, or has another name, since the directory was opened.
 fn lists_as_when_opened(path: &[u8]) -> bool {
-    rustix::fs::statfs(path).is_ok_and(|found| found.f_type == libc::BTRFS_SUPER_MAGIC)
+    let path = path.to_vec();
+    let found = txos_engine::patience::run(move || rustix::fs::statfs(&path[..]));
+    found.is_ok_and(|found| found.f_type == libc::BTRFS_SUPER_MAGIC)
 }
 
 /// Whether an open with these flags follows a link at the end.
 #[must_use]
 pub fn open_follows(flags: u64) -> bool {
     flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL
+}
+
+/// What a path leads to for a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// The caller finds nothing there.
+    Nothing,
+    /// Something of this kind.
+    Kind(FileType),
+    /// It was not looked at. It may be anything.
+    Unknown,
+}
+
+impl Found {
+    fn may_be(self, kind: FileType) -> bool {
+        self == Found::Unknown || self == Found::Kind(kind)
+    }
 }
 
 impl Follow {
@@ -130,7 +153,12 @@ impl Supervisor {
         } else {
             self.processes.link(call.pid, Link::Fd(dir), path)
         };
-        if known.is_err() || path.first() != Some(&b'/') {
+        if let Err(e) = known {
+            // Anything else: the process is gone, and so is its call.
+            self.unreadable = tells_nothing(e);
+            return false;
+        }
+        if path.first() != Some(&b'/') {
             return false;
         }
         if !path.ends_with(b"/") {
@@ -159,9 +187,9 @@ impl Supervisor {
     }
 
     /// What changing `self.scratch.path` means for the world outside.
-    fn effect_here(&mut self, call: &Call, intent: Intent) -> Verdict {
+    fn effect_here(&mut self, call: &Call, intent: Intent, follow: bool) -> Verdict {
         let path = std::mem::take(&mut self.scratch.path);
-        let verdict = self.effect(call.pid, &path, intent);
+        let verdict = self.effect(call, &path, intent, follow);
         self.scratch.path = path;
         verdict
     }
@@ -169,42 +197,53 @@ impl Supervisor {
     /// Observes `self.scratch.path`.
     fn note(&mut self, call: &Call, follow: bool, facets: Facets) {
         let path = std::mem::take(&mut self.scratch.path);
-        self.note_path(call.pid, &path, follow, facets);
+        self.note_path(call, &path, follow, facets);
         self.scratch.path = path;
     }
 
     /// Observes a path of the view.
-    pub(super) fn note_path(&mut self, pid: u32, path: &[u8], follow: bool, facets: Facets) {
+    pub(super) fn note_path(&mut self, call: &Call, path: &[u8], follow: bool, facets: Facets) {
         if is_below_never(path) {
             // Links of /proc lead back into the tree: /proc/self/cwd, /proc/self/root, …
-            if let Some(real) = self.through_proc(pid, path) {
+            if let Some(real) = self.through_proc(call.pid, path) {
                 self.reads.note(&real, follow, facets);
             }
             return;
         }
         self.reads.note(path, follow, facets);
         if self.moved.may_concern(path) {
-            self.note_moved(pid, path, follow, facets);
+            self.note_moved(call, path, follow, facets);
         }
     }
 
     /// Observes a path also where it was before the transaction moved things, and where links of
     /// the transaction lead it.
-    fn note_moved(&mut self, pid: u32, path: &[u8], follow: bool, facets: Facets) {
+    fn note_moved(&mut self, call: &Call, path: &[u8], follow: bool, facets: Facets) {
         for before in self.moved.before(path) {
             self.reads.note(&before, follow, facets);
         }
         // If the last name does not exist, its directory still leads somewhere.
         let (dir, name) = split(path).unwrap_or((path, b""));
         let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let canonical = match self.open_in_view(pid, path, OFlags::PATH | nofollow) {
-            Ok(fd) => super::process::path_of(std::os::fd::AsFd::as_fd(&fd)),
-            Err(_) => self
-                .open_in_view(pid, dir, OFlags::PATH)
-                .ok()
-                .and_then(|fd| super::process::path_of(std::os::fd::AsFd::as_fd(&fd)))
-                .map(|dir| txos_engine::readset::join(&dir, name)),
+        let path_of = |fd: OwnedFd| super::process::path_of(fd.as_fd());
+        let Some(caller) = self.opener(call) else { return };
+        let mut unreadable = false;
+        let mut find = |path, flags| {
+            let found = caller.find(path, flags, ResolveFlags::empty());
+            unreadable |= found.as_ref().is_err_and(|e| tells_nothing(*e));
+            found.ok()
         };
+        let canonical = match find(path, nofollow) {
+            Some(fd) => path_of(fd),
+            None => find(dir, OFlags::empty())
+                .and_then(path_of)
+                .map(|dir| txos_engine::readset::join(&dir, name))
+                .map(|entry| {
+                    let end = if follow { self.end_of_links(call, &entry) } else { None };
+                    end.unwrap_or(entry)
+                }),
+        };
+        self.unreadable |= unreadable;
         if let Some(canonical) = canonical
             && canonical != path
         {
@@ -217,7 +256,7 @@ impl Supervisor {
 
     /// The path for what is at or below `/proc/PID/cwd`, `root`, `exe` or `fd/N`; `None` for the rest of
     /// `/proc`. Only the link is read: what is below has not been observed yet.
-    fn through_proc(&self, pid: u32, path: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn through_proc(&self, pid: u32, path: &[u8]) -> Option<Vec<u8>> {
         let mut rest = path.strip_prefix(b"/proc/")?;
         let mut next = || {
             let start = rest.iter().position(|&b| b != b'/').unwrap_or(rest.len());
@@ -252,7 +291,9 @@ impl Supervisor {
         if self.path(call, at) {
             self.note(call, follow.of(call), facets);
             if let Some(recorder) = &mut self.recorder
-                && recorder.is_question(call.pid, &self.scratch.written)
+                && recorder.is_question(call.pid, &self.scratch.written, || {
+                    is_in_interpreter(call.pid, call.data.instruction_pointer)
+                })
             {
                 return Verdict::Answer(Ok(0));
             }
@@ -283,8 +324,10 @@ impl Supervisor {
         self.note(call, open_follows(flags), facets);
         match flags {
             _ if !opens_for_change(flags) || flags & O_TMPFILE == O_TMPFILE => Verdict::Through,
-            _ if flags & O_CREAT != 0 => self.effect_here(call, Intent::OpenOrMake),
-            _ => self.effect_here(call, Intent::Open),
+            _ if flags & O_CREAT != 0 => {
+                self.effect_here(call, Intent::OpenOrMake, open_follows(flags))
+            }
+            _ => self.effect_here(call, Intent::Open, open_follows(flags)),
         }
     }
 
@@ -298,7 +341,7 @@ impl Supervisor {
     ) -> Verdict {
         if self.path(call, at) {
             self.note(call, follow.of(call), facets);
-            return self.effect_here(call, intent);
+            return self.effect_here(call, intent, follow.of(call));
         }
         Verdict::Through
     }
@@ -311,7 +354,9 @@ impl Supervisor {
         }
         if self.path(call, at) {
             self.note(call, false, facets);
-            return self.effect_here(call, Intent::Alter);
+            // Where a caller is that can't be followed, something else may be unlinked than was noted.
+            let _ = self.opener(call);
+            return self.effect_here(call, Intent::Alter, false);
         }
         Verdict::Through
     }
@@ -320,42 +365,49 @@ impl Supervisor {
         if self.path(call, at) {
             self.note(call, false, Facets::ENTRY | Facets::WRITE);
             self.moved.name(&self.scratch.path);
-            return self.effect_here(call, Intent::Make);
+            return self.effect_here(call, Intent::Make, false);
         }
         Verdict::Through
     }
 
-    pub(super) fn rename(&mut self, call: &Call, from: At, to: At) -> Verdict {
+    pub(super) fn rename(
+        &mut self,
+        call: &Call,
+        from: At,
+        to: At,
+        flags: Option<usize>,
+    ) -> Verdict {
         if !self.path(call, from) {
             return Verdict::Through;
         }
         let facets = Facets::ENTRY | Facets::WRITE | Facets::REPLACED;
         self.note(call, false, facets);
         let old = self.scratch.path.clone();
-        let kind = self.kind_in_view(call.pid, &old);
+        let found = self.kind_in_view(call, &old);
         if !self.path(call, to) {
             return Verdict::Through;
         }
-        let replaces_dir = if kind == Some(FileType::Directory) {
+        let replaces_dir = if found.may_be(FileType::Directory) {
             Facets::LISTING // What it replaces must be empty.
         } else {
             Facets::ENTRY
         };
         self.note(call, false, facets | replaces_dir);
-        match kind {
-            Some(FileType::Directory) => self.moved.directory(&old, &self.scratch.path),
-            Some(FileType::Symlink) => self.moved.name(&self.scratch.path),
-            _ => {}
+        let exchanges = flags.is_some_and(|i| arg(call, i) as u32 & libc::RENAME_EXCHANGE != 0);
+        let replaced = if exchanges { self.kind_at(call) } else { Found::Nothing };
+        if found.may_be(FileType::Directory) || replaced.may_be(FileType::Directory) {
+            self.moved.directory(&old, &self.scratch.path, exchanges);
+        } else if found.may_be(FileType::Symlink) || replaced.may_be(FileType::Symlink) {
+            self.moved.name(&self.scratch.path);
+            if exchanges {
+                self.moved.name(&old);
+            }
         }
-        // With RENAME_EXCHANGE what was at the target appears at the source.
-        if matches!(kind, Some(FileType::Directory | FileType::Symlink)) {
-            self.moved.name(&old);
-        }
-        if kind.is_none() {
+        if found == Found::Nothing {
             return Verdict::Through; // There is nothing to rename.
         }
-        match self.effect(call.pid, &old, Intent::Alter) {
-            Verdict::Through => self.effect_here(call, Intent::OpenOrMake),
+        match self.effect(call, &old, Intent::Alter, false) {
+            Verdict::Through => self.effect_here(call, Intent::OpenOrMake, false),
             stop => stop,
         }
     }
@@ -363,24 +415,35 @@ impl Supervisor {
     pub(super) fn link(&mut self, call: &Call, from: At, to: At, follow: Follow) -> Verdict {
         if self.path(call, from) {
             self.note(call, follow.of(call), Facets::ENTRY | Facets::WRITE);
-            let old = std::mem::take(&mut self.scratch.path);
-            let kind = self.kind_in_view(call.pid, &old);
-            self.scratch.path = old;
+            let found = self.kind_at(call);
             if self.path(call, to) {
                 self.note(call, false, Facets::ENTRY | Facets::WRITE);
-                if kind == Some(FileType::Symlink) {
+                if found.may_be(FileType::Symlink) {
                     self.moved.name(&self.scratch.path);
                 }
-                return self.effect_here(call, Intent::Make);
+                return self.effect_here(call, Intent::Make, false);
             }
         }
         Verdict::Through
     }
 
-    /// What is at a path for the process.
-    fn kind_in_view(&mut self, pid: u32, path: &[u8]) -> Option<FileType> {
-        let fd = self.open_in_view(pid, path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
-        Some(FileType::from_raw_mode(rustix::fs::fstat(&fd).ok()?.st_mode))
+    /// What is at `self.scratch.path` for the caller.
+    fn kind_at(&mut self, call: &Call) -> Found {
+        let path = std::mem::take(&mut self.scratch.path);
+        let found = self.kind_in_view(call, &path);
+        self.scratch.path = path;
+        found
+    }
+
+    /// What is at a path for the caller.
+    fn kind_in_view(&mut self, call: &Call, path: &[u8]) -> Found {
+        let Some(caller) = self.opener(call) else { return Found::Unknown };
+        match caller.find(path, OFlags::NOFOLLOW, ResolveFlags::empty()) {
+            Ok(fd) => super::caller::kind(&fd).map_or(Found::Unknown, Found::Kind),
+            Err(Errno::PERM | Errno::XDEV) => Found::Unknown,
+            Err(e) if tells_nothing(e) => Found::Unknown,
+            Err(_) => Found::Nothing,
+        }
     }
 
     pub(super) fn list(&mut self, call: &Call, fd: usize) -> Verdict {
@@ -396,12 +459,18 @@ impl Supervisor {
     pub(super) fn execute(&mut self, call: &Call, at: At) -> Verdict {
         if self.path(call, at) {
             let path = std::mem::take(&mut self.scratch.path);
-            self.note_path(call.pid, &path, true, Facets::ENTRY | Facets::DATA | Facets::ATTRS);
-            let foreign = self.note_interpreters(call.pid, &path);
+            self.note_path(call, &path, true, Facets::ENTRY | Facets::DATA | Facets::ATTRS);
+            let Executed { found, foreign } = self.note_interpreters(call, &path);
             if let Some(recorder) = &mut self.recorder {
-                recorder.executes(call.pid);
+                recorder.forget(call.pid);
+                if found && !foreign {
+                    recorder.executes(call.pid);
+                }
             }
             let verdict = if foreign {
+                // What it does to its credentials is not told.
+                self.somebody_differs();
+                self.reads.misses_replacements();
                 self.beyond(WarningKind::Unrecorded, || {
                     format!(
                         "{} is a 32-bit program; what it reads is not recorded",
@@ -416,6 +485,12 @@ impl Supervisor {
         }
         Verdict::Through
     }
+}
+
+/// Whether a look that failed so has told nothing of what is there, for want of something of ours: time,
+/// descriptors, memory.
+pub(super) fn tells_nothing(e: Errno) -> bool {
+    matches!(e, Errno::TIMEDOUT | Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 /// Whether the path is, by the letter, in a tree that is never versioned.

@@ -2,26 +2,32 @@
 //!
 //! The kernel finds a listening Unix socket by its inode. Through an overlay a socket of the
 //! stable tree has another inode, so that connecting to it would be refused. The supervisor
-//! therefore connects such a socket itself, by its stable path and with the caller's identity.
+//! therefore connects such a socket itself, as the caller, who must be able to reach it both in its view
+//! and in the stable tree. The service sees the caller's user and groups, and the supervisor's process
+//! number.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+use rustix::process::PidfdGetfdFlags;
 use txos_engine::object::Facets;
 use txos_engine::show::quoted_bytes;
 
+use super::caller::AsCaller;
 use super::effects::Intent;
 use super::places::Place;
 use super::record::{arg, int};
 use super::{Supervisor, Verdict};
+use crate::sys::memory;
 use crate::sys::seccomp::Call;
-use crate::sys::{creds, memory};
 use crate::warning::WarningKind;
+
+/// How many connects may wait for a service at a time.
+const CONNECTS_MAX: usize = 256;
 
 /// Longest address of any family, and where its family's part starts.
 const ADDRESS_MAX: usize = 128;
@@ -165,7 +171,7 @@ impl Supervisor {
         match address {
             Address::Path(path) => {
                 let path = self.absolute(call.pid, &path).unwrap_or(path);
-                self.note_path(call.pid, &path, true, Facets::ENTRY);
+                self.note_path(call, &path, true, Facets::ENTRY);
                 self.reach(&Address::Path(path))
             }
             other => self.reach(&other),
@@ -178,8 +184,8 @@ impl Supervisor {
             return Verdict::Through;
         };
         let Some(path) = self.absolute(call.pid, &path) else { return Verdict::Through };
-        self.note_path(call.pid, &path, false, Facets::ENTRY | Facets::WRITE);
-        self.effect(call.pid, &path, Intent::Make)
+        self.note_path(call, &path, false, Facets::ENTRY | Facets::WRITE);
+        self.effect(call, &path, Intent::Make, false)
     }
 
     /// Tells of what reaches out.
@@ -199,7 +205,11 @@ impl Supervisor {
 
     fn service(&mut self, name: &[u8]) -> Verdict {
         let harmless = HARMLESS.iter().any(|h| name.starts_with(h.as_bytes()));
-        let missing = name.first() == Some(&b'/') && rustix::fs::stat(name).is_err();
+        let missing = name.first() == Some(&b'/') && {
+            let name = name.to_vec();
+            let found = txos_engine::patience::run(move || rustix::fs::stat(&name[..]));
+            found.is_err_and(|e| e != Errno::TIMEDOUT)
+        };
         if harmless || missing {
             return Verdict::Through;
         }
@@ -213,66 +223,74 @@ impl Supervisor {
 
     fn connect_by_path(&mut self, call: &Call, written: &[u8]) -> Verdict {
         let Some(path) = self.absolute(call.pid, written) else { return Verdict::Through };
-        self.note_path(call.pid, &path, true, Facets::ENTRY);
+        self.note_path(call, &path, true, Facets::ENTRY);
         if !matches!(self.places.find(&path).0, Place::Versioned) {
             return self.reach(&Address::Path(path));
         }
-        let Some(stable) = self.stable_socket(call.pid, &path) else { return Verdict::Through };
+        let Some(caller) = self.opener(call) else { return Verdict::Through };
+        let Some(stable) = stable_socket(&caller, &path) else { return Verdict::Through };
         match self.service(&path) {
             Verdict::Through => {}
             stop => return stop,
         }
-        match self.connect_ourselves(call, stable) {
+        match self.connect_ourselves(call, &caller, stable) {
             Ok(()) => Verdict::Later,
+            Err(Errno::AGAIN) => Verdict::Answer(Err(Errno::AGAIN)),
             Err(_) => Verdict::Through, // The kernel's answer is as good as any.
         }
     }
 
-    /// The stable socket that the view shows at a path, unless it was made inside.
-    fn stable_socket(&mut self, pid: u32, path: &[u8]) -> Option<OwnedFd> {
-        let socket = |fd: &OwnedFd| {
-            let stat = rustix::fs::fstat(fd).ok()?;
-            (FileType::from_raw_mode(stat.st_mode) == FileType::Socket).then_some(stat.st_ino)
-        };
-        let shown = self.open_in_view(pid, path, OFlags::PATH).ok()?;
-        let shown_path = super::process::path_of(std::os::fd::AsFd::as_fd(&shown))?;
-        let stable = rustix::fs::open(
-            &shown_path[..],
-            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        )
-        .ok()?;
-        (socket(&shown)? == socket(&stable)?).then_some(stable)
-    }
-
     /// Connects the caller's socket on a thread, because that may wait for a process of the
     /// transaction; the thread answers.
-    fn connect_ourselves(&mut self, call: &Call, stable: OwnedFd) -> Result<(), Errno> {
-        let group = self.processes.group_of(call.pid).ok_or(Errno::SRCH)?;
-        let identity = self.processes.status(call.pid).ok_or(Errno::SRCH)?.identity;
-        let pid = Pid::from_raw(group.cast_signed()).ok_or(Errno::SRCH)?;
-        let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+    ///
+    /// # Errors
+    /// `EAGAIN` while [`CONNECTS_MAX`] wait: each holds descriptors, and a supervisor that has none left could
+    /// not look at what others look at.
+    fn connect_ourselves(
+        &mut self,
+        call: &Call,
+        caller: &AsCaller,
+        stable: OwnedFd,
+    ) -> Result<(), Errno> {
+        let waiting = Arc::clone(&self.connects);
+        if Arc::strong_count(&waiting) > CONNECTS_MAX + 1 {
+            return Err(Errno::AGAIN);
+        }
+        let process = self.pin(call)?.process;
         let socket =
             rustix::process::pidfd_getfd(&process, int(call, 0), PidfdGetfdFlags::empty())?;
-        let ours = rustix::process::geteuid().as_raw();
         let listener = Arc::clone(&self.listener);
         let id = call.id;
-        let work = move || {
+        let work = move |assumed: Result<(), Errno>| {
             let connect = || {
-                if identity.uid != ours {
-                    creds::assume(&identity)?;
-                }
+                assumed?;
                 let path = format!("/proc/self/fd/{}", stable.as_raw_fd());
                 rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
             };
             listener.answer(id, connect().map(|()| 0));
+            drop(waiting);
         };
-        std::thread::Builder::new()
-            .name("txos-connect".into())
-            .spawn(work)
-            .map_err(|_| Errno::AGAIN)?;
-        Ok(())
+        caller.run_apart(work).map_err(|_| Errno::AGAIN)
     }
+}
+
+/// The stable socket that the view shows the caller at a path, unless it was made inside. The caller
+/// searches every directory on the way, in its view and in the stable tree.
+fn stable_socket(caller: &AsCaller, path: &[u8]) -> Option<OwnedFd> {
+    let socket = |fd: &OwnedFd| {
+        if super::caller::kind(fd).ok()? != FileType::Socket {
+            return None;
+        }
+        let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0).ok()?;
+        caller.run(move || rustix::fs::fstat(&fd)).ok().map(|stat| stat.st_ino)
+    };
+    let shown = caller.find(path, OFlags::empty(), ResolveFlags::empty()).ok()?;
+    let shown_path = super::process::path_of(shown.as_fd())?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let stable =
+        caller.run(move || rustix::fs::open(&shown_path[..], flags, rustix::fs::Mode::empty()));
+    let stable = stable.ok()?;
+    (socket(&shown)? == socket(&stable)?).then_some(stable)
 }
 
 #[cfg(test)]

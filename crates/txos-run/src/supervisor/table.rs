@@ -63,8 +63,8 @@ pub enum Handler {
     Make(At),
     /// `unlinkat(2)`: a file, or a directory, which then was empty.
     Unlink(At, Option<usize>),
-    /// Something is moved.
-    Rename(At, At),
+    /// Something is moved; the argument with the flags.
+    Rename(At, At, Option<usize>),
     /// A second name is made.
     Link(At, At, Follow),
     /// A symbolic link is made.
@@ -77,6 +77,8 @@ pub enum Handler {
     Chroot(At),
     /// Another mount namespace is entered, or the root of this one changed.
     NewRoot,
+    /// Credentials are taken or given up.
+    NewIds(Ids),
     /// A socket is connected.
     Connect,
     /// A socket is given a name.
@@ -85,12 +87,16 @@ pub enum Handler {
     SendTo,
     /// A message is sent, perhaps to an address.
     SendMessage,
-    /// A signal to a process or a group: `kill(2)`, `rt_sigqueueinfo(2)`.
+    /// A signal to a process or a group: `kill(2)`.
     Kill,
+    /// A signal with a value to a process: `rt_sigqueueinfo(2)`.
+    Queue,
     /// A signal to a thread: `tkill(2)`.
     KillThread,
-    /// A signal to a thread of a process: `tgkill(2)`, `rt_tgsigqueueinfo(2)`.
+    /// A signal to a thread of a process: `tgkill(2)`.
     KillThreadOf,
+    /// The same with a value: `rt_tgsigqueueinfo(2)`.
+    QueueThreadOf,
     /// A signal through a descriptor.
     KillDescriptor,
     /// Messages are sent, perhaps to addresses.
@@ -127,6 +133,17 @@ pub enum Whose {
     Kind(usize, i32, usize),
     /// The one of this descriptor.
     Descriptor(usize),
+}
+
+/// Which credentials a call takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ids {
+    /// The users in so many of its first arguments.
+    Users(usize),
+    /// The groups in so many of its first arguments.
+    Groups(usize),
+    /// Others.
+    Others,
 }
 
 /// A kind of System V object.
@@ -182,6 +199,7 @@ const LOOKS: &str = "the outcome of the look-up is part of what was read";
 const READS: &str = "what the file holds is part of what was read";
 const CHANGES: &str = "the version it starts from is the base of the change";
 const LEAVES: &str = "it leaves the machine or reaches a service; nobody can take it back";
+const IDENTITY: &str = "what is done on its behalf is done with its credentials";
 const RUNNING: &str = "it changes the running system at once";
 const OUTSIDER: &str = "an outsider's process would be changed";
 const PRIORITY: &str = "changes the priority of";
@@ -227,8 +245,8 @@ pub const COMMON: &[Row] = &[
     row(libc::SYS_execveat, H::Execute(under(0, 1)), &[], READS),
     row(libc::SYS_chdir, H::Look(at(0), Follow::Yes, ENTRY), &[], LOOKS),
     row(libc::SYS_unlinkat, H::Unlink(under(0, 1), Some(2)), &[], CHANGES),
-    row(libc::SYS_renameat2, H::Rename(under(0, 1), under(2, 3)), &[], CHANGES),
-    row(libc::SYS_renameat, H::Rename(under(0, 1), under(2, 3)), &[], CHANGES),
+    row(libc::SYS_renameat2, H::Rename(under(0, 1), under(2, 3), Some(4)), &[], CHANGES),
+    row(libc::SYS_renameat, H::Rename(under(0, 1), under(2, 3), None), &[], CHANGES),
     row(libc::SYS_mkdirat, H::Make(under(0, 1)), &[], CHANGES),
     row(libc::SYS_linkat, H::Link(under(0, 1), under(2, 3), Follow::If(4, FOLLOW)), &[], CHANGES),
     row(libc::SYS_symlinkat, H::Symlink(under(1, 2)), &[], CHANGES),
@@ -321,6 +339,22 @@ pub const COMMON: &[Row] = &[
         &[],
         "absolute paths may start elsewhere from then on, even in the stable tree",
     ),
+    row(libc::SYS_setuid, H::NewIds(Ids::Users(1)), &[], IDENTITY),
+    row(libc::SYS_setgid, H::NewIds(Ids::Groups(1)), &[], IDENTITY),
+    row(libc::SYS_setreuid, H::NewIds(Ids::Users(2)), &[], IDENTITY),
+    row(libc::SYS_setregid, H::NewIds(Ids::Groups(2)), &[], IDENTITY),
+    row(libc::SYS_setresuid, H::NewIds(Ids::Users(3)), &[], IDENTITY),
+    row(libc::SYS_setresgid, H::NewIds(Ids::Groups(3)), &[], IDENTITY),
+    row(libc::SYS_setfsuid, H::NewIds(Ids::Users(1)), &[], IDENTITY),
+    row(libc::SYS_setfsgid, H::NewIds(Ids::Groups(1)), &[], IDENTITY),
+    row(libc::SYS_setgroups, H::NewIds(Ids::Others), &[], IDENTITY),
+    row(libc::SYS_capset, H::NewIds(Ids::Others), &[], IDENTITY),
+    row(
+        libc::SYS_prctl,
+        H::NewIds(Ids::Others),
+        &[Unless::NoneOf(0, LIMITS_CAPABILITIES)],
+        IDENTITY,
+    ),
     // Beyond files.
     row(
         libc::SYS_sendmsg,
@@ -335,8 +369,8 @@ pub const COMMON: &[Row] = &[
     row(libc::SYS_tgkill, H::KillThreadOf, &[Unless::Int(2, 0)], SIGNALS),
     row(libc::SYS_kill, H::Kill, &[Unless::Int(1, 0), Unless::Int(0, 0)], SIGNALS),
     row(libc::SYS_tkill, H::KillThread, &[Unless::Int(1, 0)], SIGNALS),
-    row(libc::SYS_rt_sigqueueinfo, H::Kill, &[Unless::Int(1, 0)], SIGNALS),
-    row(libc::SYS_rt_tgsigqueueinfo, H::KillThreadOf, &[Unless::Int(2, 0)], SIGNALS),
+    row(libc::SYS_rt_sigqueueinfo, H::Queue, &[Unless::Int(1, 0)], SIGNALS),
+    row(libc::SYS_rt_tgsigqueueinfo, H::QueueThreadOf, &[Unless::Int(2, 0)], SIGNALS),
     row(libc::SYS_pidfd_send_signal, H::KillDescriptor, &[Unless::Int(1, 0)], SIGNALS),
     row(libc::SYS_ptrace, H::Trace, &[Unless::Int(0, 0)], OUTSIDER),
     row(libc::SYS_process_vm_writev, H::WriteMemory, &[], OUTSIDER),
@@ -564,6 +598,9 @@ pub const COMMON: &[Row] = &[
     ),
 ];
 
+/// `PR_CAPBSET_DROP`, `PR_SET_SECUREBITS`: what is executed next may have fewer.
+const LIMITS_CAPABILITIES: &[u32] = &[24, 28];
+
 /// `FS_IOC_SETFLAGS`, the same of 32 bits, `FS_IOC_FSSETXATTR`.
 const SETS_FLAGS: &[u32] = &[0x4008_6602, 0x4004_6602, 0x401c_5820];
 
@@ -610,7 +647,8 @@ const KEYCTL_LOOKS: &[Unless] = &[
 ];
 
 /// Calls of 32-bit programs that are not let through, as on x86 the kernel numbers them, and their native
-/// numbers: nobody outside may be reached or changed by a program for its being old.
+/// numbers: nobody outside may be reached or changed by a program for its being old, and a 64-bit program may
+/// make them as well (`int 0x80`). Each has its arguments where the native call has them.
 #[cfg(target_arch = "x86_64")]
 pub const FOREIGN: &[(u32, i64)] = &[
     (37, libc::SYS_kill),
@@ -621,6 +659,95 @@ pub const FOREIGN: &[(u32, i64)] = &[
     (424, libc::SYS_pidfd_send_signal),
     (425, libc::SYS_io_uring_setup),
     (342, libc::SYS_open_by_handle_at),
+    (5, libc::SYS_open),
+    (295, libc::SYS_openat),
+    (437, libc::SYS_openat2),
+    (8, libc::SYS_creat),
+    (33, libc::SYS_access),
+    (307, libc::SYS_faccessat),
+    (439, libc::SYS_faccessat2),
+    (85, libc::SYS_readlink),
+    (305, libc::SYS_readlinkat),
+    (383, libc::SYS_statx),
+    (10, libc::SYS_unlink),
+    (301, libc::SYS_unlinkat),
+    (40, libc::SYS_rmdir),
+    (38, libc::SYS_rename),
+    (302, libc::SYS_renameat),
+    (353, libc::SYS_renameat2),
+    (39, libc::SYS_mkdir),
+    (296, libc::SYS_mkdirat),
+    (9, libc::SYS_link),
+    (303, libc::SYS_linkat),
+    (83, libc::SYS_symlink),
+    (304, libc::SYS_symlinkat),
+    (14, libc::SYS_mknod),
+    (297, libc::SYS_mknodat),
+    (15, libc::SYS_chmod),
+    (306, libc::SYS_fchmodat),
+    (30, libc::SYS_utime),
+    (271, libc::SYS_utimes),
+    (299, libc::SYS_futimesat),
+    (11, libc::SYS_execve),
+    (358, libc::SYS_execveat),
+    (61, libc::SYS_chroot),
+    (217, libc::SYS_pivot_root),
+    (141, libc::SYS_getdents),
+    (220, libc::SYS_getdents64),
+    (21, libc::SYS_mount),
+    (52, libc::SYS_umount2),
+    (346, libc::SYS_setns),
+    (185, libc::SYS_capset),
+    (229, libc::SYS_getxattr),
+    (230, libc::SYS_lgetxattr),
+    (232, libc::SYS_listxattr),
+    (233, libc::SYS_llistxattr),
+    (226, libc::SYS_setxattr),
+    (227, libc::SYS_lsetxattr),
+    (235, libc::SYS_removexattr),
+    (236, libc::SYS_lremovexattr),
+    (341, libc::SYS_name_to_handle_at),
+    (99, libc::SYS_statfs),
+    (362, libc::SYS_connect),
+    (361, libc::SYS_bind),
+    (26, libc::SYS_ptrace),
+    (429, libc::SYS_move_mount),
+    (428, libc::SYS_open_tree),
+    (442, libc::SYS_mount_setattr),
+    (18, libc::SYS_stat),
+    (106, libc::SYS_stat),
+    (195, libc::SYS_stat),
+    (84, libc::SYS_lstat),
+    (107, libc::SYS_lstat),
+    (196, libc::SYS_lstat),
+    (300, libc::SYS_newfstatat),
+    (182, libc::SYS_chown),
+    (212, libc::SYS_chown),
+    (16, libc::SYS_lchown),
+    (198, libc::SYS_lchown),
+    (298, libc::SYS_fchownat),
+    (92, libc::SYS_truncate),
+    (193, libc::SYS_truncate),
+    (320, libc::SYS_utimensat),
+    (412, libc::SYS_utimensat),
+    (23, libc::SYS_setuid),
+    (213, libc::SYS_setuid),
+    (46, libc::SYS_setgid),
+    (214, libc::SYS_setgid),
+    (70, libc::SYS_setreuid),
+    (203, libc::SYS_setreuid),
+    (71, libc::SYS_setregid),
+    (204, libc::SYS_setregid),
+    (164, libc::SYS_setresuid),
+    (208, libc::SYS_setresuid),
+    (170, libc::SYS_setresgid),
+    (210, libc::SYS_setresgid),
+    (81, libc::SYS_setgroups),
+    (206, libc::SYS_setgroups),
+    (138, libc::SYS_setfsuid),
+    (215, libc::SYS_setfsuid),
+    (139, libc::SYS_setfsgid),
+    (216, libc::SYS_setfsgid),
 ];
 /// The same: not known of other architectures.
 #[cfg(not(target_arch = "x86_64"))]
@@ -638,7 +765,7 @@ pub const OLD: &[Row] = &[
     row(libc::SYS_getdents, H::List(0), &[], "the names in it are part of what was read"),
     row(libc::SYS_unlink, H::Unlink(at(0), None), &[], CHANGES),
     row(libc::SYS_rmdir, H::Change(at(0), Follow::No, EMPTIED), &[], CHANGES),
-    row(libc::SYS_rename, H::Rename(at(0), at(1)), &[], CHANGES),
+    row(libc::SYS_rename, H::Rename(at(0), at(1), None), &[], CHANGES),
     row(libc::SYS_mkdir, H::Make(at(0)), &[], CHANGES),
     row(libc::SYS_link, H::Link(at(0), at(1), Follow::No), &[], CHANGES),
     row(libc::SYS_symlink, H::Symlink(at(1)), &[], CHANGES),

@@ -2,18 +2,19 @@
 //!
 //! # Safety
 //!
-//! The mapping is [`area::SIZE`] bytes of a memory file that was made that large here, and can't shrink
-//! (it is sealed). It lives as long as the [`Area`], and is only ever read and written by atomic
-//! instructions, at aligned offsets below its size.
+//! The mapping is [`area::SIZE`] bytes, of two memory files that were made that large here and can't shrink
+//! (they are sealed): the control page at its beginning, the tables after it. It lives as long as the [`Area`], and is only ever read and
+//! written by atomic instructions, at aligned offsets below its size.
 
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use txos_recorder::area;
 
@@ -21,7 +22,9 @@ use txos_recorder::area;
 #[derive(Debug)]
 pub struct Area {
     at: *mut u8,
-    fd: OwnedFd,
+    /// For reading.
+    control: Arc<OwnedFd>,
+    tables: Arc<OwnedFd>,
 }
 
 // SAFETY: the mapping belongs to no thread, and all its words are atomic.
@@ -33,7 +36,8 @@ impl Area {
     /// # Errors
     /// If there is no memory, or no memory files.
     pub fn new() -> io::Result<Area> {
-        let fd = memory_file(c"txos-recorded", MemfdFlags::empty())?;
+        let control = sealed(c"txos-control", area::SEEN)?;
+        let tables = sealed(c"txos-recorded", area::SIZE)?;
         let mut header = [0; area::AT_OFF];
         if let Some(magic) = header.get_mut(..area::AT_VERSION) {
             magic.copy_from_slice(&area::MAGIC);
@@ -41,21 +45,40 @@ impl Area {
         if let Some(version) = header.get_mut(area::AT_VERSION..) {
             version.copy_from_slice(&area::VERSION.to_le_bytes());
         }
-        rustix::fs::ftruncate(&fd, area::SIZE as u64)?;
-        rustix::io::pwrite(&fd, &header, 0)?;
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+        rustix::io::pwrite(&control, &header, 0)?;
+        let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&control));
+        let readable = rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address of the kernel's choice, and one over its beginning.
         let at = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), area::SIZE, access, MapFlags::SHARED, &fd, 0)?
+            let at = rustix::mm::mmap(
+                std::ptr::null_mut(),
+                area::SIZE,
+                access,
+                MapFlags::SHARED,
+                &tables,
+                0,
+            )?;
+            let over = MapFlags::SHARED | MapFlags::FIXED;
+            if let Err(e) = rustix::mm::mmap(at, area::SEEN, access, over, &control, 0) {
+                let _ = rustix::mm::munmap(at, area::SIZE);
+                return Err(e.into());
+            }
+            at
         };
-        Ok(Area { at: at.cast(), fd })
+        Ok(Area { at: at.cast(), control: Arc::new(readable), tables: Arc::new(tables) })
     }
 
-    /// Its descriptor.
+    /// The descriptor of the control page: for reading.
     #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    pub fn control(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.control)
+    }
+
+    /// The descriptor of the tables.
+    #[must_use]
+    pub fn tables(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.tables)
     }
 
     /// From now on every call is told.
@@ -118,6 +141,15 @@ impl Drop for Area {
         // SAFETY: it was mapped with this size, and nothing refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.at.cast(), area::SIZE) };
     }
+}
+
+/// A file in memory of this size for good, which nobody else can open by another way than ours.
+fn sealed(name: &CStr, size: usize) -> io::Result<OwnedFd> {
+    let fd = memory_file(name, MemfdFlags::empty())?;
+    rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o600))?;
+    rustix::fs::ftruncate(&fd, size as u64)?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(fd)
 }
 
 /// A file in memory.

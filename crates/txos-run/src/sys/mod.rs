@@ -8,7 +8,7 @@
 //! | [`memory`] | reading another process's memory |
 //! | [`probe`] | asking what the kernel can |
 //! | [`area`] | memory shared with the processes of a transaction |
-//! | [`creds`] | credentials of one thread |
+//! | [`creds`] | credentials of one thread, and what is sent with them |
 
 pub mod area;
 pub mod creds;

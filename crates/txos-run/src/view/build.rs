@@ -27,6 +27,7 @@ use txos_engine::store::Layer;
 
 use super::mounts::{self, Mount};
 use super::{nesting, overlay, plan::Plan};
+use crate::doctor::{Asker, namespace_advice};
 use crate::sys::fork;
 
 /// A step of building the view that failed, in a form that the keeper can send to the front.
@@ -124,7 +125,7 @@ pub fn build(
 
 fn unusable_advice(rootless: bool) -> &'static str {
     if rootless {
-        ". The directory can't be versioned in a user namespace; choose others with --scope, or run as root"
+        ". The directory can't be versioned in a user namespace; choose others with --scope, or run as the machine's root"
     } else {
         ". The file system can't hold the private copies of an overlay: choose directories on ext4, xfs, btrfs or tmpfs with --scope (in a container, mount a volume or tmpfs there)"
     }
@@ -144,16 +145,17 @@ fn attributes(mounts: &[Mount], path: &Path) -> MountAttrFlags {
 fn enter_namespaces(rootless: bool) -> Result<(), Failure> {
     let proc_self = Path::new("/proc/self");
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let asker = Asker::now();
     fork::unshare(rootless).map_err(|e| {
         let failure = Failure::new("making namespaces for", proc_self, &e);
-        failure.with_detail(&crate::doctor::namespace_advice(rootless))
+        failure.with_detail(&namespace_advice(rootless, asker))
     })?;
     if rootless {
         let write = |file: &str, text: &str| {
             let path = proc_self.join(file);
             std::fs::write(&path, text).map_err(|e| {
                 let failure = Failure::new("mapping your user and group in", &path, &e);
-                failure.with_detail(&crate::doctor::namespace_advice(true))
+                failure.with_detail(&namespace_advice(true, asker))
             })
         };
         write("setgroups", "deny")?;

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 use txos_engine::readset::Coverage;
+use txos_engine::rights::is_privileged;
 use txos_engine::store::{Home, LayerRequest, Transaction};
 
 use super::cover::Cover;
@@ -46,6 +47,10 @@ pub struct Plan {
     pub unversioned: Vec<(PathBuf, String)>,
     /// Where changes are live though the user might not expect it: mount points and directories.
     pub live_places: Vec<PathBuf>,
+    /// Patterns of the user's that nothing matches.
+    pub unmatched: Vec<String>,
+    /// Targets of the layers.
+    pub layers: Vec<PathBuf>,
     /// What is recorded.
     pub coverage: Coverage,
 }
@@ -84,10 +89,6 @@ pub fn is_never(path: &Path) -> bool {
     NEVER.iter().any(|never| path.starts_with(never))
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let id = mounts::mount_id(path)?;
     mounts.iter().find(|m| m.id == id)
@@ -124,7 +125,7 @@ pub fn layers(home: &Home, options: &RunOptions) -> Result<Vec<LayerRequest>> {
     let stores = Stores { home, home_mount: mounts::mount_id(home.dir()) };
     let scopes = scopes(options)?;
     let mut layers = Vec::new();
-    if is_root() {
+    if is_privileged() {
         let tops = if scopes.is_empty() { vec![PathBuf::from("/")] } else { scopes };
         for top in tops {
             layers.push(layer_or_error(&stores, &mounts, &top)?);
@@ -152,6 +153,12 @@ pub fn layers(home: &Home, options: &RunOptions) -> Result<Vec<LayerRequest>> {
         }
     }
     if layers.is_empty() {
+        // Where the tree itself can't be versioned, that is what is said.
+        for top in &tops {
+            if mount_of(&mounts, top).is_some_and(|m| m.kind == "overlay") {
+                return Err(on_overlay(top));
+            }
+        }
         return Err(Error::Unsupported {
             what: "nothing in scope can be versioned: no store of yours is on the same mount as any of it".into(),
             advice: "Set TXOS_STORE to a directory of yours on the mount of the files that the command changes.".into(),
@@ -187,12 +194,7 @@ fn layer_or_error(stores: &Stores<'_>, mounts: &[Mount], top: &Path) -> Result<L
         ));
     };
     if mount.kind == "overlay" {
-        return Err(unsupported(
-            format!(
-                "{shown} is on an overlay file system (as in a container), which can't hold the private copies of another overlay"
-            ),
-            "Mount a volume or a tmpfs over the directory that the command changes, and run with --scope DIRECTORY; or start the container with such a volume there and TXOS_STORE on it.",
-        ));
+        return Err(on_overlay(top));
     }
     if !mount.is_writable() {
         return Err(unsupported(
@@ -202,11 +204,24 @@ fn layer_or_error(stores: &Stores<'_>, mounts: &[Mount], top: &Path) -> Result<L
     }
     if !VERSIONABLE.contains(&mount.kind.as_str()) && top != Path::new("/") {
         return Err(unsupported(
-            format!("{shown} is on a {} file system, which can't be versioned", mount.kind),
+            format!(
+                "{shown} is on a {} file system, which can't be versioned",
+                txos_engine::show::visible(mount.kind.as_bytes())
+            ),
             "Choose a directory on ext4, xfs, btrfs, f2fs or tmpfs with --scope.",
         ));
     }
     Ok(LayerRequest { target: top.to_owned(), store: stores.on(mount)? })
+}
+
+fn on_overlay(top: &Path) -> Error {
+    Error::Unsupported {
+        what: format!(
+            "{} is on an overlay file system (as in a container), which can't hold the private copies of another overlay",
+            txos_engine::show::quoted(top)
+        ),
+        advice: "Mount a volume or a tmpfs over the directory that the command changes, and run with --scope DIRECTORY; or start the container with such a volume there and TXOS_STORE on it.".into(),
+    }
 }
 
 /// The view of a transaction that has its layers.
@@ -219,7 +234,7 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan>
     let is_layer = |path: &Path| layers.iter().any(|l| l.target == path);
     let in_layer = |path: &Path| layers.iter().any(|l| path.starts_with(&l.target));
     let whole = is_layer(Path::new("/"));
-    let mut plan = Plan { rootless: !is_root(), ..Plan::default() };
+    let mut plan = Plan { rootless: !is_privileged(), ..Plan::default() };
 
     let mut recursive: Vec<PathBuf> = Vec::new();
     for never in NEVER.map(PathBuf::from) {
@@ -238,7 +253,8 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan>
         }
     }
     plan.live.sort();
-    plan.excluded = excluded(options)?;
+    (plan.excluded, plan.unmatched) = excluded(options)?;
+    plan.layers = layers.iter().map(|l| l.target.clone()).collect();
     plan.hidden = home.stores()?;
     plan.hidden.retain(|s| s.is_dir());
     if plan.rootless {
@@ -269,9 +285,10 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan>
     Ok(plan)
 }
 
-/// Every existing match of the `--exclude` patterns, canonical.
-fn excluded(options: &RunOptions) -> Result<Vec<PathBuf>> {
+/// Every existing match of the `--exclude` patterns, canonical; and the patterns without one.
+fn excluded(options: &RunOptions) -> Result<(Vec<PathBuf>, Vec<String>)> {
     let mut found = BTreeSet::new();
+    let mut unmatched = Vec::new();
     let here = std::env::current_dir().step("finding the working directory")?;
     for pattern in &options.exclude {
         let full = if pattern.starts_with('/') {
@@ -283,11 +300,16 @@ fn excluded(options: &RunOptions) -> Result<Vec<PathBuf>> {
             what: format!("--exclude {pattern:?} is not a pattern ({e})"),
             advice: "Patterns are those of the shell: *, ?, [...], ** for any depth.".into(),
         })?;
-        found.extend(matches.flatten().filter_map(|p| p.canonicalize().ok()));
+        let matches: Vec<PathBuf> =
+            matches.flatten().filter_map(|p| p.canonicalize().ok()).collect();
+        if matches.is_empty() {
+            unmatched.push(pattern.clone());
+        }
+        found.extend(matches);
     }
     let all: Vec<PathBuf> = found.iter().cloned().collect();
     found.retain(|d| !all.iter().any(|other| other != d && d.starts_with(other)));
-    Ok(found.into_iter().collect())
+    Ok((found.into_iter().collect(), unmatched))
 }
 
 /// Directories in scope that the user can write but that are no layer and in none.

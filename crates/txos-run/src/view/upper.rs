@@ -12,6 +12,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, Timestamps};
 use txos_engine::Context;
+use txos_engine::rights::is_privileged;
 use txos_engine::store::Transaction;
 
 /// Prepares the upper directories of a transaction that has just begun.
@@ -34,12 +35,16 @@ fn copy_attributes(from: &Path, to: &Path) -> txos_engine::Result<()> {
         Mode::empty(),
     )
     .at("opening", to)?;
-    let owned = rustix::fs::fchown(
-        &fd,
-        Some(rustix::fs::Uid::from_raw(stat.st_uid)),
-        Some(rustix::fs::Gid::from_raw(stat.st_gid)),
-    )
-    .is_ok();
+    // A root who is not the machine's could give it away, and then do nothing in it any more: in the view's
+    // user namespace only its own number is known.
+    let stays = is_privileged() || stat.st_uid == rustix::process::geteuid().as_raw();
+    let owned = stays
+        && rustix::fs::fchown(
+            &fd,
+            Some(rustix::fs::Uid::from_raw(stat.st_uid)),
+            Some(rustix::fs::Gid::from_raw(stat.st_gid)),
+        )
+        .is_ok();
     let mode = if owned { stat.st_mode & 0o7777 } else { own_permissions(from, stat.st_mode) };
     txos_engine::sys::chmod(fd.as_fd(), mode).at("setting the mode of", to)?;
     let source = from.as_os_str().as_bytes();

@@ -3,20 +3,18 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-/// Skips a test that can't run here, and says so in a line that can be counted.
+/// Skips a test that can't run without root.
 #[macro_export]
 macro_rules! needs_root {
     () => {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED 1 test: {} needs root", module_path!());
-            return;
-        }
+        txos_skip::require!(txos_skip::is_root(), "needs root");
     };
 }
 
@@ -83,7 +81,9 @@ impl Sandbox {
 
     /// Starts a script that prints one line when it is where the test wants it.
     pub fn start(&self, options: &[&str], script: &str) -> (Child, String) {
-        let mut child = self.command(options, script).stdout(Stdio::piped()).spawn().unwrap();
+        // In a group that nobody controls, the kernel hangs up everybody when one is stopped and another ends.
+        let mut command = self.command(options, script);
+        let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
         let line = first_line(child.stdout.as_mut().unwrap());
         (child, line)
     }
