@@ -10,11 +10,13 @@
 //! | [`tx`] | one transaction: shadow file system, descriptors, what each system call does, commit |
 //! | [`table`] | every system call, and what it is in a transaction |
 //! | [`raw`] | system calls as the kernel takes them |
+//! | [`reach`] | whether the program's memory is there |
 //!
 //! `front` knows registers, signals and threads and nothing of files; `tx` is plain Rust over
 //! [`raw`], and answers a system call like the kernel does: a value, or a negative errno.
 
 pub mod front;
 pub mod raw;
+pub mod reach;
 pub mod table;
 pub mod tx;

@@ -36,6 +36,9 @@ pub fn dispatch(
     if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE {
         return fail(thread, lost());
     }
+    if crate::reach::takes_away(number) {
+        crate::reach::forget();
+    }
     // SAFETY: it is the program's own call, which touches nothing of the runtime's.
     let native = || Next::Answer(unsafe { syscall(number, args) });
     let class = classify(number, &args);
@@ -148,7 +151,7 @@ pub fn fail(thread: &mut Thread, why: Failure) -> Next {
     let Some(session) = thread.session.as_ref() else { return CANCELED };
     if let Some(command) = &session.command {
         // A command that runs as one transaction has nobody to tell.
-        command.end_failed(&thread.report.abort);
+        command.end_failed(&thread.report);
     }
     if conflict && session.restarts() { Next::Again } else { CANCELED }
 }

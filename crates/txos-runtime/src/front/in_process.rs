@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStringExt;
 
 use super::entry::Regs;
-use super::report::reason;
+use super::report::{Report, reason};
 use super::session;
 use super::thread::Thread;
 use super::tls::here;
@@ -40,21 +40,20 @@ impl Command {
             if !self.quiet {
                 let status = status & 0xff;
                 let name = &self.name;
-                api::tell(&format!(
-                    "{name} exited with status {status}; rolled back, nothing changed"
-                ));
+                let gone = rolled_back(&thread.report.live);
+                api::tell(&format!("{name} exited with status {status}; {gone}"));
             }
             return status;
         }
         match session::commit(thread) {
             Ok(()) => 0,
-            Err(failure) => self.tell(&failure),
+            Err(failure) => self.tell(&failure, &thread.report.live),
         }
     }
 
     /// It can't succeed any more.
-    pub fn end_failed(&self, failure: &Failure) -> ! {
-        let status = self.tell(failure);
+    pub fn end_failed(&self, report: &Report) -> ! {
+        let status = self.tell(&report.abort, &report.live);
         loop {
             let args = [status as u64, 0, 0, 0, 0, 0];
             // SAFETY: the process ends.
@@ -62,16 +61,24 @@ impl Command {
         }
     }
 
-    fn tell(&self, failure: &Failure) -> i32 {
-        let what = &failure.what;
+    fn tell(&self, failure: &Failure, live: &str) -> i32 {
+        let (what, gone) = (&failure.what, rolled_back(live));
         if failure.reason == reason::CONFLICT {
-            api::tell(&format!("conflict: {what}; rolled back, nothing changed"));
+            api::tell(&format!("conflict: {what}; {gone}"));
             CONFLICT
         } else {
             let name = &self.name;
-            api::tell(&format!("{name} was stopped: {what}; rolled back, nothing changed"));
+            api::tell(&format!("{name} was stopped: {what}; {gone}"));
             FAILED
         }
+    }
+}
+
+/// What became of the transaction.
+fn rolled_back(live: &str) -> String {
+    match live {
+        "" => "rolled back, nothing changed".into(),
+        live => format!("rolled back; live, and not rolled back: {live}"),
     }
 }
 

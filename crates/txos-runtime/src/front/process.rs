@@ -10,6 +10,7 @@
 //! | a stack of its own (a thread, `posix_spawn`) | registers are taken from its stack, see [`Birth`] |
 #![allow(unsafe_code)] // system calls, and memory that the program points at
 
+use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::classify::Class;
@@ -22,6 +23,7 @@ use super::tls::here;
 use super::trap::Context;
 use super::{alloc, api, signals};
 use crate::raw::syscall;
+use crate::reach::{Access, reach};
 use crate::tx::{Failure, flags};
 
 /// What there was a warning of, a bit each.
@@ -76,10 +78,31 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
 /// Another program: outside of the transaction, which is aborted. A whole command is stopped: what
 /// it goes on with would happen at once.
 pub fn exec(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
+    let mut args = args;
+    // In the transaction: its working directory, and what it has made, moved and taken away.
+    let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
+    let program = tx.map(|tx| thread::guarded(|| tx.program(number, args)));
+    let doom = thread.session.as_ref().and_then(|session| session.tx.as_ref()?.doomed().cloned());
+    if let Some(why) = doom {
+        return fail(thread, why);
+    }
+    let program = match program {
+        Some(Ok(Err(errno))) => return Next::Answer(-i64::from(errno)),
+        Some(Ok(Ok(program))) => program,
+        // It failed before, or what is wrong is found by the kernel.
+        _ => None,
+    };
+    let program = program.and_then(|path| CString::new(path).ok());
+    if let Some(path) = &program {
+        let at = usize::from(number == libc::SYS_execveat);
+        args[at] = path.as_ptr() as u64;
+    }
     if let Err(error) = executable(number, args) {
         return Next::Answer(error); // a search along PATH tries many
     }
-    if let Some(next) = outside_call(thread, "running another program", number) {
+    let whole = thread.session.as_ref().is_some_and(|session| session.command.is_some());
+    // A whole command's is not run.
+    if !whole && let Some(next) = outside_call(thread, "running another program", number) {
         return next;
     }
     let why = Failure {
@@ -88,7 +111,7 @@ pub fn exec(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
         what: "another program took the place of this one (exec)".into(),
         ..Failure::default()
     };
-    if thread.session.as_ref().is_some_and(|session| session.command.is_some()) {
+    if whole {
         return fail(thread, why);
     }
     session::abort_in(thread, why);
@@ -207,7 +230,10 @@ impl Made {
         }
         let mut all: CloneArgs = [0; 11];
         let known = size.min(size_of::<CloneArgs>());
-        // SAFETY: the program says that there are `size` bytes; what we don't know must be zero.
+        if reach(args[0], size as u64, Access::Read) != size as u64 {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: there are `size` bytes; what we don't know must be zero.
         unsafe {
             let from = args[0] as *const u8;
             if (known..size).any(|at| *from.add(at) != 0) {
@@ -223,6 +249,10 @@ impl Made {
     fn with_stack(mut self, top: u64, birth: Birth) -> i64 {
         // The kernel wants no particular alignment; neither does what is put there.
         let place = top - size_of::<Birth>() as u64;
+        if reach(place, size_of::<Birth>() as u64, Access::Overwrite) < size_of::<Birth>() as u64 {
+            // The kernel would make a child that dies of it.
+            return -i64::from(libc::EFAULT);
+        }
         // SAFETY: the program gives this stack away for the child to write on.
         unsafe { (place as *mut Birth).write_unaligned(birth) };
         match &mut self.call {

@@ -106,6 +106,8 @@ pub unsafe fn fill<T: Copy>(out: *mut T, value: &T, least: usize) -> Result<(), 
 pub struct Report {
     /// Why the last transaction was aborted.
     pub abort: Failure,
+    /// What that one did that could not be rolled back; empty if that is nothing.
+    pub live: String,
     /// What the last failed function said, with a final zero.
     words: Vec<u8>,
 }

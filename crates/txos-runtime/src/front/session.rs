@@ -56,6 +56,7 @@ impl Session {
             let (counters, report) = thread.books();
             counters.aborted += 1;
             counters.unsupported += tx.unsupported();
+            report.live = tx.was_live();
             match thread::guarded(|| tx.abort()) {
                 Ok(again) => self.plan.again = again.or(self.plan.again.take()),
                 Err(panic) => tell_defect(&panic),
@@ -187,6 +188,8 @@ fn begin_in(
         )
     })?;
     let own = if command.is_some() { flags::COMMAND } else { 0 };
+    // The program's memory is another one than in the transaction before.
+    crate::reach::forget();
     let how = How { flags: plan.flags | own, ..plan.clone() };
     thread::leave_program(tls);
     let tx = match on_own_stack(tls, || Tx::begin(how)) {
@@ -300,6 +303,7 @@ pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
     let tx = thread.session.as_mut().and_then(|session| session.tx.take());
     let Some(tx) = tx else { return Err(thread.report.abort.clone()) };
     thread.counters.unsupported += tx.unsupported();
+    thread.report.live = tx.was_live();
     match tx.commit() {
         Ok(committed) => {
             thread.counters.committed += 1;
@@ -336,7 +340,7 @@ pub fn abort(tls: &Tls, no_restart: bool) {
     }
     let Some(session) = thread.session.as_ref() else { return };
     if let Some(command) = &session.command {
-        command.end_failed(&thread.report.abort);
+        command.end_failed(&thread.report);
     }
     if !no_restart && session.restarts() {
         restart(thread);
@@ -485,6 +489,7 @@ fn resume_in(tls: &Tls, id: i64, before: signals::Set) -> Result<(), i32> {
     paused.session.restartable &= paused.thread == std::ptr::from_ref(thread) as usize;
     paused.session.masks.before = before;
     thread.regs = paused.regs;
+    crate::reach::forget();
     thread.session = Some(paused.session);
     to_program(tls);
     Ok(())

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::entry;
 use crate::raw::syscall;
+use crate::reach;
 
 /// A set of signals, as the kernel has it.
 pub type Set = u64;
@@ -82,8 +83,7 @@ impl Masks {
         }
         let before = self.programs;
         if set != 0 {
-            // SAFETY: the program says that a set is there.
-            let set = unsafe { (set as *const Set).read_unaligned() };
+            let Some(set) = reach::get::<Set>(set) else { return -i64::from(libc::EFAULT) };
             self.programs = match how as i32 {
                 libc::SIG_BLOCK => before | set,
                 libc::SIG_UNBLOCK => before & !set,
@@ -91,9 +91,9 @@ impl Masks {
                 _ => return -i64::from(libc::EINVAL),
             } & !(of(libc::SIGKILL) | of(libc::SIGSTOP));
         }
-        if old != 0 {
-            // SAFETY: the program says that there is room for a set.
-            unsafe { (old as *mut Set).write_unaligned(before) };
+        if old != 0 && reach::put(old, before).is_none() {
+            // As in the kernel, the mask has been changed.
+            return -i64::from(libc::EFAULT);
         }
         0
     }
@@ -233,8 +233,13 @@ impl Changed {
         if size != SET {
             return -i64::from(libc::EINVAL);
         }
-        // SAFETY: the program says that a disposition is there.
-        let new = (new != 0).then(|| unsafe { (new as *const Action).read_unaligned() });
+        let new = match new {
+            0 => None,
+            at => match reach::get::<Action>(at) {
+                None => return -i64::from(libc::EFAULT),
+                new => new,
+            },
+        };
         let before = if signal == libc::SIGSYS {
             exchange_programs(new)
         } else {
@@ -251,9 +256,9 @@ impl Changed {
                 masks.live &= !of(signal);
             }
         }
-        if old != 0 {
-            // SAFETY: the program says that there is room for one.
-            unsafe { (old as *mut Action).write_unaligned(before) };
+        if old != 0 && reach::put(old, before).is_none() {
+            // As in the kernel, the disposition has been changed.
+            return -i64::from(libc::EFAULT);
         }
         0
     }

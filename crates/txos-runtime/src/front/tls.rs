@@ -42,7 +42,12 @@ pub struct Tls {
     pub thread: Cell<*mut Thread>,
     /// Where the runtime's stack begins.
     pub stack: Cell<*mut u8>,
+    /// Pages of the program's that were there when they were asked about ([`crate::reach`]).
+    pub known: [Cell<u64>; KNOWN],
 }
+
+/// How many pages are kept in mind.
+pub const KNOWN: usize = 16;
 
 global_asm!(
     ".pushsection .tbss.txos_tls,\"awT\",@nobits",
@@ -50,13 +55,13 @@ global_asm!(
     ".globl txos_tls",
     ".hidden txos_tls",
     ".type txos_tls,@object",
-    ".size txos_tls,32",
+    ".size txos_tls,160",
     "txos_tls:",
-    ".zero 32",
+    ".zero 160",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Tls>() <= 32 && std::mem::offset_of!(Tls, stack) == 16);
+const _: () = assert!(size_of::<Tls>() <= 160 && std::mem::offset_of!(Tls, stack) == 16);
 
 /// The calling thread's block.
 #[inline(always)]

@@ -43,13 +43,7 @@ impl Context {
     /// always: Linux 6.18 leaves things as they are if the frame lies on the very stack that is to be
     /// changed. So it is changed here, too, where the runtime's own stack is in use.
     pub fn alternate_stack(&mut self, args: [u64; 6]) -> i64 {
-        /// Where the addresses of programs end.
-        const END: u64 = 1 << 47;
         let [new, old, ..] = args;
-        let size = size_of::<libc::stack_t>() as u64;
-        if new.max(old) > END - size {
-            return -i64::from(libc::EFAULT);
-        }
         let mut now = self.0.uc_stack;
         let (start, end) = (now.ss_sp as u64, now.ss_sp as u64 + now.ss_size as u64);
         let inside = (start..end).contains(&self.register(libc::REG_RSP));
@@ -58,8 +52,9 @@ impl Context {
             now.ss_flags |= libc::SS_ONSTACK;
         }
         if new != 0 {
-            // SAFETY: the program says that one is there.
-            let mut new = unsafe { (new as *const libc::stack_t).read_unaligned() };
+            let Some(mut new) = crate::reach::get::<libc::stack_t>(new) else {
+                return -i64::from(libc::EFAULT);
+            };
             // The smallest that the kernel takes.
             const LEAST: usize = 2048;
             if inside {
@@ -79,9 +74,8 @@ impl Context {
             }
             self.0.uc_stack = new;
         }
-        if old != 0 {
-            // SAFETY: the program says that there is room for one.
-            unsafe { (old as *mut libc::stack_t).write_unaligned(now) };
+        if old != 0 && crate::reach::put(old, now).is_none() {
+            return -i64::from(libc::EFAULT);
         }
         0
     }

@@ -1,4 +1,5 @@
-//! What a new object inherits from its directory's default ACL (acl(5), "Object creation").
+//! Access control lists: what a new object inherits from its directory's default ACL (acl(5), "Object
+//! creation"), and which say no more than a mode.
 
 const USER_OBJ: u16 = 0x01;
 const GROUP_OBJ: u16 = 0x04;
@@ -41,4 +42,11 @@ pub fn inherit(default: &[u8], mode: u32) -> (u32, Option<Vec<u8>>) {
         left &= 0o707 | (kept << 3);
     }
     (mode & !0o777 | left, extended.then_some(acl))
+}
+
+/// Whether an access ACL says no more than a mode: the kernel stores none then.
+#[must_use]
+pub fn is_plain(acl: &[u8]) -> bool {
+    let mut entries = acl.get(4..).unwrap_or_default().chunks_exact(8);
+    entries.all(|e| matches!(u16::from_le_bytes([e[0], e[1]]), USER_OBJ | GROUP_OBJ | OTHER))
 }

@@ -577,10 +577,14 @@ impl Tx {
     fn xattrs_changed(
         &mut self,
         id: Id,
-        xattrs: super::node::Xattrs,
+        mut xattrs: super::node::Xattrs,
         name: &[u8],
         value: Option<&[u8]>,
     ) {
+        // One that says no more than the mode is the mode: there is none then.
+        if name == b"system.posix_acl_access" && value.is_some_and(super::acl::is_plain) {
+            xattrs.remove(name);
+        }
         let node = &mut self.nodes[id];
         node.xattrs = Some(xattrs);
         node.changed |= changed::XATTRS;

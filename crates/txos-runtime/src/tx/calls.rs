@@ -103,9 +103,9 @@ impl Tx {
             libc::SYS_mkdir => self.mkdir(CWD, user::path(a[0])?, a[1] as u32),
             libc::SYS_mkdirat => self.mkdir(int(0), user::path(a[1])?, a[2] as u32),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_mknod => self.mknod(CWD, user::path(a[0])?, a[1] as u32, a[2] & 0xffff_ffff),
+            libc::SYS_mknod => self.mknod(CWD, user::path(a[0]), a[1] as u32, a[2] & 0xffff_ffff),
             libc::SYS_mknodat => {
-                self.mknod(int(0), user::path(a[1])?, a[2] as u32, a[3] & 0xffff_ffff)
+                self.mknod(int(0), user::path(a[1]), a[2] as u32, a[3] & 0xffff_ffff)
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_rmdir => self.rmdir(CWD, user::path(a[0])?),
@@ -409,16 +409,15 @@ impl Tx {
             libc::SYS_pipe2 => self.new_pair(number, a, a[0]),
             libc::SYS_socketpair => self.new_pair(number, a, a[3]),
             libc::SYS_socket => self.new_descriptor(number, a),
-            libc::SYS_connect if self.how.flags & super::flags::STRICT == 0 => {
-                // One that fails (as to a name service that does not run) has done nothing.
-                let done = self.on_descriptor(number, a)?;
-                self.unsupported_call("network and socket traffic", b"")?;
-                Ok(done)
-            }
+            libc::SYS_connect | libc::SYS_sendto => self.to_address(number, a),
+            libc::SYS_bind => self.bind(a),
+            libc::SYS_getsockname | libc::SYS_getpeername => self.socket_name(number, a),
             libc::SYS_inotify_add_watch => {
                 let mut b = a;
                 b[0] = self.real(int(0))? as u64;
-                let object = self.object(CWD, user::path(a[1])?, 0)?;
+                let link = a[2] as u32 & libc::IN_DONT_FOLLOW != 0;
+                let flags = if link { NOFOLLOW } else { 0 };
+                let object = self.object(CWD, user::path(a[1])?, flags)?;
                 let path = self.kernel_path(&object)?;
                 kernel::CPath::with(&path, |p| {
                     b[1] = p as u64;
@@ -468,8 +467,12 @@ impl Tx {
             libc::SYS_sendmmsg => {
                 for i in 0..a[2].min(1024) {
                     let header = user::get::<[u64; 7]>(a[1].wrapping_add(i * 64));
-                    if header.is_ok_and(|header| header[5] != 0) {
+                    let Ok(header) = header else { continue };
+                    if header[5] != 0 {
                         return self.unsupported_errno("handing descriptors over by many messages");
+                    }
+                    if self.is_elsewhere(&header) {
+                        return self.unsupported_errno("many messages to sockets by path");
                     }
                 }
                 self.the_rest(number, a)
@@ -483,15 +486,14 @@ impl Tx {
     }
 
     /// What is no file's business: as the table says.
-    fn the_rest(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+    pub fn the_rest(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        let mut paths = Vec::new();
+        let mut a = a;
         match table::class(number) {
             Class::Descriptor => {}
             Class::Passed(_) if self.only_asks(number, &a) => {}
             Class::Passed(what) => {
-                if self.moved != (false, false) && has_paths(number) {
-                    // It would start from the directories of before.
-                    return self.unsupported_errno("a path of a call that is not transactional");
-                }
+                a = self.stable_arguments(number, a, &mut paths)?;
                 self.unsupported_call(what, b"")?;
             }
             Class::Refused(errno, what) => return self.refuse(errno, what),
@@ -540,6 +542,8 @@ impl Tx {
             }
             at += len.next_multiple_of(8);
         }
+        // It is kept until the call is made.
+        let _address = self.address_in_header(&mut header)?;
         header[4] = if control.is_empty() { header[4] } else { control.as_ptr() as u64 };
         let mut b = a;
         b[1] = header.as_ptr() as u64;
@@ -977,24 +981,4 @@ fn descriptors(number: i64) -> (&'static [usize], bool) {
         libc::SYS_kexec_file_load => (&[0, 1], false),
         _ => (&[], false),
     }
-}
-
-/// Whether a call that is passed on looks up paths itself.
-fn has_paths(number: i64) -> bool {
-    matches!(
-        number,
-        libc::SYS_mount
-            | libc::SYS_umount2
-            | libc::SYS_pivot_root
-            | libc::SYS_move_mount
-            | libc::SYS_open_tree
-            | SYS_OPEN_TREE_ATTR
-            | libc::SYS_fspick
-            | libc::SYS_fsconfig
-            | libc::SYS_mount_setattr
-            | libc::SYS_swapon
-            | libc::SYS_swapoff
-            | libc::SYS_acct
-            | libc::SYS_quotactl
-    )
 }

@@ -12,7 +12,7 @@ use super::kernel::{self, Sys};
 use super::node::{Id, Map, Name, Xattrs, changed};
 
 /// A name of a directory.
-type Spot = (Id, Name);
+pub type Spot = (Id, Name);
 
 /// Names of stable objects that are gone, and that are new, by object.
 #[derive(Debug, Default)]
@@ -21,7 +21,78 @@ struct Turns {
     gained: Map<Id, Vec<Spot>>,
 }
 
+/// A stable object that the transaction has changed, and that has other names than those that the
+/// transaction knew and took away. They see the change.
+#[derive(Debug)]
+pub struct Nameless {
+    /// It.
+    pub id: Id,
+    /// A stable name of it.
+    pub was: Spot,
+    /// A descriptor of its inode.
+    pub inode: Option<i32>,
+}
+
 impl Tx {
+    /// Changed objects of which no known name is left, though they have others; and the first of those that
+    /// no path leads to.
+    ///
+    /// # Errors
+    /// The last name of one that can't be found.
+    pub fn find_nameless(&mut self) -> Result<(), Vec<u8>> {
+        for id in 0..self.nodes.len() {
+            let node = &self.nodes[id];
+            let Some(stable) = &node.stable else { continue };
+            let written = match &node.data {
+                Data::Stable => false,
+                Data::Pages(_) => true,
+                Data::Whole(backing) => !backing.is_untouched(),
+            };
+            let changed = written || node.changed != 0;
+            let lives = node.stat.nlink > 0 && stable.stat.nlink > 1 && !node.is_dir();
+            if node.live || !node.names.is_empty() || !changed || !lives {
+                continue;
+            }
+            let (expected, kept) = (stable.stat.id, node.kept);
+            let Some(last) = node.last_name.clone() else { continue };
+            let Some(was) = self.lost_name(id) else {
+                // By a descriptor from before it is changed all the same.
+                if kept {
+                    continue;
+                }
+                return Err(last);
+            };
+            let inode = self
+                .below(was.0, &was.1)
+                .and_then(|path| {
+                    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+                    kernel::open(&path, flags, 0).and_then(kernel::move_high).ok()
+                })
+                .inspect(|&fd| self.files.private.extend([fd]));
+            let is_it = |&fd: &i32| kernel::look_fd(fd).is_ok_and(|now| now.id == expected);
+            let inode = inode.filter(is_it);
+            self.nameless.push(Nameless { id, was, inode });
+        }
+        Ok(())
+    }
+
+    /// Whether an object is one of those.
+    #[must_use]
+    pub fn is_nameless(&self, id: Id) -> bool {
+        self.nameless.iter().any(|object| object.id == id)
+    }
+
+    /// A stable name that an object has lost.
+    fn lost_name(&self, id: Id) -> Option<Spot> {
+        let lost = self.nodes.iter().enumerate().filter_map(|(dir, node)| {
+            let mut entries = node.dir.as_ref()?.entries.iter();
+            let (name, _) = entries.find(|(_, e)| e.base == Some(id) && e.now != Some(id))?;
+            Some((dir, name.clone()))
+        });
+        // One, whatever the order of a table.
+        lost.min()
+    }
+
     /// Whether anything is to be published.
     #[must_use]
     pub fn has_changes(&self) -> bool {
@@ -52,13 +123,15 @@ impl Tx {
                 turns.gained.entry(*now).or_default().push((*dir, name.clone()));
             }
         }
-        self.build_new_directories()?;
+        let new = self.build_new_directories()?;
         let mut out = Vec::new();
         for (dir, name, now, base) in &spots {
             if let Some(what) = self.name_change(*dir, name, *now, *base, &turns)? {
                 out.push(self.delta(*dir, name, what)?);
             }
         }
+        // Changed copies of older files were put into them by now.
+        self.dress_directories(&new)?;
         self.find_kept_times();
         for id in 0..self.nodes.len() {
             self.in_place(id, &turns, &mut out)?;
@@ -248,7 +321,7 @@ impl Tx {
             true => self.stable_spot(dir, name)?,
             false => path.clone(),
         };
-        Ok(Delta { layer, path, stable_path, what })
+        Ok(Delta { layer, path, stable_path, nameless: false, what })
     }
 
     /// Layer, and path in the finished tree.
@@ -346,8 +419,9 @@ impl Tx {
         kernel::utimes(place, Some(stat.atime), Some(stat.mtime))
     }
 
-    /// Puts everything that is in new directories where it belongs among the private copies.
-    fn build_new_directories(&mut self) -> Sys<()> {
+    /// Puts everything that is in new directories where it belongs among the private copies. Gives the
+    /// directories, deepest first.
+    fn build_new_directories(&mut self) -> Sys<Vec<Id>> {
         let new: Vec<Id> = (0..self.nodes.len())
             .filter(|&id| {
                 let node = &self.nodes[id];
@@ -375,8 +449,12 @@ impl Tx {
                 self.nodes[id].dir_mut()?.staged = Some(target);
             }
         }
-        // Times last, and deepest first again; now by their final places.
-        for &(_, id) in &by_depth {
+        Ok(by_depth.into_iter().map(|(_, id)| id).collect())
+    }
+
+    /// Attributes of new directories, deepest first, by their final places. Times come last of all.
+    fn dress_directories(&mut self, new: &[Id]) -> Sys<()> {
+        for &id in new {
             let place = self.final_place(id)?;
             self.dress(id, &place)?;
         }
@@ -466,17 +544,21 @@ impl Tx {
         {
             self.dress(id, made)?;
         }
-        let Some(copy) = copy else {
-            self.make_at(id, place)?;
-            self.made.insert(id, place.to_vec());
-            return Ok(());
+        // The copy itself goes to the name that is published by it.
+        let first = self.first_put(id);
+        let only_here = first.is_some_and(|f| f.0 == dir && f.1[..] == *name);
+        let copy = match copy {
+            Some(copy) => copy,
+            None if only_here => {
+                self.make_at(id, place)?;
+                self.made.insert(id, place.to_vec());
+                return Ok(());
+            }
+            None => self.own_copy(id)?,
         };
         if copy == place {
             return Ok(());
         }
-        // The copy itself goes to the name that is published by it.
-        let first = self.first_put(id);
-        let only_here = first.is_some_and(|f| f.0 == dir && f.1[..] == *name);
         let lies_in_new = self.lies_in_new(&copy);
         if only_here && !lies_in_new {
             kernel::rename(&copy, place)?;
@@ -550,13 +632,15 @@ impl Tx {
             return Ok(());
         }
         let base = stable.stat.version();
-        let place = if id == self.top {
-            Some((self.top, (*b".").into()))
-        } else {
-            node.names.first().cloned()
+        let nameless = self.nameless.iter().find(|o| o.id == id).map(|o| o.was.clone());
+        let is_nameless = nameless.is_some();
+        let place = match nameless {
+            _ if id == self.top => Some((self.top, (*b".").into())),
+            Some(was) => Some(was),
+            None => node.names.first().cloned(),
         };
         let Some((dir, name)) = place else { return Ok(()) };
-        if self.is_gone(dir) {
+        if self.is_gone(dir) && !is_nameless {
             return Ok(());
         }
         let replaced = self.is_replaced(id);
@@ -572,7 +656,7 @@ impl Tx {
             // A kept name gets the copy in exchange; the others were seen to with the names.
             if let Some((dir, name)) = named {
                 let staged = self.staged_place(id, dir, &name)?;
-                let what = What::Put { staged, base: Some(base) };
+                let what = What::Rewrite { staged, base };
                 out.push(self.delta(dir, &name, what)?);
             }
             return Ok(());
@@ -593,7 +677,15 @@ impl Tx {
         };
         if id == self.top {
             let layer = self.layer(self.nodes[id].stat.mnt)?;
-            out.push(Delta { layer, path: Vec::new(), stable_path: Vec::new(), what });
+            let (path, stable_path) = (Vec::new(), Vec::new());
+            out.push(Delta { layer, path, stable_path, nameless: false, what });
+            return Ok(());
+        }
+        if is_nameless {
+            let stable_path = self.stable_spot(dir, &name)?;
+            let layer = self.layer(self.nodes[dir].stat.mnt)?;
+            let path = stable_path.clone();
+            out.push(Delta { layer, path, stable_path, nameless: true, what });
             return Ok(());
         }
         let (layer, path) = self.spot_path(dir, &name)?;
@@ -601,7 +693,7 @@ impl Tx {
             Some((dir, name)) => self.stable_spot(dir, &name)?,
             None => self.stable_spot(dir, &name)?,
         };
-        out.push(Delta { layer, path, stable_path, what });
+        out.push(Delta { layer, path, stable_path, nameless: false, what });
         Ok(())
     }
 

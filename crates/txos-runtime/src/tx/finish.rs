@@ -4,17 +4,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use txos_engine::changeset::{ChangeSet, Delta, What};
-use txos_engine::commit::{self, Isolation, Options, Silent};
+use txos_engine::commit::{self, Isolation, Options, Silent, Summary};
+use txos_engine::id::TxId;
 use txos_engine::readset::validate::{Published, Terms};
 use txos_engine::realm::Again;
-use txos_engine::store::State;
+use txos_engine::store::{Home, State};
 
 use super::content::Data;
 use super::files::Slot;
 use super::kernel::{self, check, sys};
 use super::node::Id;
 use super::staging::failed;
-use super::{Committed, Failure, Tx, commons, flags, reason};
+use super::{Committed, Failure, Tx, commons, flags, reason, say};
 
 impl Tx {
     /// Commits; on failure nothing of it has happened, and everything is as before it.
@@ -24,7 +25,6 @@ impl Tx {
     pub fn commit(mut self: Box<Self>) -> Result<Committed, Failure> {
         match self.publish() {
             Ok(committed) => {
-                self.settle_times();
                 self.settle_descriptors();
                 commons::remember_file_systems(&self.file_systems);
                 // Before the root directory changes: the store is found by its path.
@@ -153,10 +153,13 @@ impl Tx {
         }
         let ticket = self.ticket.as_mut();
         let done = commit::commit(home, tx, &changes, &self.reads, options, ticket, &Silent);
-        self.unless_unfinished(done)?;
+        let summary = self.unless_unfinished(done)?;
         if let Some(ticket) = self.ticket.take() {
             // What is published is published.
             let _ = ticket.finish();
+        }
+        if self.how.flags & flags::COMMAND != 0 {
+            tell_unrecorded(record(home, &summary, options.durable));
         }
         Ok(Committed::default())
     }
@@ -224,20 +227,6 @@ impl Tx {
         }
     }
 
-    /// Older objects were put into new directories after these had their times.
-    fn settle_times(&mut self) {
-        for id in 0..self.nodes.len() {
-            let node = &self.nodes[id];
-            let Some(dir) = node.dir.as_deref().filter(|_| node.stable.is_none()) else { continue };
-            let mut entries = dir.entries.values().filter_map(|e| e.now);
-            let late = entries.any(|e| self.nodes[e].stable.is_some());
-            if late && !dir.removed && !node.names.is_empty() {
-                let (stat, path) = (node.stat, self.path_of(id));
-                let _ = kernel::utimes(&path, Some(stat.atime), Some(stat.mtime));
-            }
-        }
-    }
-
     /// After the commit: the kernel's table becomes what the program has seen.
     fn settle_descriptors(&mut self) {
         let touched = self.files.touched();
@@ -245,6 +234,10 @@ impl Tx {
         let mut kept = Vec::new();
         // Inodes without a name that lived on in them.
         let mut nameless: Vec<(Id, i32)> = Vec::new();
+        for object in &mut self.nameless {
+            let inode = object.inode.take().filter(|fd| self.files.private.remove(fd));
+            nameless.extend(inode.map(|fd| (object.id, fd)));
+        }
         for file in 0..self.files.count() {
             let Some(&number) = self.files.get(file).before.first() else { continue };
             self.settle_unnamed(file, number);
@@ -260,6 +253,10 @@ impl Tx {
             {
                 kept.push((file, copy));
             }
+        }
+        if self.how.flags & flags::COMMAND != 0 {
+            // The process ends, and with it what it has opened. What lies in the history is not touched.
+            return;
         }
         let mut sources: Vec<(usize, i32, i32)> = Vec::new();
         for (number, slot) in touched {
@@ -318,28 +315,14 @@ impl Tx {
 
     /// What was done to files without a name can be carried out only by descriptors from before.
     fn check_unnamed(&mut self) -> Result<(), Failure> {
-        // And those that live on by names that the transaction does not know, by none at all.
-        let lost = self.nodes.iter().find(|node| {
-            let written = match &node.data {
-                Data::Stable => false,
-                Data::Pages(_) => true,
-                Data::Whole(backing) => !backing.is_untouched(),
-            };
-            node.names.is_empty()
-                && node.last_name.is_some()
-                && node.stable.as_ref().is_some_and(|s| s.stat.nlink > 1)
-                && node.stat.nlink > 0
-                && !(node.live || node.kept || node.is_dir())
-                && (written || node.changed != 0)
-        });
-        if let Some(node) = lost {
-            let name = node.last_name.as_deref().unwrap_or_default();
+        // And those that live on by names that the transaction does not know, if none of theirs is known.
+        if let Err(name) = self.find_nameless() {
             return Err(Failure {
                 reason: reason::FAILED,
                 errno: libc::EOPNOTSUPP,
                 what: format!(
                     "{} has other names, and was changed by this one before it was removed",
-                    String::from_utf8_lossy(name)
+                    String::from_utf8_lossy(&name)
                 ),
                 ..Failure::default()
             });
@@ -349,7 +332,8 @@ impl Tx {
             let (Some(id), Some(&number)) = (open.node, open.before.first()) else { continue };
             let node = &self.nodes[id];
             let content = !matches!(node.data, Data::Stable);
-            if node.names.is_empty() && node.stable.is_some() && content && !node.live {
+            let own = node.names.is_empty() && node.stable.is_some() && !self.is_nameless(id);
+            if own && content && !node.live {
                 let can = self.write_through(number, |_| Ok(()));
                 can.map_err(|errno| Failure {
                     reason: reason::FAILED,
@@ -369,7 +353,8 @@ impl Tx {
     fn settle_unnamed(&mut self, file: usize, number: i32) {
         let Some(id) = self.files.get(file).node else { return };
         let node = &self.nodes[id];
-        if !node.names.is_empty() || node.stable.is_none() || !node.kept {
+        let published = !node.names.is_empty() || self.is_nameless(id);
+        if published || node.stable.is_none() || !node.kept {
             return;
         }
         if let Data::Pages(pages) = &node.data {
@@ -464,7 +449,11 @@ impl Tx {
         if node.live {
             return real;
         }
-        if let Some((_, inode)) = nameless.iter().find(|(known, _)| *known == id) {
+        let inode = nameless.iter().find(|(known, _)| *known == id);
+        if self.is_nameless(id) && node.data.whole().is_none() && !open.writes() {
+            return real;
+        }
+        if let Some((_, inode)) = inode {
             // It was opened as its private copy, whose content that inode has now.
             let path = kernel::magic_path(*inode);
             let flags = reopening(open.flags) & !libc::O_NOFOLLOW | libc::O_CLOEXEC;
@@ -473,6 +462,9 @@ impl Tx {
             let Ok(new) = opened else { return real };
             let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
             return new;
+        }
+        if self.is_nameless(id) {
+            return real;
         }
         if node.names.is_empty() {
             if let (Data::Pages(pages), Some(_)) = (&node.data, &node.stable) {
@@ -559,6 +551,25 @@ impl Tx {
         if let Some(mask) = self.umask {
             let _ = sys!(SYS_umask, mask);
         }
+    }
+}
+
+/// The history of a command that was published durably survives a power cut as well: the journal is
+/// empty by now, so that nothing else would bring its record back. Gives why it may not.
+fn record(home: &Home, summary: &Summary, durable: bool) -> Option<(TxId, String)> {
+    let unrecorded = summary.unrecorded.clone().or_else(|| {
+        let flushed = durable.then(|| home.flush_record(summary.id))?;
+        flushed.err().map(|error| error.to_string())
+    });
+    unrecorded.map(|why| (summary.id, why))
+}
+
+fn tell_unrecorded(unrecorded: Option<(TxId, String)>) {
+    if let Some((id, why)) = unrecorded {
+        say(&format!(
+            "all of {id} is published, but its record could not be written yet ({why}); the next \
+             command that writes does it, or `txos recover`"
+        ));
     }
 }
 

@@ -246,23 +246,30 @@ impl Tx {
         path_at: usize,
         gives: Option<(usize, usize)>,
     ) -> Option<i64> {
-        let path = user::path(args[path_at]).ok()?;
+        let quiet = quiet()?;
+        // The kernel looks first: it says whether there is a path, and nothing is changed by a look.
+        let answer = raw_call(number, args);
+        if answer == -i64::from(libc::EFAULT) {
+            return Some(answer);
+        }
+        let path = match answer {
+            // It may not have come as far as the path.
+            ..0 => user::path(args[path_at]).ok()?,
+            // A null path is an empty one.
+            _ if args[path_at] == 0 => return None,
+            _ => user::known_path(args[path_at]).ok()?,
+        };
         if path.is_empty() || super::open::leads_to_descriptor(path) {
             return None;
         }
-        let quiet = quiet()?;
-        let answer = raw_call(number, args);
         if self::quiet() != Some(quiet) {
             // Somebody published meanwhile: it is looked at again, as one who may wait for him.
             return None;
         }
-        if answer == -i64::from(libc::EFAULT) {
-            return Some(answer);
-        }
         let gave = match gives {
             Some((at, len)) if answer >= 0 => {
                 let len = if number_gives_length(number) { answer as usize } else { len };
-                user::bytes(args[at], len as u64).ok()?.to_vec()
+                user::known(args[at], len as u64).to_vec()
             }
             _ => Vec::new(),
         };
@@ -322,8 +329,7 @@ impl Tx {
             }
             return None;
         }
-        let bytes = user::bytes(args[1], answer as u64).ok()?;
-        let digest = digest(bytes);
+        let digest = digest(user::known(args[1], answer as u64));
         self.first = First::Read(Box::new(Read { number, args, answer, digest, file }));
         Some(answer)
     }

@@ -81,7 +81,17 @@ impl Tx {
         }
         let mut done = 0;
         for (base, len) in buffers {
-            let out = user::bytes_mut(base, len)?;
+            // No more is looked at than is filled.
+            let size = match &self.nodes[id].data {
+                Data::Pages(pages) => pages.size,
+                _ => self.size(id)?,
+            };
+            let there = size.saturating_sub(at + done).min(len);
+            let out = match user::room(base, there) {
+                Ok(out) => out,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(e),
+            };
             let n = self.read_pages(id, out, at + done)?;
             done += n as u64;
             if (n as u64) < len {
@@ -94,14 +104,17 @@ impl Tx {
         Ok(done)
     }
 
-    /// The buffers of a call that reads or writes.
+    /// The buffers of a call that reads or writes: whether a program can have them at all is looked at
+    /// first, by the kernel as well.
     fn buffers(&self, number: i64, a: [u64; 6]) -> Sys<Vec<(u64, u64)>> {
-        match number {
+        let buffers = match number {
             libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
-                Ok(vec![(a[1], a[2].min(0x7fff_f000))])
+                vec![(a[1], a[2].min(0x7fff_f000))]
             }
-            _ => user::vectors(a[1], a[2]),
-        }
+            _ => user::vectors(a[1], a[2])?,
+        };
+        let possible = |&(at, len)| user::is_possible(at, len);
+        if buffers.iter().all(possible) { Ok(buffers) } else { Err(libc::EFAULT) }
     }
 
     /// Where a call reads or writes, and whether it moves the offset.
@@ -150,21 +163,30 @@ impl Tx {
             {
                 at = self.size(id)?;
             }
-            let total: u64 = buffers.iter().map(|b| b.1).sum();
-            let at_last = at.checked_add(total).filter(|&end| i64::try_from(end).is_ok());
-            at_last.ok_or(libc::EFBIG)?;
             let one: Vec<u8>;
+            // As much as there is of them: the kernel writes what comes before a bad address.
             let bytes = match buffers.as_slice() {
-                [(base, len)] => user::bytes(*base, *len)?,
+                [(base, len)] => user::bytes_there(*base, *len)?,
                 many => {
                     let mut all = Vec::new();
                     for (base, len) in many {
-                        all.extend_from_slice(user::bytes(*base, *len)?);
+                        let there = match user::bytes_there(*base, *len) {
+                            Ok(there) => there,
+                            Err(e) if all.is_empty() => return Err(e),
+                            Err(_) => break,
+                        };
+                        all.extend_from_slice(there);
+                        if (there.len() as u64) < *len {
+                            break;
+                        }
                     }
                     one = all;
                     &one
                 }
             };
+            let total = bytes.len() as u64;
+            let at_last = at.checked_add(total).filter(|&end| i64::try_from(end).is_ok());
+            at_last.ok_or(libc::EFBIG)?;
             let special = number == libc::SYS_pwritev2 && a[5] as i32 & !libc::RWF_APPEND != 0;
             let plain = flags & libc::O_DIRECT == 0 && !special;
             if plain && self.write_pages(id, bytes, at)? {

@@ -112,23 +112,46 @@ impl Tx {
             Some(entries) => entries,
             None => self.listing(id)?,
         };
-        let out = user::bytes_mut(at, len)?;
-        let (mut filled, mut place) = (0, cursor.at);
+        let (mut out, mut place) = self.encoded(id, &entries, cursor.at, len as usize, old)?;
+        let mut given = user::copy_to(at, &out);
+        if given.is_err() {
+            // As many as there is room for before the bad address.
+            let room = user::room_for(at, out.len() as u64);
+            (out, place) = self.encoded(id, &entries, cursor.at, room as usize, old)?;
+            if !out.is_empty() {
+                given = user::copy_to(at, &out);
+            }
+        }
+        if given.is_err() {
+            place = cursor.at;
+        }
+        let short = out.is_empty() && place < entries.len();
+        cursor = Cursor { entries: Some(entries), at: place };
+        self.files.get_mut(file).cursor = Some(Box::new(cursor));
+        given?;
+        if short { Err(libc::EINVAL) } else { Ok(out.len() as u64) }
+    }
+
+    /// As many entries from `place` on as there is room for, and the place after them.
+    fn encoded(
+        &self,
+        id: Id,
+        entries: &[Listed],
+        mut place: usize,
+        room: usize,
+        old: bool,
+    ) -> Sys<(Vec<u8>, usize)> {
+        let mut out = Vec::new();
         while let Some(entry) = entries.get(place) {
             // What was taken away since is not shown any more.
             let known = self.nodes[id].dir()?.entries.get(&entry.name[..]);
-            if known.is_some_and(|e| e.now.is_none()) {
-                place += 1;
-                continue;
+            let shown = known.is_none_or(|e| e.now.is_some());
+            if shown && !encode(entry, place + 1, &mut out, room, old) {
+                break;
             }
-            let Some(n) = encode(entry, place + 1, &mut out[filled..], old) else { break };
-            filled += n;
             place += 1;
         }
-        let short = filled == 0 && place < entries.len();
-        cursor = Cursor { entries: Some(entries), at: place };
-        self.files.get_mut(file).cursor = Some(Box::new(cursor));
-        if short { Err(libc::EINVAL) } else { Ok(filled as u64) }
+        Ok((out, place))
     }
 
     /// `lseek(2)` in a directory: to where it was before, or to the beginning, which lists anew.
@@ -172,20 +195,24 @@ fn kind_of(kind: FileKind) -> u8 {
     }
 }
 
-/// Writes one entry; `None` if there is no room.
-fn encode(entry: &Listed, next: usize, out: &mut [u8], old: bool) -> Option<usize> {
+/// Adds one entry; `false` if there is no room.
+fn encode(entry: &Listed, next: usize, all: &mut Vec<u8>, room: usize, old: bool) -> bool {
     let head = if old { 18 } else { 19 };
     let needed = (head + entry.name.len() + 1 + usize::from(old)).next_multiple_of(8);
-    let out = out.get_mut(..needed)?;
-    out.fill(0);
+    let (start, Ok(length)) = (all.len(), u16::try_from(needed)) else { return false };
+    if needed > room.saturating_sub(start) {
+        return false;
+    }
+    all.resize(start + needed, 0);
+    let out = &mut all[start..];
     out[..8].copy_from_slice(&entry.ino.to_le_bytes());
     out[8..16].copy_from_slice(&(next as u64).to_le_bytes());
-    out[16..18].copy_from_slice(&u16::try_from(needed).ok()?.to_le_bytes());
+    out[16..18].copy_from_slice(&length.to_le_bytes());
     if old {
         out[needed - 1] = entry.kind;
     } else {
         out[18] = entry.kind;
     }
     out[head..head + entry.name.len()].copy_from_slice(&entry.name);
-    Some(needed)
+    true
 }

@@ -10,6 +10,7 @@
 //! | [`content`], `io` | what files hold: stable, private pages, private copies; reading and writing |
 //! | `attrs`, `list` | stat, modes, owners, times, extended attributes; directory listings |
 //! | [`files`], `open`, `control` | descriptors; open; fcntl, ioctl, locks |
+//! | `passed`, `sockets` | paths of calls that the kernel carries out; addresses of sockets |
 //! | `touch` | the read set, and the realm |
 //! | `staging` | where private copies lie |
 //! | `delta`, `finish` | what was changed, for the engine; what becomes of descriptors |
@@ -39,14 +40,17 @@ mod list;
 mod names;
 pub mod node;
 mod open;
+mod passed;
 mod perm;
 mod settings;
 mod single;
+mod sockets;
 mod staging;
 mod touch;
 mod user;
 mod walk;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use txos_engine::object::FileId;
@@ -145,6 +149,8 @@ pub struct Tx {
     /// The process's root directory.
     root: Id,
     cwd: Option<Id>,
+    /// The node of a working directory that no path leads to.
+    unreachable: Option<Id>,
     /// A walk that leads out of the root fails (openat2(2), RESOLVE_BENEATH).
     beneath: bool,
     /// The working directory, if it has no path any more.
@@ -167,12 +173,18 @@ pub struct Tx {
     staging: Option<staging::Staging>,
     /// Places of links and nodes that were made among the private copies.
     made: Map<Id, Vec<u8>>,
+    /// Changed stable objects whose known names are all gone, while they have others.
+    nameless: Vec<delta::Nameless>,
+    /// Addresses of sockets that were bound to a name: the kernel's, and the program's path.
+    bound: Vec<(Vec<u8>, Vec<u8>)>,
     layers: Vec<staging::Layer>,
     file_systems: Vec<((u64, u64), bool)>,
     default_acls: Map<(FileId, u64), Option<Vec<u8>>>,
     next_ino: u64,
     unsupported: u64,
     warned: Vec<&'static str>,
+    /// What was not part of it, by kind, with the paths if it were paths.
+    live: BTreeMap<&'static str, BTreeSet<Vec<u8>>>,
     said_outside: bool,
     /// The number of the call that is being carried out.
     calling: i64,
@@ -181,6 +193,9 @@ pub struct Tx {
     /// It has made calls that change names, and no other, and all of them succeeded.
     only_names: bool,
 }
+
+/// How many paths of one kind are told apart; from there on there are "at least" so many.
+const LIVE_PATHS_MAX: usize = 4096;
 
 /// The present, as file systems stamp it.
 #[must_use]
@@ -235,6 +250,7 @@ impl Tx {
             top: 0,
             root: 0,
             cwd: None,
+            unreachable: None,
             beneath: false,
             lost_directory: None,
             moved: (false, false),
@@ -250,12 +266,15 @@ impl Tx {
             own_user: None,
             staging: None,
             made: Map::default(),
+            nameless: Vec::new(),
+            bound: Vec::new(),
             layers: Vec::new(),
             file_systems: commons::file_systems(),
             default_acls: Map::default(),
             next_ino: 0,
             unsupported: 0,
             warned: Vec::new(),
+            live: BTreeMap::new(),
             said_outside: false,
             calling: -1,
             first: first::First::None,
@@ -343,6 +362,23 @@ impl Tx {
         self.unsupported
     }
 
+    /// What it did that can't be rolled back, for people; empty if that is nothing.
+    #[must_use]
+    pub fn was_live(&self) -> String {
+        let kind = |(what, paths): (&&str, &BTreeSet<Vec<u8>>)| {
+            let named: Vec<String> =
+                paths.iter().take(3).map(|p| txos_engine::show::quoted_bytes(p)).collect();
+            let least = if paths.len() < LIVE_PATHS_MAX { "" } else { "at least " };
+            let (count, s) = (paths.len(), if paths.len() == 1 { "" } else { "s" });
+            let more = if count > named.len() { ", …" } else { "" };
+            match count {
+                0 => (*what).to_owned(),
+                _ => format!("{what}: {least}{count} path{s} ({}{more})", named.join(", ")),
+            }
+        };
+        self.live.iter().map(kind).collect::<Vec<String>>().join("; ")
+    }
+
     /// A call that is not part of the transaction: one warning of each kind, or with TX_STRICT the
     /// end of the transaction.
     ///
@@ -361,6 +397,10 @@ impl Tx {
             return Err(touch::DOOMED);
         }
         self.unsupported += 1;
+        let paths = self.live.entry(what).or_default();
+        if !path.is_empty() && paths.len() < LIVE_PATHS_MAX {
+            paths.insert(path.to_vec());
+        }
         if !self.warned.contains(&what) {
             self.warned.push(what);
             say(&format!(

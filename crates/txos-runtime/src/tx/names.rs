@@ -209,9 +209,10 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn mknod(&mut self, dirfd: i32, path: &[u8], mode: u32, dev: u64) -> Sys<u64> {
+    pub fn mknod(&mut self, dirfd: i32, path: Sys<&[u8]>, mode: u32, dev: u64) -> Sys<u64> {
         let kind = mode & libc::S_IFMT;
-        let spot = self.new_name(dirfd, path, false);
+        // The type is looked at before the path.
+        let spot = path.and_then(|path| self.new_name(dirfd, path, false));
         match kind {
             0 | libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK => {}
             libc::S_IFCHR | libc::S_IFBLK => {

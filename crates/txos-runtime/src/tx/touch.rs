@@ -57,6 +57,7 @@ impl Tx {
             sequence: self.how.sequence,
             reset_sequence: self.how.flags & flags::ORDER_RESET != 0,
             thread: 0,
+            soft: false,
         };
         match realm.begin(&how) {
             Ok(ticket) => self.ticket = Some(ticket.attended(attend())),

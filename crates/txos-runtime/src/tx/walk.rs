@@ -90,10 +90,51 @@ impl Tx {
         if let Some(cwd) = self.cwd {
             return Ok(cwd);
         }
-        let path = kernel::working_directory()?;
-        let node = self.stable_dir(&path)?;
+        let stat = kernel::statx(libc::AT_FDCWD, b".", 0)?;
+        let path = kernel::working_directory();
+        let found = match &path {
+            Ok(path) => self.stable_dir(path),
+            Err(errno) => Err(*errno),
+        };
+        let node = match found {
+            Ok(node) if self.nodes[node].stat.id == stat.id => node,
+            // Something was mounted over it, it was removed, or the way to it is closed.
+            Ok(_) | Err(libc::ENOENT | libc::EACCES | libc::ENOTDIR | libc::ENAMETOOLONG) => {
+                self.unreachable_cwd(path != Err(libc::ENOENT), stat)?
+            }
+            Err(errno) => return Err(errno),
+        };
         self.cwd = Some(node);
         Ok(node)
+    }
+
+    /// A node for a working directory that no path leads to: the kernel answers what is asked of it and
+    /// of what is below it. One that was removed has nothing in it, and nothing can be put there.
+    fn unreachable_cwd(&mut self, exists: bool, stat: Stat) -> Sys<Id> {
+        if exists {
+            let what = "what is done in a working directory that no path leads to";
+            self.unsupported_call(what, b".")?;
+        }
+        let dir = Rc::from(&b""[..]);
+        let stable =
+            Stable { dir, dir_id: stat.id, name: Box::default(), path: b".".to_vec(), stat };
+        let mut node = Node::new(stat, Some(stable));
+        node.live = true;
+        self.nodes.push(node);
+        self.unreachable = Some(self.nodes.len() - 1);
+        Ok(self.nodes.len() - 1)
+    }
+
+    /// The directory above an unreachable working directory, if a path leads to that one.
+    fn above_unreachable(&mut self) -> Sys<Option<Id>> {
+        let link = kernel::read_link(libc::AT_FDCWD, b"/proc/self/cwd")?;
+        let Some((above, _)) = txos_engine::readset::split(&link) else { return Ok(None) };
+        let stat = kernel::statx(libc::AT_FDCWD, b"..", 0)?;
+        match self.stable_dir(above) {
+            Ok(id) if self.nodes[id].stat.id == stat.id => Ok(Some(id)),
+            Err(super::touch::DOOMED) => Err(super::touch::DOOMED),
+            _ => Ok(None),
+        }
     }
 
     /// The node of a directory of the stable tree, by its canonical path there.
@@ -197,6 +238,20 @@ impl Tx {
             let end = path[at..].iter().position(|&b| b == b'/').map_or(path.len(), |n| at + n);
             let next = path[end..].iter().position(|&b| b != b'/').map_or(path.len(), |n| end + n);
             let (is_last, slash) = (next >= path.len(), end < path.len());
+            if self.unreachable == Some(here) {
+                if &path[at..end] == b".."
+                    && let Some(above) = self.above_unreachable()?
+                {
+                    here = above;
+                    if !is_last {
+                        at = next;
+                        continue;
+                    }
+                    let (name, last) = (b"..".to_vec(), Last::DotDot);
+                    return Ok(Place::At(Spot { dir: here, name, node: Some(here), last, slash }));
+                }
+                return Ok(Place::Live(join(b".", &path[at..])));
+            }
             if self.nodes[here].live && !self.leads_back(here, &path[at..end]) {
                 let path = self.live_path(here, &path[at..]);
                 return self.live(path, follow, rules);

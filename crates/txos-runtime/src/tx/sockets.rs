@@ -1,0 +1,233 @@
+//! Addresses of sockets that are paths: `connect`, `bind`, `sendto`, `sendmsg`.
+//!
+//! The kernel would look the path up in the stable tree, from the working directory of before the
+//! transaction. So it gets an address that leads to the object that the path leads to in the transaction.
+//!
+//! A socket that is bound to a path of a versioned file system is a new object, like one that `mknod(2)`
+//! makes: it lies among the private copies until the commit, which gives it its name; a rollback takes it
+//! back. The kernel keeps the address that the socket was bound to: `getsockname(2)` gives the program's
+//! path within the transaction, and that of the private copy afterwards.
+
+use txos_engine::object::FileKind;
+
+use super::attrs::Object;
+use super::kernel::{self, Sys, check, sys};
+use super::names::Target;
+use super::node::Node;
+use super::perm::mask;
+use super::{Tx, raw_call, user};
+
+/// `struct sockaddr_un`: the family, and a path that may end without a zero.
+const FAMILY: usize = 2;
+const PATH_MAX: usize = 108;
+/// The longest address of any kind.
+const ADDRESS_MAX: u64 = 128;
+
+/// An address that leads the kernel to an object.
+pub struct Address {
+    bytes: [u8; FAMILY + PATH_MAX],
+    len: usize,
+    /// It leads through this descriptor.
+    through: Option<i32>,
+}
+
+impl Address {
+    /// By a path of the kernel's. `new`: its last name is to be made.
+    fn of(path: &[u8], new: bool) -> Sys<Address> {
+        let mut address = Address { bytes: [0; FAMILY + PATH_MAX], len: 0, through: None };
+        let short = if path.len() < PATH_MAX {
+            path.to_vec()
+        } else {
+            let (dir, name) = match txos_engine::readset::split(path) {
+                Some((dir, name)) if new => (dir, name),
+                _ => (path, &b""[..]),
+            };
+            let fd = kernel::open(dir, libc::O_PATH | libc::O_CLOEXEC, 0)?;
+            address.through = Some(fd);
+            match name {
+                b"" => kernel::magic_path(fd),
+                name => txos_engine::readset::join(&kernel::magic_path(fd), name),
+            }
+        };
+        if short.len() >= PATH_MAX {
+            return Err(libc::ENAMETOOLONG);
+        }
+        address.bytes[..FAMILY].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
+        address.bytes[FAMILY..FAMILY + short.len()].copy_from_slice(&short);
+        address.len = FAMILY + short.len() + 1;
+        Ok(address)
+    }
+}
+
+impl Drop for Address {
+    fn drop(&mut self) {
+        if let Some(fd) = self.through {
+            kernel::close(fd);
+        }
+    }
+}
+
+/// The path in an address; `None` if it is another kind of address, or none: the kernel says what is
+/// wrong.
+fn path_in(at: u64, len: u64) -> Option<Vec<u8>> {
+    let len = len & 0xffff_ffff;
+    if at == 0 || len <= FAMILY as u64 || len > ADDRESS_MAX {
+        return None;
+    }
+    let bytes = user::bytes(at, len).ok()?;
+    let family = u16::from_ne_bytes([bytes[0], bytes[1]]);
+    let path = bytes[FAMILY..].split(|&b| b == 0).next().unwrap_or_default();
+    let is_path = i32::from(family) == libc::AF_UNIX && !path.is_empty() && path.len() <= PATH_MAX;
+    is_path.then(|| path.to_vec())
+}
+
+impl Tx {
+    /// The address of a socket that is there; `None`: the kernel takes the program's.
+    fn address_of(&mut self, at: u64, len: u64) -> Sys<Option<Address>> {
+        let Some(path) = path_in(at, len) else { return Ok(None) };
+        self.address_of_path(&path).map(Some)
+    }
+
+    fn address_of_path(&mut self, path: &[u8]) -> Sys<Address> {
+        let object = self.object(libc::AT_FDCWD, path, 0)?;
+        let place = match &object {
+            Object::Node(id) => {
+                self.may(*id, mask::W)?;
+                if self.nodes[*id].kind() != FileKind::Socket {
+                    return Err(libc::ECONNREFUSED);
+                }
+                match self.nodes[*id].stable.is_some() {
+                    true => self.kernel_path(&object)?,
+                    false => self.own_copy(*id)?,
+                }
+            }
+            _ => self.kernel_path(&object)?,
+        };
+        Address::of(&place, false)
+    }
+
+    /// `connect(2)` and `sendto(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn to_address(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        let (at, len) = if number == libc::SYS_sendto { (4, 5) } else { (1, 2) };
+        let address = self.address_of(a[at], a[len])?;
+        let mut b = a;
+        if let Some(address) = &address {
+            (b[at], b[len]) = (address.bytes.as_ptr() as u64, address.len as u64);
+        }
+        if number == libc::SYS_connect && self.how.flags & super::flags::STRICT == 0 {
+            // One that fails (as to a name service that does not run) has done nothing.
+            let done = self.on_descriptor(number, b)?;
+            self.unsupported_call("network and socket traffic", b"")?;
+            return Ok(done);
+        }
+        self.the_rest(number, b)
+    }
+
+    /// The address of a message: its place and length are the first words of its header. What it is
+    /// replaced by is to be kept until the call is made.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn address_in_header(&mut self, header: &mut [u64; 7]) -> Sys<Option<Box<Address>>> {
+        let address = self.address_of(header[0], header[1])?.map(Box::new);
+        if let Some(address) = &address {
+            header[0] = address.bytes.as_ptr() as u64;
+            header[1] = header[1] & !0xffff_ffff | address.len as u64;
+        }
+        Ok(address)
+    }
+
+    /// Whether the kernel would look for the address of a message elsewhere than the transaction.
+    pub fn is_elsewhere(&mut self, header: &[u64; 7]) -> bool {
+        let path = path_in(header[0], header[1]);
+        path.is_some_and(|path| {
+            let Ok(object) = self.object(libc::AT_FDCWD, &path, 0) else { return true };
+            let natively = kernel::statx(libc::AT_FDCWD, &path, 0).map(|stat| stat.id);
+            self.kernel_path(&object)
+                .and_then(|there| kernel::statx(libc::AT_FDCWD, &there, 0))
+                .map(|stat| stat.id)
+                != natively
+        })
+    }
+
+    /// `bind(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn bind(&mut self, a: [u64; 6]) -> Sys<u64> {
+        let Some(path) = path_in(a[1], a[2]) else { return self.the_rest(libc::SYS_bind, a) };
+        let file = self.file(a[0] as i32)?;
+        let real = self.real(a[0] as i32)?;
+        let target = match self.new_name(libc::AT_FDCWD, &path, false) {
+            // The kernel says so before it says that the name is taken.
+            Err(libc::EEXIST) => return Err(self.bound_or(real, libc::EADDRINUSE)),
+            other => other?,
+        };
+        let spot = match target {
+            Target::Live(path) => {
+                let address = Address::of(&path, true)?;
+                let mut b = a;
+                (b[1], b[2]) = (address.bytes.as_ptr() as u64, address.len as u64);
+                return self.the_rest(libc::SYS_bind, b);
+            }
+            Target::Here(spot) => spot,
+        };
+        if !self.files.get(file).before.is_empty() {
+            // It would stay bound when the transaction is rolled back.
+            return self.unsupported_errno("binding a socket from before to a path");
+        }
+        self.prepare_name(&spot)?;
+        let (mode, xattrs) = self.new_mode(spot.dir, libc::S_IFSOCK | 0o777);
+        let stat = self.new_stat(spot.dir, mode, 0);
+        let (_, place) = self.place(stat.mnt)?;
+        let address = Address::of(&place, true)?;
+        kernel::step("staged bind", || {
+            check(sys!(SYS_bind, real, address.bytes.as_ptr(), address.len))
+        })?;
+        let mut node = Node::new(stat, None);
+        node.xattrs = Some(xattrs.unwrap_or_default());
+        let id = self.add(node);
+        self.made.insert(id, place);
+        self.put(spot.dir, &spot.name, id)?;
+        let kept = address.bytes[..address.len].to_vec();
+        self.bound.push((kept, path));
+        Ok(0)
+    }
+
+    /// EINVAL if a socket has an address already.
+    fn bound_or(&self, real: i32, otherwise: i32) -> i32 {
+        let (mut name, mut len) = ([0u8; 128], 128u32);
+        let asked = check(sys!(SYS_getsockname, real, name.as_mut_ptr(), &raw mut len));
+        if asked.is_ok() && len > FAMILY as u32 { libc::EINVAL } else { otherwise }
+    }
+
+    /// `getsockname(2)` and `getpeername(2)`: of a socket that was bound in the transaction, the path
+    /// that the program gave.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn socket_name(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+        if self.bound.is_empty() {
+            return self.the_rest(number, a);
+        }
+        let (mut name, mut len) = ([0u8; 128], 128u32);
+        let room: u32 = user::get(a[2])?;
+        let real = self.real(a[0] as i32)?;
+        let b = [real as u64, name.as_mut_ptr() as u64, (&raw mut len) as u64, 0, 0, 0];
+        check(raw_call(number, b))?;
+        let given = &name[..(len as usize).min(name.len())];
+        let Some((_, path)) = self.bound.iter().find(|(kept, _)| kept == given) else {
+            return self.the_rest(number, a);
+        };
+        if room > i32::MAX as u32 {
+            return Err(libc::EINVAL);
+        }
+        let all = [&given[..FAMILY], path, &[0]].concat();
+        user::copy_to(a[1], &all[..all.len().min(room as usize)])?;
+        user::put(a[2], all.len() as u32)?;
+        Ok(0)
+    }
+}
