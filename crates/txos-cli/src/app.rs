@@ -8,7 +8,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use txos_engine::commit::{Progress, Recovered, Silent, interrupted, recover};
-use txos_engine::show::quoted;
+use txos_engine::show::{quoted, visible_message};
 use txos_engine::store::{Home, default_dir};
 
 use crate::args::{Global, When};
@@ -129,7 +129,7 @@ impl App {
 /// Writes a line to standard error. One that can't be written to (a reader that has gone away) is
 /// no reason to fail, least of all in the middle of a commit.
 pub fn tell(line: impl Display) {
-    let _ = writeln!(stderr(), "{line}");
+    let _ = writeln!(stderr(), "{}", visible_message(&line.to_string()));
 }
 
 /// What recovery did, a line each.

@@ -175,6 +175,9 @@ impl PublishArgs {
     }
 }
 
+/// How long other transactions are waited for, if nothing else is said.
+const WAIT_SECONDS: u64 = 60;
+
 /// How long other transactions are waited for.
 #[derive(Args, Debug)]
 pub struct WaitArgs {
@@ -182,7 +185,7 @@ pub struct WaitArgs {
     ///
     /// A command that has waited so long goes on with what is there, and is validated when it commits; a
     /// commit that has waited so long is given up.
-    #[arg(long = "wait", value_name = "SECS", default_value_t = 60, help_heading = "Commit")]
+    #[arg(long = "wait", value_name = "SECS", default_value_t = WAIT_SECONDS, help_heading = "Commit")]
     pub seconds: u64,
 }
 
@@ -230,15 +233,17 @@ pub struct RunArgs {
     /// Whether a failing CMD is committed too
     #[arg(long, help_heading = "Ending", value_name = "WHEN", default_value_t, value_enum)]
     pub commit_on: CommitOn,
-    /// On conflict, run CMD again, up to N times
+    /// On conflict, run CMD again, up to N times, whatever it printed or read
+    ///
+    /// Without this option it is run again up to 3 times as long as nobody can have noticed: it has
+    /// printed nothing, has read nothing of its standard input, and was live nowhere.
     #[arg(
         long,
         help_heading = "Ending",
         value_name = "N",
-        default_value_t = 0,
         conflicts_with_all = ["keep", "dry_run"]
     )]
-    pub retry: u32,
+    pub retry: Option<u32>,
 
     /// Name for the history
     #[arg(long, help_heading = "History")]
@@ -368,6 +373,40 @@ impl RunArgs {
     }
 }
 
+impl RunArgs {
+    /// What was asked for that a transaction inside another one can't hold, by name.
+    pub fn only_outermost(&self) -> Vec<&'static str> {
+        let (view, publish) = (&self.view, &self.publish);
+        let wait = WaitArgs { seconds: WAIT_SECONDS };
+        [
+            (self.review, "--review"),
+            (self.keep, "--keep"),
+            (self.dry_run, "--dry-run"),
+            (self.commit_on != CommitOn::default(), "--commit-on"),
+            (self.retry.is_some(), "--retry"),
+            (self.name.is_some(), "--name"),
+            (self.message.is_some(), "--message"),
+            (!view.scope.is_empty(), "--scope"),
+            (!view.exclude.is_empty(), "--exclude"),
+            (view.hold_output, "--hold-output"),
+            (view.strict, "--strict"),
+            (view.no_preload, "--no-preload"),
+            (view.leftover != LeftoverArg::default(), "--leftover"),
+            (publish.isolation != IsolationArg::default(), "--isolation"),
+            (publish.no_merge_append, "--no-merge-append"),
+            (!publish.keep_inode.is_empty(), "--keep-inode"),
+            (publish.no_gate, "--no-gate"),
+            (publish.no_durable, "--no-durable"),
+            (self.wait.seconds != wait.seconds, "--wait"),
+            (self.in_process, "--in-process"),
+            (self.durable, "--durable"),
+        ]
+        .into_iter()
+        .filter_map(|(asked, name)| asked.then_some(name))
+        .collect()
+    }
+}
+
 impl From<LeftoverArg> for Leftover {
     fn from(arg: LeftoverArg) -> Leftover {
         match arg {
@@ -389,7 +428,11 @@ pub struct ExecArgs {
     /// Leave paths that match alone, as for `run`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
-    /// Stop when CMD does what can't be rolled back [default: warn]; the transaction is discarded
+    /// When the transaction keeps what CMD changed; else it is as it was before CMD
+    #[arg(long, value_name = "WHEN", default_value_t, value_enum)]
+    pub commit_on: CommitOn,
+    /// Stop when CMD does what can't be rolled back [default: warn]; the transaction is as it was before
+    /// CMD
     #[arg(long)]
     pub strict: bool,
     /// Don't preload the recorder into programs: each look is told to the supervisor (TXOS_RECORDER=off
@@ -748,7 +791,7 @@ mod tests {
         assert_eq!(run.exclude, ["/srv/x*"]);
         assert!(run.strict && run.hold_output && !run.durable);
         assert_eq!((run.name.as_deref(), run.message.as_deref()), (Some("n"), Some("why")));
-        assert_eq!(args.retry, 3);
+        assert_eq!(args.retry, Some(3));
     }
 
     #[test]

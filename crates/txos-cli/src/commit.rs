@@ -4,6 +4,7 @@ use txos_engine::Error;
 use txos_engine::changeset::ChangeSet;
 use txos_engine::commit::{self, Options, Phase};
 use txos_engine::store::State;
+use txos_run::Live;
 
 use crate::app::App;
 use crate::args::{CommitArgs, IdArg, RevertArgs};
@@ -17,7 +18,7 @@ use crate::{keep, paths, realm, run, trash};
 pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
     let id = home.resolve(&args.id)?;
-    let mut tx = keep::load(&home, id)?;
+    let mut tx = keep::load(app, &home, id)?;
     let options = args.publish.options(tx.meta.durable, paths::all_in_tree(&args.paths)?);
     let stays = |failure: Failure| {
         failure.with_aftermath(&format!(
@@ -27,7 +28,7 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     let mut reads = tx.load_reads()?;
     let realm = app.participate(&home, &format!("txos commit {id}"))?;
     let place = app.place(realm, id, None)?;
-    let part = Part { options: &options, place, patience: args.wait.patience() };
+    let part = Part { options: &options, place, patience: args.wait.patience(), leave: None };
     let published = app.with_progress(|progress| {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
@@ -36,7 +37,7 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
         Ok::<_, Error>((summary, changes.counts()))
     });
     let (summary, counts) = published.map_err(|error| stays(error.into()))?;
-    run::committed(app, &home, tx, &summary, &counts);
+    run::committed(app, &home, tx, &summary, &counts, &Live::default());
     Ok(0)
 }
 
@@ -107,7 +108,7 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
     };
     let realm = app.participate(&home, &format!("txos revert {id}"))?;
     let place = app.place(realm, id, None)?;
-    let part = Part { options: &options, place, patience: args.wait.patience() };
+    let part = Part { options: &options, place, patience: args.wait.patience(), leave: None };
     let reverted = {
         let _signals = Deferred::begin();
         app.with_progress(|progress| realm::revert(&home, id, part, progress))

@@ -93,7 +93,14 @@ fn check_stores(app: &App) -> Vec<Finding> {
             return vec![Finding::bad("store", message, "Nothing else of the store was checked.")];
         }
     };
-    let mut findings = vec![Finding::good("store", quoted(home.dir()))];
+    let mut findings = vec![match refuses_writing(home.dir()) {
+        None => Finding::good("store", quoted(home.dir())),
+        Some(error) => Finding::bad(
+            "store",
+            format!("{} can't be written to: {error}", quoted(home.dir())),
+            "No transaction can run. Make room or let it be written to, or name another with --store.",
+        ),
+    }];
     findings.extend(check_side_stores(&home));
     findings.push(check_journal(&home));
     findings.extend(check_transactions(&home));
@@ -101,7 +108,23 @@ fn check_stores(app: &App) -> Vec<Finding> {
     findings
 }
 
-/// Side stores that are not there now, and what they hold of transactions nobody knows.
+/// Why nothing can be written into a directory. Tried with a file that never has a name.
+fn refuses_writing(dir: &Path) -> Option<io::Error> {
+    use rustix::fs::{Access, CWD, Mode, OFlags};
+    use rustix::io::Errno;
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let written = match rustix::fs::openat(CWD, dir, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => rustix::io::write(file, &[0; 4096]).map(drop),
+        // A file system without such files.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK)
+        }
+        Err(error) => Err(error),
+    };
+    written.err().map(io::Error::from)
+}
+
+/// Side stores that are not there now, or can't be written to, and how much in them is of others.
 fn check_side_stores(home: &Home) -> Vec<Finding> {
     let stores = match home.stores() {
         Ok(stores) => stores,
@@ -117,23 +140,28 @@ fn check_side_stores(home: &Home) -> Vec<Finding> {
             findings.push(Finding::good("side store", detail));
             continue;
         };
-        let unknown: Vec<TxId> = names
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .filter(|id| !known.contains(id))
-            .collect();
-        findings.push(match unknown.first() {
-            None => Finding::good("side store", quoted(store)),
-            Some(id) => Finding::bad(
+        if let Some(error) = refuses_writing(store) {
+            findings.push(Finding::bad(
                 "side store",
-                format!(
-                    "{} holds {} that this home store does not know",
-                    quoted(store),
-                    ids(&unknown)
-                ),
-                format!("If no other home store uses it: txos gc --force {id}"),
-            ),
-        });
+                format!("{} can't be written to: {error}", quoted(store)),
+                "What transactions change on that file system can't be published. Make room, or let it be \
+                 written to.",
+            ));
+            continue;
+        }
+        let others = names
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<TxId>().ok())
+            .filter(|id| !known.contains(id))
+            .count();
+        // All home stores of a user share it, and nothing in it says which one an entry is of.
+        findings.push(Finding::good(
+            "side store",
+            match others {
+                0 => quoted(store),
+                _ => format!("{}, with {others} of other home stores", quoted(store)),
+            },
+        ));
     }
     findings
 }
@@ -419,6 +447,16 @@ mod tests {
             94 22 0:54 / /w rw - overlay txos-short rw\n\xff\n";
         let found: Vec<TxId> = mounted_transactions(text).into_iter().collect();
         assert_eq!(found, ["3kq9w2ma".parse().unwrap()]);
+    }
+
+    #[test]
+    fn what_can_not_be_written_to_is_known() {
+        let dir = std::env::temp_dir().join(format!("txos-doctor-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        assert!(refuses_writing(&dir).is_none());
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+        fs::remove_dir(&dir).unwrap();
+        assert!(refuses_writing(&dir).is_some());
     }
 
     #[test]

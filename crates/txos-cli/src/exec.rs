@@ -2,24 +2,23 @@
 
 use txos_engine::changeset::ChangeSet;
 use txos_engine::show::quoted;
-use txos_engine::store::State;
+use txos_engine::store::Home;
 use txos_run::{CommandStatus, RunOptions};
 
-use crate::app::{App, tell};
-use crate::args::{CommitOn, ExecArgs};
+use crate::app::App;
+use crate::args::ExecArgs;
 use crate::exit::{Failure, of_command};
 use crate::log::command_line;
-use crate::run::refusal;
+use crate::run::{refusal, tell_failure};
+use crate::signals::Deferred;
 use crate::{keep, trash};
 
-/// Runs it. The transaction stays pending, whatever the command's status.
-///
-/// While the command runs the transaction is active: were it pending and txos killed, private
-/// copies would be left that depend on reads which nobody recorded.
+/// Runs it. The transaction stays pending: with what the command changed, or, if that failed or anything
+/// died on the way, as it was before.
 pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
     let id = home.resolve(&args.id)?;
-    let mut tx = keep::load(&home, id)?;
+    let mut tx = keep::load(app, &home, id)?;
     let reads = tx.load_reads()?;
     let options = RunOptions {
         command: args.command.clone(),
@@ -38,48 +37,59 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let words: Vec<String> = options.command.iter().map(|w| quoted(w.as_ref())).collect();
     let realm = app.participate(&home, &command_line(&words))?;
     let place = app.place(realm, id, None)?;
-    tx.meta.state = State::Active;
-    tx.save(false)?;
+    let unchanged = format!("{id} stays pending, as it was before this command");
+    tx.save_before().map_err(|error| Failure::from(error).with_aftermath(&unchanged))?;
     let mut ran = match txos_run::run(&home, &mut tx, reads, &options, place) {
         Ok(ran) => ran,
-        Err(error @ (txos_run::Error::View { .. } | txos_run::Error::Unsupported { .. })) => {
-            // Nothing ran: it is as it was.
-            tx.meta.state = State::Pending;
-            tx.save(tx.meta.durable)?;
-            return Err(Failure::from(error).with_aftermath(&format!("{id} stays pending")));
-        }
         Err(error) => {
             let failure = Failure::from(error);
             if matches!(failure, Failure::Unfinished(_)) {
                 return Err(failure);
             }
-            trash::discard(app, &home, tx);
-            let aftermath = format!("{id} is discarded, nothing changed");
-            return Err(failure.with_aftermath(&aftermath));
+            keep::fall_back(app, &mut tx)?;
+            trash::clear(app, &home);
+            return Err(failure.with_aftermath(&unchanged));
         }
     };
     // Pending, it is validated when it is committed, and in nobody's way until then.
     drop(ran.place.take());
     // Signals to processes outside belong to a commit, and they are not kept that long.
     ran.drop_held();
+    let signals = Deferred::begin();
     let status = of_command(&ran.status);
-    // What the command itself ended with it tells itself.
-    if let Some(why) = refusal(&ran.status, CommitOn::Always, &options) {
+    let unchanged = match ran.live.is_empty() {
+        true => unchanged,
+        false => format!("{unchanged}; live, and not undone: {}", ran.live),
+    };
+    if let Some(why) = refusal(&ran.status, args.commit_on, &options) {
+        keep::fall_back(app, &mut tx)?;
+        trash::clear(app, &home);
         if let CommandStatus::Lost { conflict } = &ran.status {
             let conflicts = vec![conflict.clone()];
-            trash::discard(app, &home, tx);
-            let aftermath = format!("{id} is discarded, nothing changed");
-            return Err(Failure::Conflict { conflicts, aftermath });
+            return Err(Failure::Conflict { conflicts, aftermath: unchanged });
         }
-        if matches!(ran.status, CommandStatus::Stopped { .. }) {
-            trash::discard(app, &home, tx);
-            return Err(Failure::new(format!("{why}; {id} is discarded, nothing changed")));
-        }
-        tell(format_args!("txos: {why}; {id} stays pending"));
+        tell_failure(app, &ran.status, &format!("{why}; {unchanged}"));
+        return Ok(status);
     }
     tx.meta.exit_status = Some(i32::from(status));
-    let changes = ChangeSet::read(&tx, &ran.reads, &[])
-        .map_or(tx.meta.changes, |changes| changes.counts().total());
-    keep::keep(app, &mut tx, &ran.reads, changes)?;
+    let kept = ChangeSet::read(&tx, &ran.reads, &[])
+        .map_err(Failure::from)
+        .and_then(|changes| keep::keep(app, &mut tx, &ran.reads, changes.counts().total()));
+    if let Err(failure) = kept {
+        // As long as its record names it, what it was before is there.
+        drop(tx);
+        let mut tx = home.load(id)?;
+        if !Home::falls_back(&tx.meta) {
+            let kept = format!("{id} is pending with what the command changed");
+            return Err(failure.with_aftermath(&kept));
+        }
+        keep::fall_back(app, &mut tx)?;
+        return Err(failure.with_aftermath(&unchanged));
+    }
+    drop(signals);
+    // What can't be removed now is removed by `gc`.
+    if tx.discard_before().is_ok() {
+        trash::clear(app, &home);
+    }
     Ok(status)
 }

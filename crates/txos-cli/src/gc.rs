@@ -19,6 +19,7 @@ use crate::changes::size;
 use crate::commit::end_leftovers;
 use crate::exit::Failure;
 use crate::json;
+use crate::keep;
 use crate::list::find;
 use crate::members::clear_dead;
 use crate::standing::Standing;
@@ -58,6 +59,7 @@ pub fn gc(app: &App, args: &GcArgs) -> Result<u8, Failure> {
     for text in &args.force {
         removed.push(force(app, &home, text)?);
     }
+    fall_back(app, &home)?;
     remove_dead(app, &home, &mut removed)?;
     remove_half_made(&home, &mut removed)?;
     remove_left_over(&home)?;
@@ -106,6 +108,29 @@ fn force(app: &App, home: &Home, text: &str) -> Result<Removed, Failure> {
     let _commits = home.lock_commits()?;
     home.discard_id(id)?;
     Ok(Removed { id, reason: "forced".into() })
+}
+
+/// Takes pending transactions whose last command was interrupted back to what they were before it.
+fn fall_back(app: &App, home: &Home) -> Result<(), Failure> {
+    for meta in home.transactions()?.into_iter().flatten().filter(Home::falls_back) {
+        // What is held runs.
+        if let Ok(mut tx) = home.load(meta.id)
+            && Home::falls_back(&tx.meta)
+        {
+            let id = meta.id;
+            match keep::fall_back(app, &mut tx) {
+                Ok(()) => app.say(format_args!(
+                    "recovered: the last command in {id} was interrupted; {id} is as it was before it"
+                )),
+                // The others are none the worse for it.
+                Err(failure) => app.warn(format_args!(
+                    "{id} is left as it is: {}",
+                    failure.message().unwrap_or_default()
+                )),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Removes transactions whose txos process is gone in the middle.
@@ -264,6 +289,9 @@ mod tests {
             reverts: reverts.map(id),
             reverted_by: reverted_by.map(id),
             splitting: None,
+            unprivileged_root: false,
+            numbering: None,
+            before: None,
             layers: Vec::new(),
         };
         vec![

@@ -170,6 +170,9 @@ mod tests {
             reverts: None,
             reverted_by: None,
             splitting: None,
+            unprivileged_root: false,
+            numbering: None,
+            before: None,
             layers: vec![LayerMeta {
                 target: "/".into(),
                 root: None,

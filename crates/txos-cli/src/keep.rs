@@ -5,12 +5,13 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use txos_engine::readset::ReadSet;
-use txos_engine::store::{Home, State, Transaction};
+use txos_engine::store::{Home, Transaction};
 use txos_engine::version::Stamp;
 use txos_engine::{Context, Error, TxId, sys};
 
 use crate::app::{App, tell as tell_line};
 use crate::changes::Counts;
+use crate::commit::end_leftovers;
 use crate::exit::Failure;
 use crate::standing::Standing;
 
@@ -18,7 +19,7 @@ use crate::standing::Standing;
 pub fn keep(app: &App, tx: &mut Transaction, reads: &ReadSet, changes: u64) -> Result<(), Failure> {
     let flush = tx.meta.durable;
     tx.save_reads(reads, flush)?;
-    tx.meta.state = State::Pending;
+    tx.stay();
     tx.meta.ended = Some(Stamp::now());
     tx.meta.changes = changes;
     if flush {
@@ -36,8 +37,19 @@ pub fn keep(app: &App, tx: &mut Transaction, reads: &ReadSet, changes: u64) -> R
     Ok(())
 }
 
+/// Takes a transaction back to what it was before the command that was run in it last.
+pub fn fall_back(app: &App, tx: &mut Transaction) -> Result<(), Failure> {
+    end_leftovers(app, &tx.meta)?;
+    Ok(tx.fall_back()?)
+}
+
 fn flush_layers(tx: &Transaction) -> Result<(), Error> {
+    let _rights = txos_engine::sys_owner::rights();
     for layer in tx.layers() {
+        // Unmounted by somebody, and, as the changes say, not concerned.
+        if !layer.upper.try_exists().at("looking at", &layer.upper)? {
+            continue;
+        }
         let upper = open_dir(&layer.upper)?;
         sys::syncfs(upper.as_fd()).at("flushing", &layer.upper)?;
     }
@@ -67,8 +79,16 @@ pub fn tell(app: &App, tx: &Transaction, counts: &Counts) {
 }
 
 /// Takes hold of a pending transaction.
-pub fn load(home: &Home, id: TxId) -> Result<Transaction, Failure> {
+pub fn load(app: &App, home: &Home, id: TxId) -> Result<Transaction, Failure> {
     let mut tx = home.load(id)?;
+    tx.meta.check_same_rights()?;
+    // The lock is ours, so that whoever ran a command in it is gone.
+    if Home::falls_back(&tx.meta) {
+        fall_back(app, &mut tx)?;
+        app.say(format_args!(
+            "recovered: the last command in {id} was interrupted; {id} is as it was before it"
+        ));
+    }
     let advice = match Standing::of(home, &tx.meta) {
         Standing::Pending => {
             txos_engine::commit::put_in_order(home, &mut tx)?;

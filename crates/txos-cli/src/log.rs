@@ -131,6 +131,7 @@ fn shell_word(word: &str) -> String {
         Some(Ok(text)) if !text.chars().any(char::is_control) => {
             format!("'{}'", text.replace('\'', r"'\''"))
         }
+        _ if word.chars().any(char::is_control) => quoted_bytes(word.as_bytes()),
         _ => word.to_owned(),
     }
 }
@@ -169,6 +170,8 @@ mod tests {
         assert_eq!(shell_word("\"say \\\"x\\\"\""), "'say \"x\"'");
         assert_eq!(shell_word("\"\""), "''");
         assert_eq!(shell_word("\"a\\nb\""), "\"a\\nb\"");
+        // A record that somebody else wrote.
+        assert_eq!(shell_word("\u{1b}[2J"), "\"\\033[2J\"");
     }
 
     #[test]

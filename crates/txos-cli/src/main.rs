@@ -15,7 +15,8 @@
 //! | [`members`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
 //! | [`changes`], [`patch`], [`json`] | how changes are written |
 //! | [`recover`], [`gc`], [`doctor`] | care |
-//! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`age`], [`standing`] | what the commands share |
+//! | [`launcher`] | the checkout's `txos` script, which builds what it starts |
+//! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`age`], [`standing`], [`streams`] | what the commands share |
 //!
 //! Standard output carries what was asked for (and belongs to the command under `run` and `exec`);
 //! everything txos has to say goes to standard error, each message starting with `txos: `.
@@ -34,6 +35,7 @@ mod help;
 mod in_process;
 mod json;
 mod keep;
+mod launcher;
 mod list;
 mod log;
 mod man;
@@ -51,6 +53,7 @@ mod show;
 mod signals;
 mod standing;
 mod status;
+mod streams;
 mod style;
 mod top;
 mod trash;
@@ -58,21 +61,29 @@ mod trash;
 use std::io::Write;
 use std::process::ExitCode;
 
+use txos_engine::show::visible;
+
 use crate::app::{App, tell};
 use crate::args::{Cli, Command};
 use crate::exit::{FAILED, Failure};
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(die_of_panic));
-    let cli = match help::parse(std::env::args_os()) {
+    let cli = match help::parse(launcher::arguments(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to standard output and are a success; the rest is our failure,
             // not the command's.
-            let _ = error.print();
+            // Words of the command line may come from a directory of somebody else's.
+            let plain = error.render().to_string();
+            match visible(plain.as_bytes()) {
+                shown if shown == plain => drop(error.print()),
+                shown => eprint!("{shown}"),
+            }
             return ExitCode::from(if error.use_stderr() { FAILED } else { 0 });
         }
     };
+    txos_engine::sys_owner::allow();
     let status = dispatch(&cli).unwrap_or_else(|failure| {
         if let Some(message) = failure.message() {
             tell(format_args!("txos: {message}"));
@@ -100,6 +111,8 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
             "this is inside transaction {id}, where the store can't be seen; only `txos run` works here"
         )));
     }
+    // What these hold meanwhile, others wait for.
+    txos_engine::patience::begin();
     match &cli.command {
         Command::Exec(args) => exec::exec(&app, args),
         Command::List(args) => list::list(&app, args),

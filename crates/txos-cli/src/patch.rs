@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_diff_ops};
 use txos_engine::changeset::{Entry, Side};
 use txos_engine::object::FileKind;
-use txos_engine::show::{quoted, quoted_bytes};
+use txos_engine::show::{quoted, quoted_bytes, visible};
 
 use crate::changes::size;
 use crate::style::Paint;
@@ -28,12 +28,26 @@ const CONTEXT: usize = 3;
 /// After this long the diff of one file is finished with a coarser one.
 const DIFF_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Writes the patch of every change.
-pub fn write_patch(out: &mut dyn Write, entries: &[Entry], paint: Paint) -> io::Result<()> {
-    entries.iter().try_for_each(|entry| write_entry(out, entry, paint))
+/// For whom a patch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// A program that applies it: content is written byte by byte.
+    Program,
+    /// Somebody at a terminal: what would do something to it is written so that it can be seen.
+    Person,
 }
 
-fn write_entry(out: &mut dyn Write, entry: &Entry, paint: Paint) -> io::Result<()> {
+/// Writes the patch of every change.
+pub fn write_patch(
+    out: &mut dyn Write,
+    entries: &[Entry],
+    paint: Paint,
+    reader: Reader,
+) -> io::Result<()> {
+    entries.iter().try_for_each(|entry| write_entry(out, entry, paint, reader))
+}
+
+fn write_entry(out: &mut dyn Write, entry: &Entry, paint: Paint, reader: Reader) -> io::Result<()> {
     let old_path = entry.from.as_deref().unwrap_or(&entry.path);
     let [a, b] = [("a", old_path), ("b", &*entry.path)].map(|(side, path)| prefixed(side, path));
     let bold = paint.strong();
@@ -62,7 +76,7 @@ fn write_entry(out: &mut dyn Write, entry: &Entry, paint: Paint) -> io::Result<(
         }
         (Ok(old), Ok(new)) => {
             writeln!(out, "{bold}--- {from}{bold:#}\n{bold}+++ {to}{bold:#}")?;
-            write_hunks(out, old, new, paint)
+            write_hunks(out, old, new, paint, reader)
         }
         (Err(why), _) | (_, Err(why)) => writeln!(out, "Content left out: {why}"),
     }
@@ -190,7 +204,13 @@ fn is_binary(bytes: &[u8]) -> bool {
     bytes.iter().take(BINARY_LOOK).any(|&b| b == 0)
 }
 
-fn write_hunks(out: &mut dyn Write, old: &[u8], new: &[u8], paint: Paint) -> io::Result<()> {
+fn write_hunks(
+    out: &mut dyn Write,
+    old: &[u8],
+    new: &[u8],
+    paint: Paint,
+    reader: Reader,
+) -> io::Result<()> {
     let [old, new] = [old, new].map(|b| b.split_inclusive(|&c| c == b'\n').collect::<Vec<_>>());
     let deadline = Some(Instant::now() + DIFF_TIME_MAX);
     let ops = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, deadline);
@@ -200,7 +220,7 @@ fn write_hunks(out: &mut dyn Write, old: &[u8], new: &[u8], paint: Paint) -> io:
         let new_range = first.new_range().start..last.new_range().end;
         let style = paint.hunk();
         writeln!(out, "{style}@@ -{} +{} @@{style:#}", place(&old_range), place(&new_range))?;
-        hunk.iter().try_for_each(|op| write_op(out, op, &old, &new, paint))?;
+        hunk.iter().try_for_each(|op| write_op(out, op, &old, &new, paint, reader))?;
     }
     Ok(())
 }
@@ -211,14 +231,15 @@ fn write_op(
     old: &[&[u8]],
     new: &[&[u8]],
     paint: Paint,
+    reader: Reader,
 ) -> io::Result<()> {
     let removed = old.get(op.old_range()).unwrap_or_default();
     let added = new.get(op.new_range()).unwrap_or_default();
     if op.tag() == DiffTag::Equal {
-        return write_lines(out, ' ', removed, anstyle::Style::new());
+        return write_lines(out, ' ', removed, anstyle::Style::new(), reader);
     }
-    write_lines(out, '-', removed, paint.bad())?;
-    write_lines(out, '+', added, paint.good())
+    write_lines(out, '-', removed, paint.bad(), reader)?;
+    write_lines(out, '+', added, paint.good(), reader)
 }
 
 fn write_lines(
@@ -226,11 +247,15 @@ fn write_lines(
     sign: char,
     lines: &[&[u8]],
     style: anstyle::Style,
+    reader: Reader,
 ) -> io::Result<()> {
     for line in lines {
         let text = line.strip_suffix(b"\n");
         write!(out, "{style}{sign}")?;
-        out.write_all(text.unwrap_or(line))?;
+        match reader {
+            Reader::Program => out.write_all(text.unwrap_or(line))?,
+            Reader::Person => out.write_all(visible(text.unwrap_or(line)).as_bytes())?,
+        }
         writeln!(out, "{style:#}")?;
         if text.is_none() {
             writeln!(out, "\\ No newline at end of file")?;
@@ -290,7 +315,7 @@ mod tests {
 
     fn patch(entry: Entry) -> String {
         let mut out = Vec::new();
-        write_patch(&mut out, &[entry], Paint::default()).unwrap();
+        write_patch(&mut out, &[entry], Paint::default(), Reader::Program).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -333,6 +358,20 @@ mod tests {
         assert!(patch(large).ends_with("4.0 MiB is more than the 4.0 MiB that are shown\n"));
         let gone = entry(Status::Deleted, "/etc/f", Some(side(1)), None);
         assert!(patch(gone).contains("Content left out: it is no longer there"));
+    }
+
+    #[test]
+    fn content_does_nothing_to_a_terminal() {
+        let files = Files::new("terminal");
+        let hostile = b"a\x1b]0;t\x07\r\n\xc2\x9b2J\xff\n";
+        let exact = || files.entry(Status::Added, None, Some(hostile));
+        let mut out = Vec::new();
+        write_patch(&mut out, &[exact()], Paint::default(), Reader::Person).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("+a\\033]0;t\\007\\015\n+\\302\\2332J\\377\n"), "{text}");
+        let mut out = Vec::new();
+        write_patch(&mut out, &[exact()], Paint::default(), Reader::Program).unwrap();
+        assert!(out.windows(hostile.len() - 10).any(|w| w == &hostile[..hostile.len() - 10]));
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl App {
         again: Option<Again>,
     ) -> Result<Option<Place>, Failure> {
         let Some(realm) = realm else { return Ok(None) };
-        let how = Begin { id: Some(id), again, nonblock: true, ..Begin::default() };
+        let how = Begin { id: Some(id), again, nonblock: true, soft: true, ..Begin::default() };
         let begun = match realm.begin(&how) {
             Err(BeginError::Full) => {
                 self.say(format_args!("{} transactions run already; waiting", realm::SLOTS));
@@ -86,6 +86,8 @@ pub struct Part<'a> {
     pub place: Option<Place>,
     /// How long it waits for others.
     pub patience: Duration,
+    /// Called once it has waited for so long that somebody may be waiting for the end of its output.
+    pub leave: Option<fn()>,
 }
 
 /// Commits as a participant: acquires what is to be changed, publishes, and ends its place.
@@ -100,12 +102,12 @@ pub fn publish(
     part: Part<'_>,
     progress: &dyn Progress,
 ) -> Result<Summary, Error> {
-    let Part { options, place, patience } = part;
+    let Part { options, place, patience, leave } = part;
     let Some(place) = place else {
         let done = commit::commit(home, tx, changes, reads, options, None, progress);
         return flush_records(home, None, options, done);
     };
-    let claimed = claim(place, patience, |place| {
+    let claimed = claim(place, patience, leave, |place| {
         let watch = place.watch();
         commit::claim(place, tx, changes, reads)
             .map_err(|lost| if watch.is_doomed() { Lost::at(explain(&watch, reads)) } else { lost })
@@ -125,12 +127,12 @@ pub fn revert(
     part: Part<'_>,
     progress: &dyn Progress,
 ) -> Result<Summary, Error> {
-    let Part { options, place, patience } = part;
+    let Part { options, place, patience, leave } = part;
     let Some(place) = place else {
         let done = commit::revert(home, id, options, None, progress);
         return flush_records(home, Some(id), options, done);
     };
-    let mut place = claim(place, patience, |place| commit::claim_revert(place, home, id))?;
+    let mut place = claim(place, patience, leave, |place| commit::claim_revert(place, home, id))?;
     let done = commit::revert(home, id, options, Some(&mut place), progress);
     flush_records(home, Some(id), options, end(place, done))
 }
@@ -158,13 +160,19 @@ fn flush_records(
 fn claim(
     mut place: Place,
     patience: Duration,
+    leave: Option<fn()>,
     mut acquire: impl FnMut(&mut Place) -> Result<(), Lost>,
 ) -> Result<Place, Error> {
     let realm = place.realm();
     let id = place.id();
     let deadline = Instant::now() + patience;
     loop {
-        let mut attendant = tell_once(patience, |_| signals::asked().is_none());
+        let mut attendant = tell_once(patience, move |standstill| {
+            if standstill.waited >= LEAVE_AFTER {
+                leave.iter().for_each(|leave| leave());
+            }
+            signals::asked().is_none()
+        });
         place = place.attended(move |standstill| attendant(standstill));
         let lost = match acquire(&mut place) {
             Ok(()) => return Ok(place),
@@ -175,14 +183,20 @@ fn claim(
         if left.is_zero() || signals::asked().is_some() {
             return Err(lost.into());
         }
+        if patience.saturating_sub(left) >= LEAVE_AFTER {
+            leave.iter().for_each(|leave| leave());
+        }
         let again = place.abort();
         realm.wait_for(rival, left.min(STEP));
-        let how = Begin { id, again: Some(again), ..Begin::default() };
+        let how = Begin { id, again: Some(again), soft: true, ..Begin::default() };
         place = realm
             .begin(&how)
             .map_err(|e| Error::Unsupported { what: e.to_string(), advice: "Try again.".into() })?;
     }
 }
+
+/// How long a transaction that could still be run again keeps its standard output while it waits.
+const LEAVE_AFTER: Duration = Duration::from_millis(500);
 
 /// How long it is waited for somebody without a look at whether to go on.
 const STEP: Duration = Duration::from_millis(200);

@@ -9,7 +9,7 @@ use txos_engine::changeset::Entry;
 use crate::app::{App, tell};
 use crate::changes::write_stat;
 use crate::exit::Failure;
-use crate::patch::write_patch;
+use crate::patch::{Reader, write_patch};
 use crate::signals::Deferred;
 
 /// Lines of the overview before the question.
@@ -45,7 +45,7 @@ pub fn ask(app: &App, entries: &[Entry], signals: &Deferred) -> Result<bool, Fai
             Some(Answer::No) => return Ok(false),
             Some(Answer::Diff) => {
                 let mut out = io::BufWriter::new(stderr().lock());
-                write_patch(&mut out, entries, app.err)?;
+                write_patch(&mut out, entries, app.err, Reader::Person)?;
                 out.flush()?;
             }
             None => tell("y = commit, n = roll back, d = show the differences"),

@@ -2,6 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use txos_engine::Conflict;
 use txos_engine::changeset::ChangeSet;
@@ -11,7 +12,7 @@ use txos_engine::realm::{Again, Realm, Ticket};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
 use txos_run::meeting::Place;
-use txos_run::{CommandStatus, Ran, RunOptions};
+use txos_run::{CommandStatus, Live, Ran, RunOptions};
 
 use crate::app::{App, tell};
 use crate::args::{CommitOn, Ending, RunArgs};
@@ -20,6 +21,7 @@ use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_sign
 use crate::log::command_line;
 use crate::realm::{Part, publish};
 use crate::signals::Deferred;
+use crate::streams::Marks;
 use crate::{keep, review, trash};
 
 /// What to say of a transaction that is gone.
@@ -27,6 +29,9 @@ const ROLLED_BACK: &str = "rolled back, nothing changed";
 
 /// `off` is the same as `--no-preload`.
 const RECORDER: &str = "TXOS_RECORDER";
+
+/// How often a command of which nobody has noticed anything is run again by itself.
+const SILENT_RETRIES: u32 = 3;
 
 /// How one attempt ended.
 enum Attempt {
@@ -36,10 +41,62 @@ enum Attempt {
     Conflict(Vec<Conflict>, Option<Again>),
 }
 
+/// What becomes of a conflict.
+enum Next {
+    /// It is run again, and that is said.
+    Announced,
+    /// It is run again without a word.
+    Silent,
+    /// It was asked for no more attempts.
+    Enough,
+    /// It was run again by itself as often as that is done.
+    InVain,
+    /// It is not run again by itself: this could be noticed.
+    Noticeable(&'static str),
+}
+
+/// The attempts so far.
+struct Attempts {
+    retries: u32,
+    /// What they did that could not be rolled back.
+    live: Live,
+}
+
+impl Attempts {
+    /// What is to follow a conflict of an attempt.
+    fn next(&self, args: &RunArgs, unnoticed: bool) -> Next {
+        match args.retry {
+            Some(n) if self.retries < n => Next::Announced,
+            Some(_) => Next::Enough,
+            None if args.ending() == Ending::Review => Next::Noticeable("it shows its changes"),
+            None if !self.live.is_empty() => {
+                Next::Noticeable("what it did where changes are live would be done twice")
+            }
+            None if !unnoticed => {
+                Next::Noticeable("it may have printed something, or read its input")
+            }
+            None if self.retries < SILENT_RETRIES => Next::Silent,
+            None => Next::InVain,
+        }
+    }
+}
+
+/// What to say of a transaction that is gone: no more than is known.
+fn rolled_back_text(args: &RunArgs, live: &Live) -> String {
+    let limited = !(args.view.scope.is_empty() && args.view.exclude.is_empty());
+    if !live.is_empty() {
+        format!("rolled back; live, and not rolled back: {live}")
+    } else if limited {
+        format!("{ROLLED_BACK} of what is versioned, and no change of anything else was seen")
+    } else {
+        ROLLED_BACK.into()
+    }
+}
+
 /// Runs it.
 pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
-    if txos_run::inside().is_some() {
-        return Err(join(args));
+    if let Some(outer) = txos_run::inside() {
+        return Err(join(app, args, &outer.to_string()));
     }
     let ending = args.ending();
     if ending == Ending::Review && !review::possible() {
@@ -50,36 +107,66 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     }
     let home = app.open_recovered()?;
     let realm = app.participate(&home, &label(args))?;
-    let (mut retries, mut again) = (0, None);
+    let mut attempts = Attempts { retries: 0, live: Live::default() };
+    let mut again = None;
     loop {
-        let conflicts = match attempt(app, &home, realm, args, ending, again)? {
+        let (ended, next) = attempt(app, &home, realm, args, ending, again, &mut attempts)?;
+        let conflicts = match ended {
             Attempt::Ended(status) => return Ok(status),
             Attempt::Conflict(conflicts, next) => {
                 again = next.or(again);
                 conflicts
             }
         };
-        if retries == args.retry {
-            return Err(Failure::Conflict { conflicts, aftermath: ROLLED_BACK.into() });
+        let rolled_back = rolled_back_text(args, &attempts.live);
+        let aftermath = match next {
+            Next::Announced => {
+                app.say(conflict_message(&conflicts, "rolled back"));
+                let (n, of) = (attempts.retries + 1, args.retry.unwrap_or_default());
+                app.say(format_args!("retry {n} of {of}"));
+                None
+            }
+            Next::Silent => {
+                tracing::info!("{}", conflict_message(&conflicts, "rolled back, and run again"));
+                None
+            }
+            Next::Enough => Some(rolled_back),
+            Next::InVain => Some(format!(
+                "{rolled_back}; it was run again {SILENT_RETRIES} times, --retry N goes on for longer"
+            )),
+            Next::Noticeable(why) => Some(format!(
+                "{rolled_back}; it was not run again, because {why}: --retry N does it"
+            )),
+        };
+        if let Some(aftermath) = aftermath {
+            return Err(Failure::Conflict { conflicts, aftermath });
         }
-        retries += 1;
-        app.say(conflict_message(&conflicts, "rolled back"));
-        app.say(format_args!("retry {retries} of {}", args.retry));
-        std::thread::sleep(before_restart(retries, u64::from(std::process::id())));
+        attempts.retries += 1;
+        std::thread::sleep(before_restart(attempts.retries, u64::from(std::process::id())));
     }
 }
 
 /// Inside a transaction `run` joins it: the command simply runs, and the outer commit publishes.
-fn join(args: &RunArgs) -> Failure {
-    if args.ending() != Ending::Commit {
-        return Failure::new(
-            "inside a transaction, `txos run` joins it: --review, --keep and --dry-run belong to the \
-             outermost `txos run`",
-        );
+fn join(app: &App, args: &RunArgs, outer: &str) -> Failure {
+    let mut refused = args.only_outermost();
+    if app.store_option().is_some() {
+        refused.push("--store");
+    }
+    if !refused.is_empty() {
+        return Failure::new(format!(
+            "this is inside transaction {outer}, which `txos run` joins: {} can't be had here, only with \
+             the outermost `txos run`; nothing was run",
+            refused.join(", ")
+        ));
     }
     let Some((program, rest)) = args.command.split_first() else {
         return Failure::new("there is no command to run");
     };
+    app.warn(format_args!(
+        "inside transaction {outer}, which `txos run` joins: what {} changes is not rolled back if it \
+         fails, and is published or rolled back with all of {outer}",
+        quoted(program.as_ref())
+    ));
     let status = exit::of_start_error(Command::new(program).args(rest).exec());
     if let Some(why) = refusal(&status, CommitOn::Success, &args.options()) {
         tell(format_args!("txos: {why}"));
@@ -105,7 +192,8 @@ fn attempt(
     args: &RunArgs,
     ending: Ending,
     again: Option<Again>,
-) -> Result<Attempt, Failure> {
+    attempts: &mut Attempts,
+) -> Result<(Attempt, Next), Failure> {
     let options = args.options();
     let mut tx = txos_run::begin(home, &options)?;
     let place = match app.place(realm, tx.id(), again) {
@@ -115,24 +203,39 @@ fn attempt(
             return Err(failure.with_aftermath(ROLLED_BACK));
         }
     };
+    // Nothing else is asked of them than whether to run it again by itself.
+    let marks = args.retry.is_none().then(|| Marks::set(args.view.hold_output));
     let ran = txos_run::new_reads(home, &tx, &options)
         .and_then(|reads| txos_run::run(home, &mut tx, reads, &options, place));
     let mut ran = match ran {
         Ok(ran) => ran,
         Err(error) => {
+            let ran = matches!(error, txos_run::Error::KeeperLost);
             let failure = Failure::from(error);
             if !matches!(failure, Failure::Unfinished(_)) {
                 trash::discard(app, home, tx);
             }
-            return Err(failure.with_aftermath(ROLLED_BACK));
+            let all = if ran { "rolled back, but for what was live" } else { ROLLED_BACK };
+            return Err(failure.with_aftermath(all));
         }
     };
-    let ended = conclude(app, home, realm, args, ending, tx, &mut ran);
+    attempts.live.add(&ran.live);
+    let unnoticed = marks.is_some_and(|marks| marks.untouched());
+    let next = attempts.next(args, unnoticed);
+    let ended = conclude(app, home, realm, args, ending, tx, &mut ran, &attempts.live, &next);
     // Whatever was not released by now belongs to a transaction that never happened.
-    ran.drop_held();
-    ended
+    match (&ended, &next) {
+        (Ok(Attempt::Conflict(..)), Next::Silent) => ran.forget_held(),
+        _ => ran.drop_held(),
+    }
+    let next = match next {
+        Next::Silent if output_is_gone() => Next::Noticeable(OUTPUT_IS_GONE),
+        next => next,
+    };
+    Ok((ended?, next))
 }
 
+#[expect(clippy::too_many_arguments, reason = "all of one attempt")]
 /// The command has ended: decides about the transaction, and does it.
 fn conclude(
     app: &App,
@@ -142,7 +245,10 @@ fn conclude(
     ending: Ending,
     mut tx: Transaction,
     ran: &mut Ran,
+    live: &Live,
+    next: &Next,
 ) -> Result<Attempt, Failure> {
+    let gone = rolled_back_text(args, live);
     let signals = Deferred::begin();
     let mut place = ran.place.take();
     if let CommandStatus::Lost { conflict } = &ran.status {
@@ -160,7 +266,7 @@ fn conclude(
     if !shows_always && let Some(why) = refusal(&ran.status, args.commit_on, &args.options()) {
         drop(place.take());
         trash::discard(app, home, tx);
-        tell_failure(app, &ran.status, &format!("{why}; {ROLLED_BACK}"));
+        tell_failure(app, &ran.status, &format!("{why}; {gone}"));
         return Ok(Attempt::Ended(status));
     }
     let options = args.publish.options(true, Vec::new());
@@ -173,7 +279,7 @@ fn conclude(
     });
     let (changes, entries) = match read {
         Ok(read) => read,
-        Err(error) => return rolled_back(app, home, tx, error, None),
+        Err(error) => return rolled_back(app, home, tx, error, None, &gone),
     };
     let counts = changes.counts();
     match ending {
@@ -183,13 +289,13 @@ fn conclude(
             shown?;
             let why = refusal(&ran.status, CommitOn::Success, &args.options());
             let why = why.map(|why| format!("{why}; ")).unwrap_or_default();
-            app.say(format_args!("{why}dry run: {ROLLED_BACK}"));
+            app.say(format_args!("{why}dry run: {gone}"));
             return Ok(Attempt::Ended(status));
         }
         Ending::Keep => {
             if let Err(failure) = keep::keep(app, &mut tx, &ran.reads, counts.total()) {
                 trash::discard(app, home, tx);
-                return Err(failure.with_aftermath(ROLLED_BACK));
+                return Err(failure.with_aftermath(&gone));
             }
             keep::tell(app, &tx, &counts);
             return Ok(Attempt::Ended(status));
@@ -199,7 +305,7 @@ fn conclude(
             no => {
                 trash::discard(app, home, tx);
                 no?;
-                app.say(ROLLED_BACK);
+                app.say(&gone);
                 return Ok(Attempt::Ended(signals.asked().map_or(DECLINED, of_signal)));
             }
         },
@@ -208,7 +314,7 @@ fn conclude(
     // The last moment to turn back.
     if let Some(signal) = signals.asked() {
         trash::discard(app, home, tx);
-        app.say(format_args!("{}; {ROLLED_BACK}", signal_name(signal)));
+        app.say(format_args!("{}; {gone}", signal_name(signal)));
         return Ok(Attempt::Ended(of_signal(signal)));
     }
     let place = match (place, before) {
@@ -216,37 +322,51 @@ fn conclude(
             Ok(place) => place,
             Err(failure) => {
                 trash::discard(app, home, tx);
-                return Err(failure.with_aftermath(ROLLED_BACK));
+                return Err(failure.with_aftermath(&gone));
             }
         },
         (place, _) => place,
     };
     let again = place.as_ref().map(Place::again);
-    if args.retry == 0 && !args.view.hold_output {
+    // Who is run again prints again.
+    let leaves = !args.view.hold_output;
+    if leaves && matches!(next, Next::Enough | Next::InVain | Next::Noticeable(_)) {
         leave_output();
     }
-    let part = Part { options: &options, place, patience: args.wait.patience() };
+    let leave = (leaves && matches!(next, Next::Silent)).then_some(leave_output as fn());
+    let part = Part { options: &options, place, patience: args.wait.patience(), leave };
     let published =
         app.with_progress(|p| publish(home, &mut tx, &changes, &mut ran.reads, part, p));
     match published {
         Ok(summary) => {
             ran.release();
-            committed(app, home, tx, &summary, &counts);
+            committed(app, home, tx, &summary, &counts, live);
             Ok(Attempt::Ended(status))
         }
         Err(txos_engine::Error::Conflict(_)) if signals.asked().is_some() => {
             trash::discard(app, home, tx);
             let signal = signals.asked().unwrap_or_default();
-            app.say(format_args!("{}; {ROLLED_BACK}", signal_name(signal)));
+            app.say(format_args!("{}; {gone}", signal_name(signal)));
             Ok(Attempt::Ended(of_signal(signal)))
         }
-        Err(error) => rolled_back(app, home, tx, error, again),
+        Err(error) => rolled_back(app, home, tx, error, again, &gone),
     }
+}
+
+/// Whether [`leave_output`] was called: what is run again would print nowhere.
+static OUTPUT_GONE: AtomicBool = AtomicBool::new(false);
+const OUTPUT_IS_GONE: &str = "its output was closed while it waited to commit";
+
+fn output_is_gone() -> bool {
+    OUTPUT_GONE.load(Ordering::Relaxed)
 }
 
 /// Lets go of standard output, which was the command's: somebody at the other end of a pipe may be
 /// another transaction, which waits for its end while this one waits for that.
 fn leave_output() {
+    if OUTPUT_GONE.swap(true, Ordering::Relaxed) {
+        return;
+    }
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
     if let Ok(null) = null {
         let _ = rustix::stdio::dup2_stdout(&null);
@@ -260,6 +380,7 @@ fn rolled_back(
     tx: Transaction,
     error: txos_engine::Error,
     again: Option<Again>,
+    gone: &str,
 ) -> Result<Attempt, Failure> {
     match error {
         // What recovery needs lies in the transaction's directories.
@@ -270,17 +391,27 @@ fn rolled_back(
         }
         other => {
             trash::discard(app, home, tx);
-            Err(Failure::from(other).with_aftermath(ROLLED_BACK))
+            Err(Failure::from(other).with_aftermath(gone))
         }
     }
 }
 
 /// Says what was committed: `counts`, or, of a part, only how many. A transaction that changed
 /// nothing has no place in the history.
-pub fn committed(app: &App, home: &Home, tx: Transaction, summary: &Summary, counts: &Counts) {
+pub fn committed(
+    app: &App,
+    home: &Home,
+    tx: Transaction,
+    summary: &Summary,
+    counts: &Counts,
+    live: &Live,
+) {
     if summary.complete && summary.changes == 0 && tx.meta.state != State::Committed {
         trash::discard(app, home, tx);
-        app.say("nothing changed");
+        match live.is_empty() {
+            true => app.say("nothing changed"),
+            false => app.say(format_args!("nothing to commit; live: {live}")),
+        }
         return;
     }
     let style = app.err.id();
@@ -339,7 +470,7 @@ pub fn refusal(
 
 /// That a command failed is news it tells itself; that it never ran, or was stopped, is an error
 /// of which only txos can tell.
-fn tell_failure(app: &App, status: &CommandStatus, text: &str) {
+pub fn tell_failure(app: &App, status: &CommandStatus, text: &str) {
     if was_run(status) {
         app.say(text);
     } else {

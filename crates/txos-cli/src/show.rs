@@ -1,6 +1,6 @@
 //! `txos show` and `txos diff`: one transaction, and what it changes.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use txos_engine::changeset::{ChangeSet, Entry};
 use txos_engine::commit::{Phase, committed_entries};
@@ -12,7 +12,7 @@ use crate::args::{DiffArgs, ShowArgs};
 use crate::changes::{Counts, write_name_status, write_stat};
 use crate::exit::Failure;
 use crate::log::write_entry;
-use crate::patch::write_patch;
+use crate::patch::{Reader, write_patch};
 use crate::standing::Standing;
 use crate::{json, keep, paths};
 
@@ -65,7 +65,11 @@ pub fn diff(app: &App, args: &DiffArgs) -> Result<u8, Failure> {
         (true, ..) => write_json(&mut out, &looked)?,
         (_, true, _) => write_stat(&mut out, entries, app.out, None)?,
         (_, _, true) => write_name_status(&mut out, entries, app.out)?,
-        _ => write_patch(&mut out, entries, app.out)?,
+        _ => {
+            let on_terminal = io::stdout().is_terminal();
+            let reader = if on_terminal { Reader::Person } else { Reader::Program };
+            write_patch(&mut out, entries, app.out, reader)?;
+        }
     }
     out.flush()?;
     Ok(0)
@@ -90,7 +94,8 @@ fn look(app: &App, home: &Home, id: TxId) -> Result<Looked, Failure> {
             Err(Error::WrongState { id, state, advice }.into())
         }
         State::Active | State::Pending => {
-            let tx = keep::load(home, id)?;
+            let tx = keep::load(app, home, id)?;
+            let (meta, standing) = (tx.meta.clone(), Standing::Pending);
             let reads = tx.load_reads()?;
             let entries = app.with_progress(|progress| {
                 progress.phase(Phase::Scanning, None);

@@ -48,7 +48,12 @@ impl Standing {
     fn from_facts(meta: &Meta, held: bool, boot: &str) -> Self {
         match meta.state {
             State::Active if held => Standing::Active,
-            State::Active => Standing::Dead,
+            State::Active => match &meta.before {
+                // Whoever takes hold of it takes it back to what it was.
+                Some(before) if !meta.durable && before.boot != boot => Standing::Lost,
+                Some(_) => Standing::Pending,
+                None => Standing::Dead,
+            },
             State::Pending if !meta.durable && meta.boot != boot => Standing::Lost,
             State::Pending => Standing::Pending,
             State::Committed => Standing::Committed,
@@ -83,6 +88,9 @@ mod tests {
             reverts: None,
             reverted_by: None,
             splitting: None,
+            unprivileged_root: false,
+            numbering: None,
+            before: None,
             layers: Vec::new(),
         };
         for durable in [false, true] {
@@ -92,6 +100,19 @@ mod tests {
                 assert_eq!(of(State::Active, false), Standing::Dead);
                 assert_eq!(of(State::Committed, false), Standing::Committed);
                 assert_eq!(of(State::Reverted, false), Standing::Reverted);
+                let mut dead = meta(State::Active, durable);
+                let before = txos_engine::store::Before {
+                    boot: boot.into(),
+                    ended: None,
+                    exit_status: None,
+                    changes: 1,
+                };
+                dead.before = Some(Box::new(before));
+                let of_dead = |held| Standing::from_facts(&dead, held, "this");
+                assert_eq!(of_dead(true), Standing::Active);
+                let falls_back = durable || boot == "this";
+                let to = if falls_back { Standing::Pending } else { Standing::Lost };
+                assert_eq!(of_dead(false), to);
                 let lost = !durable && boot == "other";
                 let kept = if lost { Standing::Lost } else { Standing::Pending };
                 assert_eq!(of(State::Pending, false), kept);

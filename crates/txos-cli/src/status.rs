@@ -42,6 +42,7 @@ struct RealmReport {
     waits: u64,
     takeovers: u64,
     full: u64,
+    collisions: u64,
     records: u64,
     held: u64,
     /// `held / records`: how likely something that nobody touches seems to be in use.
@@ -64,7 +65,7 @@ struct StoreReport {
 impl RealmReport {
     fn new(path: &Path, in_memory: bool, now: Counts, counted: Statistics) -> Self {
         let Statistics { commits, aborts, conflicts, dooms, yields, .. } = counted;
-        let Statistics { waits, takeovers, full, records, held, .. } = counted;
+        let Statistics { waits, takeovers, full, collisions, records, held, .. } = counted;
         RealmReport {
             path: quoted(path),
             in_memory,
@@ -78,6 +79,7 @@ impl RealmReport {
             waits,
             takeovers,
             full,
+            collisions,
             records,
             held,
             false_conflict_chance: held as f64 / records.max(1) as f64,
@@ -199,10 +201,11 @@ fn write_report(
         (realm.dooms, "dooms", "had to give way, while it ran"),
         (realm.takeovers, "takeovers", "cleared up after a dead process"),
         (realm.full, "full", "found all places taken"),
+        (realm.collisions, "collisions", "shared a record by chance, and went on"),
     ] {
         match meaning {
             "" => writeln!(out, "{count:>10}  {what}")?,
-            _ => writeln!(out, "{count:>10}  {what:9}  {faint}{meaning}{faint:#}")?,
+            _ => writeln!(out, "{count:>10}  {what:10}  {faint}{meaning}{faint:#}")?,
         }
     }
     Ok(())
@@ -224,6 +227,7 @@ mod tests {
             waits: 4,
             takeovers: 6,
             full: 7,
+            collisions: 8,
             records: 1 << 20,
             held: 2048,
         };
@@ -254,8 +258,8 @@ mod tests {
             "records       2048 of 1048576 held: 0.20 % chance of a false conflict",
             "store         /var/lib/txos: 2 pending, 1 committed, 1 dead",
             "        12  commits",
-            "         4  waits      waited for it",
-            "         7  full       found all places taken",
+            "         4  waits       waited for it",
+            "         7  full        found all places taken",
         ] {
             assert!(text.lines().any(|l| l == line), "{line:?} is not in\n{text}");
         }

@@ -179,6 +179,7 @@ impl Keeper for Engine {
                 layer: 0,
                 path: b"file".to_vec(),
                 stable_path: b"file".to_vec(),
+                nameless: false,
                 what: What::Patch {
                     base,
                     writes: vec![(number * PAGE, content(n).to_vec())],
