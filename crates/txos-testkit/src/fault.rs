@@ -20,6 +20,8 @@ pub struct Scenario<'a> {
     pub change: &'a str,
     /// Options of `txos run`.
     pub options: &'a [&'a str],
+    /// A retained version stays a link of an object in the tree until `gc`, and is counted.
+    pub retains_links: bool,
 }
 
 /// What became of the tree.
@@ -144,7 +146,11 @@ impl<'a> Sweep<'a> {
     }
 
     fn tolerance(&self) -> Tolerance {
-        Tolerance { now_from: Some(self.now_from), times: false, links: false }
+        Tolerance {
+            now_from: Some(self.now_from),
+            times: false,
+            links: self.scenario.retains_links,
+        }
     }
 
     fn run(&self, place: &Lab) -> Invocation {
@@ -207,7 +213,9 @@ impl<'a> Sweep<'a> {
         if from_old.is_empty() {
             return Ok(Outcome::Old);
         }
-        let from_new = self.new.difference(&found, self.tolerance());
+        // What is retained is there until `gc` if the end was disturbed.
+        let retained = Tolerance { links: true, ..self.tolerance() };
+        let from_new = self.new.difference(&found, retained);
         if from_new.is_empty() {
             return Ok(Outcome::New);
         }

@@ -167,7 +167,8 @@ impl<'a> Matrix<'a> {
         let Some(new) = &self.new else {
             return if from_old.is_empty() { Ok(true) } else { Err(from_old) };
         };
-        let tolerance = Tolerance { now_from: Some(self.now_from), times: false, links: false };
+        // Where a retained version could not be made a copy it stays a link until gc, and is counted.
+        let tolerance = Tolerance { now_from: Some(self.now_from), times: false, links: true };
         let from_new = new.difference(&found, tolerance);
         match (from_old.is_empty(), from_new.is_empty()) {
             (_, true) => Ok(true),

@@ -124,6 +124,14 @@ impl Invocation {
         self
     }
 
+    /// Gives it a process group of its own: in a group that nobody controls, the kernel hangs up everybody
+    /// when one is stopped and another ends.
+    #[must_use]
+    pub fn in_own_group(mut self) -> Self {
+        std::os::unix::process::CommandExt::process_group(&mut self.command, 0);
+        self
+    }
+
     /// Starts it.
     ///
     /// # Panics
@@ -171,6 +179,11 @@ fn in_child(fds: &[(i32, i32)], on_terminal: bool, parent: Pid) -> std::io::Resu
     if on_terminal {
         rustix::process::setsid()?;
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+    }
+    // What the test itself has inherited is none of the command's.
+    // SAFETY: it takes integers, and marks descriptors of this process only.
+    unsafe {
+        libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int);
     }
     // Moved out of the way first: a source may have another's number.
     let mut moved = [(0, 0); 8];

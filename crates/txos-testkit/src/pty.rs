@@ -73,6 +73,31 @@ impl Pty {
         }
     }
 
+    /// Waits until a text was shown, and gives all up to it, byte by byte.
+    ///
+    /// # Panics
+    /// If it is not shown in time.
+    #[track_caller]
+    pub fn until(&mut self, text: &str) -> Vec<u8> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let at = self.shown.windows(text.len()).position(|window| window == text.as_bytes());
+            if let Some(at) = at {
+                return self.shown.drain(..at + text.len()).collect();
+            }
+            let more = self.read_more(deadline);
+            assert!(more, "{text:?} was not shown, but: {}", String::from_utf8_lossy(&self.shown));
+        }
+    }
+
+    /// [`Pty::rest`], byte by byte.
+    #[must_use]
+    pub fn all(&mut self) -> Vec<u8> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.read_more(deadline) {}
+        std::mem::take(&mut self.shown)
+    }
+
     /// Reads until everybody has closed the inner side; gives what was shown and not yet expected.
     #[must_use]
     pub fn rest(&mut self) -> String {

@@ -4,7 +4,7 @@
 
 use txos_testkit::image::Image;
 use txos_testkit::rendezvous::PAUSE;
-use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree, binary, require, skip};
+use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree, binary, require, require_some, skip};
 
 /// A lab on a small image.
 fn small(kind: &str, mib: u64) -> Option<(Lab, Image)> {
@@ -123,8 +123,7 @@ fn a_read_only_target() {
 fn a_file_system_that_can_not_be_versioned() {
     let lab = Lab::new();
     let vfat = Image::mount(&lab, "vfat", 8, "vfat");
-    require!(vfat.is_some(), "no vfat here");
-    let Some(vfat) = vfat else { return };
+    let vfat = require_some!(vfat, "no vfat here");
     let _ = lab
         .txos(["run", "--scope"])
         .arg(&vfat.point)
@@ -290,4 +289,33 @@ fn many_changed_files() {
     before.expect_same(&Tree::of(lab.tree()));
     let _ = lab.txos(["gc", "--keep", "0"]).run().expect(0);
     lab.expect_clean();
+}
+
+/// Home stores of one user share the side stores. What the others have there is no problem of this one.
+#[test]
+fn doctor_leaves_to_others_what_is_theirs() {
+    // The tree is on another file system than the home stores.
+    let (homes, lab) = (Lab::new(), Lab::in_memory());
+    let (mine, other) = (homes.dir().join("mine"), homes.dir().join("other"));
+    let keep = |store: &std::path::Path, count: usize| {
+        for _ in 0..count {
+            let kept = lab.script(&["--keep"], "echo kept > kept").env("TXOS_STORE", store);
+            let _ = kept.run().expect(0);
+        }
+    };
+    keep(&mine, 1);
+    keep(&other, 3);
+    let checks = |store: &std::path::Path| {
+        let report = lab.txos(["doctor", "--json"]).env("TXOS_STORE", store).run().json();
+        report["checks"].as_array().unwrap().clone()
+    };
+    for (store, others) in [(&mine, 3), (&other, 1)] {
+        let all = checks(store);
+        let expected = format!("with {others} of other home stores");
+        let found = all.iter().filter(|c| c["name"] == "side store").find(|c| {
+            c["ok"] == true && c["detail"].as_str().is_some_and(|d| d.ends_with(&expected))
+        });
+        assert!(found.is_some(), "{all:?}");
+        assert!(!format!("{all:?}").contains("--force"), "{all:?}");
+    }
 }

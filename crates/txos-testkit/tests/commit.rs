@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use txos_testkit::image::Image;
 use txos_testkit::pty::Pty;
 use txos_testkit::tree::{Tolerance, overlay_traces};
-use txos_testkit::{Lab, Tree, fault, require, system};
+use txos_testkit::{Lab, Tree, fault, require_some, system};
 
 /// A tree with some of everything; all times are the same.
 const PREPARE: &str = "
@@ -92,8 +92,7 @@ fn everything_lands_with_everything_in_scope() {
 fn on_image(kind: &str, mib: u64) {
     let lab = Lab::new();
     let image = Image::mount(&lab, kind, mib, kind);
-    require!(image.is_some(), "no {kind} here");
-    let Some(image) = image else { return };
+    let image = require_some!(image, "no {kind} here");
     let lab = lab.at(&image.point);
     as_native(&lab, &[]);
     drop(lab);
@@ -118,8 +117,7 @@ fn everything_lands_on_btrfs() {
 fn several_file_systems_commit_together() {
     let lab = Lab::new();
     let (a, b) = (Image::mount(&lab, "ext4", 32, "a"), Image::mount(&lab, "ext4", 32, "b"));
-    require!(a.is_some() && b.is_some(), "no ext4 images here");
-    let (Some(a), Some(b)) = (a, b) else { return };
+    let (a, b) = require_some!(a.zip(b), "no ext4 images here");
     let place = |image: &Image, name: &str| image.point.join(name);
     std::fs::write(place(&a, "moves"), "over\n").unwrap();
     std::fs::write(place(&b, "changes"), "old\n").unwrap();

@@ -36,6 +36,7 @@ const EVERYTHING: Scenario<'_> = Scenario {
         echo line >> log
         touch -d @1100000000 other",
     options: &[],
+    retains_links: false,
 };
 
 /// A few renames and nothing in place.
@@ -45,7 +46,38 @@ const RENAMES: Scenario<'_> = Scenario {
         find . -exec touch -h -d @1000000000 {} +",
     change: "echo new > a/one.new; mv a/one.new a/one; rm a/two; mv three a/three; echo 4 > four",
     options: &[],
+    retains_links: false,
 };
+
+/// Objects of several names: changed by a name that then goes, in every way that it can go.
+const LOST_NAMES: Scenario<'_> = Scenario {
+    prepare: "
+        mkdir d; echo 1 > a; ln a a2; echo 1 > b; ln b b2; echo 1 > d/c; ln d/c c2
+        mkfifo p; ln p p2; echo 1 > m; ln m m2; echo x > x
+        find . -exec touch -h -d @1000000000 {} +",
+    change: "
+        set -e
+        echo 2 >> a; echo new > t; mv t a
+        echo 2 >> b; rm b
+        echo 2 >> d/c; rm -r d
+        chmod 600 p; rm p
+        mkdir n; mv m n/m; echo 2 >> n/m
+        ln x n/x",
+    options: &[],
+    retains_links: true,
+};
+
+#[test]
+fn lost_names_are_killed_before_every_step() {
+    let lab = Lab::in_memory();
+    Sweep::new(&lab, LOST_NAMES).every_step(Fault::Kill);
+}
+
+#[test]
+fn lost_names_fail_at_every_step_with_an_io_error() {
+    let lab = Lab::in_memory();
+    Sweep::new(&lab, LOST_NAMES).every_step(Fault::Fail("EIO"));
+}
 
 #[test]
 fn killed_before_every_step() {
@@ -130,7 +162,7 @@ fn the_front_is_killed_while_the_command_runs() {
         let mut meeting = Rendezvous::new();
         // Some of its processes have left its session, some its parent.
         let script = format!("{}\nsetsid sleep 1000 & (sleep 1000 &); {PAUSE}", EVERYTHING.change);
-        let running = lab.script(&[], &script).meeting(&mut meeting).start();
+        let running = lab.script(&[], &script).in_own_group().meeting(&mut meeting).start();
         assert!(meeting.arrived());
         if round % 2 == 1 {
             // Both at once: nobody is left who would end the command.
@@ -170,7 +202,7 @@ fn the_keeper_is_killed_while_the_command_runs() {
     for _ in 0..5 {
         let mut meeting = Rendezvous::new();
         let script = format!("{}\nsetsid sleep 1000 & {PAUSE}", EVERYTHING.change);
-        let running = lab.script(&[], &script).meeting(&mut meeting).start();
+        let running = lab.script(&[], &script).in_own_group().meeting(&mut meeting).start();
         assert!(meeting.arrived());
         let keepers = children(running.pid().as_raw_nonzero().get());
         assert!(!keepers.is_empty());
@@ -224,6 +256,15 @@ fn the_next_command_recovers() {
 
 #[test]
 fn revert_is_killed_at_every_step() {
+    revert_is_killed(EVERYTHING);
+}
+
+#[test]
+fn revert_of_lost_names_is_killed_at_every_step() {
+    revert_is_killed(LOST_NAMES);
+}
+
+fn revert_is_killed(scenario: Scenario<'_>) {
     let lab = Lab::in_memory();
     let count = lab.dir().join("count");
     let mut steps = usize::MAX;
@@ -233,9 +274,9 @@ fn revert_is_killed_at_every_step() {
             break;
         }
         let place = lab.nested(&format!("revert{step}"));
-        let _ = place.native(EVERYTHING.prepare);
+        let _ = place.native(scenario.prepare);
         let old = Tree::of(place.tree());
-        let _ = place.script(&[], EVERYTHING.change).run().expect(0);
+        let _ = place.script(&[], scenario.change).run().expect(0);
         let new = Tree::of(place.tree());
         let revert = place.txos(["revert", "@"]);
         if step == 0 {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use txos_testkit::rendezvous::PAUSE;
-use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree, image, skip};
+use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree, image, require_some, skip};
 
 /// The tree that each case starts from.
 const PREPARE: &str = "
@@ -526,10 +526,10 @@ fn no_appended_line_is_lost() {
 #[test]
 fn a_second_change_within_a_second_is_noticed() {
     let lab = Lab::new();
-    let Some(image) = image::Image::mount_with(&lab, "ext4", &["-I", "128"], 64, "seconds") else {
-        skip::say("no ext4 images here");
-        return;
-    };
+    let image = require_some!(
+        image::Image::mount_with(&lab, "ext4", &["-I", "128"], 64, "seconds"),
+        "no ext4 images here"
+    );
     let place = Lab::in_memory().at(&image.point);
     let mut meeting = Rendezvous::new();
     let _ = place.native("echo aaaa > f");

@@ -6,7 +6,7 @@ use std::path::Path;
 use txos_testkit::deb::Deb;
 use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::tree::{Tolerance, overlay_traces};
-use txos_testkit::{Invocation, Lab, Rendezvous, Tree, require, skip, system};
+use txos_testkit::{Invocation, Lab, Rendezvous, Tree, require, require_some, skip, system};
 
 /// What dpkg knows; it must be as before at the end of a test.
 struct Packages {
@@ -65,8 +65,7 @@ fn a_package_from_the_archive() {
     let packages = Packages::now();
     require!(online(), "no package archive can be reached");
     let package = ["cowsay", "sl", "hello", "figlet"].into_iter().find(|p| !installed(p));
-    require!(package.is_some(), "every candidate is installed here");
-    let Some(package) = package else { return };
+    let package = require_some!(package, "every candidate is installed here");
     let _purge = Purge(&[package]);
     let install = |options: &[&str], tail: &str| {
         let script = format!(

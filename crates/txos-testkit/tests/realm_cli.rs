@@ -309,3 +309,32 @@ fn inside_a_transaction_they_refuse() {
         let _ = lab.script(&[], &script).run().expect(0).says("this is inside transaction");
     }
 }
+
+/// One changes 1,000 files and holds still; another one reads 5,000 others. Some thirty of what they touch
+/// share a record by chance. Neither waits for the other, whoever is the older.
+#[test]
+fn who_only_collides_does_not_wait() {
+    const WRITE: &str = "for f in w/*; do echo more >> $f; done";
+    const READ: &str = "cat r/* > /dev/null";
+    let lab = Lab::in_memory();
+    let made = "mkdir w r; for i in $(seq 1000); do echo w > w/$i; done; \
+                for i in $(seq 5000); do echo r > r/$i; done";
+    let _ = lab.native(made);
+    for (older, younger) in [(WRITE, READ), (READ, WRITE)] {
+        let mut at = Rendezvous::new();
+        let older = lab.script(&[], &format!("{older}; {PAUSE}")).meeting(&mut at).start();
+        assert!(at.arrived());
+        // Waiting for the older one it would wait for as long as that holds still, and then fail.
+        let _ = lab.script(&["--wait", "20"], younger).run().expect(0);
+        let status = lab.txos(["status", "--json"]).run().expect(0).json();
+        assert_eq!(
+            (&status["realm"]["waits"], &status["realm"]["conflicts"]),
+            (&json!(0), &json!(0))
+        );
+        assert!(status["realm"]["collisions"].as_u64().unwrap() > 0, "{status}");
+        at.go();
+        let _ = older.wait().expect(0);
+    }
+    assert_eq!(lab.read("w/1"), "w\nmore\nmore\n");
+    lab.expect_clean();
+}

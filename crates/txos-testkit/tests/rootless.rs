@@ -7,7 +7,7 @@ use std::path::Path;
 use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::tree::{Tolerance, overlay_traces};
 use txos_testkit::user::User;
-use txos_testkit::{Invocation, Lab, Rendezvous, Tree, binary, require};
+use txos_testkit::{Invocation, Lab, Rendezvous, Tree, binary, require, require_some};
 
 /// A user and a tree of theirs, on the mount of the root directory.
 struct Place {
@@ -16,7 +16,7 @@ struct Place {
 }
 
 impl Place {
-    /// `None`, told, if this kernel gives ordinary users no namespaces.
+    /// `None` if this kernel gives ordinary users no namespaces.
     fn new() -> Option<Place> {
         // The user first: it must not be removed before the lab that names it.
         let lab = Lab::new();
@@ -26,11 +26,7 @@ impl Place {
         txos_testkit::process::copy_program(binary::txos(), lab.dir().join("txos"));
         let place = Place { lab, user };
         let allowed = place.runs(Invocation::shell("unshare -Ur true")).run().code() == 0;
-        if !allowed {
-            txos_testkit::skip::say("no user namespaces for ordinary users here");
-            return None;
-        }
-        Some(place)
+        allowed.then_some(place)
     }
 
     fn runs(&self, invocation: Invocation) -> Invocation {
@@ -73,9 +69,43 @@ const CHANGE: &str = "
     rm -r gone; rm -r full; mkdir full; chmod 600 mode; setfattr -n user.x -v y mode
     rm link; ln -s elsewhere link; ln mode mode2; touch -d @1100000000 other";
 
+/// Without overlayfs's index nothing tells of a copy whose name has gone: what may have been changed in it is not
+/// lost to the other names unseen. What only takes a name away is published.
+#[test]
+fn a_change_by_a_name_that_goes_is_refused() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
+    place.native(
+        "mkdir d; echo 1 > a; ln a b; echo 1 > d/c; ln d/c e; echo 1 > f; ln f g; mkfifo p; ln p q",
+    );
+    let before = Tree::of(place.lab.tree());
+    for script in [
+        "echo 2 >> a; echo n > t; mv t a",
+        "echo 2 >> a; rm a",
+        "echo 2 > a; rm a; echo 5 > a",
+        "echo 2 >> a; rm a; mkdir a",
+        "chmod 600 a; rm a",
+        "echo 2 >> d/c; rm -r d",
+        "chmod 600 p; rm p",
+    ] {
+        let done = place.script(&[], script).run().expect(125);
+        let _ = done.says("has other names").says("name that stays");
+        before.expect_same(&Tree::of(place.lab.tree()));
+    }
+    // A listing of what then has the name is no change of what had it.
+    let _ = place.script(&[], "rm a; mkdir a; ls a; exit 3").run().expect(3);
+    let _ = place.script(&["--keep"], "ls a; rm a; mkdir a; ls a").run().expect(0);
+    let _ = place.txos(&["exec", "@", "--", "ls", "a"]).run().expect(0);
+    let _ = place.txos(&["abort", "@"]).run().expect(0);
+    let script = "rm a; echo n > t; mv t d/c; echo 2 >> f; rm f g; cat e > h; rm p; cat b";
+    let _ = place.script(&[], script).run().expect(0);
+    assert_eq!(place.lab.read("b"), "1\n");
+    assert_eq!(place.lab.read("e"), "1\n");
+    assert_eq!(place.lab.read("d/c"), "n\n");
+}
+
 #[test]
 fn everything_lands() {
-    let Some(place) = Place::new() else { return };
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
     place.native(PREPARE);
     let before = Tree::of(place.lab.tree());
     let _ = place.script(&[], &format!("{CHANGE}\nexit 3")).run().expect(3);
@@ -102,7 +132,7 @@ fn everything_lands() {
 
 #[test]
 fn hard_links_across_copy_up() {
-    let Some(place) = Place::new() else { return };
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
     place.native("echo one > a; ln a b");
     // In a user namespace overlayfs copies one name only (docs/limits.md): inside, the other name
     // keeps its content. What is published is right again.
@@ -117,9 +147,43 @@ fn hard_links_across_copy_up() {
     assert_eq!(place.lab.read("b"), "one\ntwo\n");
 }
 
+/// A program with mounts of its own replaces a file under a name that nobody can follow: what it made is a
+/// new inode, in which whoever has the old one open has no hand.
+#[test]
+fn what_is_replaced_behind_mounts_of_its_own_is_new() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
+    let replace = "echo SECRET > mnt/F.new; chmod 600 mnt/F.new; mv mnt/F.new mnt/F";
+    let remove = "rm mnt/F; umask 077; echo SECRET > mnt/F";
+    let mounted = |what: &str| format!("unshare -rm sh -ec 'mount --bind d mnt; {what}'");
+    let linked = |what: &str| format!("ln -s d mnt; unshare -r sh -ec '{what}'");
+    let cases = [
+        (mounted(replace), true),
+        (mounted(remove), true),
+        (linked(replace), false),
+        (linked(remove), false),
+    ];
+    for (script, point) in cases {
+        place.native("rm -rf d mnt; mkdir d; echo old > d/F; ln d/F other");
+        if point {
+            place.native("mkdir mnt");
+        }
+        // Somebody else has the old file open.
+        let mut old = std::fs::File::open(place.lab.path("d/F")).unwrap();
+        let kept = place.script(&["--keep"], &format!("set -e; cat d/F; {script}")).run().expect(0);
+        let _ = place.txos(&["commit", "@"]).run().expect(0);
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut old, &mut text).unwrap();
+        assert_eq!(text, "old\n", "{script}: {kept:?}");
+        assert_eq!(place.lab.read("d/F"), "SECRET\n", "{script}");
+        assert_eq!(place.lab.read("other"), "old\n", "{script}");
+        assert_eq!(place.lab.path("d/F").metadata().unwrap().mode() & 0o777, 0o600, "{script}");
+        place.native("rm other");
+    }
+}
+
 #[test]
 fn everything_in_scope() {
-    let Some(place) = Place::new() else { return };
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
     place.native("echo old > file");
     let home = place.user.home.display().to_string();
     let script = format!("echo new > file; echo > {home}/made; id -u; id -g; umask; pwd");
@@ -137,7 +201,7 @@ fn everything_in_scope() {
 
 #[test]
 fn what_others_own_stays_theirs() {
-    let Some(place) = Place::new() else { return };
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
     let _ = place
         .lab
         .native("echo secret > secret; chmod 600 secret; mkdir -m 755 theirs; echo x > theirs/x");
@@ -161,7 +225,7 @@ fn what_others_own_stays_theirs() {
 
 #[test]
 fn a_directory_is_renamed() {
-    let Some(place) = Place::new() else { return };
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
     place.native("mkdir -p d/inner; echo x > d/x; echo y > d/inner/y");
     let done = place.script(&[], "mv d moved && mv moved/inner inner").run();
     // coreutils copy when a rename says that it crosses devices; programs that don't see that error.
@@ -173,7 +237,7 @@ fn a_directory_is_renamed() {
 
 #[test]
 fn conflicts_are_found() {
-    let Some(place) = Place::new() else { return };
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
     place.native("echo one > file; echo log > log");
     for (script, theirs, code) in [
         ("cat file; echo > new", "echo two > file", 75),
@@ -196,7 +260,7 @@ fn conflicts_are_found() {
 
 #[test]
 fn a_crash_is_recovered() {
-    let Some(place) = Place::new() else { return };
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
     place.native("for i in 1 2 3 4 5 6; do echo old > f$i; done");
     let count = place.user.home.join("count");
     let script = "for i in 1 2 3 4 5 6; do echo new > f$i; done";
@@ -216,7 +280,7 @@ fn a_crash_is_recovered() {
 
 #[test]
 fn the_store_of_another_is_refused() {
-    let Some(place) = Place::new() else { return };
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
     let _ = place.lab.script(&[], "true").run().expect(0);
     let store = place.lab.store().to_str().unwrap();
     let done = place.txos(&["--store", store, "run", "--", "true"]).run().expect(125);
@@ -227,7 +291,7 @@ fn the_store_of_another_is_refused() {
 /// of its own has the limit, so that nothing on the machine changes.
 #[test]
 fn without_user_namespaces_the_setting_is_named() {
-    let Some(place) = Place::new() else { return };
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
     let txos = place.lab.dir().join("txos").display().to_string();
     let tree = place.lab.tree().display().to_string();
     let (uid, gid) = (place.user.uid, place.user.gid);
@@ -246,4 +310,149 @@ fn without_user_namespaces_the_setting_is_named() {
     let done = Invocation::shell(map).dir(place.lab.tree()).run();
     require!(done.code() != 77 && done.code() != 1, "the limit can't be set here: {done:?}");
     let _ = done.expect(125).says("user.max_user_namespaces");
+}
+
+/// What can't be versioned is told of when it changes, not whenever something runs.
+#[test]
+fn a_mount_below_is_told_of_when_it_matters() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
+    place.native("mkdir mnt d");
+    let mnt = place.lab.path("mnt");
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("tmpfs", &mnt, "tmpfs", flags, None::<&std::ffi::CStr>).unwrap();
+    for script in ["true", "echo in > d/file", "test ! -e direct; cat nothing; ls; cat d/file"] {
+        let _ = place.script(&[], script).run().says_not("warning");
+    }
+    assert_eq!(place.lab.read("d/file"), "in\n");
+    let done = place.script(&[], "echo out > direct; exit 3").run().expect(3);
+    let _ = done.says("takes effect at once").says("/mnt is mounted below it").says("direct");
+    assert_eq!(place.lab.read("direct"), "out\n");
+    let done = place.script(&["--strict"], "mkdir other").run().expect(125);
+    let _ = done.says("/mnt is mounted below it");
+    assert!(!place.lab.path("other").exists());
+    rustix::mount::unmount(&mnt, rustix::mount::UnmountFlags::DETACH).unwrap();
+}
+
+/// Modes that forbid their owner something are published, undone, reverted and recovered like any others.
+#[test]
+fn modes_that_forbid_their_owner_something() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
+    let prepare = "mkdir -p d/in e shut gone/in; echo x > d/x; echo y > d/in/y; echo z > locked; chmod 555 shut
+        chmod 555 gone/in gone; find . -exec touch -h -d @1000000000 {} +";
+    let cases = [
+        "chmod 0640 d",
+        "chmod 0640 d; echo more > other",
+        "echo y > d/new; rm d/x; chmod 0640 d",
+        "echo y > d/x; chmod 0550 d",
+        "echo y > d/x; chmod 0000 d/in d",
+        "mkdir new; chmod 555 new",
+        "mkdir -p new/in; echo f > new/in/f; chmod 000 new/in/f; chmod 500 new/in; chmod 600 new",
+        "mkdir new; echo f > new/f; chmod 000 new/f new",
+        "rmdir e; mkdir e; echo f > e/f; chmod 555 e",
+        "rm -r d; mkdir d; echo f > d/f; chmod 000 d",
+        "rmdir shut",
+        "chmod 755 shut; touch shut/made; chmod 555 shut",
+        "chmod 755 gone; chmod 755 gone/in; rm -r gone",
+        "chmod 000 locked",
+        "echo more >> locked; chmod 000 locked",
+        "rm locked; echo again > locked; chmod 000 locked",
+        "mv d/x d/in/y e; chmod 555 d/in; chmod 111 d",
+    ];
+    for script in cases {
+        let reset = "chmod -R u+rwx . && rm -rf d e shut gone new other locked";
+        place.native(&format!("{reset}; {prepare}"));
+        let before = Tree::of(place.lab.tree());
+        let _ = place.script(&[], &format!("set -e; {script}; exit 3")).run().expect(3);
+        before.expect_same(&Tree::of(place.lab.tree()));
+        let _ = place.script(&["--keep"], &format!("set -e; {script}")).run().expect(0);
+        let _ = place.txos(&["commit", "@"]).run().expect(0).says("committed");
+        let after = Tree::of(place.lab.tree());
+        assert_eq!(overlay_traces(place.lab.tree()), [""; 0], "{script}");
+        let _ = place.txos(&["revert", "@"]).run().expect(0);
+        before.expect_same(&Tree::of(place.lab.tree()));
+
+        place.native(&format!("{reset}; {prepare}; {script}"));
+        let native = Tree::of(place.lab.tree());
+        let tolerance = Tolerance { now_from: Some(1_500_000_000), times: false, links: false };
+        native.expect(&after, tolerance, &format!("not as after a native run of: {script}"));
+    }
+    place.native("chmod -R u+rwx .");
+    let _ = place.txos(&["gc", "--keep", "0"]).run().expect(0);
+    assert_eq!(std::fs::read_dir(place.store().join("tx")).unwrap().count(), 0);
+}
+
+/// Killed at any step, and made to fail at any: what can't be opened is put back like anything else.
+#[test]
+fn what_forbids_its_owner_something_is_recovered() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
+    let prepare = "mkdir -p d/in e shut; echo x > d/x; echo y > d/in/y; chmod 555 shut
+        find . -exec touch -h -d @1000000000 {} +";
+    let script =
+        "echo y > d/x; rmdir e; mkdir e; echo f > e/f; chmod 000 e; rmdir shut; chmod 0640 d";
+    let reset = "chmod -R u+rwx . && rm -rf d e shut";
+    place.native(prepare);
+    let count = place.user.home.join("count");
+    let _ = place.script(&[], script).run().expect(0);
+    let after = Tree::of(place.lab.tree());
+    place.native(&format!("{reset}; {prepare}"));
+    let before = Tree::of(place.lab.tree());
+    let _ = place.script(&[], script).env("TXOS_FAULT_COUNT", &count).run().expect(0);
+    let steps = txos_testkit::fault::steps_in(&count).len();
+    let tolerance = Tolerance { now_from: Some(1_500_000_000), times: false, links: true };
+    for step in 1..=steps {
+        for fault in [format!("kill@{step}"), format!("EIO@{step}")] {
+            place.native(&format!("{reset}; {prepare}"));
+            let run = place.script(&[], script).env("TXOS_FAULT", &fault).run();
+            let _ = place.txos(&["recover"]).run().expect(0);
+            let now = Tree::of(place.lab.tree());
+            let is_before = std::fs::metadata(place.lab.path("shut")).is_ok();
+            if is_before {
+                before.expect(&now, tolerance, &format!("{fault}: {run:?}"));
+            } else {
+                after.expect(&now, tolerance, &format!("{fault}: {run:?}"));
+            }
+        }
+    }
+    place.native("chmod -R u+rwx .");
+    let _ = place.txos(&["gc", "--keep", "0"]).run().expect(0);
+}
+
+/// What a pending transaction holds is saved before one more command runs in it, also what its owner can't
+/// read, and is there again if the command fails.
+#[test]
+fn what_cannot_be_read_is_saved() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
+    place.native("echo old > file; mkdir d; echo in > d/in");
+    let script = "echo secret > file; chmod 000 file; mkdir new; echo f > new/f; ln new/f link; chmod 000 new/f new; chmod 600 d";
+    let _ = place.script(&["--keep"], script).run().expect(0);
+    let _ = place
+        .txos(&["exec", "@", "--", "sh", "-c", "chmod 700 file; echo lost > file; exit 3"])
+        .run()
+        .expect(3);
+    let _ = place.txos(&["exec", "@", "--", "sh", "-c", "echo more > other"]).run().expect(0);
+    let _ = place.txos(&["commit", "@"]).run().expect(0);
+    assert_eq!(place.lab.read("file"), "secret\n");
+    assert_eq!(place.lab.read("other"), "more\n");
+    assert_eq!(place.lab.read("new/f"), "f\n");
+    for (path, mode) in [("file", 0), ("new", 0), ("new/f", 0), ("d", 0o600)] {
+        assert_eq!(place.lab.path(path).metadata().unwrap().mode() & 0o7777, mode, "{path}");
+    }
+    assert_eq!(place.lab.path("link").metadata().unwrap().nlink(), 2);
+    place.native("chmod -R u+rwx .");
+}
+
+/// A mount that the user can't even reach keeps a directory from being covered whole, like any other.
+#[test]
+fn a_mount_out_of_reach_is_in_nobodys_way() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
+    place.native("mkdir d; echo old > d/file");
+    let _ = place.lab.native("mkdir -p theirs/mnt; chmod 700 theirs");
+    let mnt = place.lab.path("theirs/mnt");
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("tmpfs", &mnt, "tmpfs", flags, None::<&std::ffi::CStr>).unwrap();
+    let _ = place.script(&[], "echo new > d/file; exit 3").run().expect(3);
+    assert_eq!(place.lab.read("d/file"), "old\n");
+    let _ = place.script(&[], "echo new > d/file").run().expect(0).says_not("warning");
+    assert_eq!(place.lab.read("d/file"), "new\n");
+    rustix::mount::unmount(&mnt, rustix::mount::UnmountFlags::DETACH).unwrap();
 }

@@ -129,6 +129,19 @@ fn the_store_is_invisible() {
     lab.expect_clean();
 }
 
+/// Where a store is, a command sees an empty directory that nobody may enter: the name is there, nothing
+/// of what the store holds (docs/limits.md).
+#[test]
+fn of_a_store_its_name_is_seen() {
+    let lab = Lab::new();
+    let store = lab.store().display().to_string();
+    let script = format!(
+        "stat -c '%A %s %h' {store}; ls -A {store}; ls -A .. | grep -cx store; touch {store}/x 2>/dev/null || echo refused"
+    );
+    let run = lab.txos(["run", "--scope"]).arg(lab.dir()).args(["--", "sh", "-c", &script]).run();
+    assert_eq!(run.expect(0).text(), "d--------- 40 2\n1\nrefused\n");
+}
+
 #[test]
 fn what_was_changed_is_seen_inside_only() {
     let lab = Lab::in_memory();
@@ -170,6 +183,41 @@ fn names_of_any_bytes() {
     let _ = lab.txos(["diff", "@"]).run().expect(0);
     let _ = lab.txos(["revert", "@"]).run().expect(0);
     assert_eq!(lab.tree().read_dir().unwrap().count(), 0);
+}
+
+/// overlayfs notes where a moved directory was, in 256 bytes at most.
+#[test]
+fn a_directory_with_a_long_path_is_copied_to_another_parent() {
+    let lab = Lab::new();
+    let name = "n".repeat(60);
+    let deep = [name.as_str(); 5].join("/");
+    let _ = lab.native(&format!(
+        "mkdir -p {deep}/same {deep}/other to; echo 1 > {deep}/other/f; echo 2 > {deep}/file"
+    ));
+    let before = Tree::of(lab.tree());
+    let rename = |from: &str, to: &str| {
+        format!("python3 -c 'import os; os.rename(\"{from}\", \"{to}\")' 2>&1 | tail -n 1")
+    };
+    let refused = lab.script(&[], &rename(&format!("{deep}/other"), "to/other")).run().expect(0);
+    assert!(refused.text().contains("Invalid cross-device link"), "{refused:?}");
+    before.expect_same(&Tree::of(lab.tree()));
+    let inode = |path: &str| lab.path(path).symlink_metadata().unwrap().ino();
+    let same = inode(&format!("{deep}/same"));
+    let script = format!(
+        "set -e; mkdir {deep}/new; {}; {}; {}; mv {deep}/other to/",
+        rename(&format!("{deep}/new"), "to/new"),
+        rename(&format!("{deep}/file"), "to/file"),
+        rename(&format!("{deep}/same"), &format!("{deep}/renamed")),
+    );
+    let done = lab.script(&[], &script).run().expect(0);
+    assert_eq!(done.text(), "");
+    assert_eq!(lab.read("to/other/f"), "1\n");
+    assert_eq!(lab.read("to/file"), "2\n");
+    assert!(lab.path("to/new").is_dir());
+    assert_eq!(inode(&format!("{deep}/renamed")), same);
+    let _ = lab.txos(["revert", "@"]).run().expect(0);
+    let tolerance = txos_testkit::tree::Tolerance { now_from: None, times: true, links: false };
+    before.expect(&Tree::of(lab.tree()), tolerance, "reverted");
 }
 
 #[test]

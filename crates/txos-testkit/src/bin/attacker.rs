@@ -1,7 +1,8 @@
 //! A hostile process, for the tests in `tests/attack`:
 //!
 //! - `attacker exchange A B`: swaps two names, over and over;
-//! - `attacker scribble FILE SEED`: writes words anywhere into a mapped file, over and over.
+//! - `attacker scribble FILE SEED`: writes words anywhere into a mapped file, over and over;
+//! - `attacker read FILE…`: opens files over and over, until one says SECRET: then it says which, and ends.
 //!
 //! It says "attacking" when it has begun, and ends when it is killed.
 
@@ -19,7 +20,8 @@ fn main() {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["exchange", a, b] => exchange(a, b),
         ["scribble", file, seed] => scribble(file, seed.parse().expect("a seed")),
-        _ => panic!("exchange A B | scribble FILE SEED"),
+        ["read", ref files @ ..] => read(files),
+        _ => panic!("exchange A B | scribble FILE SEED | read FILE…"),
     }
 }
 
@@ -39,6 +41,18 @@ fn exchange(a: &str, b: &str) {
         // Who is attacked without a rest sees it, and stops before it gets anywhere.
         if random.below(4) == 0 {
             std::thread::sleep(Duration::from_micros(random.below(150_000)));
+        }
+    }
+}
+
+fn read(files: &[&str]) {
+    println!("attacking");
+    loop {
+        for file in files {
+            if std::fs::read_to_string(file).is_ok_and(|text| text.contains("SECRET")) {
+                println!("read {file}");
+                return;
+            }
         }
     }
 }

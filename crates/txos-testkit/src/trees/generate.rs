@@ -51,6 +51,9 @@ const BEFORE_MAX: u64 = 40;
 const PART_MAX: u64 = 30;
 const PARTS_MAX: u64 = 3;
 
+/// One in so many is a pattern of several operations.
+const PATTERN_EVERY: u64 = 7;
+
 /// How often an operation comes; 1 for those that are not named.
 const WEIGHTS: &[(&str, u64)] = &[
     ("write", 6),
@@ -130,7 +133,110 @@ struct Generator {
 impl Generator {
     fn part(&mut self) -> Vec<Op> {
         let count = 1 + self.random.below(PART_MAX);
-        (0..count).map(|_| self.any()).collect()
+        let mut part = Vec::new();
+        while (part.len() as u64) < count {
+            match self.random.below(PATTERN_EVERY) {
+                0 => part.extend(self.pattern()),
+                _ => part.push(self.any()),
+            }
+        }
+        part
+    }
+
+    /// What programs do in several steps, and single operations hardly ever come to.
+    fn pattern(&mut self) -> Vec<Op> {
+        let name = *self.random.pick(NAMES);
+        let (one, other) = (self.known(Some(Kind::File)), self.beside());
+        let (dir, dest) = (self.known(Some(Kind::Directory)), self.known(Some(Kind::Directory)));
+        let any = self.known(None);
+        let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+        let (made, another) = (self.beside(), self.some(2));
+        match self.random.below(12) {
+            // A file is replaced by its own copy: `cp a t; mv t a`.
+            0 => self.steps(&[&["copy", &one, &other], &["rename", &other, &one]]),
+            // It is changed by one of its names, which is then lost.
+            1 => self.steps(&[
+                &["link", &one, &other],
+                &["append", &one, "12", "7"],
+                &["rename", &another, &one],
+            ]),
+            2 => self.steps(&[
+                &["link", &one, &other],
+                &["chmod", &other, "0740"],
+                &["unlink", &other],
+            ]),
+            3 => self.steps(&[
+                &["append", &one, "9", "8"],
+                &["unlink", &one],
+                &["symlink", name, &one],
+            ]),
+            // Everything into a new directory: linked, as `cp -al` does, or moved.
+            4 => {
+                let to = format!("{made}/{}", last(&any));
+                self.steps(&[&["mkdir", &made, "0755"], &["link", &any, &to], &["list", &made]])
+            }
+            5 => {
+                let to = format!("{made}/{name}");
+                let below = format!("{to}/{name}");
+                self.steps(&[
+                    &["mkdir", &made, "0755"],
+                    &["rename", &dir, &to],
+                    &["mkdir", &below, "0755"],
+                ])
+            }
+            // Below what was moved: changed, taken away, moved on.
+            6 => {
+                let below = format!("{made}/{name}");
+                self.steps(&[
+                    &["rename", &dir, &made],
+                    &["list", &made],
+                    &["write", &below, "20", "9"],
+                ])
+            }
+            7 => {
+                let below = format!("{made}/{name}");
+                self.steps(&[&["rename", &dir, &made], &["remove", &below], &["list", &made]])
+            }
+            8 => {
+                let to = format!("{made}/{}", last(&dest));
+                self.steps(&[&["rename", &dir, &made], &["rename", &dest, &to]])
+            }
+            // Out of a directory that is then removed, and perhaps made anew.
+            9 => {
+                let from = format!("{dir}/{name}");
+                self.steps(&[&["rename", &from, &made], &["remove", &dir]])
+            }
+            10 => {
+                let from = format!("{dir}/{name}");
+                self.steps(&[
+                    &["rename", &from, &made],
+                    &["remove", &dir],
+                    &["mkdir", &dir, "0755"],
+                    &["rename", &made, &from],
+                ])
+            }
+            // Two change places, and something below follows.
+            _ => {
+                let below = format!("{dir}/{name}");
+                self.steps(&[
+                    &["rename2", &dir, &dest, "0"],
+                    &["rename", &below, &made],
+                    &["list", &dest],
+                ])
+            }
+        }
+    }
+
+    fn steps(&mut self, steps: &[&[&str]]) -> Vec<Op> {
+        let mut ops = Vec::new();
+        for words in steps {
+            let Some((name, args)) = words.split_first() else { continue };
+            let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+            let op = Op { name: (*name).to_owned(), args };
+            self.follow(&op);
+            ops.push(op);
+        }
+        ops
     }
 
     fn making(&mut self) -> Op {
@@ -228,6 +334,10 @@ impl Generator {
         let wanted = match name {
             "rmdir" | "list" | "chdir" | "dacl" | "remove" => Some(Kind::Directory),
             "tmpfile" if n == 0 => Some(Kind::Directory),
+            // Symbolic links, FIFOs, sockets and devices have several names as well.
+            "link" if self.random.below(3) == 0 => {
+                Some(*self.random.pick(&[Kind::Link, Kind::Other]))
+            }
             "write" | "append" | "patch" | "truncate" | "allocate" | "map" | "read" | "link" => {
                 Some(Kind::File)
             }
@@ -294,7 +404,14 @@ impl Generator {
             "create" | "write" => self.make(&first, Kind::File),
             "fifo" | "socket" | "device" => self.make(&first, Kind::Other),
             "symlink" => self.make(&second, Kind::Link),
-            "link" | "linkf" | "copy" | "tmpfile" | "flink" => self.make(&second, Kind::File),
+            "link" => {
+                let kind = self.known.iter().find(|(path, _)| *path == first);
+                let kind = kind.map_or(Kind::File, |(_, kind)| *kind);
+                if kind != Kind::Directory {
+                    self.make(&second, kind);
+                }
+            }
+            "linkf" | "copy" | "tmpfile" | "flink" => self.make(&second, Kind::File),
             "rename" => {
                 let inner = format!("{first}/");
                 for (path, _) in &mut self.known {

@@ -35,6 +35,47 @@ fn a_users_transaction_gains_nothing_by_set_user_id() {
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), user.uid);
 }
 
+/// A user's program writes to another's set-user-id file, which only its owner can take the bits from: the kernel
+/// does, when it is written. The commit does not fail half done for it, nor does recovery. (A command can't open
+/// such a file in a user's transaction: docs/limits.md.)
+#[test]
+fn who_writes_to_anothers_set_user_id_file_does_not_wedge_the_store() {
+    let lab = Lab::new();
+    let user = User::new();
+    let _ = lab.native("chmod 755 ..");
+    let txos = lab.dir().join("txos");
+    txos_testkit::process::copy_program(binary::txos(), &txos);
+    let library = "libtxos.so";
+    std::fs::copy(binary::txos().with_file_name(library), lab.dir().join(library)).unwrap();
+    let change = "open(F, '>>', 'F') or die; print F \"x\\n\"; close F or die;
+        open(M, '>', 'mine/f') or die; print M \"mine\\n\"; close M or die";
+    let prepare = "rm -rf F G mine; echo old > F; ln F G; chmod 4777 F; mkdir -m 777 mine";
+    let run = || {
+        let run = Invocation::new(&txos).args(["run", "--in-process", "--", "perl", "-e", change]);
+        user.runs(run.dir(lab.tree()))
+    };
+    let looks = || {
+        let mode = std::os::unix::fs::MetadataExt::mode(&lab.path("G").metadata().unwrap());
+        (lab.read("F"), mode & 0o7777, lab.path("mine/f").exists())
+    };
+    let _ = lab.native(prepare);
+    let _ = run().run().expect(0);
+    // As natively.
+    let after = ("old\nx\n".to_owned(), 0o777, true);
+    assert_eq!(looks(), after);
+    for step in (1..60).step_by(7) {
+        let _ = lab.native(prepare);
+        drop(run().env("TXOS_FAULT", format!("kill@{step}")).run());
+        let recover = Invocation::new(&txos).arg("recover").dir(lab.tree());
+        let _ = user.runs(recover).run().expect(0);
+        let (content, _, made) = looks();
+        assert_eq!(made, content == after.0, "{step}: {content:?}");
+    }
+    let _ = lab.native(prepare);
+    let _ = run().run().expect(0);
+    assert_eq!(looks(), after);
+}
+
 /// A program with more rights than who started it does not let that one choose where it writes.
 #[test]
 fn what_is_set_user_id_takes_no_store_from_its_environment() {

@@ -4,23 +4,42 @@
 //!
 //! | module | who | tries |
 //! |---|---|---|
+//! | [`afresh`] | a user | to keep a hold on what root makes afresh |
+//! | [`damage`] | whoever damages a store | to lead what reads it elsewhere |
+//! | [`exposure`] | a user | to reach what is his neither before nor after, while root publishes |
+//! | [`filling`] | a user | to stop root's transactions by filling what the store and the realm are on |
+//! | [`leases`] | a user | to stop root's commit by a lease |
+//! | [`retained`] | a user | to use what root has removed, by a descriptor from before |
+//! | [`mixed`] | all of them | at once, for `$TXOS_TEST_SECONDS` in the long mode |
 //! | [`planting`] | a user | things at the places of root's stores |
+//! | [`served`] | a user | to hold up root's transaction by a file system that the user serves |
 //! | [`swaps`] | a user | to lead root's publish and recovery elsewhere |
 //! | [`stores`] | a user | a store and a journal of his own, for root to work on |
 //! | [`scribble`] | a participant | to write anything into the realm |
+//! | [`callers`] | a user's process in root's transaction | to have the supervisor act with root's rights |
 //! | [`inside`] | a command | to gain rights, to reach the store, to forge overlayfs's marks |
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod afresh;
+mod callers;
+mod damage;
+mod exposure;
+mod filling;
 mod inside;
+mod leases;
+mod mixed;
 mod planting;
+mod retained;
 mod scribble;
+mod served;
 mod stores;
 mod swaps;
 
 use std::path::PathBuf;
 
+use txos_testkit::image::Image;
 use txos_testkit::wait::until;
-use txos_testkit::{Invocation, Lab, Running, Tree};
+use txos_testkit::{Invocation, Lab, Running, Tree, random, skip};
 
 /// Somebody without rights: nobody has this number.
 const STRANGER: u32 = 64_323;
@@ -63,5 +82,27 @@ impl Scene {
         let attack = attack.user(STRANGER, STRANGER).start();
         until("the attack begins", || attack.stdout() == "attacking\n");
         attack
+    }
+}
+
+/// File systems besides tmpfs on which what is exposed, retained and kept is looked at.
+const FILE_SYSTEMS: [&str; 2] = ["btrfs", "xfs"];
+
+/// A place on a file system of this kind; `None`: there is none here.
+fn on(kind: &str) -> Option<(Lab, Image)> {
+    let lab = Lab::in_memory();
+    // As large as the smallest XFS.
+    let image = Image::mount(&lab, kind, 320, kind)?;
+    let lab = lab.at(&image.point);
+    Some((lab, image))
+}
+
+/// Where the random attacks begin: at a number of their own each time in the long mode, and where
+/// `$TXOS_TEST_SEED` says one.
+fn seed(short: u64) -> u64 {
+    if skip::long("attack") || std::env::var_os("TXOS_TEST_SEED").is_some() {
+        random::seed()
+    } else {
+        short
     }
 }

@@ -1,7 +1,7 @@
 //! Things planted where root's stores would be: in a directory that everybody can write.
 
 use rustix::mount::MountFlags;
-use txos_testkit::Tree;
+use txos_testkit::{Invocation, Lab, Tree};
 
 use crate::{STRANGER, Scene};
 
@@ -110,4 +110,32 @@ fn no_store_is_made_below_a_directory_of_a_strangers() {
         STRANGER,
         std::os::unix::fs::MetadataExt::uid(&lab.path("theirs").metadata().unwrap())
     );
+}
+
+/// A stranger was first at the place of root's realm: root meets nobody there, and commits what is right.
+#[test]
+fn what_is_planted_at_the_place_of_a_realm_is_not_used() {
+    let lab = Lab::in_memory();
+    // In the mount namespace of this test alone.
+    rustix::mount::mount("tmpfs", "/dev/shm", "tmpfs", MountFlags::empty(), Some(c"mode=1777"))
+        .unwrap();
+    let plants = [
+        "mkdir -m 777 /dev/shm/txos-0",
+        "mkdir /dev/shm/mine; ln -s mine /dev/shm/txos-0",
+        "echo planted > /dev/shm/txos-0",
+        "mkdir -m 700 /dev/shm/txos-0",
+        "mkfifo -m 666 /dev/shm/txos-0",
+        "ln -s /dev/zero /dev/shm/txos-0",
+        "ln -s txos-0 /dev/shm/txos-0",
+        "mkdir -m 777 /dev/shm/txos-0; mkfifo -m 666 /dev/shm/txos-0/realm /dev/shm/txos-0/lock",
+    ];
+    for plant in plants {
+        let _ = Invocation::shell(plant).user(STRANGER, STRANGER).run().expect(0);
+        let before = Tree::of("/dev/shm");
+        let run = lab.script(&[], "echo done > made").without_env("TXOS_REALM").run().expect(0);
+        assert!(!run.stderr.contains("panicked"), "{plant}: {run:?}");
+        assert_eq!(lab.read("made"), "done\n");
+        before.expect_same(&Tree::of("/dev/shm"));
+        let _ = lab.native("rm -r /dev/shm/* made");
+    }
 }

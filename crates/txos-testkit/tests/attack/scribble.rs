@@ -2,7 +2,6 @@
 //! user, so it could as well kill them; but the realm is never what correctness rests on, and they
 //! must not crash, publish wrongly, or wait for what is not there once it has ended.
 
-use txos_testkit::random;
 use txos_testkit::{Invocation, Lab, skip};
 
 use crate::Scene;
@@ -21,10 +20,7 @@ fn others_commit_nothing_wrong() {
     let lab = &scene.lab;
     let _ = lab.native("echo 0 > counter; : > log");
     let _ = lab.script(&[], "true").run().expect(0);
-    let (seed, rounds) = match skip::long("attack") {
-        true => (random::seed(), 200),
-        false => (1, 4),
-    };
+    let (seed, rounds) = (crate::seed(1), if skip::long("attack") { 200 } else { 4 });
     println!("TXOS_TEST_SEED={seed}");
     let mut committed = 0;
     for round in 0..rounds {

@@ -70,6 +70,60 @@ fn an_installation() {
     c::compile(&source, &lab.dir().join("again"));
 }
 
+/// The lines of a file that README shows with `cat`.
+fn readme_file(name: &str) -> String {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let shown = readme.split(&format!("$ cat {name}\n")).nth(1).expect("README shows it");
+    shown.lines().take_while(|line| !line.starts_with("$ ")).map(|l| l.to_owned() + "\n").collect()
+}
+
+/// What README shows works after the installation, without a word of where anything is but PREFIX.
+#[test]
+fn the_examples_of_the_readme_in_an_installation() {
+    let build = binary::library().parent().expect("a directory");
+    require!(build.join("libtxos.a").exists(), "there is no static library beside the shared one");
+    require!(skip::has("python3"), "no python3");
+    let lab = Lab::new();
+    let from = built(&lab, build);
+    let prefix = lab.dir().join("usr");
+    let installed = Invocation::new(root().join("dist/install"))
+        .arg(&prefix)
+        .env("TXOS_BUILD", &from)
+        .env("DESTDIR", "")
+        .run()
+        .expect(0);
+    // The directory has no place among those where python3 looks, and that is said.
+    let python = format!("PYTHONPATH={}/lib/txos/python", prefix.display());
+    let _ = installed.says(&python);
+    let unit = prefix.join("lib/systemd/system/txos-recover.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let command = format!("ExecStart={}/bin/txos recover\n", prefix.display());
+    assert!(unit.contains(&command) && !unit.contains('@'), "{unit}");
+
+    let inside = |script: &str| {
+        let path = format!("{}/bin:/usr/bin:/bin", prefix.display());
+        in_lab(&lab, Path::new("/bin/sh"))
+            .args(["-c", &format!("{python}; export PYTHONPATH; PATH={path}; {script}")])
+            .run()
+    };
+    fs::write(lab.path("switch.c"), readme_file("switch.c")).unwrap();
+    fs::write(lab.path("switch.py"), readme_file("switch.py")).unwrap();
+    let prepare = "cc -Wall -Werror switch.c -o switch $(txos config --cflags --libs); \
+                   echo new > app.new; echo new > proxy.new; echo old > app.conf; echo old > proxy.conf";
+    let _ = inside(prepare).expect(0);
+    let _ = inside("./switch").expect(0);
+    assert_eq!((&*lab.read("app.conf"), &*lab.read("proxy.conf")), ("new\n", "new\n"));
+    // The second rename fails: the first has not happened.
+    let _ = inside("echo newer > app.new; ./switch").expect(1).says("nothing has changed");
+    assert_eq!((&*lab.read("app.conf"), &*lab.read("app.new")), ("new\n", "newer\n"));
+    // Python: without the directory for the second file the first has not changed.
+    let failed = inside("python3 switch.py").expect(1);
+    assert!(failed.stderr.contains("FileNotFoundError"), "{}", failed.stderr);
+    assert_eq!(lab.read("app.conf"), "new\n");
+    let _ = inside("mkdir conf.d; python3 switch.py").expect(0);
+    assert_eq!(lab.read("conf.d/proxy.conf"), "backend = localhost:9090\n");
+}
+
 /// The command under test, beside the libraries under test.
 fn built(lab: &Lab, libraries: &Path) -> PathBuf {
     let from = lab.dir().join("build");

@@ -18,11 +18,11 @@ use rig::{Extent, Tally};
 use txos_testkit::block::{Cut, Kind};
 use txos_testkit::random::{self, Random};
 use txos_testkit::{require, skip};
-use workload::Step::{Full, Light, Run};
+use workload::Step::{Full, Light, Loaded, Run};
 use workload::{Bench, Workload};
 
 /// Images of each file system in the short mode.
-const IMAGES: usize = 100;
+const IMAGES: usize = 150;
 
 /// Runs the short mode, or the long one, on a file system.
 fn crash_states(kind: Kind) {
@@ -41,6 +41,7 @@ fn crash_states(kind: Kind) {
         Workload { steps: vec![Run, Light, Light, Full, Run], before: vec![Light], mistake: None },
         // A store that is only being made.
         Workload { steps: vec![Light, Run, Full, Light, Full], before: vec![], mistake: None },
+        Workload { steps: vec![Loaded, Light, Loaded, Loaded], before: vec![Light], mistake: None },
     ];
     let images = if long { 300 } else { IMAGES / workloads.len() };
     let mut recorded = 0;
@@ -83,6 +84,31 @@ fn crash_states_on_xfs() {
 #[test]
 fn crash_states_on_btrfs() {
     crash_states(Kind::Btrfs);
+}
+
+/// What was acknowledged of commands that run as one transaction stays in the history, too.
+fn commands_stay_in_the_history(kind: Kind) {
+    require!(kind.is_here(), "no {} on this machine", kind.name());
+    let bench = Bench::new(kind);
+    let (mut tally, mut random) = (Tally::default(), Random::new(1));
+    let until = Instant::now() + Duration::from_secs(120);
+    let workload = Workload { steps: vec![Loaded; 4], before: vec![Light], mistake: None };
+    let recording = bench.record(workload);
+    let cuts = &[Cut::Prefix, Cut::Subset];
+    let extent = Extent { images: 80, cuts, until, progress: None, first: true };
+    bench.explore(&recording, extent, &mut tally, &mut random);
+    println!("blocks: {}: commands in their process: {tally}", kind.name());
+    assert!(tally.wrong.is_empty(), "{}", tally.wrong.join("\n"));
+}
+
+#[test]
+fn commands_stay_in_the_history_on_ext4() {
+    commands_stay_in_the_history(Kind::Ext4);
+}
+
+#[test]
+fn commands_stay_in_the_history_on_xfs() {
+    commands_stay_in_the_history(Kind::Xfs);
 }
 
 /// The rig is able to see: txos makes a mistake on purpose, and is found out.

@@ -43,6 +43,15 @@ pub enum Step {
     Full,
     /// In a program: a light one.
     Light,
+    /// A command that runs as one transaction, by `txos run --in-process`.
+    Loaded,
+}
+
+impl Step {
+    /// Whether the history of commands has it.
+    pub fn is_recorded(self) -> bool {
+        matches!(self, Step::Run | Step::Loaded)
+    }
 }
 
 /// Everything that a recording is made of.
@@ -59,11 +68,11 @@ pub struct Workload {
 impl Workload {
     /// A store that has been used, or a new one, and some transactions.
     pub fn random(random: &mut Random) -> Workload {
-        use Step::{Full, Light, Run};
-        let before: &[&[Step]] = &[&[], &[Light], &[Run, Light], &[Light, Full]];
+        use Step::{Full, Light, Loaded, Run};
+        let before: &[&[Step]] = &[&[], &[Light], &[Run, Light], &[Light, Full], &[Loaded]];
         let before = random.pick(before).to_vec();
         let steps = 0..3 + random.below(4);
-        let steps = steps.map(|_| *random.pick(&[Run, Full, Light, Light])).collect();
+        let steps = steps.map(|_| *random.pick(&[Run, Full, Light, Light, Loaded])).collect();
         Workload { steps, before, mistake: None }
     }
 }
@@ -167,8 +176,16 @@ impl Bench {
                 done(at);
                 continue;
             }
+            if *step == Step::Loaded {
+                let command = ["run", "--in-process", "--durable", "--", "cp", "-a", "dir"];
+                let run = self.lab.txos(command).arg(format!("loaded-{number}"));
+                let _ = mistaken(run).run().expect(0);
+                at += 1;
+                done(at);
+                continue;
+            }
             // What follows each other within a program is one process.
-            let programs = steps[at..].iter().take_while(|s| **s != Step::Run).count();
+            let programs = steps[at..].iter().take_while(|s| !s.is_recorded()).count();
             let words: Vec<String> = (0..programs)
                 .map(|i| {
                     let letter = if steps[at + i] == Step::Full { "f" } else { "l" };

@@ -16,7 +16,8 @@ use crate::program::{Linked, program};
 
 pub const PREPARE: &str = "
     umask 022
-    mkdir -p d/inner gone/deep other turn
+    mkdir -p d/inner gone/deep other turn known
+    echo named > known/lost; ln known/lost kept; mkfifo known/pipe; ln known/pipe fifo
     echo content > changed; echo bye > removed; echo x > d/x; echo y > d/inner/y
     echo deep > gone/deep/file; echo owner > attributes; echo linked > other/one
     ln other/one other/two; ln -s changed link; echo file > turns
@@ -35,7 +36,8 @@ fn sweep(mode: &'static str, fault: Fault) {
     let lab = Lab::in_memory();
     let native = quote(program("change", Linked::Natively)).into_string().unwrap();
     let script = format!("{native} plain");
-    let scenario = Scenario { prepare: PREPARE, change: &script, options: &[] };
+    let scenario =
+        Scenario { prepare: PREPARE, change: &script, options: &[], retains_links: false };
     Sweep::of(&lab, scenario, &|place| change(place, mode)).every_step(fault);
 }
 
@@ -124,7 +126,8 @@ fn killed_at_the_end() {
     let lab = Lab::in_memory();
     let native = quote(program("change", Linked::Natively)).into_string().unwrap();
     let script = format!("{native} plain");
-    let scenario = Scenario { prepare: PREPARE, change: &script, options: &[] };
+    let scenario =
+        Scenario { prepare: PREPARE, change: &script, options: &[], retains_links: false };
     let mark = lab.dir().join("mark");
     std::fs::write(&mark, [0]).unwrap();
     let started = |place: &Lab| change(place, "commit").arg(&mark);

@@ -243,3 +243,64 @@ fn one_that_is_killed_has_left_nothing() {
     pair.clean();
     assert!(pair.lab.dir().exists());
 }
+
+/// What could not be rolled back is told at the end as well.
+#[test]
+fn what_was_live_is_told() {
+    let lab = Lab::in_memory();
+    let ended = |script: &str, code: i32| {
+        let python = ["run", "--in-process", "--", "/usr/bin/python3", "-I", "-S", "-c", script];
+        let done = lab.txos(python).run().expect(code);
+        assert!(!lab.path("new").exists(), "{done:?}");
+        done.stderr.lines().last().unwrap_or_default().to_owned()
+    };
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let change = "import os, sys; open('new', 'w').write('x')\n";
+    let all = ended(&format!("{change}sys.exit(3)"), 3);
+    assert!(all.ends_with("exited with status 3; rolled back, nothing changed"), "{all}");
+    let pipe = "r, w = os.pipe(); os.write(w, b'x')\n";
+    let told = ended(&format!("{change}{pipe}sys.exit(3)"), 3);
+    let live = "; rolled back; live, and not rolled back: output to a pipe";
+    assert!(told.ends_with(live), "{told}");
+    // With the path, if it was one; and when txos itself stops the command.
+    let path = "f = open('/proc/self/comm', 'w'); os.truncate('/proc/self/comm', 0)\n";
+    let told = ended(&format!("{change}{path}os.fork()"), 125);
+    assert!(told.contains("was stopped: the command starts another process"), "{told}");
+    assert!(told.contains("; rolled back; live, and not rolled back: "), "{told}");
+    assert!(told.contains("1 path (/proc/self/comm)"), "{told}");
+    // What it is not let do has not happened.
+    let told = ended(&format!("{change}os.execv('/bin/true', ['true'])"), 125);
+    assert!(told.ends_with("(exec); rolled back, nothing changed"), "{told}");
+    lab.expect_clean();
+}
+
+#[test]
+fn the_record_of_a_durable_command_is_flushed_last() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("mkdir dir; echo x >dir/file");
+    let steps = |options: &[&str], to: &str, fault: Option<String>| {
+        let list = lab.dir().join(format!("steps-{to}"));
+        let txos = lab.txos(["run", "--in-process"]).args(options);
+        let txos = txos.args(["--", "cp", "-a", "dir", to]).env("TXOS_FAULT_COUNT", &list);
+        let txos = fault.into_iter().fold(txos, |txos, fault| txos.env("TXOS_FAULT", fault));
+        let done = txos.run().expect(0);
+        let list = std::fs::read_to_string(list).unwrap();
+        let steps = list.lines().filter(|line| !line.starts_with("look ")).map(str::to_owned);
+        (steps.collect::<Vec<_>>(), done)
+    };
+    // The first one makes the store, which is flushed.
+    let _ = steps(&[], "first", None);
+    let (other, _) = steps(&[], "two", None);
+    assert!(other.iter().all(|step| !step.contains("sync")), "{other:?}");
+    let (durable, _) = steps(&["--durable"], "one", None);
+    let last = durable.last().unwrap();
+    assert!(last.ends_with(" fsync"), "{durable:?}");
+    // What is published stays, and the user is told what is missing.
+    let number = last.split(' ').next().unwrap();
+    let (_, done) = steps(&["--durable"], "three", Some(format!("EIO@{number}")));
+    let _ = done.says("is published, but its record could not be written yet");
+    assert_eq!(lab.read("three/file"), "x\n");
+    let history = lab.txos(["log", "--json"]).run().expect(0).json();
+    assert_eq!(history["transactions"].as_array().unwrap().len(), 4, "{history}");
+    lab.expect_clean();
+}

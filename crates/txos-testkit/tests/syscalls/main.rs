@@ -7,6 +7,7 @@
 mod program;
 
 mod outside;
+mod pointers;
 mod special;
 mod sweep;
 mod table;

@@ -3,13 +3,15 @@
 //! so does a revert. See `txos_testkit::trees`; `corpus/` has what failed once.
 //!
 //! `TXOS_TREES_SEEDS=n` tries as many seeds, `TXOS_TEST_SEED` says where they begin, and
-//! `TXOS_TREES_CASE` names a file with a case, instead of the corpus.
+//! `TXOS_TREES_CASE` names a file with a case, instead of the corpus. `TXOS_TREES_MODES=loaded,inside`
+//! tries only these modes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod field;
 #[path = "../runtime/program.rs"]
 mod program;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,13 @@ const LONG_S: u64 = 1800;
 
 /// Seconds between lines that tell of progress.
 const PROGRESS_S: u64 = 20;
+
+/// Modes that were asked for; all, if none was.
+fn wanted(modes: &[Mode]) -> Vec<Mode> {
+    let names = std::env::var("TXOS_TREES_MODES").unwrap_or_default();
+    let is_wanted = |mode: &&Mode| names.is_empty() || names.split(',').any(|n| n == mode.name());
+    modes.iter().filter(is_wanted).copied().collect()
+}
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
@@ -60,12 +69,15 @@ fn tries(field: &Field, modes: &[Mode], share: u64) {
     // The short mode begins at the same seed every time; the long one goes elsewhere.
     let first = if long || given { random::seed() } else { 1 };
     println!("{}: TXOS_TEST_SEED={first}", field.name());
+    let modes = wanted(modes);
     let count = number("TXOS_TREES_SEEDS").unwrap_or(u64::MAX);
     let time = Duration::from_secs(if long { LONG_S * share / 100 } else { SHORT_S });
     let most = if long || count < u64::MAX { count } else { SHORT_SEEDS };
     let time = if count < u64::MAX { Duration::from_secs(3600) } else { time };
     let (start, mut shown) = (Instant::now(), Instant::now());
-    let (mut seeds, mut runs, mut refused) = (0, 0, 0);
+    let (mut seeds, mut runs) = (0, 0);
+    let mut refused: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut failed: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
     let mut wrong: Vec<(Mode, &'static str, String)> = Vec::new();
     let mut failures = 0;
     while seeds < most && start.elapsed() < time {
@@ -79,10 +91,11 @@ fn tries(field: &Field, modes: &[Mode], share: u64) {
         for (mode, outcome) in field.check_all(&case, &chosen) {
             runs += 1;
             match outcome {
-                Ok(true) => {}
-                Ok(false) => refused += 1,
+                Ok(None) => {}
+                Ok(Some(message)) => *refused.entry((mode.name(), message)).or_default() += 1,
                 Err(failure) => {
                     failures += 1;
+                    failed.entry((mode.name(), failure.kind)).or_default().push(seed);
                     // One of each sort is enough to look at.
                     let known =
                         wrong.iter().any(|(m, kind, _)| *m == mode && *kind == failure.kind);
@@ -101,12 +114,20 @@ fn tries(field: &Field, modes: &[Mode], share: u64) {
             shown = Instant::now();
             let name = field.name();
             let seconds = start.elapsed().as_secs();
+            let refused: u64 = refused.values().sum();
             println!(
                 "{name}: {seconds} s, {seeds} seeds, {runs} runs, {refused} refused, {failures} failed"
             );
         }
     }
-    println!("{}: {seeds} seeds, {runs} runs, {refused} refused, {failures} failed", field.name());
+    let all: u64 = refused.values().sum();
+    println!("{}: {seeds} seeds, {runs} runs, {all} refused, {failures} failed", field.name());
+    for ((mode, message), count) in refused {
+        println!("{}, {mode}: {count} times refused: {message}", field.name());
+    }
+    for ((mode, kind), seeds) in failed {
+        println!("{}, {mode}: {kind}: {} failed: seeds {seeds:?}", field.name(), seeds.len());
+    }
     let texts: Vec<&str> = wrong.iter().map(|(_, _, text)| text.as_str()).collect();
     assert!(failures == 0, "{failures} failed of {runs} runs:\n{}", texts.join("\n\n"));
     field.expect_clean();
@@ -130,7 +151,7 @@ fn remembered(field: &Field) {
     for path in corpus() {
         let case = Case::parse(&std::fs::read_to_string(&path).unwrap())
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let modes = MODES.iter().copied().filter(|mode| field.can(*mode));
+        let modes = wanted(MODES).into_iter().filter(|mode| field.can(*mode));
         let modes: Vec<Mode> = modes
             .filter(|mode| {
                 case.modes.is_empty() || case.modes.iter().any(|name| name == mode.name())
@@ -201,6 +222,7 @@ fn on(kind: &str) {
     let field = Field::on(kind);
     require!(field.is_some(), "no {kind} can be made or mounted here");
     if let Some(field) = field {
+        remembered(&field);
         tries(&field, MODES, 15);
     }
 }

@@ -62,6 +62,9 @@ static void change(void)
     MUST(setxattr("attributes", "user.x", "y", 1, 0) == 0);
     step(5);
     put("other/one", O_APPEND, "more\n");
+    put("known/lost", O_APPEND, "seen by its other name\n");
+    MUST(chmod("known/lost", 0600) == 0 && unlink("known/lost") == 0);
+    MUST(chmod("known/pipe", 0600) == 0 && unlink("known/pipe") == 0 && rmdir("known") == 0);
     MUST(unlink("link") == 0 && symlink("elsewhere", "link") == 0);
     MUST(unlink("turns") == 0 && mkdir("turns", 0755) == 0);
     put("turns/in", O_CREAT, "in\n");
