@@ -516,6 +516,17 @@ pub fn open_dir_beneath(root: BorrowedFd<'_>, path: &[u8]) -> Sys<OwnedFd> {
     open_in_pieces(root, path, resolve)
 }
 
+/// Waits until whoever was inside a system call when this began has, as far as the kernel lets one wait, gone past
+/// what he had read: one grace period, some 15 ms (`MEMBARRIER_CMD_GLOBAL`, membarrier(2)).
+///
+/// The kernel judges an access by the mode first and by the access control list then, without a lock: who read the
+/// mode before it was tightened, and looks for the list after it was removed, takes the old mode for all there is.
+/// Natively `chmod 600 f; setfacl -b f` lets a reader in now and then, on tmpfs once in some thousands.
+pub fn let_pass() {
+    // Where the kernel refuses it, the commit is as good as the two commands are.
+    let _ = rustix::thread::membarrier(rustix::thread::MembarrierCommand::Global);
+}
+
 /// Opens a file of a store for reading: a regular file, reached without a link at its end. Nothing else is
 /// waited for or read, such as a FIFO that somebody put there.
 ///
@@ -538,17 +549,6 @@ pub fn open_record(path: &std::path::Path) -> std::io::Result<OwnedFd> {
 /// Reads a file of a store.
 ///
 /// # Errors
-/// Waits until whoever was inside a system call when this began has, as far as the kernel lets one wait, gone past
-/// what he had read: one grace period, some 15 ms (`MEMBARRIER_CMD_GLOBAL`, membarrier(2)).
-///
-/// The kernel judges an access by the mode first and by the access control list then, without a lock: who read the
-/// mode before it was tightened, and looks for the list after it was removed, takes the old mode for all there is.
-/// Natively `chmod 600 f; setfacl -b f` lets a reader in now and then, on tmpfs once in some thousands.
-pub fn let_pass() {
-    // Where the kernel refuses it, the commit is as good as the two commands are.
-    let _ = rustix::thread::membarrier(rustix::thread::MembarrierCommand::Global);
-}
-
 /// As of [`open_record`].
 pub fn read_record(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
     let file = open_record(path)?;

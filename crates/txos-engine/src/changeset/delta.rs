@@ -465,7 +465,10 @@ impl Maker<'_> {
         // Names of the tree as it is now, and as it will be.
         let (mut gone, mut put, mut arrived) = (HashSet::new(), HashSet::new(), HashSet::new());
         for c in &self.changes {
-            let replaces = matches!(c.action, Action::Install | Action::Replace | Action::Rewrite);
+            let replaces = matches!(
+                c.action,
+                Action::Install | Action::Replace | Action::Rewrite | Action::Link { .. }
+            );
             if matches!(c.action, Action::Remove) || (replaces && c.base.is_some()) {
                 gone.insert((c.layer, c.stable_path.clone()));
             }

@@ -261,17 +261,21 @@ impl Home {
     /// The transaction that `text` means: `@` is the newest, anything else the start of an id.
     ///
     /// # Errors
-    /// [`Error::NoSuchTransaction`], [`Error::AmbiguousId`].
+    /// [`Error::NoSuchTransaction`], [`Error::AmbiguousId`]. For `@`, [`Error::Io`] if a record can't be read: it
+    /// may be the newest one's. Damaged ones are passed over.
     pub fn resolve(&self, text: &str) -> Result<TxId> {
         if text == "@" {
-            return self
-                .transactions()?
-                .into_iter()
-                .find_map(|m| {
-                    let is_over = |m: &Meta| m.state != State::Active || Home::falls_back(m);
-                    m.ok().filter(is_over).map(|m| m.id)
-                })
-                .ok_or_else(|| Error::NoSuchTransaction(text.into()));
+            let mut newest = None;
+            for record in self.transactions()? {
+                match record {
+                    Ok(meta) if meta.state != State::Active || Home::falls_back(&meta) => {
+                        newest = newest.or(Some(meta.id));
+                    }
+                    Ok(_) | Err(Error::Format { .. }) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            return newest.ok_or_else(|| Error::NoSuchTransaction(text.into()));
         }
         let mut found: Vec<TxId> =
             self.ids()?.into_iter().filter(|id| id.as_str().starts_with(text)).collect();
