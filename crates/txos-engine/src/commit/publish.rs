@@ -290,10 +290,13 @@ fn apply(plan: &Plan, field: &Field, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
             if change.is_nothing() {
                 return Ok(());
             }
-            inplace::change_attrs(&target, base.id, &change).map_err(|e| match e {
-                Errno::STALE => conflict(plan, op, "it was replaced", target.look().ok().flatten()),
-                e => io("changing", e),
-            })
+            match inplace::change_attrs(&target, base.id, &change) {
+                Ok(true) => Ok(()),
+                Ok(false) => {
+                    Err(conflict(plan, op, "it was replaced", target.look().ok().flatten()))
+                }
+                Err(e) => Err(io("changing", e)),
+            }
         }
         _ => Ok(()),
     };
@@ -799,10 +802,7 @@ fn change_back(
     base: &Version,
     back: &crate::changeset::AttrChange,
 ) -> std::result::Result<(), Errno> {
-    match inplace::change_attrs(target, base.id, back) {
-        Err(Errno::STALE) => Ok(()),
-        other => other,
-    }
+    inplace::change_attrs(target, base.id, back).map(|_is_there| ())
 }
 
 /// Writes the saved content back, unless every byte is the old one. What is in it that neither was there

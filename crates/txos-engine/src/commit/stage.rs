@@ -228,7 +228,9 @@ fn merge(
         .and_then(|ours| Ok(AttrChange::between(&read(&end)?, &read(&ours)?)))
         .map_err(|e| io("reading the attributes of", e))?;
     let id = end.look().and_then(|v| v.ok_or(Errno::NOENT)).map_err(|e| io("staging", e))?.id;
-    inplace::change_attrs(&end, id, &own).map_err(|e| io("staging", e))?;
+    if !inplace::change_attrs(&end, id, &own).map_err(|e| io("staging", e))? {
+        return Err(io("staging", Errno::STALE));
+    }
     sys::set_mtime(end.dir.as_fd(), &end.name, crate::version::Stamp::now())
         .map_err(|e| io("staging", e))?;
     // Looked at before it was copied: if it grew since, the publish finds another version.
