@@ -220,18 +220,17 @@ pub(super) fn give_back(
         |op: &&Op| matches!(op.kind, Kind::Exchange | Kind::MoveIn | Kind::Remove | Kind::MoveOut);
     let taken: HashSet<FileId> =
         ops.iter().filter(goes).filter_map(|op| op.base.map(|v| v.id)).collect();
+    let puts = |op: &Op| matches!(op.kind, Kind::Install | Kind::Exchange | Kind::MoveIn);
     for right in load(home, done.id)? {
-        let puts = |op: &&mut Op| {
-            (op.layer, &op.slot) == (right.layer, &right.slot)
-                && matches!(op.kind, Kind::Install | Kind::Exchange | Kind::MoveIn)
-        };
-        let Some(puts) = ops.iter_mut().find(puts) else { continue };
+        let slot = ops
+            .iter()
+            .position(|op| puts(op) && (op.layer, &op.slot) == (right.layer, &right.slot));
+        let Some(slot) = slot else { continue };
         // From the slot down to the object: what goes out takes along what is below.
-        let look = || -> std::result::Result<Option<Version>, Errno> {
+        let look = || -> std::result::Result<Option<(Version, bool)>, Errno> {
             let top = field.slot_at(right.layer, &right.slot)?;
-            let Some(mut found) = top.look()?.filter(|v| !taken.contains(&v.id)) else {
-                return Ok(None);
-            };
+            let Some(mut found) = top.look()? else { return Ok(None) };
+            let mut goes = taken.contains(&found.id);
             for end in
                 (1..=right.below.len()).filter(|&n| matches!(right.below.get(n), None | Some(b'/')))
             {
@@ -244,14 +243,22 @@ pub(super) fn give_back(
                     Err(Errno::NOENT) => return Ok(None),
                     other => other?,
                 };
-                if taken.contains(&found.id) {
-                    return Ok(None);
-                }
+                goes |= taken.contains(&found.id);
             }
-            Ok(Some(found))
+            Ok(Some((found, goes)))
         };
-        let now = look().map_err(|e| super::at_target(done, puts, "looking at the retained", e))?;
-        let Some(base) = now else { continue };
+        let at = |e| Error::io("looking at the retained", path::from_bytes(&right.slot), e);
+        let Some((base, goes)) = look().map_err(at)? else { continue };
+        // What lay in a shell that goes has an operation of its own.
+        let own = ops.iter().position(|op| {
+            puts(op) && op.layer == right.layer && op.new.is_some_and(|new| new.id == base.id)
+        });
+        let (index, below) = match own {
+            Some(own) => (own, &[][..]),
+            None if goes => continue,
+            None => (slot, &right.below[..]),
+        };
+        let Some(puts) = ops.get_mut(index) else { continue };
         let mut change = AttrChange::default();
         if base.mode & 0o7777 != right.mode {
             change.mode = Some((base.mode & 0o7777, right.mode));
@@ -269,11 +276,11 @@ pub(super) fn give_back(
         let mut new = base;
         new.mode = new.mode & !0o7777 | right.mode;
         (new.uid, new.gid) = right.owner;
-        let place = if right.below.is_empty() {
+        let place = if below.is_empty() {
             puts.new = Some(new);
             puts.after.clone()
         } else {
-            child(&puts.after, &right.below)
+            child(&puts.after, below)
         };
         if change.is_nothing() {
             continue;

@@ -334,7 +334,8 @@ fn validate_dir(dir: &SeenDir, terms: Terms, published: &Published, conflicts: &
             match (seen.outcome, &now) {
                 (Outcome::Present(before), Ok(now)) if before.same_entry(now) => None,
                 (_, Ok(_)) => Some("it was replaced".to_owned()),
-                (_, Err(_)) => Some("it was removed".to_owned()),
+                (_, Err(Errno::NOENT | Errno::NOTDIR)) => Some("it was removed".to_owned()),
+                (_, Err(e)) => Some(format!("it can't be looked at now ({e})")),
             }
         } else {
             check(seen, now, &object, (terms, published))
