@@ -109,9 +109,12 @@ pub(super) fn stage(
     Ok(staged)
 }
 
-/// The operation that says what is at the other name of a link.
+/// The operation that says what is at the other name of a link, when everything is published: not one that takes
+/// away what was there before.
 fn at_other<'a>(plan: &'a Plan, link: &Op, other: &[u8]) -> Option<&'a Op> {
-    plan.ops.iter().find(|o| o.layer == link.layer && o.target == other && o.held.is_none())
+    let takes = |o: &Op| matches!(o.kind, Kind::MoveOut | Kind::Remove);
+    let is_there = |o: &&Op| o.layer == link.layer && o.target == other && o.held.is_none();
+    plan.ops.iter().filter(is_there).rfind(|o| !takes(o))
 }
 
 /// Checks that no change without an observation of its object overlooks somebody else's: such an
