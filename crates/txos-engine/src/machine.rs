@@ -26,26 +26,27 @@ pub fn boot_id() -> String {
     }
 }
 
+/// The absolute path that a variable of the environment names. What runs with more rights than who started it does
+/// not let that one choose.
+pub(crate) fn named_dir(variable: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(variable).filter(|_| !crate::sys_secure::has_foreign_rights());
+    value.map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
 /// The home store of this user: `$TXOS_STORE`, `/var/lib/txos` for root (but not in a user namespace where
 /// `/` is somebody else's), else `$XDG_STATE_HOME/txos` or `~/.local/state/txos`.
 ///
 /// # Errors
 /// If an ordinary user has neither `XDG_STATE_HOME` nor `HOME`.
 pub fn default_dir() -> Result<PathBuf> {
-    // What runs with more rights than who started it does not let that one choose.
-    let secure = crate::sys_secure::has_foreign_rights();
-    let absolute = |name: &str| {
-        let value = std::env::var_os(name).filter(|_| !secure);
-        value.map(PathBuf::from).filter(|p| p.is_absolute())
-    };
-    if let Some(dir) = absolute("TXOS_STORE") {
+    if let Some(dir) = named_dir("TXOS_STORE") {
         return Ok(dir);
     }
     if crate::rights::owns_tree() {
         return Ok(PathBuf::from("/var/lib/txos"));
     }
-    absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|h| h.join(".local/state")))
+    named_dir("XDG_STATE_HOME")
+        .or_else(|| named_dir("HOME").map(|h| h.join(".local/state")))
         .map(|d| d.join("txos"))
         .ok_or_else(|| Error::Unsupported {
             what: "there is no place for the store: neither HOME nor XDG_STATE_HOME is set".into(),

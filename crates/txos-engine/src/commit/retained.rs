@@ -216,10 +216,10 @@ pub(super) fn give_back(
 ) -> Result<Vec<Op>> {
     let mut back = Vec::new();
     // The shell of a directory that is moved in goes out again before anybody needs its rights.
-    let goes =
+    let takes =
         |op: &&Op| matches!(op.kind, Kind::Exchange | Kind::MoveIn | Kind::Remove | Kind::MoveOut);
     let taken: HashSet<FileId> =
-        ops.iter().filter(goes).filter_map(|op| op.base.map(|v| v.id)).collect();
+        ops.iter().filter(takes).filter_map(|op| op.base.map(|v| v.id)).collect();
     let puts = |op: &Op| matches!(op.kind, Kind::Install | Kind::Exchange | Kind::MoveIn);
     for right in load(home, done.id)? {
         let slot = ops
@@ -230,7 +230,7 @@ pub(super) fn give_back(
         let look = || -> std::result::Result<Option<(Version, bool)>, Errno> {
             let top = field.slot_at(right.layer, &right.slot)?;
             let Some(mut found) = top.look()? else { return Ok(None) };
-            let mut goes = taken.contains(&found.id);
+            let mut is_taken = taken.contains(&found.id);
             for end in
                 (1..=right.below.len()).filter(|&n| matches!(right.below.get(n), None | Some(b'/')))
             {
@@ -243,19 +243,19 @@ pub(super) fn give_back(
                     Err(Errno::NOENT) => return Ok(None),
                     other => other?,
                 };
-                goes |= taken.contains(&found.id);
+                is_taken |= taken.contains(&found.id);
             }
-            Ok(Some((found, goes)))
+            Ok(Some((found, is_taken)))
         };
         let at = |e| Error::io("looking at the retained", path::from_bytes(&right.slot), e);
-        let Some((base, goes)) = look().map_err(at)? else { continue };
+        let Some((base, is_taken)) = look().map_err(at)? else { continue };
         // What lay in a shell that goes has an operation of its own.
         let own = ops.iter().position(|op| {
             puts(op) && op.layer == right.layer && op.new.is_some_and(|new| new.id == base.id)
         });
         let (index, below) = match own {
             Some(own) => (own, &[][..]),
-            None if goes => continue,
+            None if is_taken => continue,
             None => (slot, &right.below[..]),
         };
         let Some(puts) = ops.get_mut(index) else { continue };

@@ -334,8 +334,7 @@ fn validate_dir(dir: &SeenDir, terms: Terms, published: &Published, conflicts: &
             match (seen.outcome, &now) {
                 (Outcome::Present(before), Ok(now)) if before.same_entry(now) => None,
                 (_, Ok(_)) => Some("it was replaced".to_owned()),
-                (_, Err(Errno::NOENT | Errno::NOTDIR)) => Some("it was removed".to_owned()),
-                (_, Err(e)) => Some(format!("it can't be looked at now ({e})")),
+                (_, Err(e)) => Some(out_of_sight(*e)),
             }
         } else {
             check(seen, now, &object, (terms, published))
@@ -365,6 +364,15 @@ struct Object<'a> {
     name: &'a [u8],
 }
 
+/// Why an object that was there is not found, in words. Out of descriptors, or of memory, is no answer to whether it
+/// is there.
+fn out_of_sight(e: Errno) -> String {
+    match e {
+        Errno::NOENT | Errno::NOTDIR => "it was removed".to_owned(),
+        e => format!("it can't be looked at now ({e})"),
+    }
+}
+
 /// What is no longer so about one observation, in words.
 fn check(
     seen: &Observation,
@@ -385,10 +393,7 @@ fn check(
         (Outcome::Absent(_), Ok(v)) => {
             return Some(format!("it did not exist and was created ({})", v.kind()));
         }
-        (Outcome::Present(_), Err(Errno::NOENT | Errno::NOTDIR)) => {
-            return Some("it was removed".to_owned());
-        }
-        (Outcome::Present(_), Err(e)) => return Some(format!("it can't be looked at now ({e})")),
+        (Outcome::Present(_), Err(e)) => return Some(out_of_sight(e)),
         (Outcome::Present(before), Ok(now)) => (before, now),
     };
     if seen.ambiguous {

@@ -50,18 +50,13 @@ pub(super) struct Segment {
 /// # Errors
 /// As [`crate::machine::default_dir`].
 pub fn default_dir() -> Result<PathBuf> {
-    // What runs with more rights than who started it does not let that one choose.
-    let secure = crate::sys_secure::has_foreign_rights();
-    let absolute = |name: &str| {
-        let value = std::env::var_os(name).filter(|_| !secure);
-        value.map(PathBuf::from).filter(|p| p.is_absolute())
-    };
-    if let Some(dir) = absolute("TXOS_REALM") {
+    let named = crate::machine::named_dir;
+    if let Some(dir) = named("TXOS_REALM") {
         return Ok(dir);
     }
     let uid = rustix::process::geteuid();
     let run =
-        if crate::rights::owns_tree() { Some("/run".into()) } else { absolute("XDG_RUNTIME_DIR") };
+        if crate::rights::owns_tree() { Some("/run".into()) } else { named("XDG_RUNTIME_DIR") };
     // Kept over sudo, it is somebody else's.
     let run = run.filter(|dir| fs::metadata(dir).is_ok_and(|m| m.uid() == uid.as_raw()));
     let shm = PathBuf::from(format!("/dev/shm/txos-{}", crate::rights::number_of_places()));
