@@ -46,15 +46,15 @@ pub struct Case<'a> {
     pub dead: bool,
     /// Exit statuses that say: nothing has changed.
     pub refusals: &'a [i32],
-    /// What else must hold when all is over.
-    pub afterwards: &'a dyn Fn(&Lab) -> Result<(), String>,
+    /// What else must hold when all is over, by how the operation ended.
+    pub afterwards: &'a dyn Fn(&Lab, &Done) -> Result<(), String>,
 }
 
 /// Nothing more to check.
 ///
 /// # Errors
 /// Never.
-pub fn nothing_more(_: &Lab) -> Result<(), String> {
+pub fn nothing_more(_: &Lab, _: &Done) -> Result<(), String> {
     Ok(())
 }
 
@@ -474,7 +474,7 @@ impl<'a> Matrix<'a> {
         if let Some(slot) = held_slot(place) {
             return Err(format!("after gc a place in the realm is taken: {slot}\nafter {done:?}"));
         }
-        (self.case.afterwards)(place).map_err(|e| format!("{e}\nafter {done:?}"))?;
+        (self.case.afterwards)(place, done).map_err(|e| format!("{e}\nafter {done:?}"))?;
         // The machine goes on.
         let next = place.script(&["--no-durable"], "echo next > next-transaction").run();
         if next.code() != 0 || std::fs::remove_file(place.path("next-transaction")).is_err() {
