@@ -469,13 +469,15 @@ impl Maker<'_> {
                 c.action,
                 Action::Install | Action::Replace | Action::Rewrite | Action::Link { .. }
             );
-            if matches!(c.action, Action::Remove) || (replaces && c.base.is_some()) {
+            let arrives = matches!(c.action, Action::Move { .. });
+            let takes_its_name = (replaces || arrives) && c.base.is_some();
+            if matches!(c.action, Action::Remove) || takes_its_name {
                 gone.insert((c.layer, c.stable_path.clone()));
             }
             if replaces {
                 put.insert((c.layer, c.path.clone()));
             }
-            if matches!(c.action, Action::Move { .. }) {
+            if arrives {
                 arrived.insert((c.layer, c.path.clone()));
             }
         }

@@ -254,7 +254,8 @@ impl Ticket<'_> {
             match status.state() {
                 // Pinned, and nobody's: what releases a slot releases the records before. A bit that
                 // is still there was never anybody's.
-                State::Idle if slot.owner.load(Acquire) == 0 && orec.load(Acquire) == word.0 => {}
+                State::Idle | State::Publishing
+                    if slot.owner.load(Acquire) == 0 && orec.load(Acquire) == word.0 => {}
                 // The word is newer than the status; or it is one that died as it began; or one that
                 // is about to begin, and the bit was never anybody's: it is let go on.
                 State::Idle => {

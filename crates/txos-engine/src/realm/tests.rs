@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::time::{Duration, Instant};
 
+use super::status::Status;
 use super::*;
 use crate::object::FileId;
 
@@ -506,6 +507,56 @@ fn a_slot_that_never_begins_is_not_waited_for_unasked() {
     drop(asked);
     realm.table().orec(index).store(0, Ordering::SeqCst);
     realm.table().slot(number).owner.store(0, Ordering::SeqCst);
+    is_untouched(&realm);
+}
+
+/// What is waited for without a bound is a publish: a living one that waits for nobody. A slot that only
+/// says so, because it was scribbled on or its dead owner's journal can't be asked, is waited for as any
+/// other.
+#[test]
+fn what_only_says_that_it_publishes_is_waited_for_like_others() {
+    let place = Place::new("says-publishing");
+    let realm = place.join();
+    let index = realm.index_of(&page(1));
+    let dead = {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let stat = std::fs::read(format!("/proc/{}/stat", child.id())).unwrap();
+        let start = super::identity::start_and_state(&stat).unwrap().0;
+        child.wait().unwrap();
+        Identity::new(child.id(), start)
+    };
+    for (owner, waits_for, expected) in
+        [(realm.me, 0, Some(true)), (realm.me, 5, Some(false)), (dead, 0, Some(false))]
+    {
+        let seen = std::sync::Arc::new(std::sync::Mutex::new(None));
+        let asked = std::sync::Arc::clone(&seen);
+        let mut ticket = begin(&realm).attended(move |standstill| {
+            *asked.lock().unwrap() = Some(standstill.publishing);
+            Onward::CallOff
+        });
+        let number = (ticket.slot + 1) % SLOTS;
+        let slot = realm.table().slot(number);
+        slot.owner.store(owner.word(), Ordering::SeqCst);
+        slot.waiting_for.store(waits_for, Ordering::SeqCst);
+        slot.status.store(Status::new(9, State::Publishing).0, Ordering::SeqCst);
+        realm.table().orec(index).store(1 << number, Ordering::SeqCst);
+        let stopped = ticket.acquire(&page(1), Access::Write);
+        assert!(matches!(stopped, Err(Stop::CalledOff(_))), "{stopped:?}");
+        assert_eq!(*seen.lock().unwrap(), expected, "{owner:?} that waits for {waits_for}");
+        drop(ticket);
+        slot.owner.store(0, Ordering::SeqCst);
+        slot.waiting_for.store(0, Ordering::SeqCst);
+        slot.waiters.store(0, Ordering::SeqCst);
+        realm.table().orec(index).store(0, Ordering::SeqCst);
+    }
+    // Nobody's: it is not waited for at all.
+    let mut ticket = begin(&realm).attended(|_| Onward::CallOff);
+    let number = (ticket.slot + 1) % SLOTS;
+    realm.table().slot(number).status.store(Status::new(9, State::Publishing).0, Ordering::SeqCst);
+    realm.table().orec(index).store(1 << number, Ordering::SeqCst);
+    assert_eq!(ticket.pass(&page(1), Access::Write), Ok(false));
+    assert_eq!(ticket.acquire(&page(1), Access::Write), Ok(false));
+    drop(ticket);
     is_untouched(&realm);
 }
 

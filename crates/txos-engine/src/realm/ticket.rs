@@ -440,8 +440,11 @@ impl<'r> Ticket<'r> {
             Word(table.orec(index).load(Acquire)).request(self.bit, access, self.hold)
         {
             let publishing = bits(others).find_map(|number| {
-                let status = Status(table.slot(number).status.load(Acquire));
-                (status.state() == State::Publishing).then_some((number, status))
+                let slot = table.slot(number);
+                let status = Status(slot.status.load(Acquire));
+                // A slot that is nobody's publishes nothing, whatever was scribbled on it.
+                let publishes = status.state() == State::Publishing && owner(slot).is_some();
+                publishes.then_some((number, status))
             });
             let Some((number, status)) = publishing else { break };
             self.wait_turn(number, status, index, &mut standoff)?;

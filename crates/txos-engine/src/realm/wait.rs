@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::contend::{Rival, Standoff, Stop};
 use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
-use super::ticket::Ticket;
+use super::ticket::{Ticket, owner};
 use super::{Realm, WAITS_FOR_TURN};
 
 /// The longest sleep without a look around.
@@ -31,8 +31,8 @@ pub struct Standstill {
     pub holder: Rival,
     /// For how long it has waited.
     pub waited: Duration,
-    /// Whether the other is being published: it will not take long, and who does not wait may see
-    /// half of it.
+    /// Whether a living process publishes the other, and waits for nobody, as no publish does: it will not
+    /// take long, and who does not wait may see half of it.
     pub publishing: bool,
 }
 
@@ -104,7 +104,7 @@ impl Ticket<'_> {
         if let Some(attend) = self.attend.as_mut().filter(|_| still) {
             let holder = Rival::of(other, number, status, "");
             let waited = Duration::from_nanos(waited_ns);
-            let publishing = status.state() == State::Publishing;
+            let publishing = status.state() == State::Publishing && is_at_work(other);
             let standstill = Standstill { holder, waited, publishing };
             if attend(&standstill) == Onward::CallOff {
                 return Err(Stop::CalledOff(standstill.holder));
@@ -201,6 +201,13 @@ impl Realm {
             }
         }
     }
+}
+
+/// Whether a slot that says that it publishes is one that does. One whose owner has died, and whose
+/// journal can't be asked, ends no sooner than somebody settles it; one that waits, or is nobody's, was
+/// scribbled on.
+fn is_at_work(slot: &super::layout::Slot) -> bool {
+    slot.waiting_for.load(Acquire) == 0 && owner(slot).is_some_and(|owner| !owner.is_dead())
 }
 
 /// Marks a transaction as waited for; `false` if it has ended.
