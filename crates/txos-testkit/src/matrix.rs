@@ -198,11 +198,6 @@ impl<'a> Matrix<'a> {
                     if what == "utimens" && errno == libc::EACCES {
                         continue;
                     }
-                    // What may not be looked at is an outcome, as what is not there: what the part has published
-                    // is then not known for its own, and the rest is in conflict with it.
-                    if self.case.name == "commit part" && what == "statx" && errno == libc::EACCES {
-                        continue;
-                    }
                     add(format!("{name}@{kind}{}", n + 1), Some(errno), false, what);
                     // No kernel interrupts for ever.
                     if errno != libc::EINTR {

@@ -233,6 +233,7 @@ impl ReadSet {
                         Led { to: Ok(_), .. } => {
                             Some("it leads to another directory now".to_owned())
                         }
+                        Led { to: Err(e @ Errno::ACCESS), .. } => Some(out_of_sight(e)),
                         Led { .. } => Some("it no longer leads to a directory".to_owned()),
                     }
                 }
@@ -257,6 +258,7 @@ fn nowhere(written: &[u8], errno: i32, published: &Published) -> Option<String> 
         true => Led { to: Ok(Place::default()), passed: false },
         false => published.led_to(written),
     };
+    let led_errno = led.to.as_ref().err().copied();
     let now = match led.to {
         Err(e) if is_same(&e) => return None,
         // A mode that this transaction changed decides what may be passed.
@@ -267,6 +269,10 @@ fn nowhere(written: &[u8], errno: i32, published: &Published) -> Option<String> 
     };
     match now {
         Err(e) if is_same(&e) => None,
+        // Whether this transaction has made it is not known then.
+        Ok(()) if !led.passed && led_errno == Some(Errno::ACCESS) => {
+            Some(out_of_sight(Errno::ACCESS))
+        }
         Err(e) => Some(format!("looking it up now fails otherwise ({e})")),
         Ok(()) => Some("it did not exist and was created".to_owned()),
     }
