@@ -298,9 +298,9 @@ impl ReadSet {
         self.aliases.retain(|written, alias| match alias {
             Alias::Dir(index) => {
                 !dirs.get(*index as usize).is_some_and(|d| gone(&d.path))
-                    && !published.led_to(written).passed
+                    && !published.may_pass(written)
             }
-            Alias::Nowhere(_) => !published.led_to(written).passed,
+            Alias::Nowhere(_) => !published.may_pass(written),
             Alias::Elsewhere => true,
         });
     }

@@ -123,6 +123,17 @@ impl Published {
     /// Where a path, as it was written, led in the tree as it was: to which directory, by its path then, or to
     /// which error. What nothing was done to is looked at where it is now.
     pub(super) fn led_to(&self, written: &[u8]) -> Led {
+        self.follow(written, &[Errno::ACCESS])
+    }
+
+    /// Whether a path, as it was written, may pass anything that this transaction changed. A directory that
+    /// may not be searched now does not hide that.
+    pub(super) fn may_pass(&self, written: &[u8]) -> bool {
+        self.follow(written, &[]).passed
+    }
+
+    /// [`Published::led_to`]; these errors are an answer as well.
+    fn follow(&self, written: &[u8], answers: &[Errno]) -> Led {
         let mut led = Led { to: Err(Errno::NOENT), passed: false };
         let mut at: Place = b"/".to_vec();
         let mut rest = names_of(written);
@@ -131,8 +142,8 @@ impl Published {
         // transaction changed.
         let mut failed = None;
         let is_answer = |e: Errno| {
-            [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::ACCESS, Errno::NAMETOOLONG]
-                .contains(&e)
+            [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::NAMETOOLONG].contains(&e)
+                || answers.contains(&e)
         };
         while let Some(name) = rest.pop() {
             if name == b".." {
