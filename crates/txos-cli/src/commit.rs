@@ -4,15 +4,16 @@ use txos_engine::Error;
 use txos_engine::changeset::ChangeSet;
 use txos_engine::commit::{self, Options, Phase};
 use txos_engine::store::State;
+use txos_engine::txn::Txn;
 use txos_run::Live;
 
 use crate::app::App;
 use crate::args::{CommitArgs, IdArg, RevertArgs};
 use crate::changes::paths as count_of_paths;
 use crate::exit::Failure;
-use crate::realm::Part;
+use crate::realm::Waiting;
 use crate::signals::Deferred;
-use crate::{keep, paths, realm, run, trash};
+use crate::{keep, paths, run, trash};
 
 /// Publishes a pending transaction, or the part of it below some paths.
 pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
@@ -28,12 +29,13 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     let mut reads = tx.load_reads()?;
     let realm = app.participate(&home, &format!("txos commit {id}"))?;
     let place = app.place(realm, id, None)?;
-    let part = Part { options: &options, place, patience: args.wait.patience(), leave: None };
+    let waits = Waiting { patience: args.wait.patience(), leave: None };
+    let txn = Txn::new(&home, place, &waits);
     let published = app.with_progress(|progress| {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
         let _signals = Deferred::begin();
-        let summary = realm::publish(&home, &mut tx, &changes, &mut reads, part, progress)?;
+        let summary = txn.commit(&mut tx, &changes, &mut reads, &options, true, progress)?;
         Ok::<_, Error>((summary, changes.counts()))
     });
     let (summary, counts) = published.map_err(|error| stays(error.into()))?;
@@ -108,13 +110,15 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
     };
     let realm = app.participate(&home, &format!("txos revert {id}"))?;
     let place = app.place(realm, id, None)?;
-    let part = Part { options: &options, place, patience: args.wait.patience(), leave: None };
+    let waits = Waiting { patience: args.wait.patience(), leave: None };
+    let txn = Txn::new(&home, place, &waits);
     let reverted = {
         let _signals = Deferred::begin();
-        app.with_progress(|progress| realm::revert(&home, id, part, progress))
+        app.with_progress(|progress| txn.revert(id, &options, progress))
     };
-    let summary = reverted.map_err(|error| {
-        Failure::from(error).with_aftermath(&format!("{id} is not reverted, nothing changed"))
+    let summary = reverted.map_err(|failed| {
+        Failure::from(failed.error)
+            .with_aftermath(&format!("{id} is not reverted, nothing changed"))
     })?;
     let style = app.err.id();
     let changes = count_of_paths(summary.changes);

@@ -11,7 +11,7 @@ use txos_engine::contention::backoff::before_restart;
 use txos_engine::realm::{Again, Realm, Ticket};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
-use txos_run::meeting::Place;
+use txos_engine::txn::{Failed, Txn};
 use txos_run::{CommandStatus, Live, Ran, RunOptions};
 
 use crate::app::{App, tell};
@@ -19,7 +19,7 @@ use crate::args::{CommitOn, Ending, RunArgs};
 use crate::changes::{Counts, paths};
 use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
 use crate::log::command_line;
-use crate::realm::{Part, publish};
+use crate::realm::Waiting;
 use crate::signals::Deferred;
 use crate::streams::Marks;
 use crate::{keep, review, trash};
@@ -327,29 +327,29 @@ fn conclude(
         },
         (place, _) => place,
     };
-    let again = place.as_ref().map(Place::again);
     // Who is run again prints again.
     let leaves = !args.view.hold_output;
     if leaves && matches!(next, Next::Enough | Next::InVain | Next::Noticeable(_)) {
         leave_output();
     }
     let leave = (leaves && matches!(next, Next::Silent)).then_some(leave_output as fn());
-    let part = Part { options: &options, place, patience: args.wait.patience(), leave };
+    let waits = Waiting { patience: args.wait.patience(), leave };
+    let txn = Txn::new(home, place, &waits);
     let published =
-        app.with_progress(|p| publish(home, &mut tx, &changes, &mut ran.reads, part, p));
+        app.with_progress(|p| txn.commit(&mut tx, &changes, &mut ran.reads, &options, true, p));
     match published {
         Ok(summary) => {
             ran.release();
             committed(app, home, tx, &summary, &counts, live);
             Ok(Attempt::Ended(status))
         }
-        Err(txos_engine::Error::Conflict(_)) if signals.asked().is_some() => {
+        Err(Failed { error: txos_engine::Error::Conflict(_), .. }) if signals.asked().is_some() => {
             trash::discard(app, home, tx);
             let signal = signals.asked().unwrap_or_default();
             app.say(format_args!("{}; {gone}", signal_name(signal)));
             Ok(Attempt::Ended(of_signal(signal)))
         }
-        Err(error) => rolled_back(app, home, tx, error, again, &gone),
+        Err(failed) => rolled_back(app, home, tx, failed.error, failed.again, &gone),
     }
 }
 

@@ -22,6 +22,7 @@
 //! | `plan` | a change set as an ordered list of reversible operations |
 //! | [`journal`] | the write-ahead log that makes a publish all-or-nothing across a crash |
 //! | [`commit`] | validate, gate, publish, verify, undo; recovery; revert |
+//! | [`txn`] | the commit protocol of both front doors: route, acquire, commit, give way, end |
 //!
 //! A module imports only from itself and from those above it in this table (`tests/layers.rs`); nothing here
 //! knows of mounts, seccomp or the command line.
@@ -59,6 +60,7 @@ pub mod sys_owner;
 #[cfg(not(loom))]
 mod sys_sched;
 pub mod sys_secure;
+pub mod txn;
 pub mod version;
 
 pub use error::{Conflict, Context, Error, Result};

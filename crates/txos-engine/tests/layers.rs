@@ -37,6 +37,7 @@ const ORDER: &[&str] = &[
     "plan",
     "journal",
     "commit",
+    "txn",
     "fuzzing",
 ];
 

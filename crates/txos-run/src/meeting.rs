@@ -11,6 +11,7 @@ use txos_engine::commit::{Isolation, conflict};
 use txos_engine::object::Facets;
 use txos_engine::readset::{ReadSet, Touch};
 use txos_engine::realm::{Access, Onward, Standstill, Stop, Ticket, Watch};
+use txos_engine::txn::Attendant;
 
 use crate::error::{Result, Step};
 use crate::session::channel::{Channel, Order};
@@ -74,9 +75,6 @@ pub fn tell_once(
         if patient && proceed(standstill) { Onward::Wait } else { Onward::CallOff }
     })
 }
-
-/// Is told of waiting, and decides whether to go on with it.
-pub type Attendant = Box<dyn FnMut(&Standstill) -> Onward + Send>;
 
 impl Meeting {
     /// A meeting of a transaction that may have no place; no wait is longer than `patience`, or goes
@@ -191,17 +189,10 @@ fn acquire(
     Ok(waited)
 }
 
-/// What a doomed transaction lost: the first thing it looked at that is what the winner wanted.
-#[must_use]
-pub fn explain(watch: &Watch<'_>, reads: &mut ReadSet) -> Conflict {
-    let all: Vec<Touch> = reads.all_touches().collect();
-    let at = all.iter().find(|touch| {
-        let found = reads
-            .facets_of(touch, true, |facet, _| if watch.lost_at(facet) { Err(()) } else { Ok(()) });
-        found.is_err()
-    });
-    let path = at.map_or_else(|| b"/".to_vec(), |touch| reads.path_of(touch));
-    conflict(&path, &Stop::Doomed(watch.winner()))
+/// What a doomed transaction lost, for people.
+fn explain(watch: &Watch<'_>, reads: &mut ReadSet) -> Conflict {
+    txos_engine::commit::explain(watch, reads)
+        .unwrap_or_else(|| conflict(b"/", &Stop::Doomed(watch.winner())))
 }
 
 /// The thread that has a command stopped as soon as its transaction is doomed.

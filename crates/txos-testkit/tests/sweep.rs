@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use txos_testkit::matrix::{Budget, Case, Matrix, nothing_more};
 use txos_testkit::random::{self, Random};
-use txos_testkit::{Invocation, Lab, skip};
+use txos_testkit::tree::Tolerance;
+use txos_testkit::{Invocation, Lab, Tree, skip};
 
 /// One of everything that a commit does.
 const PREPARE: &str = "
@@ -153,6 +154,30 @@ fn what_was_undone_can_be_committed_again() {
         let _ = place.txos(["commit", "@"]).env("TXOS_FAULT", fault).run().expect(125);
         let _ = place.native("chmod 600 changed");
         let _ = place.txos(["commit", "@"]).run().expect(75).says("changed");
+    }
+}
+
+/// A publish that fails, and whose undo fails as well, is undone by recovery at once: nobody has to run
+/// `txos recover`, and nobody waits for this transaction.
+#[test]
+fn an_undo_that_fails_once_leaves_nothing_to_recover() {
+    let lab = Lab::in_memory();
+    let sample = lab.nested("sample");
+    pending(&sample);
+    let before = Tree::of(sample.tree());
+    let count = sample.dir().join("count");
+    let _ = sample.txos(["commit", "@"]).env("TXOS_FAULT_COUNT", &count).run().expect(0);
+    let steps = txos_testkit::fault::steps_in(&count);
+    let last = steps.iter().rposition(|step| step == "rename").unwrap() + 1;
+    for (n, second) in (1..=12).enumerate() {
+        let place = lab.nested(&format!("twice-{n}"));
+        pending(&place);
+        let fault = format!("EIO@{last},EIO@{}", last + second);
+        let done = place.txos(["commit", "@"]).env("TXOS_FAULT", &fault).run().expect(125);
+        assert!(!done.stderr.contains("recover"), "{fault}: {done:?}");
+        let difference = before.difference(&Tree::of(place.tree()), Tolerance::default());
+        assert!(difference.is_empty(), "{fault}: {difference}");
+        let _ = place.txos(["recover"]).run().expect(0).says("nothing to recover");
     }
 }
 

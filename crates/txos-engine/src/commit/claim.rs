@@ -12,8 +12,8 @@ use crate::object::{FileId, FileKind};
 use crate::path;
 use crate::path::layer::split;
 use crate::plan::{Kind, Op, Plan};
-use crate::readset::ReadSet;
-use crate::realm::{Access, Facet, Fate, Remains, Rival, Stop, Ticket, Unsettled};
+use crate::readset::{ReadSet, Touch};
+use crate::realm::{Access, Facet, Fate, Remains, Rival, Stop, Ticket, Unsettled, Watch};
 use crate::store::{Home, State, Transaction};
 use crate::version::{Version, stat_at};
 
@@ -200,6 +200,19 @@ impl Dirs<'_> {
         self.known.insert(key, id);
         id
     }
+}
+
+/// What a doomed transaction lost: the first thing it looked at that is what the winner wanted; `None` if
+/// it is nothing of that.
+#[must_use]
+pub fn explain(watch: &Watch<'_>, reads: &mut ReadSet) -> Option<Conflict> {
+    let all: Vec<Touch> = reads.all_touches().collect();
+    let at = all.iter().find(|touch| {
+        let found = reads
+            .facets_of(touch, true, |facet, _| if watch.lost_at(facet) { Err(()) } else { Ok(()) });
+        found.is_err()
+    })?;
+    Some(conflict(&reads.path_of(at), &Stop::Doomed(watch.winner())))
 }
 
 /// A lost meeting at a path, as people are told of conflicts.

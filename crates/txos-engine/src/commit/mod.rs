@@ -44,7 +44,7 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-pub use claim::{Lost, claim, claim_light, claim_revert, conflict, settle};
+pub use claim::{Lost, claim, claim_light, claim_revert, conflict, explain, settle};
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) use light::fuzz as light_fuzz;
 pub use light::{checkpoint, light};

@@ -555,6 +555,26 @@ impl<'r> Ticket<'r> {
         self.again()
     }
 
+    /// Ends without effect, to begin again as it began, with its age and work; not for an ordered one,
+    /// whose turn is over with that.
+    pub fn abort_to_begin_again(self) -> (Again, Begin) {
+        let how = Begin {
+            id: self.id(),
+            nonblock: self.nonblock,
+            thread: self.own().thread.load(Relaxed),
+            soft: self.listed,
+            ..Begin::default()
+        };
+        let again = self.abort();
+        (again, Begin { again: Some(again), ..how })
+    }
+
+    /// Whether it commits in its turn.
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        self.turn.is_some()
+    }
+
     /// After a publish that could be neither completed nor undone: keeps everybody away from what
     /// it changes until this process has ended; then its journal decides.
     pub fn leave_publishing(mut self) {

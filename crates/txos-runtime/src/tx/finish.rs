@@ -2,19 +2,19 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use txos_engine::changeset::{ChangeSet, Delta, What};
-use txos_engine::commit::{self, Isolation, Options, Silent, Summary};
-use txos_engine::id::TxId;
-use txos_engine::readset::validate::{Published, Terms};
+use txos_engine::commit::{Isolation, Options, Silent, Summary};
 use txos_engine::realm::Again;
-use txos_engine::store::{Home, State};
+use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
 
 use super::content::Data;
 use super::files::Slot;
 use super::kernel::{self, check, sys};
 use super::node::Id;
 use super::staging::failed;
+use super::touch::{PATIENCE, attend};
 use super::{Committed, Failure, Tx, commons, flags, reason, say};
 
 impl Tx {
@@ -72,69 +72,68 @@ impl Tx {
         }
         self.hold_directory();
         self.check_unnamed()?;
-        if !self.has_changes() {
-            return self.only_read();
-        }
-        let staged = self.deltas();
+        let staged = if self.has_changes() { self.deltas() } else { Ok(Vec::new()) };
         let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
-        // Some changes cancel each other out.
-        if deltas.is_empty() {
-            return self.only_read();
-        }
-        let home = commons::home()?;
+        let outcome = match &deltas[..] {
+            // Some changes cancel each other out.
+            [] => Outcome::Nothing,
+            all if all.iter().all(|d| matches!(d.what, What::Patch { .. })) => Outcome::Patches,
+            _ => Outcome::Anything,
+        };
+        let promises = self.promises();
         let options = Options {
             isolation: Isolation::Serializable,
-            durable: self.how.flags & flags::DURABLE != 0,
+            durable: promises.durable,
             gate: false,
             ..Options::default()
         };
-        // A whole command's changes are kept in the history.
-        let command = self.how.flags & flags::COMMAND != 0;
-        if !command && deltas.iter().all(|d| matches!(d.what, What::Patch { .. })) {
-            let roots: Vec<PathBuf> = self
-                .layers
-                .iter()
-                .map(|l| PathBuf::from(std::ffi::OsStr::from_bytes(&l.point)))
-                .collect();
-            if let Some(ticket) = self.ticket.as_mut() {
-                commit::claim_light(ticket, &roots, &deltas).map_err(lost)?;
-            }
-            let ticket = self.ticket.as_mut();
-            let done = commit::light(home, &roots, &deltas, &self.reads, ticket, &options);
-            if self.unless_unfinished(done)?.is_some() {
-                if let Some(ticket) = self.ticket.take() {
-                    let _ = ticket.finish();
-                }
-                return Ok(Committed { short_cut: true });
+        match Route::of(outcome, promises) {
+            Route::Nothing => self.only_read(),
+            Route::Log => self.publish_by_log(deltas, &options),
+            Route::Call | Route::Rename | Route::Full => {
+                self.in_the_store(|tx| tx.publish_fully(deltas, &options))
             }
         }
-        self.in_the_store(|tx| tx.publish_fully(deltas, &options))
     }
 
-    /// A publish that could neither be finished nor undone is left to recovery: until that has
-    /// decided, nobody may touch what it holds, and its private copies are needed.
-    fn unless_unfinished<T>(&mut self, done: txos_engine::Result<T>) -> Result<T, Failure> {
-        let error = match done {
-            Ok(done) => return Ok(done),
-            Err(error) => error,
-        };
-        let txos_engine::Error::Unfinished { id, cause, undoing } = error else {
-            return Err(failed(error));
-        };
-        // What was in the way may be gone: else everybody waits until this process has ended.
-        let undone = commons::home().is_ok_and(|home| {
-            commit::recover(home, &Silent).is_ok()
-                && home.meta(id).is_ok_and(|meta| meta.state != State::Committed)
-        });
-        if undone {
-            return Err(failed(*cause));
+    /// What the program asked of the commit.
+    pub fn promises(&self) -> Promises {
+        let has = |flag| self.how.flags & flag != 0;
+        Promises {
+            durable: has(flags::DURABLE),
+            ordered: has(flags::ORDERED | flags::ORDER_RESET),
+            // A whole command's changes are kept in the history.
+            recorded: has(flags::COMMAND),
         }
-        let error = txos_engine::Error::Unfinished { id, cause, undoing };
-        if let Some(ticket) = self.ticket.take() {
-            ticket.leave_publishing();
+    }
+
+    /// How it waits for opponents when it commits.
+    fn waiting(&self) -> Waiting {
+        Waiting { gives_way: self.how.flags & flags::NONBLOCK != 0 }
+    }
+
+    /// By the redo log, if all fits into it.
+    fn publish_by_log(
+        &mut self,
+        deltas: Vec<Delta>,
+        options: &Options,
+    ) -> Result<Committed, Failure> {
+        let home = commons::home()?;
+        let roots: Vec<PathBuf> = self
+            .layers
+            .iter()
+            .map(|l| PathBuf::from(std::ffi::OsStr::from_bytes(&l.point)))
+            .collect();
+        let waiting = self.waiting();
+        let txn = Txn::new(home, self.ticket.take(), &waiting);
+        match txn.commit_by_log(&roots, &deltas, &self.reads, options) {
+            Ok(Ok(_)) => Ok(Committed { short_cut: true }),
+            Ok(Err(txn)) => {
+                self.ticket = txn.into_ticket();
+                self.in_the_store(|tx| tx.publish_fully(deltas, options))
+            }
+            Err(failed) => Err(self.not_committed(failed)),
         }
-        self.staging = None;
-        Err(Failure { errno: libc::EINPROGRESS, ..failed(error) })
     }
 
     /// By the engine's journal, with a transaction in the store.
@@ -147,43 +146,38 @@ impl Tx {
         self.make_layers(usize::MAX)?;
         let Some(staging) = self.staging.as_mut() else { return Err(Failure::default()) };
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
-        let tx = &mut staging.tx;
-        if let Some(ticket) = self.ticket.as_mut() {
-            commit::claim(ticket, tx, &changes, &self.reads).map_err(lost)?;
-        }
-        let ticket = self.ticket.as_mut();
-        let done = commit::commit(home, tx, &changes, &self.reads, options, ticket, &Silent);
-        let summary = self.unless_unfinished(done)?;
-        if let Some(ticket) = self.ticket.take() {
-            // What is published is published.
-            let _ = ticket.finish();
-        }
-        if self.how.flags & flags::COMMAND != 0 {
-            tell_unrecorded(record(home, &summary, options.durable));
+        let recorded = self.promises().recorded;
+        let waiting = self.waiting();
+        let Some(staging) = self.staging.as_mut() else { return Err(Failure::default()) };
+        let txn = Txn::new(home, self.ticket.take(), &waiting);
+        let done =
+            txn.commit(&mut staging.tx, &changes, &mut self.reads, options, recorded, &Silent);
+        let summary = done.map_err(|failed| self.not_committed(failed))?;
+        if recorded {
+            tell_unrecorded(&summary);
         }
         Ok(Committed::default())
     }
 
     /// Nothing is to be published: what was read must have been so at one moment, now.
     fn only_read(&mut self) -> Result<Committed, Failure> {
-        if let Some(ticket) = self.ticket.as_mut()
-            && let Err(stop) = ticket.await_turn()
-        {
-            let _ = self.lose(b"", &stop);
-            return Err(self.doom.take().unwrap_or_default());
-        }
-        let conflicts = self.reads.validate(Terms::default(), &Published::default());
-        if !conflicts.is_empty() {
-            return Err(failed(txos_engine::Error::Conflict(conflicts)));
-        }
-        self.check_doom();
-        if let Some(failure) = self.doom.take() {
-            return Err(failure);
-        }
-        if let Some(ticket) = self.ticket.take() {
-            let _ = ticket.finish();
-        }
+        let done = Participant::new(self.ticket.take()).commit_nothing(&self.reads);
+        done.map_err(|failed| self.not_committed(failed))?;
         Ok(Committed { short_cut: true })
+    }
+
+    /// Why it did not commit, as the program is told. What recovery needs of an unfinished publish is kept.
+    pub fn not_committed(&mut self, not: Failed) -> Failure {
+        let Failed { error, opponent, again } = not;
+        self.again = again;
+        let pid = opponent.map_or(0, |pid| i32::try_from(pid).unwrap_or(0));
+        let unfinished = matches!(error, txos_engine::Error::Unfinished { .. });
+        let failure = Failure { pid, ..failed(error) };
+        if unfinished {
+            self.staging = None;
+            return Failure { errno: libc::EINPROGRESS, ..failure };
+        }
+        failure
     }
 
     /// Aborts: descriptors, working directory and everything else are as before it.
@@ -202,7 +196,7 @@ impl Tx {
         }));
         own.extend(self.lost_directory.take());
         own.into_iter().for_each(kernel::close);
-        let again = self.ticket.take().map(txos_engine::realm::Ticket::abort);
+        let again = self.ticket.take().map(txos_engine::realm::Ticket::abort).or(self.again);
         commons::remember_file_systems(&self.file_systems);
         self.forget_copies(false);
         again
@@ -554,18 +548,8 @@ impl Tx {
     }
 }
 
-/// The history of a command that was published durably survives a power cut as well: the journal is
-/// empty by now, so that nothing else would bring its record back. Gives why it may not.
-fn record(home: &Home, summary: &Summary, durable: bool) -> Option<(TxId, String)> {
-    let unrecorded = summary.unrecorded.clone().or_else(|| {
-        let flushed = durable.then(|| home.flush_record(summary.id))?;
-        flushed.err().map(|error| error.to_string())
-    });
-    unrecorded.map(|why| (summary.id, why))
-}
-
-fn tell_unrecorded(unrecorded: Option<(TxId, String)>) {
-    if let Some((id, why)) = unrecorded {
+fn tell_unrecorded(summary: &Summary) {
+    if let (id, Some(why)) = (summary.id, &summary.unrecorded) {
         say(&format!(
             "all of {id} is published, but its record could not be written yet ({why}); the next \
              command that writes does it, or `txos recover`"
@@ -573,16 +557,30 @@ fn tell_unrecorded(unrecorded: Option<(TxId, String)>) {
     }
 }
 
+/// How a program's transaction waits for opponents when it commits.
+struct Waiting {
+    /// It is not to wait at all.
+    gives_way: bool,
+}
+
+impl Waits for Waiting {
+    fn patience(&self) -> Option<Duration> {
+        (!self.gives_way).then_some(PATIENCE)
+    }
+
+    fn attendant(&self) -> Option<Attendant> {
+        Some(Box::new(attend()))
+    }
+
+    fn goes_on(&self, _: Duration) -> bool {
+        true
+    }
+}
+
 /// Flags for opening once more what is open.
 fn reopening(flags: i32) -> i32 {
     const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
     flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | UNNAMED)
-}
-
-/// Another transaction won.
-fn lost(lost: commit::Lost) -> Failure {
-    let pid = lost.rival.as_ref().map_or(0, |r| i32::try_from(r.pid).unwrap_or(0));
-    Failure { pid, ..failed(lost.into()) }
 }
 
 /// Opens a published file as the program has it open, if the path still leads to it: others may have

@@ -11,6 +11,7 @@
 use txos_engine::object::{FileId, FileKind};
 use txos_engine::readset::validate::{Published, Terms};
 use txos_engine::realm::{Access, Facet};
+use txos_engine::txn::{Outcome, Participant, Route};
 
 use super::kernel::{self, Sys, check, sys};
 use super::{Failure, Tx, raw_call, reason, user};
@@ -566,16 +567,8 @@ impl Tx {
         if acquired.is_err() {
             return Err(self.doom.take().unwrap_or_default());
         }
-        if let Some(ticket) = self.ticket.as_mut()
-            && let Err(stop) = ticket.prepare().and_then(|()| ticket.publish_at_once())
-        {
-            let _ = self.lose(b"", &stop);
-            return Err(self.doom.take().unwrap_or_default());
-        }
-        let done = call();
-        if let Some(ticket) = self.ticket.take() {
-            let _ = ticket.finish();
-        }
+        let participant = Participant::new(self.ticket.take());
+        let done = participant.commit_by_call(call).map_err(|failed| self.not_committed(failed))?;
         done.map_err(|errno| Failure {
             reason: if is_others(errno) { reason::CONFLICT } else { reason::FAILED },
             errno: if is_others(errno) { libc::ECANCELED } else { errno },
@@ -589,8 +582,7 @@ impl Tx {
 
     /// Whether the call itself promises all that was asked for.
     pub fn may_be_plain(&self) -> bool {
-        use super::flags::{DURABLE, ORDER_RESET, ORDERED};
-        self.how.flags & (DURABLE | ORDERED | ORDER_RESET) == 0
+        Route::of(Outcome::Call, self.promises()) == Route::Call
     }
 
     /// Before others of the program's calls come in between (sys_xpause).

@@ -164,6 +164,8 @@ pub struct Tx {
     umask_was: Option<u32>,
     reads: ReadSet,
     ticket: Option<Ticket<'static>>,
+    /// What the next attempt begins with, if the ticket has ended.
+    again: Option<Again>,
     /// There is no realm.
     alone: bool,
     doom: Option<Failure>,
@@ -260,6 +262,7 @@ impl Tx {
             umask_was: None,
             reads: ReadSet::new(Coverage::default()),
             ticket: None,
+            again: None,
             alone: false,
             doom: None,
             cred: None,

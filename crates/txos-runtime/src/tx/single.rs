@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 
 use txos_engine::changeset::{Delta, What};
 use txos_engine::object::{FileId, FileKind};
+use txos_engine::txn::{Outcome, Route};
 
 use super::kernel::{self, CPath, Sys, check, sys};
 use super::node::{Id, Name};
@@ -27,7 +28,7 @@ pub struct Move {
 impl Tx {
     /// The move that the transaction comes to, if that is all.
     pub fn only_move(&mut self) -> Option<Move> {
-        if !self.only_names || !self.may_be_plain() {
+        if !self.only_names || Route::of(Outcome::Rename, self.promises()) != Route::Rename {
             return None;
         }
         let change = self.changed_to_move()?;

@@ -354,10 +354,10 @@ impl Tx {
 
 /// When it is said for whom a call waits, and when it gives up: the transaction is lost then.
 const TELL_AFTER: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks after waiting: nobody waits for ever for one that does nothing.
-fn attend() -> impl FnMut(&Standstill) -> Onward + Send {
+pub fn attend() -> impl FnMut(&Standstill) -> Onward + Send {
     let mut told = false;
     move |standstill| {
         if !told && standstill.waited >= TELL_AFTER {
