@@ -222,15 +222,19 @@ impl<'w> Txn<'w> {
         recorded: bool,
         progress: &dyn Progress,
     ) -> Result<Summary, Failed> {
+        let planned = match commit::plan(tx, changes, options) {
+            Ok(planned) => planned,
+            Err(error) => return Err(self.participant.abort(error)),
+        };
         self = self.acquire(|ticket| {
             let watch = ticket.watch();
-            commit::claim(ticket, tx, changes, reads).map_err(|lost| match watch.is_doomed() {
+            commit::claim(ticket, &planned, reads).map_err(|lost| match watch.is_doomed() {
                 true => commit::explain(&watch, reads).map_or(lost, Lost::at),
                 false => lost,
             })
         })?;
         let ticket = self.participant.ticket.as_mut();
-        let done = commit::commit(self.home, tx, changes, reads, options, ticket, progress);
+        let done = commit::commit(self.home, tx, planned, reads, options, ticket, progress);
         let home = self.home;
         let summary = self.end(done)?;
         let flush = recorded && options.durable;

@@ -151,7 +151,8 @@ impl Rig {
         let options = Options { durable: false, ..Options::default() };
         let changes = ChangeSet::read(tx, reads, &options.keep_inode)?;
         changes.entries().unwrap();
-        commit::commit(&self.home, tx, &changes, reads, &options, None, &Silent)
+        let planned = commit::plan(tx, &changes, &options)?;
+        commit::commit(&self.home, tx, planned, reads, &options, None, &Silent)
     }
 }
 
@@ -385,7 +386,8 @@ fn a_part_is_committed_and_the_rest_stays() {
         };
         let reads = tx.load_reads().unwrap();
         let changes = ChangeSet::read(tx, &reads, &options.keep_inode).unwrap();
-        commit::commit(&rig.home, tx, &changes, &reads, &options, None, &Silent)
+        let planned = commit::plan(tx, &changes, &options)?;
+        commit::commit(&rig.home, tx, planned, &reads, &options, None, &Silent)
     };
     let part = commit(&mut tx, "d").unwrap();
     assert!(!part.complete);

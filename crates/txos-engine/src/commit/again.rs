@@ -33,14 +33,17 @@ impl Touched {
     }
 
     /// Those of which it can be seen: in place, by anything but ctime that is other than before. What
-    /// somebody else has changed there is not put back, and so not taken for ours.
+    /// somebody else has changed there is not put back, and so not taken for ours. And those that undoing is
+    /// about to touch though nothing was done to them: it tightens their permissions first.
     pub fn seen(plan: &Plan, field: &Field) -> Touched {
         let is_done = |&index: &usize| {
             let Some(op) = plan.ops.get(index) else { return false };
+            let there = || field.before(op).and_then(|end| end.look()).ok().flatten().zip(op.base);
+            if Passage::of(op).is_some() && there().is_some_and(|(now, base)| now == base) {
+                return true;
+            }
             if matches!(op.kind, Kind::Data | Kind::Patch | Kind::Attrs | Kind::DirTime) {
-                let now = field.before(op).and_then(|end| end.look()).ok().flatten();
-                return now
-                    .zip(op.base)
+                return there()
                     .is_some_and(|(now, base)| now.id == base.id && !base.same_but_ctime(&now));
             }
             publish::is_done(plan, field, op).unwrap_or(false)

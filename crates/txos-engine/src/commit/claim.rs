@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use rustix::fs::{AtFlags, CWD};
 
-use crate::changeset::{ChangeSet, Delta, What};
+use super::Planned;
+use crate::changeset::{Delta, What};
 use crate::error::{Conflict, Error};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
@@ -14,7 +15,7 @@ use crate::path::layer::split;
 use crate::plan::{Kind, Op, Plan};
 use crate::readset::{ReadSet, Touch};
 use crate::realm::{Access, Facet, Fate, Remains, Rival, Stop, Ticket, Unsettled, Watch};
-use crate::store::{Home, State, Transaction};
+use crate::store::{Home, State};
 use crate::version::{Version, stat_at};
 
 /// Not everything could be acquired.
@@ -48,18 +49,16 @@ impl From<Lost> for Error {
     }
 }
 
-/// Acquires everything that publishing a change set will change.
+/// Acquires everything that publishing a plan will change.
 ///
 /// # Errors
 /// [`Lost`]: another transaction won, or the realm's policy says to give way.
 pub fn claim(
     ticket: &mut Ticket<'_>,
-    tx: &Transaction,
-    changes: &ChangeSet,
+    planned: &Planned,
     reads: &ReadSet,
 ) -> std::result::Result<(), Lost> {
-    let plan = Plan::build(tx, changes, false);
-    claim_plan(ticket, &plan, Some(reads))
+    claim_plan(ticket, &planned.plan, Some(reads))
 }
 
 /// Acquires everything that a light commit will change: the pages it writes to.

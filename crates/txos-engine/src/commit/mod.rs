@@ -160,6 +160,26 @@ fn recorded(summary: Summary, recorded: Result<()>) -> Summary {
     }
 }
 
+/// What is to be acquired, and then published: the one plan of a commit.
+#[derive(Debug)]
+pub struct Planned {
+    plan: Plan,
+    /// The rest of the change set stays pending.
+    is_part: bool,
+}
+
+/// Plans a commit of a change set, or of the part of it that `options` name. Looks at nothing but the
+/// change set and its private copies.
+///
+/// # Errors
+/// [`Error::Unsupported`] if nothing is there, or if a path can't be committed without another.
+pub fn plan(tx: &Transaction, changes: &ChangeSet, options: &Options) -> Result<Planned> {
+    Ok(match partial::select(tx, changes, &options.paths)? {
+        Some(part) => Planned { plan: Plan::build(tx, &part, options.durable), is_part: true },
+        None => Planned { plan: Plan::build(tx, changes, options.durable), is_part: false },
+    })
+}
+
 /// Commits a transaction: validates, publishes, retains. On success the record is committed and
 /// saved. A transaction that changed nothing is validated, and there is nothing to record: it
 /// stays as it is, for the caller to discard.
@@ -174,12 +194,13 @@ fn recorded(summary: Summary, recorded: Result<()>) -> Summary {
 pub fn commit(
     home: &Home,
     tx: &mut Transaction,
-    changes: &ChangeSet,
+    planned: Planned,
     reads: &ReadSet,
     options: &Options,
     ticket: Option<&mut Ticket<'_>>,
     progress: &dyn Progress,
 ) -> Result<Summary> {
+    let Planned { mut plan, is_part } = planned;
     check_boot(tx)?;
     inplace::ignore_lease_breaks();
     let _rights = sys_owner::rights();
@@ -194,11 +215,10 @@ pub fn commit(
         });
     }
     let mut how = How { gate: options.gate, ticket, progress };
-    if let Some(part) = partial::select(tx, changes, &options.paths)? {
+    if is_part {
         let reads = reads.clone();
-        return partial::commit_part(home, &mut journal, tx, &part, reads, options, &mut how);
+        return partial::commit_part(home, &mut journal, tx, plan, reads, options, &mut how);
     }
-    let mut plan = Plan::build(tx, changes, options.durable);
     let (merged, field, fence) =
         prepare_and_execute(home, &mut journal, tx, &mut plan, reads, options, &mut how)?;
     if plan.ops.is_empty() {

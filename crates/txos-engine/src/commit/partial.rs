@@ -238,7 +238,7 @@ pub(super) fn commit_part(
     home: &Home,
     journal: &mut Journal,
     pending: &mut Transaction,
-    part: &ChangeSet,
+    mut plan: Plan,
     reads: ReadSet,
     options: &Options,
     how: &mut How<'_, '_>,
@@ -261,7 +261,6 @@ pub(super) fn commit_part(
     })?;
     pending.meta.splitting = Some(tx.id());
     pending.save(options.durable)?;
-    let mut plan = Plan::build(pending, part, options.durable);
     plan.id = tx.id();
     let times = upper_times(pending, &plan);
     let done = prepare_and_execute(home, journal, pending, &mut plan, &reads, options, how);

@@ -117,7 +117,8 @@ impl Rig {
         let changes = ChangeSet::from_deltas(tx, deltas)?;
         changes.entries()?;
         let options = Options { durable: false, ..Options::default() };
-        commit::commit(&self.home, tx, &changes, reads, &options, None, &Silent)
+        let planned = commit::plan(tx, &changes, &options)?;
+        commit::commit(&self.home, tx, planned, reads, &options, None, &Silent)
     }
 
     /// Commits, checks, reverts, checks, reverts the revert, checks.

@@ -292,7 +292,8 @@ fn full_commits_come_in_between() {
         let next = counter(&rig.top(), PAGE) + 1;
         let delta = patch(&rig.top(), "a", PAGE, format!("{next:08}").as_bytes());
         let changes = crate::changeset::ChangeSet::from_deltas(&tx, vec![delta]).unwrap();
-        match commit::commit(&rig.home, &mut tx, &changes, &reads, &options(false), None, &Silent) {
+        let planned = commit::plan(&tx, &changes, &options(false)).unwrap();
+        match commit::commit(&rig.home, &mut tx, planned, &reads, &options(false), None, &Silent) {
             Ok(_) => done += 1,
             Err(Error::Conflict(_)) => {}
             Err(e) => panic!("{e}"),
