@@ -18,11 +18,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::changeset::{ChangeSet, Delta};
-use crate::commit::{self, Lost, Options, Progress, Silent, Summary};
+use crate::commit::{self, AcquireError, Options, Progress, Silent, Summary};
 use crate::error::Error;
 use crate::id::TxId;
 use crate::readset::ReadSet;
-use crate::readset::validate::{Published, Terms};
+use crate::readset::validate::{OwnWrites, ValidationRules};
 use crate::realm::{Again, Onward, Standstill, Stop, Ticket, Watch};
 use crate::store::{Home, State, Transaction};
 
@@ -148,7 +148,7 @@ impl Participant {
         if let Err(stop) = self.ticket.as_mut().map_or(Ok(()), Ticket::await_turn) {
             return Err(self.lose(&stop));
         }
-        let conflicts = reads.validate(Terms::default(), &Published::default());
+        let conflicts = reads.validate(ValidationRules::default(), &OwnWrites::default());
         if !conflicts.is_empty() {
             return Err(self.abort(Error::Conflict(conflicts)));
         }
@@ -180,7 +180,7 @@ impl Participant {
 
     fn lose(&mut self, stop: &Stop) -> Failed {
         let opponent = stop.rival().map(|rival| rival.pid);
-        Failed { opponent, ..self.abort(Lost::at(commit::conflict(b"", stop)).into()) }
+        Failed { opponent, ..self.abort(AcquireError::at(commit::conflict(b"", stop)).into()) }
     }
 
     fn abort(&mut self, error: Error) -> Failed {
@@ -228,8 +228,8 @@ impl<'w> Txn<'w> {
         };
         self = self.acquire(|ticket| {
             let watch = ticket.watch();
-            commit::claim(ticket, &planned, reads).map_err(|lost| match watch.is_doomed() {
-                true => commit::explain(&watch, reads).map_or(lost, Lost::at),
+            commit::acquire(ticket, &planned, reads).map_err(|lost| match watch.is_doomed() {
+                true => commit::explain(&watch, reads).map_or(lost, AcquireError::at),
                 false => lost,
             })
         })?;
@@ -253,7 +253,7 @@ impl<'w> Txn<'w> {
         reads: &ReadSet,
         options: &Options,
     ) -> Result<Result<Summary, Txn<'w>>, Failed> {
-        self = self.acquire(|ticket| commit::claim_light(ticket, roots, deltas))?;
+        self = self.acquire(|ticket| commit::acquire_for_log(ticket, roots, deltas))?;
         let ticket = self.participant.ticket.as_mut();
         match commit::light(self.home, roots, deltas, reads, ticket, options) {
             Ok(None) => Ok(Err(self)),
@@ -273,7 +273,7 @@ impl<'w> Txn<'w> {
         progress: &dyn Progress,
     ) -> Result<Summary, Failed> {
         let home = self.home;
-        self = self.acquire(|ticket| commit::claim_revert(ticket, home, id))?;
+        self = self.acquire(|ticket| commit::acquire_for_revert(ticket, home, id))?;
         let done = commit::revert(home, id, options, self.participant.ticket.as_mut(), progress);
         let summary = self.end(done)?;
         Ok(if options.durable { flushed(home, summary, Some(id)) } else { summary })
@@ -290,7 +290,7 @@ impl<'w> Txn<'w> {
     /// held: the commit validates it.
     fn acquire(
         mut self,
-        mut acquire: impl FnMut(&mut Ticket<'_>) -> Result<(), Lost>,
+        mut acquire: impl FnMut(&mut Ticket<'_>) -> Result<(), AcquireError>,
     ) -> Result<Self, Failed> {
         let began = Instant::now();
         loop {
@@ -414,7 +414,11 @@ mod tests {
                 let error = Error::Conflict(Vec::new());
                 let mut rival = Box::new(Rival::default());
                 rival.pid = 7;
-                if seen.len() < 3 { Err(Lost { error, rival: Some(rival) }) } else { Ok(()) }
+                if seen.len() < 3 {
+                    Err(AcquireError { error, rival: Some(rival) })
+                } else {
+                    Ok(())
+                }
             });
             assert_eq!(seen, vec![(0, age); attempts], "ordered: {ordered}");
             match acquired {

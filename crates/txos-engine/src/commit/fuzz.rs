@@ -1,8 +1,8 @@
 //! For fuzzing: a plan that is sound, and hostile in everything else, published and undone in a
 //! scratch place. Whatever it says, nothing beside its tree and its store changes.
 
-use super::field::Field;
 use super::publish::{self, Extent};
+use super::roots::Roots;
 use crate::changeset::AttrChange;
 use crate::fuzzing::{Input, in_scratch, some_id};
 use crate::plan::{Kind, Op, Plan};
@@ -192,31 +192,31 @@ pub(crate) fn plan(input: &mut Input<'_>) {
         if prepare(dir).is_err() {
             return;
         }
-        let how = input.byte();
+        let context = input.byte();
         let plan = some_plan(input, dir);
         if !plan.is_sound() {
             return;
         }
         let before = beside(dir);
-        if let Ok(field) = Field::open(&plan) {
-            let _ = publish::anything_done(&plan, &field);
-            if how & 1 == 0 {
+        if let Ok(roots) = Roots::open(&plan) {
+            let _ = publish::anything_done(&plan, &roots);
+            if context & 1 == 0 {
                 let opened = publish::Opened::new();
                 let reached = publish::Reached::default();
                 let done = publish::publish(
                     &plan,
-                    &field,
+                    &roots,
                     &opened,
-                    how & 2 == 0,
+                    context & 2 == 0,
                     &reached,
                     &super::Silent,
                 );
                 if done.is_err() {
-                    let _ = publish::undo(&plan, &field, reached.extent());
+                    let _ = publish::undo(&plan, &roots, reached.extent());
                 }
             }
-            if how & 4 == 0 {
-                let _ = publish::undo(&plan, &field, Extent::Unknown);
+            if context & 4 == 0 {
+                let _ = publish::undo(&plan, &roots, Extent::Unknown);
             }
         }
         assert_eq!(beside(dir), before, "something beside the tree has changed: {plan:?}");

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
-use super::field::End;
-use super::field::{Field, at_target};
+use super::roots::EntryRef;
+use super::roots::{Roots, at_target};
 use crate::changeset::AttrChange;
 use crate::changeset::patch::Patch;
 use crate::error::{Error, Result};
@@ -133,9 +133,9 @@ pub(super) fn content(now: &OwnedFd, old: &OwnedFd, new: Option<&OwnedFd>) -> Sy
 }
 
 /// Reads a patch file of an operation.
-pub(super) fn read_patch(plan: &Plan, field: &Field, op: &Op, slot: &[u8]) -> Result<Patch> {
+pub(super) fn read_patch(plan: &Plan, roots: &Roots, op: &Op, slot: &[u8]) -> Result<Patch> {
     let io = |e| at_target(plan, op, "reading the patch of", e);
-    let file = field.slot_at(op.layer, slot).and_then(|e| e.open(OFlags::RDONLY)).map_err(io)?;
+    let file = roots.slot_at(op.layer, slot).and_then(|e| e.open(OFlags::RDONLY)).map_err(io)?;
     let mut bytes = vec![0u8; usize::try_from(len(&file).map_err(io)?).unwrap_or(0)];
     let n = read_full(&file, &mut bytes, 0).map_err(io)?;
     Patch::from_bytes(bytes.get(..n).unwrap_or_default()).ok_or_else(|| Error::Format {
@@ -347,7 +347,7 @@ impl Kept {
 
 /// The change that undoes what of `change` gives no rights, but only where the object still is as the
 /// change left it.
-pub(super) fn still_ours(end: &End, change: &AttrChange) -> Sys<AttrChange> {
+pub(super) fn still_ours(end: &EntryRef, change: &AttrChange) -> Sys<AttrChange> {
     let Some(now) = end.look()? else { return Ok(AttrChange::default()) };
     let mut back = super::permissions::without_rights(change).reversed();
     if change.mtime.is_some_and(|(_, new)| new != now.mtime) && now.kind() != FileKind::Dir {
@@ -366,7 +366,7 @@ pub(super) fn still_ours(end: &End, change: &AttrChange) -> Sys<AttrChange> {
 
 /// Applies a change of attributes to the object at `end` (not followed), if it is still the one that is
 /// meant: everything goes to what was opened, whatever has its name by then. `false` if it is another one.
-pub(super) fn change_attrs(end: &End, id: FileId, change: &AttrChange) -> Sys<bool> {
+pub(super) fn change_attrs(end: &EntryRef, id: FileId, change: &AttrChange) -> Sys<bool> {
     let fd = end.open_path()?;
     let version = stat_at(fd.as_fd(), b"", AtFlags::EMPTY_PATH)?;
     if version.id != id {
@@ -417,7 +417,7 @@ fn change_xattrs(fd: BorrowedFd<'_>, change: &AttrChange) -> Sys<()> {
 }
 
 /// Gives a copy of ours the attributes of the object it is a copy of.
-pub(super) fn copy_attrs(from: &End, to: &End) -> Sys<()> {
+pub(super) fn copy_attrs(from: &EntryRef, to: &EntryRef) -> Sys<()> {
     let version = from.look()?.ok_or(Errno::NOENT)?;
     let fd = to.open_path()?;
     // Somebody may write to a file who may not make one like it: what is saved is its content.
@@ -433,7 +433,7 @@ pub(super) fn copy_attrs(from: &End, to: &End) -> Sys<()> {
 
 /// Whether some process has a regular file open for writing: then no read lease can be had on it
 /// (fcntl(2), F_SETLEASE). Where leases are refused for another reason the answer is no.
-pub(super) fn has_writer(end: &End) -> bool {
+pub(super) fn has_writer(end: &EntryRef) -> bool {
     match end.open_now(OFlags::RDONLY) {
         Ok(fd) => lease_refused(fd.as_fd()),
         // Somebody has a lease on it, and may have it open for writing.
@@ -603,9 +603,9 @@ mod meant {
     use super::*;
     use crate::version::Stamp;
 
-    fn end(dir: &std::path::Path, name: &str) -> End {
+    fn end(dir: &std::path::Path, name: &str) -> EntryRef {
         let dir = std::fs::File::open(dir).unwrap();
-        End { dir: std::rc::Rc::new(dir.into()), name: name.into() }
+        EntryRef { dir: std::rc::Rc::new(dir.into()), name: name.into() }
     }
 
     /// Attributes go to the object that is meant, not to what has its name; and to a link itself.
@@ -618,7 +618,7 @@ mod meant {
         }
         std::os::unix::fs::symlink("other", top.join("link")).unwrap();
         let [meant, other, link] = ["meant", "other", "link"].map(|name| end(&top, name));
-        let look = |end: &End| end.look().unwrap().unwrap();
+        let look = |end: &EntryRef| end.look().unwrap().unwrap();
         let mtime = Stamp { sec: 1_000_000_000, nsec: 7 };
         let change = AttrChange {
             mode: Some((0o644, 0o600)),

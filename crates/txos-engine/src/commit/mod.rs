@@ -22,35 +22,37 @@
 //! step 3 is found in 3; between 3 and 6 by the verification of each rename or, if it is only
 //! read, in 7. After 7 their change is simply later than this commit.
 
-mod again;
-mod claim;
-mod field;
-mod finish;
+mod acquire;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) mod fuzz;
 mod gate;
+mod history_entries;
 mod inplace;
 mod light;
 mod partial;
 mod permissions;
 mod publish;
+mod reads_after_undo;
+mod record;
 mod recover;
 mod retained;
 mod revert;
-mod shown;
+mod roots;
 mod stage;
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-pub use claim::{Lost, claim, claim_light, claim_revert, conflict, explain, settle};
+pub use acquire::{
+    AcquireError, acquire, acquire_for_log, acquire_for_revert, conflict, explain, settle,
+};
+pub use history_entries::committed_entries;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) use light::fuzz as light_fuzz;
 pub use light::{checkpoint, light};
 pub use recover::{Recovered, interrupted, recover};
 pub use revert::revert;
-pub use shown::committed_entries;
 
 use crate::changeset::ChangeSet;
 use crate::error::{Error, Result};
@@ -63,13 +65,13 @@ use crate::places::Places;
 use crate::plan::{Kind, Plan};
 use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
-use crate::readset::validate::{Published, Terms};
+use crate::readset::validate::{OwnWrites, ValidationRules};
 use crate::realm::Ticket;
 use crate::store::{Home, State, Transaction};
 use crate::sys_owner;
 use crate::version::Stamp;
-use field::{Field, at_target};
 use gate::Gate;
+use roots::{Roots, at_target};
 
 /// How to commit.
 #[derive(Clone, Debug)]
@@ -214,17 +216,17 @@ pub fn commit(
             advice: "its change set has to be read again after `put_in_order`.".into(),
         });
     }
-    let mut how = How { gate: options.gate, ticket, progress };
+    let mut context = ExecContext { gate: options.gate, ticket, progress };
     if is_part {
         let reads = reads.clone();
-        return partial::commit_part(home, &mut journal, tx, plan, reads, options, &mut how);
+        return partial::commit_part(home, &mut journal, tx, plan, reads, options, &mut context);
     }
-    let (merged, field, fence) =
-        prepare_and_execute(home, &mut journal, tx, &mut plan, reads, options, &mut how)?;
+    let (merged, roots, fence) =
+        prepare_and_execute(home, &mut journal, tx, &mut plan, reads, options, &mut context)?;
     if plan.ops.is_empty() {
         return Ok(Summary::new(tx.id(), 0));
     }
-    let record = finish::finish(home, &mut journal, &mut plan, &field, fence, Some(tx));
+    let record = record::finish(home, &mut journal, &mut plan, &roots, fence, Some(tx));
     Ok(recorded(Summary { merged, ..Summary::new(tx.id(), plan.shown()) }, record))
 }
 
@@ -254,13 +256,14 @@ fn prepare_and_execute(
     plan: &mut Plan,
     reads: &ReadSet,
     options: &Options,
-    how: &mut How<'_, '_>,
-) -> Result<(u64, Field, Option<Stamp>)> {
-    let field = Field::open(plan)?;
-    let staged = stage::stage(tx, plan, &field, reads, options.merge_append)?;
-    how.progress.phase(Phase::Validating, None);
-    let terms = Terms { isolation: options.isolation, merge_append: options.merge_append };
-    let validate = |published: &Published| {
+    context: &mut ExecContext<'_, '_>,
+) -> Result<(u64, Roots, Option<Stamp>)> {
+    let roots = Roots::open(plan)?;
+    let staged = stage::stage(tx, plan, &roots, reads, options.merge_append)?;
+    context.progress.phase(Phase::Validating, None);
+    let terms =
+        ValidationRules { isolation: options.isolation, merge_append: options.merge_append };
+    let validate = |published: &OwnWrites| {
         // What the user could not look at was an observation as well.
         let mut conflicts = sys_owner::without(|| reads.validate(terms, published));
         conflicts.truncate(32);
@@ -270,13 +273,13 @@ fn prepare_and_execute(
     if !unobserved.is_empty() {
         return Err(Error::Conflict(unobserved));
     }
-    validate(&Published::default())?;
+    validate(&OwnWrites::default())?;
     if !plan.ops.is_empty() {
         let again = || validate(&published_by(plan));
-        let fence = execute(home, journal, plan, &field, how, &again)?;
-        return Ok((staged.merged, field, Some(fence)));
+        let fence = execute(home, journal, plan, &roots, context, &again)?;
+        return Ok((staged.merged, roots, Some(fence)));
     }
-    Ok((staged.merged, field, None))
+    Ok((staged.merged, roots, None))
 }
 
 /// Private copies that were not flushed are lost with the boot in which they were made.
@@ -293,7 +296,7 @@ fn check_boot(tx: &Transaction) -> Result<()> {
 }
 
 /// How a plan is executed.
-struct How<'a, 'r> {
+struct ExecContext<'a, 'r> {
     gate: bool,
     /// Its place in the realm; none for those who are no participants.
     ticket: Option<&'a mut Ticket<'r>>,
@@ -307,19 +310,19 @@ fn execute(
     home: &Home,
     journal: &mut Journal,
     plan: &Plan,
-    field: &Field,
-    how: &mut How<'_, '_>,
+    roots: &Roots,
+    context: &mut ExecContext<'_, '_>,
     again: &dyn Fn() -> Result<()>,
 ) -> Result<Stamp> {
     if plan.durable {
-        how.progress.phase(Phase::Flushing, None);
-        field.flush()?;
+        context.progress.phase(Phase::Flushing, None);
+        roots.flush()?;
     }
-    let opened = open_in_place(plan, field)?;
+    let opened = open_in_place(plan, roots)?;
     // From here on no participant can stop it, or touch what it changes.
-    if let Some(ticket) = how.ticket.as_mut() {
+    if let Some(ticket) = context.ticket.as_mut() {
         let first = plan.ops.first().map(|op| plan.target_path(op)).unwrap_or_default();
-        ticket.publish().map_err(|stop| Error::Conflict(vec![claim::conflict(&first, &stop)]))?;
+        ticket.publish().map_err(|stop| Error::Conflict(vec![acquire::conflict(&first, &stop)]))?;
     }
     let unfinished = |cause: Error, undoing: Error| Error::Unfinished {
         id: plan.id,
@@ -333,16 +336,16 @@ fn execute(
             Err(undoing) => unfinished(cause, undoing),
         });
     }
-    how.progress.phase(Phase::Publishing, Some(plan.ops.len() as u64));
+    context.progress.phase(Phase::Publishing, Some(plan.ops.len() as u64));
     let reached = publish::Reached::default();
     let mut gate = None;
     let mut attempt = || -> Result<Stamp> {
-        gate = if how.gate { close_gate(plan, field)? } else { None };
+        gate = if context.gate { close_gate(plan, roots)? } else { None };
         let gated = gate.is_some();
-        publish::publish(plan, field, &opened, gated, &reached, how.progress)?;
+        publish::publish(plan, roots, &opened, gated, &reached, context.progress)?;
         again()?;
         no_writer_waits(plan, gate.as_ref())?;
-        let fence = finish::fence(home, plan.id)?;
+        let fence = record::fence(home, plan.id)?;
         journal.applied(fence)?;
         // Once more: writing the journal took a while.
         no_writer_waits(plan, gate.as_ref())?;
@@ -351,7 +354,7 @@ fn execute(
             gate.open(true);
         }
         if plan.durable {
-            field.flush()?;
+            roots.flush()?;
         }
         journal.done(plan.durable)?;
         Ok(fence)
@@ -361,16 +364,21 @@ fn execute(
         Err(error) => error,
     };
     drop(opened);
-    how.progress.phase(Phase::Undoing, None);
+    context.progress.phase(Phase::Undoing, None);
     let extent = reached.extent();
     let undone = journal
         .undoing(plan.durable)
-        .and_then(|()| publish::undo(plan, field, extent))
+        .and_then(|()| publish::undo(plan, roots, extent))
         .and_then(|notes| {
             if plan.durable {
-                field.flush()?;
+                roots.flush()?;
             }
-            again::settle(home, plan, field, &again::Touched::reached(plan, &reached));
+            reads_after_undo::settle(
+                home,
+                plan,
+                roots,
+                &reads_after_undo::Touched::reached(plan, &reached),
+            );
             journal.idle(plan.durable)?;
             Ok(notes)
         });
@@ -391,12 +399,12 @@ fn execute(
 }
 
 /// Opens what is written in place before the gate closes on it.
-fn open_in_place(plan: &Plan, field: &Field) -> Result<publish::Opened> {
+fn open_in_place(plan: &Plan, roots: &Roots) -> Result<publish::Opened> {
     let mut opened = HashMap::new();
     for (index, op) in
         plan.ops.iter().enumerate().filter(|(_, o)| matches!(o.kind, Kind::Data | Kind::Patch))
     {
-        let fd = field
+        let fd = roots
             .before(op)
             .and_then(|end| publish::open_writable(&end))
             .map_err(|e| at_target(plan, op, "opening for writing", e))?;
@@ -409,7 +417,7 @@ fn open_in_place(plan: &Plan, field: &Field) -> Result<publish::Opened> {
 ///
 /// # Errors
 /// [`Error::Conflict`] if somebody opened a file for writing since it was staged as a replacement.
-fn close_gate(plan: &Plan, field: &Field) -> Result<Option<Gate>> {
+fn close_gate(plan: &Plan, roots: &Roots) -> Result<Option<Gate>> {
     // One change alone is seen before or after, never half.
     let objects = plan.ops.iter().filter(|o| !matches!(o.kind, Kind::Attrs | Kind::DirTime));
     if objects.clone().count() < 2 {
@@ -421,7 +429,7 @@ fn close_gate(plan: &Plan, field: &Field) -> Result<Option<Gate>> {
         let gated = |v: &Option<crate::version::Version>| {
             v.map(|v| v.kind()).filter(|k| matches!(k, FileKind::File | FileKind::Dir))
         };
-        if let (Some(kind), Ok(end)) = (gated(&op.base), field.before(op)) {
+        if let (Some(kind), Ok(end)) = (gated(&op.base), roots.before(op)) {
             // Opened before the mark, asked for a lease after it: no writer comes in between.
             let replaced = op.kind == Kind::Exchange
                 && kind == FileKind::File
@@ -437,7 +445,7 @@ fn close_gate(plan: &Plan, field: &Field) -> Result<Option<Gate>> {
             }
         }
         if matches!(op.kind, Kind::Install | Kind::Exchange)
-            && let (Some(kind), Ok(end)) = (gated(&op.new), field.slot(op))
+            && let (Some(kind), Ok(end)) = (gated(&op.new), roots.slot(op))
         {
             let _ = gate.hold(end.dir.as_fd(), &end.name, kind == FileKind::Dir);
             for below in &op.dirs {
@@ -468,9 +476,9 @@ fn no_writer_waits(plan: &Plan, gate: Option<&Gate>) -> Result<()> {
 }
 
 /// What a plan changes, for the second validation.
-fn published_by(plan: &Plan) -> Published {
+fn published_by(plan: &Plan) -> OwnWrites {
     let mut places = Places::default();
-    let mut published = Published::default();
+    let mut published = OwnWrites::default();
     let entry = |places: &Places, layer, path: &[u8]| places.entry(&plan.path_of(layer, path));
     for op in &plan.ops {
         let linked = |v: &crate::version::Version| v.nlink > 1 && v.kind() != FileKind::Dir;

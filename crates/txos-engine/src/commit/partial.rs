@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::field::{End, Field};
-use super::{How, Options, Summary, finish, prepare_and_execute, published_by, recorded};
+use super::roots::{EntryRef, Roots};
+use super::{ExecContext, Options, Summary, prepare_and_execute, published_by, record, recorded};
 use crate::changeset::{Action, AttrChange, Change, ChangeSet};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
@@ -241,7 +241,7 @@ pub(super) fn commit_part(
     mut plan: Plan,
     reads: ReadSet,
     options: &Options,
-    how: &mut How<'_, '_>,
+    context: &mut ExecContext<'_, '_>,
 ) -> Result<Summary> {
     let mut tx = home.begin(Begin {
         layers: pending
@@ -263,8 +263,8 @@ pub(super) fn commit_part(
     pending.save(options.durable)?;
     plan.id = tx.id();
     let times = upper_times(pending, &plan);
-    let done = prepare_and_execute(home, journal, pending, &mut plan, &reads, options, how);
-    let (merged, field, fence) = match done {
+    let done = prepare_and_execute(home, journal, pending, &mut plan, &reads, options, context);
+    let (merged, roots, fence) = match done {
         Ok(done) => done,
         Err(error @ Error::Unfinished { .. }) => return Err(error),
         Err(error) => {
@@ -274,8 +274,8 @@ pub(super) fn commit_part(
             return Err(error);
         }
     };
-    let record = finish::finish(home, journal, &mut plan, &field, fence, Some(&mut tx))
-        .and_then(|()| move_out(home, pending, &mut plan, &field, reads));
+    let record = record::finish(home, journal, &mut plan, &roots, fence, Some(&mut tx))
+        .and_then(|()| move_out(home, pending, &mut plan, &roots, reads));
     for (end, mtime) in times {
         let _ = sys::set_mtime(end.dir.as_fd(), b".", mtime);
     }
@@ -285,11 +285,11 @@ pub(super) fn commit_part(
 
 /// The upper directories that publishing a part will touch, with the times that the command left
 /// in them: they go on showing those.
-fn upper_times(pending: &Transaction, plan: &Plan) -> Vec<(End, Stamp)> {
-    let Ok(field) = Field::open(plan) else { return Vec::new() };
+fn upper_times(pending: &Transaction, plan: &Plan) -> Vec<(EntryRef, Stamp)> {
+    let Ok(roots) = Roots::open(plan) else { return Vec::new() };
     let end = |op: &Op| {
         let upper = format!("tx/{}/l{}/upper/", pending.id(), op.layer).into_bytes();
-        let end = field.slot_at(op.layer, &[&upper[..], &op.target].concat()).ok()?;
+        let end = roots.slot_at(op.layer, &[&upper[..], &op.target].concat()).ok()?;
         let mtime = super::publish::own_mtime(&end)?;
         Some((end, mtime))
     };
@@ -308,8 +308,8 @@ pub(super) fn settle(home: &Home, pending: &mut Transaction, reads: &ReadSet) ->
         Err(e) => return Err(e),
     };
     if committed && let Some(mut plan) = plan::load(home, part)? {
-        let field = Field::open(&plan)?;
-        return move_out(home, pending, &mut plan, &field, reads.clone());
+        let roots = Roots::open(&plan)?;
+        return move_out(home, pending, &mut plan, &roots, reads.clone());
     }
     pending.meta.splitting = None;
     pending.save(pending.meta.durable)?;
@@ -321,13 +321,13 @@ fn move_out(
     home: &Home,
     pending: &mut Transaction,
     plan: &mut Plan,
-    field: &Field,
+    roots: &Roots,
     mut reads: ReadSet,
 ) -> Result<()> {
     let published = published_by(plan);
     let id = plan.id;
     for op in &plan.ops {
-        forget_copies(pending, field, op);
+        forget_copies(pending, roots, op);
     }
     let mut moved = Vec::new();
     for (index, op) in plan.ops.iter_mut().enumerate() {
@@ -336,7 +336,7 @@ fn move_out(
         let to = format!("tx/{id}/l{}/old/part-{index}", op.layer).into_bytes();
         let upper = format!("tx/{}/l{}/upper/", pending.id(), op.layer).into_bytes();
         let upper = [&upper[..], &op.target].concat();
-        move_one(field, op, &upper, to)
+        move_one(roots, op, &upper, to)
             .map_err(|e| Error::io("moving the retained version of", path, e))?;
         if op.slot != was && op.held.is_none() {
             moved.push((op.layer, was, op.slot.clone()));
@@ -365,20 +365,20 @@ fn move_out(
 /// overlayfs's index holds the copies of objects with several names. What was published of them the
 /// pending transaction finds in the stable object; and of an object of which a name is gone now, it would
 /// look for that name.
-fn forget_copies(pending: &Transaction, field: &Field, op: &Op) {
+fn forget_copies(pending: &Transaction, roots: &Roots, op: &Op) {
     let Some(base) = op.base else { return };
     let is_dir = base.kind() == FileKind::Dir;
-    let handle = |end: End| Handle::of(end.dir.as_fd(), &end.name);
+    let handle = |end: EntryRef| Handle::of(end.dir.as_fd(), &end.name);
     let objects: Vec<Handle> = match op.kind {
         Kind::Data | Kind::Attrs if !is_dir && base.nlink > 1 => {
-            field.after(op).ok().and_then(handle).into_iter().collect()
+            roots.after(op).ok().and_then(handle).into_iter().collect()
         }
-        Kind::Remove | Kind::Exchange if is_dir => linked_below(field, op).unwrap_or_default(),
+        Kind::Remove | Kind::Exchange if is_dir => linked_below(roots, op).unwrap_or_default(),
         Kind::Remove | Kind::Exchange if base.nlink > 1 => {
             // What is retained may be a copy; then another name of the object is known.
-            let other = op.from.as_deref().and_then(|from| field.target_at(op.layer, from).ok());
-            let slot = field.slot(op).ok();
-            let is_it = |end: &End| end.look().ok().flatten().is_some_and(|v| v.id == base.id);
+            let other = op.from.as_deref().and_then(|from| roots.target_at(op.layer, from).ok());
+            let slot = roots.slot(op).ok();
+            let is_it = |end: &EntryRef| end.look().ok().flatten().is_some_and(|v| v.id == base.id);
             [slot, other].into_iter().flatten().find(is_it).and_then(handle).into_iter().collect()
         }
         _ => return,
@@ -391,8 +391,8 @@ fn forget_copies(pending: &Transaction, field: &Field, op: &Op) {
 }
 
 /// The objects with several names in a directory that was retained.
-fn linked_below(field: &Field, op: &Op) -> std::result::Result<Vec<Handle>, Errno> {
-    let top = field.slot(op)?.open_path()?;
+fn linked_below(roots: &Roots, op: &Op) -> std::result::Result<Vec<Handle>, Errno> {
+    let top = roots.slot(op)?.open_path()?;
     let found = crate::changeset::walk(&path::from_bytes(&sys::entry_path(top.as_fd(), b".")), &[]);
     let found = found.map_err(|_| Errno::IO)?.into_iter();
     let several = found.filter(|(_, v)| v.kind() != FileKind::Dir && v.nlink > 1);
@@ -406,7 +406,7 @@ fn linked_below(field: &Field, op: &Op) -> std::result::Result<Vec<Handle>, Errn
 }
 
 fn move_one(
-    field: &Field,
+    roots: &Roots,
     op: &mut Op,
     upper: &[u8],
     to: Vec<u8>,
@@ -416,7 +416,7 @@ fn move_one(
         if from == to {
             return Ok(());
         }
-        let (from, to) = (field.slot_at(op.layer, from)?, field.slot_at(op.layer, to)?);
+        let (from, to) = (roots.slot_at(op.layer, from)?, roots.slot_at(op.layer, to)?);
         match rename(&from, &to) {
             // Done already, by the run that was interrupted.
             Err(Errno::NOENT) => Ok(()),
@@ -441,7 +441,7 @@ fn move_one(
             relocate(&op.slot, &to)?;
             op.slot = to;
             // The whiteout: the name is gone below, and may come back without us.
-            let whiteout = field.slot_at(op.layer, upper)?;
+            let whiteout = roots.slot_at(op.layer, upper)?;
             match sys::unlink(whiteout.dir.as_fd(), &whiteout.name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(e),
@@ -469,6 +469,6 @@ fn move_one(
     Ok(())
 }
 
-fn rename(from: &End, to: &End) -> std::result::Result<(), Errno> {
+fn rename(from: &EntryRef, to: &EntryRef) -> std::result::Result<(), Errno> {
     sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, RenameFlags::NOREPLACE)
 }

@@ -22,8 +22,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::field::End;
 use super::inplace::{CAPABILITY, not_ours};
+use super::roots::EntryRef;
 use crate::changeset::{AttrChange, XattrChange};
 use crate::object::{FileId, FileKind};
 use crate::plan::{Kind, Op, Plan};
@@ -113,7 +113,7 @@ impl Passage {
     }
 
     /// Before anything is published. `false` if another inode is there by now.
-    pub fn tighten(&mut self, end: &End) -> Sys<bool> {
+    pub fn tighten(&mut self, end: &EntryRef) -> Sys<bool> {
         let Some((fd, now)) = self.open(end)? else { return Ok(false) };
         self.narrow(&fd, &now)?;
         // Set-id bits of another's file stay until it is written to.
@@ -131,7 +131,7 @@ impl Passage {
     }
 
     /// Tightens what is still as before. Nothing if another inode is there by now.
-    pub fn tighten_again(&self, end: &End) -> Sys<()> {
+    pub fn tighten_again(&self, end: &EntryRef) -> Sys<()> {
         match self.open(end)? {
             Some((fd, now)) => self.narrow(&fd, &now),
             None => Ok(()),
@@ -140,7 +140,7 @@ impl Passage {
 
     /// When everything is published. `false` if another inode is there by now, or somebody else has changed
     /// its permissions.
-    pub fn loosen(&self, end: &End) -> Sys<bool> {
+    pub fn loosen(&self, end: &EntryRef) -> Sys<bool> {
         let Some((fd, now)) = self.open(end)? else { return Ok(false) };
         let rights = Rights::of(&now);
         let Rights { mode, owner } = rights;
@@ -167,7 +167,7 @@ impl Passage {
 
     /// Before anything is undone: takes back what [`Passage::loosen`] gave, as far as it has come. What
     /// somebody else has made of the inode since stays.
-    pub fn take_back(&self, end: &End) -> Sys<()> {
+    pub fn take_back(&self, end: &EntryRef) -> Sys<()> {
         let Some((fd, now)) = self.open(end)? else { return Ok(()) };
         self.narrow(&fd, &now)?;
         for x in self.xattrs.iter().filter(|x| x.name == CAPABILITY && x.new.is_some()) {
@@ -183,7 +183,7 @@ impl Passage {
     }
 
     /// When everything is undone: the permissions of before, unless somebody else has set others.
-    pub fn put_back(&self, end: &End) -> Sys<()> {
+    pub fn put_back(&self, end: &EntryRef) -> Sys<()> {
         let Some((fd, now)) = self.open(end)? else { return Ok(()) };
         let now = Rights::of(&now);
         if now.owner != self.before.owner || (now.mode != self.meanwhile && !self.is_link) {
@@ -214,7 +214,7 @@ impl Passage {
         now
     }
 
-    fn open(&self, end: &End) -> Sys<Option<(OwnedFd, Version)>> {
+    fn open(&self, end: &EntryRef) -> Sys<Option<(OwnedFd, Version)>> {
         let fd = match end.open_path() {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
             other => other?,

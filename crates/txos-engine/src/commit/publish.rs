@@ -18,9 +18,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::field::{End, Field, at_target};
 use super::inplace;
 use super::permissions::{self, Passage, Tightened};
+use super::roots::{EntryRef, Roots, at_target};
 use crate::error::{Conflict, Error, Result};
 use crate::object::FileKind;
 use crate::path;
@@ -72,14 +72,14 @@ pub(super) struct Reached {
 /// [`Error::Conflict`] or [`Error::Io`] of the first that could not be done; the caller undoes.
 pub(super) fn publish(
     plan: &Plan,
-    field: &Field,
+    roots: &Roots,
     opened: &Opened,
     gated: bool,
     reached: &Reached,
     progress: &dyn super::Progress,
 ) -> Result<()> {
     let (ours, mut touched) = (written_by_us(plan), Touched::new());
-    let tight = tighten(plan, field, &reached.tightened)?;
+    let tight = tighten(plan, roots, &reached.tightened)?;
     touched.extend(tight.ids());
     let placed = placed_dirs(plan);
     for (index, op) in plan.ops.iter().enumerate() {
@@ -89,7 +89,7 @@ pub(super) fn publish(
             touched: &touched,
             keeps_times: leaves_times(op) || is_below(&placed, op),
         };
-        apply(plan, field, op, &at, &|| reached.ops.set(index + 1))?;
+        apply(plan, roots, op, &at, &|| reached.ops.set(index + 1))?;
         touched.extend(op.base.iter().chain(&op.new).map(|v| v.id));
         // Behind a gate nobody can have opened it since it was looked at.
         if !gated
@@ -99,7 +99,7 @@ pub(super) fn publish(
             && op.exchanged.yields_to_writers()
             && !op.base.is_some_and(|v| ours.contains(&v.id))
         {
-            let slot = field.slot(op).map_err(|e| at_target(plan, op, "looking at", e))?;
+            let slot = roots.slot(op).map_err(|e| at_target(plan, op, "looking at", e))?;
             if inplace::has_writer(&slot) {
                 return Err(being_written(plan, op));
             }
@@ -108,7 +108,7 @@ pub(super) fn publish(
             progress.advance(256);
         }
     }
-    loosen(plan, field)
+    loosen(plan, roots)
 }
 
 impl Reached {
@@ -119,7 +119,7 @@ impl Reached {
 }
 
 /// Gives every inode whose permissions change those that everybody has both before and after.
-fn tighten(plan: &Plan, field: &Field, reached: &Cell<usize>) -> Result<Tightened> {
+fn tighten(plan: &Plan, roots: &Roots, reached: &Cell<usize>) -> Result<Tightened> {
     let mut tight = Tightened::default();
     if permissions::is_alone(plan) {
         return Ok(tight);
@@ -130,7 +130,7 @@ fn tighten(plan: &Plan, field: &Field, reached: &Cell<usize>) -> Result<Tightene
         if super::retained::gives_back(op) {
             continue;
         }
-        let end = match field.before(op) {
+        let end = match roots.before(op) {
             Ok(end) => end,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
                 return Err(conflict(plan, op, "its directory was removed or replaced", None));
@@ -152,12 +152,12 @@ fn tighten(plan: &Plan, field: &Field, reached: &Cell<usize>) -> Result<Tightene
 }
 
 /// Gives every inode whose permissions change its final ones.
-fn loosen(plan: &Plan, field: &Field) -> Result<()> {
+fn loosen(plan: &Plan, roots: &Roots) -> Result<()> {
     let passages = plan.ops.iter().filter_map(|op| Some((op, Passage::of(op)?)));
     let mut lists = passages.filter(|(_, passage)| passage.takes_a_list(false)).peekable();
     if lists.peek().is_some() {
         for (op, passage) in lists {
-            let end = field.after(op);
+            let end = roots.after(op);
             end.and_then(|end| passage.tighten_again(&end))
                 .map_err(|e| at_target(plan, op, "changing", e))?;
         }
@@ -166,7 +166,7 @@ fn loosen(plan: &Plan, field: &Field) -> Result<()> {
     for op in &plan.ops {
         let Some(passage) = Passage::of(op) else { continue };
         let end =
-            field.after(op).map_err(|e| at_target(plan, op, "opening the directory of", e))?;
+            roots.after(op).map_err(|e| at_target(plan, op, "opening the directory of", e))?;
         if !passage.loosen(&end).map_err(|e| at_target(plan, op, "changing", e))? {
             return Err(conflict(plan, op, "it was replaced", end.look().ok().flatten()));
         }
@@ -242,24 +242,24 @@ struct Instant<'a> {
     keeps_times: bool,
 }
 
-fn apply(plan: &Plan, field: &Field, op: &Op, at: &Instant<'_>, begun: &dyn Fn()) -> Result<()> {
+fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()) -> Result<()> {
     let Instant { base, opened, touched, keeps_times } = at;
     let io = |step, e| at_target(plan, op, step, e);
-    let target = match field.target(op) {
+    let target = match roots.target(op) {
         Ok(end) => end,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
             return Err(conflict(plan, op, "its directory was removed or replaced", None));
         }
         Err(e) => return Err(io("opening the directory of", e)),
     };
-    let slot = |op| field.slot(op).map_err(|e| io("opening the staged copy of", e));
+    let slot = |op| roots.slot(op).map_err(|e| io("opening the staged copy of", e));
     if let Some(base) = base
         && op.kind != Kind::DirTime
     {
         check(plan, op, base, target.look().map_err(|e| io("looking at", e))?, touched)?;
     }
     begun();
-    let rename = |from: &End, to: &End, flags| match sys::rename(
+    let rename = |from: &EntryRef, to: &EntryRef, flags| match sys::rename(
         from.dir.as_fd(),
         &from.name,
         to.dir.as_fd(),
@@ -271,7 +271,7 @@ fn apply(plan: &Plan, field: &Field, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
         Err(Errno::NOENT) => Err(conflict(plan, op, "it was removed", None)),
         Err(e) => Err(io("renaming", e)),
     };
-    let verify = |slot: &End| match (base, slot.look().map_err(|e| io("looking at", e))?) {
+    let verify = |slot: &EntryRef| match (base, slot.look().map_err(|e| io("looking at", e))?) {
         (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
         (_, now) => Err(conflict(plan, op, "it was changed while it was being replaced", now)),
     };
@@ -327,12 +327,12 @@ fn apply(plan: &Plan, field: &Field, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
                 verify(&slot)?;
             }
         }
-        Kind::Link => link(plan, field, op, base, &target)?,
+        Kind::Link => link(plan, roots, op, base, &target)?,
         Kind::Data => {
             let to = to()?;
             let from = slot(op)?.open(OFlags::RDONLY).map_err(|e| io("reading the new", e))?;
             let kept = inplace::Kept::of(to, op).map_err(|e| io("looking at", e))?;
-            let old = field
+            let old = roots
                 .slot_at(op.layer, &op.saved)
                 .and_then(|e| e.open(OFlags::RDONLY))
                 .map_err(|e| io("reading the saved content of", e))?;
@@ -352,7 +352,7 @@ fn apply(plan: &Plan, field: &Field, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
         }
         Kind::Patch => {
             let to = to()?;
-            let patch = inplace::read_patch(plan, field, op, &op.slot)?;
+            let patch = inplace::read_patch(plan, roots, op, &op.slot)?;
             let kept = inplace::Kept::of(to, op).map_err(|e| io("looking at", e))?;
             let length = op.base.map_or(0, |base| base.size);
             match inplace::patch_from(&patch, to, length) {
@@ -368,7 +368,7 @@ fn apply(plan: &Plan, field: &Field, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
     }
     if matches!(op.kind, Kind::Exchange | Kind::MoveIn | Kind::Link) {
         keep_times(&target, &op.new).map_err(|e| io("keeping the time of", e))?;
-        if let Ok(slot) = field.slot(op) {
+        if let Ok(slot) = roots.slot(op) {
             keep_times(&slot, &op.base).map_err(|e| io("keeping the time of the old", e))?;
         }
     }
@@ -379,7 +379,7 @@ fn apply(plan: &Plan, field: &Field, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
             .map_err(|e| io("restoring the time of the directory of", e))?;
     }
     if moves_a_directory(op) {
-        field.forget();
+        roots.forget();
     }
     Ok(())
 }
@@ -414,7 +414,7 @@ fn is_below(dirs: &std::collections::HashSet<(u16, &[u8])>, op: &Op) -> bool {
 }
 
 /// XFS gives a directory that is exchanged a new mtime; it keeps the one it had.
-fn keep_times(end: &End, was: &Option<Version>) -> std::result::Result<(), Errno> {
+fn keep_times(end: &EntryRef, was: &Option<Version>) -> std::result::Result<(), Errno> {
     let Some(was) = was.filter(|v| v.kind() == FileKind::Dir) else { return Ok(()) };
     match end.look()? {
         Some(now) if now.id == was.id && now.mtime != was.mtime => {
@@ -425,7 +425,7 @@ fn keep_times(end: &End, was: &Option<Version>) -> std::result::Result<(), Errno
 }
 
 /// mtime of the directory an entry is in.
-pub(super) fn own_mtime(end: &End) -> Option<crate::version::Stamp> {
+pub(super) fn own_mtime(end: &EntryRef) -> Option<crate::version::Stamp> {
     crate::version::stat_at(end.dir.as_fd(), b".", AtFlags::SYMLINK_NOFOLLOW).ok().map(|v| v.mtime)
 }
 
@@ -436,10 +436,16 @@ fn moves_a_directory(op: &Op) -> bool {
         && (is_dir(&op.base) || is_dir(&op.new))
 }
 
-fn link(plan: &Plan, field: &Field, op: &Op, base: &Option<Version>, target: &End) -> Result<()> {
+fn link(
+    plan: &Plan,
+    roots: &Roots,
+    op: &Op,
+    base: &Option<Version>,
+    target: &EntryRef,
+) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
     let from = op.from.as_deref().unwrap_or_default();
-    let other = field.target_at(op.layer, from).map_err(|e| io("opening the directory of", e))?;
+    let other = roots.target_at(op.layer, from).map_err(|e| io("opening the directory of", e))?;
     if op.base.is_none() {
         return match sys::link(other.dir.as_fd(), &other.name, target.dir.as_fd(), &target.name) {
             Ok(()) => Ok(()),
@@ -450,7 +456,7 @@ fn link(plan: &Plan, field: &Field, op: &Op, base: &Option<Version>, target: &En
             Err(e) => Err(io("linking", e)),
         };
     }
-    let slot = field.slot(op).map_err(|e| io("opening the staged copy of", e))?;
+    let slot = roots.slot(op).map_err(|e| io("opening the staged copy of", e))?;
     sys::link(other.dir.as_fd(), &other.name, slot.dir.as_fd(), &slot.name)
         .map_err(|e| io("linking", e))?;
     sys::rename(
@@ -468,7 +474,7 @@ fn link(plan: &Plan, field: &Field, op: &Op, base: &Option<Version>, target: &En
 }
 
 /// Takes overlayfs's attributes off a staged object and what is below it.
-fn strip(slot: &End, op: &Op) -> std::result::Result<(), Errno> {
+fn strip(slot: &EntryRef, op: &Op) -> std::result::Result<(), Errno> {
     for_each_strip(slot, op, |dir, name, s| match sys::remove_xattr(dir.as_fd(), name, &s.name) {
         Ok(()) | Err(Errno::NODATA) => Ok(()),
         Err(e) => Err(e),
@@ -476,7 +482,7 @@ fn strip(slot: &End, op: &Op) -> std::result::Result<(), Errno> {
 }
 
 /// Puts them back.
-fn unstrip(slot: &End, op: &Op) -> std::result::Result<(), Errno> {
+fn unstrip(slot: &EntryRef, op: &Op) -> std::result::Result<(), Errno> {
     // What an outsider has removed meanwhile needs no mark.
     let result = for_each_strip(slot, op, |dir, name, s| {
         match sys::set_xattr(dir.as_fd(), name, &s.name, &s.value) {
@@ -491,7 +497,7 @@ fn unstrip(slot: &End, op: &Op) -> std::result::Result<(), Errno> {
 }
 
 fn for_each_strip(
-    slot: &End,
+    slot: &EntryRef,
     op: &Op,
     mut f: impl FnMut(&OwnedFd, &[u8], &crate::changeset::Strip) -> std::result::Result<(), Errno>,
 ) -> std::result::Result<(), Errno> {
@@ -515,9 +521,9 @@ fn for_each_strip(
 ///
 /// # Errors
 /// [`Error::Io`] if something could not be undone; repeating may help, the journal stays.
-pub(super) fn undo(plan: &Plan, field: &Field, extent: Extent) -> Result<Vec<String>> {
+pub(super) fn undo(plan: &Plan, roots: &Roots, extent: Extent) -> Result<Vec<String>> {
     let mut notes = Vec::new();
-    field.forget();
+    roots.forget();
     let done = match extent {
         Extent::Known { ops, .. } => ops.min(plan.ops.len()),
         Extent::Unknown => plan.ops.len(),
@@ -531,24 +537,24 @@ pub(super) fn undo(plan: &Plan, field: &Field, extent: Extent) -> Result<Vec<Str
         begun.filter_map(|op| Some((op, Passage::of(op)?))).collect();
     for (op, passage) in passages.iter().rev() {
         // Everything was published before anything was loosened, and the other way about.
-        for end in [field.after(op), field.before(op)] {
+        for end in [roots.after(op), roots.before(op)] {
             let end = there(end).map_err(|e| at_target(plan, op, "looking at", e))?;
             let Some(end) = end else { continue };
             passage.take_back(&end).map_err(|e| at_target(plan, op, "undoing", e))?;
         }
     }
     for op in plan.ops.iter().take(done).rev() {
-        undo_surely(plan, field, op, &mut notes)?;
+        undo_surely(plan, roots, op, &mut notes)?;
         if moves_a_directory(op) {
-            field.forget();
+            roots.forget();
         }
     }
-    restore_dir_times(plan, field, done)?;
+    restore_dir_times(plan, roots, done)?;
     if passages.iter().any(|(_, passage)| passage.takes_a_list(true)) {
         sys::let_pass();
     }
     for (op, passage) in passages.iter().rev() {
-        let end = there(field.before(op)).map_err(|e| at_target(plan, op, "looking at", e))?;
+        let end = there(roots.before(op)).map_err(|e| at_target(plan, op, "looking at", e))?;
         if let Some(end) = end {
             passage
                 .put_back(&end)
@@ -561,7 +567,7 @@ pub(super) fn undo(plan: &Plan, field: &Field, extent: Extent) -> Result<Vec<Str
 /// Undoing renames moves the times of directories once more: each gets back the one that it had. A
 /// directory that the plan keeps has an operation for it. One that the plan takes away has not, but what
 /// the plan moved out of it has been moved back in.
-fn restore_dir_times(plan: &Plan, field: &Field, done: usize) -> Result<()> {
+fn restore_dir_times(plan: &Plan, roots: &Roots, done: usize) -> Result<()> {
     let renames = |o: &&Op| {
         !matches!(o.kind, Kind::Attrs | Kind::DirTime | Kind::Data | Kind::Patch)
             && o.held.is_none()
@@ -585,7 +591,7 @@ fn restore_dir_times(plan: &Plan, field: &Field, done: usize) -> Result<()> {
         let Some(old) = old else { continue };
         let look = |e| at_target(plan, op, "looking at", e);
         // Somebody may have moved it; that it can't be looked at is something else.
-        let Some(end) = there(field.before(op)).map_err(look)? else { continue };
+        let Some(end) = there(roots.before(op)).map_err(look)? else { continue };
         if let Some(now) = end.look().map_err(look)?
             && now.id == base.id
             && now.mtime != old
@@ -602,9 +608,9 @@ fn restore_dir_times(plan: &Plan, field: &Field, done: usize) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Io`] where it can't be looked at.
-pub(super) fn anything_done(plan: &Plan, field: &Field) -> Result<bool> {
+pub(super) fn anything_done(plan: &Plan, roots: &Roots) -> Result<bool> {
     for op in &plan.ops {
-        if is_done(plan, field, op)? {
+        if is_done(plan, roots, op)? {
             return Ok(true);
         }
     }
@@ -615,9 +621,9 @@ pub(super) fn anything_done(plan: &Plan, field: &Field) -> Result<bool> {
 ///
 /// # Errors
 /// [`Error::Io`] where it can't be looked at.
-pub(super) fn is_done(plan: &Plan, field: &Field, op: &Op) -> Result<bool> {
+pub(super) fn is_done(plan: &Plan, roots: &Roots, op: &Op) -> Result<bool> {
     let look = |e| at_target(plan, op, "looking at", e);
-    let (target, slot) = ends(field, op).map_err(look)?;
+    let (target, slot) = ends(roots, op).map_err(look)?;
     let target = seen(target.as_ref()).map_err(look)?;
     let slot = seen(slot.as_ref()).map_err(look)?;
     let is = |v: &Option<Version>, id: &Option<Version>| matches!((v, id), (Some(a), Some(b)) if a.id == b.id);
@@ -629,7 +635,9 @@ pub(super) fn is_done(plan: &Plan, field: &Field, op: &Op) -> Result<bool> {
 }
 
 /// An end, where its directory exists.
-fn there(end: std::result::Result<End, Errno>) -> std::result::Result<Option<End>, Errno> {
+fn there(
+    end: std::result::Result<EntryRef, Errno>,
+) -> std::result::Result<Option<EntryRef>, Errno> {
     match end {
         Ok(end) => Ok(Some(end)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
@@ -639,19 +647,22 @@ fn there(end: std::result::Result<End, Errno>) -> std::result::Result<Option<End
 
 /// The two ends of an operation, where they exist. That a directory can't be looked at is not the
 /// same as that it is not there.
-fn ends(field: &Field, op: &Op) -> std::result::Result<(Option<End>, Option<End>), Errno> {
-    let slot = if op.slot.is_empty() { None } else { there(field.slot(op))? };
-    Ok((where_it_is(field, op)?, slot))
+fn ends(
+    roots: &Roots,
+    op: &Op,
+) -> std::result::Result<(Option<EntryRef>, Option<EntryRef>), Errno> {
+    let slot = if op.slot.is_empty() { None } else { there(roots.slot(op))? };
+    Ok((where_it_is(roots, op)?, slot))
 }
 
 /// The target of an operation. An object that is held in the store may still be at its name in the tree:
 /// what was written to it has reached the disk, and the rename that took the name away has not.
-fn where_it_is(field: &Field, op: &Op) -> std::result::Result<Option<End>, Errno> {
-    let target = there(field.target(op))?;
+fn where_it_is(roots: &Roots, op: &Op) -> std::result::Result<Option<EntryRef>, Errno> {
+    let target = there(roots.target(op))?;
     if op.held.is_none() {
         return Ok(target);
     }
-    let is_it = |end: &End| -> std::result::Result<bool, Errno> {
+    let is_it = |end: &EntryRef| -> std::result::Result<bool, Errno> {
         Ok(matches!((end.look()?, op.base), (Some(now), Some(base)) if now.id == base.id))
     };
     if let Some(end) = &target
@@ -660,7 +671,7 @@ fn where_it_is(field: &Field, op: &Op) -> std::result::Result<Option<End>, Errno
         return Ok(target);
     }
     for path in [&op.before, &op.after] {
-        if let Some(end) = there(field.target_at(op.layer, path))?
+        if let Some(end) = there(roots.target_at(op.layer, path))?
             && is_it(&end)?
         {
             return Ok(Some(end));
@@ -669,34 +680,34 @@ fn where_it_is(field: &Field, op: &Op) -> std::result::Result<Option<End>, Errno
     Ok(target)
 }
 
-fn seen(end: Option<&End>) -> std::result::Result<Option<Version>, Errno> {
-    end.map_or(Ok(None), End::look)
+fn seen(end: Option<&EntryRef>) -> std::result::Result<Option<Version>, Errno> {
+    end.map_or(Ok(None), EntryRef::look)
 }
 
 /// [`undo_one`], again where an outsider has taken away in the same moment what it had just looked at.
-fn undo_surely(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Result<()> {
+fn undo_surely(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Result<()> {
     for _ in 1..LOOKS_MAX {
-        match undo_one(plan, field, op, notes) {
+        match undo_one(plan, roots, op, notes) {
             Err(crate::Error::Io { source, .. })
                 if source.kind() == std::io::ErrorKind::NotFound =>
             {
-                field.forget();
+                roots.forget();
             }
             undone => return undone,
         }
     }
-    undo_one(plan, field, op, notes)
+    undo_one(plan, roots, op, notes)
 }
 
-fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Result<()> {
+fn undo_one(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
     let look = |e| io("looking at", e);
-    let (target, slot) = ends(field, op).map_err(look)?;
+    let (target, slot) = ends(roots, op).map_err(look)?;
     let at_target = seen(target.as_ref()).map_err(look)?;
     let at_slot = seen(slot.as_ref()).map_err(look)?;
     let is = |v: &Option<Version>, id: &Option<Version>| matches!((v, id), (Some(a), Some(b)) if a.id == b.id);
     let shown = || crate::show::quoted_bytes(&plan.target_path(op));
-    let rename = |from: &End, to: &End, flags| {
+    let rename = |from: &EntryRef, to: &EntryRef, flags| {
         sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, flags)
     };
     match op.kind {
@@ -710,12 +721,12 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
                 keep_times(slot, &op.new).map_err(|e| io("undoing", e))?;
                 keep_times(target, &op.base).map_err(|e| io("undoing", e))?;
                 unstrip(slot, op).map_err(|e| io("restoring the staged copy of", e))?;
-                rescue_if_touched(field, plan, op, slot, notes)?;
+                rescue_if_touched(roots, plan, op, slot, notes)?;
             } else if is(&at_slot, &op.new) {
                 unstrip(slot, op).map_err(|e| io("restoring the staged copy of", e))?;
             } else if op.kind == Kind::Exchange && is(&at_slot, &op.base) {
                 // Somebody has replaced or removed what we put there. Theirs is later: it stays.
-                let at = field.rescue(op, plan.id).map_err(|e| io("rescuing the old", e))?;
+                let at = roots.rescue(op, plan.id).map_err(|e| io("rescuing the old", e))?;
                 notes.push(format!(
                     "{} was changed by somebody else while it was being published; the version \
                      before is {} in the store",
@@ -735,7 +746,7 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
             match back {
                 Ok(()) => {}
                 Err(Errno::EXIST) => {
-                    let at = field.rescue(op, plan.id).map_err(|e| io("rescuing the old", e))?;
+                    let at = roots.rescue(op, plan.id).map_err(|e| io("rescuing the old", e))?;
                     notes.push(format!(
                         "{} could not be put back, because somebody else created something there \
                          or moved its directory; it is {} in the store",
@@ -761,10 +772,10 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
         }
         Kind::Link => {
             let Some(target) = &target else { return Ok(()) };
-            let unlink = |end: &End| sys::unlink(end.dir.as_fd(), &end.name, AtFlags::empty());
+            let unlink = |end: &EntryRef| sys::unlink(end.dir.as_fd(), &end.name, AtFlags::empty());
             if op.base.is_none() {
                 // Done, if the name is the same inode as its other name.
-                let other = field.target_at(op.layer, op.from.as_deref().unwrap_or_default());
+                let other = roots.target_at(op.layer, op.from.as_deref().unwrap_or_default());
                 let other = seen(there(other).map_err(look)?.as_ref()).map_err(look)?;
                 if at_target.is_some() && is(&at_target, &other) && is(&at_target, &op.new) {
                     unlink(target).map_err(|e| io("undoing", e))?;
@@ -780,8 +791,8 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
                 unlink(slot).map_err(|e| io("undoing", e))?;
             }
         }
-        Kind::Data => undo_data(plan, field, op, at_target, target.as_ref(), notes)?,
-        Kind::Patch => undo_patch(plan, field, op, at_target, target.as_ref(), notes)?,
+        Kind::Data => undo_data(plan, roots, op, at_target, target.as_ref(), notes)?,
+        Kind::Patch => undo_patch(plan, roots, op, at_target, target.as_ref(), notes)?,
         Kind::Attrs | Kind::DirTime => {
             let (Some(target), Some(change)) = (&target, &op.attrs) else { return Ok(()) };
             if !is(&at_target, &op.base) || at_target == op.base {
@@ -798,7 +809,7 @@ fn undo_one(plan: &Plan, field: &Field, op: &Op, notes: &mut Vec<String>) -> Res
 
 /// Puts attributes back. What was replaced in the meantime is later, and stays.
 fn change_back(
-    target: &End,
+    target: &EntryRef,
     base: &Version,
     back: &crate::changeset::AttrChange,
 ) -> std::result::Result<(), Errno> {
@@ -811,10 +822,10 @@ fn change_back(
 /// Only the bytes tell: after a power cut they may be new although the inode's times are not.
 fn undo_data(
     plan: &Plan,
-    field: &Field,
+    roots: &Roots,
     op: &Op,
     now: Option<Version>,
-    target: Option<&End>,
+    target: Option<&EntryRef>,
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
@@ -822,11 +833,11 @@ fn undo_data(
     if now.id != base.id {
         return Ok(());
     }
-    let saved = field
+    let saved = roots
         .slot_at(op.layer, &op.saved)
         .and_then(|e| e.open(OFlags::RDONLY))
         .map_err(|e| io("reading the saved content of", e))?;
-    let ours = there(field.slot(op))
+    let ours = there(roots.slot(op))
         .and_then(|end| end.map(|e| e.open(OFlags::RDONLY)).transpose())
         .or_else(|e| if e == Errno::NOENT { Ok(None) } else { Err(e) })
         .map_err(|e| io("reading the new content of", e))?;
@@ -841,7 +852,7 @@ fn undo_data(
         }
         let write = |to: &OwnedFd| inplace::write_content(&saved, to);
         if content == inplace::Content::Old
-            || put_back(plan, field, op, target, content, notes, &look, &write)?
+            || put_back(plan, roots, op, target, content, notes, &look, &write)?
         {
             return undo_attrs(plan, op, target, &base, &now);
         }
@@ -862,9 +873,9 @@ const LOOKS_MAX: u32 = 8;
 )]
 fn put_back(
     plan: &Plan,
-    field: &Field,
+    roots: &Roots,
     op: &Op,
-    target: &End,
+    target: &EntryRef,
     content: inplace::Content,
     notes: &mut Vec<String>,
     look: &dyn Fn(&OwnedFd) -> std::result::Result<inplace::Content, Errno>,
@@ -872,7 +883,7 @@ fn put_back(
 ) -> Result<bool> {
     let io = |step, e| at_target(plan, op, step, e);
     if content == inplace::Content::Foreign {
-        let at = field.rescue_copy(op, plan.id, target).map_err(|e| io("rescuing", e))?;
+        let at = roots.rescue_copy(op, plan.id, target).map_err(|e| io("rescuing", e))?;
         notes.push(format!(
             "{} was written by somebody else while it was being published; as they left it, \
              it is {} in the store",
@@ -902,7 +913,13 @@ fn is_open(file: &OwnedFd, base: &Option<Version>) -> std::result::Result<bool, 
 }
 
 /// The attributes and the time of an inode whose content has just been put back.
-fn undo_attrs(plan: &Plan, op: &Op, target: &End, base: &Version, now: &Version) -> Result<()> {
+fn undo_attrs(
+    plan: &Plan,
+    op: &Op,
+    target: &EntryRef,
+    base: &Version,
+    now: &Version,
+) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
     let mut back = match op.attrs.as_deref() {
         Some(change) => inplace::still_ours(target, change).map_err(|e| io("looking at", e))?,
@@ -917,10 +934,10 @@ fn undo_attrs(plan: &Plan, op: &Op, target: &End, base: &Version, now: &Version)
 /// before nor is ours, the file as it is is kept aside first.
 fn undo_patch(
     plan: &Plan,
-    field: &Field,
+    roots: &Roots,
     op: &Op,
     now: Option<Version>,
-    target: Option<&End>,
+    target: Option<&EntryRef>,
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
@@ -928,8 +945,8 @@ fn undo_patch(
     if now.id != base.id {
         return Ok(());
     }
-    let old = inplace::read_patch(plan, field, op, &op.saved)?;
-    let new = inplace::read_patch(plan, field, op, &op.slot)?;
+    let old = inplace::read_patch(plan, roots, op, &op.saved)?;
+    let new = inplace::read_patch(plan, roots, op, &op.slot)?;
     let look = |file: &OwnedFd| inplace::patched(file, &old, &new);
     // What was only added is taken out of what others have added by now, or instead.
     let added = old.writes.is_empty().then(|| inplace::appended(&new, base.size)).flatten();
@@ -946,7 +963,7 @@ fn undo_patch(
         }
         let write = |to: &OwnedFd| inplace::write_patch(&old, to);
         if content == inplace::Content::Old
-            || put_back(plan, field, op, target, content, notes, &look, &write)?
+            || put_back(plan, roots, op, target, content, notes, &look, &write)?
         {
             return undo_attrs(plan, op, target, &base, &now);
         }
@@ -955,7 +972,13 @@ fn undo_patch(
 }
 
 /// Of a file to which others append as well: theirs stays, and only what is ours is taken out.
-fn take_out_added(plan: &Plan, op: &Op, target: &End, base: &Version, tail: &[u8]) -> Result<()> {
+fn take_out_added(
+    plan: &Plan,
+    op: &Op,
+    target: &EntryRef,
+    base: &Version,
+    tail: &[u8],
+) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
     let file = open_for(target, OFlags::RDWR).map_err(|e| io("undoing", e))?;
     // Another one by now: it is later, and nothing of ours is in it.
@@ -975,11 +998,11 @@ fn take_out_added(plan: &Plan, op: &Op, target: &End, base: &Version, tail: &[u8
 }
 
 /// Opens a file for writing in place, whatever its mode: the owner may lack the write bit.
-pub(super) fn open_writable(end: &End) -> std::result::Result<OwnedFd, Errno> {
+pub(super) fn open_writable(end: &EntryRef) -> std::result::Result<OwnedFd, Errno> {
     open_for(end, OFlags::WRONLY)
 }
 
-fn open_for(end: &End, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+fn open_for(end: &EntryRef, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
     match end.open(flags) {
         Err(Errno::ACCESS) => {
             let fd = end.open_path()?;
@@ -996,10 +1019,10 @@ fn open_for(end: &End, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
 /// What came back out of the tree may carry an outsider's change: a copy of it is kept aside. Of
 /// a directory, everything in it that is newer than the publish and not of our making.
 fn rescue_if_touched(
-    field: &Field,
+    roots: &Roots,
     plan: &Plan,
     op: &Op,
-    slot: &End,
+    slot: &EntryRef,
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let io = |e| at_target(plan, op, "rescuing", e);
@@ -1013,12 +1036,12 @@ fn rescue_if_touched(
         ));
     };
     if new.kind() == FileKind::File && (new.size, new.mtime) != (now.size, now.mtime) {
-        let at = field.rescue_copy(op, plan.id, slot).map_err(io)?;
+        let at = roots.rescue_copy(op, plan.id, slot).map_err(io)?;
         note(&plan.target_path(op), at);
     }
     if new.kind() == FileKind::Dir {
         for (below, end) in newer_than(slot, plan.made).map_err(io)? {
-            let at = field.rescue_copy(op, plan.id, &end).map_err(io)?;
+            let at = roots.rescue_copy(op, plan.id, &end).map_err(io)?;
             note(&crate::path::join(&plan.target_path(op), &below), at);
         }
     }
@@ -1027,9 +1050,9 @@ fn rescue_if_touched(
 
 /// Regular files below a directory whose content changed after a stamp.
 fn newer_than(
-    top: &End,
+    top: &EntryRef,
     stamp: crate::version::Stamp,
-) -> std::result::Result<Vec<(Vec<u8>, End)>, Errno> {
+) -> std::result::Result<Vec<(Vec<u8>, EntryRef)>, Errno> {
     let mut found = Vec::new();
     let root = top.open_path()?;
     let mut queue = vec![Vec::new()];
@@ -1041,7 +1064,7 @@ fn newer_than(
                 queue.push(path);
                 continue;
             }
-            let end = End { dir: fd.clone(), name };
+            let end = EntryRef { dir: fd.clone(), name };
             if end.look()?.is_some_and(|v| v.kind() == FileKind::File && v.mtime > stamp) {
                 found.push((path, end));
             }

@@ -1,7 +1,7 @@
 //! Recovery: finishing or undoing what a crash interrupted.
 
-use super::field::Field;
-use super::{Phase, Progress, again, finish, inplace, publish};
+use super::roots::Roots;
+use super::{Phase, Progress, inplace, publish, reads_after_undo, record};
 use crate::error::Result;
 use crate::id::TxId;
 use crate::journal::{self, Journal};
@@ -55,8 +55,8 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
     match (found.progress, same_boot) {
         (journal::Progress::Planning, _) => {
             if found.plan.is_sound() {
-                let field = Field::open(&found.plan)?;
-                if publish::anything_done(&found.plan, &field)? {
+                let roots = Roots::open(&found.plan)?;
+                if publish::anything_done(&found.plan, &roots)? {
                     return Err(journal.contradicts_tree());
                 }
             }
@@ -66,11 +66,11 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
         | (journal::Progress::Applied, false) => {
             progress.phase(Phase::Undoing, Some(found.plan.ops.len() as u64));
             inplace::ignore_lease_breaks();
-            let field = Field::open(&found.plan)?;
-            let touched = again::Touched::seen(&found.plan, &field);
-            recovered.notes = publish::undo(&found.plan, &field, publish::Extent::Unknown)?;
-            field.flush()?;
-            again::settle(home, &found.plan, &field, &touched);
+            let roots = Roots::open(&found.plan)?;
+            let touched = reads_after_undo::Touched::seen(&found.plan, &roots);
+            recovered.notes = publish::undo(&found.plan, &roots, publish::Extent::Unknown)?;
+            roots.flush()?;
+            reads_after_undo::settle(home, &found.plan, &roots, &touched);
             if let Some(reverted) = reverts(home, id)? {
                 super::revert::settle(home, reverted, &found.plan)?;
             }
@@ -85,14 +85,14 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
             journal.idle(false)?;
         }
         (journal::Progress::Applied, true) | (journal::Progress::Done, _) => {
-            let field = Field::open(&found.plan)?;
+            let roots = Roots::open(&found.plan)?;
             if found.progress == journal::Progress::Applied {
                 if found.plan.durable {
-                    field.flush()?;
+                    roots.flush()?;
                 }
                 journal.done(found.plan.durable)?;
             }
-            match finish::finish(home, &mut journal, &mut found.plan, &field, found.fence, None) {
+            match record::finish(home, &mut journal, &mut found.plan, &roots, found.fence, None) {
                 Ok(()) => recovered.finished.push(id),
                 // Its directory is gone: nothing is left to record it in.
                 Err(crate::Error::NoSuchTransaction(_)) => {

@@ -20,8 +20,8 @@ use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::field::Field;
 use super::inplace::CAPABILITY;
+use super::roots::Roots;
 use crate::changeset::{AttrChange, XattrChange, walk};
 use crate::codec;
 use crate::error::{Context, Error, Result};
@@ -68,10 +68,10 @@ struct Found {
 
 /// Takes rights from all that a final publish has retained. Where that fails the object keeps them: the
 /// publish stands.
-pub(super) fn retire(home: &Home, plan: &Plan, field: &Field) {
+pub(super) fn retire(home: &Home, plan: &Plan, roots: &Roots) {
     let mut found = Vec::new();
     for op in plan.ops.iter().filter(|op| retains(op)) {
-        if let Err(error) = look_through(plan, field, op, &mut found) {
+        if let Err(error) = look_through(plan, roots, op, &mut found) {
             tracing::warn!(%error, "what a retained version may do was not looked at");
         }
     }
@@ -100,7 +100,7 @@ pub(super) fn retire(home: &Home, plan: &Plan, field: &Field) {
         return tracing::warn!(%error, "retained versions keep what they may do");
     }
     for one in &found {
-        if let Err(error) = take(field, one) {
+        if let Err(error) = take(roots, one) {
             let slot = path::from_bytes(&child(&one.right.slot, &one.right.below));
             tracing::debug!(%error, slot = %slot.display(), "keeps what it may do");
         }
@@ -120,14 +120,14 @@ fn retains(op: &Op) -> bool {
 }
 
 /// Finds what has rights in a slot.
-fn look_through(plan: &Plan, field: &Field, op: &Op, found: &mut Vec<Found>) -> Result<()> {
+fn look_through(plan: &Plan, roots: &Roots, op: &Op, found: &mut Vec<Found>) -> Result<()> {
     // What a file was before the publish is known; others need not be looked at.
     let plain = |v: &Version| v.kind() == FileKind::File && v.mode & (SET_ID | 0o111) == 0;
     if op.base.is_some_and(|v| plain(&v) || !matches!(v.kind(), FileKind::File | FileKind::Dir)) {
         return Ok(());
     }
     let at = |e: Errno| super::at_target(plan, op, "looking at the old", e);
-    let end = match field.slot(op) {
+    let end = match roots.slot(op) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
         end => end.map_err(at)?,
     };
@@ -176,10 +176,10 @@ fn look_through(plan: &Plan, field: &Field, op: &Op, found: &mut Vec<Found>) -> 
 }
 
 /// Takes an object's rights, by what is opened: if it is what was found.
-fn take(field: &Field, one: &Found) -> std::result::Result<(), Errno> {
+fn take(roots: &Roots, one: &Found) -> std::result::Result<(), Errno> {
     let right = &one.right;
     let (dir, name) = split(&right.below);
-    let top = field.slot_at(right.layer, &right.slot)?;
+    let top = roots.slot_at(right.layer, &right.slot)?;
     let fd = if right.below.is_empty() {
         top.open_path()?
     } else {
@@ -211,7 +211,7 @@ fn take(field: &Field, one: &Found) -> std::result::Result<(), Errno> {
 pub(super) fn give_back(
     home: &Home,
     done: &Plan,
-    field: &Field,
+    roots: &Roots,
     ops: &mut [Op],
 ) -> Result<Vec<Op>> {
     let mut back = Vec::new();
@@ -228,7 +228,7 @@ pub(super) fn give_back(
         let Some(slot) = slot else { continue };
         // From the slot down to the object: what goes out takes along what is below.
         let look = || -> std::result::Result<Option<(Version, bool)>, Errno> {
-            let top = field.slot_at(right.layer, &right.slot)?;
+            let top = roots.slot_at(right.layer, &right.slot)?;
             let Some(mut found) = top.look()? else { return Ok(None) };
             let mut is_taken = taken.contains(&found.id);
             for end in

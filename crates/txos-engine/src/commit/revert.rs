@@ -10,8 +10,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use super::field::{Field, at_target};
-use super::{How, Options, Progress, Summary, execute, finish, inplace, recorded, recover, stage};
+use super::roots::{Roots, at_target};
+use super::{
+    ExecContext, Options, Progress, Summary, execute, inplace, record, recorded, recover, stage,
+};
 use crate::error::{Conflict, Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
@@ -76,21 +78,21 @@ pub fn revert(
     tx.meta.reverts = Some(id);
     // On the disk before anything is published: recovery must know of which commit it is.
     tx.save(options.durable)?;
-    let mut how = How { gate: options.gate, ticket, progress };
+    let mut context = ExecContext { gate: options.gate, ticket, progress };
     let result = (|| {
-        let field = Field::open(&done)?;
+        let roots = Roots::open(&done)?;
         let fence = old.fence.unwrap_or(old.begun);
-        let conflicts = changed_since(home, &done, &field, fence);
+        let conflicts = changed_since(home, &done, &roots, fence);
         if !conflicts.is_empty() {
             return Err(Error::Conflict(conflicts));
         }
         let mut plan = Plan::empty(&tx, options.durable);
-        plan.ops = reversed(&done, &field, tx.id())?;
-        let give_back = super::retained::give_back(home, &done, &field, &mut plan.ops)?;
+        plan.ops = reversed(&done, &roots, tx.id())?;
+        let give_back = super::retained::give_back(home, &done, &roots, &mut plan.ops)?;
         plan.ops.extend(give_back);
         plan.find_places();
-        let again = || unseen_inside(&plan, &field, fence);
-        let fence = match execute(home, &mut journal, &plan, &field, &mut how, &again) {
+        let again = || unseen_inside(&plan, &roots, fence);
+        let fence = match execute(home, &mut journal, &plan, &roots, &mut context, &again) {
             Ok(fence) => fence,
             Err(error) => {
                 if !matches!(error, Error::Unfinished { .. }) {
@@ -100,7 +102,7 @@ pub fn revert(
             }
         };
         let record =
-            finish::finish(home, &mut journal, &mut plan, &field, Some(fence), Some(&mut tx));
+            record::finish(home, &mut journal, &mut plan, &roots, Some(fence), Some(&mut tx));
         Ok(recorded(Summary::new(tx.id(), plan.shown()), record))
     })();
     if result.is_err() && !matches!(result, Err(Error::Unfinished { .. })) {
@@ -111,13 +113,13 @@ pub fn revert(
 
 /// Whether a published directory that a revert has just taken away held something that was not
 /// there when it was looked through.
-fn unseen_inside(plan: &Plan, field: &Field, fence: Stamp) -> Result<()> {
+fn unseen_inside(plan: &Plan, roots: &Roots, fence: Stamp) -> Result<()> {
     let detached = detached_inodes(plan);
     let ends = plan.ends();
     let taken = plan.ops.iter().zip(&ends).filter(|(o, _)| o.kind == Kind::Remove && o.shown);
     for (op, ends) in taken.filter(|(o, _)| o.base.is_some_and(|v| v.kind() == FileKind::Dir)) {
         // A later operation may have taken the slot elsewhere, with the directory that it is in.
-        let slot = field
+        let slot = roots
             .at(plan, op.layer, ends.slot.as_deref().unwrap_or_default())
             .map_err(|e| at_target(plan, op, "opening the retained", e))?;
         let newer =
@@ -142,7 +144,7 @@ fn unseen_inside(plan: &Plan, field: &Field, fence: Stamp) -> Result<()> {
 /// other than when the revert was planned: what somebody else has changed stays a conflict.
 pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
     let Some(mut plan) = plan::load(home, reverted)? else { return Ok(()) };
-    let field = Field::open(&plan)?;
+    let roots = Roots::open(&plan)?;
     // A name and what was held in the store when that name went are two. Of several operations on one
     // object, the first says how it was found.
     let mut planned: HashMap<(u16, bool, &[u8]), Version> = HashMap::new();
@@ -154,14 +156,14 @@ pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
     for op in &mut plan.ops {
         let held = op.held.is_some();
         let Some(before) = planned.get(&(op.layer, held, &op.after[..])) else { continue };
-        let now = field.after(op).ok().and_then(|e| e.look().ok().flatten());
+        let now = roots.after(op).ok().and_then(|e| e.look().ok().flatten());
         op.settled = now.filter(|now| before.same_but_ctime(now) && before.nlink == now.nlink);
     }
     plan::save(home, &plan)
 }
 
 /// What of a commit is no longer as it was published.
-fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<Conflict> {
+fn changed_since(home: &Home, done: &Plan, roots: &Roots, fence: Stamp) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     let settled = done.ops.iter().filter_map(|op| op.settled).map(|v| (v.id, v)).collect();
     let known = Known { detached: detached_inodes(done), settled, later: OnceCell::new(), home };
@@ -171,13 +173,13 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
         if super::retained::gives_back(op) {
             continue;
         }
-        let end = field.at(done, op.layer, &ends.target);
+        let end = roots.at(done, op.layer, &ends.target);
         // What was done in a directory that the plan took away later went with that.
         let in_store = done.in_tree(op.layer, &ends.target).is_none();
         if in_store && op.held.is_none() && op.kind != Kind::Remove && op.kind != Kind::MoveOut {
             continue;
         }
-        let target = end.as_ref().map_err(|e| *e).and_then(super::field::End::look);
+        let target = end.as_ref().map_err(|e| *e).and_then(super::roots::EntryRef::look);
         let what = match (op.kind, target) {
             (Kind::DirTime, _) => continue,
             (Kind::MoveOut, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
@@ -208,7 +210,7 @@ fn changed_since(home: &Home, done: &Plan, field: &Field, fence: Stamp) -> Vec<C
                     let same = op.new.is_none_or(|new| {
                         (new.mode, new.uid, new.gid) == (now.mode, now.uid, now.gid)
                     });
-                    if same && xattrs_as_left(field, op) {
+                    if same && xattrs_as_left(roots, op) {
                         continue;
                     }
                     "its attributes were changed".to_owned()
@@ -298,8 +300,8 @@ fn detached_inodes(plan: &Plan) -> HashSet<FileId> {
 }
 
 /// Whether the extended attributes that an operation set are still as it set them.
-fn xattrs_as_left(field: &Field, op: &Op) -> bool {
-    let (Some(change), Ok(end)) = (&op.attrs, field.after(op)) else { return true };
+fn xattrs_as_left(roots: &Roots, op: &Op) -> bool {
+    let (Some(change), Ok(end)) = (&op.attrs, roots.after(op)) else { return true };
     change.xattrs.iter().all(|x| {
         sys::xattr(&sys::entry_path(end.dir.as_fd(), &end.name), &x.name).ok()
             == Some(x.new.clone())
@@ -333,7 +335,7 @@ fn put_back_since(home: &Home, done: &Plan, op: &Op, now: &Version) -> bool {
 /// directories count, and the published one itself unless it is the given version; without, as
 /// when the revert's own operations have passed there, only what is no directory.
 fn newer_below(
-    end: &super::field::End,
+    end: &super::roots::EntryRef,
     dirs: Option<Option<Version>>,
     fence: Stamp,
     by_us: &dyn Fn(&[u8], &Version) -> bool,
@@ -373,7 +375,7 @@ fn newer_below(
 }
 
 /// The plan backwards.
-fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
+fn reversed(done: &Plan, roots: &Roots, id: TxId) -> Result<Vec<Op>> {
     let mut ops = Vec::with_capacity(done.ops.len());
     let mut next = 0u64;
     // Where what was in a slot goes, if it is not that slot.
@@ -383,12 +385,13 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
         if super::retained::gives_back(op) {
             continue;
         }
-        let look = |end: std::result::Result<super::field::End, Errno>| -> Result<Option<Version>> {
-            end.and_then(|e| e.look()).map_err(|e| at_target(done, op, "looking at", e))
-        };
+        let look =
+            |end: std::result::Result<super::roots::EntryRef, Errno>| -> Result<Option<Version>> {
+                end.and_then(|e| e.look()).map_err(|e| at_target(done, op, "looking at", e))
+            };
         // What was retained lies in the slot, or went with the directory that the slot is in.
         let kept = || -> Result<Option<Version>> {
-            match field.at(done, op.layer, ends.slot.as_deref().unwrap_or_default()) {
+            match roots.at(done, op.layer, ends.slot.as_deref().unwrap_or_default()) {
                 Err(Errno::NOENT) => Ok(None),
                 // It will be as it was by then: what was done to it there is undone first.
                 _ if done.ops.iter().any(|o| o.held.is_some() && same_object(o, op)) => Ok(op.base),
@@ -418,19 +421,19 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
         if let Some(now) = done.in_tree(op.layer, &ends.target) {
             back.before = now;
         }
-        let here = match field.at(done, op.layer, &ends.target) {
+        let here = match roots.at(done, op.layer, &ends.target) {
             Err(Errno::NOENT | Errno::NOTDIR) => None,
             end => look(end)?,
         };
         match op.kind {
-            Kind::Exchange | Kind::Remove if live_link(field, op).is_some() => {
+            Kind::Exchange | Kind::Remove if live_link(roots, op).is_some() => {
                 next += 1;
                 back.kind = Kind::Link;
                 (back.target, back.from) = (op.before.clone(), moved_back(done, op));
                 back.slot = format!("tx/{id}/l{}/old/{next}", op.layer).into_bytes();
                 slots.push((op.layer, op.slot.clone(), back.slot.clone()));
                 back.base = if op.kind == Kind::Remove { None } else { here.or(op.new) };
-                back.new = live_link(field, op);
+                back.new = live_link(roots, op);
             }
             Kind::Install => {
                 (back.kind, back.base, back.new) = (Kind::Remove, here, None);
@@ -465,7 +468,7 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
                 if let Some(shell) = op.base {
                     let mut swap = back.clone();
                     // (As it is: overlayfs's index has let go of it.)
-                    let now = match field.slot(op) {
+                    let now = match roots.slot(op) {
                         Err(Errno::NOENT) => None,
                         end => look(end)?.filter(|now| now.id == shell.id),
                     };
@@ -499,7 +502,7 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
                 back.saved = format!("tx/{id}/l{}/old/{next}", op.layer).into_bytes();
                 back.base = here;
                 back.new = match op.kind {
-                    Kind::Data => look(field.slot_at(op.layer, &back.slot))?,
+                    Kind::Data => look(roots.slot_at(op.layer, &back.slot))?,
                     // What it will be like: as before the commit, at another time.
                     _ => op.base,
                 };
@@ -508,7 +511,7 @@ fn reversed(done: &Plan, field: &Field, id: TxId) -> Result<Vec<Op>> {
                     change.get_or_insert_default().mtime = Some((here.mtime, old.mtime));
                 }
                 back.attrs = change.map(Box::new);
-                stage::save_old(done, field, &back)?;
+                stage::save_old(done, roots, &back)?;
             }
             Kind::Attrs | Kind::DirTime => {
                 if sets_a_directory(op) {
@@ -557,7 +560,7 @@ fn moved_back(done: &Plan, op: &Op) -> Option<Vec<u8>> {
 }
 
 /// The inode that a removed or replaced name was a link of, if another of its names still is one.
-fn live_link(field: &Field, op: &Op) -> Option<Version> {
-    let other = field.target_at(op.layer, op.from.as_deref()?).ok()?.look().ok()??;
+fn live_link(roots: &Roots, op: &Op) -> Option<Version> {
+    let other = roots.target_at(op.layer, op.from.as_deref()?).ok()?.look().ok()??;
     op.base.filter(|b| b.id == other.id).map(|_| other)
 }

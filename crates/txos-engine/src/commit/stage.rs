@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::field::{End, Field, at_target};
 use super::inplace;
+use super::roots::{EntryRef, Roots, at_target};
 use crate::changeset::{AttrChange, Attrs, same_bytes};
 use crate::error::{Conflict, Error, Result};
 use crate::object::{Facets, FileKind};
@@ -38,7 +38,7 @@ pub(super) struct Staged {
 pub(super) fn stage(
     tx: &Transaction,
     plan: &mut Plan,
-    field: &Field,
+    roots: &Roots,
     reads: &ReadSet,
     merge_append: bool,
 ) -> Result<Staged> {
@@ -50,11 +50,11 @@ pub(super) fn stage(
         let path = plan.before_path(&op);
         if merge_append && reads.get(&path).is_some_and(|seen| seen.facets().is_append()) {
             // The change set was read before the lock was taken; others append meanwhile.
-            let now = field.before(&op).and_then(|end| end.look());
+            let now = roots.before(&op).and_then(|end| end.look());
             op.base = now.map_err(|e| at_target(plan, &op, "looking at", e))?.or(op.base);
         }
         if op.kind == Kind::Patch && reads.get(&path).is_some_and(Observation::is_by_pages) {
-            take_newer_base(plan, field, &mut op)?;
+            take_newer_base(plan, roots, &mut op)?;
         }
         if merge_append
             && let Some(base) = op.base
@@ -63,15 +63,15 @@ pub(super) fn stage(
             && matches!(op.kind, Kind::Exchange | Kind::Data)
         {
             let slot = slot_name(tx, &op, &mut next);
-            merge(tx, plan, field, &mut op, len, slot)?;
+            merge(tx, plan, roots, &mut op, len, slot)?;
             staged.merged += 1;
         }
         let is_file = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::File);
         if op.kind == Kind::Exchange && is_file(&op.base) && is_file(&op.new) {
-            let target = before(plan, field, &op)?;
+            let target = before(plan, roots, &op)?;
             match op.exchanged {
                 _ if !inplace::has_writer(&target) => {}
-                Exchanged::Copy => stay_in_place(tx, plan, field, &mut op, &target)?,
+                Exchanged::Copy => stay_in_place(tx, plan, roots, &mut op, &target)?,
                 // Nobody who can write to the old inode gets a hand in the new one.
                 Exchanged::Fresh | Exchanged::FreshOverWriter => {
                     op.exchanged = Exchanged::FreshOverWriter;
@@ -81,7 +81,7 @@ pub(super) fn stage(
         match op.kind {
             Kind::Data | Kind::Patch => {
                 op.saved = slot_name(tx, &op, &mut next);
-                save_old(plan, field, &op)?;
+                save_old(plan, roots, &op)?;
             }
             Kind::Link => {
                 let other = op.from.as_deref().unwrap_or_default();
@@ -92,7 +92,7 @@ pub(super) fn stage(
                         _ => o.before.clone(),
                     },
                 );
-                op.new = field
+                op.new = roots
                     .target_at(op.layer, &now)
                     .and_then(|e| e.look())
                     .map_err(|e| at_target(plan, &op, "looking at the other name of", e))?;
@@ -172,15 +172,15 @@ fn appended_beyond(seen: &Observation, now: &Version) -> Option<u64> {
 fn merge(
     tx: &Transaction,
     plan: &Plan,
-    field: &Field,
+    roots: &Roots,
     op: &mut Op,
     len: u64,
     slot: Vec<u8>,
 ) -> Result<()> {
     let path = plan.before_path(op);
     let io = |step, e| Error::io(step, path::from_bytes(&path), std::io::Error::from(e));
-    let target = before(plan, field, op)?;
-    let ours = staged_now(tx, field, op)
+    let target = before(plan, roots, op)?;
+    let ours = staged_now(tx, roots, op)
         .and_then(|e| e.open(OFlags::RDONLY))
         .map_err(|e| io("reading the new", e))?;
     let (theirs, _) = open_base(plan, op, &target)?;
@@ -200,7 +200,7 @@ fn merge(
             target.look().ok().flatten(),
         ));
     }
-    let end = field.slot_at(op.layer, &slot).map_err(|e| io("staging", e))?;
+    let end = roots.slot_at(op.layer, &slot).map_err(|e| io("staging", e))?;
     // By its name it may be another one by now: what is copied is what is replaced.
     let (_, before) = open_base(plan, op, &target)?;
     let merged = create_anew(&end).map_err(|e| io("staging", e))?;
@@ -223,11 +223,11 @@ fn merge(
     }
     inplace::copy_attrs(&target, &end).map_err(|e| io("staging", e))?;
     // What the transaction itself did to owner, mode and attributes stays done.
-    let read = |end: &End| -> std::result::Result<Attrs, Errno> {
+    let read = |end: &EntryRef| -> std::result::Result<Attrs, Errno> {
         let version = end.look()?.ok_or(Errno::NOENT)?;
         Attrs::read(&version, &sys::entry_path(end.dir.as_fd(), &end.name))
     };
-    let own = staged_now(tx, field, op)
+    let own = staged_now(tx, roots, op)
         .and_then(|ours| Ok(AttrChange::between(&read(&end)?, &read(&ours)?)))
         .map_err(|e| io("reading the attributes of", e))?;
     let id = end.look().and_then(|v| v.ok_or(Errno::NOENT)).map_err(|e| io("staging", e))?.id;
@@ -249,14 +249,14 @@ fn merge(
 
 /// Where a staged object is before the publish. Of what was moved into a new directory, and inside it,
 /// the slot is filled only when the move is published; until then the object is in the upper.
-fn staged_now(tx: &Transaction, field: &Field, op: &Op) -> std::result::Result<End, Errno> {
-    match field.slot(op) {
+fn staged_now(tx: &Transaction, roots: &Roots, op: &Op) -> std::result::Result<EntryRef, Errno> {
+    match roots.slot(op) {
         Ok(end) if end.look()?.is_some() => return Ok(end),
         Ok(_) | Err(Errno::NOENT) => {}
         other => return other,
     }
     let upper = format!("tx/{}/l{}/upper/", tx.id(), op.layer);
-    field.slot_at(op.layer, &[upper.as_bytes(), &op.target].concat())
+    roots.slot_at(op.layer, &[upper.as_bytes(), &op.target].concat())
 }
 
 /// Turns an exchange with a changed copy into a change in place. Never for a new object: whoever has the
@@ -264,16 +264,16 @@ fn staged_now(tx: &Transaction, field: &Field, op: &Op) -> std::result::Result<E
 fn stay_in_place(
     tx: &Transaction,
     plan: &Plan,
-    field: &Field,
+    roots: &Roots,
     op: &mut Op,
-    target: &End,
+    target: &EntryRef,
 ) -> Result<()> {
     let (Some(base), Some(new)) = (op.base, op.new) else { return Ok(()) };
-    let read = |end: &End, v: &Version| {
+    let read = |end: &EntryRef, v: &Version| {
         Attrs::read(v, &sys::entry_path(end.dir.as_fd(), &end.name))
             .map_err(|e| at_target(plan, op, "reading the attributes of", e))
     };
-    let slot = staged_now(tx, field, op)
+    let slot = staged_now(tx, roots, op)
         .map_err(|e| at_target(plan, op, "opening the staged copy of", e))?;
     let mut change = AttrChange::between(&read(target, &base)?, &read(&slot, &new)?);
     change.mtime = Some((base.mtime, new.mtime));
@@ -284,7 +284,7 @@ fn stay_in_place(
 }
 
 /// Creates a file of ours, in place of what an earlier attempt may have left.
-fn create_anew(end: &End) -> std::result::Result<OwnedFd, Errno> {
+fn create_anew(end: &EntryRef) -> std::result::Result<OwnedFd, Errno> {
     match sys::unlink(end.dir.as_fd(), &end.name, rustix::fs::AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(e) => return Err(e),
@@ -294,8 +294,8 @@ fn create_anew(end: &End) -> std::result::Result<OwnedFd, Errno> {
 
 /// Others may have changed other pages of a file since the change set was made. Those that this
 /// transaction depends on are compared by value when its read set is validated, which comes later.
-fn take_newer_base(plan: &Plan, field: &Field, op: &mut Op) -> Result<()> {
-    let now = field.before(op).and_then(|end| end.look());
+fn take_newer_base(plan: &Plan, roots: &Roots, op: &mut Op) -> Result<()> {
+    let now = roots.before(op).and_then(|end| end.look());
     let now = now.map_err(|e| at_target(plan, op, "looking at", e))?;
     if let (Some(base), Some(now)) = (op.base, now)
         && base.same_owner_and_mode(&now)
@@ -311,8 +311,8 @@ fn take_newer_base(plan: &Plan, field: &Field, op: &mut Op) -> Result<()> {
 }
 
 /// Where an operation's object is before the publish.
-fn before(plan: &Plan, field: &Field, op: &Op) -> Result<End> {
-    field.before(op).map_err(|e| match e {
+fn before(plan: &Plan, roots: &Roots, op: &Op) -> Result<EntryRef> {
+    roots.before(op).map_err(|e| match e {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {
             conflict(&plan.before_path(op), "its directory was removed or replaced", None)
         }
@@ -322,7 +322,7 @@ fn before(plan: &Plan, field: &Field, op: &Op) -> Result<End> {
 
 /// Opens the file that an operation replaces or writes to, with its version: the very one, not what
 /// has its name by now.
-fn open_base(plan: &Plan, op: &Op, target: &End) -> Result<(OwnedFd, Version)> {
+fn open_base(plan: &Plan, op: &Op, target: &EntryRef) -> Result<(OwnedFd, Version)> {
     let replaced = || conflict(&plan.before_path(op), "it was replaced", None);
     let file = match target.open(OFlags::RDONLY) {
         Ok(file) => file,
@@ -338,19 +338,19 @@ fn open_base(plan: &Plan, op: &Op, target: &End) -> Result<(OwnedFd, Version)> {
 }
 
 /// Saves the content that a Data or Patch operation will overwrite.
-pub(super) fn save_old(plan: &Plan, field: &Field, op: &Op) -> Result<()> {
+pub(super) fn save_old(plan: &Plan, roots: &Roots, op: &Op) -> Result<()> {
     let io = |step, e: Errno| at_target(plan, op, step, e);
     if op.kind == Kind::Patch {
-        let (file, _) = open_base(plan, op, &before(plan, field, op)?)?;
-        let patch = inplace::read_patch(plan, field, op, &op.slot)?;
+        let (file, _) = open_base(plan, op, &before(plan, roots, op)?)?;
+        let patch = inplace::read_patch(plan, roots, op, &op.slot)?;
         let old = inplace::overwritten(&file, &patch).map_err(|e| io("reading", e))?;
-        let end = field.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
+        let end = roots.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
         let to = create_anew(&end).map_err(|e| io("saving", e))?;
         return sys::write_all_at(to.as_fd(), &old.to_bytes(), 0).map_err(|e| io("saving", e));
     }
-    let target = before(plan, field, op)?;
+    let target = before(plan, roots, op)?;
     let (from, _) = open_base(plan, op, &target)?;
-    let end = field.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
+    let end = roots.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
     let to = create_anew(&end).map_err(|e| io("saving", e))?;
     crate::sys_copy::content(&from, &to).map_err(|e| io("saving", e))?;
     inplace::copy_attrs(&target, &end).map_err(|e| io("saving", e))

@@ -14,12 +14,12 @@
 //!
 //! What each facet compares is written at [`validate`].
 
-mod ahead;
+mod footprint;
 mod names;
 mod observe;
 mod pages;
-mod seen;
-mod touch;
+mod readahead;
+mod record;
 pub mod validate;
 
 use std::collections::HashMap;
@@ -27,10 +27,10 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::path::{is_at_or_below, join, split};
-pub use ahead::{AheadIn, Listed};
-pub use names::NameSet;
+pub use footprint::Touch;
+pub use names::ListingDigest;
 pub use pages::{PAGE, page_digest};
-pub use touch::Touch;
+pub use readahead::{AheadIn, Listed};
 
 use crate::codec;
 use crate::error::{Error, Result};
@@ -55,7 +55,7 @@ pub struct Observation {
     /// The object kept changing while it was looked at on a kernel with coarse stamps.
     ambiguous: bool,
     /// The names in the directory, if it was listed.
-    listing: Option<Box<NameSet>>,
+    listing: Option<Box<ListingDigest>>,
     /// Digest of the extended attributes, if they were read.
     xattrs: Option<u64>,
     /// How long the private copy was when it was opened for appending only: what is beyond is the
@@ -136,7 +136,7 @@ struct SeenDir {
 
 /// Where a directory path, as a program wrote it, led.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum Alias {
+enum PathBinding {
     /// To the directory with this index.
     Dir(u32),
     /// Nowhere: this errno.
@@ -192,12 +192,12 @@ pub struct ReadSet {
     /// Canonical path → index in `dirs`.
     by_path: HashMap<Box<[u8]>, u32>,
     /// Path as written → where it led.
-    aliases: HashMap<Box<[u8]>, Alias>,
+    aliases: HashMap<Box<[u8]>, PathBinding>,
     /// Something may have been put in the place of an object whose name has no [`Facets::REPLACED`].
     replacements_missed: bool,
     /// What was observed since it was last asked for; `None`: nobody asks.
     #[serde(skip)]
-    round: Option<touch::Round>,
+    round: Option<footprint::Round>,
 }
 
 /// First bytes of a stored read set.
@@ -273,7 +273,7 @@ impl ReadSet {
 
     /// Forgets what a partial commit has published: those observations are of versions that this
     /// transaction has itself replaced, and hold no longer.
-    pub(crate) fn forget(&mut self, published: &validate::Published) {
+    pub(crate) fn forget(&mut self, published: &validate::OwnWrites) {
         let gone = |path: &[u8]| published.moved(path);
         for dir in &mut self.dirs {
             if gone(&dir.path) {
@@ -296,12 +296,12 @@ impl ReadSet {
         }
         let dirs = &self.dirs;
         self.aliases.retain(|written, alias| match alias {
-            Alias::Dir(index) => {
+            PathBinding::Dir(index) => {
                 !dirs.get(*index as usize).is_some_and(|d| gone(&d.path))
                     && !published.may_pass(written)
             }
-            Alias::Nowhere(_) => !published.may_pass(written),
-            Alias::Elsewhere => true,
+            PathBinding::Nowhere(_) => !published.may_pass(written),
+            PathBinding::Elsewhere => true,
         });
     }
 
@@ -336,7 +336,7 @@ impl ReadSet {
         let dirs = set.dirs.len();
         let inside = |index: u32| (index as usize) < dirs;
         let sound = set.by_path.values().all(|&i| inside(i))
-            && set.aliases.values().all(|a| !matches!(a, Alias::Dir(i) if !inside(*i)));
+            && set.aliases.values().all(|a| !matches!(a, PathBinding::Dir(i) if !inside(*i)));
         if sound { Ok(set) } else { Err(bad("is damaged (index)")) }
     }
 }

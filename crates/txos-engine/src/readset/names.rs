@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The sum is commutative, so what a transaction itself adds and removes can be accounted for
 /// without keeping the names. Two different listings agree with probability 2^-128.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NameSet {
+pub struct ListingDigest {
     sum: u128,
     count: u64,
 }
@@ -39,7 +39,7 @@ fn mixed(mut x: u64) -> u64 {
     x ^ x >> 33
 }
 
-impl NameSet {
+impl ListingDigest {
     /// Adds a name.
     pub fn add(&mut self, name: &[u8]) {
         self.sum = self.sum.wrapping_add(hash(name));
@@ -69,7 +69,7 @@ impl NameSet {
     /// # Errors
     /// The errno of `getdents64(2)`.
     pub fn read(dir: BorrowedFd<'_>, skip: impl Fn(&[u8]) -> bool) -> Result<Self, Errno> {
-        let mut set = NameSet::default();
+        let mut set = ListingDigest::default();
         crate::sys::for_each_name(dir, |name, _| {
             if !skip(name) {
                 set.add(name);
@@ -83,8 +83,8 @@ impl NameSet {
 mod tests {
     use super::*;
 
-    fn set(names: &[String]) -> NameSet {
-        let mut set = NameSet::default();
+    fn set(names: &[String]) -> ListingDigest {
+        let mut set = ListingDigest::default();
         names.iter().for_each(|name| set.add(name.as_bytes()));
         set
     }
@@ -110,6 +110,6 @@ mod tests {
         assert_eq!(one, other);
         other.remove(b"a");
         other.remove(b"c");
-        assert!(other.is_empty() && other == NameSet::default());
+        assert!(other.is_empty() && other == ListingDigest::default());
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir, Touch};
+use super::{ListingDigest, Observation, Outcome, PathBinding, ReadSet, SeenDir, Touch};
 use crate::object::{Facets, FileKind};
 use crate::path::join;
 use crate::version::observe;
@@ -92,21 +92,23 @@ impl ReadSet {
         let written = &*plain_slashes(written);
         if let Some(alias) = self.aliases.get(written) {
             return match alias {
-                Alias::Dir(index) => Some(*index),
-                Alias::Nowhere(_) | Alias::Elsewhere => None,
+                PathBinding::Dir(index) => Some(*index),
+                PathBinding::Nowhere(_) | PathBinding::Elsewhere => None,
             };
         }
         let alias = match open_path(CWD, written).and_then(|fd| self.canonical(fd.as_fd())) {
-            Ok(index) => index.map_or(Alias::Elsewhere, Alias::Dir),
-            Err(e) => Alias::Nowhere(e.raw_os_error()),
+            Ok(index) => index.map_or(PathBinding::Elsewhere, PathBinding::Dir),
+            Err(e) => PathBinding::Nowhere(e.raw_os_error()),
         };
         let alias = match alias {
             // Nobody knows where it leads, so nobody may say that it matters to no one.
-            Alias::Nowhere(errno) if !is_answer(Errno::from_raw_os_error(errno)) => alias,
+            PathBinding::Nowhere(errno) if !is_answer(Errno::from_raw_os_error(errno)) => alias,
             // A scope root is an entry of a directory that is itself out of scope, so directories
             // out of scope are kept only while they have such an entry.
-            Alias::Dir(index) if !self.is_of_interest(index) => Alias::Elsewhere,
-            Alias::Nowhere(_) if !self.may_become_versioned(written) => Alias::Elsewhere,
+            PathBinding::Dir(index) if !self.is_of_interest(index) => PathBinding::Elsewhere,
+            PathBinding::Nowhere(_) if !self.may_become_versioned(written) => {
+                PathBinding::Elsewhere
+            }
             other => other,
         };
         self.aliases.insert(written.into(), alias);
@@ -114,8 +116,8 @@ impl ReadSet {
             round.aliases.push(written.into());
         }
         match alias {
-            Alias::Dir(index) => Some(index),
-            Alias::Nowhere(_) | Alias::Elsewhere => None,
+            PathBinding::Dir(index) => Some(index),
+            PathBinding::Nowhere(_) | PathBinding::Elsewhere => None,
         }
     }
 
@@ -196,7 +198,8 @@ impl ReadSet {
         let (seen, first) = match dir.entries.entry(name.into()) {
             Entry::Occupied(e) => (e.into_mut(), false),
             Entry::Vacant(e) => {
-                let early = dir.ahead.get(name).map(|version| super::ahead::observation(*version));
+                let early =
+                    dir.ahead.get(name).map(|version| super::readahead::observation(*version));
                 (e.insert(early.unwrap_or_else(|| look(&path))), true)
             }
         };
@@ -236,7 +239,7 @@ fn look(path: &[u8]) -> Observation {
 }
 
 /// The names in a directory now; `None` if they can't be read (validation then compares versions).
-fn list(path: &[u8]) -> Option<NameSet> {
+fn list(path: &[u8]) -> Option<ListingDigest> {
     let fd = rustix::fs::openat(
         CWD,
         path,
@@ -244,7 +247,7 @@ fn list(path: &[u8]) -> Option<NameSet> {
         Mode::empty(),
     )
     .ok()?;
-    NameSet::read(fd.as_fd(), |_| false).ok()
+    ListingDigest::read(fd.as_fd(), |_| false).ok()
 }
 
 /// Whether a look-up that failed so has told what is there. One for which this process had no descriptor, no

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::validate::{Published, Terms};
+use super::validate::{OwnWrites, ValidationRules};
 use super::*;
 use crate::object::Facets;
 
@@ -26,7 +26,10 @@ impl Drop for Dir {
 }
 
 fn conflicts(set: &ReadSet) -> Vec<String> {
-    set.validate(Terms::default(), &Published::default()).into_iter().map(|c| c.what).collect()
+    set.validate(ValidationRules::default(), &OwnWrites::default())
+        .into_iter()
+        .map(|c| c.what)
+        .collect()
 }
 
 #[test]
@@ -153,9 +156,9 @@ fn replacements_that_were_missed_are_stored() {
 }
 
 /// What a transaction that renames from each first to each second path has published.
-fn renamed(d: &Dir, renames: &[(&str, &str)]) -> Published {
+fn renamed(d: &Dir, renames: &[(&str, &str)]) -> OwnWrites {
     let mut places = crate::places::Places::default();
-    let mut published = Published::default();
+    let mut published = OwnWrites::default();
     for (from, to) in renames {
         fs::rename(d.0.join(from), d.0.join(to)).unwrap();
         published.verified.extend([places.entry(&d.at(from)), places.entry(&d.at(to))]);
@@ -204,7 +207,7 @@ fn what_moved_is_looked_at_where_it_is() {
             let e = published.places.now(&d.at("d/e"));
             outsider(&crate::path::from_bytes(&e), &d);
             let found: Vec<String> = set
-                .validate(Terms::default(), &published)
+                .validate(ValidationRules::default(), &published)
                 .into_iter()
                 .map(|conflict| conflict.what)
                 .collect();
@@ -228,8 +231,8 @@ fn a_look_that_tells_nothing_is_a_conflict() {
         set.note(&d.at("nowhere/below"), true, Facets::DATA);
         assert!(conflicts(&set).is_empty());
         for alias in set.aliases.values_mut() {
-            if matches!(alias, Alias::Nowhere(_)) {
-                *alias = Alias::Nowhere(e.raw_os_error());
+            if matches!(alias, PathBinding::Nowhere(_)) {
+                *alias = PathBinding::Nowhere(e.raw_os_error());
             }
         }
         let told = conflicts(&set);

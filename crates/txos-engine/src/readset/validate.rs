@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
-use super::{Alias, NameSet, Observation, Outcome, ReadSet, SeenDir};
+use super::{ListingDigest, Observation, Outcome, PathBinding, ReadSet, SeenDir};
 use crate::error::Conflict;
 use crate::object::{Facets, FileId, FileKind};
 use crate::path::join;
@@ -44,16 +44,16 @@ pub enum Isolation {
 
 /// On which terms a read set is validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct ValidationRules {
     /// Which observations must hold.
     pub isolation: Isolation,
     /// Let files pass that the transaction only appended to: the commit merges them or fails.
     pub merge_append: bool,
 }
 
-impl Default for Terms {
+impl Default for ValidationRules {
     fn default() -> Self {
-        Terms { isolation: Isolation::Serializable, merge_append: true }
+        ValidationRules { isolation: Isolation::Serializable, merge_append: true }
     }
 }
 
@@ -63,7 +63,7 @@ impl Default for Terms {
 /// moved, taken away or replaced is looked at there, with everything in it, and a path as a program wrote it is
 /// walked through the tree as it was.
 #[derive(Debug, Default)]
-pub struct Published {
+pub struct OwnWrites {
     /// Where everything is now.
     pub(crate) places: Places,
     /// Entries of which this transaction has replaced, removed, created or changed the object: the publish
@@ -83,7 +83,7 @@ struct NameChanges {
     removed: Vec<Vec<u8>>,
 }
 
-impl Published {
+impl OwnWrites {
     /// Takes over where everything is when the publish is done.
     pub(crate) fn names_from(&mut self, places: Places) {
         for (dir, name, exists) in places.changed_names() {
@@ -95,7 +95,7 @@ impl Published {
 
     /// The names that a directory should have now, if it had `listing` at the beginning; and whether
     /// anything was done to them.
-    pub(super) fn listed(&self, dir: &[u8], listing: &NameSet) -> (NameSet, bool) {
+    pub(super) fn listed(&self, dir: &[u8], listing: &ListingDigest) -> (ListingDigest, bool) {
         let mut listing = *listing;
         let Some(changed) = self.names.get(dir) else { return (listing, false) };
         changed.added.iter().for_each(|n| listing.add(n));
@@ -132,7 +132,7 @@ impl Published {
         self.follow(written, &[]).passed
     }
 
-    /// [`Published::led_to`]; these errors are an answer as well.
+    /// [`OwnWrites::led_to`]; these errors are an answer as well.
     fn follow(&self, written: &[u8], answers: &[Errno]) -> Led {
         let mut led = Led { to: Err(Errno::NOENT), passed: false };
         let mut at: Place = b"/".to_vec();
@@ -206,7 +206,7 @@ impl ReadSet {
     ///
     /// `published` is empty before the publish; afterwards it says what this transaction did.
     #[must_use]
-    pub fn validate(&self, terms: Terms, published: &Published) -> Vec<Conflict> {
+    pub fn validate(&self, terms: ValidationRules, published: &OwnWrites) -> Vec<Conflict> {
         let mut conflicts = Vec::new();
         if terms.isolation == Isolation::Serializable {
             self.validate_aliases(published, &mut conflicts);
@@ -223,12 +223,12 @@ impl ReadSet {
     }
 
     /// Directory paths as programs wrote them must lead where they led.
-    fn validate_aliases(&self, published: &Published, conflicts: &mut Vec<Conflict>) {
+    fn validate_aliases(&self, published: &OwnWrites, conflicts: &mut Vec<Conflict>) {
         for (written, alias) in &self.aliases {
             let conflict = match *alias {
-                Alias::Elsewhere => None,
-                Alias::Nowhere(errno) => nowhere(written, errno, published),
-                Alias::Dir(index) => {
+                PathBinding::Elsewhere => None,
+                PathBinding::Nowhere(errno) => nowhere(written, errno, published),
+                PathBinding::Dir(index) => {
                     let Some(dir) = self.dirs.get(index as usize) else { continue };
                     // A path written canonically is checked with the directory itself.
                     if dir.path == written[..] {
@@ -257,7 +257,7 @@ impl ReadSet {
 }
 
 /// What is no longer so about a directory path that led to an error.
-fn nowhere(written: &[u8], errno: i32, published: &Published) -> Option<String> {
+fn nowhere(written: &[u8], errno: i32, published: &OwnWrites) -> Option<String> {
     let seen = Errno::from_raw_os_error(errno);
     if !super::observe::is_answer(seen) {
         return Some(format!("it could not be looked at while the transaction ran ({seen})"));
@@ -303,7 +303,12 @@ fn path_buf(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
 }
 
-fn validate_dir(dir: &SeenDir, terms: Terms, published: &Published, conflicts: &mut Vec<Conflict>) {
+fn validate_dir(
+    dir: &SeenDir,
+    terms: ValidationRules,
+    published: &OwnWrites,
+    conflicts: &mut Vec<Conflict>,
+) {
     // No link may be followed: the path was canonical, so a link in it is a change.
     let now_at = published.places.now(&dir.path);
     let opened = crate::sys::open_dir_canonical(&now_at);
@@ -395,7 +400,7 @@ fn check(
     seen: &Observation,
     now: Result<Version, Errno>,
     object: &Object<'_>,
-    (terms, published): (Terms, &Published),
+    (terms, published): (ValidationRules, &OwnWrites),
 ) -> Option<String> {
     let (path, name) = (&object.now_at[..], object.name);
     let facets = seen.facets();
@@ -496,7 +501,7 @@ fn check_listing(
     seen: &Observation,
     now: Option<&Version>,
     object: &Object<'_>,
-    published: &Published,
+    published: &OwnWrites,
 ) -> Option<String> {
     let listing = seen.listing.as_deref()?;
     let (Some(now), Some(dir)) = (now, object.dir) else { return None };
@@ -515,7 +520,7 @@ fn check_listing(
     }
 }
 
-fn read_names(dir: BorrowedFd<'_>, name: &[u8]) -> Result<NameSet, Errno> {
+fn read_names(dir: BorrowedFd<'_>, name: &[u8]) -> Result<ListingDigest, Errno> {
     let fd = sys::open_at(dir, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
-    NameSet::read(fd.as_fd(), |_| false)
+    ListingDigest::read(fd.as_fd(), |_| false)
 }

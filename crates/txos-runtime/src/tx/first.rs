@@ -9,7 +9,7 @@
 //!   already, and if the kernel answers otherwise than the shadow did, the transaction starts again.
 
 use txos_engine::object::{FileId, FileKind};
-use txos_engine::readset::validate::{Published, Terms};
+use txos_engine::readset::validate::{OwnWrites, ValidationRules};
 use txos_engine::realm::{Access, Facet};
 use txos_engine::txn::{Outcome, Participant, Route};
 
@@ -485,7 +485,7 @@ impl Tx {
             self.acquire(&later.facet.facet(), later.access, &later.path)?;
         }
         // It was looked at before it was acquired.
-        let conflicts = self.reads.validate(Terms::default(), &Published::default());
+        let conflicts = self.reads.validate(ValidationRules::default(), &OwnWrites::default());
         match conflicts.first() {
             None => Ok(()),
             Some(conflict) => {

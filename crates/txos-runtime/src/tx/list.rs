@@ -2,7 +2,7 @@
 //! it put there.
 
 use txos_engine::object::FileKind;
-use txos_engine::readset::NameSet;
+use txos_engine::readset::ListingDigest;
 
 use super::kernel::{self, Listed, Sys};
 use super::node::Id;
@@ -40,7 +40,7 @@ impl Tx {
         let names = names?;
         self.note(id, txos_engine::object::Facets::ENTRY);
         let stable = self.nodes[id].stable.as_ref().ok_or(libc::EIO)?;
-        let mut set = NameSet::default();
+        let mut set = ListingDigest::default();
         names.iter().for_each(|n| set.add(&n.name));
         if !self.reads.note_names(&stable.dir, &stable.name, set) {
             return Err(

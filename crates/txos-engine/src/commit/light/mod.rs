@@ -42,14 +42,14 @@ use self::control::{
 };
 use self::log::{FileRecord, HALF, HalfHeader, Log, RECORDS_AT, Record};
 use super::recover::Recovered;
-use super::{Options, Summary, claim};
+use super::{Options, Summary, acquire};
 use crate::changeset::patch::Patch;
 use crate::changeset::{Delta, What};
 use crate::error::{Conflict, Context, Error, Result};
 use crate::id::TxId;
 use crate::object::{Facets, FileKind};
 use crate::path::{self, join, split};
-use crate::readset::validate::{Published, Terms};
+use crate::readset::validate::{OwnWrites, ValidationRules};
 use crate::readset::{Observation, Outcome, PAGE, ReadSet};
 use crate::realm::Ticket;
 use crate::store::Home;
@@ -283,7 +283,7 @@ fn conflict(path: &[u8], what: &str) -> Error {
 /// log, one `fdatasync` that concurrent commits share (if durable), then the bytes in place.
 ///
 /// `roots` are the targets of the layers that the deltas name. `ticket` as for [`super::commit`], with
-/// [`claim::claim_light`]. `None`: it is not such a change set, nothing was done, and the full commit
+/// [`acquire::claim_light`]. `None`: it is not such a change set, nothing was done, and the full commit
 /// has to be taken. It is when every delta is a [`What::Patch`] within the size of its file, with no
 /// change of attributes but the time, 64 KiB altogether, of files that are not executable; not more is
 /// read than a slot can say (some 40 files or ranges of pages); and with the gate, of one file.
@@ -308,7 +308,7 @@ pub fn light(
     };
     // From here on no participant can stop it. Not under a lock: it may have to wait for its turn.
     if let (Some(ticket), Some(first)) = (ticket, targets.first()) {
-        let lost = |stop| Error::Conflict(vec![claim::conflict(&first.path, &stop)]);
+        let lost = |stop| Error::Conflict(vec![acquire::conflict(&first.path, &stop)]);
         ticket.publish().map_err(lost)?;
     }
     let shared = Shared::of(home);
@@ -484,9 +484,11 @@ impl Commit<'_> {
     }
 
     fn validate(&self) -> Result<()> {
-        let terms =
-            Terms { isolation: self.options.isolation, merge_append: self.options.merge_append };
-        let conflicts = self.reads.validate(terms, &Published::default());
+        let terms = ValidationRules {
+            isolation: self.options.isolation,
+            merge_append: self.options.merge_append,
+        };
+        let conflicts = self.reads.validate(terms, &OwnWrites::default());
         if conflicts.is_empty() { Ok(()) } else { Err(Error::Conflict(conflicts)) }
     }
 

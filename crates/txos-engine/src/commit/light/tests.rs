@@ -485,8 +485,8 @@ fn in_a_realm_pages_are_acquired() {
     let (mut one, mut two) = (begin(), begin());
     let (first, second) = ([patch(&top, "a", 0, b"one")], [patch(&top, "a", PAGE, b"two")]);
     let (reads, other) = (seen(&top, "a", &[0]), seen(&top, "a", &[1]));
-    claim::claim_light(&mut one, &roots, &first).unwrap();
-    claim::claim_light(&mut two, &roots, &second).unwrap();
+    acquire::acquire_for_log(&mut one, &roots, &first).unwrap();
+    acquire::acquire_for_log(&mut two, &roots, &second).unwrap();
     let durable = options(true);
     light(&rig.home, &roots, &second, &other, Some(&mut two), &durable).unwrap().unwrap();
     two.finish().unwrap();

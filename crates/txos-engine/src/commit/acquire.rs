@@ -20,31 +20,31 @@ use crate::version::{Version, stat_at};
 
 /// Not everything could be acquired.
 #[derive(Debug)]
-pub struct Lost {
+pub struct AcquireError {
     /// Why.
     pub error: Error,
     /// To whom it gave way, if trying again after that one's end may help.
     pub rival: Option<Box<Rival>>,
 }
 
-impl Lost {
+impl AcquireError {
     /// Lost for good.
     #[must_use]
-    pub fn at(conflict: Conflict) -> Lost {
-        Lost { error: Error::Conflict(vec![conflict]), rival: None }
+    pub fn at(conflict: Conflict) -> AcquireError {
+        AcquireError { error: Error::Conflict(vec![conflict]), rival: None }
     }
 
-    fn of(path: &[u8], stop: Stop) -> Lost {
+    fn of(path: &[u8], stop: Stop) -> AcquireError {
         let error = Error::Conflict(vec![conflict(path, &stop)]);
         match stop {
-            Stop::Lost(rival) => Lost { error, rival: Some(Box::new(rival)) },
-            _ => Lost { error, rival: None },
+            Stop::Lost(rival) => AcquireError { error, rival: Some(Box::new(rival)) },
+            _ => AcquireError { error, rival: None },
         }
     }
 }
 
-impl From<Lost> for Error {
-    fn from(lost: Lost) -> Error {
+impl From<AcquireError> for Error {
+    fn from(lost: AcquireError) -> Error {
         lost.error
     }
 }
@@ -52,25 +52,25 @@ impl From<Lost> for Error {
 /// Acquires everything that publishing a plan will change.
 ///
 /// # Errors
-/// [`Lost`]: another transaction won, or the realm's policy says to give way.
-pub fn claim(
+/// [`AcquireError`]: another transaction won, or the realm's policy says to give way.
+pub fn acquire(
     ticket: &mut Ticket<'_>,
     planned: &Planned,
     reads: &ReadSet,
-) -> std::result::Result<(), Lost> {
-    claim_plan(ticket, &planned.plan, Some(reads))
+) -> std::result::Result<(), AcquireError> {
+    acquire_plan(ticket, &planned.plan, Some(reads))
 }
 
 /// Acquires everything that a light commit will change: the pages it writes to.
 ///
 /// # Errors
 /// As [`claim`].
-pub fn claim_light(
+pub fn acquire_for_log(
     ticket: &mut Ticket<'_>,
     roots: &[std::path::PathBuf],
     deltas: &[Delta],
-) -> std::result::Result<(), Lost> {
-    ticket.prepare().map_err(|stop| Lost::of(b"/", stop))?;
+) -> std::result::Result<(), AcquireError> {
+    ticket.prepare().map_err(|stop| AcquireError::of(b"/", stop))?;
     for delta in deltas {
         let (What::Patch { base, writes, .. }, Some(root)) = (&delta.what, roots.get(delta.layer))
         else {
@@ -78,7 +78,7 @@ pub fn claim_light(
         };
         let path = crate::path::join(root.as_os_str().as_encoded_bytes(), &delta.path);
         let mut take = |facet: &Facet<'_>, access| {
-            ticket.acquire(facet, access).map(drop).map_err(|stop| Lost::of(&path, stop))
+            ticket.acquire(facet, access).map(drop).map_err(|stop| AcquireError::of(&path, stop))
         };
         let Some((dir, name)) = crate::path::split(&path) else { continue };
         if let Ok(dir) = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
@@ -91,31 +91,31 @@ pub fn claim_light(
         }
     }
     // Not under a lock: the one whose turn it is needs that.
-    ticket.await_turn().map_err(|stop| Lost::of(b"/", stop))
+    ticket.await_turn().map_err(|stop| AcquireError::of(b"/", stop))
 }
 
 /// Acquires everything that undoing a commit will change.
 ///
 /// # Errors
 /// As [`claim`]; [`Error::Format`] if its plan can't be read.
-pub fn claim_revert(
+pub fn acquire_for_revert(
     ticket: &mut Ticket<'_>,
     home: &Home,
     id: TxId,
-) -> std::result::Result<(), Lost> {
-    match crate::plan::load(home, id).map_err(|error| Lost { error, rival: None })? {
-        Some(plan) => claim_plan(ticket, &plan, None),
+) -> std::result::Result<(), AcquireError> {
+    match crate::plan::load(home, id).map_err(|error| AcquireError { error, rival: None })? {
+        Some(plan) => acquire_plan(ticket, &plan, None),
         None => Ok(()),
     }
 }
 
-fn claim_plan(
+fn acquire_plan(
     ticket: &mut Ticket<'_>,
     plan: &Plan,
     reads: Option<&ReadSet>,
-) -> std::result::Result<(), Lost> {
+) -> std::result::Result<(), AcquireError> {
     let mut dirs = Dirs { plan, known: HashMap::new() };
-    ticket.prepare().map_err(|stop| Lost::of(b"/", stop))?;
+    ticket.prepare().map_err(|stop| AcquireError::of(b"/", stop))?;
     for op in plan.ops.iter().filter(|op| op.kind != Kind::DirTime) {
         // Appends commute: the commit merges them.
         let appends = |path: &[u8]| {
@@ -129,7 +129,7 @@ fn claim_plan(
             _ => Access::Write,
         };
         let mut take = |facet: &Facet<'_>, access| {
-            ticket.acquire(facet, access).map(drop).map_err(|stop| Lost::of(&target, stop))
+            ticket.acquire(facet, access).map(drop).map_err(|stop| AcquireError::of(&target, stop))
         };
         for path in [&op.target, &op.before, &op.after] {
             let (parent, name) = split(path);
@@ -144,7 +144,7 @@ fn claim_plan(
             }
         }
         if let (Kind::Patch, Some(base)) = (op.kind, op.base) {
-            claim_patch(&mut take, op, &base)?;
+            acquire_patch(&mut take, op, &base)?;
         } else if let Some(base) = op.base {
             take(&Facet::Attributes(base.id), access)?;
             if base.kind() == FileKind::File {
@@ -153,15 +153,15 @@ fn claim_plan(
         }
     }
     // Not under the commit lock: the one whose turn it is needs that.
-    ticket.await_turn().map_err(|stop| Lost::of(b"/", stop))
+    ticket.await_turn().map_err(|stop| AcquireError::of(b"/", stop))
 }
 
 /// A patch within the file's size meets only those who touch the same pages, or the whole file.
-fn claim_patch(
-    take: &mut impl FnMut(&Facet<'_>, Access) -> std::result::Result<(), Lost>,
+fn acquire_patch(
+    take: &mut impl FnMut(&Facet<'_>, Access) -> std::result::Result<(), AcquireError>,
     op: &Op,
     base: &Version,
-) -> std::result::Result<(), Lost> {
+) -> std::result::Result<(), AcquireError> {
     let whole = op.attrs.as_ref().is_some_and(|attrs| !attrs.is_only_mtime())
         || op.new.is_none_or(|new| new.size != base.size)
         || op.pages.is_empty()

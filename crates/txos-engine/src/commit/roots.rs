@@ -13,7 +13,7 @@ use crate::sys;
 use crate::version::{Version, stat_at};
 
 /// One layer's tree and store.
-struct Ground {
+struct LayerRoot {
     target: OwnedFd,
     store: OwnedFd,
 }
@@ -23,21 +23,21 @@ struct Ground {
 struct Recent(Option<(u16, Vec<u8>, std::rc::Rc<OwnedFd>)>);
 
 /// The roots that a plan works between.
-pub(super) struct Field {
+pub(super) struct Roots {
     /// By layer; those that the plan does not touch are not opened.
-    grounds: Vec<Option<Ground>>,
+    grounds: Vec<Option<LayerRoot>>,
     recent_target: std::cell::RefCell<Recent>,
     recent_slot: std::cell::RefCell<Recent>,
 }
 
 /// One end of an operation: an open directory and a name in it.
 #[derive(Clone)]
-pub(super) struct End {
+pub(super) struct EntryRef {
     pub dir: std::rc::Rc<OwnedFd>,
     pub name: Vec<u8>,
 }
 
-impl End {
+impl EntryRef {
     /// What is there; `None` for nothing.
     pub fn look(&self) -> std::result::Result<Option<Version>, Errno> {
         match stat_at(self.dir.as_fd(), &self.name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -63,12 +63,12 @@ impl End {
     }
 }
 
-impl Field {
+impl Roots {
     /// Opens the roots of a plan's layers.
     ///
     /// # Errors
     /// [`Error::Io`]: a file system of the transaction is not mounted, or its store is gone.
-    pub fn open(plan: &Plan) -> Result<Field> {
+    pub fn open(plan: &Plan) -> Result<Roots> {
         let open = |path: &std::path::Path| {
             sys::open_dir_canonical(path.as_os_str().as_bytes()).at("opening", path)
         };
@@ -87,15 +87,15 @@ impl Field {
                     let (target, store) = (open(&l.target)?, open(&l.store)?);
                     crate::store::check_root(&l.target, l.root, target.as_fd())?;
                     crate::store::check_trusted(&l.store, store.as_fd())?;
-                    Ok(Ground { target, store })
+                    Ok(LayerRoot { target, store })
                 };
                 used.then(ground).transpose()
             })
             .collect::<Result<_>>()?;
-        Ok(Field { grounds, recent_target: Default::default(), recent_slot: Default::default() })
+        Ok(Roots { grounds, recent_target: Default::default(), recent_slot: Default::default() })
     }
 
-    fn ground(&self, layer: u16) -> std::result::Result<&Ground, Errno> {
+    fn ground(&self, layer: u16) -> std::result::Result<&LayerRoot, Errno> {
         self.grounds.get(usize::from(layer)).and_then(Option::as_ref).ok_or(Errno::INVAL)
     }
 
@@ -104,7 +104,7 @@ impl Field {
         recent: &std::cell::RefCell<Recent>,
         layer: u16,
         path: &[u8],
-    ) -> std::result::Result<End, Errno> {
+    ) -> std::result::Result<EntryRef, Errno> {
         let (dir, name) = split(path);
         // The layer's root itself is the entry "." of itself.
         let name = if name.is_empty() { b".".to_vec() } else { name.to_vec() };
@@ -113,11 +113,11 @@ impl Field {
             && *l == layer
             && path == dir
         {
-            return Ok(End { dir: fd.clone(), name });
+            return Ok(EntryRef { dir: fd.clone(), name });
         }
         let fd = std::rc::Rc::new(sys::open_dir_beneath(root.as_fd(), dir)?);
         recent.0 = Some((layer, dir.to_vec(), fd.clone()));
-        Ok(End { dir: fd, name })
+        Ok(EntryRef { dir: fd, name })
     }
 
     /// Forgets what was opened: after a directory has moved, a path may lead elsewhere.
@@ -127,17 +127,17 @@ impl Field {
     }
 
     /// The target of an operation.
-    pub fn target(&self, op: &Op) -> std::result::Result<End, Errno> {
+    pub fn target(&self, op: &Op) -> std::result::Result<EntryRef, Errno> {
         self.place(op, &op.target, |_| true)
     }
 
     /// Where the object at an operation's target is before its plan begins.
-    pub fn before(&self, op: &Op) -> std::result::Result<End, Errno> {
+    pub fn before(&self, op: &Op) -> std::result::Result<EntryRef, Errno> {
         self.place(op, &op.before, |held| held.before)
     }
 
     /// Where it is when the plan is done.
-    pub fn after(&self, op: &Op) -> std::result::Result<End, Errno> {
+    pub fn after(&self, op: &Op) -> std::result::Result<EntryRef, Errno> {
         self.place(op, &op.after, |held| held.after)
     }
 
@@ -147,7 +147,7 @@ impl Field {
         op: &Op,
         path: &[u8],
         when: impl Fn(&Held) -> bool,
-    ) -> std::result::Result<End, Errno> {
+    ) -> std::result::Result<EntryRef, Errno> {
         match &op.held {
             Some(held) if when(held) => self.slot_at(op.layer, &held.place),
             _ => self.target_at(op.layer, path),
@@ -155,12 +155,12 @@ impl Field {
     }
 
     /// A place in a layer's tree.
-    pub fn target_at(&self, layer: u16, path: &[u8]) -> std::result::Result<End, Errno> {
+    pub fn target_at(&self, layer: u16, path: &[u8]) -> std::result::Result<EntryRef, Errno> {
         Self::end(&self.ground(layer)?.target, &self.recent_target, layer, path)
     }
 
     /// A place in a layer's tree or in its store, by its absolute path.
-    pub fn at(&self, plan: &Plan, layer: u16, path: &[u8]) -> std::result::Result<End, Errno> {
+    pub fn at(&self, plan: &Plan, layer: u16, path: &[u8]) -> std::result::Result<EntryRef, Errno> {
         match (plan.in_tree(layer, path), plan.in_store(layer, path)) {
             (Some(path), _) => self.target_at(layer, &path),
             (None, Some(path)) => self.slot_at(layer, &path),
@@ -169,12 +169,12 @@ impl Field {
     }
 
     /// The slot of an operation.
-    pub fn slot(&self, op: &Op) -> std::result::Result<End, Errno> {
+    pub fn slot(&self, op: &Op) -> std::result::Result<EntryRef, Errno> {
         self.slot_at(op.layer, &op.slot)
     }
 
     /// A place in a layer's store.
-    pub fn slot_at(&self, layer: u16, path: &[u8]) -> std::result::Result<End, Errno> {
+    pub fn slot_at(&self, layer: u16, path: &[u8]) -> std::result::Result<EntryRef, Errno> {
         Self::end(&self.ground(layer)?.store, &self.recent_slot, layer, path)
     }
 
@@ -212,7 +212,7 @@ impl Field {
         &self,
         op: &Op,
         id: crate::TxId,
-        from: &End,
+        from: &EntryRef,
     ) -> std::result::Result<Vec<u8>, Errno> {
         let (dir, base) = self.rescue_dir(op.layer, &from.name)?;
         for n in 0..10_000 {
@@ -222,7 +222,7 @@ impl Field {
                 other => other?,
             };
             crate::sys_copy::content(&from.open(OFlags::RDONLY)?, &to)?;
-            let end = End { dir: std::rc::Rc::new(dir), name: name.clone() };
+            let end = EntryRef { dir: std::rc::Rc::new(dir), name: name.clone() };
             super::inplace::copy_attrs(from, &end)?;
             return Ok([&b"rescued/"[..], &name].concat());
         }

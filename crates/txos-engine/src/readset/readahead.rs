@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::{Alias, Observation, Outcome, ReadSet};
+use super::{Observation, Outcome, PathBinding, ReadSet};
 use crate::object::{Facets, FileKind};
 use crate::realm::{Access, Facet};
 use crate::version::{Stamp, Version, multigrain, stat};
@@ -60,7 +60,7 @@ impl ReadSet {
         if matches!(name, b"." | b"..") || !multigrain() {
             return None;
         }
-        let Alias::Dir(index) = *self.aliases.get(parent)? else { return None };
+        let PathBinding::Dir(index) = *self.aliases.get(parent)? else { return None };
         let dir = self.dirs.get(index as usize)?;
         let (above, own) = crate::path::split(&dir.path)?;
         let above = self.dirs.get(*self.by_path.get(above)? as usize)?;
@@ -112,7 +112,7 @@ impl ReadSet {
         let Some(dir) = self.dirs.get(index as usize) else { return Ok(()) };
         let (Some(id), Some(version)) = (dir.id, dir.ahead.get(name)) else { return Ok(()) };
         let object = Some((version.id, version.kind()));
-        super::touch::accesses(id, name, object, facets | Facets::ENTRY, acquire)
+        super::footprint::accesses(id, name, object, facets | Facets::ENTRY, acquire)
     }
 
     /// What was observed ahead has been looked at for `facets`, or will not be any more.

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use rustix::fs::{AtFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::field::Field;
 use super::inplace;
+use super::roots::Roots;
 use crate::error::{Context, Result};
 use crate::id::TxId;
 use crate::journal::Journal;
@@ -26,7 +26,7 @@ pub(super) fn finish(
     home: &Home,
     journal: &mut Journal,
     plan: &mut Plan,
-    field: &Field,
+    roots: &Roots,
     fence: Option<Stamp>,
     tx: Option<&mut Transaction>,
 ) -> Result<()> {
@@ -41,9 +41,9 @@ pub(super) fn finish(
         }
     };
     if !plan.ops.is_empty() {
-        detach_all(plan, field, fence);
+        detach_all(plan, roots, fence);
         plan::save(home, plan)?;
-        super::retained::retire(home, plan, field);
+        super::retained::retire(home, plan, roots);
         tx.meta.fence = fence;
     }
     tx.meta.state = State::Committed;
@@ -102,14 +102,14 @@ pub(super) fn fence(home: &Home, id: TxId) -> Result<Stamp> {
 ///
 /// Taking the link away moves the live inode's ctime past the fence; the version it leaves is noted
 /// with the operations on that inode, if nobody had touched it since the fence.
-fn detach_all(plan: &mut Plan, field: &Field, fence: Option<Stamp>) {
+fn detach_all(plan: &mut Plan, roots: &Roots, fence: Option<Stamp>) {
     let untouched = |v: &Version| fence.is_some_and(|fence| v.ctime < fence);
     // Also by a name that the inode was given.
     let linked = |op: &Op| {
         let several = |v: Option<Version>| v.is_some_and(|v| v.nlink > 1);
         several(op.base) || several(op.new) || matches!(op.kind, Kind::Link | Kind::MoveIn)
     };
-    let look = |op: &Op| field.after(op).ok()?.look().ok()?;
+    let look = |op: &Op| roots.after(op).ok()?.look().ok()?;
     let before: Vec<Option<Version>> =
         plan.ops.iter().map(|op| linked(op).then(|| look(op)).flatten()).collect();
     // What this plan has put into the tree, a revert takes away before it links to anything.
@@ -129,7 +129,7 @@ fn detach_all(plan: &mut Plan, field: &Field, fence: Option<Stamp>) {
         let several = op.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
         let is_held = held.iter().any(|(layer, place)| *layer == op.layer && *place == op.slot);
         if several && !is_held && matches!(op.kind, Kind::Remove | Kind::Exchange) {
-            match detach(op, field, &put) {
+            match detach(op, roots, &put) {
                 Ok(()) => detached = true,
                 Err(error) => tracing::debug!(%error, "a retained version stays a link"),
             }
@@ -147,15 +147,15 @@ fn detach_all(plan: &mut Plan, field: &Field, fence: Option<Stamp>) {
 
 fn detach(
     op: &mut Op,
-    field: &Field,
+    roots: &Roots,
     put: &HashSet<(u16, Vec<u8>)>,
 ) -> std::result::Result<(), Errno> {
-    let end = field.slot(op)?;
+    let end = roots.slot(op)?;
     let now = end.look()?.ok_or(Errno::NOENT)?;
     if now.nlink < 2 || op.base.is_none_or(|b| b.id != now.id) {
         return Ok(());
     }
-    let Some(sibling) = other_name(op, field, now.id.ino, put)? else { return Ok(()) };
+    let Some(sibling) = other_name(op, roots, now.id.ino, put)? else { return Ok(()) };
     let mut copy = end.clone();
     copy.name = [&b".copy-"[..], &end.name].concat();
     copy.name.truncate(255);
@@ -179,12 +179,12 @@ fn detach(
 /// of the target.
 fn other_name(
     op: &Op,
-    field: &Field,
+    roots: &Roots,
     ino: u64,
     put: &HashSet<(u16, Vec<u8>)>,
 ) -> std::result::Result<Option<Vec<u8>>, Errno> {
     if let Some(known) = &op.from
-        && field
+        && roots
             .target_at(op.layer, known)
             .and_then(|e| e.look())
             .ok()
@@ -193,7 +193,7 @@ fn other_name(
     {
         return Ok(Some(known.clone()));
     }
-    let target = field.after(op)?;
+    let target = roots.after(op)?;
     let readable = sys::open_at(target.dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)?;
     let (dir, _) = crate::path::layer::split(&op.after);
     let mut found = None;

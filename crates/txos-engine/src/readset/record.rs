@@ -3,7 +3,7 @@
 
 use std::collections::hash_map::Entry;
 
-use super::{NameSet, Observation, Outcome, ReadSet, SeenDir, Touch};
+use super::{ListingDigest, Observation, Outcome, ReadSet, SeenDir, Touch};
 use crate::object::{Facets, FileId};
 use crate::version::Stamp;
 
@@ -53,7 +53,7 @@ impl ReadSet {
     /// `false` if an earlier one was another: what comes and goes between two looks is not there
     /// any more when the first is validated, so the caller has to end the transaction himself.
     #[must_use]
-    pub fn note_names(&mut self, dir: &[u8], name: &[u8], names: NameSet) -> bool {
+    pub fn note_names(&mut self, dir: &[u8], name: &[u8], names: ListingDigest) -> bool {
         let Some(seen) = self.seen_mut(dir, name) else { return true };
         seen.facets |= Facets::LISTING.0;
         **seen.listing.get_or_insert_with(|| Box::new(names)) == names

@@ -10,9 +10,9 @@ use std::os::fd::AsFd;
 
 use rustix::fs::AtFlags;
 
-use super::field::{End, Field};
 use super::permissions::Passage;
 use super::publish;
+use super::roots::{EntryRef, Roots};
 use crate::error::Result;
 use crate::id::TxId;
 use crate::plan::{Kind, Op, Plan};
@@ -35,10 +35,10 @@ impl Touched {
     /// Those of which it can be seen: in place, by anything but ctime that is other than before. What
     /// somebody else has changed there is not put back, and so not taken for ours. And those that undoing is
     /// about to touch though nothing was done to them: it tightens their permissions first.
-    pub fn seen(plan: &Plan, field: &Field) -> Touched {
+    pub fn seen(plan: &Plan, roots: &Roots) -> Touched {
         let is_done = |&index: &usize| {
             let Some(op) = plan.ops.get(index) else { return false };
-            let there = || field.before(op).and_then(|end| end.look()).ok().flatten().zip(op.base);
+            let there = || roots.before(op).and_then(|end| end.look()).ok().flatten().zip(op.base);
             if Passage::of(op).is_some() && there().is_some_and(|(now, base)| now == base) {
                 return true;
             }
@@ -46,7 +46,7 @@ impl Touched {
                 return there()
                     .is_some_and(|(now, base)| now.id == base.id && !base.same_but_ctime(&now));
             }
-            publish::is_done(plan, field, op).unwrap_or(false)
+            publish::is_done(plan, roots, op).unwrap_or(false)
         };
         Touched((0..plan.ops.len()).filter(is_done).collect())
     }
@@ -55,13 +55,13 @@ impl Touched {
 /// Tells the pending transactions whose private copies were published of what undoing has left.
 /// Failing to leaves them with a conflict that is none, and is no reason to leave the publish undone
 /// by half.
-pub(super) fn settle(home: &Home, plan: &Plan, field: &Field, touched: &Touched) {
+pub(super) fn settle(home: &Home, plan: &Plan, roots: &Roots, touched: &Touched) {
     let mut versions: Vec<(Version, Version)> = Vec::new();
     for op in touched.0.iter().filter_map(|&index| plan.ops.get(index)) {
         let Some(base) = op.base else { continue };
         // Waited out: a stamp that could stand for two changes would hide the second.
-        let look = |end: End| observe(end.dir.as_fd(), &end.name, AtFlags::SYMLINK_NOFOLLOW);
-        if let Ok((now, false)) = field.before(op).and_then(look)
+        let look = |end: EntryRef| observe(end.dir.as_fd(), &end.name, AtFlags::SYMLINK_NOFOLLOW);
+        if let Ok((now, false)) = roots.before(op).and_then(look)
             && base.same_but_ctime(&now)
             && base.nlink == now.nlink
         {
