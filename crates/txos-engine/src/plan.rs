@@ -122,7 +122,7 @@ pub(crate) struct Op {
     /// For a new directory: every directory below it, relative to it. Not stored: for the gate.
     #[serde(skip)]
     pub dirs: Vec<Vec<u8>>,
-    /// For a patch: the pages it writes to. Not stored: for the claim.
+    /// For a patch: the pages it writes to. Not stored: only acquiring needs it.
     #[serde(skip)]
     pub pages: Vec<u64>,
     /// For an exchange of files. Not stored: for staging and the gate.

@@ -64,7 +64,7 @@ pub fn acquire(
 /// Acquires everything that a light commit will change: the pages it writes to.
 ///
 /// # Errors
-/// As [`claim`].
+/// As [`acquire`].
 pub fn acquire_for_log(
     ticket: &mut Ticket<'_>,
     roots: &[std::path::PathBuf],
@@ -97,7 +97,7 @@ pub fn acquire_for_log(
 /// Acquires everything that undoing a commit will change.
 ///
 /// # Errors
-/// As [`claim`]; [`Error::Format`] if its plan can't be read.
+/// As [`acquire`]; [`Error::Format`] if its plan can't be read.
 pub fn acquire_for_revert(
     ticket: &mut Ticket<'_>,
     home: &Home,

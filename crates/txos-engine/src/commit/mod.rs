@@ -15,7 +15,7 @@
 //! | 9 flush, journal: DONE (if durable, flushed) | new | undone | as 8, then finished |
 //! | 10 record: plan, meta | new | finished later | finished by recovery |
 //!
-//! What it changes is acquired in the realm before ([`claim`]); with step 4 it can't be doomed any
+//! What it changes is acquired in the realm before ([`acquire`]); with step 4 it can't be doomed any
 //! more, and until it has ended no participant touches what it publishes.
 //!
 //! The commit lock is held from 3 to 10. What somebody else changed between the observation and
@@ -186,7 +186,7 @@ pub fn plan(tx: &Transaction, changes: &ChangeSet, options: &Options) -> Result<
 /// saved. A transaction that changed nothing is validated, and there is nothing to record: it
 /// stays as it is, for the caller to discard.
 ///
-/// `ticket` is its place in the realm, with what it changes acquired ([`claim`]); the caller ends it:
+/// `ticket` is its place in the realm, with what it changes acquired ([`acquire`]); the caller ends it:
 /// by [`Ticket::finish`] after success, by [`Ticket::leave_publishing`] after
 /// [`Error::Unfinished`], else by [`Ticket::abort`].
 ///

@@ -26,7 +26,7 @@ use crate::version::{Stamp, Version, stat_at};
 
 /// Undoes a committed transaction, as a transaction of its own.
 ///
-/// `ticket` as for [`super::commit`], with [`super::claim_revert`].
+/// `ticket` as for [`super::commit`], with [`super::acquire_for_revert`].
 ///
 /// # Errors
 /// [`Error::Conflict`] if something it published was changed since, [`Error::WrongState`] if it

@@ -283,7 +283,7 @@ fn conflict(path: &[u8], what: &str) -> Error {
 /// log, one `fdatasync` that concurrent commits share (if durable), then the bytes in place.
 ///
 /// `roots` are the targets of the layers that the deltas name. `ticket` as for [`super::commit`], with
-/// [`acquire::claim_light`]. `None`: it is not such a change set, nothing was done, and the full commit
+/// [`acquire::acquire_for_log`]. `None`: it is not such a change set, nothing was done, and the full commit
 /// has to be taken. It is when every delta is a [`What::Patch`] within the size of its file, with no
 /// change of attributes but the time, 64 KiB altogether, of files that are not executable; not more is
 /// read than a slot can say (some 40 files or ranges of pages); and with the gate, of one file.
