@@ -1,6 +1,26 @@
 //! System calls as the kernel takes them: numbers, words, and negative errnos for failures.
 #![allow(unsafe_code)]
 
+/// An errno, positive.
+pub type Errno = i32;
+/// What a system call gives.
+pub type Sys<T> = Result<T, Errno>;
+
+/// A pointer leads nowhere.
+pub const EFAULT: Errno = libc::EFAULT;
+
+/// Turns the kernel's answer around.
+///
+/// # Errors
+/// The errno in it.
+#[inline]
+pub fn check(answer: i64) -> Sys<u64> {
+    match answer {
+        -4095..=-1 => Err(i32::try_from(-answer).unwrap_or(libc::EIO)),
+        _ => Ok(answer as u64),
+    }
+}
+
 /// Makes a system call, past the C library. The answer is a value, or a negative errno.
 ///
 /// # Safety

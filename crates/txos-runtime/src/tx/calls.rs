@@ -1,148 +1,154 @@
 //! One system call: what each of them does in a transaction.
+#![allow(unsafe_code)] // a message whose parts are replaced
 
+use super::Tx;
 use super::attrs::Object;
-use super::kernel::{self, Sys, check, sys};
+use super::kernel::{self, Sys};
 use super::names::{Target, no_link_there};
 use super::node::Id;
+use super::sockets::Header;
 use super::walk::{Place, Spot};
-use super::{Tx, raw_call, user};
+use crate::call::{self, Call};
 use crate::table::{self, Class};
+use crate::user::{UserPtr, UserSlice};
 
 const CWD: i32 = libc::AT_FDCWD;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
 /// A relative `timeval` pair of utimes(2) and futimesat(2).
-fn from_micros(at: u64) -> Sys<Option<[libc::timespec; 2]>> {
-    if at == 0 {
+fn from_micros(at: UserPtr<[libc::timeval; 2]>) -> Sys<Option<[libc::timespec; 2]>> {
+    if at.is_null() {
         return Ok(None);
     }
-    let times: [libc::timeval; 2] = user::get(at)?;
+    let times = at.read()?;
     if times.iter().any(|t| !(0..1_000_000).contains(&t.tv_usec)) {
         return Err(libc::EINVAL);
     }
     Ok(Some(times.map(|t| libc::timespec { tv_sec: t.tv_sec, tv_nsec: t.tv_usec * 1000 })))
 }
 
-fn from_nanos(at: u64) -> Sys<Option<[libc::timespec; 2]>> {
-    if at == 0 { Ok(None) } else { user::get(at).map(Some) }
+fn from_nanos(at: UserPtr<[libc::timespec; 2]>) -> Sys<Option<[libc::timespec; 2]>> {
+    if at.is_null() { Ok(None) } else { at.read().map(Some) }
 }
+
+/// A path argument, and the directory that it starts from.
+type At = (i32, UserPtr<u8>);
 
 impl Tx {
     /// Carries a system call out.
     #[expect(clippy::too_many_lines, reason = "it is one table")]
-    pub fn carry_out(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
-        let int = |i: usize| a[i] as i32;
+    pub fn carry_out(&mut self, call: Call) -> Sys<u64> {
+        let (number, a) = (call.number(), *call.words());
+        let int = |i: usize| call.int(i);
         self.calling = number;
         match number {
             libc::SYS_read
             | libc::SYS_pread64
             | libc::SYS_readv
             | libc::SYS_preadv
-            | libc::SYS_preadv2 => self.read(number, a),
+            | libc::SYS_preadv2 => self.read(call),
             libc::SYS_write
             | libc::SYS_pwrite64
             | libc::SYS_writev
             | libc::SYS_pwritev
-            | libc::SYS_pwritev2 => self.write(number, a),
+            | libc::SYS_pwritev2 => self.write(call),
             libc::SYS_lseek => self.lseek(int(0), a[1] as i64, int(2)),
 
             libc::SYS_openat => {
                 let mode = if creates(int(2)) { a[3] as u32 } else { 0 };
-                self.open(int(0), user::path(a[1])?, int(2), mode, 0)
+                self.open(int(0), &call.path(1)?, int(2), mode, 0)
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => {
                 let mode = if creates(int(1)) { a[2] as u32 } else { 0 };
-                self.open(CWD, user::path(a[0])?, int(1), mode, 0)
+                self.open(CWD, &call.path(0)?, int(1), mode, 0)
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_creat => {
                 let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-                self.open(CWD, user::path(a[0])?, flags, a[1] as u32, 0)
+                self.open(CWD, &call.path(0)?, flags, a[1] as u32, 0)
             }
-            libc::SYS_openat2 => self.openat2(a),
+            libc::SYS_openat2 => self.openat2(call),
             libc::SYS_close => self.close_number(int(0)).map(|()| 0),
             libc::SYS_close_range => self.close_range(a[0] as u32, a[1] as u32, a[2] as u32),
 
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_stat => self.fstatat(CWD, user::path(a[0])?, 0, a[1]),
+            libc::SYS_stat => self.fstatat(CWD, &call.path(0)?, 0, call.pointer(1)),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_lstat => self.fstatat(CWD, user::path(a[0])?, NOFOLLOW, a[1]),
+            libc::SYS_lstat => self.fstatat(CWD, &call.path(0)?, NOFOLLOW, call.pointer(1)),
             libc::SYS_fstat => {
                 let object = self.object_of(int(0))?;
-                self.stat_object(object, 0, a[1])
+                self.stat_object(object, 0, call.pointer(1))
             }
             libc::SYS_newfstatat => {
-                let path = self.path_or_empty(a[1], int(3))?;
-                self.fstatat(int(0), path, int(3), a[2])
+                let path = path_or_empty(call.pointer(1), int(3))?;
+                self.fstatat(int(0), &path, int(3), call.pointer(2))
             }
             libc::SYS_statx => {
-                let path = self.path_or_empty(a[1], int(2))?;
-                self.statx(int(0), path, int(2), a[3] as u32, a[4])
+                let path = path_or_empty(call.pointer(1), int(2))?;
+                self.statx(int(0), &path, int(2), a[3] as u32, call.pointer(4))
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_access => {
                 known_access(a[1], 0)?;
-                self.access(CWD, user::path(a[0])?, a[1] as u32, 0)
+                self.access(CWD, &call.path(0)?, a[1] as u32, 0)
             }
             libc::SYS_faccessat => {
                 known_access(a[2], 0)?;
-                self.access(int(0), user::path(a[1])?, a[2] as u32, 0)
+                self.access(int(0), &call.path(1)?, a[2] as u32, 0)
             }
             libc::SYS_faccessat2 => {
                 known_access(a[2], int(3))?;
-                let path = self.path_or_empty(a[1], int(3))?;
-                self.access(int(0), path, a[2] as u32, int(3))
+                let path = path_or_empty(call.pointer(1), int(3))?;
+                self.access(int(0), &path, a[2] as u32, int(3))
             }
 
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_getdents => self.getdents(int(0), a[1], a[2] & 0xffff_ffff, true),
-            libc::SYS_getdents64 => self.getdents(int(0), a[1], a[2] & 0xffff_ffff, false),
+            libc::SYS_getdents => self.getdents(call, true),
+            libc::SYS_getdents64 => self.getdents(call, false),
 
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_mkdir => self.mkdir(CWD, user::path(a[0])?, a[1] as u32),
-            libc::SYS_mkdirat => self.mkdir(int(0), user::path(a[1])?, a[2] as u32),
+            libc::SYS_mkdir => self.mkdir(CWD, &call.path(0)?, a[1] as u32),
+            libc::SYS_mkdirat => self.mkdir(int(0), &call.path(1)?, a[2] as u32),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_mknod => self.mknod(CWD, user::path(a[0]), a[1] as u32, a[2] & 0xffff_ffff),
-            libc::SYS_mknodat => {
-                self.mknod(int(0), user::path(a[1]), a[2] as u32, a[3] & 0xffff_ffff)
-            }
+            libc::SYS_mknod => self.mknod(CWD, call.path(0), a[1] as u32, a[2] & 0xffff_ffff),
+            libc::SYS_mknodat => self.mknod(int(0), call.path(1), a[2] as u32, a[3] & 0xffff_ffff),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_rmdir => self.rmdir(CWD, user::path(a[0])?),
+            libc::SYS_rmdir => self.rmdir(CWD, &call.path(0)?),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_unlink => self.unlink(CWD, user::path(a[0])?),
+            libc::SYS_unlink => self.unlink(CWD, &call.path(0)?),
             libc::SYS_unlinkat => {
-                let path = user::path(a[1])?;
+                let path = call.path(1)?;
                 match int(2) {
-                    0 => self.unlink(int(0), path),
-                    libc::AT_REMOVEDIR => self.rmdir(int(0), path),
+                    0 => self.unlink(int(0), &path),
+                    libc::AT_REMOVEDIR => self.rmdir(int(0), &path),
                     _ => Err(libc::EINVAL),
                 }
             }
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_link => self.linkat((CWD, a[0]), (CWD, a[1]), 0),
-            libc::SYS_linkat => self.linkat((int(0), a[1]), (int(2), a[3]), int(4)),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_symlink => self.symlink(user::path(a[0])?, CWD, user::path(a[1])?),
-            libc::SYS_symlinkat => self.symlink(user::path(a[0])?, int(1), user::path(a[2])?),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_readlink => self.readlink(CWD, user::path(a[0])?, a[1], a[2]),
-            libc::SYS_readlinkat => self.readlink(int(0), user::path(a[1])?, a[2], a[3]),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_rename => self.rename((CWD, user::path(a[0])?), (CWD, user::path(a[1])), 0),
-            libc::SYS_renameat => {
-                self.rename((int(0), user::path(a[1])?), (int(2), user::path(a[3])), 0)
+            libc::SYS_link => self.linkat((CWD, call.pointer(0)), (CWD, call.pointer(1)), 0),
+            libc::SYS_linkat => {
+                self.linkat((int(0), call.pointer(1)), (int(2), call.pointer(3)), int(4))
             }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_symlink => self.symlink(&call.path(0)?, CWD, &call.path(1)?),
+            libc::SYS_symlinkat => self.symlink(&call.path(0)?, int(1), &call.path(2)?),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_readlink => self.readlink(CWD, &call.path(0)?, call.buffer(1, a[2])),
+            libc::SYS_readlinkat => self.readlink(int(0), &call.path(1)?, call.buffer(2, a[3])),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rename => self.rename((CWD, &call.path(0)?), (CWD, call.path(1)), 0),
+            libc::SYS_renameat => self.rename((int(0), &call.path(1)?), (int(2), call.path(3)), 0),
             libc::SYS_renameat2 => {
-                self.rename((int(0), user::path(a[1])?), (int(2), user::path(a[3])), a[4] as u32)
+                self.rename((int(0), &call.path(1)?), (int(2), call.path(3)), a[4] as u32)
             }
 
             libc::SYS_truncate => {
                 if (a[1] as i64) < 0 {
                     return Err(libc::EINVAL);
                 }
-                let path = user::path(a[0])?;
-                match self.object(CWD, path, 0)? {
+                let path = call.path(0)?;
+                match self.object(CWD, &path, 0)? {
                     Object::Node(id) => {
                         self.may_truncate(id)?;
                         self.truncate_by_path(id, a[1] as i64)
@@ -162,33 +168,28 @@ impl Tx {
                         Err(if path_only { libc::EBADF } else { libc::EINVAL })
                     }
                     Some(id) => self.truncate(id, a[1] as i64),
-                    None => self.on_descriptor(number, a),
+                    None => self.on_descriptor(call),
                 }
             }
             libc::SYS_fallocate => {
-                let mut b = a;
                 let file = self.file(int(0))?;
                 let open = self.files.get(file);
                 let bad = (a[2] as i64) < 0 || (a[3] as i64) <= 0 || !open.writes();
                 let dir = open.node.is_some_and(|id| self.nodes[id].is_dir());
                 if bad || dir {
                     // It fails: how, the kernel says best.
-                    return self.on_descriptor(number, a);
+                    return self.on_descriptor(call);
                 }
-                b[0] = self.native_content(int(0), true)? as u64;
-                let done = check(raw_call(number, b))?;
+                let real = self.native_content(int(0), true)?;
+                let done = call.with_descriptor(0, real).answer()?;
                 self.written_by(int(0));
                 Ok(done)
             }
-            libc::SYS_copy_file_range | libc::SYS_splice | libc::SYS_sendfile => {
-                self.between(number, a)
-            }
+            libc::SYS_copy_file_range | libc::SYS_splice | libc::SYS_sendfile => self.between(call),
             libc::SYS_tee => {
-                let mut b = a;
-                b[0] = self.real(int(0))? as u64;
-                b[1] = self.real(int(1))? as u64;
-                self.write_outside(int(1), b[1] as i32)?;
-                check(raw_call(number, b))
+                let (from, to) = (self.real(int(0))?, self.real(int(1))?);
+                self.write_outside(int(1), to)?;
+                call.with_descriptor(0, from).with_descriptor(1, to).answer()
             }
             libc::SYS_vmsplice => {
                 let file = self.file(int(0))?;
@@ -196,9 +197,9 @@ impl Tx {
                     let real = self.real(int(0))?;
                     self.write_outside(int(0), real)?;
                 }
-                self.on_descriptor(number, a)
+                self.on_descriptor(call)
             }
-            libc::SYS_mmap if a[3] & 0x20 == 0 => self.mmap(a),
+            libc::SYS_mmap if a[3] & 0x20 == 0 => self.mmap(call),
             libc::SYS_readahead | libc::SYS_fadvise64 => {
                 let file = self.file(int(0))?;
                 if self.files.get(file).flags & libc::O_PATH != 0 {
@@ -207,7 +208,7 @@ impl Tx {
                 if number == libc::SYS_readahead && !self.files.get(file).reads() {
                     return Err(libc::EBADF);
                 }
-                self.on_descriptor(number, a)
+                self.on_descriptor(call)
             }
             libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_syncfs => {
                 // The commit makes durable what is to be.
@@ -217,7 +218,7 @@ impl Tx {
                 }
                 match self.files.get(file).node.filter(|&id| self.has_content(id)) {
                     Some(_) => Ok(0),
-                    None => self.on_descriptor(number, a),
+                    None => self.on_descriptor(call),
                 }
             }
             libc::SYS_sync_file_range => {
@@ -229,25 +230,25 @@ impl Tx {
                 {
                     return Err(libc::EINVAL);
                 }
-                self.on_descriptor_or(int(0), number, a)
+                self.on_descriptor_or(call)
             }
             libc::SYS_sync => Ok(0),
 
             #[cfg(target_arch = "x86_64")]
             libc::SYS_chmod => {
-                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                let object = self.object(CWD, &call.path(0)?, 0)?;
                 self.chmod(object, a[1] as u32)
             }
             libc::SYS_fchmodat => {
-                let object = self.object(int(0), user::path(a[1])?, 0)?;
+                let object = self.object(int(0), &call.path(1)?, 0)?;
                 self.chmod(object, a[2] as u32)
             }
             SYS_FCHMODAT2 => {
                 if int(3) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
                     return Err(libc::EINVAL);
                 }
-                let path = self.path_or_empty(a[1], int(3))?;
-                let object = self.object(int(0), path, int(3))?;
+                let path = path_or_empty(call.pointer(1), int(3))?;
+                let object = self.object(int(0), &path, int(3))?;
                 self.chmod(object, a[2] as u32)
             }
             libc::SYS_fchmod => {
@@ -256,20 +257,20 @@ impl Tx {
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_chown => {
-                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                let object = self.object(CWD, &call.path(0)?, 0)?;
                 self.chown(object, a[1] as u32, a[2] as u32)
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_lchown => {
-                let object = self.object(CWD, user::path(a[0])?, NOFOLLOW)?;
+                let object = self.object(CWD, &call.path(0)?, NOFOLLOW)?;
                 self.chown(object, a[1] as u32, a[2] as u32)
             }
             libc::SYS_fchownat => {
                 if int(4) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
                     return Err(libc::EINVAL);
                 }
-                let path = self.path_or_empty(a[1], int(4))?;
-                let object = self.object(int(0), path, int(4))?;
+                let path = path_or_empty(call.pointer(1), int(4))?;
+                let object = self.object(int(0), &path, int(4))?;
                 self.chown(object, a[2] as u32, a[3] as u32)
             }
             libc::SYS_fchown => {
@@ -277,7 +278,7 @@ impl Tx {
                 self.chown(object, a[1] as u32, a[2] as u32)
             }
             libc::SYS_utimensat => {
-                let times = from_nanos(a[2])?;
+                let times = from_nanos(call.pointer(2))?;
                 if times.is_some_and(|t| t.iter().all(|t| t.tv_nsec == libc::UTIME_OMIT)) {
                     // Not even the path is looked at.
                     return Ok(0);
@@ -288,7 +289,7 @@ impl Tx {
                 let object = if a[1] == 0 {
                     self.changeable(int(0))?
                 } else {
-                    self.object(int(0), user::path(a[1])?, int(3))?
+                    self.object(int(0), &call.path(1)?, int(3))?
                 };
                 self.utimes(object, times)
             }
@@ -296,20 +297,18 @@ impl Tx {
             libc::SYS_utimes | libc::SYS_futimesat => {
                 let first = usize::from(number == libc::SYS_futimesat);
                 let dir = if first == 1 { int(0) } else { CWD };
-                let times = from_micros(a[first + 1])?;
-                let object = self.object(dir, user::path(a[first])?, 0)?;
+                let times = from_micros(call.pointer(first + 1))?;
+                let object = self.object(dir, &call.path(first)?, 0)?;
                 self.utimes(object, times)
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_utime => {
-                let times = match a[1] {
-                    0 => None,
-                    at => {
-                        let pair: [i64; 2] = user::get(at)?;
-                        Some(pair.map(|tv_sec| libc::timespec { tv_sec, tv_nsec: 0 }))
-                    }
+                let at = call.pointer::<[i64; 2]>(1);
+                let times = match at.is_null() {
+                    true => None,
+                    false => Some(at.read()?.map(|tv_sec| libc::timespec { tv_sec, tv_nsec: 0 })),
                 };
-                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                let object = self.object(CWD, &call.path(0)?, 0)?;
                 self.utimes(object, times)
             }
 
@@ -318,48 +317,48 @@ impl Tx {
                 if int(4) & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
                     return Err(libc::EINVAL);
                 }
-                let name = xattr_name(a[1])?;
+                let name = xattr_name(call.pointer(1))?;
                 if a[3] > 65_536 {
                     return Err(libc::E2BIG);
                 }
-                let value = user::bytes(a[2], a[3])?;
-                let object = self.xattr_object(number, a)?;
-                self.set_xattr(object, name, value, int(4))
+                let value = call.buffer(2, a[3]).read()?;
+                let object = self.xattr_object(call)?;
+                self.set_xattr(object, &name, &value, int(4))
             }
             libc::SYS_getxattr | libc::SYS_lgetxattr | libc::SYS_fgetxattr => {
-                let name = xattr_name(a[1])?;
-                let object = self.xattr_object(number, a)?;
-                self.get_xattr(object, name, a[2], a[3])
+                let name = xattr_name(call.pointer(1))?;
+                let object = self.xattr_object(call)?;
+                self.get_xattr(object, &name, call.buffer(2, a[3]))
             }
             libc::SYS_listxattr | libc::SYS_llistxattr | libc::SYS_flistxattr => {
-                let object = self.xattr_object(number, a)?;
-                self.list_xattrs(object, a[1], a[2])
+                let object = self.xattr_object(call)?;
+                self.list_xattrs(object, call.buffer(1, a[2]))
             }
             libc::SYS_removexattr | libc::SYS_lremovexattr | libc::SYS_fremovexattr => {
-                let name = xattr_name(a[1])?;
-                let object = self.xattr_object(number, a)?;
-                self.remove_xattr(object, name)
+                let name = xattr_name(call.pointer(1))?;
+                let object = self.xattr_object(call)?;
+                self.remove_xattr(object, &name)
             }
 
             libc::SYS_statfs => {
-                let object = self.object(CWD, user::path(a[0])?, 0)?;
-                self.statfs(object, a[1])
+                let object = self.object(CWD, &call.path(0)?, 0)?;
+                self.statfs(object, call.pointer(1))
             }
             libc::SYS_fstatfs => {
                 let object = self.object_of(int(0))?;
-                self.statfs(object, a[1])
+                self.statfs(object, call.pointer(1))
             }
             libc::SYS_chdir => {
-                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                let object = self.object(CWD, &call.path(0)?, 0)?;
                 self.chdir(object)
             }
             libc::SYS_fchdir => {
                 let object = self.object_of(int(0))?;
                 self.chdir(object)
             }
-            libc::SYS_getcwd => self.getcwd(a[0], a[1]),
+            libc::SYS_getcwd => self.getcwd(call),
             libc::SYS_chroot => {
-                let object = self.object(CWD, user::path(a[0])?, 0)?;
+                let object = self.object(CWD, &call.path(0)?, 0)?;
                 self.chroot(object)
             }
             libc::SYS_umask => Ok(self.set_umask(a[0] as u32)),
@@ -376,148 +375,137 @@ impl Tx {
                 }
                 self.dup_to(int(0), int(1), int(2) & libc::O_CLOEXEC != 0)
             }
-            libc::SYS_fcntl => self.fcntl(int(0), int(1), a[2]),
+            libc::SYS_fcntl => self.fcntl(call),
             libc::SYS_flock => self.flock(int(0), int(1)),
-            libc::SYS_ioctl => self.ioctl(int(0), a[1] & 0xffff_ffff, a[2]),
+            libc::SYS_ioctl => self.ioctl(call),
 
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_poll => self.poll(number, a),
-            libc::SYS_ppoll => self.poll(number, a),
+            libc::SYS_poll => self.poll(call),
+            libc::SYS_ppoll => self.poll(call),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_select => self.select(number, a),
-            libc::SYS_pselect6 => self.select(number, a),
+            libc::SYS_select => self.select(call),
+            libc::SYS_pselect6 => self.select(call),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_signalfd if int(0) != -1 => self.on_descriptor(number, a).map(|_| a[0]),
-            libc::SYS_signalfd4 if int(0) != -1 => self.on_descriptor(number, a).map(|_| a[0]),
+            libc::SYS_signalfd if int(0) != -1 => self.on_descriptor(call).map(|_| a[0]),
+            libc::SYS_signalfd4 if int(0) != -1 => self.on_descriptor(call).map(|_| a[0]),
             libc::SYS_waitid => {
-                let mut b = a;
-                b[1] = self.real(int(1))? as u64;
-                check(raw_call(number, b))
+                let real = self.real(int(1))?;
+                call.with_descriptor(1, real).answer()
             }
             libc::SYS_kcmp => {
                 const KCMP_FILE: i32 = 0;
                 let own = std::process::id();
-                let mut b = a;
-                if int(2) == KCMP_FILE && a[0] as u32 == own && a[1] as u32 == own {
-                    b[3] = self.real(int(3))? as u64;
-                    b[4] = self.real(int(4))? as u64;
+                if int(2) != KCMP_FILE || a[0] as u32 != own || a[1] as u32 != own {
+                    return call.answer();
                 }
-                check(raw_call(number, b))
+                let (one, other) = (self.real(int(3))?, self.real(int(4))?);
+                call.with_descriptor(3, one).with_descriptor(4, other).answer()
             }
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_pipe => self.new_pair(number, a, a[0]),
-            libc::SYS_pipe2 => self.new_pair(number, a, a[0]),
-            libc::SYS_socketpair => self.new_pair(number, a, a[3]),
-            libc::SYS_socket => self.new_descriptor(number, a),
-            libc::SYS_connect | libc::SYS_sendto => self.to_address(number, a),
-            libc::SYS_bind => self.bind(a),
-            libc::SYS_getsockname | libc::SYS_getpeername => self.socket_name(number, a),
+            libc::SYS_pipe => self.new_pair(call, 0),
+            libc::SYS_pipe2 => self.new_pair(call, 0),
+            libc::SYS_socketpair => self.new_pair(call, 3),
+            libc::SYS_socket => self.new_descriptor(call),
+            libc::SYS_connect | libc::SYS_sendto => self.to_address(call),
+            libc::SYS_bind => self.bind(call),
+            libc::SYS_getsockname | libc::SYS_getpeername => self.socket_name(call),
             libc::SYS_inotify_add_watch => {
-                let mut b = a;
-                b[0] = self.real(int(0))? as u64;
+                let real = self.real(int(0))?;
                 let link = a[2] as u32 & libc::IN_DONT_FOLLOW != 0;
                 let flags = if link { NOFOLLOW } else { 0 };
-                let object = self.object(CWD, user::path(a[1])?, flags)?;
+                let object = self.object(CWD, &call.path(1)?, flags)?;
                 let path = self.kernel_path(&object)?;
-                kernel::CPath::with(&path, |p| {
-                    b[1] = p as u64;
-                    check(raw_call(number, b))
-                })
+                kernel::watch(real, &path, a[2] as u32)
             }
             SYS_SETXATTRAT => {
-                let object = self.xattrat_object(a)?;
-                let name = xattr_name(a[3])?;
-                let [value, packed] = xattr_args(a[4], a[5])?;
+                let object = self.xattrat_object(call)?;
+                let name = xattr_name(call.pointer(3))?;
+                let (value, packed) = xattr_args(call, 4, a[5])?;
                 let (size, flags) = (packed & 0xffff_ffff, (packed >> 32) as i32);
                 if size > 65_536 {
                     return Err(libc::E2BIG);
                 }
-                self.set_xattr(object, name, user::bytes(value, size)?, flags)
+                self.set_xattr(object, &name, &value.read()?, flags)
             }
             SYS_GETXATTRAT => {
-                let object = self.xattrat_object(a)?;
-                let name = xattr_name(a[3])?;
-                let [value, packed] = xattr_args(a[4], a[5])?;
+                let object = self.xattrat_object(call)?;
+                let name = xattr_name(call.pointer(3))?;
+                let (value, packed) = xattr_args(call, 4, a[5])?;
                 if packed >> 32 != 0 {
                     return Err(libc::EINVAL);
                 }
-                self.get_xattr(object, name, value, packed)
+                self.get_xattr(object, &name, value)
             }
             SYS_LISTXATTRAT => {
-                let object = self.xattrat_object(a)?;
-                self.list_xattrs(object, a[3], a[4])
+                let object = self.xattrat_object(call)?;
+                self.list_xattrs(object, call.buffer(3, a[4]))
             }
             SYS_REMOVEXATTRAT => {
-                let object = self.xattrat_object(a)?;
-                self.remove_xattr(object, xattr_name(a[3])?)
+                let object = self.xattrat_object(call)?;
+                self.remove_xattr(object, &xattr_name(call.pointer(3))?)
             }
             SYS_FILE_GETATTR => {
                 if int(4) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
                     return Err(libc::EINVAL);
                 }
-                let path = self.path_or_empty(a[1], int(4))?;
-                let object = self.object(int(0), path, int(4))?;
+                let path = path_or_empty(call.pointer(1), int(4))?;
+                let object = self.object(int(0), &path, int(4))?;
                 // What was made in the transaction has none yet.
                 let path = self.kernel_path(&object).map_err(|_| libc::EOPNOTSUPP)?;
-                kernel::CPath::with(&path, |p| {
-                    check(raw_call(number, [CWD as u64, p as u64, a[2], a[3], NOFOLLOW as u64, 0]))
-                })
+                kernel::file_attributes_to(&path, call.buffer(2, a[3]))
             }
-            libc::SYS_sendmsg => self.send_message(a),
+            libc::SYS_sendmsg => self.send_message(call),
             libc::SYS_sendmmsg => {
+                // Each header is followed by the length of what was sent.
+                let messages = call.pointer::<[u64; 8]>(1);
                 for i in 0..a[2].min(1024) {
-                    let header = user::get::<[u64; 7]>(a[1].wrapping_add(i * 64));
-                    let Ok(header) = header else { continue };
-                    if header[5] != 0 {
+                    let Ok(header) = Header::read(messages.item(i).part(0)) else { continue };
+                    if !header.control().is_empty() {
                         return self.unsupported_errno("handing descriptors over by many messages");
                     }
                     if self.is_elsewhere(&header) {
                         return self.unsupported_errno("many messages to sockets by path");
                     }
                 }
-                self.the_rest(number, a)
+                self.the_rest(call)
             }
-            libc::SYS_seccomp if a[0] as u32 > libc::SECCOMP_SET_MODE_FILTER => {
-                check(raw_call(number, a))
-            }
+            libc::SYS_seccomp if a[0] as u32 > libc::SECCOMP_SET_MODE_FILTER => call.answer(),
             libc::SYS_prctl => self.refuse(libc::EINVAL, "a sandbox of the program's own"),
-            _ => self.the_rest(number, a),
+            _ => self.the_rest(call),
         }
     }
 
     /// What is no file's business: as the table says.
-    pub fn the_rest(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+    pub fn the_rest(&mut self, call: Call) -> Sys<u64> {
         let mut paths = Vec::new();
-        let mut a = a;
-        match table::class(number) {
+        let mut call = call;
+        match table::class(call.number()) {
             Class::Descriptor => {}
-            Class::Passed(_) if self.only_asks(number, &a) => {}
+            Class::Passed(_) if only_asks(call) => {}
             Class::Passed(what) => {
-                a = self.stable_arguments(number, a, &mut paths)?;
+                call = self.stable_arguments(call, &mut paths)?;
                 self.unsupported_call(what, b"")?;
             }
             Class::Refused(errno, what) => return self.refuse(errno, what),
             _ => return self.refuse(libc::ENOSYS, "a system call that is not known here"),
         }
-        let (descriptors, makes_one) = descriptors(number);
-        let mut b = a;
-        for &i in descriptors {
+        for &i in call::descriptors(call.number()) {
             // None, or the working directory; or the kernel says that it is none.
-            if b[i] as i32 >= 0 {
-                b[i] = self.real(b[i] as i32)? as u64;
+            if call.int(i) >= 0 {
+                call = call.with_descriptor(i, self.real(call.int(i))?);
             }
         }
-        if makes_one { self.new_descriptor(number, b) } else { check(raw_call(number, b)) }
+        if makes_one(call.number()) { self.new_descriptor(call) } else { call.answer() }
     }
 
     /// `sendmsg(2)`: the descriptors in it are numbers of the program's.
-    fn send_message(&mut self, a: [u64; 6]) -> Sys<u64> {
+    fn send_message(&mut self, call: Call) -> Sys<u64> {
         /// `struct cmsghdr`, before its data; each begins at a multiple of a word.
         const HEAD: usize = 16;
-        let Ok(mut header) = user::get::<[u64; 7]>(a[1]) else {
-            return self.the_rest(libc::SYS_sendmsg, a);
+        let Ok(mut header) = Header::read(call.pointer(1)) else {
+            return self.the_rest(call);
         };
-        let mut control = user::bytes(header[4], header[5].min(1 << 20))?.to_vec();
+        let mut control = header.control().first(1 << 20).read()?;
         let word = |bytes: &[u8], at: usize| {
             bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, i32::from_ne_bytes)
         };
@@ -544,45 +532,31 @@ impl Tx {
         }
         // It is kept until the call is made.
         let _address = self.address_in_header(&mut header)?;
-        header[4] = if control.is_empty() { header[4] } else { control.as_ptr() as u64 };
-        let mut b = a;
-        b[1] = header.as_ptr() as u64;
-        self.the_rest(libc::SYS_sendmsg, b)
+        header.set_control(&control);
+        // SAFETY: the header, and the address and control data that it leads to, live until the answer.
+        let call = unsafe { call.with_word(1, header.at()) };
+        self.the_rest(call)
     }
 
-    /// Whether a call that is passed on changes nothing with these arguments.
-    fn only_asks(&self, number: i64, a: &[u64; 6]) -> bool {
-        match number {
-            libc::SYS_kill | libc::SYS_tkill | libc::SYS_rt_sigqueueinfo => a[1] as i32 == 0,
-            libc::SYS_pidfd_send_signal => a[1] as i32 == 0,
-            libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo => a[2] as i32 == 0,
-            libc::SYS_prlimit64 => a[2] == 0,
-            libc::SYS_adjtimex => user::get::<u32>(a[0]).is_ok_and(|modes| modes == 0),
-            libc::SYS_clock_adjtime => user::get::<u32>(a[1]).is_ok_and(|modes| modes == 0),
-            // Opening, reading without clearing, sizes.
-            libc::SYS_syslog => matches!(a[0] as i32, 0..=3 | 9 | 10),
-            _ => false,
-        }
-    }
-
-    fn xattrat_object(&mut self, a: [u64; 6]) -> Sys<Object> {
-        let flags = a[2] as i32;
+    fn xattrat_object(&mut self, call: Call) -> Sys<Object> {
+        let (dir, flags) = (call.int(0), call.int(2));
         if flags & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
             return Err(libc::EINVAL);
         }
-        let path = self.path_or_empty(a[1], flags)?;
-        if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 && a[0] as i32 >= 0 {
-            return self.changeable(a[0] as i32);
+        let path = path_or_empty(call.pointer(1), flags)?;
+        if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 && dir >= 0 {
+            return self.changeable(dir);
         }
-        self.object(a[0] as i32, path, flags)
+        self.object(dir, &path, flags)
     }
 
-    fn openat2(&mut self, a: [u64; 6]) -> Sys<u64> {
-        if a[3] < 24 {
+    fn openat2(&mut self, call: Call) -> Sys<u64> {
+        let size = call.word(3);
+        if size < 24 {
             return Err(libc::EINVAL);
         }
-        let [flags, mode, resolve]: [u64; 3] = user::get(a[2])?;
-        if a[3] > 24 && user::bytes(a[2] + 24, a[3] - 24)?.iter().any(|&b| b != 0) {
+        let [flags, mode, resolve]: [u64; 3] = call.pointer(2).read()?;
+        if size > 24 && !call.buffer(2, size).after(24).is_zero()? {
             return Err(libc::E2BIG);
         }
         let flags = i32::try_from(flags).map_err(|_| libc::EINVAL)?;
@@ -620,39 +594,34 @@ impl Tx {
         {
             return Err(libc::EINVAL);
         }
-        self.open(a[0] as i32, user::path(a[1])?, flags, mode as u32, resolve)
+        self.open(call.int(0), &call.path(1)?, flags, mode as u32, resolve)
     }
 
-    fn path_or_empty<'a>(&self, at: u64, flags: i32) -> Sys<&'a [u8]> {
-        // A null path is an empty one since Linux 6.11.
-        if at == 0 && flags & libc::AT_EMPTY_PATH != 0 { Ok(b"") } else { user::path(at) }
-    }
-
-    fn linkat(&mut self, from: (i32, u64), to: (i32, u64), flags: i32) -> Sys<u64> {
+    fn linkat(&mut self, from: At, to: At, flags: i32) -> Sys<u64> {
         if flags & !(libc::AT_EMPTY_PATH | libc::AT_SYMLINK_FOLLOW) != 0 {
             return Err(libc::EINVAL);
         }
-        let source = self.path_or_empty(from.1, flags)?;
+        let source = path_or_empty(from.1, flags)?;
         let mut look = flags & libc::AT_EMPTY_PATH;
         if flags & libc::AT_SYMLINK_FOLLOW == 0 {
             look |= NOFOLLOW;
         }
-        let object = self.object(from.0, source, look)?;
+        let object = self.object(from.0, &source, look)?;
         if let Object::Live(path) = &object {
             kernel::look(path)?;
         }
-        let path = user::path(to.1)?;
+        let path = to.1.path()?;
         match object {
-            Object::Node(id) => self.link(id, to.0, path),
-            _ => match self.new_name(to.0, path, false)? {
+            Object::Node(id) => self.link(id, to.0, &path),
+            _ => match self.new_name(to.0, &path, false)? {
                 Target::Here(_) => Err(libc::EXDEV),
                 Target::Live(path) => Err(no_link_there(&path)),
             },
         }
     }
 
-    fn readlink(&mut self, dirfd: i32, path: &[u8], out: u64, size: u64) -> Sys<u64> {
-        if (size as i32) <= 0 {
+    fn readlink(&mut self, dirfd: i32, path: &[u8], out: UserSlice) -> Sys<u64> {
+        if (out.len() as i32) <= 0 {
             return Err(libc::EINVAL);
         }
         let target = if path.is_empty() {
@@ -684,8 +653,8 @@ impl Tx {
                 },
             }
         };
-        let n = target.len().min(size as usize);
-        user::copy_to(out, &target[..n])?;
+        let n = target.len().min(out.len() as usize);
+        out.write(&target[..n])?;
         Ok(n as u64)
     }
 
@@ -738,17 +707,17 @@ impl Tx {
         Ok(self.path_of(id))
     }
 
-    fn xattr_object(&mut self, number: i64, a: [u64; 6]) -> Sys<Object> {
-        match number {
+    fn xattr_object(&mut self, call: Call) -> Sys<Object> {
+        match call.number() {
             libc::SYS_fsetxattr
             | libc::SYS_fgetxattr
             | libc::SYS_flistxattr
-            | libc::SYS_fremovexattr => self.changeable(a[0] as i32),
+            | libc::SYS_fremovexattr => self.changeable(call.int(0)),
             libc::SYS_lsetxattr
             | libc::SYS_lgetxattr
             | libc::SYS_llistxattr
-            | libc::SYS_lremovexattr => self.object(CWD, user::path(a[0])?, NOFOLLOW),
-            _ => self.object(CWD, user::path(a[0])?, 0),
+            | libc::SYS_lremovexattr => self.object(CWD, &call.path(0)?, NOFOLLOW),
+            _ => self.object(CWD, &call.path(0)?, 0),
         }
     }
 
@@ -775,17 +744,17 @@ impl Tx {
 
     fn live_truncate(&mut self, path: &[u8], size: u64) -> Sys<u64> {
         self.unsupported_call("a change outside of the versioned trees", path)?;
-        kernel::CPath::with(path, |p| check(sys!(SYS_truncate, p, size)))
+        kernel::truncate(path, size)
     }
 
-    fn on_descriptor_or(&mut self, fd: i32, number: i64, a: [u64; 6]) -> Sys<u64> {
-        let file = self.file(fd)?;
+    fn on_descriptor_or(&mut self, call: Call) -> Sys<u64> {
+        let file = self.file(call.int(0))?;
         if self.files.get(file).flags & libc::O_PATH != 0 {
             return Err(libc::EBADF);
         }
         match self.files.get(file).node.filter(|&id| self.has_content(id)) {
             Some(_) => Ok(0),
-            None => self.on_descriptor(number, a),
+            None => self.on_descriptor(call),
         }
     }
 
@@ -799,51 +768,54 @@ impl Tx {
     }
 
     /// Calls that move bytes from one descriptor to another.
-    fn between(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
-        let mut b = a;
-        let (from, to) = match number {
+    fn between(&mut self, call: Call) -> Sys<u64> {
+        let number = call.number();
+        let (from_at, to_at) = match number {
             libc::SYS_sendfile => (1, 0),
             _ => (0, 2),
         };
-        if number == libc::SYS_splice && a[4] == 0 {
+        let (from, to) = (call.int(from_at), call.int(to_at));
+        if number == libc::SYS_splice && call.word(4) == 0 {
             return Ok(0);
         }
         // Errors in the order of the kernel: both descriptors first.
-        self.file(a[from] as i32)?;
-        self.file(a[to] as i32)?;
-        if number == libc::SYS_copy_file_range && a[5] as u32 != 0 {
+        self.file(from)?;
+        self.file(to)?;
+        if number == libc::SYS_copy_file_range && call.uint(5) != 0 {
             return Err(libc::EINVAL);
         }
-        let same = a[from] == a[to];
-        for fd in [a[from], a[to]] {
-            let file = self.file(fd as i32)?;
+        let between = |from: i32, to: i32| {
+            call.with_descriptor(from_at, from).with_descriptor(to_at, to).answer()
+        };
+        let same = call.word(from_at) == call.word(to_at);
+        for fd in [from, to] {
+            let file = self.file(fd)?;
             let open = self.files.get(file);
             let (placeholder, node) = (open.flags & libc::O_PATH != 0, open.node);
             // For a copy, what both are counts before how they are open.
-            let strange =
-                number == libc::SYS_copy_file_range && !self.is_regular(fd as i32, node)?;
+            let strange = number == libc::SYS_copy_file_range && !self.is_regular(fd, node)?;
             if placeholder || strange || node.is_some_and(|id| self.nodes[id].is_dir()) {
                 // It fails: how, the kernel says best.
-                b[from] = self.real(a[from] as i32)? as u64;
-                b[to] = match self.native_content(a[to] as i32, true) {
-                    Ok(real) => real as u64,
+                let real = self.real(from)?;
+                let other = match self.native_content(to, true) {
+                    Ok(other) => other,
                     Err(super::touch::DOOMED) => return Err(super::touch::DOOMED),
-                    Err(_) => self.real(a[to] as i32)? as u64,
+                    Err(_) => self.real(to)?,
                 };
-                return check(raw_call(number, b));
+                return between(real, other);
             }
         }
         if number == libc::SYS_splice {
-            self.can_splice(a[from] as i32, a[to] as i32)?;
+            self.can_splice(from, to)?;
         }
-        b[to] = self.native_content(a[to] as i32, true)? as u64;
-        b[from] = match same {
-            true => b[to],
-            false => self.native_content(a[from] as i32, false)? as u64,
+        let target = self.native_content(to, true)?;
+        let source = match same {
+            true => target,
+            false => self.native_content(from, false)?,
         };
-        let done = check(raw_call(number, b))?;
+        let done = between(source, target)?;
         if done > 0 {
-            self.written_by(a[to] as i32);
+            self.written_by(to);
         }
         Ok(done)
     }
@@ -890,36 +862,55 @@ fn known_access(wanted: u64, flags: i32) -> Sys<()> {
 /// `fchmodat2(2)`, which the C library does not know yet.
 const SYS_FCHMODAT2: i64 = 452;
 
-fn xattr_name<'a>(at: u64) -> Sys<&'a [u8]> {
-    match user::text(at, 256, libc::ERANGE)? {
-        b"" => Err(libc::ERANGE),
-        name => Ok(name),
-    }
+fn xattr_name(at: UserPtr<u8>) -> Sys<Vec<u8>> {
+    let name = at.text(256, libc::ERANGE)?;
+    if name.is_empty() { Err(libc::ERANGE) } else { Ok(name) }
 }
 
-/// Value, and packed size and flags, of the extended attribute calls with a structure.
-fn xattr_args(at: u64, size: u64) -> Sys<[u64; 2]> {
+/// Value, and packed size and flags, of the extended attribute calls with a structure, which is the
+/// argument `at`.
+fn xattr_args(call: Call, at: usize, size: u64) -> Sys<(UserSlice, u64)> {
     match size {
-        ..16 => Err(libc::EINVAL),
-        16 => user::get(at),
-        4097.. => Err(libc::E2BIG),
-        _ if user::bytes(at + 16, size - 16)?.iter().any(|&b| b != 0) => Err(libc::E2BIG),
-        _ => user::get(at),
+        ..16 => return Err(libc::EINVAL),
+        16 => {}
+        4097.. => return Err(libc::E2BIG),
+        _ if !call.buffer(at, size).after(16).is_zero()? => return Err(libc::E2BIG),
+        _ => {}
+    }
+    call.pointer::<[u64; 2]>(at).buffer(|packed| packed & 0xffff_ffff)
+}
+
+/// A path argument. A null path is an empty one since Linux 6.11.
+fn path_or_empty(at: UserPtr<u8>, flags: i32) -> Sys<Vec<u8>> {
+    if at.is_null() && flags & libc::AT_EMPTY_PATH != 0 { Ok(Vec::new()) } else { at.path() }
+}
+
+/// Whether a call that is passed on changes nothing with these arguments.
+fn only_asks(call: Call) -> bool {
+    let no_modes = |at: usize| call.pointer::<u32>(at).read().is_ok_and(|modes| modes == 0);
+    match call.number() {
+        libc::SYS_kill | libc::SYS_tkill | libc::SYS_rt_sigqueueinfo => call.int(1) == 0,
+        libc::SYS_pidfd_send_signal => call.int(1) == 0,
+        libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo => call.int(2) == 0,
+        libc::SYS_prlimit64 => call.word(2) == 0,
+        libc::SYS_adjtimex => no_modes(0),
+        libc::SYS_clock_adjtime => no_modes(1),
+        // Opening, reading without clearing, sizes.
+        libc::SYS_syslog => matches!(call.int(0), 0..=3 | 9 | 10),
+        _ => false,
     }
 }
 
 // The C library's bindings do not name these yet.
-const SYS_CACHESTAT: i64 = 451;
 const SYS_SETXATTRAT: i64 = 463;
 const SYS_GETXATTRAT: i64 = 464;
 const SYS_LISTXATTRAT: i64 = 465;
 const SYS_REMOVEXATTRAT: i64 = 466;
-const SYS_OPEN_TREE_ATTR: i64 = 467;
 const SYS_FILE_GETATTR: i64 = 468;
 
-/// Which arguments of a call that goes to the kernel are descriptors, and whether it makes one that the
-/// transaction is to know (others are taken note of at their first use).
-fn descriptors(number: i64) -> (&'static [usize], bool) {
+/// Whether a call makes a descriptor that the transaction is to know (others are taken note of at their
+/// first use).
+fn makes_one(number: i64) -> bool {
     match number {
         libc::SYS_epoll_create1
         | libc::SYS_eventfd2
@@ -931,54 +922,16 @@ fn descriptors(number: i64) -> (&'static [usize], bool) {
         | libc::SYS_pidfd_open
         | libc::SYS_userfaultfd
         | libc::SYS_mq_open
-        | libc::SYS_fsopen => (&[], true),
+        | libc::SYS_fsopen
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_fspick
+        | libc::SYS_perf_event_open => true,
         #[cfg(target_arch = "x86_64")]
         libc::SYS_epoll_create
         | libc::SYS_eventfd
         | libc::SYS_signalfd
-        | libc::SYS_inotify_init => (&[], true),
-        libc::SYS_accept | libc::SYS_accept4 | libc::SYS_fspick => (&[0], true),
-        libc::SYS_perf_event_open => (&[3], true),
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_epoll_wait => (&[0], false),
-        libc::SYS_epoll_pwait
-        | libc::SYS_epoll_pwait2
-        | libc::SYS_timerfd_settime
-        | libc::SYS_timerfd_gettime
-        | libc::SYS_inotify_rm_watch
-        | libc::SYS_getsockname
-        | libc::SYS_getpeername
-        | libc::SYS_getsockopt
-        | libc::SYS_setsockopt
-        | libc::SYS_bind
-        | libc::SYS_connect
-        | libc::SYS_listen
-        | libc::SYS_shutdown
-        | libc::SYS_sendto
-        | libc::SYS_sendmsg
-        | libc::SYS_sendmmsg
-        | libc::SYS_recvfrom
-        | libc::SYS_recvmsg
-        | libc::SYS_recvmmsg
-        | libc::SYS_mq_timedsend
-        | libc::SYS_mq_timedreceive
-        | libc::SYS_mq_notify
-        | libc::SYS_mq_getsetattr
-        | libc::SYS_pidfd_send_signal
-        | libc::SYS_pidfd_getfd
-        | libc::SYS_process_madvise
-        | libc::SYS_process_mrelease
-        | libc::SYS_setns
-        | libc::SYS_open_tree
-        | SYS_OPEN_TREE_ATTR
-        | libc::SYS_fsconfig
-        | libc::SYS_fsmount
-        | libc::SYS_mount_setattr
-        | libc::SYS_quotactl_fd
-        | libc::SYS_finit_module
-        | SYS_CACHESTAT => (&[0], false),
-        libc::SYS_epoll_ctl | libc::SYS_move_mount => (&[0, 2], false),
-        libc::SYS_kexec_file_load => (&[0, 1], false),
-        _ => (&[], false),
+        | libc::SYS_inotify_init => true,
+        _ => false,
     }
 }

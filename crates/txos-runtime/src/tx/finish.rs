@@ -12,7 +12,7 @@ use txos_engine::store::{Home, State};
 
 use super::content::Data;
 use super::files::Slot;
-use super::kernel::{self, check, sys};
+use super::kernel;
 use super::node::Id;
 use super::staging::failed;
 use super::{Committed, Failure, Tx, commons, flags, reason, say};
@@ -264,13 +264,12 @@ impl Tx {
                 Slot::Closed => kernel::close(number),
                 Slot::Untouched => {}
                 Slot::Open { file, real, cloexec, over } => {
-                    let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
                     let original = self.files.get(file).before.contains(&number);
                     let from_before = kept.iter().find(|(f, _)| *f == file).map(|(_, c)| *c);
                     if over && (original || real == number) {
-                        let _ = sys!(SYS_fcntl, number, libc::F_SETFD, i32::from(cloexec));
+                        let _ = kernel::set_close_on_exec(number, cloexec);
                     } else if let Some(copy) = from_before {
-                        let _ = check(sys!(SYS_dup3, copy, number, flags));
+                        let _ = kernel::dup3(copy, number, cloexec);
                     } else {
                         // One open file, however many numbers it has.
                         let known = sources.iter().find(|s| s.0 == file);
@@ -289,7 +288,7 @@ impl Tx {
                         };
                         // Where the kernel's own description is right, its numbers are as well.
                         if (was == -1 || real != number) && source != number {
-                            let _ = check(sys!(SYS_dup3, source, number, flags));
+                            let _ = kernel::dup3(source, number, cloexec);
                         }
                     }
                     if real != number {
@@ -366,7 +365,7 @@ impl Tx {
         {
             let size = kernel::look_fd(from).map_or(0, |s| s.size);
             let _ = self.write_through(number, |fd| {
-                check(sys!(SYS_ftruncate, fd, 0))?;
+                kernel::ftruncate(fd, 0)?;
                 kernel::copy_content(from, fd, size)
             });
             if let Ok(stat) = kernel::look_fd(from) {
@@ -386,7 +385,7 @@ impl Tx {
         let (stat, bits) = (node.stat, node.changed);
         if bits & changed::OWNER != 0 {
             // Through the link that the path is.
-            let _ = kernel::CPath::with(path, |p| check(sys!(SYS_chown, p, stat.uid, stat.gid)));
+            let _ = kernel::chown_live(path, stat.uid, stat.gid, 0);
         }
         if bits & (changed::MODE | changed::OWNER) != 0 {
             let _ = kernel::chmod(path, stat.mode & 0o7777);
@@ -402,7 +401,7 @@ impl Tx {
         write: impl FnOnce(i32) -> kernel::Sys<()>,
     ) -> kernel::Sys<()> {
         // By itself, if it can be written to, and not only at its end.
-        let flags = check(sys!(SYS_fcntl, number, libc::F_GETFL))? as i32;
+        let flags = kernel::status_flags(number)?;
         let writes = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
         if writes && flags & (libc::O_APPEND | libc::O_DIRECT) == 0 {
             return write(number);
@@ -430,7 +429,7 @@ impl Tx {
             let _ = kernel::seek(number, offset as i64, libc::SEEK_SET);
         }
         if flags != was_flags {
-            let _ = sys!(SYS_fcntl, number, libc::F_SETFL, flags);
+            let _ = kernel::set_status_flags(number, flags);
         }
     }
 
@@ -534,7 +533,7 @@ impl Tx {
     /// Working directory, root and umask.
     fn settle_process(&mut self) {
         if let Some(fd) = self.lost_directory.take() {
-            let _ = sys!(SYS_fchdir, fd);
+            let _ = kernel::fchdir(fd);
             kernel::close(fd);
             self.moved.0 = false;
         }
@@ -544,12 +543,12 @@ impl Tx {
             if let Some(cwd) = &cwd {
                 change_directory(cwd);
             }
-            let _ = kernel::CPath::with(&root, |p| check(sys!(SYS_chroot, p)));
+            let _ = kernel::chroot(&root);
         } else if let Some(cwd) = &cwd {
             change_directory(cwd);
         }
         if let Some(mask) = self.umask {
-            let _ = sys!(SYS_umask, mask);
+            kernel::set_umask(mask);
         }
     }
 }
@@ -609,7 +608,7 @@ fn open_published(
             kernel::close(fd);
             return Err(libc::ESTALE);
         }
-        let _ = sys!(SYS_fcntl, fd, libc::F_SETFL, flags);
+        let _ = kernel::set_status_flags(fd, flags);
         Ok(fd)
     };
     let opened = open();
@@ -618,7 +617,7 @@ fn open_published(
 }
 
 fn change_directory(path: &[u8]) {
-    let _ = kernel::CPath::with(path, |p| check(sys!(SYS_chdir, p)));
+    let _ = kernel::chdir(path);
 }
 
 fn io_failure(errno: i32) -> Failure {

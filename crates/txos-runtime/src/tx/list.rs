@@ -4,9 +4,10 @@
 use txos_engine::object::FileKind;
 use txos_engine::readset::NameSet;
 
+use super::Tx;
 use super::kernel::{self, Listed, Sys};
 use super::node::Id;
-use super::{Tx, user};
+use crate::call::Call;
 
 /// How far a descriptor has listed.
 #[derive(Debug, Default)]
@@ -86,19 +87,15 @@ impl Tx {
     ///
     /// # Errors
     /// As the call; EINVAL if the buffer holds not even one entry.
-    pub fn getdents(&mut self, number: i32, at: u64, len: u64, old: bool) -> Sys<u64> {
+    pub fn getdents(&mut self, call: Call, old: bool) -> Sys<u64> {
+        let (number, buffer) = (call.int(0), call.buffer(1, u64::from(call.uint(2))));
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
             return Err(libc::EBADF);
         }
         let Some(id) = open.node else {
-            let real = self.real(number)?;
-            let answer = match old {
-                true => kernel::sys!(SYS_getdents, real, at, len),
-                false => kernel::sys!(SYS_getdents64, real, at, len),
-            };
-            return kernel::check(answer);
+            return self.on_descriptor(call);
         };
         if !self.nodes[id].is_dir() {
             return Err(libc::ENOTDIR);
@@ -112,14 +109,15 @@ impl Tx {
             Some(entries) => entries,
             None => self.listing(id)?,
         };
-        let (mut out, mut place) = self.encoded(id, &entries, cursor.at, len as usize, old)?;
-        let mut given = user::copy_to(at, &out);
+        let (mut out, mut place) =
+            self.encoded(id, &entries, cursor.at, buffer.len() as usize, old)?;
+        let mut given = buffer.write(&out);
         if given.is_err() {
             // As many as there is room for before the bad address.
-            let room = user::room_for(at, out.len() as u64);
+            let room = buffer.first(out.len() as u64).room();
             (out, place) = self.encoded(id, &entries, cursor.at, room as usize, old)?;
             if !out.is_empty() {
-                given = user::copy_to(at, &out);
+                given = buffer.write(&out);
             }
         }
         if given.is_err() {

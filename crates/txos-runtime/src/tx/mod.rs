@@ -47,7 +47,6 @@ mod single;
 mod sockets;
 mod staging;
 mod touch;
-mod user;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +57,7 @@ use txos_engine::readset::{Coverage, ReadSet};
 use txos_engine::realm::{Again, Ticket};
 use txos_engine::version::Stamp;
 
+use crate::call::Call;
 use crate::table;
 use kernel::Sys;
 use node::{Id, Map, Node, Stable};
@@ -206,16 +206,7 @@ pub fn now() -> Stamp {
 /// Tells the user something, past everything.
 pub fn say(text: &str) {
     let line = format!("txos: {text}\n");
-    let _ = kernel::sys!(SYS_write, 2, line.as_ptr(), line.len());
-}
-
-/// A call of the program's, its pointers translated or its own.
-fn raw_call(number: i64, args: [u64; 6]) -> i64 {
-    // SAFETY: they are the arguments of the program's own system call, with descriptors translated.
-    #[allow(unsafe_code)]
-    unsafe {
-        crate::raw::syscall(number, args)
-    }
+    let _ = kernel::write(2, line.as_bytes());
 }
 
 impl Tx {
@@ -313,22 +304,22 @@ impl Tx {
 
     /// Carries out one system call of the thread: the answer is as the kernel's, a value or a
     /// negative errno. When the transaction is doomed ([`Tx::doomed`]) the answer means nothing.
-    pub fn call(&mut self, number: i64, args: [u64; 6]) -> i64 {
+    pub fn call(&mut self, call: Call) -> i64 {
         if self.doom.is_some() {
             return -i64::from(libc::ECANCELED);
         }
         match self.first {
             first::First::Over => {}
             first::First::None => {
-                if let Some(answer) = self.first_call(number, args) {
+                if let Some(answer) = self.first_call(call) {
                     return answer;
                 }
             }
             _ => {
-                if let Some(answer) = self.closes_first(number, args) {
+                if let Some(answer) = self.closes_first(call) {
                     return answer;
                 }
-                if !self.changes_more(number, &args)
+                if !self.changes_more(call)
                     && let Err(e) = self.ready().and_then(|()| self.second_call())
                 {
                     if self.doom.is_none() {
@@ -341,8 +332,8 @@ impl Tx {
         if let Err(e) = self.ready() {
             return -i64::from(e);
         }
-        let answer = self.carry_out(number, args);
-        self.only_names = self.only_names && answer.is_ok() && first::changes_names(number, &args);
+        let answer = self.carry_out(call);
+        self.only_names = self.only_names && answer.is_ok() && first::changes_names(call);
         self.check_doom();
         match answer {
             Ok(value) => value as i64,

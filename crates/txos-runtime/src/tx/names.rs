@@ -155,7 +155,7 @@ impl Tx {
         let spot = match self.new_name(dirfd, path, true)? {
             Target::Here(spot) => spot,
             Target::Live(path) => {
-                return self.live_change(libc::SYS_mkdirat, &path, &[u64::from(mode)]);
+                return self.live_change(&path, |path| super::kernel::mkdir_live(path, mode));
             }
         };
         self.prepare_name(&spot)?;
@@ -209,10 +209,10 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn mknod(&mut self, dirfd: i32, path: Sys<&[u8]>, mode: u32, dev: u64) -> Sys<u64> {
+    pub fn mknod(&mut self, dirfd: i32, path: Sys<Vec<u8>>, mode: u32, dev: u64) -> Sys<u64> {
         let kind = mode & libc::S_IFMT;
         // The type is looked at before the path.
-        let spot = path.and_then(|path| self.new_name(dirfd, path, false));
+        let spot = path.and_then(|path| self.new_name(dirfd, &path, false));
         match kind {
             0 | libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK => {}
             libc::S_IFCHR | libc::S_IFBLK => {
@@ -227,7 +227,7 @@ impl Tx {
         let spot = match spot? {
             Target::Here(spot) => spot,
             Target::Live(path) => {
-                return self.live_change(libc::SYS_mknodat, &path, &[u64::from(mode), dev]);
+                return self.live_change(&path, |path| super::kernel::mknod_live(path, mode, dev));
             }
         };
         self.prepare_name(&spot)?;
@@ -319,7 +319,9 @@ impl Tx {
         let base = self.base(dirfd, path)?;
         let spot = match self.walk_parent(base, path)? {
             Place::At(spot) => spot,
-            Place::Live(path) => return self.live_change(libc::SYS_unlinkat, &path, &[0]),
+            Place::Live(path) => {
+                return self.live_change(&path, |path| super::kernel::unlink_live(path, 0));
+            }
         };
         if spot.last != Last::Name {
             return Err(libc::EISDIR);
@@ -381,7 +383,8 @@ impl Tx {
         let spot = match self.walk_parent(base, path)? {
             Place::At(spot) => spot,
             Place::Live(path) => {
-                return self.live_change(libc::SYS_unlinkat, &path, &[libc::AT_REMOVEDIR as u64]);
+                let flags = libc::AT_REMOVEDIR;
+                return self.live_change(&path, |path| super::kernel::unlink_live(path, flags));
             }
         };
         match spot.last {
@@ -429,7 +432,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, Sys<&[u8]>), flags: u32) -> Sys<u64> {
+    pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, Sys<Vec<u8>>), flags: u32) -> Sys<u64> {
         const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
         const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
         const WHITEOUT: u32 = libc::RENAME_WHITEOUT;
@@ -443,8 +446,8 @@ impl Tx {
         let base = self.base(old.0, old.1)?;
         let from = self.walk_by(base, old.1, false, blind)?;
         let new = (new.0, new.1?);
-        let base = self.base(new.0, new.1)?;
-        let to = self.walk_by(base, new.1, false, blind)?;
+        let base = self.base(new.0, &new.1)?;
+        let to = self.walk_by(base, &new.1, false, blind)?;
         let (mut from, mut to) = match (from, to) {
             (Place::At(from), Place::At(to)) => (from, to),
             (Place::Live(from), Place::Live(to)) => return self.live_rename(&from, &to, flags),

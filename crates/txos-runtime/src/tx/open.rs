@@ -308,7 +308,7 @@ impl Tx {
         self.written(id);
         if self.nodes[id].data.whole().is_some() {
             let fd = self.open_backing(id, libc::O_WRONLY)?;
-            let done = kernel::check(kernel::sys!(SYS_ftruncate, fd, 0));
+            let done = kernel::ftruncate(fd, 0);
             kernel::close(fd);
             return done.map(drop);
         }
@@ -459,7 +459,7 @@ fn rules(resolve: u64) -> Rules {
 /// Private copies are opened close-on-exec; the program may not have asked for that.
 fn with_cloexec(fd: i32, flags: i32) -> Sys<i32> {
     if flags & libc::O_CLOEXEC == 0 {
-        kernel::check(kernel::sys!(SYS_fcntl, fd, libc::F_SETFD, 0))?;
+        kernel::set_close_on_exec(fd, false)?;
     }
     Ok(fd)
 }

@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use txos_engine::changeset::{Delta, What};
 use txos_engine::object::{FileId, FileKind};
 
-use super::kernel::{self, CPath, Sys, check, sys};
+use super::kernel::{self, Sys};
 use super::node::{Id, Name};
 use super::{Committed, Failure, Tx, reason};
 
@@ -117,9 +117,6 @@ fn is_directory(dir: RawFd, name: &[u8]) -> bool {
 /// `renameat2(2)` onto nothing.
 fn rename_onto_nothing(from: RawFd, old: &[u8], to: RawFd, new: &[u8]) -> Sys<()> {
     kernel::step("move", || {
-        CPath::with(old, |o| {
-            CPath::with(new, |n| check(sys!(SYS_renameat2, from, o, to, n, libc::RENAME_NOREPLACE)))
-        })
-        .map(drop)
+        kernel::rename_at((from, old), (to, new), libc::RENAME_NOREPLACE).map(drop)
     })
 }

@@ -74,9 +74,9 @@ impl Tx {
         if real & 0o700 == 0 {
             return f(self);
         }
-        let _ = super::kernel::sys!(SYS_umask, 0o077);
+        super::kernel::set_umask(0o077);
         let done = f(self);
-        let _ = super::kernel::sys!(SYS_umask, real);
+        super::kernel::set_umask(real);
         done
     }
 

@@ -1,5 +1,6 @@
 //! Path walk: as the kernel's (path_resolution(7)), over shadow and stable entries.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use txos_engine::object::FileKind;
@@ -187,7 +188,7 @@ impl Tx {
             return Err(libc::ENOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.to_vec(), follow, Rules::default())
+        self.walk_on(start, path.into(), follow, Rules::default())
     }
 
     /// Walks to the directory in which a name is to come or go: a link at the end is not followed,
@@ -200,7 +201,7 @@ impl Tx {
             return Err(libc::ENOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.to_vec(), false, Rules { parent: true, ..Rules::default() })
+        self.walk_on(start, path.into(), false, Rules { parent: true, ..Rules::default() })
     }
 
     /// As [`Tx::walk`], by the rules that openat2(2) was given.
@@ -212,10 +213,16 @@ impl Tx {
             return Err(libc::ENOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.to_vec(), follow, rules)
+        self.walk_on(start, path.into(), follow, rules)
     }
 
-    fn walk_on(&mut self, start: Id, path: Vec<u8>, follow: bool, rules: Rules) -> Sys<Place> {
+    fn walk_on(
+        &mut self,
+        start: Id,
+        path: Cow<'_, [u8]>,
+        follow: bool,
+        rules: Rules,
+    ) -> Sys<Place> {
         let Rules { parent, blind, no_links, no_mounts } = rules;
         let mut links = 0;
         let mut here = start;
@@ -328,7 +335,7 @@ impl Tx {
                     }
                     here = self.root;
                 }
-                path = target;
+                path = Cow::Owned(target);
                 at = 0;
                 continue;
             }
@@ -375,8 +382,7 @@ impl Tx {
         if !self.nodes[node].is_dir() {
             return Err(libc::ENOTDIR);
         }
-        let rest = rest.to_vec();
-        self.walk_on(node, rest, follow, rules)
+        self.walk_on(node, rest.into(), follow, rules)
     }
 
     /// Whether a name in a directory that is not versioned leads to something that is.
