@@ -249,7 +249,7 @@ impl Tx {
         let (from_path, before) = (stable.path.clone(), stable.stat);
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
         let to = kernel::open(&path, flags, 0o600)?;
-        let copied = self.fill(id, to, &from_path, before, empty, &path);
+        let copied = self.fill(id, (&from_path, before), (to, &path), empty);
         kernel::close(to);
         if let Err(e) = copied {
             let _ = kernel::unlink(&path);
@@ -271,14 +271,13 @@ impl Tx {
         Ok(())
     }
 
+    /// Fills a private copy, which is open as `to` at `path`.
     fn fill(
         &mut self,
         id: Id,
-        to: i32,
-        from_path: &[u8],
-        before: Stat,
+        (from_path, before): (&[u8], Stat),
+        (to, path): (i32, &[u8]),
         empty: bool,
-        path: &[u8],
     ) -> Sys<()> {
         if !empty {
             let from = match kernel::open(from_path, libc::O_RDONLY | libc::O_CLOEXEC, 0) {

@@ -18,6 +18,23 @@ pub enum Target {
     Live(Vec<u8>),
 }
 
+const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
+const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
+const WHITEOUT: u32 = libc::RENAME_WHITEOUT;
+
+/// A rename whose objects were found.
+struct Rename {
+    from: Spot,
+    to: Spot,
+    /// What is at the first name.
+    source: Id,
+    /// What is at the second name: it goes, or is exchanged.
+    target: Option<Id>,
+    exchange: bool,
+    /// A whiteout takes the first name.
+    whiteout: bool,
+}
+
 impl Tx {
     /// Walks to where a new name is to be.
     ///
@@ -433,9 +450,6 @@ impl Tx {
     /// # Errors
     /// As the call.
     pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, Sys<Vec<u8>>), flags: u32) -> Sys<u64> {
-        const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
-        const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
-        const WHITEOUT: u32 = libc::RENAME_WHITEOUT;
         if flags & !(NOREPLACE | EXCHANGE | WHITEOUT) != 0
             || (flags & EXCHANGE != 0 && flags & (NOREPLACE | WHITEOUT) != 0)
         {
@@ -448,7 +462,7 @@ impl Tx {
         let new = (new.0, new.1?);
         let base = self.base(new.0, &new.1)?;
         let to = self.walk_by(base, &new.1, false, blind)?;
-        let (mut from, mut to) = match (from, to) {
+        let (from, to) = match (from, to) {
             (Place::At(from), Place::At(to)) => (from, to),
             (Place::Live(from), Place::Live(to)) => return self.live_rename(&from, &to, flags),
             (Place::Live(path), _) | (_, Place::Live(path)) => {
@@ -458,6 +472,16 @@ impl Tx {
                 });
             }
         };
+        let Some(rename) = self.renamed_objects(from, to, flags)? else { return Ok(0) };
+        self.may_rename(&rename)?;
+        self.acquire_rename(&rename)?;
+        self.apply_rename(&rename)?;
+        Ok(0)
+    }
+
+    /// The objects at both names, if a rename of the one to the other makes sense. `None`: they are names
+    /// of one object, and nothing is done.
+    fn renamed_objects(&mut self, from: Spot, to: Spot, flags: u32) -> Sys<Option<Rename>> {
         if self.nodes[from.dir].stat.mnt != self.nodes[to.dir].stat.mnt {
             return Err(libc::EXDEV);
         }
@@ -468,25 +492,20 @@ impl Tx {
             return Err(if flags & NOREPLACE != 0 { libc::EEXIST } else { libc::EBUSY });
         }
         self.read_only(from.dir)?;
-        from.node = self.lookup(from.dir, &from.name)?;
-        let Some(source) = from.node else { return Err(libc::ENOENT) };
-        to.node = self.lookup(to.dir, &to.name)?;
-        if flags & NOREPLACE != 0 && to.node.is_some() {
+        let source = self.lookup(from.dir, &from.name)?.ok_or(libc::ENOENT)?;
+        let target = self.lookup(to.dir, &to.name)?;
+        if flags & NOREPLACE != 0 && target.is_some() {
             return Err(libc::EEXIST);
         }
-        if flags & EXCHANGE != 0 && to.node.is_none() {
+        let exchange = flags & EXCHANGE != 0;
+        if exchange && target.is_none() {
             return Err(libc::ENOENT);
         }
         let source_dir = self.nodes[source].is_dir();
-        if !source_dir {
-            if from.slash {
-                return Err(libc::ENOTDIR);
-            }
-            if flags & EXCHANGE == 0 && to.slash {
-                return Err(libc::ENOTDIR);
-            }
+        if !source_dir && (from.slash || (!exchange && to.slash)) {
+            return Err(libc::ENOTDIR);
         }
-        if let Some(target) = to.node.filter(|_| flags & EXCHANGE != 0)
+        if let Some(target) = target.filter(|_| exchange)
             && to.slash
             && !self.nodes[target].is_dir()
         {
@@ -496,27 +515,32 @@ impl Tx {
         if source_dir && self.is_in(to.dir, source) {
             return Err(libc::EINVAL);
         }
-        if let Some(target) = to.node
+        if let Some(target) = target
             && self.nodes[target].is_dir()
             && self.is_in(from.dir, target)
         {
-            return Err(if flags & EXCHANGE != 0 { libc::EINVAL } else { libc::ENOTEMPTY });
+            return Err(if exchange { libc::EINVAL } else { libc::ENOTEMPTY });
         }
-        if to.node == Some(source) {
-            return Ok(0);
-        }
+        let whiteout = flags & WHITEOUT != 0;
+        let rename = Rename { from, to, source, target, exchange, whiteout };
+        Ok((target != Some(source)).then_some(rename))
+    }
+
+    /// Whether the thread may rename, and the objects can be renamed.
+    fn may_rename(&mut self, rename: &Rename) -> Sys<()> {
+        let Rename { from, to, source, target, exchange, .. } = rename;
+        let (source, exchange) = (*source, *exchange);
+        let source_dir = self.nodes[source].is_dir();
         self.may_remove(from.dir, source)?;
-        match to.node {
+        match *target {
             None => self.may_change_names(to.dir)?,
             Some(target) => {
                 self.may_remove(to.dir, target)?;
-                let target_dir = self.nodes[target].is_dir();
-                if flags & EXCHANGE == 0 {
-                    match (source_dir, target_dir) {
-                        (true, false) => return Err(libc::ENOTDIR),
-                        (false, true) => return Err(libc::EISDIR),
-                        _ => {}
-                    }
+                match (source_dir, self.nodes[target].is_dir()) {
+                    _ if exchange => {}
+                    (true, false) => return Err(libc::ENOTDIR),
+                    (false, true) => return Err(libc::EISDIR),
+                    _ => {}
                 }
             }
         }
@@ -524,8 +548,8 @@ impl Tx {
         if source_dir && from.dir != to.dir {
             self.may(source, super::perm::mask::W)?;
         }
-        if let Some(target) = to.node {
-            if flags & EXCHANGE != 0 && self.nodes[target].is_dir() && from.dir != to.dir {
+        if let Some(target) = *target {
+            if exchange && self.nodes[target].is_dir() && from.dir != to.dir {
                 self.may(target, super::perm::mask::W)?;
             }
             if self.is_mount_point(target) {
@@ -535,25 +559,34 @@ impl Tx {
         if self.is_mount_point(source) || source == self.root {
             return Err(libc::EBUSY);
         }
-        if let Some(target) = to.node
-            && flags & EXCHANGE == 0
+        if let Some(target) = *target
+            && !exchange
             && self.nodes[target].is_dir()
             && !self.is_empty_dir(target)?
         {
             return Err(self.not_empty(target));
         }
+        Ok(())
+    }
+
+    /// Acquires what a rename changes.
+    fn acquire_rename(&mut self, rename: &Rename) -> Sys<()> {
+        let Rename { from, to, source, target, .. } = rename;
         self.touch_name(from.dir, &from.name)?;
         self.touch_name(to.dir, &to.name)?;
-        self.touch_write(source)?;
-        if let Some(target) = to.node {
-            self.touch_write(target)?;
-        }
-        if flags & EXCHANGE != 0 {
-            let Some(target) = to.node else { return Err(libc::ENOENT) };
+        self.touch_write(*source)?;
+        target.map_or(Ok(()), |target| self.touch_write(target))
+    }
+
+    fn apply_rename(&mut self, rename: &Rename) -> Sys<()> {
+        let Rename { from, to, source, target, exchange, whiteout } = rename;
+        let source = *source;
+        let source_dir = self.nodes[source].is_dir();
+        if let Some(target) = target.filter(|_| *exchange) {
             self.set_entry(from.dir, &from.name, Some(target))?;
             self.set_entry(to.dir, &to.name, Some(source))?;
-            self.renamed(source, &from, &to);
-            self.renamed(target, &to, &from);
+            self.renamed(source, from, to);
+            self.renamed(target, to, from);
             self.move_nlink(source_dir, from.dir, to.dir);
             let target_dir = self.nodes[target].is_dir();
             self.move_nlink(target_dir, to.dir, from.dir);
@@ -562,14 +595,14 @@ impl Tx {
                 [source, target].into_iter().for_each(|id| self.stamp_moved(id));
             }
         } else {
-            if let Some(target) = to.node {
+            if let Some(target) = *target {
                 self.take_away(to.dir, &to.name, target)?;
             }
             self.set_entry(from.dir, &from.name, None)?;
             self.set_entry(to.dir, &to.name, Some(source))?;
-            self.renamed(source, &from, &to);
+            self.renamed(source, from, to);
             self.move_nlink(source_dir, from.dir, to.dir);
-            if flags & WHITEOUT != 0 {
+            if *whiteout {
                 let stat = self.new_stat(from.dir, libc::S_IFCHR, 0);
                 let mut node = Node::new(stat, None);
                 node.xattrs = Some(Xattrs::new());
@@ -579,7 +612,7 @@ impl Tx {
         }
         self.stamp_dir(from.dir);
         self.stamp_dir(to.dir);
-        Ok(0)
+        Ok(())
     }
 
     /// What a rename onto a directory that is not empty is answered with: xfs has its own mind.

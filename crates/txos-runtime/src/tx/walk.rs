@@ -254,8 +254,7 @@ impl Tx {
                         at = next;
                         continue;
                     }
-                    let (name, last) = (b"..".to_vec(), Last::DotDot);
-                    return Ok(Place::At(Spot { dir: here, name, node: Some(here), last, slash }));
+                    return Ok(at_itself(here, b"..", slash));
                 }
                 return Ok(Place::Live(join(b".", &path[at..])));
             }
@@ -270,33 +269,16 @@ impl Tx {
             let at_name = |node| {
                 Place::At(Spot { dir: here, name: name.to_vec(), node, last: Last::Name, slash })
             };
-            match name {
-                b"." | b".." => {
-                    self.may(here, libc::X_OK as u32)?;
-                    if name == b".." && here == self.root && self.beneath {
-                        return Err(libc::EXDEV);
-                    }
-                    if name == b".." && here != self.root {
-                        let above = self.parent(here);
-                        if no_mounts && self.nodes[above].stat.mnt != self.nodes[here].stat.mnt {
-                            return Err(libc::EXDEV);
-                        }
-                        here = above;
-                    }
-                    if is_last {
-                        let last = if name == b"." { Last::Dot } else { Last::DotDot };
-                        return Ok(Place::At(Spot {
-                            dir: here,
-                            name: name.to_vec(),
-                            node: Some(here),
-                            last,
-                            slash,
-                        }));
-                    }
-                    at = next;
-                    continue;
+            if matches!(name, b"." | b"..") {
+                self.may(here, libc::X_OK as u32)?;
+                if name == b".." {
+                    here = self.above(here, no_mounts)?;
                 }
-                _ => {}
+                if is_last {
+                    return Ok(at_itself(here, name, slash));
+                }
+                at = next;
+                continue;
             }
             if is_last && blind {
                 self.may(here, libc::X_OK as u32)?;
@@ -351,6 +333,18 @@ impl Tx {
             here = found;
             at = next;
         }
+    }
+
+    /// The directory above one, for a walk that passes `..` there: the root's own for the root.
+    fn above(&self, dir: Id, no_mounts: bool) -> Sys<Id> {
+        if dir == self.root {
+            return if self.beneath { Err(libc::EXDEV) } else { Ok(dir) };
+        }
+        let above = self.parent(dir);
+        if no_mounts && self.nodes[above].stat.mnt != self.nodes[dir].stat.mnt {
+            return Err(libc::EXDEV);
+        }
+        Ok(above)
     }
 
     /// A path into what is not versioned; the magic links of /proc lead back.
@@ -461,7 +455,7 @@ impl Tx {
         }
         let found = self.first_look(&top, id, name, &path)?;
         self.nodes[dir].may |= libc::X_OK as u32;
-        let found = found.map(|stat| self.adopt(&top, id, name, path, stat, dir));
+        let found = found.map(|stat| self.adopt((&top, id), (dir, name), path, stat));
         let dir = self.nodes[dir].dir_mut()?;
         dir.entries.insert(name.into(), Entry { now: found, base: found });
         Ok(found)
@@ -470,12 +464,10 @@ impl Tx {
     /// The node of a stable object that was just looked at.
     fn adopt(
         &mut self,
-        top: &Rc<[u8]>,
-        top_id: txos_engine::object::FileId,
-        name: &[u8],
+        (top, top_id): (&Rc<[u8]>, txos_engine::object::FileId),
+        (dir, name): (Id, &[u8]),
         path: Vec<u8>,
         stat: Stat,
-        dir: Id,
     ) -> Id {
         let key = (stat.id, stat.mnt);
         if let Some(&id) = self.by_id.get(&key)
@@ -547,6 +539,12 @@ impl Tx {
         self.by_id.insert((stat.id, stat.mnt), id);
         Ok(id)
     }
+}
+
+/// The end of a walk at `.` or `..`, which is this directory.
+fn at_itself(dir: Id, name: &[u8], slash: bool) -> Place {
+    let last = if name == b"." { Last::Dot } else { Last::DotDot };
+    Place::At(Spot { dir, name: name.to_vec(), node: Some(dir), last, slash })
 }
 
 /// The links of /proc/self that lead to objects, not by paths.
