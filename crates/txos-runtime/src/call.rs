@@ -232,6 +232,7 @@ pub fn descriptors(number: i64) -> &'static [usize] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::raw::Errno;
 
     #[test]
     fn only_descriptors_are_replaced_by_descriptors() {
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(call.path(0), Ok(b"/dev/null".to_vec()));
         assert_eq!((call.int(1), call.uint(1), call.long(1)), (-1, u32::MAX, -1));
         assert_eq!((call.int(2), call.word(2)), (5, 1 << 32 | 5));
-        assert_eq!(call.path(1), Err(libc::EFAULT));
+        assert_eq!(call.path(1), Err(Errno::FAULT));
     }
 
     #[test]
@@ -263,7 +264,7 @@ mod tests {
         // SAFETY: the byte lives until the answer, and nobody refers to it before.
         let call =
             unsafe { Call::new(libc::SYS_read, [u64::MAX, byte.as_mut_ptr() as u64, 1, 0, 0, 0]) };
-        assert_eq!(call.answer(), Err(libc::EBADF));
+        assert_eq!(call.answer(), Err(Errno::BADF));
         assert_eq!(call.make(), -i64::from(libc::EBADF));
         assert_eq!(byte, [7]);
     }

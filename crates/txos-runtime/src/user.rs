@@ -13,7 +13,7 @@
 
 use std::marker::PhantomData;
 
-use crate::raw::{EFAULT, Sys};
+use crate::raw::{Errno, Sys};
 use crate::reach::{self, Access};
 
 const PAGE: u64 = 4096;
@@ -140,7 +140,7 @@ impl<T: Plain> UserPtr<T> {
     pub fn read(self) -> Sys<T> {
         let size = size_of::<T>() as u64;
         if reach(self.at, size, Access::Read) != size {
-            return Err(EFAULT);
+            return Err(Errno::FAULT);
         }
         // SAFETY: the bytes are there, and any bytes are a `T`.
         Ok(unsafe { (self.at as *const T).read_unaligned() })
@@ -154,7 +154,7 @@ impl<T: Plain> UserPtr<T> {
     pub fn write(self, value: T) -> Sys<()> {
         let size = size_of::<T>() as u64;
         if reach(self.at, size, Access::Overwrite) != size {
-            return Err(EFAULT);
+            return Err(Errno::FAULT);
         }
         // SAFETY: the room is there, and the program gave it for that.
         unsafe { (self.at as *mut T).write_unaligned(value) };
@@ -169,7 +169,7 @@ impl UserPtr<u8> {
     /// EFAULT, ENAMETOOLONG.
     #[inline]
     pub fn path(self) -> Sys<Vec<u8>> {
-        self.text(PATH_MAX, libc::ENAMETOOLONG)
+        self.text(PATH_MAX, Errno::NAMETOOLONG)
     }
 
     /// Copies a path that the kernel has just read.
@@ -183,7 +183,7 @@ impl UserPtr<u8> {
         // SAFETY: the caller says that the kernel has read these bytes.
         let len = unsafe { libc::strnlen(self.at as *const libc::c_char, PATH_MAX) };
         if len >= PATH_MAX {
-            return Err(libc::ENAMETOOLONG);
+            return Err(Errno::NAMETOOLONG);
         }
         Ok(self.text_there(len))
     }
@@ -192,13 +192,13 @@ impl UserPtr<u8> {
     ///
     /// # Errors
     /// EFAULT, or `too_long`.
-    pub fn text(self, limit: usize, too_long: i32) -> Sys<Vec<u8>> {
+    pub fn text(self, limit: usize, too_long: Errno) -> Sys<Vec<u8>> {
         let mut len = 0;
         while len < limit {
             let from = self.at.wrapping_add(len as u64);
             let here = (PAGE - from % PAGE).min((limit - len) as u64);
             if reach(from, here, Access::Read) != here {
-                return Err(EFAULT);
+                return Err(Errno::FAULT);
             }
             // SAFETY: these bytes are there.
             let found = unsafe { libc::strnlen(from as *const libc::c_char, here as usize) };
@@ -239,14 +239,14 @@ impl UserPtr<[u64; 2]> {
     /// EINVAL over 1,024 of them, or for a negative length; EFAULT.
     pub fn buffers(self, count: u64) -> Sys<Vec<UserSlice>> {
         if count > 1024 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let mut out = Vec::with_capacity(count as usize);
         let mut left = MOVED_MAX;
         for index in 0..count {
             let [at, len] = self.item(index).read()?;
             if (len as i64) < 0 {
-                return Err(libc::EINVAL);
+                return Err(Errno::INVAL);
             }
             let len = len.min(left);
             left -= len;
@@ -323,7 +323,7 @@ impl UserSlice {
     #[inline]
     pub fn readable(self) -> Sys<Readable> {
         match reach(self.at, self.len, Access::Read) {
-            0 if self.len > 0 => Err(EFAULT),
+            0 if self.len > 0 => Err(Errno::FAULT),
             there => Ok(Readable(self.first(there))),
         }
     }
@@ -335,7 +335,7 @@ impl UserSlice {
     #[inline]
     pub fn writable(self) -> Sys<Writable> {
         match reach(self.at, self.len, Access::Overwrite) {
-            0 if self.len > 0 => Err(EFAULT),
+            0 if self.len > 0 => Err(Errno::FAULT),
             there => Ok(Writable(self.first(there))),
         }
     }
@@ -354,7 +354,7 @@ impl UserSlice {
         if reach(self.at, self.len, Access::Read) == self.len {
             Ok(Readable(self).to_vec())
         } else {
-            Err(EFAULT)
+            Err(Errno::FAULT)
         }
     }
 
@@ -364,7 +364,7 @@ impl UserSlice {
     /// EFAULT.
     pub fn is_zero(self) -> Sys<bool> {
         if reach(self.at, self.len, Access::Read) != self.len {
-            return Err(EFAULT);
+            return Err(Errno::FAULT);
         }
         let bytes = Readable(self);
         let (words, len) = (bytes.len() / 8, bytes.len());
@@ -379,7 +379,7 @@ impl UserSlice {
     pub fn write(self, bytes: &[u8]) -> Sys<()> {
         let len = bytes.len() as u64;
         if len > self.len || reach(self.at, len, Access::Overwrite) != len {
-            return Err(EFAULT);
+            return Err(Errno::FAULT);
         }
         Writable(self).write(0, bytes);
         Ok(())
@@ -545,16 +545,16 @@ mod tests {
     #[test]
     fn what_is_nowhere_is_efault() {
         for at in NOWHERE {
-            assert_eq!(pointer::<u64>(at).read(), Err(EFAULT), "{at:#x}");
-            assert_eq!(pointer::<u64>(at).write(1), Err(EFAULT), "{at:#x}");
-            assert_eq!(pointer::<u8>(at).path(), Err(EFAULT), "{at:#x}");
-            assert_eq!(slice(at, 1).read(), Err(EFAULT), "{at:#x}");
-            assert_eq!(slice(at, 1).write(b"x"), Err(EFAULT), "{at:#x}");
-            assert_eq!(slice(at, 1).is_zero(), Err(EFAULT), "{at:#x}");
-            assert_eq!(slice(at, 1).readable().map(Readable::len), Err(EFAULT), "{at:#x}");
-            assert_eq!(slice(at, 1).writable().map(Writable::len), Err(EFAULT), "{at:#x}");
+            assert_eq!(pointer::<u64>(at).read(), Err(Errno::FAULT), "{at:#x}");
+            assert_eq!(pointer::<u64>(at).write(1), Err(Errno::FAULT), "{at:#x}");
+            assert_eq!(pointer::<u8>(at).path(), Err(Errno::FAULT), "{at:#x}");
+            assert_eq!(slice(at, 1).read(), Err(Errno::FAULT), "{at:#x}");
+            assert_eq!(slice(at, 1).write(b"x"), Err(Errno::FAULT), "{at:#x}");
+            assert_eq!(slice(at, 1).is_zero(), Err(Errno::FAULT), "{at:#x}");
+            assert_eq!(slice(at, 1).readable().map(Readable::len), Err(Errno::FAULT), "{at:#x}");
+            assert_eq!(slice(at, 1).writable().map(Writable::len), Err(Errno::FAULT), "{at:#x}");
             assert_eq!(slice(at, 1).room(), 0, "{at:#x}");
-            assert_eq!(pointer::<[u64; 2]>(at).buffers(1).map(|all| all.len()), Err(EFAULT));
+            assert_eq!(pointer::<[u64; 2]>(at).buffers(1).map(|all| all.len()), Err(Errno::FAULT));
         }
     }
 
@@ -576,8 +576,8 @@ mod tests {
         // Not aligned.
         assert_eq!(pointer::<u32>(end - 7).read(), Ok(0x0405_0607));
         for at in end - 7..end {
-            assert_eq!(pointer::<u64>(at).read(), Err(EFAULT));
-            assert_eq!(pointer::<u64>(at).write(u64::MAX), Err(EFAULT));
+            assert_eq!(pointer::<u64>(at).read(), Err(Errno::FAULT));
+            assert_eq!(pointer::<u64>(at).write(u64::MAX), Err(Errno::FAULT));
         }
         assert_eq!(pointer::<u64>(end - 8).read(), Ok(0x0102_0304_0506_0708));
     }
@@ -586,9 +586,9 @@ mod tests {
     fn what_can_only_be_read_is_not_written() {
         let at = one_page(libc::PROT_READ);
         assert_eq!(pointer::<u32>(at).read(), Ok(0));
-        assert_eq!(pointer::<u32>(at).write(1), Err(EFAULT));
-        assert_eq!(slice(at, 9).write(b"x"), Err(EFAULT));
-        assert_eq!(slice(at, 9).writable().map(Writable::len), Err(EFAULT));
+        assert_eq!(pointer::<u32>(at).write(1), Err(Errno::FAULT));
+        assert_eq!(slice(at, 9).write(b"x"), Err(Errno::FAULT));
+        assert_eq!(slice(at, 9).writable().map(Writable::len), Err(Errno::FAULT));
         assert_eq!(slice(at, 9).is_zero(), Ok(true));
     }
 
@@ -600,15 +600,15 @@ mod tests {
         assert_eq!(half.readable().map(Readable::len), Ok(3));
         assert_eq!(half.writable().map(Writable::len), Ok(3));
         assert_eq!(half.room(), 3);
-        assert_eq!(half.read(), Err(EFAULT));
+        assert_eq!(half.read(), Err(Errno::FAULT));
         assert_eq!(half.write(b"abc"), Ok(()));
-        assert_eq!(half.write(b"abcd"), Err(EFAULT));
+        assert_eq!(half.write(b"abcd"), Err(Errno::FAULT));
         assert_eq!(half.readable().map(Readable::to_vec), Ok(b"abc".to_vec()));
-        assert_eq!(half.is_zero(), Err(EFAULT));
+        assert_eq!(half.is_zero(), Err(Errno::FAULT));
         assert_eq!(half.after(1).first(2).read(), Ok(b"bc".to_vec()));
         assert!(half.after(9).is_empty());
         // No more than the program gave.
-        assert_eq!(slice(at, 2).write(b"abc"), Err(EFAULT));
+        assert_eq!(slice(at, 2).write(b"abc"), Err(Errno::FAULT));
         assert_eq!(pointer::<u32>(at).read(), Ok(0));
     }
 
@@ -650,17 +650,17 @@ mod tests {
         assert_eq!(slice(end - 5, 5).write(b"/tmp\0"), Ok(()));
         assert_eq!(pointer::<u8>(end - 5).path(), Ok(b"/tmp".to_vec()));
         assert_eq!(pointer::<u8>(end - 1).path(), Ok(Vec::new()));
-        assert_eq!(pointer::<u8>(end - 5).text(4, libc::ERANGE), Err(libc::ERANGE));
-        assert_eq!(pointer::<u8>(end - 5).text(5, libc::ERANGE), Ok(b"/tmp".to_vec()));
+        assert_eq!(pointer::<u8>(end - 5).text(4, Errno::RANGE), Err(Errno::RANGE));
+        assert_eq!(pointer::<u8>(end - 5).text(5, Errno::RANGE), Ok(b"/tmp".to_vec()));
         // SAFETY: it is there.
         assert_eq!(unsafe { pointer::<u8>(end - 5).known_path() }, Ok(b"/tmp".to_vec()));
         // One that does not end before the memory does.
         assert_eq!(slice(end - 1, 1).write(b"x"), Ok(()));
-        assert_eq!(pointer::<u8>(end - 5).path(), Err(EFAULT));
+        assert_eq!(pointer::<u8>(end - 5).path(), Err(Errno::FAULT));
         let long = [b'x'; PAGE as usize];
         assert_eq!(slice(at, PAGE).write(&long), Ok(()));
-        assert_eq!(pointer::<u8>(at).path(), Err(libc::ENAMETOOLONG));
-        assert_eq!(pointer::<u8>(at + 1).path(), Err(EFAULT));
+        assert_eq!(pointer::<u8>(at).path(), Err(Errno::NAMETOOLONG));
+        assert_eq!(pointer::<u8>(at + 1).path(), Err(Errno::FAULT));
     }
 
     #[test]
@@ -668,7 +668,7 @@ mod tests {
         let at = writable_page();
         for len in [u64::MAX, u64::MAX - at, u64::MAX - at + 1, 1 << 63] {
             assert!(!slice(at, len).is_possible());
-            assert_eq!(slice(at, len).read(), Err(EFAULT));
+            assert_eq!(slice(at, len).read(), Err(Errno::FAULT));
             assert_eq!(slice(at, len).room(), PAGE);
         }
         assert!(slice(at, PAGE * 2).is_possible());
@@ -691,11 +691,11 @@ mod tests {
         let all = vector(&[1, 2, 3, MOVED_MAX, 5, 6]).buffers(3).map(lengths);
         assert_eq!(all, Ok(vec![2, MOVED_MAX - 2, 0]));
         let negative = vector(&[1, 2, 3, 1 << 63]).buffers(2).map(lengths);
-        assert_eq!(negative, Err(libc::EINVAL));
-        assert_eq!(pointer::<[u64; 2]>(at).buffers(1025).map(lengths), Err(libc::EINVAL));
+        assert_eq!(negative, Err(Errno::INVAL));
+        assert_eq!(pointer::<[u64; 2]>(at).buffers(1025).map(lengths), Err(Errno::INVAL));
         assert_eq!(pointer::<[u64; 2]>(at).buffers(0).map(lengths), Ok(Vec::new()));
         let early = pointer::<[u64; 2]>(at + PAGE - 24);
-        assert_eq!(early.buffers(2).map(lengths), Err(EFAULT));
+        assert_eq!(early.buffers(2).map(lengths), Err(Errno::FAULT));
         let (buffer, word) = vector(&[7, 5 << 32 | 3]).buffer(|word| word & 0xff).unwrap();
         assert_eq!((buffer.address(), buffer.len(), word), (7, 3, 5 << 32 | 3));
     }

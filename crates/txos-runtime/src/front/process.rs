@@ -23,7 +23,7 @@ use super::tls::here;
 use super::trap::Context;
 use super::{alloc, api, signals};
 use crate::call::Call;
-use crate::raw::syscall;
+use crate::raw::{self, Errno, Sys, syscall};
 use crate::tx::{Failure, flags};
 use crate::user::UserPtr;
 
@@ -88,7 +88,7 @@ pub fn exec(thread: &mut Thread, call: Call) -> Next {
         return fail(thread, why);
     }
     let program = match program {
-        Some(Ok(Err(errno))) => return Next::Answer(-i64::from(errno)),
+        Some(Ok(Err(errno))) => return Next::Answer(raw::answer(Err(errno))),
         Some(Ok(Ok(program))) => program,
         // It failed before, or what is wrong is found by the kernel.
         _ => None,
@@ -147,7 +147,7 @@ pub fn create(thread: &mut Thread, class: Class, call: Call, context: &mut Conte
         Class::Clone => Made::of_clone(*call.words()),
         Class::Clone3 => match Made::of_clone3(call) {
             Ok(made) => made,
-            Err(errno) => return Next::Answer(-i64::from(errno)),
+            Err(errno) => return Next::Answer(raw::answer(Err(errno))),
         },
         Class::Vfork => Made::vfork(),
         _ => Made::fork(),
@@ -225,21 +225,21 @@ impl Made {
         Made { flags: args[0], stack, how: How::Clone(args) }
     }
 
-    fn of_clone3(call: Call) -> Result<Made, i32> {
+    fn of_clone3(call: Call) -> Sys<Made> {
         let size = call.word(1) as usize;
         if !(CLONE_ARGS_LEAST..=4096).contains(&size) {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let mut all: CloneArgs = [0; 11];
         let known = size.min(size_of::<CloneArgs>());
         let given = call.buffer(0, size as u64);
         let there = given.readable()?;
         if there.len() < size {
-            return Err(libc::EFAULT);
+            return Err(Errno::FAULT);
         }
         // What we don't know must be zero.
         if !given.after(known as u64).is_zero()? {
-            return Err(libc::E2BIG);
+            return Err(Errno::TOOBIG);
         }
         let mut bytes = [0; size_of::<CloneArgs>()];
         there.copy(0, &mut bytes[..known]);

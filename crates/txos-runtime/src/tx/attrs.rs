@@ -4,7 +4,7 @@ use txos_engine::object::FileKind;
 use txos_engine::version::Stamp;
 
 use super::content::Data;
-use super::kernel::{self, Stat, Sys};
+use super::kernel::{self, Errno, Stat, Sys};
 use super::node::{Id, changed};
 use super::perm::mask;
 use super::walk::{Place, Spot};
@@ -29,7 +29,7 @@ impl Tx {
     pub fn object(&mut self, dirfd: i32, path: &[u8], flags: i32) -> Sys<Object> {
         if path.is_empty() {
             if flags & libc::AT_EMPTY_PATH == 0 {
-                return Err(libc::ENOENT);
+                return Err(Errno::NOENT);
             }
             if dirfd == libc::AT_FDCWD {
                 return self.cwd().map(Object::Node);
@@ -38,7 +38,7 @@ impl Tx {
         }
         let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
         if follow && let Some(number) = self.descriptor_path(path) {
-            return self.object_of(number).map_err(|_| libc::ENOENT);
+            return self.object_of(number).map_err(|_| Errno::NOENT);
         }
         let base = self.base(dirfd, path)?;
         match self.walk(base, path, follow)? {
@@ -46,10 +46,10 @@ impl Tx {
                 Ok(Object::Live(self.path_of(id)))
             }
             Place::At(Spot { node: Some(id), .. }) => Ok(Object::Node(id)),
-            Place::At(_) => Err(libc::ENOENT),
+            Place::At(_) => Err(Errno::NOENT),
             Place::Live(path) => {
                 if follow && let Some(number) = super::open::descriptor_path(&path) {
-                    return self.object_of(number).map_err(|_| libc::ENOENT);
+                    return self.object_of(number).map_err(|_| Errno::NOENT);
                 }
                 Ok(Object::Live(path))
             }
@@ -102,7 +102,7 @@ impl Tx {
     ) -> Sys<u64> {
         const KNOWN: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
         if flags & !KNOWN != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let object = self.object(dirfd, path, flags)?;
         self.stat_object(object, flags, out)
@@ -146,7 +146,7 @@ impl Tx {
             || flags & SYNC == SYNC
             || wanted & 0x8000_0000 != 0
         {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let id = match self.object(dirfd, path, flags)? {
             Object::Node(id) => id,
@@ -216,7 +216,7 @@ impl Tx {
             }
         };
         if self.nodes[id].kind() == FileKind::Symlink {
-            return Err(libc::EOPNOTSUPP);
+            return Err(Errno::OPNOTSUPP);
         }
         self.may_set_attrs(id)?;
         let cred = self.cred();
@@ -267,10 +267,10 @@ impl Tx {
         let stat = self.nodes[id].stat;
         self.read_only(id)?;
         if !self.cred().owns(stat.uid) {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         if stat.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         Ok(())
     }
@@ -284,10 +284,10 @@ impl Tx {
             return Ok(());
         }
         match self.may(id, mask::W) {
-            Err(libc::EROFS) => Err(libc::EROFS),
+            Err(Errno::ROFS) => Err(Errno::ROFS),
             // That it is not allowed to write hides that nobody may.
             Err(_) if self.real_path(id).is_some_and(|path| kernel::is_read_only(&path)) => {
-                Err(libc::EROFS)
+                Err(Errno::ROFS)
             }
             _ => Ok(()),
         }
@@ -321,11 +321,11 @@ impl Tx {
             let uid_fine = uid == u32::MAX || (own && uid == stat.uid);
             let gid_fine = gid == u32::MAX || (own && (gid == stat.gid || cred.in_group(gid)));
             if !uid_fine || !gid_fine {
-                return Err(libc::EPERM);
+                return Err(Errno::PERM);
             }
         }
         if stat.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         self.touch_write(id)?;
         let node = &mut self.nodes[id];
@@ -364,7 +364,7 @@ impl Tx {
             matches!(t.tv_nsec, 0..=999_999_999 | libc::UTIME_NOW | libc::UTIME_OMIT)
         };
         if !times.iter().all(valid) {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         if times.iter().all(|t| t.tv_nsec == libc::UTIME_OMIT) {
             return Ok(0);
@@ -384,14 +384,14 @@ impl Tx {
         let both_now = times.iter().all(|t| t.tv_nsec == libc::UTIME_NOW);
         if !self.cred().owns(stat.uid) {
             if !both_now {
-                return Err(libc::EPERM);
+                return Err(Errno::PERM);
             }
             self.may(id, mask::W)?;
         }
         let fixed = libc::STATX_ATTR_IMMUTABLE as u64
             | if both_now { 0 } else { libc::STATX_ATTR_APPEND as u64 };
         if stat.attributes & fixed != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         self.touch_write(id)?;
         let at = now();
@@ -430,20 +430,20 @@ impl Tx {
         if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0
             || flags == libc::XATTR_CREATE | libc::XATTR_REPLACE
         {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         if value.len() > 65_536 {
-            return Err(libc::E2BIG);
+            return Err(Errno::TOOBIG);
         }
         self.may_set_xattr(id, name)?;
         whole_name(name)?;
         let mut xattrs = self.all_xattrs(id)?;
         let there = xattrs.contains_key(name);
         if flags & libc::XATTR_CREATE != 0 && there {
-            return Err(libc::EEXIST);
+            return Err(Errno::EXIST);
         }
         if flags & libc::XATTR_REPLACE != 0 && !there {
-            return Err(libc::ENODATA);
+            return Err(Errno::NODATA);
         }
         self.touch_write(id)?;
         // The kernel knows best what a value must look like: it is tried on an object of ours.
@@ -493,23 +493,23 @@ impl Tx {
         self.read_only(id)?;
         if name.starts_with(b"user.") {
             if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
-                return Err(libc::EPERM);
+                return Err(Errno::PERM);
             }
             return self.may(id, mask::W);
         }
         if name.starts_with(b"trusted.") {
-            return if self.cred().may_trust() { Ok(()) } else { Err(libc::EPERM) };
+            return if self.cred().may_trust() { Ok(()) } else { Err(Errno::PERM) };
         }
         if name.starts_with(b"system.posix_acl_") {
             if stat.kind() == FileKind::Symlink {
-                return Err(libc::EOPNOTSUPP);
+                return Err(Errno::OPNOTSUPP);
             }
-            return if self.cred().owns(stat.uid) { Ok(()) } else { Err(libc::EPERM) };
+            return if self.cred().owns(stat.uid) { Ok(()) } else { Err(Errno::PERM) };
         }
         if name.starts_with(b"security.") {
-            return if self.cred().may_trust() { Ok(()) } else { Err(libc::EPERM) };
+            return if self.cred().may_trust() { Ok(()) } else { Err(Errno::PERM) };
         }
-        Err(libc::EOPNOTSUPP)
+        Err(Errno::OPNOTSUPP)
     }
 
     fn xattrs_changed(
@@ -550,7 +550,7 @@ impl Tx {
         whole_name(name)?;
         let mut xattrs = self.all_xattrs(id)?;
         if xattrs.remove(name).is_none() {
-            return if name.starts_with(b"system.posix_acl_") { Ok(0) } else { Err(libc::ENODATA) };
+            return if name.starts_with(b"system.posix_acl_") { Ok(0) } else { Err(Errno::NODATA) };
         }
         self.touch_write(id)?;
         if let Some(backing) = self.nodes[id].data.whole() {
@@ -574,7 +574,7 @@ impl Tx {
         if name.starts_with(b"user.") {
             let kind = self.nodes[id].kind();
             if !matches!(kind, FileKind::File | FileKind::Dir) {
-                return Err(libc::ENODATA);
+                return Err(Errno::NODATA);
             }
             self.may(id, mask::R)?;
         }
@@ -587,7 +587,7 @@ impl Tx {
             return give(&value, out);
         }
         self.touch_xattrs(id)?;
-        let path = self.real_path(id).ok_or(libc::ENODATA)?;
+        let path = self.real_path(id).ok_or(Errno::NODATA)?;
         kernel::xattr_to(&path, name, out)
     }
 
@@ -627,7 +627,7 @@ impl Tx {
                     }
                     id = parent;
                 }
-                self.real_path(id).ok_or(libc::ENOENT)?
+                self.real_path(id).ok_or(Errno::NOENT)?
             }
         };
         kernel::statfs_to(&path, out)
@@ -654,13 +654,13 @@ impl Tx {
 
 /// A prefix alone is no name; the kernel sees that after it has looked at the permissions.
 fn whole_name(name: &[u8]) -> Sys<()> {
-    if matches!(name, b"user." | b"trusted." | b"security.") { Err(libc::EINVAL) } else { Ok(()) }
+    if matches!(name, b"user." | b"trusted." | b"security.") { Err(Errno::INVAL) } else { Ok(()) }
 }
 
 /// What is said of an attribute that an object of ours has not: some names are not possible at all.
-fn no_xattr(name: &[u8]) -> i32 {
+fn no_xattr(name: &[u8]) -> Errno {
     let known = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
-    if known.iter().any(|k| name.starts_with(k)) { libc::ENODATA } else { libc::EOPNOTSUPP }
+    if known.iter().any(|k| name.starts_with(k)) { Errno::NODATA } else { Errno::OPNOTSUPP }
 }
 
 /// Gives a value as the xattr calls do: the length if no room is offered, ERANGE if too little.
@@ -669,7 +669,7 @@ fn give(value: &[u8], out: UserSlice) -> Sys<u64> {
         return Ok(value.len() as u64);
     }
     if out.len() < value.len() as u64 {
-        return Err(libc::ERANGE);
+        return Err(Errno::RANGE);
     }
     out.write(value)?;
     Ok(value.len() as u64)

@@ -11,7 +11,7 @@ use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 use txos_engine::realm::{Access, Facet};
 
-use super::kernel::{self, Stat, Sys};
+use super::kernel::{self, Errno, Stat, Sys};
 use super::node::{Id, Node, Xattrs, changed, held};
 use super::walk::Spot;
 use super::{Tx, now};
@@ -245,7 +245,7 @@ impl Tx {
         }
         let mnt = self.nodes[id].stat.mnt;
         let (layer, path) = self.place(mnt)?;
-        let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(libc::EIO) };
+        let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
         let (from_path, before) = (stable.path.clone(), stable.stat);
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
         let to = kernel::open(&path, flags, 0o600)?;
@@ -333,7 +333,7 @@ impl Tx {
         let mut out = Xattrs::new();
         let names = match kernel::xattr_names(&path) {
             Ok(names) => names,
-            Err(libc::EOPNOTSUPP) => return Ok(out),
+            Err(Errno::OPNOTSUPP) => return Ok(out),
             Err(e) => return Err(e),
         };
         for name in names {
@@ -384,7 +384,7 @@ impl Tx {
         if len == 0 {
             return Ok(true);
         }
-        let end = at.checked_add(len as u64).ok_or(libc::EFBIG)?;
+        let end = at.checked_add(len as u64).ok_or(Errno::FBIG)?;
         self.acquire_pages(id, at, end)?;
         let (first, last) = (at / PAGE as u64, (end - 1) / PAGE as u64);
         for number in first..=last {
@@ -392,7 +392,7 @@ impl Tx {
             let whole = at <= from && end >= from + PAGE as u64;
             self.private_page(id, number, whole)?;
         }
-        let Data::Pages(pages) = &mut self.nodes[id].data else { return Err(libc::EIO) };
+        let Data::Pages(pages) = &mut self.nodes[id].data else { return Err(Errno::IO) };
         let mut place = at;
         for piece in bytes {
             let mut done = 0;
@@ -479,7 +479,7 @@ impl Tx {
     /// # Errors
     /// As `pread(2)`; the transaction is doomed.
     pub fn read_pages(&mut self, id: Id, out: Writable, at: u64) -> Sys<usize> {
-        let Data::Pages(pages) = &self.nodes[id].data else { return Err(libc::EIO) };
+        let Data::Pages(pages) = &self.nodes[id].data else { return Err(Errno::IO) };
         let size = pages.size;
         if at >= size {
             return Ok(0);
@@ -508,7 +508,7 @@ impl Tx {
             }
             kernel::close(fd);
         }
-        let Data::Pages(pages) = &self.nodes[id].data else { return Err(libc::EIO) };
+        let Data::Pages(pages) = &self.nodes[id].data else { return Err(Errno::IO) };
         for (number, page) in pages.pages.range(first..=last) {
             let start = number * PAGE as u64;
             let (from, to) = (start.max(at), (start + PAGE as u64).min(at + len as u64));

@@ -7,7 +7,7 @@ use super::Tx;
 use super::attrs::Object;
 use super::content::Data;
 use super::files::{OpenFile, Slot};
-use super::kernel::{self, FICLONERANGE, Sys};
+use super::kernel::{self, Errno, FICLONERANGE, Sys};
 use super::perm::mask;
 use crate::call::Call;
 use crate::user::UserPtr;
@@ -27,7 +27,7 @@ impl Tx {
                 self.file(number)?;
                 match self.files.slot(number) {
                     Slot::Open { cloexec, .. } => Ok(u64::from(cloexec)),
-                    _ => Err(libc::EBADF),
+                    _ => Err(Errno::BADF),
                 }
             }
             libc::F_SETFD => self.set_cloexec(number, arg & libc::FD_CLOEXEC as u64 != 0),
@@ -59,12 +59,12 @@ impl Tx {
                 let file = self.file(number)?;
                 let open = self.files.get(file);
                 if open.flags & libc::O_PATH != 0 {
-                    return Err(libc::EBADF);
+                    return Err(Errno::BADF);
                 }
                 let versioned = open.node.is_some_and(|id| self.has_content(id));
                 if versioned && command == libc::F_SETLEASE {
                     // It would be of the stable file, in the way of its own commit.
-                    return self.refuse(libc::EINVAL, "a lease");
+                    return self.refuse(Errno::INVAL, "a lease");
                 }
                 self.on_descriptor(call)
             }
@@ -92,14 +92,14 @@ impl Tx {
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         let real = self.real(number)?;
         let Some(id) = self.files.get(file).node else {
             return kernel::set_status_flags(real, flags);
         };
         if flags & libc::O_NOATIME != 0 && !self.owns(id) {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         let open = self.files.get_mut(file);
         open.flags = open.flags & !SETTABLE | flags & SETTABLE & !libc::O_ASYNC;
@@ -126,20 +126,20 @@ impl Tx {
             return call.with_descriptor(0, real).answer();
         };
         if self.files.get(file).flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         let lock = arg.read()?;
         let kind = i32::from(lock.l_type);
         if !matches!(i32::from(lock.l_whence), libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END) {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let asks = matches!(command, libc::F_GETLK | 36);
         if !asks {
             match kind {
-                libc::F_RDLCK if !reads => return Err(libc::EBADF),
-                libc::F_WRLCK if !writes => return Err(libc::EBADF),
+                libc::F_RDLCK if !reads => return Err(Errno::BADF),
+                libc::F_WRLCK if !writes => return Err(Errno::BADF),
                 libc::F_RDLCK | libc::F_WRLCK | libc::F_UNLCK => {}
-                _ => return Err(libc::EINVAL),
+                _ => return Err(Errno::INVAL),
             }
         }
         if command >= 36 {
@@ -160,7 +160,7 @@ impl Tx {
             return Ok(0);
         }
         if i32::from(probe.l_type) != libc::F_UNLCK {
-            return Err(libc::EAGAIN);
+            return Err(Errno::AGAIN);
         }
         Ok(0)
     }
@@ -173,7 +173,7 @@ impl Tx {
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         // A lock is of the open file: of the one from before, which the program still has afterwards.
         let real = match open.before.first() {
@@ -196,7 +196,7 @@ impl Tx {
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         match request {
             FIOCLEX => return self.set_cloexec(number, true),
@@ -258,7 +258,7 @@ impl Tx {
             Object::Live(path) => {
                 let stat = kernel::statx(libc::AT_FDCWD, &path, 0)?;
                 if stat.kind() != FileKind::Dir {
-                    return Err(libc::ENOTDIR);
+                    return Err(Errno::NOTDIR);
                 }
                 kernel::access(&path, mask::X)?;
                 self.live_dir(&path)?
@@ -266,13 +266,13 @@ impl Tx {
             Object::Fd(real) => {
                 let path = kernel::path_of_fd(real)?;
                 if kernel::look_fd(real)?.kind() != FileKind::Dir {
-                    return Err(libc::ENOTDIR);
+                    return Err(Errno::NOTDIR);
                 }
                 self.live_dir(&path)?
             }
         };
         if !self.nodes[id].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         self.may(id, mask::X)?;
         self.cwd = Some(id);
@@ -289,11 +289,11 @@ impl Tx {
             return self.unsupported_errno("chroot to a directory that is not versioned");
         };
         if !self.nodes[id].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         self.may(id, mask::X)?;
         if !self.cred().may_chroot() {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         // The working directory stays what it is.
         self.cwd()?;
@@ -313,7 +313,7 @@ impl Tx {
             return call.answer();
         }
         if self.nodes[cwd].dir()?.removed {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let mut path = self.path_of(cwd);
         if self.root != self.top {
@@ -326,7 +326,7 @@ impl Tx {
         }
         path.push(0);
         if out.len() < path.len() as u64 {
-            return Err(libc::ERANGE);
+            return Err(Errno::RANGE);
         }
         out.write(&path)?;
         Ok(path.len() as u64)
@@ -401,7 +401,7 @@ impl Tx {
     pub fn poll(&mut self, call: Call) -> Sys<u64> {
         let (given, count) = (call.pointer::<libc::pollfd>(0), call.word(1));
         if count > 65_536 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let mut list = Vec::with_capacity(count as usize);
         for i in 0..count {
@@ -428,7 +428,7 @@ impl Tx {
     /// As the call.
     pub fn select(&mut self, call: Call) -> Sys<u64> {
         if call.int(0) < 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let mut limit = call.word(0) as usize & 0x7fff_ffff;
         if limit > libc::FD_SETSIZE {
@@ -449,7 +449,7 @@ impl Tx {
                 for bit in (0..64).filter(|bit| bits >> bit & 1 != 0) {
                     let fd = word * 64 + bit;
                     if fd < limit {
-                        let fd = i32::try_from(fd).map_err(|_| libc::EBADF)?;
+                        let fd = i32::try_from(fd).map_err(|_| Errno::BADF)?;
                         numbers.push((fd, self.real(fd)?));
                         set.push(fd);
                     }
@@ -502,7 +502,7 @@ impl Tx {
         const UNSHARE: u32 = 2;
         const CLOEXEC: u32 = 4;
         if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let mut numbers = kernel::open_numbers()?;
         numbers.retain(|n| !self.is_ours(*n));
@@ -529,7 +529,7 @@ impl Tx {
             Object::Node(id) => match (&self.nodes[*id].data, &self.nodes[*id].stable) {
                 (Data::Whole(backing), None) => Ok(backing.path.clone()),
                 (_, Some(stable)) => Ok(stable.path.clone()),
-                _ => Err(libc::ENOENT),
+                _ => Err(Errno::NOENT),
             },
             Object::Live(path) => Ok(path.clone()),
             Object::Fd(fd) => Ok(kernel::magic_path(*fd)),

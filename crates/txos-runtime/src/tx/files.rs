@@ -14,7 +14,7 @@ use txos_engine::object::FileKind;
 
 use super::Tx;
 use super::content::Data;
-use super::kernel::{self, Stat, Sys};
+use super::kernel::{self, Errno, Stat, Sys};
 use super::list::Cursor;
 use super::node::Id;
 
@@ -171,7 +171,7 @@ impl Tx {
     pub fn file(&mut self, number: i32) -> Sys<File> {
         match self.files.slot(number) {
             Slot::Open { file, .. } => Ok(file),
-            Slot::Closed => Err(libc::EBADF),
+            Slot::Closed => Err(Errno::BADF),
             Slot::Untouched => self.adopt_number(number),
         }
     }
@@ -184,14 +184,14 @@ impl Tx {
         self.file(number)?;
         match self.files.slot(number) {
             Slot::Open { real, .. } => Ok(real),
-            _ => Err(libc::EBADF),
+            _ => Err(Errno::BADF),
         }
     }
 
     /// Takes note of a descriptor from before the transaction.
     fn adopt_number(&mut self, number: i32) -> Sys<File> {
         if number < 0 || self.is_ours(number) {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         let flags = kernel::status_flags(number)?;
         let cloexec = kernel::close_on_exec(number)?;
@@ -211,7 +211,7 @@ impl Tx {
                         Some(Slot::Open { real: theirs, .. }) => {
                             self.keep_private(kernel::copy_high(theirs)?)
                         }
-                        Some(_) => return Err(libc::EBADF),
+                        Some(_) => return Err(Errno::BADF),
                         // All its other numbers were closed; it goes on where they were.
                         None => {
                             open.flags = self.files.get(shared).flags;
@@ -300,7 +300,7 @@ impl Tx {
             | libc::O_NOFOLLOW
             | libc::O_SYNC
             | libc::O_PATH;
-        let Some(backing) = self.nodes[id].data.whole() else { return Err(libc::EIO) };
+        let Some(backing) = self.nodes[id].data.whole() else { return Err(Errno::IO) };
         let path = backing.path.clone();
         let flags = (flags & KEPT) | libc::O_CLOEXEC;
         kernel::open_past_mode(&path, || kernel::open(&path, flags, 0))
@@ -404,7 +404,7 @@ impl Tx {
     /// As `dup3(2)`.
     pub fn replace_number(&mut self, number: i32, target: i32) -> Sys<()> {
         let Slot::Open { file, real, cloexec, over } = self.files.slot(number) else {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         };
         kernel::dup3(real, target, cloexec)?;
         if over {
@@ -425,10 +425,10 @@ impl Tx {
     /// EBADF.
     pub fn close_number(&mut self, number: i32) -> Sys<()> {
         match self.files.slot(number) {
-            Slot::Closed => return Err(libc::EBADF),
+            Slot::Closed => return Err(Errno::BADF),
             Slot::Untouched => {
                 if number < 0 || self.is_ours(number) {
-                    return Err(libc::EBADF);
+                    return Err(Errno::BADF);
                 }
                 kernel::close_on_exec(number)?;
                 self.files.set(number, Slot::Closed);
@@ -475,7 +475,7 @@ impl Tx {
             || self.files.private.contains(&target)
             || target >= kernel::descriptor_limit()
         {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         let was = match self.files.slot(target) {
             Slot::Untouched if kernel::close_on_exec(target).is_err() => None,

@@ -12,7 +12,7 @@ use txos_engine::store::{Home, State};
 
 use super::content::Data;
 use super::files::Slot;
-use super::kernel;
+use super::kernel::{self, Errno};
 use super::node::Id;
 use super::staging::failed;
 use super::{Committed, Failure, Tx, commons, flags, reason, say};
@@ -336,10 +336,10 @@ impl Tx {
                 let can = self.write_through(number, |_| Ok(()));
                 can.map_err(|errno| Failure {
                     reason: reason::FAILED,
-                    errno,
+                    errno: errno.raw_os_error(),
                     what: format!(
                         "descriptor {number}, whose file has no name here, can't be written to: {}",
-                        std::io::Error::from_raw_os_error(errno)
+                        std::io::Error::from(errno)
                     ),
                     ..Failure::default()
                 })?;
@@ -595,7 +595,7 @@ fn open_published(
     let handle = kernel::open(path, link, 0)?;
     let open = || {
         if kernel::look_fd(handle)?.id != expected {
-            return Err(libc::ESTALE);
+            return Err(Errno::STALE);
         }
         // What is there now is the file; should something else come in between, it is not waited for.
         if flags & libc::O_PATH != 0 {
@@ -606,7 +606,7 @@ fn open_published(
         })?;
         if kernel::look_fd(fd).map(|s| s.id) != Ok(expected) {
             kernel::close(fd);
-            return Err(libc::ESTALE);
+            return Err(Errno::STALE);
         }
         let _ = kernel::set_status_flags(fd, flags);
         Ok(fd)
@@ -620,13 +620,13 @@ fn change_directory(path: &[u8]) {
     let _ = kernel::chdir(path);
 }
 
-fn io_failure(errno: i32) -> Failure {
+fn io_failure(errno: Errno) -> Failure {
     Failure {
         reason: reason::FAILED,
-        errno,
+        errno: errno.raw_os_error(),
         what: format!(
             "putting the private copies in order failed: {}",
-            std::io::Error::from_raw_os_error(errno)
+            std::io::Error::from(errno)
         ),
         ..Failure::default()
     }

@@ -16,9 +16,10 @@ use txos_engine::object::{FileId, FileKind};
 use txos_engine::readset::validate::{Published, Terms};
 use txos_engine::realm::{Access, Facet};
 
-use super::kernel::{self, Sys};
+use super::kernel::{self, Errno, Sys};
 use super::{Failure, Tx, reason};
 use crate::call::Call;
+use crate::raw;
 use crate::user::Readable;
 
 /// The longest read or write that is put off, bytes.
@@ -309,7 +310,7 @@ impl Tx {
         let (file, mnt) = (stat.id, stat.mnt);
         if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
             // Opening it has been felt at the other end: it is not done twice.
-            return Some(self.plain(fd).map_or_else(|e| -i64::from(e), i64::from));
+            return Some(raw::answer(self.plain(fd).map(|number| number as u64)));
         }
         if self::quiet() != Some(quiet) {
             kernel::close(fd);
@@ -416,7 +417,7 @@ impl Tx {
     }
 
     fn open_again(&mut self, open: &Open) -> Sys<()> {
-        let (path_at, _) = open_of(open.call).ok_or(libc::EIO)?;
+        let (path_at, _) = open_of(open.call).ok_or(Errno::IO)?;
         let mut path = open.path.clone();
         path.push(0);
         // SAFETY: the path ends with its zero, and lives until the answer.
@@ -443,7 +444,7 @@ impl Tx {
     }
 
     fn look_again(&mut self, look: &Look) -> Sys<()> {
-        let (path_at, gives) = look_of(look.call).ok_or(libc::EIO)?;
+        let (path_at, gives) = look_of(look.call).ok_or(Errno::IO)?;
         let mut path = look.path.clone();
         path.push(0);
         // SAFETY: the path ends with its zero, and lives until the answer.
@@ -455,9 +456,8 @@ impl Tx {
             call = unsafe { call.with_word(at, out.as_mut_ptr() as u64) };
         }
         let answer = match self.carry_out(call) {
-            Ok(value) => value as i64,
             Err(super::touch::DOOMED) if self.doom.is_some() => return Err(super::touch::DOOMED),
-            Err(errno) => -i64::from(errno),
+            other => raw::answer(other),
         };
         let same = answer == look.answer && same_look(look.call, &out, &look.gave);
         if same { Ok(()) } else { Err(self.changed_between(&look.path)) }
@@ -472,7 +472,7 @@ impl Tx {
         let mut out = vec![0u8; read.call.word(2) as usize];
         // SAFETY: there is as much room as in the program's buffer, and it lives until the answer is seen.
         let call = unsafe { read.call.with_word(1, out.as_mut_ptr() as u64) };
-        let answer = self.carry_out(call).map_or_else(|e| -i64::from(e), |n| n as i64);
+        let answer = raw::answer(self.carry_out(call));
         if answer == read.answer {
             // SAFETY: it was just written.
             let given = unsafe { call.buffer(1, answer as u64).known() };
@@ -505,7 +505,7 @@ impl Tx {
         }
     }
 
-    fn changed_between(&mut self, path: &[u8]) -> i32 {
+    fn changed_between(&mut self, path: &[u8]) -> Errno {
         self.changed_outside(path, "it was changed between the first call and the second")
     }
 
@@ -589,10 +589,10 @@ impl Tx {
         }
         done.map_err(|errno| Failure {
             reason: if is_others(errno) { reason::CONFLICT } else { reason::FAILED },
-            errno: if is_others(errno) { libc::ECANCELED } else { errno },
+            errno: if is_others(errno) { libc::ECANCELED } else { errno.raw_os_error() },
             what: format!(
                 "what would have succeeded when it was called failed at the end: {}",
-                std::io::Error::from_raw_os_error(errno)
+                std::io::Error::from(errno)
             ),
             ..Failure::default()
         })
@@ -653,24 +653,24 @@ fn quiet() -> Option<u64> {
 fn is_still(fd: i32, file: FileId) -> Sys<()> {
     match kernel::look_fd(fd) {
         Ok(stat) if stat.id == file => Ok(()),
-        _ => Err(libc::EBADF),
+        _ => Err(Errno::BADF),
     }
 }
 
 /// What a change of a name fails with when somebody else has changed names meanwhile. Everything else
 /// would fail again.
-fn is_others(errno: i32) -> bool {
+fn is_others(errno: Errno) -> bool {
     matches!(
         errno,
-        libc::ENOENT
-            | libc::EEXIST
-            | libc::ENOTDIR
-            | libc::EISDIR
-            | libc::ENOTEMPTY
-            | libc::ELOOP
-            | libc::ESTALE
-            | libc::EXDEV
-            | libc::EBUSY
+        Errno::NOENT
+            | Errno::EXIST
+            | Errno::NOTDIR
+            | Errno::ISDIR
+            | Errno::NOTEMPTY
+            | Errno::LOOP
+            | Errno::STALE
+            | Errno::XDEV
+            | Errno::BUSY
     )
 }
 

@@ -8,7 +8,7 @@ use txos_engine::object::FileKind;
 use super::Tx;
 use super::content::Data;
 use super::files::File;
-use super::kernel::{self, Sys};
+use super::kernel::{self, Errno, Sys};
 use super::node::{Id, held};
 use crate::call::Call;
 use crate::user::{MOVED_MAX, Readable, UserSlice};
@@ -38,7 +38,7 @@ impl Tx {
             return Ok((file, Way::Native(real)));
         };
         if !reads && !self.nodes[id].is_dir() {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         match (&self.nodes[id].data, self.nodes[id].kind()) {
             (_, FileKind::Dir) => Ok((file, Way::Native(real))),
@@ -115,7 +115,7 @@ impl Tx {
             return native(real);
         };
         if !writes {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         if self.nodes[id].data.whole().is_none() {
             let buffers = buffers(call)?;
@@ -129,7 +129,7 @@ impl Tx {
             let bytes = what_is_there(buffers)?;
             let total: u64 = bytes.iter().map(|piece| piece.len() as u64).sum();
             let at_last = at.checked_add(total).filter(|&end| i64::try_from(end).is_ok());
-            at_last.ok_or(libc::EFBIG)?;
+            at_last.ok_or(Errno::FBIG)?;
             let special = number == libc::SYS_pwritev2 && call.int(5) & !libc::RWF_APPEND != 0;
             let plain = flags & libc::O_DIRECT == 0 && !special;
             if plain && self.write_pages(id, &bytes, at)? {
@@ -182,7 +182,7 @@ impl Tx {
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         let node = open.node;
         let real = self.real(number)?;
@@ -218,10 +218,10 @@ impl Tx {
         let (node, reads, writes) = (open.node, open.reads(), open.writes());
         if let Some(id) = node.filter(|&id| self.has_content(id)) {
             if (write && !writes) || (!write && !reads) {
-                return Err(libc::EBADF);
+                return Err(Errno::BADF);
             }
             if self.nodes[id].is_dir() {
-                return Err(if write { libc::EBADF } else { libc::EISDIR });
+                return Err(if write { Errno::BADF } else { Errno::ISDIR });
             }
             match &self.nodes[id].data {
                 Data::Whole(_) => {}
@@ -241,12 +241,12 @@ impl Tx {
     /// As the call.
     pub fn truncate(&mut self, id: Id, size: i64) -> Sys<u64> {
         if size < 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         match self.nodes[id].kind() {
             FileKind::File => {}
-            FileKind::Dir => return Err(libc::EISDIR),
-            _ => return Err(libc::EINVAL),
+            FileKind::Dir => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
         }
         if size == 0 {
             self.truncate_to_nothing(id)?;
@@ -271,12 +271,12 @@ impl Tx {
         }
         self.copy_up(id, false)?;
         let Some(path) = self.nodes[id].data.whole().map(|b| b.path.clone()) else {
-            return Err(libc::EIO);
+            return Err(Errno::IO);
         };
         let before = kernel::look(&path)?.mtime;
         match kernel::truncate(&path, size as u64) {
             // The copy's own mode may be in the way.
-            Err(libc::EACCES) => return self.truncate(id, size),
+            Err(Errno::ACCESS) => return self.truncate(id, size),
             other => other?,
         };
         if kernel::look(&path)?.mtime == before {
@@ -295,24 +295,24 @@ impl Tx {
         const SHARED: u64 = 1;
         let (prot, flags, number) = (call.int(2), call.word(3), call.int(4));
         if call.word(5) & 4095 != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let file = self.file(number)?;
         let open = self.files.get(file);
         let (node, reads, writes) = (open.node, open.reads(), open.writes());
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         if call.word(1) == 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         if let Some(id) = node.filter(|&id| self.has_content(id)) {
             let shared = flags & 3 == SHARED || flags & 3 == 3;
             if !reads || (shared && prot & libc::PROT_WRITE != 0 && !writes) {
-                return Err(libc::EACCES);
+                return Err(Errno::ACCESS);
             }
             if self.nodes[id].is_dir() {
-                return Err(libc::ENODEV);
+                return Err(Errno::NODEV);
             }
             if matches!(self.nodes[id].data, Data::Pages(_)) || (shared && writes) {
                 self.copy_up(id, false)?;
@@ -338,7 +338,7 @@ fn at_a_place(call: Call) -> Sys<()> {
         libc::SYS_preadv2 | libc::SYS_pwritev2 => at < -1,
         _ => false,
     };
-    if negative { Err(libc::EINVAL) } else { Ok(()) }
+    if negative { Err(Errno::INVAL) } else { Ok(()) }
 }
 
 /// The buffers of a call that reads or writes: whether a program can have them at all is looked at
@@ -350,7 +350,7 @@ fn buffers(call: Call) -> Sys<Vec<UserSlice>> {
         }
         _ => call.pointer::<[u64; 2]>(1).buffers(call.word(2))?,
     };
-    if buffers.iter().all(|buffer| buffer.is_possible()) { Ok(buffers) } else { Err(libc::EFAULT) }
+    if buffers.iter().all(|buffer| buffer.is_possible()) { Ok(buffers) } else { Err(Errno::FAULT) }
 }
 
 /// As much as there is of the buffers: the kernel writes what comes before a bad address.
@@ -387,7 +387,7 @@ fn offset(call: Call, real: i32) -> Sys<(u64, bool)> {
         return Ok((kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0), true));
     }
     if call.long(3) < 0 {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVAL);
     }
     Ok((call.word(3), false))
 }

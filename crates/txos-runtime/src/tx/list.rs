@@ -5,7 +5,7 @@ use txos_engine::object::FileKind;
 use txos_engine::readset::NameSet;
 
 use super::Tx;
-use super::kernel::{self, Listed, Sys};
+use super::kernel::{self, Errno, Listed, Sys};
 use super::node::Id;
 use crate::call::Call;
 
@@ -28,7 +28,7 @@ impl Tx {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | libc::O_NOFOLLOW;
         let opened = match kernel::open(&path, flags, 0) {
             // rmdir(2) asks for no permission to list.
-            Err(libc::EACCES) => self.readable_descriptor(id).ok_or(libc::EACCES),
+            Err(Errno::ACCESS) => self.readable_descriptor(id).ok_or(Errno::ACCESS),
             other => other,
         };
         let fd = opened?;
@@ -40,7 +40,7 @@ impl Tx {
         }
         let names = names?;
         self.note(id, txos_engine::object::Facets::ENTRY);
-        let stable = self.nodes[id].stable.as_ref().ok_or(libc::EIO)?;
+        let stable = self.nodes[id].stable.as_ref().ok_or(Errno::IO)?;
         let mut set = NameSet::default();
         names.iter().for_each(|n| set.add(&n.name));
         if !self.reads.note_names(&stable.dir, &stable.name, set) {
@@ -92,16 +92,16 @@ impl Tx {
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         let Some(id) = open.node else {
             return self.on_descriptor(call);
         };
         if !self.nodes[id].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         if self.nodes[id].dir()?.removed {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let cursor = self.files.get_mut(file).cursor.take().unwrap_or_default();
         let mut cursor = *cursor;
@@ -127,7 +127,7 @@ impl Tx {
         cursor = Cursor { entries: Some(entries), at: place };
         self.files.get_mut(file).cursor = Some(Box::new(cursor));
         given?;
-        if short { Err(libc::EINVAL) } else { Ok(out.len() as u64) }
+        if short { Err(Errno::INVAL) } else { Ok(out.len() as u64) }
     }
 
     /// As many entries from `place` on as there is room for, and the place after them.
@@ -173,7 +173,7 @@ impl Tx {
                 cursor.at = at;
                 Ok(at as u64)
             }
-            Err(_) => Err(libc::EINVAL),
+            Err(_) => Err(Errno::INVAL),
         };
         self.files.get_mut(file).cursor = Some(cursor);
         result

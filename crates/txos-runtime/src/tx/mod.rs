@@ -58,8 +58,8 @@ use txos_engine::realm::{Again, Ticket};
 use txos_engine::version::Stamp;
 
 use crate::call::Call;
-use crate::table;
-use kernel::Sys;
+use crate::{raw, table};
+use kernel::{Errno, Sys};
 use node::{Id, Map, Node, Stable};
 
 /// Flags of `sys_xbegin`, as in txos.h.
@@ -325,20 +325,17 @@ impl Tx {
                     if self.doom.is_none() {
                         self.changed_outside(b"", "its first call could not be made again");
                     }
-                    return -i64::from(e);
+                    return raw::answer(Err(e));
                 }
             }
         }
         if let Err(e) = self.ready() {
-            return -i64::from(e);
+            return raw::answer(Err(e));
         }
         let answer = self.carry_out(call);
         self.only_names = self.only_names && answer.is_ok() && first::changes_names(call);
         self.check_doom();
-        match answer {
-            Ok(value) => value as i64,
-            Err(errno) => -i64::from(errno),
-        }
+        raw::answer(answer)
     }
 
     /// Why it can't commit any more, if so. Asked after each call: it is restarted or reported then.
@@ -403,11 +400,11 @@ impl Tx {
 
     /// A call that is refused in a transaction, as passing it through would be wrong.
     fn unsupported_errno(&mut self, what: &'static str) -> Sys<u64> {
-        self.refuse(libc::ENOTSUP, what)
+        self.refuse(Errno::NOTSUP, what)
     }
 
     /// The same with another errno, which programs know how to go on from.
-    fn refuse(&mut self, errno: i32, what: &'static str) -> Sys<u64> {
+    fn refuse(&mut self, errno: Errno, what: &'static str) -> Sys<u64> {
         if self.how.flags & flags::STRICT != 0 {
             self.unsupported_call(what, b"")?;
         }
@@ -418,9 +415,9 @@ impl Tx {
                 None => self.calling.to_string(),
             };
             let error = match errno {
-                libc::ENOTSUP => "ENOTSUP",
-                libc::EPERM => "EPERM",
-                libc::EINVAL => "EINVAL",
+                Errno::NOTSUP => "ENOTSUP",
+                Errno::PERM => "EPERM",
+                Errno::INVAL => "EINVAL",
                 _ => "ENOSYS",
             };
             say(&format!(

@@ -2,7 +2,7 @@
 
 use txos_engine::object::{FileId, FileKind};
 
-use super::kernel::{Stat, Sys};
+use super::kernel::{Errno, Stat, Sys};
 use super::node::{Entry, Id, Node, Xattrs};
 use super::walk::{Last, Place, Rules, Spot};
 use super::{Tx, now};
@@ -48,10 +48,10 @@ impl Tx {
             Place::Live(path) => return Ok(Target::Live(path)),
         };
         if spot.last != Last::Name || spot.node.is_some() {
-            return Err(libc::EEXIST);
+            return Err(Errno::EXIST);
         }
         if spot.slash && !directory {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         Ok(Target::Here(spot))
     }
@@ -201,7 +201,7 @@ impl Tx {
     /// As the call.
     pub fn symlink(&mut self, target: &[u8], dirfd: i32, path: &[u8]) -> Sys<u64> {
         if target.is_empty() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let spot = match self.new_name(dirfd, path, false)? {
             Target::Here(spot) => spot,
@@ -235,11 +235,11 @@ impl Tx {
             libc::S_IFCHR | libc::S_IFBLK => {
                 let here = matches!(spot.as_ref().map_err(|e| *e)?, Target::Here(_));
                 if here && !self.cred().may_mknod() {
-                    return Err(libc::EPERM);
+                    return Err(Errno::PERM);
                 }
             }
-            libc::S_IFDIR => return Err(libc::EPERM),
-            _ => return Err(libc::EINVAL),
+            libc::S_IFDIR => return Err(Errno::PERM),
+            _ => return Err(Errno::INVAL),
         }
         let spot = match spot? {
             Target::Here(spot) => spot,
@@ -279,7 +279,7 @@ impl Tx {
             Target::Live(path) => {
                 let dir = txos_engine::readset::split(&path).map_or(&b"/"[..], |(dir, _)| dir);
                 return Err(match no_link_there(&path) {
-                    libc::EXDEV if super::kernel::is_read_only(dir) => libc::EROFS,
+                    Errno::XDEV if super::kernel::is_read_only(dir) => Errno::ROFS,
                     other => other,
                 });
             }
@@ -287,18 +287,18 @@ impl Tx {
         let (from, into) = (self.nodes[source].stat, self.nodes[spot.dir].stat);
         if self.nodes[source].live || from.mnt != into.mnt {
             let dir = self.real_path(spot.dir).unwrap_or_default();
-            return Err(if super::kernel::is_read_only(&dir) { libc::EROFS } else { libc::EXDEV });
+            return Err(if super::kernel::is_read_only(&dir) { Errno::ROFS } else { Errno::XDEV });
         }
         self.read_only(spot.dir)?;
         self.may_change_names(spot.dir)?;
         if from.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         if self.nodes[source].is_dir() {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         if self.nodes[source].names.is_empty() && !self.nodes[source].tmpfile() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         self.protected_hardlinks(source)?;
         self.touch_name(spot.dir, &spot.name)?;
@@ -323,7 +323,7 @@ impl Tx {
             || set_id
             || self.may(source, super::perm::mask::R | super::perm::mask::W).is_err()
         {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         Ok(())
     }
@@ -341,20 +341,20 @@ impl Tx {
             }
         };
         if spot.last != Last::Name {
-            return Err(libc::EISDIR);
+            return Err(Errno::ISDIR);
         }
         self.read_only(spot.dir)?;
-        let Some(id) = spot.node else { return Err(libc::ENOENT) };
+        let Some(id) = spot.node else { return Err(Errno::NOENT) };
         let is_dir = self.nodes[id].is_dir();
         if spot.slash {
-            return Err(if is_dir { libc::EISDIR } else { libc::ENOTDIR });
+            return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR });
         }
         self.may_remove(spot.dir, id)?;
         if is_dir {
-            return Err(libc::EISDIR);
+            return Err(Errno::ISDIR);
         }
         if self.is_mount_point(id) {
-            return Err(libc::EBUSY);
+            return Err(Errno::BUSY);
         }
         self.touch_name(spot.dir, &spot.name)?;
         self.touch_write(id)?;
@@ -406,21 +406,21 @@ impl Tx {
         };
         match spot.last {
             Last::Name => {}
-            Last::Dot => return Err(libc::EINVAL),
-            Last::DotDot => return Err(libc::ENOTEMPTY),
-            Last::Root => return Err(libc::EBUSY),
+            Last::Dot => return Err(Errno::INVAL),
+            Last::DotDot => return Err(Errno::NOTEMPTY),
+            Last::Root => return Err(Errno::BUSY),
         }
         self.read_only(spot.dir)?;
-        let Some(id) = spot.node else { return Err(libc::ENOENT) };
+        let Some(id) = spot.node else { return Err(Errno::NOENT) };
         self.may_remove(spot.dir, id)?;
         if !self.nodes[id].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         if self.is_mount_point(id) || id == self.root {
-            return Err(libc::EBUSY);
+            return Err(Errno::BUSY);
         }
         if !self.is_empty_dir(id)? {
-            return Err(libc::ENOTEMPTY);
+            return Err(Errno::NOTEMPTY);
         }
         self.touch_name(spot.dir, &spot.name)?;
         self.touch_write(id)?;
@@ -453,7 +453,7 @@ impl Tx {
         if flags & !(NOREPLACE | EXCHANGE | WHITEOUT) != 0
             || (flags & EXCHANGE != 0 && flags & (NOREPLACE | WHITEOUT) != 0)
         {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         // Both directories first, then the names in them.
         let blind = Rules { parent: true, blind: true, ..Rules::default() };
@@ -467,7 +467,7 @@ impl Tx {
             (Place::Live(from), Place::Live(to)) => return self.live_rename(&from, &to, flags),
             (Place::Live(path), _) | (_, Place::Live(path)) => {
                 return Err(match no_link_there(&path) {
-                    libc::EEXIST => libc::EXDEV,
+                    Errno::EXIST => Errno::XDEV,
                     other => other,
                 });
             }
@@ -483,43 +483,43 @@ impl Tx {
     /// of one object, and nothing is done.
     fn renamed_objects(&mut self, from: Spot, to: Spot, flags: u32) -> Sys<Option<Rename>> {
         if self.nodes[from.dir].stat.mnt != self.nodes[to.dir].stat.mnt {
-            return Err(libc::EXDEV);
+            return Err(Errno::XDEV);
         }
         if from.last != Last::Name {
-            return Err(libc::EBUSY);
+            return Err(Errno::BUSY);
         }
         if to.last != Last::Name {
-            return Err(if flags & NOREPLACE != 0 { libc::EEXIST } else { libc::EBUSY });
+            return Err(if flags & NOREPLACE != 0 { Errno::EXIST } else { Errno::BUSY });
         }
         self.read_only(from.dir)?;
-        let source = self.lookup(from.dir, &from.name)?.ok_or(libc::ENOENT)?;
+        let source = self.lookup(from.dir, &from.name)?.ok_or(Errno::NOENT)?;
         let target = self.lookup(to.dir, &to.name)?;
         if flags & NOREPLACE != 0 && target.is_some() {
-            return Err(libc::EEXIST);
+            return Err(Errno::EXIST);
         }
         let exchange = flags & EXCHANGE != 0;
         if exchange && target.is_none() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let source_dir = self.nodes[source].is_dir();
         if !source_dir && (from.slash || (!exchange && to.slash)) {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         if let Some(target) = target.filter(|_| exchange)
             && to.slash
             && !self.nodes[target].is_dir()
         {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         // A directory can't be moved to below itself, nor replace one above it.
         if source_dir && self.is_in(to.dir, source) {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         if let Some(target) = target
             && self.nodes[target].is_dir()
             && self.is_in(from.dir, target)
         {
-            return Err(if exchange { libc::EINVAL } else { libc::ENOTEMPTY });
+            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
         }
         let whiteout = flags & WHITEOUT != 0;
         let rename = Rename { from, to, source, target, exchange, whiteout };
@@ -538,8 +538,8 @@ impl Tx {
                 self.may_remove(to.dir, target)?;
                 match (source_dir, self.nodes[target].is_dir()) {
                     _ if exchange => {}
-                    (true, false) => return Err(libc::ENOTDIR),
-                    (false, true) => return Err(libc::EISDIR),
+                    (true, false) => return Err(Errno::NOTDIR),
+                    (false, true) => return Err(Errno::ISDIR),
                     _ => {}
                 }
             }
@@ -553,11 +553,11 @@ impl Tx {
                 self.may(target, super::perm::mask::W)?;
             }
             if self.is_mount_point(target) {
-                return Err(libc::EBUSY);
+                return Err(Errno::BUSY);
             }
         }
         if self.is_mount_point(source) || source == self.root {
-            return Err(libc::EBUSY);
+            return Err(Errno::BUSY);
         }
         if let Some(target) = *target
             && !exchange
@@ -616,8 +616,8 @@ impl Tx {
     }
 
     /// What a rename onto a directory that is not empty is answered with: xfs has its own mind.
-    fn not_empty(&self, dir: Id) -> i32 {
-        if self.is_on_xfs(dir) { libc::EEXIST } else { libc::ENOTEMPTY }
+    fn not_empty(&self, dir: Id) -> Errno {
+        if self.is_on_xfs(dir) { Errno::EXIST } else { Errno::NOTEMPTY }
     }
 
     fn is_on_xfs(&self, dir: Id) -> bool {
@@ -673,11 +673,11 @@ impl Tx {
 }
 
 /// Why there can be no link at a place that is not versioned.
-pub fn no_link_there(path: &[u8]) -> i32 {
+pub fn no_link_there(path: &[u8]) -> Errno {
     let dir = txos_engine::readset::split(path).map_or(&b"/"[..], |(dir, _)| dir);
     match (super::kernel::statx(libc::AT_FDCWD, dir, 0), super::kernel::look(path)) {
         (Err(e), _) => e,
-        (_, Ok(_)) => libc::EEXIST,
-        _ => libc::EXDEV,
+        (_, Ok(_)) => Errno::EXIST,
+        _ => Errno::XDEV,
     }
 }

@@ -7,7 +7,7 @@
 
 use super::Tx;
 use super::attrs::Object;
-use super::kernel::Sys;
+use super::kernel::{Errno, Sys};
 use crate::call::Call;
 
 const CWD: i32 = libc::AT_FDCWD;
@@ -100,7 +100,7 @@ impl Tx {
                     // SAFETY: an empty path, which stays.
                     let without = unsafe { call.with_word(argument.path, c"".as_ptr() as u64) };
                     return match without.answer() {
-                        Err(libc::ENOENT) | Ok(_) => Err(errno),
+                        Err(Errno::NOENT) | Ok(_) => Err(errno),
                         Err(before) => Err(before),
                     };
                 }
@@ -126,10 +126,10 @@ impl Tx {
         }
     }
 
-    fn no_stable_path(&mut self) -> i32 {
+    fn no_stable_path(&mut self) -> Errno {
         let what = "a call of the kernel's on what exists only in the transaction";
         match self.unsupported_errno(what) {
-            Ok(_) => libc::ENOTSUP,
+            Ok(_) => Errno::NOTSUP,
             Err(errno) => errno,
         }
     }
@@ -157,7 +157,7 @@ impl Tx {
             Object::Node(id) => {
                 self.may(id, libc::X_OK as u32)?;
                 // What was made in the transaction is gone when it is aborted.
-                let stable = self.nodes[id].stable.as_ref().ok_or(libc::ENOENT)?;
+                let stable = self.nodes[id].stable.as_ref().ok_or(Errno::NOENT)?;
                 // The name that the program gave is seen in its process: it is kept where it leads there.
                 let natively = super::kernel::statx(dir, &path, flags & NOFOLLOW);
                 let same = natively.is_ok_and(|stat| stat.id == stable.stat.id);

@@ -4,7 +4,7 @@
 use txos_engine::object::FileKind;
 
 use super::Tx;
-use super::kernel::{self, Sys, access};
+use super::kernel::{self, Errno, Sys, access};
 use super::node::Id;
 
 /// Read, write, execute or search, as in `access(2)`.
@@ -180,7 +180,7 @@ impl Tx {
             if self.cred().may(stat.mode, stat.uid, stat.gid, mask, acl.as_deref()) {
                 Ok(())
             } else {
-                Err(libc::EACCES)
+                Err(Errno::ACCESS)
             }
         } else {
             let path = node.stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
@@ -220,7 +220,7 @@ impl Tx {
     pub fn may_change_names(&mut self, dir: Id) -> Sys<()> {
         self.may(dir, mask::W | mask::X)?;
         if self.nodes[dir].dir()?.removed {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         Ok(())
     }
@@ -234,11 +234,11 @@ impl Tx {
         let (dir, node) = (self.nodes[dir].stat, self.nodes[node].stat);
         const FIXED: u64 = libc::STATX_ATTR_IMMUTABLE as u64 | libc::STATX_ATTR_APPEND as u64;
         if dir.attributes & libc::STATX_ATTR_APPEND as u64 != 0 || node.attributes & FIXED != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         let cred = self.cred();
         if dir.mode & libc::S_ISVTX != 0 && cred.uid != dir.uid && !cred.owns(node.uid) {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         Ok(())
     }

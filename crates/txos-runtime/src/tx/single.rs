@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use txos_engine::changeset::{Delta, What};
 use txos_engine::object::{FileId, FileKind};
 
-use super::kernel::{self, Sys};
+use super::kernel::{self, Errno, Sys};
 use super::node::{Id, Name};
 use super::{Committed, Failure, Tx, reason};
 
@@ -62,7 +62,7 @@ impl Tx {
             if is_directory(to, &change.to.1) {
                 // Somebody's, put there at this moment: link(2) would have refused it.
                 rename_onto_nothing(to, &change.to.1, from, &change.from.1)?;
-                return Err(libc::ESTALE);
+                return Err(Errno::STALE);
             }
             Ok(())
         });
@@ -73,19 +73,19 @@ impl Tx {
 
     /// A directory by its path, if it is still the one that was walked through.
     fn directory(&self, id: Id) -> Sys<RawFd> {
-        let stable = self.nodes[id].stable.as_ref().ok_or(libc::EIO)?;
+        let stable = self.nodes[id].stable.as_ref().ok_or(Errno::IO)?;
         let fd =
             kernel::open_exact(&stable.path, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)?;
         match kernel::look_fd(fd) {
             Ok(stat) if stat.id == stable.stat.id => Ok(fd),
             _ => {
                 kernel::close(fd);
-                Err(libc::ESTALE)
+                Err(Errno::STALE)
             }
         }
     }
 
-    fn not_moved(&self, change: &Move, errno: i32) -> Failure {
+    fn not_moved(&self, change: &Move, errno: Errno) -> Failure {
         let path = self.below(change.from.0, &change.from.1).unwrap_or_default();
         Failure {
             reason: reason::CONFLICT,
@@ -93,7 +93,7 @@ impl Tx {
             what: format!(
                 "{}: a directory on the way was moved: {}",
                 String::from_utf8_lossy(&path),
-                std::io::Error::from_raw_os_error(errno)
+                std::io::Error::from(errno)
             ),
             path,
             ..Failure::default()
@@ -105,7 +105,7 @@ impl Tx {
 fn is_there(dir: RawFd, name: &[u8], file: FileId) -> Sys<()> {
     match kernel::look_at(dir, name) {
         Ok(stat) if stat.id == file => Ok(()),
-        Ok(_) => Err(libc::ESTALE),
+        Ok(_) => Err(Errno::STALE),
         Err(errno) => Err(errno),
     }
 }

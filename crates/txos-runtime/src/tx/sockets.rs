@@ -13,7 +13,7 @@ use txos_engine::object::FileKind;
 
 use super::Tx;
 use super::attrs::Object;
-use super::kernel::{self, Side, Sys};
+use super::kernel::{self, Errno, Side, Sys};
 use super::names::Target;
 use super::node::Node;
 use super::perm::mask;
@@ -98,7 +98,7 @@ impl Address {
             }
         };
         if short.len() >= PATH_MAX {
-            return Err(libc::ENAMETOOLONG);
+            return Err(Errno::NAMETOOLONG);
         }
         address.bytes[..FAMILY].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
         address.bytes[FAMILY..FAMILY + short.len()].copy_from_slice(&short);
@@ -151,7 +151,7 @@ impl Tx {
             Object::Node(id) => {
                 self.may(*id, mask::W)?;
                 if self.nodes[*id].kind() != FileKind::Socket {
-                    return Err(libc::ECONNREFUSED);
+                    return Err(Errno::CONNREFUSED);
                 }
                 match self.nodes[*id].stable.is_some() {
                     true => self.kernel_path(&object)?,
@@ -221,7 +221,7 @@ impl Tx {
         let real = self.real(call.int(0))?;
         let target = match self.new_name(libc::AT_FDCWD, &path, false) {
             // The kernel says so before it says that the name is taken.
-            Err(libc::EEXIST) => return Err(self.bound_or(real, libc::EADDRINUSE)),
+            Err(Errno::EXIST) => return Err(self.bound_or(real, Errno::ADDRINUSE)),
             other => other?,
         };
         let spot = match target {
@@ -252,9 +252,9 @@ impl Tx {
     }
 
     /// EINVAL if a socket has an address already.
-    fn bound_or(&self, real: i32, otherwise: i32) -> i32 {
+    fn bound_or(&self, real: i32, otherwise: Errno) -> Errno {
         match kernel::socket_address(real, Side::Own) {
-            Ok((_, len)) if len > FAMILY as u32 => libc::EINVAL,
+            Ok((_, len)) if len > FAMILY as u32 => Errno::INVAL,
             _ => otherwise,
         }
     }
@@ -277,7 +277,7 @@ impl Tx {
             return self.the_rest(call);
         };
         if room > i32::MAX as u32 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let all = [&given[..FAMILY], path, &[0]].concat();
         let out = call.buffer(1, u64::from(room));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 
-use super::kernel::{Stat, Sys, read_link};
+use super::kernel::{Errno, Stat, Sys, read_link};
 use super::node::{Entry, Id, Node, Stable};
 use super::{Tx, kernel};
 
@@ -70,7 +70,7 @@ impl Tx {
     /// EBADF, ENOTDIR.
     pub fn base(&mut self, dirfd: i32, path: &[u8]) -> Sys<Id> {
         if path.is_empty() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         if path.starts_with(b"/") {
             return Ok(self.root);
@@ -79,8 +79,8 @@ impl Tx {
             return self.cwd();
         }
         let file = self.file(dirfd)?;
-        let Some(node) = self.files.get(file).node else { return Err(libc::ENOTDIR) };
-        if self.nodes[node].is_dir() { Ok(node) } else { Err(libc::ENOTDIR) }
+        let Some(node) = self.files.get(file).node else { return Err(Errno::NOTDIR) };
+        if self.nodes[node].is_dir() { Ok(node) } else { Err(Errno::NOTDIR) }
     }
 
     /// The working directory.
@@ -100,8 +100,8 @@ impl Tx {
         let node = match found {
             Ok(node) if self.nodes[node].stat.id == stat.id => node,
             // Something was mounted over it, it was removed, or the way to it is closed.
-            Ok(_) | Err(libc::ENOENT | libc::EACCES | libc::ENOTDIR | libc::ENAMETOOLONG) => {
-                self.unreachable_cwd(path != Err(libc::ENOENT), stat)?
+            Ok(_) | Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR | Errno::NAMETOOLONG) => {
+                self.unreachable_cwd(path != Err(Errno::NOENT), stat)?
             }
             Err(errno) => return Err(errno),
         };
@@ -145,7 +145,7 @@ impl Tx {
     pub fn stable_dir(&mut self, path: &[u8]) -> Sys<Id> {
         match self.walk(self.root, path, true)? {
             Place::At(Spot { node: Some(id), .. }) => Ok(id),
-            Place::At(_) => Err(libc::ENOENT),
+            Place::At(_) => Err(Errno::NOENT),
             Place::Live(path) => self.live_dir(&path),
         }
     }
@@ -185,7 +185,7 @@ impl Tx {
     /// As path_resolution(7).
     pub fn walk(&mut self, from: Id, path: &[u8], follow: bool) -> Sys<Place> {
         if path.is_empty() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
         self.walk_on(start, path.into(), follow, Rules::default())
@@ -198,7 +198,7 @@ impl Tx {
     /// As path_resolution(7).
     pub fn walk_parent(&mut self, from: Id, path: &[u8]) -> Sys<Place> {
         if path.is_empty() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
         self.walk_on(start, path.into(), false, Rules { parent: true, ..Rules::default() })
@@ -210,7 +210,7 @@ impl Tx {
     /// As path_resolution(7); ELOOP for a link, EXDEV for a mount.
     pub fn walk_by(&mut self, from: Id, path: &[u8], follow: bool, rules: Rules) -> Sys<Place> {
         if path.is_empty() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
         self.walk_on(start, path.into(), follow, rules)
@@ -263,7 +263,7 @@ impl Tx {
                 return self.live(path, follow, rules);
             }
             if !self.nodes[here].is_dir() {
-                return Err(libc::ENOTDIR);
+                return Err(Errno::NOTDIR);
             }
             let name = &path[at..end];
             let at_name = |node| {
@@ -290,30 +290,30 @@ impl Tx {
             }
             let Some(found) = found else {
                 if !is_last {
-                    return Err(libc::ENOENT);
+                    return Err(Errno::NOENT);
                 }
                 return Ok(at_name(None));
             };
             let kind = self.nodes[found].kind();
             if no_mounts && self.nodes[found].stat.mnt != self.nodes[here].stat.mnt {
-                return Err(libc::EXDEV);
+                return Err(Errno::XDEV);
             }
             if kind == FileKind::Symlink && (!is_last || follow || slash) {
                 links += 1;
                 if links > LINKS_MAX || no_links {
-                    return Err(libc::ELOOP);
+                    return Err(Errno::LOOP);
                 }
                 if self.nodes[found].live {
                     return Ok(Place::Live(self.live_path(here, &path[at..])));
                 }
                 let mut target = self.target(found)?;
                 if target.is_empty() {
-                    return Err(libc::ENOENT);
+                    return Err(Errno::NOENT);
                 }
                 target.extend_from_slice(&path[end..]);
                 if target.starts_with(b"/") {
                     if self.beneath {
-                        return Err(libc::EXDEV);
+                        return Err(Errno::XDEV);
                     }
                     here = self.root;
                 }
@@ -323,7 +323,7 @@ impl Tx {
             }
             if is_last {
                 if slash && kind != FileKind::Dir {
-                    return Err(libc::ENOTDIR);
+                    return Err(Errno::NOTDIR);
                 }
                 if self.nodes[found].live {
                     return Ok(Place::Live(self.live_path(here, &path[at..])));
@@ -338,11 +338,11 @@ impl Tx {
     /// The directory above one, for a walk that passes `..` there: the root's own for the root.
     fn above(&self, dir: Id, no_mounts: bool) -> Sys<Id> {
         if dir == self.root {
-            return if self.beneath { Err(libc::EXDEV) } else { Ok(dir) };
+            return if self.beneath { Err(Errno::XDEV) } else { Ok(dir) };
         }
         let above = self.parent(dir);
         if no_mounts && self.nodes[above].stat.mnt != self.nodes[dir].stat.mnt {
-            return Err(libc::EXDEV);
+            return Err(Errno::XDEV);
         }
         Ok(above)
     }
@@ -357,13 +357,13 @@ impl Tx {
             Magic::Cwd => Some(self.cwd()?),
             Magic::Root => Some(self.root),
             Magic::Fd(number) => {
-                let file = self.file(number).map_err(|_| libc::ENOENT)?;
+                let file = self.file(number).map_err(|_| Errno::NOENT)?;
                 self.files.get(file).node.filter(|&id| !self.nodes[id].live)
             }
         };
         let Some(node) = node else { return Ok(Place::Live(path)) };
         if rules.no_links {
-            return Err(libc::ELOOP);
+            return Err(Errno::LOOP);
         }
         if rest.is_empty() {
             let (dir, name) = match self.nodes[node].names.first() {
@@ -374,7 +374,7 @@ impl Tx {
             return Ok(Place::At(spot));
         }
         if !self.nodes[node].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         self.walk_on(node, rest.into(), follow, rules)
     }
@@ -442,7 +442,7 @@ impl Tx {
         }
         if node.stable.is_none() {
             self.may(dir, libc::X_OK as u32)?;
-            return if name.len() > 255 { Err(libc::ENAMETOOLONG) } else { Ok(None) };
+            return if name.len() > 255 { Err(Errno::NAMETOOLONG) } else { Ok(None) };
         }
         if node.has_own_permissions() {
             self.may(dir, libc::X_OK as u32)?;
@@ -451,7 +451,7 @@ impl Tx {
         let (top, id, path) =
             (Rc::<[u8]>::from(&stable.path[..]), stable.stat.id, join(&stable.path, name));
         if name.len() > 255 {
-            return Err(libc::ENAMETOOLONG);
+            return Err(Errno::NAMETOOLONG);
         }
         let found = self.first_look(&top, id, name, &path)?;
         self.nodes[dir].may |= libc::X_OK as u32;
@@ -594,6 +594,6 @@ fn magic_link(path: &[u8]) -> Option<(Magic, &[u8])> {
 }
 
 /// A node of which it was known that it has a stable counterpart.
-fn stable_gone() -> i32 {
-    libc::EIO
+fn stable_gone() -> Errno {
+    Errno::IO
 }

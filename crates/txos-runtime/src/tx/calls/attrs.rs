@@ -3,7 +3,7 @@
 use super::{CWD, NOFOLLOW, path_or_empty};
 use crate::call::Call;
 use crate::tx::Tx;
-use crate::tx::kernel::{self, Sys};
+use crate::tx::kernel::{self, Errno, Sys};
 use crate::user::UserPtr;
 
 // The C library's bindings do not name these yet.
@@ -58,7 +58,7 @@ impl Tx {
             }
             SYS_FCHMODAT2 => {
                 if int(3) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
-                    return Err(libc::EINVAL);
+                    return Err(Errno::INVAL);
                 }
                 let path = path_or_empty(call.pointer(1), int(3))?;
                 let object = self.object(int(0), &path, int(3))?;
@@ -80,7 +80,7 @@ impl Tx {
             }
             libc::SYS_fchownat => {
                 if int(4) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
-                    return Err(libc::EINVAL);
+                    return Err(Errno::INVAL);
                 }
                 let path = path_or_empty(call.pointer(1), int(4))?;
                 let object = self.object(int(0), &path, int(4))?;
@@ -102,12 +102,12 @@ impl Tx {
 
             SYS_FILE_GETATTR => {
                 if int(4) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
-                    return Err(libc::EINVAL);
+                    return Err(Errno::INVAL);
                 }
                 let path = path_or_empty(call.pointer(1), int(4))?;
                 let object = self.object(int(0), &path, int(4))?;
                 // What was made in the transaction has none yet.
-                let path = self.kernel_path(&object).map_err(|_| libc::EOPNOTSUPP)?;
+                let path = self.kernel_path(&object).map_err(|_| Errno::OPNOTSUPP)?;
                 kernel::file_attributes_to(&path, call.buffer(2, a[3]))
             }
             _ => self.time_call(call),
@@ -126,7 +126,7 @@ impl Tx {
                     return Ok(0);
                 }
                 if int(3) & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
-                    return Err(libc::EINVAL);
+                    return Err(Errno::INVAL);
                 }
                 let object = if a[1] == 0 {
                     self.changeable(int(0))?
@@ -165,7 +165,7 @@ fn from_micros(at: UserPtr<[libc::timeval; 2]>) -> Sys<Option<[libc::timespec; 2
     }
     let times = at.read()?;
     if times.iter().any(|t| !(0..1_000_000).contains(&t.tv_usec)) {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVAL);
     }
     Ok(Some(times.map(|t| libc::timespec { tv_sec: t.tv_sec, tv_nsec: t.tv_usec * 1000 })))
 }
@@ -177,5 +177,5 @@ fn from_nanos(at: UserPtr<[libc::timespec; 2]>) -> Sys<Option<[libc::timespec; 2
 /// Mode and flags of the access calls.
 fn known_access(wanted: u64, flags: i32) -> Sys<()> {
     const KNOWN: i32 = libc::AT_EACCESS | NOFOLLOW | libc::AT_EMPTY_PATH;
-    if wanted as u32 & !7 != 0 || flags & !KNOWN != 0 { Err(libc::EINVAL) } else { Ok(()) }
+    if wanted as u32 & !7 != 0 || flags & !KNOWN != 0 { Err(Errno::INVAL) } else { Ok(()) }
 }

@@ -6,7 +6,7 @@ use super::CWD;
 use crate::call::Call;
 use crate::tx::Tx;
 use crate::tx::attrs::Object;
-use crate::tx::kernel::{self, Sys};
+use crate::tx::kernel::{self, Errno, Sys};
 use crate::tx::node::Id;
 use crate::tx::{perm, touch};
 
@@ -30,7 +30,7 @@ impl Tx {
 
             libc::SYS_truncate => {
                 if (a[1] as i64) < 0 {
-                    return Err(libc::EINVAL);
+                    return Err(Errno::INVAL);
                 }
                 let path = call.path(0)?;
                 match self.object(CWD, &path, 0)? {
@@ -39,18 +39,18 @@ impl Tx {
                         self.truncate_by_path(id, a[1] as i64)
                     }
                     Object::Live(path) => self.live_truncate(&path, a[1]),
-                    Object::Fd(_) => Err(libc::EINVAL),
+                    Object::Fd(_) => Err(Errno::INVAL),
                 }
             }
             libc::SYS_ftruncate => {
                 if (a[1] as i64) < 0 {
-                    return Err(libc::EINVAL);
+                    return Err(Errno::INVAL);
                 }
                 let file = self.file(int(0))?;
                 match self.files.get(file).node.filter(|&id| self.has_content(id)) {
                     Some(_) if !self.files.get(file).writes() => {
                         let path_only = self.files.get(file).flags & libc::O_PATH != 0;
-                        Err(if path_only { libc::EBADF } else { libc::EINVAL })
+                        Err(if path_only { Errno::BADF } else { Errno::INVAL })
                     }
                     Some(id) => self.truncate(id, a[1] as i64),
                     None => self.on_descriptor(call),
@@ -88,10 +88,10 @@ impl Tx {
             libc::SYS_readahead | libc::SYS_fadvise64 => {
                 let file = self.file(int(0))?;
                 if self.files.get(file).flags & libc::O_PATH != 0 {
-                    return Err(libc::EBADF);
+                    return Err(Errno::BADF);
                 }
                 if call.number() == libc::SYS_readahead && !self.files.get(file).reads() {
-                    return Err(libc::EBADF);
+                    return Err(Errno::BADF);
                 }
                 self.on_descriptor(call)
             }
@@ -99,7 +99,7 @@ impl Tx {
                 // The commit makes durable what is to be.
                 let file = self.file(int(0))?;
                 if self.files.get(file).flags & libc::O_PATH != 0 {
-                    return Err(libc::EBADF);
+                    return Err(Errno::BADF);
                 }
                 match self.files.get(file).node.filter(|&id| self.has_content(id)) {
                     Some(_) => Ok(0),
@@ -113,7 +113,7 @@ impl Tx {
                     || offset.checked_add(len).is_none_or(|e| e < offset)
                     || a[3] & !7 != 0
                 {
-                    return Err(libc::EINVAL);
+                    return Err(Errno::INVAL);
                 }
                 self.on_descriptor_or(call)
             }
@@ -124,13 +124,13 @@ impl Tx {
 
     fn may_truncate(&mut self, id: Id) -> Sys<()> {
         match self.nodes[id].kind() {
-            FileKind::Dir => return Err(libc::EISDIR),
+            FileKind::Dir => return Err(Errno::ISDIR),
             FileKind::File => {}
-            _ => return Err(libc::EINVAL),
+            _ => return Err(Errno::INVAL),
         }
         self.may(id, perm::mask::W)?;
         let fixed = (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64;
-        if self.nodes[id].stat.attributes & fixed != 0 { Err(libc::EPERM) } else { Ok(()) }
+        if self.nodes[id].stat.attributes & fixed != 0 { Err(Errno::PERM) } else { Ok(()) }
     }
 
     fn live_truncate(&mut self, path: &[u8], size: u64) -> Sys<u64> {
@@ -141,7 +141,7 @@ impl Tx {
     fn on_descriptor_or(&mut self, call: Call) -> Sys<u64> {
         let file = self.file(call.int(0))?;
         if self.files.get(file).flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         match self.files.get(file).node.filter(|&id| self.has_content(id)) {
             Some(_) => Ok(0),
@@ -173,7 +173,7 @@ impl Tx {
         self.file(from)?;
         self.file(to)?;
         if number == libc::SYS_copy_file_range && call.uint(5) != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let between = |from: i32, to: i32| {
             call.with_descriptor(from_at, from).with_descriptor(to_at, to).answer()
@@ -227,6 +227,6 @@ impl Tx {
             let real = self.real(number)?;
             pipes += usize::from(kernel::look_fd(real)?.kind() == FileKind::Fifo);
         }
-        if pipes == 0 { Err(libc::EINVAL) } else { Ok(()) }
+        if pipes == 0 { Err(Errno::INVAL) } else { Ok(()) }
     }
 }

@@ -4,7 +4,7 @@
 use super::{CWD, NOFOLLOW};
 use crate::call::Call;
 use crate::tx::Tx;
-use crate::tx::kernel::{self, Sys};
+use crate::tx::kernel::{self, Errno, Sys};
 use crate::tx::sockets::Header;
 
 impl Tx {
@@ -24,7 +24,7 @@ impl Tx {
             },
             libc::SYS_dup3 => {
                 if int(2) & !libc::O_CLOEXEC != 0 || int(0) == int(1) {
-                    return Err(libc::EINVAL);
+                    return Err(Errno::INVAL);
                 }
                 self.dup_to(int(0), int(1), int(2) & libc::O_CLOEXEC != 0)
             }
@@ -87,7 +87,7 @@ impl Tx {
                 self.the_rest(call)
             }
             libc::SYS_seccomp if a[0] as u32 > libc::SECCOMP_SET_MODE_FILTER => call.answer(),
-            libc::SYS_prctl => self.refuse(libc::EINVAL, "a sandbox of the program's own"),
+            libc::SYS_prctl => self.refuse(Errno::INVAL, "a sandbox of the program's own"),
             _ => self.the_rest(call),
         }
     }

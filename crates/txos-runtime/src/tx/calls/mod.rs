@@ -19,7 +19,7 @@ mod xattrs;
 
 use super::Tx;
 use super::attrs::Object;
-use super::kernel::Sys;
+use super::kernel::{Errno, Sys};
 use crate::call::{self, Call};
 use crate::table::{self, Class};
 use crate::user::UserPtr;
@@ -51,8 +51,10 @@ impl Tx {
                 call = self.stable_arguments(call, &mut paths)?;
                 self.unsupported_call(what, b"")?;
             }
-            Class::Refused(errno, what) => return self.refuse(errno, what),
-            _ => return self.refuse(libc::ENOSYS, "a system call that is not known here"),
+            Class::Refused(errno, what) => {
+                return self.refuse(Errno::from_raw_os_error(errno), what);
+            }
+            _ => return self.refuse(Errno::NOSYS, "a system call that is not known here"),
         }
         for &i in call::descriptors(call.number()) {
             // None, or the working directory; or the kernel says that it is none.
@@ -67,7 +69,7 @@ impl Tx {
     fn changeable(&mut self, number: i32) -> Sys<Object> {
         let file = self.file(number)?;
         if self.files.get(file).flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         self.object_of(number)
     }

@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::tx::Tx;
 use crate::tx::attrs::Object;
 use crate::tx::files::File;
-use crate::tx::kernel::{self, Sys};
+use crate::tx::kernel::{self, Errno, Sys};
 use crate::tx::names::{Target, no_link_there};
 use crate::tx::node::{Id, Node};
 use crate::tx::walk::{Place, Spot};
@@ -54,7 +54,7 @@ impl Tx {
                 match int(2) {
                     0 => self.unlink(int(0), &path),
                     libc::AT_REMOVEDIR => self.rmdir(int(0), &path),
-                    _ => Err(libc::EINVAL),
+                    _ => Err(Errno::INVAL),
                 }
             }
             #[cfg(target_arch = "x86_64")]
@@ -96,13 +96,13 @@ impl Tx {
     fn openat2(&mut self, call: Call) -> Sys<u64> {
         let size = call.word(3);
         if size < 24 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let [flags, mode, resolve]: [u64; 3] = call.pointer(2).read()?;
         if size > 24 && !call.buffer(2, size).after(24).is_zero()? {
-            return Err(libc::E2BIG);
+            return Err(Errno::TOOBIG);
         }
-        let flags = i32::try_from(flags).map_err(|_| libc::EINVAL)?;
+        let flags = i32::try_from(flags).map_err(|_| Errno::INVAL)?;
         const KNOWN: i32 = libc::O_ACCMODE
             | libc::O_CREAT
             | libc::O_EXCL
@@ -121,10 +121,10 @@ impl Tx {
             | libc::O_PATH
             | libc::O_TMPFILE;
         if flags & !KNOWN != 0 || resolve & !0x3f != 0 || mode & !0o7777 != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         if mode != 0 && !creates(flags) {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         if flags & libc::O_PATH != 0
             && flags
@@ -135,14 +135,14 @@ impl Tx {
                     | 0o100_000)
                 != 0
         {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         self.open(call.int(0), &call.path(1)?, flags, mode as u32, resolve)
     }
 
     fn linkat(&mut self, from: At, to: At, flags: i32) -> Sys<u64> {
         if flags & !(libc::AT_EMPTY_PATH | libc::AT_SYMLINK_FOLLOW) != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let source = path_or_empty(from.1, flags)?;
         let mut look = flags & libc::AT_EMPTY_PATH;
@@ -157,7 +157,7 @@ impl Tx {
         match object {
             Object::Node(id) => self.link(id, to.0, &path),
             _ => match self.new_name(to.0, &path, false)? {
-                Target::Here(_) => Err(libc::EXDEV),
+                Target::Here(_) => Err(Errno::XDEV),
                 Target::Live(path) => Err(no_link_there(&path)),
             },
         }
@@ -165,18 +165,18 @@ impl Tx {
 
     fn readlink(&mut self, dirfd: i32, path: &[u8], out: UserSlice) -> Sys<u64> {
         if (out.len() as i32) <= 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let target = if path.is_empty() {
             if dirfd == CWD {
-                return Err(libc::ENOENT);
+                return Err(Errno::NOENT);
             }
             let file = self.file(dirfd)?;
             match self.files.get(file).node {
                 Some(id) if self.nodes[id].target.is_some() || is_link(self, id) => {
                     self.target(id)?
                 }
-                _ => return Err(libc::ENOENT),
+                _ => return Err(Errno::NOENT),
             }
         } else if let Some(number) = self.descriptor_path(path) {
             self.descriptor_name(number)?
@@ -184,8 +184,8 @@ impl Tx {
             let base = self.base(dirfd, path)?;
             match self.walk(base, path, false)? {
                 Place::At(Spot { node: Some(id), .. }) if is_link(self, id) => self.target(id)?,
-                Place::At(Spot { node: Some(_), .. }) => return Err(libc::EINVAL),
-                Place::At(_) => return Err(libc::ENOENT),
+                Place::At(Spot { node: Some(_), .. }) => return Err(Errno::INVAL),
+                Place::At(_) => return Err(Errno::NOENT),
                 Place::Live(path) => match open::descriptor_path(&path) {
                     Some(number) => self.descriptor_name(number)?,
                     None if path == b"/proc/self/cwd" => {
@@ -203,7 +203,7 @@ impl Tx {
 
     /// What /proc/self/fd says of a descriptor.
     fn descriptor_name(&mut self, number: i32) -> Sys<Vec<u8>> {
-        let file = self.file(number).map_err(|_| libc::ENOENT)?;
+        let file = self.file(number).map_err(|_| Errno::NOENT)?;
         match self.files.get(file).node.filter(|&id| !self.nodes[id].live) {
             Some(id) if self.nodes[id].names.is_empty() && id != self.top => {
                 let known = self.nodes[id].last_name.clone();

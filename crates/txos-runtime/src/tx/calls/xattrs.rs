@@ -4,7 +4,7 @@ use super::{CWD, NOFOLLOW, path_or_empty};
 use crate::call::Call;
 use crate::tx::Tx;
 use crate::tx::attrs::Object;
-use crate::tx::kernel::Sys;
+use crate::tx::kernel::{Errno, Sys};
 use crate::user::{UserPtr, UserSlice};
 
 // The C library's bindings do not name these yet.
@@ -22,11 +22,11 @@ impl Tx {
             libc::SYS_setxattr | libc::SYS_lsetxattr | libc::SYS_fsetxattr => {
                 // As in the kernel, name and value are looked at before the object.
                 if int(4) & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
-                    return Err(libc::EINVAL);
+                    return Err(Errno::INVAL);
                 }
                 let name = xattr_name(call.pointer(1))?;
                 if a[3] > 65_536 {
-                    return Err(libc::E2BIG);
+                    return Err(Errno::TOOBIG);
                 }
                 let value = call.buffer(2, a[3]).read()?;
                 let object = self.xattr_object(call)?;
@@ -53,7 +53,7 @@ impl Tx {
                 let (value, packed) = xattr_args(call, 4, a[5])?;
                 let (size, flags) = (packed & 0xffff_ffff, (packed >> 32) as i32);
                 if size > 65_536 {
-                    return Err(libc::E2BIG);
+                    return Err(Errno::TOOBIG);
                 }
                 self.set_xattr(object, &name, &value.read()?, flags)
             }
@@ -62,7 +62,7 @@ impl Tx {
                 let name = xattr_name(call.pointer(3))?;
                 let (value, packed) = xattr_args(call, 4, a[5])?;
                 if packed >> 32 != 0 {
-                    return Err(libc::EINVAL);
+                    return Err(Errno::INVAL);
                 }
                 self.get_xattr(object, &name, value)
             }
@@ -95,7 +95,7 @@ impl Tx {
     fn xattrat_object(&mut self, call: Call) -> Sys<Object> {
         let (dir, flags) = (call.int(0), call.int(2));
         if flags & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let path = path_or_empty(call.pointer(1), flags)?;
         if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 && dir >= 0 {
@@ -106,18 +106,18 @@ impl Tx {
 }
 
 fn xattr_name(at: UserPtr<u8>) -> Sys<Vec<u8>> {
-    let name = at.text(256, libc::ERANGE)?;
-    if name.is_empty() { Err(libc::ERANGE) } else { Ok(name) }
+    let name = at.text(256, Errno::RANGE)?;
+    if name.is_empty() { Err(Errno::RANGE) } else { Ok(name) }
 }
 
 /// Value, and packed size and flags, of the extended attribute calls with a structure, which is the
 /// argument `at`.
 fn xattr_args(call: Call, at: usize, size: u64) -> Sys<(UserSlice, u64)> {
     match size {
-        ..16 => return Err(libc::EINVAL),
+        ..16 => return Err(Errno::INVAL),
         16 => {}
-        4097.. => return Err(libc::E2BIG),
-        _ if !call.buffer(at, size).after(16).is_zero()? => return Err(libc::E2BIG),
+        4097.. => return Err(Errno::TOOBIG),
+        _ if !call.buffer(at, size).after(16).is_zero()? => return Err(Errno::TOOBIG),
         _ => {}
     }
     call.pointer::<[u64; 2]>(at).buffer(|packed| packed & 0xffff_ffff)

@@ -2,7 +2,7 @@
 
 use txos_engine::version::Stamp;
 
-use super::{CPath, CWD, Sys, step, sys, with_paths};
+use super::{CPath, CWD, Errno, Sys, step, sys, with_paths};
 use crate::user::UserSlice;
 
 /// `fchmodat(2)`: a link is followed.
@@ -115,8 +115,8 @@ pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
                     out.truncate(len as usize);
                     return Ok(Some(out));
                 }
-                Err(libc::ERANGE) if out.len() < 1 << 16 => out.resize(1 << 16, 0),
-                Err(libc::ENODATA) => return Ok(None),
+                Err(Errno::RANGE) if out.len() < 1 << 16 => out.resize(1 << 16, 0),
+                Err(Errno::NODATA) => return Ok(None),
                 Err(e) => return Err(e),
             }
         }
@@ -217,7 +217,7 @@ pub fn remove_xattr(path: &[u8], name: &[u8]) -> Sys<()> {
         with_paths(path, name, |p, n| unsafe { sys!(SYS_lremovexattr, p.at(), n.at()) })
     });
     match done {
-        Ok(_) | Err(libc::ENODATA) => Ok(()),
+        Ok(_) | Err(Errno::NODATA) => Ok(()),
         Err(e) => Err(e),
     }
 }

@@ -1,6 +1,6 @@
 //! Reading, writing and copying what files hold, and their sizes.
 
-use super::{CPath, Sys, step, sys};
+use super::{CPath, Errno, Sys, step, sys};
 use crate::user::Writable;
 
 /// `lseek(2)`.
@@ -21,7 +21,7 @@ pub fn pread(fd: i32, buffer: &mut [u8], at: u64) -> Sys<usize> {
     loop {
         // SAFETY: the kernel writes no more than the buffer has room for.
         match unsafe { sys!(SYS_pread64, fd, buffer.as_mut_ptr(), buffer.len(), at) } {
-            Err(libc::EINTR) => {}
+            Err(Errno::INTR) => {}
             other => return other.map(|n| n as usize),
         }
     }
@@ -36,7 +36,7 @@ pub fn pread_to(fd: i32, buffer: Writable, from: usize, at: u64) -> Sys<usize> {
     loop {
         // SAFETY: the program wants the answer there, and the kernel writes no more than there is room for.
         match unsafe { sys!(SYS_pread64, fd, room.address(), room.len(), at) } {
-            Err(libc::EINTR) => {}
+            Err(Errno::INTR) => {}
             other => return other.map(|n| n as usize),
         }
     }
@@ -64,12 +64,12 @@ fn pwrite(fd: i32, bytes: &[u8], at: u64) -> Sys<u64> {
 pub fn pwrite_all(fd: i32, mut bytes: &[u8], mut at: u64) -> Sys<()> {
     while !bytes.is_empty() {
         match step("staged pwrite", || pwrite(fd, bytes, at)) {
-            Ok(0) => return Err(libc::ENOSPC),
+            Ok(0) => return Err(Errno::NOSPC),
             Ok(n) => {
                 bytes = bytes.get(n as usize..).unwrap_or_default();
                 at += n;
             }
-            Err(libc::EINTR) => {}
+            Err(Errno::INTR) => {}
             Err(e) => return Err(e),
         }
     }
@@ -128,7 +128,7 @@ pub fn copy_content(from: i32, to: i32, size: u64) -> Sys<()> {
     while at < size {
         let data = match seek(from, at as i64, libc::SEEK_DATA) {
             Ok(data) => data,
-            Err(libc::ENXIO) => break,
+            Err(Errno::NXIO) => break,
             Err(_) => at,
         };
         let hole = seek(from, data as i64, libc::SEEK_HOLE).unwrap_or(size).min(size);
@@ -154,8 +154,8 @@ fn copy_range(from: i32, to: i32, start: u64, end: u64) -> Sys<()> {
         match copied {
             Ok(0) => return Ok(()),
             Ok(_) => {}
-            Err(libc::EINTR) => {}
-            Err(libc::EXDEV | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EBADF) => {
+            Err(Errno::INTR) => {}
+            Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::BADF) => {
                 break;
             }
             Err(e) => return Err(e),

@@ -54,9 +54,7 @@ const CWD: i32 = libc::AT_FDCWD;
 
 /// One step of staging, or a publish of one call: a call that changes something. Tests put faults here.
 pub fn step<T>(what: &str, f: impl FnOnce() -> Sys<T>) -> Sys<T> {
-    let io = std::io::Error::from_raw_os_error;
-    let done = txos_engine::sys::step(what, || f().map_err(io));
-    done.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))
+    txos_engine::sys::step(what, f)
 }
 
 /// A path as the kernel wants it, on the stack.
@@ -72,7 +70,7 @@ impl CPath {
     #[inline]
     fn with<T>(path: &[u8], f: impl FnOnce(&CPath) -> Sys<T>) -> Sys<T> {
         if path.len() > 4095 {
-            return Err(libc::ENAMETOOLONG);
+            return Err(Errno::NAMETOOLONG);
         }
         let mut here = CPath { bytes: MaybeUninit::uninit() };
         let to = here.bytes.as_mut_ptr().cast::<u8>();

@@ -1,6 +1,6 @@
 //! Opening objects, and descriptors: their numbers, flags and duplicates.
 
-use super::{CPath, CWD, Sys, chmod, list, read_link, statx, step, sys};
+use super::{CPath, CWD, Errno, Sys, chmod, list, read_link, statx, step, sys};
 
 /// `openat(2)`.
 ///
@@ -37,7 +37,7 @@ pub fn open_exact(path: &[u8], flags: i32) -> Sys<i32> {
 /// As `open`, and as `chmod(2)`.
 pub fn open_past_mode(path: &[u8], open: impl Fn() -> Sys<i32>) -> Sys<i32> {
     match open() {
-        Err(libc::EACCES) => {
+        Err(Errno::ACCESS) => {
             let mode = statx(CWD, path, 0)?.mode;
             chmod(path, mode | 0o600)?;
             let opened = open();

@@ -1,6 +1,6 @@
 //! Who and where the process is; its sockets' addresses.
 
-use super::{CPath, Sys, sys};
+use super::{CPath, Errno, Sys, sys};
 
 /// `umask(2)`: sets the file-mode creation mask, and gives the one of before.
 pub fn set_umask(mask: u32) -> u32 {
@@ -89,7 +89,7 @@ pub fn working_directory() -> Sys<Vec<u8>> {
     // SAFETY: the kernel writes no more than there is room for.
     let n = unsafe { sys!(SYS_getcwd, out.as_mut_ptr(), out.len()) }? as usize;
     out.truncate(n.saturating_sub(1));
-    if out.starts_with(b"/") { Ok(out) } else { Err(libc::ENOENT) }
+    if out.starts_with(b"/") { Ok(out) } else { Err(Errno::NOENT) }
 }
 
 /// `chdir(2)`.
