@@ -1,6 +1,23 @@
 //! System calls as the kernel takes them: numbers, words, and negative errnos for failures.
 #![allow(unsafe_code)]
 
+pub use rustix::io::Errno;
+
+/// What a system call gives.
+pub type Sys<T> = Result<T, Errno>;
+
+/// Turns the kernel's answer around.
+///
+/// # Errors
+/// The errno in it.
+#[inline]
+pub fn check(answer: i64) -> Sys<u64> {
+    match answer {
+        -4095..=-1 => Err(Errno::from_raw_os_error(-answer as i32)),
+        _ => Ok(answer as u64),
+    }
+}
+
 /// Makes a system call, past the C library. The answer is a value, or a negative errno.
 ///
 /// # Safety
@@ -42,4 +59,14 @@ pub unsafe fn syscall(number: i64, a: [u64; 6]) -> i64 {
         );
     }
     answer
+}
+
+/// An answer as the kernel gives it: a value, or a negative errno.
+#[inline]
+#[must_use]
+pub fn answer(result: Sys<u64>) -> i64 {
+    match result {
+        Ok(value) => value as i64,
+        Err(errno) => -i64::from(errno.raw_os_error()),
+    }
 }

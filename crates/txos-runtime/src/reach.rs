@@ -41,11 +41,15 @@ impl Access {
 }
 
 /// How many of the `len` bytes at `at` can be accessed, from the first one on.
+///
+/// # Safety
+/// With [`Access::Overwrite`] the program wants those bytes to be overwritten that are there.
 #[inline]
 #[must_use]
-pub fn reach(at: u64, len: u64, access: Access) -> u64 {
+pub unsafe fn reach(at: u64, len: u64, access: Access) -> u64 {
     let Some(end) = at.checked_add(len).filter(|&end| at >= FIRST && end <= END) else {
-        return outside(at, len, access);
+        // SAFETY: it is asked about the same bytes.
+        return unsafe { outside(at, len, access) };
     };
     let (mut page, last) = (at & !(PAGE - 1), end.wrapping_sub(1) & !(PAGE - 1));
     if len == 0 || (page == last && is_known(page, access)) {
@@ -57,7 +61,8 @@ pub fn reach(at: u64, len: u64, access: Access) -> u64 {
     loop {
         if !is_known(page, access) {
             let from = page.max(at);
-            if !is_there(from, end.min(page + PAGE) - from, access) {
+            // SAFETY: these are some of the bytes.
+            if !unsafe { is_there(from, end.min(page + PAGE) - from, access) } {
                 return from - at;
             }
             remember(page, access);
@@ -69,35 +74,25 @@ pub fn reach(at: u64, len: u64, access: Access) -> u64 {
     }
 }
 
-/// Reads a plain structure of the program's; `None` if it is not there.
-#[must_use]
-pub fn get<T: Copy>(at: u64) -> Option<T> {
-    let size = size_of::<T>() as u64;
-    // SAFETY: it is there, and `T` is plain data.
-    (reach(at, size, Access::Read) == size).then(|| unsafe { (at as *const T).read_unaligned() })
-}
-
-/// Writes a plain structure to the program's memory; `None` if there is no room.
-#[must_use]
-pub fn put<T: Copy>(at: u64, value: T) -> Option<()> {
-    let size = size_of::<T>() as u64;
-    // SAFETY: there is room, and `T` is plain data.
-    (reach(at, size, Access::Overwrite) == size)
-        .then(|| unsafe { (at as *mut T).write_unaligned(value) })
-}
-
 /// Part of it at least can't be a program's.
+///
+/// # Safety
+/// As [`reach`].
 #[cold]
-fn outside(at: u64, len: u64, access: Access) -> u64 {
+unsafe fn outside(at: u64, len: u64, access: Access) -> u64 {
     if len == 0 {
         return 0;
     }
-    if (FIRST..END).contains(&at) { reach(at, END - at, access) } else { 0 }
+    // SAFETY: it is asked about part of the same bytes.
+    if (FIRST..END).contains(&at) { unsafe { reach(at, END - at, access) } } else { 0 }
 }
 
 /// Asks about part of one page.
+///
+/// # Safety
+/// As [`reach`].
 #[cold]
-fn is_there(at: u64, len: u64, access: Access) -> bool {
+unsafe fn is_there(at: u64, len: u64, access: Access) -> bool {
     const WORD: u64 = 8;
     let (number, args) = match access {
         // An operation that there is not: the set is read, and nothing is changed.
@@ -199,6 +194,12 @@ use known::{is_known, remember};
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Asks about memory of the tests.
+    fn reach(at: u64, len: u64, access: Access) -> u64 {
+        // SAFETY: no test minds what becomes of its memory.
+        unsafe { super::reach(at, len, access) }
+    }
 
     /// Pages of memory, the last of which can't be used.
     fn pages(count: usize, protection: i32) -> u64 {

@@ -10,6 +10,7 @@ use super::report::{self, Abort, Stats};
 use super::session::{self, Next};
 use super::thread::{self, leave_program, on_own_stack, to_program};
 use super::tls::{ACTIVE, Tls, here};
+use crate::call::Call;
 
 /// Sets `errno`; gives -1.
 pub fn fail(errno: i32) -> i32 {
@@ -26,12 +27,12 @@ pub fn tell(message: &str) {
 }
 
 /// A system call of the program that came without a trap. The answer is as the kernel's.
-pub fn call(tls: &Tls, number: i64, args: [u64; 6]) -> i64 {
+pub fn call(tls: &Tls, call: Call) -> i64 {
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return -i64::from(libc::EINVAL) };
     // SAFETY: the C library's errno of this thread.
     let errno = unsafe { *libc::__errno_location() };
-    let next = on_own_stack(tls, || dispatch::dispatch(thread, number, args, None));
+    let next = on_own_stack(tls, || dispatch::dispatch(thread, call, None));
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     match next {

@@ -7,6 +7,7 @@ use super::session::{self, Next};
 use super::thread::{self, Thread};
 use super::trap::Context;
 use super::{api, process, signals};
+use crate::call::Call;
 use crate::raw::syscall;
 use crate::tx::Failure;
 
@@ -26,12 +27,8 @@ fn lost() -> Failure {
 }
 
 /// Carries out a call. `context`: what the program goes on with, if the call was trapped.
-pub fn dispatch(
-    thread: &mut Thread,
-    number: i64,
-    args: [u64; 6],
-    context: Option<&mut Context>,
-) -> Next {
+pub fn dispatch(thread: &mut Thread, call: Call, context: Option<&mut Context>) -> Next {
+    let (number, args) = (call.number(), *call.words());
     thread.counters.calls += 1;
     if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE {
         return fail(thread, lost());
@@ -39,8 +36,7 @@ pub fn dispatch(
     if crate::reach::takes_away(number) {
         crate::reach::forget();
     }
-    // SAFETY: it is the program's own call, which touches nothing of the runtime's.
-    let native = || Next::Answer(unsafe { syscall(number, args) });
+    let native = || Next::Answer(call.make());
     let class = classify(number, &args);
     match (class, context) {
         (Class::Harmless, _) => native(),
@@ -53,40 +49,40 @@ pub fn dispatch(
             | Class::Map
             | Class::Wait,
             _,
-        ) => transactional(thread, number, args),
+        ) => transactional(thread, call),
         (Class::Absent, _) => Next::Answer(-i64::from(libc::ENOSYS)),
         (Class::Prctl, _) => {
             if args[0] == thread::PR_SET_SYSCALL_USER_DISPATCH {
                 return Next::Answer(-i64::from(libc::EBUSY));
             }
             if args[0] == libc::PR_SET_SECCOMP as u64 {
-                return transactional(thread, number, args);
+                return transactional(thread, call);
             }
             native()
         }
         (Class::Mask, context) => {
             let Some(session) = thread.session.as_mut() else { return native() };
-            let answer = session.masks.change(args);
+            let answer = session.masks.change(call);
             put_in_force(session.masks.real(), context);
             Next::Answer(answer)
         }
         (Class::Action, context) => {
             let Some(session) = thread.session.as_mut() else { return native() };
-            let answer = session.actions.change(&mut session.masks, args);
+            let answer = session.actions.change(&mut session.masks, call);
             put_in_force(session.masks.real(), context);
             Next::Answer(answer)
         }
-        (Class::AlternateStack, Some(context)) => Next::Answer(context.alternate_stack(args)),
+        (Class::AlternateStack, Some(context)) => Next::Answer(context.alternate_stack(call)),
         (Class::Suspend, _) => process::outside_call(thread, "waiting for a signal", number)
             .unwrap_or_else(|| {
                 let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
-                Next::Answer(suspend(number, args, mask))
+                Next::Answer(suspend(call, mask))
             }),
         (Class::Exit | Class::ExitGroup, _) => process::exit(thread, class, args),
         (Class::Fork | Class::Vfork | Class::Clone | Class::Clone3, Some(context)) => {
-            process::create(thread, class, args, context)
+            process::create(thread, class, call, context)
         }
-        (Class::Exec, _) => process::exec(thread, number, args),
+        (Class::Exec, _) => process::exec(thread, call),
         // These come by the trap only, which handles the return from a signal handler itself.
         (_, None) | (Class::SignalReturn, _) => native(),
     }
@@ -103,33 +99,31 @@ fn put_in_force(mask: signals::Set, context: Option<&mut Context>) {
 }
 
 /// Handlers run meanwhile, outside of the transaction, whose state is not the program's now.
-fn suspend(number: i64, args: [u64; 6], programs: signals::Set) -> i64 {
-    let (number, args) = match number {
-        // What is really blocked now is not what the program waits with.
-        libc::SYS_pause => {
-            let size = size_of::<signals::Set>() as u64;
-            (libc::SYS_rt_sigsuspend, [(&raw const programs) as u64, size, 0, 0, 0, 0])
-        }
-        _ => (number, args),
-    };
-    // SAFETY: it is the program's own call, or has the set that is here.
-    unsafe { syscall(number, args) }
+fn suspend(call: Call, programs: signals::Set) -> i64 {
+    if call.number() != libc::SYS_pause {
+        return call.make();
+    }
+    // What is really blocked now is not what the program waits with.
+    let size = size_of::<signals::Set>() as u64;
+    let args = [(&raw const programs) as u64, size, 0, 0, 0, 0];
+    // SAFETY: the set lives until the answer.
+    unsafe { syscall(libc::SYS_rt_sigsuspend, args) }
 }
 
-fn transactional(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
-    match carry_out(thread, number, args) {
+fn transactional(thread: &mut Thread, call: Call) -> Next {
+    match carry_out(thread, call) {
         // What was opened is closed by now, and what was closed is open again: there is nothing left to
         // do, and nobody expects `close` to fail. (Rust's library panics if `closedir` does.)
-        CANCELED if number == libc::SYS_close => Next::Answer(0),
+        CANCELED if call.number() == libc::SYS_close => Next::Answer(0),
         next => next,
     }
 }
 
-fn carry_out(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
+fn carry_out(thread: &mut Thread, call: Call) -> Next {
     let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) else {
         return CANCELED;
     };
-    let called = thread::guarded(|| tx.call(number, args));
+    let called = thread::guarded(|| tx.call(call));
     let doomed = match called {
         Ok(answer) => match tx.doomed() {
             None => return Next::Answer(answer),

@@ -231,6 +231,9 @@ pub struct Birth {
 
 const _: () = assert!(size_of::<Birth>() == 128);
 
+// SAFETY: every pattern of bits is a number.
+unsafe impl crate::user::Plain for Birth {}
+
 /// Makes a system call (`clone` or `clone3`) whose child has a new stack with a [`Birth`] on it.
 /// Only the parent returns.
 ///

@@ -20,6 +20,7 @@ use libc::AT_FDCWD;
 use super::signals::{self, Action};
 use super::tls::{ACTIVE, LINGERING, here};
 use super::{api, thread};
+use crate::call::Call;
 use crate::raw::syscall;
 
 /// The arguments of a function, as registers; what it does not have is garbage.
@@ -47,7 +48,9 @@ unsafe fn interposed(real: &Real, own: *mut (), args: Args, call: Option<(i64, A
     if state == ACTIVE
         && let Some((number, args)) = call
     {
-        return answer(api::call(tls, number, args));
+        // SAFETY: the program has called a function that makes this call, and waits for it.
+        let call = unsafe { Call::new(number, args) };
+        return answer(api::call(tls, call));
     }
     if state == LINGERING {
         thread::lingered(tls);
@@ -320,7 +323,9 @@ fn exchange(signal: i32, new: Option<Action>) -> Result<Action, i32> {
         let new = new.map(signals::returning);
         let new = new.as_ref().map_or(0, |new| std::ptr::from_ref(new) as u64);
         let args = [signal as u64, new, (&raw mut old) as u64, signals::SET, 0, 0];
-        let answer = api::call(tls, libc::SYS_rt_sigaction, args);
+        // SAFETY: both dispositions live until the answer.
+        let call = unsafe { Call::new(libc::SYS_rt_sigaction, args) };
+        let answer = api::call(tls, call);
         return if answer == 0 { Ok(old) } else { Err((-answer) as i32) };
     }
     signals::exchange(signal, new)

@@ -22,9 +22,10 @@ use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
 use super::{alloc, api, signals};
-use crate::raw::syscall;
-use crate::reach::{Access, reach};
+use crate::call::Call;
+use crate::raw::{self, Errno, Sys, syscall};
 use crate::tx::{Failure, flags};
+use crate::user::UserPtr;
 
 /// What there was a warning of, a bit each.
 static WARNED: AtomicU32 = AtomicU32::new(0);
@@ -77,17 +78,17 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
 
 /// Another program: outside of the transaction, which is aborted. A whole command is stopped: what
 /// it goes on with would happen at once.
-pub fn exec(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
-    let mut args = args;
+pub fn exec(thread: &mut Thread, call: Call) -> Next {
+    let (mut call, number) = (call, call.number());
     // In the transaction: its working directory, and what it has made, moved and taken away.
     let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
-    let program = tx.map(|tx| thread::guarded(|| tx.program(number, args)));
+    let program = tx.map(|tx| thread::guarded(|| tx.program(call)));
     let doom = thread.session.as_ref().and_then(|session| session.tx.as_ref()?.doomed().cloned());
     if let Some(why) = doom {
         return fail(thread, why);
     }
     let program = match program {
-        Some(Ok(Err(errno))) => return Next::Answer(-i64::from(errno)),
+        Some(Ok(Err(errno))) => return Next::Answer(raw::answer(Err(errno))),
         Some(Ok(Ok(program))) => program,
         // It failed before, or what is wrong is found by the kernel.
         _ => None,
@@ -95,9 +96,10 @@ pub fn exec(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
     let program = program.and_then(|path| CString::new(path).ok());
     if let Some(path) = &program {
         let at = usize::from(number == libc::SYS_execveat);
-        args[at] = path.as_ptr() as u64;
+        // SAFETY: the path ends with its zero, and lives until the answer.
+        call = unsafe { call.with_word(at, path.as_ptr() as u64) };
     }
-    if let Err(error) = executable(number, args) {
+    if let Err(error) = executable(call) {
         return Next::Answer(error); // a search along PATH tries many
     }
     let whole = thread.session.as_ref().is_some_and(|session| session.command.is_some());
@@ -117,18 +119,18 @@ pub fn exec(thread: &mut Thread, number: i64, args: [u64; 6]) -> Next {
     session::abort_in(thread, why);
     let mask = thread.session.as_ref().map_or(0, |session| session.masks.before);
     let blocked = signals::set_mask(mask);
-    // SAFETY: it is the program's own call; if it succeeds nothing of this is left.
-    let answer = unsafe { syscall(number, args) };
+    // If it succeeds nothing of this is left.
+    let answer = call.make();
     signals::set_mask(blocked);
     Next::Answer(answer)
 }
 
 /// Whether there is such a program, as far as that can be told without running it.
-fn executable(number: i64, args: [u64; 6]) -> Result<(), i64> {
-    let (dir, path, flags) = if number == libc::SYS_execveat {
-        (args[0], args[1], args[4])
+fn executable(call: Call) -> Result<(), i64> {
+    let (dir, path, flags) = if call.number() == libc::SYS_execveat {
+        (call.word(0), call.word(1), call.word(4))
     } else {
-        (libc::AT_FDCWD as u64, args[0], 0)
+        (libc::AT_FDCWD as u64, call.word(0), 0)
     };
     let flags = flags | libc::AT_EACCESS as u64;
     let asked = [dir, path, libc::X_OK as u64, flags, 0, 0];
@@ -140,12 +142,12 @@ fn executable(number: i64, args: [u64; 6]) -> Result<(), i64> {
 }
 
 /// A new process or thread.
-pub fn create(thread: &mut Thread, class: Class, args: [u64; 6], context: &mut Context) -> Next {
+pub fn create(thread: &mut Thread, class: Class, call: Call, context: &mut Context) -> Next {
     let made = match class {
-        Class::Clone => Made::of_clone(args),
-        Class::Clone3 => match Made::of_clone3(args) {
+        Class::Clone => Made::of_clone(*call.words()),
+        Class::Clone3 => match Made::of_clone3(call) {
             Ok(made) => made,
-            Err(errno) => return Next::Answer(-i64::from(errno)),
+            Err(errno) => return Next::Answer(raw::answer(Err(errno))),
         },
         Class::Vfork => Made::vfork(),
         _ => Made::fork(),
@@ -199,11 +201,11 @@ struct Made {
     flags: u64,
     /// The end of its stack, if it has one of its own.
     stack: Option<u64>,
-    call: Call,
+    how: How,
 }
 
 #[derive(Debug)]
-enum Call {
+enum How {
     Clone([u64; 6]),
     Clone3(CloneArgs, u64),
 }
@@ -220,48 +222,50 @@ impl Made {
 
     fn of_clone(args: [u64; 6]) -> Made {
         let stack = (args[1] != 0).then_some(args[1]);
-        Made { flags: args[0], stack, call: Call::Clone(args) }
+        Made { flags: args[0], stack, how: How::Clone(args) }
     }
 
-    fn of_clone3(args: [u64; 6]) -> Result<Made, i32> {
-        let size = args[1] as usize;
+    fn of_clone3(call: Call) -> Sys<Made> {
+        let size = call.word(1) as usize;
         if !(CLONE_ARGS_LEAST..=4096).contains(&size) {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let mut all: CloneArgs = [0; 11];
         let known = size.min(size_of::<CloneArgs>());
-        if reach(args[0], size as u64, Access::Read) != size as u64 {
-            return Err(libc::EFAULT);
+        let given = call.buffer(0, size as u64);
+        let there = given.readable()?;
+        if there.len() < size {
+            return Err(Errno::FAULT);
         }
-        // SAFETY: there are `size` bytes; what we don't know must be zero.
-        unsafe {
-            let from = args[0] as *const u8;
-            if (known..size).any(|at| *from.add(at) != 0) {
-                return Err(libc::E2BIG);
-            }
-            all.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(from, known);
+        // What we don't know must be zero.
+        if !given.after(known as u64).is_zero()? {
+            return Err(Errno::TOOBIG);
+        }
+        let mut bytes = [0; size_of::<CloneArgs>()];
+        there.copy(0, &mut bytes[..known]);
+        for (word, bytes) in all.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_ne_bytes(*bytes);
         }
         let stack = (all[STACK] != 0).then(|| all[STACK] + all[STACK_SIZE]);
-        Ok(Made { flags: all[FLAGS], stack, call: Call::Clone3(all, known as u64) })
+        Ok(Made { flags: all[FLAGS], stack, how: How::Clone3(all, known as u64) })
     }
 
     /// With a stack: it may share the memory, and its parent may go on at the same time.
     fn with_stack(mut self, top: u64, birth: Birth) -> i64 {
         // The kernel wants no particular alignment; neither does what is put there.
         let place = top - size_of::<Birth>() as u64;
-        if reach(place, size_of::<Birth>() as u64, Access::Overwrite) < size_of::<Birth>() as u64 {
+        // SAFETY: the program gives this stack away for the child to write on.
+        if unsafe { UserPtr::new(place) }.write(birth).is_err() {
             // The kernel would make a child that dies of it.
             return -i64::from(libc::EFAULT);
         }
-        // SAFETY: the program gives this stack away for the child to write on.
-        unsafe { (place as *mut Birth).write_unaligned(birth) };
-        match &mut self.call {
-            Call::Clone(args) => {
+        match &mut self.how {
+            How::Clone(args) => {
                 args[1] = place;
                 // SAFETY: the stack starts with a `Birth`.
                 unsafe { entry::clone_child(libc::SYS_clone, args) }
             }
-            Call::Clone3(all, size) => {
+            How::Clone3(all, size) => {
                 all[STACK_SIZE] -= size_of::<Birth>() as u64;
                 let args = [all.as_ptr() as u64, *size, 0, 0, 0, 0];
                 // SAFETY: the stack starts with a `Birth`.
@@ -276,12 +280,12 @@ impl Made {
         let not_shared = !(libc::CLONE_VM as u64);
         // SAFETY: the child is a copy that goes on here, on its own copy of this stack.
         let answer = unsafe {
-            match &mut self.call {
-                Call::Clone(args) => {
+            match &mut self.how {
+                How::Clone(args) => {
                     args[0] &= not_shared;
                     syscall(libc::SYS_clone, *args)
                 }
-                Call::Clone3(all, size) => {
+                How::Clone3(all, size) => {
                     all[FLAGS] &= not_shared;
                     debug_assert!(all[EXIT_SIGNAL] < 65);
                     let args = [all.as_ptr() as u64, *size, 0, 0, 0, 0];

@@ -10,8 +10,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::entry;
+use crate::call::Call;
 use crate::raw::syscall;
-use crate::reach;
+use crate::user::Plain;
 
 /// A set of signals, as the kernel has it.
 pub type Set = u64;
@@ -29,6 +30,9 @@ pub struct Action {
     /// Blocked meanwhile.
     pub mask: Set,
 }
+
+// SAFETY: every pattern of bits is a number.
+unsafe impl Plain for Action {}
 
 /// There is a way for a handler to return.
 pub const SA_RESTORER: u64 = 0x0400_0000;
@@ -76,22 +80,22 @@ impl Masks {
     }
 
     /// `rt_sigprocmask`: on what the program sees.
-    pub fn change(&mut self, args: [u64; 6]) -> i64 {
-        let [how, set, old, size, ..] = args;
-        if size != SET {
+    pub fn change(&mut self, call: Call) -> i64 {
+        let (set, old) = (call.pointer::<Set>(1), call.pointer::<Set>(2));
+        if call.word(3) != SET {
             return -i64::from(libc::EINVAL);
         }
         let before = self.programs;
-        if set != 0 {
-            let Some(set) = reach::get::<Set>(set) else { return -i64::from(libc::EFAULT) };
-            self.programs = match how as i32 {
+        if !set.is_null() {
+            let Ok(set) = set.read() else { return -i64::from(libc::EFAULT) };
+            self.programs = match call.int(0) {
                 libc::SIG_BLOCK => before | set,
                 libc::SIG_UNBLOCK => before & !set,
                 libc::SIG_SETMASK => set,
                 _ => return -i64::from(libc::EINVAL),
             } & !(of(libc::SIGKILL) | of(libc::SIGSTOP));
         }
-        if old != 0 && reach::put(old, before).is_none() {
+        if !old.is_null() && old.write(before).is_err() {
             // As in the kernel, the mask has been changed.
             return -i64::from(libc::EFAULT);
         }
@@ -227,17 +231,17 @@ pub struct Changed(Vec<(i32, Action)>);
 
 impl Changed {
     /// `rt_sigaction`.
-    pub fn change(&mut self, masks: &mut Masks, args: [u64; 6]) -> i64 {
-        let [signal, new, old, size, ..] = args;
-        let signal = signal as i32;
-        if size != SET {
+    pub fn change(&mut self, masks: &mut Masks, call: Call) -> i64 {
+        let (new, old) = (call.pointer::<Action>(1), call.pointer::<Action>(2));
+        let signal = call.int(0);
+        if call.word(3) != SET {
             return -i64::from(libc::EINVAL);
         }
-        let new = match new {
-            0 => None,
-            at => match reach::get::<Action>(at) {
-                None => return -i64::from(libc::EFAULT),
-                new => new,
+        let new = match new.is_null() {
+            true => None,
+            false => match new.read() {
+                Ok(new) => Some(new),
+                Err(_) => return -i64::from(libc::EFAULT),
             },
         };
         let before = if signal == libc::SIGSYS {
@@ -256,7 +260,7 @@ impl Changed {
                 masks.live &= !of(signal);
             }
         }
-        if old != 0 && reach::put(old, before).is_none() {
+        if !old.is_null() && old.write(before).is_err() {
             // As in the kernel, the disposition has been changed.
             return -i64::from(libc::EFAULT);
         }

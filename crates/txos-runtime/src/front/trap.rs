@@ -9,6 +9,7 @@ use super::session::Next;
 use super::signals::{self, Set};
 use super::thread::{self, leave_program};
 use super::tls::{ACTIVE, here};
+use crate::call::Call;
 use crate::raw::syscall;
 
 /// The trapped program: what the kernel has put on the stack and takes from there in the end.
@@ -42,8 +43,8 @@ impl Context {
     /// `sigaltstack`. The kernel puts what the frame says in force when the handler returns, but not
     /// always: Linux 6.18 leaves things as they are if the frame lies on the very stack that is to be
     /// changed. So it is changed here, too, where the runtime's own stack is in use.
-    pub fn alternate_stack(&mut self, args: [u64; 6]) -> i64 {
-        let [new, old, ..] = args;
+    pub fn alternate_stack(&mut self, call: Call) -> i64 {
+        let (new, old) = (call.pointer::<libc::stack_t>(0), call.pointer::<libc::stack_t>(1));
         let mut now = self.0.uc_stack;
         let (start, end) = (now.ss_sp as u64, now.ss_sp as u64 + now.ss_size as u64);
         let inside = (start..end).contains(&self.register(libc::REG_RSP));
@@ -51,10 +52,8 @@ impl Context {
         if inside {
             now.ss_flags |= libc::SS_ONSTACK;
         }
-        if new != 0 {
-            let Some(mut new) = crate::reach::get::<libc::stack_t>(new) else {
-                return -i64::from(libc::EFAULT);
-            };
+        if !new.is_null() {
+            let Ok(mut new) = new.read() else { return -i64::from(libc::EFAULT) };
             // The smallest that the kernel takes.
             const LEAST: usize = 2048;
             if inside {
@@ -74,7 +73,7 @@ impl Context {
             }
             self.0.uc_stack = new;
         }
-        if old != 0 && crate::reach::put(old, now).is_none() {
+        if !old.is_null() && old.write(now).is_err() {
             return -i64::from(libc::EFAULT);
         }
         0
@@ -123,7 +122,7 @@ impl Context {
 pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Context) -> u8 {
     /// What the kernel tells of the call: behind three words of the signal.
     #[repr(C)]
-    struct Call {
+    struct Trapped {
         _signal: [i32; 4],
         _address: u64,
         number: i32,
@@ -132,10 +131,10 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
     let tls = here();
     let Some(thread) = thread::existing(tls) else { return OUTSIDE };
     // SAFETY: the kernel has filled them in, and nobody else knows of them.
-    let (call, context) = unsafe { (&*info.cast::<Call>(), &mut *context) };
+    let (trapped, context) = unsafe { (&*info.cast::<Trapped>(), &mut *context) };
     // 32-bit calls have other numbers: none of them is known.
-    let native = call.architecture == AUDIT_ARCH_X86_64;
-    let number = if native { i64::from(call.number) } else { crate::table::FOREIGN };
+    let native = trapped.architecture == AUDIT_ARCH_X86_64;
+    let number = if native { i64::from(trapped.number) } else { crate::table::FOREIGN };
     if number == libc::SYS_rt_sigreturn {
         // The frame of the program's handler is where its stack pointer is: it returns from there.
         context.set_register(libc::REG_RIP, entry::restore as *const () as u64);
@@ -148,7 +147,9 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
     thread.counters.trapped += 1;
     // SAFETY: the C library's errno of this thread.
     let errno = unsafe { *libc::__errno_location() };
-    let next = dispatch(thread, number, args, Some(context));
+    // SAFETY: the program has made this call, and waits for this handler.
+    let call = unsafe { Call::new(number, args) };
+    let next = dispatch(thread, call, Some(context));
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     tls.busy.set(0);

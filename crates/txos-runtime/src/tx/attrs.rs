@@ -4,11 +4,12 @@ use txos_engine::object::FileKind;
 use txos_engine::version::Stamp;
 
 use super::content::Data;
-use super::kernel::{self, Stat, Sys, check, sys};
+use super::kernel::{self, Errno, Stat, Sys};
 use super::node::{Id, changed};
 use super::perm::mask;
 use super::walk::{Place, Spot};
-use super::{Tx, now, raw_call, user};
+use super::{Tx, now};
+use crate::user::{UserPtr, UserSlice};
 
 /// An object that a call names.
 pub enum Object {
@@ -28,7 +29,7 @@ impl Tx {
     pub fn object(&mut self, dirfd: i32, path: &[u8], flags: i32) -> Sys<Object> {
         if path.is_empty() {
             if flags & libc::AT_EMPTY_PATH == 0 {
-                return Err(libc::ENOENT);
+                return Err(Errno::NOENT);
             }
             if dirfd == libc::AT_FDCWD {
                 return self.cwd().map(Object::Node);
@@ -37,7 +38,7 @@ impl Tx {
         }
         let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
         if follow && let Some(number) = self.descriptor_path(path) {
-            return self.object_of(number).map_err(|_| libc::ENOENT);
+            return self.object_of(number).map_err(|_| Errno::NOENT);
         }
         let base = self.base(dirfd, path)?;
         match self.walk(base, path, follow)? {
@@ -45,10 +46,10 @@ impl Tx {
                 Ok(Object::Live(self.path_of(id)))
             }
             Place::At(Spot { node: Some(id), .. }) => Ok(Object::Node(id)),
-            Place::At(_) => Err(libc::ENOENT),
+            Place::At(_) => Err(Errno::NOENT),
             Place::Live(path) => {
                 if follow && let Some(number) = super::open::descriptor_path(&path) {
-                    return self.object_of(number).map_err(|_| libc::ENOENT);
+                    return self.object_of(number).map_err(|_| Errno::NOENT);
                 }
                 Ok(Object::Live(path))
             }
@@ -92,10 +93,16 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn fstatat(&mut self, dirfd: i32, path: &[u8], flags: i32, out: u64) -> Sys<u64> {
+    pub fn fstatat(
+        &mut self,
+        dirfd: i32,
+        path: &[u8],
+        flags: i32,
+        out: UserPtr<libc::stat>,
+    ) -> Sys<u64> {
         const KNOWN: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
         if flags & !KNOWN != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let object = self.object(dirfd, path, flags)?;
         self.stat_object(object, flags, out)
@@ -105,34 +112,18 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn stat_object(&mut self, object: Object, flags: i32, out: u64) -> Sys<u64> {
+    pub fn stat_object(
+        &mut self,
+        object: Object,
+        flags: i32,
+        out: UserPtr<libc::stat>,
+    ) -> Sys<u64> {
         let id = match object {
             Object::Node(id) => id,
-            Object::Live(path) => {
-                return kernel::CPath::with(&path, |p| {
-                    check(sys!(SYS_newfstatat, libc::AT_FDCWD, p, out, flags))
-                });
-            }
-            Object::Fd(real) => return check(sys!(SYS_fstat, real, out)),
+            Object::Live(path) => return kernel::stat_to(&path, flags, out),
+            Object::Fd(real) => return kernel::fstat_to(real, out),
         };
-        let s = self.stat(id)?;
-        // SAFETY: all zeros is a value of this plain structure.
-        #[allow(unsafe_code)]
-        let mut st: libc::stat = unsafe { std::mem::zeroed() };
-        st.st_dev = s.id.dev;
-        st.st_ino = s.id.ino;
-        st.st_mode = s.mode;
-        st.st_nlink = s.nlink.into();
-        st.st_uid = s.uid;
-        st.st_gid = s.gid;
-        st.st_rdev = s.rdev;
-        st.st_size = s.size as i64;
-        st.st_blksize = s.blksize.into();
-        st.st_blocks = s.blocks as i64;
-        (st.st_atime, st.st_atime_nsec) = (s.atime.sec, s.atime.nsec.into());
-        (st.st_mtime, st.st_mtime_nsec) = (s.mtime.sec, s.mtime.nsec.into());
-        (st.st_ctime, st.st_ctime_nsec) = (s.ctime.sec, s.ctime.nsec.into());
-        user::put(out, st)?;
+        out.write(self.stat(id)?.as_stat())?;
         Ok(0)
     }
 
@@ -146,7 +137,7 @@ impl Tx {
         path: &[u8],
         flags: i32,
         wanted: u32,
-        out: u64,
+        out: UserPtr<libc::statx>,
     ) -> Sys<u64> {
         const SYNC: i32 = 0x6000;
         const KNOWN: i32 =
@@ -155,57 +146,18 @@ impl Tx {
             || flags & SYNC == SYNC
             || wanted & 0x8000_0000 != 0
         {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let id = match self.object(dirfd, path, flags)? {
             Object::Node(id) => id,
             Object::Live(path) => {
-                return kernel::CPath::with(&path, |p| {
-                    check(sys!(SYS_statx, libc::AT_FDCWD, p, flags, wanted, out))
-                });
+                return kernel::statx_to(libc::AT_FDCWD, &path, flags, wanted, out);
             }
             Object::Fd(real) => {
-                let empty = c"".as_ptr();
-                let flags = flags | libc::AT_EMPTY_PATH;
-                return check(sys!(SYS_statx, real, empty, flags, wanted, out));
+                return kernel::statx_to(real, b"", flags | libc::AT_EMPTY_PATH, wanted, out);
             }
         };
-        let s = self.stat(id)?;
-        // SAFETY: all zeros is a value of this plain structure.
-        #[allow(unsafe_code)]
-        let mut x: libc::statx = unsafe { std::mem::zeroed() };
-        let stamp = |t: Stamp, to: &mut libc::statx_timestamp| {
-            (to.tv_sec, to.tv_nsec) = (t.sec, t.nsec);
-        };
-        x.stx_mask = libc::STATX_BASIC_STATS | wanted & libc::STATX_MNT_ID;
-        let times = libc::STATX_MTIME | libc::STATX_CTIME;
-        // Who asks for neither gets neither, where stamps are made finer by being asked for.
-        let no_times = wanted & times == 0 && txos_engine::version::multigrain();
-        x.stx_blksize = s.blksize;
-        x.stx_attributes = s.attributes;
-        x.stx_attributes_mask = s.attributes_mask;
-        x.stx_nlink = s.nlink;
-        x.stx_uid = s.uid;
-        x.stx_gid = s.gid;
-        x.stx_mode = s.mode as u16;
-        x.stx_ino = s.id.ino;
-        x.stx_size = s.size;
-        x.stx_blocks = s.blocks;
-        (x.stx_rdev_major, x.stx_rdev_minor) = (libc::major(s.rdev), libc::minor(s.rdev));
-        (x.stx_dev_major, x.stx_dev_minor) = (libc::major(s.id.dev), libc::minor(s.id.dev));
-        x.stx_mnt_id = s.mnt;
-        stamp(s.atime, &mut x.stx_atime);
-        if no_times {
-            x.stx_mask &= !times;
-        } else {
-            stamp(s.mtime, &mut x.stx_mtime);
-            stamp(s.ctime, &mut x.stx_ctime);
-        }
-        if let Some(born) = s.btime {
-            x.stx_mask |= libc::STATX_BTIME;
-            stamp(born, &mut x.stx_btime);
-        }
-        user::put(out, x)?;
+        out.write(self.stat(id)?.as_statx(wanted))?;
         Ok(0)
     }
 
@@ -217,13 +169,10 @@ impl Tx {
         let id = match self.object(dirfd, path, flags)? {
             Object::Node(id) => id,
             Object::Live(path) => {
-                return kernel::CPath::with(&path, |p| {
-                    check(sys!(SYS_faccessat2, libc::AT_FDCWD, p, wanted, flags))
-                });
+                return kernel::access_at(libc::AT_FDCWD, &path, wanted, flags);
             }
             Object::Fd(real) => {
-                let (empty, flags) = (c"".as_ptr(), flags | libc::AT_EMPTY_PATH);
-                return check(sys!(SYS_faccessat2, real, empty, wanted, flags));
+                return kernel::access_at(real, b"", wanted, flags | libc::AT_EMPTY_PATH);
             }
         };
         self.touch_attrs(id)?;
@@ -239,10 +188,7 @@ impl Tx {
             }
             let path = node.stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
             let flags = flags & libc::AT_SYMLINK_NOFOLLOW;
-            let asked = kernel::CPath::with(&path, |p| {
-                check(sys!(SYS_faccessat2, libc::AT_FDCWD, p, wanted, flags))
-            });
-            return asked;
+            return kernel::access_at(libc::AT_FDCWD, &path, wanted, flags);
         }
         self.may(id, wanted)?;
         Ok(0)
@@ -250,7 +196,7 @@ impl Tx {
 
     fn real_is_effective(&mut self) -> bool {
         let same =
-            || sys!(SYS_getuid) == sys!(SYS_geteuid) && sys!(SYS_getgid) == sys!(SYS_getegid);
+            || kernel::getuid() == kernel::geteuid() && kernel::getgid() == kernel::getegid();
         *self.own_user.get_or_insert_with(same)
     }
 
@@ -262,15 +208,15 @@ impl Tx {
         let id = match object {
             Object::Node(id) => id,
             Object::Live(path) => {
-                return self.live_change(libc::SYS_fchmodat, &path, &[u64::from(mode)]);
+                return self.live_change(&path, |path| kernel::chmod_live(path, mode));
             }
             Object::Fd(real) => {
                 self.unsupported_call("a change of mode of what is not versioned", b"")?;
-                return check(sys!(SYS_fchmod, real, mode));
+                return kernel::fchmod(real, mode);
             }
         };
         if self.nodes[id].kind() == FileKind::Symlink {
-            return Err(libc::EOPNOTSUPP);
+            return Err(Errno::OPNOTSUPP);
         }
         self.may_set_attrs(id)?;
         let cred = self.cred();
@@ -321,10 +267,10 @@ impl Tx {
         let stat = self.nodes[id].stat;
         self.read_only(id)?;
         if !self.cred().owns(stat.uid) {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         if stat.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         Ok(())
     }
@@ -338,10 +284,10 @@ impl Tx {
             return Ok(());
         }
         match self.may(id, mask::W) {
-            Err(libc::EROFS) => Err(libc::EROFS),
+            Err(Errno::ROFS) => Err(Errno::ROFS),
             // That it is not allowed to write hides that nobody may.
             Err(_) if self.real_path(id).is_some_and(|path| kernel::is_read_only(&path)) => {
-                Err(libc::EROFS)
+                Err(Errno::ROFS)
             }
             _ => Ok(()),
         }
@@ -355,12 +301,12 @@ impl Tx {
         let id = match object {
             Object::Node(id) => id,
             Object::Live(path) => {
-                let owner = [u64::from(uid), u64::from(gid), libc::AT_SYMLINK_NOFOLLOW as u64];
-                return self.live_change(libc::SYS_fchownat, &path, &owner);
+                let flags = libc::AT_SYMLINK_NOFOLLOW;
+                return self.live_change(&path, |path| kernel::chown_live(path, uid, gid, flags));
             }
             Object::Fd(real) => {
                 self.unsupported_call("a change of owner of what is not versioned", b"")?;
-                return check(sys!(SYS_fchown, real, uid, gid));
+                return kernel::fchown(real, uid, gid);
             }
         };
         self.read_only(id)?;
@@ -375,11 +321,11 @@ impl Tx {
             let uid_fine = uid == u32::MAX || (own && uid == stat.uid);
             let gid_fine = gid == u32::MAX || (own && (gid == stat.gid || cred.in_group(gid)));
             if !uid_fine || !gid_fine {
-                return Err(libc::EPERM);
+                return Err(Errno::PERM);
             }
         }
         if stat.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         self.touch_write(id)?;
         let node = &mut self.nodes[id];
@@ -418,7 +364,7 @@ impl Tx {
             matches!(t.tv_nsec, 0..=999_999_999 | libc::UTIME_NOW | libc::UTIME_OMIT)
         };
         if !times.iter().all(valid) {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         if times.iter().all(|t| t.tv_nsec == libc::UTIME_OMIT) {
             return Ok(0);
@@ -426,12 +372,11 @@ impl Tx {
         let id = match object {
             Object::Node(id) => id,
             Object::Live(path) => {
-                let pointer = times.as_ptr() as u64;
-                return self.live_change(libc::SYS_utimensat, &path, &[pointer, 0]);
+                return self.live_change(&path, |path| kernel::utimes_live(path, &times, 0));
             }
             Object::Fd(real) => {
                 self.unsupported_call("a change of the times of what is not versioned", b"")?;
-                return check(sys!(SYS_utimensat, real, 0, times.as_ptr(), 0));
+                return kernel::futimes(real, &times);
             }
         };
         let stat = self.nodes[id].stat;
@@ -439,14 +384,14 @@ impl Tx {
         let both_now = times.iter().all(|t| t.tv_nsec == libc::UTIME_NOW);
         if !self.cred().owns(stat.uid) {
             if !both_now {
-                return Err(libc::EPERM);
+                return Err(Errno::PERM);
             }
             self.may(id, mask::W)?;
         }
         let fixed = libc::STATX_ATTR_IMMUTABLE as u64
             | if both_now { 0 } else { libc::STATX_ATTR_APPEND as u64 };
         if stat.attributes & fixed != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         self.touch_write(id)?;
         let at = now();
@@ -480,32 +425,25 @@ impl Tx {
     pub fn set_xattr(&mut self, object: Object, name: &[u8], value: &[u8], flags: i32) -> Sys<u64> {
         let id = match self.xattr_node(object)? {
             Ok(id) => id,
-            Err(path) => {
-                return kernel::CPath::with(&path, |p| {
-                    kernel::CPath::with(name, |n| {
-                        let (at, len) = (value.as_ptr(), value.len());
-                        check(sys!(SYS_setxattr, p, n, at, len, flags))
-                    })
-                });
-            }
+            Err(path) => return kernel::set_xattr_live(&path, name, value, flags),
         };
         if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0
             || flags == libc::XATTR_CREATE | libc::XATTR_REPLACE
         {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         if value.len() > 65_536 {
-            return Err(libc::E2BIG);
+            return Err(Errno::TOOBIG);
         }
         self.may_set_xattr(id, name)?;
         whole_name(name)?;
         let mut xattrs = self.all_xattrs(id)?;
         let there = xattrs.contains_key(name);
         if flags & libc::XATTR_CREATE != 0 && there {
-            return Err(libc::EEXIST);
+            return Err(Errno::EXIST);
         }
         if flags & libc::XATTR_REPLACE != 0 && !there {
-            return Err(libc::ENODATA);
+            return Err(Errno::NODATA);
         }
         self.touch_write(id)?;
         // The kernel knows best what a value must look like: it is tried on an object of ours.
@@ -535,7 +473,7 @@ impl Tx {
         }
         let tried = kernel::set_xattr(&path, name, value);
         let flags = if is_dir { libc::AT_REMOVEDIR } else { 0 };
-        let _ = kernel::CPath::with(&path, |p| check(sys!(SYS_unlinkat, libc::AT_FDCWD, p, flags)));
+        let _ = kernel::unlink_live(&path, flags);
         tried
     }
 
@@ -555,23 +493,23 @@ impl Tx {
         self.read_only(id)?;
         if name.starts_with(b"user.") {
             if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
-                return Err(libc::EPERM);
+                return Err(Errno::PERM);
             }
             return self.may(id, mask::W);
         }
         if name.starts_with(b"trusted.") {
-            return if self.cred().may_trust() { Ok(()) } else { Err(libc::EPERM) };
+            return if self.cred().may_trust() { Ok(()) } else { Err(Errno::PERM) };
         }
         if name.starts_with(b"system.posix_acl_") {
             if stat.kind() == FileKind::Symlink {
-                return Err(libc::EOPNOTSUPP);
+                return Err(Errno::OPNOTSUPP);
             }
-            return if self.cred().owns(stat.uid) { Ok(()) } else { Err(libc::EPERM) };
+            return if self.cred().owns(stat.uid) { Ok(()) } else { Err(Errno::PERM) };
         }
         if name.starts_with(b"security.") {
-            return if self.cred().may_trust() { Ok(()) } else { Err(libc::EPERM) };
+            return if self.cred().may_trust() { Ok(()) } else { Err(Errno::PERM) };
         }
-        Err(libc::EOPNOTSUPP)
+        Err(Errno::OPNOTSUPP)
     }
 
     fn xattrs_changed(
@@ -606,17 +544,13 @@ impl Tx {
     pub fn remove_xattr(&mut self, object: Object, name: &[u8]) -> Sys<u64> {
         let id = match self.xattr_node(object)? {
             Ok(id) => id,
-            Err(path) => {
-                return kernel::CPath::with(&path, |p| {
-                    kernel::CPath::with(name, |n| check(sys!(SYS_removexattr, p, n)))
-                });
-            }
+            Err(path) => return kernel::remove_xattr_live(&path, name),
         };
         self.may_set_xattr(id, name)?;
         whole_name(name)?;
         let mut xattrs = self.all_xattrs(id)?;
         if xattrs.remove(name).is_none() {
-            return if name.starts_with(b"system.posix_acl_") { Ok(0) } else { Err(libc::ENODATA) };
+            return if name.starts_with(b"system.posix_acl_") { Ok(0) } else { Err(Errno::NODATA) };
         }
         self.touch_write(id)?;
         if let Some(backing) = self.nodes[id].data.whole() {
@@ -627,28 +561,20 @@ impl Tx {
         Ok(0)
     }
 
-    /// `getxattr(2)` and its relatives; `live` makes the call on what is not versioned.
+    /// `getxattr(2)` and its relatives.
     ///
     /// # Errors
     /// As the call.
-    pub fn get_xattr(&mut self, object: Object, name: &[u8], out: u64, size: u64) -> Sys<u64> {
+    pub fn get_xattr(&mut self, object: Object, name: &[u8], out: UserSlice) -> Sys<u64> {
         let id = match object {
             Object::Node(id) => id,
-            Object::Live(path) => {
-                return kernel::CPath::with(&path, |p| {
-                    kernel::CPath::with(name, |n| check(sys!(SYS_lgetxattr, p, n, out, size)))
-                });
-            }
-            Object::Fd(real) => {
-                return kernel::CPath::with(name, |n| {
-                    check(sys!(SYS_fgetxattr, real, n, out, size))
-                });
-            }
+            Object::Live(path) => return kernel::xattr_to(&path, name, out),
+            Object::Fd(real) => return kernel::fxattr_to(real, name, out),
         };
         if name.starts_with(b"user.") {
             let kind = self.nodes[id].kind();
             if !matches!(kind, FileKind::File | FileKind::Dir) {
-                return Err(libc::ENODATA);
+                return Err(Errno::NODATA);
             }
             self.may(id, mask::R)?;
         }
@@ -658,26 +584,22 @@ impl Tx {
                 Some(value) => value.clone(),
                 None => return Err(no_xattr(name)),
             };
-            return give(&value, out, size);
+            return give(&value, out);
         }
         self.touch_xattrs(id)?;
-        let path = self.real_path(id).ok_or(libc::ENODATA)?;
-        kernel::CPath::with(&path, |p| {
-            kernel::CPath::with(name, |n| check(sys!(SYS_lgetxattr, p, n, out, size)))
-        })
+        let path = self.real_path(id).ok_or(Errno::NODATA)?;
+        kernel::xattr_to(&path, name, out)
     }
 
     /// `listxattr(2)` and its relatives.
     ///
     /// # Errors
     /// As the call.
-    pub fn list_xattrs(&mut self, object: Object, out: u64, size: u64) -> Sys<u64> {
+    pub fn list_xattrs(&mut self, object: Object, out: UserSlice) -> Sys<u64> {
         let id = match object {
             Object::Node(id) => id,
-            Object::Live(path) => {
-                return kernel::CPath::with(&path, |p| check(sys!(SYS_llistxattr, p, out, size)));
-            }
-            Object::Fd(real) => return check(sys!(SYS_flistxattr, real, out, size)),
+            Object::Live(path) => return kernel::xattr_names_to(&path, out),
+            Object::Fd(real) => return kernel::fxattr_names_to(real, out),
         };
         let trusts = self.cred().may_trust();
         let xattrs = self.all_xattrs(id)?;
@@ -686,16 +608,16 @@ impl Tx {
             text.extend_from_slice(name);
             text.push(0);
         }
-        give(&text, out, size)
+        give(&text, out)
     }
 
     /// `statfs(2)`.
     ///
     /// # Errors
     /// As the call.
-    pub fn statfs(&mut self, object: Object, out: u64) -> Sys<u64> {
+    pub fn statfs(&mut self, object: Object, out: UserPtr<libc::statfs>) -> Sys<u64> {
         let path = match object {
-            Object::Fd(real) => return check(sys!(SYS_fstatfs, real, out)),
+            Object::Fd(real) => return kernel::fstatfs_to(real, out),
             Object::Live(path) => path,
             Object::Node(mut id) => {
                 while self.real_path(id).is_none() {
@@ -705,23 +627,19 @@ impl Tx {
                     }
                     id = parent;
                 }
-                self.real_path(id).ok_or(libc::ENOENT)?
+                self.real_path(id).ok_or(Errno::NOENT)?
             }
         };
-        kernel::CPath::with(&path, |p| check(sys!(SYS_statfs, p, out)))
+        kernel::statfs_to(&path, out)
     }
 
     /// A change of something that is not versioned, by a path from the working directory.
     ///
     /// # Errors
     /// As the call; under TX_STRICT the transaction is doomed.
-    pub fn live_change(&mut self, number: i64, path: &[u8], rest: &[u64]) -> Sys<u64> {
+    pub fn live_change(&mut self, path: &[u8], change: impl FnOnce(&[u8]) -> Sys<u64>) -> Sys<u64> {
         self.unsupported_call("a change outside of the versioned trees", path)?;
-        kernel::CPath::with(path, |p| {
-            let mut a = [libc::AT_FDCWD as u64, p as u64, 0, 0, 0, 0];
-            a[2..2 + rest.len()].copy_from_slice(rest);
-            check(raw_call(number, a))
-        })
+        change(path)
     }
 
     /// A rename among what is not versioned.
@@ -730,33 +648,30 @@ impl Tx {
     /// As the call; under TX_STRICT the transaction is doomed.
     pub fn live_rename(&mut self, from: &[u8], to: &[u8], flags: u32) -> Sys<u64> {
         self.unsupported_call("a rename outside of the versioned trees", from)?;
-        let cwd = libc::AT_FDCWD;
-        kernel::CPath::with(from, |f| {
-            kernel::CPath::with(to, |t| check(sys!(SYS_renameat2, cwd, f, cwd, t, flags)))
-        })
+        kernel::rename_live(from, to, flags)
     }
 }
 
 /// A prefix alone is no name; the kernel sees that after it has looked at the permissions.
 fn whole_name(name: &[u8]) -> Sys<()> {
-    if matches!(name, b"user." | b"trusted." | b"security.") { Err(libc::EINVAL) } else { Ok(()) }
+    if matches!(name, b"user." | b"trusted." | b"security.") { Err(Errno::INVAL) } else { Ok(()) }
 }
 
 /// What is said of an attribute that an object of ours has not: some names are not possible at all.
-fn no_xattr(name: &[u8]) -> i32 {
+fn no_xattr(name: &[u8]) -> Errno {
     let known = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
-    if known.iter().any(|k| name.starts_with(k)) { libc::ENODATA } else { libc::EOPNOTSUPP }
+    if known.iter().any(|k| name.starts_with(k)) { Errno::NODATA } else { Errno::OPNOTSUPP }
 }
 
 /// Gives a value as the xattr calls do: the length if no room is offered, ERANGE if too little.
-fn give(value: &[u8], out: u64, size: u64) -> Sys<u64> {
-    if size == 0 {
+fn give(value: &[u8], out: UserSlice) -> Sys<u64> {
+    if out.is_empty() {
         return Ok(value.len() as u64);
     }
-    if (size as usize) < value.len() {
-        return Err(libc::ERANGE);
+    if out.len() < value.len() as u64 {
+        return Err(Errno::RANGE);
     }
-    user::copy_to(out, value)?;
+    out.write(value)?;
     Ok(value.len() as u64)
 }
 

@@ -11,10 +11,11 @@ use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 use txos_engine::realm::{Access, Facet};
 
-use super::kernel::{self, Stat, Sys, check, sys};
+use super::kernel::{self, Errno, Stat, Sys};
 use super::node::{Id, Node, Xattrs, changed, held};
 use super::walk::Spot;
 use super::{Tx, now};
+use crate::user::{Readable, Writable};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -190,16 +191,16 @@ impl Tx {
             let parent = tx.nodes[dir].stat;
             if parent.mode & libc::S_ISGID != 0 {
                 let made = kernel::look_fd(fd)?.mode;
-                check(sys!(SYS_fchown, fd, u32::MAX, parent.gid))?;
+                kernel::fchown(fd, u32::MAX, parent.gid)?;
                 if made & 0o6000 != 0 {
                     // Which a change of the group takes away.
-                    check(sys!(SYS_fchmod, fd, made & 0o7777))?;
+                    kernel::fchmod(fd, made & 0o7777)?;
                 }
             }
             let mut xattrs = Xattrs::new();
             if exact {
                 let (mode, acl) = tx.new_mode(dir, libc::S_IFREG | mode & 0o7777);
-                check(sys!(SYS_fchmod, fd, mode & 0o7777))?;
+                kernel::fchmod(fd, mode & 0o7777)?;
                 for (name, value) in acl.iter().flatten() {
                     kernel::set_xattr(&path, name, value)?;
                 }
@@ -244,11 +245,11 @@ impl Tx {
         }
         let mnt = self.nodes[id].stat.mnt;
         let (layer, path) = self.place(mnt)?;
-        let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(libc::EIO) };
+        let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
         let (from_path, before) = (stable.path.clone(), stable.stat);
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
         let to = kernel::open(&path, flags, 0o600)?;
-        let copied = self.fill(id, to, &from_path, before, empty, &path);
+        let copied = self.fill(id, (&from_path, before), (to, &path), empty);
         kernel::close(to);
         if let Err(e) = copied {
             let _ = kernel::unlink(&path);
@@ -270,14 +271,13 @@ impl Tx {
         Ok(())
     }
 
+    /// Fills a private copy, which is open as `to` at `path`.
     fn fill(
         &mut self,
         id: Id,
-        to: i32,
-        from_path: &[u8],
-        before: Stat,
+        (from_path, before): (&[u8], Stat),
+        (to, path): (i32, &[u8]),
         empty: bool,
-        path: &[u8],
     ) -> Sys<()> {
         if !empty {
             let from = match kernel::open(from_path, libc::O_RDONLY | libc::O_CLOEXEC, 0) {
@@ -298,11 +298,11 @@ impl Tx {
                     let len = (pages.size.saturating_sub(at)).min(PAGE as u64) as usize;
                     kernel::pwrite_all(to, &page[..len], at)?;
                 }
-                check(sys!(SYS_ftruncate, to, pages.size))?;
+                kernel::ftruncate(to, pages.size)?;
             }
         }
         let stat = self.nodes[id].stat;
-        let owned = check(sys!(SYS_fchown, to, stat.uid, stat.gid)).is_ok();
+        let owned = kernel::fchown(to, stat.uid, stat.gid).is_ok();
         if !owned {
             // It can't be given away by this user: its content will be written into the inode.
             self.nodes[id].kept = true;
@@ -313,7 +313,7 @@ impl Tx {
             }
         }
         // After chown, which takes set-id bits.
-        check(sys!(SYS_fchmod, to, stat.mode & 0o7777))?;
+        kernel::fchmod(to, stat.mode & 0o7777)?;
         let untouched = matches!(self.nodes[id].data, Data::Stable) && !empty;
         let (atime, mtime) = (Some(stat.atime), Some(stat.mtime).filter(|_| untouched));
         kernel::utimes(path, atime, mtime.or(Some(stat.mtime).filter(|_| !empty)))
@@ -333,7 +333,7 @@ impl Tx {
         let mut out = Xattrs::new();
         let names = match kernel::xattr_names(&path) {
             Ok(names) => names,
-            Err(libc::EOPNOTSUPP) => return Ok(out),
+            Err(Errno::OPNOTSUPP) => return Ok(out),
             Err(e) => return Err(e),
         };
         for name in names {
@@ -376,14 +376,15 @@ impl Tx {
     ///
     /// # Errors
     /// As `pwrite(2)`; the transaction is doomed.
-    pub fn write_pages(&mut self, id: Id, bytes: &[u8], at: u64) -> Sys<bool> {
-        if !self.fits_in_pages(id, at, bytes.len()) {
+    pub fn write_pages(&mut self, id: Id, bytes: &[Readable], at: u64) -> Sys<bool> {
+        let len: usize = bytes.iter().map(|piece| piece.len()).sum();
+        if !self.fits_in_pages(id, at, len) {
             return Ok(false);
         }
-        if bytes.is_empty() {
+        if len == 0 {
             return Ok(true);
         }
-        let end = at.checked_add(bytes.len() as u64).ok_or(libc::EFBIG)?;
+        let end = at.checked_add(len as u64).ok_or(Errno::FBIG)?;
         self.acquire_pages(id, at, end)?;
         let (first, last) = (at / PAGE as u64, (end - 1) / PAGE as u64);
         for number in first..=last {
@@ -391,18 +392,19 @@ impl Tx {
             let whole = at <= from && end >= from + PAGE as u64;
             self.private_page(id, number, whole)?;
         }
-        let Data::Pages(pages) = &mut self.nodes[id].data else { return Err(libc::EIO) };
-        let mut rest = bytes;
+        let Data::Pages(pages) = &mut self.nodes[id].data else { return Err(Errno::IO) };
         let mut place = at;
-        while !rest.is_empty() {
-            let (number, inner) = (place / PAGE as u64, (place % PAGE as u64) as usize);
-            let n = rest.len().min(PAGE - inner);
-            let (now, later) = rest.split_at(n);
-            if let Some(page) = pages.pages.get_mut(&number) {
-                page[inner..inner + n].copy_from_slice(now);
+        for piece in bytes {
+            let mut done = 0;
+            while done < piece.len() {
+                let (number, inner) = (place / PAGE as u64, (place % PAGE as u64) as usize);
+                let n = (piece.len() - done).min(PAGE - inner);
+                if let Some(page) = pages.pages.get_mut(&number) {
+                    piece.copy(done, &mut page[inner..inner + n]);
+                }
+                done += n;
+                place += n as u64;
             }
-            rest = later;
-            place += n as u64;
         }
         pages.size = pages.size.max(end);
         pages.writes.push((at, end));
@@ -476,14 +478,14 @@ impl Tx {
     ///
     /// # Errors
     /// As `pread(2)`; the transaction is doomed.
-    pub fn read_pages(&mut self, id: Id, out: &mut [u8], at: u64) -> Sys<usize> {
-        let Data::Pages(pages) = &self.nodes[id].data else { return Err(libc::EIO) };
+    pub fn read_pages(&mut self, id: Id, out: Writable, at: u64) -> Sys<usize> {
+        let Data::Pages(pages) = &self.nodes[id].data else { return Err(Errno::IO) };
         let size = pages.size;
         if at >= size {
             return Ok(0);
         }
         let len = out.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
-        let out = &mut out[..len];
+        let out = out.first(len);
         if len == 0 {
             return Ok(0);
         }
@@ -491,11 +493,11 @@ impl Tx {
         let all_private = (first..=last).all(|n| pages.pages.contains_key(&n));
         if !all_private {
             self.touch_pages(id, at, len as u64)?;
-            out.fill(0);
+            out.clear();
             let fd = self.stable_fd(id)?;
             let mut done = 0;
             while done < len {
-                match kernel::pread(fd, &mut out[done..], at + done as u64) {
+                match kernel::pread_to(fd, out, done, at + done as u64) {
                     Ok(0) => break,
                     Ok(n) => done += n,
                     Err(e) => {
@@ -506,12 +508,12 @@ impl Tx {
             }
             kernel::close(fd);
         }
-        let Data::Pages(pages) = &self.nodes[id].data else { return Err(libc::EIO) };
+        let Data::Pages(pages) = &self.nodes[id].data else { return Err(Errno::IO) };
         for (number, page) in pages.pages.range(first..=last) {
             let start = number * PAGE as u64;
             let (from, to) = (start.max(at), (start + PAGE as u64).min(at + len as u64));
-            let target = &mut out[(from - at) as usize..(to - at) as usize];
-            target.copy_from_slice(&page[(from - start) as usize..(to - start) as usize]);
+            let bytes = &page[(from - start) as usize..(to - start) as usize];
+            out.write((from - at) as usize, bytes);
         }
         Ok(len)
     }

@@ -1,21 +1,25 @@
 //! What is done to descriptors: fcntl, ioctl, locks, working directory, polling.
+#![allow(unsafe_code)] // calls with numbers and sets of the kernel's for the program's
 
 use txos_engine::object::FileKind;
 
+use super::Tx;
 use super::attrs::Object;
 use super::content::Data;
 use super::files::{OpenFile, Slot};
-use super::kernel::{self, Sys, check, sys};
+use super::kernel::{self, Errno, FICLONERANGE, Sys};
 use super::perm::mask;
-use super::{Tx, raw_call, user};
+use crate::call::Call;
+use crate::user::UserPtr;
 
 impl Tx {
     /// `fcntl(2)`.
     ///
     /// # Errors
     /// As the call.
-    pub fn fcntl(&mut self, number: i32, command: i32, arg: u64) -> Sys<u64> {
+    pub fn fcntl(&mut self, call: Call) -> Sys<u64> {
         const OFD: [i32; 3] = [36, 37, 38];
+        let (number, command, arg) = (call.int(0), call.int(1), call.word(2));
         match command {
             libc::F_DUPFD => self.dup(number, arg as i32, false),
             libc::F_DUPFD_CLOEXEC => self.dup(number, arg as i32, true),
@@ -23,20 +27,10 @@ impl Tx {
                 self.file(number)?;
                 match self.files.slot(number) {
                     Slot::Open { cloexec, .. } => Ok(u64::from(cloexec)),
-                    _ => Err(libc::EBADF),
+                    _ => Err(Errno::BADF),
                 }
             }
-            libc::F_SETFD => {
-                self.file(number)?;
-                let wanted = arg & libc::FD_CLOEXEC as u64 != 0;
-                if let Slot::Open { file, real, over, .. } = self.files.slot(number) {
-                    if !over {
-                        check(sys!(SYS_fcntl, real, libc::F_SETFD, arg))?;
-                    }
-                    self.files.set(number, Slot::Open { file, real, cloexec: wanted, over });
-                }
-                Ok(0)
-            }
+            libc::F_SETFD => self.set_cloexec(number, arg & libc::FD_CLOEXEC as u64 != 0),
             libc::F_GETFL => {
                 let file = self.file(number)?;
                 match self.files.get(file).node {
@@ -49,33 +43,47 @@ impl Tx {
                     }
                     None => {
                         let real = self.real(number)?;
-                        check(sys!(SYS_fcntl, real, libc::F_GETFL))
+                        kernel::status_flags(real).map(|flags| flags as u64)
                     }
                 }
             }
             libc::F_SETFL => self.set_status(number, arg as i32),
-            libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => self.posix_lock(number, command, arg),
-            _ if OFD.contains(&command) => self.posix_lock(number, command, arg),
+            libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => self.posix_lock(call),
+            _ if OFD.contains(&command) => self.posix_lock(call),
             F_DUPFD_QUERY => {
                 let real = self.real(number)?;
                 let other = self.real(arg as i32)?;
-                check(sys!(SYS_fcntl, real, command, other))
+                kernel::is_duplicate(real, other)
             }
             _ => {
                 let file = self.file(number)?;
                 let open = self.files.get(file);
                 if open.flags & libc::O_PATH != 0 {
-                    return Err(libc::EBADF);
+                    return Err(Errno::BADF);
                 }
                 let versioned = open.node.is_some_and(|id| self.has_content(id));
                 if versioned && command == libc::F_SETLEASE {
                     // It would be of the stable file, in the way of its own commit.
-                    return self.refuse(libc::EINVAL, "a lease");
+                    return self.refuse(Errno::INVAL, "a lease");
                 }
-                let real = self.real(number)?;
-                check(sys!(SYS_fcntl, real, command, arg))
+                self.on_descriptor(call)
             }
         }
+    }
+
+    /// Sets whether a descriptor is closed by `execve(2)`.
+    ///
+    /// # Errors
+    /// EBADF.
+    fn set_cloexec(&mut self, number: i32, cloexec: bool) -> Sys<u64> {
+        self.file(number)?;
+        if let Slot::Open { file, real, over, .. } = self.files.slot(number) {
+            if !over {
+                kernel::set_close_on_exec(real, cloexec)?;
+            }
+            self.files.set(number, Slot::Open { file, real, cloexec, over });
+        }
+        Ok(0)
     }
 
     fn set_status(&mut self, number: i32, flags: i32) -> Sys<u64> {
@@ -84,19 +92,19 @@ impl Tx {
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         let real = self.real(number)?;
         let Some(id) = self.files.get(file).node else {
-            return check(sys!(SYS_fcntl, real, libc::F_SETFL, flags));
+            return kernel::set_status_flags(real, flags);
         };
         if flags & libc::O_NOATIME != 0 && !self.owns(id) {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         let open = self.files.get_mut(file);
         open.flags = open.flags & !SETTABLE | flags & SETTABLE & !libc::O_ASYNC;
         if real != number || !self.files.get(file).before.contains(&number) {
-            check(sys!(SYS_fcntl, real, libc::F_SETFL, flags))?;
+            kernel::set_status_flags(real, flags)?;
         }
         Ok(0)
     }
@@ -108,29 +116,30 @@ impl Tx {
 
     /// Record locks. The transaction keeps others out by other means: its own locks are always
     /// granted, unless an outsider holds one.
-    fn posix_lock(&mut self, number: i32, command: i32, arg: u64) -> Sys<u64> {
+    fn posix_lock(&mut self, call: Call) -> Sys<u64> {
+        let (number, command, arg) = (call.int(0), call.int(1), call.pointer::<libc::flock>(2));
         let file = self.file(number)?;
         let open = self.files.get(file);
         let (reads, writes, node) = (open.reads(), open.writes(), open.node);
         let real = self.real(number)?;
         let Some(id) = node.filter(|&id| self.has_content(id)) else {
-            return check(sys!(SYS_fcntl, real, command, arg));
+            return call.with_descriptor(0, real).answer();
         };
         if self.files.get(file).flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
-        let lock: libc::flock = user::get(arg)?;
+        let lock = arg.read()?;
         let kind = i32::from(lock.l_type);
         if !matches!(i32::from(lock.l_whence), libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END) {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let asks = matches!(command, libc::F_GETLK | 36);
         if !asks {
             match kind {
-                libc::F_RDLCK if !reads => return Err(libc::EBADF),
-                libc::F_WRLCK if !writes => return Err(libc::EBADF),
+                libc::F_RDLCK if !reads => return Err(Errno::BADF),
+                libc::F_WRLCK if !writes => return Err(Errno::BADF),
                 libc::F_RDLCK | libc::F_WRLCK | libc::F_UNLCK => {}
-                _ => return Err(libc::EINVAL),
+                _ => return Err(Errno::INVAL),
             }
         }
         if command >= 36 {
@@ -138,21 +147,20 @@ impl Tx {
             if kind == libc::F_WRLCK && !asks {
                 self.copy_up(id, false)?;
             }
-            let real = self.real(number)?;
-            return check(sys!(SYS_fcntl, real, command, arg));
+            return self.on_descriptor(call);
         }
         if kind == libc::F_UNLCK && !asks {
             return Ok(0);
         }
         // Who holds one: the kernel tells for any descriptor.
         let mut probe = lock;
-        check(sys!(SYS_fcntl, real, libc::F_GETLK, &raw mut probe))?;
+        kernel::lock_in_the_way(real, &mut probe)?;
         if asks {
-            user::put(arg, probe)?;
+            arg.write(probe)?;
             return Ok(0);
         }
         if i32::from(probe.l_type) != libc::F_UNLCK {
-            return Err(libc::EAGAIN);
+            return Err(Errno::AGAIN);
         }
         Ok(0)
     }
@@ -165,44 +173,43 @@ impl Tx {
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         // A lock is of the open file: of the one from before, which the program still has afterwards.
         let real = match open.before.first() {
             Some(&before) => before,
             None => self.real(number)?,
         };
-        check(sys!(SYS_flock, real, operation))
+        kernel::flock(real, operation)
     }
 
     /// `ioctl(2)`.
     ///
     /// # Errors
     /// As the call.
-    pub fn ioctl(&mut self, number: i32, request: u64, arg: u64) -> Sys<u64> {
-        const FICLONERANGE: u64 = 0x4020_940d;
+    pub fn ioctl(&mut self, call: Call) -> Sys<u64> {
         const FIONREAD: u64 = libc::FIONREAD;
         const FIOCLEX: u64 = 0x5451;
         const FIONCLEX: u64 = 0x5450;
         const FIONBIO: u64 = 0x5421;
+        let (number, request, other) = (call.int(0), u64::from(call.uint(1)), call.int(2));
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         match request {
-            FIOCLEX => return self.fcntl(number, libc::F_SETFD, 1),
-            FIONCLEX => return self.fcntl(number, libc::F_SETFD, 0),
+            FIOCLEX => return self.set_cloexec(number, true),
+            FIONCLEX => return self.set_cloexec(number, false),
             _ => {}
         }
         let Some(id) = open.node.filter(|&id| self.has_content(id)) else {
-            let real = self.real(number)?;
-            return check(sys!(SYS_ioctl, real, request, arg));
+            return self.on_descriptor(call);
         };
         let flags = open.flags;
         match request {
             FIONBIO => {
-                let on: i32 = user::get(arg)?;
+                let on: i32 = call.pointer(2).read()?;
                 let rest = flags & !libc::O_NONBLOCK;
                 self.set_status(number, if on != 0 { rest | libc::O_NONBLOCK } else { rest })
             }
@@ -210,35 +217,32 @@ impl Tx {
                 let size = self.size(id)? as i64;
                 let real = self.real(number)?;
                 let at = kernel::seek(real, 0, libc::SEEK_CUR)? as i64;
-                user::put(arg, i32::try_from(size - at).unwrap_or(i32::MAX))?;
+                call.pointer(2).write(i32::try_from(size - at).unwrap_or(i32::MAX))?;
                 Ok(0)
             }
             libc::FICLONE if self.nodes[id].is_dir() => {
                 // It fails: how, the kernel says best.
-                let (from, to) = (self.real(arg as i32)?, self.real(number)?);
-                check(sys!(SYS_ioctl, to, request, from))
+                let (from, to) = (self.real(other)?, self.real(number)?);
+                kernel::clone_file(to, from)
             }
             libc::FICLONE if self.nodes[id].kind() == FileKind::File => {
-                let from = self.native_content(arg as i32, false)?;
+                let from = self.native_content(other, false)?;
                 let to = self.native_content(number, true)?;
-                check(sys!(SYS_ioctl, to, request, from))
+                kernel::clone_file(to, from)
             }
             FICLONERANGE => {
-                let mut range: [u64; 4] = user::get(arg)?;
+                let mut range: [u64; 4] = call.pointer(2).read()?;
                 if self.nodes[id].is_dir() {
                     range[0] = self.real(range[0] as i32)? as u64;
                     let to = self.real(number)?;
-                    return check(sys!(SYS_ioctl, to, request, range.as_ptr()));
+                    return kernel::clone_range(to, &range);
                 }
                 range[0] = self.native_content(range[0] as i32, false)? as u64;
                 let to = self.native_content(number, true)?;
-                check(sys!(SYS_ioctl, to, request, range.as_ptr()))
+                kernel::clone_range(to, &range)
             }
             SETFLAGS | SETFLAGS_32 | FSSETXATTR => self.unsupported_errno(crate::table::FLAGS),
-            _ if only_asks(request) => {
-                let real = self.real(number)?;
-                check(sys!(SYS_ioctl, real, request, arg))
-            }
+            _ if only_asks(request) => self.on_descriptor(call),
             // Through the stable file's descriptor it would change it at once, or its file system.
             _ => self.unsupported_errno("an ioctl that is not known here, on a versioned file"),
         }
@@ -254,7 +258,7 @@ impl Tx {
             Object::Live(path) => {
                 let stat = kernel::statx(libc::AT_FDCWD, &path, 0)?;
                 if stat.kind() != FileKind::Dir {
-                    return Err(libc::ENOTDIR);
+                    return Err(Errno::NOTDIR);
                 }
                 kernel::access(&path, mask::X)?;
                 self.live_dir(&path)?
@@ -262,13 +266,13 @@ impl Tx {
             Object::Fd(real) => {
                 let path = kernel::path_of_fd(real)?;
                 if kernel::look_fd(real)?.kind() != FileKind::Dir {
-                    return Err(libc::ENOTDIR);
+                    return Err(Errno::NOTDIR);
                 }
                 self.live_dir(&path)?
             }
         };
         if !self.nodes[id].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         self.may(id, mask::X)?;
         self.cwd = Some(id);
@@ -285,11 +289,11 @@ impl Tx {
             return self.unsupported_errno("chroot to a directory that is not versioned");
         };
         if !self.nodes[id].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         self.may(id, mask::X)?;
         if !self.cred().may_chroot() {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         // The working directory stays what it is.
         self.cwd()?;
@@ -302,13 +306,14 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn getcwd(&mut self, out: u64, size: u64) -> Sys<u64> {
+    pub fn getcwd(&mut self, call: Call) -> Sys<u64> {
+        let out = call.buffer(0, call.word(1));
         let cwd = self.cwd()?;
         if self.unreachable == Some(cwd) {
-            return check(sys!(SYS_getcwd, out, size));
+            return call.answer();
         }
         if self.nodes[cwd].dir()?.removed {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let mut path = self.path_of(cwd);
         if self.root != self.top {
@@ -320,10 +325,10 @@ impl Tx {
             };
         }
         path.push(0);
-        if (size as usize) < path.len() {
-            return Err(libc::ERANGE);
+        if out.len() < path.len() as u64 {
+            return Err(Errno::RANGE);
         }
-        user::copy_to(out, &path)?;
+        out.write(&path)?;
         Ok(path.len() as u64)
     }
 
@@ -338,8 +343,8 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn new_descriptor(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
-        let fd = check(raw_call(number, a))? as i32;
+    pub fn new_descriptor(&mut self, call: Call) -> Sys<u64> {
+        let fd = call.answer()? as i32;
         self.plain(fd).map(|n| n as u64)
     }
 
@@ -348,36 +353,36 @@ impl Tx {
     /// # Errors
     /// EBADF.
     pub fn plain(&mut self, fd: i32) -> Sys<i32> {
-        let flags = check(sys!(SYS_fcntl, fd, libc::F_GETFL))? as i32;
-        let cloexec = check(sys!(SYS_fcntl, fd, libc::F_GETFD))? != 0;
+        let flags = kernel::status_flags(fd)?;
+        let cloexec = kernel::close_on_exec(fd)?;
         let file = self.files.add(OpenFile { flags, ..OpenFile::default() });
         self.number(file, fd, cloexec, 0)
     }
 
     /// A descriptor that was put out of the way gets its number.
     fn lowered(&mut self, high: i32, cloexec: bool) -> Sys<i32> {
-        let how = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-        let low = check(sys!(SYS_fcntl, high, how, 0))? as i32;
+        let low = kernel::duplicate(high, 0, cloexec)?;
         kernel::close(high);
         self.plain(low)
     }
 
-    /// `pipe2(2)`, `socketpair(2)`: two descriptors at `out`.
+    /// `pipe2(2)`, `socketpair(2)`: two descriptors, to where the argument `out` points.
     ///
     /// # Errors
     /// As the call.
-    pub fn new_pair(&mut self, number: i64, a: [u64; 6], out: u64) -> Sys<u64> {
-        check(raw_call(number, a))?;
-        let cloexec = match number {
-            libc::SYS_pipe2 => a[1] as i32 & libc::O_CLOEXEC != 0,
-            libc::SYS_socketpair => a[1] as i32 & libc::SOCK_CLOEXEC != 0,
+    pub fn new_pair(&mut self, call: Call, out: usize) -> Sys<u64> {
+        call.answer()?;
+        let cloexec = match call.number() {
+            libc::SYS_pipe2 => call.int(1) & libc::O_CLOEXEC != 0,
+            libc::SYS_socketpair => call.int(1) & libc::SOCK_CLOEXEC != 0,
             _ => false,
         };
-        let pair: [i32; 2] = user::get(out)?;
+        let out = call.pointer::<[i32; 2]>(out);
+        let pair = out.read()?;
         // Each gets the lowest number that is free when it is its turn.
         let high = [kernel::move_high(pair[0])?, kernel::move_high(pair[1])?];
         let pair = [self.lowered(high[0], cloexec)?, self.lowered(high[1], cloexec)?];
-        user::put(out, pair)?;
+        out.write(pair)?;
         Ok(0)
     }
 
@@ -385,23 +390,22 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn on_descriptor(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
-        let mut a = a;
-        a[0] = self.real(a[0] as i32)? as u64;
-        check(raw_call(number, a))
+    pub fn on_descriptor(&mut self, call: Call) -> Sys<u64> {
+        call.with_descriptor(0, self.real(call.int(0))?).answer()
     }
 
     /// `poll(2)` and `ppoll(2)`: with the kernel's numbers for the program's.
     ///
     /// # Errors
     /// As the call.
-    pub fn poll(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
-        if a[1] > 65_536 {
-            return Err(libc::EINVAL);
+    pub fn poll(&mut self, call: Call) -> Sys<u64> {
+        let (given, count) = (call.pointer::<libc::pollfd>(0), call.word(1));
+        if count > 65_536 {
+            return Err(Errno::INVAL);
         }
-        let mut list = Vec::with_capacity(a[1] as usize);
-        for i in 0..a[1] {
-            let mut one: libc::pollfd = user::get(a[0] + i * 8)?;
+        let mut list = Vec::with_capacity(count as usize);
+        for i in 0..count {
+            let mut one = given.item(i).read()?;
             if one.fd >= 0 {
                 // One that is closed is answered with POLLNVAL, which a number never used gives.
                 one.fd = self.real(one.fd).unwrap_or(i32::MAX);
@@ -409,11 +413,11 @@ impl Tx {
             one.revents = 0;
             list.push(one);
         }
-        let mut b = a;
-        b[0] = list.as_mut_ptr() as u64;
-        let n = check(raw_call(number, b))?;
+        // SAFETY: the list is as long as the program's, and lives until the answer.
+        let n = unsafe { call.with_word(0, list.as_mut_ptr() as u64) }.answer()?;
         for (i, one) in list.iter().enumerate() {
-            user::put(a[0] + i as u64 * 8 + 6, one.revents)?;
+            let revents = std::mem::offset_of!(libc::pollfd, revents);
+            given.item(i as u64).part::<i16>(revents).write(one.revents)?;
         }
         Ok(n)
     }
@@ -422,11 +426,11 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn select(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
-        if (a[0] as i32) < 0 {
-            return Err(libc::EINVAL);
+    pub fn select(&mut self, call: Call) -> Sys<u64> {
+        if call.int(0) < 0 {
+            return Err(Errno::INVAL);
         }
-        let mut limit = a[0] as usize & 0x7fff_ffff;
+        let mut limit = call.word(0) as usize & 0x7fff_ffff;
         if limit > libc::FD_SETSIZE {
             // The kernel looks no further than the program's table of descriptors is long.
             let last = kernel::open_numbers()?.into_iter().max().unwrap_or(0);
@@ -435,16 +439,17 @@ impl Tx {
         let words = limit.div_ceil(64);
         let mut numbers = Vec::new();
         let mut sets: [Vec<i32>; 3] = Default::default();
-        for (set, &at) in sets.iter_mut().zip(&a[1..4]) {
-            if at == 0 {
+        let given: [UserPtr<u64>; 3] = [call.pointer(1), call.pointer(2), call.pointer(3)];
+        for (set, at) in sets.iter_mut().zip(given) {
+            if at.is_null() {
                 continue;
             }
             for word in 0..words {
-                let bits: u64 = user::get(at + word as u64 * 8)?;
+                let bits = at.item(word as u64).read()?;
                 for bit in (0..64).filter(|bit| bits >> bit & 1 != 0) {
                     let fd = word * 64 + bit;
                     if fd < limit {
-                        let fd = i32::try_from(fd).map_err(|_| libc::EBADF)?;
+                        let fd = i32::try_from(fd).map_err(|_| Errno::BADF)?;
                         numbers.push((fd, self.real(fd)?));
                         set.push(fd);
                     }
@@ -457,21 +462,22 @@ impl Tx {
         };
         let top = numbers.iter().map(|pair| pair.1 as usize + 1).max().unwrap_or(0);
         let mut real_sets = [const { Vec::new() }; 3];
-        let mut b = a;
-        b[0] = top as u64;
+        // SAFETY: the sets that follow have room for so many.
+        let mut real_call = unsafe { call.with_word(0, top as u64) };
         for (i, set) in sets.iter().enumerate() {
-            if a[i + 1] == 0 {
+            if given[i].is_null() {
                 continue;
             }
             real_sets[i] = vec![0u64; top.div_ceil(64).max(1)];
             for real in set.iter().filter_map(|&fd| real_of(fd)) {
                 real_sets[i][real / 64] |= 1 << (real % 64);
             }
-            b[i + 1] = real_sets[i].as_mut_ptr() as u64;
+            // SAFETY: it has room for `top` numbers, and lives until the answer.
+            real_call = unsafe { real_call.with_word(i + 1, real_sets[i].as_mut_ptr() as u64) };
         }
-        let n = check(raw_call(number, b))?;
+        let n = real_call.answer()?;
         for (i, set) in sets.iter().enumerate() {
-            if a[i + 1] == 0 {
+            if given[i].is_null() {
                 continue;
             }
             let mut out = vec![0u64; words];
@@ -482,7 +488,7 @@ impl Tx {
                 }
             }
             for (word, bits) in out.into_iter().enumerate() {
-                user::put(a[i + 1] + word as u64 * 8, bits)?;
+                given[i].item(word as u64).write(bits)?;
             }
         }
         Ok(n)
@@ -496,7 +502,7 @@ impl Tx {
         const UNSHARE: u32 = 2;
         const CLOEXEC: u32 = 4;
         if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let mut numbers = kernel::open_numbers()?;
         numbers.retain(|n| !self.is_ours(*n));
@@ -506,7 +512,7 @@ impl Tx {
         for number in numbers {
             if u32::try_from(number).is_ok_and(|n| (first..=last).contains(&n)) {
                 let _ = match flags & CLOEXEC != 0 {
-                    true => self.fcntl(number, libc::F_SETFD, 1).map(drop),
+                    true => self.set_cloexec(number, true).map(drop),
                     false => self.close_number(number),
                 };
             }
@@ -523,7 +529,7 @@ impl Tx {
             Object::Node(id) => match (&self.nodes[*id].data, &self.nodes[*id].stable) {
                 (Data::Whole(backing), None) => Ok(backing.path.clone()),
                 (_, Some(stable)) => Ok(stable.path.clone()),
-                _ => Err(libc::ENOENT),
+                _ => Err(Errno::NOENT),
             },
             Object::Live(path) => Ok(path.clone()),
             Object::Fd(fd) => Ok(kernel::magic_path(*fd)),

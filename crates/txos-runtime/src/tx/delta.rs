@@ -8,7 +8,7 @@ use txos_engine::version::Version;
 use super::Tx;
 use super::content::Data;
 use super::files::Slot;
-use super::kernel::{self, Sys};
+use super::kernel::{self, Errno, Sys};
 use super::node::{Id, Map, Name, Xattrs, changed};
 
 /// A name of a directory.
@@ -290,14 +290,14 @@ impl Tx {
             return Ok(Some(What::Put { staged, base: base_version }));
         }
         let (lost, gained) = self.moves(id, turns);
-        let place = gained.iter().position(|g| g.0 == dir && g.1 == *name).ok_or(libc::EIO)?;
+        let place = gained.iter().position(|g| g.0 == dir && g.1 == *name).ok_or(Errno::IO)?;
         if let Some(home) = lost.get(place) {
             let from = self.stable_spot(home.0, &home.1)?;
-            let source = self.version(id).ok_or(libc::EIO)?;
+            let source = self.version(id).ok_or(Errno::IO)?;
             return Ok(Some(What::Move { from, source, base: base_version }));
         }
         // One more name of it: beside one that it has kept, or the first that it was moved to.
-        let other = self.kept_name(id).or_else(|| gained.first().cloned()).ok_or(libc::EIO)?;
+        let other = self.kept_name(id).or_else(|| gained.first().cloned()).ok_or(Errno::IO)?;
         let (_, to) = self.spot_path(other.0, &other.1)?;
         Ok(Some(What::Link { to, base: base_version }))
     }
@@ -327,7 +327,7 @@ impl Tx {
     /// Layer, and path in the finished tree.
     fn spot_path(&mut self, dir: Id, name: &[u8]) -> Sys<(usize, Vec<u8>)> {
         if self.is_gone(dir) {
-            return Err(libc::EIO);
+            return Err(Errno::IO);
         }
         let path = join(&self.path_of(dir), name);
         let layer = self.layer(self.nodes[dir].stat.mnt)?;
@@ -337,7 +337,7 @@ impl Tx {
     /// Path in the tree as it is now.
     fn stable_spot(&mut self, dir: Id, name: &[u8]) -> Sys<Vec<u8>> {
         let layer = self.layer(self.nodes[dir].stat.mnt)?;
-        let path = self.below(dir, name).ok_or(libc::EIO)?;
+        let path = self.below(dir, name).ok_or(Errno::IO)?;
         Ok(self.relative(layer, &path))
     }
 
@@ -730,7 +730,7 @@ impl Tx {
 /// What leads from an object's extended attributes to these.
 fn xattr_changes(path: &[u8], new: &Xattrs) -> Sys<Vec<XattrChange>> {
     let only = |xattrs| Attrs { mode: 0, uid: 0, gid: 0, xattrs };
-    let old = txos_engine::sys::xattrs(path).map_err(|e| e.raw_os_error())?;
+    let old = txos_engine::sys::xattrs(path)?;
     let new = new.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     Ok(AttrChange::between(&only(old), &only(new)).xattrs)
 }

@@ -14,7 +14,7 @@ use txos_engine::object::FileKind;
 
 use super::Tx;
 use super::content::Data;
-use super::kernel::{self, Stat, Sys, check, sys};
+use super::kernel::{self, Errno, Stat, Sys};
 use super::list::Cursor;
 use super::node::Id;
 
@@ -171,7 +171,7 @@ impl Tx {
     pub fn file(&mut self, number: i32) -> Sys<File> {
         match self.files.slot(number) {
             Slot::Open { file, .. } => Ok(file),
-            Slot::Closed => Err(libc::EBADF),
+            Slot::Closed => Err(Errno::BADF),
             Slot::Untouched => self.adopt_number(number),
         }
     }
@@ -184,18 +184,17 @@ impl Tx {
         self.file(number)?;
         match self.files.slot(number) {
             Slot::Open { real, .. } => Ok(real),
-            _ => Err(libc::EBADF),
+            _ => Err(Errno::BADF),
         }
     }
 
     /// Takes note of a descriptor from before the transaction.
     fn adopt_number(&mut self, number: i32) -> Sys<File> {
         if number < 0 || self.is_ours(number) {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
-        let flags = check(sys!(SYS_fcntl, number, libc::F_GETFL))? as i32;
-        let fd_flags = check(sys!(SYS_fcntl, number, libc::F_GETFD))? as i32;
-        let cloexec = fd_flags & libc::FD_CLOEXEC != 0;
+        let flags = kernel::status_flags(number)?;
+        let cloexec = kernel::close_on_exec(number)?;
         let stat = kernel::look_fd(number)?;
         let mut open = OpenFile { flags, numbers: vec![number], ..OpenFile::default() };
         let mut real = number;
@@ -212,7 +211,7 @@ impl Tx {
                         Some(Slot::Open { real: theirs, .. }) => {
                             self.keep_private(kernel::copy_high(theirs)?)
                         }
-                        Some(_) => return Err(libc::EBADF),
+                        Some(_) => return Err(Errno::BADF),
                         // All its other numbers were closed; it goes on where they were.
                         None => {
                             open.flags = self.files.get(shared).flags;
@@ -246,13 +245,10 @@ impl Tx {
 
     /// An open file from before that is the same description as `number`'s (dup(2)).
     fn shared_with(&self, id: Id, number: i32) -> Option<File> {
-        let pid = std::process::id();
         let on = |&file: &File| self.files.get(file).node == Some(id);
         (0..self.files.count()).filter(on).find(|&file| {
-            self.files.get(file).before.first().is_some_and(|&other| {
-                const KCMP_FILE: i32 = 0;
-                sys!(SYS_kcmp, pid, pid, KCMP_FILE, other, number) == 0
-            })
+            let other = self.files.get(file).before.first();
+            other.is_some_and(|&other| kernel::is_same_description(other, number))
         })
     }
 
@@ -286,7 +282,7 @@ impl Tx {
     fn reopen_whole(&mut self, id: Id, old: i32, flags: i32, offset: u64) -> Sys<i32> {
         let fd = self.open_backing(id, flags)?;
         let _ = kernel::seek(fd, offset as i64, libc::SEEK_SET);
-        check(sys!(SYS_dup3, fd, old, libc::O_CLOEXEC))?;
+        kernel::dup3(fd, old, true)?;
         kernel::close(fd);
         Ok(old)
     }
@@ -304,7 +300,7 @@ impl Tx {
             | libc::O_NOFOLLOW
             | libc::O_SYNC
             | libc::O_PATH;
-        let Some(backing) = self.nodes[id].data.whole() else { return Err(libc::EIO) };
+        let Some(backing) = self.nodes[id].data.whole() else { return Err(Errno::IO) };
         let path = backing.path.clone();
         let flags = (flags & KEPT) | libc::O_CLOEXEC;
         kernel::open_past_mode(&path, || kernel::open(&path, flags, 0))
@@ -337,8 +333,7 @@ impl Tx {
                     self.keep_private(place);
                     self.files.set(number, Slot::Open { file, real: place, cloexec, over });
                 } else {
-                    let keep = if cloexec || real != number { libc::O_CLOEXEC } else { 0 };
-                    check(sys!(SYS_dup3, new, place, keep))?;
+                    kernel::dup3(new, place, cloexec || real != number)?;
                 }
             }
             kernel::close(new);
@@ -352,7 +347,7 @@ impl Tx {
             let open = self.files.get(file);
             let Some(&number) = open.numbers.first() else { continue };
             let Slot::Open { real, .. } = self.files.slot(number) else { continue };
-            let flags = check(sys!(SYS_fcntl, real, libc::F_GETFL)).unwrap_or(0) as i32;
+            let flags = kernel::status_flags(real).unwrap_or(0);
             if flags & libc::O_PATH == 0
                 && flags & libc::O_ACCMODE != libc::O_WRONLY
                 && !matches!(self.nodes[id].data, Data::Whole(_))
@@ -369,9 +364,7 @@ impl Tx {
     #[must_use]
     pub fn is_ours(&self, number: i32) -> bool {
         self.files.private.contains(&number)
-            || (number >= kernel::high_base()
-                && check(sys!(SYS_fcntl, number, libc::F_GETFD))
-                    .is_ok_and(|flags| flags & libc::FD_CLOEXEC as u64 != 0))
+            || (number >= kernel::high_base() && kernel::close_on_exec(number) == Ok(true))
     }
 
     /// Remembers that a number is ours.
@@ -411,10 +404,9 @@ impl Tx {
     /// As `dup3(2)`.
     pub fn replace_number(&mut self, number: i32, target: i32) -> Sys<()> {
         let Slot::Open { file, real, cloexec, over } = self.files.slot(number) else {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         };
-        let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
-        check(sys!(SYS_dup3, real, target, flags))?;
+        kernel::dup3(real, target, cloexec)?;
         if over {
             self.close_private(real);
             self.files.set(number, Slot::Closed);
@@ -433,12 +425,12 @@ impl Tx {
     /// EBADF.
     pub fn close_number(&mut self, number: i32) -> Sys<()> {
         match self.files.slot(number) {
-            Slot::Closed => return Err(libc::EBADF),
+            Slot::Closed => return Err(Errno::BADF),
             Slot::Untouched => {
                 if number < 0 || self.is_ours(number) {
-                    return Err(libc::EBADF);
+                    return Err(Errno::BADF);
                 }
-                check(sys!(SYS_fcntl, number, libc::F_GETFD))?;
+                kernel::close_on_exec(number)?;
                 self.files.set(number, Slot::Closed);
             }
             Slot::Open { file, real, over, .. } => {
@@ -468,8 +460,7 @@ impl Tx {
     pub fn dup(&mut self, number: i32, min: i32, cloexec: bool) -> Sys<u64> {
         let file = self.file(number)?;
         let real = self.real(number)?;
-        let how = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-        let new = check(sys!(SYS_fcntl, real, how, min))? as i32;
+        let new = kernel::duplicate(real, min, cloexec)?;
         self.number(file, new, cloexec, min).map(|n| n as u64)
     }
 
@@ -480,11 +471,14 @@ impl Tx {
     pub fn dup_to(&mut self, number: i32, target: i32, cloexec: bool) -> Sys<u64> {
         let file = self.file(number)?;
         let real = self.real(number)?;
-        if target < 0 || self.files.private.contains(&target) || target >= descriptor_limit() {
-            return Err(libc::EBADF);
+        if target < 0
+            || self.files.private.contains(&target)
+            || target >= kernel::descriptor_limit()
+        {
+            return Err(Errno::BADF);
         }
         let was = match self.files.slot(target) {
-            Slot::Untouched if sys!(SYS_fcntl, target, libc::F_GETFD) < 0 => None,
+            Slot::Untouched if kernel::close_on_exec(target).is_err() => None,
             Slot::Untouched => {
                 self.close_number(target)?;
                 Some(true)
@@ -500,17 +494,10 @@ impl Tx {
             let high = kernel::copy_high(real)?;
             self.keep_private(high)
         } else {
-            let keep = if cloexec { libc::O_CLOEXEC } else { 0 };
-            check(sys!(SYS_dup3, real, target, keep))? as i32
+            kernel::dup3(real, target, cloexec)?
         };
         self.files.set(target, Slot::Open { file, real: carrier, cloexec, over });
         self.files.get_mut(file).numbers.push(target);
         Ok(target as u64)
     }
-}
-
-fn descriptor_limit() -> i32 {
-    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
-    let _ = sys!(SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
-    i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX)
 }

@@ -11,7 +11,7 @@ use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route,
 
 use super::content::Data;
 use super::files::Slot;
-use super::kernel::{self, check, sys};
+use super::kernel::{self, Errno};
 use super::node::Id;
 use super::staging::failed;
 use super::touch::{PATIENCE, attend};
@@ -258,13 +258,12 @@ impl Tx {
                 Slot::Closed => kernel::close(number),
                 Slot::Untouched => {}
                 Slot::Open { file, real, cloexec, over } => {
-                    let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
                     let original = self.files.get(file).before.contains(&number);
                     let from_before = kept.iter().find(|(f, _)| *f == file).map(|(_, c)| *c);
                     if over && (original || real == number) {
-                        let _ = sys!(SYS_fcntl, number, libc::F_SETFD, i32::from(cloexec));
+                        let _ = kernel::set_close_on_exec(number, cloexec);
                     } else if let Some(copy) = from_before {
-                        let _ = check(sys!(SYS_dup3, copy, number, flags));
+                        let _ = kernel::dup3(copy, number, cloexec);
                     } else {
                         // One open file, however many numbers it has.
                         let known = sources.iter().find(|s| s.0 == file);
@@ -283,7 +282,7 @@ impl Tx {
                         };
                         // Where the kernel's own description is right, its numbers are as well.
                         if (was == -1 || real != number) && source != number {
-                            let _ = check(sys!(SYS_dup3, source, number, flags));
+                            let _ = kernel::dup3(source, number, cloexec);
                         }
                     }
                     if real != number {
@@ -331,10 +330,10 @@ impl Tx {
                 let can = self.write_through(number, |_| Ok(()));
                 can.map_err(|errno| Failure {
                     reason: reason::FAILED,
-                    errno,
+                    errno: errno.raw_os_error(),
                     what: format!(
                         "descriptor {number}, whose file has no name here, can't be written to: {}",
-                        std::io::Error::from_raw_os_error(errno)
+                        std::io::Error::from(errno)
                     ),
                     ..Failure::default()
                 })?;
@@ -360,7 +359,7 @@ impl Tx {
         {
             let size = kernel::look_fd(from).map_or(0, |s| s.size);
             let _ = self.write_through(number, |fd| {
-                check(sys!(SYS_ftruncate, fd, 0))?;
+                kernel::ftruncate(fd, 0)?;
                 kernel::copy_content(from, fd, size)
             });
             if let Ok(stat) = kernel::look_fd(from) {
@@ -380,7 +379,7 @@ impl Tx {
         let (stat, bits) = (node.stat, node.changed);
         if bits & changed::OWNER != 0 {
             // Through the link that the path is.
-            let _ = kernel::CPath::with(path, |p| check(sys!(SYS_chown, p, stat.uid, stat.gid)));
+            let _ = kernel::chown_live(path, stat.uid, stat.gid, 0);
         }
         if bits & (changed::MODE | changed::OWNER) != 0 {
             let _ = kernel::chmod(path, stat.mode & 0o7777);
@@ -396,7 +395,7 @@ impl Tx {
         write: impl FnOnce(i32) -> kernel::Sys<()>,
     ) -> kernel::Sys<()> {
         // By itself, if it can be written to, and not only at its end.
-        let flags = check(sys!(SYS_fcntl, number, libc::F_GETFL))? as i32;
+        let flags = kernel::status_flags(number)?;
         let writes = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
         if writes && flags & (libc::O_APPEND | libc::O_DIRECT) == 0 {
             return write(number);
@@ -424,7 +423,7 @@ impl Tx {
             let _ = kernel::seek(number, offset as i64, libc::SEEK_SET);
         }
         if flags != was_flags {
-            let _ = sys!(SYS_fcntl, number, libc::F_SETFL, flags);
+            let _ = kernel::set_status_flags(number, flags);
         }
     }
 
@@ -528,7 +527,7 @@ impl Tx {
     /// Working directory, root and umask.
     fn settle_process(&mut self) {
         if let Some(fd) = self.lost_directory.take() {
-            let _ = sys!(SYS_fchdir, fd);
+            let _ = kernel::fchdir(fd);
             kernel::close(fd);
             self.moved.0 = false;
         }
@@ -538,12 +537,12 @@ impl Tx {
             if let Some(cwd) = &cwd {
                 change_directory(cwd);
             }
-            let _ = kernel::CPath::with(&root, |p| check(sys!(SYS_chroot, p)));
+            let _ = kernel::chroot(&root);
         } else if let Some(cwd) = &cwd {
             change_directory(cwd);
         }
         if let Some(mask) = self.umask {
-            let _ = sys!(SYS_umask, mask);
+            kernel::set_umask(mask);
         }
     }
 }
@@ -594,7 +593,7 @@ fn open_published(
     let handle = kernel::open(path, link, 0)?;
     let open = || {
         if kernel::look_fd(handle)?.id != expected {
-            return Err(libc::ESTALE);
+            return Err(Errno::STALE);
         }
         // What is there now is the file; should something else come in between, it is not waited for.
         if flags & libc::O_PATH != 0 {
@@ -605,9 +604,9 @@ fn open_published(
         })?;
         if kernel::look_fd(fd).map(|s| s.id) != Ok(expected) {
             kernel::close(fd);
-            return Err(libc::ESTALE);
+            return Err(Errno::STALE);
         }
-        let _ = sys!(SYS_fcntl, fd, libc::F_SETFL, flags);
+        let _ = kernel::set_status_flags(fd, flags);
         Ok(fd)
     };
     let opened = open();
@@ -616,16 +615,16 @@ fn open_published(
 }
 
 fn change_directory(path: &[u8]) {
-    let _ = kernel::CPath::with(path, |p| check(sys!(SYS_chdir, p)));
+    let _ = kernel::chdir(path);
 }
 
-fn io_failure(errno: i32) -> Failure {
+fn io_failure(errno: Errno) -> Failure {
     Failure {
         reason: reason::FAILED,
-        errno,
+        errno: errno.raw_os_error(),
         what: format!(
             "putting the private copies in order failed: {}",
-            std::io::Error::from_raw_os_error(errno)
+            std::io::Error::from(errno)
         ),
         ..Failure::default()
     }

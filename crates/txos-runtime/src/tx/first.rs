@@ -7,14 +7,21 @@
 //! - A change (of a name, or one write) is made in shadow as ever, but what it touches is acquired in
 //!   the realm only when there is a second call. Without one, the end is the call itself: it is atomic
 //!   already, and if the kernel answers otherwise than the shadow did, the transaction starts again.
+//!
+//! The first call is kept until then, and its pointers are not: the program may have used the memory for
+//! something else. Whoever makes it again puts copies, or room, of ours in their places.
+#![allow(unsafe_code)] // calls that are made again with memory of ours
 
 use txos_engine::object::{FileId, FileKind};
 use txos_engine::readset::validate::{OwnWrites, ValidationRules};
 use txos_engine::realm::{Access, Facet};
 use txos_engine::txn::{Outcome, Participant, Route};
 
-use super::kernel::{self, Sys, check, sys};
-use super::{Failure, Tx, raw_call, reason, user};
+use super::kernel::{self, Errno, Sys};
+use super::{Failure, Tx, reason};
+use crate::call::Call;
+use crate::raw;
+use crate::user::Readable;
 
 /// The longest read or write that is put off, bytes.
 const LENGTH_MAX: u64 = 16 << 10;
@@ -24,17 +31,17 @@ const LENGTH_MAX: u64 = 16 << 10;
 pub enum First {
     /// There was none yet.
     None,
-    /// A look by path: its number and arguments, its path, its answer, and what it gave.
+    /// A look by path: the call, its path, its answer, and what it gave.
     Look(Box<Look>),
-    /// A read: number and arguments, its answer, and a digest of the bytes.
+    /// A read: the call, its answer, and a digest of the bytes.
     Read(Box<Read>),
     /// A file was opened to be read from, and perhaps closed again.
     Open(Box<Open>),
-    /// A change of names: number, arguments, paths.
+    /// A change of names: the call and its paths.
     Change(Box<Change>),
     /// Two changes of names: together they may be one ([`super::single`]).
     Changes,
-    /// A write: number, arguments, bytes.
+    /// A write: the call and its bytes.
     Write(Box<Write>),
     /// Something else, or there has been a second call.
     Over,
@@ -43,8 +50,7 @@ pub enum First {
 /// See [`First::Look`].
 #[derive(Debug)]
 pub struct Look {
-    number: i64,
-    args: [u64; 6],
+    call: Call,
     path: Vec<u8>,
     answer: i64,
     gave: Vec<u8>,
@@ -53,8 +59,7 @@ pub struct Look {
 /// See [`First::Read`].
 #[derive(Debug)]
 pub struct Read {
-    number: i64,
-    args: [u64; 6],
+    call: Call,
     answer: i64,
     digest: u64,
     file: FileId,
@@ -63,8 +68,7 @@ pub struct Read {
 /// See [`First::Open`].
 #[derive(Debug)]
 pub struct Open {
-    number: i64,
-    args: [u64; 6],
+    call: Call,
     path: Vec<u8>,
     fd: i32,
     /// What it is open on, and the mount by which it was reached.
@@ -76,18 +80,24 @@ pub struct Open {
 /// See [`First::Change`].
 #[derive(Debug)]
 pub struct Change {
-    number: i64,
-    args: [u64; 6],
+    call: Call,
     paths: Vec<(usize, Vec<u8>)>,
 }
 
 /// See [`First::Write`].
 #[derive(Debug)]
 pub struct Write {
-    number: i64,
-    args: [u64; 6],
+    call: Call,
     bytes: Vec<u8>,
     file: FileId,
+}
+
+impl Write {
+    /// The call, to be made while this lives.
+    fn call(&self) -> Call {
+        // SAFETY: these are the bytes that the program's buffer had, and the call only reads them.
+        unsafe { self.call.with_word(1, self.bytes.as_ptr() as u64) }
+    }
 }
 
 /// A facet that is acquired when there is a second call.
@@ -137,11 +147,11 @@ impl Kept {
 }
 
 /// Which argument of a look is its path, which where it gives its answer, and how much.
-fn look_of(number: i64, a: &[u64; 6]) -> Option<(usize, Option<(usize, usize)>)> {
+fn look_of(call: Call) -> Option<(usize, Option<(usize, usize)>)> {
     const STAT: usize = size_of::<libc::stat>();
     const STATX: usize = size_of::<libc::statx>();
-    let cwd = |at: usize| a[at] as i32 == libc::AT_FDCWD;
-    match number {
+    let cwd = |at: usize| call.int(at) == libc::AT_FDCWD;
+    match call.number() {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_access => Some((0, None)),
         libc::SYS_faccessat | libc::SYS_faccessat2 if cwd(0) => Some((1, None)),
@@ -150,25 +160,25 @@ fn look_of(number: i64, a: &[u64; 6]) -> Option<(usize, Option<(usize, usize)>)>
         libc::SYS_newfstatat if cwd(0) => Some((1, Some((2, STAT)))),
         libc::SYS_statx if cwd(0) => Some((1, Some((4, STATX)))),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_readlink => Some((0, Some((1, a[2].min(4096) as usize)))),
+        libc::SYS_readlink => Some((0, Some((1, call.word(2).min(4096) as usize)))),
         _ => None,
     }
 }
 
 /// Where the path of an open is, and its flags.
-fn open_of(number: i64, a: &[u64; 6]) -> Option<(usize, i32)> {
-    match number {
+fn open_of(call: Call) -> Option<(usize, i32)> {
+    match call.number() {
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_open => Some((0, a[1] as i32)),
-        libc::SYS_openat if a[0] as i32 == libc::AT_FDCWD => Some((1, a[2] as i32)),
+        libc::SYS_open => Some((0, call.int(1))),
+        libc::SYS_openat if call.int(0) == libc::AT_FDCWD => Some((1, call.int(2))),
         _ => None,
     }
 }
 
 /// Which arguments of a change of names are paths.
-fn change_of(number: i64, a: &[u64; 6]) -> Option<&'static [usize]> {
-    let cwd = |at: usize| a[at] as i32 == libc::AT_FDCWD;
-    match number {
+fn change_of(call: Call) -> Option<&'static [usize]> {
+    let cwd = |at: usize| call.int(at) == libc::AT_FDCWD;
+    match call.number() {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_unlink | libc::SYS_rmdir | libc::SYS_mkdir => Some(&[0]),
         #[cfg(target_arch = "x86_64")]
@@ -183,26 +193,29 @@ fn change_of(number: i64, a: &[u64; 6]) -> Option<&'static [usize]> {
 }
 
 /// Whether a call does nothing but change names, given by paths.
-pub fn changes_names(number: i64, args: &[u64; 6]) -> bool {
-    change_of(number, args).is_some()
+pub fn changes_names(call: Call) -> bool {
+    change_of(call).is_some()
 }
 
 /// A digest of what was read: fast, and only for one process to compare with itself.
-fn digest(bytes: &[u8]) -> u64 {
+fn digest(bytes: Readable) -> u64 {
+    const BLOCK: usize = 32;
     let mut lanes = [
         0x243f_6a88_85a3_08d3_u64,
         0x1319_8a2e_0370_7344,
         0xa409_3822_299f_31d0,
         0x082e_fa98_ec4e_6c89,
     ];
-    let mut chunks = bytes.chunks_exact(32);
-    for chunk in &mut chunks {
-        for (lane, word) in lanes.iter_mut().zip(chunk.chunks_exact(8)) {
-            let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
+    let whole = bytes.len() / BLOCK * BLOCK;
+    for at in (0..whole).step_by(BLOCK) {
+        let block = bytes.array::<BLOCK>(at);
+        for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<8>().0) {
+            let word = u64::from_le_bytes(*word);
             *lane = (*lane ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         }
     }
-    for &byte in chunks.remainder() {
+    for at in whole..bytes.len() {
+        let [byte] = bytes.array::<1>(at);
         lanes[0] = (lanes[0] ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
     lanes.iter().fold(bytes.len() as u64, |all, lane| {
@@ -212,29 +225,30 @@ fn digest(bytes: &[u8]) -> u64 {
 
 impl Tx {
     /// Makes the first call, if it is one that can be put off.
-    pub fn first_call(&mut self, number: i64, a: [u64; 6]) -> Option<i64> {
+    pub fn first_call(&mut self, call: Call) -> Option<i64> {
         self.first = First::Over;
         if self.how.flags & super::flags::COMMAND != 0 {
             return None;
         }
-        if let Some((path_at, gives)) = look_of(number, &a) {
-            return self.first_look_by_path(number, a, path_at, gives);
+        if let Some((path_at, gives)) = look_of(call) {
+            return self.first_look_by_path(call, path_at, gives);
         }
-        if let Some((path_at, flags)) = open_of(number, &a) {
-            return self.first_open(number, a, path_at, flags);
+        if let Some((path_at, flags)) = open_of(call) {
+            return self.first_open(call, path_at, flags);
         }
-        match number {
-            libc::SYS_read | libc::SYS_pread64 if a[2] <= LENGTH_MAX => self.first_read(number, a),
-            libc::SYS_write | libc::SYS_pwrite64 if (1..=LENGTH_MAX).contains(&a[2]) => {
-                self.first_write(number, a)
+        let len = call.word(2);
+        match call.number() {
+            libc::SYS_read | libc::SYS_pread64 if len <= LENGTH_MAX => self.first_read(call),
+            libc::SYS_write | libc::SYS_pwrite64 if (1..=LENGTH_MAX).contains(&len) => {
+                self.first_write(call)
             }
             _ => {
-                let paths_at = change_of(number, &a)?;
+                let paths_at = change_of(call)?;
                 let mut paths = Vec::with_capacity(2);
                 for &at in paths_at {
-                    paths.push((at, user::path(a[at]).ok()?.to_vec()));
+                    paths.push((at, call.path(at).ok()?));
                 }
-                self.first = First::Change(Box::new(Change { number, args: a, paths }));
+                self.first = First::Change(Box::new(Change { call, paths }));
                 None
             }
         }
@@ -242,25 +256,25 @@ impl Tx {
 
     fn first_look_by_path(
         &mut self,
-        number: i64,
-        args: [u64; 6],
+        call: Call,
         path_at: usize,
         gives: Option<(usize, usize)>,
     ) -> Option<i64> {
         let quiet = quiet()?;
         // The kernel looks first: it says whether there is a path, and nothing is changed by a look.
-        let answer = raw_call(number, args);
+        let answer = call.make();
         if answer == -i64::from(libc::EFAULT) {
             return Some(answer);
         }
         let path = match answer {
             // It may not have come as far as the path.
-            ..0 => user::path(args[path_at]).ok()?,
+            ..0 => call.path(path_at).ok()?,
             // A null path is an empty one.
-            _ if args[path_at] == 0 => return None,
-            _ => user::known_path(args[path_at]).ok()?,
+            _ if call.word(path_at) == 0 => return None,
+            // SAFETY: the kernel has just looked at what it leads to.
+            _ => unsafe { call.pointer(path_at).known_path() }.ok()?,
         };
-        if path.is_empty() || super::open::leads_to_descriptor(path) {
+        if path.is_empty() || super::open::leads_to_descriptor(&path) {
             return None;
         }
         if self::quiet() != Some(quiet) {
@@ -269,87 +283,81 @@ impl Tx {
         }
         let gave = match gives {
             Some((at, len)) if answer >= 0 => {
-                let len = if number_gives_length(number) { answer as usize } else { len };
-                user::known(args[at], len as u64).to_vec()
+                let len = if gives_length(call) { answer as usize } else { len };
+                // SAFETY: the kernel has just written so much.
+                unsafe { call.buffer(at, len as u64).known() }.to_vec()
             }
             _ => Vec::new(),
         };
-        let path = path.to_vec();
-        self.first = First::Look(Box::new(Look { number, args, path, answer, gave }));
+        self.first = First::Look(Box::new(Look { call, path, answer, gave }));
         Some(answer)
     }
 
-    fn first_open(
-        &mut self,
-        number: i64,
-        args: [u64; 6],
-        path_at: usize,
-        flags: i32,
-    ) -> Option<i64> {
+    fn first_open(&mut self, call: Call, path_at: usize, flags: i32) -> Option<i64> {
         const HARMLESS: i32 = libc::O_CLOEXEC
             | libc::O_NOFOLLOW
             | libc::O_DIRECTORY
             | libc::O_NOCTTY
             | libc::O_LARGEFILE
             | 0o100_000;
-        let path = user::path(args[path_at]).ok()?;
-        if flags & !HARMLESS != libc::O_RDONLY || super::open::leads_to_descriptor(path) {
+        let path = call.path(path_at).ok()?;
+        if flags & !HARMLESS != libc::O_RDONLY || super::open::leads_to_descriptor(&path) {
             return None;
         }
         let quiet = quiet()?;
-        let answer = raw_call(number, args);
+        let answer = call.make();
         let fd = i32::try_from(answer).ok().filter(|&fd| fd >= 0)?;
         let stat = kernel::look_fd(fd).ok()?;
         let (file, mnt) = (stat.id, stat.mnt);
         if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
             // Opening it has been felt at the other end: it is not done twice.
-            return Some(self.plain(fd).map_or_else(|e| -i64::from(e), i64::from));
+            return Some(raw::answer(self.plain(fd).map(|number| number as u64)));
         }
         if self::quiet() != Some(quiet) {
             kernel::close(fd);
             return None;
         }
-        let path = path.to_vec();
-        let open = Open { number, args, path, fd, file, mnt, closed: false };
+        let open = Open { call, path, fd, file, mnt, closed: false };
         self.first = First::Open(Box::new(open));
         Some(answer)
     }
 
-    fn first_read(&mut self, number: i64, args: [u64; 6]) -> Option<i64> {
-        let fd = args[0] as i32;
+    fn first_read(&mut self, call: Call) -> Option<i64> {
+        let fd = call.int(0);
         let file = self.plain_file(fd)?;
         let quiet = quiet()?;
-        let answer = raw_call(number, args);
+        let answer = call.make();
         if answer < 0 {
             // Nothing has happened: it fails again if there is more.
             return None;
         }
         if self::quiet() != Some(quiet) {
-            if number == libc::SYS_read {
+            if call.number() == libc::SYS_read {
                 let _ = kernel::seek(fd, -answer, libc::SEEK_CUR);
             }
             return None;
         }
-        let digest = digest(user::known(args[1], answer as u64));
-        self.first = First::Read(Box::new(Read { number, args, answer, digest, file }));
+        // SAFETY: the kernel has just written so much.
+        let digest = digest(unsafe { call.buffer(1, answer as u64).known() });
+        self.first = First::Read(Box::new(Read { call, answer, digest, file }));
         Some(answer)
     }
 
-    fn first_write(&mut self, number: i64, args: [u64; 6]) -> Option<i64> {
-        let fd = args[0] as i32;
-        if number == libc::SYS_pwrite64 && (args[3] as i64) < 0 {
+    fn first_write(&mut self, call: Call) -> Option<i64> {
+        let fd = call.int(0);
+        if call.number() == libc::SYS_pwrite64 && call.long(3) < 0 {
             return None;
         }
-        let flags = check(sys!(SYS_fcntl, fd, libc::F_GETFL)).ok()? as i32;
+        let flags = kernel::status_flags(fd).ok()?;
         let writes = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
         let plain = flags & (libc::O_PATH | libc::O_DIRECT) == 0;
         if !writes || !plain {
             return None;
         }
         let file = self.plain_file(fd)?;
-        let bytes = user::bytes(args[1], args[2]).ok()?.to_vec();
-        self.first = First::Write(Box::new(Write { number, args, bytes, file }));
-        Some(args[2] as i64)
+        let bytes = call.buffer(1, call.word(2)).read().ok()?;
+        self.first = First::Write(Box::new(Write { call, bytes, file }));
+        Some(call.long(2))
     }
 
     /// A regular file of a versioned file system.
@@ -388,11 +396,11 @@ impl Tx {
     }
 
     /// The second call changes names as the first did: what both touch is still acquired later.
-    pub fn changes_more(&mut self, number: i64, args: &[u64; 6]) -> bool {
+    pub fn changes_more(&mut self, call: Call) -> bool {
         let more = matches!(self.first, First::Change(_))
             && self.only_names
             && self.may_be_plain()
-            && changes_names(number, args);
+            && changes_names(call);
         if more {
             self.first = First::Changes;
         }
@@ -400,25 +408,25 @@ impl Tx {
     }
 
     /// The second call closes what the first one opened: still nothing has happened.
-    pub fn closes_first(&mut self, number: i64, args: [u64; 6]) -> Option<i64> {
+    pub fn closes_first(&mut self, call: Call) -> Option<i64> {
         let First::Open(open) = &mut self.first else { return None };
-        if number != libc::SYS_close || args[0] as i32 != open.fd || open.closed {
+        if call.number() != libc::SYS_close || call.int(0) != open.fd || open.closed {
             return None;
         }
         open.closed = true;
-        Some(raw_call(number, args))
+        Some(call.make())
     }
 
     fn open_again(&mut self, open: &Open) -> Sys<()> {
-        let mut args = open.args;
-        let (path_at, _) = open_of(open.number, &args).ok_or(libc::EIO)?;
+        let (path_at, _) = open_of(open.call).ok_or(Errno::IO)?;
         let mut path = open.path.clone();
         path.push(0);
-        args[path_at] = path.as_ptr() as u64;
+        // SAFETY: the path ends with its zero, and lives until the answer.
+        let call = unsafe { open.call.with_word(path_at, path.as_ptr() as u64) };
         if !open.closed {
             is_still(open.fd, open.file)?;
         }
-        let opened = self.carry_out(open.number, args);
+        let opened = self.carry_out(call);
         let number = match opened {
             Ok(number) => number as i32,
             Err(super::touch::DOOMED) if self.doom.is_some() => return Err(super::touch::DOOMED),
@@ -437,47 +445,49 @@ impl Tx {
     }
 
     fn look_again(&mut self, look: &Look) -> Sys<()> {
-        let mut args = look.args;
-        let (path_at, gives) = look_of(look.number, &args).ok_or(libc::EIO)?;
+        let (path_at, gives) = look_of(look.call).ok_or(Errno::IO)?;
         let mut path = look.path.clone();
         path.push(0);
-        args[path_at] = path.as_ptr() as u64;
+        // SAFETY: the path ends with its zero, and lives until the answer.
+        let mut call = unsafe { look.call.with_word(path_at, path.as_ptr() as u64) };
+        // As much as any look gives: of a link no more than a path is long.
         let mut out = vec![0u8; 4096];
         if let Some((at, _)) = gives {
-            args[at] = out.as_mut_ptr() as u64;
+            // SAFETY: there is room for the answer, and nobody refers to it before it is there.
+            call = unsafe { call.with_word(at, out.as_mut_ptr() as u64) };
         }
-        let answer = match self.carry_out(look.number, args) {
-            Ok(value) => value as i64,
+        let answer = match self.carry_out(call) {
             Err(super::touch::DOOMED) if self.doom.is_some() => return Err(super::touch::DOOMED),
-            Err(errno) => -i64::from(errno),
+            other => raw::answer(other),
         };
-        let same = answer == look.answer && same_look(look.number, &out, &look.gave);
+        let same = answer == look.answer && same_look(look.call, &out, &look.gave);
         if same { Ok(()) } else { Err(self.changed_between(&look.path)) }
     }
 
     fn read_again(&mut self, read: &Read) -> Sys<()> {
-        let fd = read.args[0] as i32;
+        let fd = read.call.int(0);
         is_still(fd, read.file)?;
-        if read.number == libc::SYS_read {
+        if read.call.number() == libc::SYS_read {
             kernel::seek(fd, -read.answer, libc::SEEK_CUR)?;
         }
-        let mut out = vec![0u8; read.args[2] as usize];
-        let mut args = read.args;
-        args[1] = out.as_mut_ptr() as u64;
-        let answer = self.carry_out(read.number, args).map_or_else(|e| -i64::from(e), |n| n as i64);
-        let given = out.get(..usize::try_from(answer).unwrap_or(0)).unwrap_or_default();
-        if answer == read.answer && digest(given) == read.digest {
-            return Ok(());
+        let mut out = vec![0u8; read.call.word(2) as usize];
+        // SAFETY: there is as much room as in the program's buffer, and it lives until the answer is seen.
+        let call = unsafe { read.call.with_word(1, out.as_mut_ptr() as u64) };
+        let answer = raw::answer(self.carry_out(call));
+        if answer == read.answer {
+            // SAFETY: it was just written.
+            let given = unsafe { call.buffer(1, answer as u64).known() };
+            if digest(given) == read.digest {
+                return Ok(());
+            }
         }
         Err(self.changed_between(b""))
     }
 
     fn write_really(&mut self, write: &Write) -> Sys<()> {
-        is_still(write.args[0] as i32, write.file)?;
-        let mut args = write.args;
-        args[1] = write.bytes.as_ptr() as u64;
-        let n = self.carry_out(write.number, args)?;
-        if n == write.args[2] { Ok(()) } else { Err(self.changed_between(b"")) }
+        is_still(write.call.int(0), write.file)?;
+        let n = self.carry_out(write.call())?;
+        if n == write.call.word(2) { Ok(()) } else { Err(self.changed_between(b"")) }
     }
 
     fn acquire_now(&mut self) -> Sys<()> {
@@ -496,7 +506,7 @@ impl Tx {
         }
     }
 
-    fn changed_between(&mut self, path: &[u8]) -> i32 {
+    fn changed_between(&mut self, path: &[u8]) -> Errno {
         self.changed_outside(path, "it was changed between the first call and the second")
     }
 
@@ -524,16 +534,17 @@ impl Tx {
     fn finish_change(&mut self, change: &Change) -> Result<(), Failure> {
         let acquired = self.acquire_for_publish();
         self.publish_alone(acquired, || {
-            let mut args = change.args;
+            let mut call = change.call;
             let paths: Vec<(usize, Vec<u8>)> = change
                 .paths
                 .iter()
                 .map(|(at, path)| (*at, [path.as_slice(), &[0]].concat()))
                 .collect();
             for (at, path) in &paths {
-                args[*at] = path.as_ptr() as u64;
+                // SAFETY: the path ends with its zero, and lives until the answer.
+                call = unsafe { call.with_word(*at, path.as_ptr() as u64) };
             }
-            check(raw_call(change.number, args)).map(drop)
+            call.answer().map(drop)
         })
     }
 
@@ -571,10 +582,10 @@ impl Tx {
         let done = participant.commit_by_call(call).map_err(|failed| self.not_committed(failed))?;
         done.map_err(|errno| Failure {
             reason: if is_others(errno) { reason::CONFLICT } else { reason::FAILED },
-            errno: if is_others(errno) { libc::ECANCELED } else { errno },
+            errno: if is_others(errno) { libc::ECANCELED } else { errno.raw_os_error() },
             what: format!(
                 "what would have succeeded when it was called failed at the end: {}",
-                std::io::Error::from_raw_os_error(errno)
+                std::io::Error::from(errno)
             ),
             ..Failure::default()
         })
@@ -605,10 +616,10 @@ impl Tx {
             kernel::close(open.fd);
         }
         if let First::Read(read) = &self.first
-            && read.number == libc::SYS_read
-            && is_still(read.args[0] as i32, read.file).is_ok()
+            && read.call.number() == libc::SYS_read
+            && is_still(read.call.int(0), read.file).is_ok()
         {
-            let _ = kernel::seek(read.args[0] as i32, -read.answer, libc::SEEK_CUR);
+            let _ = kernel::seek(read.call.int(0), -read.answer, libc::SEEK_CUR);
         }
     }
 
@@ -634,36 +645,36 @@ fn quiet() -> Option<u64> {
 fn is_still(fd: i32, file: FileId) -> Sys<()> {
     match kernel::look_fd(fd) {
         Ok(stat) if stat.id == file => Ok(()),
-        _ => Err(libc::EBADF),
+        _ => Err(Errno::BADF),
     }
 }
 
 /// What a change of a name fails with when somebody else has changed names meanwhile. Everything else
 /// would fail again.
-fn is_others(errno: i32) -> bool {
+fn is_others(errno: Errno) -> bool {
     matches!(
         errno,
-        libc::ENOENT
-            | libc::EEXIST
-            | libc::ENOTDIR
-            | libc::EISDIR
-            | libc::ENOTEMPTY
-            | libc::ELOOP
-            | libc::ESTALE
-            | libc::EXDEV
-            | libc::EBUSY
+        Errno::NOENT
+            | Errno::EXIST
+            | Errno::NOTDIR
+            | Errno::ISDIR
+            | Errno::NOTEMPTY
+            | Errno::LOOP
+            | Errno::STALE
+            | Errno::XDEV
+            | Errno::BUSY
     )
 }
 
 /// Where a write goes, if it lies within its file: it needs no room then that there may not be.
 fn overwrites(write: &Write) -> Option<u64> {
-    let fd = write.args[0] as i32;
-    let flags = check(sys!(SYS_fcntl, fd, libc::F_GETFL)).ok()? as i32;
+    let fd = write.call.int(0);
+    let flags = kernel::status_flags(fd).ok()?;
     if flags & libc::O_APPEND != 0 {
         return None;
     }
-    let at = match write.number {
-        libc::SYS_pwrite64 => write.args[3],
+    let at = match write.call.number() {
+        libc::SYS_pwrite64 => write.call.word(3),
         _ => kernel::seek(fd, 0, libc::SEEK_CUR).ok()?,
     };
     let now = kernel::look_fd(fd).ok().filter(|now| now.id == write.file)?;
@@ -672,13 +683,11 @@ fn overwrites(write: &Write) -> Option<u64> {
 
 /// Carries a write out; what was there is put back if it can't be carried out as a whole.
 fn overwrite(write: &Write, at: u64) -> Sys<()> {
-    let fd = write.args[0] as i32;
+    let fd = write.call.int(0);
     let mut old = vec![0u8; write.bytes.len()];
     let readable = kernel::pread(fd, &mut old, at).is_ok_and(|n| n == old.len());
-    let mut args = write.args;
-    args[1] = write.bytes.as_ptr() as u64;
-    let short = match check(raw_call(write.number, args)) {
-        Ok(n) if n == write.args[2] => return Ok(()),
+    let short = match write.call().answer() {
+        Ok(n) if n == write.call.word(2) => return Ok(()),
         Ok(n) => n,
         Err(errno) => return Err(errno),
     };
@@ -686,8 +695,8 @@ fn overwrite(write: &Write, at: u64) -> Sys<()> {
     let rest = write.bytes.get(short as usize..).unwrap_or_default();
     match kernel::pwrite_all(fd, rest, at + short) {
         Ok(()) => {
-            if write.number == libc::SYS_write {
-                let _ = kernel::seek(fd, (at + write.args[2]) as i64, libc::SEEK_SET);
+            if write.call.number() == libc::SYS_write {
+                let _ = kernel::seek(fd, (at + write.call.word(2)) as i64, libc::SEEK_SET);
             }
             Ok(())
         }
@@ -702,27 +711,27 @@ fn overwrite(write: &Write, at: u64) -> Sys<()> {
 
 /// Whether the answer of a look says how much it gave.
 #[cfg(target_arch = "x86_64")]
-fn number_gives_length(number: i64) -> bool {
-    number == libc::SYS_readlink
+fn gives_length(call: Call) -> bool {
+    call.number() == libc::SYS_readlink
 }
 
 /// The same where that call does not exist.
 #[cfg(not(target_arch = "x86_64"))]
-fn number_gives_length(_number: i64) -> bool {
+fn gives_length(_call: Call) -> bool {
     false
 }
 
 /// Compares what two looks gave; times of last access and block counts may differ.
-fn same_look(number: i64, now: &[u8], then: &[u8]) -> bool {
+fn same_look(call: Call, now: &[u8], then: &[u8]) -> bool {
     if then.is_empty() {
         return true;
     }
     let now = now.get(..then.len()).unwrap_or_default();
-    if number_gives_length(number) {
+    if gives_length(call) {
         return now == then;
     }
     // Device, inode, link count, mode, owners, size, mtime and ctime: at these places in both structures.
-    let fields: &[(usize, usize)] = if number == libc::SYS_statx {
+    let fields: &[(usize, usize)] = if call.number() == libc::SYS_statx {
         &[(16, 48), (96, 108), (112, 124), (136, 144)]
     } else {
         &[(0, 40), (48, 56), (88, 120)]

@@ -5,11 +5,13 @@
 
 use txos_engine::object::FileKind;
 
+use super::Tx;
 use super::content::Data;
 use super::files::File;
-use super::kernel::{self, Sys, check, sys};
+use super::kernel::{self, Errno, Sys};
 use super::node::{Id, held};
-use super::{Tx, raw_call, user};
+use crate::call::Call;
+use crate::user::{MOVED_MAX, Readable, UserSlice};
 
 /// How a descriptor's content is reached.
 enum Way {
@@ -36,7 +38,7 @@ impl Tx {
             return Ok((file, Way::Native(real)));
         };
         if !reads && !self.nodes[id].is_dir() {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         match (&self.nodes[id].data, self.nodes[id].kind()) {
             (_, FileKind::Dir) => Ok((file, Way::Native(real))),
@@ -52,49 +54,41 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn read(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
-        let fd = a[0] as i32;
-        at_a_place(number, a)?;
+    pub fn read(&mut self, call: Call) -> Sys<u64> {
+        let fd = call.int(0);
+        at_a_place(call)?;
         let (_, way) = self.reading(fd)?;
         let (id, real) = match way {
-            Way::Native(real) => {
-                let mut a = a;
-                a[0] = real as u64;
-                return check(raw_call(number, a));
-            }
+            Way::Native(real) => return call.with_descriptor(0, real).answer(),
             Way::Shadow(id, real) => (id, real),
         };
-        if number == libc::SYS_preadv2 && a[5] != 0 {
+        if call.number() == libc::SYS_preadv2 && call.word(5) != 0 {
             self.copy_up(id, false)?;
-            let mut a = a;
-            a[0] = self.real(fd)? as u64;
-            return check(raw_call(number, a));
+            return call.with_descriptor(0, self.real(fd)?).answer();
         }
-        let buffers = self.buffers(number, a)?;
-        let total: u64 = buffers.iter().map(|b| b.1).sum();
-        let (at, moves) = self.offset(number, a, real)?;
+        let buffers = buffers(call)?;
+        let total: u64 = buffers.iter().map(|buffer| buffer.len()).sum();
+        let (at, moves) = offset(call, real)?;
         if let Data::Stable = self.nodes[id].data {
             self.touch_pages(id, at, total)?;
-            let mut a = a;
-            a[0] = real as u64;
-            return check(raw_call(number, a));
+            return call.with_descriptor(0, real).answer();
         }
         let mut done = 0;
-        for (base, len) in buffers {
+        for buffer in buffers {
             // No more is looked at than is filled.
             let size = match &self.nodes[id].data {
                 Data::Pages(pages) => pages.size,
                 _ => self.size(id)?,
             };
-            let there = size.saturating_sub(at + done).min(len);
-            let out = match user::room(base, there) {
+            let there = size.saturating_sub(at + done);
+            let out = match buffer.first(there).writable() {
                 Ok(out) => out,
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(e),
             };
             let n = self.read_pages(id, out, at + done)?;
             done += n as u64;
-            if (n as u64) < len {
+            if (n as u64) < buffer.len() {
                 break;
             }
         }
@@ -104,92 +98,41 @@ impl Tx {
         Ok(done)
     }
 
-    /// The buffers of a call that reads or writes: whether a program can have them at all is looked at
-    /// first, by the kernel as well.
-    fn buffers(&self, number: i64, a: [u64; 6]) -> Sys<Vec<(u64, u64)>> {
-        let buffers = match number {
-            libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
-                vec![(a[1], a[2].min(0x7fff_f000))]
-            }
-            _ => user::vectors(a[1], a[2])?,
-        };
-        let possible = |&(at, len)| user::is_possible(at, len);
-        if buffers.iter().all(possible) { Ok(buffers) } else { Err(libc::EFAULT) }
-    }
-
-    /// Where a call reads or writes, and whether it moves the offset.
-    fn offset(&self, number: i64, a: [u64; 6], real: i32) -> Sys<(u64, bool)> {
-        let own =
-            matches!(number, libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev);
-        let with_flags = matches!(number, libc::SYS_preadv2 | libc::SYS_pwritev2);
-        if own || (with_flags && a[3] as i64 == -1) {
-            return Ok((kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0), true));
-        }
-        if (a[3] as i64) < 0 {
-            return Err(libc::EINVAL);
-        }
-        Ok((a[3], false))
-    }
-
     /// `write`, `writev`, `pwrite64`, `pwritev`, `pwritev2`.
     ///
     /// # Errors
     /// As the call.
-    pub fn write(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
-        let fd = a[0] as i32;
-        at_a_place(number, a)?;
+    pub fn write(&mut self, call: Call) -> Sys<u64> {
+        let (number, fd) = (call.number(), call.int(0));
+        at_a_place(call)?;
         let file = self.file(fd)?;
         let open = self.files.get(file);
         let (node, writes, flags) = (open.node, open.writes(), open.flags);
-        let native = |real: i32| {
-            let mut a = a;
-            a[0] = real as u64;
-            check(raw_call(number, a))
-        };
+        let native = |real: i32| call.with_descriptor(0, real).answer();
         let Some(id) = node.filter(|&id| self.has_content(id)) else {
             let real = self.real(fd)?;
             self.write_outside(fd, real)?;
             return native(real);
         };
         if !writes {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         if self.nodes[id].data.whole().is_none() {
-            let buffers = self.buffers(number, a)?;
+            let buffers = buffers(call)?;
             let real = self.real(fd)?;
-            let (mut at, moves) = self.offset(number, a, real)?;
+            let (mut at, moves) = offset(call, real)?;
             if flags & libc::O_APPEND != 0
-                || (number == libc::SYS_pwritev2 && a[5] as i32 & libc::RWF_APPEND != 0)
+                || (number == libc::SYS_pwritev2 && call.int(5) & libc::RWF_APPEND != 0)
             {
                 at = self.size(id)?;
             }
-            let one: Vec<u8>;
-            // As much as there is of them: the kernel writes what comes before a bad address.
-            let bytes = match buffers.as_slice() {
-                [(base, len)] => user::bytes_there(*base, *len)?,
-                many => {
-                    let mut all = Vec::new();
-                    for (base, len) in many {
-                        let there = match user::bytes_there(*base, *len) {
-                            Ok(there) => there,
-                            Err(e) if all.is_empty() => return Err(e),
-                            Err(_) => break,
-                        };
-                        all.extend_from_slice(there);
-                        if (there.len() as u64) < *len {
-                            break;
-                        }
-                    }
-                    one = all;
-                    &one
-                }
-            };
-            let total = bytes.len() as u64;
+            let bytes = what_is_there(buffers)?;
+            let total: u64 = bytes.iter().map(|piece| piece.len() as u64).sum();
             let at_last = at.checked_add(total).filter(|&end| i64::try_from(end).is_ok());
-            at_last.ok_or(libc::EFBIG)?;
-            let special = number == libc::SYS_pwritev2 && a[5] as i32 & !libc::RWF_APPEND != 0;
+            at_last.ok_or(Errno::FBIG)?;
+            let special = number == libc::SYS_pwritev2 && call.int(5) & !libc::RWF_APPEND != 0;
             let plain = flags & libc::O_DIRECT == 0 && !special;
-            if plain && self.write_pages(id, bytes, at)? {
+            if plain && self.write_pages(id, &bytes, at)? {
                 if moves && total > 0 {
                     kernel::seek(real, (at + total) as i64, libc::SEEK_SET)?;
                 }
@@ -239,7 +182,7 @@ impl Tx {
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         let node = open.node;
         let real = self.real(number)?;
@@ -275,10 +218,10 @@ impl Tx {
         let (node, reads, writes) = (open.node, open.reads(), open.writes());
         if let Some(id) = node.filter(|&id| self.has_content(id)) {
             if (write && !writes) || (!write && !reads) {
-                return Err(libc::EBADF);
+                return Err(Errno::BADF);
             }
             if self.nodes[id].is_dir() {
-                return Err(if write { libc::EBADF } else { libc::EISDIR });
+                return Err(if write { Errno::BADF } else { Errno::ISDIR });
             }
             match &self.nodes[id].data {
                 Data::Whole(_) => {}
@@ -298,12 +241,12 @@ impl Tx {
     /// As the call.
     pub fn truncate(&mut self, id: Id, size: i64) -> Sys<u64> {
         if size < 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         match self.nodes[id].kind() {
             FileKind::File => {}
-            FileKind::Dir => return Err(libc::EISDIR),
-            _ => return Err(libc::EINVAL),
+            FileKind::Dir => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
         }
         if size == 0 {
             self.truncate_to_nothing(id)?;
@@ -312,7 +255,7 @@ impl Tx {
         self.copy_up(id, false)?;
         self.written(id);
         let fd = self.open_backing(id, libc::O_WRONLY)?;
-        let done = check(sys!(SYS_ftruncate, fd, size));
+        let done = kernel::ftruncate(fd, size as u64);
         kernel::close(fd);
         done
     }
@@ -328,12 +271,12 @@ impl Tx {
         }
         self.copy_up(id, false)?;
         let Some(path) = self.nodes[id].data.whole().map(|b| b.path.clone()) else {
-            return Err(libc::EIO);
+            return Err(Errno::IO);
         };
         let before = kernel::look(&path)?.mtime;
-        match kernel::CPath::with(&path, |p| check(sys!(SYS_truncate, p, size))) {
+        match kernel::truncate(&path, size as u64) {
             // The copy's own mode may be in the way.
-            Err(libc::EACCES) => return self.truncate(id, size),
+            Err(Errno::ACCESS) => return self.truncate(id, size),
             other => other?,
         };
         if kernel::look(&path)?.mtime == before {
@@ -348,28 +291,28 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn mmap(&mut self, a: [u64; 6]) -> Sys<u64> {
+    pub fn mmap(&mut self, call: Call) -> Sys<u64> {
         const SHARED: u64 = 1;
-        let (prot, flags, number) = (a[2] as i32, a[3], a[4] as i32);
-        if a[5] & 4095 != 0 {
-            return Err(libc::EINVAL);
+        let (prot, flags, number) = (call.int(2), call.word(3), call.int(4));
+        if call.word(5) & 4095 != 0 {
+            return Err(Errno::INVAL);
         }
         let file = self.file(number)?;
         let open = self.files.get(file);
         let (node, reads, writes) = (open.node, open.reads(), open.writes());
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
-        if a[1] == 0 {
-            return Err(libc::EINVAL);
+        if call.word(1) == 0 {
+            return Err(Errno::INVAL);
         }
         if let Some(id) = node.filter(|&id| self.has_content(id)) {
             let shared = flags & 3 == SHARED || flags & 3 == 3;
             if !reads || (shared && prot & libc::PROT_WRITE != 0 && !writes) {
-                return Err(libc::EACCES);
+                return Err(Errno::ACCESS);
             }
             if self.nodes[id].is_dir() {
-                return Err(libc::ENODEV);
+                return Err(Errno::NODEV);
             }
             if matches!(self.nodes[id].data, Data::Pages(_)) || (shared && writes) {
                 self.copy_up(id, false)?;
@@ -383,19 +326,68 @@ impl Tx {
                 self.touch_data(id)?;
             }
         }
-        let mut a = a;
-        a[4] = self.real(number)? as u64;
-        check(raw_call(libc::SYS_mmap, a))
+        call.with_descriptor(4, self.real(number)?).answer()
     }
 }
 
 /// Offsets are looked at before descriptors.
-fn at_a_place(number: i64, a: [u64; 6]) -> Sys<()> {
-    let at = a[3] as i64;
-    let negative = match number {
+fn at_a_place(call: Call) -> Sys<()> {
+    let at = call.long(3);
+    let negative = match call.number() {
         libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_preadv | libc::SYS_pwritev => at < 0,
         libc::SYS_preadv2 | libc::SYS_pwritev2 => at < -1,
         _ => false,
     };
-    if negative { Err(libc::EINVAL) } else { Ok(()) }
+    if negative { Err(Errno::INVAL) } else { Ok(()) }
+}
+
+/// The buffers of a call that reads or writes: whether a program can have them at all is looked at
+/// first, by the kernel as well.
+fn buffers(call: Call) -> Sys<Vec<UserSlice>> {
+    let buffers = match call.number() {
+        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
+            vec![call.buffer(1, call.word(2).min(MOVED_MAX))]
+        }
+        _ => call.pointer::<[u64; 2]>(1).buffers(call.word(2))?,
+    };
+    if buffers.iter().all(|buffer| buffer.is_possible()) { Ok(buffers) } else { Err(Errno::FAULT) }
+}
+
+/// As much as there is of the buffers: the kernel writes what comes before a bad address.
+fn what_is_there(buffers: Vec<UserSlice>) -> Sys<Vec<Readable>> {
+    let (mut any, mut over, mut failed) = (false, false, None);
+    // In the memory of the list that it takes.
+    let pieces = buffers.into_iter().map_while(|buffer| match buffer.readable() {
+        _ if over => None,
+        Ok(there) => {
+            any |= !there.is_empty();
+            over = (there.len() as u64) < buffer.len();
+            Some(there)
+        }
+        Err(e) => {
+            failed = Some(e);
+            None
+        }
+    });
+    let pieces = pieces.collect();
+    match failed {
+        Some(e) if !any => Err(e),
+        _ => Ok(pieces),
+    }
+}
+
+/// Where a call reads or writes, and whether it moves the offset.
+fn offset(call: Call, real: i32) -> Sys<(u64, bool)> {
+    let own = matches!(
+        call.number(),
+        libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev
+    );
+    let with_flags = matches!(call.number(), libc::SYS_preadv2 | libc::SYS_pwritev2);
+    if own || (with_flags && call.long(3) == -1) {
+        return Ok((kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0), true));
+    }
+    if call.long(3) < 0 {
+        return Err(Errno::INVAL);
+    }
+    Ok((call.word(3), false))
 }

@@ -4,9 +4,10 @@
 use txos_engine::object::FileKind;
 use txos_engine::readset::ListingDigest;
 
-use super::kernel::{self, Listed, Sys};
+use super::Tx;
+use super::kernel::{self, Errno, Listed, Sys};
 use super::node::Id;
-use super::{Tx, user};
+use crate::call::Call;
 
 /// How far a descriptor has listed.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ impl Tx {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | libc::O_NOFOLLOW;
         let opened = match kernel::open(&path, flags, 0) {
             // rmdir(2) asks for no permission to list.
-            Err(libc::EACCES) => self.readable_descriptor(id).ok_or(libc::EACCES),
+            Err(Errno::ACCESS) => self.readable_descriptor(id).ok_or(Errno::ACCESS),
             other => other,
         };
         let fd = opened?;
@@ -39,7 +40,7 @@ impl Tx {
         }
         let names = names?;
         self.note(id, txos_engine::object::Facets::ENTRY);
-        let stable = self.nodes[id].stable.as_ref().ok_or(libc::EIO)?;
+        let stable = self.nodes[id].stable.as_ref().ok_or(Errno::IO)?;
         let mut set = ListingDigest::default();
         names.iter().for_each(|n| set.add(&n.name));
         if !self.reads.note_names(&stable.dir, &stable.name, set) {
@@ -86,25 +87,21 @@ impl Tx {
     ///
     /// # Errors
     /// As the call; EINVAL if the buffer holds not even one entry.
-    pub fn getdents(&mut self, number: i32, at: u64, len: u64, old: bool) -> Sys<u64> {
+    pub fn getdents(&mut self, call: Call, old: bool) -> Sys<u64> {
+        let (number, buffer) = (call.int(0), call.buffer(1, u64::from(call.uint(2))));
         let file = self.file(number)?;
         let open = self.files.get(file);
         if open.flags & libc::O_PATH != 0 {
-            return Err(libc::EBADF);
+            return Err(Errno::BADF);
         }
         let Some(id) = open.node else {
-            let real = self.real(number)?;
-            let answer = match old {
-                true => kernel::sys!(SYS_getdents, real, at, len),
-                false => kernel::sys!(SYS_getdents64, real, at, len),
-            };
-            return kernel::check(answer);
+            return self.on_descriptor(call);
         };
         if !self.nodes[id].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         if self.nodes[id].dir()?.removed {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let cursor = self.files.get_mut(file).cursor.take().unwrap_or_default();
         let mut cursor = *cursor;
@@ -112,14 +109,15 @@ impl Tx {
             Some(entries) => entries,
             None => self.listing(id)?,
         };
-        let (mut out, mut place) = self.encoded(id, &entries, cursor.at, len as usize, old)?;
-        let mut given = user::copy_to(at, &out);
+        let (mut out, mut place) =
+            self.encoded(id, &entries, cursor.at, buffer.len() as usize, old)?;
+        let mut given = buffer.write(&out);
         if given.is_err() {
             // As many as there is room for before the bad address.
-            let room = user::room_for(at, out.len() as u64);
+            let room = buffer.first(out.len() as u64).room();
             (out, place) = self.encoded(id, &entries, cursor.at, room as usize, old)?;
             if !out.is_empty() {
-                given = user::copy_to(at, &out);
+                given = buffer.write(&out);
             }
         }
         if given.is_err() {
@@ -129,7 +127,7 @@ impl Tx {
         cursor = Cursor { entries: Some(entries), at: place };
         self.files.get_mut(file).cursor = Some(Box::new(cursor));
         given?;
-        if short { Err(libc::EINVAL) } else { Ok(out.len() as u64) }
+        if short { Err(Errno::INVAL) } else { Ok(out.len() as u64) }
     }
 
     /// As many entries from `place` on as there is room for, and the place after them.
@@ -175,7 +173,7 @@ impl Tx {
                 cursor.at = at;
                 Ok(at as u64)
             }
-            Err(_) => Err(libc::EINVAL),
+            Err(_) => Err(Errno::INVAL),
         };
         self.files.get_mut(file).cursor = Some(cursor);
         result

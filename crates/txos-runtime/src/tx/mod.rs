@@ -47,7 +47,6 @@ mod single;
 mod sockets;
 mod staging;
 mod touch;
-mod user;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,8 +57,9 @@ use txos_engine::readset::{Coverage, ReadSet};
 use txos_engine::realm::{Again, Ticket};
 use txos_engine::version::Stamp;
 
-use crate::table;
-use kernel::Sys;
+use crate::call::Call;
+use crate::{raw, table};
+use kernel::{Errno, Sys};
 use node::{Id, Map, Node, Stable};
 
 /// Flags of `sys_xbegin`, as in txos.h.
@@ -208,16 +208,7 @@ pub fn now() -> Stamp {
 /// Tells the user something, past everything.
 pub fn say(text: &str) {
     let line = format!("txos: {text}\n");
-    let _ = kernel::sys!(SYS_write, 2, line.as_ptr(), line.len());
-}
-
-/// A call of the program's, its pointers translated or its own.
-fn raw_call(number: i64, args: [u64; 6]) -> i64 {
-    // SAFETY: they are the arguments of the program's own system call, with descriptors translated.
-    #[allow(unsafe_code)]
-    unsafe {
-        crate::raw::syscall(number, args)
-    }
+    let _ = kernel::write(2, line.as_bytes());
 }
 
 impl Tx {
@@ -316,41 +307,38 @@ impl Tx {
 
     /// Carries out one system call of the thread: the answer is as the kernel's, a value or a
     /// negative errno. When the transaction is doomed ([`Tx::doomed`]) the answer means nothing.
-    pub fn call(&mut self, number: i64, args: [u64; 6]) -> i64 {
+    pub fn call(&mut self, call: Call) -> i64 {
         if self.doom.is_some() {
             return -i64::from(libc::ECANCELED);
         }
         match self.first {
             first::First::Over => {}
             first::First::None => {
-                if let Some(answer) = self.first_call(number, args) {
+                if let Some(answer) = self.first_call(call) {
                     return answer;
                 }
             }
             _ => {
-                if let Some(answer) = self.closes_first(number, args) {
+                if let Some(answer) = self.closes_first(call) {
                     return answer;
                 }
-                if !self.changes_more(number, &args)
+                if !self.changes_more(call)
                     && let Err(e) = self.ready().and_then(|()| self.second_call())
                 {
                     if self.doom.is_none() {
                         self.changed_outside(b"", "its first call could not be made again");
                     }
-                    return -i64::from(e);
+                    return raw::answer(Err(e));
                 }
             }
         }
         if let Err(e) = self.ready() {
-            return -i64::from(e);
+            return raw::answer(Err(e));
         }
-        let answer = self.carry_out(number, args);
-        self.only_names = self.only_names && answer.is_ok() && first::changes_names(number, &args);
+        let answer = self.carry_out(call);
+        self.only_names = self.only_names && answer.is_ok() && first::changes_names(call);
         self.check_doom();
-        match answer {
-            Ok(value) => value as i64,
-            Err(errno) => -i64::from(errno),
-        }
+        raw::answer(answer)
     }
 
     /// Why it can't commit any more, if so. Asked after each call: it is restarted or reported then.
@@ -415,11 +403,11 @@ impl Tx {
 
     /// A call that is refused in a transaction, as passing it through would be wrong.
     fn unsupported_errno(&mut self, what: &'static str) -> Sys<u64> {
-        self.refuse(libc::ENOTSUP, what)
+        self.refuse(Errno::NOTSUP, what)
     }
 
     /// The same with another errno, which programs know how to go on from.
-    fn refuse(&mut self, errno: i32, what: &'static str) -> Sys<u64> {
+    fn refuse(&mut self, errno: Errno, what: &'static str) -> Sys<u64> {
         if self.how.flags & flags::STRICT != 0 {
             self.unsupported_call(what, b"")?;
         }
@@ -430,9 +418,9 @@ impl Tx {
                 None => self.calling.to_string(),
             };
             let error = match errno {
-                libc::ENOTSUP => "ENOTSUP",
-                libc::EPERM => "EPERM",
-                libc::EINVAL => "EINVAL",
+                Errno::NOTSUP => "ENOTSUP",
+                Errno::PERM => "EPERM",
+                Errno::INVAL => "EINVAL",
                 _ => "ENOSYS",
             };
             say(&format!(

@@ -2,7 +2,7 @@
 
 use txos_engine::object::{FileId, FileKind};
 
-use super::kernel::{Stat, Sys};
+use super::kernel::{Errno, Stat, Sys};
 use super::node::{Entry, Id, Node, Xattrs};
 use super::walk::{Last, Place, Rules, Spot};
 use super::{Tx, now};
@@ -18,6 +18,23 @@ pub enum Target {
     Live(Vec<u8>),
 }
 
+const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
+const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
+const WHITEOUT: u32 = libc::RENAME_WHITEOUT;
+
+/// A rename whose objects were found.
+struct Rename {
+    from: Spot,
+    to: Spot,
+    /// What is at the first name.
+    source: Id,
+    /// What is at the second name: it goes, or is exchanged.
+    target: Option<Id>,
+    exchange: bool,
+    /// A whiteout takes the first name.
+    whiteout: bool,
+}
+
 impl Tx {
     /// Walks to where a new name is to be.
     ///
@@ -31,10 +48,10 @@ impl Tx {
             Place::Live(path) => return Ok(Target::Live(path)),
         };
         if spot.last != Last::Name || spot.node.is_some() {
-            return Err(libc::EEXIST);
+            return Err(Errno::EXIST);
         }
         if spot.slash && !directory {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         Ok(Target::Here(spot))
     }
@@ -155,7 +172,7 @@ impl Tx {
         let spot = match self.new_name(dirfd, path, true)? {
             Target::Here(spot) => spot,
             Target::Live(path) => {
-                return self.live_change(libc::SYS_mkdirat, &path, &[u64::from(mode)]);
+                return self.live_change(&path, |path| super::kernel::mkdir_live(path, mode));
             }
         };
         self.prepare_name(&spot)?;
@@ -184,7 +201,7 @@ impl Tx {
     /// As the call.
     pub fn symlink(&mut self, target: &[u8], dirfd: i32, path: &[u8]) -> Sys<u64> {
         if target.is_empty() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let spot = match self.new_name(dirfd, path, false)? {
             Target::Here(spot) => spot,
@@ -209,25 +226,25 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn mknod(&mut self, dirfd: i32, path: Sys<&[u8]>, mode: u32, dev: u64) -> Sys<u64> {
+    pub fn mknod(&mut self, dirfd: i32, path: Sys<Vec<u8>>, mode: u32, dev: u64) -> Sys<u64> {
         let kind = mode & libc::S_IFMT;
         // The type is looked at before the path.
-        let spot = path.and_then(|path| self.new_name(dirfd, path, false));
+        let spot = path.and_then(|path| self.new_name(dirfd, &path, false));
         match kind {
             0 | libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK => {}
             libc::S_IFCHR | libc::S_IFBLK => {
                 let here = matches!(spot.as_ref().map_err(|e| *e)?, Target::Here(_));
                 if here && !self.cred().may_mknod() {
-                    return Err(libc::EPERM);
+                    return Err(Errno::PERM);
                 }
             }
-            libc::S_IFDIR => return Err(libc::EPERM),
-            _ => return Err(libc::EINVAL),
+            libc::S_IFDIR => return Err(Errno::PERM),
+            _ => return Err(Errno::INVAL),
         }
         let spot = match spot? {
             Target::Here(spot) => spot,
             Target::Live(path) => {
-                return self.live_change(libc::SYS_mknodat, &path, &[u64::from(mode), dev]);
+                return self.live_change(&path, |path| super::kernel::mknod_live(path, mode, dev));
             }
         };
         self.prepare_name(&spot)?;
@@ -262,7 +279,7 @@ impl Tx {
             Target::Live(path) => {
                 let dir = txos_engine::readset::split(&path).map_or(&b"/"[..], |(dir, _)| dir);
                 return Err(match no_link_there(&path) {
-                    libc::EXDEV if super::kernel::is_read_only(dir) => libc::EROFS,
+                    Errno::XDEV if super::kernel::is_read_only(dir) => Errno::ROFS,
                     other => other,
                 });
             }
@@ -270,18 +287,18 @@ impl Tx {
         let (from, into) = (self.nodes[source].stat, self.nodes[spot.dir].stat);
         if self.nodes[source].live || from.mnt != into.mnt {
             let dir = self.real_path(spot.dir).unwrap_or_default();
-            return Err(if super::kernel::is_read_only(&dir) { libc::EROFS } else { libc::EXDEV });
+            return Err(if super::kernel::is_read_only(&dir) { Errno::ROFS } else { Errno::XDEV });
         }
         self.read_only(spot.dir)?;
         self.may_change_names(spot.dir)?;
         if from.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         if self.nodes[source].is_dir() {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         if self.nodes[source].names.is_empty() && !self.nodes[source].tmpfile() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         self.protected_hardlinks(source)?;
         self.touch_name(spot.dir, &spot.name)?;
@@ -306,7 +323,7 @@ impl Tx {
             || set_id
             || self.may(source, super::perm::mask::R | super::perm::mask::W).is_err()
         {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         Ok(())
     }
@@ -319,23 +336,25 @@ impl Tx {
         let base = self.base(dirfd, path)?;
         let spot = match self.walk_parent(base, path)? {
             Place::At(spot) => spot,
-            Place::Live(path) => return self.live_change(libc::SYS_unlinkat, &path, &[0]),
+            Place::Live(path) => {
+                return self.live_change(&path, |path| super::kernel::unlink_live(path, 0));
+            }
         };
         if spot.last != Last::Name {
-            return Err(libc::EISDIR);
+            return Err(Errno::ISDIR);
         }
         self.read_only(spot.dir)?;
-        let Some(id) = spot.node else { return Err(libc::ENOENT) };
+        let Some(id) = spot.node else { return Err(Errno::NOENT) };
         let is_dir = self.nodes[id].is_dir();
         if spot.slash {
-            return Err(if is_dir { libc::EISDIR } else { libc::ENOTDIR });
+            return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR });
         }
         self.may_remove(spot.dir, id)?;
         if is_dir {
-            return Err(libc::EISDIR);
+            return Err(Errno::ISDIR);
         }
         if self.is_mount_point(id) {
-            return Err(libc::EBUSY);
+            return Err(Errno::BUSY);
         }
         self.touch_name(spot.dir, &spot.name)?;
         self.touch_write(id)?;
@@ -381,26 +400,27 @@ impl Tx {
         let spot = match self.walk_parent(base, path)? {
             Place::At(spot) => spot,
             Place::Live(path) => {
-                return self.live_change(libc::SYS_unlinkat, &path, &[libc::AT_REMOVEDIR as u64]);
+                let flags = libc::AT_REMOVEDIR;
+                return self.live_change(&path, |path| super::kernel::unlink_live(path, flags));
             }
         };
         match spot.last {
             Last::Name => {}
-            Last::Dot => return Err(libc::EINVAL),
-            Last::DotDot => return Err(libc::ENOTEMPTY),
-            Last::Root => return Err(libc::EBUSY),
+            Last::Dot => return Err(Errno::INVAL),
+            Last::DotDot => return Err(Errno::NOTEMPTY),
+            Last::Root => return Err(Errno::BUSY),
         }
         self.read_only(spot.dir)?;
-        let Some(id) = spot.node else { return Err(libc::ENOENT) };
+        let Some(id) = spot.node else { return Err(Errno::NOENT) };
         self.may_remove(spot.dir, id)?;
         if !self.nodes[id].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         if self.is_mount_point(id) || id == self.root {
-            return Err(libc::EBUSY);
+            return Err(Errno::BUSY);
         }
         if !self.is_empty_dir(id)? {
-            return Err(libc::ENOTEMPTY);
+            return Err(Errno::NOTEMPTY);
         }
         self.touch_name(spot.dir, &spot.name)?;
         self.touch_write(id)?;
@@ -429,91 +449,98 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, Sys<&[u8]>), flags: u32) -> Sys<u64> {
-        const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
-        const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
-        const WHITEOUT: u32 = libc::RENAME_WHITEOUT;
+    pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, Sys<Vec<u8>>), flags: u32) -> Sys<u64> {
         if flags & !(NOREPLACE | EXCHANGE | WHITEOUT) != 0
             || (flags & EXCHANGE != 0 && flags & (NOREPLACE | WHITEOUT) != 0)
         {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         // Both directories first, then the names in them.
         let blind = Rules { parent: true, blind: true, ..Rules::default() };
         let base = self.base(old.0, old.1)?;
         let from = self.walk_by(base, old.1, false, blind)?;
         let new = (new.0, new.1?);
-        let base = self.base(new.0, new.1)?;
-        let to = self.walk_by(base, new.1, false, blind)?;
-        let (mut from, mut to) = match (from, to) {
+        let base = self.base(new.0, &new.1)?;
+        let to = self.walk_by(base, &new.1, false, blind)?;
+        let (from, to) = match (from, to) {
             (Place::At(from), Place::At(to)) => (from, to),
             (Place::Live(from), Place::Live(to)) => return self.live_rename(&from, &to, flags),
             (Place::Live(path), _) | (_, Place::Live(path)) => {
                 return Err(match no_link_there(&path) {
-                    libc::EEXIST => libc::EXDEV,
+                    Errno::EXIST => Errno::XDEV,
                     other => other,
                 });
             }
         };
+        let Some(rename) = self.renamed_objects(from, to, flags)? else { return Ok(0) };
+        self.may_rename(&rename)?;
+        self.acquire_rename(&rename)?;
+        self.apply_rename(&rename)?;
+        Ok(0)
+    }
+
+    /// The objects at both names, if a rename of the one to the other makes sense. `None`: they are names
+    /// of one object, and nothing is done.
+    fn renamed_objects(&mut self, from: Spot, to: Spot, flags: u32) -> Sys<Option<Rename>> {
         if self.nodes[from.dir].stat.mnt != self.nodes[to.dir].stat.mnt {
-            return Err(libc::EXDEV);
+            return Err(Errno::XDEV);
         }
         if from.last != Last::Name {
-            return Err(libc::EBUSY);
+            return Err(Errno::BUSY);
         }
         if to.last != Last::Name {
-            return Err(if flags & NOREPLACE != 0 { libc::EEXIST } else { libc::EBUSY });
+            return Err(if flags & NOREPLACE != 0 { Errno::EXIST } else { Errno::BUSY });
         }
         self.read_only(from.dir)?;
-        from.node = self.lookup(from.dir, &from.name)?;
-        let Some(source) = from.node else { return Err(libc::ENOENT) };
-        to.node = self.lookup(to.dir, &to.name)?;
-        if flags & NOREPLACE != 0 && to.node.is_some() {
-            return Err(libc::EEXIST);
+        let source = self.lookup(from.dir, &from.name)?.ok_or(Errno::NOENT)?;
+        let target = self.lookup(to.dir, &to.name)?;
+        if flags & NOREPLACE != 0 && target.is_some() {
+            return Err(Errno::EXIST);
         }
-        if flags & EXCHANGE != 0 && to.node.is_none() {
-            return Err(libc::ENOENT);
+        let exchange = flags & EXCHANGE != 0;
+        if exchange && target.is_none() {
+            return Err(Errno::NOENT);
         }
         let source_dir = self.nodes[source].is_dir();
-        if !source_dir {
-            if from.slash {
-                return Err(libc::ENOTDIR);
-            }
-            if flags & EXCHANGE == 0 && to.slash {
-                return Err(libc::ENOTDIR);
-            }
+        if !source_dir && (from.slash || (!exchange && to.slash)) {
+            return Err(Errno::NOTDIR);
         }
-        if let Some(target) = to.node.filter(|_| flags & EXCHANGE != 0)
+        if let Some(target) = target.filter(|_| exchange)
             && to.slash
             && !self.nodes[target].is_dir()
         {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         // A directory can't be moved to below itself, nor replace one above it.
         if source_dir && self.is_in(to.dir, source) {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
-        if let Some(target) = to.node
+        if let Some(target) = target
             && self.nodes[target].is_dir()
             && self.is_in(from.dir, target)
         {
-            return Err(if flags & EXCHANGE != 0 { libc::EINVAL } else { libc::ENOTEMPTY });
+            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
         }
-        if to.node == Some(source) {
-            return Ok(0);
-        }
+        let whiteout = flags & WHITEOUT != 0;
+        let rename = Rename { from, to, source, target, exchange, whiteout };
+        Ok((target != Some(source)).then_some(rename))
+    }
+
+    /// Whether the thread may rename, and the objects can be renamed.
+    fn may_rename(&mut self, rename: &Rename) -> Sys<()> {
+        let Rename { from, to, source, target, exchange, .. } = rename;
+        let (source, exchange) = (*source, *exchange);
+        let source_dir = self.nodes[source].is_dir();
         self.may_remove(from.dir, source)?;
-        match to.node {
+        match *target {
             None => self.may_change_names(to.dir)?,
             Some(target) => {
                 self.may_remove(to.dir, target)?;
-                let target_dir = self.nodes[target].is_dir();
-                if flags & EXCHANGE == 0 {
-                    match (source_dir, target_dir) {
-                        (true, false) => return Err(libc::ENOTDIR),
-                        (false, true) => return Err(libc::EISDIR),
-                        _ => {}
-                    }
+                match (source_dir, self.nodes[target].is_dir()) {
+                    _ if exchange => {}
+                    (true, false) => return Err(Errno::NOTDIR),
+                    (false, true) => return Err(Errno::ISDIR),
+                    _ => {}
                 }
             }
         }
@@ -521,36 +548,45 @@ impl Tx {
         if source_dir && from.dir != to.dir {
             self.may(source, super::perm::mask::W)?;
         }
-        if let Some(target) = to.node {
-            if flags & EXCHANGE != 0 && self.nodes[target].is_dir() && from.dir != to.dir {
+        if let Some(target) = *target {
+            if exchange && self.nodes[target].is_dir() && from.dir != to.dir {
                 self.may(target, super::perm::mask::W)?;
             }
             if self.is_mount_point(target) {
-                return Err(libc::EBUSY);
+                return Err(Errno::BUSY);
             }
         }
         if self.is_mount_point(source) || source == self.root {
-            return Err(libc::EBUSY);
+            return Err(Errno::BUSY);
         }
-        if let Some(target) = to.node
-            && flags & EXCHANGE == 0
+        if let Some(target) = *target
+            && !exchange
             && self.nodes[target].is_dir()
             && !self.is_empty_dir(target)?
         {
             return Err(self.not_empty(target));
         }
+        Ok(())
+    }
+
+    /// Acquires what a rename changes.
+    fn acquire_rename(&mut self, rename: &Rename) -> Sys<()> {
+        let Rename { from, to, source, target, .. } = rename;
         self.touch_name(from.dir, &from.name)?;
         self.touch_name(to.dir, &to.name)?;
-        self.touch_write(source)?;
-        if let Some(target) = to.node {
-            self.touch_write(target)?;
-        }
-        if flags & EXCHANGE != 0 {
-            let Some(target) = to.node else { return Err(libc::ENOENT) };
+        self.touch_write(*source)?;
+        target.map_or(Ok(()), |target| self.touch_write(target))
+    }
+
+    fn apply_rename(&mut self, rename: &Rename) -> Sys<()> {
+        let Rename { from, to, source, target, exchange, whiteout } = rename;
+        let source = *source;
+        let source_dir = self.nodes[source].is_dir();
+        if let Some(target) = target.filter(|_| *exchange) {
             self.set_entry(from.dir, &from.name, Some(target))?;
             self.set_entry(to.dir, &to.name, Some(source))?;
-            self.renamed(source, &from, &to);
-            self.renamed(target, &to, &from);
+            self.renamed(source, from, to);
+            self.renamed(target, to, from);
             self.move_nlink(source_dir, from.dir, to.dir);
             let target_dir = self.nodes[target].is_dir();
             self.move_nlink(target_dir, to.dir, from.dir);
@@ -559,14 +595,14 @@ impl Tx {
                 [source, target].into_iter().for_each(|id| self.stamp_moved(id));
             }
         } else {
-            if let Some(target) = to.node {
+            if let Some(target) = *target {
                 self.take_away(to.dir, &to.name, target)?;
             }
             self.set_entry(from.dir, &from.name, None)?;
             self.set_entry(to.dir, &to.name, Some(source))?;
-            self.renamed(source, &from, &to);
+            self.renamed(source, from, to);
             self.move_nlink(source_dir, from.dir, to.dir);
-            if flags & WHITEOUT != 0 {
+            if *whiteout {
                 let stat = self.new_stat(from.dir, libc::S_IFCHR, 0);
                 let mut node = Node::new(stat, None);
                 node.xattrs = Some(Xattrs::new());
@@ -576,12 +612,12 @@ impl Tx {
         }
         self.stamp_dir(from.dir);
         self.stamp_dir(to.dir);
-        Ok(0)
+        Ok(())
     }
 
     /// What a rename onto a directory that is not empty is answered with: xfs has its own mind.
-    fn not_empty(&self, dir: Id) -> i32 {
-        if self.is_on_xfs(dir) { libc::EEXIST } else { libc::ENOTEMPTY }
+    fn not_empty(&self, dir: Id) -> Errno {
+        if self.is_on_xfs(dir) { Errno::EXIST } else { Errno::NOTEMPTY }
     }
 
     fn is_on_xfs(&self, dir: Id) -> bool {
@@ -637,11 +673,11 @@ impl Tx {
 }
 
 /// Why there can be no link at a place that is not versioned.
-pub fn no_link_there(path: &[u8]) -> i32 {
+pub fn no_link_there(path: &[u8]) -> Errno {
     let dir = txos_engine::readset::split(path).map_or(&b"/"[..], |(dir, _)| dir);
     match (super::kernel::statx(libc::AT_FDCWD, dir, 0), super::kernel::look(path)) {
         (Err(e), _) => e,
-        (_, Ok(_)) => libc::EEXIST,
-        _ => libc::EXDEV,
+        (_, Ok(_)) => Errno::EXIST,
+        _ => Errno::XDEV,
     }
 }

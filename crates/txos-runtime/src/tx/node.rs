@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use txos_engine::object::{FileId, FileKind};
 
 use super::content::Data;
-use super::kernel::Stat;
+use super::kernel::{Errno, Stat, Sys};
 
 /// Index of a node.
 pub type Id = usize;
@@ -138,7 +138,7 @@ pub struct Node {
     /// Permissions that it has refused, and how.
     pub may_not: u32,
     /// The errno of that.
-    pub refusal: i32,
+    pub refusal: Errno,
     /// A descriptor from before the transaction leads to it: its inode stays.
     pub kept: bool,
 }
@@ -182,7 +182,7 @@ impl Node {
             last_name: None,
             may: 0,
             may_not: 0,
-            refusal: 0,
+            refusal: Errno::ACCESS,
             kept: false,
         }
     }
@@ -203,16 +203,16 @@ impl Node {
     ///
     /// # Errors
     /// ENOTDIR.
-    pub fn dir(&self) -> Result<&Dir, i32> {
-        self.dir.as_deref().ok_or(libc::ENOTDIR)
+    pub fn dir(&self) -> Sys<&Dir> {
+        self.dir.as_deref().ok_or(Errno::NOTDIR)
     }
 
     /// The same, to change.
     ///
     /// # Errors
     /// ENOTDIR.
-    pub fn dir_mut(&mut self) -> Result<&mut Dir, i32> {
-        self.dir.as_deref_mut().ok_or(libc::ENOTDIR)
+    pub fn dir_mut(&mut self) -> Sys<&mut Dir> {
+        self.dir.as_deref_mut().ok_or(Errno::NOTDIR)
     }
 
     /// Whether permissions have to be worked out here, because the stable object's are not its own.

@@ -4,7 +4,7 @@ use txos_engine::object::FileKind;
 
 use super::content::Data;
 use super::files::OpenFile;
-use super::kernel::{self, Sys};
+use super::kernel::{self, Errno, Sys};
 use super::node::Id;
 use super::perm::mask;
 use super::walk::{Last, Place, Rules, Spot};
@@ -46,7 +46,7 @@ impl Tx {
         }
         if flags & libc::O_CREAT != 0 {
             if flags & libc::O_DIRECTORY != 0 {
-                return Err(libc::EINVAL);
+                return Err(Errno::INVAL);
             }
             return self.open_creating(dirfd, path, flags, mode, resolve);
         }
@@ -58,7 +58,7 @@ impl Tx {
                 Some(number) => self.open_descriptor(number, flags, resolve),
                 None => self.open_live(&path, flags, mode),
             },
-            Place::At(Spot { node: None, .. }) => Err(libc::ENOENT),
+            Place::At(Spot { node: None, .. }) => Err(Errno::NOENT),
             Place::At(Spot { node: Some(id), dir, name, .. }) => {
                 self.opened_as = Some((dir, name.into()));
                 self.open_node(id, flags)
@@ -77,17 +77,17 @@ impl Tx {
     ) -> Sys<u64> {
         const SCOPES: u64 = RESOLVE_BENEATH | RESOLVE_IN_ROOT;
         if flags & libc::O_CREAT != 0 && flags & libc::O_DIRECTORY != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         if resolve & SCOPES == SCOPES {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let base = self.base(dirfd, if path.starts_with(b"/") { b"." } else { path })?;
         if !self.nodes[base].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         if resolve & RESOLVE_BENEATH != 0 && path.starts_with(b"/") {
-            return Err(libc::EXDEV);
+            return Err(Errno::XDEV);
         }
         // The directory is the root meanwhile.
         let (root, scope) = (self.root, self.beneath);
@@ -100,19 +100,19 @@ impl Tx {
 
     fn open_tmpfile(&mut self, dirfd: i32, path: &[u8], flags: i32, mode: u32) -> Sys<u64> {
         if flags & libc::O_DIRECTORY == 0 || flags & libc::O_ACCMODE == libc::O_RDONLY {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         if flags & libc::O_CREAT != 0 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let base = self.base(dirfd, path)?;
         let dir = match self.walk(base, path, flags & libc::O_NOFOLLOW == 0)? {
             Place::Live(path) => return self.open_live(&path, flags, mode),
-            Place::At(Spot { node: None, .. }) => return Err(libc::ENOENT),
+            Place::At(Spot { node: None, .. }) => return Err(Errno::NOENT),
             Place::At(Spot { node: Some(id), .. }) => id,
         };
         if !self.nodes[dir].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         self.may_change_names(dir)?;
         let (id, fd) = self.create_unnamed(dir, flags, mode & 0o7777)?;
@@ -137,10 +137,10 @@ impl Tx {
                 Place::At(spot) => spot,
             };
             if spot.last != Last::Name {
-                return Err(if exclusive { libc::EEXIST } else { libc::EISDIR });
+                return Err(if exclusive { Errno::EXIST } else { Errno::ISDIR });
             }
             if spot.slash {
-                return Err(libc::EISDIR);
+                return Err(Errno::ISDIR);
             }
             let Some(id) = spot.node else {
                 self.prepare_name(&spot)?;
@@ -148,28 +148,28 @@ impl Tx {
                 return self.install(id, fd, flags);
             };
             if exclusive {
-                return Err(libc::EEXIST);
+                return Err(Errno::EXIST);
             }
             if self.nodes[id].live && self.nodes[id].kind() != FileKind::Symlink {
                 let path = self.path_of(id);
                 return self.open_live(&path, flags, mode);
             }
             match self.nodes[id].kind() {
-                FileKind::Symlink if flags & libc::O_NOFOLLOW != 0 => return Err(libc::ELOOP),
-                FileKind::Symlink if resolve & RESOLVE_NO_SYMLINKS != 0 => return Err(libc::ELOOP),
+                FileKind::Symlink if flags & libc::O_NOFOLLOW != 0 => return Err(Errno::LOOP),
+                FileKind::Symlink if resolve & RESOLVE_NO_SYMLINKS != 0 => return Err(Errno::LOOP),
                 FileKind::Symlink => {
                     self.protected_symlinks(spot.dir, id)?;
                     path = self.target(id)?;
                     base = if path.starts_with(b"/") { self.root } else { spot.dir };
                 }
-                FileKind::Dir => return Err(libc::EISDIR),
+                FileKind::Dir => return Err(Errno::ISDIR),
                 _ => {
                     self.protected_regular(spot.dir, id)?;
                     return self.open_node(id, flags);
                 }
             }
         }
-        Err(libc::ELOOP)
+        Err(Errno::LOOP)
     }
 
     /// /proc/sys/fs/protected_symlinks: links in sticky, world-writable directories are followed
@@ -182,7 +182,7 @@ impl Tx {
             && self.cred().uid != link.uid
             && dir.uid != link.uid
         {
-            return Err(libc::EACCES);
+            return Err(Errno::ACCESS);
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Tx {
             && file.uid != dir.uid
             && self.cred().uid != file.uid
         {
-            return Err(libc::EACCES);
+            return Err(Errno::ACCESS);
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Tx {
     pub fn open_node(&mut self, id: Id, flags: i32) -> Sys<u64> {
         let kind = self.nodes[id].kind();
         if flags & libc::O_DIRECTORY != 0 && kind != FileKind::Dir {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
         if flags & libc::O_PATH != 0 {
             let fd = self.placeholder(id, flags)?;
@@ -220,9 +220,9 @@ impl Tx {
         let access = flags & libc::O_ACCMODE;
         let writes = access != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
         match kind {
-            FileKind::Symlink => return Err(libc::ELOOP),
-            FileKind::Dir if writes => return Err(libc::EISDIR),
-            FileKind::Socket => return Err(libc::ENXIO),
+            FileKind::Symlink => return Err(Errno::LOOP),
+            FileKind::Dir if writes => return Err(Errno::ISDIR),
+            FileKind::Socket => return Err(Errno::NXIO),
             _ => {}
         }
         let mut wanted = match access {
@@ -236,15 +236,15 @@ impl Tx {
         self.may(id, wanted)?;
         let stat = self.nodes[id].stat;
         if writes && stat.attributes & libc::STATX_ATTR_IMMUTABLE as u64 != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         if stat.attributes & libc::STATX_ATTR_APPEND as u64 != 0
             && (flags & libc::O_TRUNC != 0 || (writes && flags & libc::O_APPEND == 0))
         {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         if flags & libc::O_NOATIME != 0 && !self.cred().owns(stat.uid) {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         match kind {
             FileKind::File => self.open_file(id, flags),
@@ -265,7 +265,7 @@ impl Tx {
             let fd = with_cloexec(fd, flags)?;
             return self.install(id, fd, flags);
         }
-        let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(libc::EIO) };
+        let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
         let path = stable.path.clone();
         let kept = flags
             & (libc::O_CLOEXEC
@@ -277,16 +277,16 @@ impl Tx {
                 | libc::O_SYNC);
         // What is written goes to private copies: reading is all that the stable file is for.
         let opened = match kernel::open_exact(&path, kept | libc::O_RDONLY) {
-            Err(libc::EACCES | libc::EPERM) if flags & libc::O_ACCMODE == libc::O_WRONLY => {
+            Err(Errno::ACCESS | Errno::PERM) if flags & libc::O_ACCMODE == libc::O_WRONLY => {
                 kernel::open(&path, libc::O_PATH | libc::O_NOFOLLOW | kept & libc::O_CLOEXEC, 0)
             }
             // The transaction gave itself the permission.
-            Err(libc::EACCES) if self.nodes[id].has_own_permissions() => {
+            Err(Errno::ACCESS) if self.nodes[id].has_own_permissions() => {
                 return self.unsupported_errno(
                     "reading a file that only a change of mode in the same transaction allows",
                 );
             }
-            Err(libc::ELOOP | libc::ENOENT) => {
+            Err(Errno::LOOP | Errno::NOENT) => {
                 return Err(self.changed_outside(&path, "it was replaced or removed"));
             }
             other => other,
@@ -308,7 +308,7 @@ impl Tx {
         self.written(id);
         if self.nodes[id].data.whole().is_some() {
             let fd = self.open_backing(id, libc::O_WRONLY)?;
-            let done = kernel::check(kernel::sys!(SYS_ftruncate, fd, 0));
+            let done = kernel::ftruncate(fd, 0);
             kernel::close(fd);
             return done.map(drop);
         }
@@ -343,7 +343,7 @@ impl Tx {
             return kernel::open(&at, flags & KEPT, 0);
         }
         let fd = match kernel::open_exact(&at, flags & KEPT) {
-            Err(libc::ELOOP | libc::ENOENT) => {
+            Err(Errno::LOOP | Errno::NOENT) => {
                 return Err(self.changed_outside(&at, "it was replaced or removed"));
             }
             other => other?,
@@ -399,19 +399,19 @@ impl Tx {
 
     /// `/proc/self/fd/N` and `/dev/fd/N`: the object anew, as the kernel does it.
     fn open_descriptor(&mut self, number: i32, flags: i32, resolve: u64) -> Sys<u64> {
-        let file = self.file(number).map_err(|_| libc::ENOENT)?;
+        let file = self.file(number).map_err(|_| Errno::NOENT)?;
         let itself = libc::O_PATH | libc::O_NOFOLLOW;
         if resolve & (RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS) != 0 && flags & itself != itself
         {
-            return Err(libc::ELOOP);
+            return Err(Errno::LOOP);
         }
         if flags & libc::O_NOFOLLOW != 0 && flags & libc::O_PATH == 0 {
-            return Err(libc::ELOOP);
+            return Err(Errno::LOOP);
         }
         match self.files.get(file).node {
             Some(id) if !self.nodes[id].live => {
                 if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
-                    return Err(libc::EEXIST);
+                    return Err(Errno::EXIST);
                 }
                 self.open_node(id, flags & !libc::O_CREAT)
             }
@@ -459,7 +459,7 @@ fn rules(resolve: u64) -> Rules {
 /// Private copies are opened close-on-exec; the program may not have asked for that.
 fn with_cloexec(fd: i32, flags: i32) -> Sys<i32> {
     if flags & libc::O_CLOEXEC == 0 {
-        kernel::check(kernel::sys!(SYS_fcntl, fd, libc::F_SETFD, 0))?;
+        kernel::set_close_on_exec(fd, false)?;
     }
     Ok(fd)
 }

@@ -4,7 +4,7 @@
 use txos_engine::object::FileKind;
 
 use super::Tx;
-use super::kernel::{Sys, access, check, sys};
+use super::kernel::{self, Errno, Sys, access};
 use super::node::Id;
 
 /// Read, write, execute or search, as in `access(2)`.
@@ -41,19 +41,12 @@ const CAP_MKNOD: u32 = 27;
 
 impl Cred {
     fn of_thread() -> Cred {
-        let uid = sys!(SYS_geteuid) as u32;
-        let gid = sys!(SYS_getegid) as u32;
-        let mut groups = vec![0u32; 64];
-        let mut n = sys!(SYS_getgroups, groups.len(), groups.as_mut_ptr());
-        if n < 0 {
-            groups.resize(65_536, 0);
-            n = sys!(SYS_getgroups, groups.len(), groups.as_mut_ptr());
+        Cred {
+            uid: kernel::geteuid(),
+            gid: kernel::getegid(),
+            groups: kernel::groups(),
+            caps: kernel::capabilities(),
         }
-        groups.truncate(usize::try_from(n).unwrap_or(0));
-        let header = [0x2008_0522_u32, 0];
-        let mut data = [0u32; 6];
-        let _ = check(sys!(SYS_capget, header.as_ptr(), data.as_mut_ptr()));
-        Cred { uid, gid, groups, caps: u64::from(data[0]) | u64::from(data[3]) << 32 }
     }
 
     fn has(&self, cap: u32) -> bool {
@@ -187,7 +180,7 @@ impl Tx {
             if self.cred().may(stat.mode, stat.uid, stat.gid, mask, acl.as_deref()) {
                 Ok(())
             } else {
-                Err(libc::EACCES)
+                Err(Errno::ACCESS)
             }
         } else {
             let path = node.stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
@@ -227,7 +220,7 @@ impl Tx {
     pub fn may_change_names(&mut self, dir: Id) -> Sys<()> {
         self.may(dir, mask::W | mask::X)?;
         if self.nodes[dir].dir()?.removed {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         Ok(())
     }
@@ -241,19 +234,16 @@ impl Tx {
         let (dir, node) = (self.nodes[dir].stat, self.nodes[node].stat);
         const FIXED: u64 = libc::STATX_ATTR_IMMUTABLE as u64 | libc::STATX_ATTR_APPEND as u64;
         if dir.attributes & libc::STATX_ATTR_APPEND as u64 != 0 || node.attributes & FIXED != 0 {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         let cred = self.cred();
         if dir.mode & libc::S_ISVTX != 0 && cred.uid != dir.uid && !cred.owns(node.uid) {
-            return Err(libc::EPERM);
+            return Err(Errno::PERM);
         }
         Ok(())
     }
 }
 
 fn kernel_access_through(path: &[u8], mask: u32) -> Sys<()> {
-    super::kernel::CPath::with(path, |p| {
-        check(sys!(SYS_faccessat2, libc::AT_FDCWD, p, mask, libc::AT_EACCESS))
-    })
-    .map(drop)
+    kernel::access_at(libc::AT_FDCWD, path, mask, libc::AT_EACCESS).map(drop)
 }

@@ -13,7 +13,7 @@ use txos_engine::changeset::{Delta, What};
 use txos_engine::object::{FileId, FileKind};
 use txos_engine::txn::{Outcome, Route};
 
-use super::kernel::{self, CPath, Sys, check, sys};
+use super::kernel::{self, Errno, Sys};
 use super::node::{Id, Name};
 use super::{Committed, Failure, Tx, reason};
 
@@ -63,7 +63,7 @@ impl Tx {
             if is_directory(to, &change.to.1) {
                 // Somebody's, put there at this moment: link(2) would have refused it.
                 rename_onto_nothing(to, &change.to.1, from, &change.from.1)?;
-                return Err(libc::ESTALE);
+                return Err(Errno::STALE);
             }
             Ok(())
         });
@@ -74,19 +74,19 @@ impl Tx {
 
     /// A directory by its path, if it is still the one that was walked through.
     fn directory(&self, id: Id) -> Sys<RawFd> {
-        let stable = self.nodes[id].stable.as_ref().ok_or(libc::EIO)?;
+        let stable = self.nodes[id].stable.as_ref().ok_or(Errno::IO)?;
         let fd =
             kernel::open_exact(&stable.path, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)?;
         match kernel::look_fd(fd) {
             Ok(stat) if stat.id == stable.stat.id => Ok(fd),
             _ => {
                 kernel::close(fd);
-                Err(libc::ESTALE)
+                Err(Errno::STALE)
             }
         }
     }
 
-    fn not_moved(&self, change: &Move, errno: i32) -> Failure {
+    fn not_moved(&self, change: &Move, errno: Errno) -> Failure {
         let path = self.below(change.from.0, &change.from.1).unwrap_or_default();
         Failure {
             reason: reason::CONFLICT,
@@ -94,7 +94,7 @@ impl Tx {
             what: format!(
                 "{}: a directory on the way was moved: {}",
                 String::from_utf8_lossy(&path),
-                std::io::Error::from_raw_os_error(errno)
+                std::io::Error::from(errno)
             ),
             path,
             ..Failure::default()
@@ -106,7 +106,7 @@ impl Tx {
 fn is_there(dir: RawFd, name: &[u8], file: FileId) -> Sys<()> {
     match kernel::look_at(dir, name) {
         Ok(stat) if stat.id == file => Ok(()),
-        Ok(_) => Err(libc::ESTALE),
+        Ok(_) => Err(Errno::STALE),
         Err(errno) => Err(errno),
     }
 }
@@ -118,9 +118,6 @@ fn is_directory(dir: RawFd, name: &[u8]) -> bool {
 /// `renameat2(2)` onto nothing.
 fn rename_onto_nothing(from: RawFd, old: &[u8], to: RawFd, new: &[u8]) -> Sys<()> {
     kernel::step("move", || {
-        CPath::with(old, |o| {
-            CPath::with(new, |n| check(sys!(SYS_renameat2, from, o, to, n, libc::RENAME_NOREPLACE)))
-        })
-        .map(drop)
+        kernel::rename_at((from, old), (to, new), libc::RENAME_NOREPLACE).map(drop)
     })
 }

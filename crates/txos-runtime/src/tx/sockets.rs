@@ -7,21 +7,69 @@
 //! makes: it lies among the private copies until the commit, which gives it its name; a rollback takes it
 //! back. The kernel keeps the address that the socket was bound to: `getsockname(2)` gives the program's
 //! path within the transaction, and that of the private copy afterwards.
+#![allow(unsafe_code)] // addresses of ours in the program's calls
 
 use txos_engine::object::FileKind;
 
+use super::Tx;
 use super::attrs::Object;
-use super::kernel::{self, Sys, check, sys};
+use super::kernel::{self, Errno, Side, Sys};
 use super::names::Target;
 use super::node::Node;
 use super::perm::mask;
-use super::{Tx, raw_call, user};
+use crate::call::Call;
+use crate::user::{UserPtr, UserSlice};
 
 /// `struct sockaddr_un`: the family, and a path that may end without a zero.
 const FAMILY: usize = 2;
 const PATH_MAX: usize = 108;
 /// The longest address of any kind.
 const ADDRESS_MAX: u64 = 128;
+
+/// The header of a message, `struct msghdr`, as words: place and length of the address, place and number of
+/// the buffers, place and length of the control data, flags.
+pub struct Header {
+    words: [u64; 7],
+}
+
+impl Header {
+    /// Copies one.
+    ///
+    /// # Errors
+    /// EFAULT.
+    pub fn read(at: UserPtr<[u64; 7]>) -> Sys<Header> {
+        at.read().map(|words| Header { words })
+    }
+
+    /// Where the kernel finds it, as long as it lives and stays in its place.
+    pub fn at(&self) -> u64 {
+        self.words.as_ptr() as u64
+    }
+
+    fn address(&self) -> UserSlice {
+        // SAFETY: the program gave it in its header.
+        unsafe { UserSlice::new(self.words[0], self.words[1] & 0xffff_ffff) }
+    }
+
+    /// The control data.
+    pub fn control(&self) -> UserSlice {
+        // SAFETY: the program gave it in its header.
+        unsafe { UserSlice::new(self.words[4], self.words[5]) }
+    }
+
+    /// Replaces the address.
+    fn set_address(&mut self, address: &Address) {
+        self.words[0] = address.bytes.as_ptr() as u64;
+        self.words[1] = self.words[1] & !0xffff_ffff | address.len as u64;
+    }
+
+    /// Replaces the control data by a copy of it, if there is any.
+    pub fn set_control(&mut self, control: &[u8]) {
+        if !control.is_empty() {
+            self.words[4] = control.as_ptr() as u64;
+        }
+    }
+}
 
 /// An address that leads the kernel to an object.
 pub struct Address {
@@ -50,12 +98,22 @@ impl Address {
             }
         };
         if short.len() >= PATH_MAX {
-            return Err(libc::ENAMETOOLONG);
+            return Err(Errno::NAMETOOLONG);
         }
         address.bytes[..FAMILY].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
         address.bytes[FAMILY..FAMILY + short.len()].copy_from_slice(&short);
         address.len = FAMILY + short.len() + 1;
         Ok(address)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// A call with this address, and its length, as arguments. It is made while this lives.
+    fn put_in(&self, call: Call, at: usize, len: usize) -> Call {
+        // SAFETY: the kernel reads the address; each caller keeps this in its place until the answer.
+        unsafe { call.with_word(at, self.bytes.as_ptr() as u64).with_word(len, self.len as u64) }
     }
 }
 
@@ -69,12 +127,11 @@ impl Drop for Address {
 
 /// The path in an address; `None` if it is another kind of address, or none: the kernel says what is
 /// wrong.
-fn path_in(at: u64, len: u64) -> Option<Vec<u8>> {
-    let len = len & 0xffff_ffff;
-    if at == 0 || len <= FAMILY as u64 || len > ADDRESS_MAX {
+fn path_in(address: UserSlice) -> Option<Vec<u8>> {
+    if address.address() == 0 || address.len() <= FAMILY as u64 || address.len() > ADDRESS_MAX {
         return None;
     }
-    let bytes = user::bytes(at, len).ok()?;
+    let bytes = address.read().ok()?;
     let family = u16::from_ne_bytes([bytes[0], bytes[1]]);
     let path = bytes[FAMILY..].split(|&b| b == 0).next().unwrap_or_default();
     let is_path = i32::from(family) == libc::AF_UNIX && !path.is_empty() && path.len() <= PATH_MAX;
@@ -83,8 +140,8 @@ fn path_in(at: u64, len: u64) -> Option<Vec<u8>> {
 
 impl Tx {
     /// The address of a socket that is there; `None`: the kernel takes the program's.
-    fn address_of(&mut self, at: u64, len: u64) -> Sys<Option<Address>> {
-        let Some(path) = path_in(at, len) else { return Ok(None) };
+    fn address_of(&mut self, given: UserSlice) -> Sys<Option<Address>> {
+        let Some(path) = path_in(given) else { return Ok(None) };
         self.address_of_path(&path).map(Some)
     }
 
@@ -94,7 +151,7 @@ impl Tx {
             Object::Node(id) => {
                 self.may(*id, mask::W)?;
                 if self.nodes[*id].kind() != FileKind::Socket {
-                    return Err(libc::ECONNREFUSED);
+                    return Err(Errno::CONNREFUSED);
                 }
                 match self.nodes[*id].stable.is_some() {
                     true => self.kernel_path(&object)?,
@@ -110,20 +167,21 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn to_address(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+    pub fn to_address(&mut self, call: Call) -> Sys<u64> {
+        let number = call.number();
         let (at, len) = if number == libc::SYS_sendto { (4, 5) } else { (1, 2) };
-        let address = self.address_of(a[at], a[len])?;
-        let mut b = a;
-        if let Some(address) = &address {
-            (b[at], b[len]) = (address.bytes.as_ptr() as u64, address.len as u64);
-        }
+        let address = self.address_of(call.buffer(at, u64::from(call.uint(len))))?;
+        let call = match &address {
+            Some(address) => address.put_in(call, at, len),
+            None => call,
+        };
         if number == libc::SYS_connect && self.how.flags & super::flags::STRICT == 0 {
             // One that fails (as to a name service that does not run) has done nothing.
-            let done = self.on_descriptor(number, b)?;
+            let done = self.on_descriptor(call)?;
             self.unsupported_call("network and socket traffic", b"")?;
             return Ok(done);
         }
-        self.the_rest(number, b)
+        self.the_rest(call)
     }
 
     /// The address of a message: its place and length are the first words of its header. What it is
@@ -131,18 +189,17 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn address_in_header(&mut self, header: &mut [u64; 7]) -> Sys<Option<Box<Address>>> {
-        let address = self.address_of(header[0], header[1])?.map(Box::new);
+    pub fn address_in_header(&mut self, header: &mut Header) -> Sys<Option<Box<Address>>> {
+        let address = self.address_of(header.address())?.map(Box::new);
         if let Some(address) = &address {
-            header[0] = address.bytes.as_ptr() as u64;
-            header[1] = header[1] & !0xffff_ffff | address.len as u64;
+            header.set_address(address);
         }
         Ok(address)
     }
 
     /// Whether the kernel would look for the address of a message elsewhere than the transaction.
-    pub fn is_elsewhere(&mut self, header: &[u64; 7]) -> bool {
-        let path = path_in(header[0], header[1]);
+    pub fn is_elsewhere(&mut self, header: &Header) -> bool {
+        let path = path_in(header.address());
         path.is_some_and(|path| {
             let Ok(object) = self.object(libc::AT_FDCWD, &path, 0) else { return true };
             let natively = kernel::statx(libc::AT_FDCWD, &path, 0).map(|stat| stat.id);
@@ -157,21 +214,20 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn bind(&mut self, a: [u64; 6]) -> Sys<u64> {
-        let Some(path) = path_in(a[1], a[2]) else { return self.the_rest(libc::SYS_bind, a) };
-        let file = self.file(a[0] as i32)?;
-        let real = self.real(a[0] as i32)?;
+    pub fn bind(&mut self, call: Call) -> Sys<u64> {
+        let given = call.buffer(1, u64::from(call.uint(2)));
+        let Some(path) = path_in(given) else { return self.the_rest(call) };
+        let file = self.file(call.int(0))?;
+        let real = self.real(call.int(0))?;
         let target = match self.new_name(libc::AT_FDCWD, &path, false) {
             // The kernel says so before it says that the name is taken.
-            Err(libc::EEXIST) => return Err(self.bound_or(real, libc::EADDRINUSE)),
+            Err(Errno::EXIST) => return Err(self.bound_or(real, Errno::ADDRINUSE)),
             other => other?,
         };
         let spot = match target {
             Target::Live(path) => {
                 let address = Address::of(&path, true)?;
-                let mut b = a;
-                (b[1], b[2]) = (address.bytes.as_ptr() as u64, address.len as u64);
-                return self.the_rest(libc::SYS_bind, b);
+                return self.the_rest(address.put_in(call, 1, 2));
             }
             Target::Here(spot) => spot,
         };
@@ -184,24 +240,23 @@ impl Tx {
         let stat = self.new_stat(spot.dir, mode, 0);
         let (_, place) = self.place(stat.mnt)?;
         let address = Address::of(&place, true)?;
-        kernel::step("staged bind", || {
-            check(sys!(SYS_bind, real, address.bytes.as_ptr(), address.len))
-        })?;
+        kernel::step("staged bind", || kernel::bind(real, address.bytes()))?;
         let mut node = Node::new(stat, None);
         node.xattrs = Some(xattrs.unwrap_or_default());
         let id = self.add(node);
         self.made.insert(id, place);
         self.put(spot.dir, &spot.name, id)?;
-        let kept = address.bytes[..address.len].to_vec();
+        let kept = address.bytes().to_vec();
         self.bound.push((kept, path));
         Ok(0)
     }
 
     /// EINVAL if a socket has an address already.
-    fn bound_or(&self, real: i32, otherwise: i32) -> i32 {
-        let (mut name, mut len) = ([0u8; 128], 128u32);
-        let asked = check(sys!(SYS_getsockname, real, name.as_mut_ptr(), &raw mut len));
-        if asked.is_ok() && len > FAMILY as u32 { libc::EINVAL } else { otherwise }
+    fn bound_or(&self, real: i32, otherwise: Errno) -> Errno {
+        match kernel::socket_address(real, Side::Own) {
+            Ok((_, len)) if len > FAMILY as u32 => Errno::INVAL,
+            _ => otherwise,
+        }
     }
 
     /// `getsockname(2)` and `getpeername(2)`: of a socket that was bound in the transaction, the path
@@ -209,25 +264,25 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn socket_name(&mut self, number: i64, a: [u64; 6]) -> Sys<u64> {
+    pub fn socket_name(&mut self, call: Call) -> Sys<u64> {
         if self.bound.is_empty() {
-            return self.the_rest(number, a);
+            return self.the_rest(call);
         }
-        let (mut name, mut len) = ([0u8; 128], 128u32);
-        let room: u32 = user::get(a[2])?;
-        let real = self.real(a[0] as i32)?;
-        let b = [real as u64, name.as_mut_ptr() as u64, (&raw mut len) as u64, 0, 0, 0];
-        check(raw_call(number, b))?;
+        let room: u32 = call.pointer(2).read()?;
+        let real = self.real(call.int(0))?;
+        let own = call.number() == libc::SYS_getsockname;
+        let (name, len) = kernel::socket_address(real, if own { Side::Own } else { Side::Peer })?;
         let given = &name[..(len as usize).min(name.len())];
         let Some((_, path)) = self.bound.iter().find(|(kept, _)| kept == given) else {
-            return self.the_rest(number, a);
+            return self.the_rest(call);
         };
         if room > i32::MAX as u32 {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVAL);
         }
         let all = [&given[..FAMILY], path, &[0]].concat();
-        user::copy_to(a[1], &all[..all.len().min(room as usize)])?;
-        user::put(a[2], all.len() as u32)?;
+        let out = call.buffer(1, u64::from(room));
+        out.write(&all[..all.len().min(room as usize)])?;
+        call.pointer(2).write(all.len() as u32)?;
         Ok(0)
     }
 }

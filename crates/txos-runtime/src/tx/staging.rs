@@ -8,7 +8,7 @@ use txos_engine::mounts;
 use txos_engine::readset::join;
 use txos_engine::store::{Begin, LayerMeta, Transaction};
 
-use super::kernel::{Sys, look};
+use super::kernel::{Errno, Sys, look};
 use super::node::Id;
 use super::{Failure, Tx, commons, reason};
 
@@ -74,9 +74,9 @@ impl Tx {
         if real & 0o700 == 0 {
             return f(self);
         }
-        let _ = super::kernel::sys!(SYS_umask, 0o077);
+        super::kernel::set_umask(0o077);
         let done = f(self);
-        let _ = super::kernel::sys!(SYS_umask, real);
+        super::kernel::set_umask(real);
         done
     }
 
@@ -113,7 +113,7 @@ impl Tx {
                 what: "the mount of what is changed is not in /proc/self/mountinfo".into(),
                 ..Failure::default()
             });
-            return Err(libc::EIO);
+            return Err(Errno::IO);
         };
         self.layers.push(Layer { mnt, point, dir: None });
         Ok(self.layers.len() - 1)
@@ -128,9 +128,9 @@ impl Tx {
         if let Err(failure) = made {
             let errno = failure.errno;
             self.doom(failure);
-            return Err(errno);
+            return Err(Errno::from_raw_os_error(errno));
         }
-        self.layers.get(layer).and_then(|l| l.dir.clone()).ok_or(libc::EIO)
+        self.layers.get(layer).and_then(|l| l.dir.clone()).ok_or(Errno::IO)
     }
 
     /// Makes the places of all layers up to this one: the store numbers them in order.
@@ -168,7 +168,7 @@ impl Tx {
     pub fn place(&mut self, mnt: u64) -> Sys<(usize, Vec<u8>)> {
         let layer = self.layer(mnt)?;
         let dir = self.copies(layer)?;
-        let Some(staging) = self.staging.as_mut() else { return Err(libc::EIO) };
+        let Some(staging) = self.staging.as_mut() else { return Err(Errno::IO) };
         staging.next += 1;
         Ok((layer, join(&dir, format!("new/{}", staging.next).as_bytes())))
     }

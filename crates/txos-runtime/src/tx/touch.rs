@@ -12,7 +12,7 @@ use txos_engine::readset::Outcome;
 use txos_engine::realm::{Access, Begin, Facet, Onward, Standstill, Stop};
 use txos_engine::version;
 
-use super::kernel::{Stat, Sys, look, look_fd};
+use super::kernel::{Errno, Stat, Sys, look, look_fd};
 use super::node::{Id, held};
 use super::{Failure, Tx, flags, reason};
 
@@ -20,7 +20,7 @@ use super::{Failure, Tx, flags, reason};
 const PAGES_MAX: u32 = 64;
 
 /// What a call's failure means when the transaction is doomed.
-pub const DOOMED: i32 = libc::ECANCELED;
+pub const DOOMED: Errno = Errno::CANCELED;
 
 impl Tx {
     /// Acquires a facet in the realm.
@@ -75,7 +75,7 @@ impl Tx {
     }
 
     /// Notes that another transaction won at `path`.
-    pub fn lose(&mut self, path: &[u8], stop: &Stop) -> i32 {
+    pub fn lose(&mut self, path: &[u8], stop: &Stop) -> Errno {
         let told = conflict(path, stop);
         let pid = stop.rival().map_or(0, |r| r.pid);
         self.doom(Failure {
@@ -90,7 +90,7 @@ impl Tx {
     }
 
     /// An outsider changed what was looked at.
-    pub fn changed_outside(&mut self, path: &[u8], what: &str) -> i32 {
+    pub fn changed_outside(&mut self, path: &[u8], what: &str) -> Errno {
         self.doom(Failure {
             reason: reason::CONFLICT,
             errno: libc::ECANCELED,
@@ -326,7 +326,7 @@ impl Tx {
                 self.reads.note_seen(dir, id, name, seen, Facets::ENTRY);
                 Ok(Some(stat))
             }
-            Err(libc::ENOENT) => {
+            Err(Errno::NOENT) => {
                 self.reads.note_seen(dir, id, name, Outcome::Absent(libc::ENOENT), Facets::ENTRY);
                 Ok(None)
             }

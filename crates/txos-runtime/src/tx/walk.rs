@@ -1,11 +1,12 @@
 //! Path walk: as the kernel's (path_resolution(7)), over shadow and stable entries.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 
-use super::kernel::{Stat, Sys, read_link};
+use super::kernel::{Errno, Stat, Sys, read_link};
 use super::node::{Entry, Id, Node, Stable};
 use super::{Tx, kernel};
 
@@ -69,7 +70,7 @@ impl Tx {
     /// EBADF, ENOTDIR.
     pub fn base(&mut self, dirfd: i32, path: &[u8]) -> Sys<Id> {
         if path.is_empty() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         if path.starts_with(b"/") {
             return Ok(self.root);
@@ -78,8 +79,8 @@ impl Tx {
             return self.cwd();
         }
         let file = self.file(dirfd)?;
-        let Some(node) = self.files.get(file).node else { return Err(libc::ENOTDIR) };
-        if self.nodes[node].is_dir() { Ok(node) } else { Err(libc::ENOTDIR) }
+        let Some(node) = self.files.get(file).node else { return Err(Errno::NOTDIR) };
+        if self.nodes[node].is_dir() { Ok(node) } else { Err(Errno::NOTDIR) }
     }
 
     /// The working directory.
@@ -99,8 +100,8 @@ impl Tx {
         let node = match found {
             Ok(node) if self.nodes[node].stat.id == stat.id => node,
             // Something was mounted over it, it was removed, or the way to it is closed.
-            Ok(_) | Err(libc::ENOENT | libc::EACCES | libc::ENOTDIR | libc::ENAMETOOLONG) => {
-                self.unreachable_cwd(path != Err(libc::ENOENT), stat)?
+            Ok(_) | Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR | Errno::NAMETOOLONG) => {
+                self.unreachable_cwd(path != Err(Errno::NOENT), stat)?
             }
             Err(errno) => return Err(errno),
         };
@@ -144,7 +145,7 @@ impl Tx {
     pub fn stable_dir(&mut self, path: &[u8]) -> Sys<Id> {
         match self.walk(self.root, path, true)? {
             Place::At(Spot { node: Some(id), .. }) => Ok(id),
-            Place::At(_) => Err(libc::ENOENT),
+            Place::At(_) => Err(Errno::NOENT),
             Place::Live(path) => self.live_dir(&path),
         }
     }
@@ -184,10 +185,10 @@ impl Tx {
     /// As path_resolution(7).
     pub fn walk(&mut self, from: Id, path: &[u8], follow: bool) -> Sys<Place> {
         if path.is_empty() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.to_vec(), follow, Rules::default())
+        self.walk_on(start, path.into(), follow, Rules::default())
     }
 
     /// Walks to the directory in which a name is to come or go: a link at the end is not followed,
@@ -197,10 +198,10 @@ impl Tx {
     /// As path_resolution(7).
     pub fn walk_parent(&mut self, from: Id, path: &[u8]) -> Sys<Place> {
         if path.is_empty() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.to_vec(), false, Rules { parent: true, ..Rules::default() })
+        self.walk_on(start, path.into(), false, Rules { parent: true, ..Rules::default() })
     }
 
     /// As [`Tx::walk`], by the rules that openat2(2) was given.
@@ -209,13 +210,19 @@ impl Tx {
     /// As path_resolution(7); ELOOP for a link, EXDEV for a mount.
     pub fn walk_by(&mut self, from: Id, path: &[u8], follow: bool, rules: Rules) -> Sys<Place> {
         if path.is_empty() {
-            return Err(libc::ENOENT);
+            return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.to_vec(), follow, rules)
+        self.walk_on(start, path.into(), follow, rules)
     }
 
-    fn walk_on(&mut self, start: Id, path: Vec<u8>, follow: bool, rules: Rules) -> Sys<Place> {
+    fn walk_on(
+        &mut self,
+        start: Id,
+        path: Cow<'_, [u8]>,
+        follow: bool,
+        rules: Rules,
+    ) -> Sys<Place> {
         let Rules { parent, blind, no_links, no_mounts } = rules;
         let mut links = 0;
         let mut here = start;
@@ -247,8 +254,7 @@ impl Tx {
                         at = next;
                         continue;
                     }
-                    let (name, last) = (b"..".to_vec(), Last::DotDot);
-                    return Ok(Place::At(Spot { dir: here, name, node: Some(here), last, slash }));
+                    return Ok(at_itself(here, b"..", slash));
                 }
                 return Ok(Place::Live(join(b".", &path[at..])));
             }
@@ -257,39 +263,22 @@ impl Tx {
                 return self.live(path, follow, rules);
             }
             if !self.nodes[here].is_dir() {
-                return Err(libc::ENOTDIR);
+                return Err(Errno::NOTDIR);
             }
             let name = &path[at..end];
             let at_name = |node| {
                 Place::At(Spot { dir: here, name: name.to_vec(), node, last: Last::Name, slash })
             };
-            match name {
-                b"." | b".." => {
-                    self.may(here, libc::X_OK as u32)?;
-                    if name == b".." && here == self.root && self.beneath {
-                        return Err(libc::EXDEV);
-                    }
-                    if name == b".." && here != self.root {
-                        let above = self.parent(here);
-                        if no_mounts && self.nodes[above].stat.mnt != self.nodes[here].stat.mnt {
-                            return Err(libc::EXDEV);
-                        }
-                        here = above;
-                    }
-                    if is_last {
-                        let last = if name == b"." { Last::Dot } else { Last::DotDot };
-                        return Ok(Place::At(Spot {
-                            dir: here,
-                            name: name.to_vec(),
-                            node: Some(here),
-                            last,
-                            slash,
-                        }));
-                    }
-                    at = next;
-                    continue;
+            if matches!(name, b"." | b"..") {
+                self.may(here, libc::X_OK as u32)?;
+                if name == b".." {
+                    here = self.above(here, no_mounts)?;
                 }
-                _ => {}
+                if is_last {
+                    return Ok(at_itself(here, name, slash));
+                }
+                at = next;
+                continue;
             }
             if is_last && blind {
                 self.may(here, libc::X_OK as u32)?;
@@ -301,40 +290,40 @@ impl Tx {
             }
             let Some(found) = found else {
                 if !is_last {
-                    return Err(libc::ENOENT);
+                    return Err(Errno::NOENT);
                 }
                 return Ok(at_name(None));
             };
             let kind = self.nodes[found].kind();
             if no_mounts && self.nodes[found].stat.mnt != self.nodes[here].stat.mnt {
-                return Err(libc::EXDEV);
+                return Err(Errno::XDEV);
             }
             if kind == FileKind::Symlink && (!is_last || follow || slash) {
                 links += 1;
                 if links > LINKS_MAX || no_links {
-                    return Err(libc::ELOOP);
+                    return Err(Errno::LOOP);
                 }
                 if self.nodes[found].live {
                     return Ok(Place::Live(self.live_path(here, &path[at..])));
                 }
                 let mut target = self.target(found)?;
                 if target.is_empty() {
-                    return Err(libc::ENOENT);
+                    return Err(Errno::NOENT);
                 }
                 target.extend_from_slice(&path[end..]);
                 if target.starts_with(b"/") {
                     if self.beneath {
-                        return Err(libc::EXDEV);
+                        return Err(Errno::XDEV);
                     }
                     here = self.root;
                 }
-                path = target;
+                path = Cow::Owned(target);
                 at = 0;
                 continue;
             }
             if is_last {
                 if slash && kind != FileKind::Dir {
-                    return Err(libc::ENOTDIR);
+                    return Err(Errno::NOTDIR);
                 }
                 if self.nodes[found].live {
                     return Ok(Place::Live(self.live_path(here, &path[at..])));
@@ -344,6 +333,18 @@ impl Tx {
             here = found;
             at = next;
         }
+    }
+
+    /// The directory above one, for a walk that passes `..` there: the root's own for the root.
+    fn above(&self, dir: Id, no_mounts: bool) -> Sys<Id> {
+        if dir == self.root {
+            return if self.beneath { Err(Errno::XDEV) } else { Ok(dir) };
+        }
+        let above = self.parent(dir);
+        if no_mounts && self.nodes[above].stat.mnt != self.nodes[dir].stat.mnt {
+            return Err(Errno::XDEV);
+        }
+        Ok(above)
     }
 
     /// A path into what is not versioned; the magic links of /proc lead back.
@@ -356,13 +357,13 @@ impl Tx {
             Magic::Cwd => Some(self.cwd()?),
             Magic::Root => Some(self.root),
             Magic::Fd(number) => {
-                let file = self.file(number).map_err(|_| libc::ENOENT)?;
+                let file = self.file(number).map_err(|_| Errno::NOENT)?;
                 self.files.get(file).node.filter(|&id| !self.nodes[id].live)
             }
         };
         let Some(node) = node else { return Ok(Place::Live(path)) };
         if rules.no_links {
-            return Err(libc::ELOOP);
+            return Err(Errno::LOOP);
         }
         if rest.is_empty() {
             let (dir, name) = match self.nodes[node].names.first() {
@@ -373,10 +374,9 @@ impl Tx {
             return Ok(Place::At(spot));
         }
         if !self.nodes[node].is_dir() {
-            return Err(libc::ENOTDIR);
+            return Err(Errno::NOTDIR);
         }
-        let rest = rest.to_vec();
-        self.walk_on(node, rest, follow, rules)
+        self.walk_on(node, rest.into(), follow, rules)
     }
 
     /// Whether a name in a directory that is not versioned leads to something that is.
@@ -442,7 +442,7 @@ impl Tx {
         }
         if node.stable.is_none() {
             self.may(dir, libc::X_OK as u32)?;
-            return if name.len() > 255 { Err(libc::ENAMETOOLONG) } else { Ok(None) };
+            return if name.len() > 255 { Err(Errno::NAMETOOLONG) } else { Ok(None) };
         }
         if node.has_own_permissions() {
             self.may(dir, libc::X_OK as u32)?;
@@ -451,11 +451,11 @@ impl Tx {
         let (top, id, path) =
             (Rc::<[u8]>::from(&stable.path[..]), stable.stat.id, join(&stable.path, name));
         if name.len() > 255 {
-            return Err(libc::ENAMETOOLONG);
+            return Err(Errno::NAMETOOLONG);
         }
         let found = self.first_look(&top, id, name, &path)?;
         self.nodes[dir].may |= libc::X_OK as u32;
-        let found = found.map(|stat| self.adopt(&top, id, name, path, stat, dir));
+        let found = found.map(|stat| self.adopt((&top, id), (dir, name), path, stat));
         let dir = self.nodes[dir].dir_mut()?;
         dir.entries.insert(name.into(), Entry { now: found, base: found });
         Ok(found)
@@ -464,12 +464,10 @@ impl Tx {
     /// The node of a stable object that was just looked at.
     fn adopt(
         &mut self,
-        top: &Rc<[u8]>,
-        top_id: txos_engine::object::FileId,
-        name: &[u8],
+        (top, top_id): (&Rc<[u8]>, txos_engine::object::FileId),
+        (dir, name): (Id, &[u8]),
         path: Vec<u8>,
         stat: Stat,
-        dir: Id,
     ) -> Id {
         let key = (stat.id, stat.mnt);
         if let Some(&id) = self.by_id.get(&key)
@@ -543,6 +541,12 @@ impl Tx {
     }
 }
 
+/// The end of a walk at `.` or `..`, which is this directory.
+fn at_itself(dir: Id, name: &[u8], slash: bool) -> Place {
+    let last = if name == b"." { Last::Dot } else { Last::DotDot };
+    Place::At(Spot { dir, name: name.to_vec(), node: Some(dir), last, slash })
+}
+
 /// The links of /proc/self that lead to objects, not by paths.
 #[derive(Clone, Copy, Debug)]
 enum Magic {
@@ -590,6 +594,6 @@ fn magic_link(path: &[u8]) -> Option<(Magic, &[u8])> {
 }
 
 /// A node of which it was known that it has a stable counterpart.
-fn stable_gone() -> i32 {
-    libc::EIO
+fn stable_gone() -> Errno {
+    Errno::IO
 }

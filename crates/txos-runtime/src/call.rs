@@ -1,0 +1,271 @@
+//! A system call of the program's own.
+//!
+//! A [`Call`] is the one way from the program to the kernel: it can be made as it is, or with descriptors
+//! of the kernel's for the program's. Everything else in it can only be replaced in unsafe code.
+#![allow(unsafe_code)] // it is made for the program
+
+use crate::raw::{self, Sys, check};
+use crate::user::{Plain, UserPtr, UserSlice};
+
+// The C library's bindings do not name these yet.
+const SYS_CACHESTAT: i64 = 451;
+const SYS_OPEN_TREE_ATTR: i64 = 467;
+
+/// A system call of the program's: its number, and its arguments as they are in registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    number: i64,
+    words: [u64; 6],
+}
+
+impl Call {
+    /// A call.
+    ///
+    /// # Safety
+    /// The program makes this call on this thread, and waits for the answer. Or the runtime makes one for
+    /// it: then the pointers among the arguments lead to memory that lives until the answer and that
+    /// nobody has a reference to.
+    ///
+    /// A call that is kept for later has pointers of a call that is over: they are replaced
+    /// ([`Call::with_word`]) before it is made, and before they are read or written.
+    #[inline]
+    #[must_use]
+    pub const unsafe fn new(number: i64, words: [u64; 6]) -> Call {
+        Call { number, words }
+    }
+
+    /// Its number.
+    #[inline]
+    #[must_use]
+    pub const fn number(&self) -> i64 {
+        self.number
+    }
+
+    /// All its arguments.
+    #[inline]
+    #[must_use]
+    pub const fn words(&self) -> &[u64; 6] {
+        &self.words
+    }
+
+    /// An argument.
+    #[inline]
+    #[must_use]
+    pub const fn word(&self, index: usize) -> u64 {
+        self.words[index]
+    }
+
+    /// An argument that is an `int`.
+    #[inline]
+    #[must_use]
+    pub const fn int(&self, index: usize) -> i32 {
+        self.words[index] as i32
+    }
+
+    /// An argument that is an `unsigned int`.
+    #[inline]
+    #[must_use]
+    pub const fn uint(&self, index: usize) -> u32 {
+        self.words[index] as u32
+    }
+
+    /// An argument that is a `long`.
+    #[inline]
+    #[must_use]
+    pub const fn long(&self, index: usize) -> i64 {
+        self.words[index] as i64
+    }
+
+    /// An argument that is a pointer. `T` is what the call reads or writes there.
+    #[inline]
+    #[must_use]
+    pub const fn pointer<T: Plain>(&self, index: usize) -> UserPtr<T> {
+        // SAFETY: whoever made this says that the program gave it.
+        unsafe { UserPtr::new(self.words[index]) }
+    }
+
+    /// An argument that is a buffer of `len` bytes.
+    #[inline]
+    #[must_use]
+    pub const fn buffer(&self, index: usize, len: u64) -> UserSlice {
+        // SAFETY: whoever made this says that the program gave it.
+        unsafe { UserSlice::new(self.words[index], len) }
+    }
+
+    /// A copy of an argument that is a path.
+    ///
+    /// # Errors
+    /// EFAULT, ENAMETOOLONG.
+    #[inline]
+    pub fn path(&self, index: usize) -> Sys<Vec<u8>> {
+        self.pointer::<u8>(index).path()
+    }
+
+    /// The call with a descriptor of the kernel's as one of its arguments.
+    ///
+    /// # Panics
+    /// That argument is no descriptor.
+    #[inline]
+    #[must_use]
+    pub fn with_descriptor(mut self, index: usize, real: i32) -> Call {
+        assert!(
+            descriptors(self.number).contains(&index),
+            "no descriptor: {} {index}",
+            self.number
+        );
+        self.words[index] = real as u64;
+        self
+    }
+
+    /// The call with another argument.
+    ///
+    /// # Safety
+    /// If the argument is a pointer, it leads to memory that has the size and is used in the way that the
+    /// call says, that lives until the answer, and that nobody has a reference to meanwhile (one that is
+    /// shared, if the call only reads there). If it says how long something is, that is as long.
+    #[inline]
+    #[must_use]
+    pub const unsafe fn with_word(mut self, index: usize, word: u64) -> Call {
+        self.words[index] = word;
+        self
+    }
+
+    /// Makes it. The answer is a value, or a negative errno.
+    #[inline]
+    #[must_use]
+    pub fn make(&self) -> i64 {
+        // SAFETY: it is the program's own call, or one of the runtime's, whose pointers are as they are to be.
+        unsafe { raw::syscall(self.number, self.words) }
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// As the system call.
+    #[inline]
+    pub fn answer(&self) -> Sys<u64> {
+        check(self.make())
+    }
+}
+
+/// Which arguments of a call are descriptors, of those that can go to the kernel.
+#[must_use]
+pub fn descriptors(number: i64) -> &'static [usize] {
+    match number {
+        libc::SYS_read
+        | libc::SYS_pread64
+        | libc::SYS_readv
+        | libc::SYS_preadv
+        | libc::SYS_preadv2
+        | libc::SYS_write
+        | libc::SYS_pwrite64
+        | libc::SYS_writev
+        | libc::SYS_pwritev
+        | libc::SYS_pwritev2
+        | libc::SYS_ftruncate
+        | libc::SYS_fallocate
+        | libc::SYS_vmsplice
+        | libc::SYS_readahead
+        | libc::SYS_fadvise64
+        | libc::SYS_fsync
+        | libc::SYS_fdatasync
+        | libc::SYS_syncfs
+        | libc::SYS_sync_file_range
+        | libc::SYS_getdents64
+        | libc::SYS_fcntl
+        | libc::SYS_ioctl
+        | libc::SYS_signalfd4
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2
+        | libc::SYS_timerfd_settime
+        | libc::SYS_timerfd_gettime
+        | libc::SYS_inotify_rm_watch
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_getsockname
+        | libc::SYS_getpeername
+        | libc::SYS_getsockopt
+        | libc::SYS_setsockopt
+        | libc::SYS_bind
+        | libc::SYS_connect
+        | libc::SYS_listen
+        | libc::SYS_shutdown
+        | libc::SYS_sendto
+        | libc::SYS_sendmsg
+        | libc::SYS_sendmmsg
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_recvmmsg
+        | libc::SYS_mq_timedsend
+        | libc::SYS_mq_timedreceive
+        | libc::SYS_mq_notify
+        | libc::SYS_mq_getsetattr
+        | libc::SYS_pidfd_send_signal
+        | libc::SYS_pidfd_getfd
+        | libc::SYS_process_madvise
+        | libc::SYS_process_mrelease
+        | libc::SYS_setns
+        | libc::SYS_open_tree
+        | SYS_OPEN_TREE_ATTR
+        | libc::SYS_fspick
+        | libc::SYS_fsconfig
+        | libc::SYS_fsmount
+        | libc::SYS_mount_setattr
+        | libc::SYS_quotactl_fd
+        | libc::SYS_finit_module
+        | SYS_CACHESTAT => &[0],
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_getdents | libc::SYS_signalfd | libc::SYS_epoll_wait => &[0],
+        libc::SYS_waitid => &[1],
+        libc::SYS_perf_event_open => &[3],
+        libc::SYS_mmap => &[4],
+        libc::SYS_tee | libc::SYS_sendfile | libc::SYS_kexec_file_load => &[0, 1],
+        libc::SYS_splice
+        | libc::SYS_copy_file_range
+        | libc::SYS_epoll_ctl
+        | libc::SYS_move_mount => &[0, 2],
+        libc::SYS_kcmp => &[3, 4],
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::Errno;
+
+    #[test]
+    fn only_descriptors_are_replaced_by_descriptors() {
+        // SAFETY: it is not made before its pointers are replaced.
+        let read = unsafe { Call::new(libc::SYS_read, [3, 0x1000, 8, 0, 0, 0]) };
+        assert_eq!(*read.with_descriptor(0, 700).words(), [700, 0x1000, 8, 0, 0, 0]);
+        assert_eq!(read.with_descriptor(0, -1).int(0), -1);
+        for index in 1..6 {
+            let replaced = std::panic::catch_unwind(|| read.with_descriptor(index, 700));
+            assert!(replaced.is_err(), "{index}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_what_the_call_says() {
+        let path = *b"/dev/null\0";
+        let words = [path.as_ptr() as u64, u64::MAX, 1 << 32 | 5, 0, 0, 0];
+        // SAFETY: the path lives until the end of the test.
+        let call = unsafe { Call::new(libc::SYS_open, words) };
+        assert_eq!(call.path(0), Ok(b"/dev/null".to_vec()));
+        assert_eq!((call.int(1), call.uint(1), call.long(1)), (-1, u32::MAX, -1));
+        assert_eq!((call.int(2), call.word(2)), (5, 1 << 32 | 5));
+        assert_eq!(call.path(1), Err(Errno::FAULT));
+    }
+
+    #[test]
+    fn the_kernel_answers() {
+        let mut byte = [7u8];
+        // SAFETY: the byte lives until the answer, and nobody refers to it before.
+        let call =
+            unsafe { Call::new(libc::SYS_read, [u64::MAX, byte.as_mut_ptr() as u64, 1, 0, 0, 0]) };
+        assert_eq!(call.answer(), Err(Errno::BADF));
+        assert_eq!(call.make(), -i64::from(libc::EBADF));
+        assert_eq!(byte, [7]);
+    }
+}

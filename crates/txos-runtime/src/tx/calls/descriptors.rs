@@ -1,0 +1,134 @@
+//! Calls about descriptors: numbers, flags, locks, polling, pipes, sockets and messages.
+#![allow(unsafe_code)] // a message whose parts are replaced
+
+use super::{CWD, NOFOLLOW};
+use crate::call::Call;
+use crate::tx::Tx;
+use crate::tx::kernel::{self, Errno, Sys};
+use crate::tx::sockets::Header;
+
+impl Tx {
+    /// Calls about descriptors; all others are what the table says.
+    pub(super) fn descriptor_call(&mut self, call: Call) -> Sys<u64> {
+        let a = *call.words();
+        let int = |i: usize| call.int(i);
+        match call.number() {
+            libc::SYS_close => self.close_number(int(0)).map(|()| 0),
+            libc::SYS_close_range => self.close_range(a[0] as u32, a[1] as u32, a[2] as u32),
+
+            libc::SYS_dup => self.dup(int(0), 0, false),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => match int(0) == int(1) {
+                true => self.file(int(0)).map(|_| a[0] & 0xffff_ffff),
+                false => self.dup_to(int(0), int(1), false),
+            },
+            libc::SYS_dup3 => {
+                if int(2) & !libc::O_CLOEXEC != 0 || int(0) == int(1) {
+                    return Err(Errno::INVAL);
+                }
+                self.dup_to(int(0), int(1), int(2) & libc::O_CLOEXEC != 0)
+            }
+            libc::SYS_fcntl => self.fcntl(call),
+            libc::SYS_flock => self.flock(int(0), int(1)),
+            libc::SYS_ioctl => self.ioctl(call),
+
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => self.poll(call),
+            libc::SYS_ppoll => self.poll(call),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => self.select(call),
+            libc::SYS_pselect6 => self.select(call),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_signalfd if int(0) != -1 => self.on_descriptor(call).map(|_| a[0]),
+            libc::SYS_signalfd4 if int(0) != -1 => self.on_descriptor(call).map(|_| a[0]),
+            libc::SYS_waitid => {
+                let real = self.real(int(1))?;
+                call.with_descriptor(1, real).answer()
+            }
+            libc::SYS_kcmp => {
+                const KCMP_FILE: i32 = 0;
+                let own = std::process::id();
+                if int(2) != KCMP_FILE || a[0] as u32 != own || a[1] as u32 != own {
+                    return call.answer();
+                }
+                let (one, other) = (self.real(int(3))?, self.real(int(4))?);
+                call.with_descriptor(3, one).with_descriptor(4, other).answer()
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_pipe => self.new_pair(call, 0),
+            libc::SYS_pipe2 => self.new_pair(call, 0),
+            libc::SYS_socketpair => self.new_pair(call, 3),
+            libc::SYS_socket => self.new_descriptor(call),
+            libc::SYS_connect | libc::SYS_sendto => self.to_address(call),
+            libc::SYS_bind => self.bind(call),
+            libc::SYS_getsockname | libc::SYS_getpeername => self.socket_name(call),
+            libc::SYS_inotify_add_watch => {
+                let real = self.real(int(0))?;
+                let link = a[2] as u32 & libc::IN_DONT_FOLLOW != 0;
+                let flags = if link { NOFOLLOW } else { 0 };
+                let object = self.object(CWD, &call.path(1)?, flags)?;
+                let path = self.kernel_path(&object)?;
+                kernel::watch(real, &path, a[2] as u32)
+            }
+
+            libc::SYS_sendmsg => self.send_message(call),
+            libc::SYS_sendmmsg => {
+                // Each header is followed by the length of what was sent.
+                let messages = call.pointer::<[u64; 8]>(1);
+                for i in 0..a[2].min(1024) {
+                    let Ok(header) = Header::read(messages.item(i).part(0)) else { continue };
+                    if !header.control().is_empty() {
+                        return self.unsupported_errno("handing descriptors over by many messages");
+                    }
+                    if self.is_elsewhere(&header) {
+                        return self.unsupported_errno("many messages to sockets by path");
+                    }
+                }
+                self.the_rest(call)
+            }
+            libc::SYS_seccomp if a[0] as u32 > libc::SECCOMP_SET_MODE_FILTER => call.answer(),
+            libc::SYS_prctl => self.refuse(Errno::INVAL, "a sandbox of the program's own"),
+            _ => self.the_rest(call),
+        }
+    }
+
+    /// `sendmsg(2)`: the descriptors in it are numbers of the program's.
+    fn send_message(&mut self, call: Call) -> Sys<u64> {
+        /// `struct cmsghdr`, before its data; each begins at a multiple of a word.
+        const HEAD: usize = 16;
+        let Ok(mut header) = Header::read(call.pointer(1)) else {
+            return self.the_rest(call);
+        };
+        let mut control = header.control().first(1 << 20).read()?;
+        let word = |bytes: &[u8], at: usize| {
+            bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, i32::from_ne_bytes)
+        };
+        let mut at = 0;
+        while at + HEAD <= control.len() {
+            let len = word(&control, at) as usize;
+            if len < HEAD || len > control.len() - at {
+                break; // The kernel says that it is wrong.
+            }
+            let rights = word(&control, at + 8) == libc::SOL_SOCKET
+                && word(&control, at + 12) == libc::SCM_RIGHTS;
+            let mut place = at + HEAD;
+            while rights && place + 4 <= at + len {
+                let fd = word(&control, place);
+                let file = self.file(fd)?;
+                if self.files.get(file).node.is_some() {
+                    // Who gets it would see what is not committed.
+                    return self.unsupported_errno("handing a versioned file to others");
+                }
+                control[place..place + 4].copy_from_slice(&self.real(fd)?.to_ne_bytes());
+                place += 4;
+            }
+            at += len.next_multiple_of(8);
+        }
+        // It is kept until the call is made.
+        let _address = self.address_in_header(&mut header)?;
+        header.set_control(&control);
+        // SAFETY: the header, and the address and control data that it leads to, live until the answer.
+        let call = unsafe { call.with_word(1, header.at()) };
+        self.the_rest(call)
+    }
+}

@@ -1,0 +1,125 @@
+//! One system call: what each of them does in a transaction.
+//!
+//! | module | calls about |
+//! |---|---|
+//! | [`content`] | what files hold |
+//! | [`names`] | names and directories |
+//! | [`attrs`] | attributes and times |
+//! | [`xattrs`] | extended attributes |
+//! | [`descriptors`] | descriptors, sockets, messages |
+//!
+//! Each of these has one table of its calls, and hands on to the next what is not in it. What is in none
+//! is no file's business, and goes as the [`table`] of all calls says.
+
+mod attrs;
+mod content;
+mod descriptors;
+mod names;
+mod xattrs;
+
+use super::Tx;
+use super::attrs::Object;
+use super::kernel::{Errno, Sys};
+use crate::call::{self, Call};
+use crate::table::{self, Class};
+use crate::user::UserPtr;
+
+const CWD: i32 = libc::AT_FDCWD;
+const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+
+/// A path argument, and the directory that it starts from.
+type At = (i32, UserPtr<u8>);
+
+impl Tx {
+    /// Carries a system call out.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn carry_out(&mut self, call: Call) -> Sys<u64> {
+        self.calling = call.number();
+        self.content_call(call)
+    }
+
+    /// What is no file's business: as the table says.
+    pub fn the_rest(&mut self, call: Call) -> Sys<u64> {
+        let mut paths = Vec::new();
+        let mut call = call;
+        match table::class(call.number()) {
+            Class::Descriptor => {}
+            Class::Passed(_) if only_asks(call) => {}
+            Class::Passed(what) => {
+                call = self.stable_arguments(call, &mut paths)?;
+                self.unsupported_call(what, b"")?;
+            }
+            Class::Refused(errno, what) => {
+                return self.refuse(Errno::from_raw_os_error(errno), what);
+            }
+            _ => return self.refuse(Errno::NOSYS, "a system call that is not known here"),
+        }
+        for &i in call::descriptors(call.number()) {
+            // None, or the working directory; or the kernel says that it is none.
+            if call.int(i) >= 0 {
+                call = call.with_descriptor(i, self.real(call.int(i))?);
+            }
+        }
+        if makes_one(call.number()) { self.new_descriptor(call) } else { call.answer() }
+    }
+
+    /// The object of a descriptor that is not only a path.
+    fn changeable(&mut self, number: i32) -> Sys<Object> {
+        let file = self.file(number)?;
+        if self.files.get(file).flags & libc::O_PATH != 0 {
+            return Err(Errno::BADF);
+        }
+        self.object_of(number)
+    }
+}
+
+/// A path argument. A null path is an empty one since Linux 6.11.
+fn path_or_empty(at: UserPtr<u8>, flags: i32) -> Sys<Vec<u8>> {
+    if at.is_null() && flags & libc::AT_EMPTY_PATH != 0 { Ok(Vec::new()) } else { at.path() }
+}
+
+/// Whether a call that is passed on changes nothing with these arguments.
+fn only_asks(call: Call) -> bool {
+    let no_modes = |at: usize| call.pointer::<u32>(at).read().is_ok_and(|modes| modes == 0);
+    match call.number() {
+        libc::SYS_kill | libc::SYS_tkill | libc::SYS_rt_sigqueueinfo => call.int(1) == 0,
+        libc::SYS_pidfd_send_signal => call.int(1) == 0,
+        libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo => call.int(2) == 0,
+        libc::SYS_prlimit64 => call.word(2) == 0,
+        libc::SYS_adjtimex => no_modes(0),
+        libc::SYS_clock_adjtime => no_modes(1),
+        // Opening, reading without clearing, sizes.
+        libc::SYS_syslog => matches!(call.int(0), 0..=3 | 9 | 10),
+        _ => false,
+    }
+}
+
+/// Whether a call makes a descriptor that the transaction is to know (others are taken note of at their
+/// first use).
+fn makes_one(number: i64) -> bool {
+    match number {
+        libc::SYS_epoll_create1
+        | libc::SYS_eventfd2
+        | libc::SYS_timerfd_create
+        | libc::SYS_signalfd4
+        | libc::SYS_inotify_init1
+        | libc::SYS_memfd_create
+        | libc::SYS_memfd_secret
+        | libc::SYS_pidfd_open
+        | libc::SYS_userfaultfd
+        | libc::SYS_mq_open
+        | libc::SYS_fsopen
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_fspick
+        | libc::SYS_perf_event_open => true,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_create
+        | libc::SYS_eventfd
+        | libc::SYS_signalfd
+        | libc::SYS_inotify_init => true,
+        _ => false,
+    }
+}

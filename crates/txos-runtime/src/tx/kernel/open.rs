@@ -1,0 +1,246 @@
+//! Opening objects, and descriptors: their numbers, flags and duplicates.
+
+use super::{CPath, CWD, Errno, Sys, chmod, list, read_link, statx, step, sys};
+
+/// `openat(2)`.
+///
+/// # Errors
+/// As the system call.
+pub fn open(path: &[u8], flags: i32, mode: u32) -> Sys<i32> {
+    // SAFETY: the path ends with its zero.
+    let open = || CPath::with(path, |p| unsafe { sys!(SYS_openat, CWD, p.at(), flags, mode) });
+    let fd = if flags & libc::O_CREAT != 0 { step("staged create", open)? } else { open()? };
+    Ok(fd as i32)
+}
+
+/// Opens an object of the stable tree by its canonical path: a link that has come in between is not
+/// followed. (`O_NOFOLLOW` would do so for the last name only, and stay among the status flags.)
+///
+/// # Errors
+/// As `openat2(2)`: ELOOP for a link.
+pub fn open_exact(path: &[u8], flags: i32) -> Sys<i32> {
+    if path.starts_with(b"/proc/") {
+        return open(path, flags, 0);
+    }
+    const RESOLVE_NO_SYMLINKS: u64 = 0x04;
+    let how = [flags as u64, 0, RESOLVE_NO_SYMLINKS];
+    // SAFETY: the path ends with its zero, and the structure is as long as it is said to be.
+    let open =
+        |p: &CPath| unsafe { sys!(SYS_openat2, CWD, p.at(), how.as_ptr(), size_of_val(&how)) };
+    CPath::with(path, open).map(|fd| fd as i32)
+}
+
+/// Opens something whose mode may keep out who has a right to it: its owner, by an older descriptor.
+/// The mode is the owner's for the moment; `path` leads to the object.
+///
+/// # Errors
+/// As `open`, and as `chmod(2)`.
+pub fn open_past_mode(path: &[u8], open: impl Fn() -> Sys<i32>) -> Sys<i32> {
+    match open() {
+        Err(Errno::ACCESS) => {
+            let mode = statx(CWD, path, 0)?.mode;
+            chmod(path, mode | 0o600)?;
+            let opened = open();
+            chmod(path, mode)?;
+            opened
+        }
+        other => other,
+    }
+}
+
+/// `close(2)`.
+#[inline]
+pub fn close(fd: i32) {
+    // SAFETY: it has no pointers.
+    let _ = unsafe { sys!(SYS_close, fd) };
+}
+
+/// The path by which the kernel leads to what a descriptor of this process is open on.
+#[must_use]
+pub fn magic_path(fd: i32) -> Vec<u8> {
+    format!("/proc/self/fd/{fd}").into_bytes()
+}
+
+/// Where a descriptor of this process leads, as the kernel names it.
+///
+/// # Errors
+/// As `readlink(2)`.
+pub fn path_of_fd(fd: i32) -> Sys<Vec<u8>> {
+    read_link(CWD, &magic_path(fd))
+}
+
+/// The numbers of this process's open descriptors, as the kernel has them.
+///
+/// # Errors
+/// If /proc can't be read.
+pub fn open_numbers() -> Sys<Vec<i32>> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let top = open(b"/proc/self/fd", flags, 0)?;
+    let listed = list(top);
+    close(top);
+    let number = |entry: &super::Listed| std::str::from_utf8(&entry.name).ok()?.parse().ok();
+    Ok(listed?.iter().filter_map(number).filter(|&fd| fd != top).collect())
+}
+
+/// The C library's bindings do not name it yet.
+const F_DUPFD_QUERY: i32 = 1027;
+
+/// `fcntl(2)` with a command that takes a number, or nothing.
+#[inline]
+fn fcntl(fd: i32, command: i32, arg: i32) -> Sys<u64> {
+    use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL};
+    assert!(matches!(
+        command,
+        F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_GETFL | F_SETFD | F_SETFL | F_DUPFD_QUERY
+    ));
+    // SAFETY: these commands take no pointer.
+    unsafe { sys!(SYS_fcntl, fd, command, arg) }
+}
+
+/// The access mode and status flags of a descriptor.
+///
+/// # Errors
+/// EBADF.
+#[inline]
+pub fn status_flags(fd: i32) -> Sys<i32> {
+    fcntl(fd, libc::F_GETFL, 0).map(|flags| flags as i32)
+}
+
+/// Sets those status flags that can be set.
+///
+/// # Errors
+/// As `fcntl(2)`.
+#[inline]
+pub fn set_status_flags(fd: i32, flags: i32) -> Sys<u64> {
+    fcntl(fd, libc::F_SETFL, flags)
+}
+
+/// Whether a descriptor is closed by `execve(2)`.
+///
+/// # Errors
+/// EBADF.
+#[inline]
+pub fn close_on_exec(fd: i32) -> Sys<bool> {
+    fcntl(fd, libc::F_GETFD, 0).map(|flags| flags as i32 & libc::FD_CLOEXEC != 0)
+}
+
+/// Sets whether a descriptor is closed by `execve(2)`.
+///
+/// # Errors
+/// EBADF.
+#[inline]
+pub fn set_close_on_exec(fd: i32, on: bool) -> Sys<u64> {
+    fcntl(fd, libc::F_SETFD, if on { libc::FD_CLOEXEC } else { 0 })
+}
+
+/// Duplicates a descriptor to the lowest free number from `least` on.
+///
+/// # Errors
+/// As `fcntl(2)`.
+#[inline]
+pub fn duplicate(fd: i32, least: i32, cloexec: bool) -> Sys<i32> {
+    let how = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    fcntl(fd, how, least).map(|fd| fd as i32)
+}
+
+/// `dup3(2)`.
+///
+/// # Errors
+/// As the system call.
+#[inline]
+pub fn dup3(fd: i32, number: i32, cloexec: bool) -> Sys<i32> {
+    let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: it has no pointers.
+    unsafe { sys!(SYS_dup3, fd, number, flags) }.map(|fd| fd as i32)
+}
+
+/// `fcntl(2)`: whether two descriptors are of one description.
+///
+/// # Errors
+/// As the system call.
+pub fn is_duplicate(fd: i32, other: i32) -> Sys<u64> {
+    fcntl(fd, F_DUPFD_QUERY, other)
+}
+
+/// `kcmp(2)`: whether two descriptors are of one description.
+#[must_use]
+pub fn is_same_description(fd: i32, other: i32) -> bool {
+    const KCMP_FILE: i32 = 0;
+    let pid = std::process::id();
+    // SAFETY: it has no pointers.
+    let order = unsafe { sys!(SYS_kcmp, pid, pid, KCMP_FILE, fd, other) };
+    order == Ok(0)
+}
+
+/// `fcntl(F_GETLK)`: the lock that is in the way of the one given, which it replaces.
+///
+/// # Errors
+/// As the system call.
+pub fn lock_in_the_way(fd: i32, lock: &mut libc::flock) -> Sys<()> {
+    // SAFETY: the kernel reads and writes the structure.
+    unsafe { sys!(SYS_fcntl, fd, libc::F_GETLK, std::ptr::from_mut(lock)) }.map(drop)
+}
+
+/// `flock(2)`.
+///
+/// # Errors
+/// As the system call.
+pub fn flock(fd: i32, operation: i32) -> Sys<u64> {
+    // SAFETY: it has no pointers.
+    unsafe { sys!(SYS_flock, fd, operation) }
+}
+
+/// `inotify_add_watch(2)`.
+///
+/// # Errors
+/// As the system call.
+pub fn watch(fd: i32, path: &[u8], mask: u32) -> Sys<u64> {
+    // SAFETY: the path ends with its zero.
+    CPath::with(path, |p| unsafe { sys!(SYS_inotify_add_watch, fd, p.at(), mask) })
+}
+
+/// Puts a descriptor at a high number, out of the way of the program's.
+///
+/// # Errors
+/// EMFILE.
+pub fn move_high(fd: i32) -> Sys<i32> {
+    let high = copy_high(fd)?;
+    close(fd);
+    Ok(high)
+}
+
+/// Duplicates a descriptor to a high number.
+///
+/// # Errors
+/// EMFILE.
+pub fn copy_high(fd: i32) -> Sys<i32> {
+    duplicate(fd, high_base(), true)
+}
+
+/// How many descriptors the process may have: the soft limit.
+fn limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+    // SAFETY: it sets nothing, and writes to the structure.
+    let _ = unsafe { sys!(SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit) };
+    limit.rlim_cur
+}
+
+/// From which number on the program has no descriptors.
+#[must_use]
+pub fn descriptor_limit() -> i32 {
+    i32::try_from(limit()).unwrap_or(i32::MAX)
+}
+
+/// From which number on descriptors of ours are kept.
+#[must_use]
+pub fn high_base() -> i32 {
+    use std::sync::atomic::{AtomicI32, Ordering};
+    static BASE: AtomicI32 = AtomicI32::new(0);
+    let known = BASE.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let base = i32::try_from(limit().min(1 << 16) * 2 / 3).unwrap_or(600).max(16);
+    BASE.store(base, Ordering::Relaxed);
+    base
+}
