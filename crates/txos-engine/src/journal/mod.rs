@@ -224,7 +224,11 @@ impl Journal {
             return Err(self.damaged("is damaged (header checksum)"));
         }
         if !(1..=VERSION).contains(&version) {
-            return Err(self.damaged(&format!("is of format {version}; this txos knows {VERSION}")));
+            return Err(Error::Format {
+                path: self.path.clone(),
+                problem: format!("is of format {version}; this txos knows {VERSION}"),
+                advice: "Nothing was changed. Use the txos that wrote it, or a newer one.",
+            });
         }
         Ok(())
     }
