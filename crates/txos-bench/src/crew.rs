@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use txos_engine::realm::{Realm, Remains, Unsettled};
+use txos_engine::realm::{DeadPublish, Realm, Unresolved};
 
 use crate::bench::Bench;
 use crate::work;
@@ -131,7 +131,7 @@ pub fn enter() -> io::Result<Span> {
 
 /// Joins the realm in a directory. Nobody publishes files here, so nothing is ever to be settled.
 pub fn join(dir: &Path) -> io::Result<Realm> {
-    let settle = |_: &Remains| Err(Unsettled("a benchmark publishes nothing".into()));
+    let settle = |_: &DeadPublish| Err(Unresolved("a benchmark publishes nothing".into()));
     Realm::join(dir, "txos-bench", dir, Box::new(settle)).map_err(io::Error::other)
 }
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use txos_engine::object::FileId;
-use txos_engine::realm::{Access, Begin, Facet, Realm, Seed, Ticket};
+use txos_engine::realm::{Access, Begin, Facet, Realm, Seed, TxHandle};
 
 use crate::crew;
 use crate::measure::Stats;
@@ -128,7 +128,7 @@ pub fn main(dir: &Path, cpu: usize) -> io::Result<()> {
 
 const READ: Access = Access::Read;
 
-fn begin(realm: &Realm) -> Ticket<'_> {
+fn begin(realm: &Realm) -> TxHandle<'_> {
     match realm.begin(&Begin::default()) {
         Ok(ticket) => ticket,
         Err(why) => unreachable!("it waits for a place: {why}"),
@@ -151,14 +151,14 @@ fn memory() -> f64 {
 
 /// Nobody else is there: a refusal would be a defect, and end the measurement.
 #[inline]
-fn take(ticket: &mut Ticket<'_>, facet: &Facet<'_>, access: Access) {
+fn take(ticket: &mut TxHandle<'_>, facet: &Facet<'_>, access: Access) {
     if let Err(stop) = ticket.acquire(facet, access) {
         unreachable!("nobody is in the way: {stop}");
     }
 }
 
 #[inline]
-fn commit(ticket: Ticket<'_>) {
+fn commit(ticket: TxHandle<'_>) {
     if let Err(stop) = ticket.finish() {
         unreachable!("nobody is in the way: {stop}");
     }
@@ -185,7 +185,7 @@ fn nanos(since: Instant) -> f64 {
 fn slopes(realm: &Realm, names: &Names, facets: usize, access: Access) -> [f64; 2] {
     let (mut alone, mut whole) = (Vec::new(), Vec::new());
     let mut at = 0;
-    let mut fill = |ticket: &mut Ticket<'_>, size: usize| {
+    let mut fill = |ticket: &mut TxHandle<'_>, size: usize| {
         for _ in 0..size {
             take(ticket, &names.get(at % facets), access);
             at += 1;

@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use txos_engine::contention::backoff;
 use txos_engine::object::FileId;
-use txos_engine::realm::{Access, Again, Begin, Facet, Onward, Realm, Stop, Ticket};
+use txos_engine::realm::{
+    AbortCause, Access, Begin, Facet, Realm, RetryHistory, TxHandle, WaitDecision,
+};
 
 use crate::crew::{self, Span};
 use crate::random::Random;
@@ -169,7 +171,7 @@ enum Key {
 }
 
 impl Key {
-    fn acquire(self, ticket: &mut Ticket<'_>, access: Access) -> Result<(), Stop> {
+    fn acquire(self, ticket: &mut TxHandle<'_>, access: Access) -> Result<(), AbortCause> {
         let dir = |number| FileId { dev: 0xfd01, ino: 100 + number };
         let taken = match self {
             Key::Page(number) => ticket
@@ -265,8 +267,9 @@ fn transact(
         attempts += 1;
         tally.worst = tally.worst.max(attempts);
         let Ok(ticket) = realm.begin(&how) else { continue };
-        let mut ticket =
-            ticket.attended(|_| if left().is_zero() { Onward::CallOff } else { Onward::Wait });
+        let mut ticket = ticket.attended(|_| {
+            if left().is_zero() { WaitDecision::CallOff } else { WaitDecision::Wait }
+        });
         let mut seen = Vec::new();
         match prepare(&mut ticket, plan, values, &mut seen)? {
             Ok(()) => {
@@ -279,7 +282,7 @@ fn transact(
             Err(stop) => {
                 let again = ticket.abort();
                 how.again = Some(again);
-                if !matches!(stop, Stop::CalledOff(_)) {
+                if !matches!(stop, AbortCause::CalledOff(_)) {
                     tally.restarts += 1;
                 }
                 pause(realm, &stop, again, member, left);
@@ -290,9 +293,15 @@ fn transact(
 }
 
 /// As [`Realm::single`], but not beyond the end.
-fn pause(realm: &Realm, stop: &Stop, again: Again, member: u64, left: impl Fn() -> Duration) {
-    if let Stop::Lost(rival) = stop {
-        realm.wait_for(rival, PATIENCE.min(left()));
+fn pause(
+    realm: &Realm,
+    stop: &AbortCause,
+    again: RetryHistory,
+    member: u64,
+    left: impl Fn() -> Duration,
+) {
+    if let AbortCause::Lost(opponent) = stop {
+        realm.wait_for(opponent, PATIENCE.min(left()));
     }
     let seed = member << 48 ^ again.start_ns;
     std::thread::sleep(backoff::before_restart(again.restarts, seed).min(left()));
@@ -300,11 +309,11 @@ fn pause(realm: &Realm, stop: &Stop, again: Again, member: u64, left: impl Fn() 
 
 /// Acquires everything, with some work after each, up to where it can't be doomed any more.
 fn prepare(
-    ticket: &mut Ticket<'_>,
+    ticket: &mut TxHandle<'_>,
     plan: &[(Key, Access)],
     values: Option<&Values>,
     seen: &mut Vec<i64>,
-) -> io::Result<Result<(), Stop>> {
+) -> io::Result<Result<(), AbortCause>> {
     for &(key, access) in plan {
         if let Err(stop) = key.acquire(ticket, access) {
             return Ok(Err(stop));

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use txos_engine::commit;
-use txos_engine::realm::{self, Again, Begin, BeginError, Realm};
+use txos_engine::realm::{self, Begin, BeginError, Realm, RetryHistory};
 use txos_engine::store::Home;
 use txos_engine::txn::{Attendant, Waits};
 use txos_engine::{Error, TxId};
-use txos_run::meeting::{Place, tell_once};
+use txos_run::participant::{Place, tell_once};
 
 use crate::app::App;
 use crate::exit::Failure;
@@ -59,7 +59,7 @@ impl App {
         &self,
         realm: Option<&'static Realm>,
         id: TxId,
-        again: Option<Again>,
+        again: Option<RetryHistory>,
     ) -> Result<Option<Place>, Failure> {
         let Some(realm) = realm else { return Ok(None) };
         let how = Begin { id: Some(id), again, nonblock: true, soft: true, ..Begin::default() };
@@ -92,8 +92,8 @@ impl Waits for Waiting {
 
     fn attendant(&self) -> Option<Attendant> {
         let leave = self.leave;
-        Some(tell_once(self.patience, move |standstill| {
-            if standstill.waited >= LEAVE_AFTER {
+        Some(tell_once(self.patience, move |info| {
+            if info.waited >= LEAVE_AFTER {
                 leave.iter().for_each(|leave| leave());
             }
             signals::asked().is_none()

@@ -8,7 +8,7 @@ use txos_engine::Conflict;
 use txos_engine::changeset::ChangeSet;
 use txos_engine::commit::{Phase, Summary};
 use txos_engine::contention::backoff::before_restart;
-use txos_engine::realm::{Again, Realm, Ticket};
+use txos_engine::realm::{Realm, RetryHistory, TxHandle};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
 use txos_engine::txn::{Failed, Txn};
@@ -38,7 +38,7 @@ enum Attempt {
     /// With this exit status.
     Ended(u8),
     /// Somebody else was first; it is rolled back. What the next attempt goes by.
-    Conflict(Vec<Conflict>, Option<Again>),
+    Conflict(Vec<Conflict>, Option<RetryHistory>),
 }
 
 /// What becomes of a conflict.
@@ -191,7 +191,7 @@ fn attempt(
     realm: Option<&'static Realm>,
     args: &RunArgs,
     ending: Ending,
-    again: Option<Again>,
+    again: Option<RetryHistory>,
     attempts: &mut Attempts,
 ) -> Result<(Attempt, Next), Failure> {
     let options = args.options();
@@ -254,12 +254,12 @@ fn conclude(
     if let CommandStatus::Lost { conflict } = &ran.status {
         let conflicts = vec![conflict.clone()];
         // Nobody is kept waiting while it is cleared away.
-        let again = place.map(Ticket::abort);
+        let again = place.map(TxHandle::abort);
         trash::discard(app, home, tx);
         return Ok(Attempt::Conflict(conflicts, again));
     }
     // Nobody is kept waiting while somebody thinks.
-    let before = (ending != Ending::Commit).then(|| place.take().map(Ticket::abort)).flatten();
+    let before = (ending != Ending::Commit).then(|| place.take().map(TxHandle::abort)).flatten();
     let status = of_command(&ran.status);
     tx.meta.exit_status = Some(i32::from(status));
     let shows_always = ending == Ending::DryRun && was_run(&ran.status);
@@ -379,7 +379,7 @@ fn rolled_back(
     home: &Home,
     tx: Transaction,
     error: txos_engine::Error,
-    again: Option<Again>,
+    again: Option<RetryHistory>,
     gone: &str,
 ) -> Result<Attempt, Failure> {
     match error {

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::id::TxId;
 use crate::readset::ReadSet;
 use crate::readset::validate::{OwnWrites, ValidationRules};
-use crate::realm::{Again, Onward, Standstill, Stop, Ticket, Watch};
+use crate::realm::{AbortCause, RetryHistory, TxHandle, WaitDecision, WaitInfo, Watch};
 use crate::store::{Home, State, Transaction};
 
 /// Which way a commit takes.
@@ -95,7 +95,7 @@ impl Route {
 }
 
 /// Attends a wait: it is asked again and again while the wait lasts.
-pub type Attendant = Box<dyn FnMut(&Standstill) -> Onward + Send>;
+pub type Attendant = Box<dyn FnMut(&WaitInfo) -> WaitDecision + Send>;
 
 /// How a front door waits for opponents when it commits.
 pub trait Waits {
@@ -118,7 +118,7 @@ pub struct Failed {
     /// The opponent's process, if one went first.
     pub opponent: Option<u32>,
     /// What the next attempt begins with, so that it does not look young.
-    pub again: Option<Again>,
+    pub again: Option<RetryHistory>,
 }
 
 impl From<Failed> for Error {
@@ -130,13 +130,13 @@ impl From<Failed> for Error {
 /// A transaction that is about to end, as the realm knows it.
 pub struct Participant {
     /// None: there is no realm. What others changed is found when the transaction validates.
-    ticket: Option<Ticket<'static>>,
+    ticket: Option<TxHandle<'static>>,
 }
 
 impl Participant {
     /// Takes part with `ticket`, if there is a realm.
     #[must_use]
-    pub fn new(ticket: Option<Ticket<'static>>) -> Participant {
+    pub fn new(ticket: Option<TxHandle<'static>>) -> Participant {
         Participant { ticket }
     }
 
@@ -145,7 +145,7 @@ impl Participant {
     /// # Errors
     /// [`Failed`] with [`Error::Conflict`].
     pub fn commit_nothing(mut self, reads: &ReadSet) -> Result<(), Failed> {
-        if let Err(stop) = self.ticket.as_mut().map_or(Ok(()), Ticket::await_turn) {
+        if let Err(stop) = self.ticket.as_mut().map_or(Ok(()), TxHandle::await_turn) {
             return Err(self.lose(&stop));
         }
         let conflicts = reads.validate(ValidationRules::default(), &OwnWrites::default());
@@ -153,8 +153,8 @@ impl Participant {
             return Err(self.abort(Error::Conflict(conflicts)));
         }
         // Not doomed by now, it read what nobody had begun to publish over.
-        if let Some(watch) = self.ticket.as_ref().map(Ticket::watch).filter(Watch::is_doomed) {
-            return Err(self.lose(&Stop::Doomed(watch.winner())));
+        if let Some(watch) = self.ticket.as_ref().map(TxHandle::watch).filter(Watch::is_doomed) {
+            return Err(self.lose(&AbortCause::Doomed(watch.winner())));
         }
         self.finish();
         Ok(())
@@ -178,19 +178,19 @@ impl Participant {
         Ok(done)
     }
 
-    fn lose(&mut self, stop: &Stop) -> Failed {
-        let opponent = stop.rival().map(|rival| rival.pid);
+    fn lose(&mut self, stop: &AbortCause) -> Failed {
+        let opponent = stop.opponent().map(|opponent| opponent.pid);
         Failed { opponent, ..self.abort(AcquireError::at(commit::conflict(b"", stop)).into()) }
     }
 
     fn abort(&mut self, error: Error) -> Failed {
-        let again = self.ticket.take().map(Ticket::abort);
+        let again = self.ticket.take().map(TxHandle::abort);
         Failed { error, opponent: None, again }
     }
 
     /// What is published is published, and what changed nothing was validated: nobody stops it any more.
     fn finish(&mut self) {
-        let _ = self.ticket.take().map(Ticket::finish);
+        let _ = self.ticket.take().map(TxHandle::finish);
     }
 }
 
@@ -204,7 +204,7 @@ pub struct Txn<'w> {
 impl<'w> Txn<'w> {
     /// A transaction of a home store that takes part with `ticket`.
     #[must_use]
-    pub fn new(home: &'w Home, ticket: Option<Ticket<'static>>, waits: &'w dyn Waits) -> Txn<'w> {
+    pub fn new(home: &'w Home, ticket: Option<TxHandle<'static>>, waits: &'w dyn Waits) -> Txn<'w> {
         Txn { home, participant: Participant::new(ticket), waits }
     }
 
@@ -281,7 +281,7 @@ impl<'w> Txn<'w> {
 
     /// Its participant, for a front door that goes on otherwise.
     #[must_use]
-    pub fn into_ticket(self) -> Option<Ticket<'static>> {
+    pub fn into_ticket(self) -> Option<TxHandle<'static>> {
         self.participant.ticket
     }
 
@@ -290,13 +290,13 @@ impl<'w> Txn<'w> {
     /// held: the commit validates it.
     fn acquire(
         mut self,
-        mut acquire: impl FnMut(&mut Ticket<'_>) -> Result<(), AcquireError>,
+        mut acquire: impl FnMut(&mut TxHandle<'_>) -> Result<(), AcquireError>,
     ) -> Result<Self, Failed> {
         let began = Instant::now();
         loop {
             let Some(mut ticket) = self.participant.ticket.take() else { return Ok(self) };
             if let Some(mut attendant) = self.waits.attendant() {
-                ticket = ticket.attended(move |standstill| attendant(standstill));
+                ticket = ticket.attended(move |info| attendant(info));
             }
             let acquired = acquire(&mut ticket);
             let realm = ticket.realm();
@@ -307,14 +307,14 @@ impl<'w> Txn<'w> {
             let waited = began.elapsed();
             let left = self.waits.patience().map(|patience| patience.saturating_sub(waited));
             let left = left.filter(|left| !left.is_zero() && !ticket.is_ordered());
-            let opponent = lost.rival.as_ref().map(|rival| rival.pid);
-            let next = lost.rival.as_ref().zip(left).filter(|_| self.waits.goes_on(waited));
-            let Some((rival, left)) = next else {
+            let opponent = lost.opponent.as_ref().map(|opponent| opponent.pid);
+            let next = lost.opponent.as_ref().zip(left).filter(|_| self.waits.goes_on(waited));
+            let Some((first, left)) = next else {
                 self.participant.ticket = Some(ticket);
                 return Err(Failed { opponent, ..self.participant.abort(lost.into()) });
             };
             let (again, how) = ticket.abort_to_begin_again();
-            realm.wait_for(rival, left.min(STEP));
+            realm.wait_for(first, left.min(STEP));
             match realm.begin(&how) {
                 Ok(ticket) => self.participant.ticket = Some(ticket),
                 Err(e) => {
@@ -375,7 +375,7 @@ fn flushed(home: &Home, mut summary: Summary, reverted: Option<TxId>) -> Summary
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::realm::{Begin, Fate, Realm, Remains, Rival, Unsettled};
+    use crate::realm::{Begin, DeadPublish, Opponent, PublishFate, Realm, Unresolved};
 
     struct Patient(Option<Duration>);
 
@@ -396,7 +396,8 @@ mod tests {
     #[test]
     fn who_gives_way_begins_again_as_old_as_before() {
         let dir = std::env::temp_dir().join(format!("txos-txn-{}", std::process::id()));
-        let settle = |_: &Remains| -> Result<Fate, Unsettled> { Ok(Fate::Undone) };
+        let settle =
+            |_: &DeadPublish| -> Result<PublishFate, Unresolved> { Ok(PublishFate::Undone) };
         let realm: &'static Realm =
             Box::leak(Box::new(Realm::join(&dir, "test", &dir, Box::new(settle)).unwrap()));
         let home = Home::open(&dir.join("store")).unwrap();
@@ -412,10 +413,10 @@ mod tests {
             let acquired = Txn::new(&home, Some(ticket), &waits).acquire(|ticket| {
                 seen.push((ticket.held(), ticket.again().start_ns));
                 let error = Error::Conflict(Vec::new());
-                let mut rival = Box::new(Rival::default());
-                rival.pid = 7;
+                let mut opponent = Box::new(Opponent::default());
+                opponent.pid = 7;
                 if seen.len() < 3 {
-                    Err(AcquireError { error, rival: Some(rival) })
+                    Err(AcquireError { error, opponent: Some(opponent) })
                 } else {
                     Ok(())
                 }

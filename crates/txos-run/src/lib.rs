@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`view`] | the private mount namespace |
 //! | [`session`] | the processes: front, keeper, command |
-//! | [`meeting`] | the transaction among the others that run |
+//! | [`participant`] | the transaction among the others that run |
 //! | [`supervisor`] | seccomp: recording, and what leads out of the transaction |
 //! | [`sys`] | every unsafe call |
 //!
@@ -26,8 +26,8 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod leftover;
-pub mod meeting;
 mod options;
+pub mod participant;
 mod report;
 pub mod session;
 pub mod supervisor;
@@ -89,7 +89,7 @@ pub fn run(
     tx: &mut Transaction,
     reads: ReadSet,
     options: &RunOptions,
-    place: Option<meeting::Place>,
+    place: Option<participant::Place>,
 ) -> Result<Ran> {
     session::front::run(home, tx, reads, options, place)
 }

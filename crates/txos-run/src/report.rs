@@ -63,7 +63,7 @@ pub struct Ran {
     /// All of it by kind, for the end.
     pub live: crate::warning::Live,
     /// The transaction's place in the realm, to commit from.
-    pub place: Option<crate::meeting::Place>,
+    pub place: Option<crate::participant::Place>,
     pub(crate) output: Option<Held>,
     pub(crate) signals: Vec<HeldSignal>,
 }

@@ -29,7 +29,7 @@ const OPERATIONS: [Operation; 18] = [
     ("write cold released", "… and its release", Some(40.0)),
     ("in use warm", "`Realm::is_in_use`, in cache", Some(10.0)),
     ("in use cold", "`Realm::is_in_use`, out of cache", None),
-    ("doomed", "`Ticket::is_doomed`", None),
+    ("doomed", "`TxHandle::is_doomed`", None),
     ("hash", "of these: the hash of a name", None),
     ("hash chained", "… waited for", None),
     ("clock", "of these: one look at the clock", None),

@@ -14,7 +14,9 @@ use crate::path;
 use crate::path::layer::split;
 use crate::plan::{Kind, Op, Plan};
 use crate::readset::{ReadSet, Touch};
-use crate::realm::{Access, Facet, Fate, Remains, Rival, Stop, Ticket, Unsettled, Watch};
+use crate::realm::{
+    AbortCause, Access, DeadPublish, Facet, Opponent, PublishFate, TxHandle, Unresolved, Watch,
+};
 use crate::store::{Home, State};
 use crate::version::{Version, stat_at};
 
@@ -24,21 +26,23 @@ pub struct AcquireError {
     /// Why.
     pub error: Error,
     /// To whom it gave way, if trying again after that one's end may help.
-    pub rival: Option<Box<Rival>>,
+    pub opponent: Option<Box<Opponent>>,
 }
 
 impl AcquireError {
     /// Lost for good.
     #[must_use]
     pub fn at(conflict: Conflict) -> AcquireError {
-        AcquireError { error: Error::Conflict(vec![conflict]), rival: None }
+        AcquireError { error: Error::Conflict(vec![conflict]), opponent: None }
     }
 
-    fn of(path: &[u8], stop: Stop) -> AcquireError {
+    fn of(path: &[u8], stop: AbortCause) -> AcquireError {
         let error = Error::Conflict(vec![conflict(path, &stop)]);
         match stop {
-            Stop::Lost(rival) => AcquireError { error, rival: Some(Box::new(rival)) },
-            _ => AcquireError { error, rival: None },
+            AbortCause::Lost(opponent) => {
+                AcquireError { error, opponent: Some(Box::new(opponent)) }
+            }
+            _ => AcquireError { error, opponent: None },
         }
     }
 }
@@ -54,7 +58,7 @@ impl From<AcquireError> for Error {
 /// # Errors
 /// [`AcquireError`]: another transaction won, or the realm's policy says to give way.
 pub fn acquire(
-    ticket: &mut Ticket<'_>,
+    ticket: &mut TxHandle<'_>,
     planned: &Planned,
     reads: &ReadSet,
 ) -> std::result::Result<(), AcquireError> {
@@ -66,7 +70,7 @@ pub fn acquire(
 /// # Errors
 /// As [`acquire`].
 pub fn acquire_for_log(
-    ticket: &mut Ticket<'_>,
+    ticket: &mut TxHandle<'_>,
     roots: &[std::path::PathBuf],
     deltas: &[Delta],
 ) -> std::result::Result<(), AcquireError> {
@@ -99,18 +103,18 @@ pub fn acquire_for_log(
 /// # Errors
 /// As [`acquire`]; [`Error::Format`] if its plan can't be read.
 pub fn acquire_for_revert(
-    ticket: &mut Ticket<'_>,
+    ticket: &mut TxHandle<'_>,
     home: &Home,
     id: TxId,
 ) -> std::result::Result<(), AcquireError> {
-    match crate::plan::load(home, id).map_err(|error| AcquireError { error, rival: None })? {
+    match crate::plan::load(home, id).map_err(|error| AcquireError { error, opponent: None })? {
         Some(plan) => acquire_plan(ticket, &plan, None),
         None => Ok(()),
     }
 }
 
 fn acquire_plan(
-    ticket: &mut Ticket<'_>,
+    ticket: &mut TxHandle<'_>,
     plan: &Plan,
     reads: Option<&ReadSet>,
 ) -> std::result::Result<(), AcquireError> {
@@ -211,30 +215,32 @@ pub fn explain(watch: &Watch<'_>, reads: &mut ReadSet) -> Option<Conflict> {
             .facets_of(touch, true, |facet, _| if watch.lost_at(facet) { Err(()) } else { Ok(()) });
         found.is_err()
     })?;
-    Some(conflict(&reads.path_of(at), &Stop::Doomed(watch.winner())))
+    Some(conflict(&reads.path_of(at), &AbortCause::Doomed(watch.winner())))
 }
 
-/// A lost meeting at a path, as people are told of conflicts.
+/// A lost conflict at a path, as people are told of conflicts.
 #[must_use]
-pub fn conflict(path: &[u8], stop: &Stop) -> Conflict {
-    let who = |rival: &crate::realm::Rival| {
-        let mut text = match (rival.id, rival.pid) {
+pub fn conflict(path: &[u8], stop: &AbortCause) -> Conflict {
+    let who = |opponent: &crate::realm::Opponent| {
+        let mut text = match (opponent.id, opponent.pid) {
             (Some(id), _) => format!("transaction {id}"),
             (None, 0) => "another transaction".to_owned(),
             (None, pid) => format!("a transaction of process {pid}"),
         };
-        if !rival.label.is_empty() {
-            text.push_str(&format!(" ({})", rival.label));
+        if !opponent.label.is_empty() {
+            text.push_str(&format!(" ({})", opponent.label));
         }
         text
     };
     let what = match stop {
-        Stop::Doomed(rival) => format!("{} touches it as well, and won", who(rival)),
-        Stop::Lost(rival) => {
-            format!("{} touches it as well, and goes first ({})", who(rival), rival.reason)
+        AbortCause::Doomed(opponent) => format!("{} touches it as well, and won", who(opponent)),
+        AbortCause::Lost(opponent) => {
+            format!("{} touches it as well, and goes first ({})", who(opponent), opponent.reason)
         }
-        Stop::Busy(rival) => format!("{} touches it as well, and runs on", who(rival)),
-        Stop::CalledOff(rival) => format!("called off while it waited for {}", who(rival)),
+        AbortCause::Busy(opponent) => format!("{} touches it as well, and runs on", who(opponent)),
+        AbortCause::CalledOff(opponent) => {
+            format!("called off while it waited for {}", who(opponent))
+        }
         other => other.to_string(),
     };
     Conflict { path: path::from_bytes(path), what, when: None }
@@ -243,18 +249,18 @@ pub fn conflict(path: &[u8], stop: &Stop) -> Conflict {
 /// What became of a publish whose process died: recovery decides, then its record says.
 ///
 /// # Errors
-/// [`Unsettled`] if recovery fails, or the dead process's store is not known.
-pub fn settle(remains: &Remains) -> std::result::Result<Fate, Unsettled> {
+/// [`Unresolved`] if recovery fails, or the dead process's store is not known.
+pub fn settle(remains: &DeadPublish) -> std::result::Result<PublishFate, Unresolved> {
     // Who takes part says where its store is before it begins: this was no participant's publish.
     if !remains.home.is_absolute() {
-        return Ok(Fate::Undone);
+        return Ok(PublishFate::Undone);
     }
     // It is looked for, not made.
     if !remains.home.join("format").exists() {
         let store = crate::show::quoted(&remains.home);
-        return Err(Unsettled(format!("its store {store} is not there")));
+        return Err(Unresolved(format!("its store {store} is not there")));
     }
-    let unsettled = |e: Error| Unsettled(e.to_string());
+    let unsettled = |e: Error| Unresolved(e.to_string());
     let home = Home::open(&remains.home).map_err(unsettled)?;
     super::recover(&home, &super::Silent).map_err(unsettled)?;
     let committed = remains
@@ -262,5 +268,5 @@ pub fn settle(remains: &Remains) -> std::result::Result<Fate, Unsettled> {
         .and_then(|id| home.meta(id).ok())
         .is_some_and(|meta| matches!(meta.state, State::Committed | State::Reverted))
         || remains.id.is_some_and(|id| super::light::holds(&home, id));
-    Ok(if committed { Fate::Committed } else { Fate::Undone })
+    Ok(if committed { PublishFate::Committed } else { PublishFate::Undone })
 }

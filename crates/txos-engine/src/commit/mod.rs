@@ -66,7 +66,7 @@ use crate::plan::{Kind, Plan};
 use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
 use crate::readset::validate::{OwnWrites, ValidationRules};
-use crate::realm::Ticket;
+use crate::realm::TxHandle;
 use crate::store::{Home, State, Transaction};
 use crate::sys_owner;
 use crate::version::Stamp;
@@ -187,8 +187,8 @@ pub fn plan(tx: &Transaction, changes: &ChangeSet, options: &Options) -> Result<
 /// stays as it is, for the caller to discard.
 ///
 /// `ticket` is its place in the realm, with what it changes acquired ([`acquire`]); the caller ends it:
-/// by [`Ticket::finish`] after success, by [`Ticket::leave_publishing`] after
-/// [`Error::Unfinished`], else by [`Ticket::abort`].
+/// by [`TxHandle::finish`] after success, by [`TxHandle::leave_publishing`] after
+/// [`Error::Unfinished`], else by [`TxHandle::abort`].
 ///
 /// # Errors
 /// [`Error::Conflict`] if somebody was first, any other error if publishing was impossible. In
@@ -199,7 +199,7 @@ pub fn commit(
     planned: Planned,
     reads: &ReadSet,
     options: &Options,
-    ticket: Option<&mut Ticket<'_>>,
+    ticket: Option<&mut TxHandle<'_>>,
     progress: &dyn Progress,
 ) -> Result<Summary> {
     let Planned { mut plan, is_part } = planned;
@@ -299,7 +299,7 @@ fn check_boot(tx: &Transaction) -> Result<()> {
 struct ExecContext<'a, 'r> {
     gate: bool,
     /// Its place in the realm; none for those who are no participants.
-    ticket: Option<&'a mut Ticket<'r>>,
+    ticket: Option<&'a mut TxHandle<'r>>,
     progress: &'a dyn Progress,
 }
 

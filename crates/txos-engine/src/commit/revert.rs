@@ -19,7 +19,7 @@ use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path;
 use crate::plan::{self, Kind, Op, Plan};
-use crate::realm::Ticket;
+use crate::realm::TxHandle;
 use crate::store::{Begin, Home, LayerRequest, State};
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};
@@ -35,7 +35,7 @@ pub fn revert(
     home: &Home,
     id: TxId,
     options: &Options,
-    ticket: Option<&mut Ticket<'_>>,
+    ticket: Option<&mut TxHandle<'_>>,
     progress: &dyn Progress,
 ) -> Result<Summary> {
     inplace::ignore_lease_breaks();

@@ -26,7 +26,7 @@
 //! - **Nobody waits on one who waits**: no policy answers [`Decision::Wait`] when the other is
 //!   waiting. So there is no deadlock, and nobody has to search for cycles: whoever would close a
 //!   cycle finds a waiting transaction before it.
-//! - The two sides of a meeting, asked with the same facts, never both abort themselves; and at
+//! - The two sides of a conflict, asked with the same facts, never both abort themselves; and at
 //!   turn 0 they never abort each other.
 //! - Under `timestamp` and `os-priority` the contenders are in a strict total order, and a winner
 //!   never waits. Under all others a wait is bounded: from some turn on the answer is not
@@ -149,7 +149,7 @@ impl FromStr for Policy {
     }
 }
 
-/// What counts about one side of a meeting.
+/// What counts about one side of a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
     /// Scheduling priority, larger is more important: realtime above nice -20 above nice 19.
@@ -209,8 +209,8 @@ const fn wait(reason: &'static str) -> Ruling {
     Ruling { decision: Decision::Wait, reason }
 }
 
-/// Decides a meeting for `me`, who wants what `other` holds. `turn` is how many times `me` has
-/// already waited at this very conflict: 0 at the first meeting.
+/// Decides a conflict for `me`, who wants what `other` holds. `turn` is how many times `me` has
+/// already waited at this very conflict: 0 at the first conflict.
 pub fn arbitrate(policy: Policy, me: &Contender, other: &Contender, turn: u32) -> Ruling {
     match policy {
         Policy::OsPriority => os_priority::rule(me, other),

@@ -19,7 +19,7 @@
 //! Lower priorities, for as long as higher ones keep coming: it is what priority means. Among
 //! equals nobody, as under `timestamp`, and of all transactions the oldest one of the highest
 //! priority always makes progress: nobody aborts it, and it waits on nobody. A wait has no bound
-//! but the end of the other. A priority that changes between two meetings counts from the next.
+//! but the end of the other. A priority that changes between two conflicts counts from the next.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::Decision::{AbortOther, AbortSelf, Wait};
 use super::*;
 
-/// One side of a meeting in which nothing differs but the slot.
+/// One side of a conflict in which nothing differs but the slot.
 pub(super) const ME: Contender =
     Contender { priority: 0, start_ns: 10, slot: 1, work: 0, size: 0, restarts: 0, waiting: false };
 /// The other side; younger by its slot.
@@ -45,8 +45,8 @@ fn contenders(slot: u32) -> Vec<Contender> {
     all
 }
 
-/// All meetings of two. Both orders of the slots come up, as each of the two is once `me`.
-fn meetings(mut see: impl FnMut(&Contender, &Contender)) {
+/// All conflicts of two. Both orders of the slots come up, as each of the two is once `me`.
+fn conflicts(mut see: impl FnMut(&Contender, &Contender)) {
     let (first, second) = (contenders(1), contenders(2));
     for a in &first {
         for b in &second {
@@ -58,7 +58,7 @@ fn meetings(mut see: impl FnMut(&Contender, &Contender)) {
 
 #[test]
 fn nobody_waits_on_one_who_waits() {
-    meetings(|me, other| {
+    conflicts(|me, other| {
         if other.waiting {
             for policy in Policy::ALL {
                 for turn in TURNS {
@@ -71,8 +71,8 @@ fn nobody_waits_on_one_who_waits() {
 }
 
 #[test]
-fn at_the_first_meeting_they_never_abort_each_other() {
-    meetings(|me, other| {
+fn at_the_first_conflict_they_never_abort_each_other() {
+    conflicts(|me, other| {
         for policy in Policy::ALL {
             let mine = arbitrate(policy, me, other, 0).decision;
             let others = arbitrate(policy, other, me, 0).decision;
@@ -83,7 +83,7 @@ fn at_the_first_meeting_they_never_abort_each_other() {
 
 #[test]
 fn never_do_both_abort_themselves_whatever_their_turns() {
-    meetings(|me, other| {
+    conflicts(|me, other| {
         for policy in Policy::ALL {
             let gives_up = |me, other| {
                 TURNS.iter().any(|&t| arbitrate(policy, me, other, t).decision == AbortSelf)
@@ -95,7 +95,7 @@ fn never_do_both_abort_themselves_whatever_their_turns() {
 
 #[test]
 fn a_total_order_has_one_winner_who_aborts_and_one_loser_who_gives_way() {
-    meetings(|me, other| {
+    conflicts(|me, other| {
         for policy in ORDERED {
             let decisions = |me: &Contender, other: &Contender| {
                 TURNS.map(|turn| arbitrate(policy, me, other, turn).decision)
@@ -146,7 +146,7 @@ fn other_policies_bound_every_wait_and_do_not_go_back_to_it() {
         Policy::SizeMatters => Some(64),
         Policy::Polite => Some(8),
     };
-    meetings(|me, other| {
+    conflicts(|me, other| {
         for policy in Policy::ALL {
             let Some(bound) = bound(policy) else { continue };
             let mut waits = true;
@@ -181,7 +181,7 @@ fn the_documented_tables_are_the_ones_in_the_code() {
             })
             .collect();
         let mut reached = BTreeSet::new();
-        meetings(|me, other| {
+        conflicts(|me, other| {
             for turn in TURNS {
                 let ruling = arbitrate(policy, me, other, turn);
                 let decision = match ruling.decision {

@@ -1,4 +1,4 @@
-//! Meeting a holder: arbitrate, doom, seize.
+//! Participant a holder: arbitrate, doom, seize.
 //!
 //! # Why a seized facet is safe
 //!
@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::layout::Slot;
 use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Note64, Relaxed, Release, SeqCst, Step};
-use super::ticket::{SINGLE, Ticket};
+use super::tx_handle::{SINGLE, TxHandle};
 use super::word::{Access, Word, bits};
 use super::{Realm, WAITS_FOR_TURN};
 use crate::contention::{self, Contender, Decision, Policy, Ruling};
@@ -26,19 +26,19 @@ use crate::id::TxId;
 /// Why a transaction can't go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Stop {
+pub enum AbortCause {
     /// Another transaction won a conflict with this one.
     #[error("another transaction won a conflict: {0}")]
-    Doomed(Rival),
+    Doomed(Opponent),
     /// By the realm's policy it gives way to one that holds what it wants.
     #[error("it gave way to another transaction: {0}")]
-    Lost(Rival),
+    Lost(Opponent),
     /// It would have to wait, and was not to (TX_NONBLOCK).
     #[error("it would have to wait for another transaction: {0}")]
-    Busy(Rival),
+    Busy(Opponent),
     /// Whoever attended its waiting called it off.
     #[error("it was called off while it waited for another transaction: {0}")]
-    CalledOff(Rival),
+    CalledOff(Opponent),
     /// Its turn among the ordered transactions is over: somebody else used its number.
     #[error("its turn is over: sequence number {sequence} was used by another transaction")]
     TurnOver {
@@ -47,23 +47,23 @@ pub enum Stop {
     },
 }
 
-impl Stop {
+impl AbortCause {
     /// The other one, if there is one.
     #[must_use]
-    pub fn rival(&self) -> Option<&Rival> {
+    pub fn opponent(&self) -> Option<&Opponent> {
         match self {
-            Stop::Doomed(rival)
-            | Stop::Lost(rival)
-            | Stop::Busy(rival)
-            | Stop::CalledOff(rival) => Some(rival),
-            Stop::TurnOver { .. } => None,
+            AbortCause::Doomed(opponent)
+            | AbortCause::Lost(opponent)
+            | AbortCause::Busy(opponent)
+            | AbortCause::CalledOff(opponent) => Some(opponent),
+            AbortCause::TurnOver { .. } => None,
         }
     }
 }
 
 /// The other transaction of a conflict, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rival {
+pub struct Opponent {
     /// Its name, if it has one.
     pub id: Option<TxId>,
     /// Its process; 0 if unknown.
@@ -76,7 +76,7 @@ pub struct Rival {
     pub(super) place: Option<(u32, u64)>,
 }
 
-impl std::fmt::Display for Rival {
+impl std::fmt::Display for Opponent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.id {
             Some(id) => write!(f, "{id}")?,
@@ -112,11 +112,11 @@ pub(super) fn text_of(words: &[Note64]) -> String {
     text
 }
 
-impl Rival {
-    pub(super) fn of(slot: &Slot, number: u32, status: Status, reason: &str) -> Rival {
-        Rival {
+impl Opponent {
+    pub(super) fn of(slot: &Slot, number: u32, status: Status, reason: &str) -> Opponent {
+        Opponent {
             id: id_of(slot.id.load(Relaxed)),
-            pid: super::ticket::owner(slot).map_or(0, super::Identity::pid),
+            pid: super::tx_handle::owner(slot).map_or(0, super::Identity::pid),
             label: text_of(&slot.label),
             reason: reason.to_owned(),
             place: Some((number, status.generation())),
@@ -124,7 +124,7 @@ impl Rival {
     }
 
     /// Who doomed the transaction in a slot.
-    pub(super) fn who_doomed(realm: &Realm, slot: &Slot) -> Rival {
+    pub(super) fn who_doomed(realm: &Realm, slot: &Slot) -> Opponent {
         let policy = Policy::from_code(slot.doomed_under.load(Relaxed)).unwrap_or_default();
         // The winner is about to write it down; killed before, it stays unknown.
         let written = || Some(slot.doomed_by_pid.load(Acquire)).filter(|&pid| pid != 0);
@@ -139,8 +139,10 @@ impl Rival {
             .map(|number| realm.table().slot(number))
             // It has no labels in the model, where every look costs.
             .filter(|_| !cfg!(loom))
-            .find(|other| pid != 0 && super::ticket::owner(other).is_some_and(|o| o.pid() == pid));
-        Rival {
+            .find(|other| {
+                pid != 0 && super::tx_handle::owner(other).is_some_and(|o| o.pid() == pid)
+            });
+        Opponent {
             id: id_of(slot.doomed_by.load(Relaxed)),
             pid,
             label: winner.map(|other| text_of(&other.label)).unwrap_or_default(),
@@ -150,22 +152,22 @@ impl Rival {
     }
 }
 
-/// One meeting, over all its turns.
+/// One conflict, over all its turns.
 #[derive(Debug, Default)]
-pub(super) struct Standoff {
+pub(super) struct ConflictWait {
     /// How often it waited.
     pub turn: u32,
     /// When it first waited; 0: it did not.
     pub since_ns: u64,
     /// How long it had waited when it last looked whether the other lives.
     pub looked_ns: u64,
-    /// The meeting is counted.
+    /// The conflict is counted.
     counted: bool,
     /// How often it waited for what takes an instant.
     instants: u32,
 }
 
-impl Standoff {
+impl ConflictWait {
     pub fn has_waited(&self) -> bool {
         self.since_ns != 0
     }
@@ -189,8 +191,8 @@ const TURNS_SHORT: u32 = 128;
 /// How often a loser looks for who won before it is content not to know.
 const LOOKS_FOR_WINNER: u32 = if cfg!(loom) { 1 } else { 50 };
 
-/// How a meeting went.
-pub(super) enum Met {
+/// How a conflict went.
+pub(super) enum Resolution {
     /// The facet is ours.
     Seized,
     /// Something changed: look again.
@@ -227,7 +229,7 @@ impl Drop for Pins<'_> {
     }
 }
 
-impl Ticket<'_> {
+impl TxHandle<'_> {
     /// Deals with those in the way, one after the other.
     pub(super) fn contend(
         &mut self,
@@ -235,13 +237,13 @@ impl Ticket<'_> {
         word: Word,
         others: u64,
         access: Access,
-        standoff: &mut Standoff,
-    ) -> Result<Met, Stop> {
+        waiting: &mut ConflictWait,
+    ) -> Result<Resolution, AbortCause> {
         let (realm, orec) = (self.realm, self.realm.table().orec(index));
         if self.is_doomed() {
             return Err(self.defeat());
         }
-        if !std::mem::replace(&mut standoff.counted, true) {
+        if !std::mem::replace(&mut waiting.counted, true) {
             realm.table().board().conflicts.fetch_add(1, Relaxed);
         }
         let mut pins = Pins { realm, bit: self.bit, slots: 0 };
@@ -249,7 +251,7 @@ impl Ticket<'_> {
             let slot = realm.table().slot(number);
             let status = pins.pin(number);
             if orec.load(Acquire) != word.0 && !sync::left_out(Step::LookAgain) {
-                return Ok(Met::Again);
+                return Ok(Resolution::Again);
             }
             match status.state() {
                 // Pinned, and nobody's: what releases a slot releases the records before. A bit that
@@ -261,42 +263,42 @@ impl Ticket<'_> {
                 State::Idle => {
                     drop(pins);
                     if !realm.take_over_if_dead(number) {
-                        self.wait_briefly(number, status, index, standoff)?;
+                        self.wait_briefly(number, status, index, waiting)?;
                     }
-                    return Ok(Met::Again);
+                    return Ok(Resolution::Again);
                 }
                 State::Committed | State::Doomed | State::Aborted => {}
                 State::Publishing => {
                     drop(pins);
                     if self.nonblock {
-                        let rival = Rival::of(slot, number, status, "it is being published");
-                        return self.give_way(number, Stop::Busy(rival));
+                        let opponent = Opponent::of(slot, number, status, "it is being published");
+                        return self.give_way(number, AbortCause::Busy(opponent));
                     }
-                    self.wait_turn(number, status, index, standoff)?;
-                    return Ok(Met::Again);
+                    self.wait_turn(number, status, index, waiting)?;
+                    return Ok(Resolution::Again);
                 }
                 State::Active | State::Preparing => {
-                    let Some(ruling) = self.judge(slot, number, status, standoff.turn) else {
-                        return Ok(Met::Again);
+                    let Some(ruling) = self.judge(slot, number, status, waiting.turn) else {
+                        return Ok(Resolution::Again);
                     };
                     match ruling.decision {
                         Decision::AbortOther => {
                             if !self.doom(slot, status, index) {
-                                return Ok(Met::Again);
+                                return Ok(Resolution::Again);
                             }
                         }
                         Decision::AbortSelf => {
-                            let rival = Rival::of(slot, number, status, ruling.reason);
-                            return self.give_way(number, Stop::Lost(rival));
+                            let opponent = Opponent::of(slot, number, status, ruling.reason);
+                            return self.give_way(number, AbortCause::Lost(opponent));
                         }
                         Decision::Wait if self.nonblock => {
-                            let rival = Rival::of(slot, number, status, ruling.reason);
-                            return self.give_way(number, Stop::Busy(rival));
+                            let opponent = Opponent::of(slot, number, status, ruling.reason);
+                            return self.give_way(number, AbortCause::Busy(opponent));
                         }
                         Decision::Wait => {
                             drop(pins);
-                            self.wait_turn(number, status, index, standoff)?;
-                            return Ok(Met::Again);
+                            self.wait_turn(number, status, index, waiting)?;
+                            return Ok(Resolution::Again);
                         }
                     }
                 }
@@ -304,7 +306,7 @@ impl Ticket<'_> {
         }
         let seized = word.seized(self.bit, access, self.hold);
         let taken = orec.compare_exchange(word.0, seized.0, AcqRel, Acquire).is_ok();
-        Ok(if taken { Met::Seized } else { Met::Again })
+        Ok(if taken { Resolution::Seized } else { Resolution::Again })
     }
 
     /// Waits for what takes an instant. Where it goes on for longer, somebody was stopped in
@@ -314,28 +316,33 @@ impl Ticket<'_> {
         number: u32,
         status: Status,
         index: u32,
-        standoff: &mut Standoff,
-    ) -> Result<(), Stop> {
-        standoff.instants = standoff.instants.saturating_add(1);
-        if standoff.instants <= INSTANTS_MAX || cfg!(loom) {
+        waiting: &mut ConflictWait,
+    ) -> Result<(), AbortCause> {
+        waiting.instants = waiting.instants.saturating_add(1);
+        if waiting.instants <= INSTANTS_MAX || cfg!(loom) {
             sync::sleep(Duration::from_micros(1));
             return Ok(());
         }
         if self.nonblock {
             let slot = self.realm.table().slot(number);
-            return Err(Stop::Busy(Rival::of(slot, number, status, "it is about to begin")));
+            return Err(AbortCause::Busy(Opponent::of(
+                slot,
+                number,
+                status,
+                "it is about to begin",
+            )));
         }
-        self.wait_turn(number, status, index, standoff)?;
-        sync::sleep(standoff.pause(self.seed()));
+        self.wait_turn(number, status, index, waiting)?;
+        sync::sleep(waiting.pause(self.seed()));
         Ok(())
     }
 
     /// Gives way, unless the other is dead: nobody would ever take over from it if all gave way.
-    fn give_way(&self, number: u32, stop: Stop) -> Result<Met, Stop> {
+    fn give_way(&self, number: u32, stop: AbortCause) -> Result<Resolution, AbortCause> {
         if self.realm.take_over_if_dead(number) {
-            return Ok(Met::Again);
+            return Ok(Resolution::Again);
         }
-        if matches!(stop, Stop::Lost(_)) {
+        if matches!(stop, AbortCause::Lost(_)) {
             self.realm.table().board().yields.fetch_add(1, Relaxed);
         }
         Err(stop)

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use super::layout::{GROUPS_AT, ORECS_AT, SLOTS_AT, Slot};
 use super::status::{State, Status};
 use super::table::SEGMENT_LEN;
-use super::{Access, Begin, Facet, Fate, Identity, Onward, Realm, SLOTS, Ticket};
+use super::{Access, Begin, Facet, Identity, PublishFate, Realm, SLOTS, TxHandle, WaitDecision};
 use crate::contention::Policy;
 use crate::fuzzing::Input;
 use crate::object::FileId;
@@ -25,7 +25,7 @@ struct Scene {
 impl Scene {
     fn new() -> std::io::Result<Scene> {
         let dir = crate::fuzzing::scratch("realm")?;
-        let settle = Box::new(|_: &super::Remains| Ok(Fate::Undone));
+        let settle = Box::new(|_: &super::DeadPublish| Ok(PublishFate::Undone));
         let realm = Realm::join(&dir, "fuzz", &dir, settle).map_err(std::io::Error::other)?;
         let file = std::fs::OpenOptions::new().read(true).write(true).open(realm.path())?;
         Ok(Scene { realm, file })
@@ -70,7 +70,7 @@ impl Scene {
         }
     }
 
-    fn begin(&self, input: &mut Input<'_>) -> Option<Ticket<'_>> {
+    fn begin(&self, input: &mut Input<'_>) -> Option<TxHandle<'_>> {
         let how = input.byte();
         let begin = Begin {
             nonblock: true,
@@ -86,11 +86,11 @@ impl Scene {
         let mut asked = 0;
         Some(ticket.attended(move |_| {
             asked += 1;
-            if asked < PATIENCE { Onward::Wait } else { Onward::CallOff }
+            if asked < PATIENCE { WaitDecision::Wait } else { WaitDecision::CallOff }
         }))
     }
 
-    fn step<'s>(&'s self, tickets: &mut Vec<Ticket<'s>>, input: &mut Input<'_>) {
+    fn step<'s>(&'s self, tickets: &mut Vec<TxHandle<'s>>, input: &mut Input<'_>) {
         let (what, which) = (input.byte(), usize::from(input.byte() % 3));
         let access = match input.byte() % 3 {
             0 => Access::Read,

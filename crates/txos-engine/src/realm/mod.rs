@@ -35,7 +35,7 @@
 //! | `list` | what a slot holds, facet by facet |
 //! | `identity` | which process, and whether it lives |
 //! | `ticket` | a transaction's place: begin, acquire, prepare, publish, finish, abort |
-//! | [`contend`], [`wait`] | meeting a holder; waiting for one |
+//! | [`contend`], [`wait`] | a conflict with a holder; waiting for one |
 //! | [`takeover`] | what becomes of the dead |
 //! | `order` | ordered transactions |
 //! | `single` | single calls as transactions of their own |
@@ -44,7 +44,7 @@
 //! | `model` | the model: every interleaving of small transactions, deaths included |
 //!
 //! Used by `txos-run` (one transaction per command) and by whatever runs transactions inside a
-//! process. It knows neither stores nor journals; [`Settle`] asks those who do.
+//! process. It knows neither stores nor journals; [`ResolvePublish`] asks those who do.
 
 mod contend;
 mod facet;
@@ -69,20 +69,20 @@ mod takeover;
 #[cfg(not(loom))]
 #[cfg(test)]
 mod tests;
-mod ticket;
+mod tx_handle;
 mod wait;
 mod word;
 
-pub use contend::{Rival, Stop};
+pub use contend::{AbortCause, Opponent};
 pub use facet::{Facet, Seed};
 pub use identity::Identity;
 #[cfg(not(loom))]
 pub use segment::{default_dir, rebuild};
 pub use snapshot::{Member, Statistics, WaitsFor};
 pub use status::State;
-pub use takeover::{Fate, Remains, Settle, Unsettled};
-pub use ticket::{Again, Begin, BeginError, Ticket, Watch};
-pub use wait::{Onward, Standstill};
+pub use takeover::{DeadPublish, PublishFate, ResolvePublish, Unresolved};
+pub use tx_handle::{Begin, BeginError, RetryHistory, TxHandle, Watch};
+pub use wait::{WaitDecision, WaitInfo};
 pub use word::Access;
 
 use crate::contention::Policy;
@@ -107,7 +107,7 @@ pub struct Realm {
     label: String,
     /// Where the journal of this process's commits is.
     home: std::path::PathBuf,
-    settle: Box<dyn Settle>,
+    settle: Box<dyn ResolvePublish>,
     /// The dead publisher of whom it was last said that his publish can't be settled.
     unsettled: std::sync::atomic::AtomicU64,
 }
@@ -132,7 +132,7 @@ impl Realm {
         dir: &std::path::Path,
         label: &str,
         home: &std::path::Path,
-        settle: Box<dyn Settle>,
+        settle: Box<dyn ResolvePublish>,
     ) -> crate::Result<Realm> {
         Realm::of(segment::Segment::open(dir)?, label, home, settle)
     }
@@ -145,7 +145,7 @@ impl Realm {
         dir: &std::path::Path,
         label: &str,
         home: &std::path::Path,
-        settle: Box<dyn Settle>,
+        settle: Box<dyn ResolvePublish>,
     ) -> crate::Result<Option<Realm>> {
         let segment = segment::Segment::open_existing(dir)?;
         segment.map(|segment| Realm::of(segment, label, home, settle)).transpose()
@@ -155,7 +155,7 @@ impl Realm {
         segment: segment::Segment,
         label: &str,
         home: &std::path::Path,
-        settle: Box<dyn Settle>,
+        settle: Box<dyn ResolvePublish>,
     ) -> crate::Result<Realm> {
         let me = Identity::of_self()
             .map_err(|e| crate::Error::io("finding out who we are from", "/proc/self", e))?;
@@ -196,7 +196,7 @@ impl Realm {
 
     /// Whether a slot's transaction holds the facet of that hash, as far as one can tell.
     fn seems_to_hold(&self, number: u32, hash: u64) -> bool {
-        self.table().slot(number).flags.load(Relaxed) & ticket::LISTED == 0
+        self.table().slot(number).flags.load(Relaxed) & tx_handle::LISTED == 0
             || self.table().list(number).has(hash)
     }
 }

@@ -18,7 +18,7 @@
 use super::layout::{GROUPS, Group, Slot};
 use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Relaxed, Release};
-use super::ticket::{BeginError, Ticket, owner};
+use super::tx_handle::{BeginError, TxHandle, owner};
 use super::word::bits;
 use super::{Identity, Realm};
 
@@ -129,7 +129,7 @@ impl Realm {
     }
 }
 
-impl Ticket<'_> {
+impl TxHandle<'_> {
     pub(super) fn pass_turn(&self) {
         if self.turn.is_some() {
             self.realm.pass_turn_of(self.own());

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use super::Realm;
-use super::contend::Stop;
+use super::contend::AbortCause;
 use super::facet::Facet;
 use super::sync::{self, Relaxed};
-use super::ticket::{Begin, BeginError, SINGLE};
+use super::tx_handle::{Begin, BeginError, SINGLE};
 use super::word::Access;
 use crate::contention::backoff;
 
@@ -46,8 +46,8 @@ impl Realm {
                     let seed = ticket.seed();
                     let again = ticket.abort();
                     how.again = Some(again);
-                    if let Stop::Lost(rival) = &stop {
-                        self.wait_for(rival, PATIENCE);
+                    if let AbortCause::Lost(opponent) = &stop {
+                        self.wait_for(opponent, PATIENCE);
                     }
                     sync::sleep(backoff::before_restart(again.restarts, seed));
                 }

@@ -6,7 +6,7 @@ use super::Realm;
 use super::contend::{id_of, text_of, waits_for};
 use super::status::{State, Status};
 use super::sync::{self, Acquire, Relaxed};
-use super::ticket::owner;
+use super::tx_handle::owner;
 use super::wait::priority;
 use super::word::Word;
 use crate::contention::Policy;

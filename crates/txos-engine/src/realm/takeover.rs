@@ -8,7 +8,7 @@
 //! |---|---|
 //! | about to begin | the slot becomes free |
 //! | active, preparing, doomed | nothing of it can be seen: what it held is released |
-//! | publishing | its journal decides ([`Settle`]): the publish is finished or undone, then as above |
+//! | publishing | its journal decides ([`ResolvePublish`]): the publish is finished or undone, then as above |
 //! | committed, aborted | what it still held is released |
 //!
 //! A process that is stopped (SIGSTOP) is not dead, and is not overtaken, whatever it does.
@@ -20,14 +20,14 @@ use super::contend::{bytes_of, id_of};
 use super::layout::Slot;
 use super::status::{State, Status};
 use super::sync::{AcqRel, Acquire, Relaxed, Release};
-use super::ticket::{AT_ONCE, owner};
+use super::tx_handle::{AT_ONCE, owner};
 use super::word::{HOLDERS, bits};
 use super::{Identity, Realm};
 use crate::id::TxId;
 
 /// What a process left that died while it published.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remains {
+pub struct DeadPublish {
     /// The transaction, if it has a name.
     pub id: Option<TxId>,
     /// The process.
@@ -38,7 +38,7 @@ pub struct Remains {
 
 /// What became of a publish whose process died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum PublishFate {
     /// It is complete.
     Committed,
     /// It never happened.
@@ -47,20 +47,20 @@ pub enum Fate {
 
 /// It can't be said now what became of a publish; those who need what it held wait on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsettled(pub String);
+pub struct Unresolved(pub String);
 
 /// Whoever knows the journals.
-pub trait Settle: Send + Sync {
+pub trait ResolvePublish: Send + Sync {
     /// Finishes or undoes the publish of a dead process. Called again if the caller dies: it must
     /// be possible to repeat.
     ///
     /// # Errors
-    /// [`Unsettled`] if neither can be done now.
-    fn settle(&self, remains: &Remains) -> Result<Fate, Unsettled>;
+    /// [`Unresolved`] if neither can be done now.
+    fn settle(&self, remains: &DeadPublish) -> Result<PublishFate, Unresolved>;
 }
 
-impl<F: Fn(&Remains) -> Result<Fate, Unsettled> + Send + Sync> Settle for F {
-    fn settle(&self, remains: &Remains) -> Result<Fate, Unsettled> {
+impl<F: Fn(&DeadPublish) -> Result<PublishFate, Unresolved> + Send + Sync> ResolvePublish for F {
+    fn settle(&self, remains: &DeadPublish) -> Result<PublishFate, Unresolved> {
         self(remains)
     }
 }
@@ -139,14 +139,14 @@ impl Realm {
         let mut committed = status.state() == State::Committed;
         let at_once = slot.flags.load(Relaxed) & AT_ONCE != 0;
         if status.state() == State::Publishing && !at_once {
-            let remains = Remains {
+            let remains = DeadPublish {
                 id: id_of(slot.id.load(Relaxed)),
                 pid: dead.pid(),
                 home: PathBuf::from(std::ffi::OsString::from_vec(bytes_of(&slot.home))),
             };
             match self.settle.settle(&remains) {
-                Ok(fate) => committed = fate == Fate::Committed,
-                Err(Unsettled(why)) => {
+                Ok(fate) => committed = fate == PublishFate::Committed,
+                Err(Unresolved(why)) => {
                     // Once, not each time that somebody who waits looks.
                     if self.unsettled.swap(dead.word(), Relaxed) != dead.word() {
                         let pid = dead.pid();

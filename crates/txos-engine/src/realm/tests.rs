@@ -20,7 +20,7 @@ impl Place {
     }
 
     fn join(&self) -> Realm {
-        let settle = |_: &Remains| Err(Unsettled("nobody publishes here".into()));
+        let settle = |_: &DeadPublish| Err(Unresolved("nobody publishes here".into()));
         Realm::join(&self.0, "test", &self.0, Box::new(settle)).unwrap()
     }
 }
@@ -35,11 +35,11 @@ fn page(number: u64) -> Facet<'static> {
     Facet::Page { file: FileId { dev: 1, ino: 1 }, number }
 }
 
-fn begin(realm: &Realm) -> Ticket<'_> {
+fn begin(realm: &Realm) -> TxHandle<'_> {
     realm.begin(&Begin::default()).unwrap()
 }
 
-fn nonblocking(realm: &Realm) -> Ticket<'_> {
+fn nonblocking(realm: &Realm) -> TxHandle<'_> {
     realm.begin(&Begin { nonblock: true, ..Begin::default() }).unwrap()
 }
 
@@ -86,9 +86,9 @@ fn the_older_dooms_the_younger() {
         older.acquire(&page(1), mine).unwrap();
         assert!(younger.is_doomed());
         let stop = younger.acquire(&page(2), Access::Read).unwrap_err();
-        assert_eq!(stop.rival().unwrap().pid, std::process::id(), "{stop}");
-        assert!(matches!(younger.prepare(), Err(Stop::Doomed(_))));
-        assert!(matches!(younger.finish(), Err(Stop::Doomed(_))));
+        assert_eq!(stop.opponent().unwrap().pid, std::process::id(), "{stop}");
+        assert!(matches!(younger.prepare(), Err(AbortCause::Doomed(_))));
+        assert!(matches!(younger.finish(), Err(AbortCause::Doomed(_))));
         assert!(!older.is_doomed());
         older.finish().unwrap();
         is_untouched(&realm);
@@ -106,10 +106,10 @@ fn the_younger_waits_for_the_older() {
         let (realm, waiting) = (&realm, &tell);
         let waiting = waiting.clone();
         let other = scope.spawn(move || {
-            let mut younger = begin(realm).attended(move |standstill| {
-                assert_eq!(standstill.holder.pid, std::process::id());
+            let mut younger = begin(realm).attended(move |info| {
+                assert_eq!(info.holder.pid, std::process::id());
                 let _ = waiting.send(());
-                Onward::Wait
+                WaitDecision::Wait
             });
             assert!(younger.acquire(&page(1), Access::Read).unwrap(), "it waited");
             younger.finish().unwrap();
@@ -132,7 +132,7 @@ fn whoever_must_not_wait_is_told_so() {
     older.acquire(&page(1), Access::Write).unwrap();
     let mut younger = nonblocking(&realm);
     let stop = younger.acquire(&page(1), Access::Read).unwrap_err();
-    assert!(matches!(stop, Stop::Busy(_)), "{stop:?}");
+    assert!(matches!(stop, AbortCause::Busy(_)), "{stop:?}");
     drop(younger);
     drop(older);
     is_untouched(&realm);
@@ -144,9 +144,9 @@ fn waiting_can_be_called_off() {
     let realm = place.join();
     let mut older = begin(&realm);
     older.acquire(&page(1), Access::Write).unwrap();
-    let mut younger = begin(&realm).attended(|_| Onward::CallOff);
+    let mut younger = begin(&realm).attended(|_| WaitDecision::CallOff);
     let stop = younger.acquire(&page(1), Access::Write).unwrap_err();
-    assert!(matches!(stop, Stop::CalledOff(_)), "{stop:?}");
+    assert!(matches!(stop, AbortCause::CalledOff(_)), "{stop:?}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_publishing_transaction_is_waited_for_by_everybody() {
     let (tell, told) = mpsc::channel();
     let mut older = begin(&realm).attended(move |_| {
         let _ = tell.send(());
-        Onward::Wait
+        WaitDecision::Wait
     });
     let mut younger = begin(&realm);
     younger.acquire(&page(1), Access::Write).unwrap();
@@ -361,7 +361,7 @@ fn ordered_transactions_commit_in_their_order() {
     let reset = Begin { sequence: Some(3), reset_sequence: true, ..Begin::default() };
     realm.begin(&reset).unwrap().finish().unwrap();
     let early = Begin { sequence: Some(9), nonblock: true, ..Begin::default() };
-    assert!(matches!(realm.begin(&early).unwrap().finish(), Err(Stop::Busy(_))));
+    assert!(matches!(realm.begin(&early).unwrap().finish(), Err(AbortCause::Busy(_))));
     is_untouched(&realm);
 }
 
@@ -385,7 +385,7 @@ fn colliding(realm: &Realm) -> (Facet<'static>, Facet<'static>) {
     (page(0), other)
 }
 
-fn soft(realm: &Realm) -> Ticket<'_> {
+fn soft(realm: &Realm) -> TxHandle<'_> {
     realm.begin(&Begin { nonblock: true, soft: true, ..Begin::default() }).unwrap()
 }
 
@@ -400,9 +400,9 @@ fn a_collision_with_a_command_is_no_conflict() {
         let mut command = soft(&realm);
         command.acquire(&mine, Access::Write).unwrap();
         // The very same is a conflict: the command is the older.
-        let mut rival = nonblocking(&realm);
-        assert!(matches!(rival.acquire(&mine, access), Err(Stop::Busy(_))));
-        drop(rival);
+        let mut opponent = nonblocking(&realm);
+        assert!(matches!(opponent.acquire(&mine, access), Err(AbortCause::Busy(_))));
+        drop(opponent);
         let mut passer = nonblocking(&realm);
         assert_eq!(passer.acquire(&other, access), Ok(false));
         assert!(!command.is_doomed());
@@ -411,7 +411,7 @@ fn a_collision_with_a_command_is_no_conflict() {
         let met = command.acquire(&mine, Access::Write);
         match access {
             _ if met.is_ok() => assert!(passer.is_doomed()),
-            _ => assert!(matches!(met, Err(Stop::Busy(_) | Stop::Lost(_))), "{met:?}"),
+            _ => assert!(matches!(met, Err(AbortCause::Busy(_) | AbortCause::Lost(_))), "{met:?}"),
         }
         drop((passer, command));
         is_untouched(&realm);
@@ -421,7 +421,7 @@ fn a_collision_with_a_command_is_no_conflict() {
     a.acquire(&mine, Access::Read).unwrap();
     b.acquire(&other, Access::Read).unwrap();
     // One of the two holds the very thing that is to be written, and is met; the other is not.
-    assert!(matches!(c.acquire(&other, Access::Write), Err(Stop::Busy(_))));
+    assert!(matches!(c.acquire(&other, Access::Write), Err(AbortCause::Busy(_))));
     drop(b);
     c.acquire(&other, Access::Write).unwrap();
     assert!(!a.is_doomed());
@@ -446,7 +446,7 @@ fn what_is_about_to_be_published_is_held_firmly() {
     command.prepare().unwrap();
     command.acquire(&mine, Access::Write).unwrap();
     let mut passer = nonblocking(&realm);
-    assert!(matches!(passer.acquire(&other, Access::Read), Err(Stop::Busy(_))));
+    assert!(matches!(passer.acquire(&other, Access::Read), Err(AbortCause::Busy(_))));
     assert_eq!(realm.statistics().collisions, 0);
     drop((passer, command));
     is_untouched(&realm);
@@ -500,10 +500,10 @@ fn a_slot_that_never_begins_is_not_waited_for_unasked() {
     let number = (ticket.slot + 1) % SLOTS;
     realm.table().slot(number).owner.store(realm.me.word(), Ordering::SeqCst);
     realm.table().orec(index).store(1 << number, Ordering::SeqCst);
-    assert!(matches!(ticket.acquire(&page(1), Access::Write), Err(Stop::Busy(_))));
+    assert!(matches!(ticket.acquire(&page(1), Access::Write), Err(AbortCause::Busy(_))));
     drop(ticket);
-    let mut asked = begin(&realm).attended(|_| Onward::CallOff);
-    assert!(matches!(asked.acquire(&page(1), Access::Write), Err(Stop::CalledOff(_))));
+    let mut asked = begin(&realm).attended(|_| WaitDecision::CallOff);
+    assert!(matches!(asked.acquire(&page(1), Access::Write), Err(AbortCause::CalledOff(_))));
     drop(asked);
     realm.table().orec(index).store(0, Ordering::SeqCst);
     realm.table().slot(number).owner.store(0, Ordering::SeqCst);
@@ -530,9 +530,9 @@ fn what_only_says_that_it_publishes_is_waited_for_like_others() {
     {
         let seen = std::sync::Arc::new(std::sync::Mutex::new(None));
         let asked = std::sync::Arc::clone(&seen);
-        let mut ticket = begin(&realm).attended(move |standstill| {
-            *asked.lock().unwrap() = Some(standstill.publishing);
-            Onward::CallOff
+        let mut ticket = begin(&realm).attended(move |info| {
+            *asked.lock().unwrap() = Some(info.publishing);
+            WaitDecision::CallOff
         });
         let number = (ticket.slot + 1) % SLOTS;
         let slot = realm.table().slot(number);
@@ -541,7 +541,7 @@ fn what_only_says_that_it_publishes_is_waited_for_like_others() {
         slot.status.store(Status::new(9, State::Publishing).0, Ordering::SeqCst);
         realm.table().orec(index).store(1 << number, Ordering::SeqCst);
         let stopped = ticket.acquire(&page(1), Access::Write);
-        assert!(matches!(stopped, Err(Stop::CalledOff(_))), "{stopped:?}");
+        assert!(matches!(stopped, Err(AbortCause::CalledOff(_))), "{stopped:?}");
         assert_eq!(*seen.lock().unwrap(), expected, "{owner:?} that waits for {waits_for}");
         drop(ticket);
         slot.owner.store(0, Ordering::SeqCst);
@@ -550,7 +550,7 @@ fn what_only_says_that_it_publishes_is_waited_for_like_others() {
         realm.table().orec(index).store(0, Ordering::SeqCst);
     }
     // Nobody's: it is not waited for at all.
-    let mut ticket = begin(&realm).attended(|_| Onward::CallOff);
+    let mut ticket = begin(&realm).attended(|_| WaitDecision::CallOff);
     let number = (ticket.slot + 1) % SLOTS;
     realm.table().slot(number).status.store(Status::new(9, State::Publishing).0, Ordering::SeqCst);
     realm.table().orec(index).store(1 << number, Ordering::SeqCst);

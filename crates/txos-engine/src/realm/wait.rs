@@ -12,10 +12,10 @@
 
 use std::time::Duration;
 
-use super::contend::{Rival, Standoff, Stop};
+use super::contend::{AbortCause, ConflictWait, Opponent};
 use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
-use super::ticket::{Ticket, owner};
+use super::tx_handle::{TxHandle, owner};
 use super::{Realm, WAITS_FOR_TURN};
 
 /// The longest sleep without a look around.
@@ -26,9 +26,9 @@ const LOOK_AT_LIFE: Duration = Duration::from_millis(5);
 
 /// Somebody waits.
 #[derive(Clone, Debug)]
-pub struct Standstill {
+pub struct WaitInfo {
     /// For whom.
-    pub holder: Rival,
+    pub holder: Opponent,
     /// For how long it has waited.
     pub waited: Duration,
     /// Whether a living process publishes the other, and waits for nobody, as no publish does: it will not
@@ -38,30 +38,30 @@ pub struct Standstill {
 
 /// What is to be done about a standstill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Onward {
+pub enum WaitDecision {
     /// Wait on.
     Wait,
     /// Stop: the transaction aborts.
     CallOff,
 }
 
-impl Ticket<'_> {
+impl TxHandle<'_> {
     /// Waits one turn for the transaction in a slot. Returns when it may be worth looking again.
     pub(super) fn wait_turn(
         &mut self,
         number: u32,
         status: Status,
         index: u32,
-        standoff: &mut Standoff,
-    ) -> Result<(), Stop> {
+        waiting: &mut ConflictWait,
+    ) -> Result<(), AbortCause> {
         let (realm, own) = (self.realm, self.own());
         let other = realm.table().slot(number);
-        if !standoff.has_waited() {
-            standoff.since_ns = sync::now_ns().max(1);
+        if !waiting.has_waited() {
+            waiting.since_ns = sync::now_ns().max(1);
             realm.table().board().waits.fetch_add(1, Relaxed);
         }
         own.waiting_at.store(index, Relaxed);
-        own.waiting_since_ns.store(standoff.since_ns, Relaxed);
+        own.waiting_since_ns.store(waiting.since_ns, Relaxed);
         let bell = own.bell.load(Acquire);
         own.waiting_for.store(number + 1, SeqCst);
         other.waiters.fetch_or(self.bit, AcqRel);
@@ -70,18 +70,18 @@ impl Ticket<'_> {
         // It waits itself: let the policy decide again, knowing that.
         if status.state().is_doomable() && other.waiting_for.load(SeqCst) != 0 {
             own.waiting_for.store(0, Release);
-            standoff.turn = standoff.turn.saturating_add(1);
+            waiting.turn = waiting.turn.saturating_add(1);
             return Ok(());
         }
         if runs && !self.is_doomed() {
-            sync::wait(&own.bell, bell, standoff.pause(self.seed()));
+            sync::wait(&own.bell, bell, waiting.pause(self.seed()));
         }
         own.waiting_for.store(0, Release);
-        standoff.turn = standoff.turn.saturating_add(1);
+        waiting.turn = waiting.turn.saturating_add(1);
         if self.is_doomed() {
             return Err(self.defeat());
         }
-        self.look_around(number, status, standoff)
+        self.look_around(number, status, waiting)
     }
 
     /// After a turn: is the other dead? Does anybody want to know?
@@ -89,25 +89,25 @@ impl Ticket<'_> {
         &mut self,
         number: u32,
         status: Status,
-        standoff: &mut Standoff,
-    ) -> Result<(), Stop> {
-        let waited_ns = sync::now_ns().saturating_sub(standoff.since_ns);
-        if waited_ns.saturating_sub(standoff.looked_ns) < LOOK_AT_LIFE.as_nanos() as u64
+        waiting: &mut ConflictWait,
+    ) -> Result<(), AbortCause> {
+        let waited_ns = sync::now_ns().saturating_sub(waiting.since_ns);
+        if waited_ns.saturating_sub(waiting.looked_ns) < LOOK_AT_LIFE.as_nanos() as u64
             && !cfg!(loom)
         {
             return Ok(());
         }
-        standoff.looked_ns = waited_ns;
+        waiting.looked_ns = waited_ns;
         self.realm.take_over_if_dead(number);
         let other = self.realm.table().slot(number);
         let still = Status(other.status.load(Acquire)).generation() == status.generation();
         if let Some(attend) = self.attend.as_mut().filter(|_| still) {
-            let holder = Rival::of(other, number, status, "");
+            let holder = Opponent::of(other, number, status, "");
             let waited = Duration::from_nanos(waited_ns);
             let publishing = status.state() == State::Publishing && is_at_work(other);
-            let standstill = Standstill { holder, waited, publishing };
-            if attend(&standstill) == Onward::CallOff {
-                return Err(Stop::CalledOff(standstill.holder));
+            let info = WaitInfo { holder, waited, publishing };
+            if attend(&info) == WaitDecision::CallOff {
+                return Err(AbortCause::CalledOff(info.holder));
             }
         }
         Ok(())
@@ -118,12 +118,12 @@ impl Ticket<'_> {
         u64::from(self.slot) << 48 ^ self.own().start_ns.load(Relaxed)
     }
 
-    /// Waits until it is this ordered transaction's turn; others do not wait. [`Ticket::publish`]
+    /// Waits until it is this ordered transaction's turn; others do not wait. [`TxHandle::publish`]
     /// does the same; who holds a lock that others publish under waits before.
     ///
     /// # Errors
-    /// [`Stop`].
-    pub fn await_turn(&mut self) -> Result<(), Stop> {
+    /// [`AbortCause`].
+    pub fn await_turn(&mut self) -> Result<(), AbortCause> {
         let Some(turn) = self.turn else { return Ok(()) };
         let (realm, own) = (self.realm, self.own());
         let group = realm.table().group(turn.group as usize);
@@ -151,26 +151,26 @@ impl Ticket<'_> {
             match next.cmp(&turn.sequence) {
                 std::cmp::Ordering::Equal => return Ok(()),
                 std::cmp::Ordering::Greater => {
-                    return Err(Stop::TurnOver { sequence: turn.sequence });
+                    return Err(AbortCause::TurnOver { sequence: turn.sequence });
                 }
                 std::cmp::Ordering::Less => {}
             }
-            let holder = Rival {
+            let holder = Opponent {
                 reason: format!("it is the turn of sequence number {next}"),
-                ..Rival::default()
+                ..Opponent::default()
             };
             if self.nonblock {
                 realm.sweep_group(turn.group + 1);
                 if group.next.load(Acquire) == next {
-                    return Err(Stop::Busy(holder));
+                    return Err(AbortCause::Busy(holder));
                 }
                 continue;
             }
             let waited = Duration::from_nanos(sync::now_ns().saturating_sub(since_ns));
             if let Some(attend) = self.attend.as_mut() {
-                let standstill = Standstill { holder, waited, publishing: false };
-                if attend(&standstill) == Onward::CallOff {
-                    return Err(Stop::CalledOff(standstill.holder));
+                let info = WaitInfo { holder, waited, publishing: false };
+                if attend(&info) == WaitDecision::CallOff {
+                    return Err(AbortCause::CalledOff(info.holder));
                 }
             }
         }
@@ -180,8 +180,8 @@ impl Ticket<'_> {
 impl Realm {
     /// Waits for the end of the transaction that was in the way, for `time` at most: what an attempt
     /// that gave way does before the next. It holds nothing meanwhile.
-    pub fn wait_for(&self, rival: &Rival, time: Duration) {
-        let Some((number, generation)) = rival.place else { return };
+    pub fn wait_for(&self, opponent: &Opponent, time: Duration) {
+        let Some((number, generation)) = opponent.place else { return };
         let deadline = sync::now_ns().saturating_add(time.as_nanos() as u64);
         let slot = self.table().slot(number);
         let mut turn = 0;

@@ -20,7 +20,7 @@ use txos_engine::object::Facets;
 use txos_engine::readset::{Listed, ReadSet};
 use txos_recorder::area::{Class, Key, Start};
 
-use crate::meeting::Meeting;
+use crate::participant::Participant;
 use crate::sys::area::Area;
 
 /// How many names the first batch of a directory has, and the largest.
@@ -106,7 +106,7 @@ impl Ahead {
         &mut self,
         told: &Told<'_>,
         reads: &mut ReadSet,
-        meeting: &mut Meeting,
+        participant: &mut Participant,
         area: &Area,
     ) {
         let Some((index, name)) = reads.listed_parent(told.path) else { return };
@@ -156,7 +156,7 @@ impl Ahead {
                 continue;
             }
             let key = begun.bytes(&listed.name).finish();
-            let slot = if meeting.acquire_ahead(reads, index, &listed.name, told.facets) {
+            let slot = if participant.acquire_ahead(reads, index, &listed.name, told.facets) {
                 area.put_ahead(key)
             } else {
                 None

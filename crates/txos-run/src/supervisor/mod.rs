@@ -54,7 +54,7 @@ use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
 
 use crate::error::{Result, Step};
-use crate::meeting::{Left, Meeting, Place, Watcher};
+use crate::participant::{Left, Participant, Place, Watcher};
 use crate::session::channel::{Channel, Order};
 use crate::sys::seccomp::{Buffer, Call, Listener};
 use crate::sys::signals::wake;
@@ -172,7 +172,7 @@ pub struct Supervisor {
     places: places::Places,
     pid_namespace: u64,
     held: Vec<held::HeldSignal>,
-    meeting: Meeting,
+    participant: Participant,
     recorder: Option<recorder::Recorder>,
     /// The process that is being looked at can't be.
     unreadable: bool,
@@ -207,7 +207,7 @@ pub fn start(setup: Setup) -> Result<Running> {
     let supervisor = Supervisor {
         listener: Arc::new(Listener::new(setup.listener)),
         reads,
-        meeting: Meeting::new(setup.place, setup.isolation, setup.patience, &over),
+        participant: Participant::new(setup.place, setup.isolation, setup.patience, &over),
         processes: process::Processes::default(),
         moved: setup.moved,
         scratch: record::Scratch::default(),
@@ -286,7 +286,7 @@ impl Supervisor {
                 None => Verdict::Through,
             };
             let verdict = match handler {
-                Some(handler) if self.reads.has_touched() || self.meeting.is_lost() => {
+                Some(handler) if self.reads.has_touched() || self.participant.is_lost() => {
                     let verdict = self.meet(&call, handler, verdict);
                     if matches!(verdict, Verdict::Through) {
                         self.read_ahead(&call, handler);
@@ -328,7 +328,7 @@ impl Supervisor {
         if let Some(recorder) = &mut self.recorder {
             recorder.settle(&mut reads);
         }
-        let left = self.meeting.leave(&mut reads);
+        let left = self.participant.leave(&mut reads);
         Finished { reads, stopped, held: self.held, left }
     }
 
@@ -337,8 +337,8 @@ impl Supervisor {
         if matches!(verdict, Verdict::Stop(_)) {
             return verdict;
         }
-        self.meeting.acquire_touched(&mut self.reads);
-        if self.meeting.is_lost() {
+        self.participant.acquire_touched(&mut self.reads);
+        if self.participant.is_lost() {
             return Verdict::Stop("another transaction won".into());
         }
         if matches!(handler, Handler::Open(..)) {
@@ -360,10 +360,10 @@ impl Supervisor {
     /// transaction has won.
     fn acquire_first(&mut self) -> bool {
         if self.reads.has_touched() {
-            self.meeting.acquire_touched(&mut self.reads);
+            self.participant.acquire_touched(&mut self.reads);
             self.reads.seal_round();
         }
-        !self.meeting.is_lost()
+        !self.participant.is_lost()
     }
 
     /// Where a file is opened for appending only, the private copy is made now, and its length noted:

@@ -272,7 +272,7 @@ impl Supervisor {
         };
         let Some(start) = start else { return };
         let told = Told { path, written, start, follow, facets };
-        recorder.ahead.after(&told, &mut self.reads, &mut self.meeting, &recorder.area);
+        recorder.ahead.after(&told, &mut self.reads, &mut self.participant, &recorder.area);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use txos_engine::changeset::{ChangeSet, Delta, What};
 use txos_engine::commit::{Isolation, Options, Silent, Summary};
-use txos_engine::realm::Again;
+use txos_engine::realm::RetryHistory;
 use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
 
 use super::content::Data;
@@ -181,7 +181,7 @@ impl Tx {
     }
 
     /// Aborts: descriptors, working directory and everything else are as before it.
-    pub fn abort(mut self: Box<Self>) -> Option<Again> {
+    pub fn abort(mut self: Box<Self>) -> Option<RetryHistory> {
         self.undo_first();
         for open in self.files.every().filter(|f| f.borrowed) {
             if let Some(&number) = open.before.first() {
@@ -196,7 +196,7 @@ impl Tx {
         }));
         own.extend(self.lost_directory.take());
         own.into_iter().for_each(kernel::close);
-        let again = self.ticket.take().map(txos_engine::realm::Ticket::abort).or(self.again);
+        let again = self.ticket.take().map(txos_engine::realm::TxHandle::abort).or(self.again);
         commons::remember_file_systems(&self.file_systems);
         self.forget_copies(false);
         again

@@ -54,7 +54,7 @@ use std::rc::Rc;
 
 use txos_engine::object::FileId;
 use txos_engine::readset::{Coverage, ReadSet};
-use txos_engine::realm::{Again, Ticket};
+use txos_engine::realm::{RetryHistory, TxHandle};
 use txos_engine::version::Stamp;
 
 use crate::call::Call;
@@ -108,7 +108,7 @@ pub struct How {
     /// The sequence number, with TX_ORDERED or TX_ORDER_RESET.
     pub sequence: Option<u64>,
     /// What earlier attempts did.
-    pub again: Option<Again>,
+    pub again: Option<RetryHistory>,
     /// Earlier attempts: 0, 1, …
     pub attempt: u32,
 }
@@ -128,7 +128,7 @@ pub struct Failure {
     /// Where; may be empty.
     pub path: Vec<u8>,
     /// With what the next attempt begins.
-    pub again: Option<Again>,
+    pub again: Option<RetryHistory>,
 }
 
 /// How a transaction ended well.
@@ -163,9 +163,9 @@ pub struct Tx {
     umask: Option<u32>,
     umask_was: Option<u32>,
     reads: ReadSet,
-    ticket: Option<Ticket<'static>>,
+    ticket: Option<TxHandle<'static>>,
     /// What the next attempt begins with, if the ticket has ended.
-    again: Option<Again>,
+    again: Option<RetryHistory>,
     /// There is no realm.
     alone: bool,
     doom: Option<Failure>,

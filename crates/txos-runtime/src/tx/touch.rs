@@ -9,7 +9,7 @@ use std::time::Duration;
 use txos_engine::commit::conflict;
 use txos_engine::object::{Facets, FileId, FileKind};
 use txos_engine::readset::Outcome;
-use txos_engine::realm::{Access, Begin, Facet, Onward, Standstill, Stop};
+use txos_engine::realm::{AbortCause, Access, Begin, Facet, WaitDecision, WaitInfo};
 use txos_engine::version;
 
 use super::kernel::{Errno, Stat, Sys, look, look_fd};
@@ -75,9 +75,9 @@ impl Tx {
     }
 
     /// Notes that another transaction won at `path`.
-    pub fn lose(&mut self, path: &[u8], stop: &Stop) -> Errno {
+    pub fn lose(&mut self, path: &[u8], stop: &AbortCause) -> Errno {
         let told = conflict(path, stop);
-        let pid = stop.rival().map_or(0, |r| r.pid);
+        let pid = stop.opponent().map_or(0, |r| r.pid);
         self.doom(Failure {
             reason: reason::CONFLICT,
             errno: libc::ECANCELED,
@@ -340,8 +340,8 @@ impl Tx {
             && let Some(ticket) = self.ticket.as_ref()
             && ticket.is_doomed()
         {
-            let rival = ticket.watch().winner();
-            let _ = self.lose(b"", &Stop::Doomed(rival));
+            let opponent = ticket.watch().winner();
+            let _ = self.lose(b"", &AbortCause::Doomed(opponent));
         }
     }
 
@@ -357,14 +357,14 @@ const TELL_AFTER: Duration = Duration::from_secs(2);
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks after waiting: nobody waits for ever for one that does nothing.
-pub fn attend() -> impl FnMut(&Standstill) -> Onward + Send {
+pub fn attend() -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
     let mut told = false;
-    move |standstill| {
-        if !told && standstill.waited >= TELL_AFTER {
+    move |info| {
+        if !told && info.waited >= TELL_AFTER {
             told = true;
-            super::say(&format!("waiting for transaction {}", standstill.holder));
+            super::say(&format!("waiting for transaction {}", info.holder));
         }
-        let patient = standstill.publishing || standstill.waited < PATIENCE;
-        if patient { Onward::Wait } else { Onward::CallOff }
+        let patient = info.publishing || info.waited < PATIENCE;
+        if patient { WaitDecision::Wait } else { WaitDecision::CallOff }
     }
 }

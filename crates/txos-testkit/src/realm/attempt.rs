@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use txos_engine::TxId;
-use txos_engine::realm::{Access, Again, BeginError, Facet, Stop, Ticket};
+use txos_engine::realm::{AbortCause, Access, BeginError, Facet, RetryHistory, TxHandle};
 
 use crate::history::Op;
 use crate::random::Random;
@@ -16,15 +16,15 @@ use super::record::{self, Entry, Journal};
 #[derive(Debug)]
 pub enum End {
     /// The realm stopped it.
-    Stopped(Stop),
+    Stopped(AbortCause),
     /// A cell is full.
     Full,
     /// It was to.
     GaveUp,
 }
 
-impl From<Stop> for End {
-    fn from(stop: Stop) -> End {
+impl From<AbortCause> for End {
+    fn from(stop: AbortCause) -> End {
         End::Stopped(stop)
     }
 }
@@ -38,7 +38,7 @@ pub fn name(random: &mut Random) -> TxId {
 /// A transaction that runs.
 #[derive(Debug)]
 pub struct Attempt<'r> {
-    ticket: Ticket<'r>,
+    ticket: TxHandle<'r>,
     cells: &'r Cells,
     id: TxId,
     /// Of each cell what is to be put behind its values.
@@ -54,7 +54,7 @@ pub struct Attempt<'r> {
 impl<'r> Attempt<'r> {
     /// With a ticket that was begun under this name.
     #[must_use]
-    pub fn new(ticket: Ticket<'r>, cells: &'r Cells, id: TxId) -> Attempt<'r> {
+    pub fn new(ticket: TxHandle<'r>, cells: &'r Cells, id: TxId) -> Attempt<'r> {
         points::reach("begun");
         Attempt {
             ticket,
@@ -71,7 +71,7 @@ impl<'r> Attempt<'r> {
     ///
     /// # Errors
     /// The realm's.
-    pub fn acquire(&mut self, facet: &Facet<'_>, access: Access) -> Result<bool, Stop> {
+    pub fn acquire(&mut self, facet: &Facet<'_>, access: Access) -> Result<bool, AbortCause> {
         let waited = self.ticket.acquire(facet, access)?;
         points::reach("acquired");
         Ok(waited)
@@ -139,7 +139,7 @@ impl<'r> Attempt<'r> {
     ///
     /// # Errors
     /// The realm's.
-    pub fn set(&mut self, cell: usize, value: u64) -> Result<(), Stop> {
+    pub fn set(&mut self, cell: usize, value: u64) -> Result<(), AbortCause> {
         self.acquire(&cells::facet(cell), Access::Write)?;
         let at = self.cells.length_at(cell);
         self.set.extend([(at, 1), (at + 1, value)]);
@@ -150,7 +150,7 @@ impl<'r> Attempt<'r> {
     ///
     /// # Errors
     /// The realm's.
-    pub fn get(&mut self, cell: usize) -> Result<u64, Stop> {
+    pub fn get(&mut self, cell: usize) -> Result<u64, AbortCause> {
         self.acquire(&cells::facet(cell), Access::Read)?;
         let word = self.cells.length_at(cell) + 1;
         Ok(self.set.get(&word).copied().unwrap_or_else(|| self.cells.load(word)))
@@ -210,13 +210,13 @@ impl<'r> Attempt<'r> {
     ///
     /// # Errors
     /// The realm's, of one that did not publish.
-    pub fn finish(self) -> Result<(), Stop> {
+    pub fn finish(self) -> Result<(), AbortCause> {
         self.ticket.finish()
     }
 
     /// Ends without effect.
     #[must_use]
-    pub fn abort(self) -> Again {
+    pub fn abort(self) -> RetryHistory {
         self.ticket.abort()
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use txos_engine::TxId;
-use txos_engine::realm::{Fate, Remains, Settle, Unsettled};
+use txos_engine::realm::{DeadPublish, PublishFate, ResolvePublish, Unresolved};
 
 use super::cells::Cells;
 use super::points;
@@ -119,26 +119,26 @@ pub fn apply(cells: &Cells, entries: &[Entry], point: &str) {
 
 /// Decides by the records what became of dead publishers.
 #[must_use]
-pub fn settle(cells: Arc<Cells>) -> Box<dyn Settle> {
-    Box::new(move |remains: &Remains| {
+pub fn settle(cells: Arc<Cells>) -> Box<dyn ResolvePublish> {
+    Box::new(move |remains: &DeadPublish| {
         points::reach("settling");
         // A single call sets one word last, and so is whole without a record.
-        let Some(id) = remains.id else { return Ok(Fate::Undone) };
+        let Some(id) = remains.id else { return Ok(PublishFate::Undone) };
         if remains.home.as_os_str().is_empty() {
-            return Err(Unsettled(format!("process {} has no journal", remains.pid)));
+            return Err(Unresolved(format!("process {} has no journal", remains.pid)));
         }
         let threads = (1..THREADS_MAX).map(|thread| of_thread(&remains.home, thread));
         for path in std::iter::once(remains.home.clone()).chain(threads) {
             match read(&path, id) {
                 Ok(Some(entries)) => {
                     apply(&cells, &entries, "settle");
-                    return Ok(Fate::Committed);
+                    return Ok(PublishFate::Committed);
                 }
                 Ok(None) => {}
-                Err(e) => return Err(Unsettled(format!("{}: {e}", path.display()))),
+                Err(e) => return Err(Unresolved(format!("{}: {e}", path.display()))),
             }
         }
-        Ok(Fate::Undone)
+        Ok(PublishFate::Undone)
     })
 }
 

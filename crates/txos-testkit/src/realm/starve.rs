@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use txos_engine::contention::backoff;
-use txos_engine::realm::{Again, Begin, Stop};
+use txos_engine::realm::{AbortCause, Begin, RetryHistory};
 
 use crate::random::Random;
 
@@ -78,9 +78,9 @@ fn attempts<T>(
     worker: &mut Worker,
     random: &mut Random,
     most: u32,
-    body: impl Fn(&mut Attempt<'_>) -> Result<T, Stop>,
+    body: impl Fn(&mut Attempt<'_>) -> Result<T, AbortCause>,
 ) -> Option<T> {
-    let mut again: Option<Again> = None;
+    let mut again: Option<RetryHistory> = None;
     for number in 1..=most {
         let id = attempt::name(random);
         let how = Begin { id: Some(id), again, ..Begin::default() };
@@ -100,12 +100,12 @@ fn attempts<T>(
         let next = attempt.abort();
         again = Some(next);
         if let End::Stopped(stop) = &end {
-            if let Some(rival) = stop.rival() {
-                let what = format!("lost-to-{}", rival.pid);
+            if let Some(opponent) = stop.opponent() {
+                let what = format!("lost-to-{}", opponent.pid);
                 worker.count(&what, 1);
             }
-            if let Stop::Lost(rival) = stop {
-                worker.realm.wait_for(rival, PATIENCE);
+            if let AbortCause::Lost(opponent) = stop {
+                worker.realm.wait_for(opponent, PATIENCE);
             }
         }
         std::thread::sleep(backoff::before_restart(next.restarts, random.bits()));

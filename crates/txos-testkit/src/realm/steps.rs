@@ -18,7 +18,7 @@
 //! While it waits it says `waits PID`. What stops it, it says (`stopped WHY PID`, `full`,
 //! `turn-over NEXT`), and ends with status 3; in `ordered` it tries again instead.
 
-use txos_engine::realm::{Access, Again, Begin, BeginError, Onward, Stop};
+use txos_engine::realm::{AbortCause, Access, Begin, BeginError, RetryHistory, WaitDecision};
 
 use crate::history::Op;
 use crate::random::Random;
@@ -68,13 +68,12 @@ fn all(worker: &mut Worker, steps: &[String]) -> Result<(), String> {
                 }
                 let ticket = realm.begin(&how).map_err(|e| begin_error(&e))?;
                 let mut told = 0;
-                let ticket = ticket.attended(move |standstill| {
-                    if std::mem::replace(&mut told, standstill.holder.pid) != standstill.holder.pid
-                    {
-                        println!("waits {}", standstill.holder.pid);
+                let ticket = ticket.attended(move |info| {
+                    if std::mem::replace(&mut told, info.holder.pid) != info.holder.pid {
+                        println!("waits {}", info.holder.pid);
                     }
                     points::reach("wait");
-                    Onward::Wait
+                    WaitDecision::Wait
                 });
                 attempt = Some(Attempt::new(ticket, cells, id));
             }
@@ -128,9 +127,9 @@ fn all(worker: &mut Worker, steps: &[String]) -> Result<(), String> {
                         };
                         Ok(Attempt::new(realm.begin(&how)?, cells, id))
                     };
-                    let again = |rival: &Stop| {
-                        if let Stop::Lost(rival) = rival {
-                            realm.wait_for(rival, PATIENCE);
+                    let again = |opponent: &AbortCause| {
+                        if let AbortCause::Lost(opponent) = opponent {
+                            realm.wait_for(opponent, PATIENCE);
                         }
                     };
                     match ordered(begin, again, (cell, sequence), journal) {
@@ -154,8 +153,8 @@ fn all(worker: &mut Worker, steps: &[String]) -> Result<(), String> {
 
 /// Puts its sequence number into a cell, as often tried as needed.
 fn ordered<'r>(
-    mut begin: impl FnMut(Option<Again>) -> Result<Attempt<'r>, BeginError>,
-    again: impl Fn(&Stop),
+    mut begin: impl FnMut(Option<RetryHistory>) -> Result<Attempt<'r>, BeginError>,
+    again: impl Fn(&AbortCause),
     (cell, sequence): (u64, u64),
     journal: &mut Journal,
 ) -> Result<(), String> {
@@ -166,7 +165,7 @@ fn ordered<'r>(
         let done = attempt.carry_out(&mut op, sequence % 2 == 0);
         match done.and_then(|()| attempt.publish(journal, sequence % 3 == 0)) {
             Ok(()) => return attempt.finish().map_err(|e| stopped(&e)),
-            Err(End::Stopped(stop @ (Stop::Doomed(_) | Stop::Lost(_)))) => {
+            Err(End::Stopped(stop @ (AbortCause::Doomed(_) | AbortCause::Lost(_)))) => {
                 before = Some(attempt.abort());
                 again(&stop);
             }
@@ -182,16 +181,16 @@ fn ended(end: &End) -> String {
     }
 }
 
-fn stopped(stop: &Stop) -> String {
+fn stopped(stop: &AbortCause) -> String {
     let why = match stop {
-        Stop::Doomed(_) => "doomed",
-        Stop::Lost(_) => "lost",
-        Stop::Busy(_) => "busy",
-        Stop::CalledOff(_) => "called-off",
-        Stop::TurnOver { .. } => "turn-over",
+        AbortCause::Doomed(_) => "doomed",
+        AbortCause::Lost(_) => "lost",
+        AbortCause::Busy(_) => "busy",
+        AbortCause::CalledOff(_) => "called-off",
+        AbortCause::TurnOver { .. } => "turn-over",
         _ => "otherwise",
     };
-    format!("stopped {why} {}", stop.rival().map_or(0, |rival| rival.pid))
+    format!("stopped {why} {}", stop.opponent().map_or(0, |opponent| opponent.pid))
 }
 
 fn begin_error(error: &BeginError) -> String {

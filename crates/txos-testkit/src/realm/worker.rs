@@ -18,7 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use txos_engine::contention::backoff;
-use txos_engine::realm::{Again, Begin, BeginError, Fate, Onward, Realm, Remains, Settle, Stop};
+use txos_engine::realm::{
+    AbortCause, Begin, BeginError, DeadPublish, PublishFate, Realm, ResolvePublish, RetryHistory,
+    WaitDecision,
+};
 
 use crate::history::log::Writer;
 use crate::history::{Op, Outcome};
@@ -119,7 +122,11 @@ pub fn parse(text: &str) -> u64 {
 ///
 /// # Errors
 /// The realm's.
-pub fn join(dir: &Path, number: u32, settle: Box<dyn Settle>) -> txos_engine::Result<Realm> {
+pub fn join(
+    dir: &Path,
+    number: u32,
+    settle: Box<dyn ResolvePublish>,
+) -> txos_engine::Result<Realm> {
     let label = format!("worker {number}");
     Realm::join(&dir.join("realm"), &label, &record::path(dir, number), settle)
 }
@@ -129,7 +136,7 @@ impl Worker {
         let cells = Arc::new(Cells::open(dir));
         let journal = Journal::create(&record::path(dir, number));
         let settle = if forgetful {
-            Box::new(|_: &Remains| Ok(Fate::Undone))
+            Box::new(|_: &DeadPublish| Ok(PublishFate::Undone))
         } else {
             record::settle(Arc::clone(&cells))
         };
@@ -205,7 +212,7 @@ impl Worker {
         }
     }
 
-    fn single(&mut self, ops: &mut [Op]) -> Result<(), Option<Again>> {
+    fn single(&mut self, ops: &mut [Op]) -> Result<(), Option<RetryHistory>> {
         let done = attempt::single(&self.realm, &self.cells, ops).expect("a single call waits");
         // The realm counts both.
         self.count("commits", 1);
@@ -218,9 +225,9 @@ impl Worker {
         &mut self,
         plan: &Plan,
         ops: &mut [Op],
-        again: Option<Again>,
+        again: Option<RetryHistory>,
         random: &mut Random,
-    ) -> Result<(), Option<Again>> {
+    ) -> Result<(), Option<RetryHistory>> {
         let id = attempt::name(random);
         let how = Begin { id: Some(id), nonblock: plan.nonblock, again, ..Begin::default() };
         let ticket = match self.realm.begin(&how) {
@@ -231,7 +238,7 @@ impl Worker {
         let impatient = plan.impatient;
         let ticket = ticket.attended(move |_| {
             points::reach("wait");
-            if impatient { Onward::CallOff } else { Onward::Wait }
+            if impatient { WaitDecision::CallOff } else { WaitDecision::Wait }
         });
         let mut attempt = Attempt::new(ticket, &self.cells, id);
         attempt.careless = self.careless;
@@ -253,8 +260,8 @@ impl Worker {
         self.count("aborts", 1);
         self.count(reason(&end), 1);
         match end {
-            End::Stopped(Stop::Doomed(_)) => {}
-            End::Stopped(Stop::Lost(rival)) => self.realm.wait_for(&rival, PATIENCE),
+            End::Stopped(AbortCause::Doomed(_)) => {}
+            End::Stopped(AbortCause::Lost(opponent)) => self.realm.wait_for(&opponent, PATIENCE),
             End::Stopped(_) | End::Full | End::GaveUp => return Err(None),
         }
         std::thread::sleep(backoff::before_restart(again.restarts, random.bits()));
@@ -264,10 +271,10 @@ impl Worker {
 
 fn reason(end: &End) -> &'static str {
     match end {
-        End::Stopped(Stop::Doomed(_)) => "doomed",
-        End::Stopped(Stop::Lost(_)) => "lost",
-        End::Stopped(Stop::Busy(_)) => "busy",
-        End::Stopped(Stop::CalledOff(_)) => "called-off",
+        End::Stopped(AbortCause::Doomed(_)) => "doomed",
+        End::Stopped(AbortCause::Lost(_)) => "lost",
+        End::Stopped(AbortCause::Busy(_)) => "busy",
+        End::Stopped(AbortCause::CalledOff(_)) => "called-off",
         End::Stopped(_) => "stopped",
         End::Full => "full",
         End::GaveUp => "gave-up",

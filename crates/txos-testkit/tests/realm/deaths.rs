@@ -4,7 +4,7 @@
 use rustix::fs::CWD;
 use rustix::process::Signal;
 use txos_engine::contention::Policy;
-use txos_engine::realm::{Access, Begin, Onward, Stop, Ticket};
+use txos_engine::realm::{AbortCause, Access, Begin, TxHandle, WaitDecision};
 use txos_testkit::random::{self, Random};
 use txos_testkit::realm::points::VARIABLE;
 use txos_testkit::realm::site::state_of;
@@ -77,7 +77,7 @@ fn kill_at(site: &Site, point: &str, early: bool) {
 }
 
 /// Acquires all the victim touched. Whether it could.
-fn acquire_all(ticket: &mut Ticket<'_>) -> Result<(), Stop> {
+fn acquire_all(ticket: &mut TxHandle<'_>) -> Result<(), AbortCause> {
     (0..3).try_for_each(|cell| ticket.acquire(&cells::facet(cell), Access::Write).map(drop))
 }
 
@@ -94,8 +94,8 @@ fn go_through(site: &Site, context: &str) -> [Vec<u64>; 3] {
             }
             Err(stop) => {
                 how.again = Some(ticket.abort());
-                if let Stop::Lost(rival) = &stop {
-                    site.realm.wait_for(rival, txos_testkit::realm::worker::PATIENCE);
+                if let AbortCause::Lost(opponent) = &stop {
+                    site.realm.wait_for(opponent, txos_testkit::realm::worker::PATIENCE);
                 }
             }
         }
@@ -366,20 +366,20 @@ fn what_can_not_be_settled_is_waited_for() {
     assert_eq!(site.realm.sweep(), 0);
     let mut ticket = site.realm.begin(&Begin { nonblock, ..Begin::default() }).unwrap();
     let stop = acquire_all(&mut ticket).unwrap_err();
-    assert!(matches!(stop, Stop::Busy(_)), "{stop:?}");
+    assert!(matches!(stop, AbortCause::Busy(_)), "{stop:?}");
     drop(ticket);
     let mut told = 0;
     let mut ticket = site.realm.begin(&Begin::default()).unwrap().attended(|_| {
         told += 1;
-        if told < 5 { Onward::Wait } else { Onward::CallOff }
+        if told < 5 { WaitDecision::Wait } else { WaitDecision::CallOff }
     });
     let stop = acquire_all(&mut ticket).unwrap_err();
-    assert!(matches!(stop, Stop::CalledOff(_)), "{stop:?}");
+    assert!(matches!(stop, AbortCause::CalledOff(_)), "{stop:?}");
     drop(ticket);
     let (tell, told) = std::sync::mpsc::channel();
     let mut ticket = site.realm.begin(&Begin::default()).unwrap().attended(move |_| {
         let _ = tell.send(());
-        Onward::Wait
+        WaitDecision::Wait
     });
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| acquire_all(&mut ticket));

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use txos_engine::realm::{Begin, Realm, Unsettled};
+use txos_engine::realm::{Begin, Realm, Unresolved};
 use txos_testkit::realm::Site;
 use txos_testkit::user::User;
 use txos_testkit::{Invocation, Lab, Rendezvous, require, skip};
@@ -88,7 +88,7 @@ fn root_refuses_what_a_user_has_put_in_its_place() {
         let _ = user.runs(Invocation::shell(script).dir(&open)).run().expect(0);
     };
     let join = |name: &str| {
-        let settle = |_: &_| Err(Unsettled("nobody publishes here".into()));
+        let settle = |_: &_| Err(Unresolved("nobody publishes here".into()));
         Realm::join(&open.join(name), "root", &open, Box::new(settle))
     };
     let refused = |name: &str, why: &str| {

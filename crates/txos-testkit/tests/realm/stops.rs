@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use rustix::process::Signal;
 use txos_engine::contention::Policy;
-use txos_engine::realm::{Access, Begin, Onward, State, Stop};
+use txos_engine::realm::{AbortCause, Access, Begin, State, WaitDecision};
 use txos_testkit::realm::Site;
 use txos_testkit::realm::cells;
 use txos_testkit::realm::points::VARIABLE;
@@ -42,9 +42,9 @@ fn a_stopped_publisher_is_waited_for_by_everybody() {
             let victim = stopped_at(&site, point, &PUBLISHER);
             let ticket = before.unwrap_or_else(begin);
             let (tell, told) = mpsc::channel();
-            let mut ticket = ticket.attended(move |standstill| {
-                let _ = tell.send((standstill.holder.pid, standstill.waited));
-                Onward::Wait
+            let mut ticket = ticket.attended(move |info| {
+                let _ = tell.send((info.holder.pid, info.waited));
+                WaitDecision::Wait
             });
             let waited = std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| {
@@ -67,7 +67,7 @@ fn a_stopped_publisher_is_waited_for_by_everybody() {
                 let mut third =
                     site.realm.begin(&Begin { nonblock: true, ..Begin::default() }).unwrap();
                 let stop = third.acquire(&cells::facet(1), Access::Read).unwrap_err();
-                assert!(matches!(&stop, Stop::Busy(r) if r.pid == pid(&victim)), "{stop:?}");
+                assert!(matches!(&stop, AbortCause::Busy(r) if r.pid == pid(&victim)), "{stop:?}");
                 drop(third);
                 assert!(!waiting.is_finished());
                 victim.signal(Signal::CONT);
@@ -89,8 +89,8 @@ fn a_stopped_holder_is_doomed_by_an_older_one_at_once() {
         for point in ["acquired@2", "prepared"] {
             let site = Site::new(&lab, &format!("{policy}-{point}"), WORKER, 4);
             site.realm.set_policy(policy);
-            let mut older = site.realm.begin(&Begin::default()).unwrap().attended(|standstill| {
-                panic!("it waits for {}", standstill.holder.pid);
+            let mut older = site.realm.begin(&Begin::default()).unwrap().attended(|info| {
+                panic!("it waits for {}", info.holder.pid);
             });
             let victim = stopped_at(&site, point, &PUBLISHER);
             let waited = older.acquire(&cells::facet(0), Access::Write).unwrap();
@@ -138,9 +138,9 @@ fn a_stopped_settler_is_waited_for() {
             stopped_at(&site, point, &["begin", "write:2:7", "write:1:8", "publish", "finish"]);
         assert_eq!(site.realm.sweep(), 0, "two settle at once");
         let (tell, told) = mpsc::channel();
-        older = older.attended(move |standstill| {
-            let _ = tell.send(standstill.holder.pid);
-            Onward::Wait
+        older = older.attended(move |info| {
+            let _ = tell.send(info.holder.pid);
+            WaitDecision::Wait
         });
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {

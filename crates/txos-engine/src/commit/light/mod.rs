@@ -51,7 +51,7 @@ use crate::object::{Facets, FileKind};
 use crate::path::{self, join, split};
 use crate::readset::validate::{OwnWrites, ValidationRules};
 use crate::readset::{Observation, Outcome, PAGE, ReadSet};
-use crate::realm::Ticket;
+use crate::realm::TxHandle;
 use crate::store::Home;
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};
@@ -297,7 +297,7 @@ pub fn light(
     roots: &[PathBuf],
     deltas: &[Delta],
     reads: &ReadSet,
-    ticket: Option<&mut Ticket<'_>>,
+    ticket: Option<&mut TxHandle<'_>>,
     options: &Options,
 ) -> Result<Option<Summary>> {
     let Some(targets) = targets(roots, deltas, reads, options)? else { return Ok(None) };

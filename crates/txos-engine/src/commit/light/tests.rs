@@ -472,12 +472,12 @@ fn records_read_back() {
 /// meets both.
 #[test]
 fn in_a_realm_pages_are_acquired() {
-    use crate::realm::{Access, Begin, Facet, Realm, Remains, Unsettled};
+    use crate::realm::{Access, Begin, DeadPublish, Facet, Realm, Unresolved};
     let rig = Rig::new("realm");
     let top = rig.top();
     let place = rig.dir.join("realm");
     fs::create_dir(&place).unwrap();
-    let settle = |_: &Remains| Err(Unsettled("nobody dies here".into()));
+    let settle = |_: &DeadPublish| Err(Unresolved("nobody dies here".into()));
     let realm = Realm::join(&place, "test", rig.home.dir(), Box::new(settle)).unwrap();
     let begin = || realm.begin(&Begin { nonblock: true, ..Begin::default() }).unwrap();
     let roots = [top.clone()];

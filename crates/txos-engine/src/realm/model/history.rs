@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 
-use super::super::{Access, Fate};
+use super::super::{Access, PublishFate};
 use super::sync::AtomicU64;
 use super::world;
 use std::sync::atomic::Ordering::Relaxed;
@@ -78,7 +78,7 @@ pub struct Deed {
     /// When it was known to have ended.
     pub ended: Option<u64>,
     /// What is known of its fate.
-    fate: Option<Fate>,
+    fate: Option<PublishFate>,
 }
 
 impl Deed {
@@ -176,7 +176,7 @@ pub fn committed(process: usize) {
     HISTORY.with_borrow_mut(|history| {
         let mut deed = history.pending[process].take().unwrap();
         deed.ended = Some(now);
-        deed.fate = Some(Fate::Committed);
+        deed.fate = Some(PublishFate::Committed);
         history.done.push(deed);
     });
 }
@@ -187,7 +187,7 @@ pub fn read_journal(process: usize) -> Option<Deed> {
 }
 
 /// Somebody who read the journal did what it says.
-pub fn settled(process: usize, fate: Fate) {
+pub fn settled(process: usize, fate: PublishFate) {
     let now = world::stamp();
     with_pending(process, |deed| {
         let Some(deed) = deed else { return };
@@ -207,7 +207,8 @@ pub fn commits() -> u64 {
 /// All is as it should be, with these values at the end.
 pub fn assert_right(cells: [u64; CELLS]) {
     HISTORY.with_borrow(|history| {
-        let left = || history.pending.iter().flatten().filter(|d| d.fate != Some(Fate::Undone));
+        let left =
+            || history.pending.iter().flatten().filter(|d| d.fate != Some(PublishFate::Undone));
         let (known, open): (Vec<&Deed>, Vec<&Deed>) =
             history.done.iter().chain(left()).partition(|deed| deed.fate.is_some());
         assert_nobody_intrudes(&known);
@@ -278,7 +279,7 @@ fn wrong_histories_are_seen() {
         writes: Vec::new(),
         published: None,
         ended: Some(ended),
-        fate: Some(Fate::Committed),
+        fate: Some(PublishFate::Committed),
     };
     let right = |deeds: &[Deed], last| fits(&mut deeds.iter().collect(), [0; CELLS], last);
     // A lost update.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
-use super::super::contend::Stop;
-use super::super::ticket::{Again, Begin, BeginError, Ticket};
+use super::super::contend::AbortCause;
+use super::super::tx_handle::{Begin, BeginError, RetryHistory, TxHandle};
 use super::super::word::{Hold, Request, Word};
-use super::super::{Access, Facet, Fate, Identity, Realm, Remains, Unsettled};
+use super::super::{Access, DeadPublish, Facet, Identity, PublishFate, Realm, Unresolved};
 use super::Table;
 use super::history::{self, CELLS, Change, Deed};
 use super::sync::{self, AtomicU64, Role};
@@ -66,7 +66,7 @@ pub struct Scene {
     /// Waiting up to this is over at once.
     pub patience: Duration,
     /// What becomes of a publish whose process died.
-    pub fate: Fate,
+    pub fate: PublishFate,
     /// What the processes do.
     pub jobs: Vec<Vec<Job>>,
     /// Their numbers, for [`Policy::OsPriority`].
@@ -92,7 +92,7 @@ impl Scene {
             slots: count,
             policy: Policy::Timestamp,
             patience: Duration::ZERO,
-            fate: Fate::Committed,
+            fate: PublishFate::Committed,
             pids: (0..count as u32).map(|n| n + count as u32).collect(),
             clocks: (1..=count as u64).collect(),
             jobs,
@@ -157,7 +157,7 @@ impl Scene {
 
     /// With publishes that are undone if their process dies.
     pub fn undoing(mut self) -> Scene {
-        self.fate = Fate::Undone;
+        self.fate = PublishFate::Undone;
         self
     }
 
@@ -234,16 +234,16 @@ impl Tally {
 struct Stage {
     table: Arc<Table>,
     cells: Arc<[AtomicU64; CELLS]>,
-    fate: Fate,
+    fate: PublishFate,
     pids: Vec<u32>,
 }
 
 impl Stage {
     fn join(&self, pid: u32) -> Realm {
         let (cells, fate, pids) = (Arc::clone(&self.cells), self.fate, self.pids.clone());
-        let settle = move |remains: &Remains| {
+        let settle = move |remains: &DeadPublish| {
             let process = pids.iter().position(|&pid| pid == remains.pid).unwrap();
-            Ok::<_, Unsettled>(settle(process, &cells, fate))
+            Ok::<_, Unresolved>(settle(process, &cells, fate))
         };
         Realm {
             table: Arc::clone(&self.table),
@@ -284,15 +284,15 @@ impl Stage {
 }
 
 /// Finishes or undoes what a dead process was publishing.
-fn settle(process: usize, cells: &[AtomicU64; CELLS], fate: Fate) -> Fate {
-    let Some(deed) = history::read_journal(process) else { return Fate::Undone };
+fn settle(process: usize, cells: &[AtomicU64; CELLS], fate: PublishFate) -> PublishFate {
+    let Some(deed) = history::read_journal(process) else { return PublishFate::Undone };
     if world::sabotage() == Some(Sabotage::NoJournal) {
-        return Fate::Undone;
+        return PublishFate::Undone;
     }
     for &(cell, change, before) in &deed.changes {
         match fate {
-            Fate::Committed => change.apply(&cells[cell]),
-            Fate::Undone => change.undo(&cells[cell], before),
+            PublishFate::Committed => change.apply(&cells[cell]),
+            PublishFate::Undone => change.undo(&cells[cell], before),
         }
     }
     history::settled(process, fate);
@@ -324,10 +324,10 @@ struct Life<'a> {
 }
 
 /// Whoever is doomed is doomed over a record that it holds, or was about to hold.
-fn assert_held(ticket: &Ticket<'_>, stop: &Stop, held: &[u32]) {
+fn assert_held(ticket: &TxHandle<'_>, stop: &AbortCause, held: &[u32]) {
     // Until the winner has written down who it is, it has not written down over what.
-    if let Stop::Doomed(rival) = stop
-        && rival.pid != 0
+    if let AbortCause::Doomed(opponent) = stop
+        && opponent.pid != 0
     {
         let over = ticket.own().doomed_over.load(Relaxed);
         assert!(held.contains(&over), "doomed over {over}, which it does not hold");
@@ -412,8 +412,8 @@ impl Life<'_> {
         &self,
         touches: &[Touch],
         manner: &Manner,
-        again: Option<Again>,
-    ) -> Result<(), Again> {
+        again: Option<RetryHistory>,
+    ) -> Result<(), RetryHistory> {
         let how = Begin {
             again,
             sequence: manner.sequence,
@@ -443,13 +443,13 @@ impl Life<'_> {
     /// Everything up to the publish.
     fn work(
         &self,
-        ticket: &mut Ticket<'_>,
+        ticket: &mut TxHandle<'_>,
         touches: &[Touch],
         manner: &Manner,
         deed: &mut Deed,
         held: &mut Vec<u32>,
-    ) -> Result<(), Stop> {
-        let mut acquire = |ticket: &mut Ticket<'_>, cell: usize, access| {
+    ) -> Result<(), AbortCause> {
+        let mut acquire = |ticket: &mut TxHandle<'_>, cell: usize, access| {
             held.push(cell as u32);
             let acquired = ticket.acquire(&facet(cell), access).map(drop);
             acquired.inspect_err(|stop| assert_held(ticket, stop, held))
@@ -508,7 +508,12 @@ impl Life<'_> {
         }
     }
 
-    fn commit(&self, mut ticket: Ticket<'_>, mut deed: Deed, held: &[u32]) -> Result<(), Stop> {
+    fn commit(
+        &self,
+        mut ticket: TxHandle<'_>,
+        mut deed: Deed,
+        held: &[u32],
+    ) -> Result<(), AbortCause> {
         self.remember(&mut deed);
         let reads_only = deed.changes.is_empty();
         history::write_journal(deed);
@@ -536,7 +541,7 @@ impl Life<'_> {
     }
 
     /// A commit as commands do it: no hold protects what was read. Whether it was valid.
-    fn commit_validated(&self, mut ticket: Ticket<'_>, mut deed: Deed) -> bool {
+    fn commit_validated(&self, mut ticket: TxHandle<'_>, mut deed: Deed) -> bool {
         self.remember(&mut deed);
         // When it read does not count, only that it is there still.
         for (_, _, at) in &mut deed.reads {

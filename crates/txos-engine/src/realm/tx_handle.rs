@@ -2,13 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::contend::{Met, Rival, Standoff, Stop};
+use super::contend::{AbortCause, ConflictWait, Opponent, Resolution};
 use super::facet::Facet;
 use super::layout::Slot;
 use super::order::Turn;
 use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Note64, Relaxed, Release, SeqCst, Step};
-use super::wait::{Onward, Standstill};
+use super::wait::{WaitDecision, WaitInfo};
 use super::word::{Access, Hold, Request, Word, bits};
 use super::{Realm, identity::Identity};
 use crate::id::TxId;
@@ -19,10 +19,10 @@ pub struct Begin {
     /// Its name, for people and for the journal; in-process transactions have none until they
     /// publish.
     pub id: Option<TxId>,
-    /// Never wait: where it would, it stops with [`Stop::Busy`] (TX_NONBLOCK).
+    /// Never wait: where it would, it stops with [`AbortCause::Busy`] (TX_NONBLOCK).
     pub nonblock: bool,
     /// What earlier attempts did, so that it does not look young.
-    pub again: Option<Again>,
+    pub again: Option<RetryHistory>,
     /// Its sequence number among the ordered transactions of this process group (TX_ORDERED).
     pub sequence: Option<u64>,
     /// Begin the process group's sequence at this number again (TX_ORDER_RESET).
@@ -30,14 +30,14 @@ pub struct Begin {
     /// The thread whose scheduling priority counts; 0: this process's first.
     pub thread: u32,
     /// It validates all that it read when it commits, and acquires all that it publishes after
-    /// [`Ticket::prepare`]: a command. Until then it holds softly: who wants something else that falls
+    /// [`TxHandle::prepare`]: a command. Until then it holds softly: who wants something else that falls
     /// on a record of it does not wait for its end.
     pub soft: bool,
 }
 
 /// What a transaction that is tried again has behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct RetryHistory {
     /// When the first attempt began (CLOCK_MONOTONIC, ns).
     pub start_ns: u64,
     /// Facets acquired so far.
@@ -78,10 +78,10 @@ pub(super) const AT_ONCE: u32 = 2;
 pub(super) const LISTED: u32 = 4;
 
 /// Is told of waiting, and decides whether to go on with it.
-type Attend<'r> = Box<dyn FnMut(&Standstill) -> Onward + Send + 'r>;
+type Attend<'r> = Box<dyn FnMut(&WaitInfo) -> WaitDecision + Send + 'r>;
 
 /// A transaction's place in the realm: its slot, and what it holds. Dropped, it aborts.
-pub struct Ticket<'r> {
+pub struct TxHandle<'r> {
     pub(super) realm: &'r Realm,
     pub(super) slot: u32,
     pub(super) bit: u64,
@@ -90,14 +90,14 @@ pub struct Ticket<'r> {
     pub(super) hold: Hold,
     /// What it holds is listed.
     listed: bool,
-    again: Again,
+    again: RetryHistory,
     pub(super) nonblock: bool,
     pub(super) turn: Option<Turn>,
     pub(super) attend: Option<Attend<'r>>,
     ended: bool,
 }
 
-impl std::fmt::Debug for Ticket<'_> {
+impl std::fmt::Debug for TxHandle<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ticket")
             .field("slot", &self.slot)
@@ -122,7 +122,7 @@ impl Realm {
     ///
     /// # Errors
     /// [`BeginError`].
-    pub fn begin(&self, how: &Begin) -> Result<Ticket<'_>, BeginError> {
+    pub fn begin(&self, how: &Begin) -> Result<TxHandle<'_>, BeginError> {
         let turn = match how.sequence {
             Some(sequence) => Some(self.take_turn(sequence, how.reset_sequence)?),
             None => None,
@@ -136,7 +136,7 @@ impl Realm {
         let slot = self.table().slot(number);
         self.dress(slot);
         let now = sync::now_ns();
-        let again = how.again.unwrap_or(Again { start_ns: now, work: 0, restarts: 0 });
+        let again = how.again.unwrap_or(RetryHistory { start_ns: now, work: 0, restarts: 0 });
         slot.start_ns.store(again.start_ns, Relaxed);
         slot.began_ns.store(now, Relaxed);
         slot.work.store(again.work, Relaxed);
@@ -158,7 +158,7 @@ impl Realm {
         slot.doomed_by_pid.store(0, Relaxed);
         let generation = Status(slot.status.load(Relaxed)).generation();
         slot.status.store(Status::new(generation, State::Active).0, Release);
-        Ok(Ticket {
+        Ok(TxHandle {
             realm: self,
             slot: number,
             bit: 1 << number,
@@ -282,10 +282,10 @@ fn write_text(words: &[Note64], text: &[u8]) {
     }
 }
 
-impl<'r> Ticket<'r> {
+impl<'r> TxHandle<'r> {
     /// Who is told when it has to wait, again and again while it waits, and may call it off.
     #[must_use]
-    pub fn attended(mut self, attend: impl FnMut(&Standstill) -> Onward + Send + 'r) -> Self {
+    pub fn attended(mut self, attend: impl FnMut(&WaitInfo) -> WaitDecision + Send + 'r) -> Self {
         self.attend = Some(Box::new(attend));
         self
     }
@@ -323,15 +323,15 @@ impl<'r> Ticket<'r> {
     /// was looked at before may be old then.
     ///
     /// # Errors
-    /// [`Stop`]: the transaction can't go on, and is to be aborted.
+    /// [`AbortCause`]: the transaction can't go on, and is to be aborted.
     #[inline]
-    pub fn acquire(&mut self, facet: &Facet<'_>, access: Access) -> Result<bool, Stop> {
+    pub fn acquire(&mut self, facet: &Facet<'_>, access: Access) -> Result<bool, AbortCause> {
         self.acquire_hashed(self.realm.hash_of(facet), access)
     }
 
-    /// [`Ticket::acquire`] by the facet's hash.
+    /// [`TxHandle::acquire`] by the facet's hash.
     #[inline]
-    pub(super) fn acquire_hashed(&mut self, hash: u64, access: Access) -> Result<bool, Stop> {
+    pub(super) fn acquire_hashed(&mut self, hash: u64, access: Access) -> Result<bool, AbortCause> {
         if self.listed {
             self.list(hash);
         }
@@ -360,10 +360,10 @@ impl<'r> Ticket<'r> {
     }
 
     #[cold]
-    fn acquire_slowly(&mut self, hash: u64, access: Access) -> Result<bool, Stop> {
+    fn acquire_slowly(&mut self, hash: u64, access: Access) -> Result<bool, AbortCause> {
         let index = self.realm.table().index(hash);
         let orec = self.realm.table().orec(index);
-        let mut standoff = Standoff::default();
+        let mut waiting = ConflictWait::default();
         loop {
             let word = Word(orec.load(Acquire));
             match word.request(self.bit, access, self.hold) {
@@ -382,18 +382,18 @@ impl<'r> Ticket<'r> {
                         }
                         continue;
                     }
-                    match self.contend(index, word, others, access, &mut standoff)? {
-                        Met::Seized => {
+                    match self.contend(index, word, others, access, &mut waiting)? {
+                        Resolution::Seized => {
                             self.took(index, word);
                             break;
                         }
-                        Met::Again => {}
+                        Resolution::Again => {}
                     }
                 }
             }
         }
         self.check()?;
-        Ok(standoff.has_waited())
+        Ok(waiting.has_waited())
     }
 
     /// Those in the way who hold something else softly.
@@ -431,11 +431,11 @@ impl<'r> Ticket<'r> {
     /// not half of a publish, but may change. Gives whether it had to wait.
     ///
     /// # Errors
-    /// As [`Ticket::acquire`].
-    pub fn pass(&mut self, facet: &Facet<'_>, access: Access) -> Result<bool, Stop> {
+    /// As [`TxHandle::acquire`].
+    pub fn pass(&mut self, facet: &Facet<'_>, access: Access) -> Result<bool, AbortCause> {
         let index = self.realm.index_of(facet);
         let table = self.realm.table();
-        let mut standoff = Standoff::default();
+        let mut waiting = ConflictWait::default();
         while let Request::Blocked(others) =
             Word(table.orec(index).load(Acquire)).request(self.bit, access, self.hold)
         {
@@ -447,9 +447,9 @@ impl<'r> Ticket<'r> {
                 publishes.then_some((number, status))
             });
             let Some((number, status)) = publishing else { break };
-            self.wait_turn(number, status, index, &mut standoff)?;
+            self.wait_turn(number, status, index, &mut waiting)?;
         }
-        Ok(standoff.has_waited())
+        Ok(waiting.has_waited())
     }
 
     /// Remembers a record that was not ours in `before`.
@@ -473,21 +473,21 @@ impl<'r> Ticket<'r> {
     }
 
     #[inline]
-    fn check(&self) -> Result<(), Stop> {
+    fn check(&self) -> Result<(), AbortCause> {
         if self.is_doomed() { Err(self.defeat()) } else { Ok(()) }
     }
 
     /// Who doomed it.
     #[cold]
-    pub(super) fn defeat(&self) -> Stop {
-        Stop::Doomed(Rival::who_doomed(self.realm, self.own()))
+    pub(super) fn defeat(&self) -> AbortCause {
+        AbortCause::Doomed(Opponent::who_doomed(self.realm, self.own()))
     }
 
     /// Says that it is about to publish: it acquires what it writes, firmly, and validates.
     ///
     /// # Errors
-    /// [`Stop::Doomed`].
-    pub fn prepare(&mut self) -> Result<(), Stop> {
+    /// [`AbortCause::Doomed`].
+    pub fn prepare(&mut self) -> Result<(), AbortCause> {
         if !sync::left_out(Step::HoldFirmly) {
             self.hold = Hold::Firm;
         }
@@ -498,8 +498,8 @@ impl<'r> Ticket<'r> {
     /// waits for its turn first.
     ///
     /// # Errors
-    /// [`Stop`].
-    pub fn publish(&mut self) -> Result<(), Stop> {
+    /// [`AbortCause`].
+    pub fn publish(&mut self) -> Result<(), AbortCause> {
         self.await_turn()?;
         self.advance(State::Publishing)
     }
@@ -508,13 +508,13 @@ impl<'r> Ticket<'r> {
     /// not, and whoever takes its place over has no journal to ask.
     ///
     /// # Errors
-    /// As [`Ticket::publish`].
-    pub fn publish_at_once(&mut self) -> Result<(), Stop> {
+    /// As [`TxHandle::publish`].
+    pub fn publish_at_once(&mut self) -> Result<(), AbortCause> {
         self.own().flags.fetch_or(AT_ONCE, Relaxed);
         self.publish()
     }
 
-    fn advance(&mut self, to: State) -> Result<(), Stop> {
+    fn advance(&mut self, to: State) -> Result<(), AbortCause> {
         let status = &self.own().status;
         let mut now = Status(status.load(Acquire));
         while now.generation() == self.generation
@@ -532,8 +532,8 @@ impl<'r> Ticket<'r> {
     /// nothing comes here straight away.
     ///
     /// # Errors
-    /// [`Stop::Doomed`], if it did not publish and another one won.
-    pub fn finish(mut self) -> Result<(), Stop> {
+    /// [`AbortCause::Doomed`], if it did not publish and another one won.
+    pub fn finish(mut self) -> Result<(), AbortCause> {
         if Status(self.own().status.load(Acquire)).state() != State::Publishing {
             self.await_turn()?;
             self.advance(State::Publishing)?;
@@ -544,20 +544,20 @@ impl<'r> Ticket<'r> {
 
     /// What the next attempt would begin with.
     #[must_use]
-    pub fn again(&self) -> Again {
-        Again { restarts: self.again.restarts.saturating_add(1), ..self.again }
+    pub fn again(&self) -> RetryHistory {
+        RetryHistory { restarts: self.again.restarts.saturating_add(1), ..self.again }
     }
 
     /// Ends without effect. What comes back lets the next attempt begin with the age and work of
     /// this one.
-    pub fn abort(mut self) -> Again {
+    pub fn abort(mut self) -> RetryHistory {
         self.end(State::Aborted);
         self.again()
     }
 
     /// Ends without effect, to begin again as it began, with its age and work; not for an ordered one,
     /// whose turn is over with that.
-    pub fn abort_to_begin_again(self) -> (Again, Begin) {
+    pub fn abort_to_begin_again(self) -> (RetryHistory, Begin) {
         let how = Begin {
             id: self.id(),
             nonblock: self.nonblock,
@@ -670,12 +670,12 @@ impl Watch<'_> {
 
     /// Who won.
     #[must_use]
-    pub fn winner(&self) -> Rival {
-        Rival::who_doomed(self.realm, self.realm.table().slot(self.slot))
+    pub fn winner(&self) -> Opponent {
+        Opponent::who_doomed(self.realm, self.realm.table().slot(self.slot))
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for TxHandle<'_> {
     fn drop(&mut self) {
         self.end(State::Aborted);
     }

@@ -10,7 +10,7 @@ use txos_engine::Conflict;
 use txos_engine::commit::{Isolation, conflict};
 use txos_engine::object::Facets;
 use txos_engine::readset::{ReadSet, Touch};
-use txos_engine::realm::{Access, Onward, Standstill, Stop, Ticket, Watch};
+use txos_engine::realm::{AbortCause, Access, TxHandle, WaitDecision, WaitInfo, Watch};
 use txos_engine::txn::Attendant;
 
 use crate::error::{Result, Step};
@@ -18,7 +18,7 @@ use crate::session::channel::{Channel, Order};
 use crate::warning::say;
 
 /// A transaction's place in the realm. The realm lives as long as the process.
-pub type Place = Ticket<'static>;
+pub type Place = TxHandle<'static>;
 
 /// Facets that a command's reads acquire at the most. What it reads beyond is validated at commit
 /// like everything, and not looked at while it is being published, but nobody is kept from changing
@@ -37,7 +37,7 @@ pub const TELL_AFTER: Duration = Duration::from_secs(2);
 const WATCH_SLICE: Duration = Duration::from_millis(500);
 
 /// The supervisor's side.
-pub struct Meeting {
+pub struct Participant {
     place: Option<Place>,
     reads_count: bool,
     /// It has waited for as long as it may: from now on only publishes are waited for.
@@ -59,25 +59,25 @@ pub struct Left {
 #[must_use]
 pub fn tell_once(
     patience: Duration,
-    mut proceed: impl FnMut(&Standstill) -> bool + Send + 'static,
+    mut proceed: impl FnMut(&WaitInfo) -> bool + Send + 'static,
 ) -> Attendant {
     let mut told = false;
-    Box::new(move |standstill| {
-        if !told && standstill.waited >= TELL_AFTER {
+    Box::new(move |info| {
+        if !told && info.waited >= TELL_AFTER {
             told = true;
             say(&format!(
                 "waiting for transaction {} (since {} s; `txos top` shows who waits for whom)",
-                standstill.holder,
-                standstill.waited.as_secs()
+                info.holder,
+                info.waited.as_secs()
             ));
         }
-        let patient = standstill.publishing || standstill.waited < patience;
-        if patient && proceed(standstill) { Onward::Wait } else { Onward::CallOff }
+        let patient = info.publishing || info.waited < patience;
+        if patient && proceed(info) { WaitDecision::Wait } else { WaitDecision::CallOff }
     })
 }
 
-impl Meeting {
-    /// A meeting of a transaction that may have no place; no wait is longer than `patience`, or goes
+impl Participant {
+    /// Takes part with a transaction that may have no place; no wait is longer than `patience`, or goes
     /// on when `over` is set.
     pub fn new(
         place: Option<Place>,
@@ -88,13 +88,13 @@ impl Meeting {
         let over = Arc::clone(over);
         let impatient = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&impatient);
-        let mut attendant = tell_once(patience, move |standstill| {
-            let waits = standstill.publishing || !flag.load(Ordering::Acquire);
+        let mut attendant = tell_once(patience, move |info| {
+            let waits = info.publishing || !flag.load(Ordering::Acquire);
             waits && !over.load(Ordering::Acquire)
         });
-        let place = place.map(|place| place.attended(move |standstill| attendant(standstill)));
+        let place = place.map(|place| place.attended(move |info| attendant(info)));
         let reads_count = isolation == Isolation::Serializable;
-        Meeting { place, reads_count, impatient, lost: None }
+        Participant { place, reads_count, impatient, lost: None }
     }
 
     /// Whether another transaction won, and this one is over.
@@ -111,7 +111,7 @@ impl Meeting {
             for touch in &touches {
                 match acquire(place, reads, touch, self.reads_count) {
                     Ok(had_to_wait) => waited |= had_to_wait,
-                    Err(Stop::Doomed(_)) => {
+                    Err(AbortCause::Doomed(_)) => {
                         self.lost = Some(explain(&place.watch(), reads));
                         return;
                     }
@@ -175,7 +175,7 @@ fn acquire(
     reads: &mut ReadSet,
     touch: &Touch,
     reads_count: bool,
-) -> std::result::Result<bool, Stop> {
+) -> std::result::Result<bool, AbortCause> {
     let passes = place.held() >= READS_MAX && !touch.facets().intersects(Facets::WRITE);
     let mut waited = false;
     reads.facets_of(touch, true, |facet, access| {
@@ -192,7 +192,7 @@ fn acquire(
 /// What a doomed transaction lost, for people.
 fn explain(watch: &Watch<'_>, reads: &mut ReadSet) -> Conflict {
     txos_engine::commit::explain(watch, reads)
-        .unwrap_or_else(|| conflict(b"/", &Stop::Doomed(watch.winner())))
+        .unwrap_or_else(|| conflict(b"/", &AbortCause::Doomed(watch.winner())))
 }
 
 /// The thread that has a command stopped as soon as its transaction is doomed.
