@@ -8,7 +8,7 @@ use txos_engine::object::FileKind;
 use super::Tx;
 use super::content::Data;
 use super::files::File;
-use super::kernel::{self, Errno, Sys};
+use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::{Id, held};
 use crate::call::Call;
 use crate::user::{MOVED_MAX, Readable, UserSlice};
@@ -254,10 +254,8 @@ impl Tx {
         }
         self.copy_up(id, false)?;
         self.written(id);
-        let fd = self.open_backing(id, libc::O_WRONLY)?;
-        let done = kernel::ftruncate(fd, size as u64);
-        kernel::close(fd);
-        done
+        let fd = OwnedFd::of(self.open_backing(id, libc::O_WRONLY)?);
+        kernel::ftruncate(fd.number(), size as u64)
     }
 
     /// `truncate(2)`: of a file that has this size already, the file system says whether its time

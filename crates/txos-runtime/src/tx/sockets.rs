@@ -13,7 +13,7 @@ use txos_engine::object::FileKind;
 
 use super::Tx;
 use super::attrs::Object;
-use super::kernel::{self, Errno, Side, Sys};
+use super::kernel::{self, Errno, OwnedFd, Side, Sys};
 use super::names::Target;
 use super::node::Node;
 use super::perm::mask;
@@ -76,13 +76,13 @@ pub struct Address {
     bytes: [u8; FAMILY + PATH_MAX],
     len: usize,
     /// It leads through this descriptor.
-    through: Option<i32>,
+    _through: Option<OwnedFd>,
 }
 
 impl Address {
     /// By a path of the kernel's. `new`: its last name is to be made.
     fn of(path: &[u8], new: bool) -> Sys<Address> {
-        let mut address = Address { bytes: [0; FAMILY + PATH_MAX], len: 0, through: None };
+        let mut address = Address { bytes: [0; FAMILY + PATH_MAX], len: 0, _through: None };
         let short = if path.len() < PATH_MAX {
             path.to_vec()
         } else {
@@ -90,11 +90,12 @@ impl Address {
                 Some((dir, name)) if new => (dir, name),
                 _ => (path, &b""[..]),
             };
-            let fd = kernel::open(dir, libc::O_PATH | libc::O_CLOEXEC, 0)?;
-            address.through = Some(fd);
+            let fd = OwnedFd::open(dir, libc::O_PATH | libc::O_CLOEXEC)?;
+            let through = kernel::magic_path(fd.number());
+            address._through = Some(fd);
             match name {
-                b"" => kernel::magic_path(fd),
-                name => txos_engine::readset::join(&kernel::magic_path(fd), name),
+                b"" => through,
+                name => txos_engine::readset::join(&through, name),
             }
         };
         if short.len() >= PATH_MAX {
@@ -114,14 +115,6 @@ impl Address {
     fn put_in(&self, call: Call, at: usize, len: usize) -> Call {
         // SAFETY: the kernel reads the address; each caller keeps this in its place until the answer.
         unsafe { call.with_word(at, self.bytes.as_ptr() as u64).with_word(len, self.len as u64) }
-    }
-}
-
-impl Drop for Address {
-    fn drop(&mut self) {
-        if let Some(fd) = self.through {
-            kernel::close(fd);
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 
-use super::kernel::{Errno, Stat, Sys, read_link};
+use super::kernel::{Errno, OwnedFd, Stat, Sys, read_link};
 use super::node::{Entry, Id, Node, Stable};
 use super::{Tx, kernel};
 
@@ -156,14 +156,9 @@ impl Tx {
     /// As `lstat(2)`.
     pub fn live_dir(&mut self, path: &[u8]) -> Sys<Id> {
         let stat = kernel::statx(libc::AT_FDCWD, path, 0)?;
-        let path = match kernel::open(path, libc::O_PATH | libc::O_CLOEXEC, 0) {
-            Ok(fd) => {
-                let real = kernel::path_of_fd(fd);
-                kernel::close(fd);
-                real.unwrap_or_else(|_| path.to_vec())
-            }
-            Err(_) => path.to_vec(),
-        };
+        let path = OwnedFd::open(path, libc::O_PATH | libc::O_CLOEXEC)
+            .and_then(|fd| kernel::path_of_fd(fd.number()))
+            .unwrap_or_else(|_| path.to_vec());
         let (dir, name) = txos_engine::readset::split(&path).unwrap_or((b"/", b"."));
         let stable = Stable {
             dir: Rc::from(dir),
