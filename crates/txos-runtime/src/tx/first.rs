@@ -92,8 +92,11 @@ pub struct Write {
 }
 
 impl Write {
-    /// The call, to be made while this lives.
-    fn call(&self) -> Call {
+    /// The call.
+    ///
+    /// # Safety
+    /// This lives until the answer.
+    unsafe fn call(&self) -> Call {
         // SAFETY: these are the bytes that the program's buffer had, and the call only reads them.
         unsafe { self.call.with_word(1, self.bytes.as_ptr() as u64) }
     }
@@ -485,7 +488,8 @@ impl Tx {
 
     fn write_really(&mut self, write: &Write) -> Sys<()> {
         is_still(write.call.int(0), write.file)?;
-        let n = self.carry_out(write.call())?;
+        // SAFETY: the bytes live until the answer.
+        let n = self.carry_out(unsafe { write.call() })?;
         if n == write.call.word(2) { Ok(()) } else { Err(self.changed_between(b"")) }
     }
 
@@ -694,7 +698,8 @@ fn overwrite(write: &Write, at: u64) -> Sys<()> {
     let fd = write.call.int(0);
     let mut old = vec![0u8; write.bytes.len()];
     let readable = kernel::pread(fd, &mut old, at).is_ok_and(|n| n == old.len());
-    let short = match write.call().answer() {
+    // SAFETY: the bytes live until the answer.
+    let short = match unsafe { write.call() }.answer() {
         Ok(n) if n == write.call.word(2) => return Ok(()),
         Ok(n) => n,
         Err(errno) => return Err(errno),

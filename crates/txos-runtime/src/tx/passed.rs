@@ -76,7 +76,10 @@ impl Tx {
     ///
     /// # Errors
     /// As path_resolution(7); ENOTSUP for what exists only in the transaction.
-    pub fn stable_arguments(&mut self, call: Call, keep: &mut Vec<Vec<u8>>) -> Sys<Call> {
+    ///
+    /// # Safety
+    /// `keep` lives, and stays as it is, until the answer.
+    pub unsafe fn stable_arguments(&mut self, call: Call, keep: &mut Vec<Vec<u8>>) -> Sys<Call> {
         let mut call = call;
         if self.moved != (false, false) && hides_paths(call) {
             // It would start from the directories of before.

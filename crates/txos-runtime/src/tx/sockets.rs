@@ -111,9 +111,12 @@ impl Address {
         &self.bytes[..self.len]
     }
 
-    /// A call with this address, and its length, as arguments. It is made while this lives.
-    fn put_in(&self, call: Call, at: usize, len: usize) -> Call {
-        // SAFETY: the kernel reads the address; each caller keeps this in its place until the answer.
+    /// A call with this address, and its length, as arguments.
+    ///
+    /// # Safety
+    /// These are the arguments for them, and this lives and stays in its place until the answer.
+    unsafe fn put_in(&self, call: Call, at: usize, len: usize) -> Call {
+        // SAFETY: the kernel reads the address, and the caller keeps it until then.
         unsafe { call.with_word(at, self.bytes.as_ptr() as u64).with_word(len, self.len as u64) }
     }
 }
@@ -165,7 +168,8 @@ impl Tx {
         let (at, len) = if number == libc::SYS_sendto { (4, 5) } else { (1, 2) };
         let address = self.address_of(call.buffer(at, u64::from(call.uint(len))))?;
         let call = match &address {
-            Some(address) => address.put_in(call, at, len),
+            // SAFETY: it lives until the answer.
+            Some(address) => unsafe { address.put_in(call, at, len) },
             None => call,
         };
         if number == libc::SYS_connect && self.how.flags & super::flags::STRICT == 0 {
@@ -220,7 +224,9 @@ impl Tx {
         let spot = match target {
             Target::Live(path) => {
                 let address = Address::of(&path, true)?;
-                return self.the_rest(address.put_in(call, 1, 2));
+                // SAFETY: it lives until the answer.
+                let call = unsafe { address.put_in(call, 1, 2) };
+                return self.the_rest(call);
             }
             Target::Here(spot) => spot,
         };
