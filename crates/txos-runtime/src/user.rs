@@ -11,7 +11,6 @@
 //! is there ([`reach`]): a pointer that leads nowhere is answered with EFAULT, as by the kernel.
 #![allow(unsafe_code)] // the program's memory is reached by address
 
-use std::ffi::CStr;
 use std::marker::PhantomData;
 
 use crate::raw::{Errno, Sys};
@@ -216,9 +215,9 @@ impl UserPtr<u8> {
     #[inline]
     fn text_there(self, len: usize) -> Vec<u8> {
         let mut copy = Readable(UserSlice { at: self.at, len: len as u64 }).to_vec();
-        if let Ok(text) = CStr::from_bytes_until_nul(&copy) {
-            copy.truncate(text.count_bytes());
-        }
+        // SAFETY: the copy has so many bytes.
+        let found = unsafe { libc::strnlen(copy.as_ptr().cast(), len) };
+        copy.truncate(found);
         copy
     }
 }
@@ -351,6 +350,7 @@ impl UserSlice {
     ///
     /// # Errors
     /// EFAULT.
+    #[inline]
     pub fn read(self) -> Sys<Vec<u8>> {
         if reach(self.at, self.len, Access::Read) == self.len {
             Ok(Readable(self).to_vec())
@@ -377,6 +377,7 @@ impl UserSlice {
     ///
     /// # Errors
     /// EFAULT, also for more bytes than it has.
+    #[inline]
     pub fn write(self, bytes: &[u8]) -> Sys<()> {
         let len = bytes.len() as u64;
         if len > self.len || reach(self.at, len, Access::Overwrite) != len {

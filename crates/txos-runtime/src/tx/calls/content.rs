@@ -12,6 +12,7 @@ use crate::tx::{perm, touch};
 
 impl Tx {
     /// Calls about the content of files; others are handed on.
+    #[inline]
     pub(super) fn content_call(&mut self, call: Call) -> Sys<u64> {
         let a = *call.words();
         let int = |i: usize| call.int(i);

@@ -9,6 +9,7 @@ use crate::tx::sockets::Header;
 
 impl Tx {
     /// Calls about descriptors; all others are what the table says.
+    #[inline]
     pub(super) fn descriptor_call(&mut self, call: Call) -> Sys<u64> {
         let a = *call.words();
         let int = |i: usize| call.int(i);

@@ -15,6 +15,7 @@ use crate::user::UserSlice;
 
 impl Tx {
     /// Calls about names; others are handed on.
+    #[inline]
     pub(super) fn name_call(&mut self, call: Call) -> Sys<u64> {
         let a = *call.words();
         let int = |i: usize| call.int(i);

@@ -15,6 +15,7 @@ const SYS_REMOVEXATTRAT: i64 = 466;
 
 impl Tx {
     /// Calls about extended attributes; others are handed on.
+    #[inline]
     pub(super) fn xattr_call(&mut self, call: Call) -> Sys<u64> {
         let a = *call.words();
         let int = |i: usize| call.int(i);
