@@ -87,7 +87,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call; EINVAL if the buffer holds not even one entry.
-    pub fn getdents(&mut self, call: Call, old: bool) -> Sys<u64> {
+    pub fn getdents(&mut self, call: &Call, old: bool) -> Sys<u64> {
         let (number, buffer) = (call.int(0), call.buffer(1, u64::from(call.uint(2))));
         let file = self.file(number)?;
         let open = self.files.get(file);

@@ -115,7 +115,7 @@ impl Address {
     ///
     /// # Safety
     /// These are the arguments for them, and this lives and stays in its place until the answer.
-    unsafe fn put_in(&self, call: Call, at: usize, len: usize) -> Call {
+    unsafe fn put_in(&self, call: &Call, at: usize, len: usize) -> Call {
         // SAFETY: the kernel reads the address, and the caller keeps it until then.
         unsafe { call.with_word(at, self.bytes.as_ptr() as u64).with_word(len, self.len as u64) }
     }
@@ -163,15 +163,16 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn to_address(&mut self, call: Call) -> Sys<u64> {
+    pub fn to_address(&mut self, call: &Call) -> Sys<u64> {
         let number = call.number();
         let (at, len) = if number == libc::SYS_sendto { (4, 5) } else { (1, 2) };
         let address = self.address_of(call.buffer(at, u64::from(call.uint(len))))?;
         let call = match &address {
             // SAFETY: it lives until the answer.
             Some(address) => unsafe { address.put_in(call, at, len) },
-            None => call,
+            None => *call,
         };
+        let call = &call;
         if number == libc::SYS_connect && self.how.flags & super::flags::STRICT == 0 {
             // One that fails (as to a name service that does not run) has done nothing.
             let done = self.on_descriptor(call)?;
@@ -211,7 +212,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn bind(&mut self, call: Call) -> Sys<u64> {
+    pub fn bind(&mut self, call: &Call) -> Sys<u64> {
         let given = call.buffer(1, u64::from(call.uint(2)));
         let Some(path) = path_in(given) else { return self.the_rest(call) };
         let file = self.file(call.int(0))?;
@@ -226,7 +227,7 @@ impl Tx {
                 let address = Address::of(&path, true)?;
                 // SAFETY: it lives until the answer.
                 let call = unsafe { address.put_in(call, 1, 2) };
-                return self.the_rest(call);
+                return self.the_rest(&call);
             }
             Target::Here(spot) => spot,
         };
@@ -263,7 +264,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn socket_name(&mut self, call: Call) -> Sys<u64> {
+    pub fn socket_name(&mut self, call: &Call) -> Sys<u64> {
         if self.bound.is_empty() {
             return self.the_rest(call);
         }
