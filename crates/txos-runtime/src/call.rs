@@ -149,6 +149,7 @@ impl Call {
 }
 
 /// Which arguments of a call are descriptors, of those that can go to the kernel.
+#[inline]
 #[must_use]
 pub fn descriptors(number: i64) -> &'static [usize] {
     match number {

@@ -27,7 +27,7 @@ pub fn tell(message: &str) {
 }
 
 /// A system call of the program that came without a trap. The answer is as the kernel's.
-pub fn call(tls: &Tls, call: Call) -> i64 {
+pub fn call(tls: &Tls, call: &Call) -> i64 {
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return -i64::from(libc::EINVAL) };
     // SAFETY: the C library's errno of this thread.

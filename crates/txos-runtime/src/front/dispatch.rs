@@ -27,7 +27,7 @@ fn lost() -> Failure {
 }
 
 /// Carries out a call. `context`: what the program goes on with, if the call was trapped.
-pub fn dispatch(thread: &mut Thread, call: Call, context: Option<&mut Context>) -> Next {
+pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>) -> Next {
     let (number, args) = (call.number(), *call.words());
     thread.counters.calls += 1;
     if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE {
@@ -99,7 +99,7 @@ fn put_in_force(mask: signals::Set, context: Option<&mut Context>) {
 }
 
 /// Handlers run meanwhile, outside of the transaction, whose state is not the program's now.
-fn suspend(call: Call, programs: signals::Set) -> i64 {
+fn suspend(call: &Call, programs: signals::Set) -> i64 {
     if call.number() != libc::SYS_pause {
         return call.make();
     }
@@ -110,7 +110,7 @@ fn suspend(call: Call, programs: signals::Set) -> i64 {
     unsafe { syscall(libc::SYS_rt_sigsuspend, args) }
 }
 
-fn transactional(thread: &mut Thread, call: Call) -> Next {
+fn transactional(thread: &mut Thread, call: &Call) -> Next {
     match carry_out(thread, call) {
         // What was opened is closed by now, and what was closed is open again: there is nothing left to
         // do, and nobody expects `close` to fail. (Rust's library panics if `closedir` does.)
@@ -119,7 +119,7 @@ fn transactional(thread: &mut Thread, call: Call) -> Next {
     }
 }
 
-fn carry_out(thread: &mut Thread, call: Call) -> Next {
+fn carry_out(thread: &mut Thread, call: &Call) -> Next {
     let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) else {
         return CANCELED;
     };

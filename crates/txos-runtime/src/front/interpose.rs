@@ -50,7 +50,7 @@ unsafe fn interposed(real: &Real, own: *mut (), args: Args, call: Option<(i64, A
     {
         // SAFETY: the program has called a function that makes this call, and waits for it.
         let call = unsafe { Call::new(number, args) };
-        return answer(api::call(tls, call));
+        return answer(api::call(tls, &call));
     }
     if state == LINGERING {
         thread::lingered(tls);
@@ -325,7 +325,7 @@ fn exchange(signal: i32, new: Option<Action>) -> Result<Action, i32> {
         let args = [signal as u64, new, (&raw mut old) as u64, signals::SET, 0, 0];
         // SAFETY: both dispositions live until the answer.
         let call = unsafe { Call::new(libc::SYS_rt_sigaction, args) };
-        let answer = api::call(tls, call);
+        let answer = api::call(tls, &call);
         return if answer == 0 { Ok(old) } else { Err((-answer) as i32) };
     }
     signals::exchange(signal, new)

@@ -78,11 +78,11 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
 
 /// Another program: outside of the transaction, which is aborted. A whole command is stopped: what
 /// it goes on with would happen at once.
-pub fn exec(thread: &mut Thread, call: Call) -> Next {
-    let (mut call, number) = (call, call.number());
+pub fn exec(thread: &mut Thread, call: &Call) -> Next {
+    let (mut call, number) = (*call, call.number());
     // In the transaction: its working directory, and what it has made, moved and taken away.
     let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
-    let program = tx.map(|tx| thread::guarded(|| tx.program(call)));
+    let program = tx.map(|tx| thread::guarded(|| tx.program(&call)));
     let doom = thread.session.as_ref().and_then(|session| session.tx.as_ref()?.doomed().cloned());
     if let Some(why) = doom {
         return fail(thread, why);
@@ -99,7 +99,7 @@ pub fn exec(thread: &mut Thread, call: Call) -> Next {
         // SAFETY: the path ends with its zero, and lives until the answer.
         call = unsafe { call.with_word(at, path.as_ptr() as u64) };
     }
-    if let Err(error) = executable(call) {
+    if let Err(error) = executable(&call) {
         return Next::Answer(error); // a search along PATH tries many
     }
     let whole = thread.session.as_ref().is_some_and(|session| session.command.is_some());
@@ -126,7 +126,7 @@ pub fn exec(thread: &mut Thread, call: Call) -> Next {
 }
 
 /// Whether there is such a program, as far as that can be told without running it.
-fn executable(call: Call) -> Result<(), i64> {
+fn executable(call: &Call) -> Result<(), i64> {
     let (dir, path, flags) = if call.number() == libc::SYS_execveat {
         (call.word(0), call.word(1), call.word(4))
     } else {
@@ -142,7 +142,7 @@ fn executable(call: Call) -> Result<(), i64> {
 }
 
 /// A new process or thread.
-pub fn create(thread: &mut Thread, class: Class, call: Call, context: &mut Context) -> Next {
+pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Context) -> Next {
     let made = match class {
         Class::Clone => Made::of_clone(*call.words()),
         Class::Clone3 => match Made::of_clone3(call) {
@@ -225,7 +225,7 @@ impl Made {
         Made { flags: args[0], stack, how: How::Clone(args) }
     }
 
-    fn of_clone3(call: Call) -> Sys<Made> {
+    fn of_clone3(call: &Call) -> Sys<Made> {
         let size = call.word(1) as usize;
         if !(CLONE_ARGS_LEAST..=4096).contains(&size) {
             return Err(Errno::INVAL);

@@ -80,7 +80,7 @@ impl Masks {
     }
 
     /// `rt_sigprocmask`: on what the program sees.
-    pub fn change(&mut self, call: Call) -> i64 {
+    pub fn change(&mut self, call: &Call) -> i64 {
         let (set, old) = (call.pointer::<Set>(1), call.pointer::<Set>(2));
         if call.word(3) != SET {
             return -i64::from(libc::EINVAL);
@@ -231,7 +231,7 @@ pub struct Changed(Vec<(i32, Action)>);
 
 impl Changed {
     /// `rt_sigaction`.
-    pub fn change(&mut self, masks: &mut Masks, call: Call) -> i64 {
+    pub fn change(&mut self, masks: &mut Masks, call: &Call) -> i64 {
         let (new, old) = (call.pointer::<Action>(1), call.pointer::<Action>(2));
         let signal = call.int(0);
         if call.word(3) != SET {

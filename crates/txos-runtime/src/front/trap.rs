@@ -43,7 +43,7 @@ impl Context {
     /// `sigaltstack`. The kernel puts what the frame says in force when the handler returns, but not
     /// always: Linux 6.18 leaves things as they are if the frame lies on the very stack that is to be
     /// changed. So it is changed here, too, where the runtime's own stack is in use.
-    pub fn alternate_stack(&mut self, call: Call) -> i64 {
+    pub fn alternate_stack(&mut self, call: &Call) -> i64 {
         let (new, old) = (call.pointer::<libc::stack_t>(0), call.pointer::<libc::stack_t>(1));
         let mut now = self.0.uc_stack;
         let (start, end) = (now.ss_sp as u64, now.ss_sp as u64 + now.ss_size as u64);
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the program has made this call, and waits for this handler.
     let call = unsafe { Call::new(number, args) };
-    let next = dispatch(thread, call, Some(context));
+    let next = dispatch(thread, &call, Some(context));
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     tls.busy.set(0);

@@ -11,7 +11,7 @@ use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 use txos_engine::realm::{Access, Facet};
 
-use super::kernel::{self, Errno, Stat, Sys};
+use super::kernel::{self, Errno, OwnedFd, Stat, Sys};
 use super::node::{Id, Node, Xattrs, changed, held};
 use super::walk::Spot;
 use super::{Tx, now};
@@ -248,9 +248,9 @@ impl Tx {
         let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
         let (from_path, before) = (stable.path.clone(), stable.stat);
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
-        let to = kernel::open(&path, flags, 0o600)?;
-        let copied = self.fill(id, (&from_path, before), (to, &path), empty);
-        kernel::close(to);
+        let to = OwnedFd::of(kernel::open(&path, flags, 0o600)?);
+        let copied = self.fill(id, (&from_path, before), (to.number(), &path), empty);
+        drop(to);
         if let Err(e) = copied {
             let _ = kernel::unlink(&path);
             return Err(e);
@@ -285,9 +285,10 @@ impl Tx {
                 // Somebody may write to it who may not read it: a descriptor may know better.
                 Err(e) => self.readable_descriptor(id).ok_or(e)?,
             };
-            let is_same = self.is_same_file(id, from);
-            let copied = kernel::copy_content(from, to, before.size);
-            kernel::close(from);
+            let from = OwnedFd::of(from);
+            let is_same = self.is_same_file(id, from.number());
+            let copied = kernel::copy_content(from.number(), to, before.size);
+            drop(from);
             if !is_same {
                 return Err(self.changed_outside(from_path, "it was replaced by another file"));
             }
@@ -450,8 +451,8 @@ impl Tx {
             self.acquire_page(id, number)?;
             let fd = self.stable_fd(id)?;
             let want = usize::try_from(size - at).unwrap_or(PAGE).min(PAGE);
-            let read = kernel::pread(fd, &mut page[..want], at);
-            kernel::close(fd);
+            let read = kernel::pread(fd.number(), &mut page[..want], at);
+            drop(fd);
             self.note_page(id, number, &page[..read?]);
         }
         if let Data::Pages(pages) = &mut self.nodes[id].data {
@@ -461,14 +462,13 @@ impl Tx {
     }
 
     /// A descriptor from which a stable file can be read.
-    fn stable_fd(&mut self, id: Id) -> Sys<i32> {
+    fn stable_fd(&mut self, id: Id) -> Sys<OwnedFd> {
         if let Some(fd) = self.readable_descriptor(id) {
-            return Ok(fd);
+            return Ok(OwnedFd::of(fd));
         }
         let path = self.nodes[id].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
-        let fd = kernel::open(&path, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
-        if !self.is_same_file(id, fd) {
-            kernel::close(fd);
+        let fd = OwnedFd::open(&path, libc::O_RDONLY | libc::O_CLOEXEC)?;
+        if !self.is_same_file(id, fd.number()) {
             return Err(self.changed_outside(&path, "it was replaced by another file"));
         }
         Ok(fd)
@@ -497,16 +497,11 @@ impl Tx {
             let fd = self.stable_fd(id)?;
             let mut done = 0;
             while done < len {
-                match kernel::pread_to(fd, out, done, at + done as u64) {
-                    Ok(0) => break,
-                    Ok(n) => done += n,
-                    Err(e) => {
-                        kernel::close(fd);
-                        return Err(e);
-                    }
+                match kernel::pread_to(fd.number(), out, done, at + done as u64)? {
+                    0 => break,
+                    n => done += n,
                 }
             }
-            kernel::close(fd);
         }
         let Data::Pages(pages) = &self.nodes[id].data else { return Err(Errno::IO) };
         for (number, page) in pages.pages.range(first..=last) {

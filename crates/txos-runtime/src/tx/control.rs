@@ -17,7 +17,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn fcntl(&mut self, call: Call) -> Sys<u64> {
+    pub fn fcntl(&mut self, call: &Call) -> Sys<u64> {
         const OFD: [i32; 3] = [36, 37, 38];
         let (number, command, arg) = (call.int(0), call.int(1), call.word(2));
         match command {
@@ -116,7 +116,7 @@ impl Tx {
 
     /// Record locks. The transaction keeps others out by other means: its own locks are always
     /// granted, unless an outsider holds one.
-    fn posix_lock(&mut self, call: Call) -> Sys<u64> {
+    fn posix_lock(&mut self, call: &Call) -> Sys<u64> {
         let (number, command, arg) = (call.int(0), call.int(1), call.pointer::<libc::flock>(2));
         let file = self.file(number)?;
         let open = self.files.get(file);
@@ -187,7 +187,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn ioctl(&mut self, call: Call) -> Sys<u64> {
+    pub fn ioctl(&mut self, call: &Call) -> Sys<u64> {
         const FIONREAD: u64 = libc::FIONREAD;
         const FIOCLEX: u64 = 0x5451;
         const FIONCLEX: u64 = 0x5450;
@@ -306,7 +306,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn getcwd(&mut self, call: Call) -> Sys<u64> {
+    pub fn getcwd(&mut self, call: &Call) -> Sys<u64> {
         let out = call.buffer(0, call.word(1));
         let cwd = self.cwd()?;
         if self.unreachable == Some(cwd) {
@@ -343,7 +343,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn new_descriptor(&mut self, call: Call) -> Sys<u64> {
+    pub fn new_descriptor(&mut self, call: &Call) -> Sys<u64> {
         let fd = call.answer()? as i32;
         self.plain(fd).map(|n| n as u64)
     }
@@ -370,7 +370,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn new_pair(&mut self, call: Call, out: usize) -> Sys<u64> {
+    pub fn new_pair(&mut self, call: &Call, out: usize) -> Sys<u64> {
         call.answer()?;
         let cloexec = match call.number() {
             libc::SYS_pipe2 => call.int(1) & libc::O_CLOEXEC != 0,
@@ -390,7 +390,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn on_descriptor(&mut self, call: Call) -> Sys<u64> {
+    pub fn on_descriptor(&mut self, call: &Call) -> Sys<u64> {
         call.with_descriptor(0, self.real(call.int(0))?).answer()
     }
 
@@ -398,7 +398,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn poll(&mut self, call: Call) -> Sys<u64> {
+    pub fn poll(&mut self, call: &Call) -> Sys<u64> {
         let (given, count) = (call.pointer::<libc::pollfd>(0), call.word(1));
         if count > 65_536 {
             return Err(Errno::INVAL);
@@ -426,7 +426,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn select(&mut self, call: Call) -> Sys<u64> {
+    pub fn select(&mut self, call: &Call) -> Sys<u64> {
         if call.int(0) < 0 {
             return Err(Errno::INVAL);
         }

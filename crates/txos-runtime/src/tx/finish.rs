@@ -11,7 +11,7 @@ use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route,
 
 use super::content::Data;
 use super::files::Slot;
-use super::kernel::{self, Errno};
+use super::kernel::{self, Errno, OwnedFd};
 use super::node::Id;
 use super::staging::failed;
 use super::touch::{PATIENCE, attend};
@@ -355,8 +355,9 @@ impl Tx {
                 let _ = self.write_through(number, |fd| kernel::pwrite_all(fd, &bytes, at));
             }
         } else if let Some(backing) = node.data.whole()
-            && let Ok(from) = kernel::open(&backing.path, libc::O_RDONLY | libc::O_CLOEXEC, 0)
+            && let Ok(copy) = OwnedFd::open(&backing.path, libc::O_RDONLY | libc::O_CLOEXEC)
         {
+            let from = copy.number();
             let size = kernel::look_fd(from).map_or(0, |s| s.size);
             let _ = self.write_through(number, |fd| {
                 kernel::ftruncate(fd, 0)?;
@@ -365,7 +366,6 @@ impl Tx {
             if let Ok(stat) = kernel::look_fd(from) {
                 let _ = kernel::utimes_through(&kernel::magic_path(number), stat.mtime);
             }
-            kernel::close(from);
         }
         self.settle_attributes(id, &kernel::magic_path(number));
         // Once: other descriptors of it are of the same inode.
@@ -401,10 +401,8 @@ impl Tx {
             return write(number);
         }
         let path = kernel::magic_path(number);
-        let fd = kernel::open(&path, libc::O_WRONLY | libc::O_CLOEXEC, 0)?;
-        let done = write(fd);
-        kernel::close(fd);
-        done
+        let fd = OwnedFd::open(&path, libc::O_WRONLY | libc::O_CLOEXEC)?;
+        write(fd.number())
     }
 
     /// Offset and flags of a descriptor from before.
@@ -590,28 +588,23 @@ fn open_published(
     flags: i32,
 ) -> kernel::Sys<i32> {
     let link = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    let handle = kernel::open(path, link, 0)?;
-    let open = || {
-        if kernel::look_fd(handle)?.id != expected {
-            return Err(Errno::STALE);
-        }
-        // What is there now is the file; should something else come in between, it is not waited for.
-        if flags & libc::O_PATH != 0 {
-            return kernel::open_exact(path, flags);
-        }
-        let fd = kernel::open_past_mode(&kernel::magic_path(handle), || {
-            kernel::open_exact(path, flags | libc::O_NONBLOCK)
-        })?;
-        if kernel::look_fd(fd).map(|s| s.id) != Ok(expected) {
-            kernel::close(fd);
-            return Err(Errno::STALE);
-        }
-        let _ = kernel::set_status_flags(fd, flags);
-        Ok(fd)
-    };
-    let opened = open();
-    kernel::close(handle);
-    opened
+    let handle = OwnedFd::open(path, link)?;
+    if kernel::look_fd(handle.number())?.id != expected {
+        return Err(Errno::STALE);
+    }
+    // What is there now is the file; should something else come in between, it is not waited for.
+    if flags & libc::O_PATH != 0 {
+        return kernel::open_exact(path, flags);
+    }
+    let fd = kernel::open_past_mode(&kernel::magic_path(handle.number()), || {
+        kernel::open_exact(path, flags | libc::O_NONBLOCK)
+    })?;
+    if kernel::look_fd(fd).map(|s| s.id) != Ok(expected) {
+        kernel::close(fd);
+        return Err(Errno::STALE);
+    }
+    let _ = kernel::set_status_flags(fd, flags);
+    Ok(fd)
 }
 
 fn change_directory(path: &[u8]) {

@@ -93,8 +93,11 @@ pub struct Write {
 }
 
 impl Write {
-    /// The call, to be made while this lives.
-    fn call(&self) -> Call {
+    /// The call.
+    ///
+    /// # Safety
+    /// This lives until the answer.
+    unsafe fn call(&self) -> Call {
         // SAFETY: these are the bytes that the program's buffer had, and the call only reads them.
         unsafe { self.call.with_word(1, self.bytes.as_ptr() as u64) }
     }
@@ -147,7 +150,7 @@ impl Kept {
 }
 
 /// Which argument of a look is its path, which where it gives its answer, and how much.
-fn look_of(call: Call) -> Option<(usize, Option<(usize, usize)>)> {
+fn look_of(call: &Call) -> Option<(usize, Option<(usize, usize)>)> {
     const STAT: usize = size_of::<libc::stat>();
     const STATX: usize = size_of::<libc::statx>();
     let cwd = |at: usize| call.int(at) == libc::AT_FDCWD;
@@ -166,7 +169,7 @@ fn look_of(call: Call) -> Option<(usize, Option<(usize, usize)>)> {
 }
 
 /// Where the path of an open is, and its flags.
-fn open_of(call: Call) -> Option<(usize, i32)> {
+fn open_of(call: &Call) -> Option<(usize, i32)> {
     match call.number() {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open => Some((0, call.int(1))),
@@ -176,7 +179,7 @@ fn open_of(call: Call) -> Option<(usize, i32)> {
 }
 
 /// Which arguments of a change of names are paths.
-fn change_of(call: Call) -> Option<&'static [usize]> {
+fn change_of(call: &Call) -> Option<&'static [usize]> {
     let cwd = |at: usize| call.int(at) == libc::AT_FDCWD;
     match call.number() {
         #[cfg(target_arch = "x86_64")]
@@ -193,7 +196,7 @@ fn change_of(call: Call) -> Option<&'static [usize]> {
 }
 
 /// Whether a call does nothing but change names, given by paths.
-pub fn changes_names(call: Call) -> bool {
+pub fn changes_names(call: &Call) -> bool {
     change_of(call).is_some()
 }
 
@@ -225,7 +228,7 @@ fn digest(bytes: Readable) -> u64 {
 
 impl Tx {
     /// Makes the first call, if it is one that can be put off.
-    pub fn first_call(&mut self, call: Call) -> Option<i64> {
+    pub fn first_call(&mut self, call: &Call) -> Option<i64> {
         self.first = First::Over;
         if self.how.flags & super::flags::COMMAND != 0 {
             return None;
@@ -248,7 +251,7 @@ impl Tx {
                 for &at in paths_at {
                     paths.push((at, call.path(at).ok()?));
                 }
-                self.first = First::Change(Box::new(Change { call, paths }));
+                self.first = First::Change(Box::new(Change { call: *call, paths }));
                 None
             }
         }
@@ -256,7 +259,7 @@ impl Tx {
 
     fn first_look_by_path(
         &mut self,
-        call: Call,
+        call: &Call,
         path_at: usize,
         gives: Option<(usize, usize)>,
     ) -> Option<i64> {
@@ -289,11 +292,11 @@ impl Tx {
             }
             _ => Vec::new(),
         };
-        self.first = First::Look(Box::new(Look { call, path, answer, gave }));
+        self.first = First::Look(Box::new(Look { call: *call, path, answer, gave }));
         Some(answer)
     }
 
-    fn first_open(&mut self, call: Call, path_at: usize, flags: i32) -> Option<i64> {
+    fn first_open(&mut self, call: &Call, path_at: usize, flags: i32) -> Option<i64> {
         const HARMLESS: i32 = libc::O_CLOEXEC
             | libc::O_NOFOLLOW
             | libc::O_DIRECTORY
@@ -317,12 +320,12 @@ impl Tx {
             kernel::close(fd);
             return None;
         }
-        let open = Open { call, path, fd, file, mnt, closed: false };
+        let open = Open { call: *call, path, fd, file, mnt, closed: false };
         self.first = First::Open(Box::new(open));
         Some(answer)
     }
 
-    fn first_read(&mut self, call: Call) -> Option<i64> {
+    fn first_read(&mut self, call: &Call) -> Option<i64> {
         let fd = call.int(0);
         let file = self.plain_file(fd)?;
         let quiet = quiet()?;
@@ -339,11 +342,11 @@ impl Tx {
         }
         // SAFETY: the kernel has just written so much.
         let digest = digest(unsafe { call.buffer(1, answer as u64).known() });
-        self.first = First::Read(Box::new(Read { call, answer, digest, file }));
+        self.first = First::Read(Box::new(Read { call: *call, answer, digest, file }));
         Some(answer)
     }
 
-    fn first_write(&mut self, call: Call) -> Option<i64> {
+    fn first_write(&mut self, call: &Call) -> Option<i64> {
         let fd = call.int(0);
         if call.number() == libc::SYS_pwrite64 && call.long(3) < 0 {
             return None;
@@ -356,7 +359,7 @@ impl Tx {
         }
         let file = self.plain_file(fd)?;
         let bytes = call.buffer(1, call.word(2)).read().ok()?;
-        self.first = First::Write(Box::new(Write { call, bytes, file }));
+        self.first = First::Write(Box::new(Write { call: *call, bytes, file }));
         Some(call.long(2))
     }
 
@@ -396,7 +399,7 @@ impl Tx {
     }
 
     /// The second call changes names as the first did: what both touch is still acquired later.
-    pub fn changes_more(&mut self, call: Call) -> bool {
+    pub fn changes_more(&mut self, call: &Call) -> bool {
         let more = matches!(self.first, First::Change(_))
             && self.only_names
             && self.may_be_plain()
@@ -408,7 +411,7 @@ impl Tx {
     }
 
     /// The second call closes what the first one opened: still nothing has happened.
-    pub fn closes_first(&mut self, call: Call) -> Option<i64> {
+    pub fn closes_first(&mut self, call: &Call) -> Option<i64> {
         let First::Open(open) = &mut self.first else { return None };
         if call.number() != libc::SYS_close || call.int(0) != open.fd || open.closed {
             return None;
@@ -418,7 +421,7 @@ impl Tx {
     }
 
     fn open_again(&mut self, open: &Open) -> Sys<()> {
-        let (path_at, _) = open_of(open.call).ok_or(Errno::IO)?;
+        let (path_at, _) = open_of(&open.call).ok_or(Errno::IO)?;
         let mut path = open.path.clone();
         path.push(0);
         // SAFETY: the path ends with its zero, and lives until the answer.
@@ -426,7 +429,7 @@ impl Tx {
         if !open.closed {
             is_still(open.fd, open.file)?;
         }
-        let opened = self.carry_out(call);
+        let opened = self.carry_out(&call);
         let number = match opened {
             Ok(number) => number as i32,
             Err(super::touch::DOOMED) if self.doom.is_some() => return Err(super::touch::DOOMED),
@@ -445,7 +448,7 @@ impl Tx {
     }
 
     fn look_again(&mut self, look: &Look) -> Sys<()> {
-        let (path_at, gives) = look_of(look.call).ok_or(Errno::IO)?;
+        let (path_at, gives) = look_of(&look.call).ok_or(Errno::IO)?;
         let mut path = look.path.clone();
         path.push(0);
         // SAFETY: the path ends with its zero, and lives until the answer.
@@ -456,11 +459,11 @@ impl Tx {
             // SAFETY: there is room for the answer, and nobody refers to it before it is there.
             call = unsafe { call.with_word(at, out.as_mut_ptr() as u64) };
         }
-        let answer = match self.carry_out(call) {
+        let answer = match self.carry_out(&call) {
             Err(super::touch::DOOMED) if self.doom.is_some() => return Err(super::touch::DOOMED),
             other => raw::answer(other),
         };
-        let same = answer == look.answer && same_look(look.call, &out, &look.gave);
+        let same = answer == look.answer && same_look(&look.call, &out, &look.gave);
         if same { Ok(()) } else { Err(self.changed_between(&look.path)) }
     }
 
@@ -473,7 +476,7 @@ impl Tx {
         let mut out = vec![0u8; read.call.word(2) as usize];
         // SAFETY: there is as much room as in the program's buffer, and it lives until the answer is seen.
         let call = unsafe { read.call.with_word(1, out.as_mut_ptr() as u64) };
-        let answer = raw::answer(self.carry_out(call));
+        let answer = raw::answer(self.carry_out(&call));
         if answer == read.answer {
             // SAFETY: it was just written.
             let given = unsafe { call.buffer(1, answer as u64).known() };
@@ -486,7 +489,8 @@ impl Tx {
 
     fn write_really(&mut self, write: &Write) -> Sys<()> {
         is_still(write.call.int(0), write.file)?;
-        let n = self.carry_out(write.call())?;
+        // SAFETY: the bytes live until the answer.
+        let n = self.carry_out(&unsafe { write.call() })?;
         if n == write.call.word(2) { Ok(()) } else { Err(self.changed_between(b"")) }
     }
 
@@ -686,7 +690,8 @@ fn overwrite(write: &Write, at: u64) -> Sys<()> {
     let fd = write.call.int(0);
     let mut old = vec![0u8; write.bytes.len()];
     let readable = kernel::pread(fd, &mut old, at).is_ok_and(|n| n == old.len());
-    let short = match write.call().answer() {
+    // SAFETY: the bytes live until the answer.
+    let short = match unsafe { write.call() }.answer() {
         Ok(n) if n == write.call.word(2) => return Ok(()),
         Ok(n) => n,
         Err(errno) => return Err(errno),
@@ -711,7 +716,7 @@ fn overwrite(write: &Write, at: u64) -> Sys<()> {
 
 /// Whether the answer of a look says how much it gave.
 #[cfg(target_arch = "x86_64")]
-fn gives_length(call: Call) -> bool {
+fn gives_length(call: &Call) -> bool {
     call.number() == libc::SYS_readlink
 }
 
@@ -722,7 +727,7 @@ fn gives_length(_call: Call) -> bool {
 }
 
 /// Compares what two looks gave; times of last access and block counts may differ.
-fn same_look(call: Call, now: &[u8], then: &[u8]) -> bool {
+fn same_look(call: &Call, now: &[u8], then: &[u8]) -> bool {
     if then.is_empty() {
         return true;
     }

@@ -8,7 +8,7 @@ use txos_engine::object::FileKind;
 use super::Tx;
 use super::content::Data;
 use super::files::File;
-use super::kernel::{self, Errno, Sys};
+use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::{Id, held};
 use crate::call::Call;
 use crate::user::{MOVED_MAX, Readable, UserSlice};
@@ -54,7 +54,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn read(&mut self, call: Call) -> Sys<u64> {
+    pub fn read(&mut self, call: &Call) -> Sys<u64> {
         let fd = call.int(0);
         at_a_place(call)?;
         let (_, way) = self.reading(fd)?;
@@ -102,7 +102,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn write(&mut self, call: Call) -> Sys<u64> {
+    pub fn write(&mut self, call: &Call) -> Sys<u64> {
         let (number, fd) = (call.number(), call.int(0));
         at_a_place(call)?;
         let file = self.file(fd)?;
@@ -254,10 +254,8 @@ impl Tx {
         }
         self.copy_up(id, false)?;
         self.written(id);
-        let fd = self.open_backing(id, libc::O_WRONLY)?;
-        let done = kernel::ftruncate(fd, size as u64);
-        kernel::close(fd);
-        done
+        let fd = OwnedFd::of(self.open_backing(id, libc::O_WRONLY)?);
+        kernel::ftruncate(fd.number(), size as u64)
     }
 
     /// `truncate(2)`: of a file that has this size already, the file system says whether its time
@@ -291,7 +289,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn mmap(&mut self, call: Call) -> Sys<u64> {
+    pub fn mmap(&mut self, call: &Call) -> Sys<u64> {
         const SHARED: u64 = 1;
         let (prot, flags, number) = (call.int(2), call.word(3), call.int(4));
         if call.word(5) & 4095 != 0 {
@@ -331,7 +329,7 @@ impl Tx {
 }
 
 /// Offsets are looked at before descriptors.
-fn at_a_place(call: Call) -> Sys<()> {
+fn at_a_place(call: &Call) -> Sys<()> {
     let at = call.long(3);
     let negative = match call.number() {
         libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_preadv | libc::SYS_pwritev => at < 0,
@@ -343,7 +341,7 @@ fn at_a_place(call: Call) -> Sys<()> {
 
 /// The buffers of a call that reads or writes: whether a program can have them at all is looked at
 /// first, by the kernel as well.
-fn buffers(call: Call) -> Sys<Vec<UserSlice>> {
+fn buffers(call: &Call) -> Sys<Vec<UserSlice>> {
     let buffers = match call.number() {
         libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
             vec![call.buffer(1, call.word(2).min(MOVED_MAX))]
@@ -377,7 +375,7 @@ fn what_is_there(buffers: Vec<UserSlice>) -> Sys<Vec<Readable>> {
 }
 
 /// Where a call reads or writes, and whether it moves the offset.
-fn offset(call: Call, real: i32) -> Sys<(u64, bool)> {
+fn offset(call: &Call, real: i32) -> Sys<(u64, bool)> {
     let own = matches!(
         call.number(),
         libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev

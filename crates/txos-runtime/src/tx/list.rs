@@ -5,7 +5,7 @@ use txos_engine::object::FileKind;
 use txos_engine::readset::ListingDigest;
 
 use super::Tx;
-use super::kernel::{self, Errno, Listed, Sys};
+use super::kernel::{self, Errno, Listed, OwnedFd, Sys};
 use super::node::Id;
 use crate::call::Call;
 
@@ -31,10 +31,10 @@ impl Tx {
             Err(Errno::ACCESS) => self.readable_descriptor(id).ok_or(Errno::ACCESS),
             other => other,
         };
-        let fd = opened?;
-        let is_same = kernel::look_fd(fd).is_ok_and(|s| s.id == file);
-        let names = kernel::list(fd);
-        kernel::close(fd);
+        let fd = OwnedFd::of(opened?);
+        let is_same = kernel::look_fd(fd.number()).is_ok_and(|s| s.id == file);
+        let names = kernel::list(fd.number());
+        drop(fd);
         if !is_same {
             return Err(self.changed_outside(&path, "the directory was replaced by another"));
         }
@@ -87,7 +87,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call; EINVAL if the buffer holds not even one entry.
-    pub fn getdents(&mut self, call: Call, old: bool) -> Sys<u64> {
+    pub fn getdents(&mut self, call: &Call, old: bool) -> Sys<u64> {
         let (number, buffer) = (call.int(0), call.buffer(1, u64::from(call.uint(2))));
         let file = self.file(number)?;
         let open = self.files.get(file);

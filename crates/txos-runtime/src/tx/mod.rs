@@ -307,7 +307,7 @@ impl Tx {
 
     /// Carries out one system call of the thread: the answer is as the kernel's, a value or a
     /// negative errno. When the transaction is doomed ([`Tx::doomed`]) the answer means nothing.
-    pub fn call(&mut self, call: Call) -> i64 {
+    pub fn call(&mut self, call: &Call) -> i64 {
         if self.doom.is_some() {
             return -i64::from(libc::ECANCELED);
         }

@@ -23,9 +23,9 @@ const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
 const WHITEOUT: u32 = libc::RENAME_WHITEOUT;
 
 /// A rename whose objects were found.
-struct Rename {
-    from: Spot,
-    to: Spot,
+struct Rename<'a> {
+    from: &'a Spot,
+    to: &'a Spot,
     /// What is at the first name.
     source: Id,
     /// What is at the second name: it goes, or is exchanged.
@@ -472,7 +472,7 @@ impl Tx {
                 });
             }
         };
-        let Some(rename) = self.renamed_objects(from, to, flags)? else { return Ok(0) };
+        let Some(rename) = self.renamed_objects(&from, &to, flags)? else { return Ok(0) };
         self.may_rename(&rename)?;
         self.acquire_rename(&rename)?;
         self.apply_rename(&rename)?;
@@ -481,7 +481,12 @@ impl Tx {
 
     /// The objects at both names, if a rename of the one to the other makes sense. `None`: they are names
     /// of one object, and nothing is done.
-    fn renamed_objects(&mut self, from: Spot, to: Spot, flags: u32) -> Sys<Option<Rename>> {
+    fn renamed_objects<'a>(
+        &mut self,
+        from: &'a Spot,
+        to: &'a Spot,
+        flags: u32,
+    ) -> Sys<Option<Rename<'a>>> {
         if self.nodes[from.dir].stat.mnt != self.nodes[to.dir].stat.mnt {
             return Err(Errno::XDEV);
         }
@@ -527,7 +532,7 @@ impl Tx {
     }
 
     /// Whether the thread may rename, and the objects can be renamed.
-    fn may_rename(&mut self, rename: &Rename) -> Sys<()> {
+    fn may_rename(&mut self, rename: &Rename<'_>) -> Sys<()> {
         let Rename { from, to, source, target, exchange, .. } = rename;
         let (source, exchange) = (*source, *exchange);
         let source_dir = self.nodes[source].is_dir();
@@ -570,7 +575,7 @@ impl Tx {
     }
 
     /// Acquires what a rename changes.
-    fn acquire_rename(&mut self, rename: &Rename) -> Sys<()> {
+    fn acquire_rename(&mut self, rename: &Rename<'_>) -> Sys<()> {
         let Rename { from, to, source, target, .. } = rename;
         self.touch_name(from.dir, &from.name)?;
         self.touch_name(to.dir, &to.name)?;
@@ -578,7 +583,7 @@ impl Tx {
         target.map_or(Ok(()), |target| self.touch_write(target))
     }
 
-    fn apply_rename(&mut self, rename: &Rename) -> Sys<()> {
+    fn apply_rename(&mut self, rename: &Rename<'_>) -> Sys<()> {
         let Rename { from, to, source, target, exchange, whiteout } = rename;
         let source = *source;
         let source_dir = self.nodes[source].is_dir();

@@ -4,7 +4,7 @@ use txos_engine::object::FileKind;
 
 use super::content::Data;
 use super::files::OpenFile;
-use super::kernel::{self, Errno, Sys};
+use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
 use super::perm::mask;
 use super::walk::{Last, Place, Rules, Spot};
@@ -307,10 +307,8 @@ impl Tx {
     pub fn truncate_to_nothing(&mut self, id: Id) -> Sys<()> {
         self.written(id);
         if self.nodes[id].data.whole().is_some() {
-            let fd = self.open_backing(id, libc::O_WRONLY)?;
-            let done = kernel::ftruncate(fd, 0);
-            kernel::close(fd);
-            return done.map(drop);
+            let fd = OwnedFd::of(self.open_backing(id, libc::O_WRONLY)?);
+            return kernel::ftruncate(fd.number(), 0).map(drop);
         }
         if let Data::Pages(_) = self.nodes[id].data {
             self.nodes[id].data = Data::Stable;

@@ -29,7 +29,7 @@ struct Argument {
 }
 
 /// The paths of a call that are looked up.
-fn arguments(call: Call) -> Vec<Argument> {
+fn arguments(call: &Call) -> Vec<Argument> {
     let one = |path, follow| Argument { dir: None, path, follow, optional: false };
     let at = |dir, path, follow| Argument { dir: Some(dir), path, follow, optional: false };
     match call.number() {
@@ -61,7 +61,7 @@ fn arguments(call: Call) -> Vec<Argument> {
 }
 
 /// Whether a call has a path where this does not see it: in a structure, or for another purpose.
-fn hides_paths(call: Call) -> bool {
+fn hides_paths(call: &Call) -> bool {
     const FSCONFIG_SET_PATHS: [u32; 2] = [3, 4];
     const BPF_OBJ: [u32; 2] = [6, 7];
     match call.number() {
@@ -76,13 +76,16 @@ impl Tx {
     ///
     /// # Errors
     /// As path_resolution(7); ENOTSUP for what exists only in the transaction.
-    pub fn stable_arguments(&mut self, call: Call, keep: &mut Vec<Vec<u8>>) -> Sys<Call> {
-        let mut call = call;
-        if self.moved != (false, false) && hides_paths(call) {
+    ///
+    /// # Safety
+    /// `keep` lives, and stays as it is, until the answer.
+    pub unsafe fn stable_arguments(&mut self, call: &Call, keep: &mut Vec<Vec<u8>>) -> Sys<Call> {
+        let mut call = *call;
+        if self.moved != (false, false) && hides_paths(&call) {
             // It would start from the directories of before.
             return Err(self.no_stable_path());
         }
-        for argument in arguments(call) {
+        for argument in arguments(&call) {
             if argument.optional && call.word(argument.path) == 0 {
                 continue;
             }
@@ -139,7 +142,7 @@ impl Tx {
     ///
     /// # Errors
     /// As path_resolution(7), and EACCES.
-    pub fn program(&mut self, call: Call) -> Sys<Option<Vec<u8>>> {
+    pub fn program(&mut self, call: &Call) -> Sys<Option<Vec<u8>>> {
         self.before_pause();
         if self.doom.is_some() {
             return Err(super::touch::DOOMED);

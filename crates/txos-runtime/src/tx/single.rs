@@ -13,7 +13,7 @@ use txos_engine::changeset::{Delta, What};
 use txos_engine::object::{FileId, FileKind};
 use txos_engine::txn::{Outcome, Route};
 
-use super::kernel::{self, Errno, Sys};
+use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::{Id, Name};
 use super::{Committed, Failure, Tx, reason};
 
@@ -51,11 +51,9 @@ impl Tx {
 
     /// Makes it, as a publish among those of others.
     pub fn publish_move(&mut self, change: &Move) -> Result<Committed, Failure> {
-        let opened = self.directory(change.from.0).and_then(|from| {
-            let to = self.directory(change.to.0);
-            to.map(|to| (from, to)).inspect_err(|_| kernel::close(from))
-        });
-        let (from, to) = opened.map_err(|errno| self.not_moved(change, errno))?;
+        let opened = |id| self.directory(id).map_err(|errno| self.not_moved(change, errno));
+        let dirs = (opened(change.from.0)?, opened(change.to.0)?);
+        let (from, to) = (dirs.0.number(), dirs.1.number());
         let acquired = self.acquire_for_publish();
         let done = self.publish_alone(acquired, || {
             is_there(from, &change.from.1, change.file)?;
@@ -67,22 +65,17 @@ impl Tx {
             }
             Ok(())
         });
-        kernel::close(from);
-        kernel::close(to);
         done.map(|()| Committed { short_cut: true })
     }
 
     /// A directory by its path, if it is still the one that was walked through.
-    fn directory(&self, id: Id) -> Sys<RawFd> {
+    fn directory(&self, id: Id) -> Sys<OwnedFd> {
         let stable = self.nodes[id].stable.as_ref().ok_or(Errno::IO)?;
-        let fd =
-            kernel::open_exact(&stable.path, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)?;
-        match kernel::look_fd(fd) {
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let fd = OwnedFd::of(kernel::open_exact(&stable.path, flags)?);
+        match kernel::look_fd(fd.number()) {
             Ok(stat) if stat.id == stable.stat.id => Ok(fd),
-            _ => {
-                kernel::close(fd);
-                Err(Errno::STALE)
-            }
+            _ => Err(Errno::STALE),
         }
     }
 

@@ -13,7 +13,7 @@ use txos_engine::object::FileKind;
 
 use super::Tx;
 use super::attrs::Object;
-use super::kernel::{self, Errno, Side, Sys};
+use super::kernel::{self, Errno, OwnedFd, Side, Sys};
 use super::names::Target;
 use super::node::Node;
 use super::perm::mask;
@@ -76,13 +76,13 @@ pub struct Address {
     bytes: [u8; FAMILY + PATH_MAX],
     len: usize,
     /// It leads through this descriptor.
-    through: Option<i32>,
+    _through: Option<OwnedFd>,
 }
 
 impl Address {
     /// By a path of the kernel's. `new`: its last name is to be made.
     fn of(path: &[u8], new: bool) -> Sys<Address> {
-        let mut address = Address { bytes: [0; FAMILY + PATH_MAX], len: 0, through: None };
+        let mut address = Address { bytes: [0; FAMILY + PATH_MAX], len: 0, _through: None };
         let short = if path.len() < PATH_MAX {
             path.to_vec()
         } else {
@@ -90,11 +90,12 @@ impl Address {
                 Some((dir, name)) if new => (dir, name),
                 _ => (path, &b""[..]),
             };
-            let fd = kernel::open(dir, libc::O_PATH | libc::O_CLOEXEC, 0)?;
-            address.through = Some(fd);
+            let fd = OwnedFd::open(dir, libc::O_PATH | libc::O_CLOEXEC)?;
+            let through = kernel::magic_path(fd.number());
+            address._through = Some(fd);
             match name {
-                b"" => kernel::magic_path(fd),
-                name => txos_engine::readset::join(&kernel::magic_path(fd), name),
+                b"" => through,
+                name => txos_engine::readset::join(&through, name),
             }
         };
         if short.len() >= PATH_MAX {
@@ -110,18 +111,13 @@ impl Address {
         &self.bytes[..self.len]
     }
 
-    /// A call with this address, and its length, as arguments. It is made while this lives.
-    fn put_in(&self, call: Call, at: usize, len: usize) -> Call {
-        // SAFETY: the kernel reads the address; each caller keeps this in its place until the answer.
+    /// A call with this address, and its length, as arguments.
+    ///
+    /// # Safety
+    /// These are the arguments for them, and this lives and stays in its place until the answer.
+    unsafe fn put_in(&self, call: &Call, at: usize, len: usize) -> Call {
+        // SAFETY: the kernel reads the address, and the caller keeps it until then.
         unsafe { call.with_word(at, self.bytes.as_ptr() as u64).with_word(len, self.len as u64) }
-    }
-}
-
-impl Drop for Address {
-    fn drop(&mut self) {
-        if let Some(fd) = self.through {
-            kernel::close(fd);
-        }
     }
 }
 
@@ -167,14 +163,16 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn to_address(&mut self, call: Call) -> Sys<u64> {
+    pub fn to_address(&mut self, call: &Call) -> Sys<u64> {
         let number = call.number();
         let (at, len) = if number == libc::SYS_sendto { (4, 5) } else { (1, 2) };
         let address = self.address_of(call.buffer(at, u64::from(call.uint(len))))?;
         let call = match &address {
-            Some(address) => address.put_in(call, at, len),
-            None => call,
+            // SAFETY: it lives until the answer.
+            Some(address) => unsafe { address.put_in(call, at, len) },
+            None => *call,
         };
+        let call = &call;
         if number == libc::SYS_connect && self.how.flags & super::flags::STRICT == 0 {
             // One that fails (as to a name service that does not run) has done nothing.
             let done = self.on_descriptor(call)?;
@@ -214,7 +212,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn bind(&mut self, call: Call) -> Sys<u64> {
+    pub fn bind(&mut self, call: &Call) -> Sys<u64> {
         let given = call.buffer(1, u64::from(call.uint(2)));
         let Some(path) = path_in(given) else { return self.the_rest(call) };
         let file = self.file(call.int(0))?;
@@ -227,7 +225,9 @@ impl Tx {
         let spot = match target {
             Target::Live(path) => {
                 let address = Address::of(&path, true)?;
-                return self.the_rest(address.put_in(call, 1, 2));
+                // SAFETY: it lives until the answer.
+                let call = unsafe { address.put_in(call, 1, 2) };
+                return self.the_rest(&call);
             }
             Target::Here(spot) => spot,
         };
@@ -264,7 +264,7 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn socket_name(&mut self, call: Call) -> Sys<u64> {
+    pub fn socket_name(&mut self, call: &Call) -> Sys<u64> {
         if self.bound.is_empty() {
             return self.the_rest(call);
         }

@@ -1,12 +1,11 @@
 //! Path walk: as the kernel's (path_resolution(7)), over shadow and stable entries.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 
 use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 
-use super::kernel::{Errno, Stat, Sys, read_link};
+use super::kernel::{Errno, OwnedFd, Stat, Sys, read_link};
 use super::node::{Entry, Id, Node, Stable};
 use super::{Tx, kernel};
 
@@ -156,14 +155,9 @@ impl Tx {
     /// As `lstat(2)`.
     pub fn live_dir(&mut self, path: &[u8]) -> Sys<Id> {
         let stat = kernel::statx(libc::AT_FDCWD, path, 0)?;
-        let path = match kernel::open(path, libc::O_PATH | libc::O_CLOEXEC, 0) {
-            Ok(fd) => {
-                let real = kernel::path_of_fd(fd);
-                kernel::close(fd);
-                real.unwrap_or_else(|_| path.to_vec())
-            }
-            Err(_) => path.to_vec(),
-        };
+        let path = OwnedFd::open(path, libc::O_PATH | libc::O_CLOEXEC)
+            .and_then(|fd| kernel::path_of_fd(fd.number()))
+            .unwrap_or_else(|_| path.to_vec());
         let (dir, name) = txos_engine::readset::split(&path).unwrap_or((b"/", b"."));
         let stable = Stable {
             dir: Rc::from(dir),
@@ -188,7 +182,7 @@ impl Tx {
             return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.into(), follow, Rules::default())
+        self.walk_on(start, path, follow, Rules::default())
     }
 
     /// Walks to the directory in which a name is to come or go: a link at the end is not followed,
@@ -201,7 +195,7 @@ impl Tx {
             return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.into(), false, Rules { parent: true, ..Rules::default() })
+        self.walk_on(start, path, false, Rules { parent: true, ..Rules::default() })
     }
 
     /// As [`Tx::walk`], by the rules that openat2(2) was given.
@@ -213,19 +207,15 @@ impl Tx {
             return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.root } else { from };
-        self.walk_on(start, path.into(), follow, rules)
+        self.walk_on(start, path, follow, rules)
     }
 
-    fn walk_on(
-        &mut self,
-        start: Id,
-        path: Cow<'_, [u8]>,
-        follow: bool,
-        rules: Rules,
-    ) -> Sys<Place> {
+    fn walk_on(&mut self, start: Id, path: &[u8], follow: bool, rules: Rules) -> Sys<Place> {
         let Rules { parent, blind, no_links, no_mounts } = rules;
         let mut links = 0;
         let mut here = start;
+        // Where a symbolic link leads, once there is one.
+        let mut target: Vec<u8>;
         let mut path = path;
         let mut at = 0;
         loop {
@@ -306,18 +296,19 @@ impl Tx {
                 if self.nodes[found].live {
                     return Ok(Place::Live(self.live_path(here, &path[at..])));
                 }
-                let mut target = self.target(found)?;
-                if target.is_empty() {
+                let mut next = self.target(found)?;
+                if next.is_empty() {
                     return Err(Errno::NOENT);
                 }
-                target.extend_from_slice(&path[end..]);
+                next.extend_from_slice(&path[end..]);
+                target = next;
                 if target.starts_with(b"/") {
                     if self.beneath {
                         return Err(Errno::XDEV);
                     }
                     here = self.root;
                 }
-                path = Cow::Owned(target);
+                path = &target;
                 at = 0;
                 continue;
             }
@@ -376,7 +367,7 @@ impl Tx {
         if !self.nodes[node].is_dir() {
             return Err(Errno::NOTDIR);
         }
-        self.walk_on(node, rest.into(), follow, rules)
+        self.walk_on(node, rest, follow, rules)
     }
 
     /// Whether a name in a directory that is not versioned leads to something that is.

@@ -12,7 +12,8 @@ const SYS_FILE_GETATTR: i64 = 468;
 
 impl Tx {
     /// Calls that look at attributes, and change modes and owners; others are handed on.
-    pub(super) fn attribute_call(&mut self, call: Call) -> Sys<u64> {
+    #[inline]
+    pub(super) fn attribute_call(&mut self, call: &Call) -> Sys<u64> {
         let a = *call.words();
         let int = |i: usize| call.int(i);
         match call.number() {
@@ -115,7 +116,8 @@ impl Tx {
     }
 
     /// Calls that set times; others are handed on.
-    pub(super) fn time_call(&mut self, call: Call) -> Sys<u64> {
+    #[inline]
+    pub(super) fn time_call(&mut self, call: &Call) -> Sys<u64> {
         let a = *call.words();
         let int = |i: usize| call.int(i);
         match call.number() {

@@ -12,7 +12,8 @@ use crate::tx::{perm, touch};
 
 impl Tx {
     /// Calls about the content of files; others are handed on.
-    pub(super) fn content_call(&mut self, call: Call) -> Sys<u64> {
+    #[inline]
+    pub(super) fn content_call(&mut self, call: &Call) -> Sys<u64> {
         let a = *call.words();
         let int = |i: usize| call.int(i);
         match call.number() {
@@ -138,7 +139,7 @@ impl Tx {
         kernel::truncate(path, size)
     }
 
-    fn on_descriptor_or(&mut self, call: Call) -> Sys<u64> {
+    fn on_descriptor_or(&mut self, call: &Call) -> Sys<u64> {
         let file = self.file(call.int(0))?;
         if self.files.get(file).flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
@@ -159,7 +160,7 @@ impl Tx {
     }
 
     /// Calls that move bytes from one descriptor to another.
-    fn between(&mut self, call: Call) -> Sys<u64> {
+    fn between(&mut self, call: &Call) -> Sys<u64> {
         let number = call.number();
         let (from_at, to_at) = match number {
             libc::SYS_sendfile => (1, 0),

@@ -9,7 +9,8 @@ use crate::tx::sockets::Header;
 
 impl Tx {
     /// Calls about descriptors; all others are what the table says.
-    pub(super) fn descriptor_call(&mut self, call: Call) -> Sys<u64> {
+    #[inline]
+    pub(super) fn descriptor_call(&mut self, call: &Call) -> Sys<u64> {
         let a = *call.words();
         let int = |i: usize| call.int(i);
         match call.number() {
@@ -93,7 +94,7 @@ impl Tx {
     }
 
     /// `sendmsg(2)`: the descriptors in it are numbers of the program's.
-    fn send_message(&mut self, call: Call) -> Sys<u64> {
+    fn send_message(&mut self, call: &Call) -> Sys<u64> {
         /// `struct cmsghdr`, before its data; each begins at a multiple of a word.
         const HEAD: usize = 16;
         let Ok(mut header) = Header::read(call.pointer(1)) else {
@@ -129,6 +130,6 @@ impl Tx {
         header.set_control(&control);
         // SAFETY: the header, and the address and control data that it leads to, live until the answer.
         let call = unsafe { call.with_word(1, header.at()) };
-        self.the_rest(call)
+        self.the_rest(&call)
     }
 }

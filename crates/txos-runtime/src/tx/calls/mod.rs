@@ -10,6 +10,7 @@
 //!
 //! Each of these has one table of its calls, and hands on to the next what is not in it. What is in none
 //! is no file's business, and goes as the [`table`] of all calls says.
+#![allow(unsafe_code)] // paths of ours in the program's calls
 
 mod attrs;
 mod content;
@@ -35,20 +36,21 @@ impl Tx {
     ///
     /// # Errors
     /// As the call.
-    pub fn carry_out(&mut self, call: Call) -> Sys<u64> {
+    pub fn carry_out(&mut self, call: &Call) -> Sys<u64> {
         self.calling = call.number();
         self.content_call(call)
     }
 
     /// What is no file's business: as the table says.
-    pub fn the_rest(&mut self, call: Call) -> Sys<u64> {
+    pub fn the_rest(&mut self, call: &Call) -> Sys<u64> {
         let mut paths = Vec::new();
-        let mut call = call;
+        let mut call = *call;
         match table::class(call.number()) {
             Class::Descriptor => {}
-            Class::Passed(_) if only_asks(call) => {}
+            Class::Passed(_) if only_asks(&call) => {}
             Class::Passed(what) => {
-                call = self.stable_arguments(call, &mut paths)?;
+                // SAFETY: the paths live until the answer.
+                call = unsafe { self.stable_arguments(&call, &mut paths) }?;
                 self.unsupported_call(what, b"")?;
             }
             Class::Refused(errno, what) => {
@@ -62,7 +64,7 @@ impl Tx {
                 call = call.with_descriptor(i, self.real(call.int(i))?);
             }
         }
-        if makes_one(call.number()) { self.new_descriptor(call) } else { call.answer() }
+        if makes_one(call.number()) { self.new_descriptor(&call) } else { call.answer() }
     }
 
     /// The object of a descriptor that is not only a path.
@@ -81,7 +83,7 @@ fn path_or_empty(at: UserPtr<u8>, flags: i32) -> Sys<Vec<u8>> {
 }
 
 /// Whether a call that is passed on changes nothing with these arguments.
-fn only_asks(call: Call) -> bool {
+fn only_asks(call: &Call) -> bool {
     let no_modes = |at: usize| call.pointer::<u32>(at).read().is_ok_and(|modes| modes == 0);
     match call.number() {
         libc::SYS_kill | libc::SYS_tkill | libc::SYS_rt_sigqueueinfo => call.int(1) == 0,

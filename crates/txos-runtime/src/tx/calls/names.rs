@@ -15,7 +15,8 @@ use crate::user::UserSlice;
 
 impl Tx {
     /// Calls about names; others are handed on.
-    pub(super) fn name_call(&mut self, call: Call) -> Sys<u64> {
+    #[inline]
+    pub(super) fn name_call(&mut self, call: &Call) -> Sys<u64> {
         let a = *call.words();
         let int = |i: usize| call.int(i);
         match call.number() {
@@ -93,7 +94,7 @@ impl Tx {
         }
     }
 
-    fn openat2(&mut self, call: Call) -> Sys<u64> {
+    fn openat2(&mut self, call: &Call) -> Sys<u64> {
         let size = call.word(3);
         if size < 24 {
             return Err(Errno::INVAL);

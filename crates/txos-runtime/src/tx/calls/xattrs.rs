@@ -15,7 +15,8 @@ const SYS_REMOVEXATTRAT: i64 = 466;
 
 impl Tx {
     /// Calls about extended attributes; others are handed on.
-    pub(super) fn xattr_call(&mut self, call: Call) -> Sys<u64> {
+    #[inline]
+    pub(super) fn xattr_call(&mut self, call: &Call) -> Sys<u64> {
         let a = *call.words();
         let int = |i: usize| call.int(i);
         match call.number() {
@@ -78,7 +79,7 @@ impl Tx {
         }
     }
 
-    fn xattr_object(&mut self, call: Call) -> Sys<Object> {
+    fn xattr_object(&mut self, call: &Call) -> Sys<Object> {
         match call.number() {
             libc::SYS_fsetxattr
             | libc::SYS_fgetxattr
@@ -92,7 +93,7 @@ impl Tx {
         }
     }
 
-    fn xattrat_object(&mut self, call: Call) -> Sys<Object> {
+    fn xattrat_object(&mut self, call: &Call) -> Sys<Object> {
         let (dir, flags) = (call.int(0), call.int(2));
         if flags & !(NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
             return Err(Errno::INVAL);
@@ -112,7 +113,7 @@ fn xattr_name(at: UserPtr<u8>) -> Sys<Vec<u8>> {
 
 /// Value, and packed size and flags, of the extended attribute calls with a structure, which is the
 /// argument `at`.
-fn xattr_args(call: Call, at: usize, size: u64) -> Sys<(UserSlice, u64)> {
+fn xattr_args(call: &Call, at: usize, size: u64) -> Sys<(UserSlice, u64)> {
     match size {
         ..16 => return Err(Errno::INVAL),
         16 => {}

@@ -55,6 +55,41 @@ pub fn close(fd: i32) {
     let _ = unsafe { sys!(SYS_close, fd) };
 }
 
+/// A descriptor that the runtime has to itself: it is closed when this goes.
+///
+/// The standard library's type would close it by the C library's function, which is interposed here.
+#[derive(Debug)]
+pub struct OwnedFd(i32);
+
+impl OwnedFd {
+    /// Takes a descriptor that nothing else closes.
+    #[must_use]
+    pub fn of(fd: i32) -> OwnedFd {
+        OwnedFd(fd)
+    }
+
+    /// Opens an object, without making it.
+    ///
+    /// # Errors
+    /// As `openat(2)`.
+    pub fn open(path: &[u8], flags: i32) -> Sys<OwnedFd> {
+        open(path, flags, 0).map(OwnedFd)
+    }
+
+    /// Its number, for calls that are made while this lives.
+    #[inline]
+    #[must_use]
+    pub fn number(&self) -> i32 {
+        self.0
+    }
+}
+
+impl Drop for OwnedFd {
+    fn drop(&mut self) {
+        close(self.0);
+    }
+}
+
 /// The path by which the kernel leads to what a descriptor of this process is open on.
 #[must_use]
 pub fn magic_path(fd: i32) -> Vec<u8> {
@@ -75,11 +110,10 @@ pub fn path_of_fd(fd: i32) -> Sys<Vec<u8>> {
 /// If /proc can't be read.
 pub fn open_numbers() -> Sys<Vec<i32>> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let top = open(b"/proc/self/fd", flags, 0)?;
-    let listed = list(top);
-    close(top);
+    let top = OwnedFd::open(b"/proc/self/fd", flags)?;
+    let listed = list(top.number());
     let number = |entry: &super::Listed| std::str::from_utf8(&entry.name).ok()?.parse().ok();
-    Ok(listed?.iter().filter_map(number).filter(|&fd| fd != top).collect())
+    Ok(listed?.iter().filter_map(number).filter(|&fd| fd != top.number()).collect())
 }
 
 /// The C library's bindings do not name it yet.
