@@ -54,7 +54,7 @@ pub(super) trait Sink {
     type File;
     fn view<'f>(&self, file: &'f Self::File) -> FileView<'f>;
     /// Whether the upper object is a copy of its stable counterpart.
-    fn is_origin(&self, file: &Self::File) -> bool;
+    fn is_origin(&self, file: &Self::File) -> Result<bool>;
     fn keeps_inode(&self, file: &Self::File) -> bool;
     /// Whether the transaction only appended, and the stable file has changed since: however alike
     /// the two are now, both appends count.
@@ -84,7 +84,7 @@ pub(super) fn classify<S: Sink>(sink: &mut S, files: Vec<S::File>) -> Result<()>
             }
             Some(_) => {}
             None => {
-                let action = decide(sink, file, stays(sink, file), false)?;
+                let action = decide(sink, file, stays(sink, file)?, false)?;
                 emit(sink, file, action);
             }
         }
@@ -93,36 +93,52 @@ pub(super) fn classify<S: Sink>(sink: &mut S, files: Vec<S::File>) -> Result<()>
 }
 
 /// Whether the transaction kept the inode that is at a file's name.
-fn identity<S: Sink>(sink: &S, file: &S::File) -> Identity {
+fn identity<S: Sink>(sink: &S, file: &S::File) -> Result<Identity> {
     let view = sink.view(file);
-    let Some(stable) = view.stable else { return Identity::Fresh };
+    let Some(stable) = view.stable else { return Ok(Identity::Fresh) };
     let same_kind = stable.kind() == view.upper.kind();
     // `--keep-inode` is the user's word that the inode is to stay, whatever the command does.
     let told_to = stable.kind() == FileKind::File && sink.keeps_inode(file);
-    let copied =
-        view.indexed || view.copied_unmarked || (view.copied_up.is_some() && sink.is_origin(file));
-    if same_kind && (told_to || copied) { Identity::Kept } else { Identity::Fresh }
+    let copied = view.indexed
+        || view.copied_unmarked
+        || (view.copied_up.is_some() && sink.is_origin(file)?);
+    Ok(if same_kind && (told_to || copied) { Identity::Kept } else { Identity::Fresh })
 }
 
 /// Whether a file's stable inode stays and is written in place.
-fn stays<S: Sink>(sink: &S, file: &S::File) -> bool {
+fn stays<S: Sink>(sink: &S, file: &S::File) -> Result<bool> {
     let view = sink.view(file);
-    let Some(stable) = view.stable else { return false };
-    view.indexed
+    let Some(stable) = view.stable else { return Ok(false) };
+    Ok(view.indexed
         || (stable.kind() == FileKind::File
             && (sink.keeps_inode(file) || stable.nlink > 1)
-            && identity(sink, file) == Identity::Kept)
+            && identity(sink, file)? == Identity::Kept))
+}
+
+fn first_that<'m, F>(
+    members: &'m [&F],
+    is_it: impl Fn(&F) -> Result<bool>,
+) -> Result<Option<&'m &'m F>> {
+    for member in members {
+        if is_it(member)? {
+            return Ok(Some(member));
+        }
+    }
+    Ok(None)
 }
 
 /// Several names of one upper object.
 fn classify_group<S: Sink>(sink: &mut S, members: &[&S::File]) -> Result<()> {
     // The inode that the transaction kept is the one that its new names are links of.
-    let kept = |m: &&&S::File| {
-        members.len() > 1
+    let kept = |m: &S::File| {
+        Ok(members.len() > 1
             && sink.view(m).upper.kind() == FileKind::File
-            && identity(sink, m) == Identity::Kept
+            && identity(sink, m)? == Identity::Kept)
     };
-    let leader = members.iter().find(|m| stays(sink, m)).or_else(|| members.iter().find(kept));
+    let leader = match first_that(members, |m| stays(sink, m))? {
+        None => first_that(members, kept)?,
+        found => found,
+    };
     let Some(leader) = leader else {
         // With more than one name the names must end as links of one object, so none of them
         // may be left as it is, unless nothing but overlayfs's index makes it look like several.
@@ -158,7 +174,7 @@ pub(super) fn taken_to(
     changes: &[Change],
     layer: usize,
     stable_path: &[u8],
-    really: impl Fn(&Change) -> bool,
+    mut really: impl FnMut(&Change) -> bool,
 ) -> Option<(Vec<u8>, Vec<u8>)> {
     let below = |top: &[u8]| {
         let rest = stable_path.strip_prefix(top)?;
@@ -199,7 +215,7 @@ fn decide<S: Sink>(
     if view.stable.is_none() {
         return Ok(Some(Action::Install));
     }
-    if identity(sink, file) == Identity::Fresh {
+    if identity(sink, file)? == Identity::Fresh {
         return Ok(Some(Action::Replace));
     }
     if !must_replace && !sink.appended_meanwhile(file) && sink.same_content(file)? {

@@ -163,10 +163,10 @@ impl<'a> Scan<'a> {
     }
 
     /// Whether a file of the upper is a copy of what is at its name, not something in its place.
-    fn is_copy(&self, file: &File) -> bool {
+    fn is_copy(&self, file: &File) -> Result<bool> {
         overlay_xattr(&file.xattrs, b"origin")
             .and_then(crate::sys_handle::Handle::stored)
-            .is_some_and(|origin| self.is_at(&origin, &file.stable_path))
+            .map_or(Ok(false), |origin| self.is_at(&origin, &file.stable_path))
     }
 
     /// Whether a file is a changed copy of what is at its name although it has no handle of that. In a user
@@ -584,7 +584,7 @@ impl super::links::Sink for Scan<'_> {
         }
     }
 
-    fn is_origin(&self, file: &File) -> bool {
+    fn is_origin(&self, file: &File) -> Result<bool> {
         self.is_copy(file)
     }
 

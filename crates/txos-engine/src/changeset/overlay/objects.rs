@@ -10,8 +10,8 @@
 //! | new ones | is moved from those that it lost to as many of them; others are links | there |
 //! | none | lives on by names that the transaction does not know | in the store, where whatever took one of its names has put it ([`Change::held`]) |
 
-use std::collections::HashMap;
-use std::os::fd::AsFd;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{AtFlags, CWD};
@@ -53,14 +53,13 @@ struct Lost {
 struct Names(HashMap<Handle, Vec<Lost>>);
 
 impl Names {
-    fn add(&mut self, scan: &Scan<'_>, path: Vec<u8>, version: Version) {
+    fn add(&mut self, scan: &Scan<'_>, path: Vec<u8>, version: Version) -> Result<()> {
         let (parent, name) = split(&path);
-        let handle = sys::open_dir_beneath(scan.stable_root.as_fd(), parent)
-            .ok()
-            .and_then(|dir| Handle::of(dir.as_fd(), name));
-        if let Some(handle) = handle {
+        let dir = scan.stable_dir(parent)?;
+        if let Some(handle) = dir.and_then(|dir| Handle::of(dir.as_fd(), name)) {
             self.0.entry(handle).or_default().push(Lost { path, version });
         }
+        Ok(())
     }
 
     fn of(&self, object: &Handle) -> &[Lost] {
@@ -92,7 +91,7 @@ impl Scan<'_> {
                 let Some(file) = files.get_mut(at) else { continue };
                 file.indexed = file.stable.is_some()
                     && !file.in_new
-                    && self.is_at(&object.of, &file.stable_path);
+                    && self.is_at(&object.of, &file.stable_path)?;
                 if file.indexed { kept = true } else { new.push(at) }
             }
             if !kept || !new.is_empty() {
@@ -104,7 +103,7 @@ impl Scan<'_> {
         if open.is_empty() {
             return Ok(Vec::new());
         }
-        let direct = self.lost_names(files);
+        let direct = self.lost_names(files)?;
         let mut below: Option<Names> = None;
         let mut held = Vec::new();
         for (object, kept, new) in open {
@@ -143,13 +142,15 @@ impl Scan<'_> {
     /// it would be lost to the names that the object keeps. Whether it was changed is known from the read set
     /// only; if it may have been, the commit is refused.
     fn refuse_lost_changes(&self, files: &[File]) -> Result<()> {
-        let mut lost = self.lost_names(files);
-        let is_kept = |path: &[u8]| {
-            let copied = |f: &File| self.is_unmarked_copy(f) || self.is_copy(f);
-            files.iter().any(|f| !f.in_new && f.stable_path == path && copied(f))
-        };
+        let mut lost = self.lost_names(files)?;
+        let mut kept = HashSet::new();
+        for file in files.iter().filter(|f| !f.in_new) {
+            if self.is_unmarked_copy(file) || self.is_copy(file)? {
+                kept.insert(&file.stable_path[..]);
+            }
+        }
         lost.0.values_mut().for_each(|names| {
-            names.retain(|lost| lost.version.nlink > 1 && !is_kept(&lost.path));
+            names.retain(|lost| lost.version.nlink > 1 && !kept.contains(&lost.path[..]));
         });
         for (object, names) in self.lost_below(files)?.0 {
             lost.0.entry(object).or_default().extend(names);
@@ -204,14 +205,26 @@ impl Scan<'_> {
         Ok(found)
     }
 
-    pub(super) fn is_at(&self, object: &Handle, stable_path: &[u8]) -> bool {
+    /// A directory of the stable tree; `None` if it is not there, or may not be looked into. That a look
+    /// fails for want of descriptors or memory is no answer.
+    fn stable_dir(&self, path: &[u8]) -> Result<Option<OwnedFd>> {
+        match sys::open_dir_beneath(self.stable_root.as_fd(), path) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS) => {
+                Ok(None)
+            }
+            Err(e) => Err(Error::io("looking at", self.show(path), e)),
+        }
+    }
+
+    pub(super) fn is_at(&self, object: &Handle, stable_path: &[u8]) -> Result<bool> {
         let (parent, name) = split(stable_path);
-        sys::open_dir_beneath(self.stable_root.as_fd(), parent)
-            .is_ok_and(|dir| Handle::of(dir.as_fd(), name).as_ref() == Some(object))
+        let dir = self.stable_dir(parent)?;
+        Ok(dir.is_some_and(|dir| Handle::of(dir.as_fd(), name).as_ref() == Some(object)))
     }
 
     /// Names of what is no directory that the transaction removes or puts something else in place of.
-    fn lost_names(&self, files: &[File]) -> Names {
+    fn lost_names(&self, files: &[File]) -> Result<Names> {
         let mut names = Names::default();
         let is_file = |v: &Version| v.kind() != FileKind::Dir;
         let taken = self
@@ -220,15 +233,15 @@ impl Scan<'_> {
             .filter(|c| !c.action.is_in_place() && !self.moved_from.contains_key(&c.stable_path));
         for change in taken {
             if let Some(version) = change.base.filter(is_file) {
-                names.add(self, change.stable_path.clone(), version);
+                names.add(self, change.stable_path.clone(), version)?;
             }
         }
         for file in files.iter().filter(|f| !f.in_new && !f.indexed) {
             if let Some(version) = file.stable.filter(is_file) {
-                names.add(self, file.stable_path.clone(), version);
+                names.add(self, file.stable_path.clone(), version)?;
             }
         }
-        names
+        Ok(names)
     }
 
     /// Names of objects with several that go with a directory.
@@ -236,9 +249,15 @@ impl Scan<'_> {
         let mut names = Names::default();
         let is_dir = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::Dir);
         let taken = self.changes.iter().filter(|c| !c.action.is_in_place() && is_dir(&c.base));
-        let taken = taken.filter(|c| self.is_stable(c)).map(|c| &c.stable_path);
+        let mut stable = Vec::new();
+        for change in taken {
+            if self.is_stable(change)? {
+                stable.push(&change.stable_path);
+            }
+        }
         let replaced = files.iter().filter(|f| !f.in_new && is_dir(&f.stable));
-        let mut queue: Vec<Vec<u8>> = taken
+        let mut queue: Vec<Vec<u8>> = stable
+            .into_iter()
             .chain(replaced.map(|f| &f.stable_path))
             .filter(|path| !self.moved_from.contains_key(&path[..]))
             .cloned()
@@ -260,7 +279,7 @@ impl Scan<'_> {
                     continue;
                 }
                 match stat_at(fd.as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(version) if version.nlink > 1 => names.add(self, path, version),
+                    Ok(version) if version.nlink > 1 => names.add(self, path, version)?,
                     Ok(_) | Err(Errno::NOENT) => {}
                     Err(e) => return Err(io(e)),
                 }
@@ -270,11 +289,14 @@ impl Scan<'_> {
     }
 
     /// Whether what a change takes away is in the stable tree: a name in a new directory is not.
-    pub(super) fn is_stable(&self, change: &Change) -> bool {
+    pub(super) fn is_stable(&self, change: &Change) -> Result<bool> {
         let (parent, name) = split(&change.stable_path);
-        let now = sys::open_dir_beneath(self.stable_root.as_fd(), parent)
-            .and_then(|fd| stat_at(fd.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW));
-        matches!((now, change.base), (Ok(now), Some(base)) if now.id == base.id)
+        let Some(dir) = self.stable_dir(parent)? else { return Ok(false) };
+        match stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(now) => Ok(change.base.is_some_and(|base| now.id == base.id)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(false),
+            Err(e) => Err(Error::io("looking at", self.show(&change.stable_path), e)),
+        }
     }
 
     /// A stable object that has only new names: it is moved to one of them.
@@ -324,10 +346,13 @@ impl Scan<'_> {
         for file in files {
             let Some(action) = links::in_place(self, &file)? else { continue };
             let layer = self.layer.index;
-            let really = |c: &Change| self.is_stable(c);
-            let Some((place, path)) =
-                links::taken_to(&self.changes, layer, &file.stable_path, really)
-            else {
+            let mut failed = None;
+            let really = |c: &Change| self.is_stable(c).map_err(|e| failed = Some(e)) == Ok(true);
+            let taken = links::taken_to(&self.changes, layer, &file.stable_path, really);
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            let Some((place, path)) = taken else {
                 return self.conflict(
                     &file.stable_path,
                     "its name was removed, and the file has others that can't be told",
