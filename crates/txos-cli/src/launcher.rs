@@ -55,12 +55,20 @@ fn is_newer(path: &Path, than: (i64, i64)) -> bool {
 fn is_newer_within(dir: &Path, than: (i64, i64)) -> bool {
     let Ok(mut entries) = std::fs::read_dir(dir) else { return true };
     entries.any(|entry| {
+        if entry.as_ref().is_ok_and(|entry| is_of_tests(&entry.file_name())) {
+            return false;
+        }
         // Relative to the directory that is open: cheaper than by path.
         let Ok((entry, meta)) = entry.and_then(|e| e.metadata().map(|meta| (e, meta))) else {
             return true;
         };
         time(&meta) > than || meta.is_dir() && is_newer_within(&entry.path(), than)
     })
+}
+
+/// Whether the binary is built without what is in a directory of this name: half of the files.
+fn is_of_tests(name: &OsStr) -> bool {
+    ["tests", "txos-testkit", "txos-bench", "txos-skip"].iter().any(|tests| name == *tests)
 }
 
 #[cfg(test)]
@@ -112,6 +120,13 @@ mod tests {
             set_age(&root.join(name), 3600);
             assert!(!is_stale(&root, &stamp), "{name}");
         }
+        // Nothing is built from tests.
+        fs::create_dir_all(root.join("crates/txos-testkit/src")).unwrap();
+        fs::create_dir_all(root.join("crates/a/tests")).unwrap();
+        fs::write(root.join("crates/a/tests/x.rs"), "").unwrap();
+        set_age(&root.join("crates/a"), 3600);
+        set_age(&root.join("crates"), 3600);
+        assert!(!is_stale(&root, &stamp));
         // A name that went, with what is left as old as before.
         fs::remove_file(root.join("crates/a/src/deep/x.rs")).unwrap();
         assert!(is_stale(&root, &stamp));
