@@ -143,15 +143,19 @@ impl Scan<'_> {
     /// only; if it may have been, the commit is refused.
     fn refuse_lost_changes(&self, files: &[File]) -> Result<()> {
         let mut lost = self.lost_names(files)?;
+        for names in lost.0.values_mut() {
+            names.retain(|lost| lost.version.nlink > 1);
+        }
+        let taken: HashSet<&[u8]> = lost.0.values().flatten().map(|lost| &lost.path[..]).collect();
         let mut kept = HashSet::new();
-        for file in files.iter().filter(|f| !f.in_new) {
+        for file in files.iter().filter(|f| !f.in_new && taken.contains(&f.stable_path[..])) {
             if self.is_unmarked_copy(file) || self.is_copy(file)? {
                 kept.insert(&file.stable_path[..]);
             }
         }
-        lost.0.values_mut().for_each(|names| {
-            names.retain(|lost| lost.version.nlink > 1 && !kept.contains(&lost.path[..]));
-        });
+        for names in lost.0.values_mut() {
+            names.retain(|lost| !kept.contains(&lost.path[..]));
+        }
         for (object, names) in self.lost_below(files)?.0 {
             lost.0.entry(object).or_default().extend(names);
         }
