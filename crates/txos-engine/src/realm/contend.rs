@@ -1,4 +1,4 @@
-//! Participant a holder: arbitrate, doom, seize.
+//! A conflict with a holder: arbitrate, doom, seize.
 //!
 //! # Why a seized facet is safe
 //!
