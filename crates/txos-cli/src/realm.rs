@@ -90,14 +90,14 @@ impl Waits for Waiting {
         Some(self.patience)
     }
 
-    fn attendant(&self) -> Option<Attendant> {
+    fn attendant(&self) -> Attendant {
         let leave = self.leave;
-        Some(tell_once(self.patience, move |info| {
+        tell_once(self.patience, move |info| {
             if info.waited >= LEAVE_AFTER {
                 leave.iter().for_each(|leave| leave());
             }
             signals::asked().is_none()
-        }))
+        })
     }
 
     fn goes_on(&self, waited: Duration) -> bool {

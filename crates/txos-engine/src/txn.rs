@@ -102,8 +102,8 @@ pub trait Waits {
     /// How long it acquires at the most, counting all attempts. None: it gives way at once.
     fn patience(&self) -> Option<Duration>;
 
-    /// Who attends the waits of one attempt; `None`: whoever attended those before the commit.
-    fn attendant(&self) -> Option<Attendant>;
+    /// Attends the waits of one attempt.
+    fn attendant(&self) -> Attendant;
 
     /// Between two attempts, `waited` after the first: whether there is to be another.
     fn goes_on(&self, waited: Duration) -> bool;
@@ -294,10 +294,8 @@ impl<'w> Txn<'w> {
     ) -> Result<Self, Failed> {
         let began = Instant::now();
         loop {
-            let Some(mut ticket) = self.participant.ticket.take() else { return Ok(self) };
-            if let Some(mut attendant) = self.waits.attendant() {
-                ticket = ticket.attended(move |info| attendant(info));
-            }
+            let Some(ticket) = self.participant.ticket.take() else { return Ok(self) };
+            let mut ticket = ticket.attended(self.waits.attendant());
             let acquired = acquire(&mut ticket);
             let realm = ticket.realm();
             let Err(lost) = acquired else {
@@ -384,8 +382,8 @@ mod tests {
             self.0
         }
 
-        fn attendant(&self) -> Option<Attendant> {
-            None
+        fn attendant(&self) -> Attendant {
+            Box::new(|_| WaitDecision::Wait)
         }
 
         fn goes_on(&self, _: Duration) -> bool {

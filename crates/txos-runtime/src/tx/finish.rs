@@ -143,12 +143,11 @@ impl Tx {
         options: &Options,
     ) -> Result<Committed, Failure> {
         let home = commons::home()?;
+        let recorded = self.promises().recorded;
+        let waiting = self.waiting();
         self.make_layers(usize::MAX)?;
         let Some(staging) = self.staging.as_mut() else { return Err(Failure::default()) };
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
-        let recorded = self.promises().recorded;
-        let waiting = self.waiting();
-        let Some(staging) = self.staging.as_mut() else { return Err(Failure::default()) };
         let txn = Txn::new(home, self.ticket.take(), &waiting);
         let done =
             txn.commit(&mut staging.tx, &changes, &mut self.reads, options, recorded, &Silent);
@@ -565,8 +564,8 @@ impl Waits for Waiting {
         (!self.gives_way).then_some(PATIENCE)
     }
 
-    fn attendant(&self) -> Option<Attendant> {
-        Some(Box::new(attend()))
+    fn attendant(&self) -> Attendant {
+        Box::new(attend())
     }
 
     fn goes_on(&self, _: Duration) -> bool {
