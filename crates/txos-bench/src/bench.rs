@@ -206,16 +206,13 @@ impl Bench {
 
     /// This program as a measured command.
     pub fn work<'a>(&'a self, words: &[&'a OsStr]) -> Vec<&'a OsStr> {
-        [self.me.as_os_str(), crate::work::WORD.as_ref()]
-            .into_iter()
-            .chain(words.iter().copied())
-            .collect()
+        [self.me.as_os_str(), "work".as_ref()].into_iter().chain(words.iter().copied()).collect()
     }
 
     /// This program as one of several processes ([`crate::crew`]).
     pub fn member(&self, words: &[String]) -> Command {
         let mut command = Command::new(&self.me);
-        command.arg(crate::work::WORD).args(words);
+        command.arg("work").args(words);
         command
     }
 

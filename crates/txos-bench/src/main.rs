@@ -15,7 +15,6 @@
 //! | [`nanos`] | what a realm's operations cost, measured within one process |
 //! | [`plot`] | a picture of growth |
 //! | [`program`] | programs in C, with the library and without |
-//! | [`random`] | random numbers that repeat |
 //! | [`report`] | one page, data and text of everything |
 //! | [`subject`] | who does the same work: the kernel, an overlay, `txos run`, a program, `try` |
 //! | [`table`] | the Markdown table, and the conditions above it |
@@ -33,7 +32,6 @@ mod measure;
 mod nanos;
 mod plot;
 mod program;
-mod random;
 mod report;
 mod subject;
 mod table;
@@ -43,7 +41,7 @@ mod workloads;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::bench::Bench;
 use crate::cases::{CASES, Run};
@@ -52,8 +50,10 @@ use crate::report::{FORMAT, Report};
 
 /// Measures txos against the plain commands and prints a Markdown table.
 #[derive(Debug, Parser)]
-#[command(name = "txos-bench", version)]
+#[command(name = "txos-bench", version, subcommand_precedence_over_arg = true)]
 struct Args {
+    #[command(subcommand)]
+    part: Option<Part>,
     /// Benchmarks to run [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -75,7 +75,7 @@ struct Args {
     /// Another file system to run the papers' benchmarks on; may be repeated
     #[arg(long, value_name = "NAME=DIR", value_parser = named)]
     also: Vec<(String, PathBuf)>,
-    /// A file system in memory; /dev/shm can't be versioned by a command
+    /// A file system in memory; /dev/shm can't be versioned
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     memory: PathBuf,
     /// A checkout of `try` to measure beside
@@ -89,6 +89,14 @@ struct Args {
     list: bool,
 }
 
+/// What this program does as one process of a benchmark.
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Does a part of a benchmark
+    #[command(subcommand, hide = true)]
+    Work(work::Work),
+}
+
 /// `NAME=DIR`.
 fn named(text: &str) -> Result<(String, PathBuf), String> {
     let (name, dir) = text.split_once('=').ok_or("it is to be NAME=DIR")?;
@@ -97,11 +105,10 @@ fn named(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 fn main() -> ExitCode {
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == work::WORD) {
-        return work::main(words);
-    }
     let args = Args::parse();
+    if let Some(Part::Work(work)) = &args.part {
+        return work::main(work);
+    }
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {

@@ -17,7 +17,6 @@ use txos_engine::realm::{Access, Begin, Facet, Realm, Seed, TxHandle};
 
 use crate::crew;
 use crate::measure::Stats;
-use crate::random::Random;
 use crate::work;
 
 /// Facets that are acquired again and again: their records stay in the caches of the processor.
@@ -51,11 +50,8 @@ impl Names {
         const STEMS: [&str; 8] =
             ["lib", "README", "index", "config", "main", "test_case", "module", "x"];
         const ENDS: [&str; 6] = ["", ".c", ".so.1", ".html", ".py", ".conf"];
-        let mut random = Random::new(first);
-        let mut pick = |from: &[&'static str]| {
-            let at = random.below(from.len() as u64) as usize;
-            from.get(at).copied().unwrap_or_default()
-        };
+        let mut random = fastrand::Rng::with_seed(first);
+        let mut pick = |from: &[&'static str]| random.choice(from).copied().unwrap_or_default();
         let mut name = |i| format!("{}-{i}{}", pick(&STEMS), pick(&ENDS)).into_bytes().into();
         Names { names: (0..NAMES).map(&mut name).collect(), first }
     }
@@ -86,16 +82,16 @@ pub fn main(dir: &Path, cpu: usize) -> io::Result<()> {
 
     println!("empty {}", batch(BATCH, |_| commit(begin(&realm))));
     let begin_acquire_commit = |_| {
-        let mut ticket = begin(&realm);
-        take(&mut ticket, &one, Access::Write);
-        commit(ticket);
+        let mut handle = begin(&realm);
+        take(&mut handle, &one, Access::Write);
+        commit(handle);
     };
     println!("one {}", batch(BATCH, begin_acquire_commit));
     let touches = [(one, Access::Write)];
     println!("single {}", batch(BATCH, |_| realm.single(&touches, || ())));
-    let ticket = begin(&realm);
-    println!("doomed {}", batch(10 * BATCH, |_| black_box(&ticket).is_doomed()));
-    drop(ticket);
+    let handle = begin(&realm);
+    println!("doomed {}", batch(10 * BATCH, |_| black_box(&handle).is_doomed()));
+    drop(handle);
     println!("clock {}", batch(BATCH, |_| work::now()));
     println!("memory {}", memory());
 
@@ -130,7 +126,7 @@ const READ: Access = Access::Read;
 
 fn begin(realm: &Realm) -> TxHandle<'_> {
     match realm.begin(&Begin::default()) {
-        Ok(ticket) => ticket,
+        Ok(handle) => handle,
         Err(why) => unreachable!("it waits for a place: {why}"),
     }
 }
@@ -140,10 +136,10 @@ fn begin(realm: &Realm) -> TxHandle<'_> {
 fn memory() -> f64 {
     // Not zeros: those the kernel would give without memory behind them.
     let words = black_box(vec![1u64; COLD]);
-    let mut random = Random::new(1);
+    let mut random = fastrand::Rng::with_seed(1);
     let mut before = 0;
     batch(BATCH, |_| {
-        let at = (random.next() ^ before) as usize % COLD;
+        let at = (random.u64(..) ^ before) as usize % COLD;
         before = words.get(at).copied().unwrap_or_default();
         before
     })
@@ -151,15 +147,15 @@ fn memory() -> f64 {
 
 /// Nobody else is there: a refusal would be a defect, and end the measurement.
 #[inline]
-fn take(ticket: &mut TxHandle<'_>, facet: &Facet<'_>, access: Access) {
-    if let Err(stop) = ticket.acquire(facet, access) {
+fn take(handle: &mut TxHandle<'_>, facet: &Facet<'_>, access: Access) {
+    if let Err(stop) = handle.acquire(facet, access) {
         unreachable!("nobody is in the way: {stop}");
     }
 }
 
 #[inline]
-fn commit(ticket: TxHandle<'_>) {
-    if let Err(stop) = ticket.finish() {
+fn commit(handle: TxHandle<'_>) {
+    if let Err(stop) = handle.finish() {
         unreachable!("nobody is in the way: {stop}");
     }
 }
@@ -185,9 +181,9 @@ fn nanos(since: Instant) -> f64 {
 fn slopes(realm: &Realm, names: &Names, facets: usize, access: Access) -> [f64; 2] {
     let (mut alone, mut whole) = (Vec::new(), Vec::new());
     let mut at = 0;
-    let mut fill = |ticket: &mut TxHandle<'_>, size: usize| {
+    let mut fill = |handle: &mut TxHandle<'_>, size: usize| {
         for _ in 0..size {
-            take(ticket, &names.get(at % facets), access);
+            take(handle, &names.get(at % facets), access);
             at += 1;
         }
     };
@@ -199,18 +195,18 @@ fn slopes(realm: &Realm, names: &Names, facets: usize, access: Access) -> [f64; 
         for _ in 0..=BATCHES {
             let mut time = 0.0;
             for _ in 0..times {
-                let mut ticket = begin(realm);
+                let mut handle = begin(realm);
                 let start = Instant::now();
-                fill(&mut ticket, size);
+                fill(&mut handle, size);
                 time += nanos(start);
-                commit(ticket);
+                commit(handle);
             }
             firsts.push(time);
             let start = Instant::now();
             for _ in 0..times {
-                let mut ticket = begin(realm);
-                fill(&mut ticket, size);
-                commit(ticket);
+                let mut handle = begin(realm);
+                fill(&mut handle, size);
+                commit(handle);
             }
             wholes.push(nanos(start));
         }
@@ -248,13 +244,13 @@ pub fn throughput(dir: &Path, member: u64) -> io::Result<()> {
     let (mut commits, mut failed, mut at) = (0u64, 0u64, 0);
     while work::now() < span.end {
         for _ in 0..50 {
-            let mut ticket = begin(&realm);
+            let mut handle = begin(&realm);
             let ready = (0..FACETS).try_for_each(|i| {
                 let facet = names.get((at + i) % OWN);
-                ticket.acquire(&facet, Access::Write).map(drop)
+                handle.acquire(&facet, Access::Write).map(drop)
             });
             at += FACETS;
-            match ready.and_then(|()| ticket.finish()) {
+            match ready.and_then(|()| handle.finish()) {
                 Ok(()) => commits += 1,
                 // Two names that share a record.
                 Err(_) => failed += 1,
@@ -271,11 +267,11 @@ pub fn false_conflicts(dir: &Path, facets: usize) -> io::Result<()> {
     let realm = crew::join(dir)?;
     crew::enter()?;
     let (held, others) = (Names::new(1 << 40), Names::new(1 << 41));
-    let mut ticket = begin(&realm);
-    (0..facets).for_each(|i| take(&mut ticket, &held.get(i), Access::Write));
+    let mut handle = begin(&realm);
+    (0..facets).for_each(|i| take(&mut handle, &held.get(i), Access::Write));
     let seen = (0..PROBES).filter(|&i| realm.is_in_use(&others.get(i), READ)).count();
     let statistics = realm.statistics();
-    commit(ticket);
+    commit(handle);
     println!("seen {}", seen as f64 / PROBES as f64);
     println!("held {}\nrecords {}", statistics.held, statistics.records);
     Ok(())

@@ -1,52 +1,78 @@
 //! What measured commands do, where no tool of the system does it: this program run as
 //! `txos-bench work NAME …`, so that no interpreter is measured with it.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::{Args, Subcommand};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{nanos, workloads};
-
-/// The first word of such a command line.
-pub const WORD: &str = "work";
+use crate::nanos;
+use crate::workloads::{self, Workload};
 
 /// Files in a directory of a tree.
 const FILES_PER_DIR: u64 = 100;
 
+/// The work.
+#[derive(Debug, Subcommand)]
+pub enum Work {
+    /// Makes a tree of so many files
+    Tree(Sized),
+    /// Makes it, prints the time, and fails
+    Fail(Sized),
+    /// Adds a byte to each of its files
+    Append(Sized),
+    /// Looks at each of its files, and prints the memory of the processes above
+    Look(Sized),
+    /// Measures a realm's operations, on one processor
+    Nanos(Sized),
+    /// Acquires facets in a realm as one of several processes
+    Throughput(Sized),
+    /// Counts false conflicts in a realm with so many facets held
+    FalseConflicts(Sized),
+    /// Plays a workload as one of several processes
+    Play {
+        /// Which
+        #[arg(value_parser = Workload::named)]
+        workload: Workload,
+        #[command(flatten)]
+        part: Sized,
+    },
+}
+
+/// Where, and a number.
+#[derive(Debug, Args)]
+pub struct Sized {
+    dir: PathBuf,
+    n: u64,
+}
+
 /// Does it.
-pub fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
-    let words: Vec<String> = words.map(|w| w.to_string_lossy().into_owned()).collect();
-    match dispatch(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
-        Ok(code) => code,
+pub fn main(work: &Work) -> ExitCode {
+    let done = match work {
+        Work::Tree(Sized { dir, n }) => tree(dir, *n),
+        Work::Fail(Sized { dir, n }) => {
+            if tree(dir, *n).is_ok() {
+                println!("{}", now());
+            }
+            return ExitCode::from(1);
+        }
+        Work::Append(Sized { dir, n }) => append(dir, *n),
+        Work::Look(Sized { dir, n }) => look(dir, *n),
+        Work::Nanos(Sized { dir, n }) => nanos::main(dir, *n as usize),
+        Work::Throughput(Sized { dir, n }) => nanos::throughput(dir, *n),
+        Work::FalseConflicts(Sized { dir, n }) => nanos::false_conflicts(dir, *n as usize),
+        Work::Play { workload, part } => workloads::main(*workload, &part.dir, part.n),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("txos-bench work {}: {error}", words.join(" "));
+            eprintln!("txos-bench work: {error}");
             ExitCode::from(2)
         }
     }
-}
-
-fn dispatch(words: &[&str]) -> io::Result<ExitCode> {
-    let number = |text: &str| text.parse::<u64>().map_err(io::Error::other);
-    match words {
-        ["tree", dir, n] => tree(Path::new(dir), number(n)?)?,
-        ["append", dir, n] => append(Path::new(dir), number(n)?)?,
-        ["look", dir, n] => look(Path::new(dir), number(n)?)?,
-        ["nanos", dir, n] => nanos::main(Path::new(dir), number(n)? as usize)?,
-        ["throughput", dir, n] => nanos::throughput(Path::new(dir), number(n)?)?,
-        ["false-conflicts", dir, n] => nanos::false_conflicts(Path::new(dir), number(n)? as usize)?,
-        ["play", rest @ ..] => workloads::main(rest)?,
-        ["fail", dir, n] => {
-            tree(Path::new(dir), number(n)?)?;
-            println!("{}", now());
-            return Ok(ExitCode::from(1));
-        }
-        _ => return Err(io::Error::other("there is no such work")),
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Monotonic time in nanoseconds; the same clock for every process.

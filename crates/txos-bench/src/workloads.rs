@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use fastrand::Rng;
 use txos_engine::contention::backoff;
 use txos_engine::object::FileId;
 use txos_engine::realm::{
@@ -23,7 +24,6 @@ use txos_engine::realm::{
 };
 
 use crate::crew::{self, Span};
-use crate::random::Random;
 use crate::work;
 
 /// Simulated work with each facet, in nanoseconds.
@@ -74,6 +74,11 @@ impl Workload {
         }
     }
 
+    /// The one of a name.
+    pub fn named(name: &str) -> Result<Workload, &'static str> {
+        Workload::ALL.into_iter().find(|w| w.name() == name).ok_or("there is no such workload")
+    }
+
     /// What its transactions do.
     pub fn about(self) -> &'static str {
         match self {
@@ -119,45 +124,54 @@ impl Workload {
     }
 
     /// What the next transaction touches, in this order.
-    fn plan(self, special: bool, random: &mut Random) -> Vec<(Key, Access)> {
+    fn plan(self, special: bool, random: &mut Rng) -> Vec<(Key, Access)> {
         let pages =
             |picked: Vec<u64>, access| picked.into_iter().map(move |n| (Key::Page(n), access));
         match self {
             Workload::Counter => vec![(Key::Page(0), Access::Write)],
             Workload::Directories => {
                 let mut plan = Vec::new();
-                if random.below(10) == 0 {
-                    plan.push((Key::Listing(random.below(64)), Access::Read));
+                if random.u64(..10) == 0 {
+                    plan.push((Key::Listing(random.u64(..64)), Access::Read));
                 }
-                let count = 1 + random.below(3) as usize;
-                for dir in random.pick(count, 64) {
-                    for _ in 0..=random.below(4) {
-                        plan.push((Key::Entry(dir, random.below(100)), Access::Write));
+                let count = 1 + random.u64(..3) as usize;
+                for dir in pick(random, count, 64) {
+                    for _ in 0..=random.u64(..4) {
+                        plan.push((Key::Entry(dir, random.u64(..100)), Access::Write));
                     }
                     plan.push((Key::Listing(dir), Access::Insert));
                 }
                 plan
             }
             Workload::LongReader if special => {
-                pages(random.pick(2_000, 10_000), Access::Read).collect()
+                pages(pick(random, 2_000, 10_000), Access::Read).collect()
             }
             Workload::LongReader => {
-                let count = 1 + random.below(3) as usize;
-                pages(random.pick(count, 10_000), Access::Write).collect()
+                let count = 1 + random.u64(..3) as usize;
+                pages(pick(random, count, 10_000), Access::Write).collect()
             }
             Workload::Install => mixed(random, 500, 100, 5_000),
             Workload::Bank if special => pages((0..ACCOUNTS).collect(), Access::Read).collect(),
-            Workload::Bank => pages(random.pick(2, ACCOUNTS), Access::Write).collect(),
+            Workload::Bank => pages(pick(random, 2, ACCOUNTS), Access::Write).collect(),
             Workload::Priorities => mixed(random, 50, 20, 1_000),
         }
     }
 }
 
+/// `k` different numbers below `n`, in random order. Few of many cost little, which a look at each would not.
+fn pick(random: &mut Rng, k: usize, n: u64) -> Vec<u64> {
+    let mut seen = std::collections::HashSet::new();
+    std::iter::repeat_with(|| random.u64(..n))
+        .filter(|&one| seen.insert(one))
+        .take(k.min(n as usize))
+        .collect()
+}
+
 /// So many reads and writes of `n` facets, in random order.
-fn mixed(random: &mut Random, reads: usize, writes: usize, n: u64) -> Vec<(Key, Access)> {
-    let picked = random.pick(reads + writes, n);
+fn mixed(random: &mut Rng, reads: usize, writes: usize, n: u64) -> Vec<(Key, Access)> {
+    let picked = pick(random, reads + writes, n);
     let all = (reads + writes) as u64;
-    let written: std::collections::HashSet<u64> = random.pick(writes, all).into_iter().collect();
+    let written: std::collections::HashSet<u64> = pick(random, writes, all).into_iter().collect();
     let access = |at| if written.contains(&at) { Access::Write } else { Access::Read };
     (0..).zip(picked).map(|(at, page)| (Key::Page(page), access(at))).collect()
 }
@@ -171,16 +185,16 @@ enum Key {
 }
 
 impl Key {
-    fn acquire(self, ticket: &mut TxHandle<'_>, access: Access) -> Result<(), AbortCause> {
+    fn acquire(self, handle: &mut TxHandle<'_>, access: Access) -> Result<(), AbortCause> {
         let dir = |number| FileId { dev: 0xfd01, ino: 100 + number };
         let taken = match self {
-            Key::Page(number) => ticket
+            Key::Page(number) => handle
                 .acquire(&Facet::Page { file: FileId { dev: 0xfd01, ino: 1 }, number }, access),
             Key::Entry(number, name) => {
                 let name = name.to_le_bytes();
-                ticket.acquire(&Facet::Entry { dir: dir(number), name: &name }, access)
+                handle.acquire(&Facet::Entry { dir: dir(number), name: &name }, access)
             }
-            Key::Listing(number) => ticket.acquire(&Facet::Listing(dir(number)), access),
+            Key::Listing(number) => handle.acquire(&Facet::Listing(dir(number)), access),
         };
         taken.map(drop)
     }
@@ -226,13 +240,7 @@ struct Tally {
 }
 
 /// `WORKLOAD DIR MEMBER`: plays one process's part and prints its tally.
-pub fn main(words: &[&str]) -> io::Result<()> {
-    let [workload, dir, member] = words else {
-        return Err(io::Error::other("WORKLOAD DIR MEMBER"));
-    };
-    let known = Workload::ALL.into_iter().find(|w| w.name() == *workload);
-    let workload = known.ok_or_else(|| io::Error::other("there is no such workload"))?;
-    let (dir, member) = (Path::new(dir), member.parse::<u64>().map_err(io::Error::other)?);
+pub fn main(workload: Workload, dir: &Path, member: u64) -> io::Result<()> {
     let special = workload.is_special(member);
     if workload == Workload::Priorities && !special {
         rustix::process::setpriority_process(None, 19)?;
@@ -240,7 +248,7 @@ pub fn main(words: &[&str]) -> io::Result<()> {
     let realm = crew::join(dir)?;
     let values = workload.has_values().then(|| Values::open(dir)).transpose()?;
     let span = crew::enter()?;
-    let mut random = Random::new(span.start ^ member << 56);
+    let mut random = Rng::with_seed(span.start ^ member << 56);
     let mut tally = Tally::default();
     while work::now() < span.end {
         let plan = workload.plan(special, &mut random);
@@ -266,21 +274,21 @@ fn transact(
     while !left().is_zero() {
         attempts += 1;
         tally.worst = tally.worst.max(attempts);
-        let Ok(ticket) = realm.begin(&how) else { continue };
-        let mut ticket = ticket.attended(|_| {
+        let Ok(handle) = realm.begin(&how) else { continue };
+        let mut handle = handle.attended(|_| {
             if left().is_zero() { WaitDecision::CallOff } else { WaitDecision::Wait }
         });
         let mut seen = Vec::new();
-        match prepare(&mut ticket, plan, values, &mut seen)? {
+        match prepare(&mut handle, plan, values, &mut seen)? {
             Ok(()) => {
                 publish(plan, values, &seen, tally)?;
                 // Publishing can't be doomed.
-                let _ = ticket.finish();
+                let _ = handle.finish();
                 tally.commits += 1;
                 return Ok(());
             }
             Err(stop) => {
-                let again = ticket.abort();
+                let again = handle.abort();
                 how.again = Some(again);
                 if !matches!(stop, AbortCause::CalledOff(_)) {
                     tally.restarts += 1;
@@ -309,13 +317,13 @@ fn pause(
 
 /// Acquires everything, with some work after each, up to where it can't be doomed any more.
 fn prepare(
-    ticket: &mut TxHandle<'_>,
+    handle: &mut TxHandle<'_>,
     plan: &[(Key, Access)],
     values: Option<&Values>,
     seen: &mut Vec<i64>,
 ) -> io::Result<Result<(), AbortCause>> {
     for &(key, access) in plan {
-        if let Err(stop) = key.acquire(ticket, access) {
+        if let Err(stop) = key.acquire(handle, access) {
             return Ok(Err(stop));
         }
         if let (Some(values), Key::Page(number)) = (values, key) {
@@ -323,7 +331,7 @@ fn prepare(
         }
         spin(WORK_NS);
     }
-    Ok(ticket.publish())
+    Ok(handle.publish())
 }
 
 /// Writes what was changed: one more on the counter, one moved from the first account to the second.
@@ -364,7 +372,7 @@ mod tests {
 
     #[test]
     fn plans_touch_what_they_say() {
-        let mut random = Random::new(1);
+        let mut random = Rng::with_seed(1);
         let count = |plan: &[(Key, Access)], access| plan.iter().filter(|s| s.1 == access).count();
         let plan = Workload::Install.plan(false, &mut random);
         assert_eq!((count(&plan, Access::Read), count(&plan, Access::Write)), (500, 100));
@@ -390,7 +398,7 @@ mod tests {
         let start = work::now();
         let span = Span { start, end: start + 60_000_000_000 };
         let mut tally = Tally::default();
-        let mut random = Random::new(3);
+        let mut random = Rng::with_seed(3);
         for special in [false, true] {
             let plan = Workload::Bank.plan(special, &mut random);
             transact(&realm, &plan, Some(&values), span, 0, &mut tally).unwrap();

@@ -10,7 +10,7 @@ use txos_engine::commit::{Isolation, Options};
 use txos_engine::contention::Policy;
 use txos_run::{Leftover, RunOptions};
 
-use crate::age::Age;
+use crate::duration::Age;
 
 /// Groups any commands into one operation that happens as a whole or not at all.
 #[derive(Debug, Parser)]
@@ -179,7 +179,7 @@ impl PublishArgs {
 const WAIT_SECONDS: u64 = 60;
 
 /// How long other transactions are waited for.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Copy, Debug)]
 pub struct WaitArgs {
     /// Wait at most so long for a transaction that is in the way
     ///

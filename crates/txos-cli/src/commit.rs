@@ -4,7 +4,6 @@ use txos_engine::Error;
 use txos_engine::changeset::ChangeSet;
 use txos_engine::commit::{self, Options, Phase};
 use txos_engine::store::State;
-use txos_engine::txn::Txn;
 use txos_run::Live;
 
 use crate::app::App;
@@ -27,10 +26,10 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
         ))
     };
     let mut reads = tx.load_reads()?;
-    let realm = app.participate(&home, &format!("txos commit {id}"))?;
-    let place = app.place(realm, id, None)?;
+    let engine = app.join(&home, &format!("txos commit {id}"))?;
+    let place = app.begin(engine, id, None, args.wait).map_err(stays)?;
     let waits = Waiting { patience: args.wait.patience(), leave: None };
-    let txn = Txn::new(&home, place, &waits);
+    let txn = engine.txn(place, &waits);
     let published = app.with_progress(|progress| {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
@@ -79,7 +78,7 @@ pub fn abort(app: &App, args: &IdArg) -> Result<u8, Failure> {
 /// Ends the processes that a dead transaction left behind.
 pub fn end_leftovers(app: &App, meta: &txos_engine::store::Meta) -> Result<(), Failure> {
     let id = meta.id;
-    let ended = txos_run::end_leftovers(meta)
+    let ended = txos_run::end_orphans(meta)
         .map_err(|e| Failure::new(format!("ending the processes of {id}: {e}")))?;
     if ended > 0 {
         let plural = if ended == 1 { "" } else { "es" };
@@ -108,18 +107,18 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         durable: meta.durable && !args.no_durable,
         ..Options::default()
     };
-    let realm = app.participate(&home, &format!("txos revert {id}"))?;
-    let place = app.place(realm, id, None)?;
+    let unchanged = |failure: Failure| {
+        failure.with_aftermath(&format!("{id} is not reverted, nothing changed"))
+    };
+    let engine = app.join(&home, &format!("txos revert {id}"))?;
+    let place = app.begin(engine, id, None, args.wait).map_err(unchanged)?;
     let waits = Waiting { patience: args.wait.patience(), leave: None };
-    let txn = Txn::new(&home, place, &waits);
+    let txn = engine.txn(place, &waits);
     let reverted = {
         let _signals = Deferred::begin();
         app.with_progress(|progress| txn.revert(id, &options, progress))
     };
-    let summary = reverted.map_err(|failed| {
-        Failure::from(failed.error)
-            .with_aftermath(&format!("{id} is not reverted, nothing changed"))
-    })?;
+    let summary = reverted.map_err(|failed| unchanged(failed.error.into()))?;
     let style = app.err.id();
     let changes = count_of_paths(summary.changes);
     app.say(format_args!(

@@ -18,10 +18,10 @@ use crate::args::DoctorArgs;
 use crate::exit::{Failure, PROBLEMS};
 use crate::json;
 use crate::list::find;
-use crate::members::{Counts, look};
-use crate::standing::Standing;
+use crate::realm_view::{Counts, look};
 use crate::status::is_in_memory;
 use crate::style::Paint;
+use crate::tx_status::TxStatus;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
@@ -194,10 +194,10 @@ fn check_transactions(home: &Home) -> Vec<Finding> {
         .into_iter()
         .map(|message| Finding::bad("record", message, "No other transaction is affected."))
         .collect();
-    let of = |standing| -> Vec<TxId> {
-        all.iter().filter(|(_, s)| *s == standing).map(|(meta, _)| meta.id).collect()
+    let of = |status| -> Vec<TxId> {
+        all.iter().filter(|(_, s)| *s == status).map(|(meta, _)| meta.id).collect()
     };
-    let mut dead = of(Standing::Dead);
+    let mut dead = of(TxStatus::Dead);
     // One whose publish was interrupted has a line of its own, and must not be cleaned up.
     let half_published = interrupted(home);
     dead.retain(|id| half_published != Some(*id));
@@ -209,7 +209,7 @@ fn check_transactions(home: &Home) -> Vec<Finding> {
             "Nothing of it is published. Clean up: txos gc",
         ));
     }
-    let lost = of(Standing::Lost);
+    let lost = of(TxStatus::Lost);
     if let Some(id) = lost.first() {
         let detail = format!("{} was kept without flushing before a restart", ids(&lost));
         findings.push(Finding::bad("lost", detail, format!("Discard: txos abort {id}")));
@@ -217,7 +217,7 @@ fn check_transactions(home: &Home) -> Vec<Finding> {
     if findings.is_empty() {
         findings.push(Finding::good("transactions", format!("{} on record", all.len())));
     }
-    let active: BTreeSet<TxId> = of(Standing::Active).into_iter().collect();
+    let active: BTreeSet<TxId> = of(TxStatus::Active).into_iter().collect();
     findings.push(check_mounts());
     let known: BTreeSet<TxId> = all.iter().map(|(meta, _)| meta.id).collect();
     findings.push(check_processes(&active, &known));
@@ -374,7 +374,12 @@ fn is_stopped(pid: u32) -> bool {
 fn rebuild(app: &App) -> Result<u8, Failure> {
     let dir = app.realm_dir()?;
     // Nobody has it open here any more when it is made anew, or we would be in our own way.
-    let there = Realm::join_existing(&dir, "txos", &app.store_dir()?, Box::new(commit::settle));
+    let there = Realm::join_existing(
+        &dir,
+        "txos",
+        &app.store_dir()?,
+        Box::new(commit::resolve_dead_publish),
+    );
     let (path, members) = match there {
         Ok(None) => {
             app.say(format_args!("{} will be made when it is needed", quoted(&dir)));
@@ -435,7 +440,7 @@ fn ids(ids: &[TxId]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::members::samples::crowd;
+    use crate::realm_view::samples::crowd;
 
     #[test]
     fn overlays_are_found_in_mountinfo() {

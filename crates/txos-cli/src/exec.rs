@@ -35,9 +35,11 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         patience: args.wait.patience(),
     };
     let words: Vec<String> = options.command.iter().map(|w| quoted(w.as_ref())).collect();
-    let realm = app.participate(&home, &command_line(&words))?;
-    let place = app.place(realm, id, None)?;
     let unchanged = format!("{id} stays pending, as it was before this command");
+    let engine = app.join(&home, &command_line(&words))?;
+    let place = app
+        .begin(engine, id, None, args.wait)
+        .map_err(|failure| failure.with_aftermath(&unchanged))?;
     tx.save_before().map_err(|error| Failure::from(error).with_aftermath(&unchanged))?;
     let mut ran = match txos_run::run(&home, &mut tx, reads, &options, place) {
         Ok(ran) => ran,

@@ -12,17 +12,17 @@ use txos_engine::store::{Home, Meta, State};
 use txos_engine::version::Stamp;
 use txos_engine::{Error, TxId};
 
-use crate::age::Age;
 use crate::app::App;
 use crate::args::GcArgs;
 use crate::changes::size;
 use crate::commit::end_leftovers;
+use crate::duration::Age;
 use crate::exit::Failure;
 use crate::json;
 use crate::keep;
 use crate::list::find;
-use crate::members::clear_dead;
-use crate::standing::Standing;
+use crate::realm_view::clear_dead;
+use crate::tx_status::TxStatus;
 
 /// A transaction without a record is taken for half made, not for being made right now, once its
 /// directory is this old.
@@ -135,7 +135,7 @@ fn fall_back(app: &App, home: &Home) -> Result<(), Failure> {
 
 /// Removes transactions whose txos process is gone in the middle.
 fn remove_dead(app: &App, home: &Home, removed: &mut Vec<Removed>) -> Result<(), Failure> {
-    let (dead, unreadable) = find(Some(home), |standing| standing == Standing::Dead)?;
+    let (dead, unreadable) = find(Some(home), |status| status == TxStatus::Dead)?;
     unreadable.iter().for_each(|message| app.warn(message));
     for (meta, _) in dead {
         // Somebody may have been faster; what is held now is in good hands.
@@ -199,7 +199,7 @@ fn remove_history(home: &Home, args: &GcArgs, removed: &mut Vec<Removed>) -> Res
     }
     // Nobody may revert, meanwhile, what is about to go.
     let _commits = home.lock_commits()?;
-    let published = |s| matches!(s, Standing::Committed | Standing::Reverted);
+    let published = |s| matches!(s, TxStatus::Committed | TxStatus::Reverted);
     let (history, _) = find(Some(home), published)?;
     let history: Vec<Meta> = history.into_iter().map(|(meta, _)| meta).collect();
     for id in expired(history, args.older_than, args.keep, Stamp::now()) {
@@ -285,7 +285,7 @@ mod tests {
             mount_namespace: None,
             exit_status: None,
             changes: 0,
-            fence: None,
+            commit_stamp: None,
             reverts: reverts.map(id),
             reverted_by: reverted_by.map(id),
             splitting: None,

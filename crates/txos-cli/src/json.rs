@@ -14,8 +14,8 @@ use txos_engine::store::Meta;
 use txos_engine::version::Stamp;
 
 use crate::changes::Counts;
-use crate::members::Wait;
-use crate::standing::Standing;
+use crate::realm_view::Wait;
+use crate::tx_status::TxStatus;
 
 /// The number of the schema.
 pub const SCHEMA: u32 = 1;
@@ -44,7 +44,7 @@ pub fn write_line(out: &mut dyn Write, body: impl Serialize) -> io::Result<()> {
 #[derive(Debug, Serialize)]
 pub struct Transaction {
     id: TxId,
-    state: Standing,
+    state: TxStatus,
     name: Option<String>,
     message: Option<String>,
     command: Vec<String>,
@@ -70,14 +70,14 @@ struct Layer {
 
 impl Transaction {
     /// From its record.
-    pub fn new(meta: &Meta, standing: Standing) -> Self {
+    pub fn new(meta: &Meta, status: TxStatus) -> Self {
         let layer = |l: &txos_engine::store::LayerMeta| Layer {
             target: quoted(&l.target),
             store: quoted(&l.store),
         };
         Transaction {
             id: meta.id,
-            state: standing,
+            state: status,
             name: meta.name.clone(),
             message: meta.message.clone(),
             command: meta.command.clone(),
@@ -166,7 +166,7 @@ mod tests {
             mount_namespace: Some(4),
             exit_status: Some(0),
             changes: 1,
-            fence: None,
+            commit_stamp: None,
             reverts: None,
             reverted_by: None,
             splitting: None,
@@ -193,7 +193,7 @@ mod tests {
         let entry = entry(Status::Added, "/opt/a\nb", None, Some(side(3)));
         let changes = [entry];
         let shown = text(Changes {
-            transaction: Transaction::new(&meta(), Standing::Committed),
+            transaction: Transaction::new(&meta(), TxStatus::Committed),
             counts: Counts::of(&changes),
             changes: &changes,
         });
@@ -204,7 +204,7 @@ mod tests {
         });
         assert_eq!(listed, include_str!("../tests/snapshots/list.json"));
         let wait = Wait { id: Some(meta().id), pid: Some(7), turn: false, seconds: 1.5 };
-        let waits = Transaction::new(&meta(), Standing::Active).waiting(Some(wait));
+        let waits = Transaction::new(&meta(), TxStatus::Active).waiting(Some(wait));
         assert_eq!(
             serde_json::to_value(waits).unwrap()["waits_for"],
             serde_json::json!({"id": "3kq9w2ma", "pid": 7, "turn": false, "seconds": 1.5})

@@ -7,28 +7,28 @@ use txos_engine::TxId;
 use txos_engine::store::{Home, Meta};
 use txos_engine::version::Stamp;
 
-use crate::age::ago;
 use crate::app::App;
 use crate::args::ListArgs;
+use crate::duration::ago;
 use crate::exit::Failure;
 use crate::json;
 use crate::log::one_line;
-use crate::members::{Wait, look};
-use crate::standing::Standing;
+use crate::realm_view::{Wait, look};
 use crate::style::Paint;
+use crate::tx_status::TxStatus;
 
 /// The transactions of a store, newest first, and messages about records that can't be read.
-pub type Found = (Vec<(Meta, Standing)>, Vec<String>);
+pub type Found = (Vec<(Meta, TxStatus)>, Vec<String>);
 
 /// Reads the records of which `wanted` is true. Without a store there are none.
-pub fn find(home: Option<&Home>, wanted: impl Fn(Standing) -> bool) -> Result<Found, Failure> {
+pub fn find(home: Option<&Home>, wanted: impl Fn(TxStatus) -> bool) -> Result<Found, Failure> {
     let mut found = (Vec::new(), Vec::new());
     for record in home.map(Home::transactions).transpose()?.unwrap_or_default() {
         match (record, home) {
             (Ok(meta), Some(home)) => {
-                let standing = Standing::of(home, &meta);
-                if wanted(standing) {
-                    found.0.push((meta, standing));
+                let status = TxStatus::of(home, &meta);
+                if wanted(status) {
+                    found.0.push((meta, status));
                 }
             }
             (Err(error), _) => found.1.push(error.to_string()),
@@ -54,13 +54,13 @@ fn waits(app: &App) -> Waits {
 /// Lists them.
 pub fn list(app: &App, args: &ListArgs) -> Result<u8, Failure> {
     let home = app.open_existing()?;
-    let published = |s| matches!(s, Standing::Committed | Standing::Reverted);
-    let (found, unreadable) = find(home.as_ref(), |standing| !published(standing))?;
+    let published = |s| matches!(s, TxStatus::Committed | TxStatus::Reverted);
+    let (found, unreadable) = find(home.as_ref(), |status| !published(status))?;
     let waits = if found.is_empty() { Waits::new() } else { waits(app) };
     let mut out = io::BufWriter::new(io::stdout().lock());
     if args.json {
-        let transaction = |(meta, standing): &(Meta, Standing)| {
-            json::Transaction::new(meta, *standing).waiting(waits.get(&meta.id).copied())
+        let transaction = |(meta, status): &(Meta, TxStatus)| {
+            json::Transaction::new(meta, *status).waiting(waits.get(&meta.id).copied())
         };
         let transactions = found.iter().map(transaction).collect();
         json::write(&mut out, json::Transactions { transactions, unreadable })?;
@@ -78,28 +78,28 @@ pub fn list(app: &App, args: &ListArgs) -> Result<u8, Failure> {
 
 fn write_table(
     out: &mut dyn Write,
-    found: &[(Meta, Standing)],
+    found: &[(Meta, TxStatus)],
     waits: &Waits,
     paint: Paint,
 ) -> io::Result<()> {
     let now = Stamp::now();
     let strong = paint.strong();
     writeln!(out, "{strong}ID        STATE    SINCE         PATHS  COMMAND{strong:#}")?;
-    for (meta, standing) in found {
+    for (meta, status) in found {
         let id = paint.id();
-        let state = match standing {
-            Standing::Dead | Standing::Lost => paint.bad(),
-            Standing::Active => paint.good(),
+        let state = match status {
+            TxStatus::Dead | TxStatus::Lost => paint.bad(),
+            TxStatus::Active => paint.good(),
             _ => paint.faint(),
         };
         let since = ago(meta.ended.unwrap_or(meta.begun), now);
-        let counted = matches!(standing, Standing::Pending | Standing::Lost);
+        let counted = matches!(status, TxStatus::Pending | TxStatus::Lost);
         let changes = if counted { meta.changes.to_string() } else { "-".into() };
         write!(
             out,
             "{id}{}{id:#}  {state}{:7}{state:#}  {since:12}  {changes:>5}  {}",
             meta.id,
-            standing.to_string(),
+            status.to_string(),
             one_line(meta)
         )?;
         if let Some(wait) = waits.get(&meta.id) {

@@ -12,13 +12,13 @@ use crate::changes::paths;
 use crate::exit::Failure;
 use crate::json;
 use crate::list::find;
-use crate::standing::Standing;
 use crate::style::Paint;
+use crate::tx_status::TxStatus;
 
 /// Shows committed and reverted transactions, the latest commit first.
 pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
     let home = app.open_existing()?;
-    let published = |s| matches!(s, Standing::Committed | Standing::Reverted);
+    let published = |s| matches!(s, TxStatus::Committed | TxStatus::Reverted);
     let (mut found, unreadable) = find(home.as_ref(), published)?;
     found.sort_by_key(|(meta, _)| std::cmp::Reverse(meta.ended));
     found.truncate(args.max_count.unwrap_or(usize::MAX));
@@ -30,14 +30,14 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     unreadable.iter().for_each(|message| app.warn(message));
-    for (n, (meta, standing)) in found.iter().enumerate() {
+    for (n, (meta, status)) in found.iter().enumerate() {
         if args.oneline {
             write_line(&mut out, meta, app.out)?;
         } else {
             if n > 0 {
                 writeln!(out)?;
             }
-            write_entry(&mut out, meta, *standing, app.out)?;
+            write_entry(&mut out, meta, *status, app.out)?;
         }
     }
     out.flush()?;
@@ -59,15 +59,15 @@ fn write_line(out: &mut dyn Write, meta: &Meta, paint: Paint) -> io::Result<()> 
 pub fn write_entry(
     out: &mut dyn Write,
     meta: &Meta,
-    standing: Standing,
+    status: TxStatus,
     paint: Paint,
 ) -> io::Result<()> {
     let (id, bad) = (paint.id(), paint.bad());
     write!(out, "{id}transaction {}{id:#}", meta.id)?;
-    match standing {
-        Standing::Committed => {}
-        Standing::Dead | Standing::Lost => write!(out, " {bad}({standing}){bad:#}")?,
-        _ => write!(out, " ({standing})")?,
+    match status {
+        TxStatus::Committed => {}
+        TxStatus::Dead | TxStatus::Lost => write!(out, " {bad}({status}){bad:#}")?,
+        _ => write!(out, " ({status})")?,
     }
     writeln!(out)?;
     writeln!(out, "Date:     {}", date(meta.ended.unwrap_or(meta.begun)))?;
@@ -75,11 +75,11 @@ pub fn write_entry(
         writeln!(out, "Name:     {}", quoted_bytes(name.as_bytes()))?;
     }
     writeln!(out, "Command:  {}", command(meta))?;
-    match (meta.exit_status, standing) {
+    match (meta.exit_status, status) {
         (Some(status), _) if status != 0 => writeln!(out, "Status:   {status}")?,
         _ => {}
     }
-    if !matches!(standing, Standing::Active | Standing::Dead) {
+    if !matches!(status, TxStatus::Active | TxStatus::Dead) {
         writeln!(out, "Changes:  {}", paths(meta.changes))?;
     }
     if let Some(other) = meta.reverts {

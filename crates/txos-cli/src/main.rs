@@ -12,22 +12,22 @@
 //! | [`commit`] | commit, abort, revert |
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`] | looking at transactions |
-//! | [`members`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
+//! | [`realm_view`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
 //! | [`changes`], [`patch`], [`json`] | how changes are written |
 //! | [`recover`], [`gc`], [`doctor`] | care |
 //! | [`launcher`] | the checkout's `txos` script, which builds what it starts |
-//! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`age`], [`standing`], [`streams`] | what the commands share |
+//! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`duration`], [`tx_status`], [`streams`] | what the commands share |
 //!
 //! Standard output carries what was asked for (and belongs to the command under `run` and `exec`);
 //! everything txos has to say goes to standard error, each message starting with `txos: `.
 
-mod age;
 mod app;
 mod args;
 mod changes;
 mod commit;
 mod config;
 mod doctor;
+mod duration;
 mod exec;
 mod exit;
 mod gc;
@@ -39,24 +39,24 @@ mod launcher;
 mod list;
 mod log;
 mod man;
-mod members;
 mod patch;
 mod paths;
 mod policy;
 mod progress;
 mod realm;
+mod realm_view;
 mod recover;
 mod review;
 mod run;
 mod runtime;
 mod show;
 mod signals;
-mod standing;
 mod status;
 mod streams;
 mod style;
 mod top;
 mod trash;
+mod tx_status;
 
 use std::io::Write;
 use std::process::ExitCode;

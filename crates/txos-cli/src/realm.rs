@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use txos_engine::TxId;
 use txos_engine::commit;
-use txos_engine::realm::{self, Begin, BeginError, Realm, RetryHistory};
+use txos_engine::realm::{self, BeginError, Realm, RetryHistory};
 use txos_engine::store::Home;
-use txos_engine::txn::{Attendant, Waits};
-use txos_engine::{Error, TxId};
-use txos_run::participant::{Place, tell_once};
+use txos_engine::txn::{self, Attendant, Engine, Waits};
+use txos_run::participant::{Handle, report_once};
 
 use crate::app::App;
+use crate::args::WaitArgs;
 use crate::exit::Failure;
 use crate::signals;
 
@@ -23,9 +24,7 @@ impl App {
 
     /// Joins it for as long as this process lives; `label` is what others are told that runs here.
     pub fn realm(&self, home: &Home, label: &str) -> Result<&'static Realm, Failure> {
-        let dir = self.realm_dir()?;
-        let realm = Realm::join(&dir, label, home.dir(), Box::new(commit::settle))?;
-        Ok(Box::leak(Box::new(realm)))
+        Ok(txn::join(&self.realm_dir()?, label, home.dir())?)
     }
 
     /// The same for somebody who would rather go on without: where there is no place for a realm,
@@ -33,46 +32,40 @@ impl App {
     ///
     /// # Errors
     /// If there is one that is damaged or newer: others may be in it.
-    pub fn participate(&self, home: &Home, label: &str) -> Result<Option<&'static Realm>, Failure> {
-        let dir = self.realm_dir()?;
-        match Realm::join(&dir, label, home.dir(), Box::new(commit::settle)) {
-            Ok(realm) => Ok(Some(Box::leak(Box::new(realm)))),
-            Err(error @ Error::Format { .. }) => Err(error.into()),
-            Err(error) => {
-                self.warn(format_args!(
-                    "{error}; without a realm conflicts with other transactions are found at commit"
-                ));
-                Ok(None)
-            }
+    pub fn join<'h>(&self, home: &'h Home, label: &str) -> Result<Engine<'h>, Failure> {
+        let (engine, without) = Engine::join(home, &self.realm_dir()?, label)?;
+        if let Some(error) = without {
+            self.warn(format_args!(
+                "{error}; without a realm conflicts with other transactions are found at commit"
+            ));
         }
+        Ok(engine)
     }
 
     /// Joins it to look at it, if there is one.
     pub fn realm_existing(&self) -> Result<Option<Realm>, Failure> {
         let home = self.store_dir()?;
-        let settle = Box::new(commit::settle);
-        Ok(Realm::join_existing(&self.realm_dir()?, "txos", &home, settle)?)
+        let resolver = Box::new(commit::resolve_dead_publish);
+        Ok(Realm::join_existing(&self.realm_dir()?, "txos", &home, resolver)?)
     }
 
-    /// Begins a transaction of that name, which may have to wait for a free place.
-    pub fn place(
+    /// Begins a transaction of that name in the realm.
+    pub fn begin(
         &self,
-        realm: Option<&'static Realm>,
+        engine: Engine<'_>,
         id: TxId,
         again: Option<RetryHistory>,
-    ) -> Result<Option<Place>, Failure> {
-        let Some(realm) = realm else { return Ok(None) };
-        let how = Begin { id: Some(id), again, nonblock: true, soft: true, ..Begin::default() };
-        let begun = match realm.begin(&how) {
-            Err(BeginError::Full) => {
-                self.say(format_args!("{} transactions run already; waiting", realm::SLOTS));
-                realm.begin(&Begin { nonblock: false, ..how })
-            }
-            other => other,
-        };
-        let mut place = begun.map_err(|e| Failure::new(e.to_string()))?;
-        place.may_wait();
-        Ok(Some(place))
+        wait: WaitArgs,
+    ) -> Result<Option<Handle>, Failure> {
+        let full = || self.say(format_args!("{} transactions run already; waiting", realm::SLOTS));
+        engine.begin(id, again, wait.patience(), full).map_err(|error| match error {
+            BeginError::Full => Failure::new(format!(
+                "{error}, and none ended within {} s; end one (`txos top` shows them), or wait for longer \
+                 with --wait",
+                wait.seconds
+            )),
+            other => Failure::new(other.to_string()),
+        })
     }
 }
 
@@ -92,7 +85,7 @@ impl Waits for Waiting {
 
     fn attendant(&self) -> Attendant {
         let leave = self.leave;
-        tell_once(self.patience, move |info| {
+        report_once(self.patience, move |info| {
             if info.waited >= LEAVE_AFTER {
                 leave.iter().for_each(|leave| leave());
             }

@@ -8,7 +8,7 @@ use crate::app::{App, recovery_lines};
 use crate::args::RecoverArgs;
 use crate::exit::Failure;
 use crate::json;
-use crate::members::clear_dead;
+use crate::realm_view::clear_dead;
 
 /// Recovers, and tells what was done. Running it again does nothing more.
 pub fn recover(app: &App, args: &RecoverArgs) -> Result<u8, Failure> {

@@ -8,10 +8,10 @@ use txos_engine::Conflict;
 use txos_engine::changeset::ChangeSet;
 use txos_engine::commit::{Phase, Summary};
 use txos_engine::contention::backoff::before_restart;
-use txos_engine::realm::{Realm, RetryHistory, TxHandle};
+use txos_engine::realm::{RetryHistory, TxHandle};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
-use txos_engine::txn::{Failed, Txn};
+use txos_engine::txn::{Engine, Failed};
 use txos_run::{CommandStatus, Live, Ran, RunOptions};
 
 use crate::app::{App, tell};
@@ -106,11 +106,11 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         ));
     }
     let home = app.open_recovered()?;
-    let realm = app.participate(&home, &label(args))?;
+    let engine = app.join(&home, &label(args))?;
     let mut attempts = Attempts { retries: 0, live: Live::default() };
     let mut again = None;
     loop {
-        let (ended, next) = attempt(app, &home, realm, args, ending, again, &mut attempts)?;
+        let (ended, next) = attempt(app, engine, args, ending, again, &mut attempts)?;
         let conflicts = match ended {
             Attempt::Ended(status) => return Ok(status),
             Attempt::Conflict(conflicts, next) => {
@@ -187,16 +187,15 @@ fn label(args: &RunArgs) -> String {
 
 fn attempt(
     app: &App,
-    home: &Home,
-    realm: Option<&'static Realm>,
+    engine: Engine<'_>,
     args: &RunArgs,
     ending: Ending,
     again: Option<RetryHistory>,
     attempts: &mut Attempts,
 ) -> Result<(Attempt, Next), Failure> {
-    let options = args.options();
+    let (home, options) = (engine.home(), args.options());
     let mut tx = txos_run::begin(home, &options)?;
-    let place = match app.place(realm, tx.id(), again) {
+    let place = match app.begin(engine, tx.id(), again, args.wait) {
         Ok(place) => place,
         Err(failure) => {
             trash::discard(app, home, tx);
@@ -210,7 +209,7 @@ fn attempt(
     let mut ran = match ran {
         Ok(ran) => ran,
         Err(error) => {
-            let ran = matches!(error, txos_run::Error::KeeperLost);
+            let ran = matches!(error, txos_run::Error::ReaperLost);
             let failure = Failure::from(error);
             if !matches!(failure, Failure::Unfinished(_)) {
                 trash::discard(app, home, tx);
@@ -222,7 +221,7 @@ fn attempt(
     attempts.live.add(&ran.live);
     let unnoticed = marks.is_some_and(|marks| marks.untouched());
     let next = attempts.next(args, unnoticed);
-    let ended = conclude(app, home, realm, args, ending, tx, &mut ran, &attempts.live, &next);
+    let ended = conclude(app, engine, args, ending, tx, &mut ran, &attempts.live, &next);
     // Whatever was not released by now belongs to a transaction that never happened.
     match (&ended, &next) {
         (Ok(Attempt::Conflict(..)), Next::Silent) => ran.forget_held(),
@@ -239,8 +238,7 @@ fn attempt(
 /// The command has ended: decides about the transaction, and does it.
 fn conclude(
     app: &App,
-    home: &Home,
-    realm: Option<&'static Realm>,
+    engine: Engine<'_>,
     args: &RunArgs,
     ending: Ending,
     mut tx: Transaction,
@@ -248,7 +246,7 @@ fn conclude(
     live: &Live,
     next: &Next,
 ) -> Result<Attempt, Failure> {
-    let gone = rolled_back_text(args, live);
+    let (home, gone) = (engine.home(), rolled_back_text(args, live));
     let signals = Deferred::begin();
     let mut place = ran.place.take();
     if let CommandStatus::Lost { conflict } = &ran.status {
@@ -318,7 +316,7 @@ fn conclude(
         return Ok(Attempt::Ended(of_signal(signal)));
     }
     let place = match (place, before) {
-        (None, before @ Some(_)) => match app.place(realm, tx.id(), before) {
+        (None, before @ Some(_)) => match app.begin(engine, tx.id(), before, args.wait) {
             Ok(place) => place,
             Err(failure) => {
                 trash::discard(app, home, tx);
@@ -334,7 +332,7 @@ fn conclude(
     }
     let leave = (leaves && matches!(next, Next::Silent)).then_some(leave_output as fn());
     let waits = Waiting { patience: args.wait.patience(), leave };
-    let txn = Txn::new(home, place, &waits);
+    let txn = engine.txn(place, &waits);
     let published =
         app.with_progress(|p| txn.commit(&mut tx, &changes, &mut ran.reads, &options, true, p));
     match published {

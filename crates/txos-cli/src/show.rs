@@ -13,13 +13,13 @@ use crate::changes::{Counts, write_name_status, write_stat};
 use crate::exit::Failure;
 use crate::log::write_entry;
 use crate::patch::{Reader, write_patch};
-use crate::standing::Standing;
+use crate::tx_status::TxStatus;
 use crate::{json, keep, paths};
 
 /// A transaction to look at. While this lives, a pending one stays as it is.
 struct Looked {
     meta: Meta,
-    standing: Standing,
+    status: TxStatus,
     entries: Vec<Entry>,
     _held: Option<Transaction>,
 }
@@ -29,11 +29,11 @@ pub fn show(app: &App, args: &ShowArgs) -> Result<u8, Failure> {
     let home = existing(app, &args.id)?;
     let id = home.resolve(&args.id)?;
     let meta = home.meta(id)?;
-    let standing = Standing::of(&home, &meta);
-    let looked = match standing {
+    let status = TxStatus::of(&home, &meta);
+    let looked = match status {
         // There is no change set to be read yet, or none that can be trusted.
-        Standing::Active | Standing::Dead | Standing::Lost => {
-            Looked { meta, standing, entries: Vec::new(), _held: None }
+        TxStatus::Active | TxStatus::Dead | TxStatus::Lost => {
+            Looked { meta, status, entries: Vec::new(), _held: None }
         }
         _ => look(app, &home, id)?,
     };
@@ -41,7 +41,7 @@ pub fn show(app: &App, args: &ShowArgs) -> Result<u8, Failure> {
     if args.json {
         write_json(&mut out, &looked)?;
     } else {
-        write_entry(&mut out, &looked.meta, looked.standing, app.out)?;
+        write_entry(&mut out, &looked.meta, looked.status, app.out)?;
         if !looked.entries.is_empty() {
             writeln!(out)?;
             write_name_status(&mut out, &looked.entries, app.out)?;
@@ -82,26 +82,26 @@ fn existing(app: &App, id: &str) -> Result<Home, Failure> {
 
 fn look(app: &App, home: &Home, id: TxId) -> Result<Looked, Failure> {
     let meta = home.meta(id)?;
-    let standing = Standing::of(home, &meta);
+    let status = TxStatus::of(home, &meta);
     match meta.state {
         State::Committed | State::Reverted => {
             let entries = committed_entries(home, id)?;
-            Ok(Looked { meta, standing, entries, _held: None })
+            Ok(Looked { meta, status, entries, _held: None })
         }
-        State::Active if standing == Standing::Active => {
-            let state = standing.to_string();
+        State::Active if status == TxStatus::Active => {
+            let state = status.to_string();
             let advice = "what it changes is known when its command has ended".into();
             Err(Error::WrongState { id, state, advice }.into())
         }
         State::Active | State::Pending => {
             let tx = keep::load(app, home, id)?;
-            let (meta, standing) = (tx.meta.clone(), Standing::Pending);
+            let (meta, status) = (tx.meta.clone(), TxStatus::Pending);
             let reads = tx.load_reads()?;
             let entries = app.with_progress(|progress| {
                 progress.phase(Phase::Scanning, None);
                 ChangeSet::read(&tx, &reads, &[])?.entries()
             })?;
-            Ok(Looked { meta, standing, entries, _held: Some(tx) })
+            Ok(Looked { meta, status, entries, _held: Some(tx) })
         }
     }
 }
@@ -110,7 +110,7 @@ fn write_json(out: &mut dyn Write, looked: &Looked) -> io::Result<()> {
     json::write(
         out,
         json::Changes {
-            transaction: json::Transaction::new(&looked.meta, looked.standing),
+            transaction: json::Transaction::new(&looked.meta, looked.status),
             counts: Counts::of(&looked.entries),
             changes: &looked.entries,
         },

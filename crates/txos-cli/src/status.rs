@@ -14,9 +14,9 @@ use crate::args::StatusArgs;
 use crate::exit::Failure;
 use crate::json;
 use crate::list::find;
-use crate::members::{Counts, look, percent};
-use crate::standing::Standing;
+use crate::realm_view::{Counts, look, percent};
 use crate::style::Paint;
+use crate::tx_status::TxStatus;
 
 /// What is known.
 #[derive(Debug, Serialize)]
@@ -95,18 +95,18 @@ impl StoreReport {
             unreadable: unreadable.len(),
             ..StoreReport::default()
         };
-        found.iter().for_each(|(_, standing)| report.add(*standing));
+        found.iter().for_each(|(_, status)| report.add(*status));
         Ok(report)
     }
 
-    fn add(&mut self, standing: Standing) {
-        *match standing {
-            Standing::Active => &mut self.active,
-            Standing::Dead => &mut self.dead,
-            Standing::Pending => &mut self.pending,
-            Standing::Lost => &mut self.lost,
-            Standing::Committed => &mut self.committed,
-            Standing::Reverted => &mut self.reverted,
+    fn add(&mut self, status: TxStatus) {
+        *match status {
+            TxStatus::Active => &mut self.active,
+            TxStatus::Dead => &mut self.dead,
+            TxStatus::Pending => &mut self.pending,
+            TxStatus::Lost => &mut self.lost,
+            TxStatus::Committed => &mut self.committed,
+            TxStatus::Reverted => &mut self.reverted,
         } += 1;
     }
 
@@ -214,7 +214,7 @@ fn write_report(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::members::samples::crowd;
+    use crate::realm_view::samples::crowd;
 
     fn report() -> Report {
         let counted = Statistics {
@@ -234,9 +234,8 @@ mod tests {
         let path = Path::new("/run/txos/realm-1-2");
         let realm = RealmReport::new(path, true, Counts::of(&crowd()), counted);
         let mut store = StoreReport { path: "/var/lib/txos".into(), ..StoreReport::default() };
-        for standing in [Standing::Pending, Standing::Committed, Standing::Pending, Standing::Dead]
-        {
-            store.add(standing);
+        for status in [TxStatus::Pending, TxStatus::Committed, TxStatus::Pending, TxStatus::Dead] {
+            store.add(status);
         }
         Report { policy: "timestamp", realm: Some(realm), store: Some(store) }
     }

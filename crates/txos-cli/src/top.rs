@@ -10,12 +10,12 @@ use serde::Serialize;
 use txos_engine::contention::Policy;
 use txos_engine::realm::{Member, Realm, SLOTS};
 
-use crate::age::length;
 use crate::app::App;
 use crate::args::TopArgs;
+use crate::duration::length;
 use crate::exit::Failure;
 use crate::json;
-use crate::members::{Counts, Shown, Wait, look};
+use crate::realm_view::{Counts, Shown, Wait, look};
 use crate::style::Paint;
 
 /// Makes a terminal empty, and goes to its first line.
@@ -216,7 +216,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::members::samples::{crowd, member};
+    use crate::realm_view::samples::{crowd, member};
 
     fn look(counted: [u64; 3], members: Vec<Member>) -> Look {
         Look { at: Instant::now(), policy: Policy::OsPriority, counted, members }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::changeset::patch::Patch;
 use crate::id::TxId;
 use crate::journal;
-use crate::plan::{Kind, Op, Plan};
+use crate::plan::{Does, Op, Plan, Staged, Write};
 use crate::readset::ReadSet;
 use crate::store::{LayerMeta, Meta};
 use crate::version::Stamp;
@@ -164,7 +164,8 @@ fn expect_inside(plan: &Plan) {
         let store = plan.layers.get(usize::from(op.layer)).map(|l| l.store.clone());
         let slot = crate::path::from_bytes(&plan.slot_path(op));
         assert!(store.is_some_and(|store| slot.starts_with(store)), "{op:?}");
-        for path in [&op.target, &op.before, &op.after, &op.slot, &op.saved] {
+        let undo_copy = op.write().map_or(&[][..], |write| &write.undo_copy);
+        for path in [&op.target, &op.before, &op.after, op.slot(), undo_copy] {
             assert!(!path.split(|b| *b == b'/').any(|part| part == b".."), "{op:?}");
         }
         let _ = (plan.target_path(op), plan.before_path(op), plan.after_path(op));
@@ -221,41 +222,46 @@ fn some_plan() -> Plan {
         ctime: Stamp { sec: 1, nsec: 3 },
         rdev: 0,
     };
-    let op = |kind, target: &str| Op {
+    let op = |does, target: &str| Op {
         layer: 0,
-        kind,
         target: target.into(),
         before: target.into(),
         after: target.into(),
-        slot: b"tx/0/l0/upper/x".to_vec(),
-        saved: b"tx/0/l0/old/1".to_vec(),
-        from: Some(b"from".to_vec()),
         base: Some(version),
         new: Some(version),
-        strip: vec![crate::changeset::Strip {
-            below: b"a/b".to_vec(),
-            name: b"n".to_vec(),
-            value: Vec::new(),
-        }],
-        attrs: Some(Box::new(crate::changeset::AttrChange {
-            mode: Some((0o644, 0o600)),
-            ..Default::default()
-        })),
         shown: true,
         below: 1,
-        dirs: Vec::new(),
-        pages: Vec::new(),
-        exchanged: crate::plan::Exchanged::default(),
-        settled: None,
-        held: None,
+        own_version: None,
+        does,
     };
+    let slot = || b"tx/0/l0/upper/x".to_vec();
+    let strip =
+        crate::changeset::Strip { below: b"a/b".to_vec(), name: b"n".to_vec(), value: Vec::new() };
+    let change =
+        Box::new(crate::changeset::AttrChange { mode: Some((0o644, 0o600)), ..Default::default() });
+    let does = [
+        Does::Exchange {
+            staged: Staged { slot: slot(), strip: vec![strip], dirs: Vec::new() },
+            outsiders: crate::plan::Exchanged::default(),
+            other: None,
+        },
+        Does::Remove { slot: slot(), other: Some(b"from".to_vec()) },
+        Does::Data(Write {
+            slot: slot(),
+            undo_copy: b"tx/0/l0/old/1".to_vec(),
+            attrs: Some(change.clone()),
+            held: None,
+        }),
+        Does::Attrs { change, held: None, retained: None },
+    ];
+    let targets = ["a", "d/b", "c", ""];
     Plan {
         id: some_id(),
         boot: "boot".into(),
         made: Stamp { sec: 1, nsec: 1 },
         durable: true,
         layers: vec![LayerMeta { target: "/t".into(), root: Some(version.id), store: "/s".into() }],
-        ops: vec![op(Kind::Exchange, "a"), op(Kind::Remove, "d/b"), op(Kind::Attrs, "")],
+        ops: does.into_iter().zip(targets).map(|(does, target)| op(does, target)).collect(),
     }
 }
 

@@ -12,7 +12,8 @@
 //! | [`sys`] and its like | system calls, each a step that a fault can be put at |
 //! | `machine`, `lease`, [`version`] | this boot; waiting for leases; versions of things |
 //! | [`rights`] | which root this is, if it is one |
-//! | [`mounts`], [`nesting`] | the mount table; whether this process is in a transaction's view |
+//! | [`mounts`], [`scope`] | the mount table; what of the tree can be versioned |
+//! | [`nesting`] | whether this process is in a transaction's view |
 //! | [`contention`] | which of two transactions gives way where they meet |
 //! | [`realm`] | where transactions meet while they run: shared memory, ownership, waiting, deaths |
 //! | `places` | where everything is after some renames |
@@ -49,6 +50,7 @@ mod plan;
 pub mod readset;
 pub mod realm;
 pub mod rights;
+pub mod scope;
 pub mod show;
 mod stamp;
 pub mod store;

@@ -210,7 +210,7 @@ pub fn kernel_at_least(major: u32, minor: u32) -> bool {
 /// # Errors
 /// The errno of `statx(2)`.
 pub fn observe(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<(Version, bool), Errno> {
-    settled(stat(dir, path, flags)?, |version| *version, || stat(dir, path, flags))
+    unambiguous(stat(dir, path, flags)?, |version| *version, || stat(dir, path, flags))
 }
 
 /// Looks again at what was looked at a moment ago, for as long as its version is racy; the second
@@ -218,7 +218,7 @@ pub fn observe(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<(Vers
 ///
 /// # Errors
 /// Those of `look`.
-pub fn settled<T, E>(
+pub fn unambiguous<T, E>(
     first: T,
     version: impl Fn(&T) -> Version,
     mut look: impl FnMut() -> Result<T, E>,
@@ -270,10 +270,10 @@ mod tests {
         let fresh = Version { ctime: Stamp { nsec: 0, ..Stamp::now_coarse() }, ..still };
         let old = Version { ctime: Stamp { sec: 1, nsec: 1 }, ..still };
         let mut looks = [old].into_iter();
-        let (seen, racy) = settled(fresh, |v| *v, || looks.next().ok_or(())).unwrap();
+        let (seen, racy) = unambiguous(fresh, |v| *v, || looks.next().ok_or(())).unwrap();
         assert!(seen == old && !racy && looks.next().is_none());
         // What is not racy is not looked at again.
-        assert_eq!(settled(old, |v| *v, || Err(())), Ok((old, false)));
+        assert_eq!(unambiguous(old, |v| *v, || Err(())), Ok((old, false)));
     }
 
     #[test]

@@ -27,6 +27,7 @@ const ORDER: &[&str] = &[
     "lease",
     "version",
     "mounts",
+    "scope",
     "nesting",
     "contention",
     "realm",

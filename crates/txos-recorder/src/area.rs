@@ -74,7 +74,7 @@ pub const GATE_IP: u64 = GATE + 2;
 /// What a look depends on, besides the path: in the low bits of a key's beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Facets, as `txos_engine::object::Facets` numbers them.
+    /// Facets, as `txos_engine::object::Facets` and [`txos_calls::Aspects`] number them.
     pub facets: u8,
     /// Whether a symbolic link at the end is followed.
     pub follow: bool,

@@ -4,8 +4,8 @@
 //! there. Opening is a cancellation point, so a process with several threads opens by the C
 //! library's function, and is told of.
 //!
-//! Which facets a call stands for is the table of the supervisor (`supervisor/table.rs`); only rows that
-//! look are here, never one that changes something.
+//! What a call looks at, and by which arguments, the supervisor and this library read from one table
+//! ([`calls::look_of`]). A call that has no row there, or one that changes something, doesn't compile.
 //!
 //! # Safety
 //!
@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::area::Class;
 use crate::c::{self, AT_FDCWD};
+use crate::calls::{self, Aspects};
 use crate::gate::{through, told};
 use crate::seen;
 
@@ -30,12 +31,6 @@ unsafe extern "C" {
 }
 
 const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
-
-/// Name and type; and attributes, content, extended attributes.
-const ENTRY: u8 = 1;
-const ATTRS: u8 = ENTRY | 2;
-const DATA: u8 = ENTRY | 4;
-const XATTRS: u8 = ENTRY | 16;
 
 /// The C library's `openat`; null: not known.
 static OPENAT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -71,21 +66,29 @@ fn answer(answer: i64) -> i64 {
 unsafe fn ask(number: i64, args: [u64; 6], dir: c_int, path: *const c_char, class: Class) -> i64 {
     // SAFETY: the program's call with the program's arguments; there is a look only if there is a gate.
     unsafe {
-        let Some(look) = seen::look(dir, path, class) else { return told(number, args) };
+        let Some(look) = seen::look(dir, path, class) else { return answer(told(number, args)) };
         if look.is_seen() {
-            return through(number, args);
+            return answer(through(number, args));
         }
-        let answer = told(number, args);
+        let result = told(number, args);
         // Interrupted while it waited for the supervisor, or there is none any more.
-        if answer != -i64::from(c::EINTR) && answer != -i64::from(c::ENOSYS) {
+        if result != -i64::from(c::EINTR) && result != -i64::from(c::ENOSYS) {
             look.remember();
         }
-        answer
+        answer(result)
     }
 }
 
+/// Makes a call that the table has as a look.
+unsafe fn look<const NUMBER: i64>(args: [u64; 6]) -> i64 {
+    let (at, follow, aspects) = const { calls::look_of(NUMBER) };
+    let class = Class { facets: aspects.0, follow: follow.with(&args) };
+    let dir = at.dir.map_or(AT_FDCWD, |i| args[i] as c_int);
+    // SAFETY: as `ask`.
+    unsafe { ask(NUMBER, args, dir, args[at.path] as *const c_char, class) }
+}
+
 unsafe fn stat_at(dir: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int {
-    let class = Class { facets: ATTRS, follow: flags & c::AT_SYMLINK_NOFOLLOW == 0 };
     let args = [dir as u64, path as u64, to as u64, flags as u64, 0, 0];
     // SAFETY: as `ask`.
     unsafe {
@@ -93,7 +96,7 @@ unsafe fn stat_at(dir: c_int, path: *const c_char, to: *mut c_void, flags: c_int
         if flags == c::AT_EMPTY_PATH && dir >= 0 && seen::is_empty(path) {
             return fstat(dir, to);
         }
-        answer(ask(c::SYS_newfstatat, args, dir, path, class)) as c_int
+        look::<{ c::SYS_newfstatat }>(args) as c_int
     }
 }
 
@@ -144,51 +147,40 @@ functions! {
         stat_at(dir, path, to, flags)
     }
     fn statx(dir: c_int, path: Path, flags: c_int, mask: u32, to: Out) -> c_int {{
-        let class = Class { facets: ATTRS, follow: flags & NOFOLLOW == 0 };
         let args = [dir as u64, path as u64, flags as u64, mask.into(), to as u64, 0];
-        answer(ask(c::SYS_statx, args, dir, path, class)) as c_int
+        look::<{ c::SYS_statx }>(args) as c_int
     }}
-    fn access(path: Path, mode: c_int) -> c_int {{
-        let args = [path as u64, mode as u64, 0, 0, 0, 0];
-        let class = Class { facets: ATTRS, follow: true };
-        answer(ask(c::SYS_access, args, AT_FDCWD, path, class)) as c_int
-    }}
+    fn access(path: Path, mode: c_int) -> c_int {
+        look::<{ c::SYS_access }>([path as u64, mode as u64, 0, 0, 0, 0]) as c_int
+    }
     fn faccessat(dir: c_int, path: Path, mode: c_int, flags: c_int) -> c_int {{
-        let number = if flags == 0 { c::SYS_faccessat } else { c::SYS_faccessat2 };
         let args = [dir as u64, path as u64, mode as u64, flags as u64, 0, 0];
-        let class = Class { facets: ATTRS, follow: flags & NOFOLLOW == 0 };
-        answer(ask(number, args, dir, path, class)) as c_int
+        match flags {
+            0 => look::<{ c::SYS_faccessat }>(args) as c_int,
+            _ => look::<{ c::SYS_faccessat2 }>(args) as c_int,
+        }
     }}
-    fn readlink(path: Path, to: Out, size: usize) -> isize {{
-        let args = [path as u64, to as u64, size as u64, 0, 0, 0];
-        let class = Class { facets: DATA, follow: false };
-        answer(ask(c::SYS_readlink, args, AT_FDCWD, path, class)) as isize
-    }}
+    fn readlink(path: Path, to: Out, size: usize) -> isize {
+        look::<{ c::SYS_readlink }>([path as u64, to as u64, size as u64, 0, 0, 0]) as isize
+    }
     fn readlinkat(dir: c_int, path: Path, to: Out, size: usize) -> isize {{
         let args = [dir as u64, path as u64, to as u64, size as u64, 0, 0];
-        let class = Class { facets: DATA, follow: false };
-        answer(ask(c::SYS_readlinkat, args, dir, path, class)) as isize
+        look::<{ c::SYS_readlinkat }>(args) as isize
     }}
     fn getxattr(path: Path, name: Path, to: Out, size: usize) -> isize {{
         let args = [path as u64, name as u64, to as u64, size as u64, 0, 0];
-        let class = Class { facets: XATTRS, follow: true };
-        answer(ask(c::SYS_getxattr, args, AT_FDCWD, path, class)) as isize
+        look::<{ c::SYS_getxattr }>(args) as isize
     }}
     fn lgetxattr(path: Path, name: Path, to: Out, size: usize) -> isize {{
         let args = [path as u64, name as u64, to as u64, size as u64, 0, 0];
-        let class = Class { facets: XATTRS, follow: false };
-        answer(ask(c::SYS_lgetxattr, args, AT_FDCWD, path, class)) as isize
+        look::<{ c::SYS_lgetxattr }>(args) as isize
     }}
-    fn listxattr(path: Path, to: Out, size: usize) -> isize {{
-        let args = [path as u64, to as u64, size as u64, 0, 0, 0];
-        let class = Class { facets: XATTRS, follow: true };
-        answer(ask(c::SYS_listxattr, args, AT_FDCWD, path, class)) as isize
-    }}
-    fn llistxattr(path: Path, to: Out, size: usize) -> isize {{
-        let args = [path as u64, to as u64, size as u64, 0, 0, 0];
-        let class = Class { facets: XATTRS, follow: false };
-        answer(ask(c::SYS_llistxattr, args, AT_FDCWD, path, class)) as isize
-    }}
+    fn listxattr(path: Path, to: Out, size: usize) -> isize {
+        look::<{ c::SYS_listxattr }>([path as u64, to as u64, size as u64, 0, 0, 0]) as isize
+    }
+    fn llistxattr(path: Path, to: Out, size: usize) -> isize {
+        look::<{ c::SYS_llistxattr }>([path as u64, to as u64, size as u64, 0, 0, 0]) as isize
+    }
     fn open(path: Path, flags: c_int, mode: u32) -> c_int { open_at(AT_FDCWD, path, flags, mode) }
     fn open64(path: Path, flags: c_int, mode: u32) -> c_int { open_at(AT_FDCWD, path, flags, mode) }
     fn openat(dir: c_int, path: Path, flags: c_int, mode: u32) -> c_int {
@@ -213,8 +205,9 @@ fn class_of_open(flags: c_int) -> Option<Class> {
         return None;
     }
     let entry = flags & (c::O_PATH | c::O_DIRECTORY) != 0;
-    let facets = if entry { ENTRY } else { ATTRS | DATA };
-    Some(Class { facets, follow: flags & c::O_NOFOLLOW == 0 })
+    let read = const { Aspects::ENTRY.and(Aspects::ATTRS).and(Aspects::DATA) };
+    let facets = if entry { Aspects::ENTRY } else { read };
+    Some(Class { facets: facets.0, follow: flags & c::O_NOFOLLOW == 0 })
 }
 
 unsafe fn open_at(dir: c_int, path: Path, flags: c_int, mode: u32) -> c_int {
@@ -225,7 +218,7 @@ unsafe fn open_at(dir: c_int, path: Path, flags: c_int, mode: u32) -> c_int {
         match class {
             Some(class) if real.is_null() || is_single_threaded() => {
                 let args = [dir as u64, path as u64, flags as u64, 0, 0, 0];
-                answer(ask(c::SYS_openat, args, dir, path, class)) as c_int
+                ask(c::SYS_openat, args, dir, path, class) as c_int
             }
             _ if real.is_null() => {
                 let args = [dir as u64, path as u64, flags as u64, mode.into(), 0, 0];

@@ -10,7 +10,7 @@
 //! | `c` | numbers of the kernel and the C library |
 //!
 //! The source is compiled twice: as this crate, for [`area`] and [`LIBRARY`], and by the build script as
-//! that library (`--cfg txos_preload`). There it is a library of its own, apart from `libtxos.so`,
+//! that library (`--cfg txos_preload`), which includes the table of system calls ([`txos_calls`]). There it is a library of its own, apart from `libtxos.so`,
 //! because it is loaded into every program of a command: it has no code of Rust's library, and needs
 //! nothing but what programs have anyway.
 //!
@@ -28,6 +28,11 @@
 #![cfg_attr(not(txos_preload), allow(dead_code))]
 
 pub mod area;
+#[cfg(txos_preload)]
+#[path = "../../txos-calls/src/lib.rs"]
+mod calls;
+#[cfg(not(txos_preload))]
+use txos_calls as calls;
 #[cfg(target_arch = "x86_64")]
 mod c;
 #[cfg(target_arch = "x86_64")]

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use rustix::thread::CapabilitySet;
 use txos_engine::rights::{Rights, has, is_privileged};
+use txos_engine::scope;
 use txos_engine::version::kernel_at_least;
 
 use crate::sys::{probe, seccomp};
 use crate::view::mounts;
-use crate::view::plan::{self, NEVER};
 
 /// The oldest kernel that has everything needed (overlayfs in user namespaces came last).
 pub const KERNEL_MIN: (u32, u32) = (5, 11);
@@ -218,7 +218,7 @@ fn root_directory(root: bool) -> Check {
             "Use --scope, or bind-mount the root directory onto itself before the chroot.",
         );
     };
-    if !plan::can_be_versioned(mount) {
+    if !scope::can_be_layer(mount) {
         return Check::bad(
             name,
             format!("{} ({}) can't hold private copies", mount.kind, mount.options),
@@ -226,7 +226,7 @@ fn root_directory(root: bool) -> Check {
         );
     }
     let how = if root { "versioned whole" } else { "versioned by directories" };
-    Check::good(name, format!("{}: {how}, but for {}", mount.kind, NEVER.join(" ")))
+    Check::good(name, format!("{}: {how}, but for {}", mount.kind, scope::NEVER.join(" ")))
 }
 
 #[cfg(test)]

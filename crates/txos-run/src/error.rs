@@ -45,7 +45,7 @@ pub enum Error {
     #[error(
         "the process that kept the command's processes together was killed; they were all ended and nothing is published"
     )]
-    KeeperLost,
+    ReaperLost,
 }
 
 /// Adds the step to a result of the operating system.

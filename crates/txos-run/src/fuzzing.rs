@@ -78,7 +78,7 @@ fn supervisor_seeds() -> Vec<Vec<u8>> {
     .into()
 }
 
-/// What front and keeper tell each other.
+/// What monitor and reaper report to each other.
 fn run_channel(bytes: &[u8]) {
     let mut input = Input(bytes);
     let which = input.byte();

@@ -8,7 +8,7 @@
 //! | folder | what lives there |
 //! |---|---|
 //! | [`view`] | the private mount namespace |
-//! | [`session`] | the processes: front, keeper, command |
+//! | [`session`] | the processes: monitor, reaper, command |
 //! | [`participant`] | the transaction among the others that run |
 //! | [`supervisor`] | seccomp: recording, and what leads out of the transaction |
 //! | [`sys`] | every unsafe call |
@@ -25,8 +25,8 @@ pub mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod leftover;
 mod options;
+mod orphans;
 pub mod participant;
 mod report;
 pub mod session;
@@ -41,8 +41,8 @@ use txos_engine::store::{Begin, Home, Transaction};
 pub use doctor::{Check, doctor};
 pub use error::Error;
 use error::{Result, Step};
-pub use leftover::end_leftovers;
 pub use options::{Leftover, RunOptions};
+pub use orphans::end_orphans;
 pub use report::{CommandStatus, Ran};
 pub use view::nesting::inside;
 pub use warning::{Live, Warning, WarningKind};
@@ -89,7 +89,7 @@ pub fn run(
     tx: &mut Transaction,
     reads: ReadSet,
     options: &RunOptions,
-    place: Option<participant::Place>,
+    place: Option<participant::Handle>,
 ) -> Result<Ran> {
-    session::front::run(home, tx, reads, options, place)
+    session::monitor::run(home, tx, reads, options, place)
 }

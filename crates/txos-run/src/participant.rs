@@ -10,7 +10,7 @@ use txos_engine::Conflict;
 use txos_engine::commit::{Isolation, conflict};
 use txos_engine::object::Facets;
 use txos_engine::readset::{ReadSet, Touch};
-use txos_engine::realm::{AbortCause, Access, TxHandle, WaitDecision, WaitInfo, Watch};
+use txos_engine::realm::{AbortCause, Access, Opponent, TxHandle, WaitDecision, WaitInfo, Watch};
 use txos_engine::txn::Attendant;
 
 use crate::error::{Result, Step};
@@ -18,7 +18,7 @@ use crate::session::channel::{Channel, Order};
 use crate::warning::say;
 
 /// A transaction's place in the realm. The realm lives as long as the process.
-pub type Place = TxHandle<'static>;
+pub type Handle = TxHandle<'static>;
 
 /// Facets that a command's reads acquire at the most. What it reads beyond is validated at commit
 /// like everything, and not looked at while it is being published, but nobody is kept from changing
@@ -31,14 +31,14 @@ const READS_MAX: usize = 1 << 13;
 const LOOKS_MAX: u32 = 4;
 
 /// When it is said for whom a command waits.
-pub const TELL_AFTER: Duration = Duration::from_secs(2);
+pub const REPORT_AFTER: Duration = Duration::from_secs(2);
 
 /// The longest sleep of the thread that watches whether the transaction is doomed.
 const WATCH_SLICE: Duration = Duration::from_millis(500);
 
 /// The supervisor's side.
 pub struct Participant {
-    place: Option<Place>,
+    place: Option<Handle>,
     reads_count: bool,
     /// It has waited for as long as it may: from now on only publishes are waited for.
     impatient: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ pub struct Participant {
 #[derive(Debug, Default)]
 pub struct Left {
     /// Its place, to commit from.
-    pub place: Option<Place>,
+    pub place: Option<Handle>,
     /// What another transaction won.
     pub lost: Option<Conflict>,
 }
@@ -57,13 +57,13 @@ pub struct Left {
 /// Says once for whom something waits, when it has waited for long; calls the wait off after
 /// `patience`, or when `proceed` says no.
 #[must_use]
-pub fn tell_once(
+pub fn report_once(
     patience: Duration,
     mut proceed: impl FnMut(&WaitInfo) -> bool + Send + 'static,
 ) -> Attendant {
     let mut told = false;
     Box::new(move |info| {
-        if !told && info.waited >= TELL_AFTER {
+        if !told && info.waited >= REPORT_AFTER {
             told = true;
             say(&format!(
                 "waiting for transaction {} (since {} s; `txos top` shows who waits for whom)",
@@ -80,7 +80,7 @@ impl Participant {
     /// Takes part with a transaction that may have no place; no wait is longer than `patience`, or goes
     /// on when `over` is set.
     pub fn new(
-        place: Option<Place>,
+        place: Option<Handle>,
         isolation: Isolation,
         patience: Duration,
         over: &Arc<AtomicBool>,
@@ -88,7 +88,7 @@ impl Participant {
         let over = Arc::clone(over);
         let impatient = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&impatient);
-        let mut attendant = tell_once(patience, move |info| {
+        let mut attendant = report_once(patience, move |info| {
             let waits = info.publishing || !flag.load(Ordering::Acquire);
             waits && !over.load(Ordering::Acquire)
         });
@@ -171,7 +171,7 @@ impl Participant {
 
 /// Whether it had to wait.
 fn acquire(
-    place: &mut Place,
+    place: &mut Handle,
     reads: &mut ReadSet,
     touch: &Touch,
     reads_count: bool,
@@ -198,7 +198,7 @@ fn explain(watch: &Watch<'_>, reads: &mut ReadSet) -> Conflict {
 /// The thread that has a command stopped as soon as its transaction is doomed.
 pub struct Watcher {
     watch: Watch<'static>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Option<Opponent>>,
     over: Arc<AtomicBool>,
 }
 
@@ -207,31 +207,76 @@ impl Watcher {
     ///
     /// # Errors
     /// If no thread can be had.
-    pub fn start(place: &Place, over: &Arc<AtomicBool>, orders: Channel) -> Result<Watcher> {
+    pub fn start(place: &Handle, over: &Arc<AtomicBool>, orders: Channel) -> Result<Watcher> {
         let (watch, flag) = (place.watch(), Arc::clone(over));
         let thread = std::thread::Builder::new()
             .name("txos-watcher".into())
             .spawn(move || {
                 while !flag.load(Ordering::Acquire) {
                     if watch.is_doomed() {
-                        // A keeper that is gone has nothing left to stop.
+                        // A reaper that is gone has nothing left to stop.
                         let _ = orders.send(&Order::Kill);
-                        return;
+                        return Some(watch.winner());
                     }
                     watch.listen(WATCH_SLICE);
                 }
+                None
             })
             .step("starting the thread that watches for conflicts")?;
         Ok(Watcher { watch, thread, over: Arc::clone(over) })
     }
 
-    /// Ends it.
-    pub fn finish(self) {
+    /// Ends it. Gives the conflict for which it had the command stopped, if it had.
+    ///
+    /// The realm may no longer say so: a process that may write to the realm may have written over the
+    /// word. The command was stopped for a conflict all the same, and not by a stranger's signal.
+    pub fn finish(self) -> Option<Conflict> {
         self.over.store(true, Ordering::Release);
         while !self.thread.is_finished() {
             self.watch.ring();
             std::thread::yield_now();
         }
-        let _ = self.thread.join();
+        let winner = self.thread.join().ok().flatten()?;
+        Some(conflict(b"/", &AbortCause::Doomed(winner)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use txos_engine::object::FileId;
+    use txos_engine::realm::{Begin, DeadPublish, Facet, Realm, Unresolved};
+
+    use super::*;
+    use crate::session::channel;
+
+    #[test]
+    fn the_watcher_remembers_why_it_had_the_command_stopped() {
+        let dir = std::env::temp_dir().join(format!("txos-watcher-{}", std::process::id()));
+        let nobody = |_: &DeadPublish| Err(Unresolved("nobody publishes here".into()));
+        let realm: &'static Realm =
+            Box::leak(Box::new(Realm::join(&dir, "test", &dir, Box::new(nobody)).unwrap()));
+        let begin = || realm.begin(&Begin::default()).unwrap();
+        let page = Facet::Page { file: FileId { dev: 1, ino: 1 }, number: 0 };
+        for loses in [true, false] {
+            let (mut older, mut command) = (begin(), begin());
+            let (monitor, reaper) = channel::pair().unwrap();
+            let over = Arc::new(AtomicBool::new(false));
+            let watcher = Watcher::start(&command, &over, monitor).unwrap();
+            if loses {
+                command.acquire(&page, Access::Write).unwrap();
+                older.acquire(&page, Access::Write).unwrap();
+                let order = reaper.receive::<Order>(true).unwrap().map(|(order, _)| order);
+                assert!(matches!(order, Some(Order::Kill)), "{order:?}");
+            }
+            // The realm no longer says that the command is doomed.
+            drop(command);
+            let conflict = watcher.finish();
+            assert_eq!(conflict.is_some(), loses);
+            if let Some(conflict) = conflict {
+                let winner = format!("process {}", std::process::id());
+                assert!(conflict.to_string().contains(&winner), "{conflict}");
+            }
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

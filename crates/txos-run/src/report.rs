@@ -5,7 +5,7 @@ use std::io;
 use txos_engine::readset::ReadSet;
 
 use crate::session::output::{Held, Stream};
-use crate::supervisor::held::HeldSignal;
+use crate::supervisor::deferred_signals::DeferredSignal;
 use crate::warning::{Warning, say};
 
 /// How the command ended.
@@ -63,16 +63,16 @@ pub struct Ran {
     /// All of it by kind, for the end.
     pub live: crate::warning::Live,
     /// The transaction's place in the realm, to commit from.
-    pub place: Option<crate::participant::Place>,
+    pub place: Option<crate::participant::Handle>,
     pub(crate) output: Option<Held>,
-    pub(crate) signals: Vec<HeldSignal>,
+    pub(crate) signals: Vec<DeferredSignal>,
 }
 
 impl Ran {
     /// After a commit: prints the held output and delivers the held signals. Failures are reported.
     pub fn release(&mut self) {
         self.print(None);
-        crate::supervisor::held::deliver(&self.signals);
+        crate::supervisor::deferred_signals::deliver(&self.signals);
         self.signals.clear();
     }
 

@@ -1,9 +1,10 @@
-//! What can't be rolled back: told once for each kind and top directory, and summed up at the end.
+//! What can't be rolled back: a warning once for each kind and top directory, and summed up at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Mutex;
 
+use txos_calls::System;
 use txos_engine::show::{quoted_bytes, visible};
 
 /// Kinds of things that a transaction can't take back.
@@ -63,6 +64,24 @@ pub struct Warning {
     pub kind: WarningKind,
     /// What happened, for people.
     pub text: String,
+}
+
+impl From<System> for WarningKind {
+    fn from(system: System) -> Self {
+        match system {
+            System::Accounting => WarningKind::Accounting,
+            System::Clock => WarningKind::Clock,
+            System::Device => WarningKind::Device,
+            System::Hostname => WarningKind::Hostname,
+            System::Ipc => WarningKind::SysvIpc,
+            System::KernelSetting => WarningKind::KernelSetting,
+            System::Keyring => WarningKind::Keyring,
+            System::Module => WarningKind::Module,
+            System::Mount => WarningKind::Mount,
+            System::Reboot => WarningKind::Reboot,
+            System::Swap => WarningKind::Swap,
+        }
+    }
 }
 
 impl WarningKind {
@@ -157,51 +176,51 @@ impl std::fmt::Display for Live {
     }
 }
 
-/// Collects warnings and prints the first of each kind and place.
+/// Collects warnings and prints the first of each kind and top directory.
 #[derive(Debug, Default)]
 pub struct Warnings {
-    told: Mutex<Told>,
+    issued: Mutex<Issued>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct Issued {
     seen: BTreeSet<(WarningKind, String)>,
     all: Vec<Warning>,
     live: Live,
 }
 
 impl Warnings {
-    /// Whether this kind was told already: finding out more would be wasted.
+    /// Whether this kind was warned of already: finding out more would be wasted.
     #[must_use]
     pub fn has(&self, kind: WarningKind) -> bool {
-        self.told.lock().is_ok_and(|t| t.seen.iter().any(|(k, _)| *k == kind))
+        self.issued.lock().is_ok_and(|t| t.seen.iter().any(|(k, _)| *k == kind))
     }
 
-    /// Tells, if it is the first of its kind.
-    pub fn tell(&self, kind: WarningKind, text: String) {
-        self.tell_of(kind, "", None, text);
+    /// Warns, if it is the first of its kind.
+    pub fn warn(&self, kind: WarningKind, text: String) {
+        self.warn_of(kind, "", None, text);
     }
 
-    /// Tells, if it is the first of its kind in this place, and remembers the path.
-    pub fn tell_of(&self, kind: WarningKind, place: &str, path: Option<&[u8]>, text: String) {
-        let Ok(mut told) = self.told.lock() else { return };
-        told.live.note(kind, path);
-        if told.seen.insert((kind, place.to_owned())) {
+    /// Warns, if it is the first of its kind in this top directory, and remembers the path.
+    pub fn warn_of(&self, kind: WarningKind, top: &str, path: Option<&[u8]>, text: String) {
+        let Ok(mut issued) = self.issued.lock() else { return };
+        issued.live.note(kind, path);
+        if issued.seen.insert((kind, top.to_owned())) {
             say(&format!("warning: {text}"));
-            told.all.push(Warning { kind, text });
+            issued.all.push(Warning { kind, text });
         }
     }
 
-    /// Everything that was told.
+    /// Every warning so far.
     #[must_use]
     pub fn take(&self) -> Vec<Warning> {
-        self.told.lock().map(|mut t| std::mem::take(&mut t.all)).unwrap_or_default()
+        self.issued.lock().map(|mut t| std::mem::take(&mut t.all)).unwrap_or_default()
     }
 
     /// What was live.
     #[must_use]
     pub fn live(&self) -> Live {
-        self.told.lock().map(|told| told.live.clone()).unwrap_or_default()
+        self.issued.lock().map(|issued| issued.live.clone()).unwrap_or_default()
     }
 }
 

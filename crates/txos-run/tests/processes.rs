@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
-/// Prints the keeper's and a background process's number when that one waits for ever, in a call
+/// Prints the reaper's and a background process's number when that one waits for ever, in a call
 /// that is not supervised.
 const LINGER: &str = "mkfifo never; exec 3<>never; \
     setsid sh -c 'echo $0 $$; read x <&3' $PPID & read x <&3";
@@ -30,8 +30,8 @@ fn a_killed_keeper_takes_everybody_along() {
     needs_root!();
     let s = Sandbox::new();
     let (child, line) = s.start(&["--keep"], LINGER);
-    let (keeper, background) = two(&line);
-    keeper.kill();
+    let (reaper, background) = two(&line);
+    reaper.kill();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(!background.lives());
@@ -43,10 +43,10 @@ fn a_killed_front_takes_everybody_along() {
     needs_root!();
     let s = Sandbox::new();
     let (mut child, line) = s.start(&["--keep"], LINGER);
-    let (keeper, background) = two(&line);
+    let (reaper, background) = two(&line);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(background.ended() && keeper.ended());
+    assert!(background.ended() && reaper.ended());
     assert!(!mounted_anywhere(&s));
 }
 
@@ -55,17 +55,17 @@ fn both_killed_leave_processes_that_can_be_found() {
     needs_root!();
     let s = Sandbox::new();
     let (mut child, line) = s.start(&["--keep"], LINGER);
-    let (keeper, background) = two(&line);
+    let (reaper, background) = two(&line);
     // Stopped, neither can do anything about the other's end.
     rustix::process::kill_process(pid(&child), Signal::STOP).unwrap();
-    keeper.kill();
+    reaper.kill();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(keeper.ended());
+    assert!(reaper.ended());
     let home = txos_engine::store::Home::open(&s.store()).unwrap();
     let meta = home.transactions().unwrap().remove(0).unwrap();
     assert!(background.lives());
-    assert!(txos_run::end_leftovers(&meta).unwrap() >= 1);
+    assert!(txos_run::end_orphans(&meta).unwrap() >= 1);
     assert!(background.ended());
     assert!(!mounted_anywhere(&s));
 }

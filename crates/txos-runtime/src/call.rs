@@ -7,10 +7,6 @@
 use crate::raw::{self, Sys, check};
 use crate::user::{Plain, UserPtr, UserSlice};
 
-// The C library's bindings do not name these yet.
-const SYS_CACHESTAT: i64 = 451;
-const SYS_OPEN_TREE_ATTR: i64 = 467;
-
 /// A system call of the program's: its number, and its arguments as they are in registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
@@ -109,7 +105,7 @@ impl Call {
     #[must_use]
     pub fn with_descriptor(mut self, index: usize, real: i32) -> Call {
         assert!(
-            descriptors(self.number).contains(&index),
+            txos_calls::descriptors(self.number).any(|i| i == index),
             "no descriptor: {} {index}",
             self.number
         );
@@ -145,88 +141,6 @@ impl Call {
     #[inline]
     pub fn answer(&self) -> Sys<u64> {
         check(self.make())
-    }
-}
-
-/// Which arguments of a call are descriptors, of those that can go to the kernel.
-#[inline]
-#[must_use]
-pub fn descriptors(number: i64) -> &'static [usize] {
-    match number {
-        libc::SYS_read
-        | libc::SYS_pread64
-        | libc::SYS_readv
-        | libc::SYS_preadv
-        | libc::SYS_preadv2
-        | libc::SYS_write
-        | libc::SYS_pwrite64
-        | libc::SYS_writev
-        | libc::SYS_pwritev
-        | libc::SYS_pwritev2
-        | libc::SYS_ftruncate
-        | libc::SYS_fallocate
-        | libc::SYS_vmsplice
-        | libc::SYS_readahead
-        | libc::SYS_fadvise64
-        | libc::SYS_fsync
-        | libc::SYS_fdatasync
-        | libc::SYS_syncfs
-        | libc::SYS_sync_file_range
-        | libc::SYS_getdents64
-        | libc::SYS_fcntl
-        | libc::SYS_ioctl
-        | libc::SYS_signalfd4
-        | libc::SYS_epoll_pwait
-        | libc::SYS_epoll_pwait2
-        | libc::SYS_timerfd_settime
-        | libc::SYS_timerfd_gettime
-        | libc::SYS_inotify_rm_watch
-        | libc::SYS_accept
-        | libc::SYS_accept4
-        | libc::SYS_getsockname
-        | libc::SYS_getpeername
-        | libc::SYS_getsockopt
-        | libc::SYS_setsockopt
-        | libc::SYS_bind
-        | libc::SYS_connect
-        | libc::SYS_listen
-        | libc::SYS_shutdown
-        | libc::SYS_sendto
-        | libc::SYS_sendmsg
-        | libc::SYS_sendmmsg
-        | libc::SYS_recvfrom
-        | libc::SYS_recvmsg
-        | libc::SYS_recvmmsg
-        | libc::SYS_mq_timedsend
-        | libc::SYS_mq_timedreceive
-        | libc::SYS_mq_notify
-        | libc::SYS_mq_getsetattr
-        | libc::SYS_pidfd_send_signal
-        | libc::SYS_pidfd_getfd
-        | libc::SYS_process_madvise
-        | libc::SYS_process_mrelease
-        | libc::SYS_setns
-        | libc::SYS_open_tree
-        | SYS_OPEN_TREE_ATTR
-        | libc::SYS_fspick
-        | libc::SYS_fsconfig
-        | libc::SYS_fsmount
-        | libc::SYS_mount_setattr
-        | libc::SYS_quotactl_fd
-        | libc::SYS_finit_module
-        | SYS_CACHESTAT => &[0],
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_getdents | libc::SYS_signalfd | libc::SYS_epoll_wait => &[0],
-        libc::SYS_waitid => &[1],
-        libc::SYS_perf_event_open => &[3],
-        libc::SYS_mmap => &[4],
-        libc::SYS_tee | libc::SYS_sendfile | libc::SYS_kexec_file_load => &[0, 1],
-        libc::SYS_splice
-        | libc::SYS_copy_file_range
-        | libc::SYS_epoll_ctl
-        | libc::SYS_move_mount => &[0, 2],
-        libc::SYS_kcmp => &[3, 4],
-        _ => &[],
     }
 }
 

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | [`front`] | how calls get here: Syscall User Dispatch, interposed symbols, begin and end, restart |
 //! | [`tx`] | one transaction: shadow file system, descriptors, what each system call does, commit |
-//! | [`table`] | every system call, and what it is in a transaction |
 //! | [`call`] | a system call of the program's |
 //! | [`user`] | the program's memory, which is copied in and out |
 //! | [`reach`] | whether the program's memory is there |
@@ -24,6 +23,5 @@ pub mod call;
 pub mod front;
 pub mod raw;
 pub mod reach;
-pub mod table;
 pub mod tx;
 pub mod user;

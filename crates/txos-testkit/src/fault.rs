@@ -165,7 +165,7 @@ impl<'a> Sweep<'a> {
         self.lab.nested(&self.places.to_string())
     }
 
-    /// Runs the scenario and kills the front after some time, wherever it is then.
+    /// Runs the scenario and kills the monitor after some time, wherever it is then.
     ///
     /// # Panics
     /// If it can't be prepared.
@@ -173,7 +173,7 @@ impl<'a> Sweep<'a> {
         self.killed_when(|| std::thread::sleep(time))
     }
 
-    /// Runs the scenario and kills the front when something has come true.
+    /// Runs the scenario and kills the monitor when something has come true.
     ///
     /// # Panics
     /// If it can't be prepared.
@@ -225,7 +225,7 @@ impl<'a> Sweep<'a> {
     /// Runs the scenario with a fault at every step, and checks each time that after recovery
     /// everything is old or everything is new, that the exit status told the truth, and that
     /// nothing is left over. Housekeeping of stores, realms and private copies is left to the long
-    /// mode, and a sample of it to [`crate::matrix`].
+    /// mode, and a sample of it to [`crate::fault_matrix`].
     ///
     /// # Panics
     /// After the last, if any went wrong; with all that did.
@@ -319,7 +319,7 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// A keeper may need a moment to notice that its front is gone; until then the transaction is in use.
+/// A reaper may need a moment to notice that its monitor is gone; until then the transaction is in use.
 fn clean_up(place: &Lab) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     loop {

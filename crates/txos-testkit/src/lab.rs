@@ -330,7 +330,7 @@ fn left_over(ids: &[&str], store: &Path) -> Vec<String> {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // A test that failed may have left a transaction running; its front is gone by now.
+        // A test that failed may have left a transaction running; its monitor is gone by now.
         if std::thread::panicking() && self.store.join("format").exists() {
             let _ = Command::new(binary::txos())
                 .args(["gc", "--quiet"])

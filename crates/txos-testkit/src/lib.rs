@@ -13,15 +13,14 @@
 //! | [`user`] | an ordinary user, freshly made |
 //! | [`pty`] | a terminal |
 //! | [`fault`] | the same scenario with a fault at step 1, 2, 3… |
-//! | [`matrix`] | every fault at every step of an operation, or a sample of them |
-//! | [`fuzz`] | random operations, natively and in transactions |
-//! | [`commons`] | a tree that everybody works on: commands, programs, outsiders |
+//! | [`fault_matrix`] | every fault at every step of an operation, or a sample of them |
+//! | [`mixed_workload`] | a tree that everybody works on: commands, programs, outsiders |
 //! | [`trees`] | random operations on random trees, and cutting down what fails |
 //! | [`history`] | whether transactions were strictly serializable |
-//! | [`realm`] | workers that meet in a realm, and may be killed at any instant |
+//! | [`realm_stress`] | workers that meet in a realm, and may be killed at any instant |
 //! | [`deb`] | small Debian packages |
 //! | [`power`] | a whole machine with another kernel, whose power can be cut |
-//! | [`syscalls`] | the table of system calls, `docs/syscalls.toml` |
+//! | [`syscalls`] | the page on system calls, `docs/syscalls.md` |
 //! | [`skip`], [`system`], [`wait`], [`random`] | skipping, what is shared, deadlines, seeds |
 
 // A test that can't go on says why, and that is all there is to do about it.
@@ -29,19 +28,18 @@
 
 pub mod binary;
 pub mod block;
-pub mod commons;
 pub mod deb;
 pub mod fault;
-pub mod fuzz;
+pub mod fault_matrix;
 pub mod history;
 pub mod image;
 pub mod lab;
-pub mod matrix;
+pub mod mixed_workload;
 pub mod power;
 pub mod process;
 pub mod pty;
 pub mod random;
-pub mod realm;
+pub mod realm_stress;
 pub mod rendezvous;
 pub use txos_skip as skip;
 pub use txos_skip::{require, require_some};

@@ -2,6 +2,7 @@
 
 mod build;
 mod calls;
+mod deep;
 mod durable;
 mod lfs;
 mod packages;
@@ -67,6 +68,11 @@ pub const CASES: &[Case] = &[
         name: "calls",
         about: "system calls of a program, with the library and in transactions",
         run: Run::Figures(calls::calls),
+    },
+    Case {
+        name: "deep",
+        about: "check a file and write to it, 3 and 300 directories deep",
+        run: Run::Figures(deep::deep),
     },
     Case {
         name: "rename-pair",

@@ -100,7 +100,7 @@ fn mib(kib: f64) -> String {
     format!("{:.1} MiB", kib / 1024.0)
 }
 
-/// The command's grandparent is the front, which supervises: its parent is the keeper.
+/// The command's grandparent is the monitor, which supervises: its parent is the reaper.
 fn peak(bench: &Bench, dir: &Path, n: u64) -> Result<u64, String> {
     eprintln!("memory: {n} reads");
     let count = n.to_string();

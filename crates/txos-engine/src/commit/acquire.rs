@@ -12,7 +12,7 @@ use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path;
 use crate::path::layer::split;
-use crate::plan::{Kind, Op, Plan};
+use crate::plan::{Does, Op, Plan};
 use crate::readset::{ReadSet, Touch};
 use crate::realm::{
     AbortCause, Access, DeadPublish, Facet, Opponent, PublishFate, TxHandle, Unresolved, Watch,
@@ -58,11 +58,11 @@ impl From<AcquireError> for Error {
 /// # Errors
 /// [`AcquireError`]: another transaction won, or the realm's policy says to give way.
 pub fn acquire(
-    ticket: &mut TxHandle<'_>,
+    handle: &mut TxHandle<'_>,
     planned: &Planned,
     reads: &ReadSet,
 ) -> std::result::Result<(), AcquireError> {
-    acquire_plan(ticket, &planned.plan, Some(reads))
+    acquire_plan(handle, &planned.plan, Some(reads))
 }
 
 /// Acquires everything that a light commit will change: the pages it writes to.
@@ -70,11 +70,11 @@ pub fn acquire(
 /// # Errors
 /// As [`acquire`].
 pub fn acquire_for_log(
-    ticket: &mut TxHandle<'_>,
+    handle: &mut TxHandle<'_>,
     roots: &[std::path::PathBuf],
     deltas: &[Delta],
 ) -> std::result::Result<(), AcquireError> {
-    ticket.prepare().map_err(|stop| AcquireError::of(b"/", stop))?;
+    handle.prepare().map_err(|stop| AcquireError::of(b"/", stop))?;
     for delta in deltas {
         let (What::Patch { base, writes, .. }, Some(root)) = (&delta.what, roots.get(delta.layer))
         else {
@@ -82,7 +82,7 @@ pub fn acquire_for_log(
         };
         let path = crate::path::join(root.as_os_str().as_encoded_bytes(), &delta.path);
         let mut take = |facet: &Facet<'_>, access| {
-            ticket.acquire(facet, access).map(drop).map_err(|stop| AcquireError::of(&path, stop))
+            handle.acquire(facet, access).map(drop).map_err(|stop| AcquireError::of(&path, stop))
         };
         let Some((dir, name)) = crate::path::split(&path) else { continue };
         if let Ok(dir) = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
@@ -95,7 +95,7 @@ pub fn acquire_for_log(
         }
     }
     // Not under a lock: the one whose turn it is needs that.
-    ticket.await_turn().map_err(|stop| AcquireError::of(b"/", stop))
+    handle.await_turn().map_err(|stop| AcquireError::of(b"/", stop))
 }
 
 /// Acquires everything that undoing a commit will change.
@@ -103,52 +103,48 @@ pub fn acquire_for_log(
 /// # Errors
 /// As [`acquire`]; [`Error::Format`] if its plan can't be read.
 pub fn acquire_for_revert(
-    ticket: &mut TxHandle<'_>,
+    handle: &mut TxHandle<'_>,
     home: &Home,
     id: TxId,
 ) -> std::result::Result<(), AcquireError> {
     match crate::plan::load(home, id).map_err(|error| AcquireError { error, opponent: None })? {
-        Some(plan) => acquire_plan(ticket, &plan, None),
+        Some(plan) => acquire_plan(handle, &plan, None),
         None => Ok(()),
     }
 }
 
 fn acquire_plan(
-    ticket: &mut TxHandle<'_>,
+    handle: &mut TxHandle<'_>,
     plan: &Plan,
     reads: Option<&ReadSet>,
 ) -> std::result::Result<(), AcquireError> {
     let mut dirs = Dirs { plan, known: HashMap::new() };
-    ticket.prepare().map_err(|stop| AcquireError::of(b"/", stop))?;
-    for op in plan.ops.iter().filter(|op| op.kind != Kind::DirTime) {
+    handle.prepare().map_err(|stop| AcquireError::of(b"/", stop))?;
+    for op in plan.ops.iter().filter(|op| !op.is_dir_time()) {
         // Appends commute: the commit merges them.
         let appends = |path: &[u8]| {
             reads.and_then(|r| r.get(path)).is_some_and(|seen| seen.facets().is_append())
         };
         let target = plan.target_path(op);
-        let access = match op.kind {
+        let access = match op.does {
             // The name stays as it is.
-            Kind::Patch => Access::Read,
+            Does::Patch { .. } => Access::Read,
             _ if appends(&target) => Access::Insert,
             _ => Access::Write,
         };
         let mut take = |facet: &Facet<'_>, access| {
-            ticket.acquire(facet, access).map(drop).map_err(|stop| AcquireError::of(&target, stop))
+            handle.acquire(facet, access).map(drop).map_err(|stop| AcquireError::of(&target, stop))
         };
         for path in [&op.target, &op.before, &op.after] {
             let (parent, name) = split(path);
             let Some(dir) = dirs.id(op.layer, parent) else { continue };
             take(&Facet::Entry { dir, name }, access)?;
-            let comes_or_goes = matches!(
-                op.kind,
-                Kind::Install | Kind::Remove | Kind::MoveOut | Kind::MoveIn | Kind::Link
-            );
-            if comes_or_goes {
+            if !op.is_in_place() && !op.is_exchange() {
                 take(&Facet::Listing(dir), Access::Insert)?;
             }
         }
-        if let (Kind::Patch, Some(base)) = (op.kind, op.base) {
-            acquire_patch(&mut take, op, &base)?;
+        if let (Does::Patch { pages, .. }, Some(base)) = (&op.does, op.base) {
+            acquire_patch(&mut take, op, pages, &base)?;
         } else if let Some(base) = op.base {
             take(&Facet::Attributes(base.id), access)?;
             if base.kind() == FileKind::File {
@@ -157,26 +153,27 @@ fn acquire_plan(
         }
     }
     // Not under the commit lock: the one whose turn it is needs that.
-    ticket.await_turn().map_err(|stop| AcquireError::of(b"/", stop))
+    handle.await_turn().map_err(|stop| AcquireError::of(b"/", stop))
 }
 
 /// A patch within the file's size meets only those who touch the same pages, or the whole file.
 fn acquire_patch(
     take: &mut impl FnMut(&Facet<'_>, Access) -> std::result::Result<(), AcquireError>,
     op: &Op,
+    pages: &[u64],
     base: &Version,
 ) -> std::result::Result<(), AcquireError> {
-    let whole = op.attrs.as_ref().is_some_and(|attrs| !attrs.is_only_mtime())
+    let whole = op.attrs().is_some_and(|attrs| !attrs.is_only_mtime())
         || op.new.is_none_or(|new| new.size != base.size)
-        || op.pages.is_empty()
-        || op.pages.len() > PAGES_CLAIMED_MAX;
+        || pages.is_empty()
+        || pages.len() > PAGES_CLAIMED_MAX;
     if whole {
         take(&Facet::Attributes(base.id), Access::Write)?;
         return take(&Facet::Extent(base.id), Access::Write);
     }
     take(&Facet::Attributes(base.id), Access::Insert)?;
     take(&Facet::Extent(base.id), Access::Read)?;
-    for &number in &op.pages {
+    for &number in pages {
         take(&Facet::Page { file: base.id, number }, Access::Write)?;
     }
     Ok(())
@@ -250,7 +247,7 @@ pub fn conflict(path: &[u8], stop: &AbortCause) -> Conflict {
 ///
 /// # Errors
 /// [`Unresolved`] if recovery fails, or the dead process's store is not known.
-pub fn settle(remains: &DeadPublish) -> std::result::Result<PublishFate, Unresolved> {
+pub fn resolve_dead_publish(remains: &DeadPublish) -> std::result::Result<PublishFate, Unresolved> {
     // Who takes part says where its store is before it begins: this was no participant's publish.
     if !remains.home.is_absolute() {
         return Ok(PublishFate::Undone);
@@ -260,9 +257,9 @@ pub fn settle(remains: &DeadPublish) -> std::result::Result<PublishFate, Unresol
         let store = crate::show::quoted(&remains.home);
         return Err(Unresolved(format!("its store {store} is not there")));
     }
-    let unsettled = |e: Error| Unresolved(e.to_string());
-    let home = Home::open(&remains.home).map_err(unsettled)?;
-    super::recover(&home, &super::Silent).map_err(unsettled)?;
+    let unresolved = |e: Error| Unresolved(e.to_string());
+    let home = Home::open(&remains.home).map_err(unresolved)?;
+    super::recover(&home, &super::Silent).map_err(unresolved)?;
     let committed = remains
         .id
         .and_then(|id| home.meta(id).ok())

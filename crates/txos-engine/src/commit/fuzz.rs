@@ -5,7 +5,7 @@ use super::publish::{self, Extent};
 use super::roots::Roots;
 use crate::changeset::AttrChange;
 use crate::fuzzing::{Input, in_scratch, some_id};
-use crate::plan::{Kind, Op, Plan};
+use crate::plan::{Does, Exchanged, Op, Plan, Staged, Write};
 use crate::store::LayerMeta;
 use crate::version::{Stamp, Version};
 
@@ -37,19 +37,6 @@ const SLOTS: [&str; 8] = [
     "upper/dirlink/x",
     "upper/gone",
 ];
-const KINDS: [Kind; 10] = [
-    Kind::Install,
-    Kind::Exchange,
-    Kind::Remove,
-    Kind::MoveOut,
-    Kind::MoveIn,
-    Kind::Link,
-    Kind::Data,
-    Kind::Attrs,
-    Kind::DirTime,
-    Kind::Patch,
-];
-
 fn pick<'n>(names: &[&'n str], n: u8) -> &'n str {
     names.get(usize::from(n) % names.len()).copied().unwrap_or_default()
 }
@@ -132,8 +119,7 @@ fn some_plan(input: &mut Input<'_>, dir: &std::path::Path) -> Plan {
         ops: Vec::new(),
     };
     while !input.is_empty() && plan.ops.len() < 6 {
-        let kind =
-            KINDS.get(usize::from(input.byte()) % KINDS.len()).copied().unwrap_or(Kind::Attrs);
+        let kind = input.byte();
         let name = |i: &mut Input<'_>| pick(&NAMES, i.byte()).as_bytes().to_vec();
         let target = name(input);
         let (before, after) = match input.byte() % 4 {
@@ -160,26 +146,40 @@ fn some_plan(input: &mut Input<'_>, dir: &std::path::Path) -> Plan {
             }],
             _ => Vec::new(),
         };
+        let (slot_of, undo_copy) = (slot(input), slot(input));
+        let other = (!input.byte().is_multiple_of(3)).then(|| name(input));
+        let staged = || Staged { slot: slot_of.clone(), strip: strip.clone(), dirs: Vec::new() };
+        let write = || Write {
+            slot: slot_of.clone(),
+            undo_copy: undo_copy.clone(),
+            attrs: attrs.clone(),
+            held: None,
+        };
+        let change = || attrs.clone().unwrap_or_default();
+        let slot = || slot_of.clone();
+        let does = match kind % 10 {
+            0 => Does::Install(staged()),
+            1 => Does::Exchange { staged: staged(), outsiders: Exchanged::default(), other },
+            2 => Does::Remove { slot: slot(), other },
+            3 => Does::MoveOut { slot: slot() },
+            4 => Does::MoveIn { slot: slot(), from: other },
+            5 => Does::Link { slot: slot(), other: other.unwrap_or_default() },
+            6 => Does::Data(write()),
+            7 => Does::Patch { write: write(), pages: Vec::new() },
+            8 => Does::Attrs { change: change(), held: None, retained: None },
+            _ => Does::DirTime { change: change() },
+        };
         let op = Op {
             layer: u16::from(input.byte() == 255),
-            kind,
             target,
             before,
             after,
-            slot: slot(input),
-            saved: slot(input),
-            from: (!input.byte().is_multiple_of(3)).then(|| name(input)),
             base: some_version(input, &tree, &layer),
             new: some_version(input, &tree, &layer),
-            strip,
-            attrs,
             shown: input.byte() & 1 == 0,
             below: 0,
-            dirs: Vec::new(),
-            pages: Vec::new(),
-            exchanged: crate::plan::Exchanged::default(),
-            settled: None,
-            held: None,
+            own_version: None,
+            does,
         };
         plan.ops.push(op);
     }

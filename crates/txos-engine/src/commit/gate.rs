@@ -38,7 +38,7 @@ use rustix::io::Errno;
 
 use super::inplace;
 use crate::object::FileId;
-use crate::plan::{Kind, Plan};
+use crate::plan::{Does, Plan};
 use crate::version::stat_at;
 
 /// Where the objects of a publish are before and after it.
@@ -58,18 +58,20 @@ impl Sides {
         let mut moved = HashSet::new();
         for op in &plan.ops {
             let (base, new) = (op.base.map(|v| v.id), op.new.map(|v| v.id));
-            match op.kind {
-                Kind::Install => sides.new.extend(new),
-                Kind::Exchange => {
+            match op.does {
+                Does::Install(_) => sides.new.extend(new),
+                Does::Exchange { .. } => {
                     sides.old.extend(base);
                     sides.new.extend(new);
                 }
-                Kind::Remove | Kind::MoveIn | Kind::Link => sides.old.extend(base),
-                Kind::MoveOut => moved.extend(base),
-                Kind::Data | Kind::Patch | Kind::Attrs | Kind::DirTime => {}
+                Does::Remove { .. } | Does::MoveIn { .. } | Does::Link { .. } => {
+                    sides.old.extend(base);
+                }
+                Does::MoveOut { .. } => moved.extend(base),
+                Does::Data(_) | Does::Patch { .. } | Does::Attrs { .. } | Does::DirTime { .. } => {}
             }
             // Another of its names stays.
-            if op.base.is_some_and(|v| v.nlink > 1) && op.kind == Kind::Remove {
+            if op.base.is_some_and(|v| v.nlink > 1) && matches!(op.does, Does::Remove { .. }) {
                 moved.extend(base);
             }
         }

@@ -6,7 +6,7 @@ use crate::changeset::{Entry, Side, Source, Status, expand};
 use crate::error::Result;
 use crate::id::TxId;
 use crate::path::{self, join};
-use crate::plan::{self, Kind};
+use crate::plan::{self, Does};
 use crate::store::Home;
 
 /// What a committed transaction changed. Old content is offered while it is retained, new content
@@ -28,28 +28,29 @@ pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
             status: None,
             path: target(&op.after),
             from: None,
-            old: op.base.map(|_| slot(&op.slot)),
+            old: op.base.map(|_| slot(op.slot())),
             new: Some(path::from_bytes(&target(&op.after))),
             except: Vec::new(),
         };
-        if let Some(held) = op.held.as_ref().filter(|held| held.after) {
+        if let Some(held) = op.held().filter(|held| held.after) {
             source.new = Some(slot(&held.place));
         }
-        match op.kind {
-            Kind::Install | Kind::Exchange | Kind::Link => {}
-            Kind::Remove => source.new = None,
-            Kind::MoveOut => continue,
-            Kind::MoveIn => {
+        match &op.does {
+            Does::Install(_) | Does::Exchange { .. } | Does::Link { .. } => {}
+            Does::Remove { .. } => source.new = None,
+            Does::MoveOut { .. } => continue,
+            Does::MoveIn { from, .. } => {
                 source.status = Some(Status::Renamed);
-                source.from = op.from.as_ref().map(|f| target(f));
+                source.from = from.as_ref().map(|f| target(f));
                 source.old = source.new.clone();
             }
-            Kind::Data => source.old = Some(slot(&op.saved)),
+            Does::Data(write) => source.old = Some(slot(&write.undo_copy)),
             // Of its old content only what was overwritten is kept.
-            Kind::Patch => source.status = Some(Status::Modified),
-            Kind::Attrs | Kind::DirTime => source.status = Some(Status::Attributes),
+            Does::Patch { .. } => source.status = Some(Status::Modified),
+            Does::Attrs { .. } | Does::DirTime { .. } => source.status = Some(Status::Attributes),
         }
-        if let (Kind::Attrs | Kind::DirTime | Kind::Patch, Some(v)) = (op.kind, op.new) {
+        let is_patch = matches!(op.does, Does::Patch { .. });
+        if let Some(v) = op.new.filter(|_| is_patch || op.sets_attributes()) {
             entries.push(Entry {
                 status: source.status.unwrap_or(Status::Attributes),
                 path: path::from_bytes(&source.path),
@@ -57,7 +58,7 @@ pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
                 old: op.base.as_ref().map(Side::of),
                 new: Some(Side::of(&v)),
                 old_content: None,
-                new_content: source.new.filter(|_| op.kind == Kind::Patch),
+                new_content: source.new.filter(|_| is_patch),
             });
             continue;
         }

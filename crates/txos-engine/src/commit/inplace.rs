@@ -327,7 +327,7 @@ impl Kept {
     /// capability that the operation changes is not kept.
     pub fn of(file: &OwnedFd, op: &Op) -> Sys<Kept> {
         let version = stat_at(file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
-        let changes = op.attrs.iter().flat_map(|a| &a.xattrs).any(|x| x.name == CAPABILITY);
+        let changes = op.attrs().into_iter().flat_map(|a| &a.xattrs).any(|x| x.name == CAPABILITY);
         let capability = if changes { None } else { sys::xattr_of(file.as_fd(), CAPABILITY)? };
         Ok(Kept { mode: version.mode & 0o7777, capability })
     }

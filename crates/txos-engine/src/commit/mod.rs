@@ -45,7 +45,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 pub use acquire::{
-    AcquireError, acquire, acquire_for_log, acquire_for_revert, conflict, explain, settle,
+    AcquireError, acquire, acquire_for_log, acquire_for_revert, conflict, explain,
+    resolve_dead_publish,
 };
 pub use history_entries::committed_entries;
 #[cfg(all(feature = "fuzzing", not(loom)))]
@@ -62,7 +63,7 @@ use crate::object::FileKind;
 use crate::path;
 use crate::path::layer::split;
 use crate::places::Places;
-use crate::plan::{Kind, Plan};
+use crate::plan::{Does, Plan};
 use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
 use crate::readset::validate::{OwnWrites, ValidationRules};
@@ -186,7 +187,7 @@ pub fn plan(tx: &Transaction, changes: &ChangeSet, options: &Options) -> Result<
 /// saved. A transaction that changed nothing is validated, and there is nothing to record: it
 /// stays as it is, for the caller to discard.
 ///
-/// `ticket` is its place in the realm, with what it changes acquired ([`acquire`]); the caller ends it:
+/// `handle` is its place in the realm, with what it changes acquired ([`acquire`]); the caller ends it:
 /// by [`TxHandle::finish`] after success, by [`TxHandle::leave_publishing`] after
 /// [`Error::Unfinished`], else by [`TxHandle::abort`].
 ///
@@ -199,7 +200,7 @@ pub fn commit(
     planned: Planned,
     reads: &ReadSet,
     options: &Options,
-    ticket: Option<&mut TxHandle<'_>>,
+    handle: Option<&mut TxHandle<'_>>,
     progress: &dyn Progress,
 ) -> Result<Summary> {
     let Planned { mut plan, is_part } = planned;
@@ -216,17 +217,17 @@ pub fn commit(
             advice: "its change set has to be read again after `put_in_order`.".into(),
         });
     }
-    let mut context = ExecContext { gate: options.gate, ticket, progress };
+    let mut context = ExecContext { gate: options.gate, handle, progress };
     if is_part {
         let reads = reads.clone();
         return partial::commit_part(home, &mut journal, tx, plan, reads, options, &mut context);
     }
-    let (merged, roots, fence) =
+    let (merged, roots, commit_stamp) =
         prepare_and_execute(home, &mut journal, tx, &mut plan, reads, options, &mut context)?;
     if plan.ops.is_empty() {
         return Ok(Summary::new(tx.id(), 0));
     }
-    let record = record::finish(home, &mut journal, &mut plan, &roots, fence, Some(tx));
+    let record = record::finish(home, &mut journal, &mut plan, &roots, commit_stamp, Some(tx));
     Ok(recorded(Summary { merged, ..Summary::new(tx.id(), plan.shown()) }, record))
 }
 
@@ -244,11 +245,11 @@ pub fn put_in_order(home: &Home, tx: &mut Transaction) -> Result<()> {
     recover::recover_locked(home, &Silent)?;
     home.check_loaded(tx)?;
     let reads = tx.load_reads()?;
-    partial::settle(home, tx, &reads)
+    partial::finish_split(home, tx, &reads)
 }
 
 /// Stages, validates and publishes a plan: steps 1 to 9. Gives the number of merged appends, the
-/// field, and the fence if anything was published.
+/// field, and the commit stamp if anything was published.
 fn prepare_and_execute(
     home: &Home,
     journal: &mut Journal,
@@ -259,7 +260,7 @@ fn prepare_and_execute(
     context: &mut ExecContext<'_, '_>,
 ) -> Result<(u64, Roots, Option<Stamp>)> {
     let roots = Roots::open(plan)?;
-    let staged = stage::stage(tx, plan, &roots, reads, options.merge_append)?;
+    let merged = stage::stage(tx, plan, &roots, reads, options.merge_append)?;
     context.progress.phase(Phase::Validating, None);
     let terms =
         ValidationRules { isolation: options.isolation, merge_append: options.merge_append };
@@ -276,10 +277,10 @@ fn prepare_and_execute(
     validate(&OwnWrites::default())?;
     if !plan.ops.is_empty() {
         let again = || validate(&published_by(plan));
-        let fence = execute(home, journal, plan, &roots, context, &again)?;
-        return Ok((staged.merged, roots, Some(fence)));
+        let commit_stamp = execute(home, journal, plan, &roots, context, &again)?;
+        return Ok((merged, roots, Some(commit_stamp)));
     }
-    Ok((staged.merged, roots, None))
+    Ok((merged, roots, None))
 }
 
 /// Private copies that were not flushed are lost with the boot in which they were made.
@@ -299,11 +300,11 @@ fn check_boot(tx: &Transaction) -> Result<()> {
 struct ExecContext<'a, 'r> {
     gate: bool,
     /// Its place in the realm; none for those who are no participants.
-    ticket: Option<&'a mut TxHandle<'r>>,
+    handle: Option<&'a mut TxHandle<'r>>,
     progress: &'a dyn Progress,
 }
 
-/// Journals and publishes a staged plan: steps 2 and 4 to 9 of the table above. Gives the fence.
+/// Journals and publishes a staged plan: steps 2 and 4 to 9 of the table above. Gives the commit stamp.
 ///
 /// `again` validates after the publish; its conflict undoes everything.
 fn execute(
@@ -320,9 +321,9 @@ fn execute(
     }
     let opened = open_in_place(plan, roots)?;
     // From here on no participant can stop it, or touch what it changes.
-    if let Some(ticket) = context.ticket.as_mut() {
+    if let Some(handle) = context.handle.as_mut() {
         let first = plan.ops.first().map(|op| plan.target_path(op)).unwrap_or_default();
-        ticket.publish().map_err(|stop| Error::Conflict(vec![acquire::conflict(&first, &stop)]))?;
+        handle.publish().map_err(|stop| Error::Conflict(vec![acquire::conflict(&first, &stop)]))?;
     }
     let unfinished = |cause: Error, undoing: Error| Error::Unfinished {
         id: plan.id,
@@ -345,8 +346,8 @@ fn execute(
         publish::publish(plan, roots, &opened, gated, &reached, context.progress)?;
         again()?;
         no_writer_waits(plan, gate.as_ref())?;
-        let fence = record::fence(home, plan.id)?;
-        journal.applied(fence)?;
+        let commit_stamp = record::take_commit_stamp(home, plan.id)?;
+        journal.applied(commit_stamp)?;
         // Once more: writing the journal took a while.
         no_writer_waits(plan, gate.as_ref())?;
         // From here on everybody may see it: it is whole.
@@ -357,10 +358,10 @@ fn execute(
             roots.flush()?;
         }
         journal.done(plan.durable)?;
-        Ok(fence)
+        Ok(commit_stamp)
     };
     let error = match attempt() {
-        Ok(fence) => return Ok(fence),
+        Ok(commit_stamp) => return Ok(commit_stamp),
         Err(error) => error,
     };
     drop(opened);
@@ -373,7 +374,7 @@ fn execute(
             if plan.durable {
                 roots.flush()?;
             }
-            reads_after_undo::settle(
+            reads_after_undo::update_pending(
                 home,
                 plan,
                 roots,
@@ -401,9 +402,7 @@ fn execute(
 /// Opens what is written in place before the gate closes on it.
 fn open_in_place(plan: &Plan, roots: &Roots) -> Result<publish::Opened> {
     let mut opened = HashMap::new();
-    for (index, op) in
-        plan.ops.iter().enumerate().filter(|(_, o)| matches!(o.kind, Kind::Data | Kind::Patch))
-    {
+    for (index, op) in plan.ops.iter().enumerate().filter(|(_, o)| o.is_write()) {
         let fd = roots
             .before(op)
             .and_then(|end| publish::open_writable(&end))
@@ -419,7 +418,7 @@ fn open_in_place(plan: &Plan, roots: &Roots) -> Result<publish::Opened> {
 /// [`Error::Conflict`] if somebody opened a file for writing since it was staged as a replacement.
 fn close_gate(plan: &Plan, roots: &Roots) -> Result<Option<Gate>> {
     // One change alone is seen before or after, never half.
-    let objects = plan.ops.iter().filter(|o| !matches!(o.kind, Kind::Attrs | Kind::DirTime));
+    let objects = plan.ops.iter().filter(|o| !o.sets_attributes());
     if objects.clone().count() < 2 {
         return Ok(None);
     }
@@ -431,10 +430,7 @@ fn close_gate(plan: &Plan, roots: &Roots) -> Result<Option<Gate>> {
         };
         if let (Some(kind), Ok(end)) = (gated(&op.base), roots.before(op)) {
             // Opened before the mark, asked for a lease after it: no writer comes in between.
-            let replaced = op.kind == Kind::Exchange
-                && kind == FileKind::File
-                && op.exchanged.yields_to_writers()
-                && !op.base.is_some_and(|v| ours.contains(&v.id));
+            let replaced = op.yields_to_writers() && !op.base.is_some_and(|v| ours.contains(&v.id));
             let lease = replaced.then(|| end.open_now(rustix::fs::OFlags::RDONLY));
             // Who has a lease on it may be a writer.
             let held = matches!(lease, Some(Err(rustix::io::Errno::AGAIN)));
@@ -444,11 +440,11 @@ fn close_gate(plan: &Plan, roots: &Roots) -> Result<Option<Gate>> {
                 return Err(publish::being_written(plan, op));
             }
         }
-        if matches!(op.kind, Kind::Install | Kind::Exchange)
+        if let Does::Install(staged) | Does::Exchange { staged, .. } = &op.does
             && let (Some(kind), Ok(end)) = (gated(&op.new), roots.slot(op))
         {
             let _ = gate.hold(end.dir.as_fd(), &end.name, kind == FileKind::Dir);
-            for below in &op.dirs {
+            for below in &staged.dirs {
                 let (dir, name) = split(below);
                 let inner =
                     end.open_path().and_then(|top| crate::sys::open_dir_beneath(top.as_fd(), dir));
@@ -484,12 +480,11 @@ fn published_by(plan: &Plan) -> OwnWrites {
         let linked = |v: &crate::version::Version| v.nlink > 1 && v.kind() != FileKind::Dir;
         published.inodes.extend(op.base.filter(linked).map(|v| v.id));
         let target = entry(&places, op.layer, &op.target);
-        if op.kind == Kind::Link {
+        if let Does::Link { other, .. } = &op.does {
             published.inodes.extend(op.new.map(|v| v.id));
-            let other = entry(&places, op.layer, op.from.as_deref().unwrap_or_default());
-            published.verified.insert(other);
+            published.verified.insert(entry(&places, op.layer, other));
         }
-        if op.kind != Kind::DirTime {
+        if !op.is_dir_time() {
             // What is changed in place was observed where it was at the beginning.
             published.verified.extend(places.object(&target));
             published.verified.insert(target);

@@ -7,7 +7,7 @@
 //! # Invariant
 //!
 //! While that is going on the pending record names the part (`splitting`). If it is interrupted,
-//! whoever next touches the pending transaction settles it: a committed part is moved out (each
+//! whoever next touches the pending transaction finishes it: a committed part is moved out (each
 //! step can be repeated), one that was not committed is dropped.
 
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::object::FileKind;
 use crate::path::{self, is_at_or_below, join};
-use crate::plan::{self, Kind, Op, Plan};
+use crate::plan::{self, Does, Op, Plan};
 use crate::readset::ReadSet;
 use crate::store::{Begin, Home, Layer, LayerRequest, State, Transaction};
 use crate::sys;
@@ -264,7 +264,7 @@ pub(super) fn commit_part(
     plan.id = tx.id();
     let times = upper_times(pending, &plan);
     let done = prepare_and_execute(home, journal, pending, &mut plan, &reads, options, context);
-    let (merged, roots, fence) = match done {
+    let (merged, roots, commit_stamp) = match done {
         Ok(done) => done,
         Err(error @ Error::Unfinished { .. }) => return Err(error),
         Err(error) => {
@@ -274,7 +274,7 @@ pub(super) fn commit_part(
             return Err(error);
         }
     };
-    let record = record::finish(home, journal, &mut plan, &roots, fence, Some(&mut tx))
+    let record = record::finish(home, journal, &mut plan, &roots, commit_stamp, Some(&mut tx))
         .and_then(|()| move_out(home, pending, &mut plan, &roots, reads));
     for (end, mtime) in times {
         let _ = sys::set_mtime(end.dir.as_fd(), b".", mtime);
@@ -300,7 +300,7 @@ fn upper_times(pending: &Transaction, plan: &Plan) -> Vec<(EntryRef, Stamp)> {
 ///
 /// # Errors
 /// [`Error::Io`]; can be repeated.
-pub(super) fn settle(home: &Home, pending: &mut Transaction, reads: &ReadSet) -> Result<()> {
+pub(super) fn finish_split(home: &Home, pending: &mut Transaction, reads: &ReadSet) -> Result<()> {
     let Some(part) = pending.meta.splitting else { return Ok(()) };
     let committed = match home.meta(part) {
         Ok(meta) => meta.state == State::Committed,
@@ -331,20 +331,21 @@ fn move_out(
     }
     let mut moved = Vec::new();
     for (index, op) in plan.ops.iter_mut().enumerate() {
-        let was = op.slot.clone();
+        let was = op.slot().to_vec();
         let path = path::from_bytes(&op.target);
         let to = format!("tx/{id}/l{}/old/part-{index}", op.layer).into_bytes();
         let upper = format!("tx/{}/l{}/upper/", pending.id(), op.layer).into_bytes();
         let upper = [&upper[..], &op.target].concat();
         move_one(roots, op, &upper, to)
             .map_err(|e| Error::io("moving the retained version of", path, e))?;
-        if op.slot != was && op.held.is_none() {
-            moved.push((op.layer, was, op.slot.clone()));
+        if op.slot() != was && op.held().is_none() {
+            moved.push((op.layer, was, op.slot().to_vec()));
         }
     }
     for op in &mut plan.ops {
-        let Some(held) = &mut op.held else { continue };
-        let moves = moved.iter().filter(|(layer, ..)| *layer == op.layer);
+        let layer = op.layer;
+        let Some(Some(held)) = op.held_mut() else { continue };
+        let moves = moved.iter().filter(|(of, ..)| *of == layer);
         let moves = moves.map(|(_, from, to)| (&from[..], &to[..]));
         if let Some(place) = crate::path::mapped(moves, &held.place) {
             held.place = place;
@@ -369,14 +370,16 @@ fn forget_copies(pending: &Transaction, roots: &Roots, op: &Op) {
     let Some(base) = op.base else { return };
     let is_dir = base.kind() == FileKind::Dir;
     let handle = |end: EntryRef| Handle::of(end.dir.as_fd(), &end.name);
-    let objects: Vec<Handle> = match op.kind {
-        Kind::Data | Kind::Attrs if !is_dir && base.nlink > 1 => {
+    let objects: Vec<Handle> = match op.does {
+        Does::Data(_) | Does::Attrs { .. } if !is_dir && base.nlink > 1 => {
             roots.after(op).ok().and_then(handle).into_iter().collect()
         }
-        Kind::Remove | Kind::Exchange if is_dir => linked_below(roots, op).unwrap_or_default(),
-        Kind::Remove | Kind::Exchange if base.nlink > 1 => {
+        Does::Remove { .. } | Does::Exchange { .. } if is_dir => {
+            linked_below(roots, op).unwrap_or_default()
+        }
+        Does::Remove { .. } | Does::Exchange { .. } if base.nlink > 1 => {
             // What is retained may be a copy; then another name of the object is known.
-            let other = op.from.as_deref().and_then(|from| roots.target_at(op.layer, from).ok());
+            let other = op.other().and_then(|other| roots.target_at(op.layer, other).ok());
             let slot = roots.slot(op).ok();
             let is_it = |end: &EntryRef| end.look().ok().flatten().is_some_and(|v| v.id == base.id);
             [slot, other].into_iter().flatten().find(is_it).and_then(handle).into_iter().collect()
@@ -411,12 +414,13 @@ fn move_one(
     upper: &[u8],
     to: Vec<u8>,
 ) -> std::result::Result<(), Errno> {
+    let layer = op.layer;
     let relocate = |from: &[u8], to: &[u8]| {
         // The plan that was saved says so already: it was all done, but for the record.
         if from == to {
             return Ok(());
         }
-        let (from, to) = (roots.slot_at(op.layer, from)?, roots.slot_at(op.layer, to)?);
+        let (from, to) = (roots.slot_at(layer, from)?, roots.slot_at(layer, to)?);
         match rename(&from, &to) {
             // Done already, by the run that was interrupted.
             Err(Errno::NOENT) => Ok(()),
@@ -424,47 +428,46 @@ fn move_one(
         }
     };
     // Of a merged append another file was published; the transaction's own goes as well.
-    let leave_upper = |op: &Op, to: &[u8]| {
-        if op.slot == upper || op.held.is_some() {
-            Ok(())
-        } else {
-            relocate(upper, &[to, b"-own"].concat())
-        }
+    let leaves_upper = op.slot() == upper || op.held().is_some();
+    let leave_upper = |to: &[u8]| match leaves_upper {
+        true => Ok(()),
+        false => relocate(upper, &[to, b"-own"].concat()),
     };
-    match op.kind {
-        Kind::Exchange => {
-            relocate(&op.slot, &to)?;
-            leave_upper(op, &to)?;
-            op.slot = to;
+    let (is_dir, is_held) =
+        (op.base.is_some_and(|b| b.kind() == FileKind::Dir), op.held().is_some());
+    match &mut op.does {
+        Does::Exchange { staged, .. } => {
+            relocate(&staged.slot, &to)?;
+            leave_upper(&to)?;
+            staged.slot = to;
         }
-        Kind::Remove => {
-            relocate(&op.slot, &to)?;
-            op.slot = to;
+        Does::Remove { slot, .. } => {
+            relocate(slot, &to)?;
+            *slot = to;
             // The whiteout: the name is gone below, and may come back without us.
-            let whiteout = roots.slot_at(op.layer, upper)?;
+            let whiteout = roots.slot_at(layer, upper)?;
             match sys::unlink(whiteout.dir.as_fd(), &whiteout.name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(e),
             }
         }
-        Kind::Data => {
-            relocate(&op.slot, &to)?;
-            leave_upper(op, &to)?;
-            op.slot = to.clone();
-            let saved = [&to[..], b"-saved"].concat();
-            relocate(&op.saved, &saved)?;
-            op.saved = saved;
+        Does::Data(write) => {
+            relocate(&write.slot, &to)?;
+            leave_upper(&to)?;
+            let undo_copy = [&to[..], b"-saved"].concat();
+            relocate(&write.undo_copy, &undo_copy)?;
+            (write.slot, write.undo_copy) = (to, undo_copy);
         }
-        Kind::Attrs => {
-            // A merged directory stays; the copy of a file would hide what comes later.
-            let is_dir = op.base.is_some_and(|b| b.kind() == FileKind::Dir);
-            if !is_dir && op.held.is_none() {
-                relocate(upper, &to)?;
-            }
-        }
+        // A merged directory stays; the copy of a file would hide what comes later.
+        Does::Attrs { .. } if is_dir || is_held => {}
+        Does::Attrs { .. } => relocate(upper, &to)?,
         // (A patch is never part of a pending transaction.)
-        Kind::Install | Kind::MoveOut | Kind::MoveIn | Kind::Link | Kind::DirTime | Kind::Patch => {
-        }
+        Does::Install(_)
+        | Does::MoveOut { .. }
+        | Does::MoveIn { .. }
+        | Does::Link { .. }
+        | Does::DirTime { .. }
+        | Does::Patch { .. } => {}
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ use super::inplace::{CAPABILITY, not_ours};
 use super::roots::EntryRef;
 use crate::changeset::{AttrChange, XattrChange};
 use crate::object::{FileId, FileKind};
-use crate::plan::{Kind, Op, Plan};
+use crate::plan::{Does, Op, Plan};
 use crate::sys;
 use crate::version::{Version, stat_at};
 
@@ -82,13 +82,13 @@ impl Passage {
     /// that has more than those.
     pub fn of(op: &Op) -> Option<Passage> {
         let base = op.base.as_ref()?;
-        let writes = match op.kind {
-            Kind::Data | Kind::Patch => true,
-            Kind::Attrs => false,
+        let writes = match op.does {
+            Does::Data(_) | Does::Patch { .. } => true,
+            Does::Attrs { .. } => false,
             _ => return None,
         };
         let before = Rights::of(base);
-        let change = op.attrs.as_deref();
+        let change = op.attrs();
         let after = Rights {
             mode: change.and_then(|c| c.mode).map_or(before.mode, |(_, new)| new & 0o7777),
             owner: change.and_then(|c| c.owner).map_or(before.owner, |(_, new)| new),
@@ -338,8 +338,8 @@ impl Tightened {
 
 /// Whether a plan changes nothing but the attributes of one inode: then nothing comes between.
 pub(super) fn is_alone(plan: &Plan) -> bool {
-    let mut ops = plan.ops.iter().filter(|op| op.kind != Kind::DirTime);
-    matches!((ops.next(), ops.next()), (Some(Op { kind: Kind::Attrs, .. }) | None, None))
+    let mut ops = plan.ops.iter().filter(|op| !op.is_dir_time());
+    matches!((ops.next(), ops.next()), (Some(Op { does: Does::Attrs { .. }, .. }) | None, None))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -24,7 +24,7 @@ use super::roots::{EntryRef, Roots, at_target};
 use crate::error::{Conflict, Error, Result};
 use crate::object::FileKind;
 use crate::path;
-use crate::plan::{Kind, Op, Plan};
+use crate::plan::{Does, Op, Plan, Write};
 use crate::sys;
 use crate::version::Version;
 
@@ -93,10 +93,8 @@ pub(super) fn publish(
         touched.extend(op.base.iter().chain(&op.new).map(|v| v.id));
         // Behind a gate nobody can have opened it since it was looked at.
         if !gated
-            && op.kind == Kind::Exchange
-            && is_file(&op.base)
+            && op.yields_to_writers()
             && is_file(&op.new)
-            && op.exchanged.yields_to_writers()
             && !op.base.is_some_and(|v| ours.contains(&v.id))
         {
             let slot = roots.slot(op).map_err(|e| at_target(plan, op, "looking at", e))?;
@@ -197,7 +195,7 @@ fn is_file(v: &Option<Version>) -> bool {
 /// The inodes that a plan writes to in place: it has them open itself, before or after an operation
 /// that takes them away.
 pub(super) fn written_by_us(plan: &Plan) -> Touched {
-    let in_place = plan.ops.iter().filter(|o| matches!(o.kind, Kind::Data | Kind::Patch));
+    let in_place = plan.ops.iter().filter(|o| o.is_write());
     in_place.filter_map(|o| o.base.map(|v| v.id)).collect()
 }
 
@@ -254,7 +252,7 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
     };
     let slot = |op| roots.slot(op).map_err(|e| io("opening the staged copy of", e));
     if let Some(base) = base
-        && op.kind != Kind::DirTime
+        && !op.is_dir_time()
     {
         check(plan, op, base, target.look().map_err(|e| io("looking at", e))?, touched)?;
     }
@@ -284,7 +282,7 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
             Err(e) => Err(io("looking at", e)),
         }
     };
-    let attrs = || match (&op.attrs, &op.base) {
+    let attrs = || match (op.attrs(), &op.base) {
         (Some(change), Some(base)) => {
             let change = permissions::without_rights(change);
             if change.is_nothing() {
@@ -301,24 +299,24 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
         _ => Ok(()),
     };
     let parent = own_mtime(&target).filter(|_| *keeps_times);
-    match op.kind {
-        Kind::Install => {
+    match &op.does {
+        Does::Install(_) => {
             let slot = slot(op)?;
             strip(&slot, op).map_err(|e| io("preparing", e))?;
             rename(&slot, &target, RenameFlags::NOREPLACE)?;
         }
-        Kind::Exchange => {
+        Does::Exchange { .. } => {
             let slot = slot(op)?;
             strip(&slot, op).map_err(|e| io("preparing", e))?;
             rename(&slot, &target, RenameFlags::EXCHANGE)?;
             verify(&slot)?;
         }
-        Kind::Remove | Kind::MoveOut => {
+        Does::Remove { .. } | Does::MoveOut { .. } => {
             let slot = slot(op)?;
             rename(&target, &slot, RenameFlags::NOREPLACE)?;
             verify(&slot)?;
         }
-        Kind::MoveIn => {
+        Does::MoveIn { .. } => {
             let slot = slot(op)?;
             let flags =
                 if op.base.is_some() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
@@ -327,13 +325,13 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
                 verify(&slot)?;
             }
         }
-        Kind::Link => link(plan, roots, op, base, &target)?,
-        Kind::Data => {
+        Does::Link { other, .. } => link(plan, roots, op, base, &target, other)?,
+        Does::Data(write) => {
             let to = to()?;
             let from = slot(op)?.open(OFlags::RDONLY).map_err(|e| io("reading the new", e))?;
             let kept = inplace::Kept::of(to, op).map_err(|e| io("looking at", e))?;
             let old = roots
-                .slot_at(op.layer, &op.saved)
+                .slot_at(op.layer, &write.undo_copy)
                 .and_then(|e| e.open(OFlags::RDONLY))
                 .map_err(|e| io("reading the saved content of", e))?;
             let written = match inplace::append_content(&from, &old, to) {
@@ -350,9 +348,9 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
             kept.restore(to).map_err(|e| io("changing", e))?;
             attrs()?;
         }
-        Kind::Patch => {
+        Does::Patch { write, .. } => {
             let to = to()?;
-            let patch = inplace::read_patch(plan, roots, op, &op.slot)?;
+            let patch = inplace::read_patch(plan, roots, op, &write.slot)?;
             let kept = inplace::Kept::of(to, op).map_err(|e| io("looking at", e))?;
             let length = op.base.map_or(0, |base| base.size);
             match inplace::patch_from(&patch, to, length) {
@@ -364,9 +362,9 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
             kept.restore(to).map_err(|e| io("changing", e))?;
             attrs()?;
         }
-        Kind::Attrs | Kind::DirTime => attrs()?,
+        Does::Attrs { .. } | Does::DirTime { .. } => attrs()?,
     }
-    if matches!(op.kind, Kind::Exchange | Kind::MoveIn | Kind::Link) {
+    if matches!(op.does, Does::Exchange { .. } | Does::MoveIn { .. } | Does::Link { .. }) {
         keep_times(&target, &op.new).map_err(|e| io("keeping the time of", e))?;
         if let Ok(slot) = roots.slot(op) {
             keep_times(&slot, &op.base).map_err(|e| io("keeping the time of the old", e))?;
@@ -387,9 +385,9 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
 /// Whether the directory that an operation is in keeps its time: if it is to have another, an operation
 /// of its own says so.
 fn leaves_times(op: &Op) -> bool {
-    match op.kind {
-        Kind::MoveOut | Kind::MoveIn => true,
-        Kind::Exchange => !op.shown,
+    match op.does {
+        Does::MoveOut { .. } | Does::MoveIn { .. } => true,
+        Does::Exchange { .. } => !op.shown,
         _ => false,
     }
 }
@@ -397,7 +395,8 @@ fn leaves_times(op: &Op) -> bool {
 /// Directories that a plan puts into place, or takes away: they have their times, and so have those in
 /// them.
 fn placed_dirs(plan: &Plan) -> std::collections::HashSet<(u16, &[u8])> {
-    let places = |o: &&Op| matches!(o.kind, Kind::Install | Kind::Exchange | Kind::Remove);
+    let places =
+        |o: &&Op| matches!(o.does, Does::Install(_) | Does::Exchange { .. } | Does::Remove { .. });
     let is_dir = |o: &&Op| [o.base, o.new].into_iter().flatten().any(|v| v.kind() == FileKind::Dir);
     plan.ops.iter().filter(places).filter(is_dir).map(|o| (o.layer, &o.target[..])).collect()
 }
@@ -432,8 +431,7 @@ pub(super) fn own_mtime(end: &EntryRef) -> Option<crate::version::Stamp> {
 /// Whether paths may lead elsewhere after the operation.
 fn moves_a_directory(op: &Op) -> bool {
     let is_dir = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::Dir);
-    !matches!(op.kind, Kind::Attrs | Kind::DirTime | Kind::Data | Kind::Patch)
-        && (is_dir(&op.base) || is_dir(&op.new))
+    !op.is_in_place() && (is_dir(&op.base) || is_dir(&op.new))
 }
 
 fn link(
@@ -442,10 +440,10 @@ fn link(
     op: &Op,
     base: &Option<Version>,
     target: &EntryRef,
+    other: &[u8],
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
-    let from = op.from.as_deref().unwrap_or_default();
-    let other = roots.target_at(op.layer, from).map_err(|e| io("opening the directory of", e))?;
+    let other = roots.target_at(op.layer, other).map_err(|e| io("opening the directory of", e))?;
     if op.base.is_none() {
         return match sys::link(other.dir.as_fd(), &other.name, target.dir.as_fd(), &target.name) {
             Ok(()) => Ok(()),
@@ -501,7 +499,8 @@ fn for_each_strip(
     op: &Op,
     mut f: impl FnMut(&OwnedFd, &[u8], &crate::changeset::Strip) -> std::result::Result<(), Errno>,
 ) -> std::result::Result<(), Errno> {
-    for s in &op.strip {
+    let (Does::Install(staged) | Does::Exchange { staged, .. }) = &op.does else { return Ok(()) };
+    for s in &staged.strip {
         if s.below.is_empty() {
             f(&slot.dir, &slot.name, s)?;
             continue;
@@ -568,10 +567,7 @@ pub(super) fn undo(plan: &Plan, roots: &Roots, extent: Extent) -> Result<Vec<Str
 /// directory that the plan keeps has an operation for it. One that the plan takes away has not, but what
 /// the plan moved out of it has been moved back in.
 fn restore_dir_times(plan: &Plan, roots: &Roots, done: usize) -> Result<()> {
-    let renames = |o: &&Op| {
-        !matches!(o.kind, Kind::Attrs | Kind::DirTime | Kind::Data | Kind::Patch)
-            && o.held.is_none()
-    };
+    let renames = |o: &&Op| !o.is_in_place();
     let parents: std::collections::HashSet<(u16, &[u8])> = plan
         .ops
         .iter()
@@ -581,9 +577,12 @@ fn restore_dir_times(plan: &Plan, roots: &Roots, done: usize) -> Result<()> {
         .collect();
     for op in &plan.ops {
         let Some(base) = op.base.filter(|v| v.kind() == FileKind::Dir) else { continue };
-        let old = match op.kind {
-            Kind::DirTime | Kind::Attrs => op.attrs.as_ref().and_then(|a| a.mtime).map(|m| m.0),
-            Kind::Remove | Kind::MoveOut | Kind::Exchange | Kind::MoveIn => {
+        let old = match &op.does {
+            Does::DirTime { change } | Does::Attrs { change, .. } => change.mtime.map(|m| m.0),
+            Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::Exchange { .. }
+            | Does::MoveIn { .. } => {
                 parents.contains(&(op.layer, &op.before[..])).then_some(base.mtime)
             }
             _ => None,
@@ -627,10 +626,10 @@ pub(super) fn is_done(plan: &Plan, roots: &Roots, op: &Op) -> Result<bool> {
     let target = seen(target.as_ref()).map_err(look)?;
     let slot = seen(slot.as_ref()).map_err(look)?;
     let is = |v: &Option<Version>, id: &Option<Version>| matches!((v, id), (Some(a), Some(b)) if a.id == b.id);
-    Ok(match op.kind {
-        Kind::Install | Kind::Exchange | Kind::MoveIn => is(&target, &op.new),
-        Kind::Remove | Kind::MoveOut => is(&slot, &op.base),
-        Kind::Link | Kind::Data | Kind::Patch | Kind::Attrs | Kind::DirTime => false,
+    Ok(match op.does {
+        Does::Install(_) | Does::Exchange { .. } | Does::MoveIn { .. } => is(&target, &op.new),
+        Does::Remove { .. } | Does::MoveOut { .. } => is(&slot, &op.base),
+        _ => false,
     })
 }
 
@@ -651,7 +650,7 @@ fn ends(
     roots: &Roots,
     op: &Op,
 ) -> std::result::Result<(Option<EntryRef>, Option<EntryRef>), Errno> {
-    let slot = if op.slot.is_empty() { None } else { there(roots.slot(op))? };
+    let slot = if op.slot().is_empty() { None } else { there(roots.slot(op))? };
     Ok((where_it_is(roots, op)?, slot))
 }
 
@@ -659,7 +658,7 @@ fn ends(
 /// what was written to it has reached the disk, and the rename that took the name away has not.
 fn where_it_is(roots: &Roots, op: &Op) -> std::result::Result<Option<EntryRef>, Errno> {
     let target = there(roots.target(op))?;
-    if op.held.is_none() {
+    if op.held().is_none() {
         return Ok(target);
     }
     let is_it = |end: &EntryRef| -> std::result::Result<bool, Errno> {
@@ -710,12 +709,12 @@ fn undo_one(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Res
     let rename = |from: &EntryRef, to: &EntryRef, flags| {
         sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, flags)
     };
-    match op.kind {
-        Kind::Install | Kind::Exchange => {
+    match &op.does {
+        Does::Install(_) | Does::Exchange { .. } => {
             let Some(slot) = &slot else { return Ok(()) };
             if is(&at_target, &op.new) || sys::mistake("rename-not-verified") {
                 let Some(target) = &target else { return Ok(()) };
-                let exchange = op.kind == Kind::Exchange && at_slot.is_some();
+                let exchange = op.is_exchange() && at_slot.is_some();
                 let flags = if exchange { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
                 rename(target, slot, flags).map_err(|e| io("undoing", e))?;
                 keep_times(slot, &op.new).map_err(|e| io("undoing", e))?;
@@ -724,7 +723,7 @@ fn undo_one(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Res
                 rescue_if_touched(roots, plan, op, slot, notes)?;
             } else if is(&at_slot, &op.new) {
                 unstrip(slot, op).map_err(|e| io("restoring the staged copy of", e))?;
-            } else if op.kind == Kind::Exchange && is(&at_slot, &op.base) {
+            } else if op.is_exchange() && is(&at_slot, &op.base) {
                 // Somebody has replaced or removed what we put there. Theirs is later: it stays.
                 let at = roots.rescue(op, plan.id).map_err(|e| io("rescuing the old", e))?;
                 notes.push(format!(
@@ -735,7 +734,7 @@ fn undo_one(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Res
                 ));
             }
         }
-        Kind::Remove | Kind::MoveOut => {
+        Does::Remove { .. } | Does::MoveOut { .. } => {
             // Whatever is in the slot came out of the tree: what was planned, or what an outsider
             // had put in its place a moment before. It goes back, or is kept.
             let Some(slot) = slot.as_ref().filter(|_| at_slot.is_some()) else { return Ok(()) };
@@ -757,7 +756,7 @@ fn undo_one(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Res
                 Err(e) => return Err(io("undoing", e)),
             }
         }
-        Kind::MoveIn => {
+        Does::MoveIn { .. } => {
             let (Some(target), Some(slot)) = (&target, &slot) else { return Ok(()) };
             if is(&at_target, &op.new) {
                 let flags = if op.base.is_some() && at_slot.is_some() {
@@ -770,12 +769,12 @@ fn undo_one(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Res
                 keep_times(target, &op.base).map_err(|e| io("undoing", e))?;
             }
         }
-        Kind::Link => {
+        Does::Link { other, .. } => {
             let Some(target) = &target else { return Ok(()) };
             let unlink = |end: &EntryRef| sys::unlink(end.dir.as_fd(), &end.name, AtFlags::empty());
             if op.base.is_none() {
                 // Done, if the name is the same inode as its other name.
-                let other = roots.target_at(op.layer, op.from.as_deref().unwrap_or_default());
+                let other = roots.target_at(op.layer, other);
                 let other = seen(there(other).map_err(look)?.as_ref()).map_err(look)?;
                 if at_target.is_some() && is(&at_target, &other) && is(&at_target, &op.new) {
                     unlink(target).map_err(|e| io("undoing", e))?;
@@ -791,10 +790,14 @@ fn undo_one(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Res
                 unlink(slot).map_err(|e| io("undoing", e))?;
             }
         }
-        Kind::Data => undo_data(plan, roots, op, at_target, target.as_ref(), notes)?,
-        Kind::Patch => undo_patch(plan, roots, op, at_target, target.as_ref(), notes)?,
-        Kind::Attrs | Kind::DirTime => {
-            let (Some(target), Some(change)) = (&target, &op.attrs) else { return Ok(()) };
+        Does::Data(write) => {
+            undo_data(plan, roots, op, write, at_target.zip(target.as_ref()), notes)?;
+        }
+        Does::Patch { write, .. } => {
+            undo_patch(plan, roots, op, write, at_target.zip(target.as_ref()), notes)?;
+        }
+        Does::Attrs { change, .. } | Does::DirTime { change } => {
+            let Some(target) = &target else { return Ok(()) };
             if !is(&at_target, &op.base) || at_target == op.base {
                 return Ok(());
             }
@@ -824,17 +827,17 @@ fn undo_data(
     plan: &Plan,
     roots: &Roots,
     op: &Op,
-    now: Option<Version>,
-    target: Option<&EntryRef>,
+    write: &Write,
+    found: Option<(Version, &EntryRef)>,
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
-    let (Some(base), Some(now), Some(target)) = (op.base, now, target) else { return Ok(()) };
+    let (Some(base), Some((now, target))) = (op.base, found) else { return Ok(()) };
     if now.id != base.id {
         return Ok(());
     }
     let saved = roots
-        .slot_at(op.layer, &op.saved)
+        .slot_at(op.layer, &write.undo_copy)
         .and_then(|e| e.open(OFlags::RDONLY))
         .map_err(|e| io("reading the saved content of", e))?;
     let ours = there(roots.slot(op))
@@ -850,9 +853,9 @@ fn undo_data(
         if content == inplace::Content::Old && now == base {
             return Ok(());
         }
-        let write = |to: &OwnedFd| inplace::write_content(&saved, to);
+        let put_back_with = |to: &OwnedFd| inplace::write_content(&saved, to);
         if content == inplace::Content::Old
-            || put_back(plan, roots, op, target, content, notes, &look, &write)?
+            || put_back(plan, roots, op, target, content, notes, &look, &put_back_with)?
         {
             return undo_attrs(plan, op, target, &base, &now);
         }
@@ -921,7 +924,7 @@ fn undo_attrs(
     now: &Version,
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
-    let mut back = match op.attrs.as_deref() {
+    let mut back = match op.attrs() {
         Some(change) => inplace::still_ours(target, change).map_err(|e| io("looking at", e))?,
         None => crate::changeset::AttrChange::default(),
     };
@@ -936,17 +939,17 @@ fn undo_patch(
     plan: &Plan,
     roots: &Roots,
     op: &Op,
-    now: Option<Version>,
-    target: Option<&EntryRef>,
+    write: &Write,
+    found: Option<(Version, &EntryRef)>,
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
-    let (Some(base), Some(now), Some(target)) = (op.base, now, target) else { return Ok(()) };
+    let (Some(base), Some((now, target))) = (op.base, found) else { return Ok(()) };
     if now.id != base.id {
         return Ok(());
     }
-    let old = inplace::read_patch(plan, roots, op, &op.saved)?;
-    let new = inplace::read_patch(plan, roots, op, &op.slot)?;
+    let old = inplace::read_patch(plan, roots, op, &write.undo_copy)?;
+    let new = inplace::read_patch(plan, roots, op, &write.slot)?;
     let look = |file: &OwnedFd| inplace::patched(file, &old, &new);
     // What was only added is taken out of what others have added by now, or instead.
     let added = old.writes.is_empty().then(|| inplace::appended(&new, base.size)).flatten();
@@ -961,9 +964,9 @@ fn undo_patch(
             }
             _ => {}
         }
-        let write = |to: &OwnedFd| inplace::write_patch(&old, to);
+        let put_back_with = |to: &OwnedFd| inplace::write_patch(&old, to);
         if content == inplace::Content::Old
-            || put_back(plan, roots, op, target, content, notes, &look, &write)?
+            || put_back(plan, roots, op, target, content, notes, &look, &put_back_with)?
         {
             return undo_attrs(plan, op, target, &base, &now);
         }
@@ -991,7 +994,7 @@ fn take_out_added(
         inplace::take_out(&file, at, tail.len() as u64).map_err(|e| io("undoing", e))?;
     }
     drop(alone);
-    let Some(change) = op.attrs.as_deref() else { return Ok(()) };
+    let Some(change) = op.attrs() else { return Ok(()) };
     let mut back = inplace::still_ours(target, change).map_err(|e| io("looking at", e))?;
     back.mtime = None;
     change_back(target, base, &back).map_err(|e| io("undoing", e))

@@ -15,7 +15,7 @@ use super::publish;
 use super::roots::{EntryRef, Roots};
 use crate::error::Result;
 use crate::id::TxId;
-use crate::plan::{Kind, Op, Plan};
+use crate::plan::{Op, Plan};
 use crate::store::Home;
 use crate::version::{Version, observe};
 
@@ -42,7 +42,7 @@ impl Touched {
             if Passage::of(op).is_some() && there().is_some_and(|(now, base)| now == base) {
                 return true;
             }
-            if matches!(op.kind, Kind::Data | Kind::Patch | Kind::Attrs | Kind::DirTime) {
+            if op.is_in_place() {
                 return there()
                     .is_some_and(|(now, base)| now.id == base.id && !base.same_but_ctime(&now));
             }
@@ -53,9 +53,8 @@ impl Touched {
 }
 
 /// Tells the pending transactions whose private copies were published of what undoing has left.
-/// Failing to leaves them with a conflict that is none, and is no reason to leave the publish undone
-/// by half.
-pub(super) fn settle(home: &Home, plan: &Plan, roots: &Roots, touched: &Touched) {
+/// If this fails, a pending transaction later reports a false conflict; the undo still completes.
+pub(super) fn update_pending(home: &Home, plan: &Plan, roots: &Roots, touched: &Touched) {
     let mut versions: Vec<(Version, Version)> = Vec::new();
     for op in touched.0.iter().filter_map(|&index| plan.ops.get(index)) {
         let Some(base) = op.base else { continue };
@@ -68,9 +67,9 @@ pub(super) fn settle(home: &Home, plan: &Plan, roots: &Roots, touched: &Touched)
             versions.push((base, now));
         }
     }
-    let copies: BTreeSet<TxId> = plan.ops.iter().filter_map(|op| owner(&op.slot)).collect();
+    let copies: BTreeSet<TxId> = plan.ops.iter().filter_map(|op| owner(op.slot())).collect();
     for id in copies {
-        if let Err(error) = tell(home, id, &versions) {
+        if let Err(error) = update_reads(home, id, &versions) {
             tracing::warn!(%error, "{id} may find what was undone in its way");
         }
     }
@@ -82,7 +81,7 @@ fn owner(slot: &[u8]) -> Option<TxId> {
     std::str::from_utf8(id).ok()?.parse().ok()
 }
 
-fn tell(home: &Home, id: TxId, versions: &[(Version, Version)]) -> Result<()> {
+fn update_reads(home: &Home, id: TxId, versions: &[(Version, Version)]) -> Result<()> {
     // Only a pending one keeps its read set.
     let Some(mut reads) = home.reads(id)? else { return Ok(()) };
     if reads.moved_on(versions) { home.save_reads(id, &reads) } else { Ok(()) }

@@ -12,7 +12,7 @@ use crate::error::{Context, Result};
 use crate::id::TxId;
 use crate::journal::Journal;
 use crate::object::FileKind;
-use crate::plan::{self, Kind, Op, Plan};
+use crate::plan::{self, Does, Op, Plan};
 use crate::store::{Home, State, Transaction};
 use crate::sys;
 use crate::version::{Stamp, Version};
@@ -27,7 +27,7 @@ pub(super) fn finish(
     journal: &mut Journal,
     plan: &mut Plan,
     roots: &Roots,
-    fence: Option<Stamp>,
+    commit_stamp: Option<Stamp>,
     tx: Option<&mut Transaction>,
 ) -> Result<()> {
     // Recovery has no one who waits; then the record is flushed before the journal forgets it.
@@ -41,10 +41,10 @@ pub(super) fn finish(
         }
     };
     if !plan.ops.is_empty() {
-        detach_all(plan, roots, fence);
+        detach_all(plan, roots, commit_stamp);
         plan::save(home, plan)?;
         super::retained::retire(home, plan, roots);
-        tx.meta.fence = fence;
+        tx.meta.commit_stamp = commit_stamp;
     }
     tx.meta.state = State::Committed;
     tx.meta.durable = plan.durable;
@@ -70,7 +70,7 @@ pub(super) fn finish(
 }
 
 /// A stamp that every change after this commit has at least, and no change of this commit has.
-pub(super) fn fence(home: &Home, id: TxId) -> Result<Stamp> {
+pub(super) fn take_commit_stamp(home: &Home, id: TxId) -> Result<Stamp> {
     let path = home.tx_dir(id).join("fence");
     let touch = || -> std::io::Result<Stamp> {
         use std::os::unix::fs::MetadataExt;
@@ -84,7 +84,7 @@ pub(super) fn fence(home: &Home, id: TxId) -> Result<Stamp> {
         // every stamp handed out before.
         return touch().at("writing", &path);
     }
-    // Coarse stamps: wait for the next tick, so that this commit's own are before the fence.
+    // Coarse stamps: wait for the next tick, so that this commit's own are before the commit stamp.
     for _ in 0..100 {
         let now = touch().at("writing", &path)?;
         if now > first {
@@ -100,35 +100,31 @@ pub(super) fn fence(home: &Home, id: TxId) -> Result<Stamp> {
 /// copy, and a revert links to that name again. Else it stays a link: better a count that is one
 /// too high until `gc` than a revert that breaks the link. Failing to is no error either.
 ///
-/// Taking the link away moves the live inode's ctime past the fence; the version it leaves is noted
-/// with the operations on that inode, if nobody had touched it since the fence.
-fn detach_all(plan: &mut Plan, roots: &Roots, fence: Option<Stamp>) {
-    let untouched = |v: &Version| fence.is_some_and(|fence| v.ctime < fence);
+/// Taking the link away moves the live inode's ctime past the commit stamp; the version it leaves is noted
+/// with the operations on that inode, if nobody had touched it since the commit stamp.
+fn detach_all(plan: &mut Plan, roots: &Roots, commit_stamp: Option<Stamp>) {
+    let untouched = |v: &Version| commit_stamp.is_some_and(|commit_stamp| v.ctime < commit_stamp);
     // Also by a name that the inode was given.
     let linked = |op: &Op| {
         let several = |v: Option<Version>| v.is_some_and(|v| v.nlink > 1);
-        several(op.base) || several(op.new) || matches!(op.kind, Kind::Link | Kind::MoveIn)
+        several(op.base)
+            || several(op.new)
+            || matches!(op.does, Does::Link { .. } | Does::MoveIn { .. })
     };
     let look = |op: &Op| roots.after(op).ok()?.look().ok()?;
     let before: Vec<Option<Version>> =
         plan.ops.iter().map(|op| linked(op).then(|| look(op)).flatten()).collect();
     // What this plan has put into the tree, a revert takes away before it links to anything.
-    let put = plan
-        .ops
-        .iter()
-        .filter(|op| matches!(op.kind, Kind::Install | Kind::MoveIn | Kind::Link | Kind::Exchange));
+    let put = plan.ops.iter().filter(|op| !op.is_in_place() && !op.takes_away());
     let put: HashSet<(u16, Vec<u8>)> = put.map(|op| (op.layer, op.after.clone())).collect();
     // What is changed in the store is looked for there by a revert.
-    let held: Vec<(u16, Vec<u8>)> = plan
-        .ops
-        .iter()
-        .filter_map(|op| Some((op.layer, op.held.as_ref()?.place.clone())))
-        .collect();
+    let held: Vec<(u16, Vec<u8>)> =
+        plan.ops.iter().filter_map(|op| Some((op.layer, op.held()?.place.clone()))).collect();
     let mut detached = false;
     for op in &mut plan.ops {
         let several = op.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
-        let is_held = held.iter().any(|(layer, place)| *layer == op.layer && *place == op.slot);
-        if several && !is_held && matches!(op.kind, Kind::Remove | Kind::Exchange) {
+        let is_held = held.iter().any(|(layer, place)| *layer == op.layer && *place == op.slot());
+        if several && !is_held && matches!(op.does, Does::Remove { .. } | Does::Exchange { .. }) {
             match detach(op, roots, &put) {
                 Ok(()) => detached = true,
                 Err(error) => tracing::debug!(%error, "a retained version stays a link"),
@@ -140,7 +136,7 @@ fn detach_all(plan: &mut Plan, roots: &Roots, fence: Option<Stamp>) {
     }
     for (op, before) in plan.ops.iter_mut().zip(before) {
         if let Some(before) = before.filter(untouched) {
-            op.settled = look(op).filter(|now| before.same_but_ctime(now));
+            op.own_version = look(op).filter(|now| before.same_but_ctime(now));
         }
     }
 }
@@ -171,7 +167,9 @@ fn detach(
     crate::sys_copy::content(&from, &to)?;
     inplace::copy_attrs(&end, &copy)?;
     sys::rename(copy.dir.as_fd(), &copy.name, end.dir.as_fd(), &end.name, RenameFlags::empty())?;
-    op.from = Some(sibling);
+    if let Does::Exchange { other, .. } | Does::Remove { other, .. } = &mut op.does {
+        *other = Some(sibling);
+    }
     Ok(())
 }
 
@@ -183,7 +181,7 @@ fn other_name(
     ino: u64,
     put: &HashSet<(u16, Vec<u8>)>,
 ) -> std::result::Result<Option<Vec<u8>>, Errno> {
-    if let Some(known) = &op.from
+    if let Some(known) = op.other()
         && roots
             .target_at(op.layer, known)
             .and_then(|e| e.look())
@@ -191,7 +189,7 @@ fn other_name(
             .flatten()
             .is_some_and(|v| v.id.ino == ino)
     {
-        return Ok(Some(known.clone()));
+        return Ok(Some(known.to_vec()));
     }
     let target = roots.after(op)?;
     let readable = sys::open_at(target.dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)?;

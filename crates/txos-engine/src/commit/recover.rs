@@ -41,7 +41,7 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
     let (mut journal, found) = Journal::open(home)?;
     let mut recovered = Recovered::default();
     // Whoever publishes, reverts or recovers finds every light commit in place and flushed.
-    super::light::settle_all(home, false, &mut recovered)?;
+    super::light::resolve_all(home, false, &mut recovered)?;
     let Some(mut found) = found else { return Ok((journal, recovered)) };
     found.plan.renumber();
     let id = found.plan.id;
@@ -70,9 +70,9 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
             let touched = reads_after_undo::Touched::seen(&found.plan, &roots);
             recovered.notes = publish::undo(&found.plan, &roots, publish::Extent::Unknown)?;
             roots.flush()?;
-            reads_after_undo::settle(home, &found.plan, &roots, &touched);
+            reads_after_undo::update_pending(home, &found.plan, &roots, &touched);
             if let Some(reverted) = reverts(home, id)? {
-                super::revert::settle(home, reverted, &found.plan)?;
+                super::revert::note_versions_after_undo(home, reverted, &found.plan)?;
             }
             journal.idle(true)?;
             recovered.undone.push(id);
@@ -92,7 +92,14 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
                 }
                 journal.done(found.plan.durable)?;
             }
-            match record::finish(home, &mut journal, &mut found.plan, &roots, found.fence, None) {
+            match record::finish(
+                home,
+                &mut journal,
+                &mut found.plan,
+                &roots,
+                found.commit_stamp,
+                None,
+            ) {
                 Ok(()) => recovered.finished.push(id),
                 // Its directory is gone: nothing is left to record it in.
                 Err(crate::Error::NoSuchTransaction(_)) => {

@@ -29,7 +29,7 @@ use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path;
 use crate::path::layer::{child, split};
-use crate::plan::{Kind, Op, Plan};
+use crate::plan::{Does, Op, Plan};
 use crate::store::Home;
 use crate::sys;
 use crate::version::{Version, stat_at};
@@ -110,11 +110,11 @@ pub(super) fn retire(home: &Home, plan: &Plan, roots: &Roots) {
 /// Whether what an operation took out of the tree stays in its slot.
 fn retains(op: &Op) -> bool {
     let is_dir = op.base.is_some_and(|v| v.kind() == FileKind::Dir);
-    match op.kind {
-        Kind::Remove => true,
+    match op.does {
+        Does::Remove { .. } => true,
         // What is not shown is the shell of a directory that was moved.
-        Kind::Exchange => op.shown || !is_dir,
-        Kind::MoveIn | Kind::Link => op.base.is_some() && !is_dir,
+        Does::Exchange { .. } => op.shown || !is_dir,
+        Does::MoveIn { .. } | Does::Link { .. } => op.base.is_some() && !is_dir,
         _ => false,
     }
 }
@@ -152,7 +152,7 @@ fn look_through(plan: &Plan, roots: &Roots, op: &Op, found: &mut Vec<Found>) -> 
             found.push(Found {
                 right: Right {
                     layer: op.layer,
-                    slot: op.slot.clone(),
+                    slot: op.slot().to_vec(),
                     below,
                     mode: version.mode & 0o7777,
                     owner: (version.uid, version.gid),
@@ -217,14 +217,15 @@ pub(super) fn give_back(
     let mut back = Vec::new();
     // The shell of a directory that is moved in goes out again before anybody needs its rights.
     let takes =
-        |op: &&Op| matches!(op.kind, Kind::Exchange | Kind::MoveIn | Kind::Remove | Kind::MoveOut);
+        |op: &&Op| op.is_exchange() || op.takes_away() || matches!(op.does, Does::MoveIn { .. });
     let taken: HashSet<FileId> =
         ops.iter().filter(takes).filter_map(|op| op.base.map(|v| v.id)).collect();
-    let puts = |op: &Op| matches!(op.kind, Kind::Install | Kind::Exchange | Kind::MoveIn);
+    let puts =
+        |op: &Op| matches!(op.does, Does::Install(_) | Does::Exchange { .. } | Does::MoveIn { .. });
     for right in load(home, done.id)? {
         let slot = ops
             .iter()
-            .position(|op| puts(op) && (op.layer, &op.slot) == (right.layer, &right.slot));
+            .position(|op| puts(op) && (op.layer, op.slot()) == (right.layer, &right.slot[..]));
         let Some(slot) = slot else { continue };
         // From the slot down to the object: what goes out takes along what is below.
         let look = || -> std::result::Result<Option<(Version, bool)>, Errno> {
@@ -286,20 +287,20 @@ pub(super) fn give_back(
             continue;
         }
         back.push(Op {
-            kind: Kind::Attrs,
+            layer: puts.layer,
             target: place.clone(),
             before: place.clone(),
             after: place,
-            saved: Vec::new(),
-            from: None,
             base: Some(base),
             new: Some(new),
-            attrs: Some(Box::new(change)),
             shown: false,
             below: 0,
-            settled: None,
-            dirs: Vec::new(),
-            ..puts.clone()
+            own_version: None,
+            does: Does::Attrs {
+                change: Box::new(change),
+                held: None,
+                retained: Some(puts.slot().to_vec()),
+            },
         });
     }
     Ok(back)
@@ -331,7 +332,7 @@ pub(super) fn as_they_were(
 /// Whether an operation gives back what a retained object was, in a revert. It has the slot that the object came
 /// from; other changes of attributes have none.
 pub(super) fn gives_back(op: &Op) -> bool {
-    op.kind == Kind::Attrs && !op.slot.is_empty()
+    matches!(op.does, Does::Attrs { retained: Some(_), .. })
 }
 
 fn path_of(home: &Home, id: TxId) -> std::path::PathBuf {

@@ -18,7 +18,7 @@ use crate::error::{Conflict, Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path;
-use crate::plan::{self, Kind, Op, Plan};
+use crate::plan::{self, Does, Exchanged, Held, Op, Plan, Staged, Write};
 use crate::realm::TxHandle;
 use crate::store::{Begin, Home, LayerRequest, State};
 use crate::sys;
@@ -26,7 +26,7 @@ use crate::version::{Stamp, Version, stat_at};
 
 /// Undoes a committed transaction, as a transaction of its own.
 ///
-/// `ticket` as for [`super::commit`], with [`super::acquire_for_revert`].
+/// `handle` as for [`super::commit`], with [`super::acquire_for_revert`].
 ///
 /// # Errors
 /// [`Error::Conflict`] if something it published was changed since, [`Error::WrongState`] if it
@@ -35,7 +35,7 @@ pub fn revert(
     home: &Home,
     id: TxId,
     options: &Options,
-    ticket: Option<&mut TxHandle<'_>>,
+    handle: Option<&mut TxHandle<'_>>,
     progress: &dyn Progress,
 ) -> Result<Summary> {
     inplace::ignore_lease_breaks();
@@ -78,11 +78,11 @@ pub fn revert(
     tx.meta.reverts = Some(id);
     // On the disk before anything is published: recovery must know of which commit it is.
     tx.save(options.durable)?;
-    let mut context = ExecContext { gate: options.gate, ticket, progress };
+    let mut context = ExecContext { gate: options.gate, handle, progress };
     let result = (|| {
         let roots = Roots::open(&done)?;
-        let fence = old.fence.unwrap_or(old.begun);
-        let conflicts = changed_since(home, &done, &roots, fence);
+        let commit_stamp = old.commit_stamp.unwrap_or(old.begun);
+        let conflicts = changed_since(home, &done, &roots, commit_stamp);
         if !conflicts.is_empty() {
             return Err(Error::Conflict(conflicts));
         }
@@ -91,18 +91,24 @@ pub fn revert(
         let give_back = super::retained::give_back(home, &done, &roots, &mut plan.ops)?;
         plan.ops.extend(give_back);
         plan.find_places();
-        let again = || unseen_inside(&plan, &roots, fence);
-        let fence = match execute(home, &mut journal, &plan, &roots, &mut context, &again) {
-            Ok(fence) => fence,
+        let again = || unseen_inside(&plan, &roots, commit_stamp);
+        let commit_stamp = match execute(home, &mut journal, &plan, &roots, &mut context, &again) {
+            Ok(commit_stamp) => commit_stamp,
             Err(error) => {
                 if !matches!(error, Error::Unfinished { .. }) {
-                    settle(home, id, &plan)?;
+                    note_versions_after_undo(home, id, &plan)?;
                 }
                 return Err(error);
             }
         };
-        let record =
-            record::finish(home, &mut journal, &mut plan, &roots, Some(fence), Some(&mut tx));
+        let record = record::finish(
+            home,
+            &mut journal,
+            &mut plan,
+            &roots,
+            Some(commit_stamp),
+            Some(&mut tx),
+        );
         Ok(recorded(Summary::new(tx.id(), plan.shown()), record))
     })();
     if result.is_err() && !matches!(result, Err(Error::Unfinished { .. })) {
@@ -113,18 +119,23 @@ pub fn revert(
 
 /// Whether a published directory that a revert has just taken away held something that was not
 /// there when it was looked through.
-fn unseen_inside(plan: &Plan, roots: &Roots, fence: Stamp) -> Result<()> {
+fn unseen_inside(plan: &Plan, roots: &Roots, commit_stamp: Stamp) -> Result<()> {
     let detached = detached_inodes(plan);
     let ends = plan.ends();
-    let taken = plan.ops.iter().zip(&ends).filter(|(o, _)| o.kind == Kind::Remove && o.shown);
+    let taken = plan
+        .ops
+        .iter()
+        .zip(&ends)
+        .filter(|(o, _)| matches!(o.does, Does::Remove { .. }) && o.shown);
     for (op, ends) in taken.filter(|(o, _)| o.base.is_some_and(|v| v.kind() == FileKind::Dir)) {
         // A later operation may have taken the slot elsewhere, with the directory that it is in.
         let slot = roots
             .at(plan, op.layer, ends.slot.as_deref().unwrap_or_default())
             .map_err(|e| at_target(plan, op, "opening the retained", e))?;
-        let newer =
-            newer_below(&slot, None, fence, &|_, v| detached.contains(&v.id) && v.mtime < fence)
-                .map_err(|e| at_target(plan, op, "looking through", e))?;
+        let newer = newer_below(&slot, None, commit_stamp, &|_, v| {
+            detached.contains(&v.id) && v.mtime < commit_stamp
+        })
+        .map_err(|e| at_target(plan, op, "looking through", e))?;
         if let Some(below) = newer {
             return Err(Error::Conflict(vec![Conflict {
                 path: path::from_bytes(&plan.target_path(op)),
@@ -142,7 +153,7 @@ fn unseen_inside(plan: &Plan, roots: &Roots, fence: Stamp) -> Result<()> {
 /// After a revert was undone: notes the versions that the undoing left, so that they are not taken
 /// for somebody else's changes when the revert is tried again. Only where nothing but ctime is
 /// other than when the revert was planned: what somebody else has changed stays a conflict.
-pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
+pub(super) fn note_versions_after_undo(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
     let Some(mut plan) = plan::load(home, reverted)? else { return Ok(()) };
     let roots = Roots::open(&plan)?;
     // A name and what was held in the store when that name went are two. Of several operations on one
@@ -150,23 +161,23 @@ pub(super) fn settle(home: &Home, reverted: TxId, undone: &Plan) -> Result<()> {
     let mut planned: HashMap<(u16, bool, &[u8]), Version> = HashMap::new();
     for op in undone.ops.iter().filter(|o| !super::retained::gives_back(o)) {
         if let Some(base) = op.base {
-            planned.entry((op.layer, op.held.is_some(), &op.before[..])).or_insert(base);
+            planned.entry((op.layer, op.held().is_some(), &op.before[..])).or_insert(base);
         }
     }
     for op in &mut plan.ops {
-        let held = op.held.is_some();
+        let held = op.held().is_some();
         let Some(before) = planned.get(&(op.layer, held, &op.after[..])) else { continue };
         let now = roots.after(op).ok().and_then(|e| e.look().ok().flatten());
-        op.settled = now.filter(|now| before.same_but_ctime(now) && before.nlink == now.nlink);
+        op.own_version = now.filter(|now| before.same_but_ctime(now) && before.nlink == now.nlink);
     }
     plan::save(home, &plan)
 }
 
 /// What of a commit is no longer as it was published.
-fn changed_since(home: &Home, done: &Plan, roots: &Roots, fence: Stamp) -> Vec<Conflict> {
+fn changed_since(home: &Home, done: &Plan, roots: &Roots, commit_stamp: Stamp) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
-    let settled = done.ops.iter().filter_map(|op| op.settled).map(|v| (v.id, v)).collect();
-    let known = Known { detached: detached_inodes(done), settled, later: OnceCell::new(), home };
+    let own = done.ops.iter().filter_map(|op| op.own_version).map(|v| (v.id, v)).collect();
+    let known = Known { detached: detached_inodes(done), own, later: OnceCell::new(), home };
     // Backwards, as the revert will go: what lies in a moved directory is looked up where it is.
     for (op, ends) in done.ops.iter().zip(&done.ends()).rev() {
         // What was put in place with it is looked at by itself.
@@ -176,36 +187,33 @@ fn changed_since(home: &Home, done: &Plan, roots: &Roots, fence: Stamp) -> Vec<C
         let end = roots.at(done, op.layer, &ends.target);
         // What was done in a directory that the plan took away later went with that.
         let in_store = done.in_tree(op.layer, &ends.target).is_none();
-        if in_store && op.held.is_none() && op.kind != Kind::Remove && op.kind != Kind::MoveOut {
+        if in_store && op.held().is_none() && !op.takes_away() {
             continue;
         }
         let target = end.as_ref().map_err(|e| *e).and_then(super::roots::EntryRef::look);
-        let what = match (op.kind, target) {
-            (Kind::DirTime, _) => continue,
-            (Kind::MoveOut, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
+        let what = match (&op.does, target) {
+            (Does::DirTime { .. }, _) => continue,
+            (Does::MoveOut { .. }, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
             // The shell of a directory that was moved into a new one; it goes with the new one.
-            (Kind::Exchange, _)
+            (Does::Exchange { .. }, _)
                 if !op.shown && op.new.is_some_and(|v| v.kind() == FileKind::Dir) =>
             {
                 continue;
             }
-            (Kind::Remove, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
+            (Does::Remove { .. }, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
             // What this plan itself put there is checked with the operation that did.
-            (Kind::Remove | Kind::MoveOut, Ok(Some(_))) if ends.is_taken => continue,
-            (Kind::Remove | Kind::MoveOut, Ok(Some(_))) => "something was created there".to_owned(),
+            (_, Ok(Some(_))) if op.takes_away() && ends.is_taken => continue,
+            (_, Ok(Some(_))) if op.takes_away() => "something was created there".to_owned(),
             (_, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => "it was removed".to_owned(),
             (_, Err(e)) => format!("it can't be looked at ({e})"),
-            (kind, Ok(Some(now))) => {
-                let expected = match kind {
-                    Kind::Data | Kind::Patch | Kind::Attrs => op.base,
-                    _ => op.new,
-                };
+            (does, Ok(Some(now))) => {
+                let expected = if op.is_in_place() { op.base } else { op.new };
                 if expected.is_none_or(|e| e.id != now.id) {
                     "it was replaced".to_owned()
-                } else if kind == Kind::MoveIn && now.kind() == FileKind::Dir {
+                } else if matches!(does, Does::MoveIn { .. }) && now.kind() == FileKind::Dir {
                     // The directory's content is everybody's; only the directory was moved.
                     continue;
-                } else if now.kind() == FileKind::Dir && kind == Kind::Attrs {
+                } else if now.kind() == FileKind::Dir && op.sets_attributes() {
                     // A directory's ctime moves with its entries; its attributes are compared.
                     let same = op.new.is_none_or(|new| {
                         (new.mode, new.uid, new.gid) == (now.mode, now.uid, now.gid)
@@ -217,8 +225,8 @@ fn changed_since(home: &Home, done: &Plan, roots: &Roots, fence: Stamp) -> Vec<C
                 } else if now.kind() == FileKind::Dir {
                     match end.as_ref().map_err(|e| *e).and_then(|end| {
                         let top = done.after_path(op);
-                        newer_below(end, Some(op.settled), fence, &|below, v| {
-                            known.explains(&top, below, v, fence)
+                        newer_below(end, Some(op.own_version), commit_stamp, &|below, v| {
+                            known.explains(&top, below, v, commit_stamp)
                         })
                     }) {
                         Ok(None) => continue,
@@ -229,8 +237,8 @@ fn changed_since(home: &Home, done: &Plan, roots: &Roots, fence: Stamp) -> Vec<C
                         Err(e) => format!("it can't be looked through ({e})"),
                     }
                 } else if now.kind() != FileKind::Dir
-                    && now.ctime >= fence
-                    && op.settled != Some(now)
+                    && now.ctime >= commit_stamp
+                    && op.own_version != Some(now)
                     && !put_back_since(home, done, op, &now)
                 {
                     "it was changed".to_owned()
@@ -255,8 +263,8 @@ fn changed_since(home: &Home, done: &Plan, roots: &Roots, fence: Stamp) -> Vec<C
 struct Known<'a> {
     detached: HashSet<FileId>,
     /// As undoing a revert of this commit left them.
-    settled: HashMap<FileId, Version>,
-    /// The reverts that stand, with their fences.
+    own: HashMap<FileId, Version>,
+    /// The reverts that stand, with their commit stamps.
     later: OnceCell<Vec<(Stamp, Plan)>>,
     home: &'a Home,
 }
@@ -265,9 +273,9 @@ impl Known<'_> {
     /// Whether nobody but this realm has touched an object below `top` since this commit: a retained
     /// link was taken away, a revert of this commit was undone, or a revert of a later commit has put back
     /// what that one had changed.
-    fn explains(&self, top: &[u8], below: &[u8], now: &Version, fence: Stamp) -> bool {
-        if self.detached.contains(&now.id) && now.mtime < fence
-            || self.settled.get(&now.id) == Some(now)
+    fn explains(&self, top: &[u8], below: &[u8], now: &Version, commit_stamp: Stamp) -> bool {
+        if self.detached.contains(&now.id) && now.mtime < commit_stamp
+            || self.own.get(&now.id) == Some(now)
         {
             return true;
         }
@@ -277,11 +285,11 @@ impl Known<'_> {
             all.into_iter()
                 .filter_map(std::result::Result::ok)
                 .filter(|m| m.reverts.is_some() && m.state == State::Committed)
-                .filter_map(|m| Some((m.fence?, plan::load(self.home, m.id).ok()??)))
+                .filter_map(|m| Some((m.commit_stamp?, plan::load(self.home, m.id).ok()??)))
                 .collect()
         });
-        later.iter().any(|(later_fence, plan)| {
-            now.ctime < *later_fence
+        later.iter().any(|(later_stamp, plan)| {
+            now.ctime < *later_stamp
                 && plan.ops.iter().any(|o| {
                     let is = |v: &Option<Version>| v.is_some_and(|v| v.id == now.id);
                     (is(&o.new) || is(&o.base)) && plan.after_path(o) == path
@@ -294,14 +302,14 @@ impl Known<'_> {
 fn detached_inodes(plan: &Plan) -> HashSet<FileId> {
     plan.ops
         .iter()
-        .filter(|o| matches!(o.kind, Kind::Remove | Kind::Exchange) && o.from.is_some())
+        .filter(|o| !o.is_link() && o.other().is_some())
         .filter_map(|o| o.base.map(|b| b.id))
         .collect()
 }
 
 /// Whether the extended attributes that an operation set are still as it set them.
 fn xattrs_as_left(roots: &Roots, op: &Op) -> bool {
-    let (Some(change), Ok(end)) = (&op.attrs, roots.after(op)) else { return true };
+    let (Some(change), Ok(end)) = (op.attrs(), roots.after(op)) else { return true };
     change.xattrs.iter().all(|x| {
         sys::xattr(&sys::entry_path(end.dir.as_fd(), &end.name), &x.name).ok()
             == Some(x.new.clone())
@@ -320,10 +328,10 @@ fn put_back_since(home: &Home, done: &Plan, op: &Op, now: &Version) -> bool {
     as_left
         && all.into_iter().filter_map(std::result::Result::ok).any(|meta| {
             meta.id != done.id
-                && meta.fence.is_some_and(|fence| now.ctime < fence)
+                && meta.commit_stamp.is_some_and(|commit_stamp| now.ctime < commit_stamp)
                 && plan::load(home, meta.id).ok().flatten().is_some_and(|later| {
                     later.ops.iter().any(|o| {
-                        let in_place = matches!(o.kind, Kind::Data | Kind::Patch | Kind::Attrs);
+                        let in_place = o.is_in_place() && !o.is_dir_time();
                         let left = if in_place { o.base } else { o.new };
                         left.is_some_and(|v| v.id == now.id) && later.after_path(o) == path
                     })
@@ -331,13 +339,13 @@ fn put_back_since(home: &Home, done: &Plan, op: &Op, now: &Version) -> bool {
         })
 }
 
-/// The first object below a published directory that changed after the fence. With `dirs`,
+/// The first object below a published directory that changed after the commit stamp. With `dirs`,
 /// directories count, and the published one itself unless it is the given version; without, as
 /// when the revert's own operations have passed there, only what is no directory.
 fn newer_below(
     end: &super::roots::EntryRef,
     dirs: Option<Option<Version>>,
-    fence: Stamp,
+    commit_stamp: Stamp,
     by_us: &dyn Fn(&[u8], &Version) -> bool,
 ) -> std::result::Result<Option<Vec<u8>>, Errno> {
     let top = end.open_path()?;
@@ -346,14 +354,17 @@ fn newer_below(
         let fd: OwnedFd = sys::open_dir_beneath(top.as_fd(), &dir)?;
         if let (false, Some(_)) = (dir.is_empty(), dirs) {
             let own = stat_at(fd.as_fd(), b"", rustix::fs::AtFlags::EMPTY_PATH)?;
-            if own.ctime >= fence && !by_us(&dir, &own) {
+            if own.ctime >= commit_stamp && !by_us(&dir, &own) {
                 return Ok(Some(dir));
             }
         } else if let Some(known) = dirs {
             // The published directory itself: its ctime is that of its own publishing rename.
             let own = stat_at(fd.as_fd(), b"", rustix::fs::AtFlags::EMPTY_PATH)?;
             let as_known = known.is_some_and(|k| k.same_but_ctime(&own));
-            if (own.mtime >= fence || own.ctime >= fence) && !as_known && !by_us(b"", &own) {
+            if (own.mtime >= commit_stamp || own.ctime >= commit_stamp)
+                && !as_known
+                && !by_us(b"", &own)
+            {
                 return Ok(Some(b".".to_vec()));
             }
         }
@@ -364,8 +375,8 @@ fn newer_below(
             } else {
                 let v = stat_at(fd.as_fd(), &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
                 // Renames of our own move ctime and leave mtime.
-                let renamed = dirs.is_none() && v.mtime < fence;
-                if v.ctime >= fence && !renamed && !by_us(&path, &v) {
+                let renamed = dirs.is_none() && v.mtime < commit_stamp;
+                if v.ctime >= commit_stamp && !renamed && !by_us(&path, &v) {
                     return Ok(Some(path));
                 }
             }
@@ -394,7 +405,9 @@ fn reversed(done: &Plan, roots: &Roots, id: TxId) -> Result<Vec<Op>> {
             match roots.at(done, op.layer, ends.slot.as_deref().unwrap_or_default()) {
                 Err(Errno::NOENT) => Ok(None),
                 // It will be as it was by then: what was done to it there is undone first.
-                _ if done.ops.iter().any(|o| o.held.is_some() && same_object(o, op)) => Ok(op.base),
+                _ if done.ops.iter().any(|o| o.held().is_some() && same_object(o, op)) => {
+                    Ok(op.base)
+                }
                 end => look(end),
             }
         };
@@ -405,132 +418,149 @@ fn reversed(done: &Plan, roots: &Roots, id: TxId) -> Result<Vec<Op>> {
                 when: None,
             }])
         };
-        let mut back = op.clone();
-        back.strip.clear();
-        (back.before, back.after) = (op.after.clone(), op.before.clone());
-        if let Some(held) = &mut back.held {
-            std::mem::swap(&mut held.before, &mut held.after);
-            let other = slots.iter().filter(|(layer, ..)| *layer == op.layer);
-            let other = other.map(|(_, from, to)| (&from[..], &to[..]));
-            if let Some(place) = crate::path::mapped(other, &held.place)
-                && !held.before
-            {
-                held.place = place;
-            }
-        }
-        if let Some(now) = done.in_tree(op.layer, &ends.target) {
-            back.before = now;
-        }
         let here = match roots.at(done, op.layer, &ends.target) {
             Err(Errno::NOENT | Errno::NOTDIR) => None,
             end => look(end)?,
         };
-        match op.kind {
-            Kind::Exchange | Kind::Remove if live_link(roots, op).is_some() => {
-                next += 1;
-                back.kind = Kind::Link;
-                (back.target, back.from) = (op.before.clone(), moved_back(done, op));
-                back.slot = format!("tx/{id}/l{}/old/{next}", op.layer).into_bytes();
-                slots.push((op.layer, op.slot.clone(), back.slot.clone()));
-                back.base = if op.kind == Kind::Remove { None } else { here.or(op.new) };
-                back.new = live_link(roots, op);
+        let held = op.held().map(|held| {
+            let other = slots.iter().filter(|(layer, ..)| *layer == op.layer);
+            let other = other.map(|(_, from, to)| (&from[..], &to[..]));
+            let place = crate::path::mapped(other, &held.place).filter(|_| !held.after);
+            let place = place.unwrap_or_else(|| held.place.clone());
+            Held { place, before: held.after, after: held.before }
+        });
+        let back = |base, new, does| Op {
+            before: done.in_tree(op.layer, &ends.target).unwrap_or_else(|| op.after.clone()),
+            after: op.before.clone(),
+            base,
+            new,
+            does,
+            ..op.clone()
+        };
+        let staged = |slot: &[u8]| Staged { slot: slot.to_vec(), ..Staged::default() };
+        let exchange = |slot: &[u8], other| Does::Exchange {
+            staged: staged(slot),
+            outsiders: Exchanged::default(),
+            other,
+        };
+        let mut own_slot = || {
+            next += 1;
+            format!("tx/{id}/l{}/old/{next}", op.layer).into_bytes()
+        };
+        let turned = match &op.does {
+            Does::Exchange { staged: Staged { slot: was, .. }, .. }
+            | Does::Remove { slot: was, .. }
+                if live_link(roots, op).is_some() =>
+            {
+                let (slot, other) = (own_slot(), moved_back(done, op).unwrap_or_default());
+                slots.push((op.layer, was.clone(), slot.clone()));
+                let base = if op.is_exchange() { here.or(op.new) } else { None };
+                let mut link = back(base, live_link(roots, op), Does::Link { slot, other });
+                link.target.clone_from(&op.before);
+                link
             }
-            Kind::Install => {
-                (back.kind, back.base, back.new) = (Kind::Remove, here, None);
+            Does::Install(staged) => {
+                back(here, None, Does::Remove { slot: staged.slot.clone(), other: None })
             }
-            Kind::Exchange if !op.shown => {
-                // As it is now, or, of a shell, as it will be when its directory is back.
-                let there = here.filter(|h| op.new.is_some_and(|n| n.id == h.id));
-                (back.base, back.new) = (there.or(op.new), op.base);
+            Does::Exchange { staged, other, .. } => {
+                let does = exchange(&staged.slot, other.clone());
+                if op.shown {
+                    // In a new directory that is away it will be there when that is back.
+                    back(here.or(op.new), Some(kept()?.ok_or_else(gone)?), does)
+                } else {
+                    // As it is now, or, of a shell, as it will be when its directory is back.
+                    let there = here.filter(|h| op.new.is_some_and(|n| n.id == h.id));
+                    back(there.or(op.new), op.base, does)
+                }
             }
-            Kind::Exchange => {
-                let kept = kept()?.ok_or_else(gone)?;
-                // In a new directory that is away it will be there when that is back.
-                (back.base, back.new) = (here.or(op.new), Some(kept));
+            Does::Remove { slot, .. } => {
+                back(None, Some(kept()?.ok_or_else(gone)?), Does::Install(staged(slot)))
             }
-            Kind::Remove => {
-                let kept = kept()?.ok_or_else(gone)?;
-                (back.kind, back.base, back.new) = (Kind::Install, None, Some(kept));
-            }
-            Kind::MoveIn => {
+            Does::MoveIn { slot, .. } => {
                 // A shell that was exchanged out goes back by an exchange of its own.
                 // A file is by then as it was before: what was done to it in place is undone first.
                 let is_dir = here.is_some_and(|v| v.kind() == FileKind::Dir);
-                let in_place = |o: &Op| matches!(o.kind, Kind::Data | Kind::Patch | Kind::Attrs);
                 let same = |o: &Op| matches!((o.base, op.new), (Some(a), Some(b)) if a.id == b.id);
-                let changed = ops.iter().any(|o| in_place(o) && same(o));
+                let changed =
+                    ops.iter().any(|o: &Op| o.is_in_place() && !o.is_dir_time() && same(o));
                 // (But for the links that were taken from it since.)
                 let links = |v: Version| Version { nlink: here.map_or(v.nlink, |h| h.nlink), ..v };
                 let as_before = if changed && !is_dir { op.new.map(links) } else { here };
-                (back.kind, back.base, back.new) = (Kind::MoveOut, as_before, None);
-                back.shown = false;
-                back.from = None;
-                if let Some(shell) = op.base {
-                    let mut swap = back.clone();
+                let shell = match (op.base, roots.slot(op)) {
+                    (None, _) => None,
+                    (shell, Err(Errno::NOENT)) => shell,
                     // (As it is: overlayfs's index has let go of it.)
-                    let now = match roots.slot(op) {
-                        Err(Errno::NOENT) => None,
-                        end => look(end)?.filter(|now| now.id == shell.id),
-                    };
-                    (swap.kind, swap.new) = (Kind::Exchange, now.or(Some(shell)));
-                    ops.push(swap);
-                    continue;
-                }
-            }
-            Kind::MoveOut => {
-                (back.kind, back.base, back.new) = (Kind::MoveIn, None, op.base);
-                back.from = done
-                    .ops
-                    .iter()
-                    .find(|m| m.kind == Kind::MoveIn && m.slot == op.slot && m.layer == op.layer)
-                    .map(|m| m.target.clone());
-                back.shown = true;
-            }
-            Kind::Link => {
-                back.from = op.from.as_deref().map(|from| done.stable_of(op.layer, from));
-                if op.base.is_none() {
-                    // The other name stays noted: what is removed here is a link of it.
-                    (back.kind, back.base, back.new) = (Kind::Remove, here, None);
-                } else {
-                    let kept = kept()?.ok_or_else(gone)?;
-                    (back.kind, back.base, back.new) = (Kind::Exchange, here, Some(kept));
-                }
-            }
-            Kind::Data | Kind::Patch => {
-                back.slot = op.saved.clone();
-                next += 1;
-                back.saved = format!("tx/{id}/l{}/old/{next}", op.layer).into_bytes();
-                back.base = here;
-                back.new = match op.kind {
-                    Kind::Data => look(roots.slot_at(op.layer, &back.slot))?,
-                    // What it will be like: as before the commit, at another time.
-                    _ => op.base,
+                    (Some(shell), end) => {
+                        Some(look(end)?.filter(|now| now.id == shell.id).unwrap_or(shell))
+                    }
                 };
-                let mut change = op.attrs.as_deref().map(crate::changeset::AttrChange::reversed);
+                let mut out = match shell {
+                    Some(shell) => back(as_before, Some(shell), exchange(slot, None)),
+                    None => back(as_before, None, Does::MoveOut { slot: slot.clone() }),
+                };
+                out.shown = false;
+                out
+            }
+            Does::MoveOut { slot } => {
+                let into = |m: &&Op| matches!(&m.does, Does::MoveIn { slot: s, .. } if s == slot && m.layer == op.layer);
+                let from = done.ops.iter().find(into).map(|m| m.target.clone());
+                let mut into = back(None, op.base, Does::MoveIn { slot: slot.clone(), from });
+                into.shown = true;
+                into
+            }
+            Does::Link { slot, other } => {
+                // The other name stays noted: what is removed here is a link of it.
+                let other = Some(done.stable_of(op.layer, other));
+                if op.base.is_none() {
+                    back(here, None, Does::Remove { slot: slot.clone(), other })
+                } else {
+                    back(here, Some(kept()?.ok_or_else(gone)?), exchange(slot, other))
+                }
+            }
+            Does::Data(write) | Does::Patch { write, .. } => {
+                let mut attrs = write.attrs.as_deref().map(crate::changeset::AttrChange::reversed);
                 if let (Some(here), Some(old)) = (here, op.base) {
-                    change.get_or_insert_default().mtime = Some((here.mtime, old.mtime));
+                    attrs.get_or_insert_default().mtime = Some((here.mtime, old.mtime));
                 }
-                back.attrs = change.map(Box::new);
-                stage::save_old(done, roots, &back)?;
+                let attrs = attrs.map(Box::new);
+                let back_to =
+                    Write { slot: write.undo_copy.clone(), undo_copy: own_slot(), attrs, held };
+                let in_place = match &op.does {
+                    Does::Patch { pages, .. } => {
+                        // What it will be like: as before the commit, at another time.
+                        let does = Does::Patch { write: back_to, pages: pages.clone() };
+                        back(here, op.base, does)
+                    }
+                    _ => {
+                        let new = look(roots.slot_at(op.layer, &back_to.slot))?;
+                        back(here, new, Does::Data(back_to))
+                    }
+                };
+                stage::save_old(done, roots, &in_place)?;
+                in_place
             }
-            Kind::Attrs | Kind::DirTime => {
+            Does::Attrs { change, .. } | Does::DirTime { change } => {
+                let change = Box::new(change.reversed());
+                let does = match &op.does {
+                    Does::DirTime { .. } => Does::DirTime { change },
+                    _ => Does::Attrs { change, held, retained: None },
+                };
+                let mut attrs = back(here, op.base, does);
                 if sets_a_directory(op) {
-                    back.target = op.before.clone();
+                    attrs.target.clone_from(&op.before);
                 }
-                back.base = here;
-                back.new = op.base;
-                back.attrs = op.attrs.as_deref().map(|a| Box::new(a.reversed()));
+                attrs
             }
-        }
-        ops.push(back);
+        };
+        ops.push(turned);
     }
     // Links follow what they link to, and directory times everything that moves them, as in a
     // forward plan.
-    ops.sort_by_key(|o| match o.kind {
-        Kind::DirTime | Kind::Attrs if sets_a_directory(o) => 3,
+    ops.sort_by_key(|o| match o.held() {
+        _ if sets_a_directory(o) => 3,
         // A link may be what puts it into the store.
-        _ if o.held.as_ref().is_some_and(|held| !held.before) => 2,
-        Kind::Link => 1,
+        Some(held) if !held.before => 2,
+        _ if o.is_link() => 1,
         _ => 0,
     });
     Ok(ops)
@@ -543,15 +573,15 @@ fn same_object(a: &Op, b: &Op) -> bool {
 
 /// Whether an operation sets attributes, and so perhaps the time, of a directory.
 fn sets_a_directory(op: &Op) -> bool {
-    matches!(op.kind, Kind::DirTime | Kind::Attrs)
-        && op.base.is_some_and(|v| v.kind() == FileKind::Dir)
+    op.sets_attributes() && op.base.is_some_and(|v| v.kind() == FileKind::Dir)
 }
 
 /// Where another name of an operation's object is once the moves are undone.
 fn moved_back(done: &Plan, op: &Op) -> Option<Vec<u8>> {
-    let from = op.from.as_deref()?;
+    let from = op.other()?;
     let (dir, name) = crate::path::layer::split(from);
-    let is_moved = |o: &Op| o.layer == op.layer && o.kind == Kind::MoveIn && o.target == from;
+    let is_moved =
+        |o: &Op| o.layer == op.layer && matches!(o.does, Does::MoveIn { .. }) && o.target == from;
     if dir == crate::path::layer::split(&op.after).0 && !done.ops.iter().any(is_moved) {
         let (before, _) = crate::path::layer::split(&op.before);
         return Some(crate::path::layer::child(before, name));
@@ -561,6 +591,6 @@ fn moved_back(done: &Plan, op: &Op) -> Option<Vec<u8>> {
 
 /// The inode that a removed or replaced name was a link of, if another of its names still is one.
 fn live_link(roots: &Roots, op: &Op) -> Option<Version> {
-    let other = roots.target_at(op.layer, op.from.as_deref()?).ok()?.look().ok()??;
+    let other = roots.target_at(op.layer, op.other()?).ok()?.look().ok()??;
     op.base.filter(|b| b.id == other.id).map(|_| other)
 }

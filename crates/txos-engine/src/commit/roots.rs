@@ -148,7 +148,7 @@ impl Roots {
         path: &[u8],
         when: impl Fn(&Held) -> bool,
     ) -> std::result::Result<EntryRef, Errno> {
-        match &op.held {
+        match op.held() {
             Some(held) if when(held) => self.slot_at(op.layer, &held.place),
             _ => self.target_at(op.layer, path),
         }
@@ -170,7 +170,7 @@ impl Roots {
 
     /// The slot of an operation.
     pub fn slot(&self, op: &Op) -> std::result::Result<EntryRef, Errno> {
-        self.slot_at(op.layer, &op.slot)
+        self.slot_at(op.layer, op.slot())
     }
 
     /// A place in a layer's store.

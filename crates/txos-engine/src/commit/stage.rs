@@ -18,20 +18,13 @@ use crate::changeset::{AttrChange, Attrs, same_bytes};
 use crate::error::{Conflict, Error, Result};
 use crate::object::{Facets, FileKind};
 use crate::path;
-use crate::plan::{Exchanged, Kind, Op, Plan};
+use crate::plan::{Does, Exchanged, Op, Plan, Staged, Write};
 use crate::readset::{Observation, Outcome, ReadSet};
 use crate::store::Transaction;
 use crate::sys;
 use crate::version::Version;
 
-/// What staging found out.
-#[derive(Debug, Default)]
-pub(super) struct Staged {
-    /// Files of which an append was merged.
-    pub merged: u64,
-}
-
-/// Stages a plan. Nothing in the tree is changed.
+/// Stages a plan. Nothing in the tree is changed. Gives the number of files of which an append was merged.
 ///
 /// # Errors
 /// [`Error::Conflict`] for an append that can't be merged, [`Error::Io`] with step and path.
@@ -41,8 +34,8 @@ pub(super) fn stage(
     roots: &Roots,
     reads: &ReadSet,
     merge_append: bool,
-) -> Result<Staged> {
-    let mut staged = Staged::default();
+) -> Result<u64> {
+    let mut merged = 0;
     let mut next = plan.ops.len() as u64 + 1_000_000;
     for index in 0..plan.ops.len() {
         let Some(op) = plan.ops.get(index) else { break };
@@ -53,44 +46,46 @@ pub(super) fn stage(
             let now = roots.before(&op).and_then(|end| end.look());
             op.base = now.map_err(|e| at_target(plan, &op, "looking at", e))?.or(op.base);
         }
-        if op.kind == Kind::Patch && reads.get(&path).is_some_and(Observation::is_by_pages) {
+        if matches!(op.does, Does::Patch { .. })
+            && reads.get(&path).is_some_and(Observation::is_by_pages)
+        {
             take_newer_base(plan, roots, &mut op)?;
         }
         if merge_append
             && let Some(base) = op.base
             && let Some(seen) = reads.get(&path)
             && let Some(len) = appended_beyond(seen, &base)
-            && matches!(op.kind, Kind::Exchange | Kind::Data)
+            && matches!(op.does, Does::Exchange { .. } | Does::Data(_))
         {
             let slot = slot_name(tx, &op, &mut next);
             merge(tx, plan, roots, &mut op, len, slot)?;
-            staged.merged += 1;
+            merged += 1;
         }
         let is_file = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::File);
-        if op.kind == Kind::Exchange && is_file(&op.base) && is_file(&op.new) {
+        if op.is_exchange() && is_file(&op.base) && is_file(&op.new) {
             let target = before(plan, roots, &op)?;
-            match op.exchanged {
-                _ if !inplace::has_writer(&target) => {}
-                Exchanged::Copy => stay_in_place(tx, plan, roots, &mut op, &target)?,
-                // Nobody who can write to the old inode gets a hand in the new one.
-                Exchanged::Fresh | Exchanged::FreshOverWriter => {
-                    op.exchanged = Exchanged::FreshOverWriter;
+            match &mut op.does {
+                Does::Exchange { outsiders, .. } if inplace::has_writer(&target) => {
+                    match outsiders {
+                        Exchanged::Copy => stay_in_place(tx, plan, roots, &mut op, &target)?,
+                        // Nobody who can write to the old inode gets a hand in the new one.
+                        other => *other = Exchanged::FreshOverWriter,
+                    }
                 }
+                _ => {}
             }
         }
-        match op.kind {
-            Kind::Data | Kind::Patch => {
-                op.saved = slot_name(tx, &op, &mut next);
+        let undo_copy = op.is_write().then(|| slot_name(tx, &op, &mut next));
+        match &mut op.does {
+            Does::Data(write) | Does::Patch { write, .. } => {
+                write.undo_copy = undo_copy.unwrap_or_default();
                 save_old(plan, roots, &op)?;
             }
-            Kind::Link => {
-                let other = op.from.as_deref().unwrap_or_default();
-                let now = at_other(plan, &op, other).map_or_else(
-                    || plan.stable_of(op.layer, other),
-                    |o| match (o.kind, &o.from) {
-                        (Kind::MoveIn, Some(from)) => from.clone(),
-                        _ => o.before.clone(),
-                    },
+            Does::Link { other, .. } => {
+                let other = other.clone();
+                let now = at_other(plan, &op, &other).map_or_else(
+                    || plan.stable_of(op.layer, &other),
+                    |o| o.moved_from().unwrap_or(&o.before).to_vec(),
                 );
                 op.new = roots
                     .target_at(op.layer, &now)
@@ -106,15 +101,14 @@ pub(super) fn stage(
             *place = op;
         }
     }
-    Ok(staged)
+    Ok(merged)
 }
 
 /// The operation that says what is at the other name of a link, when everything is published: not one that takes
 /// away what was there before.
 fn at_other<'a>(plan: &'a Plan, link: &Op, other: &[u8]) -> Option<&'a Op> {
-    let takes = |o: &Op| matches!(o.kind, Kind::MoveOut | Kind::Remove);
-    let is_there = |o: &&Op| o.layer == link.layer && o.target == other && o.held.is_none();
-    plan.ops.iter().filter(is_there).rfind(|o| !takes(o))
+    let is_there = |o: &&Op| o.layer == link.layer && o.target == other && o.held().is_none();
+    plan.ops.iter().filter(is_there).rfind(|o| !o.takes_away())
 }
 
 /// Checks that no change without an observation of its object overlooks somebody else's: such an
@@ -125,10 +119,12 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
     let begun = tx.meta.begun.as_ns();
     plan.ops
         .iter()
-        .filter(|op| !matches!(op.kind, Kind::DirTime | Kind::MoveIn | Kind::Link))
+        .filter(|op| {
+            !matches!(op.does, Does::DirTime { .. } | Does::MoveIn { .. } | Does::Link { .. })
+        })
         .filter_map(|op| {
             let base = op.base.filter(|b| b.ctime.as_ns() + lag(b) >= begun)?;
-            if base.kind() == FileKind::Dir && op.kind == Kind::Attrs {
+            if base.kind() == FileKind::Dir && op.sets_attributes() {
                 return None;
             }
             let from = plan.before_path(op);
@@ -239,10 +235,15 @@ fn merge(
     // Looked at before it was copied: if it grew since, the publish finds another version.
     op.base = Some(before);
     op.new = end.look().map_err(|e| io("looking at", e))?;
-    op.slot = slot;
-    op.strip.clear();
-    if let (Some(change), Some(base), Some(new)) = (&mut op.attrs, op.base, op.new) {
-        change.mtime = Some((base.mtime, new.mtime));
+    match &mut op.does {
+        Does::Exchange { staged, .. } => *staged = Staged { slot, ..Staged::default() },
+        Does::Data(write) => {
+            write.slot = slot;
+            if let (Some(change), Some(base), Some(new)) = (&mut write.attrs, op.base, op.new) {
+                change.mtime = Some((base.mtime, new.mtime));
+            }
+        }
+        _ => {}
     }
     Ok(())
 }
@@ -277,9 +278,11 @@ fn stay_in_place(
         .map_err(|e| at_target(plan, op, "opening the staged copy of", e))?;
     let mut change = AttrChange::between(&read(target, &base)?, &read(&slot, &new)?);
     change.mtime = Some((base.mtime, new.mtime));
-    op.kind = Kind::Data;
-    op.strip.clear();
-    op.attrs = Some(Box::new(change));
+    op.does = Does::Data(Write {
+        slot: op.slot().to_vec(),
+        attrs: Some(Box::new(change)),
+        ..Write::default()
+    });
     Ok(())
 }
 
@@ -303,7 +306,7 @@ fn take_newer_base(plan: &Plan, roots: &Roots, op: &mut Op) -> Result<()> {
         && base.nlink == now.nlink
     {
         op.base = Some(now);
-        if let Some(change) = &mut op.attrs {
+        if let Some(change) = op.write_mut().and_then(|write| write.attrs.as_mut()) {
             change.mtime = change.mtime.map(|(_, new)| (now.mtime, new.max(now.mtime)));
         }
     }
@@ -340,17 +343,18 @@ fn open_base(plan: &Plan, op: &Op, target: &EntryRef) -> Result<(OwnedFd, Versio
 /// Saves the content that a Data or Patch operation will overwrite.
 pub(super) fn save_old(plan: &Plan, roots: &Roots, op: &Op) -> Result<()> {
     let io = |step, e: Errno| at_target(plan, op, step, e);
-    if op.kind == Kind::Patch {
+    let Some(write) = op.write() else { return Ok(()) };
+    if matches!(op.does, Does::Patch { .. }) {
         let (file, _) = open_base(plan, op, &before(plan, roots, op)?)?;
-        let patch = inplace::read_patch(plan, roots, op, &op.slot)?;
+        let patch = inplace::read_patch(plan, roots, op, &write.slot)?;
         let old = inplace::overwritten(&file, &patch).map_err(|e| io("reading", e))?;
-        let end = roots.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
+        let end = roots.slot_at(op.layer, &write.undo_copy).map_err(|e| io("saving", e))?;
         let to = create_anew(&end).map_err(|e| io("saving", e))?;
         return sys::write_all_at(to.as_fd(), &old.to_bytes(), 0).map_err(|e| io("saving", e));
     }
     let target = before(plan, roots, op)?;
     let (from, _) = open_base(plan, op, &target)?;
-    let end = roots.slot_at(op.layer, &op.saved).map_err(|e| io("saving", e))?;
+    let end = roots.slot_at(op.layer, &write.undo_copy).map_err(|e| io("saving", e))?;
     let to = create_anew(&end).map_err(|e| io("saving", e))?;
     crate::sys_copy::content(&from, &to).map_err(|e| io("saving", e))?;
     inplace::copy_attrs(&target, &end).map_err(|e| io("saving", e))

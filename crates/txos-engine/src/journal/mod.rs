@@ -114,8 +114,8 @@ pub(crate) struct Found {
     pub plan: Plan,
     /// How far it got.
     pub progress: Progress,
-    /// The fence that was taken when it was in place.
-    pub fence: Option<Stamp>,
+    /// The commit stamp that was taken when it was in place.
+    pub commit_stamp: Option<Stamp>,
 }
 
 /// An open journal; its holder has the commit lock.
@@ -254,7 +254,7 @@ impl Journal {
             ops: Vec::new(),
         };
         let mut progress = Progress::Planning;
-        let mut fence = None;
+        let mut commit_stamp = None;
         let mut at = first.end;
         while let Some(frame) = read_frame(bytes, at).filter(|f| f.epoch == self.epoch) {
             at = frame.end;
@@ -281,8 +281,8 @@ impl Journal {
                     progress = Progress::Ready;
                 }
                 (Frame::Applied, Progress::Ready) => {
-                    fence = postcard::from_bytes(frame.payload)
-                        .map_err(|_| self.damaged("is damaged (fence)"))?;
+                    commit_stamp = postcard::from_bytes(frame.payload)
+                        .map_err(|_| self.damaged("is damaged (commit_stamp)"))?;
                     progress = Progress::Applied;
                 }
                 (Frame::Undoing, p) if p != Progress::Planning => progress = Progress::Undoing,
@@ -291,7 +291,7 @@ impl Journal {
             }
         }
         self.end = at;
-        Ok(Some(Found { plan, progress, fence }))
+        Ok(Some(Found { plan, progress, commit_stamp }))
     }
 
     /// Writes a whole plan; with `flush`, durably. Nothing of it may be acted on before.
@@ -334,12 +334,12 @@ impl Journal {
         if plan.durable && !sys::mistake("plan-not-flushed") { self.flush() } else { Ok(()) }
     }
 
-    /// Notes that everything is in place and verified, and the fence behind it.
+    /// Notes that everything is in place and verified, and the commit stamp behind it.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn applied(&mut self, fence: Stamp) -> Result<()> {
-        let payload = postcard::to_stdvec(&Some(fence))
+    pub fn applied(&mut self, commit_stamp: Stamp) -> Result<()> {
+        let payload = postcard::to_stdvec(&Some(commit_stamp))
             .map_err(|e| Error::io("encoding the journal", &self.path, std::io::Error::other(e)))?;
         if sys::mistake("publish-before-plan") {
             self.append(Frame::Ready, &[])?;

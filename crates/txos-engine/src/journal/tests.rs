@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::Kind;
+use crate::plan::{Does, Staged};
 
 struct Store(PathBuf);
 
@@ -31,24 +31,18 @@ fn plan(ops: usize) -> Plan {
         ops: (0..ops)
             .map(|i| Op {
                 layer: 0,
-                kind: Kind::Install,
                 target: format!("etc/{i}").into_bytes(),
                 before: format!("etc/{i}").into_bytes(),
                 after: format!("etc/{i}").into_bytes(),
-                slot: format!("tx/a/l0/upper/{i}").into_bytes(),
-                saved: Vec::new(),
-                from: None,
                 base: None,
                 new: Some(version),
-                strip: Vec::new(),
-                attrs: None,
                 shown: true,
                 below: 0,
-                settled: None,
-                held: None,
-                dirs: Vec::new(),
-                pages: Vec::new(),
-                exchanged: crate::plan::Exchanged::default(),
+                own_version: None,
+                does: Does::Install(Staged {
+                    slot: format!("tx/a/l0/upper/{i}").into_bytes(),
+                    ..Staged::default()
+                }),
             })
             .collect(),
     }
@@ -158,7 +152,8 @@ fn paths_that_lead_out_are_not_sound() {
         p.ops[0].target = bad.as_bytes().to_vec();
         assert!(!p.is_sound(), "{bad}");
         let mut p = plan(1);
-        p.ops[0].slot = bad.as_bytes().to_vec();
+        p.ops[0].does =
+            Does::Install(Staged { slot: bad.as_bytes().to_vec(), ..Staged::default() });
         assert!(!p.is_sound(), "{bad}");
     }
 }

@@ -21,6 +21,7 @@ mod pages;
 mod readahead;
 mod record;
 pub mod validate;
+mod ways;
 
 use std::collections::HashMap;
 
@@ -31,6 +32,7 @@ pub use footprint::Touch;
 pub use names::ListingDigest;
 pub use pages::{PAGE, page_digest};
 pub use readahead::{AheadIn, Listed};
+pub use ways::Way;
 
 use crate::codec;
 use crate::error::{Error, Result};
@@ -198,6 +200,9 @@ pub struct ReadSet {
     /// What was observed since it was last asked for; `None`: nobody asks.
     #[serde(skip)]
     round: Option<footprint::Round>,
+    /// Ways that were acquired as an earlier transaction had found them.
+    #[serde(skip)]
+    trusted: Vec<std::sync::Arc<Way>>,
 }
 
 /// First bytes of a stored read set.

@@ -12,7 +12,7 @@ impl ReadSet {
     /// absolute; `dir_id` is its identity). The first outcome is kept, facets are added up.
     ///
     /// - The observation must have been made before the transaction was told of it, with
-    ///   [`crate::version::observe`] or [`crate::version::settled`]: a version that is still racy is
+    ///   [`crate::version::observe`] or [`crate::version::unambiguous`]: a version that is still racy is
     ///   recorded as ambiguous, which no validation lets pass.
     /// - [`Facets::DATA`] means the whole content. Whoever reads single pages leaves it out, and calls
     ///   [`ReadSet::note_pages`].

@@ -25,8 +25,8 @@ struct Scene {
 impl Scene {
     fn new() -> std::io::Result<Scene> {
         let dir = crate::fuzzing::scratch("realm")?;
-        let settle = Box::new(|_: &super::DeadPublish| Ok(PublishFate::Undone));
-        let realm = Realm::join(&dir, "fuzz", &dir, settle).map_err(std::io::Error::other)?;
+        let resolver = Box::new(|_: &super::DeadPublish| Ok(PublishFate::Undone));
+        let realm = Realm::join(&dir, "fuzz", &dir, resolver).map_err(std::io::Error::other)?;
         let file = std::fs::OpenOptions::new().read(true).write(true).open(realm.path())?;
         Ok(Scene { realm, file })
     }
@@ -79,18 +79,18 @@ impl Scene {
             soft: how & 16 != 0,
             ..Begin::default()
         };
-        let mut ticket = self.realm.begin(&begin).ok()?;
+        let mut handle = self.realm.begin(&begin).ok()?;
         if how & 1 != 0 {
-            ticket.may_wait();
+            handle.may_wait();
         }
         let mut asked = 0;
-        Some(ticket.attended(move |_| {
+        Some(handle.attended(move |_| {
             asked += 1;
             if asked < PATIENCE { WaitDecision::Wait } else { WaitDecision::CallOff }
         }))
     }
 
-    fn step<'s>(&'s self, tickets: &mut Vec<TxHandle<'s>>, input: &mut Input<'_>) {
+    fn step<'s>(&'s self, handles: &mut Vec<TxHandle<'s>>, input: &mut Input<'_>) {
         let (what, which) = (input.byte(), usize::from(input.byte() % 3));
         let access = match input.byte() % 3 {
             0 => Access::Read,
@@ -101,30 +101,30 @@ impl Scene {
         let facet = Facet::Listing(FileId { dev: 1, ino: u64::from(record) });
         match what % 16 {
             0..6 => self.scribble(input),
-            6 if tickets.len() < 3 => tickets.extend(self.begin(input)),
+            6 if handles.len() < 3 => handles.extend(self.begin(input)),
             7..10 => {
-                if let Some(ticket) = tickets.get_mut(which) {
-                    let _ = ticket.acquire_hashed(u64::from(record), access);
+                if let Some(handle) = handles.get_mut(which) {
+                    let _ = handle.acquire_hashed(u64::from(record), access);
                 }
             }
             10 => {
-                if let Some(ticket) = tickets.get_mut(which) {
-                    let _ = (ticket.pass(&facet, access), ticket.acquire(&facet, access));
+                if let Some(handle) = handles.get_mut(which) {
+                    let _ = (handle.pass(&facet, access), handle.acquire(&facet, access));
                 }
             }
             11 => {
-                if let Some(ticket) = tickets.get_mut(which) {
-                    let _ = ticket.prepare().and_then(|()| match ticket.turn {
+                if let Some(handle) = handles.get_mut(which) {
+                    let _ = handle.prepare().and_then(|()| match handle.turn {
                         // Who waits for his turn can be waited for only if the turn can come.
                         Some(_) => Ok(()),
-                        None => ticket.publish(),
+                        None => handle.publish(),
                     });
                 }
             }
-            12 if which < tickets.len() => drop(tickets.swap_remove(which)),
-            13 if which < tickets.len() => {
-                let ticket = tickets.swap_remove(which);
-                let _ = ticket.finish();
+            12 if which < handles.len() => drop(handles.swap_remove(which)),
+            13 if which < handles.len() => {
+                let handle = handles.swap_remove(which);
+                let _ = handle.finish();
             }
             14 => {
                 let _ = (self.realm.members(), self.realm.quiet(), self.realm.sweep());
@@ -154,14 +154,14 @@ pub(crate) fn scribbled(input: &mut Input<'_>) {
         if scene.reset().is_err() {
             return;
         }
-        let mut tickets = Vec::new();
+        let mut handles = Vec::new();
         for _ in 0..64 {
             if input.is_empty() {
                 break;
             }
-            scene.step(&mut tickets, input);
+            scene.step(&mut handles, input);
         }
-        drop(tickets);
+        drop(handles);
         assert!(SLOTS as usize * size_of::<Slot>() + SLOTS_AT <= GROUPS_AT);
     });
 }

@@ -19,7 +19,7 @@ use super::sync::{AtomicU32, AtomicU64, Note32, Note64};
 pub(super) const MAGIC: [u8; 8] = *b"TXOSREAL";
 /// Format of the segment: layout, meaning and hash.
 #[cfg(not(loom))]
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 /// Number of ownership records, as a power of two.
 #[cfg(not(loom))]
 pub(super) const ORECS_LOG2: u32 = 20;
@@ -92,6 +92,8 @@ pub(super) struct Board {
     pub takeovers: Note64,
     /// Times all slots were taken.
     pub full: Note64,
+    /// Publishes that may have changed names, counted before they begin.
+    pub names: AtomicU64,
 }
 
 /// The header page.
@@ -194,6 +196,7 @@ const _: () = {
     assert!(size_of::<Header>() == SLOTS_AT);
     assert!(offset_of!(Header, board) == 128);
     assert!(offset_of!(Board, conflicts) == 16);
+    assert!(offset_of!(Board, names) == 64);
     assert!(size_of::<Slot>() == 1024);
     assert!(offset_of!(Slot, status) == 8);
     assert!(offset_of!(Slot, bell) == 16);

@@ -34,7 +34,7 @@
 //! | `layout`, `table`, `segment` | the segment: fields, mapping, file |
 //! | `list` | what a slot holds, facet by facet |
 //! | `identity` | which process, and whether it lives |
-//! | `ticket` | a transaction's place: begin, acquire, prepare, publish, finish, abort |
+//! | `tx_handle` | a transaction's place: begin, acquire, prepare, publish, finish, abort |
 //! | [`contend`], [`wait`] | a conflict with a holder; waiting for one |
 //! | [`takeover`] | what becomes of the dead |
 //! | `order` | ordered transactions |
@@ -107,9 +107,9 @@ pub struct Realm {
     label: String,
     /// Where the journal of this process's commits is.
     home: std::path::PathBuf,
-    settle: Box<dyn ResolvePublish>,
-    /// The dead publisher of whom it was last said that his publish can't be settled.
-    unsettled: std::sync::atomic::AtomicU64,
+    resolver: Box<dyn ResolvePublish>,
+    /// The dead publisher of whom it was last said that the publish can't be resolved.
+    unresolved: std::sync::atomic::AtomicU64,
 }
 
 impl std::fmt::Debug for Realm {
@@ -123,7 +123,7 @@ impl Realm {
     /// Joins the realm in `dir`, making it if there is none.
     ///
     /// `label` is what others are told that runs here; `home` the home store whose journal says
-    /// what became of this process's commits; `settle` is asked about those of dead ones.
+    /// what became of this process's commits; `resolver` is asked about those of dead ones.
     ///
     /// # Errors
     /// [`Error::Format`](crate::Error::Format) for a damaged, foreign or newer realm,
@@ -132,9 +132,9 @@ impl Realm {
         dir: &std::path::Path,
         label: &str,
         home: &std::path::Path,
-        settle: Box<dyn ResolvePublish>,
+        resolver: Box<dyn ResolvePublish>,
     ) -> crate::Result<Realm> {
-        Realm::of(segment::Segment::open(dir)?, label, home, settle)
+        Realm::of(segment::Segment::open(dir)?, label, home, resolver)
     }
 
     /// Joins the realm in `dir` if there is one, to look at it or to set its policy.
@@ -145,17 +145,17 @@ impl Realm {
         dir: &std::path::Path,
         label: &str,
         home: &std::path::Path,
-        settle: Box<dyn ResolvePublish>,
+        resolver: Box<dyn ResolvePublish>,
     ) -> crate::Result<Option<Realm>> {
         let segment = segment::Segment::open_existing(dir)?;
-        segment.map(|segment| Realm::of(segment, label, home, settle)).transpose()
+        segment.map(|segment| Realm::of(segment, label, home, resolver)).transpose()
     }
 
     fn of(
         segment: segment::Segment,
         label: &str,
         home: &std::path::Path,
-        settle: Box<dyn ResolvePublish>,
+        resolver: Box<dyn ResolvePublish>,
     ) -> crate::Result<Realm> {
         let me = Identity::of_self()
             .map_err(|e| crate::Error::io("finding out who we are from", "/proc/self", e))?;
@@ -173,8 +173,8 @@ impl Realm {
             me,
             label: label.to_owned(),
             home: home.to_owned(),
-            settle,
-            unsettled: std::sync::atomic::AtomicU64::new(0),
+            resolver,
+            unresolved: std::sync::atomic::AtomicU64::new(0),
         })
     }
 
@@ -242,16 +242,29 @@ impl Realm {
     /// same number before and after a look has seen no half of any commit.
     #[must_use]
     pub fn quiet(&self) -> Option<u64> {
+        self.quiet_beside(None)
+    }
+
+    /// Counts the publishes of participants that may have changed names. While it stays the same, what a
+    /// participant found at a name only an outsider can have changed; as long as the participant holds the
+    /// entry ([`Facet::Entry`]), and for as long after it as the number stays.
+    #[must_use]
+    pub fn names_published(&self) -> u64 {
+        self.table().board().names.load(Acquire)
+    }
+
+    /// [`Realm::quiet`] of all slots but one.
+    fn quiet_beside(&self, own: Option<u32>) -> Option<u64> {
         let mut published = 0u64;
-        for number in 0..SLOTS {
+        for number in (0..SLOTS).filter(|number| own != Some(*number)) {
             let slot = self.table().slot(number);
-            // The count first: a publish that ends between the two loads is seen by the other look.
-            let commits = slot.commits.load(Acquire);
+            // A publish is counted before its status ends, and here the status is looked at before the count:
+            // one that is seen to have ended has been counted, and what was counted changes nothing any more.
             let status = status::Status(slot.status.load(Acquire));
             if status.state() == State::Publishing {
                 return None;
             }
-            published = published.wrapping_add(commits);
+            published = published.wrapping_add(slot.commits.load(Acquire));
             published = published.wrapping_add(slot.aborts.load(Acquire).rotate_left(32));
         }
         Some(published)

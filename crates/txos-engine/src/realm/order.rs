@@ -13,7 +13,7 @@
 //!   one whose turn it is can always begin.
 //! - A group's place is taken under a lock that names its holder, and is complete before its key is
 //!   written. A place whose process group is gone can be taken again, once what is left of its
-//!   transactions is settled.
+//!   transactions is resolved.
 
 use super::layout::{GROUPS, Group, Slot};
 use super::status::{State, Status};

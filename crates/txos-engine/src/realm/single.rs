@@ -29,22 +29,22 @@ impl Realm {
     ) -> Result<T, BeginError> {
         let mut how = Begin::default();
         loop {
-            let mut ticket = self.begin(&how)?;
-            ticket.own().flags.store(SINGLE, Relaxed);
+            let mut handle = self.begin(&how)?;
+            handle.own().flags.store(SINGLE, Relaxed);
             let ready = touches
                 .iter()
-                .try_for_each(|(facet, access)| ticket.acquire(facet, *access).map(drop))
-                .and_then(|()| ticket.publish());
+                .try_for_each(|(facet, access)| handle.acquire(facet, *access).map(drop))
+                .and_then(|()| handle.publish());
             match ready {
                 Ok(()) => {
                     let done = call();
                     // Publishing can't be doomed.
-                    let _ = ticket.finish();
+                    let _ = handle.finish();
                     return Ok(done);
                 }
                 Err(stop) => {
-                    let seed = ticket.seed();
-                    let again = ticket.abort();
+                    let seed = handle.seed();
+                    let again = handle.abort();
                     how.again = Some(again);
                     if let AbortCause::Lost(opponent) = &stop {
                         self.wait_for(opponent, PATIENCE);

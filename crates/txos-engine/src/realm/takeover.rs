@@ -56,11 +56,11 @@ pub trait ResolvePublish: Send + Sync {
     ///
     /// # Errors
     /// [`Unresolved`] if neither can be done now.
-    fn settle(&self, remains: &DeadPublish) -> Result<PublishFate, Unresolved>;
+    fn resolve(&self, remains: &DeadPublish) -> Result<PublishFate, Unresolved>;
 }
 
 impl<F: Fn(&DeadPublish) -> Result<PublishFate, Unresolved> + Send + Sync> ResolvePublish for F {
-    fn settle(&self, remains: &DeadPublish) -> Result<PublishFate, Unresolved> {
+    fn resolve(&self, remains: &DeadPublish) -> Result<PublishFate, Unresolved> {
         self(remains)
     }
 }
@@ -144,17 +144,22 @@ impl Realm {
                 pid: dead.pid(),
                 home: PathBuf::from(std::ffi::OsString::from_vec(bytes_of(&slot.home))),
             };
-            match self.settle.settle(&remains) {
+            match self.resolver.resolve(&remains) {
                 Ok(fate) => committed = fate == PublishFate::Committed,
                 Err(Unresolved(why)) => {
                     // Once, not each time that somebody who waits looks.
-                    if self.unsettled.swap(dead.word(), Relaxed) != dead.word() {
+                    if self.unresolved.swap(dead.word(), Relaxed) != dead.word() {
                         let pid = dead.pid();
-                        tracing::warn!("the publish of process {pid} can't be settled now: {why}");
+                        tracing::warn!("the publish of process {pid} can't be resolved now: {why}");
                     }
                     return false;
                 }
             }
+        }
+        // Counted before it has ended: see [`Realm::quiet`].
+        if status.state() == State::Publishing {
+            let count = if committed { &slot.commits } else { &slot.aborts };
+            count.fetch_add(1, Relaxed);
         }
         let ended = if committed { State::Committed } else { State::Aborted };
         slot.status.swap(Status::new(status.generation(), ended).0, AcqRel);

@@ -20,8 +20,8 @@ impl Place {
     }
 
     fn join(&self) -> Realm {
-        let settle = |_: &DeadPublish| Err(Unresolved("nobody publishes here".into()));
-        Realm::join(&self.0, "test", &self.0, Box::new(settle)).unwrap()
+        let resolver = |_: &DeadPublish| Err(Unresolved("nobody publishes here".into()));
+        Realm::join(&self.0, "test", &self.0, Box::new(resolver)).unwrap()
     }
 }
 
@@ -229,6 +229,10 @@ fn more_transactions_than_slots() {
     let mut all: Vec<_> = (0..SLOTS).map(|_| begin(&realm)).collect();
     let how = Begin { nonblock: true, ..Begin::default() };
     assert_eq!(realm.begin(&how).unwrap_err(), BeginError::Full);
+    let patience = Some(Duration::from_millis(20));
+    let (how, asked) = (Begin { patience, ..Begin::default() }, Instant::now());
+    assert_eq!(realm.begin(&how).unwrap_err(), BeginError::Full);
+    assert!(asked.elapsed() >= Duration::from_millis(20), "it waited");
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| begin(&realm).finish().unwrap());
         // It waits for a slot; one becomes free.
@@ -247,8 +251,8 @@ fn every_slot_has_its_own_bit() {
     let place = Place::new("bits");
     let realm = place.join();
     let mut all: Vec<_> = (0..SLOTS).map(|_| nonblocking(&realm)).collect();
-    for ticket in &mut all {
-        ticket.acquire(&page(7), Access::Read).unwrap();
+    for handle in &mut all {
+        handle.acquire(&page(7), Access::Read).unwrap();
     }
     // The oldest wants it alone: it wins against all.
     let oldest = all.first_mut().unwrap();
@@ -290,17 +294,17 @@ fn single_calls_wait_and_never_fail() {
 fn add_in_transaction(realm: &Realm, counter: &AtomicU64, facets: [Facet<'_>; 2]) {
     let mut how = Begin::default();
     loop {
-        let mut ticket = realm.begin(&how).unwrap();
+        let mut handle = realm.begin(&how).unwrap();
         let ready = facets
             .iter()
-            .try_for_each(|f| ticket.acquire(f, Access::Write).map(drop))
-            .and_then(|()| ticket.publish());
+            .try_for_each(|f| handle.acquire(f, Access::Write).map(drop))
+            .and_then(|()| handle.publish());
         if ready.is_ok() {
             counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            ticket.finish().unwrap();
+            handle.finish().unwrap();
             return;
         }
-        let again = ticket.abort();
+        let again = handle.abort();
         how.again = Some(again);
         std::thread::sleep(crate::contention::backoff::before_restart(again.restarts, 7));
     }
@@ -343,14 +347,14 @@ fn ordered_transactions_commit_in_their_order() {
                 let mut how = Begin { sequence: Some(sequence), ..Begin::default() };
                 all_there.wait();
                 loop {
-                    let mut ticket = realm.begin(&how).unwrap();
+                    let mut handle = realm.begin(&how).unwrap();
                     let ready =
-                        ticket.acquire(&page(1), Access::Write).and_then(|_| ticket.publish());
+                        handle.acquire(&page(1), Access::Write).and_then(|_| handle.publish());
                     if ready.is_ok() {
                         done.lock().unwrap().push(sequence);
-                        return ticket.finish().unwrap();
+                        return handle.finish().unwrap();
                     }
-                    how.again = Some(ticket.abort());
+                    how.again = Some(handle.abort());
                 }
             });
         }
@@ -496,12 +500,12 @@ fn a_slot_that_never_begins_is_not_waited_for_unasked() {
     let place = Place::new("never-begins");
     let realm = place.join();
     let index = realm.index_of(&page(1));
-    let mut ticket = nonblocking(&realm);
-    let number = (ticket.slot + 1) % SLOTS;
+    let mut handle = nonblocking(&realm);
+    let number = (handle.slot + 1) % SLOTS;
     realm.table().slot(number).owner.store(realm.me.word(), Ordering::SeqCst);
     realm.table().orec(index).store(1 << number, Ordering::SeqCst);
-    assert!(matches!(ticket.acquire(&page(1), Access::Write), Err(AbortCause::Busy(_))));
-    drop(ticket);
+    assert!(matches!(handle.acquire(&page(1), Access::Write), Err(AbortCause::Busy(_))));
+    drop(handle);
     let mut asked = begin(&realm).attended(|_| WaitDecision::CallOff);
     assert!(matches!(asked.acquire(&page(1), Access::Write), Err(AbortCause::CalledOff(_))));
     drop(asked);
@@ -530,33 +534,33 @@ fn what_only_says_that_it_publishes_is_waited_for_like_others() {
     {
         let seen = std::sync::Arc::new(std::sync::Mutex::new(None));
         let asked = std::sync::Arc::clone(&seen);
-        let mut ticket = begin(&realm).attended(move |info| {
+        let mut handle = begin(&realm).attended(move |info| {
             *asked.lock().unwrap() = Some(info.publishing);
             WaitDecision::CallOff
         });
-        let number = (ticket.slot + 1) % SLOTS;
+        let number = (handle.slot + 1) % SLOTS;
         let slot = realm.table().slot(number);
         slot.owner.store(owner.word(), Ordering::SeqCst);
         slot.waiting_for.store(waits_for, Ordering::SeqCst);
         slot.status.store(Status::new(9, State::Publishing).0, Ordering::SeqCst);
         realm.table().orec(index).store(1 << number, Ordering::SeqCst);
-        let stopped = ticket.acquire(&page(1), Access::Write);
+        let stopped = handle.acquire(&page(1), Access::Write);
         assert!(matches!(stopped, Err(AbortCause::CalledOff(_))), "{stopped:?}");
         assert_eq!(*seen.lock().unwrap(), expected, "{owner:?} that waits for {waits_for}");
-        drop(ticket);
+        drop(handle);
         slot.owner.store(0, Ordering::SeqCst);
         slot.waiting_for.store(0, Ordering::SeqCst);
         slot.waiters.store(0, Ordering::SeqCst);
         realm.table().orec(index).store(0, Ordering::SeqCst);
     }
     // Nobody's: it is not waited for at all.
-    let mut ticket = begin(&realm).attended(|_| WaitDecision::CallOff);
-    let number = (ticket.slot + 1) % SLOTS;
+    let mut handle = begin(&realm).attended(|_| WaitDecision::CallOff);
+    let number = (handle.slot + 1) % SLOTS;
     realm.table().slot(number).status.store(Status::new(9, State::Publishing).0, Ordering::SeqCst);
     realm.table().orec(index).store(1 << number, Ordering::SeqCst);
-    assert_eq!(ticket.pass(&page(1), Access::Write), Ok(false));
-    assert_eq!(ticket.acquire(&page(1), Access::Write), Ok(false));
-    drop(ticket);
+    assert_eq!(handle.pass(&page(1), Access::Write), Ok(false));
+    assert_eq!(handle.acquire(&page(1), Access::Write), Ok(false));
+    drop(handle);
     is_untouched(&realm);
 }
 
@@ -565,12 +569,12 @@ fn what_only_says_that_it_publishes_is_waited_for_like_others() {
 fn nonsense_in_a_slot_is_shown() {
     let place = Place::new("nonsense");
     let realm = place.join();
-    let ticket = begin(&realm);
-    let slot = realm.table().slot(ticket.slot);
+    let handle = begin(&realm);
+    let slot = realm.table().slot(handle.slot);
     for count in [&slot.commits, &slot.aborts, &slot.work, &slot.size, &slot.start_ns] {
         count.store(u64::MAX, Ordering::SeqCst);
     }
-    let other = realm.table().slot((ticket.slot + 1) % SLOTS);
+    let other = realm.table().slot((handle.slot + 1) % SLOTS);
     other.commits.store(u64::MAX, Ordering::SeqCst);
     slot.thread.store(u32::MAX, Ordering::SeqCst);
     slot.waiting_for.store(u32::MAX - 1, Ordering::SeqCst);

@@ -1,6 +1,7 @@
 //! A transaction's place in the realm.
 
 use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use super::contend::{AbortCause, ConflictWait, Opponent, Resolution};
 use super::facet::Facet;
@@ -21,6 +22,8 @@ pub struct Begin {
     pub id: Option<TxId>,
     /// Never wait: where it would, it stops with [`AbortCause::Busy`] (TX_NONBLOCK).
     pub nonblock: bool,
+    /// How long it waits for a free slot; `None`: as long as it takes.
+    pub patience: Option<Duration>,
     /// What earlier attempts did, so that it does not look young.
     pub again: Option<RetryHistory>,
     /// Its sequence number among the ordered transactions of this process group (TX_ORDERED).
@@ -50,7 +53,7 @@ pub struct RetryHistory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {
-    /// All slots are taken, and it was not to wait.
+    /// All slots are taken, and it was not to wait, or not for longer.
     #[error("{} transactions run already, which is the most a realm holds", super::SLOTS)]
     Full,
     /// An ordered transaction whose turn is over.
@@ -99,7 +102,7 @@ pub struct TxHandle<'r> {
 
 impl std::fmt::Debug for TxHandle<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ticket")
+        f.debug_struct("TxHandle")
             .field("slot", &self.slot)
             .field("generation", &self.generation)
             .field("held", &self.held.len())
@@ -130,7 +133,7 @@ impl Realm {
         // The model's threads share one, and its runs must be alike.
         let number = match LAST_SLOT.get().filter(|_| !cfg!(loom)) {
             Some(last) if self.try_claim(last, turn) => last,
-            _ => self.claim(how.nonblock, turn)?,
+            _ => self.claim(how, turn)?,
         };
         LAST_SLOT.set(Some(number));
         let slot = self.table().slot(number);
@@ -210,7 +213,7 @@ impl Realm {
 
     /// Finds a free slot, clears those of the dead if there is none, waits for one.
     #[cold]
-    fn claim(&self, nonblock: bool, turn: Option<Turn>) -> Result<u32, BeginError> {
+    fn claim(&self, how: &Begin, turn: Option<Turn>) -> Result<u32, BeginError> {
         let slots = self.table().slots();
         let first = self.me.pid() % slots;
         let any = || (0..slots).map(|n| (first + n) % slots).find(|&n| self.try_claim(n, turn));
@@ -219,13 +222,17 @@ impl Realm {
         }
         let board = self.table().board();
         board.full.fetch_add(1, Relaxed);
+        let began = sync::now_ns();
+        let is_over = |patience: Duration| {
+            u128::from(sync::now_ns().saturating_sub(began)) >= patience.as_nanos()
+        };
         loop {
             self.sweep();
             self.unpin_free();
             if let Some(number) = any() {
                 return Ok(number);
             }
-            if nonblock {
+            if how.nonblock || how.patience.is_some_and(is_over) {
                 return Err(BeginError::Full);
             }
             let bell = board.slot_bell.load(Acquire);
@@ -303,7 +310,7 @@ impl<'r> TxHandle<'r> {
     }
 
     /// From now on it may wait, though it was not to when it began.
-    pub fn may_wait(&mut self) {
+    pub(crate) fn may_wait(&mut self) {
         self.nonblock = false;
     }
 
@@ -501,6 +508,19 @@ impl<'r> TxHandle<'r> {
     /// [`AbortCause`].
     pub fn publish(&mut self) -> Result<(), AbortCause> {
         self.await_turn()?;
+        // Before the first name changes: see [`Realm::names_published`]. The model has no names.
+        if !cfg!(loom) {
+            self.realm.table().board().names.fetch_add(1, AcqRel);
+        }
+        self.advance(State::Publishing)
+    }
+
+    /// The same for a transaction that changes no names, only what is in files.
+    ///
+    /// # Errors
+    /// As [`TxHandle::publish`].
+    pub fn publish_bytes(&mut self) -> Result<(), AbortCause> {
+        self.await_turn()?;
         self.advance(State::Publishing)
     }
 
@@ -602,12 +622,14 @@ impl<'r> TxHandle<'r> {
             return;
         }
         let ending = Status::new(self.generation, state);
+        // Counted before it has ended: see [`Realm::quiet`].
+        match state {
+            State::Committed => slot.commits.fetch_add(1, Relaxed),
+            _ => slot.aborts.fetch_add(1, Relaxed),
+        };
         let before = Status(slot.status.swap(ending.0, AcqRel));
         if state == State::Committed {
             self.pass_turn();
-            slot.commits.fetch_add(1, Relaxed);
-        } else {
-            slot.aborts.fetch_add(1, Relaxed);
         }
         if before.is_waited_for() {
             self.realm.ring_waiters(slot);
@@ -631,7 +653,7 @@ impl<'r> TxHandle<'r> {
     }
 }
 
-/// For a thread that does not own the ticket: sees whether its transaction is doomed.
+/// For a thread that does not own the handle: sees whether its transaction is doomed.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch<'r> {
     realm: &'r Realm,
@@ -645,6 +667,12 @@ impl Watch<'_> {
     pub fn is_doomed(&self) -> bool {
         let status = Status(self.realm.table().slot(self.slot).status.load(Acquire));
         status.generation() == self.generation && status.state() == State::Doomed
+    }
+
+    /// [`Realm::quiet`], but for the transaction itself.
+    #[must_use]
+    pub fn others_quiet(&self) -> Option<u64> {
+        self.realm.quiet_beside(Some(self.slot))
     }
 
     /// Sleeps until something happens that may concern the transaction, or the time is over.

@@ -204,7 +204,7 @@ impl Realm {
 }
 
 /// Whether a slot that says that it publishes is one that does. One whose owner has died, and whose
-/// journal can't be asked, ends no sooner than somebody settles it; one that waits, or is nobody's, was
+/// journal can't be asked, ends no sooner than somebody resolves it; one that waits, or is nobody's, was
 /// scribbled on.
 fn is_at_work(slot: &super::layout::Slot) -> bool {
     slot.waiting_for.load(Acquire) == 0 && owner(slot).is_some_and(|owner| !owner.is_dead())

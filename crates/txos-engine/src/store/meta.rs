@@ -101,7 +101,8 @@ pub struct Meta {
     pub changes: u64,
     /// Nothing that this commit published changed later if its ctime is before this stamp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fence: Option<Stamp>,
+    #[serde(rename = "fence")]
+    pub commit_stamp: Option<Stamp>,
     /// The transaction that this one undid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverts: Option<TxId>,

@@ -141,7 +141,7 @@ impl Home {
             mount_namespace: None,
             exit_status: None,
             changes: 0,
-            fence: None,
+            commit_stamp: None,
             reverts: None,
             reverted_by: None,
             splitting: None,

@@ -1,7 +1,7 @@
-//! What front and keeper tell each other: one packet a message, over a socket pair.
+//! What monitor and reaper report to each other: one packet a message, over a socket pair.
 //!
-//! The command's process holds the keeper's end until it becomes the program, so that the listener
-//! and a failed exec reach the front directly and in order.
+//! The command's process holds the reaper's end until it becomes the program, so that the listener
+//! and a failed exec reach the monitor directly and in order.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,19 +20,12 @@ use crate::view::build::Failure;
 /// Longest message in bytes; a path of the longest kind, quoted, fits.
 const MESSAGE_MAX: usize = 64 * 1024;
 
-/// Flags of `sendmsg(2)` that no program uses together: the filter lets this call through, because
-/// the listener can't be sent by a call that waits for the listener's holder.
-pub const LISTENER_FLAGS: u32 = libc::MSG_NOSIGNAL as u32
-    | libc::MSG_CONFIRM as u32
-    | libc::MSG_DONTROUTE as u32
-    | libc::MSG_EOR as u32;
-
-/// From the keeper (or the command's process before exec) to the front.
+/// From the reaper (or the command's process before exec) to the monitor.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum News {
-    /// The view could not be made; the keeper ends.
+    /// The view could not be made; the reaper ends.
     Failed(Failure),
-    /// The view stands. The keeper waits for [`Order::Go`].
+    /// The view stands. The reaper waits for [`Order::Go`].
     Ready {
         /// Inode number of the view's mount namespace.
         mount_namespace: u64,
@@ -60,16 +53,16 @@ pub enum News {
         /// As `waitpid(2)` gave it.
         status: i32,
     },
-    /// Every descendant has ended; so does the keeper.
+    /// Every descendant has ended; so does the reaper.
     AllGone,
 }
 
-/// From the front to the keeper.
+/// From the monitor to the reaper.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
     /// Start the command.
     Go,
-    /// The front goes on after a stop: so shall the command.
+    /// The monitor goes on after a stop: so shall the command.
     Continue,
     /// Pass a signal on to the command.
     Signal(i32),
@@ -128,7 +121,7 @@ impl Channel {
             &self.fd,
             &[io::IoSlice::new(&bytes)],
             &mut control,
-            SendFlags::from_bits_retain(LISTENER_FLAGS),
+            SendFlags::from_bits_retain(txos_calls::LISTENER_FLAGS),
         )?;
         Ok(())
     }

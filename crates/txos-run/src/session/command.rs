@@ -18,7 +18,7 @@ pub struct Prepared {
     pub argv: Vec<CString>,
     /// Where it starts.
     pub directory: PathBuf,
-    /// Its process group; `None` to stay in the keeper's.
+    /// Its process group; `None` to stay in the reaper's.
     pub group: Option<Pid>,
     /// The filter.
     pub program: Vec<seccomp::Instruction>,
@@ -26,7 +26,7 @@ pub struct Prepared {
     pub output: Option<(OwnedFd, OwnedFd)>,
 }
 
-/// Becomes the command. Everything the command inherits is as the front had it.
+/// Becomes the command. Everything the command inherits is as the monitor had it.
 pub fn become_command(prepared: &Prepared, channel: &Channel, signals: &mut signals::Guard) -> ! {
     let error = match prepare(prepared, channel, signals) {
         Ok(()) => {
@@ -38,7 +38,7 @@ pub fn become_command(prepared: &Prepared, channel: &Channel, signals: &mut sign
             News::NotPrepared { step: step.to_owned(), errno }
         }
     };
-    // If the front is gone, the keeper is about to kill us anyway.
+    // If the monitor is gone, the reaper is about to kill us anyway.
     let _ = channel.send(&error);
     fork::exit(127)
 }

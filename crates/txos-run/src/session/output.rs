@@ -43,7 +43,7 @@ pub struct Held {
 }
 
 /// Makes the pipes and the spool; gives the writing ends for the command, and what starts the
-/// collector once the keeper is forked.
+/// collector once the reaper is forked.
 ///
 /// # Errors
 /// If a pipe or the spool can't be made.

@@ -46,15 +46,15 @@ const JUDGED_AFTER: usize = 512;
 #[derive(Debug, Default)]
 pub struct Ahead {
     batches: VecDeque<Batch>,
-    places: HashMap<u32, Place>,
-    /// Names observed ahead and settled, and how many of them were looked at.
-    settled: usize,
+    directories: HashMap<u32, Progress>,
+    /// Names observed ahead and flushed, and how many of them were looked at.
+    flushed: usize,
     used: usize,
 }
 
 /// How a program goes through a directory.
 #[derive(Debug, Default)]
-struct Place {
+struct Progress {
     /// What was looked at last, as far as is expected.
     last: Vec<u8>,
     tries: u32,
@@ -78,9 +78,9 @@ struct Pending {
     key: u64,
 }
 
-/// A look that was told.
+/// A look that the kernel reported.
 #[derive(Debug)]
-pub struct Told<'a> {
+pub struct ReportedLook<'a> {
     /// The path, absolute in the view.
     pub path: &'a [u8],
     /// The path as it was written.
@@ -97,66 +97,66 @@ impl Ahead {
     /// Whether there may be anything to read ahead after a look at this path.
     #[must_use]
     pub fn is_of_use(&self, reads: &ReadSet, path: &[u8]) -> bool {
-        let useless = self.settled >= JUDGED_AFTER && self.used < self.settled / 2;
+        let useless = self.flushed >= JUDGED_AFTER && self.used < self.flushed / 2;
         !useless && reads.listed_parent(path).is_some()
     }
 
     /// Reads ahead after a look, if it is one of a sequence.
     pub fn after(
         &mut self,
-        told: &Told<'_>,
+        look: &ReportedLook<'_>,
         reads: &mut ReadSet,
         participant: &mut Participant,
         area: &Area,
     ) {
-        let Some((index, name)) = reads.listed_parent(told.path) else { return };
+        let Some((index, name)) = reads.listed_parent(look.path) else { return };
         // The last name as it was written must be that of the path: no slash at the end.
-        let Some(prefix) = told.written.strip_suffix(name) else { return };
+        let Some(prefix) = look.written.strip_suffix(name) else { return };
         while self.batches.front().is_some_and(|b| b.at.elapsed() > OLD) {
-            self.settle_first(reads, area);
+            self.flush_first(reads, area);
         }
-        let place = self.places.entry(index).or_default();
-        let last = std::mem::replace(&mut place.last, name.to_vec());
-        if last.is_empty() || place.tries >= TRIES_MAX {
+        let progress = self.directories.entry(index).or_default();
+        let last = std::mem::replace(&mut progress.last, name.to_vec());
+        if last.is_empty() || progress.tries >= TRIES_MAX {
             return;
         }
         let Some(at) = reads.ahead_in(index) else { return };
         let names = at.list();
         let Some(order) = order(names, &last, name) else {
-            place.tries += 1;
+            progress.tries += 1;
             return;
         };
         if let Some(position) = self.batches.iter().position(|b| b.dir == index) {
-            let (all, used) = self.settle_at(position, reads, area);
-            let place = self.places.entry(index).or_default();
+            let (all, used) = self.flush_batch(position, reads, area);
+            let progress = self.directories.entry(index).or_default();
             if used < all - all / 4 {
-                place.tries = TRIES_MAX;
+                progress.tries = TRIES_MAX;
                 return;
             }
         }
         if self.batches.len() >= BATCHES_MAX {
-            self.settle_first(reads, area);
+            self.flush_first(reads, area);
         }
-        let place = self.places.entry(index).or_default();
-        place.size = if place.size == 0 { FIRST } else { (place.size * 4).min(MOST) };
-        let size = place.size;
-        let class = Class { facets: told.facets.0, follow: told.follow };
-        let begun = Key::new(area.generation(), class, &told.start).bytes(prefix);
+        let progress = self.directories.entry(index).or_default();
+        progress.size = if progress.size == 0 { FIRST } else { (progress.size * 4).min(MOST) };
+        let size = progress.size;
+        let class = Class { facets: look.facets.0, follow: look.follow };
+        let begun = Key::new(area.generation(), class, &look.start).bytes(prefix);
         let mut batch =
-            Batch { dir: index, facets: told.facets, at: Instant::now(), names: Vec::new() };
+            Batch { dir: index, facets: look.facets, at: Instant::now(), names: Vec::new() };
         for listed in order {
             if batch.names.len() >= size {
                 break;
             }
-            // Where the next look is expected that is told.
-            if let Some(place) = self.places.get_mut(&index) {
-                place.last.clone_from(&listed.name);
+            // Where the next look is expected that the kernel reports.
+            if let Some(progress) = self.directories.get_mut(&index) {
+                progress.last.clone_from(&listed.name);
             }
-            if !reads.look_ahead(&at, &listed.name, told.follow) {
+            if !reads.look_ahead(&at, &listed.name, look.follow) {
                 continue;
             }
             let key = begun.bytes(&listed.name).finish();
-            let slot = if participant.acquire_ahead(reads, index, &listed.name, told.facets) {
+            let slot = if participant.acquire_ahead(reads, index, &listed.name, look.facets) {
                 area.put_ahead(key)
             } else {
                 None
@@ -171,19 +171,19 @@ impl Ahead {
         }
     }
 
-    /// Settles everything.
-    pub fn settle(&mut self, reads: &mut ReadSet, area: &Area) {
+    /// Adds to the read set, of all that was observed ahead, what a program looked at.
+    pub fn flush(&mut self, reads: &mut ReadSet, area: &Area) {
         while !self.batches.is_empty() {
-            self.settle_first(reads, area);
+            self.flush_first(reads, area);
         }
     }
 
-    fn settle_first(&mut self, reads: &mut ReadSet, area: &Area) {
-        self.settle_at(0, reads, area);
+    fn flush_first(&mut self, reads: &mut ReadSet, area: &Area) {
+        self.flush_batch(0, reads, area);
     }
 
-    /// Settles a batch: of how many names, how many were looked at.
-    fn settle_at(&mut self, position: usize, reads: &mut ReadSet, area: &Area) -> (usize, usize) {
+    /// Flushes one batch: of how many names, how many were looked at.
+    fn flush_batch(&mut self, position: usize, reads: &mut ReadSet, area: &Area) -> (usize, usize) {
         let Some(batch) = self.batches.remove(position) else { return (0, 0) };
         let mut used = 0;
         for pending in &batch.names {
@@ -191,7 +191,7 @@ impl Ahead {
             used += usize::from(looked_at.is_some());
             reads.settle(batch.dir, &pending.name, looked_at);
         }
-        self.settled += batch.names.len();
+        self.flushed += batch.names.len();
         self.used += used;
         (batch.names.len(), used)
     }

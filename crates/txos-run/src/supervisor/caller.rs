@@ -55,8 +55,8 @@ impl View {
     ///
     /// # Errors
     /// If it can't be looked at.
-    pub fn of(keeper: Pid) -> Result<View> {
-        let pid = keeper.as_raw_nonzero().get().cast_unsigned();
+    pub fn of(reaper: Pid) -> Result<View> {
+        let pid = reaper.as_raw_nonzero().get().cast_unsigned();
         let mut processes = Processes::default();
         let lost = |e: Errno| std::io::Error::from(e);
         let mut namespace = |name| processes.namespace(pid, name).ok_or(Errno::SRCH).map_err(lost);
@@ -261,7 +261,7 @@ impl Supervisor {
         let here = self.processes.namespace(call.pid, "ns/user")? == self.view.user_namespace;
         let sees_the_view = root == self.view.root;
         if !here || !sees_the_view && !self.is_of_the_views_mounts(call.pid) {
-            self.tell_foreign(call);
+            self.warn_foreign(call);
             return None;
         }
         let (root, below) = if sees_the_view {
@@ -342,7 +342,7 @@ impl Supervisor {
         self.identities_differ = true;
     }
 
-    fn tell_foreign(&mut self, call: &Call) {
+    fn warn_foreign(&mut self, call: &Call) {
         self.reads.misses_replacements();
         if self.strict || !self.warnings.has(WarningKind::Unrecorded) {
             self.foreign = Some(call.pid);
@@ -401,8 +401,11 @@ mod tests {
                 at += found.unwrap_or_else(|| panic!("{step} is not where it was expected")) + 1;
             }
         };
-        let (caller, sockets, held) =
-            (include_str!("caller.rs"), include_str!("sockets.rs"), include_str!("held.rs"));
+        let (caller, sockets, held) = (
+            include_str!("caller.rs"),
+            include_str!("sockets.rs"),
+            include_str!("deferred_signals.rs"),
+        );
         let steps = ["pidfd_open(", "still_waits(call.id)", "Ok(Pinned {"];
         in_order(text_of(caller, "pub(super) fn pin("), &steps);
         let steps = ["status(call.pid)", "still_waits(call.id)", "Some(AsCaller {"];
@@ -410,7 +413,10 @@ mod tests {
         in_order(text_of(caller, "pub(super) fn caller("), &steps[1..2]);
         in_order(text_of(sockets, "fn connect_ourselves("), &["self.pin(call)", "pidfd_getfd("]);
         in_order(text_of(held, "fn send_inside("), &["self.sender(call)", "signals::send("]);
-        in_order(text_of(held, "fn hold("), &["self.sender(call)", "may_signal(", "held.push("]);
+        in_order(
+            text_of(held, "fn hold("),
+            &["self.sender(call)", "may_signal(", "deferred.push("],
+        );
         assert!(text_of(held, "fn sender(").contains("self.pin(call)"));
     }
 

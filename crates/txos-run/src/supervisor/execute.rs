@@ -9,7 +9,7 @@ use txos_engine::object::Facets;
 
 use super::Supervisor;
 use super::caller::AsCaller;
-use super::record::tells_nothing;
+use super::record::is_inconclusive;
 use crate::sys::seccomp::Call;
 
 /// How many interpreters the kernel passes through.
@@ -152,7 +152,7 @@ impl Supervisor {
             let (found, stat) = match found {
                 Ok(found) => found,
                 Err(e) => {
-                    self.unreadable |= tells_nothing(e);
+                    self.unreadable |= is_inconclusive(e);
                     return outcome;
                 }
             };

@@ -1,10 +1,10 @@
 //! The seccomp filter: the table as a classic BPF program.
 //!
 //! ```text
-//! foreign architecture           → allow, but for those that [`FOREIGN`] names
-//! number of row 1?  no → next
+//! foreign architecture           → allow, but for 32-bit calls that rows name
+//! number of row 1?  no → next row
 //!   made at the recorder's gate, and the row may be → allow
-//!   each `unless` of the row holds → allow
+//!   one of `asks`, `unless` holds → allow
 //!   otherwise                      → notify, or the errno of a refused call
 //! …
 //! any other number               → allow
@@ -13,8 +13,8 @@
 //! Nothing but architecture and number is looked at before the number is known: the kernel tries out
 //! which numbers are always allowed, and makes those calls without the filter.
 
-use super::table::{FOREIGN, Handler, OpenFlags, Row, Unless, is_gated, rows};
 use crate::sys::seccomp::Instruction;
+use txos_calls::{Handler, OpenFlags, Row, Unless};
 use txos_recorder::area::GATE_IP;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -31,16 +31,12 @@ const POINTER: u32 = 8;
 const ARGS: u32 = 16;
 
 /// `AUDIT_ARCH_*` of this machine.
-#[cfg(target_arch = "x86_64")]
 pub const NATIVE: u32 = 0xc000_003e;
-/// `AUDIT_ARCH_*` of this machine.
-#[cfg(target_arch = "aarch64")]
-pub const NATIVE: u32 = 0xc000_00b7;
 
 /// `AUDIT_ARCH_*` of the 32-bit programs that this machine also runs.
 const OTHER: u32 = 0x4000_0003;
 
-/// On x86-64, numbers from here on are calls of x32 programs.
+/// Numbers from here on are calls of x32 programs.
 const X32_BIT: u32 = 0x4000_0000;
 
 const fn op(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
@@ -57,6 +53,29 @@ fn halves(index: usize) -> (u32, u32) {
 
 /// Flags of an open that does more than look.
 const OPENS_FOR_MORE: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC).cast_unsigned();
+
+/// The calls that come first in the program: those that commands make most.
+const FREQUENT: [i64; 12] = [
+    libc::SYS_openat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_getdents64,
+    libc::SYS_readlinkat,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_openat2,
+    libc::SYS_readlink,
+    libc::SYS_access,
+    libc::SYS_execve,
+    libc::SYS_unlinkat,
+];
+
+/// The rows of the calls that are stopped, in the program's order.
+fn rows() -> impl Iterator<Item = &'static Row> {
+    let others = txos_calls::rows().filter(|row| !FREQUENT.contains(&row.number));
+    let frequent = FREQUENT.into_iter().filter_map(txos_calls::row);
+    frequent.chain(others).filter(|row| row.handler.stops())
+}
 
 /// The program; with the recorder's gate, if it is there.
 #[must_use]
@@ -82,10 +101,10 @@ pub fn program(recorder: bool) -> Vec<Instruction> {
 /// What becomes of calls of the other architecture; the architecture is loaded.
 fn foreign() -> Vec<Instruction> {
     let mut out = vec![op(EQUAL, OTHER, 1, 0), ALLOW, op(LOAD, NUMBER, 0, 0)];
-    for &(number, native) in FOREIGN {
-        let row = rows().find(|row| row.number == native);
-        out.push(op(EQUAL, number, 0, 1));
-        out.push(row.map_or(ALLOW, |row| op(RETURN, verdict(row), 0, 0)));
+    for row in rows() {
+        for &number in row.i386 {
+            out.extend([op(EQUAL, number, 0, 1), op(RETURN, verdict(row), 0, 0)]);
+        }
     }
     out.push(ALLOW);
     out
@@ -121,8 +140,8 @@ fn gate(row: &Row) -> Vec<Instruction> {
 }
 
 fn body(row: &Row, recorder: bool) -> Vec<Instruction> {
-    let mut body = if recorder && is_gated(row.number) { gate(row) } else { Vec::new() };
-    for unless in row.unless {
+    let mut body = if recorder && row.gated { gate(row) } else { Vec::new() };
+    for unless in row.asks.iter().chain(row.unless) {
         match *unless {
             Unless::Int(index, value) => {
                 body.push(op(LOAD, halves(index).0, 0, 0));
@@ -155,7 +174,7 @@ fn body(row: &Row, recorder: bool) -> Vec<Instruction> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use txos_engine::object::Facets;
+    use txos_calls::Aspects;
 
     /// Runs the program as the kernel would.
     fn evaluate(program: &[Instruction], arch: u32, number: u32, args: [u64; 6]) -> u32 {
@@ -220,7 +239,7 @@ mod tests {
                 _ => libc::SECCOMP_RET_USER_NOTIF,
             };
             assert_eq!(evaluate(&program, NATIVE, number, busy(row)), want, "{row:?}");
-            if !FOREIGN.iter().any(|(foreign, _)| *foreign == number) {
+            if txos_calls::row_of_32_bits(number).is_none() {
                 assert_eq!(evaluate(&program, OTHER, number, BUSY), libc::SECCOMP_RET_ALLOW);
             }
         }
@@ -229,10 +248,10 @@ mod tests {
     #[test]
     fn calls_of_32_bit_programs_are_stopped_as_native_ones() {
         let program = program(false);
-        for &(foreign, native) in FOREIGN {
-            let row = rows().find(|row| row.number == native).unwrap();
-            assert_eq!(evaluate(&program, OTHER, foreign, BUSY), verdict(row), "{row:?}");
-            assert_eq!(evaluate(&program, 0xc000_00ff, foreign, BUSY), libc::SECCOMP_RET_ALLOW);
+        let foreign = rows().flat_map(|row| row.i386.iter().map(move |number| (row, *number)));
+        for (row, number) in foreign {
+            assert_eq!(evaluate(&program, OTHER, number, BUSY), verdict(row), "{row:?}");
+            assert_eq!(evaluate(&program, 0xc000_00ff, number, BUSY), libc::SECCOMP_RET_ALLOW);
         }
         assert_eq!(evaluate(&program, OTHER, 3, BUSY), libc::SECCOMP_RET_ALLOW);
     }
@@ -242,7 +261,7 @@ mod tests {
         let program = program(true);
         for row in rows() {
             let number = u32::try_from(row.number).unwrap();
-            for unless in row.unless {
+            for unless in row.asks.iter().chain(row.unless) {
                 let mut args = busy(row);
                 match *unless {
                     // The upper half of an int is whatever the register held.
@@ -272,7 +291,7 @@ mod tests {
             }
             assert_eq!(evaluate_at(&without, NATIVE, number, args, GATE_IP), told, "{row:?}");
             let looks = match row.handler {
-                Handler::Look(_, _, facets) => !facets.intersects(Facets::WRITE),
+                Handler::Look(_, _, aspects) => aspects.0 & Aspects::WRITE.0 == 0,
                 Handler::Open(_, OpenFlags::Arg(flags)) => {
                     // The bits of BUSY open for writing.
                     assert_eq!(evaluate_at(&with, NATIVE, number, BUSY, GATE_IP), told);
@@ -283,14 +302,14 @@ mod tests {
                     }
                     args[flags] = (libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
                     let read = evaluate_at(&with, NATIVE, number, args, GATE_IP);
-                    assert_eq!(read == libc::SECCOMP_RET_ALLOW, is_gated(row.number), "{row:?}");
+                    assert_eq!(read == libc::SECCOMP_RET_ALLOW, row.gated, "{row:?}");
                     continue;
                 }
                 _ => false,
             };
-            assert!(looks || !is_gated(row.number), "{row:?}");
+            assert!(looks || !row.gated, "{row:?}");
             let passes = evaluate_at(&with, NATIVE, number, args, GATE_IP);
-            assert_eq!(passes == libc::SECCOMP_RET_ALLOW, is_gated(row.number), "{row:?}");
+            assert_eq!(passes == libc::SECCOMP_RET_ALLOW, row.gated, "{row:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The supervisor: is told of every call in the [`table`] before the kernel makes it, records what
+//! The supervisor: is told of every call that the [`filter`] stops before the kernel makes it, records what
 //! is looked at, and takes care of what leads out of the transaction.
 //!
 //! # Invariants
@@ -11,15 +11,14 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`table`] | which calls, what about them, and why |
-//! | [`filter`] | the table as a seccomp program |
+//! | [`filter`] | which calls are stopped: the table of [`txos_calls`] as a seccomp program |
 //! | [`process`] | looking at a stopped process |
 //! | [`caller`] | on whose behalf something is done |
 //! | [`record`] | observations |
-//! | [`moved`] | paths that the transaction itself changed |
-//! | [`places`], [`effects`] | changes that can't be rolled back |
-//! | [`held`] | signals to outsiders |
-//! | [`others`] | other people's processes and objects |
+//! | [`view_renames`] | paths that the transaction itself changed |
+//! | [`path_class`], [`side_effects`] | changes that can't be rolled back |
+//! | [`deferred_signals`] | signals to outsiders |
+//! | [`outsiders`] | other people's processes and objects |
 //! | [`sockets`] | connections |
 //! | [`recorder`] | looks that were told already |
 //! | [`ahead`] | looks that come next |
@@ -27,18 +26,17 @@
 
 pub mod ahead;
 pub mod caller;
-pub mod effects;
+pub mod deferred_signals;
 pub mod execute;
 pub mod filter;
-pub mod held;
-pub mod moved;
-pub mod others;
-pub mod places;
+pub mod outsiders;
+pub mod path_class;
 pub mod process;
 pub mod record;
 pub mod recorder;
+pub mod side_effects;
 pub mod sockets;
-pub mod table;
+pub mod view_renames;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -49,17 +47,17 @@ use std::time::Duration;
 use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
+use txos_calls::{Follow, Handler};
 use txos_engine::commit::Isolation;
 use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
 
 use crate::error::{Result, Step};
-use crate::participant::{Left, Participant, Place, Watcher};
+use crate::participant::{Handle, Left, Participant, Watcher};
 use crate::session::channel::{Channel, Order};
 use crate::sys::seccomp::{Buffer, Call, Listener};
 use crate::sys::signals::wake;
 use crate::warning::{WarningKind, Warnings};
-use table::Handler;
 
 /// What becomes of a stopped call.
 #[derive(Debug)]
@@ -83,23 +81,23 @@ pub struct Setup {
     /// What was seen so far.
     pub reads: ReadSet,
     /// Ancestor of every process of the transaction.
-    pub keeper: Pid,
+    pub reaper: Pid,
     /// Mount namespace of the view.
     pub mount_namespace: u64,
     /// Whether to stop at what can't be rolled back.
     pub strict: bool,
     /// Where warnings go.
     pub warnings: Arc<Warnings>,
-    /// To the keeper, for [`Order::Kill`].
+    /// To the reaper, for [`Order::Kill`].
     pub orders: Channel,
     /// What lies where.
-    pub places: places::Places,
+    pub path_classes: path_class::PathClasses,
     /// What the transaction has moved so far.
-    pub moved: moved::Moved,
+    pub renames: view_renames::ViewRenames,
     /// What is preloaded into programs, if it is.
     pub recorder: Option<recorder::Recorder>,
     /// The transaction's place in the realm, if it has one.
-    pub place: Option<Place>,
+    pub place: Option<Handle>,
     /// Whether what is only read is acquired there.
     pub isolation: Isolation,
     /// How long a call waits for another transaction at the most.
@@ -114,7 +112,7 @@ pub struct Finished {
     /// Why it ended the transaction, if it did.
     pub stopped: Option<String>,
     /// Signals that wait for the commit.
-    pub held: Vec<held::HeldSignal>,
+    pub deferred: Vec<deferred_signals::DeferredSignal>,
     /// The transaction's place in the realm, and why it lost if it did.
     pub left: Left,
 }
@@ -154,10 +152,10 @@ pub struct Supervisor {
     listener: Arc<Listener>,
     reads: ReadSet,
     processes: process::Processes,
-    moved: moved::Moved,
+    renames: view_renames::ViewRenames,
     scratch: record::Scratch,
     heads: execute::Heads,
-    keeper: Pid,
+    reaper: Pid,
     mount_namespace: u64,
     /// What callers see and may, unless they changed it.
     view: caller::View,
@@ -169,9 +167,9 @@ pub struct Supervisor {
     strict: bool,
     warnings: Arc<Warnings>,
     orders: Channel,
-    places: places::Places,
+    path_classes: path_class::PathClasses,
     pid_namespace: u64,
-    held: Vec<held::HeldSignal>,
+    deferred: Vec<deferred_signals::DeferredSignal>,
     participant: Participant,
     recorder: Option<recorder::Recorder>,
     /// The process that is being looked at can't be.
@@ -209,21 +207,21 @@ pub fn start(setup: Setup) -> Result<Running> {
         reads,
         participant: Participant::new(setup.place, setup.isolation, setup.patience, &over),
         processes: process::Processes::default(),
-        moved: setup.moved,
+        renames: setup.renames,
         scratch: record::Scratch::default(),
         heads: execute::Heads::default(),
-        view: caller::View::of(setup.keeper)?,
+        view: caller::View::of(setup.reaper)?,
         helpers: caller::Helpers::default(),
         identities_differ: false,
         foreign: None,
-        keeper: setup.keeper,
+        reaper: setup.reaper,
         mount_namespace: setup.mount_namespace,
         strict: setup.strict,
         warnings: setup.warnings,
         orders: setup.orders,
-        places: setup.places,
+        path_classes: setup.path_classes,
         pid_namespace,
-        held: Vec::new(),
+        deferred: Vec::new(),
         recorder: setup.recorder,
         unreadable: false,
         real_dirs: Default::default(),
@@ -243,17 +241,16 @@ impl Running {
     #[must_use]
     pub fn finish(self) -> Finished {
         self.over.store(true, Ordering::Release);
-        if let Some(watcher) = self.watcher {
-            watcher.finish();
-        }
+        let stopped_for = self.watcher.and_then(Watcher::finish);
         wake::until_finished(&self.thread);
-        self.thread.join().unwrap_or_default()
+        let mut finished = self.thread.join().unwrap_or_default();
+        finished.left.lost = finished.left.lost.or(stopped_for);
+        finished
     }
 }
 
 impl Supervisor {
     fn run(mut self, over: &AtomicBool) -> Finished {
-        let index = table::Index::new();
         let mut buffer = Buffer::new();
         let mut stopped = None;
         while !over.load(Ordering::Acquire) {
@@ -270,12 +267,16 @@ impl Supervisor {
             if stopped.is_some() {
                 continue; // Everything is being killed; no call is made any more.
             }
-            let handler = index.of(call.data.arch == filter::NATIVE, call.data.nr);
+            let row = match call.data.arch {
+                filter::NATIVE => txos_calls::row(call.data.nr.into()),
+                _ => txos_calls::row_of_32_bits(call.data.nr.cast_unsigned()),
+            };
+            let handler = row.map(|row| row.handler);
             let verdict = match handler {
                 Some(handler) => {
                     let verdict = self.judge(&call, handler);
                     if std::mem::take(&mut self.unreadable) {
-                        match self.tell_unreadable(&call) {
+                        match self.warn_unreadable(&call) {
                             Verdict::Through => verdict,
                             stop => stop,
                         }
@@ -287,7 +288,7 @@ impl Supervisor {
             };
             let verdict = match handler {
                 Some(handler) if self.reads.has_touched() || self.participant.is_lost() => {
-                    let verdict = self.meet(&call, handler, verdict);
+                    let verdict = self.acquire_observed(&call, handler, verdict);
                     if matches!(verdict, Verdict::Through) {
                         self.read_ahead(&call, handler);
                     }
@@ -306,7 +307,7 @@ impl Supervisor {
             };
             self.reads.end_round();
             if let Some(recorder) = &mut self.recorder {
-                recorder.follow(self.moved.revision(), &mut self.reads);
+                recorder.follow(self.renames.revision(), &mut self.reads);
             }
             match verdict {
                 Verdict::Through => self.listener.let_through(call.id),
@@ -318,7 +319,7 @@ impl Supervisor {
                 Verdict::Answer(result) => self.listener.answer(call.id, result),
                 Verdict::Later => {}
                 Verdict::Stop(reason) => {
-                    // The keeper may be gone; then the front is killing everything already.
+                    // The reaper may be gone; then the monitor is killing everything already.
                     let _ = self.orders.send(&Order::Kill);
                     stopped = Some(reason);
                 }
@@ -326,14 +327,14 @@ impl Supervisor {
         }
         let mut reads = self.reads;
         if let Some(recorder) = &mut self.recorder {
-            recorder.settle(&mut reads);
+            recorder.flush_ahead(&mut reads);
         }
         let left = self.participant.leave(&mut reads);
-        Finished { reads, stopped, held: self.held, left }
+        Finished { reads, stopped, deferred: self.deferred, left }
     }
 
     /// Acquires what was newly observed, unless the call is not made anyway.
-    fn meet(&mut self, call: &Call, handler: Handler, verdict: Verdict) -> Verdict {
+    fn acquire_observed(&mut self, call: &Call, handler: Handler, verdict: Verdict) -> Verdict {
         if matches!(verdict, Verdict::Stop(_)) {
             return verdict;
         }
@@ -415,13 +416,15 @@ impl Supervisor {
         }
         match handler {
             Handler::Open(at, flags) => self.open(call, at, flags),
-            Handler::Look(at, follow, facets) => self.look(call, at, follow, facets),
-            Handler::Change(at, follow, facets) => {
-                self.change(call, at, follow, facets, effects::Intent::Alter)
+            Handler::Look(at, follow, aspects) => {
+                self.look(call, at, follow, record::facets(aspects))
+            }
+            Handler::Change(at, follow, aspects) => {
+                self.change(call, at, follow, record::facets(aspects), side_effects::Intent::Alter)
             }
             Handler::Make(at) => {
                 let facets = Facets::ENTRY | Facets::WRITE;
-                self.change(call, at, table::Follow::No, facets, effects::Intent::Make)
+                self.change(call, at, Follow::No, facets, side_effects::Intent::Make)
             }
             Handler::Unlink(at, flags) => self.unlink(call, at, flags),
             Handler::Rename(from, to, flags) => self.rename(call, from, to, flags),
@@ -431,7 +434,7 @@ impl Supervisor {
             Handler::List(fd) => self.list(call, fd),
             Handler::Chroot(at) => {
                 self.roots_differ = true;
-                self.look(call, at, table::Follow::Yes, Facets::ENTRY)
+                self.look(call, at, Follow::Yes, Facets::ENTRY)
             }
             Handler::NewRoot => {
                 self.roots_differ = true;
@@ -457,8 +460,9 @@ impl Supervisor {
             Handler::WriteMemory => self.write_memory(call),
             Handler::Mount => self.mount(call),
             Handler::AdjustClock(at) => self.adjust_clock(call, at),
-            Handler::Beyond(kind, what) => self.always_beyond(kind, what),
-            Handler::Refuse(_) => Verdict::Through, // The filter has answered.
+            Handler::Beyond(system, what) => self.always_beyond(system.into(), what),
+            // The filter has answered.
+            Handler::Refuse(_) | Handler::View | Handler::Own | Handler::Gone => Verdict::Through,
         }
     }
 
@@ -469,7 +473,7 @@ impl Supervisor {
         }
     }
 
-    fn tell_unreadable(&mut self, call: &Call) -> Verdict {
+    fn warn_unreadable(&mut self, call: &Call) -> Verdict {
         self.record_everything();
         self.reads.misses_replacements();
         let name = crate::session::tree::name(call.pid.cast_signed());
@@ -487,7 +491,7 @@ impl Supervisor {
             return Verdict::Stop(text());
         }
         if !self.warnings.has(kind) {
-            self.warnings.tell(kind, text());
+            self.warnings.warn(kind, text());
         }
         Verdict::Through
     }

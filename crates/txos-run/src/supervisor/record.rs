@@ -5,17 +5,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use txos_engine::object::Facets;
 use txos_engine::readset::split;
 
-use super::effects::Intent;
 use super::execute::Executed;
 use super::process::Link;
 use super::recorder::is_in_interpreter;
-use super::table::{At, Follow, OpenFlags};
+use super::side_effects::Intent;
 use super::{Supervisor, Verdict};
 use crate::sys::memory;
 use crate::sys::seccomp::Call;
 use crate::warning::WarningKind;
 use rustix::fs::{FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use txos_calls::{Aspects, At, Follow, OpenFlags};
 
 /// Buffers that live as long as the supervisor, so that the usual call allocates nothing.
 #[derive(Debug, Default)]
@@ -98,17 +98,20 @@ impl Found {
     }
 }
 
-impl Follow {
-    pub(super) fn of(self, call: &Call) -> bool {
-        let bit = |i: usize, bit: u64| call.data.args.get(i).is_some_and(|a| a & bit != 0);
-        match self {
-            Follow::Yes => true,
-            Follow::No => false,
-            Follow::Unless(i, b) => !bit(i, b),
-            Follow::If(i, b) => bit(i, b),
-        }
-    }
+/// What a row of the table says of an object.
+#[must_use]
+pub const fn facets(aspects: Aspects) -> Facets {
+    Facets(aspects.0)
 }
+
+const _: () = assert!(
+    Aspects::ENTRY.0 == Facets::ENTRY.0
+        && Aspects::ATTRS.0 == Facets::ATTRS.0
+        && Aspects::DATA.0 == Facets::DATA.0
+        && Aspects::LISTING.0 == Facets::LISTING.0
+        && Aspects::XATTRS.0 == Facets::XATTRS.0
+        && Aspects::WRITE.0 == Facets::WRITE.0
+);
 
 /// An argument of a call.
 pub fn arg(call: &Call, index: usize) -> u64 {
@@ -155,7 +158,7 @@ impl Supervisor {
         };
         if let Err(e) = known {
             // Anything else: the process is gone, and so is its call.
-            self.unreadable = tells_nothing(e);
+            self.unreadable = is_inconclusive(e);
             return false;
         }
         if path.first() != Some(&b'/') {
@@ -211,7 +214,7 @@ impl Supervisor {
             return;
         }
         self.reads.note(path, follow, facets);
-        if self.moved.may_concern(path) {
+        if self.renames.may_concern(path) {
             self.note_moved(call, path, follow, facets);
         }
     }
@@ -219,7 +222,7 @@ impl Supervisor {
     /// Observes a path also where it was before the transaction moved things, and where links of
     /// the transaction lead it.
     fn note_moved(&mut self, call: &Call, path: &[u8], follow: bool, facets: Facets) {
-        for before in self.moved.before(path) {
+        for before in self.renames.before(path) {
             self.reads.note(&before, follow, facets);
         }
         // If the last name does not exist, its directory still leads somewhere.
@@ -230,7 +233,7 @@ impl Supervisor {
         let mut unreadable = false;
         let mut find = |path, flags| {
             let found = caller.find(path, flags, ResolveFlags::empty());
-            unreadable |= found.as_ref().is_err_and(|e| tells_nothing(*e));
+            unreadable |= found.as_ref().is_err_and(|e| is_inconclusive(*e));
             found.ok()
         };
         let canonical = match find(path, nofollow) {
@@ -248,7 +251,7 @@ impl Supervisor {
             && canonical != path
         {
             self.reads.note(&canonical, false, facets);
-            for before in self.moved.before(&canonical) {
+            for before in self.renames.before(&canonical) {
                 self.reads.note(&before, false, facets);
             }
         }
@@ -289,7 +292,7 @@ impl Supervisor {
 
     pub(super) fn look(&mut self, call: &Call, at: At, follow: Follow, facets: Facets) -> Verdict {
         if self.path(call, at) {
-            self.note(call, follow.of(call), facets);
+            self.note(call, follow.with(&call.data.args), facets);
             if let Some(recorder) = &mut self.recorder
                 && recorder.is_question(call.pid, &self.scratch.written, || {
                     is_in_interpreter(call.pid, call.data.instruction_pointer)
@@ -340,8 +343,8 @@ impl Supervisor {
         intent: Intent,
     ) -> Verdict {
         if self.path(call, at) {
-            self.note(call, follow.of(call), facets);
-            return self.effect_here(call, intent, follow.of(call));
+            self.note(call, follow.with(&call.data.args), facets);
+            return self.effect_here(call, intent, follow.with(&call.data.args));
         }
         Verdict::Through
     }
@@ -364,7 +367,7 @@ impl Supervisor {
     pub(super) fn symlink(&mut self, call: &Call, at: At) -> Verdict {
         if self.path(call, at) {
             self.note(call, false, Facets::ENTRY | Facets::WRITE);
-            self.moved.name(&self.scratch.path);
+            self.renames.name(&self.scratch.path);
             return self.effect_here(call, Intent::Make, false);
         }
         Verdict::Through
@@ -396,11 +399,11 @@ impl Supervisor {
         let exchanges = flags.is_some_and(|i| arg(call, i) as u32 & libc::RENAME_EXCHANGE != 0);
         let replaced = if exchanges { self.kind_at(call) } else { Found::Nothing };
         if found.may_be(FileType::Directory) || replaced.may_be(FileType::Directory) {
-            self.moved.directory(&old, &self.scratch.path, exchanges);
+            self.renames.directory(&old, &self.scratch.path, exchanges);
         } else if found.may_be(FileType::Symlink) || replaced.may_be(FileType::Symlink) {
-            self.moved.name(&self.scratch.path);
+            self.renames.name(&self.scratch.path);
             if exchanges {
-                self.moved.name(&old);
+                self.renames.name(&old);
             }
         }
         if found == Found::Nothing {
@@ -414,12 +417,12 @@ impl Supervisor {
 
     pub(super) fn link(&mut self, call: &Call, from: At, to: At, follow: Follow) -> Verdict {
         if self.path(call, from) {
-            self.note(call, follow.of(call), Facets::ENTRY | Facets::WRITE);
+            self.note(call, follow.with(&call.data.args), Facets::ENTRY | Facets::WRITE);
             let found = self.kind_at(call);
             if self.path(call, to) {
                 self.note(call, false, Facets::ENTRY | Facets::WRITE);
                 if found.may_be(FileType::Symlink) {
-                    self.moved.name(&self.scratch.path);
+                    self.renames.name(&self.scratch.path);
                 }
                 return self.effect_here(call, Intent::Make, false);
             }
@@ -441,7 +444,7 @@ impl Supervisor {
         match caller.find(path, OFlags::NOFOLLOW, ResolveFlags::empty()) {
             Ok(fd) => super::caller::kind(&fd).map_or(Found::Unknown, Found::Kind),
             Err(Errno::PERM | Errno::XDEV) => Found::Unknown,
-            Err(e) if tells_nothing(e) => Found::Unknown,
+            Err(e) if is_inconclusive(e) => Found::Unknown,
             Err(_) => Found::Nothing,
         }
     }
@@ -489,17 +492,14 @@ impl Supervisor {
 
 /// Whether a look that failed so has told nothing of what is there, for want of something of ours: time,
 /// descriptors, memory.
-pub(super) fn tells_nothing(e: Errno) -> bool {
+pub(super) fn is_inconclusive(e: Errno) -> bool {
     matches!(e, Errno::TIMEDOUT | Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 /// Whether the path is, by the letter, in a tree that is never versioned.
 #[must_use]
 pub fn is_below_never(path: &[u8]) -> bool {
-    crate::view::plan::NEVER
-        .iter()
-        .any(|n| txos_engine::readset::is_at_or_below(path, n.as_bytes()))
-        && !path.windows(3).any(|w| w == b"/..")
+    txos_engine::scope::is_never(path) && !path.windows(3).any(|w| w == b"/..")
 }
 
 #[cfg(test)]

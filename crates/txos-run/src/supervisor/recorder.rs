@@ -41,13 +41,13 @@ use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
 use txos_recorder::area::{CONTROL_PATH, LIBRARY_PATH, PATH, Start};
 
-use super::ahead::{Ahead, Told};
+use super::ahead::{Ahead, ReportedLook};
 use super::caller::AsCaller;
 use super::process::Link;
 use super::record::{int, open_follows};
-use super::table::{At, Handler, OpenFlags, is_gated};
 use super::{Supervisor, Verdict};
 use crate::sys::seccomp::Call;
+use txos_calls::{Aspects, At, Handler, OpenFlags};
 
 use crate::sys::area::{self, Area};
 
@@ -76,7 +76,7 @@ enum Starting {
 pub struct Recorder {
     area: Area,
     library: OwnedFd,
-    /// The revision of [`super::moved::Moved`] that the generation stands for.
+    /// The revision of [`super::view_renames::ViewRenames`] that the generation stands for.
     revision: u64,
     starting: HashMap<u32, Starting>,
     ahead: Ahead,
@@ -126,7 +126,7 @@ impl Recorder {
         if self.off {
             return;
         }
-        self.ahead.settle(reads, &self.area);
+        self.ahead.flush(reads, &self.area);
         self.area.turn_off();
         match Area::new() {
             Ok(area) => self.area = area,
@@ -170,8 +170,8 @@ impl Recorder {
     }
 
     /// What was observed ahead and looked at becomes part of the read set.
-    pub(super) fn settle(&mut self, reads: &mut ReadSet) {
-        self.ahead.settle(reads, &self.area);
+    pub(super) fn flush_ahead(&mut self, reads: &mut ReadSet) {
+        self.ahead.flush(reads, &self.area);
     }
 
     /// If paths lead elsewhere than before, nothing is known of them.
@@ -179,7 +179,7 @@ impl Recorder {
         if self.revision != revision {
             self.revision = revision;
             self.area.begin_generation();
-            self.ahead.settle(reads, &self.area);
+            self.ahead.flush(reads, &self.area);
         }
     }
 }
@@ -236,13 +236,13 @@ impl Supervisor {
         let path = &self.scratch.path;
         if recorder.off
             || call.data.arch != super::filter::NATIVE
-            || !is_gated(call.data.nr.into())
+            || !txos_calls::row(call.data.nr.into()).is_some_and(|row| row.gated)
             || !recorder.ahead.is_of_use(&self.reads, path)
         {
             return;
         }
         // What the transaction itself moved is looked at under several names.
-        if self.moved.may_concern(path) {
+        if self.renames.may_concern(path) {
             return;
         }
         // Keys of what somebody else looks at are of no use to us, and ours tell of names.
@@ -252,8 +252,8 @@ impl Supervisor {
         let Some(recorder) = self.recorder.as_mut() else { return };
         let path = &self.scratch.path;
         let (at, follow, facets) = match handler {
-            Handler::Look(at, follow, facets) if !facets.intersects(Facets::XATTRS) => {
-                (at, follow.of(call), facets)
+            Handler::Look(at, follow, aspects) if aspects.0 & Aspects::XATTRS.0 == 0 => {
+                (at, follow.with(&call.data.args), super::record::facets(aspects))
             }
             Handler::Open(at, OpenFlags::Arg(flags)) => {
                 let flags = u64::from(super::record::arg(call, flags) as u32);
@@ -271,8 +271,8 @@ impl Supervisor {
             _ => start_of(&mut self.processes, call, at),
         };
         let Some(start) = start else { return };
-        let told = Told { path, written, start, follow, facets };
-        recorder.ahead.after(&told, &mut self.reads, &mut self.participant, &recorder.area);
+        let look = ReportedLook { path, written, start, follow, facets };
+        recorder.ahead.after(&look, &mut self.reads, &mut self.participant, &recorder.area);
     }
 }
 

@@ -18,9 +18,9 @@ use txos_engine::object::Facets;
 use txos_engine::show::quoted_bytes;
 
 use super::caller::AsCaller;
-use super::effects::Intent;
-use super::places::Place;
+use super::path_class::PathClass;
 use super::record::{arg, int};
+use super::side_effects::Intent;
 use super::{Supervisor, Verdict};
 use crate::sys::memory;
 use crate::sys::seccomp::Call;
@@ -197,7 +197,7 @@ impl Supervisor {
             }),
             Address::Abstract(name) => self.service(&[b"@", &name[..]].concat()),
             Address::Path(path) => {
-                let (_, path) = self.places.find(path);
+                let (_, path) = self.path_classes.find(path);
                 self.service(&path)
             }
         }
@@ -224,7 +224,7 @@ impl Supervisor {
     fn connect_by_path(&mut self, call: &Call, written: &[u8]) -> Verdict {
         let Some(path) = self.absolute(call.pid, written) else { return Verdict::Through };
         self.note_path(call, &path, true, Facets::ENTRY);
-        if !matches!(self.places.find(&path).0, Place::Versioned) {
+        if !matches!(self.path_classes.find(&path).0, PathClass::Versioned) {
             return self.reach(&Address::Path(path));
         }
         let Some(caller) = self.opener(call) else { return Verdict::Through };

@@ -4,7 +4,7 @@
 //!
 //! A child of [`fork`] has one thread, whatever the parent had. glibc makes its allocator usable
 //! there; other locks that another thread of the parent held stay locked. The code that runs in
-//! such a child (the keeper and the command's process) therefore never touches the standard
+//! such a child (the reaper and the command's process) therefore never touches the standard
 //! streams' locks of the standard library, and ends in [`exec`] or [`exit`].
 
 #![allow(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Signals: what the front and the keeper ignore or collect, and what the command gets back.
+//! Signals: what the monitor and the reaper ignore or collect, and what the command gets back.
 //!
 //! # Safety
 //!
@@ -12,7 +12,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// Ignored by front and keeper: the terminal's signals are the command's.
+/// Ignored by monitor and reaper: the terminal's signals are the command's.
 const IGNORED: [i32; 5] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 

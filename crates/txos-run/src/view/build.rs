@@ -1,4 +1,4 @@
-//! Puts the view together. Runs in the keeper, which from then on lives in it.
+//! Puts the view together. Runs in the reaper, which from then on lives in it.
 //!
 //! # Invariants
 //!
@@ -30,7 +30,7 @@ use super::{nesting, overlay, plan::Plan};
 use crate::doctor::{Asker, namespace_advice};
 use crate::sys::fork;
 
-/// A step of building the view that failed, in a form that the keeper can send to the front.
+/// A step of building the view that failed, in a form that the reaper can send to the monitor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failure {
     /// What was being done.
@@ -161,7 +161,7 @@ fn enter_namespaces(rootless: bool) -> Result<(), Failure> {
         write("setgroups", "deny")?;
         write("uid_map", &format!("{uid} {uid} 1"))?;
         write("gid_map", &format!("{gid} {gid} 1"))?;
-        // Gaining capabilities made us undumpable, so that the front could not look at us.
+        // Gaining capabilities made us undumpable, so that the monitor could not look at us.
         let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable);
     }
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;

@@ -17,10 +17,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
+use txos_engine::scope::NEVER;
 use txos_engine::store::LayerRequest;
 
 use super::mounts::{self, Mount};
-use super::plan::{NEVER, below, is_never};
+use super::plan::{below, is_never};
 
 /// How many levels below a layer in somebody else's hands are searched.
 const DEPTH_MAX: u32 = 2;

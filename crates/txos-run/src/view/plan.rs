@@ -1,11 +1,11 @@
-//! What of the tree is versioned, and where its private copies go. Pure decisions: nothing is
-//! mounted here.
+//! What of the tree a command has versioned, by the policy of [`txos_engine::scope`], and where its private copies
+//! go. Pure decisions: nothing is mounted here.
 //!
 //! # Invariants
 //!
 //! - A layer's store is on the same *mount* as its target, so that a commit can rename.
 //! - What is not a layer is *live*: seen and changed as it is.
-//! - `/proc`, `/sys`, `/dev` and `/run` are live even where they are plain directories.
+//! - Trees that are never versioned ([`NEVER`]) are live even where they are plain directories.
 //! - As root a layer is a whole mount (or a `--scope` directory), and mounts below are put back on
 //!   top.
 //! - In a user namespace ([`super::cover`]) layers are chosen directory by directory.
@@ -17,19 +17,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use txos_engine::readset::Coverage;
 use txos_engine::rights::is_privileged;
+use txos_engine::scope::{self, NEVER, can_be_layer};
 use txos_engine::store::{Home, LayerRequest, Transaction};
 
 use super::cover::Cover;
 use super::mounts::{self, Mount};
 use crate::error::{Error, Result, Step};
 use crate::options::RunOptions;
-
-/// Never versioned: state of the running system, not of a disk.
-pub const NEVER: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
-
-/// File systems that overlayfs can use as upper and that stamp changes finely.
-const VERSIONABLE: [&str; 9] =
-    ["ext4", "xfs", "btrfs", "ext3", "ext2", "f2fs", "tmpfs", "bcachefs", "zfs"];
 
 /// Everything that the view consists of.
 #[derive(Clone, Debug, Default)]
@@ -83,21 +77,15 @@ fn scopes(options: &RunOptions) -> Result<Vec<PathBuf>> {
     Ok(dirs.into_iter().collect())
 }
 
-/// Whether the path is in a tree that is never versioned.
+/// [`scope::is_never`].
 #[must_use]
 pub fn is_never(path: &Path) -> bool {
-    NEVER.iter().any(|never| path.starts_with(never))
+    scope::is_never(path.as_os_str().as_bytes())
 }
 
 fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let id = mounts::mount_id(path)?;
     mounts.iter().find(|m| m.id == id)
-}
-
-/// Whether private copies of what is on the mount can be kept on it.
-#[must_use]
-pub fn can_be_versioned(mount: &Mount) -> bool {
-    VERSIONABLE.contains(&mount.kind.as_str()) && mount.is_writable() && mount.point.is_dir()
 }
 
 /// Finds (and makes) the store of each mount.
@@ -130,7 +118,7 @@ pub fn layers(home: &Home, options: &RunOptions) -> Result<Vec<LayerRequest>> {
         for top in tops {
             layers.push(layer_or_error(&stores, &mounts, &top)?);
             for mount in below(&mounts, &top).filter(|m| !is_never(&m.point)) {
-                if can_be_versioned(mount)
+                if can_be_layer(mount)
                     && let Ok(store) = stores.on(mount)
                 {
                     layers.push(LayerRequest { target: mount.point.clone(), store });
@@ -145,7 +133,7 @@ pub fn layers(home: &Home, options: &RunOptions) -> Result<Vec<LayerRequest>> {
         roots.extend(below(&mounts, top).map(|m| m.point.clone()));
         for root in roots.iter().filter(|r| !is_never(r)) {
             if let Some(mount) = mount_of(&mounts, root)
-                && can_be_versioned(mount)
+                && can_be_layer(mount)
                 && let Ok(store) = stores.on(mount)
             {
                 layers.extend(Cover::new(&mounts, mount, &store).of(root));
@@ -202,7 +190,7 @@ fn layer_or_error(stores: &Stores<'_>, mounts: &[Mount], top: &Path) -> Result<L
             "Remount it writable (mount -o remount,rw), or choose other directories with --scope.",
         ));
     }
-    if !VERSIONABLE.contains(&mount.kind.as_str()) && top != Path::new("/") {
+    if !scope::versions_kind(&mount.kind) && top != Path::new("/") {
         return Err(unsupported(
             format!(
                 "{shown} is on a {} file system, which can't be versioned",
@@ -277,7 +265,7 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan>
         layers.iter().filter_map(|l| mount_of(&mounts, &l.target).map(|m| m.dev)).collect();
     coverage.never_on = mounts
         .iter()
-        .filter(|m| !VERSIONABLE.contains(&m.kind.as_str()) && !layer_devices.contains(&m.dev))
+        .filter(|m| !scope::versions_kind(&m.kind) && !layer_devices.contains(&m.dev))
         .map(|m| m.dev)
         .collect();
     coverage.never_on.sort_unstable();

@@ -1,7 +1,7 @@
 //! Which calls are the transaction's, the thread's, the process's.
 
-pub use crate::table::Class;
-use crate::table::class;
+pub use txos_calls::Class;
+use txos_calls::class;
 
 /// What this call is: some classes depend on arguments.
 #[inline]

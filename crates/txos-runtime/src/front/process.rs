@@ -32,7 +32,7 @@ static WARNED: AtomicU32 = AtomicU32::new(0);
 
 /// A call that goes past the transaction. Under TX_STRICT it is not made: how to go on then.
 pub fn outside_call(thread: &mut Thread, what: &'static str, number: i64) -> Option<Next> {
-    let name = crate::table::name(number).unwrap_or_default();
+    let name = txos_calls::name(number).unwrap_or_default();
     let session = thread.session.as_ref()?;
     session.tx.as_ref()?;
     if session.plan.flags & flags::STRICT != 0 {

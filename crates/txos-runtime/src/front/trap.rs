@@ -134,7 +134,7 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
     let (trapped, context) = unsafe { (&*info.cast::<Trapped>(), &mut *context) };
     // 32-bit calls have other numbers: none of them is known.
     let native = trapped.architecture == AUDIT_ARCH_X86_64;
-    let number = if native { i64::from(trapped.number) } else { crate::table::FOREIGN };
+    let number = if native { i64::from(trapped.number) } else { txos_calls::OF_32_BITS };
     if number == libc::SYS_rt_sigreturn {
         // The frame of the program's handler is where its stack pointer is: it returns from there.
         context.set_register(libc::REG_RIP, entry::restore as *const () as u64);

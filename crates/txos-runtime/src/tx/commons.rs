@@ -2,10 +2,10 @@
 
 use std::sync::{Mutex, OnceLock};
 
-use txos_engine::commit;
 use txos_engine::object::FileId;
 use txos_engine::realm::{self, Realm};
 use txos_engine::store::{self, Home};
+use txos_engine::txn;
 
 use super::{Failure, reason};
 
@@ -43,9 +43,8 @@ fn place(with_descriptors: bool) -> Place {
     {
         return known;
     }
-    // What was leaked here is not dropped: its numbers may be the program's by now.
-    let realm = join().map(|realm| &*Box::leak(Box::new(realm)));
-    let new = Place { uid, realm, home: None, sentinel: sentinel() };
+    // A realm that was joined before is not dropped: its numbers may be the program's by now.
+    let new = Place { uid, realm: join(), home: None, sentinel: sentinel() };
     *place = Some(new);
     new
 }
@@ -65,12 +64,12 @@ pub fn realm() -> Option<&'static Realm> {
     place(false).realm
 }
 
-fn join() -> Option<Realm> {
+fn join() -> Option<&'static Realm> {
     let dir = realm::default_dir().ok()?;
     let home = store::default_dir().ok()?;
     let label = std::fs::read("/proc/self/comm").unwrap_or_default();
     let label = String::from_utf8_lossy(label.trim_ascii()).into_owned();
-    match Realm::join(&dir, &label, &home, Box::new(commit::settle)) {
+    match txn::join(&dir, &label, &home) {
         Ok(realm) => Some(realm),
         Err(error) => {
             super::say(&format!(

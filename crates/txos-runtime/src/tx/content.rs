@@ -449,10 +449,11 @@ impl Tx {
         let size = self.nodes[id].stable.as_ref().map_or(0, |s| s.stat.size);
         if !whole && at < size {
             self.acquire_page(id, number)?;
-            let fd = self.stable_fd(id)?;
             let want = usize::try_from(size - at).unwrap_or(PAGE).min(PAGE);
-            let read = kernel::pread(fd.number(), &mut page[..want], at);
-            drop(fd);
+            let read = match self.opened_to_read(id) {
+                Some(fd) => kernel::pread(fd, &mut page[..want], at),
+                None => kernel::pread(self.stable_fd(id)?.number(), &mut page[..want], at),
+            };
             self.note_page(id, number, &page[..read?]);
         }
         if let Data::Pages(pages) = &mut self.nodes[id].data {
@@ -524,10 +525,9 @@ impl Tx {
 
     /// What a change of the content takes away.
     pub fn drop_set_id(&mut self, id: Id) {
-        let keeps = self.cred().keeps_setid();
-        let node = &mut self.nodes[id];
-        let mode = node.stat.mode;
-        if !keeps && mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+        let mode = self.nodes[id].stat.mode;
+        if mode & (libc::S_ISUID | libc::S_ISGID) != 0 && !self.cred().keeps_setid() {
+            let node = &mut self.nodes[id];
             let mut new = mode & !libc::S_ISUID;
             if mode & libc::S_IXGRP != 0 {
                 new &= !libc::S_ISGID;

@@ -241,7 +241,7 @@ impl Tx {
                 let to = self.native_content(number, true)?;
                 kernel::clone_range(to, &range)
             }
-            SETFLAGS | SETFLAGS_32 | FSSETXATTR => self.unsupported_errno(crate::table::FLAGS),
+            SETFLAGS | SETFLAGS_32 | FSSETXATTR => self.unsupported_errno(txos_calls::FLAGS),
             _ if only_asks(request) => self.on_descriptor(call),
             // Through the stable file's descriptor it would change it at once, or its file system.
             _ => self.unsupported_errno("an ioctl that is not known here, on a versioned file"),

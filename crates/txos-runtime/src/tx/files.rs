@@ -341,6 +341,22 @@ impl Tx {
         Ok(())
     }
 
+    /// A descriptor that the transaction itself has opened to read the stable file of a node.
+    #[must_use]
+    pub fn opened_to_read(&self, id: Id) -> Option<i32> {
+        self.files.on(id).into_iter().find_map(|file| {
+            let open = self.files.get(file);
+            // Opened by path for reading, unless that was refused, which is so only for writing alone.
+            let readable = open.before.is_empty()
+                && open.flags & (libc::O_PATH | libc::O_DIRECT) == 0
+                && open.flags & libc::O_ACCMODE != libc::O_WRONLY;
+            match self.files.slot(*open.numbers.first()?) {
+                Slot::Open { real, .. } if readable => Some(real),
+                _ => None,
+            }
+        })
+    }
+
     /// A descriptor of ours from which the stable file of a node can be read: a duplicate.
     pub fn readable_descriptor(&mut self, id: Id) -> Option<i32> {
         for file in self.files.on(id) {

@@ -25,6 +25,7 @@ impl Tx {
     pub fn commit(mut self: Box<Self>) -> Result<Committed, Failure> {
         match self.publish() {
             Ok(committed) => {
+                self.make_ways_known();
                 self.settle_descriptors();
                 commons::remember_file_systems(&self.file_systems);
                 // Before the root directory changes: the store is found by its path.
@@ -125,11 +126,11 @@ impl Tx {
             .map(|l| PathBuf::from(std::ffi::OsStr::from_bytes(&l.point)))
             .collect();
         let waiting = self.waiting();
-        let txn = Txn::new(home, self.ticket.take(), &waiting);
+        let txn = Txn::new(home, self.handle.take(), &waiting);
         match txn.commit_by_log(&roots, &deltas, &self.reads, options) {
             Ok(Ok(_)) => Ok(Committed { short_cut: true }),
             Ok(Err(txn)) => {
-                self.ticket = txn.into_ticket();
+                self.handle = txn.into_handle();
                 self.in_the_store(|tx| tx.publish_fully(deltas, options))
             }
             Err(failed) => Err(self.not_committed(failed)),
@@ -142,13 +143,15 @@ impl Tx {
         deltas: Vec<Delta>,
         options: &Options,
     ) -> Result<Committed, Failure> {
+        let unfolded = self.unfold_ways();
+        unfolded.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
         let home = commons::home()?;
         let recorded = self.promises().recorded;
         let waiting = self.waiting();
         self.make_layers(usize::MAX)?;
         let Some(staging) = self.staging.as_mut() else { return Err(Failure::default()) };
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
-        let txn = Txn::new(home, self.ticket.take(), &waiting);
+        let txn = Txn::new(home, self.handle.take(), &waiting);
         let done =
             txn.commit(&mut staging.tx, &changes, &mut self.reads, options, recorded, &Silent);
         let summary = done.map_err(|failed| self.not_committed(failed))?;
@@ -160,7 +163,7 @@ impl Tx {
 
     /// Nothing is to be published: what was read must have been so at one moment, now.
     fn only_read(&mut self) -> Result<Committed, Failure> {
-        let done = Participant::new(self.ticket.take()).commit_nothing(&self.reads);
+        let done = Participant::new(self.handle.take()).commit_nothing(&self.reads);
         done.map_err(|failed| self.not_committed(failed))?;
         Ok(Committed { short_cut: true })
     }
@@ -182,6 +185,9 @@ impl Tx {
     /// Aborts: descriptors, working directory and everything else are as before it.
     pub fn abort(mut self: Box<Self>) -> Option<RetryHistory> {
         self.undo_first();
+        if self.reads.has_trusted() {
+            super::ways::forget();
+        }
         for open in self.files.every().filter(|f| f.borrowed) {
             if let Some(&number) = open.before.first() {
                 let _ = kernel::seek(number, open.was.1 as i64, libc::SEEK_SET);
@@ -195,7 +201,7 @@ impl Tx {
         }));
         own.extend(self.lost_directory.take());
         own.into_iter().for_each(kernel::close);
-        let again = self.ticket.take().map(txos_engine::realm::TxHandle::abort).or(self.again);
+        let again = self.handle.take().map(txos_engine::realm::TxHandle::abort).or(self.again);
         commons::remember_file_systems(&self.file_systems);
         self.forget_copies(false);
         again
@@ -271,7 +277,7 @@ impl Tx {
                             None => {
                                 let source = self.published_descriptor(file, real, &nameless);
                                 let other = source != real;
-                                let source = match other {
+                                let source = match other && source < kernel::high_base() {
                                     true => kernel::move_high(source).unwrap_or(source),
                                     false => source,
                                 };

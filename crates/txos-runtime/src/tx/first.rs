@@ -374,11 +374,16 @@ impl Tx {
 
     /// Instead of acquiring a facet during the first call: `true` if that is put off.
     pub fn acquires_later(&mut self, facet: &Facet<'_>, access: Access, path: &[u8]) -> bool {
-        if !matches!(self.first, First::Change(_) | First::Changes) {
+        if !self.acquires_at_the_end() {
             return false;
         }
         self.later.push(Later { facet: Kept::of(facet), access, path: path.to_vec() });
         true
+    }
+
+    /// Whether what is touched is acquired only when there is another call, or at the end.
+    pub fn acquires_at_the_end(&self) -> bool {
+        matches!(self.first, First::Change(_) | First::Changes)
     }
 
     /// There is a second call: the first becomes part of a transaction of several.
@@ -582,7 +587,7 @@ impl Tx {
         if acquired.is_err() {
             return Err(self.doom.take().unwrap_or_default());
         }
-        let participant = Participant::new(self.ticket.take());
+        let participant = Participant::new(self.handle.take());
         let done = participant.commit_by_call(call).map_err(|failed| self.not_committed(failed))?;
         done.map_err(|errno| Failure {
             reason: if is_others(errno) { reason::CONFLICT } else { reason::FAILED },

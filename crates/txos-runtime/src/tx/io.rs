@@ -190,7 +190,7 @@ impl Tx {
             return kernel::seek(real, offset, whence);
         };
         if self.nodes[id].is_dir() {
-            return self.seek_dir(file, offset, whence);
+            return self.seek_dir(file, real, offset, whence);
         }
         if matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
             return kernel::seek(real, offset, whence);

@@ -152,16 +152,29 @@ impl Tx {
         Ok((out, place))
     }
 
-    /// `lseek(2)` in a directory: to where it was before, or to the beginning, which lists anew.
+    /// `lseek(2)` in a directory: to where it was before, or to the beginning, which lists anew. Where the end
+    /// is the file system of `real`, its descriptor, says: some have none.
     ///
     /// # Errors
     /// EINVAL.
-    pub fn seek_dir(&mut self, file: super::files::File, offset: i64, whence: i32) -> Sys<u64> {
+    pub fn seek_dir(
+        &mut self,
+        file: super::files::File,
+        real: i32,
+        offset: i64,
+        whence: i32,
+    ) -> Sys<u64> {
+        let mut end = 0;
+        if whence == libc::SEEK_END {
+            let was = kernel::seek(real, 0, libc::SEEK_CUR)?;
+            end = kernel::seek(real, offset, libc::SEEK_END)?;
+            kernel::seek(real, was as i64, libc::SEEK_SET)?;
+        }
         let mut cursor = self.files.get_mut(file).cursor.take().unwrap_or_default();
         let target = match whence {
             libc::SEEK_SET => offset,
-            libc::SEEK_CUR => offset + cursor.at as i64,
-            libc::SEEK_END => i64::MAX,
+            libc::SEEK_CUR => offset.saturating_add(cursor.at as i64),
+            libc::SEEK_END => end as i64,
             _ => -1,
         };
         let result = match usize::try_from(target) {

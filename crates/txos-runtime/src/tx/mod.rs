@@ -12,6 +12,7 @@
 //! | [`files`], `open`, `control` | descriptors; open; fcntl, ioctl, locks |
 //! | `passed`, `sockets` | paths of calls that the kernel carries out; addresses of sockets |
 //! | `touch` | the read set, and the realm |
+//! | `ways` | directories on the way of a path: held, known to the process |
 //! | `staging` | where private copies lie |
 //! | `delta`, `finish` | what was changed, for the engine; what becomes of descriptors |
 //! | `first`, `single` | what needs no journal: one call, and several that come to one |
@@ -48,6 +49,7 @@ mod sockets;
 mod staging;
 mod touch;
 mod walk;
+mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -58,7 +60,7 @@ use txos_engine::realm::{RetryHistory, TxHandle};
 use txos_engine::version::Stamp;
 
 use crate::call::Call;
-use crate::{raw, table};
+use crate::raw;
 use kernel::{Errno, Sys};
 use node::{Id, Map, Node, Stable};
 
@@ -163,8 +165,8 @@ pub struct Tx {
     umask: Option<u32>,
     umask_was: Option<u32>,
     reads: ReadSet,
-    ticket: Option<TxHandle<'static>>,
-    /// What the next attempt begins with, if the ticket has ended.
+    handle: Option<TxHandle<'static>>,
+    /// What the next attempt begins with, if the handle has ended.
     again: Option<RetryHistory>,
     /// There is no realm.
     alone: bool,
@@ -194,6 +196,7 @@ pub struct Tx {
     later: Vec<first::Later>,
     /// It has made calls that change names, and no other, and all of them succeeded.
     only_names: bool,
+    ways: ways::Ways,
 }
 
 /// How many paths of one kind are told apart; from there on there are "at least" so many.
@@ -237,6 +240,7 @@ impl Tx {
         }
         txos_engine::sys::keep_descriptors_above(kernel::high_base());
         let mut tx = Box::new(Tx {
+            ways: ways::Ways::new(how.flags),
             how,
             nodes: Vec::new(),
             by_id: Map::default(),
@@ -252,7 +256,7 @@ impl Tx {
             umask: None,
             umask_was: None,
             reads: ReadSet::new(Coverage::default()),
-            ticket: None,
+            handle: None,
             again: None,
             alone: false,
             doom: None,
@@ -310,6 +314,9 @@ impl Tx {
     pub fn call(&mut self, call: &Call) -> i64 {
         if self.doom.is_some() {
             return -i64::from(libc::ECANCELED);
+        }
+        if let Err(e) = self.ways_for(call) {
+            return raw::answer(Err(e));
         }
         match self.first {
             first::First::Over => {}
@@ -376,7 +383,7 @@ impl Tx {
     /// # Errors
     /// The transaction is doomed.
     pub fn unsupported_call(&mut self, what: &'static str, path: &[u8]) -> Sys<()> {
-        let name = table::name(self.calling).unwrap_or("?");
+        let name = txos_calls::name(self.calling).unwrap_or("?");
         if self.how.flags & flags::STRICT != 0 {
             self.doom(Failure {
                 reason: reason::UNSUPPORTED,
@@ -413,7 +420,7 @@ impl Tx {
         }
         if !self.warned.contains(&what) {
             self.warned.push(what);
-            let name = match table::name(self.calling) {
+            let name = match txos_calls::name(self.calling) {
                 Some(name) => name.to_owned(),
                 None => self.calling.to_string(),
             };

@@ -276,7 +276,8 @@ impl Tx {
                 | libc::O_APPEND
                 | libc::O_SYNC);
         // What is written goes to private copies: reading is all that the stable file is for.
-        let opened = match kernel::open_exact(&path, kept | libc::O_RDONLY) {
+        let (dir, name) = self.nearest(stable);
+        let opened = match kernel::open_exact_at(dir, name, kept | libc::O_RDONLY) {
             Err(Errno::ACCESS | Errno::PERM) if flags & libc::O_ACCMODE == libc::O_WRONLY => {
                 kernel::open(&path, libc::O_PATH | libc::O_NOFOLLOW | kept & libc::O_CLOEXEC, 0)
             }
@@ -471,6 +472,9 @@ pub fn leads_to_descriptor(path: &[u8]) -> bool {
 /// The number in `/proc/self/fd/N`, `/dev/fd/N` and their like.
 #[must_use]
 pub fn descriptor_path(path: &[u8]) -> Option<i32> {
+    if !leads_to_descriptor(path) {
+        return None;
+    }
     let own = std::process::id().to_string();
     let rest = path.strip_prefix(b"/dev/fd/").or_else(|| {
         let rest = path.strip_prefix(b"/proc/")?;

@@ -4,7 +4,7 @@
 use txos_engine::object::FileKind;
 
 use super::Tx;
-use super::kernel::{self, Errno, Sys, access};
+use super::kernel::{self, Errno, Sys};
 use super::node::Id;
 
 /// Read, write, execute or search, as in `access(2)`.
@@ -191,7 +191,10 @@ impl Tx {
                 // It has no name: the magic link is what is to be followed.
                 kernel_access_through(&path, mask)
             } else {
-                access(&path, mask)
+                let stable = self.nodes[id].stable.as_ref();
+                let (dir, path) = stable.map_or((libc::AT_FDCWD, &path[..]), |s| self.nearest(s));
+                let flags = libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW;
+                kernel::access_at(dir, path, mask, flags).map(drop)
             }
         };
         let node = &mut self.nodes[id];

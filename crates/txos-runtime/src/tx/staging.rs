@@ -4,9 +4,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use txos_engine::mounts;
 use txos_engine::readset::join;
 use txos_engine::store::{Begin, LayerMeta, Transaction};
+use txos_engine::{mounts, scope};
 
 use super::kernel::{Errno, Sys, look};
 use super::node::Id;
@@ -35,33 +35,17 @@ impl std::fmt::Debug for Staging {
     }
 }
 
-/// Kinds of file systems on which private copies can be kept and renamed into place.
-const VERSIONABLE: [i64; 5] = [
-    0xef53,      // ext2, ext3, ext4
-    0x5846_5342, // xfs
-    0x9123_683e, // btrfs
-    0x0102_1994, // tmpfs
-    0xf2f5_2010, // f2fs
-];
-
-/// Trees of the running system, which are never versioned.
-const NEVER: [&[u8]; 3] = [b"/proc", b"/sys", b"/dev"];
-
-/// What of them is.
-const STILL: [&[u8]; 1] = [b"/dev/shm"];
-
 impl Tx {
-    /// Whether an object that was found at a path is on a file system that is versioned.
+    /// Whether an object that was found at a path is versioned, by the policy of [`scope`].
     pub fn is_versioned(&mut self, path: &[u8], stat: &super::kernel::Stat) -> bool {
-        let below = |top: &&[u8]| txos_engine::readset::is_at_or_below(path, top);
-        if path.starts_with(b"/") && NEVER.iter().any(below) && !STILL.iter().any(below) {
+        if scope::is_never(path) {
             return false;
         }
         let key = (stat.id.dev, stat.mnt);
         if let Some((_, known)) = self.file_systems.iter().find(|(fs, _)| *fs == key) {
             return *known;
         }
-        let known = VERSIONABLE.contains(&super::kernel::file_system(path, stat));
+        let known = scope::versions_magic(super::kernel::file_system(path, stat));
         self.file_systems.push((key, known));
         known
     }

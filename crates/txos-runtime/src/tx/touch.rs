@@ -12,7 +12,7 @@ use txos_engine::readset::Outcome;
 use txos_engine::realm::{AbortCause, Access, Begin, Facet, WaitDecision, WaitInfo};
 use txos_engine::version;
 
-use super::kernel::{Errno, Stat, Sys, look, look_fd};
+use super::kernel::{Errno, Stat, Sys, look_at, look_fd};
 use super::node::{Id, held};
 use super::{Failure, Tx, flags, reason};
 
@@ -31,11 +31,11 @@ impl Tx {
         if self.acquires_later(facet, access, path) {
             return Ok(());
         }
-        if self.ticket.is_none() {
+        if self.handle.is_none() {
             self.join()?;
         }
-        let Some(ticket) = self.ticket.as_mut() else { return Ok(()) };
-        match ticket.acquire(facet, access) {
+        let Some(handle) = self.handle.as_mut() else { return Ok(()) };
+        match handle.acquire(facet, access) {
             Ok(_) => Ok(()),
             Err(stop) => Err(self.lose(path, &stop)),
         }
@@ -53,14 +53,16 @@ impl Tx {
         let how = Begin {
             id: None,
             nonblock: self.how.flags & flags::NONBLOCK != 0,
+            patience: Some(PATIENCE),
             again: self.how.again,
             sequence: self.how.sequence,
             reset_sequence: self.how.flags & flags::ORDER_RESET != 0,
             thread: 0,
             soft: false,
         };
+        self.begin_ways(Some(realm));
         match realm.begin(&how) {
-            Ok(ticket) => self.ticket = Some(ticket.attended(attend())),
+            Ok(handle) => self.handle = Some(handle.attended(attend())),
             Err(e) => {
                 self.doom(Failure {
                     reason: reason::CONFLICT,
@@ -126,10 +128,11 @@ impl Tx {
     /// Looks again at an object that was looked at before it was acquired.
     fn same_as_seen(&mut self, id: Id) -> Sys<()> {
         let Some(stable) = self.nodes[id].stable.as_ref() else { return Ok(()) };
-        if stable.dir.is_empty() || self.ticket.is_none() {
+        if stable.dir.is_empty() || self.handle.is_none() {
             return Ok(());
         }
-        let now = look(&stable.path).map(|s| s.version());
+        let (dir, path) = self.nearest(stable);
+        let now = look_at(dir, path).map(|s| s.version());
         if now.as_ref() == Ok(&stable.stat.version()) {
             return Ok(());
         }
@@ -306,7 +309,8 @@ impl Tx {
         self.acquire(&Facet::Listing(id), Access::Insert, &path)
     }
 
-    /// Looks up a name in a stable directory for the first time.
+    /// Looks up a name in a stable directory for the first time. A directory that is only passed is not
+    /// remembered.
     ///
     /// # Errors
     /// [`DOOMED`], or as `lstat`; that a name is absent is no error.
@@ -316,11 +320,17 @@ impl Tx {
         id: FileId,
         name: &[u8],
         path: &[u8],
+        passing: bool,
     ) -> Sys<Option<Stat>> {
         self.acquire(&Facet::Entry { dir: id, name }, Access::Read, path)?;
+        let (from, at) = match self.held_at(dir) {
+            Some(fd) => (fd, name),
+            None => (libc::AT_FDCWD, path),
+        };
         // What was changed just now may change again and leave the same stamps: it is looked at later.
-        let settle = |stat| version::settled(stat, Stat::version, || look(path));
-        match look(path).and_then(settle).map(|(stat, _)| stat) {
+        let settle = |stat| version::unambiguous(stat, Stat::version, || look_at(from, at));
+        match look_at(from, at).and_then(settle).map(|(stat, _)| stat) {
+            Ok(stat) if passing && stat.kind() == FileKind::Dir => Ok(Some(stat)),
             Ok(stat) => {
                 let seen = Outcome::Present(stat.version());
                 self.reads.note_seen(dir, id, name, seen, Facets::ENTRY);
@@ -337,10 +347,10 @@ impl Tx {
     /// Whether another transaction has won meanwhile.
     pub fn check_doom(&mut self) {
         if self.doom.is_none()
-            && let Some(ticket) = self.ticket.as_ref()
-            && ticket.is_doomed()
+            && let Some(handle) = self.handle.as_ref()
+            && handle.is_doomed()
         {
-            let opponent = ticket.watch().winner();
+            let opponent = handle.watch().winner();
             let _ = self.lose(b"", &AbortCause::Doomed(opponent));
         }
     }

@@ -214,16 +214,25 @@ impl Tx {
         let Rules { parent, blind, no_links, no_mounts } = rules;
         let mut links = 0;
         let mut here = start;
+        let absolute = path.starts_with(b"/");
         // Where a symbolic link leads, once there is one.
         let mut target: Vec<u8>;
         let mut path = path;
         let mut at = 0;
+        let is_look = !(parent || blind || no_mounts);
+        if absolute
+            && is_look
+            && let Some((dir, name)) = self.known_way(path)?
+        {
+            (here, at) = (dir, name);
+        }
         loop {
             while path.get(at) == Some(&b'/') {
                 at += 1;
             }
             if at >= path.len() {
                 // Only slashes are left: the directory itself.
+                self.note_passed(here);
                 return Ok(Place::At(Spot {
                     dir: here,
                     name: b".".to_vec(),
@@ -260,22 +269,26 @@ impl Tx {
                 Place::At(Spot { dir: here, name: name.to_vec(), node, last: Last::Name, slash })
             };
             if matches!(name, b"." | b"..") {
-                self.may(here, libc::X_OK as u32)?;
+                self.may_search(here)?;
                 if name == b".." {
+                    self.unfold_ways()?;
                     here = self.above(here, no_mounts)?;
                 }
                 if is_last {
+                    self.note_passed(here);
                     return Ok(at_itself(here, name, slash));
                 }
                 at = next;
                 continue;
             }
             if is_last && blind {
-                self.may(here, libc::X_OK as u32)?;
+                self.may_search(here)?;
+                self.note_passed(here);
                 return Ok(at_name(None));
             }
-            let found = self.lookup(here, name)?;
+            let found = self.step(here, name, !is_last)?;
             if is_last && parent {
+                self.note_passed(here);
                 return Ok(at_name(found));
             }
             let Some(found) = found else {
@@ -318,6 +331,9 @@ impl Tx {
                 }
                 if self.nodes[found].live {
                     return Ok(Place::Live(self.live_path(here, &path[at..])));
+                }
+                if absolute && is_look && links == 0 {
+                    self.learn_way(here);
                 }
                 return Ok(at_name(Some(found)));
             }
@@ -424,6 +440,27 @@ impl Tx {
     /// # Errors
     /// As `lstat(2)`; that nothing is there is no error.
     pub fn lookup(&mut self, dir: Id, name: &[u8]) -> Sys<Option<Id>> {
+        self.step(dir, name, false)
+    }
+
+    /// [`Tx::lookup`] on the way to something else: a directory that is there is only passed. What keeps from
+    /// going on is the last that was passed.
+    fn step(&mut self, dir: Id, name: &[u8], passing: bool) -> Sys<Option<Id>> {
+        let found = self.find(dir, name, passing);
+        match found {
+            Ok(Some(id)) if !passing => self.note_passed(id),
+            Err(_) => self.note_passed(dir),
+            _ => {}
+        }
+        found
+    }
+
+    /// Whether a directory may be searched.
+    fn may_search(&mut self, dir: Id) -> Sys<()> {
+        self.may(dir, libc::X_OK as u32).inspect_err(|_| self.note_passed(dir))
+    }
+
+    fn find(&mut self, dir: Id, name: &[u8], passing: bool) -> Sys<Option<Id>> {
         let node = &self.nodes[dir];
         let entries = node.dir()?;
         if let Some(entry) = entries.entries.get(name) {
@@ -444,9 +481,17 @@ impl Tx {
         if name.len() > 255 {
             return Err(Errno::NAMETOOLONG);
         }
-        let found = self.first_look(&top, id, name, &path)?;
+        self.hold(dir);
+        let found = self.first_look(&top, id, name, &path, passing)?;
         self.nodes[dir].may |= libc::X_OK as u32;
-        let found = found.map(|stat| self.adopt((&top, id), (dir, name), path, stat));
+        let found = found.map(|stat| {
+            let known = self.nodes.len();
+            let id = self.adopt((&top, id), (dir, name), path, stat);
+            if id >= known && !(passing && self.nodes[id].is_dir()) {
+                self.nodes[id].noted = txos_engine::object::Facets::ENTRY.0;
+            }
+            id
+        });
         let dir = self.nodes[dir].dir_mut()?;
         dir.entries.insert(name.into(), Entry { now: found, base: found });
         Ok(found)
@@ -462,7 +507,9 @@ impl Tx {
     ) -> Id {
         let key = (stat.id, stat.mnt);
         if let Some(&id) = self.by_id.get(&key)
-            && (!self.nodes[id].is_dir() || self.nodes[id].names.is_empty())
+            && (!self.nodes[id].is_dir()
+                || self.nodes[id].names.is_empty()
+                || self.is_unfolded_by_name(id))
         {
             // Another name of it, or one that was reached by descriptor first.
             let node = &mut self.nodes[id];
@@ -484,7 +531,6 @@ impl Tx {
         let mut node = Node::new(stat, Some(stable));
         node.live = live;
         node.names.push((dir, name.into()));
-        node.noted = txos_engine::object::Facets::ENTRY.0;
         self.nodes.push(node);
         let id = self.nodes.len() - 1;
         self.by_id.insert(key, id);

@@ -1,4 +1,4 @@
-//! A hostile process, for the tests in `tests/attack`:
+//! A hostile process, for the tests in `tests/adversary/attack`:
 //!
 //! - `attacker exchange A B`: swaps two names, over and over;
 //! - `attacker scribble FILE SEED`: writes words anywhere into a mapped file, over and over;

@@ -1,7 +1,7 @@
-//! Makes `docs/syscalls.md` from `docs/syscalls.toml`.
+//! Makes `docs/syscalls.md` from the table of system calls.
 
-use txos_testkit::syscalls::{Table, document};
+use txos_testkit::syscalls::{document, page};
 
 fn main() -> std::io::Result<()> {
-    std::fs::write(document("syscalls.md"), Table::read().page())
+    std::fs::write(document("syscalls.md"), page())
 }

@@ -1,5 +1,5 @@
 //! Random operations on random trees, as text: one generator, one interpreter
-//! (`tests/trees/c/interpret.c`), and whatever fails is cut down to what a person can read.
+//! (`tests/command/trees/c/interpret.c`), and whatever fails is cut down to what a person can read.
 //!
 //! A case is a list of operations, one a line, in sections:
 //!

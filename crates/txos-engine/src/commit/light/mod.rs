@@ -49,9 +49,9 @@ use crate::error::{Conflict, Context, Error, Result};
 use crate::id::TxId;
 use crate::object::{Facets, FileKind};
 use crate::path::{self, join, split};
-use crate::readset::validate::{OwnWrites, ValidationRules};
+use crate::readset::validate::ValidationRules;
 use crate::readset::{Observation, Outcome, PAGE, ReadSet};
-use crate::realm::TxHandle;
+use crate::realm::{TxHandle, Watch};
 use crate::store::Home;
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};
@@ -161,7 +161,7 @@ impl Session {
             let _lock = home.lock_commits()?;
             let recovered = super::recover::recover_locked(home, &super::Silent)?.1;
             recovered.notes.iter().for_each(|note| tracing::warn!("{note}"));
-            settle_all(home, true, &mut Recovered::default())?;
+            resolve_all(home, true, &mut Recovered::default())?;
         }
     }
 
@@ -282,7 +282,7 @@ fn conflict(path: &[u8], what: &str) -> Error {
 /// Commits a small change of files that stay, without a transaction in the store: one record in a
 /// log, one `fdatasync` that concurrent commits share (if durable), then the bytes in place.
 ///
-/// `roots` are the targets of the layers that the deltas name. `ticket` as for [`super::commit`], with
+/// `roots` are the targets of the layers that the deltas name. `handle` as for [`super::commit`], with
 /// [`acquire::acquire_for_log`]. `None`: it is not such a change set, nothing was done, and the full commit
 /// has to be taken. It is when every delta is a [`What::Patch`] within the size of its file, with no
 /// change of attributes but the time, 64 KiB altogether, of files that are not executable; not more is
@@ -297,25 +297,26 @@ pub fn light(
     roots: &[PathBuf],
     deltas: &[Delta],
     reads: &ReadSet,
-    ticket: Option<&mut TxHandle<'_>>,
+    handle: Option<&mut TxHandle<'_>>,
     options: &Options,
 ) -> Result<Option<Summary>> {
     let Some(targets) = targets(roots, deltas, reads, options)? else { return Ok(None) };
     let Some(touches) = touches(&targets, reads) else { return Ok(None) };
-    let id = match ticket.as_ref().and_then(|t| t.id()) {
+    let id = match handle.as_ref().and_then(|t| t.id()) {
         Some(id) => id,
         None => TxId::random().at("drawing an id for", home.dir())?,
     };
+    let watch = handle.as_ref().map(|handle| handle.watch());
     // From here on no participant can stop it. Not under a lock: it may have to wait for its turn.
-    if let (Some(ticket), Some(first)) = (ticket, targets.first()) {
+    if let (Some(handle), Some(first)) = (handle, targets.first()) {
         let lost = |stop| Error::Conflict(vec![acquire::conflict(&first.path, &stop)]);
-        ticket.publish().map_err(lost)?;
+        handle.publish_bytes().map_err(lost)?;
     }
     let shared = Shared::of(home);
     let mut session = shared.session(home)?;
     session.enter(home)?;
     let commit =
-        Commit { shared: &shared, targets: &targets, touches: &touches, reads, options, id };
+        Commit { shared: &shared, targets: &targets, touches: &touches, reads, watch, options, id };
     // A session that failed may hold locks: they go with it.
     let switched = commit.run(&mut session)?;
     if switched && let Err(error) = empty_other(&session) {
@@ -333,7 +334,7 @@ pub fn light(
 /// [`Error::Io`]; nothing is lost then, recovery does it.
 pub fn checkpoint(home: &Home) -> Result<()> {
     let _lock = home.lock_commits()?;
-    settle_all(home, false, &mut Recovered::default())
+    resolve_all(home, false, &mut Recovered::default())
 }
 
 /// One commit.
@@ -342,6 +343,8 @@ struct Commit<'a> {
     targets: &'a [Target],
     touches: &'a [Touch],
     reads: &'a ReadSet,
+    /// Its place in the realm: commits of other stores are kept apart by no lock.
+    watch: Option<Watch<'a>>,
     options: &'a Options,
     id: TxId,
 }
@@ -427,7 +430,7 @@ impl Commit<'_> {
         for slot in used_slots(&state) {
             if control.try_lock(slot_byte(slot))? {
                 // Free, or its owner is dead.
-                settle(control, log, &state, slot, &mut Recovered::default())?;
+                resolve_slot(control, log, &state, slot, &mut Recovered::default())?;
                 state.used &= !(1 << slot);
                 control.unlock(slot_byte(slot));
             } else if let Some(other) = control.slot(slot)?
@@ -488,7 +491,7 @@ impl Commit<'_> {
             isolation: self.options.isolation,
             merge_append: self.options.merge_append,
         };
-        let conflicts = self.reads.validate(terms, &OwnWrites::default());
+        let conflicts = self.reads.validate_beside(terms, self.watch);
         if conflicts.is_empty() { Ok(()) } else { Err(Error::Conflict(conflicts)) }
     }
 
@@ -658,7 +661,7 @@ fn read_exactly(target: &Target, at: u64, len: usize) -> Result<Vec<u8>> {
 }
 
 /// Finishes what the owner of a slot left when it died. The caller has the slot's byte and [`APPEND`].
-fn settle(
+fn resolve_slot(
     control: &Control,
     log: &Log,
     state: &State,
@@ -703,13 +706,13 @@ fn empty_other(session: &Session) -> Result<()> {
             control.lock(slot_byte(number))?;
             control.lock(APPEND)?;
             // Still there: its owner is dead. The next one's record is in the other half.
-            let settled = match control.slot(number)?.as_ref().is_some_and(is_there) {
-                true => settle(control, log, &state, number, &mut Recovered::default()),
+            let resolved = match control.slot(number)?.as_ref().is_some_and(is_there) {
+                true => resolve_slot(control, log, &state, number, &mut Recovered::default()),
                 false => Ok(()),
             };
             control.unlock(APPEND);
             control.unlock(slot_byte(number));
-            settled?;
+            resolved?;
         }
         empty(log, other, header)?;
         control.lock(APPEND)?;
@@ -740,7 +743,7 @@ fn empty(log: &Log, half: usize, header: HalfHeader) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Format`] for a log of a newer version; [`Error::Io`]: it can be repeated.
-pub(super) fn settle_all(home: &Home, make: bool, recovered: &mut Recovered) -> Result<()> {
+pub(super) fn resolve_all(home: &Home, make: bool, recovered: &mut Recovered) -> Result<()> {
     let Some(log) = Log::open(home, make)? else { return Ok(()) };
     let control = Control::open(home)?;
     control.lock(APPEND)?;
@@ -748,7 +751,7 @@ pub(super) fn settle_all(home: &Home, make: bool, recovered: &mut Recovered) -> 
         return begin(&log, &control, recovered);
     };
     for number in used_slots(&state) {
-        settle(&control, &log, &state, number, recovered)?;
+        resolve_slot(&control, &log, &state, number, recovered)?;
     }
     let active = half(state.half);
     for (number, full) in [(1 - active, state.other_full != 0), (active, state.end != EMPTIED)] {

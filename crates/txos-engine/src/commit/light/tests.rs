@@ -477,8 +477,8 @@ fn in_a_realm_pages_are_acquired() {
     let top = rig.top();
     let place = rig.dir.join("realm");
     fs::create_dir(&place).unwrap();
-    let settle = |_: &DeadPublish| Err(Unresolved("nobody dies here".into()));
-    let realm = Realm::join(&place, "test", rig.home.dir(), Box::new(settle)).unwrap();
+    let resolver = |_: &DeadPublish| Err(Unresolved("nobody dies here".into()));
+    let realm = Realm::join(&place, "test", rig.home.dir(), Box::new(resolver)).unwrap();
     let begin = || realm.begin(&Begin { nonblock: true, ..Begin::default() }).unwrap();
     let roots = [top.clone()];
     let file = version(&top.join("a")).id;

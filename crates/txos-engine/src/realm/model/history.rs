@@ -187,7 +187,7 @@ pub fn read_journal(process: usize) -> Option<Deed> {
 }
 
 /// Somebody who read the journal did what it says.
-pub fn settled(process: usize, fate: PublishFate) {
+pub fn resolved(process: usize, fate: PublishFate) {
     let now = world::stamp();
     with_pending(process, |deed| {
         let Some(deed) = deed else { return };

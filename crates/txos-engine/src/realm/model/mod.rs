@@ -97,6 +97,7 @@ impl Table {
                 waits: Default::default(),
                 takeovers: Default::default(),
                 full: Default::default(),
+                names: AtomicU64::default(),
             },
             slots: (0..slots).map(|_| slot()).collect(),
             group: Group {

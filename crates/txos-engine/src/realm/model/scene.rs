@@ -241,17 +241,17 @@ struct Stage {
 impl Stage {
     fn join(&self, pid: u32) -> Realm {
         let (cells, fate, pids) = (Arc::clone(&self.cells), self.fate, self.pids.clone());
-        let settle = move |remains: &DeadPublish| {
+        let resolver = move |remains: &DeadPublish| {
             let process = pids.iter().position(|&pid| pid == remains.pid).unwrap();
-            Ok::<_, Unresolved>(settle(process, &cells, fate))
+            Ok::<_, Unresolved>(resolve(process, &cells, fate))
         };
         Realm {
             table: Arc::clone(&self.table),
             me: Identity::new(pid, 1),
             label: String::new(),
             home: "/".into(),
-            settle: Box::new(settle),
-            unsettled: Default::default(),
+            resolver: Box::new(resolver),
+            unresolved: Default::default(),
         }
     }
 
@@ -284,7 +284,7 @@ impl Stage {
 }
 
 /// Finishes or undoes what a dead process was publishing.
-fn settle(process: usize, cells: &[AtomicU64; CELLS], fate: PublishFate) -> PublishFate {
+fn resolve(process: usize, cells: &[AtomicU64; CELLS], fate: PublishFate) -> PublishFate {
     let Some(deed) = history::read_journal(process) else { return PublishFate::Undone };
     if world::sabotage() == Some(Sabotage::NoJournal) {
         return PublishFate::Undone;
@@ -295,7 +295,7 @@ fn settle(process: usize, cells: &[AtomicU64; CELLS], fate: PublishFate) -> Publ
             PublishFate::Undone => change.undo(&cells[cell], before),
         }
     }
-    history::settled(process, fate);
+    history::resolved(process, fate);
     fate
 }
 
@@ -324,12 +324,12 @@ struct Life<'a> {
 }
 
 /// Whoever is doomed is doomed over a record that it holds, or was about to hold.
-fn assert_held(ticket: &TxHandle<'_>, stop: &AbortCause, held: &[u32]) {
+fn assert_held(handle: &TxHandle<'_>, stop: &AbortCause, held: &[u32]) {
     // Until the winner has written down who it is, it has not written down over what.
     if let AbortCause::Doomed(opponent) = stop
         && opponent.pid != 0
     {
-        let over = ticket.own().doomed_over.load(Relaxed);
+        let over = handle.own().doomed_over.load(Relaxed);
         assert!(held.contains(&over), "doomed over {over}, which it does not hold");
     }
 }
@@ -422,19 +422,19 @@ impl Life<'_> {
             ..Begin::default()
         };
         let mut deed = Deed::begin(self.number, manner.sequence);
-        let mut ticket = match self.realm.begin(&how) {
-            Ok(ticket) => ticket,
+        let mut handle = match self.realm.begin(&how) {
+            Ok(handle) => handle,
             // Another one had its number.
             Err(BeginError::TurnOver { .. }) => return Ok(()),
             Err(e) => panic!("{e}: whoever does not wait comes where there are enough slots"),
         };
-        history::assert_new(ticket.slot, ticket.generation);
+        history::assert_new(handle.slot, handle.generation);
         let mut held = Vec::new();
-        let worked = self.work(&mut ticket, touches, manner, &mut deed, &mut held);
-        let next = ticket.again();
+        let worked = self.work(&mut handle, touches, manner, &mut deed, &mut held);
+        let next = handle.again();
         let committed = match worked {
-            Ok(()) if manner.soft => self.commit_validated(ticket, deed),
-            Ok(()) => self.commit(ticket, deed, &held).is_ok(),
+            Ok(()) if manner.soft => self.commit_validated(handle, deed),
+            Ok(()) => self.commit(handle, deed, &held).is_ok(),
             Err(_) => false,
         };
         if committed { Ok(()) } else { Err(next) }
@@ -443,38 +443,38 @@ impl Life<'_> {
     /// Everything up to the publish.
     fn work(
         &self,
-        ticket: &mut TxHandle<'_>,
+        handle: &mut TxHandle<'_>,
         touches: &[Touch],
         manner: &Manner,
         deed: &mut Deed,
         held: &mut Vec<u32>,
     ) -> Result<(), AbortCause> {
-        let mut acquire = |ticket: &mut TxHandle<'_>, cell: usize, access| {
+        let mut acquire = |handle: &mut TxHandle<'_>, cell: usize, access| {
             held.push(cell as u32);
-            let acquired = ticket.acquire(&facet(cell), access).map(drop);
-            acquired.inspect_err(|stop| assert_held(ticket, stop, held))
+            let acquired = handle.acquire(&facet(cell), access).map(drop);
+            acquired.inspect_err(|stop| assert_held(handle, stop, held))
         };
         for touch in touches {
             match *touch {
-                Touch::Read(cell) => acquire(ticket, cell, Access::Read)?,
-                Touch::Add(cell, _) if manner.lazy => acquire(ticket, cell, Access::Read)?,
-                Touch::Add(cell, _) => acquire(ticket, cell, Access::Write)?,
+                Touch::Read(cell) => acquire(handle, cell, Access::Read)?,
+                Touch::Add(cell, _) if manner.lazy => acquire(handle, cell, Access::Read)?,
+                Touch::Add(cell, _) => acquire(handle, cell, Access::Write)?,
                 Touch::Copy(to, from, _) => {
-                    acquire(ticket, from, Access::Read)?;
+                    acquire(handle, from, Access::Read)?;
                     if !manner.lazy {
-                        acquire(ticket, to, Access::Write)?;
+                        acquire(handle, to, Access::Write)?;
                     }
                 }
-                Touch::Insert(cell, _) if !manner.lazy => acquire(ticket, cell, Access::Insert)?,
-                Touch::Pass(cell) => _ = ticket.pass(&facet(cell), Access::Read)?,
+                Touch::Insert(cell, _) if !manner.lazy => acquire(handle, cell, Access::Insert)?,
+                Touch::Pass(cell) => _ = handle.pass(&facet(cell), Access::Read)?,
                 Touch::Insert(..) | Touch::Pause => {}
             }
             self.look(touch, deed);
         }
         if manner.lazy {
-            ticket.prepare()?;
+            handle.prepare()?;
             for (cell, change, _) in &deed.changes {
-                acquire(ticket, *cell, change.access())?;
+                acquire(handle, *cell, change.access())?;
             }
         }
         Ok(())
@@ -510,21 +510,21 @@ impl Life<'_> {
 
     fn commit(
         &self,
-        mut ticket: TxHandle<'_>,
+        mut handle: TxHandle<'_>,
         mut deed: Deed,
         held: &[u32],
     ) -> Result<(), AbortCause> {
         self.remember(&mut deed);
         let reads_only = deed.changes.is_empty();
         history::write_journal(deed);
-        let published = if reads_only { Ok(()) } else { ticket.publish() };
-        let published = published.inspect_err(|stop| assert_held(&ticket, stop, held));
+        let published = if reads_only { Ok(()) } else { handle.publish() };
+        let published = published.inspect_err(|stop| assert_held(&handle, stop, held));
         let ended = published.and_then(|()| {
             if !reads_only {
                 history::publishes(self.number);
                 self.write_cells();
             }
-            ticket.finish()
+            handle.finish()
         });
         match ended {
             Ok(()) => history::committed(self.number),
@@ -541,14 +541,14 @@ impl Life<'_> {
     }
 
     /// A commit as commands do it: no hold protects what was read. Whether it was valid.
-    fn commit_validated(&self, mut ticket: TxHandle<'_>, mut deed: Deed) -> bool {
+    fn commit_validated(&self, mut handle: TxHandle<'_>, mut deed: Deed) -> bool {
         self.remember(&mut deed);
         // When it read does not count, only that it is there still.
         for (_, _, at) in &mut deed.reads {
             *at = 0;
         }
         history::write_journal(deed.clone());
-        let mut valid = ticket.publish().is_ok() && self.is_valid(&deed, false);
+        let mut valid = handle.publish().is_ok() && self.is_valid(&deed, false);
         if valid && !deed.changes.is_empty() {
             history::publishes(self.number);
             self.write_cells();
@@ -559,7 +559,7 @@ impl Life<'_> {
                 }
             }
         }
-        let done = valid && ticket.finish().is_ok();
+        let done = valid && handle.finish().is_ok();
         match done {
             true => history::committed(self.number),
             false => history::drop_journal(self.number),

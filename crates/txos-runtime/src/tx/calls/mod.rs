@@ -9,7 +9,7 @@
 //! | [`descriptors`] | descriptors, sockets, messages |
 //!
 //! Each of these has one table of its calls, and hands on to the next what is not in it. What is in none
-//! is no file's business, and goes as the [`table`] of all calls says.
+//! is no file's business, and goes as the table of all calls says ([`txos_calls`]).
 #![allow(unsafe_code)] // paths of ours in the program's calls
 
 mod attrs;
@@ -21,9 +21,9 @@ mod xattrs;
 use super::Tx;
 use super::attrs::Object;
 use super::kernel::{Errno, Sys};
-use crate::call::{self, Call};
-use crate::table::{self, Class};
+use crate::call::Call;
 use crate::user::UserPtr;
+use txos_calls::Class;
 
 const CWD: i32 = libc::AT_FDCWD;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
@@ -45,7 +45,7 @@ impl Tx {
     pub fn the_rest(&mut self, call: &Call) -> Sys<u64> {
         let mut paths = Vec::new();
         let mut call = *call;
-        match table::class(call.number()) {
+        match txos_calls::class(call.number()) {
             Class::Descriptor => {}
             Class::Passed(_) if only_asks(&call) => {}
             Class::Passed(what) => {
@@ -58,13 +58,14 @@ impl Tx {
             }
             _ => return self.refuse(Errno::NOSYS, "a system call that is not known here"),
         }
-        for &i in call::descriptors(call.number()) {
+        for i in txos_calls::descriptors(call.number()) {
             // None, or the working directory; or the kernel says that it is none.
             if call.int(i) >= 0 {
                 call = call.with_descriptor(i, self.real(call.int(i))?);
             }
         }
-        if makes_one(call.number()) { self.new_descriptor(&call) } else { call.answer() }
+        let makes = txos_calls::makes_descriptor(call.number());
+        if makes { self.new_descriptor(&call) } else { call.answer() }
     }
 
     /// The object of a descriptor that is not only a path.
@@ -86,42 +87,8 @@ fn path_or_empty(at: UserPtr<u8>, flags: i32) -> Sys<Vec<u8>> {
 fn only_asks(call: &Call) -> bool {
     let no_modes = |at: usize| call.pointer::<u32>(at).read().is_ok_and(|modes| modes == 0);
     match call.number() {
-        libc::SYS_kill | libc::SYS_tkill | libc::SYS_rt_sigqueueinfo => call.int(1) == 0,
-        libc::SYS_pidfd_send_signal => call.int(1) == 0,
-        libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo => call.int(2) == 0,
-        libc::SYS_prlimit64 => call.word(2) == 0,
         libc::SYS_adjtimex => no_modes(0),
         libc::SYS_clock_adjtime => no_modes(1),
-        // Opening, reading without clearing, sizes.
-        libc::SYS_syslog => matches!(call.int(0), 0..=3 | 9 | 10),
-        _ => false,
-    }
-}
-
-/// Whether a call makes a descriptor that the transaction is to know (others are taken note of at their
-/// first use).
-fn makes_one(number: i64) -> bool {
-    match number {
-        libc::SYS_epoll_create1
-        | libc::SYS_eventfd2
-        | libc::SYS_timerfd_create
-        | libc::SYS_signalfd4
-        | libc::SYS_inotify_init1
-        | libc::SYS_memfd_create
-        | libc::SYS_memfd_secret
-        | libc::SYS_pidfd_open
-        | libc::SYS_userfaultfd
-        | libc::SYS_mq_open
-        | libc::SYS_fsopen
-        | libc::SYS_accept
-        | libc::SYS_accept4
-        | libc::SYS_fspick
-        | libc::SYS_perf_event_open => true,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_epoll_create
-        | libc::SYS_eventfd
-        | libc::SYS_signalfd
-        | libc::SYS_inotify_init => true,
-        _ => false,
+        number => txos_calls::only_asks(number, call.words()),
     }
 }

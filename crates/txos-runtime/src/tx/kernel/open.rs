@@ -19,6 +19,14 @@ pub fn open(path: &[u8], flags: i32, mode: u32) -> Sys<i32> {
 /// # Errors
 /// As `openat2(2)`: ELOOP for a link.
 pub fn open_exact(path: &[u8], flags: i32) -> Sys<i32> {
+    open_exact_at(CWD, path, flags)
+}
+
+/// The same, from a directory.
+///
+/// # Errors
+/// As of [`open_exact`].
+pub fn open_exact_at(dir: i32, path: &[u8], flags: i32) -> Sys<i32> {
     if path.starts_with(b"/proc/") {
         return open(path, flags, 0);
     }
@@ -26,7 +34,7 @@ pub fn open_exact(path: &[u8], flags: i32) -> Sys<i32> {
     let how = [flags as u64, 0, RESOLVE_NO_SYMLINKS];
     // SAFETY: the path ends with its zero, and the structure is as long as it is said to be.
     let open =
-        |p: &CPath| unsafe { sys!(SYS_openat2, CWD, p.at(), how.as_ptr(), size_of_val(&how)) };
+        |p: &CPath| unsafe { sys!(SYS_openat2, dir, p.at(), how.as_ptr(), size_of_val(&how)) };
     CPath::with(path, open).map(|fd| fd as i32)
 }
 

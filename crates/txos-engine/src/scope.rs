@@ -1,0 +1,99 @@
+//! What of the file tree can be versioned: the one policy of both front doors.
+//!
+//! A front door asks for the tree first ([`is_never`]), then for the kind of file system ([`versions_kind`],
+//! [`versions_magic`]). What can't be versioned is *live*. The doors differ where an overlay needs more than a
+//! shadow object:
+//!
+//! | what | `txos run` | a thread's transaction | why |
+//! |---|---|---|---|
+//! | a read-only mount | live | versioned; changes fail with EROFS | an overlay has its store on the mount from the start; a thread makes a private copy only for a change |
+//! | a mount on a file | live | versioned | an overlay covers directories only |
+//! | devtmpfs elsewhere than on `/dev` | live | versioned | `statfs(2)` gives it the number of tmpfs |
+//! | trees outside of `--scope`, below `--exclude` | live | – | only `txos run` has these options |
+
+use crate::mounts::Mount;
+use crate::path::is_at_or_below;
+
+/// A kind of file system that can be versioned. It can exchange two names in one step, keeps a private copy on
+/// the mount of the original, can be the upper layer of an overlay, and gives each change a time of its own.
+struct Kind {
+    /// As the mount table names it.
+    name: &'static str,
+    /// `f_type` of `statfs(2)`.
+    magic: i64,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind { name: "ext4", magic: 0xef53 },
+    Kind { name: "ext3", magic: 0xef53 },
+    Kind { name: "ext2", magic: 0xef53 },
+    Kind { name: "xfs", magic: 0x5846_5342 },
+    Kind { name: "btrfs", magic: 0x9123_683e },
+    Kind { name: "f2fs", magic: 0xf2f5_2010 },
+    Kind { name: "bcachefs", magic: 0xca45_1a4e },
+    Kind { name: "zfs", magic: 0x2fc1_2fc1 },
+    Kind { name: "tmpfs", magic: 0x0102_1994 },
+];
+
+/// Trees that are never versioned, whatever file system they are on: state of the running system. Other
+/// processes must see a device, a lock, a socket or shared memory at once.
+pub const NEVER: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+
+/// Whether an absolute, canonical path is in a tree that is never versioned.
+#[must_use]
+pub fn is_never(path: &[u8]) -> bool {
+    NEVER.iter().any(|never| is_at_or_below(path, never.as_bytes()))
+}
+
+/// Whether a kind of file system can be versioned, by its name in the mount table.
+#[must_use]
+pub fn versions_kind(name: &str) -> bool {
+    KINDS.iter().any(|kind| kind.name == name)
+}
+
+/// [`versions_kind`], by `f_type` of `statfs(2)`.
+#[must_use]
+pub fn versions_magic(magic: i64) -> bool {
+    KINDS.iter().any(|kind| kind.magic == magic)
+}
+
+/// Whether a mount can have a layer of `txos run`: an overlay whose private copies are on the mount itself.
+#[must_use]
+pub fn can_be_layer(mount: &Mount) -> bool {
+    versions_kind(&mount.kind) && mount.is_writable() && mount.point.is_dir()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_names_of_a_kind_mean_the_same() {
+        for kind in KINDS {
+            assert!(versions_kind(kind.name) && versions_magic(kind.magic), "{}", kind.name);
+        }
+        assert!(!versions_kind("overlay") && !versions_magic(0x794c_7630));
+        assert!(!versions_kind("nfs4") && !versions_magic(0x6969));
+        assert!(!versions_kind("proc") && !versions_magic(0x9fa0));
+    }
+
+    /// The names and numbers are the kernel's.
+    #[test]
+    fn each_mount_of_this_machine_has_the_number_of_its_kind() {
+        for mount in crate::mounts::visible().unwrap() {
+            let Ok(found) = rustix::fs::statfs(&mount.point) else { continue };
+            let by_magic = versions_magic(found.f_type) && mount.kind != "devtmpfs";
+            assert_eq!(by_magic, versions_kind(&mount.kind), "{mount:?}");
+        }
+    }
+
+    #[test]
+    fn only_whole_names_are_below_a_tree() {
+        for path in ["/run", "/run/x", "/dev/shm/x", "/proc/self"] {
+            assert!(is_never(path.as_bytes()), "{path}");
+        }
+        for path in ["/", "/running", "/var/run", "/home/run", "/devices"] {
+            assert!(!is_never(path.as_bytes()), "{path}");
+        }
+    }
+}

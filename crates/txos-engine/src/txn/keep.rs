@@ -1,0 +1,60 @@
+//! Keeping a transaction pending: its changes are neither published nor discarded.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use crate::commit::{Phase, Progress};
+use crate::error::{Context, Result};
+use crate::readset::ReadSet;
+use crate::stamp::Stamp;
+use crate::store::Transaction;
+use crate::sys;
+
+/// Makes a transaction pending, with what it read and the number of paths that it changed. Of a durable
+/// one the private copies are stable before its record says that it is pending.
+///
+/// # Errors
+/// [`crate::Error::Io`] with the step. The record on disk then still says what it said before.
+pub fn keep(
+    tx: &mut Transaction,
+    reads: &ReadSet,
+    changes: u64,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let flush = tx.meta.durable;
+    tx.save_reads(reads, flush)?;
+    tx.stay();
+    tx.meta.ended = Some(Stamp::now());
+    tx.meta.changes = changes;
+    if flush {
+        progress.phase(Phase::Flushing, None);
+        flush_layers(tx)?;
+    }
+    tx.save(flush)?;
+    if flush {
+        // A rename put the record in place; it is stable with its directory.
+        let dir = open_dir(tx.dir())?;
+        sys::fsync(dir.as_fd()).at("flushing", tx.dir())?;
+    }
+    Ok(())
+}
+
+fn flush_layers(tx: &Transaction) -> Result<()> {
+    let _rights = crate::sys_owner::rights();
+    for layer in tx.layers() {
+        // Somebody unmounted it; the changes say that it is not concerned.
+        if !layer.upper.try_exists().at("looking at", &layer.upper)? {
+            continue;
+        }
+        let upper = open_dir(&layer.upper)?;
+        sys::syncfs(upper.as_fd()).at("flushing", &layer.upper)?;
+    }
+    Ok(())
+}
+
+fn open_dir(path: &Path) -> Result<std::os::fd::OwnedFd> {
+    sys::open(path.as_os_str().as_encoded_bytes(), OFlags::RDONLY | OFlags::DIRECTORY, 0)
+        .at("opening", path)
+}

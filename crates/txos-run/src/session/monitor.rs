@@ -1,0 +1,441 @@
+//! The monitor's side of a transaction: start the reaper, watch, stop with the command, end.
+
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions};
+use txos_engine::changeset::Renamed;
+use txos_engine::object::Facets;
+use txos_engine::readset::ReadSet;
+use txos_engine::store::{Home, Transaction};
+
+use super::channel::{self, Channel, News, Order};
+use super::command::Prepared;
+use super::reaper::Reaper;
+use super::{output, tree};
+use crate::error::{Error, Result, Step};
+use crate::options::{Leftover, RunOptions};
+use crate::participant::{Handle, Left};
+use crate::report::{CommandStatus, Ran};
+use crate::supervisor::path_class::PathClasses;
+use crate::supervisor::recorder::Recorder;
+use crate::supervisor::view_renames::ViewRenames;
+use crate::supervisor::{self, filter};
+use crate::sys::{fork, signals};
+use crate::view::plan;
+use crate::warning::{WarningKind, Warnings, say};
+
+/// How long background processes are waited for without a word.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// How many of them the message names.
+const NAMED_MAX: usize = 5;
+
+/// Runs the command of a transaction.
+///
+/// # Errors
+/// If it could not be run, or its processes could not be kept together. None of them is left.
+pub fn run(
+    home: &Home,
+    tx: &mut Transaction,
+    reads: ReadSet,
+    options: &RunOptions,
+    place: Option<Handle>,
+) -> Result<Ran> {
+    let plan = plan::view(home, tx, options)?;
+    let path_classes = PathClasses::of_plan(&plan);
+    // What a pending transaction has moved is looked at where it was.
+    let renames = if reads.is_empty() { ViewRenames::default() } else { Renamed::read(tx)?.into() };
+    let warnings = Arc::new(Warnings::default());
+    for pattern in &plan.unmatched {
+        say(&format!(
+            "warning: --exclude {}: nothing that is there now matches; what is made later under such a \
+             name is versioned",
+            txos_engine::show::quoted(pattern.as_ref())
+        ));
+    }
+    let group = txos_engine::process_group();
+    let held = options.hold_output.then(|| output::prepare(tx.dir())).transpose()?;
+    let (ends, command_output) = match held {
+        Some((ends, writing)) => (Some(ends), Some(writing)),
+        None => (None, None),
+    };
+    let recorder = options.recorder.then(Recorder::new).flatten();
+    let prepared = Prepared {
+        argv: c_strings(&options.command)?,
+        directory: std::env::current_dir().step("finding the working directory")?,
+        group,
+        program: filter::program(recorder.is_some()),
+        output: command_output,
+    };
+    let (channel, reapers_end) = channel::pair().step("making a socket pair")?;
+    let _subreaper = Subreaper::become_one()?;
+    let others = children();
+    let signals = signals::Guard::take().step("collecting signals")?;
+    let reaper = match fork::fork().step("forking")? {
+        fork::Fork::Child => {
+            // It is the monitor's.
+            std::mem::forget(place);
+            drop(channel);
+            let reaper = Reaper {
+                id: tx.id(),
+                layers: tx.layers(),
+                plan,
+                staging: tx.dir().to_owned(),
+                channel: reapers_end,
+                prepared,
+                signals,
+            };
+            reaper.run()
+        }
+        fork::Fork::Parent(pid) => pid,
+    };
+    drop((reapers_end, prepared));
+    let mut monitor = Monitor {
+        tx,
+        options,
+        channel,
+        signals,
+        reaper: Some(reaper),
+        reaper_pid: reaper,
+        others,
+        warnings,
+        path_classes,
+        renames,
+        recorder,
+        reads: Some(reads),
+        place,
+        supervisor: None,
+        mount_namespace: 0,
+        status: None,
+        not_executed: None,
+        exited_at: None,
+        reported_waiting: false,
+        interrupted: None,
+    };
+    let holding = ends.map(output::Ends::collect).transpose();
+    let outcome = holding.and_then(|holding| {
+        let outcome = monitor.watch();
+        let held = holding.map(output::Holding::finish).transpose();
+        outcome.and(held)
+    });
+    let end = monitor.end();
+    let held_output = outcome?;
+    end?.into_ran(held_output)
+}
+
+fn c_strings(words: &[OsString]) -> Result<Vec<CString>> {
+    words
+        .iter()
+        .map(|w| {
+            CString::new(w.as_bytes())
+                .map_err(|_| std::io::Error::from_raw_os_error(libc::EINVAL))
+                .step("preparing the command (a word of it has a zero byte)")
+        })
+        .collect()
+}
+
+/// Direct children that this process had before.
+fn children() -> Vec<i32> {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    tree::children(me).unwrap_or_else(|| {
+        tree::descendants_by_scan(me).iter().filter(|p| p.parent == me).map(|p| p.pid).collect()
+    })
+}
+
+/// Orphans of a dead reaper come to this process while this lives.
+struct Subreaper {
+    was: bool,
+}
+
+impl Subreaper {
+    fn become_one() -> Result<Self> {
+        let was = rustix::process::child_subreaper().is_ok_and(|p| p.is_some());
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .step("becoming the reaper of orphans")?;
+        Ok(Subreaper { was })
+    }
+}
+
+impl Drop for Subreaper {
+    fn drop(&mut self) {
+        if !self.was {
+            let _ = rustix::process::set_child_subreaper(None);
+        }
+    }
+}
+
+struct Monitor<'a> {
+    tx: &'a mut Transaction,
+    options: &'a RunOptions,
+    channel: Channel,
+    signals: signals::Guard,
+    /// `None` once it was waited for.
+    reaper: Option<Pid>,
+    reaper_pid: Pid,
+    others: Vec<i32>,
+    warnings: Arc<Warnings>,
+    path_classes: PathClasses,
+    renames: ViewRenames,
+    recorder: Option<Recorder>,
+    reads: Option<ReadSet>,
+    /// In the realm; `None` without one, and once the supervisor has it.
+    place: Option<Handle>,
+    supervisor: Option<supervisor::Running>,
+    mount_namespace: u64,
+    status: Option<i32>,
+    not_executed: Option<i32>,
+    exited_at: Option<Instant>,
+    reported_waiting: bool,
+    /// Told by a signal to stop waiting for background processes.
+    interrupted: Option<i32>,
+}
+
+/// Everything of a transaction that has ended.
+struct End {
+    status: CommandStatus,
+    finished: supervisor::Finished,
+    warnings: Arc<Warnings>,
+}
+
+impl End {
+    fn into_ran(self, output: Option<output::Held>) -> Result<Ran> {
+        Ok(Ran {
+            status: self.status,
+            reads: self.finished.reads,
+            warnings: self.warnings.take(),
+            live: self.warnings.live(),
+            place: self.finished.left.place,
+            output,
+            signals: self.finished.deferred,
+        })
+    }
+}
+
+impl Monitor<'_> {
+    /// Until the reaper says that all are gone, or is gone itself.
+    fn watch(&mut self) -> Result<()> {
+        loop {
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.channel.fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
+            ];
+            let timeout = self.quiet_left().and_then(|d| Timespec::try_from(d).ok());
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e).step("waiting for the command"),
+            }
+            self.report_waiting();
+            while let Some(signal) = self.signals.next() {
+                self.pass_on(signal);
+            }
+            loop {
+                match self.channel.receive::<News>(false) {
+                    Ok(Some((News::AllGone, _))) => return Ok(()),
+                    Ok(Some((news, fd))) => self.hear(news, fd)?,
+                    Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
+                    Ok(None) => return Err(Error::ReaperLost),
+                    Err(e) => return Err(e).step("hearing from the reaper"),
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, news: News, fd: Option<std::os::fd::OwnedFd>) -> Result<()> {
+        match news {
+            News::Failed(failure) => return Err(failure.into()),
+            News::Ready { mount_namespace, left_live } => {
+                for (path, why) in left_live {
+                    self.left_live(&path, &why);
+                }
+                // The command enters it in the view before any of its calls is told.
+                if let (Some(reads), Ok(directory)) = (self.reads.as_mut(), std::env::current_dir())
+                {
+                    reads.note(directory.as_os_str().as_bytes(), true, Facets::ENTRY);
+                }
+                self.mount_namespace = mount_namespace;
+                self.tx.meta.mount_namespace = Some(mount_namespace);
+                self.tx.save(false)?;
+                self.order(&Order::Go)?;
+            }
+            News::Listener => {
+                let Some(listener) = fd else {
+                    return Err(std::io::Error::from_raw_os_error(libc::EMFILE))
+                        .step("receiving the seccomp listener");
+                };
+                self.supervisor = Some(supervisor::start(supervisor::Setup {
+                    listener,
+                    reads: self.reads.take().unwrap_or_default(),
+                    reaper: self.reaper_pid,
+                    mount_namespace: self.mount_namespace,
+                    strict: self.options.strict,
+                    warnings: Arc::clone(&self.warnings),
+                    path_classes: std::mem::take(&mut self.path_classes),
+                    renames: std::mem::take(&mut self.renames),
+                    recorder: self.recorder.take(),
+                    place: self.place.take(),
+                    isolation: self.options.isolation,
+                    patience: self.options.patience,
+                    orders: self.channel.duplicate().step("duplicating the channel")?,
+                })?);
+            }
+            News::NotPrepared { step, errno } => {
+                return Err(Error::View {
+                    step,
+                    path: std::env::current_dir().unwrap_or_default(),
+                    source: std::io::Error::from_raw_os_error(errno),
+                    detail: String::new(),
+                });
+            }
+            News::NotExecuted { errno } => self.not_executed = Some(errno),
+            News::Stopped => self.stop_too()?,
+            News::Exited { status } => {
+                self.status = Some(status);
+                self.exited_at = Some(Instant::now());
+                if self.options.leftover == Leftover::Kill || self.not_executed.is_some() {
+                    self.order(&Order::Kill)?;
+                } else {
+                    // From now on there is nobody whom an interrupt would be for.
+                    self.signals.collect_interrupt();
+                }
+            }
+            News::AllGone => {}
+        }
+        Ok(())
+    }
+
+    /// A file system in scope that overlayfs refused.
+    fn left_live(&mut self, path: &str, why: &str) {
+        self.warnings.warn_of(
+            WarningKind::Unversioned,
+            path,
+            None,
+            format!("{path} can't be versioned and changes at once: {why}"),
+        );
+        let Some(bytes) = txos_engine::show::unquoted(path) else { return };
+        self.path_classes.is_live(&bytes);
+        if let Some(reads) = self.reads.as_ref().filter(|r| r.is_empty()) {
+            let mut coverage = reads.coverage().clone();
+            coverage.never_under.push(bytes);
+            self.reads = Some(ReadSet::new(coverage));
+        }
+    }
+
+    /// The command was stopped: so are we, until the shell lets us go on.
+    fn stop_too(&self) -> Result<()> {
+        rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
+            .step("stopping with the command")?;
+        self.order(&Order::Continue)
+    }
+
+    fn order(&self, order: &Order) -> Result<()> {
+        match self.channel.send(order) {
+            // It has ended; its last words, or that there are none, are about to be received.
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.step("ordering the reaper"),
+        }
+    }
+
+    fn pass_on(&mut self, signal: signals::Arrived) {
+        match signal.number {
+            libc::SIGCHLD => {}
+            number if self.exited_at.is_some() => {
+                self.interrupted = Some(number);
+                let _ = self.order(&Order::Kill);
+            }
+            number => {
+                // A lost reaper is noticed in the next round.
+                let _ = self.order(&Order::Signal(number));
+            }
+        }
+    }
+
+    fn quiet_left(&self) -> Option<Duration> {
+        let since = self.exited_at.filter(|_| !self.reported_waiting)?;
+        Some((since + QUIET).saturating_duration_since(Instant::now()))
+    }
+
+    /// Says for whom we wait.
+    fn report_waiting(&mut self) {
+        if !self.quiet_left().is_some_and(|d| d.is_zero()) {
+            return;
+        }
+        self.reported_waiting = true;
+        let mut left = tree::descendants(self.reaper_pid.as_raw_nonzero().get());
+        left.retain(|p| !p.zombie);
+        if left.is_empty() {
+            return;
+        }
+        let named: Vec<String> =
+            left.iter().take(NAMED_MAX).map(|p| format!("{} ({})", p.pid, p.name)).collect();
+        let more = left.len().saturating_sub(NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        say(&format!(
+            "the command has ended; waiting for what it left in the background: {}{more} (interrupt to kill and roll back, --leftover kill not to wait)",
+            named.join(", ")
+        ));
+    }
+
+    /// Ends what is left, whatever happened, and says what became of the command.
+    fn end(mut self) -> Result<End> {
+        self.end_processes();
+        let finished = match self.supervisor.take() {
+            Some(running) => running.finish(),
+            None => supervisor::Finished {
+                reads: self.reads.take().unwrap_or_default(),
+                left: Left { place: self.place.take(), lost: None },
+                ..supervisor::Finished::default()
+            },
+        };
+        let lost = finished.left.lost.clone().filter(|_| self.interrupted.is_none());
+        if let Some(conflict) = lost {
+            let status = CommandStatus::Lost { conflict };
+            return Ok(End { status, finished, warnings: Arc::clone(&self.warnings) });
+        }
+        let status = match (&finished.stopped, self.not_executed, self.interrupted, self.status) {
+            (Some(reason), ..) => CommandStatus::Stopped { reason: reason.clone() },
+            (_, Some(errno), ..) => CommandStatus::not_executed(errno),
+            (_, _, Some(signal), _) => CommandStatus::Signaled(signal),
+            (.., Some(status)) => CommandStatus::of(status),
+            (.., None) => return Err(Error::ReaperLost),
+        };
+        Ok(End { status, finished, warnings: Arc::clone(&self.warnings) })
+    }
+
+    /// Waits for the reaper, which ends after its descendants; kills those of a dead one.
+    fn end_processes(&mut self) {
+        let Some(reaper) = self.reaper.take() else { return };
+        // Idle or at work on the view: the closed channel or this order ends it.
+        let _ = self.channel.send(&Order::Kill);
+        loop {
+            match rustix::process::waitpid(Some(reaper), WaitOptions::empty()) {
+                Err(rustix::io::Errno::INTR) => {}
+                // It ended as it should, after everybody else.
+                Ok(Some((_, status))) if status.exit_status() == Some(0) => return,
+                _ => break,
+            }
+        }
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        while tree::kill_descendants(me, &self.others) > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+            self.reap_orphans(me);
+        }
+        self.reap_orphans(me);
+    }
+
+    /// Asks for the status of orphans that came to us; leaves our other children alone.
+    fn reap_orphans(&self, me: i32) {
+        for p in tree::descendants_by_scan(me) {
+            if p.parent == me
+                && p.zombie
+                && !self.others.contains(&p.pid)
+                && let Some(pid) = Pid::from_raw(p.pid)
+            {
+                let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The command `txos`: what it publishes, takes back, shows and refuses, with the built binary.
+//!
+//! | module | what must hold |
+//! |---|---|
+//! | [`commit`], [`revert`] | what a command changed is published whole, and can be undone |
+//! | [`pending`] | a pending transaction can be gone on with |
+//! | [`retries`] | a command is run again by itself only if no other process can have noticed the first run |
+//! | [`view`], [`effects`], [`mounts`] | a command finds everything as without a transaction; what is live is held, reported or refused |
+//! | [`links`] | files of several names, changed by names that then go |
+//! | [`shell`] | shell scripts agree with a native run |
+//! | [`rootless`], [`kinds_of_root`] | ordinary users; user number 0 that is not the machine's root |
+//! | [`real_packages`] | packages installed and built for real |
+//! | [`documents`] | what the documents name exists |
+//! | [`bad_input`], [`terminals`] | a clear message and exit status 125, never a panic; no control character reaches a terminal |
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod bad_input;
+mod commit;
+mod documents;
+mod effects;
+mod kinds_of_root;
+mod links;
+mod mounts;
+mod pending;
+mod real_packages;
+mod retries;
+mod revert;
+mod rootless;
+mod shell;
+mod terminals;
+mod view;

@@ -1,0 +1,182 @@
+//! A command that has lost a conflict is run again by itself, but only if nobody can have noticed the first
+//! time.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+
+use txos_testkit::pty::Pty;
+use txos_testkit::wait::until;
+use txos_testkit::{Done, Invocation, Lab};
+
+/// A command whose file an outsider changes in its first run.
+struct Conflicting<'a> {
+    lab: &'a Lab,
+    /// What it does that might be noticed.
+    what: &'a str,
+}
+
+impl Conflicting<'_> {
+    /// Gives how it ended, and how often it was run.
+    fn run(&self, options: &[&str], with: impl FnOnce(Invocation) -> Invocation) -> (Done, usize) {
+        let lab = self.lab;
+        let _ = lab.native("echo old > file; rm -f result ../changed");
+        let script = format!(
+            "read x < file; {}; \
+             while [ $x = old ] && ! [ -e ../changed ]; do sleep 0.01; done; echo $x > result",
+            self.what
+        );
+        let running = with(lab.script(options, &script)).start();
+        // The first thing that it starts, and after it has read the file.
+        let front = running.pid().as_raw_nonzero().get();
+        until("the command waits", || sleeps_below(front));
+        std::fs::write(lab.path("file"), "new\n").unwrap();
+        std::fs::write(lab.dir().join("changed"), "").unwrap();
+        let done = running.wait();
+        // The first run's file never gets into the tree.
+        let runs = if lab.path("result").exists() { 2 } else { 1 };
+        (done, runs)
+    }
+}
+
+/// Whether a process below this one is `sleep`.
+fn sleeps_below(pid: i32) -> bool {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    children.unwrap_or_default().split_whitespace().any(|child| {
+        let comm = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+        comm.trim() == "sleep" || child.parse().is_ok_and(sleeps_below)
+    })
+}
+
+fn null() -> OwnedFd {
+    File::options().read(true).write(true).open("/dev/null").unwrap().into()
+}
+
+fn unseen(invocation: Invocation) -> Invocation {
+    invocation.fd(null(), 0).fd(null(), 1).fd(null(), 2)
+}
+
+#[test]
+fn a_command_of_which_nothing_was_seen_is_run_again() {
+    let lab = Lab::in_memory();
+    let (done, runs) = Conflicting { lab: &lab, what: ":" }.run(&[], unseen);
+    assert_eq!((done.code(), runs), (0, 2), "{done:?}");
+    assert_eq!(lab.read("result"), "new\n");
+    // Not if no retry is wanted.
+    let (done, runs) = Conflicting { lab: &lab, what: ":" }.run(&["--retry", "0"], unseen);
+    assert_eq!((done.code(), runs), (75, 1), "{done:?}");
+    lab.expect_clean();
+}
+
+#[test]
+fn a_command_that_printed_is_not_run_twice() {
+    let lab = Lab::in_memory();
+    // A pipe, a file, a terminal.
+    let (done, runs) = Conflicting { lab: &lab, what: "echo printed" }.run(&[], |i| i);
+    assert_eq!((done.code(), runs), (75, 1), "{done:?}");
+    assert_eq!(done.text(), "printed\n");
+    let _ =
+        done.says("it was not run again, because it may have printed something").says("--retry N");
+    for (number, what) in [(1, "echo printed"), (2, "echo printed >&2")] {
+        let path = lab.dir().join("output");
+        let file = File::create(&path).unwrap();
+        let (done, runs) =
+            Conflicting { lab: &lab, what }.run(&["-q"], |i| unseen(i).fd(file.into(), number));
+        assert_eq!((done.code(), runs), (75, 1), "{done:?}");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.matches("printed\n").count(), 1, "{text}");
+    }
+    let (mut pty, inner) = Pty::open(80, 24);
+    let (done, runs) =
+        Conflicting { lab: &lab, what: "echo printed" }.run(&[], |i| unseen(i).fd(inner, 1));
+    assert_eq!((done.code(), runs), (75, 1), "{done:?}");
+    pty.expect("printed");
+    assert!(!pty.rest().contains("printed"));
+    lab.expect_clean();
+}
+
+#[test]
+fn a_silent_command_on_a_terminal_is_run_again() {
+    let lab = Lab::in_memory();
+    let (_pty, inner) = Pty::open(80, 24);
+    let (done, runs) = Conflicting { lab: &lab, what: ":" }.run(&[], |i| unseen(i).fd(inner, 1));
+    assert_eq!((done.code(), runs), (0, 2), "{done:?}");
+    lab.expect_clean();
+}
+
+#[test]
+fn a_command_that_read_its_input_is_not_run_twice() {
+    let lab = Lab::in_memory();
+    let input = lab.dir().join("input");
+    std::fs::write(&input, "one\ntwo\n").unwrap();
+    let read = Conflicting { lab: &lab, what: "read line" };
+    let (done, runs) = read.run(&[], |i| unseen(i).fd(File::open(&input).unwrap().into(), 0));
+    assert_eq!((done.code(), runs), (75, 1), "{done:?}");
+    let pipe = || {
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        File::from(write).write_all(b"one\ntwo\n").unwrap();
+        read
+    };
+    let (done, runs) = read.run(&[], |i| unseen(i).fd(pipe(), 0));
+    assert_eq!((done.code(), runs), (75, 1), "{done:?}");
+    let (pty, inner) = Pty::open(80, 24);
+    pty.type_in("one\n");
+    let (done, runs) = read.run(&[], |i| unseen(i).fd(inner, 0));
+    assert_eq!((done.code(), runs), (75, 1), "{done:?}");
+    // A socket can't be told of.
+    let (ours, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let silent = Conflicting { lab: &lab, what: ":" };
+    let (done, runs) = silent.run(&[], |i| unseen(i).fd(ours.into(), 0));
+    assert_eq!((done.code(), runs), (75, 1), "{done:?}");
+    lab.expect_clean();
+}
+
+#[test]
+fn a_command_that_was_live_somewhere_is_not_run_twice() {
+    let lab = Lab::in_memory();
+    let name = format!("/run/txos-test-{}", std::process::id());
+    let what = format!("echo x >> {name}");
+    let (done, runs) = Conflicting { lab: &lab, what: &what }.run(&[], unseen);
+    let text = std::fs::read_to_string(&name);
+    std::fs::remove_file(&name).unwrap();
+    assert_eq!((done.code(), runs), (75, 1), "{done:?}");
+    assert_eq!(text.unwrap(), "x\n");
+}
+
+#[test]
+fn held_output_is_not_printed_output() {
+    let lab = Lab::in_memory();
+    let held = Conflicting { lab: &lab, what: "echo out; echo err >&2" };
+    let (done, runs) = held.run(&["--hold-output"], |i| i.fd(null(), 0));
+    assert_eq!((done.code(), runs), (0, 2), "{done:?}");
+    assert_eq!(done.text(), "out\n");
+    assert_eq!(done.stderr.matches("err\n").count(), 1, "{done:?}");
+    lab.expect_clean();
+}
+
+/// Pairs of the same commands in one repository take turns, whichever is first.
+#[test]
+fn concurrent_commits_in_one_repository() {
+    txos_testkit::require!(txos_testkit::skip::has("git"), "git");
+    let lab = Lab::in_memory();
+    let _ = lab.native(
+        "git init -q .; git config user.name t; git config user.email t@example.org; \
+         git config gc.auto 0; git config maintenance.auto false; \
+         echo 0 > base; git add base; git commit -qm base",
+    );
+    for pair in 0..10 {
+        let start = |who: &str| {
+            let script = format!(
+                "echo {pair} > {who}{pair}; git add {who}{pair}; git commit -qm {who}{pair}"
+            );
+            unseen(lab.script(&["--no-durable"], &script)).start()
+        };
+        let (one, two) = (start("a"), start("b"));
+        let _ = (one.wait().expect(0), two.wait().expect(0));
+    }
+    let log =
+        lab.native("git log --oneline | wc -l; git fsck --strict 2>&1 | grep -v dangling || true");
+    assert_eq!(log.text().trim(), "21");
+    assert_eq!(lab.native("git status --porcelain").text(), "");
+    lab.expect_clean();
+}

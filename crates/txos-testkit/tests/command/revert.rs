@@ -1,0 +1,140 @@
+//! A commit can be undone, as a whole, as long as nothing of it was changed since.
+
+use txos_testkit::tree::Tolerance;
+use txos_testkit::{Lab, Tree};
+
+const PREPARE: &str = "
+    mkdir -p d/inner gone/deep other; echo content > changed; echo bye > removed; echo x > d/x
+    echo deep > gone/deep/file; echo owner > attributes; echo linked > other/one
+    ln other/one other/two; ln -s changed link; echo log > log; setfattr -n user.kept -v 1 changed
+    find . -exec touch -h -d @1000000000 {} +";
+
+/// A change, and what an outsider does after it that is in the way of undoing it.
+const CHANGES: &[(&str, &str, &str)] = &[
+    ("written", "echo new > changed", "echo theirs > changed"),
+    ("written, then removed", "echo new > changed", "rm changed"),
+    ("written, then replaced", "echo new > changed", "echo x > t; mv t changed"),
+    ("written, then its mode", "echo new > changed", "chmod 600 changed"),
+    ("made", "echo new > made", "echo theirs > made"),
+    ("removed", "rm removed", "echo theirs > removed"),
+    ("directory made", "mkdir made; echo > made/x", "echo theirs > made/y"),
+    ("directory made, file in it changed", "mkdir made; echo > made/x", "echo theirs > made/x"),
+    ("directory removed", "rm -r gone", "mkdir gone"),
+    ("file moved", "mv removed moved", "echo theirs > moved"),
+    ("file moved, old name taken", "mv removed moved", "echo theirs > removed"),
+    ("directory moved, old name taken", "mv d moved", "mkdir d"),
+    ("mode", "chmod 600 attributes", "chmod 640 attributes"),
+    ("owner", "chown 3 attributes", "chown 4 attributes"),
+    ("xattr", "setfattr -n user.a -v 1 changed", "setfattr -n user.a -v 2 changed"),
+    ("link", "ln -sfn other link", "ln -sfn d link"),
+    ("hard link", "ln removed second", "rm second; echo theirs > second"),
+    ("several links written", "echo new > other/one", "echo theirs > other/two"),
+    ("appended", "echo more >> log", "echo theirs >> log"),
+    ("type", "rm removed; mkdir removed", "touch removed/x"),
+];
+
+#[test]
+fn everything_comes_back_as_it_was() {
+    let lab = Lab::in_memory();
+    let mut wrong = Vec::new();
+    for (n, (name, change, _)) in CHANGES.iter().enumerate() {
+        let place = lab.nested(&n.to_string());
+        let _ = place.native(PREPARE);
+        let before = Tree::of(place.tree());
+        let _ = place.script(&[], change).run().expect(0);
+        let after = Tree::of(place.tree());
+        let reverted = place.txos(["revert", "@"]).run();
+        let difference = before.difference(&Tree::of(place.tree()), Tolerance::default());
+        if reverted.code() != 0 || !difference.is_empty() {
+            wrong.push(format!("{name}: {reverted:?}\n{difference}"));
+            continue;
+        }
+        // And the undoing can be undone.
+        let again = place.txos(["revert", "@"]).run();
+        let difference = after.difference(&Tree::of(place.tree()), Tolerance::default());
+        if again.code() != 0 || !difference.is_empty() {
+            wrong.push(format!("{name}, undone twice: {again:?}\n{difference}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), CHANGES.len(), wrong.join("\n"));
+}
+
+#[test]
+fn what_changed_since_is_a_conflict() {
+    let lab = Lab::in_memory();
+    let mut wrong = Vec::new();
+    for (n, (name, change, theirs)) in CHANGES.iter().enumerate() {
+        let place = lab.nested(&n.to_string());
+        let _ = place.native(PREPARE);
+        let _ = place.script(&[], &format!("{change}; echo also > also")).run().expect(0);
+        let _ = place.native(theirs);
+        let before = Tree::of(place.tree());
+        let reverted = place.txos(["revert", "@"]).run();
+        let difference = before.difference(&Tree::of(place.tree()), Tolerance::default());
+        if reverted.code() != 75 || !difference.is_empty() {
+            wrong.push(format!("{name}: {reverted:?}\n{difference}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), CHANGES.len(), wrong.join("\n"));
+}
+
+#[test]
+fn unrelated_changes_since_stay() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE);
+    let _ = lab.script(&[], "echo new > changed; rm -r gone; echo > d/new").run().expect(0);
+    let _ = lab.native("echo theirs > d/theirs; echo theirs > removed; mkdir mine");
+    let _ = lab.txos(["revert", "@"]).run().expect(0);
+    assert_eq!(lab.read("changed"), "content\n");
+    assert_eq!(lab.read("gone/deep/file"), "deep\n");
+    assert!(!lab.path("d/new").exists());
+    assert_eq!(lab.read("d/theirs"), "theirs\n");
+    assert_eq!(lab.read("removed"), "theirs\n");
+    assert!(lab.path("mine").is_dir());
+    lab.expect_clean();
+}
+
+#[test]
+fn commits_are_undone_newest_first() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo 0 > file");
+    let mut ids = Vec::new();
+    for n in 1..=3 {
+        let _ = lab.script(&[], &format!("echo {n} > file")).run().expect(0);
+        ids.push(lab.newest());
+    }
+    let _ = lab.txos(["revert", &ids[0]]).run().expect(75).says("/file");
+    assert_eq!(lab.read("file"), "3\n");
+    for (n, id) in ids.iter().enumerate().rev() {
+        let _ = lab.txos(["revert", id]).run().expect(0);
+        assert_eq!(lab.read("file"), format!("{n}\n"));
+    }
+    let _ = lab.txos(["revert", &ids[2]]).run().expect(125).says("undone already");
+    let log = lab.txos(["log", "--json"]).run().expect(0).json();
+    let states: Vec<_> =
+        log["transactions"].as_array().unwrap().iter().map(|t| t["state"].clone()).collect();
+    assert_eq!(states.len(), 6);
+    assert_eq!(states.iter().filter(|s| **s == "reverted").count(), 3);
+    lab.expect_clean();
+}
+
+#[test]
+fn history_can_be_forgotten() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("head -c 100000 /dev/urandom > big");
+    for _ in 0..5 {
+        let _ = lab
+            .script(&[], "head -c 100000 /dev/urandom > big.new; mv big.new big")
+            .run()
+            .expect(0);
+    }
+    let json = lab.txos(["gc", "--keep", "2", "--json"]).run().expect(0).json();
+    assert_eq!(json["removed"].as_array().map(Vec::len), Some(3));
+    assert!(json["freed"].as_u64() > Some(250_000), "{json}");
+    let log = lab.txos(["log", "--json"]).run().expect(0).json();
+    assert_eq!(log["transactions"].as_array().map(Vec::len), Some(2));
+    let _ = lab.txos(["gc", "--older-than", "1h"]).run().expect(0);
+    assert_eq!(lab.held().transactions.len(), 2);
+    let _ = lab.txos(["revert", "@"]).run().expect(0);
+    lab.expect_clean();
+}

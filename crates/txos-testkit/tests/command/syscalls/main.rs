@@ -1,0 +1,59 @@
+//! Every system call: that each does what the table of system calls says, in both front doors.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../../library/runtime/program.rs"]
+#[expect(dead_code, reason = "what the other tests need")]
+mod program;
+
+mod outside;
+mod pointers;
+mod special;
+mod sweep;
+mod table;
+mod takes_part;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use program::{Linked, compile};
+use txos_testkit::{Done, Invocation, Lab};
+
+/// A C program of these tests; compiled once.
+fn built(name: &'static str, linked: Linked) -> PathBuf {
+    static BUILT: Mutex<BTreeMap<(&str, bool), PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(|e| e.into_inner());
+    let key = (name, linked == Linked::Natively);
+    built.entry(key).or_insert_with(|| compile("tests/command/syscalls/c", name, linked)).clone()
+}
+
+/// It, started in the lab's tree.
+fn start(lab: &Lab, name: &'static str, linked: Linked) -> Invocation {
+    Invocation::new(built(name, linked))
+        .env("TXOS_STORE", lab.store())
+        .env("TXOS_REALM", lab.realm())
+        .dir(lab.tree())
+}
+
+/// Where a case of a program can be made, as `cases.h` has it.
+const RUN: u32 = 1;
+const INSIDE: u32 = 2;
+
+/// The cases that a program has.
+fn cases(name: &'static str) -> BTreeMap<String, u32> {
+    let linked = if name == "special" { Linked::WithLibrary } else { Linked::Natively };
+    let list = Invocation::new(built(name, linked)).arg("list").run().expect(0).text();
+    list.lines()
+        .map(|line| {
+            let (name, places) = line.split_once(' ').expect("a name and where");
+            (name.to_owned(), places.parse().expect("a number"))
+        })
+        .collect()
+}
+
+/// What a program said of each call: lines of a name or a number, and the rest.
+fn answers(done: &Done) -> BTreeMap<String, String> {
+    let text = done.text();
+    let lines = text.lines().filter_map(|line| line.split_once([':', ' ']));
+    lines.map(|(call, answer)| (call.to_owned(), answer.trim().to_owned())).collect()
+}

@@ -1,0 +1,111 @@
+//! What others named or wrote does nothing to a terminal: names, contents and targets of links, at a
+//! decision and wherever they are shown.
+
+use txos_testkit::Lab;
+use txos_testkit::pty::Pty;
+
+/// A title, a cleared screen, a bell, a return to the start of the line, a C1 byte, and no UTF-8 at all.
+const HOSTILE: &str = r"x\033]0;title\007\033[2J\r\302\2332J\377";
+
+/// What of it must never be shown, whatever else is.
+fn expect_harmless(shown: &[u8], what: &str) {
+    let text = String::from_utf8_lossy(shown).into_owned();
+    for sequence in ["\x1b]", "\x1b[2J", "\x07", "\u{9b}"] {
+        assert!(!text.contains(sequence), "{what}: {sequence:?} in {text:?}");
+    }
+    assert!(!shown.contains(&0xff), "{what}: a byte that is no text in {text:?}");
+    let lone =
+        shown.windows(2).any(|pair| pair[0] == b'\r' && pair[1] != b'\n' && pair[1] != b'\r');
+    assert!(!lone, "{what}: a return to the start of the line in {text:?}");
+}
+
+/// Changes that hold it in every place.
+fn change() -> String {
+    format!(
+        "name=$(printf '{HOSTILE}'); echo 1 > \"$name\"; printf '{HOSTILE}\\n' > content; \
+         ln -s \"$name\" link; mkdir \"d$name\"; mv kept \"k$name\"; rm \"old$name\""
+    )
+}
+
+fn prepare(lab: &Lab) {
+    let _ = lab.native(&format!("echo k > kept; echo o > \"old$(printf '{HOSTILE}')\""));
+}
+
+#[test]
+fn a_review_shows_what_it_is_about() {
+    let lab = Lab::in_memory();
+    prepare(&lab);
+    let (mut pty, inner) = Pty::open(200, 60);
+    let running = lab.script(&["--review", "--name", "n"], &change()).terminal(inner).start();
+    pty.expect("[y/n/d]");
+    pty.type_in("d\n");
+    let shown = pty.until("[y/n/d]");
+    expect_harmless(&shown, "the patch");
+    let text = String::from_utf8_lossy(&shown).into_owned();
+    assert!(text.contains(r"+x\033]0;title\007\033[2J\015\302\2332J\377"), "{text:?}");
+    pty.type_in("n\n");
+    expect_harmless(pty.rest().as_bytes(), "the end");
+    let _ = running.wait().expect(1);
+}
+
+/// Each command that shows something, on a terminal.
+#[test]
+fn lists_logs_and_patches_on_a_terminal() {
+    let lab = Lab::in_memory();
+    prepare(&lab);
+    let hostile = "\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}2J";
+    let run = lab.txos(["run", "--keep", "--scope"]).arg(lab.tree());
+    let run = run.args(["--name", hostile, "--message", hostile, "--", "sh", "-c"]);
+    let _ = run.arg(change()).args(["sh", hostile]).run().expect(0);
+    let missing = format!("no-such-{hostile}");
+    let commands: [&[&str]; 9] = [
+        &["list"],
+        &["show", "@"],
+        &["diff", "@"],
+        &["diff", "@", "--stat"],
+        &["diff", "@", "--name-status"],
+        &["status"],
+        &["show", &missing],
+        &["exec", "@", &missing],
+        &["list", &missing],
+    ];
+    for words in commands {
+        let (mut pty, inner) = Pty::open(200, 60);
+        let running = lab.txos(words).terminal(inner).start();
+        let shown = pty.all();
+        let _ = running.wait();
+        expect_harmless(&shown, &words.join(" "));
+    }
+    let _ = lab.txos(["commit", "@"]).run().expect(0);
+    for words in [&["log"][..], &["log", "--oneline"], &["diff", "@"], &["show", "@"]] {
+        let (mut pty, inner) = Pty::open(200, 60);
+        let running = lab.txos(words).terminal(inner).start();
+        let shown = pty.all();
+        let _ = running.wait().expect(0);
+        expect_harmless(&shown, &words.join(" "));
+    }
+}
+
+/// What a command says of a file, and what txos says of it, in messages.
+#[test]
+fn messages_on_a_terminal() {
+    let lab = Lab::in_memory();
+    let script = format!("name=$(printf '{HOSTILE}'); echo > \"../out$name\"; exit 1");
+    let (mut pty, inner) = Pty::open(200, 60);
+    let running = lab.script(&[], &script).terminal(inner).start();
+    let shown = pty.all();
+    let _ = running.wait().expect(1);
+    expect_harmless(&shown, "a warning");
+    assert!(String::from_utf8_lossy(&shown).contains("outside the scope"));
+}
+
+/// A patch that is piped is for `git apply`: byte by byte what was written.
+#[test]
+fn a_patch_in_a_pipe_is_exact() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("printf 'a\\n' > content");
+    let _ = lab.script(&["--keep"], &format!("printf '{HOSTILE}\\n' > content")).run().expect(0);
+    let patch = lab.txos(["diff", "@"]).run().expect(0).stdout;
+    let expected = b"+x\x1b]0;title\x07\x1b[2J\r\xc2\x9b2J\xff\n";
+    assert!(patch.windows(expected.len()).any(|w| w == expected));
+}

@@ -1,0 +1,15 @@
+//! The library `libtxos.so`, through its public header only: C programs, compiled on the spot, run
+//! in transactions and without, and must not be able to tell the difference.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod by_kernel;
+mod conflicts;
+mod crashes;
+mod differ;
+mod place;
+mod program;
+mod sweep;
+mod threads;
+mod tocttou;
+mod way;
+mod whole;

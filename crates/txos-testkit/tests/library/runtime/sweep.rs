@@ -1,0 +1,64 @@
+//! Every fault at every step of a transaction inside a program: of its private copies, its commit, its
+//! light commit; and that the program goes on with the descriptors that it had.
+
+use std::time::Duration;
+
+use txos_testkit::Lab;
+use txos_testkit::fault_matrix::{Budget, Case, Matrix, nothing_more};
+use txos_testkit::process::quote;
+
+use crate::crashes::PREPARE;
+use crate::place::start;
+use crate::program::{Linked, program};
+
+fn sweep(mode: &'static str, points: usize) {
+    let lab = Lab::in_memory();
+    let native = quote(program("faults", Linked::Natively)).into_string().unwrap();
+    let plain = match mode {
+        "light" | "durable-light" => "plain-light",
+        "move" => "plain-move",
+        _ => "plain",
+    };
+    let change = format!("{native} {plain}");
+    let case = Case {
+        name: mode,
+        prepare: &|place| drop(place.native(PREPARE)),
+        operation: &|place| start(place, "faults", Linked::WithLibrary).arg(mode),
+        native: Some((PREPARE, &change)),
+        half: false,
+        dead: false,
+        refusals: &[125],
+        afterwards: &nothing_more,
+    };
+    let mut matrix = Matrix::new(&lab, case);
+    // In place, marked as free: what fails there has happened nevertheless.
+    if mode.ends_with("light") {
+        matrix.last_steps(7);
+    }
+    matrix.sweep(Budget { points, time: Duration::from_secs(180) });
+}
+
+#[test]
+fn every_step_of_a_commit() {
+    sweep("commit", 20);
+}
+
+#[test]
+fn every_step_of_a_durable_commit() {
+    sweep("durable", 20);
+}
+
+#[test]
+fn every_step_of_a_move() {
+    sweep("move", 20);
+}
+
+#[test]
+fn every_step_of_a_light_commit() {
+    sweep("light", 16);
+}
+
+#[test]
+fn every_step_of_a_durable_light_commit() {
+    sweep("durable-light", 24);
+}
