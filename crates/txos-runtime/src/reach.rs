@@ -145,27 +145,38 @@ pub fn takes_away(number: i64) -> bool {
 
 #[cfg(target_arch = "x86_64")]
 mod known {
+    use std::cell::Cell;
+
     use super::Access;
     use crate::front::tls::{KNOWN, here};
 
-    fn place(page: u64) -> usize {
+    /// So many pages can have the same place: where the stack, the heap and the program lie is chance, and
+    /// two of them on one place would be asked about at each call.
+    const WAYS: usize = 4;
+
+    /// The words that may speak of a page, the last that was asked about first.
+    fn words(page: u64) -> &'static [Cell<u64>] {
         let number = page >> 12;
-        (number ^ number >> 4) as usize % KNOWN
+        let set = (number ^ number >> 4) as usize % (KNOWN / WAYS);
+        &here().known[set * WAYS..][..WAYS]
     }
 
     /// Whether it was asked before.
     #[inline]
     pub fn is_known(page: u64, access: Access) -> bool {
-        let word = here().known[place(page)].get();
-        word & !4095 == page && word & access.bit() != 0
+        words(page).iter().any(|word| word.get() & !4095 == page && word.get() & access.bit() != 0)
     }
 
     /// It was asked, and the page is there.
     pub fn remember(page: u64, access: Access) {
-        let slot = &here().known[place(page)];
-        let rest = if slot.get() & !4095 == page { slot.get() & 4095 } else { 0 };
+        let words = words(page);
+        let same = words.iter().position(|word| word.get() & !4095 == page);
+        let rest = same.map_or(0, |at| words[at].get() & 4095);
+        for at in (0..same.unwrap_or(WAYS - 1)).rev() {
+            words[at + 1].set(words[at].get());
+        }
         // What can be written can be read.
-        slot.set(page | rest | access.bit() | 1);
+        words[0].set(page | rest | access.bit() | 1);
     }
 
     /// Nothing is known any more.
@@ -243,6 +254,28 @@ mod tests {
                 forget();
             }
         }
+    }
+
+    #[test]
+    fn pages_of_one_place_are_known_at_once() {
+        forget();
+        // With one word for all pages of a place, these would take it from each other.
+        let pages = [0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000];
+        for page in pages {
+            remember(page, Access::Read);
+        }
+        remember(pages[1], Access::Overwrite);
+        for page in pages {
+            assert!(is_known(page, Access::Read), "{page:#x}");
+            assert_eq!(is_known(page, Access::Overwrite), page == pages[1], "{page:#x}");
+        }
+        // The one that was not asked about for longest makes room.
+        for page in [pages[0], 0x60_0000] {
+            remember(page, Access::Read);
+        }
+        assert_eq!(pages.map(|page| is_known(page, Access::Read)), [true, true, false, true]);
+        forget();
+        assert!(!is_known(pages[0], Access::Read));
     }
 
     #[test]
