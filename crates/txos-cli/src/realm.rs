@@ -60,8 +60,8 @@ impl App {
         let full = || self.say(format_args!("{} transactions run already; waiting", realm::SLOTS));
         engine.begin(id, again, wait.patience(), full).map_err(|error| match error {
             BeginError::Full => Failure::new(format!(
-                "{error}, and none ended within {} s; end one (`txos top` shows them), or wait for longer \
-                 with --wait",
+                "{error}, and it got no place within {} s; end one (`txos top` shows them), or wait for \
+                 longer with --wait",
                 wait.seconds
             )),
             other => Failure::new(other.to_string()),

@@ -16,7 +16,9 @@ use crate::sys;
 /// one the private copies are stable before its record says that it is pending.
 ///
 /// # Errors
-/// [`crate::Error::Io`] with the step. The record on disk then still says what it said before.
+/// [`crate::Error::Io`] with the step. Unless the step is the flush of the transaction's directory, the
+/// record on disk still says what it said before; after that one it says that the transaction is pending,
+/// which a power cut may take back.
 pub fn keep(
     tx: &mut Transaction,
     reads: &ReadSet,

@@ -51,8 +51,8 @@ struct Known {
     steps: usize,
 }
 
-/// Nobody waits for it: in a child it may be held for ever, by a thread that the child has not. Who can't
-/// have it knows nothing.
+/// No thread waits for this lock: after a fork the child may inherit it locked by a thread that the child
+/// does not have. A thread that does not get the lock goes on as if nothing were known.
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
 /// How often something that was known turned out to be wrong: what was known before counts no more.

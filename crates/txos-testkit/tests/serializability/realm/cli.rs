@@ -350,7 +350,7 @@ fn a_full_realm_is_waited_for_as_long_as_wait_says() {
     let full: Vec<_> = (0..SLOTS).map(|_| realm.begin(&Begin::default()).unwrap()).collect();
     let ended = lab.script(&["--wait", "1"], "echo new > file").run().expect(125);
     let ended = ended.says("txos: 60 transactions run already; waiting");
-    let _ = ended.says("none ended within 1 s").says("rolled back, nothing changed");
+    let _ = ended.says("it got no place within 1 s").says("rolled back, nothing changed");
     drop(full);
     assert_eq!(lab.read("file"), "old\n");
     let _ = lab.script(&["--wait", "1"], "echo new > file").run().expect(0);
