@@ -65,6 +65,7 @@ fn a_full_store_is_named_and_nothing_is_half_done() {
 #[test]
 fn a_full_place_of_the_realm_stops_nobody() {
     let lab = Lab::in_memory();
+    crate::without_run();
     for (n, data) in [c"mode=1777,size=64k", c"mode=1777,size=1m", c"mode=1777,nr_inodes=2"]
         .into_iter()
         .enumerate()

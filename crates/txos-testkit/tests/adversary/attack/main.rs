@@ -41,6 +41,13 @@ use txos_testkit::image::Image;
 use txos_testkit::wait::until;
 use txos_testkit::{Invocation, Lab, Running, Tree, random, skip};
 
+/// Mounts what can't be written to over `/run`, in the mount namespace of the test alone: root's realm is in
+/// `/dev/shm` then.
+fn without_run() {
+    let flags = rustix::mount::MountFlags::RDONLY;
+    rustix::mount::mount("tmpfs", "/run", "tmpfs", flags, None).unwrap();
+}
+
 /// Somebody without rights: nobody has this number.
 const STRANGER: u32 = 64_323;
 

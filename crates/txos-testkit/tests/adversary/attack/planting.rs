@@ -116,7 +116,7 @@ fn no_store_is_made_below_a_directory_of_a_strangers() {
 #[test]
 fn what_is_planted_at_the_place_of_a_realm_is_not_used() {
     let lab = Lab::in_memory();
-    // In the mount namespace of this test alone.
+    crate::without_run();
     rustix::mount::mount("tmpfs", "/dev/shm", "tmpfs", MountFlags::empty(), Some(c"mode=1777"))
         .unwrap();
     let plants = [
