@@ -355,6 +355,10 @@ impl<'a> Scan<'a> {
     }
 
     /// A stable directory that was moved to `path`.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the names and versions of one directory, of which no two belong closer together"
+    )]
     fn moved_dir(
         &mut self,
         path: Vec<u8>,

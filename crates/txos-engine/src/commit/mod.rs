@@ -194,6 +194,10 @@ pub fn plan(tx: &Transaction, changes: &ChangeSet, options: &Options) -> Result<
 /// # Errors
 /// [`Error::Conflict`] if somebody was first, any other error if publishing was impossible. In
 /// every case of error but [`Error::Unfinished`] the tree is as before and the transaction's private copies are intact.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "what is committed, by which rules, for whom: each has another owner"
+)]
 pub fn commit(
     home: &Home,
     tx: &mut Transaction,
@@ -250,6 +254,10 @@ pub fn put_in_order(home: &Home, tx: &mut Transaction) -> Result<()> {
 
 /// Stages, validates and publishes a plan: steps 1 to 9. Gives the number of merged appends, the
 /// field, and the commit stamp if anything was published.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a commit, with the journal that the caller has locked"
+)]
 fn prepare_and_execute(
     home: &Home,
     journal: &mut Journal,

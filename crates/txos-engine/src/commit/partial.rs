@@ -61,38 +61,7 @@ pub(super) fn select(
     for change in changes.changes.iter().filter(|c| c.shown) {
         let Some(path) = absolute(change) else { continue };
         if paths.iter().any(|p| is_at_or_below(&path, p.as_os_str().as_bytes())) {
-            if matches!(change.action, Action::Move { .. } | Action::Link { .. }) {
-                return Err(unsupported(
-                    &path,
-                    "is a moved directory or a new link, which can't be committed apart from the \
-                     rest",
-                ));
-            }
-            let place = |c: &&Change| matches!(&c.action, Action::Move { from, .. } if *from == change.path);
-            if changes.changes.iter().filter(|c| c.layer == change.layer).any(|c| place(&c)) {
-                return Err(unsupported(
-                    &path,
-                    "takes the place of something that was moved, and can't be committed apart from it",
-                ));
-            }
-            if let Some(from) = moved_out_of(changes, change) {
-                let at = join(&path, &from);
-                let problem = "was moved out of what is replaced or removed there, and can't be left to the rest";
-                return Err(unsupported(&at, problem));
-            }
-            if let Some(to) = moved_around(changes, change) {
-                let problem = format!(
-                    "lies in {}, which was moved and can't be committed apart from the rest",
-                    crate::show::quoted_bytes(&to)
-                );
-                return Err(unsupported(&path, &problem));
-            }
-            if let Some(linked) = has_links(&layers, change)? {
-                return Err(unsupported(
-                    &join(&path, &linked),
-                    "has several names, which have to be committed together",
-                ));
-            }
+            goes_alone(changes, &layers, change, &path)?;
             part.push(change.clone());
             continue;
         }
@@ -156,6 +125,45 @@ pub(super) fn select(
         last_slot: changes.last_slot,
         explicit: false,
     }))
+}
+
+/// Whether a change at `path` can be committed without any other.
+fn goes_alone(changes: &ChangeSet, layers: &[Layer], change: &Change, path: &[u8]) -> Result<()> {
+    if matches!(change.action, Action::Move { .. } | Action::Link { .. }) {
+        return Err(unsupported(
+            path,
+            "is a moved directory or a new link, which can't be committed apart from the \
+             rest",
+        ));
+    }
+    let place =
+        |c: &&Change| matches!(&c.action, Action::Move { from, .. } if *from == change.path);
+    if changes.changes.iter().filter(|c| c.layer == change.layer).any(|c| place(&c)) {
+        return Err(unsupported(
+            path,
+            "takes the place of something that was moved, and can't be committed apart from it",
+        ));
+    }
+    if let Some(from) = moved_out_of(changes, change) {
+        let at = join(path, &from);
+        let problem =
+            "was moved out of what is replaced or removed there, and can't be left to the rest";
+        return Err(unsupported(&at, problem));
+    }
+    if let Some(to) = moved_around(changes, change) {
+        let problem = format!(
+            "lies in {}, which was moved and can't be committed apart from the rest",
+            crate::show::quoted_bytes(&to)
+        );
+        return Err(unsupported(path, &problem));
+    }
+    if let Some(linked) = has_links(layers, change)? {
+        return Err(unsupported(
+            &join(path, &linked),
+            "has several names, which have to be committed together",
+        ));
+    }
+    Ok(())
 }
 
 /// What a change set moves out of a stable directory that a change of it takes away; relative to that.
@@ -234,6 +242,10 @@ fn unsupported(path: &[u8], problem: &str) -> Error {
 ///
 /// # Errors
 /// As [`super::commit`]; then the pending transaction is as before.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a commit, with the journal that the caller has locked"
+)]
 pub(super) fn commit_part(
     home: &Home,
     journal: &mut Journal,

@@ -85,7 +85,13 @@ impl Passage {
         let writes = match op.does {
             Does::Data(_) | Does::Patch { .. } => true,
             Does::Attrs { .. } => false,
-            _ => return None,
+            Does::Install(_)
+            | Does::Exchange { .. }
+            | Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Link { .. }
+            | Does::DirTime { .. } => return None,
         };
         let before = Rights::of(base);
         let change = op.attrs();

@@ -241,7 +241,6 @@ struct Instant<'a> {
 }
 
 fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()) -> Result<()> {
-    let Instant { base, opened, touched, keeps_times } = at;
     let io = |step, e| at_target(plan, op, step, e);
     let target = match roots.target(op) {
         Ok(end) => end,
@@ -250,120 +249,14 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
         }
         Err(e) => return Err(io("opening the directory of", e)),
     };
-    let slot = |op| roots.slot(op).map_err(|e| io("opening the staged copy of", e));
-    if let Some(base) = base
+    if let Some(base) = &at.base
         && !op.is_dir_time()
     {
-        check(plan, op, base, target.look().map_err(|e| io("looking at", e))?, touched)?;
+        check(plan, op, base, target.look().map_err(|e| io("looking at", e))?, at.touched)?;
     }
     begun();
-    let rename = |from: &EntryRef, to: &EntryRef, flags| match sys::rename(
-        from.dir.as_fd(),
-        &from.name,
-        to.dir.as_fd(),
-        &to.name,
-        flags,
-    ) {
-        Ok(()) => Ok(()),
-        Err(Errno::EXIST) => Err(conflict(plan, op, "it was created", to.look().ok().flatten())),
-        Err(Errno::NOENT) => Err(conflict(plan, op, "it was removed", None)),
-        Err(e) => Err(io("renaming", e)),
-    };
-    let verify = |slot: &EntryRef| match (base, slot.look().map_err(|e| io("looking at", e))?) {
-        (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
-        (_, now) => Err(conflict(plan, op, "it was changed while it was being replaced", now)),
-    };
-    // It was opened by its name: what was looked at must be what is written to.
-    let to = || {
-        let to = opened.ok_or_else(|| io("writing", Errno::BADF))?;
-        match is_open(to, &op.base) {
-            Ok(true) => Ok(to),
-            Ok(false) => Err(conflict(plan, op, "it was replaced", None)),
-            Err(e) => Err(io("looking at", e)),
-        }
-    };
-    let attrs = || match (op.attrs(), &op.base) {
-        (Some(change), Some(base)) => {
-            let change = permissions::without_rights(change);
-            if change.is_nothing() {
-                return Ok(());
-            }
-            match inplace::change_attrs(&target, base.id, &change) {
-                Ok(true) => Ok(()),
-                Ok(false) => {
-                    Err(conflict(plan, op, "it was replaced", target.look().ok().flatten()))
-                }
-                Err(e) => Err(io("changing", e)),
-            }
-        }
-        _ => Ok(()),
-    };
-    let parent = own_mtime(&target).filter(|_| *keeps_times);
-    match &op.does {
-        Does::Install(_) => {
-            let slot = slot(op)?;
-            strip(&slot, op).map_err(|e| io("preparing", e))?;
-            rename(&slot, &target, RenameFlags::NOREPLACE)?;
-        }
-        Does::Exchange { .. } => {
-            let slot = slot(op)?;
-            strip(&slot, op).map_err(|e| io("preparing", e))?;
-            rename(&slot, &target, RenameFlags::EXCHANGE)?;
-            verify(&slot)?;
-        }
-        Does::Remove { .. } | Does::MoveOut { .. } => {
-            let slot = slot(op)?;
-            rename(&target, &slot, RenameFlags::NOREPLACE)?;
-            verify(&slot)?;
-        }
-        Does::MoveIn { .. } => {
-            let slot = slot(op)?;
-            let flags =
-                if op.base.is_some() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
-            rename(&slot, &target, flags)?;
-            if op.base.is_some() {
-                verify(&slot)?;
-            }
-        }
-        Does::Link { other, .. } => link(plan, roots, op, base, &target, other)?,
-        Does::Data(write) => {
-            let to = to()?;
-            let from = slot(op)?.open(OFlags::RDONLY).map_err(|e| io("reading the new", e))?;
-            let kept = inplace::Kept::of(to, op).map_err(|e| io("looking at", e))?;
-            let old = roots
-                .slot_at(op.layer, &write.undo_copy)
-                .and_then(|e| e.open(OFlags::RDONLY))
-                .map_err(|e| io("reading the saved content of", e))?;
-            let written = match inplace::append_content(&from, &old, to) {
-                Ok(true) => Ok(()),
-                Ok(false) => inplace::write_content(&from, to),
-                Err(e) => Err(e),
-            };
-            match written {
-                Err(Errno::BUSY) => {
-                    return Err(conflict(plan, op, "somebody else wrote to it", None));
-                }
-                other => other.map_err(|e| io("writing", e))?,
-            }
-            kept.restore(to).map_err(|e| io("changing", e))?;
-            attrs()?;
-        }
-        Does::Patch { write, .. } => {
-            let to = to()?;
-            let patch = inplace::read_patch(plan, roots, op, &write.slot)?;
-            let kept = inplace::Kept::of(to, op).map_err(|e| io("looking at", e))?;
-            let length = op.base.map_or(0, |base| base.size);
-            match inplace::patch_from(&patch, to, length) {
-                Err(Errno::BUSY) => {
-                    return Err(conflict(plan, op, "somebody else wrote to it", None));
-                }
-                other => other.map_err(|e| io("writing", e))?,
-            }
-            kept.restore(to).map_err(|e| io("changing", e))?;
-            attrs()?;
-        }
-        Does::Attrs { .. } | Does::DirTime { .. } => attrs()?,
-    }
+    let parent = own_mtime(&target).filter(|_| at.keeps_times);
+    Step { plan, roots, op, at, target: &target }.carry_out()?;
     if matches!(op.does, Does::Exchange { .. } | Does::MoveIn { .. } | Does::Link { .. }) {
         keep_times(&target, &op.new).map_err(|e| io("keeping the time of", e))?;
         if let Ok(slot) = roots.slot(op) {
@@ -382,13 +275,166 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
     Ok(())
 }
 
+/// An operation whose turn it is, with its target open.
+struct Step<'a> {
+    plan: &'a Plan,
+    roots: &'a Roots,
+    op: &'a Op,
+    at: &'a Instant<'a>,
+    target: &'a EntryRef,
+}
+
+impl Step<'_> {
+    /// Does what the operation is for.
+    fn carry_out(&self) -> Result<()> {
+        match &self.op.does {
+            Does::Install(_) => {
+                let slot = self.prepared()?;
+                self.rename(&slot, self.target, RenameFlags::NOREPLACE)
+            }
+            Does::Exchange { .. } => {
+                let slot = self.prepared()?;
+                self.rename(&slot, self.target, RenameFlags::EXCHANGE)?;
+                self.verify(&slot)
+            }
+            Does::Remove { .. } | Does::MoveOut { .. } => {
+                let slot = self.slot()?;
+                self.rename(self.target, &slot, RenameFlags::NOREPLACE)?;
+                self.verify(&slot)
+            }
+            Does::MoveIn { .. } if self.op.base.is_some() => {
+                let slot = self.slot()?;
+                self.rename(&slot, self.target, RenameFlags::EXCHANGE)?;
+                self.verify(&slot)
+            }
+            Does::MoveIn { .. } => self.rename(&self.slot()?, self.target, RenameFlags::NOREPLACE),
+            Does::Link { other, .. } => {
+                link(self.plan, self.roots, self.op, &self.at.base, self.target, other)
+            }
+            Does::Data(write) => self.write(write),
+            Does::Patch { write, .. } => self.patch(write),
+            Does::Attrs { .. } | Does::DirTime { .. } => self.change_attrs(),
+        }
+    }
+
+    fn io(&self, step: &'static str, e: Errno) -> Error {
+        at_target(self.plan, self.op, step, e)
+    }
+
+    fn conflict(&self, what: &str, now: Option<Version>) -> Error {
+        conflict(self.plan, self.op, what, now)
+    }
+
+    /// The operation's place in the store.
+    fn slot(&self) -> Result<EntryRef> {
+        self.roots.slot(self.op).map_err(|e| self.io("opening the staged copy of", e))
+    }
+
+    /// What is staged there, without what only overlayfs needs.
+    fn prepared(&self) -> Result<EntryRef> {
+        let slot = self.slot()?;
+        strip(&slot, self.op).map_err(|e| self.io("preparing", e))?;
+        Ok(slot)
+    }
+
+    fn rename(&self, from: &EntryRef, to: &EntryRef, flags: RenameFlags) -> Result<()> {
+        match sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => Err(self.conflict("it was created", to.look().ok().flatten())),
+            Err(Errno::NOENT) => Err(self.conflict("it was removed", None)),
+            Err(e) => Err(self.io("renaming", e)),
+        }
+    }
+
+    /// What came out of the tree must be what was expected there.
+    fn verify(&self, slot: &EntryRef) -> Result<()> {
+        match (&self.at.base, slot.look().map_err(|e| self.io("looking at", e))?) {
+            (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
+            (_, now) => Err(self.conflict("it was changed while it was being replaced", now)),
+        }
+    }
+
+    /// The file that is written to. It was opened by its name: what was looked at must be what is open.
+    fn opened(&self) -> Result<&OwnedFd> {
+        let to = self.at.opened.ok_or_else(|| self.io("writing", Errno::BADF))?;
+        match is_open(to, &self.op.base) {
+            Ok(true) => Ok(to),
+            Ok(false) => Err(self.conflict("it was replaced", None)),
+            Err(e) => Err(self.io("looking at", e)),
+        }
+    }
+
+    /// Writes the whole content of the staged copy, or only what it appends.
+    fn write(&self, write: &Write) -> Result<()> {
+        let to = self.opened()?;
+        let reading = |e| self.io("reading the new", e);
+        let from = self.slot()?.open(OFlags::RDONLY).map_err(reading)?;
+        let kept = inplace::Kept::of(to, self.op).map_err(|e| self.io("looking at", e))?;
+        let old = self
+            .roots
+            .slot_at(self.op.layer, &write.undo_copy)
+            .and_then(|e| e.open(OFlags::RDONLY))
+            .map_err(|e| self.io("reading the saved content of", e))?;
+        let written = match inplace::append_content(&from, &old, to) {
+            Ok(true) => Ok(()),
+            Ok(false) => inplace::write_content(&from, to),
+            Err(e) => Err(e),
+        };
+        self.written(written, &kept, to)
+    }
+
+    /// Writes the pieces of the staged patch.
+    fn patch(&self, write: &Write) -> Result<()> {
+        let to = self.opened()?;
+        let patch = inplace::read_patch(self.plan, self.roots, self.op, &write.slot)?;
+        let kept = inplace::Kept::of(to, self.op).map_err(|e| self.io("looking at", e))?;
+        let length = self.op.base.map_or(0, |base| base.size);
+        self.written(inplace::patch_from(&patch, to, length), &kept, to)
+    }
+
+    /// After the content: what the kernel took away because of the write, and the attributes.
+    fn written(
+        &self,
+        written: std::result::Result<(), Errno>,
+        kept: &inplace::Kept,
+        to: &OwnedFd,
+    ) -> Result<()> {
+        match written {
+            Err(Errno::BUSY) => return Err(self.conflict("somebody else wrote to it", None)),
+            other => other.map_err(|e| self.io("writing", e))?,
+        }
+        kept.restore(to).map_err(|e| self.io("changing", e))?;
+        self.change_attrs()
+    }
+
+    /// Changes the attributes of the inode at the target, if there are any to change.
+    fn change_attrs(&self) -> Result<()> {
+        let (Some(change), Some(base)) = (self.op.attrs(), &self.op.base) else { return Ok(()) };
+        let change = permissions::without_rights(change);
+        if change.is_nothing() {
+            return Ok(());
+        }
+        match inplace::change_attrs(self.target, base.id, &change) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.conflict("it was replaced", self.target.look().ok().flatten())),
+            Err(e) => Err(self.io("changing", e)),
+        }
+    }
+}
+
 /// Whether the directory that an operation is in keeps its time: if it is to have another, an operation
 /// of its own says so.
 fn leaves_times(op: &Op) -> bool {
     match op.does {
         Does::MoveOut { .. } | Does::MoveIn { .. } => true,
         Does::Exchange { .. } => !op.shown,
-        _ => false,
+        Does::Install(_)
+        | Does::Remove { .. }
+        | Does::Link { .. }
+        | Does::Data(_)
+        | Does::Patch { .. }
+        | Does::Attrs { .. }
+        | Does::DirTime { .. } => false,
     }
 }
 
@@ -585,7 +631,7 @@ fn restore_dir_times(plan: &Plan, roots: &Roots, done: usize) -> Result<()> {
             | Does::MoveIn { .. } => {
                 parents.contains(&(op.layer, &op.before[..])).then_some(base.mtime)
             }
-            _ => None,
+            Does::Install(_) | Does::Link { .. } | Does::Data(_) | Does::Patch { .. } => None,
         };
         let Some(old) = old else { continue };
         let look = |e| at_target(plan, op, "looking at", e);
@@ -629,7 +675,12 @@ pub(super) fn is_done(plan: &Plan, roots: &Roots, op: &Op) -> Result<bool> {
     Ok(match op.does {
         Does::Install(_) | Does::Exchange { .. } | Does::MoveIn { .. } => is(&target, &op.new),
         Does::Remove { .. } | Does::MoveOut { .. } => is(&slot, &op.base),
-        _ => false,
+        // Changes in place, and further names, are not looked for.
+        Does::Link { .. }
+        | Does::Data(_)
+        | Does::Patch { .. }
+        | Does::Attrs { .. }
+        | Does::DirTime { .. } => false,
     })
 }
 

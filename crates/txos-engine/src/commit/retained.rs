@@ -115,7 +115,12 @@ fn retains(op: &Op) -> bool {
         // What is not shown is the shell of a directory that was moved.
         Does::Exchange { .. } => op.shown || !is_dir,
         Does::MoveIn { .. } | Does::Link { .. } => op.base.is_some() && !is_dir,
-        _ => false,
+        Does::Install(_)
+        | Does::MoveOut { .. }
+        | Does::Data(_)
+        | Does::Patch { .. }
+        | Does::Attrs { .. }
+        | Does::DirTime { .. } => false,
     }
 }
 

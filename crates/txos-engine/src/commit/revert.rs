@@ -387,173 +387,16 @@ fn newer_below(
 
 /// The plan backwards.
 fn reversed(done: &Plan, roots: &Roots, id: TxId) -> Result<Vec<Op>> {
-    let mut ops = Vec::with_capacity(done.ops.len());
-    let mut next = 0u64;
-    // Where what was in a slot goes, if it is not that slot.
-    let mut slots: Vec<(u16, Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut back = Backwards { id, next: 0, slots: Vec::new(), ops: Vec::new() };
     for (op, ends) in done.ops.iter().zip(&done.ends()).rev() {
         // It is taken again when it is retained.
         if super::retained::gives_back(op) {
             continue;
         }
-        let look =
-            |end: std::result::Result<super::roots::EntryRef, Errno>| -> Result<Option<Version>> {
-                end.and_then(|e| e.look()).map_err(|e| at_target(done, op, "looking at", e))
-            };
-        // What was retained lies in the slot, or went with the directory that the slot is in.
-        let kept = || -> Result<Option<Version>> {
-            match roots.at(done, op.layer, ends.slot.as_deref().unwrap_or_default()) {
-                Err(Errno::NOENT) => Ok(None),
-                // It will be as it was by then: what was done to it there is undone first.
-                _ if done.ops.iter().any(|o| o.held().is_some() && same_object(o, op)) => {
-                    Ok(op.base)
-                }
-                end => look(end),
-            }
-        };
-        let gone = || {
-            Error::Conflict(vec![Conflict {
-                path: path::from_bytes(&done.target_path(op)),
-                what: "its retained version is gone from the store".into(),
-                when: None,
-            }])
-        };
-        let here = match roots.at(done, op.layer, &ends.target) {
-            Err(Errno::NOENT | Errno::NOTDIR) => None,
-            end => look(end)?,
-        };
-        let held = op.held().map(|held| {
-            let other = slots.iter().filter(|(layer, ..)| *layer == op.layer);
-            let other = other.map(|(_, from, to)| (&from[..], &to[..]));
-            let place = crate::path::mapped(other, &held.place).filter(|_| !held.after);
-            let place = place.unwrap_or_else(|| held.place.clone());
-            Held { place, before: held.after, after: held.before }
-        });
-        let back = |base, new, does| Op {
-            before: done.in_tree(op.layer, &ends.target).unwrap_or_else(|| op.after.clone()),
-            after: op.before.clone(),
-            base,
-            new,
-            does,
-            ..op.clone()
-        };
-        let staged = |slot: &[u8]| Staged { slot: slot.to_vec(), ..Staged::default() };
-        let exchange = |slot: &[u8], other| Does::Exchange {
-            staged: staged(slot),
-            outsiders: Exchanged::default(),
-            other,
-        };
-        let mut own_slot = || {
-            next += 1;
-            format!("tx/{id}/l{}/old/{next}", op.layer).into_bytes()
-        };
-        let turned = match &op.does {
-            Does::Exchange { staged: Staged { slot: was, .. }, .. }
-            | Does::Remove { slot: was, .. }
-                if live_link(roots, op).is_some() =>
-            {
-                let (slot, other) = (own_slot(), moved_back(done, op).unwrap_or_default());
-                slots.push((op.layer, was.clone(), slot.clone()));
-                let base = if op.is_exchange() { here.or(op.new) } else { None };
-                let mut link = back(base, live_link(roots, op), Does::Link { slot, other });
-                link.target.clone_from(&op.before);
-                link
-            }
-            Does::Install(staged) => {
-                back(here, None, Does::Remove { slot: staged.slot.clone(), other: None })
-            }
-            Does::Exchange { staged, other, .. } => {
-                let does = exchange(&staged.slot, other.clone());
-                if op.shown {
-                    // In a new directory that is away it will be there when that is back.
-                    back(here.or(op.new), Some(kept()?.ok_or_else(gone)?), does)
-                } else {
-                    // As it is now, or, of a shell, as it will be when its directory is back.
-                    let there = here.filter(|h| op.new.is_some_and(|n| n.id == h.id));
-                    back(there.or(op.new), op.base, does)
-                }
-            }
-            Does::Remove { slot, .. } => {
-                back(None, Some(kept()?.ok_or_else(gone)?), Does::Install(staged(slot)))
-            }
-            Does::MoveIn { slot, .. } => {
-                // A shell that was exchanged out goes back by an exchange of its own.
-                // A file is by then as it was before: what was done to it in place is undone first.
-                let is_dir = here.is_some_and(|v| v.kind() == FileKind::Dir);
-                let same = |o: &Op| matches!((o.base, op.new), (Some(a), Some(b)) if a.id == b.id);
-                let changed =
-                    ops.iter().any(|o: &Op| o.is_in_place() && !o.is_dir_time() && same(o));
-                // (But for the links that were taken from it since.)
-                let links = |v: Version| Version { nlink: here.map_or(v.nlink, |h| h.nlink), ..v };
-                let as_before = if changed && !is_dir { op.new.map(links) } else { here };
-                let shell = match (op.base, roots.slot(op)) {
-                    (None, _) => None,
-                    (shell, Err(Errno::NOENT)) => shell,
-                    // (As it is: overlayfs's index has let go of it.)
-                    (Some(shell), end) => {
-                        Some(look(end)?.filter(|now| now.id == shell.id).unwrap_or(shell))
-                    }
-                };
-                let mut out = match shell {
-                    Some(shell) => back(as_before, Some(shell), exchange(slot, None)),
-                    None => back(as_before, None, Does::MoveOut { slot: slot.clone() }),
-                };
-                out.shown = false;
-                out
-            }
-            Does::MoveOut { slot } => {
-                let into = |m: &&Op| matches!(&m.does, Does::MoveIn { slot: s, .. } if s == slot && m.layer == op.layer);
-                let from = done.ops.iter().find(into).map(|m| m.target.clone());
-                let mut into = back(None, op.base, Does::MoveIn { slot: slot.clone(), from });
-                into.shown = true;
-                into
-            }
-            Does::Link { slot, other } => {
-                // The other name stays noted: what is removed here is a link of it.
-                let other = Some(done.stable_of(op.layer, other));
-                if op.base.is_none() {
-                    back(here, None, Does::Remove { slot: slot.clone(), other })
-                } else {
-                    back(here, Some(kept()?.ok_or_else(gone)?), exchange(slot, other))
-                }
-            }
-            Does::Data(write) | Does::Patch { write, .. } => {
-                let mut attrs = write.attrs.as_deref().map(crate::changeset::AttrChange::reversed);
-                if let (Some(here), Some(old)) = (here, op.base) {
-                    attrs.get_or_insert_default().mtime = Some((here.mtime, old.mtime));
-                }
-                let attrs = attrs.map(Box::new);
-                let back_to =
-                    Write { slot: write.undo_copy.clone(), undo_copy: own_slot(), attrs, held };
-                let in_place = match &op.does {
-                    Does::Patch { pages, .. } => {
-                        // What it will be like: as before the commit, at another time.
-                        let does = Does::Patch { write: back_to, pages: pages.clone() };
-                        back(here, op.base, does)
-                    }
-                    _ => {
-                        let new = look(roots.slot_at(op.layer, &back_to.slot))?;
-                        back(here, new, Does::Data(back_to))
-                    }
-                };
-                stage::save_old(done, roots, &in_place)?;
-                in_place
-            }
-            Does::Attrs { change, .. } | Does::DirTime { change } => {
-                let change = Box::new(change.reversed());
-                let does = match &op.does {
-                    Does::DirTime { .. } => Does::DirTime { change },
-                    _ => Does::Attrs { change, held, retained: None },
-                };
-                let mut attrs = back(here, op.base, does);
-                if sets_a_directory(op) {
-                    attrs.target.clone_from(&op.before);
-                }
-                attrs
-            }
-        };
-        ops.push(turned);
+        let turned = back.turn(&Done::find(done, roots, op, ends)?)?;
+        back.ops.push(turned);
     }
+    let mut ops = back.ops;
     // Links follow what they link to, and directory times everything that moves them, as in a
     // forward plan.
     ops.sort_by_key(|o| match o.held() {
@@ -564,6 +407,234 @@ fn reversed(done: &Plan, roots: &Roots, id: TxId) -> Result<Vec<Op>> {
         _ => 0,
     });
     Ok(ops)
+}
+
+/// Operations turned so far.
+struct Backwards {
+    /// The transaction that reverts.
+    id: TxId,
+    /// Number of the last place in its store that was given away.
+    next: u64,
+    /// Where what was in a slot goes, if it is not that slot: layer, from, to.
+    slots: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    ops: Vec<Op>,
+}
+
+/// An operation that was carried out, as it is found now.
+struct Done<'a> {
+    plan: &'a Plan,
+    roots: &'a Roots,
+    op: &'a Op,
+    ends: &'a plan::Ends,
+    /// What is at its target, wherever that is by now.
+    here: Option<Version>,
+}
+
+impl<'a> Done<'a> {
+    fn find(
+        plan: &'a Plan,
+        roots: &'a Roots,
+        op: &'a Op,
+        ends: &'a plan::Ends,
+    ) -> Result<Done<'a>> {
+        let mut done = Done { plan, roots, op, ends, here: None };
+        done.here = match roots.at(plan, op.layer, &ends.target) {
+            Err(Errno::NOENT | Errno::NOTDIR) => None,
+            end => done.look(end)?,
+        };
+        Ok(done)
+    }
+
+    fn look(
+        &self,
+        end: std::result::Result<super::roots::EntryRef, Errno>,
+    ) -> Result<Option<Version>> {
+        end.and_then(|e| e.look()).map_err(|e| at_target(self.plan, self.op, "looking at", e))
+    }
+
+    /// What was retained: it lies in the slot, or went with the directory that the slot is in.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if it is gone.
+    fn kept(&self) -> Result<Version> {
+        let (plan, op) = (self.plan, self.op);
+        let slot = self.ends.slot.as_deref().unwrap_or_default();
+        let kept = match self.roots.at(plan, op.layer, slot) {
+            Err(Errno::NOENT) => None,
+            // It will be as it was by then: what was done to it there is undone first.
+            _ if plan.ops.iter().any(|o| o.held().is_some() && same_object(o, op)) => op.base,
+            end => self.look(end)?,
+        };
+        kept.ok_or_else(|| {
+            Error::Conflict(vec![Conflict {
+                path: path::from_bytes(&plan.target_path(op)),
+                what: "its retained version is gone from the store".into(),
+                when: None,
+            }])
+        })
+    }
+
+    /// The operation that does `does` where this one was.
+    fn back(&self, base: Option<Version>, new: Option<Version>, does: Does) -> Op {
+        let op = self.op;
+        let before = self.plan.in_tree(op.layer, &self.ends.target);
+        Op {
+            before: before.unwrap_or_else(|| op.after.clone()),
+            after: op.before.clone(),
+            base,
+            new,
+            does,
+            ..op.clone()
+        }
+    }
+}
+
+fn staged(slot: &[u8]) -> Staged {
+    Staged { slot: slot.to_vec(), ..Staged::default() }
+}
+
+fn exchange(slot: &[u8], other: Option<Vec<u8>>) -> Does {
+    Does::Exchange { staged: staged(slot), outsiders: Exchanged::default(), other }
+}
+
+impl Backwards {
+    /// The operation that undoes this one.
+    fn turn(&mut self, done: &Done<'_>) -> Result<Op> {
+        let Done { plan, roots, op, here, .. } = *done;
+        let turned = match &op.does {
+            Does::Exchange { staged: Staged { slot: was, .. }, .. }
+            | Does::Remove { slot: was, .. }
+                if live_link(roots, op).is_some() =>
+            {
+                let slot = self.own_slot(op);
+                let other = moved_back(plan, op).unwrap_or_default();
+                self.slots.push((op.layer, was.clone(), slot.clone()));
+                let base = if op.is_exchange() { here.or(op.new) } else { None };
+                let mut link = done.back(base, live_link(roots, op), Does::Link { slot, other });
+                link.target.clone_from(&op.before);
+                link
+            }
+            Does::Install(staged) => {
+                done.back(here, None, Does::Remove { slot: staged.slot.clone(), other: None })
+            }
+            Does::Exchange { staged, other, .. } => {
+                let does = exchange(&staged.slot, other.clone());
+                if op.shown {
+                    // In a new directory that is away it will be there when that is back.
+                    done.back(here.or(op.new), Some(done.kept()?), does)
+                } else {
+                    // As it is now, or, of a shell, as it will be when its directory is back.
+                    let there = here.filter(|h| op.new.is_some_and(|n| n.id == h.id));
+                    done.back(there.or(op.new), op.base, does)
+                }
+            }
+            Does::Remove { slot, .. } => {
+                done.back(None, Some(done.kept()?), Does::Install(staged(slot)))
+            }
+            Does::MoveIn { slot, .. } => self.move_out(done, slot)?,
+            Does::MoveOut { slot } => {
+                let into = |m: &&Op| matches!(&m.does, Does::MoveIn { slot: s, .. } if s == slot && m.layer == op.layer);
+                let from = plan.ops.iter().find(into).map(|m| m.target.clone());
+                let does = Does::MoveIn { slot: slot.clone(), from };
+                Op { shown: true, ..done.back(None, op.base, does) }
+            }
+            Does::Link { slot, other } => {
+                // The other name stays noted: what is removed here is a link of it.
+                let other = Some(plan.stable_of(op.layer, other));
+                if op.base.is_none() {
+                    done.back(here, None, Does::Remove { slot: slot.clone(), other })
+                } else {
+                    done.back(here, Some(done.kept()?), exchange(slot, other))
+                }
+            }
+            Does::Data(write) | Does::Patch { write, .. } => self.write_back(done, write)?,
+            Does::Attrs { change, .. } => {
+                let change = Box::new(change.reversed());
+                let held = self.held_back(op);
+                set_back(done, Does::Attrs { change, held, retained: None })
+            }
+            Does::DirTime { change } => {
+                set_back(done, Does::DirTime { change: Box::new(change.reversed()) })
+            }
+        };
+        Ok(turned)
+    }
+
+    /// A place in the store of the transaction that reverts.
+    fn own_slot(&mut self, op: &Op) -> Vec<u8> {
+        self.next += 1;
+        format!("tx/{}/l{}/old/{}", self.id, op.layer, self.next).into_bytes()
+    }
+
+    /// Where an object is in the store while the operation on it is undone.
+    fn held_back(&self, op: &Op) -> Option<Held> {
+        op.held().map(|held| {
+            let other = self.slots.iter().filter(|(layer, ..)| *layer == op.layer);
+            let other = other.map(|(_, from, to)| (&from[..], &to[..]));
+            let place = crate::path::mapped(other, &held.place).filter(|_| !held.after);
+            let place = place.unwrap_or_else(|| held.place.clone());
+            Held { place, before: held.after, after: held.before }
+        })
+    }
+
+    /// Undoes a move in: what was moved goes to its slot.
+    fn move_out(&self, done: &Done<'_>, slot: &[u8]) -> Result<Op> {
+        let Done { roots, op, here, .. } = *done;
+        // A shell that was exchanged out goes back by an exchange of its own.
+        // A file is by then as it was before: what was done to it in place is undone first.
+        let is_dir = here.is_some_and(|v| v.kind() == FileKind::Dir);
+        let same = |o: &Op| matches!((o.base, op.new), (Some(a), Some(b)) if a.id == b.id);
+        let changed = self.ops.iter().any(|o| o.is_in_place() && !o.is_dir_time() && same(o));
+        // (But for the links that were taken from it since.)
+        let links = |v: Version| Version { nlink: here.map_or(v.nlink, |h| h.nlink), ..v };
+        let as_before = if changed && !is_dir { op.new.map(links) } else { here };
+        let shell = match (op.base, roots.slot(op)) {
+            (None, _) => None,
+            (shell, Err(Errno::NOENT)) => shell,
+            // (As it is: overlayfs's index has let go of it.)
+            (Some(shell), end) => {
+                Some(done.look(end)?.filter(|now| now.id == shell.id).unwrap_or(shell))
+            }
+        };
+        let out = match shell {
+            Some(shell) => done.back(as_before, Some(shell), exchange(slot, None)),
+            None => done.back(as_before, None, Does::MoveOut { slot: slot.to_vec() }),
+        };
+        Ok(Op { shown: false, ..out })
+    }
+
+    /// Undoes a write: the content that was saved goes back, and what is there now is saved.
+    fn write_back(&mut self, done: &Done<'_>, write: &Write) -> Result<Op> {
+        let Done { plan, roots, op, here, .. } = *done;
+        let mut attrs = write.attrs.as_deref().map(crate::changeset::AttrChange::reversed);
+        if let (Some(here), Some(old)) = (here, op.base) {
+            attrs.get_or_insert_default().mtime = Some((here.mtime, old.mtime));
+        }
+        let back_to = Write {
+            slot: write.undo_copy.clone(),
+            undo_copy: self.own_slot(op),
+            attrs: attrs.map(Box::new),
+            held: self.held_back(op),
+        };
+        let in_place = if let Does::Patch { pages, .. } = &op.does {
+            // What it will be like: as before the commit, at another time.
+            done.back(here, op.base, Does::Patch { write: back_to, pages: pages.clone() })
+        } else {
+            let new = done.look(roots.slot_at(op.layer, &back_to.slot))?;
+            done.back(here, new, Does::Data(back_to))
+        };
+        stage::save_old(plan, roots, &in_place)?;
+        Ok(in_place)
+    }
+}
+
+/// Undoes a change of attributes.
+fn set_back(done: &Done<'_>, does: Does) -> Op {
+    let mut attrs = done.back(done.here, done.op.base, does);
+    if sets_a_directory(done.op) {
+        attrs.target.clone_from(&done.op.before);
+    }
+    attrs
 }
 
 /// Whether two operations are about the same object, as it was before.

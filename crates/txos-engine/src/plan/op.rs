@@ -1,4 +1,17 @@
 //! One operation of a plan.
+//!
+//! # Adding a kind
+//!
+//! A kind is a variant of [`Does`], made from a change in `Plan::build`. Matches on [`Does`] name every variant
+//! where a decision is due, so the compiler leads through publishing, undoing, verifying, the gate, reverting,
+//! retaining and the history. What it does not ask for:
+//!
+//! - the record (`wire.rs`: `Kind`, and its bytes in the test), `docs/journal-format.md`, and the versions of the
+//!   journal and of stored plans;
+//! - the phase of the publish in which it is carried out (`commit::publish`), and its place in a revert's order
+//!   (`commit::revert`);
+//! - what it locks (`commit::acquire`: without a row of its own, the strongest);
+//! - the random plans of `commit::fuzz`.
 
 use crate::changeset::{AttrChange, Strip};
 use crate::object::FileKind;
@@ -17,14 +30,15 @@ pub(crate) struct Op {
     pub after: Vec<u8>,
     /// What is at the target before.
     pub base: Option<Version>,
-    /// What will be there: the staged object; for Attrs the version wanted, for people.
+    /// What will be there: the staged object; for Attrs the version with the new attributes.
     pub new: Option<Version>,
     /// Whether people are shown it.
     pub shown: bool,
     /// Number of objects below it that come or go with it.
     pub below: u64,
-    /// The version that this realm's own later work left of the published object: undoing a revert of it, or
-    /// taking a retained link away, moves its ctime.
+    /// Later work of txos itself can move the ctime of the published object: undoing a revert of it, or taking
+    /// a retained link away. This is its version after that, so that a revert does not take it for an
+    /// outsider's change.
     pub own_version: Option<Version>,
     /// What it does.
     pub does: Does,
@@ -184,7 +198,14 @@ impl Op {
     pub fn write(&self) -> Option<&Write> {
         match &self.does {
             Does::Data(write) | Does::Patch { write, .. } => Some(write),
-            _ => None,
+            Does::Install(_)
+            | Does::Exchange { .. }
+            | Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Link { .. }
+            | Does::Attrs { .. }
+            | Does::DirTime { .. } => None,
         }
     }
 
@@ -192,7 +213,14 @@ impl Op {
     pub fn write_mut(&mut self) -> Option<&mut Write> {
         match &mut self.does {
             Does::Data(write) | Does::Patch { write, .. } => Some(write),
-            _ => None,
+            Does::Install(_)
+            | Does::Exchange { .. }
+            | Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Link { .. }
+            | Does::Attrs { .. }
+            | Does::DirTime { .. } => None,
         }
     }
 
@@ -201,7 +229,12 @@ impl Op {
         match &self.does {
             Does::Data(write) | Does::Patch { write, .. } => write.attrs.as_deref(),
             Does::Attrs { change, .. } | Does::DirTime { change } => Some(change),
-            _ => None,
+            Does::Install(_)
+            | Does::Exchange { .. }
+            | Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Link { .. } => None,
         }
     }
 
@@ -210,7 +243,13 @@ impl Op {
         match &self.does {
             Does::Link { other, .. } => Some(other),
             Does::Exchange { other, .. } | Does::Remove { other, .. } => other.as_deref(),
-            _ => None,
+            Does::Install(_)
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Data(_)
+            | Does::Patch { .. }
+            | Does::Attrs { .. }
+            | Does::DirTime { .. } => None,
         }
     }
 
@@ -227,7 +266,13 @@ impl Op {
         match &self.does {
             Does::Data(write) | Does::Patch { write, .. } => write.held.as_ref(),
             Does::Attrs { held, .. } => held.as_ref(),
-            _ => None,
+            Does::Install(_)
+            | Does::Exchange { .. }
+            | Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Link { .. }
+            | Does::DirTime { .. } => None,
         }
     }
 
@@ -236,7 +281,13 @@ impl Op {
         match &mut self.does {
             Does::Data(write) | Does::Patch { write, .. } => Some(&mut write.held),
             Does::Attrs { held, .. } => Some(held),
-            _ => None,
+            Does::Install(_)
+            | Does::Exchange { .. }
+            | Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Link { .. }
+            | Does::DirTime { .. } => None,
         }
     }
 
@@ -247,12 +298,20 @@ impl Op {
 
     /// Whether it changes an inode that stays, and no name.
     pub fn is_in_place(&self) -> bool {
-        self.is_write() || self.sets_attributes()
+        match &self.does {
+            Does::Data(_) | Does::Patch { .. } | Does::Attrs { .. } | Does::DirTime { .. } => true,
+            Does::Install(_)
+            | Does::Exchange { .. }
+            | Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Link { .. } => false,
+        }
     }
 
     /// Whether it changes attributes and nothing else.
     pub fn sets_attributes(&self) -> bool {
-        matches!(self.does, Does::Attrs { .. } | Does::DirTime { .. })
+        self.is_in_place() && !self.is_write()
     }
 
     /// Whether it is only the time of a directory.

@@ -12,7 +12,8 @@ use super::op::{Does, Exchanged, Op, Staged, Write};
 use crate::changeset::{AttrChange, Strip};
 use crate::version::Version;
 
-/// The number of each operation.
+/// Which operation it is. The number in a record is the place here: a new kind goes to the end, and raises
+/// the versions of the journal and of stored plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
     Install,
@@ -52,7 +53,14 @@ impl Serialize for Op {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let strip: &[Strip] = match &self.does {
             Does::Install(staged) | Does::Exchange { staged, .. } => &staged.strip,
-            _ => &[],
+            Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Link { .. }
+            | Does::Data(_)
+            | Does::Patch { .. }
+            | Does::Attrs { .. }
+            | Does::DirTime { .. } => &[],
         };
         let record = Record {
             layer: self.layer,

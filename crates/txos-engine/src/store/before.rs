@@ -306,6 +306,10 @@ impl Copy {
         Ok(())
     }
 
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the two ends of one step of a recursion, and what was seen there"
+    )]
     fn object(
         &mut self,
         top: &OwnedFd,

@@ -346,6 +346,7 @@ fn delete_below(top: &OwnedFd, deadline: Option<Instant>) -> std::result::Result
 /// Directory levels that are kept open at a time.
 const DEPTH_MAX: u32 = 64;
 
+#[expect(clippy::too_many_arguments, reason = "the recursion carries its state")]
 fn delete_level(
     top: &OwnedFd,
     dir: &OwnedFd,

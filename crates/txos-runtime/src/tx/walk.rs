@@ -210,6 +210,10 @@ impl Tx {
         self.walk_on(start, path, follow, rules)
     }
 
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one loop over the components of a path; each of its steps may go on, begin again or end it"
+    )]
     fn walk_on(&mut self, start: Id, path: &[u8], follow: bool, rules: Rules) -> Sys<Place> {
         let Rules { parent, blind, no_links, no_mounts } = rules;
         let mut links = 0;
