@@ -143,7 +143,7 @@ pub struct PublishArgs {
     /// Do not hold back others' opens of the changed files during the publish (root only)
     #[arg(long)]
     pub no_gate: bool,
-    /// Skip the flushes: atomic still, but not safe against a power cut
+    /// Skip the flushes: atomic when processes crash, but a power cut may leave a part
     #[arg(long)]
     pub no_durable: bool,
 }
@@ -547,7 +547,7 @@ pub struct RevertArgs {
     /// Do not hold back others' opens of the changed files during the publish (root only)
     #[arg(long)]
     pub no_gate: bool,
-    /// Skip the flushes: atomic still, but not safe against a power cut
+    /// Skip the flushes: atomic when processes crash, but a power cut may leave a part
     #[arg(long)]
     pub no_durable: bool,
 }

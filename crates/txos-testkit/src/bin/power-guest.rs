@@ -4,6 +4,7 @@
 //! ```text
 //! CHECK name ok | CHECK name BAD why     one check of the first boot
 //! VERDICT s n                            sequence s is at state n
+//! PARTS s n                              it was at none, which it may be, and was put to n
 //! BEGIN s n, ACK s n                     a step begins, has been acknowledged
 //! BAD why                                what must never be seen
 //! UP, READY, DONE                        it runs, the work begins, everything is over
@@ -169,6 +170,17 @@ fn state_of(sequence: Sequence, acked: u64, begun: u64) -> u64 {
     // The later one, if the tree was the same twice.
     if let Some((n, _)) = states.iter().rev().find(|(_, model)| *model == found) {
         say(format_args!("VERDICT {number} {n}"));
+        return *n;
+    }
+    // Nothing was promised: it goes on from the last one.
+    if !sequence.kind.is_durable()
+        && let Some((n, model)) = states.last()
+    {
+        match work::make(sequence, model) {
+            Ok(()) => say(format_args!("PARTS {number} {n}")),
+            Err(error) => say(format_args!("BAD sequence {number}: {error}")),
+        }
+        rustix::fs::sync();
         return *n;
     }
     for (n, model) in &states {

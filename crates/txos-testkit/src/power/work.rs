@@ -21,7 +21,7 @@ pub enum Kind {
     Library,
     /// The same with small changes of files that stay: light commits, from the log.
     Light,
-    /// As the commands, but without flushes: steps may be gone, and none may be half there.
+    /// As the commands, but without flushes: after a cut steps may be gone, and parts of steps may be there.
     Volatile,
 }
 
@@ -327,6 +327,25 @@ fn walk(path: &Path, name: &str, model: &mut Model) -> io::Result<()> {
         Node::File(std::fs::read(path)?)
     };
     model.insert(name.to_owned(), node);
+    Ok(())
+}
+
+/// Makes a sequence's tree what the model says, without a transaction.
+///
+/// # Errors
+/// Those of the calls.
+pub fn make(sequence: Sequence, model: &Model) -> io::Result<()> {
+    for top in ["r", "d"] {
+        std::fs::remove_dir_all(sequence.place(top))?;
+    }
+    for (path, node) in model {
+        let at = sequence.place(path);
+        match node {
+            Node::Dir => std::fs::create_dir(at)?,
+            Node::File(bytes) => std::fs::write(at, bytes)?,
+            Node::Link(to) => symlink(to, at)?,
+        }
+    }
     Ok(())
 }
 
