@@ -262,6 +262,7 @@ fn trash_size(home: &Home) -> Result<u64, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tx_status::sample;
 
     fn id(n: u64) -> TxId {
         TxId::from_bits(n)
@@ -270,29 +271,12 @@ mod tests {
     /// Number `n` was committed at second `n`.
     fn history() -> Vec<Meta> {
         let meta = |n: u64, reverts: Option<u64>, reverted_by: Option<u64>| Meta {
-            format: 1,
             id: id(n),
             state: if reverted_by.is_some() { State::Reverted } else { State::Committed },
-            name: None,
-            message: None,
-            command: Vec::new(),
-            directory: "/".into(),
-            uid: 0,
-            begun: Stamp::default(),
             ended: Some(Stamp { sec: n as i64, nsec: 0 }),
-            boot: String::new(),
-            durable: true,
-            mount_namespace: None,
-            exit_status: None,
-            changes: 0,
-            commit_stamp: None,
             reverts: reverts.map(id),
             reverted_by: reverted_by.map(id),
-            splitting: None,
-            unprivileged_root: false,
-            numbering: None,
-            before: None,
-            layers: Vec::new(),
+            ..sample()
         };
         vec![
             meta(10, None, None),

@@ -147,37 +147,28 @@ mod tests {
 
     use super::*;
     use crate::changes::samples::{entry, side};
+    use crate::tx_status::sample;
 
-    /// A record with everything in it.
+    /// A record with everything that a document shows.
     fn meta() -> Meta {
         Meta {
-            format: 1,
             id: "3kq9w2ma".parse().unwrap(),
             state: State::Committed,
             name: Some("web".into()),
-            message: None,
             command: vec!["make".into(), "install".into()],
             directory: "/src".into(),
-            uid: 0,
             begun: Stamp { sec: 10, nsec: 5 },
             ended: Some(Stamp { sec: 12, nsec: 0 }),
             boot: "b".into(),
-            durable: true,
             mount_namespace: Some(4),
             exit_status: Some(0),
             changes: 1,
-            commit_stamp: None,
-            reverts: None,
-            reverted_by: None,
-            splitting: None,
-            unprivileged_root: false,
-            numbering: None,
-            before: None,
             layers: vec![LayerMeta {
                 target: "/".into(),
                 root: None,
                 store: "/var/lib/txos".into(),
             }],
+            ..sample()
         }
     }
 

@@ -234,8 +234,8 @@ fn attempt(
     Ok((ended?, next))
 }
 
-#[expect(clippy::too_many_arguments, reason = "all of one attempt")]
 /// The command has ended: decides about the transaction, and does it.
+#[expect(clippy::too_many_arguments, reason = "all of one attempt")]
 fn conclude(
     app: &App,
     engine: Engine<'_>,

@@ -62,37 +62,43 @@ impl TxStatus {
     }
 }
 
+/// A record for tests, with nothing in it that it need not have.
+#[cfg(test)]
+pub fn sample() -> Meta {
+    Meta {
+        format: 1,
+        id: txos_engine::id::TxId::from_bits(0),
+        state: State::Committed,
+        name: None,
+        message: None,
+        command: Vec::new(),
+        directory: "/".into(),
+        uid: 0,
+        begun: Default::default(),
+        ended: None,
+        boot: String::new(),
+        durable: true,
+        mount_namespace: None,
+        exit_status: None,
+        changes: 0,
+        commit_stamp: None,
+        reverts: None,
+        reverted_by: None,
+        splitting: None,
+        unprivileged_root: false,
+        numbering: None,
+        before: None,
+        layers: Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_combination() {
-        let meta = |state, durable| Meta {
-            format: 1,
-            id: "3kq9w2ma".parse().unwrap(),
-            state,
-            name: None,
-            message: None,
-            command: Vec::new(),
-            directory: "/".into(),
-            uid: 0,
-            begun: Default::default(),
-            ended: None,
-            boot: "this".into(),
-            durable,
-            mount_namespace: None,
-            exit_status: None,
-            changes: 0,
-            commit_stamp: None,
-            reverts: None,
-            reverted_by: None,
-            splitting: None,
-            unprivileged_root: false,
-            numbering: None,
-            before: None,
-            layers: Vec::new(),
-        };
+        let meta = |state, durable| Meta { state, durable, boot: "this".into(), ..sample() };
         for durable in [false, true] {
             for boot in ["this", "other"] {
                 let of = |state, held| TxStatus::from_facts(&meta(state, durable), held, boot);

@@ -536,7 +536,7 @@ impl<'a> Scan<'a> {
         count
     }
 
-    #[allow(clippy::too_many_arguments)]
+    #[expect(clippy::too_many_arguments, reason = "the fields of a change that differ")]
     fn push(
         &mut self,
         action: Action,

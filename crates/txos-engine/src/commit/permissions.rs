@@ -26,7 +26,7 @@ use super::inplace::{CAPABILITY, not_ours};
 use super::roots::EntryRef;
 use crate::changeset::{AttrChange, XattrChange};
 use crate::object::{FileId, FileKind};
-use crate::plan::{Does, Op, Plan};
+use crate::plan::{Does, Op, Plan, on_names};
 use crate::sys;
 use crate::version::{Version, stat_at};
 
@@ -85,13 +85,7 @@ impl Passage {
         let writes = match op.does {
             Does::Data(_) | Does::Patch { .. } => true,
             Does::Attrs { .. } => false,
-            Does::Install(_)
-            | Does::Exchange { .. }
-            | Does::Remove { .. }
-            | Does::MoveOut { .. }
-            | Does::MoveIn { .. }
-            | Does::Link { .. }
-            | Does::DirTime { .. } => return None,
+            on_names!() | Does::DirTime { .. } => return None,
         };
         let before = Rights::of(base);
         let change = op.attrs();

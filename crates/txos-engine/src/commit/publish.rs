@@ -24,7 +24,7 @@ use super::roots::{EntryRef, Roots, at_target};
 use crate::error::{Conflict, Error, Result};
 use crate::object::FileKind;
 use crate::path;
-use crate::plan::{Does, Op, Plan, Write};
+use crate::plan::{Does, Op, Plan, Write, in_place};
 use crate::sys;
 use crate::version::Version;
 
@@ -428,13 +428,7 @@ fn leaves_times(op: &Op) -> bool {
     match op.does {
         Does::MoveOut { .. } | Does::MoveIn { .. } => true,
         Does::Exchange { .. } => !op.shown,
-        Does::Install(_)
-        | Does::Remove { .. }
-        | Does::Link { .. }
-        | Does::Data(_)
-        | Does::Patch { .. }
-        | Does::Attrs { .. }
-        | Does::DirTime { .. } => false,
+        Does::Install(_) | Does::Remove { .. } | Does::Link { .. } | in_place!() => false,
     }
 }
 
@@ -676,11 +670,7 @@ pub(super) fn is_done(plan: &Plan, roots: &Roots, op: &Op) -> Result<bool> {
         Does::Install(_) | Does::Exchange { .. } | Does::MoveIn { .. } => is(&target, &op.new),
         Does::Remove { .. } | Does::MoveOut { .. } => is(&slot, &op.base),
         // Changes in place, and further names, are not looked for.
-        Does::Link { .. }
-        | Does::Data(_)
-        | Does::Patch { .. }
-        | Does::Attrs { .. }
-        | Does::DirTime { .. } => false,
+        Does::Link { .. } | in_place!() => false,
     })
 }
 

@@ -29,7 +29,7 @@ use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path;
 use crate::path::layer::{child, split};
-use crate::plan::{Does, Op, Plan};
+use crate::plan::{Does, Op, Plan, in_place};
 use crate::store::Home;
 use crate::sys;
 use crate::version::{Version, stat_at};
@@ -115,12 +115,7 @@ fn retains(op: &Op) -> bool {
         // What is not shown is the shell of a directory that was moved.
         Does::Exchange { .. } => op.shown || !is_dir,
         Does::MoveIn { .. } | Does::Link { .. } => op.base.is_some() && !is_dir,
-        Does::Install(_)
-        | Does::MoveOut { .. }
-        | Does::Data(_)
-        | Does::Patch { .. }
-        | Does::Attrs { .. }
-        | Does::DirTime { .. } => false,
+        Does::Install(_) | Does::MoveOut { .. } | in_place!() => false,
     }
 }
 

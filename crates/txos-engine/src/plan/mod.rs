@@ -17,7 +17,7 @@ mod wire;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-pub(crate) use op::{Does, Exchanged, Held, Op, Staged, Write};
+pub(crate) use op::{Does, Exchanged, Held, Op, Staged, Write, in_place, on_names};
 
 use serde::{Deserialize, Serialize};
 
@@ -402,7 +402,11 @@ impl Plan {
                         Does::Install(staged) | Does::Exchange { staged, .. } => {
                             staged.strip.iter().all(|s| inside(&s.below))
                         }
-                        _ => true,
+                        Does::Remove { .. }
+                        | Does::MoveOut { .. }
+                        | Does::MoveIn { .. }
+                        | Does::Link { .. }
+                        | in_place!() => true,
                     }
             })
     }

@@ -112,6 +112,27 @@ pub(crate) enum Does {
     },
 }
 
+/// The kinds of [`Does`] that change names: a pattern, for matches that leave none out.
+macro_rules! on_names {
+    () => {
+        Does::Install(_)
+            | Does::Exchange { .. }
+            | Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Link { .. }
+    };
+}
+
+/// The kinds that change an inode that stays, and no name.
+macro_rules! in_place {
+    () => {
+        Does::Data(_) | Does::Patch { .. } | Does::Attrs { .. } | Does::DirTime { .. }
+    };
+}
+
+pub(crate) use {in_place, on_names};
+
 /// An object that is put in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Staged {
@@ -198,14 +219,7 @@ impl Op {
     pub fn write(&self) -> Option<&Write> {
         match &self.does {
             Does::Data(write) | Does::Patch { write, .. } => Some(write),
-            Does::Install(_)
-            | Does::Exchange { .. }
-            | Does::Remove { .. }
-            | Does::MoveOut { .. }
-            | Does::MoveIn { .. }
-            | Does::Link { .. }
-            | Does::Attrs { .. }
-            | Does::DirTime { .. } => None,
+            on_names!() | Does::Attrs { .. } | Does::DirTime { .. } => None,
         }
     }
 
@@ -213,14 +227,7 @@ impl Op {
     pub fn write_mut(&mut self) -> Option<&mut Write> {
         match &mut self.does {
             Does::Data(write) | Does::Patch { write, .. } => Some(write),
-            Does::Install(_)
-            | Does::Exchange { .. }
-            | Does::Remove { .. }
-            | Does::MoveOut { .. }
-            | Does::MoveIn { .. }
-            | Does::Link { .. }
-            | Does::Attrs { .. }
-            | Does::DirTime { .. } => None,
+            on_names!() | Does::Attrs { .. } | Does::DirTime { .. } => None,
         }
     }
 
@@ -229,12 +236,7 @@ impl Op {
         match &self.does {
             Does::Data(write) | Does::Patch { write, .. } => write.attrs.as_deref(),
             Does::Attrs { change, .. } | Does::DirTime { change } => Some(change),
-            Does::Install(_)
-            | Does::Exchange { .. }
-            | Does::Remove { .. }
-            | Does::MoveOut { .. }
-            | Does::MoveIn { .. }
-            | Does::Link { .. } => None,
+            on_names!() => None,
         }
     }
 
@@ -243,13 +245,7 @@ impl Op {
         match &self.does {
             Does::Link { other, .. } => Some(other),
             Does::Exchange { other, .. } | Does::Remove { other, .. } => other.as_deref(),
-            Does::Install(_)
-            | Does::MoveOut { .. }
-            | Does::MoveIn { .. }
-            | Does::Data(_)
-            | Does::Patch { .. }
-            | Does::Attrs { .. }
-            | Does::DirTime { .. } => None,
+            Does::Install(_) | Does::MoveOut { .. } | Does::MoveIn { .. } | in_place!() => None,
         }
     }
 
@@ -266,13 +262,7 @@ impl Op {
         match &self.does {
             Does::Data(write) | Does::Patch { write, .. } => write.held.as_ref(),
             Does::Attrs { held, .. } => held.as_ref(),
-            Does::Install(_)
-            | Does::Exchange { .. }
-            | Does::Remove { .. }
-            | Does::MoveOut { .. }
-            | Does::MoveIn { .. }
-            | Does::Link { .. }
-            | Does::DirTime { .. } => None,
+            on_names!() | Does::DirTime { .. } => None,
         }
     }
 
@@ -281,31 +271,20 @@ impl Op {
         match &mut self.does {
             Does::Data(write) | Does::Patch { write, .. } => Some(&mut write.held),
             Does::Attrs { held, .. } => Some(held),
-            Does::Install(_)
-            | Does::Exchange { .. }
-            | Does::Remove { .. }
-            | Does::MoveOut { .. }
-            | Does::MoveIn { .. }
-            | Does::Link { .. }
-            | Does::DirTime { .. } => None,
+            on_names!() | Does::DirTime { .. } => None,
         }
     }
 
     /// Whether it writes content into an inode that stays.
     pub fn is_write(&self) -> bool {
-        matches!(self.does, Does::Data(_) | Does::Patch { .. })
+        self.write().is_some()
     }
 
     /// Whether it changes an inode that stays, and no name.
     pub fn is_in_place(&self) -> bool {
         match &self.does {
-            Does::Data(_) | Does::Patch { .. } | Does::Attrs { .. } | Does::DirTime { .. } => true,
-            Does::Install(_)
-            | Does::Exchange { .. }
-            | Does::Remove { .. }
-            | Does::MoveOut { .. }
-            | Does::MoveIn { .. }
-            | Does::Link { .. } => false,
+            in_place!() => true,
+            on_names!() => false,
         }
     }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::op::{Does, Exchanged, Op, Staged, Write};
+use super::op::{Does, Exchanged, Op, Staged, Write, in_place};
 use crate::changeset::{AttrChange, Strip};
 use crate::version::Version;
 
@@ -57,10 +57,7 @@ impl Serialize for Op {
             | Does::MoveOut { .. }
             | Does::MoveIn { .. }
             | Does::Link { .. }
-            | Does::Data(_)
-            | Does::Patch { .. }
-            | Does::Attrs { .. }
-            | Does::DirTime { .. } => &[],
+            | in_place!() => &[],
         };
         let record = Record {
             layer: self.layer,

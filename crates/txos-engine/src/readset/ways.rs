@@ -56,6 +56,15 @@ impl Way {
         }
         Ok(stat_at(here.as_fd(), b"", AtFlags::EMPTY_PATH)?.id == self.end)
     }
+
+    fn conflict(&self) -> Option<Conflict> {
+        let what = match self.is_same() {
+            Ok(true) => return None,
+            Ok(false) => "a directory on the way was replaced".to_owned(),
+            Err(e) => format!("the way to it can't be looked at now ({e})"),
+        };
+        Some(Conflict { path: from_bytes(&self.path), what, when: None })
+    }
 }
 
 impl ReadSet {
@@ -83,17 +92,6 @@ impl ReadSet {
             conflicts.extend(self.trusted.iter().find_map(|way| way.conflict()));
         }
         conflicts
-    }
-}
-
-impl Way {
-    fn conflict(&self) -> Option<Conflict> {
-        let what = match self.is_same() {
-            Ok(true) => return None,
-            Ok(false) => "a directory on the way was replaced".to_owned(),
-            Err(e) => format!("the way to it can't be looked at now ({e})"),
-        };
-        Some(Conflict { path: from_bytes(&self.path), what, when: None })
     }
 }
 

@@ -2,42 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use rustix::process::{Pid, Signal};
-use txos_testkit::fault::{Fault, Outcome, Scenario, Sweep};
+use txos_testkit::fault::{EVERYTHING, Fault, Outcome, Scenario, Sweep};
 use txos_testkit::random::{self, Random};
 use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::tree::Tolerance;
 use txos_testkit::wait::until;
 use txos_testkit::{Lab, Rendezvous, Tree};
-
-/// One of everything that a commit does.
-const EVERYTHING: Scenario<'_> = Scenario {
-    prepare: "
-        mkdir -p d/inner gone/deep other turn
-        echo content > changed; echo bye > removed; echo x > d/x; echo y > d/inner/y
-        echo deep > gone/deep/file; echo owner > attributes; echo linked > other/one
-        ln other/one other/two; ln -s changed link; mkfifo pipe; echo file > turns
-        echo t > turn/t; echo log > log; chmod 600 log
-        setfattr -n user.kept -v 1 changed
-        find . -exec touch -h -d @1000000000 {} +",
-    change: "
-        set -e
-        echo new > changed
-        rm removed
-        mv d moved
-        echo again > moved/x
-        mkdir -p new/deep; echo f > new/deep/file; ln -s ../x new/link; mkfifo new/pipe
-        rm -r gone
-        chmod 4750 attributes; chown 1:2 attributes; setfattr -n user.x -v y attributes
-        echo more >> other/one
-        rm link; ln -s elsewhere link
-        rm turns; mkdir turns; echo in > turns/in
-        rm -r turn; echo now a file > turn
-        ln log log2
-        echo line >> log
-        touch -d @1100000000 other",
-    options: &[],
-    retains_links: false,
-};
 
 /// A few renames and nothing in place.
 const RENAMES: Scenario<'_> = Scenario {

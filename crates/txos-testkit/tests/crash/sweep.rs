@@ -5,37 +5,14 @@
 
 use std::time::{Duration, Instant};
 
+use txos_testkit::fault::EVERYTHING;
 use txos_testkit::fault_matrix::{Budget, Case, Matrix, nothing_more};
 use txos_testkit::random::{self, Random};
 use txos_testkit::tree::Tolerance;
 use txos_testkit::{Invocation, Lab, Tree, skip};
 
-/// One of everything that a commit does.
-const PREPARE: &str = "
-    mkdir -p d/inner gone/deep other turn
-    echo content > changed; echo bye > removed; echo x > d/x; echo y > d/inner/y
-    echo deep > gone/deep/file; echo owner > attributes; echo linked > other/one
-    ln other/one other/two; ln -s changed link; mkfifo pipe; echo file > turns
-    echo t > turn/t; echo log > log; chmod 600 log
-    setfattr -n user.kept -v 1 changed
-    find . -exec touch -h -d @1000000000 {} +";
-
-const CHANGE: &str = "
-    set -e
-    echo new > changed
-    rm removed
-    mv d moved
-    echo again > moved/x
-    mkdir -p new/deep; echo f > new/deep/file; ln -s ../x new/link; mkfifo new/pipe
-    rm -r gone
-    chmod 4750 attributes; chown 1:2 attributes; setfattr -n user.x -v y attributes
-    echo more >> other/one
-    rm link; ln -s elsewhere link
-    rm turns; mkdir turns; echo in > turns/in
-    rm -r turn; echo now a file > turn
-    ln log log2
-    echo line >> log
-    touch -d @1100000000 other";
+const PREPARE: &str = EVERYTHING.prepare;
+const CHANGE: &str = EVERYTHING.change;
 
 /// txos failed, or says that others were first.
 const REFUSALS: [i32; 2] = [125, 75];
