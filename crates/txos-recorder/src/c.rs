@@ -24,6 +24,7 @@ numbers! {
     SYS_fstat: i64 = 5;
     SYS_close: i64 = 3;
     SYS_access: i64 = 21;
+    SYS_getcwd: i64 = 79;
     SYS_readlink: i64 = 89;
     SYS_getxattr: i64 = 191;
     SYS_lgetxattr: i64 = 192;
@@ -37,6 +38,7 @@ numbers! {
     SYS_faccessat2: i64 = 439;
     AT_FDCWD: i32 = -100;
     AT_SYMLINK_NOFOLLOW: i32 = 0x100;
+    AT_EACCESS: i32 = 0x200;
     AT_EMPTY_PATH: i32 = 0x1000;
     AT_STATX_DONT_SYNC: i32 = 0x4000;
     STATX_INO: u32 = 0x100;
@@ -65,6 +67,7 @@ numbers! {
     SEEK_END: i32 = 2;
     EINTR: i32 = 4;
     EFAULT: i32 = 14;
+    EINVAL: i32 = 22;
     ENOSYS: i32 = 38;
     PATH_MAX: i32 = 4096;
 }

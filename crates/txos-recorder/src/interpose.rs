@@ -15,7 +15,7 @@
 #![allow(unsafe_code)]
 
 use core::arch::asm;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -23,6 +23,7 @@ use crate::area::Class;
 use crate::c::{self, AT_FDCWD};
 use crate::calls::{self, Aspects};
 use crate::gate::{through, told};
+use crate::realpath::{self, Looks, Resolved};
 use crate::seen;
 
 unsafe extern "C" {
@@ -34,6 +35,10 @@ const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
 
 /// The C library's `openat`; null: not known.
 static OPENAT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// Its `realpath`.
+static REALPATH: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// Its `__realpath_chk`.
+static REALPATH_CHK: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// The address of a symbol that need not exist.
 macro_rules! weak {
@@ -62,30 +67,36 @@ fn answer(answer: i64) -> i64 {
     answer
 }
 
-/// Makes a call that looks at a path; told unless it was recorded already.
+/// Makes a call that looks at a path; told unless it was recorded already. Gives the kernel's answer.
 unsafe fn ask(number: i64, args: [u64; 6], dir: c_int, path: *const c_char, class: Class) -> i64 {
     // SAFETY: the program's call with the program's arguments; there is a look only if there is a gate.
     unsafe {
-        let Some(look) = seen::look(dir, path, class) else { return answer(told(number, args)) };
+        let Some(look) = seen::look(dir, path, class) else { return told(number, args) };
         if look.is_seen() {
-            return answer(through(number, args));
+            return through(number, args);
         }
         let result = told(number, args);
         // Interrupted while it waited for the supervisor, or there is none any more.
         if result != -i64::from(c::EINTR) && result != -i64::from(c::ENOSYS) {
             look.remember();
         }
-        answer(result)
+        result
     }
 }
 
-/// Makes a call that the table has as a look.
-unsafe fn look<const NUMBER: i64>(args: [u64; 6]) -> i64 {
+/// Makes a call that the table has as a look, and gives the kernel's answer.
+unsafe fn ask_kernel<const NUMBER: i64>(args: [u64; 6]) -> i64 {
     let (at, follow, aspects) = const { calls::look_of(NUMBER) };
     let class = Class { facets: aspects.0, follow: follow.with(&args) };
     let dir = at.dir.map_or(AT_FDCWD, |i| args[i] as c_int);
     // SAFETY: as `ask`.
     unsafe { ask(NUMBER, args, dir, args[at.path] as *const c_char, class) }
+}
+
+/// The same with the answer of the C library's function.
+unsafe fn look<const NUMBER: i64>(args: [u64; 6]) -> i64 {
+    // SAFETY: as `ask`.
+    answer(unsafe { ask_kernel::<NUMBER>(args) })
 }
 
 unsafe fn stat_at(dir: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int {
@@ -197,6 +208,86 @@ functions! {
     fn __openat64_2(dir: c_int, path: Path, flags: c_int) -> c_int {
         open_without_mode(dir, path, flags)
     }
+    fn realpath(path: Path, to: *mut c_char) -> *mut c_char {{
+        let resolved = resolve(path, to);
+        if resolved.is_null() { real_path(path, to) } else { resolved }
+    }}
+    fn __realpath_chk(path: Path, to: *mut c_char, size: usize) -> *mut c_char {{
+        let resolved = if size < c::PATH_MAX as usize { null_mut() } else { resolve(path, to) };
+        if resolved.is_null() { real_path_checked(path, to, size) } else { resolved }
+    }}
+    fn canonicalize_file_name(path: Path) -> *mut c_char {{
+        let resolved = resolve(path, null_mut());
+        if resolved.is_null() { real_path(path, null_mut()) } else { resolved }
+    }}
+}
+
+/// The looks of `realpath`.
+const LOOKS: Looks = Looks {
+    readlink: |path, to, size| {
+        // SAFETY: as `ask`.
+        unsafe { ask_kernel::<{ c::SYS_readlink }>([path as u64, to as u64, size as u64, 0, 0, 0]) }
+    },
+    exists: |path| {
+        let args = [AT_FDCWD as u64, path as u64, 0, c::AT_EACCESS as u64, 0, 0];
+        // SAFETY: as `ask`.
+        unsafe { ask_kernel::<{ c::SYS_faccessat2 }>(args) }
+    },
+};
+
+/// Resolves a path, to `to` or to memory of the program's allocator; null: the C library is asked.
+unsafe fn resolve(path: Path, to: *mut c_char) -> *mut c_char {
+    if path.is_null() || !seen::is_on() || REALPATH.load(Ordering::Relaxed).is_null() {
+        return null_mut();
+    }
+    let allocate = weak!("malloc");
+    let mut resolved = Resolved::new();
+    // SAFETY: what the program passes is as the function wants it; the allocator is the program's.
+    unsafe {
+        let Some(len) = realpath::resolve(path, &LOOKS, &mut resolved) else { return null_mut() };
+        let mut to = to;
+        if to.is_null() {
+            if allocate.is_null() {
+                return null_mut();
+            }
+            let allocate: unsafe extern "C" fn(usize) -> *mut c_char =
+                core::mem::transmute(allocate);
+            to = allocate(len + 1);
+        }
+        if !to.is_null() {
+            to.cast::<u8>().copy_from_nonoverlapping(resolved.as_ptr(), len + 1);
+        }
+        to
+    }
+}
+
+/// The C library's `realpath`.
+unsafe fn real_path(path: Path, to: *mut c_char) -> *mut c_char {
+    let real = REALPATH.load(Ordering::Relaxed);
+    if real.is_null() {
+        answer(-i64::from(c::ENOSYS));
+        return null_mut();
+    }
+    // SAFETY: the C library's function takes these arguments.
+    unsafe {
+        let real: unsafe extern "C" fn(Path, *mut c_char) -> *mut c_char =
+            core::mem::transmute(real);
+        real(path, to)
+    }
+}
+
+/// The C library's `__realpath_chk`, which ends a program that has too little room.
+unsafe fn real_path_checked(path: Path, to: *mut c_char, size: usize) -> *mut c_char {
+    let real = REALPATH_CHK.load(Ordering::Relaxed);
+    // SAFETY: the C library's function takes these arguments.
+    unsafe {
+        if real.is_null() {
+            return real_path(path, to);
+        }
+        let real: unsafe extern "C" fn(Path, *mut c_char, usize) -> *mut c_char =
+            core::mem::transmute(real);
+        real(path, to, size)
+    }
 }
 
 /// What opening for reading depends on; `None` if it is opened for anything else.
@@ -218,7 +309,7 @@ unsafe fn open_at(dir: c_int, path: Path, flags: c_int, mode: u32) -> c_int {
         match class {
             Some(class) if real.is_null() || is_single_threaded() => {
                 let args = [dir as u64, path as u64, flags as u64, 0, 0, 0];
-                ask(c::SYS_openat, args, dir, path, class) as c_int
+                answer(ask(c::SYS_openat, args, dir, path, class)) as c_int
             }
             _ if real.is_null() => {
                 let args = [dir as u64, path as u64, flags as u64, mode.into(), 0, 0];
@@ -259,7 +350,11 @@ extern "C" fn loaded(_: c_int, _: *const Path, _: *const Path) {
         if !find.is_null() {
             let find: unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void =
                 core::mem::transmute(find);
-            OPENAT.store(find(RTLD_NEXT, OPENAT_NAME.as_ptr()), Ordering::Relaxed);
+            for (place, name) in
+                [(&OPENAT, c"openat"), (&REALPATH, c"realpath"), (&REALPATH_CHK, c"__realpath_chk")]
+            {
+                place.store(find(RTLD_NEXT, name.as_ptr()), Ordering::Relaxed);
+            }
         }
     }
     // The dynamic linker's, which libraries may not ask for by the C library's headers.
@@ -268,8 +363,6 @@ extern "C" fn loaded(_: c_int, _: *const Path, _: *const Path) {
     let end = if end.is_null() { 0 } else { unsafe { end.read() } };
     seen::start(end, weak!("__curbrk").cast::<usize>().cast_mut());
 }
-
-const OPENAT_NAME: &CStr = c"openat";
 
 #[cfg(txos_preload)]
 #[used]

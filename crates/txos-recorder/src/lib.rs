@@ -7,6 +7,7 @@
 //! | `gate` | system calls, told and not told |
 //! | `seen` | whether a look was recorded already |
 //! | `interpose` | the functions of the C library that ask |
+//! | `realpath` | one that makes many looks |
 //! | `c` | numbers of the kernel and the C library |
 //!
 //! The source is compiled twice: as this crate, for [`area`] and [`LIBRARY`], and by the build script as
@@ -39,6 +40,8 @@ mod c;
 mod gate;
 #[cfg(target_arch = "x86_64")]
 mod interpose;
+#[cfg(target_arch = "x86_64")]
+mod realpath;
 #[cfg(target_arch = "x86_64")]
 mod seen;
 

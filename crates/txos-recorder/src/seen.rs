@@ -134,6 +134,11 @@ pub unsafe fn look(dir: i32, path: *const c_char, class: Class) -> Option<Look> 
     Some(Look { area, key: key.finish() })
 }
 
+/// Whether there is an area: if not, nothing is gained by asking.
+pub fn is_on() -> bool {
+    !AREA.load(Ordering::Relaxed).is_null()
+}
+
 const PAGE: usize = 4096;
 
 /// Whether the page of an address can be read. What is on the stack of the main thread, above the

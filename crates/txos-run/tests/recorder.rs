@@ -18,7 +18,9 @@ const LOOKS: &str = r#"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -41,6 +43,12 @@ static void look(int dir, const char *path) {
     say("readlinkat", path, readlinkat(dir, path, to, 1));
     say("getxattr", path, getxattr(path, "user.x", to, sizeof to));
     say("listxattr", path, llistxattr(path, to, sizeof to));
+    char room[PATH_MAX], *real = realpath(path, room);
+    /* Below /proc it has this process's number in it. */
+    if (strncmp(path, "/proc", 5)) say("realpath", real ? real : path, real ? 0 : -1);
+    real = canonicalize_file_name(path);
+    if (strncmp(path, "/proc", 5)) say("allocated", real ? real : path, real ? 0 : -1);
+    free(real);
     fd = open(path, O_RDONLY | O_NOFOLLOW); say("open", path, fd >= 0 ? 1 : fd);
     if (fd >= 0) { say("fstat", path, fstat(fd, &st)); close(fd); }
     fd = openat(dir, path, O_RDONLY | O_DIRECTORY); say("openat", path, fd >= 0 ? 1 : fd);
@@ -282,15 +290,17 @@ fn what_others_change_meanwhile_is_observed_before() {
 /// Looks at one file many times, by functions that the recorder has; says how often it waited for somebody.
 const OFTEN: &str = r#"
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 int main(void) {
-    struct rusage before, after; struct stat st;
+    struct rusage before, after; struct stat st; char room[PATH_MAX];
     for (int i = 0; i < 1001; i++) {
         if (i == 1) getrusage(RUSAGE_SELF, &before);
-        stat("file", &st); lstat("./file", &st);
+        stat("file", &st); lstat("./file", &st); realpath("link", room); free(realpath("dir/", 0));
         int fd = open("file", O_RDONLY); if (fd >= 0) close(fd);
     }
     getrusage(RUSAGE_SELF, &after);
