@@ -139,13 +139,29 @@ fn unescape(word: &[u8]) -> Vec<u8> {
 /// # Errors
 /// If the table can't be read.
 pub fn visible() -> io::Result<Vec<Mount>> {
-    let mut mounts = parse(&std::fs::read("/proc/self/mountinfo")?);
+    let mut mounts = parse(&read_table()?);
     mounts.retain(|m| match look_at(&m.point) {
         Ok(id) => id == Some(m.id),
         Err(error) => error == Errno::ACCESS,
     });
     mounts.sort_by(|a, b| a.point.as_os_str().as_bytes().cmp(b.point.as_os_str().as_bytes()));
     Ok(mounts)
+}
+
+/// The text of the mount table. (`std::fs::read` asks for the size, which is 0, and begins with 32 bytes.)
+fn read_table() -> Result<Vec<u8>, Errno> {
+    const SOME: usize = 16 << 10;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let table = rustix::fs::openat(CWD, c"/proc/self/mountinfo", flags, Mode::empty())?;
+    let mut text = Vec::with_capacity(SOME);
+    loop {
+        text.reserve(SOME / 2);
+        match rustix::io::read(&table, rustix::buffer::spare_capacity(&mut text)) {
+            Ok(0) => return Ok(text),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
 }
 
 /// Number of the mount that a path leads to. Triggers no automount.
@@ -156,9 +172,9 @@ pub fn mount_id(path: &Path) -> Option<u64> {
 
 /// [`mount_id`]; `None` where the kernel does not tell.
 fn look_at(path: &Path) -> Result<Option<u64>, Errno> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-    let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    // The number is the kernel's own: no server of a file system is asked.
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::MNT_ID)?;
     Ok((stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id))
 }
 

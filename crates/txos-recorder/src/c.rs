@@ -65,8 +65,11 @@ numbers! {
     MAP_ANONYMOUS: i32 = 0x20;
     MAP_FIXED_NOREPLACE: i32 = 0x10_0000;
     SEEK_END: i32 = 2;
+    ENOENT: i32 = 2;
     EINTR: i32 = 4;
+    EACCES: i32 = 13;
     EFAULT: i32 = 14;
+    ENOTDIR: i32 = 20;
     EINVAL: i32 = 22;
     ENOSYS: i32 = 38;
     PATH_MAX: i32 = 4096;

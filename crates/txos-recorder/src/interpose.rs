@@ -23,7 +23,7 @@ use crate::area::Class;
 use crate::c::{self, AT_FDCWD};
 use crate::calls::{self, Aspects};
 use crate::gate::{through, told};
-use crate::realpath::{self, Looks, Resolved};
+use crate::realpath::{self, Looks, Outcome, Resolved};
 use crate::seen;
 
 unsafe extern "C" {
@@ -208,18 +208,17 @@ functions! {
     fn __openat64_2(dir: c_int, path: Path, flags: c_int) -> c_int {
         open_without_mode(dir, path, flags)
     }
-    fn realpath(path: Path, to: *mut c_char) -> *mut c_char {{
-        let resolved = resolve(path, to);
-        if resolved.is_null() { real_path(path, to) } else { resolved }
-    }}
+    fn realpath(path: Path, to: *mut c_char) -> *mut c_char {
+        resolve(path, to).unwrap_or_else(|| real_path(path, to))
+    }
     fn __realpath_chk(path: Path, to: *mut c_char, size: usize) -> *mut c_char {{
-        let resolved = if size < c::PATH_MAX as usize { null_mut() } else { resolve(path, to) };
-        if resolved.is_null() { real_path_checked(path, to, size) } else { resolved }
+        let there_is_room = size >= c::PATH_MAX as usize;
+        let resolved = if there_is_room { resolve(path, to) } else { None };
+        resolved.unwrap_or_else(|| real_path_checked(path, to, size))
     }}
-    fn canonicalize_file_name(path: Path) -> *mut c_char {{
-        let resolved = resolve(path, null_mut());
-        if resolved.is_null() { real_path(path, null_mut()) } else { resolved }
-    }}
+    fn canonicalize_file_name(path: Path) -> *mut c_char {
+        resolve(path, null_mut()).unwrap_or_else(|| real_path(path, null_mut()))
+    }
 }
 
 /// The looks of `realpath`.
@@ -235,29 +234,40 @@ const LOOKS: Looks = Looks {
     },
 };
 
-/// Resolves a path, to `to` or to memory of the program's allocator; null: the C library is asked.
-unsafe fn resolve(path: Path, to: *mut c_char) -> *mut c_char {
-    if path.is_null() || !seen::is_on() || REALPATH.load(Ordering::Relaxed).is_null() {
-        return null_mut();
-    }
+/// What `realpath` gives; `None`: the C library is asked.
+unsafe fn resolve(path: Path, to: *mut c_char) -> Option<*mut c_char> {
     let allocate = weak!("malloc");
+    if path.is_null() || !seen::is_on() || allocate.is_null() {
+        return None;
+    }
     let mut resolved = Resolved::new();
     // SAFETY: what the program passes is as the function wants it; the allocator is the program's.
     unsafe {
-        let Some(len) = realpath::resolve(path, &LOOKS, &mut resolved) else { return null_mut() };
-        let mut to = to;
-        if to.is_null() {
-            if allocate.is_null() {
-                return null_mut();
+        let outcome = realpath::resolve(path, &LOOKS, &mut resolved)?;
+        let (text, size) = resolved.bytes();
+        match outcome {
+            Outcome::Found if to.is_null() => {
+                let allocate: unsafe extern "C" fn(usize) -> *mut c_char =
+                    core::mem::transmute(allocate);
+                let to = allocate(size);
+                if !to.is_null() {
+                    to.copy_from_nonoverlapping(text, size);
+                }
+                Some(to)
             }
-            let allocate: unsafe extern "C" fn(usize) -> *mut c_char =
-                core::mem::transmute(allocate);
-            to = allocate(len + 1);
+            Outcome::Found => {
+                to.copy_from_nonoverlapping(text, size);
+                Some(to)
+            }
+            Outcome::Failed(errno) => {
+                // As far as it was resolved: the C library says so for these two.
+                if !to.is_null() && matches!(errno, c::ENOENT | c::EACCES) {
+                    to.copy_from_nonoverlapping(text, size);
+                }
+                answer(-i64::from(errno));
+                Some(null_mut())
+            }
         }
-        if !to.is_null() {
-            to.cast::<u8>().copy_from_nonoverlapping(resolved.as_ptr(), len + 1);
-        }
-        to
     }
 }
 

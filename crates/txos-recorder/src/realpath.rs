@@ -1,8 +1,8 @@
 //! `realpath(3)`: the C library's own looks at each directory on the way by a system call that nobody can
 //! interpose, and compilers ask for the path of every header.
 //!
-//! Only a path that can be resolved is resolved here. Everything else (an error, a path that is too long,
-//! a working directory that has none) is left to the C library's function, which then answers as ever.
+//! What is rare (a path that is too long, a circle of links, a working directory that has no path) is left to
+//! the C library's function, which then answers as ever.
 //!
 //! # Safety
 //!
@@ -67,11 +67,20 @@ impl Text {
     }
 }
 
-/// The path without links, `.` and `..`, null-terminated in `to`; its length. `None`: the C library is asked.
+/// What a path comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It leads to something.
+    Found,
+    /// It doesn't, for this reason (positive). What was resolved ends with what can't be looked at.
+    Failed(i32),
+}
+
+/// Resolves a path, to one without links, `.` and `..`. `None`: the C library is asked.
 ///
 /// # Safety
 /// `name` is a string.
-pub unsafe fn resolve(name: *const c_char, looks: &Looks, to: &mut Resolved) -> Option<usize> {
+pub unsafe fn resolve(name: *const c_char, looks: &Looks, to: &mut Resolved) -> Option<Outcome> {
     let mut rest = Text::new();
     let mut at = name.cast::<u8>();
     loop {
@@ -113,14 +122,18 @@ pub unsafe fn resolve(name: *const c_char, looks: &Looks, to: &mut Resolved) -> 
         // SAFETY: a string, and room for so much.
         let answer = unsafe { (looks.readlink)(done.path(), link.bytes.as_mut_ptr(), SIZE) };
         let Ok(len) = usize::try_from(answer) else {
-            let must_be_directory = needs_directory(rest.get().get(end..)?);
-            if answer != -i64::from(c::EINVAL) && !must_be_directory {
-                return None;
+            let answer = match needs_directory(rest.get().get(end..)?) {
+                true => search(done, looks)?,
+                false if answer == -i64::from(c::EINVAL) => 0,
+                false => answer,
+            };
+            match i32::try_from(-answer).ok()? {
+                0 => continue,
+                errno @ (c::ENOENT | c::ENOTDIR | c::EACCES) => {
+                    return Some(Outcome::Failed(errno));
+                }
+                _ => return None,
             }
-            if must_be_directory && !is_directory(done, looks)? {
-                return None;
-            }
-            continue;
         };
         links += 1;
         if len == 0 || len >= SIZE - 1 || links > LINKS_MAX {
@@ -132,11 +145,10 @@ pub unsafe fn resolve(name: *const c_char, looks: &Looks, to: &mut Resolved) -> 
         (rest, from) = (link, 0);
         done.len = if absolute { 1 } else { before };
     }
-    done.path();
-    Some(done.len)
+    Some(Outcome::Found)
 }
 
-/// A path that was resolved.
+/// A path that was resolved, as far as it could be.
 pub struct Resolved(Text);
 
 impl Resolved {
@@ -145,9 +157,9 @@ impl Resolved {
         Resolved(Text::new())
     }
 
-    /// The bytes, which a null byte follows.
-    pub fn as_ptr(&self) -> *const u8 {
-        self.0.bytes.as_ptr()
+    /// The bytes, and how many there are with the null byte at the end.
+    pub fn bytes(&mut self) -> (*const c_char, usize) {
+        (self.0.path(), self.0.len + 1)
     }
 }
 
@@ -181,14 +193,15 @@ fn needs_directory(rest: &[u8]) -> bool {
     }
 }
 
-/// Whether there is a directory, which the caller may search. `None`: its path is too long.
-fn is_directory(path: &mut Text, looks: &Looks) -> Option<bool> {
+/// Asks whether there is a directory, which the caller may search: the kernel's answer. `None`: its path is too
+/// long.
+fn search(path: &mut Text, looks: &Looks) -> Option<i64> {
     let len = path.len;
     path.push(b"/./")?;
     // SAFETY: a string.
     let answer = unsafe { (looks.exists)(path.path()) };
     path.len = len;
-    Some(answer == 0)
+    Some(answer)
 }
 
 /// The path of the working directory, if it has one.
@@ -271,7 +284,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) as usize % below
         };
-        let mut resolved = 0;
+        let mut both = [0; 3];
         for _ in 0..20_000 {
             let mut path = dir.as_os_str().as_bytes().to_vec();
             for _ in 0..=random(6) {
@@ -282,25 +295,32 @@ mod tests {
                 path.push(b'/');
             }
             let path = CString::new(path).unwrap();
+            let mut room = [0; libc::PATH_MAX as usize];
+            // SAFETY: a string, and room.
+            let theirs = unsafe {
+                let found = !libc::realpath(path.as_ptr(), room.as_mut_ptr()).is_null();
+                let errno = std::io::Error::last_os_error().raw_os_error().unwrap();
+                let outcome = if found { Outcome::Found } else { Outcome::Failed(errno) };
+                (outcome, CStr::from_ptr(room.as_ptr()))
+            };
             let mut to = Resolved::new();
             // SAFETY: a string.
-            let ours = unsafe { resolve(path.as_ptr(), &looks, &mut to) }.map(|len| {
-                // SAFETY: it ends with a null byte.
-                let text = unsafe { CStr::from_ptr(to.as_ptr().cast()) };
-                assert_eq!(text.count_bytes(), len);
-                text.to_owned()
-            });
-            // SAFETY: a string, and what the C library has allocated.
-            let theirs = unsafe {
-                let text = libc::realpath(path.as_ptr(), core::ptr::null_mut());
-                let copy = (!text.is_null()).then(|| CStr::from_ptr(text).to_owned());
-                libc::free(text.cast());
-                copy
+            let ours = unsafe { resolve(path.as_ptr(), &looks, &mut to) };
+            let Some(ours) = ours else {
+                assert_eq!(theirs.0, Outcome::Failed(libc::ELOOP), "{path:?}");
+                both[2] += 1;
+                continue;
             };
-            assert_eq!(ours, theirs, "{path:?}");
-            resolved += usize::from(ours.is_some());
+            let (text, len) = to.bytes();
+            // SAFETY: it ends with a null byte.
+            let text = unsafe { CStr::from_ptr(text) };
+            assert_eq!(text.count_bytes() + 1, len);
+            let has_text = ours != Outcome::Failed(libc::ENOTDIR);
+            both[usize::from(ours == Outcome::Found)] += 1;
+            let text = if has_text { text } else { theirs.1 };
+            assert_eq!((ours, text), theirs, "{path:?}");
         }
-        assert!(resolved > 1000, "{resolved}");
+        assert!(both.iter().all(|&count| count > 1000), "{both:?}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 }
