@@ -38,6 +38,7 @@ pub mod side_effects;
 pub mod sockets;
 pub mod view_renames;
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -154,6 +155,8 @@ pub struct Supervisor {
     processes: process::Processes,
     renames: view_renames::ViewRenames,
     scratch: record::Scratch,
+    /// Keys of looks that were observed.
+    observed: HashSet<u64>,
     heads: execute::Heads,
     reaper: Pid,
     mount_namespace: u64,
@@ -209,6 +212,7 @@ pub fn start(setup: Setup) -> Result<Running> {
         processes: process::Processes::default(),
         renames: setup.renames,
         scratch: record::Scratch::default(),
+        observed: HashSet::new(),
         heads: execute::Heads::default(),
         view: caller::View::of(setup.reaper)?,
         helpers: caller::Helpers::default(),

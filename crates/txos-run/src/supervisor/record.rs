@@ -7,7 +7,7 @@ use txos_engine::readset::split;
 
 use super::execute::Executed;
 use super::process::Link;
-use super::recorder::is_in_interpreter;
+use super::recorder::{Recorder, is_in_interpreter};
 use super::side_effects::Intent;
 use super::{Supervisor, Verdict};
 use crate::sys::memory;
@@ -16,6 +16,10 @@ use crate::warning::WarningKind;
 use rustix::fs::{FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use txos_calls::{Aspects, At, Follow, OpenFlags};
+use txos_recorder::area::{Class, Key, Start};
+
+/// How many looks the supervisor remembers to have observed.
+const OBSERVED_MAX: usize = 1 << 17;
 
 /// Buffers that live as long as the supervisor, so that the usual call allocates nothing.
 #[derive(Debug, Default)]
@@ -197,11 +201,38 @@ impl Supervisor {
         verdict
     }
 
-    /// Observes `self.scratch.path`.
+    /// Observes `self.scratch.path`, unless it was observed for the same look before.
     fn note(&mut self, call: &Call, follow: bool, facets: Facets) {
+        let key = self.key_of_look(follow, facets);
+        if key.is_some_and(|key| self.observed.contains(&key)) {
+            return;
+        }
         let path = std::mem::take(&mut self.scratch.path);
         self.note_path(call, &path, follow, facets);
         self.scratch.path = path;
+        if let Some(key) = key.filter(|_| !self.unreadable) {
+            if self.observed.len() >= OBSERVED_MAX {
+                self.observed.clear();
+            }
+            self.observed.insert(key);
+        }
+    }
+
+    /// The recorder's key of a look at `self.scratch.path`, where the recorder would not report the look a
+    /// second time either. The supervisor meets such a look again from code without the recorder: the dynamic
+    /// linker, the C library's own, programs without it.
+    fn key_of_look(&self, follow: bool, facets: Facets) -> Option<u64> {
+        let changes = Facets::WRITE | Facets::APPEND | Facets::LISTING;
+        let path = &self.scratch.path;
+        let means_the_same = self.recorder.as_ref().is_some_and(Recorder::is_on)
+            && !self.roots_differ
+            && self.scratch.written.first() == Some(&b'/')
+            && !facets.intersects(changes)
+            && !is_below_never(path)
+            && !self.renames.may_concern(path);
+        let class = Class { facets: facets.0, follow };
+        let generation = self.renames.revision();
+        means_the_same.then(|| Key::new(generation, class, &Start::default()).bytes(path).finish())
     }
 
     /// Observes a path of the view.

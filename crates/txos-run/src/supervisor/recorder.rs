@@ -163,6 +163,11 @@ impl Recorder {
         written == PRELOAD
     }
 
+    /// Whether a path means the same to all processes, as far as is known.
+    pub(super) fn is_on(&self) -> bool {
+        !self.off
+    }
+
     /// Every look is told from now on.
     pub(super) fn turn_off(&mut self) {
         self.off = true;
