@@ -53,6 +53,8 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
             return Err(failure.with_aftermath(&unchanged));
         }
     };
+    // Others may make a view of it.
+    ran.await_end_of_view();
     // Pending, it is validated when it is committed, and in nobody's way until then.
     drop(ran.place.take());
     // Signals to processes outside belong to a commit, and they are not kept that long.

@@ -248,6 +248,10 @@ fn conclude(
 ) -> Result<Attempt, Failure> {
     let (home, gone) = (engine.home(), rolled_back_text(args, live));
     let signals = Deferred::begin();
+    if ending != Ending::Commit {
+        // Others may make a view of a transaction that is kept.
+        ran.await_end_of_view();
+    }
     let mut place = ran.place.take();
     if let CommandStatus::Lost { conflict } = &ran.status {
         let conflicts = vec![conflict.clone()];

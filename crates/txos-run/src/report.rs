@@ -4,6 +4,7 @@ use std::io;
 
 use txos_engine::readset::ReadSet;
 
+use crate::session::monitor::ViewEnd;
 use crate::session::output::{Held, Stream};
 use crate::supervisor::deferred_signals::DeferredSignal;
 use crate::warning::{Warning, say};
@@ -66,9 +67,16 @@ pub struct Ran {
     pub place: Option<crate::participant::Handle>,
     pub(crate) output: Option<Held>,
     pub(crate) signals: Vec<DeferredSignal>,
+    pub(crate) view: ViewEnd,
 }
 
 impl Ran {
+    /// Waits until the mounts of the view are gone, so that somebody else can make another view of the same
+    /// transaction. Otherwise they are waited for when this is dropped.
+    pub fn await_end_of_view(&mut self) {
+        self.view.wait();
+    }
+
     /// After a commit: prints the held output and delivers the held signals. Failures are reported.
     pub fn release(&mut self) {
         self.print(None);

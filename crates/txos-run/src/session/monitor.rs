@@ -47,6 +47,7 @@ pub fn run(
 ) -> Result<Ran> {
     let plan = plan::view(home, tx, options)?;
     let path_classes = PathClasses::of_plan(&plan);
+    let root_is_local = plan.root_is_local;
     // What a pending transaction has moved is looked at where it was.
     let renames = if reads.is_empty() { ViewRenames::default() } else { Renamed::read(tx)?.into() };
     let warnings = Arc::new(Warnings::default());
@@ -104,6 +105,7 @@ pub fn run(
         others,
         warnings,
         path_classes,
+        root_is_local,
         renames,
         recorder,
         reads: Some(reads),
@@ -114,6 +116,7 @@ pub fn run(
         not_executed: None,
         exited_at: None,
         reported_waiting: false,
+        all_gone: false,
         interrupted: None,
     };
     let holding = ends.map(output::Ends::collect).transpose();
@@ -179,6 +182,7 @@ struct Monitor<'a> {
     others: Vec<i32>,
     warnings: Arc<Warnings>,
     path_classes: PathClasses,
+    root_is_local: bool,
     renames: ViewRenames,
     recorder: Option<Recorder>,
     reads: Option<ReadSet>,
@@ -190,6 +194,8 @@ struct Monitor<'a> {
     not_executed: Option<i32>,
     exited_at: Option<Instant>,
     reported_waiting: bool,
+    /// The reaper has said that all others have ended.
+    all_gone: bool,
     /// Told by a signal to stop waiting for background processes.
     interrupted: Option<i32>,
 }
@@ -199,6 +205,7 @@ struct End {
     status: CommandStatus,
     finished: supervisor::Finished,
     warnings: Arc<Warnings>,
+    view: ViewEnd,
 }
 
 impl End {
@@ -211,7 +218,30 @@ impl End {
             place: self.finished.left.place,
             output,
             signals: self.finished.deferred,
+            view: self.view,
         })
+    }
+}
+
+/// The end of a view: its last process ends, and the kernel takes its mounts down, which lasts as long as the
+/// rest of a short transaction. Nothing in it changes any more. It is waited for when this is dropped, so that nothing of a
+/// transaction outlives the process that ran it.
+#[derive(Debug, Default)]
+pub struct ViewEnd(Option<Pid>);
+
+impl ViewEnd {
+    /// Waits until the mounts are gone.
+    pub fn wait(&mut self) {
+        let Some(reaper) = self.0.take() else { return };
+        let _ = rustix::io::retry_on_intr(|| {
+            rustix::process::waitpid(Some(reaper), WaitOptions::empty())
+        });
+    }
+}
+
+impl Drop for ViewEnd {
+    fn drop(&mut self) {
+        self.wait();
     }
 }
 
@@ -234,7 +264,10 @@ impl Monitor<'_> {
             }
             loop {
                 match self.channel.receive::<News>(false) {
-                    Ok(Some((News::AllGone, _))) => return Ok(()),
+                    Ok(Some((News::AllGone, _))) => {
+                        self.all_gone = true;
+                        return Ok(());
+                    }
                     Ok(Some((news, fd))) => self.hear(news, fd)?,
                     Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
                     Ok(None) => return Err(Error::ReaperLost),
@@ -274,6 +307,7 @@ impl Monitor<'_> {
                     strict: self.options.strict,
                     warnings: Arc::clone(&self.warnings),
                     path_classes: std::mem::take(&mut self.path_classes),
+                    root_is_local: self.root_is_local,
                     renames: std::mem::take(&mut self.renames),
                     recorder: self.recorder.take(),
                     place: self.place.take(),
@@ -381,7 +415,7 @@ impl Monitor<'_> {
 
     /// Ends what is left, whatever happened, and says what became of the command.
     fn end(mut self) -> Result<End> {
-        self.end_processes();
+        let view = self.end_processes();
         let finished = match self.supervisor.take() {
             Some(running) => running.finish(),
             None => supervisor::Finished {
@@ -393,7 +427,7 @@ impl Monitor<'_> {
         let lost = finished.left.lost.clone().filter(|_| self.interrupted.is_none());
         if let Some(conflict) = lost {
             let status = CommandStatus::Lost { conflict };
-            return Ok(End { status, finished, warnings: Arc::clone(&self.warnings) });
+            return Ok(End { status, finished, warnings: Arc::clone(&self.warnings), view });
         }
         let status = match (&finished.stopped, self.not_executed, self.interrupted, self.status) {
             (Some(reason), ..) => CommandStatus::Stopped { reason: reason.clone() },
@@ -402,19 +436,23 @@ impl Monitor<'_> {
             (.., Some(status)) => CommandStatus::of(status),
             (.., None) => return Err(Error::ReaperLost),
         };
-        Ok(End { status, finished, warnings: Arc::clone(&self.warnings) })
+        Ok(End { status, finished, warnings: Arc::clone(&self.warnings), view })
     }
 
-    /// Waits for the reaper, which ends after its descendants; kills those of a dead one.
-    fn end_processes(&mut self) {
-        let Some(reaper) = self.reaper.take() else { return };
+    /// Waits for the reaper, which ends after its descendants; kills those of a dead one. A reaper that has said
+    /// that all others have ended is waited for later: the kernel takes the view's mounts down as it ends.
+    fn end_processes(&mut self) -> ViewEnd {
+        let Some(reaper) = self.reaper.take() else { return ViewEnd(None) };
+        if self.all_gone {
+            return ViewEnd(Some(reaper));
+        }
         // Idle or at work on the view: the closed channel or this order ends it.
         let _ = self.channel.send(&Order::Kill);
         loop {
             match rustix::process::waitpid(Some(reaper), WaitOptions::empty()) {
                 Err(rustix::io::Errno::INTR) => {}
                 // It ended as it should, after everybody else.
-                Ok(Some((_, status))) if status.exit_status() == Some(0) => return,
+                Ok(Some((_, status))) if status.exit_status() == Some(0) => return ViewEnd(None),
                 _ => break,
             }
         }
@@ -424,6 +462,7 @@ impl Monitor<'_> {
             self.reap_orphans(me);
         }
         self.reap_orphans(me);
+        ViewEnd(None)
     }
 
     /// Asks for the status of orphans that came to us; leaves our other children alone.

@@ -45,17 +45,20 @@ const HELPERS_MAX: usize = 4;
 pub struct View {
     root: RootDirectory,
     directory: Arc<OwnedFd>,
+    /// The number of the root's mount, if the kernel alone serves its file system.
+    local: Option<u64>,
     user_namespace: u64,
     mount_namespace: u64,
     own: Credentials,
 }
 
 impl View {
-    /// That of a process which lives in it.
+    /// That of a process which lives in it. `root_is_local`: the kernel alone serves the file system of its
+    /// root.
     ///
     /// # Errors
     /// If it can't be looked at.
-    pub fn of(reaper: Pid) -> Result<View> {
+    pub fn of(reaper: Pid, root_is_local: bool) -> Result<View> {
         let pid = reaper.as_raw_nonzero().get().cast_unsigned();
         let mut processes = Processes::default();
         let lost = |e: Errno| std::io::Error::from(e);
@@ -64,9 +67,11 @@ impl View {
         let mount_namespace = namespace("ns/mnt").step("looking at the view's mount namespace")?;
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let opened = processes.file(pid, "root", flags).map_err(lost);
+        let directory = opened.step("opening the view's root")?;
         Ok(View {
             root: processes.root(pid).map_err(lost).step("looking at the view's root")?,
-            directory: Arc::new(opened.step("opening the view's root")?),
+            local: if root_is_local { mount_of(&directory) } else { None },
+            directory: Arc::new(directory),
             user_namespace,
             mount_namespace,
             own: Status::of_this_thread().step("reading our credentials")?.credentials,
@@ -85,6 +90,8 @@ pub struct AsCaller {
     root: Arc<OwnedFd>,
     /// Where its root is in the view; empty: that of the view.
     below: Vec<u8>,
+    /// As in [`View`]; none for another root.
+    local: Option<u64>,
     other: Option<Arc<Helper>>,
 }
 
@@ -189,6 +196,15 @@ impl AsCaller {
                 Err(Errno::AGAIN | Errno::INVAL) => {}
                 known => return known,
             }
+            // What the kernel serves alone needs none either, and a path that stays in the root's mount meets
+            // nothing else.
+            if self.local.is_some() {
+                let here = resolve | ResolveFlags::NO_XDEV;
+                match rustix::fs::openat2(&*root, &path[..], flags, Mode::empty(), here) {
+                    Err(Errno::AGAIN | Errno::XDEV) => {}
+                    known => return known,
+                }
+            }
         }
         self.run(move || {
             for _ in 0..RACES_MAX {
@@ -207,6 +223,9 @@ impl AsCaller {
     /// # Errors
     /// `EINVAL` for what is not.
     pub fn regular(&self, found: OwnedFd) -> std::result::Result<(OwnedFd, Stat), Errno> {
+        if self.other.is_none() && self.local.is_some() && mount_of(&found) == self.local {
+            return regular(&found).map(|stat| (found, stat));
+        }
         self.run(move || regular(&found).map(|stat| (found, stat)))
     }
 
@@ -231,6 +250,13 @@ pub fn kind(found: &OwnedFd) -> std::result::Result<FileType, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = rustix::fs::statx(found, c"", flags, StatxFlags::TYPE)?;
     Ok(FileType::from_raw_mode(found.stx_mode.into()))
+}
+
+/// The number of the mount by which it was found. Its file system is not asked.
+fn mount_of(found: &OwnedFd) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(found, c"", flags, StatxFlags::MNT_ID).ok()?;
+    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
 /// The attributes of a regular file. Its file system may be asked: see [`AsCaller::run`].
@@ -280,7 +306,13 @@ impl Supervisor {
             None
         };
         let certain = sees_the_view && !self.identities_differ;
-        (certain || self.listener.still_waits(call.id)).then_some(AsCaller { root, below, other })
+        let local = self.view.local.filter(|_| sees_the_view);
+        (certain || self.listener.still_waits(call.id)).then_some(AsCaller {
+            root,
+            below,
+            local,
+            other,
+        })
     }
 
     /// Whether the process is in the mount namespace of the view.
@@ -333,7 +365,7 @@ impl Supervisor {
         }
         let Ok(helper) = self.helper(&pinned.credentials) else { return false };
         let (root, below) = (Arc::clone(&self.view.directory), Vec::new());
-        let caller = AsCaller { root, below, other: Some(helper) };
+        let caller = AsCaller { root, below, local: None, other: Some(helper) };
         caller.run(move || Ok(question())).unwrap_or(false)
     }
 
@@ -370,7 +402,7 @@ mod tests {
     fn me() -> AsCaller {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let root = rustix::fs::open("/", flags, Mode::empty()).unwrap();
-        AsCaller { root: Arc::new(root), below: Vec::new(), other: None }
+        AsCaller { root: Arc::new(root), below: Vec::new(), local: None, other: None }
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub struct Setup {
     pub renames: view_renames::ViewRenames,
     /// What is preloaded into programs, if it is.
     pub recorder: Option<recorder::Recorder>,
+    /// Whether the kernel alone serves the file system of the root directory.
+    pub root_is_local: bool,
     /// The transaction's place in the realm, if it has one.
     pub place: Option<Handle>,
     /// Whether what is only read is acquired there.
@@ -214,7 +216,7 @@ pub fn start(setup: Setup) -> Result<Running> {
         scratch: record::Scratch::default(),
         observed: HashSet::new(),
         heads: execute::Heads::default(),
-        view: caller::View::of(setup.reaper)?,
+        view: caller::View::of(setup.reaper, setup.root_is_local)?,
         helpers: caller::Helpers::default(),
         identities_differ: false,
         foreign: None,

@@ -47,7 +47,14 @@ pub struct Plan {
     pub layers: Vec<PathBuf>,
     /// What is recorded.
     pub coverage: Coverage,
+    /// Whether the kernel alone serves the file system of the root directory.
+    pub root_is_local: bool,
 }
+
+/// File systems that the kernel serves alone, from memory or from a device: no look at them waits for a
+/// process of a user's, or for another machine.
+const LOCAL: [&str; 9] =
+    ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "tmpfs", "ramfs"];
 
 /// The canonical, not nested directories that are in scope; none means everything.
 fn scopes(options: &RunOptions) -> Result<Vec<PathBuf>> {
@@ -222,7 +229,12 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan>
     let is_layer = |path: &Path| layers.iter().any(|l| l.target == path);
     let in_layer = |path: &Path| layers.iter().any(|l| path.starts_with(&l.target));
     let whole = is_layer(Path::new("/"));
-    let mut plan = Plan { rootless: !is_privileged(), ..Plan::default() };
+    let root_is_local = |m: &Mount| m.point == Path::new("/") && LOCAL.contains(&&*m.kind);
+    let mut plan = Plan {
+        rootless: !is_privileged(),
+        root_is_local: mounts.iter().any(root_is_local),
+        ..Plan::default()
+    };
 
     let mut recursive: Vec<PathBuf> = Vec::new();
     for never in NEVER.map(PathBuf::from) {
