@@ -6,7 +6,9 @@ use txos_engine::version::Stamp;
 use super::content::Data;
 use super::kernel::{self, Errno, Stat, Sys};
 use super::node::{Id, changed};
+use super::parts::ProcessGlobals;
 use super::perm::mask;
+use super::tree::ShadowTree;
 use super::walk::{Place, Spot};
 use super::{Tx, now};
 use crate::user::{UserPtr, UserSlice};
@@ -37,13 +39,13 @@ impl Tx {
             return self.object_of(dirfd);
         }
         let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
-        if follow && let Some(number) = self.descriptor_path(path) {
+        if follow && let Some(number) = self.tree.descriptor_path(path) {
             return self.object_of(number).map_err(|_| Errno::NOENT);
         }
         let base = self.base(dirfd, path)?;
         match self.walk(base, path, follow)? {
-            Place::At(Spot { node: Some(id), .. }) if self.nodes[id].live => {
-                Ok(Object::Live(self.path_of(id)))
+            Place::At(Spot { node: Some(id), .. }) if self.tree.nodes[id].live => {
+                Ok(Object::Live(self.tree.path_of(id)))
             }
             Place::At(Spot { node: Some(id), .. }) => Ok(Object::Node(id)),
             Place::At(_) => Err(Errno::NOENT),
@@ -62,8 +64,8 @@ impl Tx {
     /// EBADF.
     pub fn object_of(&mut self, number: i32) -> Sys<Object> {
         let file = self.file(number)?;
-        match self.files.get(file).node {
-            Some(id) if !self.nodes[id].live => Ok(Object::Node(id)),
+        match self.fds.get(file).node {
+            Some(id) if !self.tree.nodes[id].live => Ok(Object::Node(id)),
             _ => Ok(Object::Fd(self.real(number)?)),
         }
     }
@@ -74,7 +76,7 @@ impl Tx {
     /// If it can't be asked; the transaction is doomed.
     pub fn stat(&mut self, id: Id) -> Sys<Stat> {
         self.touch_attrs(id)?;
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         let mut stat = node.stat;
         match &node.data {
             Data::Whole(backing) => {
@@ -179,8 +181,8 @@ impl Tx {
         if wanted == 0 {
             return Ok(0);
         }
-        if flags & libc::AT_EACCESS == 0 && !self.real_is_effective() {
-            let node = &self.nodes[id];
+        if flags & libc::AT_EACCESS == 0 && !self.process.real_is_effective() {
+            let node = &self.tree.nodes[id];
             // By the real user: what set-user-ID programs ask for.
             if node.has_own_permissions() {
                 return self
@@ -192,12 +194,6 @@ impl Tx {
         }
         self.may(id, wanted)?;
         Ok(0)
-    }
-
-    fn real_is_effective(&mut self) -> bool {
-        let same =
-            || kernel::getuid() == kernel::geteuid() && kernel::getgid() == kernel::getegid();
-        *self.own_user.get_or_insert_with(same)
     }
 
     /// `chmod(2)` of an object.
@@ -215,19 +211,19 @@ impl Tx {
                 return kernel::fchmod(real, mode);
             }
         };
-        if self.nodes[id].kind() == FileKind::Symlink {
+        if self.tree.nodes[id].kind() == FileKind::Symlink {
             return Err(Errno::OPNOTSUPP);
         }
         self.may_set_attrs(id)?;
-        let cred = self.cred();
-        let mut stat = self.nodes[id].stat;
+        let cred = self.process.cred();
+        let mut stat = self.tree.nodes[id].stat;
         let mut bits = mode & 0o7777;
         if !cred.keeps_setgid(stat.gid) {
             bits &= !libc::S_ISGID;
         }
         self.touch_write(id)?;
         stat.mode = stat.mode & libc::S_IFMT | bits;
-        let node = &mut self.nodes[id];
+        let node = &mut self.tree.nodes[id];
         node.stat.mode = stat.mode;
         node.stat.ctime = now();
         node.changed |= changed::MODE;
@@ -235,17 +231,17 @@ impl Tx {
             kernel::chmod(&backing.path, bits)?;
         }
         self.mask_acl(id, bits)?;
-        self.forget_permissions(id);
+        self.tree.forget_permissions(id);
         Ok(0)
     }
 
     /// A change of mode changes the mask of an ACL.
     fn mask_acl(&mut self, id: Id, bits: u32) -> Sys<()> {
         const NAME: &[u8] = b"system.posix_acl_access";
-        let has = match &self.nodes[id].xattrs {
+        let has = match &self.tree.nodes[id].xattrs {
             Some(xattrs) => xattrs.contains_key(NAME),
             None => {
-                let path = self.nodes[id].stable.as_ref().map(|s| s.path.clone());
+                let path = self.tree.nodes[id].stable.as_ref().map(|s| s.path.clone());
                 path.is_some_and(|p| matches!(kernel::xattr(&p, NAME), Ok(Some(_))))
             }
         };
@@ -256,7 +252,7 @@ impl Tx {
         if let Some(acl) = xattrs.get_mut(NAME) {
             set_acl_mode(acl, bits);
         }
-        let node = &mut self.nodes[id];
+        let node = &mut self.tree.nodes[id];
         node.xattrs = Some(xattrs);
         node.changed |= changed::XATTRS;
         Ok(())
@@ -264,9 +260,9 @@ impl Tx {
 
     /// Whether mode and times of an object may be set.
     fn may_set_attrs(&mut self, id: Id) -> Sys<()> {
-        let stat = self.nodes[id].stat;
+        let stat = self.tree.nodes[id].stat;
         self.read_only(id)?;
-        if !self.cred().owns(stat.uid) {
+        if !self.process.cred().owns(stat.uid) {
             return Err(Errno::PERM);
         }
         if stat.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
@@ -280,13 +276,13 @@ impl Tx {
     /// # Errors
     /// EROFS.
     pub fn read_only(&mut self, id: Id) -> Sys<()> {
-        if self.nodes[id].has_own_permissions() {
+        if self.tree.nodes[id].has_own_permissions() {
             return Ok(());
         }
         match self.may(id, mask::W) {
             Err(Errno::ROFS) => Err(Errno::ROFS),
             // That it is not allowed to write hides that nobody may.
-            Err(_) if self.real_path(id).is_some_and(|path| kernel::is_read_only(&path)) => {
+            Err(_) if self.tree.real_path(id).is_some_and(|path| kernel::is_read_only(&path)) => {
                 Err(Errno::ROFS)
             }
             _ => Ok(()),
@@ -310,12 +306,12 @@ impl Tx {
             }
         };
         self.read_only(id)?;
-        let stat = self.nodes[id].stat;
+        let stat = self.tree.nodes[id].stat;
         let (new_uid, new_gid) = (
             if uid == u32::MAX { stat.uid } else { uid },
             if gid == u32::MAX { stat.gid } else { gid },
         );
-        let cred = self.cred();
+        let cred = self.process.cred();
         if !cred.may_chown() {
             let own = cred.uid == stat.uid;
             let uid_fine = uid == u32::MAX || (own && uid == stat.uid);
@@ -328,7 +324,7 @@ impl Tx {
             return Err(Errno::PERM);
         }
         self.touch_write(id)?;
-        let node = &mut self.nodes[id];
+        let node = &mut self.tree.nodes[id];
         let mut mode = node.stat.mode;
         if node.kind() != FileKind::Dir && node.kind() != FileKind::Symlink {
             // Set-id bits go, as always when a file changes hands.
@@ -349,7 +345,7 @@ impl Tx {
             kernel::chown(&path, new_uid, new_gid)?;
             kernel::chmod(&path, mode)?;
         }
-        self.forget_permissions(id);
+        self.tree.forget_permissions(id);
         Ok(0)
     }
 
@@ -379,10 +375,10 @@ impl Tx {
                 return kernel::futimes(real, &times);
             }
         };
-        let stat = self.nodes[id].stat;
+        let stat = self.tree.nodes[id].stat;
         self.read_only(id)?;
         let both_now = times.iter().all(|t| t.tv_nsec == libc::UTIME_NOW);
-        if !self.cred().owns(stat.uid) {
+        if !self.process.cred().owns(stat.uid) {
             if !both_now {
                 return Err(Errno::PERM);
             }
@@ -395,7 +391,7 @@ impl Tx {
         }
         self.touch_write(id)?;
         let at = now();
-        let node = &mut self.nodes[id];
+        let node = &mut self.tree.nodes[id];
         let value = |t: &libc::timespec| match t.tv_nsec {
             libc::UTIME_OMIT => None,
             libc::UTIME_NOW => Some(at),
@@ -447,20 +443,20 @@ impl Tx {
         }
         self.touch_write(id)?;
         // The kernel knows best what a value must look like: it is tried on an object of ours.
-        if let Some(backing) = self.nodes[id].data.whole() {
+        if let Some(backing) = self.tree.nodes[id].data.whole() {
             let path = backing.path.clone();
             kernel::set_xattr(&path, name, value)?;
         } else {
             self.try_xattr(id, name, value)?;
         }
         xattrs.insert(name.to_vec(), value.to_vec());
-        self.xattrs_changed(id, xattrs, name, Some(value));
+        self.tree.xattrs_changed(id, xattrs, name, Some(value));
         Ok(0)
     }
 
     /// Sets an attribute on a scratch object of the same kind and file system.
     fn try_xattr(&mut self, id: Id, name: &[u8], value: &[u8]) -> Sys<()> {
-        let stat = self.nodes[id].stat;
+        let stat = self.tree.nodes[id].stat;
         let (_, path) = self.place(stat.mnt)?;
         let is_dir = stat.kind() == FileKind::Dir;
         match stat.kind() {
@@ -489,7 +485,7 @@ impl Tx {
     }
 
     fn may_set_xattr(&mut self, id: Id, name: &[u8]) -> Sys<()> {
-        let stat = self.nodes[id].stat;
+        let stat = self.tree.nodes[id].stat;
         self.read_only(id)?;
         if name.starts_with(b"user.") {
             if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
@@ -498,20 +494,114 @@ impl Tx {
             return self.may(id, mask::W);
         }
         if name.starts_with(b"trusted.") {
-            return if self.cred().may_trust() { Ok(()) } else { Err(Errno::PERM) };
+            return if self.process.cred().may_trust() { Ok(()) } else { Err(Errno::PERM) };
         }
         if name.starts_with(b"system.posix_acl_") {
             if stat.kind() == FileKind::Symlink {
                 return Err(Errno::OPNOTSUPP);
             }
-            return if self.cred().owns(stat.uid) { Ok(()) } else { Err(Errno::PERM) };
+            return if self.process.cred().owns(stat.uid) { Ok(()) } else { Err(Errno::PERM) };
         }
         if name.starts_with(b"security.") {
-            return if self.cred().may_trust() { Ok(()) } else { Err(Errno::PERM) };
+            return if self.process.cred().may_trust() { Ok(()) } else { Err(Errno::PERM) };
         }
         Err(Errno::OPNOTSUPP)
     }
 
+    /// `removexattr(2)` and its relatives.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn remove_xattr(&mut self, object: Object, name: &[u8]) -> Sys<u64> {
+        let id = match self.xattr_node(object)? {
+            Ok(id) => id,
+            Err(path) => return kernel::remove_xattr_live(&path, name),
+        };
+        self.may_set_xattr(id, name)?;
+        whole_name(name)?;
+        let mut xattrs = self.all_xattrs(id)?;
+        if xattrs.remove(name).is_none() {
+            return if name.starts_with(b"system.posix_acl_") { Ok(0) } else { Err(Errno::NODATA) };
+        }
+        self.touch_write(id)?;
+        if let Some(backing) = self.tree.nodes[id].data.whole() {
+            let path = backing.path.clone();
+            kernel::remove_xattr(&path, name)?;
+        }
+        self.tree.xattrs_changed(id, xattrs, name, None);
+        Ok(0)
+    }
+
+    /// `getxattr(2)` and its relatives.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn get_xattr(&mut self, object: Object, name: &[u8], out: UserSlice) -> Sys<u64> {
+        let id = match object {
+            Object::Node(id) => id,
+            Object::Live(path) => return kernel::xattr_to(&path, name, out),
+            Object::Fd(real) => return kernel::fxattr_to(real, name, out),
+        };
+        if name.starts_with(b"user.") {
+            let kind = self.tree.nodes[id].kind();
+            if !matches!(kind, FileKind::File | FileKind::Dir) {
+                return Err(Errno::NODATA);
+            }
+            self.may(id, mask::R)?;
+        }
+        whole_name(name)?;
+        if let Some(xattrs) = &self.tree.nodes[id].xattrs {
+            let value = match xattrs.get(name) {
+                Some(value) => value.clone(),
+                None => return Err(no_xattr(name)),
+            };
+            return give(&value, out);
+        }
+        self.touch_xattrs(id)?;
+        let path = self.tree.real_path(id).ok_or(Errno::NODATA)?;
+        kernel::xattr_to(&path, name, out)
+    }
+
+    /// `listxattr(2)` and its relatives.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn list_xattrs(&mut self, object: Object, out: UserSlice) -> Sys<u64> {
+        let id = match object {
+            Object::Node(id) => id,
+            Object::Live(path) => return kernel::xattr_names_to(&path, out),
+            Object::Fd(real) => return kernel::fxattr_names_to(real, out),
+        };
+        let trusts = self.process.cred().may_trust();
+        let xattrs = self.all_xattrs(id)?;
+        let mut text = Vec::new();
+        for name in xattrs.keys().filter(|n| trusts || !n.starts_with(b"trusted.")) {
+            text.extend_from_slice(name);
+            text.push(0);
+        }
+        give(&text, out)
+    }
+
+    /// A change of something that is not versioned, by a path from the working directory.
+    ///
+    /// # Errors
+    /// As the call; under TX_STRICT the transaction is doomed.
+    pub fn live_change(&mut self, path: &[u8], change: impl FnOnce(&[u8]) -> Sys<u64>) -> Sys<u64> {
+        self.unsupported_call("a change outside of the versioned trees", path)?;
+        change(path)
+    }
+
+    /// A rename among what is not versioned.
+    ///
+    /// # Errors
+    /// As the call; under TX_STRICT the transaction is doomed.
+    pub fn live_rename(&mut self, from: &[u8], to: &[u8], flags: u32) -> Sys<u64> {
+        self.unsupported_call("a rename outside of the versioned trees", from)?;
+        kernel::rename_live(from, to, flags)
+    }
+}
+
+impl ShadowTree {
     fn xattrs_changed(
         &mut self,
         id: Id,
@@ -537,80 +627,6 @@ impl Tx {
         self.forget_permissions(id);
     }
 
-    /// `removexattr(2)` and its relatives.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn remove_xattr(&mut self, object: Object, name: &[u8]) -> Sys<u64> {
-        let id = match self.xattr_node(object)? {
-            Ok(id) => id,
-            Err(path) => return kernel::remove_xattr_live(&path, name),
-        };
-        self.may_set_xattr(id, name)?;
-        whole_name(name)?;
-        let mut xattrs = self.all_xattrs(id)?;
-        if xattrs.remove(name).is_none() {
-            return if name.starts_with(b"system.posix_acl_") { Ok(0) } else { Err(Errno::NODATA) };
-        }
-        self.touch_write(id)?;
-        if let Some(backing) = self.nodes[id].data.whole() {
-            let path = backing.path.clone();
-            kernel::remove_xattr(&path, name)?;
-        }
-        self.xattrs_changed(id, xattrs, name, None);
-        Ok(0)
-    }
-
-    /// `getxattr(2)` and its relatives.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn get_xattr(&mut self, object: Object, name: &[u8], out: UserSlice) -> Sys<u64> {
-        let id = match object {
-            Object::Node(id) => id,
-            Object::Live(path) => return kernel::xattr_to(&path, name, out),
-            Object::Fd(real) => return kernel::fxattr_to(real, name, out),
-        };
-        if name.starts_with(b"user.") {
-            let kind = self.nodes[id].kind();
-            if !matches!(kind, FileKind::File | FileKind::Dir) {
-                return Err(Errno::NODATA);
-            }
-            self.may(id, mask::R)?;
-        }
-        whole_name(name)?;
-        if let Some(xattrs) = &self.nodes[id].xattrs {
-            let value = match xattrs.get(name) {
-                Some(value) => value.clone(),
-                None => return Err(no_xattr(name)),
-            };
-            return give(&value, out);
-        }
-        self.touch_xattrs(id)?;
-        let path = self.real_path(id).ok_or(Errno::NODATA)?;
-        kernel::xattr_to(&path, name, out)
-    }
-
-    /// `listxattr(2)` and its relatives.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn list_xattrs(&mut self, object: Object, out: UserSlice) -> Sys<u64> {
-        let id = match object {
-            Object::Node(id) => id,
-            Object::Live(path) => return kernel::xattr_names_to(&path, out),
-            Object::Fd(real) => return kernel::fxattr_names_to(real, out),
-        };
-        let trusts = self.cred().may_trust();
-        let xattrs = self.all_xattrs(id)?;
-        let mut text = Vec::new();
-        for name in xattrs.keys().filter(|n| trusts || !n.starts_with(b"trusted.")) {
-            text.extend_from_slice(name);
-            text.push(0);
-        }
-        give(&text, out)
-    }
-
     /// `statfs(2)`.
     ///
     /// # Errors
@@ -632,23 +648,13 @@ impl Tx {
         };
         kernel::statfs_to(&path, out)
     }
+}
 
-    /// A change of something that is not versioned, by a path from the working directory.
-    ///
-    /// # Errors
-    /// As the call; under TX_STRICT the transaction is doomed.
-    pub fn live_change(&mut self, path: &[u8], change: impl FnOnce(&[u8]) -> Sys<u64>) -> Sys<u64> {
-        self.unsupported_call("a change outside of the versioned trees", path)?;
-        change(path)
-    }
-
-    /// A rename among what is not versioned.
-    ///
-    /// # Errors
-    /// As the call; under TX_STRICT the transaction is doomed.
-    pub fn live_rename(&mut self, from: &[u8], to: &[u8], flags: u32) -> Sys<u64> {
-        self.unsupported_call("a rename outside of the versioned trees", from)?;
-        kernel::rename_live(from, to, flags)
+impl ProcessGlobals {
+    fn real_is_effective(&mut self) -> bool {
+        let same =
+            || kernel::getuid() == kernel::geteuid() && kernel::getgid() == kernel::getegid();
+        *self.own_user.get_or_insert_with(same)
     }
 }
 

@@ -13,6 +13,7 @@ use txos_engine::realm::{Access, Facet};
 
 use super::kernel::{self, Errno, OwnedFd, Stat, Sys};
 use super::node::{Id, Node, Xattrs, changed, held};
+use super::tree::ShadowTree;
 use super::walk::Spot;
 use super::{Tx, now};
 use crate::user::{Readable, Writable};
@@ -146,7 +147,7 @@ impl Tx {
     pub fn create_file(&mut self, spot: &Spot, flags: i32, mode: u32) -> Sys<(Id, i32)> {
         let (layer, path) = self.place_in(spot.dir, &spot.name)?;
         let (id, fd) = self.make_file(spot.dir, layer, path, flags, mode)?;
-        self.put(spot.dir, &spot.name, id)?;
+        self.tree.put(spot.dir, &spot.name, id)?;
         Ok((id, fd))
     }
 
@@ -155,12 +156,12 @@ impl Tx {
     /// # Errors
     /// As `open(2)`.
     pub fn create_unnamed(&mut self, dir: Id, flags: i32, mode: u32) -> Sys<(Id, i32)> {
-        let (layer, path) = self.place(self.nodes[dir].stat.mnt)?;
+        let (layer, path) = self.place(self.tree.nodes[dir].stat.mnt)?;
         let (id, fd) = self.make_file(dir, layer, path, flags | libc::O_TMPFILE, mode)?;
-        self.nodes[id].stat.nlink = 0;
-        let name = format!("#{}", self.nodes[id].stat.id.ino);
-        self.nodes[id].last_name = Some(join(&self.path_of(dir), name.as_bytes()));
-        self.nodes[id].data.set_tmpfile(flags & libc::O_EXCL == 0);
+        self.tree.nodes[id].stat.nlink = 0;
+        let name = format!("#{}", self.tree.nodes[id].stat.id.ino);
+        self.tree.nodes[id].last_name = Some(join(&self.tree.path_of(dir), name.as_bytes()));
+        self.tree.nodes[id].data.set_tmpfile(flags & libc::O_EXCL == 0);
         Ok((id, fd))
     }
 
@@ -173,7 +174,7 @@ impl Tx {
         mode: u32,
     ) -> Sys<(Id, i32)> {
         const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
-        let exact = self.umask.is_some() || self.new_mode_is_inherited(dir);
+        let exact = self.process.umask.is_some() || self.tree.new_mode_is_inherited(dir);
         let fd = if flags & UNNAMED != 0 {
             // Like that it has the flags it is expected to have; our own name for it comes after.
             let place = txos_engine::readset::split(&path).map_or(&b"/"[..], |(dir, _)| dir);
@@ -188,7 +189,7 @@ impl Tx {
             kernel::open(&path, flags, mode & 0o7777)?
         };
         let finish = |tx: &mut Tx| -> Sys<(Stat, Xattrs)> {
-            let parent = tx.nodes[dir].stat;
+            let parent = tx.tree.nodes[dir].stat;
             if parent.mode & libc::S_ISGID != 0 {
                 let made = kernel::look_fd(fd)?.mode;
                 kernel::fchown(fd, u32::MAX, parent.gid)?;
@@ -228,7 +229,7 @@ impl Tx {
             fresh: None,
             mapped: None,
         }));
-        Ok((self.add(node), fd))
+        Ok((self.tree.add(node), fd))
     }
 
     /// Makes a private copy of a file of which something is to be changed; empty if `empty`.
@@ -236,16 +237,16 @@ impl Tx {
     /// # Errors
     /// As the system calls that it takes; the transaction is doomed.
     pub fn copy_up(&mut self, id: Id, empty: bool) -> Sys<()> {
-        if self.nodes[id].data.whole().is_some() {
+        if self.tree.nodes[id].data.whole().is_some() {
             return Ok(());
         }
         self.touch_write(id)?;
         if !empty {
             self.touch_data(id)?;
         }
-        let mnt = self.nodes[id].stat.mnt;
+        let mnt = self.tree.nodes[id].stat.mnt;
         let (layer, path) = self.place(mnt)?;
-        let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
+        let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
         let (from_path, before) = (stable.path.clone(), stable.stat);
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
         let to = OwnedFd::of(kernel::open(&path, flags, 0o600)?);
@@ -255,15 +256,15 @@ impl Tx {
             let _ = kernel::unlink(&path);
             return Err(e);
         }
-        let untouched = matches!(self.nodes[id].data, Data::Stable) && !empty;
+        let untouched = matches!(self.tree.nodes[id].data, Data::Stable) && !empty;
         let place = path.clone();
         let backing = Backing { path, layer, tmpfile: false, fresh: None, mapped: None };
-        self.nodes[id].data = Data::Whole(Box::new(backing));
+        self.tree.nodes[id].data = Data::Whole(Box::new(backing));
         self.retarget(id)?;
         // Where stamps follow the timer's tick, or are whole seconds, a write could leave none.
         if untouched
             && txos_engine::version::multigrain()
-            && let Data::Whole(backing) = &mut self.nodes[id].data
+            && let Data::Whole(backing) = &mut self.tree.nodes[id].data
         {
             let stamp = kernel::look(&place).ok().map(|s| s.ctime);
             backing.fresh = stamp.filter(|stamp| stamp.nsec != 0);
@@ -286,14 +287,14 @@ impl Tx {
                 Err(e) => self.readable_descriptor(id).ok_or(e)?,
             };
             let from = OwnedFd::of(from);
-            let is_same = self.is_same_file(id, from.number());
+            let is_same = self.tree.is_same_file(id, from.number());
             let copied = kernel::copy_content(from.number(), to, before.size);
             drop(from);
             if !is_same {
                 return Err(self.changed_outside(from_path, "it was replaced by another file"));
             }
             copied?;
-            if let Data::Pages(pages) = &self.nodes[id].data {
+            if let Data::Pages(pages) = &self.tree.nodes[id].data {
                 for (number, page) in &pages.pages {
                     let at = number * PAGE as u64;
                     let len = (pages.size.saturating_sub(at)).min(PAGE as u64) as usize;
@@ -302,20 +303,20 @@ impl Tx {
                 kernel::ftruncate(to, pages.size)?;
             }
         }
-        let stat = self.nodes[id].stat;
+        let stat = self.tree.nodes[id].stat;
         let owned = kernel::fchown(to, stat.uid, stat.gid).is_ok();
         if !owned {
             // It can't be given away by this user: its content will be written into the inode.
-            self.nodes[id].kept = true;
+            self.tree.nodes[id].kept = true;
         }
         for (name, value) in self.all_xattrs(id)? {
             if kernel::set_xattr(path, &name, &value).is_err() {
-                self.nodes[id].kept = true;
+                self.tree.nodes[id].kept = true;
             }
         }
         // After chown, which takes set-id bits.
         kernel::fchmod(to, stat.mode & 0o7777)?;
-        let untouched = matches!(self.nodes[id].data, Data::Stable) && !empty;
+        let untouched = matches!(self.tree.nodes[id].data, Data::Stable) && !empty;
         let (atime, mtime) = (Some(stat.atime), Some(stat.mtime).filter(|_| untouched));
         kernel::utimes(path, atime, mtime.or(Some(stat.mtime).filter(|_| !empty)))
     }
@@ -325,11 +326,11 @@ impl Tx {
     /// # Errors
     /// As `listxattr(2)`.
     pub fn all_xattrs(&mut self, id: Id) -> Sys<Xattrs> {
-        if let Some(xattrs) = &self.nodes[id].xattrs {
+        if let Some(xattrs) = &self.tree.nodes[id].xattrs {
             return Ok(xattrs.clone());
         }
         self.touch_xattrs(id)?;
-        let Some(stable) = self.nodes[id].stable.as_ref() else { return Ok(Xattrs::new()) };
+        let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Ok(Xattrs::new()) };
         let path = stable.path.clone();
         let mut out = Xattrs::new();
         let names = match kernel::xattr_names(&path) {
@@ -350,27 +351,14 @@ impl Tx {
     /// # Errors
     /// If it can't be asked.
     pub fn size(&mut self, id: Id) -> Sys<u64> {
-        match &self.nodes[id].data {
+        match &self.tree.nodes[id].data {
             Data::Stable => {
                 self.touch_attrs(id)?;
-                Ok(self.nodes[id].stat.size)
+                Ok(self.tree.nodes[id].stat.size)
             }
             Data::Pages(pages) => Ok(pages.size),
             Data::Whole(backing) => kernel::look(&backing.path).map(|s| s.size),
         }
-    }
-
-    /// Whether a write can be kept as pages in memory.
-    fn fits_in_pages(&self, id: Id, at: u64, len: usize) -> bool {
-        let node = &self.nodes[id];
-        let Some(stable) = &node.stable else { return false };
-        let (held, size) = match &node.data {
-            Data::Stable => (0, stable.stat.size),
-            Data::Pages(pages) => (pages.pages.len(), pages.size),
-            Data::Whole(_) => return false,
-        };
-        let far = at > size.saturating_add(PAGE as u64 * 4);
-        !far && held + len / PAGE + 2 <= PAGES_MAX && node.kind() == FileKind::File
     }
 
     /// Writes to a file without a private copy; `false` if it has to have one.
@@ -379,7 +367,7 @@ impl Tx {
     /// As `pwrite(2)`; the transaction is doomed.
     pub fn write_pages(&mut self, id: Id, bytes: &[Readable], at: u64) -> Sys<bool> {
         let len: usize = bytes.iter().map(|piece| piece.len()).sum();
-        if !self.fits_in_pages(id, at, len) {
+        if !self.tree.fits_in_pages(id, at, len) {
             return Ok(false);
         }
         if len == 0 {
@@ -393,7 +381,7 @@ impl Tx {
             let whole = at <= from && end >= from + PAGE as u64;
             self.private_page(id, number, whole)?;
         }
-        let Data::Pages(pages) = &mut self.nodes[id].data else { return Err(Errno::IO) };
+        let Data::Pages(pages) = &mut self.tree.nodes[id].data else { return Err(Errno::IO) };
         let mut place = at;
         for piece in bytes {
             let mut done = 0;
@@ -411,13 +399,13 @@ impl Tx {
         pages.writes.push((at, end));
         let size = pages.size;
         self.written(id);
-        self.nodes[id].stat.size = size;
+        self.tree.nodes[id].stat.size = size;
         Ok(true)
     }
 
     /// Before pages of a stable file are written.
     fn acquire_pages(&mut self, id: Id, at: u64, end: u64) -> Sys<()> {
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         if node.held & held::WRITE == 0
             && let Some(stable) = &node.stable
         {
@@ -435,28 +423,28 @@ impl Tx {
 
     /// Makes a page private; its old bytes are fetched unless all of it is overwritten.
     fn private_page(&mut self, id: Id, number: u64, whole: bool) -> Sys<()> {
-        if matches!(self.nodes[id].data, Data::Stable) {
-            let size = self.nodes[id].stat.size;
-            self.nodes[id].data = Data::Pages(Box::new(Pages { size, ..Pages::default() }));
+        if matches!(self.tree.nodes[id].data, Data::Stable) {
+            let size = self.tree.nodes[id].stat.size;
+            self.tree.nodes[id].data = Data::Pages(Box::new(Pages { size, ..Pages::default() }));
         }
-        if let Data::Pages(pages) = &self.nodes[id].data
+        if let Data::Pages(pages) = &self.tree.nodes[id].data
             && pages.pages.contains_key(&number)
         {
             return Ok(());
         }
         let mut page = Box::new([0u8; PAGE]);
         let at = number * PAGE as u64;
-        let size = self.nodes[id].stable.as_ref().map_or(0, |s| s.stat.size);
+        let size = self.tree.nodes[id].stable.as_ref().map_or(0, |s| s.stat.size);
         if !whole && at < size {
             self.acquire_page(id, number)?;
             let want = usize::try_from(size - at).unwrap_or(PAGE).min(PAGE);
-            let read = match self.opened_to_read(id) {
+            let read = match self.fds.opened_to_read(id) {
                 Some(fd) => kernel::pread(fd, &mut page[..want], at),
                 None => kernel::pread(self.stable_fd(id)?.number(), &mut page[..want], at),
             };
             self.note_page(id, number, &page[..read?]);
         }
-        if let Data::Pages(pages) = &mut self.nodes[id].data {
+        if let Data::Pages(pages) = &mut self.tree.nodes[id].data {
             pages.pages.insert(number, page);
         }
         Ok(())
@@ -467,9 +455,9 @@ impl Tx {
         if let Some(fd) = self.readable_descriptor(id) {
             return Ok(OwnedFd::of(fd));
         }
-        let path = self.nodes[id].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
+        let path = self.tree.nodes[id].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
         let fd = OwnedFd::open(&path, libc::O_RDONLY | libc::O_CLOEXEC)?;
-        if !self.is_same_file(id, fd.number()) {
+        if !self.tree.is_same_file(id, fd.number()) {
             return Err(self.changed_outside(&path, "it was replaced by another file"));
         }
         Ok(fd)
@@ -480,7 +468,7 @@ impl Tx {
     /// # Errors
     /// As `pread(2)`; the transaction is doomed.
     pub fn read_pages(&mut self, id: Id, out: Writable, at: u64) -> Sys<usize> {
-        let Data::Pages(pages) = &self.nodes[id].data else { return Err(Errno::IO) };
+        let Data::Pages(pages) = &self.tree.nodes[id].data else { return Err(Errno::IO) };
         let size = pages.size;
         if at >= size {
             return Ok(0);
@@ -504,7 +492,7 @@ impl Tx {
                 }
             }
         }
-        let Data::Pages(pages) = &self.nodes[id].data else { return Err(Errno::IO) };
+        let Data::Pages(pages) = &self.tree.nodes[id].data else { return Err(Errno::IO) };
         for (number, page) in pages.pages.range(first..=last) {
             let start = number * PAGE as u64;
             let (from, to) = (start.max(at), (start + PAGE as u64).min(at + len as u64));
@@ -517,7 +505,7 @@ impl Tx {
     /// A file's content changed: times, set-id bits.
     pub fn written(&mut self, id: Id) {
         let at = now();
-        let node = &mut self.nodes[id];
+        let node = &mut self.tree.nodes[id];
         (node.stat.mtime, node.stat.ctime) = (at, at);
         node.changed &= !changed::MTIME;
         self.drop_set_id(id);
@@ -525,9 +513,9 @@ impl Tx {
 
     /// What a change of the content takes away.
     pub fn drop_set_id(&mut self, id: Id) {
-        let mode = self.nodes[id].stat.mode;
-        if mode & (libc::S_ISUID | libc::S_ISGID) != 0 && !self.cred().keeps_setid() {
-            let node = &mut self.nodes[id];
+        let mode = self.tree.nodes[id].stat.mode;
+        if mode & (libc::S_ISUID | libc::S_ISGID) != 0 && !self.process.cred().keeps_setid() {
+            let node = &mut self.tree.nodes[id];
             let mut new = mode & !libc::S_ISUID;
             if mode & libc::S_IXGRP != 0 {
                 new &= !libc::S_ISGID;
@@ -537,6 +525,21 @@ impl Tx {
                 node.changed |= changed::MODE;
             }
         }
+    }
+}
+
+impl ShadowTree {
+    /// Whether a write can be kept as pages in memory.
+    fn fits_in_pages(&self, id: Id, at: u64, len: usize) -> bool {
+        let node = &self.nodes[id];
+        let Some(stable) = &node.stable else { return false };
+        let (held, size) = match &node.data {
+            Data::Stable => (0, stable.stat.size),
+            Data::Pages(pages) => (pages.pages.len(), pages.size),
+            Data::Whole(_) => return false,
+        };
+        let far = at > size.saturating_add(PAGE as u64 * 4);
+        !far && held + len / PAGE + 2 <= PAGES_MAX && node.kind() == FileKind::File
     }
 
     /// The path at which the kernel finds an object's attributes and content now: its private copy,

@@ -6,9 +6,11 @@ use txos_engine::object::FileKind;
 use super::Tx;
 use super::attrs::Object;
 use super::content::Data;
+use super::files::FdTable;
 use super::files::{OpenFile, Slot};
 use super::kernel::{self, Errno, FICLONERANGE, Sys};
 use super::perm::mask;
+use super::tree::ShadowTree;
 use crate::call::Call;
 use crate::user::UserPtr;
 
@@ -25,7 +27,7 @@ impl Tx {
             libc::F_DUPFD_CLOEXEC => self.dup(number, arg as i32, true),
             libc::F_GETFD => {
                 self.file(number)?;
-                match self.files.slot(number) {
+                match self.fds.slot(number) {
                     Slot::Open { cloexec, .. } => Ok(u64::from(cloexec)),
                     _ => Err(Errno::BADF),
                 }
@@ -33,11 +35,11 @@ impl Tx {
             libc::F_SETFD => self.set_cloexec(number, arg & libc::FD_CLOEXEC as u64 != 0),
             libc::F_GETFL => {
                 let file = self.file(number)?;
-                match self.files.get(file).node {
+                match self.fds.get(file).node {
                     Some(_) => {
                         // What an open was to do first is not kept.
                         let once = libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC;
-                        let flags = self.files.get(file).flags & !(libc::O_CLOEXEC | once);
+                        let flags = self.fds.get(file).flags & !(libc::O_CLOEXEC | once);
                         let path_only = flags & libc::O_PATH != 0;
                         Ok(flags as u64 | if path_only { 0 } else { LARGE })
                     }
@@ -57,11 +59,11 @@ impl Tx {
             }
             _ => {
                 let file = self.file(number)?;
-                let open = self.files.get(file);
+                let open = self.fds.get(file);
                 if open.flags & libc::O_PATH != 0 {
                     return Err(Errno::BADF);
                 }
-                let versioned = open.node.is_some_and(|id| self.has_content(id));
+                let versioned = open.node.is_some_and(|id| self.tree.has_content(id));
                 if versioned && command == libc::F_SETLEASE {
                     // It would be of the stable file, in the way of its own commit.
                     return self.refuse(Errno::INVAL, "a lease");
@@ -77,11 +79,11 @@ impl Tx {
     /// EBADF.
     fn set_cloexec(&mut self, number: i32, cloexec: bool) -> Sys<u64> {
         self.file(number)?;
-        if let Slot::Open { file, real, over, .. } = self.files.slot(number) {
+        if let Slot::Open { file, real, over, .. } = self.fds.slot(number) {
             if !over {
                 kernel::set_close_on_exec(real, cloexec)?;
             }
-            self.files.set(number, Slot::Open { file, real, cloexec, over });
+            self.fds.set(number, Slot::Open { file, real, cloexec, over });
         }
         Ok(0)
     }
@@ -90,28 +92,28 @@ impl Tx {
         const SETTABLE: i32 =
             libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
         let file = self.file(number)?;
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         if open.flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
         }
         let real = self.real(number)?;
-        let Some(id) = self.files.get(file).node else {
+        let Some(id) = self.fds.get(file).node else {
             return kernel::set_status_flags(real, flags);
         };
         if flags & libc::O_NOATIME != 0 && !self.owns(id) {
             return Err(Errno::PERM);
         }
-        let open = self.files.get_mut(file);
+        let open = self.fds.get_mut(file);
         open.flags = open.flags & !SETTABLE | flags & SETTABLE & !libc::O_ASYNC;
-        if real != number || !self.files.get(file).before.contains(&number) {
+        if real != number || !self.fds.get(file).before.contains(&number) {
             kernel::set_status_flags(real, flags)?;
         }
         Ok(0)
     }
 
     fn owns(&mut self, id: super::node::Id) -> bool {
-        let uid = self.nodes[id].stat.uid;
-        self.cred().owns(uid)
+        let uid = self.tree.nodes[id].stat.uid;
+        self.process.cred().owns(uid)
     }
 
     /// Record locks. The transaction keeps others out by other means: its own locks are always
@@ -119,13 +121,13 @@ impl Tx {
     fn posix_lock(&mut self, call: &Call) -> Sys<u64> {
         let (number, command, arg) = (call.int(0), call.int(1), call.pointer::<libc::flock>(2));
         let file = self.file(number)?;
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         let (reads, writes, node) = (open.reads(), open.writes(), open.node);
         let real = self.real(number)?;
-        let Some(id) = node.filter(|&id| self.has_content(id)) else {
+        let Some(id) = node.filter(|&id| self.tree.has_content(id)) else {
             return call.with_descriptor(0, real).answer();
         };
-        if self.files.get(file).flags & libc::O_PATH != 0 {
+        if self.fds.get(file).flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
         }
         let lock = arg.read()?;
@@ -171,7 +173,7 @@ impl Tx {
     /// As the call.
     pub fn flock(&mut self, number: i32, operation: i32) -> Sys<u64> {
         let file = self.file(number)?;
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         if open.flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
         }
@@ -194,7 +196,7 @@ impl Tx {
         const FIONBIO: u64 = 0x5421;
         let (number, request, other) = (call.int(0), u64::from(call.uint(1)), call.int(2));
         let file = self.file(number)?;
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         if open.flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
         }
@@ -203,7 +205,7 @@ impl Tx {
             FIONCLEX => return self.set_cloexec(number, false),
             _ => {}
         }
-        let Some(id) = open.node.filter(|&id| self.has_content(id)) else {
+        let Some(id) = open.node.filter(|&id| self.tree.has_content(id)) else {
             return self.on_descriptor(call);
         };
         let flags = open.flags;
@@ -213,26 +215,26 @@ impl Tx {
                 let rest = flags & !libc::O_NONBLOCK;
                 self.set_status(number, if on != 0 { rest | libc::O_NONBLOCK } else { rest })
             }
-            FIONREAD if self.nodes[id].kind() == FileKind::File => {
+            FIONREAD if self.tree.nodes[id].kind() == FileKind::File => {
                 let size = self.size(id)? as i64;
                 let real = self.real(number)?;
                 let at = kernel::seek(real, 0, libc::SEEK_CUR)? as i64;
                 call.pointer(2).write(i32::try_from(size - at).unwrap_or(i32::MAX))?;
                 Ok(0)
             }
-            libc::FICLONE if self.nodes[id].is_dir() => {
+            libc::FICLONE if self.tree.nodes[id].is_dir() => {
                 // It fails: how, the kernel says best.
                 let (from, to) = (self.real(other)?, self.real(number)?);
                 kernel::clone_file(to, from)
             }
-            libc::FICLONE if self.nodes[id].kind() == FileKind::File => {
+            libc::FICLONE if self.tree.nodes[id].kind() == FileKind::File => {
                 let from = self.native_content(other, false)?;
                 let to = self.native_content(number, true)?;
                 kernel::clone_file(to, from)
             }
             FICLONERANGE => {
                 let mut range: [u64; 4] = call.pointer(2).read()?;
-                if self.nodes[id].is_dir() {
+                if self.tree.nodes[id].is_dir() {
                     range[0] = self.real(range[0] as i32)? as u64;
                     let to = self.real(number)?;
                     return kernel::clone_range(to, &range);
@@ -261,22 +263,22 @@ impl Tx {
                     return Err(Errno::NOTDIR);
                 }
                 kernel::access(&path, mask::X)?;
-                self.live_dir(&path)?
+                self.tree.live_dir(&path)?
             }
             Object::Fd(real) => {
                 let path = kernel::path_of_fd(real)?;
                 if kernel::look_fd(real)?.kind() != FileKind::Dir {
                     return Err(Errno::NOTDIR);
                 }
-                self.live_dir(&path)?
+                self.tree.live_dir(&path)?
             }
         };
-        if !self.nodes[id].is_dir() {
+        if !self.tree.nodes[id].is_dir() {
             return Err(Errno::NOTDIR);
         }
         self.may(id, mask::X)?;
-        self.cwd = Some(id);
-        self.moved.0 = true;
+        self.tree.cwd = Some(id);
+        self.process.moved.0 = true;
         Ok(0)
     }
 
@@ -288,17 +290,17 @@ impl Tx {
         let Object::Node(id) = object else {
             return self.unsupported_errno("chroot to a directory that is not versioned");
         };
-        if !self.nodes[id].is_dir() {
+        if !self.tree.nodes[id].is_dir() {
             return Err(Errno::NOTDIR);
         }
         self.may(id, mask::X)?;
-        if !self.cred().may_chroot() {
+        if !self.process.cred().may_chroot() {
             return Err(Errno::PERM);
         }
         // The working directory stays what it is.
         self.cwd()?;
-        self.root = id;
-        self.moved.1 = true;
+        self.tree.root = id;
+        self.process.moved.1 = true;
         Ok(0)
     }
 
@@ -309,15 +311,15 @@ impl Tx {
     pub fn getcwd(&mut self, call: &Call) -> Sys<u64> {
         let out = call.buffer(0, call.word(1));
         let cwd = self.cwd()?;
-        if self.unreachable == Some(cwd) {
+        if self.tree.unreachable == Some(cwd) {
             return call.answer();
         }
-        if self.nodes[cwd].dir()?.removed {
+        if self.tree.nodes[cwd].dir()?.removed {
             return Err(Errno::NOENT);
         }
-        let mut path = self.path_of(cwd);
-        if self.root != self.top {
-            let top = self.path_of(self.root);
+        let mut path = self.tree.path_of(cwd);
+        if self.tree.root != self.tree.top {
+            let top = self.tree.path_of(self.tree.root);
             path = match path.strip_prefix(&top[..]) {
                 Some(b"") => b"/".to_vec(),
                 Some(rest) if rest.starts_with(b"/") => rest.to_vec(),
@@ -335,55 +337,8 @@ impl Tx {
     /// `umask(2)`.
     pub fn set_umask(&mut self, new: u32) -> u64 {
         let old = self.umask();
-        self.umask = Some(new & 0o777);
+        self.process.umask = Some(new & 0o777);
         u64::from(old)
-    }
-
-    /// A call that makes descriptors which are not files: pipes, sockets, events.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn new_descriptor(&mut self, call: &Call) -> Sys<u64> {
-        let fd = call.answer()? as i32;
-        self.plain(fd).map(|n| n as u64)
-    }
-
-    /// Gives a descriptor of the kernel's that is no versioned file its number.
-    ///
-    /// # Errors
-    /// EBADF.
-    pub fn plain(&mut self, fd: i32) -> Sys<i32> {
-        let flags = kernel::status_flags(fd)?;
-        let cloexec = kernel::close_on_exec(fd)?;
-        let file = self.files.add(OpenFile { flags, ..OpenFile::default() });
-        self.number(file, fd, cloexec, 0)
-    }
-
-    /// A descriptor that was put out of the way gets its number.
-    fn lowered(&mut self, high: i32, cloexec: bool) -> Sys<i32> {
-        let low = kernel::duplicate(high, 0, cloexec)?;
-        kernel::close(high);
-        self.plain(low)
-    }
-
-    /// `pipe2(2)`, `socketpair(2)`: two descriptors, to where the argument `out` points.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn new_pair(&mut self, call: &Call, out: usize) -> Sys<u64> {
-        call.answer()?;
-        let cloexec = match call.number() {
-            libc::SYS_pipe2 => call.int(1) & libc::O_CLOEXEC != 0,
-            libc::SYS_socketpair => call.int(1) & libc::SOCK_CLOEXEC != 0,
-            _ => false,
-        };
-        let out = call.pointer::<[i32; 2]>(out);
-        let pair = out.read()?;
-        // Each gets the lowest number that is free when it is its turn.
-        let high = [kernel::move_high(pair[0])?, kernel::move_high(pair[1])?];
-        let pair = [self.lowered(high[0], cloexec)?, self.lowered(high[1], cloexec)?];
-        out.write(pair)?;
-        Ok(0)
     }
 
     /// A call whose first argument is a descriptor, and which is the kernel's business otherwise.
@@ -505,21 +460,23 @@ impl Tx {
             return Err(Errno::INVAL);
         }
         let mut numbers = kernel::open_numbers()?;
-        numbers.retain(|n| !self.is_ours(*n));
-        numbers.extend(self.files.touched().iter().map(|(n, _)| *n));
+        numbers.retain(|n| !self.fds.is_ours(*n));
+        numbers.extend(self.fds.touched().iter().map(|(n, _)| *n));
         numbers.sort_unstable();
         numbers.dedup();
         for number in numbers {
             if u32::try_from(number).is_ok_and(|n| (first..=last).contains(&n)) {
                 let _ = match flags & CLOEXEC != 0 {
                     true => self.set_cloexec(number, true).map(drop),
-                    false => self.close_number(number),
+                    false => self.fds.close_number(number),
                 };
             }
         }
         Ok(0)
     }
+}
 
+impl ShadowTree {
     /// The kernel's path to an object, for calls that are passed on by path.
     ///
     /// # Errors
@@ -534,6 +491,55 @@ impl Tx {
             Object::Live(path) => Ok(path.clone()),
             Object::Fd(fd) => Ok(kernel::magic_path(*fd)),
         }
+    }
+}
+
+impl FdTable {
+    /// A call that makes descriptors which are not files: pipes, sockets, events.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn new_descriptor(&mut self, call: &Call) -> Sys<u64> {
+        let fd = call.answer()? as i32;
+        self.plain(fd).map(|n| n as u64)
+    }
+
+    /// Gives a descriptor of the kernel's that is no versioned file its number.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn plain(&mut self, fd: i32) -> Sys<i32> {
+        let flags = kernel::status_flags(fd)?;
+        let cloexec = kernel::close_on_exec(fd)?;
+        let file = self.add(OpenFile { flags, ..OpenFile::default() });
+        self.number(file, fd, cloexec, 0)
+    }
+
+    /// A descriptor that was put out of the way gets its number.
+    fn lowered(&mut self, high: i32, cloexec: bool) -> Sys<i32> {
+        let low = kernel::duplicate(high, 0, cloexec)?;
+        kernel::close(high);
+        self.plain(low)
+    }
+
+    /// `pipe2(2)`, `socketpair(2)`: two descriptors, to where the argument `out` points.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn new_pair(&mut self, call: &Call, out: usize) -> Sys<u64> {
+        call.answer()?;
+        let cloexec = match call.number() {
+            libc::SYS_pipe2 => call.int(1) & libc::O_CLOEXEC != 0,
+            libc::SYS_socketpair => call.int(1) & libc::SOCK_CLOEXEC != 0,
+            _ => false,
+        };
+        let out = call.pointer::<[i32; 2]>(out);
+        let pair = out.read()?;
+        // Each gets the lowest number that is free when it is its turn.
+        let high = [kernel::move_high(pair[0])?, kernel::move_high(pair[1])?];
+        let pair = [self.lowered(high[0], cloexec)?, self.lowered(high[1], cloexec)?];
+        out.write(pair)?;
+        Ok(0)
     }
 }
 

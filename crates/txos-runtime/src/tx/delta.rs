@@ -10,6 +10,7 @@ use super::content::Data;
 use super::files::Slot;
 use super::kernel::{self, Errno, Sys};
 use super::node::{Id, Map, Name, Xattrs, changed};
+use super::tree::ShadowTree;
 
 /// A name of a directory.
 pub type Spot = (Id, Name);
@@ -40,8 +41,8 @@ impl Tx {
     /// # Errors
     /// The last name of one that can't be found.
     pub fn find_nameless(&mut self) -> Result<(), Vec<u8>> {
-        for id in 0..self.nodes.len() {
-            let node = &self.nodes[id];
+        for id in 0..self.tree.nodes.len() {
+            let node = &self.tree.nodes[id];
             let Some(stable) = &node.stable else { continue };
             let written = match &node.data {
                 Data::Stable => false,
@@ -55,7 +56,7 @@ impl Tx {
             }
             let (expected, kept) = (stable.stat.id, node.kept);
             let Some(last) = node.last_name.clone() else { continue };
-            let Some(was) = self.lost_name(id) else {
+            let Some(was) = self.tree.lost_name(id) else {
                 // By a descriptor from before it is changed all the same.
                 if kept {
                     continue;
@@ -63,19 +64,444 @@ impl Tx {
                 return Err(last);
             };
             let inode = self
+                .tree
                 .below(was.0, &was.1)
                 .and_then(|path| {
                     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
                     kernel::open(&path, flags, 0).and_then(kernel::move_high).ok()
                 })
-                .inspect(|&fd| self.files.private.extend([fd]));
+                .inspect(|&fd| self.fds.private.extend([fd]));
             let is_it = |&fd: &i32| kernel::look_fd(fd).is_ok_and(|now| now.id == expected);
             let inode = inode.filter(is_it);
-            self.nameless.push(Nameless { id, was, inode });
+            self.tree.nameless.push(Nameless { id, was, inode });
         }
         Ok(())
     }
 
+    /// Everything to be published. New directories are put together among the private copies.
+    ///
+    /// # Errors
+    /// As the system calls that it takes.
+    pub fn deltas(&mut self) -> Sys<Vec<Delta>> {
+        self.tree.find_unwritten();
+        self.find_open_files();
+        self.find_unchangeable();
+        let spots = self.tree.changed_spots();
+        let mut turns = Turns::default();
+        for (dir, name, now, base) in &spots {
+            if let Some(base) = base {
+                turns.lost.entry(*base).or_default().push((*dir, name.clone()));
+            }
+            if let Some(now) = now {
+                turns.gained.entry(*now).or_default().push((*dir, name.clone()));
+            }
+        }
+        let new = self.build_new_directories()?;
+        let mut out = Vec::new();
+        for (dir, name, now, base) in &spots {
+            if let Some(what) = self.name_change(*dir, name, *now, *base, &turns)? {
+                out.push(self.delta(*dir, name, what)?);
+            }
+        }
+        // Changed copies of older files were put into them by now.
+        self.dress_directories(&new)?;
+        self.tree.find_kept_times();
+        for id in 0..self.tree.nodes.len() {
+            self.in_place(id, &turns, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    /// Files that this process has open since before the transaction, and that it has not touched by
+    /// that descriptor: their inodes stay as well.
+    fn find_open_files(&mut self) {
+        if !self.tree.nodes.iter().any(|n| n.stable.is_some() && n.data.whole().is_some()) {
+            return;
+        }
+        for number in kernel::open_numbers().unwrap_or_default() {
+            let before = match self.fds.slot(number) {
+                Slot::Untouched => !self.fds.private.contains(&number),
+                Slot::Closed => false,
+                Slot::Open { over, .. } => over,
+            };
+            if before
+                && let Ok(stat) = kernel::look_fd(number)
+                && let Some(&id) = self.tree.by_id.get(&(stat.id, stat.mnt))
+            {
+                self.tree.nodes[id].kept = true;
+            }
+        }
+    }
+
+    /// Files in directories whose names this user may not change: what is written to them is written
+    /// into the inode.
+    fn find_unchangeable(&mut self) {
+        for id in 0..self.tree.nodes.len() {
+            if self.tree.nodes[id].stable.is_none() || self.tree.nodes[id].data.whole().is_none() {
+                continue;
+            }
+            if let Some((dir, _)) = self.tree.kept_name(id)
+                && self.may_change_names(dir).is_err()
+            {
+                self.tree.nodes[id].kept = true;
+            }
+        }
+    }
+
+    /// What is to be done about one name.
+    fn name_change(
+        &mut self,
+        dir: Id,
+        name: &Name,
+        now: Option<Id>,
+        base: Option<Id>,
+        turns: &Turns,
+    ) -> Sys<Option<What>> {
+        let base_version = base.and_then(|id| self.tree.version(id));
+        let in_new = self.tree.is_in_new(dir);
+        let Some(id) = now else {
+            // Something else, or something moved from here.
+            let Some(base) = base else { return Ok(None) };
+            let (lost, gained) = self.tree.moves(base, turns);
+            let moved = lost.iter().take(gained.len()).any(|m| m.0 == dir && m.1 == *name);
+            if moved || self.tree.is_gone(dir) {
+                return Ok(None);
+            }
+            return Ok(base_version.map(|base| What::Remove { base }));
+        };
+        if self.tree.nodes[id].stable.is_none() {
+            if in_new {
+                // It is in its directory's place already.
+                return Ok(None);
+            }
+            let staged = self.staged_place(id, dir, name)?;
+            return Ok(Some(What::Put { staged, base: base_version }));
+        }
+        if self.tree.is_replaced(id) {
+            if in_new {
+                self.place_content_in(id, dir, name)?;
+                return Ok(None);
+            }
+            let staged = self.staged_place(id, dir, name)?;
+            return Ok(Some(What::Put { staged, base: base_version }));
+        }
+        let (lost, gained) = self.tree.moves(id, turns);
+        let place = gained.iter().position(|g| g.0 == dir && g.1 == *name).ok_or(Errno::IO)?;
+        if let Some(home) = lost.get(place) {
+            let from = self.stable_spot(home.0, &home.1)?;
+            let source = self.tree.version(id).ok_or(Errno::IO)?;
+            return Ok(Some(What::Move { from, source, base: base_version }));
+        }
+        // One more name of it: beside one that it has kept, or the first that it was moved to.
+        let other = self.tree.kept_name(id).or_else(|| gained.first().cloned()).ok_or(Errno::IO)?;
+        let (_, to) = self.spot_path(other.0, &other.1)?;
+        Ok(Some(What::Link { to, base: base_version }))
+    }
+
+    /// A changed name as the engine is told of it.
+    fn delta(&mut self, dir: Id, name: &[u8], what: What) -> Sys<Delta> {
+        let (layer, path) = self.spot_path(dir, name)?;
+        let stable_path = match self.tree.nodes[dir].stable.is_some() {
+            true => self.stable_spot(dir, name)?,
+            false => path.clone(),
+        };
+        Ok(Delta { layer, path, stable_path, nameless: false, what })
+    }
+
+    /// Layer, and path in the finished tree.
+    fn spot_path(&mut self, dir: Id, name: &[u8]) -> Sys<(usize, Vec<u8>)> {
+        if self.tree.is_gone(dir) {
+            return Err(Errno::IO);
+        }
+        let path = join(&self.tree.path_of(dir), name);
+        let layer = self.layer(self.tree.nodes[dir].stat.mnt)?;
+        Ok((layer, self.copies.relative(layer, &path)))
+    }
+
+    /// Path in the tree as it is now.
+    fn stable_spot(&mut self, dir: Id, name: &[u8]) -> Sys<Vec<u8>> {
+        let layer = self.layer(self.tree.nodes[dir].stat.mnt)?;
+        let path = self.tree.below(dir, name).ok_or(Errno::IO)?;
+        Ok(self.copies.relative(layer, &path))
+    }
+
+    /// The private copy that is put at a name of a stable directory. A second name of one object is
+    /// another link of it among the copies.
+    fn staged_place(&mut self, id: Id, dir: Id, name: &[u8]) -> Sys<Vec<u8>> {
+        let mnt = self.tree.nodes[dir].stat.mnt;
+        let layer = self.layer(mnt)?;
+        let first = self.tree.first_put(id);
+        let path = if self.tree.nodes[id].is_dir() {
+            self.staged_dir(id)?.1
+        } else if first.as_ref().is_some_and(|f| f.0 == dir && f.1[..] == *name) {
+            self.own_copy(id)?
+        } else {
+            let source = self.own_copy(id)?;
+            let (_, place) = self.place(mnt)?;
+            kernel::link(&source, &place)?;
+            place
+        };
+        Ok(self.copies.staged(layer, &path))
+    }
+
+    /// The place of an object's private copy; made for those that had none: links, nodes.
+    ///
+    /// # Errors
+    /// As the system calls that make it.
+    pub fn own_copy(&mut self, id: Id) -> Sys<Vec<u8>> {
+        if let Some(backing) = self.tree.nodes[id].data.whole() {
+            return Ok(backing.path.clone());
+        }
+        if let Some(place) = self.tree.made.get(&id).cloned() {
+            self.tree.dress(id, &place)?;
+            return Ok(place);
+        }
+        let (_, place) = self.place(self.tree.nodes[id].stat.mnt)?;
+        self.tree.make_at(id, &place)?;
+        self.tree.made.insert(id, place.clone());
+        Ok(place)
+    }
+
+    /// Puts everything that is in new directories where it belongs among the private copies. Gives the
+    /// directories, deepest first.
+    fn build_new_directories(&mut self) -> Sys<Vec<Id>> {
+        let new: Vec<Id> = (0..self.tree.nodes.len())
+            .filter(|&id| {
+                let node = &self.tree.nodes[id];
+                node.is_dir() && node.stable.is_none() && !node.live && !self.tree.is_gone(id)
+            })
+            .collect();
+        for &id in &new {
+            self.staged_dir(id)?;
+        }
+        self.clear_places(&new)?;
+        for &id in &new {
+            self.fill_directory(id)?;
+        }
+        // Deepest first: each is still in its own place when it is moved into the one above.
+        let depth = |tx: &Tx, id: Id| tx.tree.path_of(id).iter().filter(|&&b| b == b'/').count();
+        let mut by_depth: Vec<(usize, Id)> = new.iter().map(|&id| (depth(self, id), id)).collect();
+        by_depth.sort_unstable_by(|a, b| b.cmp(a));
+        for &(_, id) in &by_depth {
+            let (_, place) = self.staged_dir(id)?;
+            let Some((parent, name)) = self.tree.nodes[id].names.first().cloned() else { continue };
+            if self.tree.is_in_new(parent) {
+                let (_, above) = self.staged_dir(parent)?;
+                let target = join(&above, &name);
+                kernel::rename(&place, &target)?;
+                self.tree.nodes[id].dir_mut()?.staged = Some(target);
+            }
+        }
+        Ok(by_depth.into_iter().map(|(_, id)| id).collect())
+    }
+
+    /// Attributes of new directories, deepest first, by their final places. Times come last of all.
+    fn dress_directories(&mut self, new: &[Id]) -> Sys<()> {
+        for &id in new {
+            let place = self.final_place(id)?;
+            self.tree.dress(id, &place)?;
+        }
+        Ok(())
+    }
+
+    /// Where a new directory is when all are put together.
+    fn final_place(&mut self, id: Id) -> Sys<Vec<u8>> {
+        match self.tree.nodes[id].names.first().cloned() {
+            Some((parent, name)) if self.tree.is_in_new(parent) => {
+                Ok(join(&self.final_place(parent)?, &name))
+            }
+            _ => Ok(self.staged_dir(id)?.1),
+        }
+    }
+
+    /// Takes private copies out of new directories that are not to be there under that name.
+    fn clear_places(&mut self, new: &[Id]) -> Sys<()> {
+        let mut wanted: Map<Vec<u8>, ()> = Map::default();
+        let mut dirs = Vec::new();
+        for &dir in new {
+            dirs.push(self.staged_dir(dir)?.1);
+        }
+        for id in 0..self.tree.nodes.len() {
+            let Some(backing) = self.tree.nodes[id].data.whole() else { continue };
+            let path = backing.path.clone();
+            let in_dir = txos_engine::readset::split(&path)
+                .is_some_and(|(dir, _)| dirs.iter().any(|d| d == dir));
+            if !in_dir {
+                continue;
+            }
+            let right = self.tree.nodes[id].names.iter().any(|(dir, name)| {
+                self.tree.is_in_new(*dir)
+                    && self.tree.nodes[*dir]
+                        .dir()
+                        .ok()
+                        .and_then(|d| d.staged.as_ref())
+                        .is_some_and(|d| join(d, name) == path)
+            });
+            if right {
+                wanted.insert(path, ());
+                continue;
+            }
+            if self.tree.nodes[id].names.is_empty() {
+                kernel::unlink(&path)?;
+                continue;
+            }
+            let (layer, place) = self.place(self.tree.nodes[id].stat.mnt)?;
+            kernel::rename(&path, &place)?;
+            if let Data::Whole(backing) = &mut self.tree.nodes[id].data {
+                (backing.layer, backing.path) = (layer, place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Files, links and nodes of one new directory.
+    fn fill_directory(&mut self, dir: Id) -> Sys<()> {
+        let (_, top) = self.staged_dir(dir)?;
+        let entries: Vec<(Name, Id)> = self.tree.nodes[dir]
+            .dir()?
+            .entries
+            .iter()
+            .filter_map(|(name, e)| e.now.map(|id| (name.clone(), id)))
+            .collect();
+        for (name, id) in entries {
+            let node = &self.tree.nodes[id];
+            if node.is_dir() || (node.stable.is_some() && !self.tree.is_replaced(id)) {
+                // Directories follow; what is stable is moved or linked by the engine.
+                continue;
+            }
+            let place = join(&top, &name);
+            self.place_at(id, dir, &name, &place)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the copy of an object at a name of a new directory.
+    fn place_at(&mut self, id: Id, dir: Id, name: &[u8], place: &[u8]) -> Sys<()> {
+        let copy = match (self.tree.nodes[id].data.whole(), self.tree.made.get(&id)) {
+            (Some(backing), _) => Some(backing.path.clone()),
+            (None, Some(made)) => Some(made.clone()),
+            (None, None) => None,
+        };
+        if self.tree.made.contains_key(&id)
+            && let Some(made) = &copy
+        {
+            self.tree.dress(id, made)?;
+        }
+        // The copy itself goes to the name that is published by it.
+        let first = self.tree.first_put(id);
+        let only_here = first.is_some_and(|f| f.0 == dir && f.1[..] == *name);
+        let copy = match copy {
+            Some(copy) => copy,
+            None if only_here => {
+                self.tree.make_at(id, place)?;
+                self.tree.made.insert(id, place.to_vec());
+                return Ok(());
+            }
+            None => self.own_copy(id)?,
+        };
+        if copy == place {
+            return Ok(());
+        }
+        let lies_in_new = self.tree.lies_in_new(&copy);
+        if only_here && !lies_in_new {
+            kernel::rename(&copy, place)?;
+            if let Data::Whole(backing) = &mut self.tree.nodes[id].data {
+                backing.path = place.to_vec();
+            } else {
+                self.tree.made.insert(id, place.to_vec());
+            }
+            return Ok(());
+        }
+        kernel::link(&copy, place)
+    }
+
+    /// A changed stable file that is put into a new directory.
+    fn place_content_in(&mut self, id: Id, dir: Id, name: &[u8]) -> Sys<()> {
+        let place = join(&self.final_place(dir)?, name);
+        if kernel::look(&place).is_ok() {
+            return Ok(());
+        }
+        let copy = self.own_copy(id)?;
+        kernel::link(&copy, &place)
+    }
+
+    /// What is changed in an inode that stays.
+    fn in_place(&mut self, id: Id, turns: &Turns, out: &mut Vec<Delta>) -> Sys<()> {
+        let node = &self.tree.nodes[id];
+        let Some(stable) = &node.stable else { return Ok(()) };
+        let untouched = node.data.whole().is_some_and(super::content::Backing::is_untouched);
+        let content = !matches!(node.data, Data::Stable) && !untouched;
+        if node.live || (!content && node.changed & !changed::ATIME == 0) {
+            return Ok(());
+        }
+        let base = stable.stat.version();
+        let nameless = self.tree.nameless.iter().find(|o| o.id == id).map(|o| o.was.clone());
+        let is_nameless = nameless.is_some();
+        let place = match nameless {
+            _ if id == self.tree.top => Some((self.tree.top, (*b".").into())),
+            Some(was) => Some(was),
+            None => node.names.first().cloned(),
+        };
+        let Some((dir, name)) = place else { return Ok(()) };
+        if self.tree.is_gone(dir) && !is_nameless {
+            return Ok(());
+        }
+        let replaced = self.tree.is_replaced(id);
+        let named = self.tree.kept_name(id);
+        let (lost, gained) = self.tree.moves(id, turns);
+        let moved = lost.first().cloned().filter(|_| named.is_none());
+        let (dir, name) = match (&named, gained.first()) {
+            (Some(kept), _) => kept.clone(),
+            (None, Some(first)) => first.clone(),
+            (None, None) => (dir, name),
+        };
+        if replaced {
+            // A kept name gets the copy in exchange; the others were seen to with the names.
+            if let Some((dir, name)) = named {
+                let staged = self.staged_place(id, dir, &name)?;
+                let what = What::Rewrite { staged, base };
+                out.push(self.delta(dir, &name, what)?);
+            }
+            return Ok(());
+        }
+        let attrs = self.tree.attr_change(id)?;
+        let what = match &self.tree.nodes[id].data {
+            Data::Whole(backing) if !untouched => {
+                let (layer, path) = (backing.layer, backing.path.clone());
+                What::Data { staged: self.copies.staged(layer, &path), base, attrs }
+            }
+            Data::Pages(pages) => {
+                let writes = pages.pieces();
+                let size = Some(pages.size).filter(|&size| size != base.size);
+                What::Patch { base, writes, size, attrs }
+            }
+            _ if attrs.is_nothing() => return Ok(()),
+            _ => What::Attrs { base, change: attrs },
+        };
+        if id == self.tree.top {
+            let layer = self.layer(self.tree.nodes[id].stat.mnt)?;
+            let (path, stable_path) = (Vec::new(), Vec::new());
+            out.push(Delta { layer, path, stable_path, nameless: false, what });
+            return Ok(());
+        }
+        if is_nameless {
+            let stable_path = self.stable_spot(dir, &name)?;
+            let layer = self.layer(self.tree.nodes[dir].stat.mnt)?;
+            let path = stable_path.clone();
+            out.push(Delta { layer, path, stable_path, nameless: true, what });
+            return Ok(());
+        }
+        let (layer, path) = self.spot_path(dir, &name)?;
+        let stable_path = match moved {
+            Some((dir, name)) => self.stable_spot(dir, &name)?,
+            None => self.stable_spot(dir, &name)?,
+        };
+        out.push(Delta { layer, path, stable_path, nameless: false, what });
+        Ok(())
+    }
+}
+
+impl ShadowTree {
     /// Whether an object is one of those.
     #[must_use]
     pub fn is_nameless(&self, id: Id) -> bool {
@@ -105,61 +531,6 @@ impl Tx {
         })
     }
 
-    /// Everything to be published. New directories are put together among the private copies.
-    ///
-    /// # Errors
-    /// As the system calls that it takes.
-    pub fn deltas(&mut self) -> Sys<Vec<Delta>> {
-        self.find_unwritten();
-        self.find_open_files();
-        self.find_unchangeable();
-        let spots = self.changed_spots();
-        let mut turns = Turns::default();
-        for (dir, name, now, base) in &spots {
-            if let Some(base) = base {
-                turns.lost.entry(*base).or_default().push((*dir, name.clone()));
-            }
-            if let Some(now) = now {
-                turns.gained.entry(*now).or_default().push((*dir, name.clone()));
-            }
-        }
-        let new = self.build_new_directories()?;
-        let mut out = Vec::new();
-        for (dir, name, now, base) in &spots {
-            if let Some(what) = self.name_change(*dir, name, *now, *base, &turns)? {
-                out.push(self.delta(*dir, name, what)?);
-            }
-        }
-        // Changed copies of older files were put into them by now.
-        self.dress_directories(&new)?;
-        self.find_kept_times();
-        for id in 0..self.nodes.len() {
-            self.in_place(id, &turns, &mut out)?;
-        }
-        Ok(out)
-    }
-
-    /// Files that this process has open since before the transaction, and that it has not touched by
-    /// that descriptor: their inodes stay as well.
-    fn find_open_files(&mut self) {
-        if !self.nodes.iter().any(|n| n.stable.is_some() && n.data.whole().is_some()) {
-            return;
-        }
-        for number in kernel::open_numbers().unwrap_or_default() {
-            let before = match self.files.slot(number) {
-                Slot::Untouched => !self.files.private.contains(&number),
-                Slot::Closed => false,
-                Slot::Open { over, .. } => over,
-            };
-            if before
-                && let Ok(stat) = kernel::look_fd(number)
-                && let Some(&id) = self.by_id.get(&(stat.id, stat.mnt))
-            {
-                self.nodes[id].kept = true;
-            }
-        }
-    }
-
     /// Files that were mapped to memory for writing, and not written to.
     fn find_unwritten(&mut self) {
         for node in &mut self.nodes {
@@ -170,21 +541,6 @@ impl Tx {
             if backing.mapped.is_some() && now == backing.mapped && backing.is_same_as(&stable.path)
             {
                 backing.fresh = now;
-            }
-        }
-    }
-
-    /// Files in directories whose names this user may not change: what is written to them is written
-    /// into the inode.
-    fn find_unchangeable(&mut self) {
-        for id in 0..self.nodes.len() {
-            if self.nodes[id].stable.is_none() || self.nodes[id].data.whole().is_none() {
-                continue;
-            }
-            if let Some((dir, _)) = self.kept_name(id)
-                && self.may_change_names(dir).is_err()
-            {
-                self.nodes[id].kept = true;
             }
         }
     }
@@ -252,56 +608,6 @@ impl Tx {
         (of(&turns.lost), of(&turns.gained))
     }
 
-    /// What is to be done about one name.
-    fn name_change(
-        &mut self,
-        dir: Id,
-        name: &Name,
-        now: Option<Id>,
-        base: Option<Id>,
-        turns: &Turns,
-    ) -> Sys<Option<What>> {
-        let base_version = base.and_then(|id| self.version(id));
-        let in_new = self.is_in_new(dir);
-        let Some(id) = now else {
-            // Something else, or something moved from here.
-            let Some(base) = base else { return Ok(None) };
-            let (lost, gained) = self.moves(base, turns);
-            let moved = lost.iter().take(gained.len()).any(|m| m.0 == dir && m.1 == *name);
-            if moved || self.is_gone(dir) {
-                return Ok(None);
-            }
-            return Ok(base_version.map(|base| What::Remove { base }));
-        };
-        if self.nodes[id].stable.is_none() {
-            if in_new {
-                // It is in its directory's place already.
-                return Ok(None);
-            }
-            let staged = self.staged_place(id, dir, name)?;
-            return Ok(Some(What::Put { staged, base: base_version }));
-        }
-        if self.is_replaced(id) {
-            if in_new {
-                self.place_content_in(id, dir, name)?;
-                return Ok(None);
-            }
-            let staged = self.staged_place(id, dir, name)?;
-            return Ok(Some(What::Put { staged, base: base_version }));
-        }
-        let (lost, gained) = self.moves(id, turns);
-        let place = gained.iter().position(|g| g.0 == dir && g.1 == *name).ok_or(Errno::IO)?;
-        if let Some(home) = lost.get(place) {
-            let from = self.stable_spot(home.0, &home.1)?;
-            let source = self.version(id).ok_or(Errno::IO)?;
-            return Ok(Some(What::Move { from, source, base: base_version }));
-        }
-        // One more name of it: beside one that it has kept, or the first that it was moved to.
-        let other = self.kept_name(id).or_else(|| gained.first().cloned()).ok_or(Errno::IO)?;
-        let (_, to) = self.spot_path(other.0, &other.1)?;
-        Ok(Some(What::Link { to, base: base_version }))
-    }
-
     /// A name that a stable object had and has.
     fn kept_name(&self, id: Id) -> Option<Spot> {
         let is_kept = |(dir, name): &&Spot| {
@@ -314,75 +620,11 @@ impl Tx {
         self.nodes[id].names.iter().find(is_kept).cloned()
     }
 
-    /// A changed name as the engine is told of it.
-    fn delta(&mut self, dir: Id, name: &[u8], what: What) -> Sys<Delta> {
-        let (layer, path) = self.spot_path(dir, name)?;
-        let stable_path = match self.nodes[dir].stable.is_some() {
-            true => self.stable_spot(dir, name)?,
-            false => path.clone(),
-        };
-        Ok(Delta { layer, path, stable_path, nameless: false, what })
-    }
-
-    /// Layer, and path in the finished tree.
-    fn spot_path(&mut self, dir: Id, name: &[u8]) -> Sys<(usize, Vec<u8>)> {
-        if self.is_gone(dir) {
-            return Err(Errno::IO);
-        }
-        let path = join(&self.path_of(dir), name);
-        let layer = self.layer(self.nodes[dir].stat.mnt)?;
-        Ok((layer, self.relative(layer, &path)))
-    }
-
-    /// Path in the tree as it is now.
-    fn stable_spot(&mut self, dir: Id, name: &[u8]) -> Sys<Vec<u8>> {
-        let layer = self.layer(self.nodes[dir].stat.mnt)?;
-        let path = self.below(dir, name).ok_or(Errno::IO)?;
-        Ok(self.relative(layer, &path))
-    }
-
-    /// The private copy that is put at a name of a stable directory. A second name of one object is
-    /// another link of it among the copies.
-    fn staged_place(&mut self, id: Id, dir: Id, name: &[u8]) -> Sys<Vec<u8>> {
-        let mnt = self.nodes[dir].stat.mnt;
-        let layer = self.layer(mnt)?;
-        let first = self.first_put(id);
-        let path = if self.nodes[id].is_dir() {
-            self.staged_dir(id)?.1
-        } else if first.as_ref().is_some_and(|f| f.0 == dir && f.1[..] == *name) {
-            self.own_copy(id)?
-        } else {
-            let source = self.own_copy(id)?;
-            let (_, place) = self.place(mnt)?;
-            kernel::link(&source, &place)?;
-            place
-        };
-        Ok(self.staged(layer, &path))
-    }
-
     /// The name of an object that its own private copy is renamed to.
     fn first_put(&self, id: Id) -> Option<Spot> {
         let names = &self.nodes[id].names;
         // One in a new directory has been linked there.
         names.iter().find(|(dir, _)| !self.is_in_new(*dir)).or(names.first()).cloned()
-    }
-
-    /// The place of an object's private copy; made for those that had none: links, nodes.
-    ///
-    /// # Errors
-    /// As the system calls that make it.
-    pub fn own_copy(&mut self, id: Id) -> Sys<Vec<u8>> {
-        if let Some(backing) = self.nodes[id].data.whole() {
-            return Ok(backing.path.clone());
-        }
-        if let Some(place) = self.made.get(&id).cloned() {
-            self.dress(id, &place)?;
-            return Ok(place);
-        }
-        let (_, place) = self.place(self.nodes[id].stat.mnt)?;
-        self.make_at(id, &place)?;
-        self.made.insert(id, place.clone());
-        Ok(place)
     }
 
     /// Makes a symbolic link or node at a place among the private copies.
@@ -417,169 +659,6 @@ impl Tx {
             kernel::chmod(place, stat.mode)?;
         }
         kernel::utimes(place, Some(stat.atime), Some(stat.mtime))
-    }
-
-    /// Puts everything that is in new directories where it belongs among the private copies. Gives the
-    /// directories, deepest first.
-    fn build_new_directories(&mut self) -> Sys<Vec<Id>> {
-        let new: Vec<Id> = (0..self.nodes.len())
-            .filter(|&id| {
-                let node = &self.nodes[id];
-                node.is_dir() && node.stable.is_none() && !node.live && !self.is_gone(id)
-            })
-            .collect();
-        for &id in &new {
-            self.staged_dir(id)?;
-        }
-        self.clear_places(&new)?;
-        for &id in &new {
-            self.fill_directory(id)?;
-        }
-        // Deepest first: each is still in its own place when it is moved into the one above.
-        let depth = |tx: &Tx, id: Id| tx.path_of(id).iter().filter(|&&b| b == b'/').count();
-        let mut by_depth: Vec<(usize, Id)> = new.iter().map(|&id| (depth(self, id), id)).collect();
-        by_depth.sort_unstable_by(|a, b| b.cmp(a));
-        for &(_, id) in &by_depth {
-            let (_, place) = self.staged_dir(id)?;
-            let Some((parent, name)) = self.nodes[id].names.first().cloned() else { continue };
-            if self.is_in_new(parent) {
-                let (_, above) = self.staged_dir(parent)?;
-                let target = join(&above, &name);
-                kernel::rename(&place, &target)?;
-                self.nodes[id].dir_mut()?.staged = Some(target);
-            }
-        }
-        Ok(by_depth.into_iter().map(|(_, id)| id).collect())
-    }
-
-    /// Attributes of new directories, deepest first, by their final places. Times come last of all.
-    fn dress_directories(&mut self, new: &[Id]) -> Sys<()> {
-        for &id in new {
-            let place = self.final_place(id)?;
-            self.dress(id, &place)?;
-        }
-        Ok(())
-    }
-
-    /// Where a new directory is when all are put together.
-    fn final_place(&mut self, id: Id) -> Sys<Vec<u8>> {
-        match self.nodes[id].names.first().cloned() {
-            Some((parent, name)) if self.is_in_new(parent) => {
-                Ok(join(&self.final_place(parent)?, &name))
-            }
-            _ => Ok(self.staged_dir(id)?.1),
-        }
-    }
-
-    /// Takes private copies out of new directories that are not to be there under that name.
-    fn clear_places(&mut self, new: &[Id]) -> Sys<()> {
-        let mut wanted: Map<Vec<u8>, ()> = Map::default();
-        let mut dirs = Vec::new();
-        for &dir in new {
-            dirs.push(self.staged_dir(dir)?.1);
-        }
-        for id in 0..self.nodes.len() {
-            let Some(backing) = self.nodes[id].data.whole() else { continue };
-            let path = backing.path.clone();
-            let in_dir = txos_engine::readset::split(&path)
-                .is_some_and(|(dir, _)| dirs.iter().any(|d| d == dir));
-            if !in_dir {
-                continue;
-            }
-            let right = self.nodes[id].names.iter().any(|(dir, name)| {
-                self.is_in_new(*dir)
-                    && self.nodes[*dir]
-                        .dir()
-                        .ok()
-                        .and_then(|d| d.staged.as_ref())
-                        .is_some_and(|d| join(d, name) == path)
-            });
-            if right {
-                wanted.insert(path, ());
-                continue;
-            }
-            if self.nodes[id].names.is_empty() {
-                kernel::unlink(&path)?;
-                continue;
-            }
-            let (layer, place) = self.place(self.nodes[id].stat.mnt)?;
-            kernel::rename(&path, &place)?;
-            if let Data::Whole(backing) = &mut self.nodes[id].data {
-                (backing.layer, backing.path) = (layer, place);
-            }
-        }
-        Ok(())
-    }
-
-    /// Files, links and nodes of one new directory.
-    fn fill_directory(&mut self, dir: Id) -> Sys<()> {
-        let (_, top) = self.staged_dir(dir)?;
-        let entries: Vec<(Name, Id)> = self.nodes[dir]
-            .dir()?
-            .entries
-            .iter()
-            .filter_map(|(name, e)| e.now.map(|id| (name.clone(), id)))
-            .collect();
-        for (name, id) in entries {
-            let node = &self.nodes[id];
-            if node.is_dir() || (node.stable.is_some() && !self.is_replaced(id)) {
-                // Directories follow; what is stable is moved or linked by the engine.
-                continue;
-            }
-            let place = join(&top, &name);
-            self.place_at(id, dir, &name, &place)?;
-        }
-        Ok(())
-    }
-
-    /// Puts the copy of an object at a name of a new directory.
-    fn place_at(&mut self, id: Id, dir: Id, name: &[u8], place: &[u8]) -> Sys<()> {
-        let copy = match (self.nodes[id].data.whole(), self.made.get(&id)) {
-            (Some(backing), _) => Some(backing.path.clone()),
-            (None, Some(made)) => Some(made.clone()),
-            (None, None) => None,
-        };
-        if self.made.contains_key(&id)
-            && let Some(made) = &copy
-        {
-            self.dress(id, made)?;
-        }
-        // The copy itself goes to the name that is published by it.
-        let first = self.first_put(id);
-        let only_here = first.is_some_and(|f| f.0 == dir && f.1[..] == *name);
-        let copy = match copy {
-            Some(copy) => copy,
-            None if only_here => {
-                self.make_at(id, place)?;
-                self.made.insert(id, place.to_vec());
-                return Ok(());
-            }
-            None => self.own_copy(id)?,
-        };
-        if copy == place {
-            return Ok(());
-        }
-        let lies_in_new = self.lies_in_new(&copy);
-        if only_here && !lies_in_new {
-            kernel::rename(&copy, place)?;
-            if let Data::Whole(backing) = &mut self.nodes[id].data {
-                backing.path = place.to_vec();
-            } else {
-                self.made.insert(id, place.to_vec());
-            }
-            return Ok(());
-        }
-        kernel::link(&copy, place)
-    }
-
-    /// A changed stable file that is put into a new directory.
-    fn place_content_in(&mut self, id: Id, dir: Id, name: &[u8]) -> Sys<()> {
-        let place = join(&self.final_place(dir)?, name);
-        if kernel::look(&place).is_ok() {
-            return Ok(());
-        }
-        let copy = self.own_copy(id)?;
-        kernel::link(&copy, &place)
     }
 
     /// Whether a private copy lies in the place of a new directory already.
@@ -620,81 +699,6 @@ impl Tx {
                 node.changed |= changed::MTIME;
             }
         }
-    }
-
-    /// What is changed in an inode that stays.
-    fn in_place(&mut self, id: Id, turns: &Turns, out: &mut Vec<Delta>) -> Sys<()> {
-        let node = &self.nodes[id];
-        let Some(stable) = &node.stable else { return Ok(()) };
-        let untouched = node.data.whole().is_some_and(super::content::Backing::is_untouched);
-        let content = !matches!(node.data, Data::Stable) && !untouched;
-        if node.live || (!content && node.changed & !changed::ATIME == 0) {
-            return Ok(());
-        }
-        let base = stable.stat.version();
-        let nameless = self.nameless.iter().find(|o| o.id == id).map(|o| o.was.clone());
-        let is_nameless = nameless.is_some();
-        let place = match nameless {
-            _ if id == self.top => Some((self.top, (*b".").into())),
-            Some(was) => Some(was),
-            None => node.names.first().cloned(),
-        };
-        let Some((dir, name)) = place else { return Ok(()) };
-        if self.is_gone(dir) && !is_nameless {
-            return Ok(());
-        }
-        let replaced = self.is_replaced(id);
-        let named = self.kept_name(id);
-        let (lost, gained) = self.moves(id, turns);
-        let moved = lost.first().cloned().filter(|_| named.is_none());
-        let (dir, name) = match (&named, gained.first()) {
-            (Some(kept), _) => kept.clone(),
-            (None, Some(first)) => first.clone(),
-            (None, None) => (dir, name),
-        };
-        if replaced {
-            // A kept name gets the copy in exchange; the others were seen to with the names.
-            if let Some((dir, name)) = named {
-                let staged = self.staged_place(id, dir, &name)?;
-                let what = What::Rewrite { staged, base };
-                out.push(self.delta(dir, &name, what)?);
-            }
-            return Ok(());
-        }
-        let attrs = self.attr_change(id)?;
-        let what = match &self.nodes[id].data {
-            Data::Whole(backing) if !untouched => {
-                let (layer, path) = (backing.layer, backing.path.clone());
-                What::Data { staged: self.staged(layer, &path), base, attrs }
-            }
-            Data::Pages(pages) => {
-                let writes = pages.pieces();
-                let size = Some(pages.size).filter(|&size| size != base.size);
-                What::Patch { base, writes, size, attrs }
-            }
-            _ if attrs.is_nothing() => return Ok(()),
-            _ => What::Attrs { base, change: attrs },
-        };
-        if id == self.top {
-            let layer = self.layer(self.nodes[id].stat.mnt)?;
-            let (path, stable_path) = (Vec::new(), Vec::new());
-            out.push(Delta { layer, path, stable_path, nameless: false, what });
-            return Ok(());
-        }
-        if is_nameless {
-            let stable_path = self.stable_spot(dir, &name)?;
-            let layer = self.layer(self.nodes[dir].stat.mnt)?;
-            let path = stable_path.clone();
-            out.push(Delta { layer, path, stable_path, nameless: true, what });
-            return Ok(());
-        }
-        let (layer, path) = self.spot_path(dir, &name)?;
-        let stable_path = match moved {
-            Some((dir, name)) => self.stable_spot(dir, &name)?,
-            None => self.stable_spot(dir, &name)?,
-        };
-        out.push(Delta { layer, path, stable_path, nameless: false, what });
-        Ok(())
     }
 
     /// What became of a stable object's attributes.

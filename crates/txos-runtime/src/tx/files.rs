@@ -17,6 +17,7 @@ use super::content::Data;
 use super::kernel::{self, Errno, Stat, Sys};
 use super::list::Cursor;
 use super::node::Id;
+use super::tree::ShadowTree;
 
 /// Index of an open file.
 pub type File = usize;
@@ -83,7 +84,7 @@ impl OpenFile {
 
 /// The descriptor table as the transaction sees it.
 #[derive(Debug, Default)]
-pub struct Files {
+pub struct FdTable {
     slots: Vec<Slot>,
     files: Vec<OpenFile>,
     closed: BTreeSet<i32>,
@@ -91,7 +92,7 @@ pub struct Files {
     pub private: BTreeSet<i32>,
 }
 
-impl Files {
+impl FdTable {
     /// An open file.
     #[must_use]
     pub fn get(&self, file: File) -> &OpenFile {
@@ -169,7 +170,7 @@ impl Tx {
     /// # Errors
     /// EBADF; the transaction is doomed.
     pub fn file(&mut self, number: i32) -> Sys<File> {
-        match self.files.slot(number) {
+        match self.fds.slot(number) {
             Slot::Open { file, .. } => Ok(file),
             Slot::Closed => Err(Errno::BADF),
             Slot::Untouched => self.adopt_number(number),
@@ -182,7 +183,7 @@ impl Tx {
     /// EBADF.
     pub fn real(&mut self, number: i32) -> Sys<i32> {
         self.file(number)?;
-        match self.files.slot(number) {
+        match self.fds.slot(number) {
             Slot::Open { real, .. } => Ok(real),
             _ => Err(Errno::BADF),
         }
@@ -190,7 +191,7 @@ impl Tx {
 
     /// Takes note of a descriptor from before the transaction.
     fn adopt_number(&mut self, number: i32) -> Sys<File> {
-        if number < 0 || self.is_ours(number) {
+        if number < 0 || self.fds.is_ours(number) {
             return Err(Errno::BADF);
         }
         let flags = kernel::status_flags(number)?;
@@ -204,19 +205,19 @@ impl Tx {
             // As in `txos run`.
         } else if matches!(stat.kind(), FileKind::File | FileKind::Dir) {
             let id = self.adopt_fd(number, stat)?;
-            if !self.nodes[id].live {
-                if let Some(shared) = self.shared_with(id, number) {
-                    let theirs = self.files.get(shared).numbers.first().copied();
-                    let real = match theirs.map(|n| self.files.slot(n)) {
+            if !self.tree.nodes[id].live {
+                if let Some(shared) = self.fds.shared_with(id, number) {
+                    let theirs = self.fds.get(shared).numbers.first().copied();
+                    let real = match theirs.map(|n| self.fds.slot(n)) {
                         Some(Slot::Open { real: theirs, .. }) => {
-                            self.keep_private(kernel::copy_high(theirs)?)
+                            self.fds.keep_private(kernel::copy_high(theirs)?)
                         }
                         Some(_) => return Err(Errno::BADF),
                         // All its other numbers were closed; it goes on where they were.
                         None => {
-                            open.flags = self.files.get(shared).flags;
+                            open.flags = self.fds.get(shared).flags;
                             let real = self.reopen(id, number, &stat, &mut open)?;
-                            let file = self.files.get_mut(shared);
+                            let file = self.fds.get_mut(shared);
                             file.borrowed |= open.borrowed;
                             if let Some(left) = file.left {
                                 let _ = kernel::seek(real, left as i64, libc::SEEK_SET);
@@ -224,10 +225,10 @@ impl Tx {
                             real
                         }
                     };
-                    let file = self.files.get_mut(shared);
+                    let file = self.fds.get_mut(shared);
                     file.numbers.push(number);
                     file.before.push(number);
-                    self.files.set(number, Slot::Open { file: shared, real, cloexec, over: true });
+                    self.fds.set(number, Slot::Open { file: shared, real, cloexec, over: true });
                     return Ok(shared);
                 }
                 open.node = Some(id);
@@ -236,25 +237,16 @@ impl Tx {
             }
         } else if kernel::path_of_fd(number).is_ok_and(|path| path.starts_with(b"/")) {
             let id = self.adopt_fd(number, stat)?;
-            open.node = Some(id).filter(|&id| !self.nodes[id].live);
+            open.node = Some(id).filter(|&id| !self.tree.nodes[id].live);
         }
-        let file = self.files.add(open);
-        self.files.set(number, Slot::Open { file, real, cloexec, over: true });
+        let file = self.fds.add(open);
+        self.fds.set(number, Slot::Open { file, real, cloexec, over: true });
         Ok(file)
-    }
-
-    /// An open file from before that is the same description as `number`'s (dup(2)).
-    fn shared_with(&self, id: Id, number: i32) -> Option<File> {
-        let on = |&file: &File| self.files.get(file).node == Some(id);
-        (0..self.files.count()).filter(on).find(|&file| {
-            let other = self.files.get(file).before.first();
-            other.is_some_and(|&other| kernel::is_same_description(other, number))
-        })
     }
 
     /// Opens the file of a descriptor from before anew, with an offset of its own.
     fn reopen(&mut self, id: Id, number: i32, stat: &Stat, open: &mut OpenFile) -> Sys<i32> {
-        self.nodes[id].kept |= open.flags & libc::O_PATH == 0 && stat.kind() == FileKind::File;
+        self.tree.nodes[id].kept |= open.flags & libc::O_PATH == 0 && stat.kind() == FileKind::File;
         let offset = kernel::seek(number, 0, libc::SEEK_CUR).unwrap_or(0);
         open.was = (open.flags, offset);
         if open.flags & libc::O_PATH != 0 {
@@ -268,16 +260,117 @@ impl Tx {
         let Ok(fd) = fd else {
             open.borrowed = true;
             let fd = kernel::copy_high(number)?;
-            return Ok(self.keep_private(fd));
+            return Ok(self.fds.keep_private(fd));
         };
-        let fd = self.keep_private(kernel::move_high(fd)?);
+        let fd = self.fds.keep_private(kernel::move_high(fd)?);
         let _ = kernel::seek(fd, offset as i64, libc::SEEK_SET);
-        if let Data::Whole(_) = self.nodes[id].data {
-            return self.reopen_whole(id, fd, open.flags, offset);
+        if let Data::Whole(_) = self.tree.nodes[id].data {
+            return self.tree.reopen_whole(id, fd, open.flags, offset);
         }
         Ok(fd)
     }
 
+    /// A file has a private copy now: the descriptors that lead to it have to lead there.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn retarget(&mut self, id: Id) -> Sys<()> {
+        for file in self.fds.on(id) {
+            let open = self.fds.get(file);
+            if open.flags & libc::O_PATH != 0 {
+                continue;
+            }
+            let (flags, numbers) = (open.flags, open.numbers.clone());
+            let new = self.tree.open_backing(id, flags)?;
+            for (i, number) in numbers.into_iter().enumerate() {
+                let Slot::Open { file, real, cloexec, over } = self.fds.slot(number) else {
+                    continue;
+                };
+                if i == 0 {
+                    let offset = kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0);
+                    let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
+                }
+                // A number from before that is its own carrier stays as it is.
+                let own = over && real == number;
+                let place = if own { kernel::copy_high(new)? } else { real };
+                if own {
+                    self.fds.keep_private(place);
+                    self.fds.set(number, Slot::Open { file, real: place, cloexec, over });
+                } else {
+                    kernel::dup3(new, place, cloexec || real != number)?;
+                }
+            }
+            kernel::close(new);
+        }
+        Ok(())
+    }
+
+    /// A descriptor of ours from which the stable file of a node can be read: a duplicate.
+    pub fn readable_descriptor(&mut self, id: Id) -> Option<i32> {
+        for file in self.fds.on(id) {
+            let open = self.fds.get(file);
+            let Some(&number) = open.numbers.first() else { continue };
+            let Slot::Open { real, .. } = self.fds.slot(number) else { continue };
+            let flags = kernel::status_flags(real).unwrap_or(0);
+            if flags & libc::O_PATH == 0
+                && flags & libc::O_ACCMODE != libc::O_WRONLY
+                && !matches!(self.tree.nodes[id].data, Data::Whole(_))
+                && let Ok(fd) = kernel::copy_high(real)
+            {
+                return Some(fd);
+            }
+        }
+        None
+    }
+
+    /// `dup(2)`, and `fcntl(F_DUPFD)`.
+    ///
+    /// # Errors
+    /// EBADF, EMFILE, EINVAL.
+    pub fn dup(&mut self, number: i32, min: i32, cloexec: bool) -> Sys<u64> {
+        let file = self.file(number)?;
+        let real = self.real(number)?;
+        let new = kernel::duplicate(real, min, cloexec)?;
+        self.fds.number(file, new, cloexec, min).map(|n| n as u64)
+    }
+
+    /// `dup3(2)`, the numbers being different.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn dup_to(&mut self, number: i32, target: i32, cloexec: bool) -> Sys<u64> {
+        let file = self.file(number)?;
+        let real = self.real(number)?;
+        if target < 0 || self.fds.private.contains(&target) || target >= kernel::descriptor_limit()
+        {
+            return Err(Errno::BADF);
+        }
+        let was = match self.fds.slot(target) {
+            Slot::Untouched if kernel::close_on_exec(target).is_err() => None,
+            Slot::Untouched => {
+                self.fds.close_number(target)?;
+                Some(true)
+            }
+            Slot::Closed => Some(true),
+            Slot::Open { over, .. } => {
+                self.fds.close_number(target)?;
+                Some(over)
+            }
+        };
+        let over = was == Some(true);
+        let carrier = if over {
+            let high = kernel::copy_high(real)?;
+            self.fds.keep_private(high)
+        } else {
+            kernel::dup3(real, target, cloexec)?
+        };
+        self.fds.set(target, Slot::Open { file, real: carrier, cloexec, over });
+        self.fds.get_mut(file).numbers.push(target);
+        Ok(target as u64)
+    }
+}
+
+impl ShadowTree {
     /// A private copy was made before this descriptor was first used.
     fn reopen_whole(&mut self, id: Id, old: i32, flags: i32, offset: u64) -> Sys<i32> {
         let fd = self.open_backing(id, flags)?;
@@ -305,93 +398,51 @@ impl Tx {
         let flags = (flags & KEPT) | libc::O_CLOEXEC;
         kernel::open_past_mode(&path, || kernel::open(&path, flags, 0))
     }
+}
 
-    /// A file has a private copy now: the descriptors that lead to it have to lead there.
-    ///
-    /// # Errors
-    /// As `open(2)`.
-    pub fn retarget(&mut self, id: Id) -> Sys<()> {
-        for file in self.files.on(id) {
-            let open = self.files.get(file);
-            if open.flags & libc::O_PATH != 0 {
-                continue;
-            }
-            let (flags, numbers) = (open.flags, open.numbers.clone());
-            let new = self.open_backing(id, flags)?;
-            for (i, number) in numbers.into_iter().enumerate() {
-                let Slot::Open { file, real, cloexec, over } = self.files.slot(number) else {
-                    continue;
-                };
-                if i == 0 {
-                    let offset = kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0);
-                    let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
-                }
-                // A number from before that is its own carrier stays as it is.
-                let own = over && real == number;
-                let place = if own { kernel::copy_high(new)? } else { real };
-                if own {
-                    self.keep_private(place);
-                    self.files.set(number, Slot::Open { file, real: place, cloexec, over });
-                } else {
-                    kernel::dup3(new, place, cloexec || real != number)?;
-                }
-            }
-            kernel::close(new);
-        }
-        Ok(())
+impl FdTable {
+    /// An open file from before that is the same description as `number`'s (dup(2)).
+    fn shared_with(&self, id: Id, number: i32) -> Option<File> {
+        let on = |&file: &File| self.get(file).node == Some(id);
+        (0..self.count()).filter(on).find(|&file| {
+            let other = self.get(file).before.first();
+            other.is_some_and(|&other| kernel::is_same_description(other, number))
+        })
     }
 
     /// A descriptor that the transaction itself has opened to read the stable file of a node.
     #[must_use]
     pub fn opened_to_read(&self, id: Id) -> Option<i32> {
-        self.files.on(id).into_iter().find_map(|file| {
-            let open = self.files.get(file);
+        self.on(id).into_iter().find_map(|file| {
+            let open = self.get(file);
             // Opened by path for reading, unless that was refused, which is so only for writing alone.
             let readable = open.before.is_empty()
                 && open.flags & (libc::O_PATH | libc::O_DIRECT) == 0
                 && open.flags & libc::O_ACCMODE != libc::O_WRONLY;
-            match self.files.slot(*open.numbers.first()?) {
+            match self.slot(*open.numbers.first()?) {
                 Slot::Open { real, .. } if readable => Some(real),
                 _ => None,
             }
         })
     }
 
-    /// A descriptor of ours from which the stable file of a node can be read: a duplicate.
-    pub fn readable_descriptor(&mut self, id: Id) -> Option<i32> {
-        for file in self.files.on(id) {
-            let open = self.files.get(file);
-            let Some(&number) = open.numbers.first() else { continue };
-            let Slot::Open { real, .. } = self.files.slot(number) else { continue };
-            let flags = kernel::status_flags(real).unwrap_or(0);
-            if flags & libc::O_PATH == 0
-                && flags & libc::O_ACCMODE != libc::O_WRONLY
-                && !matches!(self.nodes[id].data, Data::Whole(_))
-                && let Ok(fd) = kernel::copy_high(real)
-            {
-                return Some(fd);
-            }
-        }
-        None
-    }
-
     /// Whether a number is the library's: one of the transaction's, or of the engine's, which keeps
     /// its own from the same number on and closes them on exec.
     #[must_use]
     pub fn is_ours(&self, number: i32) -> bool {
-        self.files.private.contains(&number)
+        self.private.contains(&number)
             || (number >= kernel::high_base() && kernel::close_on_exec(number) == Ok(true))
     }
 
     /// Remembers that a number is ours.
     pub fn keep_private(&mut self, fd: i32) -> i32 {
-        self.files.private.insert(fd);
+        self.private.insert(fd);
         fd
     }
 
     /// Closes a number of ours.
     pub fn close_private(&mut self, fd: i32) {
-        self.files.private.remove(&fd);
+        self.private.remove(&fd);
         kernel::close(fd);
     }
 
@@ -400,7 +451,7 @@ impl Tx {
     /// # Errors
     /// EMFILE.
     pub fn number(&mut self, file: File, real: i32, cloexec: bool, min: i32) -> Sys<i32> {
-        let lower = self.files.lowest_closed(min).filter(|&n| n < real);
+        let lower = self.lowest_closed(min).filter(|&n| n < real);
         let (number, real, over) = match lower {
             Some(number) => {
                 let high = kernel::move_high(real)?;
@@ -408,8 +459,8 @@ impl Tx {
             }
             None => (real, real, false),
         };
-        self.files.set(number, Slot::Open { file, real, cloexec, over });
-        self.files.get_mut(file).numbers.push(number);
+        self.set(number, Slot::Open { file, real, cloexec, over });
+        self.get_mut(file).numbers.push(number);
         Ok(number)
     }
 
@@ -419,19 +470,19 @@ impl Tx {
     /// # Errors
     /// As `dup3(2)`.
     pub fn replace_number(&mut self, number: i32, target: i32) -> Sys<()> {
-        let Slot::Open { file, real, cloexec, over } = self.files.slot(number) else {
+        let Slot::Open { file, real, cloexec, over } = self.slot(number) else {
             return Err(Errno::BADF);
         };
         kernel::dup3(real, target, cloexec)?;
         if over {
             self.close_private(real);
-            self.files.set(number, Slot::Closed);
+            self.set(number, Slot::Closed);
         } else {
             kernel::close(real);
-            self.files.set(number, Slot::Untouched);
+            self.set(number, Slot::Untouched);
         }
-        self.files.set(target, Slot::Open { file, real: target, cloexec, over: false });
-        self.files.get_mut(file).numbers = vec![target];
+        self.set(target, Slot::Open { file, real: target, cloexec, over: false });
+        self.get_mut(file).numbers = vec![target];
         Ok(())
     }
 
@@ -440,80 +491,32 @@ impl Tx {
     /// # Errors
     /// EBADF.
     pub fn close_number(&mut self, number: i32) -> Sys<()> {
-        match self.files.slot(number) {
+        match self.slot(number) {
             Slot::Closed => return Err(Errno::BADF),
             Slot::Untouched => {
                 if number < 0 || self.is_ours(number) {
                     return Err(Errno::BADF);
                 }
                 kernel::close_on_exec(number)?;
-                self.files.set(number, Slot::Closed);
+                self.set(number, Slot::Closed);
             }
             Slot::Open { file, real, over, .. } => {
-                if !self.files.get(file).before.is_empty() {
+                if !self.get(file).before.is_empty() {
                     // Others of its numbers may be open still, and not have been touched.
-                    self.files.get_mut(file).left = kernel::seek(real, 0, libc::SEEK_CUR).ok();
+                    self.get_mut(file).left = kernel::seek(real, 0, libc::SEEK_CUR).ok();
                 }
                 if over {
                     if real != number {
                         self.close_private(real);
                     }
-                    self.files.set(number, Slot::Closed);
+                    self.set(number, Slot::Closed);
                 } else {
                     kernel::close(real);
-                    self.files.set(number, Slot::Untouched);
+                    self.set(number, Slot::Untouched);
                 }
-                self.files.get_mut(file).numbers.retain(|&n| n != number);
+                self.get_mut(file).numbers.retain(|&n| n != number);
             }
         }
         Ok(())
-    }
-
-    /// `dup(2)`, and `fcntl(F_DUPFD)`.
-    ///
-    /// # Errors
-    /// EBADF, EMFILE, EINVAL.
-    pub fn dup(&mut self, number: i32, min: i32, cloexec: bool) -> Sys<u64> {
-        let file = self.file(number)?;
-        let real = self.real(number)?;
-        let new = kernel::duplicate(real, min, cloexec)?;
-        self.number(file, new, cloexec, min).map(|n| n as u64)
-    }
-
-    /// `dup3(2)`, the numbers being different.
-    ///
-    /// # Errors
-    /// EBADF.
-    pub fn dup_to(&mut self, number: i32, target: i32, cloexec: bool) -> Sys<u64> {
-        let file = self.file(number)?;
-        let real = self.real(number)?;
-        if target < 0
-            || self.files.private.contains(&target)
-            || target >= kernel::descriptor_limit()
-        {
-            return Err(Errno::BADF);
-        }
-        let was = match self.files.slot(target) {
-            Slot::Untouched if kernel::close_on_exec(target).is_err() => None,
-            Slot::Untouched => {
-                self.close_number(target)?;
-                Some(true)
-            }
-            Slot::Closed => Some(true),
-            Slot::Open { over, .. } => {
-                self.close_number(target)?;
-                Some(over)
-            }
-        };
-        let over = was == Some(true);
-        let carrier = if over {
-            let high = kernel::copy_high(real)?;
-            self.keep_private(high)
-        } else {
-            kernel::dup3(real, target, cloexec)?
-        };
-        self.files.set(target, Slot::Open { file, real: carrier, cloexec, over });
-        self.files.get_mut(file).numbers.push(target);
-        Ok(target as u64)
     }
 }

@@ -10,11 +10,13 @@ use txos_engine::realm::RetryHistory;
 use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
 
 use super::content::Data;
+use super::files::FdTable;
 use super::files::Slot;
 use super::kernel::{self, Errno, OwnedFd};
 use super::node::Id;
 use super::staging::failed;
 use super::touch::{PATIENCE, attend};
+use super::tree::ShadowTree;
 use super::{Committed, Failure, Tx, commons, flags, reason, say};
 
 impl Tx {
@@ -27,7 +29,7 @@ impl Tx {
             Ok(committed) => {
                 self.make_ways_known();
                 self.settle_descriptors();
-                commons::remember_file_systems(&self.file_systems);
+                commons::remember_file_systems(&self.copies.file_systems);
                 // Before the root directory changes: the store is found by its path.
                 self.forget_copies(true);
                 self.settle_process();
@@ -42,8 +44,8 @@ impl Tx {
 
     /// A working directory that will have no path when all is published.
     fn hold_directory(&mut self) {
-        let Some(cwd) = self.cwd.filter(|_| self.moved.0) else { return };
-        let node = &self.nodes[cwd];
+        let Some(cwd) = self.tree.cwd.filter(|_| self.process.moved.0) else { return };
+        let node = &self.tree.nodes[cwd];
         if node.dir.as_ref().is_none_or(|d| !d.removed) {
             return;
         }
@@ -53,7 +55,7 @@ impl Tx {
             (None, None) => return,
         };
         if let Ok(fd) = kernel::open(&path, libc::O_PATH | libc::O_CLOEXEC, 0) {
-            self.lost_directory = kernel::move_high(fd).ok();
+            self.process.lost_directory = kernel::move_high(fd).ok();
         }
     }
 
@@ -73,7 +75,7 @@ impl Tx {
         }
         self.hold_directory();
         self.check_unnamed()?;
-        let staged = if self.has_changes() { self.deltas() } else { Ok(Vec::new()) };
+        let staged = if self.tree.has_changes() { self.deltas() } else { Ok(Vec::new()) };
         let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
         let outcome = match &deltas[..] {
             // Some changes cancel each other out.
@@ -121,16 +123,17 @@ impl Tx {
     ) -> Result<Committed, Failure> {
         let home = commons::home()?;
         let roots: Vec<PathBuf> = self
+            .copies
             .layers
             .iter()
             .map(|l| PathBuf::from(std::ffi::OsStr::from_bytes(&l.point)))
             .collect();
         let waiting = self.waiting();
-        let txn = Txn::new(home, self.handle.take(), &waiting);
-        match txn.commit_by_log(&roots, &deltas, &self.reads, options) {
+        let txn = Txn::new(home, self.locks.handle.take(), &waiting);
+        match txn.commit_by_log(&roots, &deltas, &self.locks.reads, options) {
             Ok(Ok(_)) => Ok(Committed { short_cut: true }),
             Ok(Err(txn)) => {
-                self.handle = txn.into_handle();
+                self.locks.handle = txn.into_handle();
                 self.in_the_store(|tx| tx.publish_fully(deltas, options))
             }
             Err(failed) => Err(self.not_committed(failed)),
@@ -149,11 +152,17 @@ impl Tx {
         let recorded = self.promises().recorded;
         let waiting = self.waiting();
         self.make_layers(usize::MAX)?;
-        let Some(staging) = self.staging.as_mut() else { return Err(Failure::default()) };
+        let Some(staging) = self.copies.staging.as_mut() else { return Err(Failure::default()) };
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
-        let txn = Txn::new(home, self.handle.take(), &waiting);
-        let done =
-            txn.commit(&mut staging.tx, &changes, &mut self.reads, options, recorded, &Silent);
+        let txn = Txn::new(home, self.locks.handle.take(), &waiting);
+        let done = txn.commit(
+            &mut staging.tx,
+            &changes,
+            &mut self.locks.reads,
+            options,
+            recorded,
+            &Silent,
+        );
         let summary = done.map_err(|failed| self.not_committed(failed))?;
         if recorded {
             tell_unrecorded(&summary);
@@ -163,7 +172,7 @@ impl Tx {
 
     /// Nothing is to be published: what was read must have been so at one moment, now.
     fn only_read(&mut self) -> Result<Committed, Failure> {
-        let done = Participant::new(self.handle.take()).commit_nothing(&self.reads);
+        let done = Participant::new(self.locks.handle.take()).commit_nothing(&self.locks.reads);
         done.map_err(|failed| self.not_committed(failed))?;
         Ok(Committed { short_cut: true })
     }
@@ -171,12 +180,12 @@ impl Tx {
     /// Why it did not commit, as the program is told. What recovery needs of an unfinished publish is kept.
     pub fn not_committed(&mut self, not: Failed) -> Failure {
         let Failed { error, opponent, again } = not;
-        self.again = again;
+        self.locks.again = again;
         let pid = opponent.map_or(0, |pid| i32::try_from(pid).unwrap_or(0));
         let unfinished = matches!(error, txos_engine::Error::Unfinished { .. });
         let failure = Failure { pid, ..failed(error) };
         if unfinished {
-            self.staging = None;
+            self.copies.staging = None;
             return Failure { errno: libc::EINPROGRESS, ..failure };
         }
         failure
@@ -184,33 +193,34 @@ impl Tx {
 
     /// Aborts: descriptors, working directory and everything else are as before it.
     pub fn abort(mut self: Box<Self>) -> Option<RetryHistory> {
-        self.undo_first();
-        if self.reads.has_trusted() {
+        self.start.undo_first();
+        if self.locks.reads.has_trusted() {
             super::ways::forget();
         }
-        for open in self.files.every().filter(|f| f.borrowed) {
+        for open in self.fds.every().filter(|f| f.borrowed) {
             if let Some(&number) = open.before.first() {
                 let _ = kernel::seek(number, open.was.1 as i64, libc::SEEK_SET);
             }
         }
         // Each once: a number that is closed is another thread's in the next moment.
-        let mut own = std::mem::take(&mut self.files.private);
-        own.extend(self.files.touched().into_iter().filter_map(|(number, slot)| match slot {
+        let mut own = std::mem::take(&mut self.fds.private);
+        own.extend(self.fds.touched().into_iter().filter_map(|(number, slot)| match slot {
             Slot::Open { real, over, .. } => (!over || real != number).then_some(real),
             _ => None,
         }));
-        own.extend(self.lost_directory.take());
+        own.extend(self.process.lost_directory.take());
         own.into_iter().for_each(kernel::close);
-        let again = self.handle.take().map(txos_engine::realm::TxHandle::abort).or(self.again);
-        commons::remember_file_systems(&self.file_systems);
+        let again =
+            self.locks.handle.take().map(txos_engine::realm::TxHandle::abort).or(self.locks.again);
+        commons::remember_file_systems(&self.copies.file_systems);
         self.forget_copies(false);
         again
     }
 
     /// What was kept for the transaction goes; the history of a command stays.
     fn forget_copies(&mut self, committed: bool) {
-        let Some(staging) = self.staging.take() else { return };
-        for node in self.nodes.iter().filter(|n| n.names.is_empty()) {
+        let Some(staging) = self.copies.staging.take() else { return };
+        for node in self.tree.nodes.iter().filter(|n| n.names.is_empty()) {
             // Still open perhaps, and without a name from now on.
             if let Some(backing) = node.data.whole() {
                 let _ = kernel::unlink(&backing.path);
@@ -228,26 +238,26 @@ impl Tx {
 
     /// After the commit: the kernel's table becomes what the program has seen.
     fn settle_descriptors(&mut self) {
-        let touched = self.files.touched();
+        let touched = self.fds.touched();
         // Originals of which there is a new number, before anything is put over them.
         let mut kept = Vec::new();
         // Inodes without a name that lived on in them.
         let mut nameless: Vec<(Id, i32)> = Vec::new();
-        for object in &mut self.nameless {
-            let inode = object.inode.take().filter(|fd| self.files.private.remove(fd));
+        for object in &mut self.tree.nameless {
+            let inode = object.inode.take().filter(|fd| self.fds.private.remove(fd));
             nameless.extend(inode.map(|fd| (object.id, fd)));
         }
-        for file in 0..self.files.count() {
-            let Some(&number) = self.files.get(file).before.first() else { continue };
+        for file in 0..self.fds.count() {
+            let Some(&number) = self.fds.get(file).before.first() else { continue };
             self.settle_unnamed(file, number);
-            self.settle_original(file, number);
-            if let Some(id) = self.files.get(file).node.filter(|&id| self.is_nameless_copy(id))
+            self.fds.settle_original(file, number);
+            if let Some(id) = self.fds.get(file).node.filter(|&id| self.tree.is_nameless_copy(id))
                 && !nameless.iter().any(|(known, _)| *known == id)
                 && let Ok(copy) = kernel::copy_high(number)
             {
                 nameless.push((id, copy));
             }
-            if !self.files.get(file).numbers.is_empty()
+            if !self.fds.get(file).numbers.is_empty()
                 && let Ok(copy) = kernel::copy_high(number)
             {
                 kept.push((file, copy));
@@ -263,7 +273,7 @@ impl Tx {
                 Slot::Closed => kernel::close(number),
                 Slot::Untouched => {}
                 Slot::Open { file, real, cloexec, over } => {
-                    let original = self.files.get(file).before.contains(&number);
+                    let original = self.fds.get(file).before.contains(&number);
                     let from_before = kept.iter().find(|(f, _)| *f == file).map(|(_, c)| *c);
                     if over && (original || real == number) {
                         let _ = kernel::set_close_on_exec(number, cloexec);
@@ -292,7 +302,7 @@ impl Tx {
                     }
                     if real != number {
                         // Other numbers may still be made from it.
-                        self.files.private.insert(real);
+                        self.fds.private.insert(real);
                     }
                 }
             }
@@ -305,9 +315,9 @@ impl Tx {
                 kernel::close(source);
             }
         }
-        let rest: Vec<i32> = self.files.private.iter().copied().collect();
+        let rest: Vec<i32> = self.fds.private.iter().copied().collect();
         for fd in rest {
-            self.close_private(fd);
+            self.fds.close_private(fd);
         }
     }
 
@@ -325,12 +335,12 @@ impl Tx {
                 ..Failure::default()
             });
         }
-        for file in 0..self.files.count() {
-            let open = self.files.get(file);
+        for file in 0..self.fds.count() {
+            let open = self.fds.get(file);
             let (Some(id), Some(&number)) = (open.node, open.before.first()) else { continue };
-            let node = &self.nodes[id];
+            let node = &self.tree.nodes[id];
             let content = !matches!(node.data, Data::Stable);
-            let own = node.names.is_empty() && node.stable.is_some() && !self.is_nameless(id);
+            let own = node.names.is_empty() && node.stable.is_some() && !self.tree.is_nameless(id);
             if own && content && !node.live {
                 let can = self.write_through(number, |_| Ok(()));
                 can.map_err(|errno| Failure {
@@ -349,9 +359,9 @@ impl Tx {
 
     /// A file without a name that was open before: what the transaction made of it.
     fn settle_unnamed(&mut self, file: usize, number: i32) {
-        let Some(id) = self.files.get(file).node else { return };
-        let node = &self.nodes[id];
-        let published = !node.names.is_empty() || self.is_nameless(id);
+        let Some(id) = self.fds.get(file).node else { return };
+        let node = &self.tree.nodes[id];
+        let published = !node.names.is_empty() || self.tree.is_nameless(id);
         if published || node.stable.is_none() || !node.kept {
             return;
         }
@@ -372,26 +382,9 @@ impl Tx {
                 let _ = kernel::utimes_through(&kernel::magic_path(number), stat.mtime);
             }
         }
-        self.settle_attributes(id, &kernel::magic_path(number));
+        self.tree.settle_attributes(id, &kernel::magic_path(number));
         // Once: other descriptors of it are of the same inode.
-        self.nodes[id].kept = false;
-    }
-
-    /// Attributes of a file without a name, by a descriptor's path.
-    fn settle_attributes(&self, id: usize, path: &[u8]) {
-        use super::node::changed;
-        let node = &self.nodes[id];
-        let (stat, bits) = (node.stat, node.changed);
-        if bits & changed::OWNER != 0 {
-            // Through the link that the path is.
-            let _ = kernel::chown_live(path, stat.uid, stat.gid, 0);
-        }
-        if bits & (changed::MODE | changed::OWNER) != 0 {
-            let _ = kernel::chmod(path, stat.mode & 0o7777);
-        }
-        if bits & changed::MTIME != 0 && node.data.whole().is_none() {
-            let _ = kernel::utimes_through(path, stat.mtime);
-        }
+        self.tree.nodes[id].kept = false;
     }
 
     fn write_through(
@@ -410,43 +403,17 @@ impl Tx {
         write(fd.number())
     }
 
-    /// Offset and flags of a descriptor from before.
-    fn settle_original(&mut self, file: usize, number: i32) {
-        let open = self.files.get(file);
-        let (was_flags, was_offset) = open.was;
-        if open.flags & libc::O_PATH != 0 {
-            return;
-        }
-        let flags = open.flags;
-        let now = match open.numbers.first().map(|&one| self.files.slot(one)) {
-            Some(Slot::Open { real, .. }) => kernel::seek(real, 0, libc::SEEK_CUR).ok(),
-            _ => open.left,
-        };
-        if let Some(offset) = now.filter(|&offset| offset != was_offset) {
-            let _ = kernel::seek(number, offset as i64, libc::SEEK_SET);
-        }
-        if flags != was_flags {
-            let _ = kernel::set_status_flags(number, flags);
-        }
-    }
-
-    /// Whether an object has no name any more, and a private copy beside its inode.
-    fn is_nameless_copy(&self, id: Id) -> bool {
-        let node = &self.nodes[id];
-        node.names.is_empty() && node.stable.is_some() && node.data.whole().is_some() && !node.live
-    }
-
     /// A descriptor of the object as it was published, where the one at hand is of something else.
     /// `nameless` are descriptors of inodes that live on without a name.
     fn published_descriptor(&mut self, file: usize, real: i32, nameless: &[(Id, i32)]) -> i32 {
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         let Some(id) = open.node else { return real };
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         if node.live {
             return real;
         }
         let inode = nameless.iter().find(|(known, _)| *known == id);
-        if self.is_nameless(id) && node.data.whole().is_none() && !open.writes() {
+        if self.tree.is_nameless(id) && node.data.whole().is_none() && !open.writes() {
             return real;
         }
         if let Some((_, inode)) = inode {
@@ -459,7 +426,7 @@ impl Tx {
             let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
             return new;
         }
-        if self.is_nameless(id) {
+        if self.tree.is_nameless(id) {
             return real;
         }
         if node.names.is_empty() {
@@ -475,7 +442,7 @@ impl Tx {
                 }
             }
             if let (None, Some(_)) = (node.data.whole(), &node.stable) {
-                self.settle_attributes(id, &kernel::magic_path(real));
+                self.tree.settle_attributes(id, &kernel::magic_path(real));
             }
             if node.data.whole().is_none() && node.stable.is_some() && open.writes() {
                 // It was opened to be read from only, and has no name any more.
@@ -492,20 +459,20 @@ impl Tx {
         let stays = node.stable.is_some();
         let right = match &node.data {
             // The copy itself was renamed into place.
-            Data::Whole(_) if open.flags & libc::O_PATH == 0 => !self.stays(id),
+            Data::Whole(_) if open.flags & libc::O_PATH == 0 => !self.tree.stays(id),
             Data::Whole(_) => !stays,
             // Opened only to be read from.
             _ => !stays || !writes,
         };
-        if right && self.is_published(id, real) {
+        if right && self.tree.is_published(id, real) {
             return real;
         }
         let flags = reopening(open.flags);
         let path = match &open.name {
             Some((dir, name)) if node.names.contains(&(*dir, name.clone())) => {
-                txos_engine::readset::join(&self.path_of(*dir), name)
+                txos_engine::readset::join(&self.tree.path_of(*dir), name)
             }
-            _ => self.path_of(id),
+            _ => self.tree.path_of(id),
         };
         let expected = match (&node.data, &node.stable) {
             // The inode stayed.
@@ -519,24 +486,16 @@ impl Tx {
         new
     }
 
-    /// Whether a private copy was renamed into place. The engine may have found that somebody writes
-    /// to the file, and kept its inode: then the copy is where it was.
-    fn is_published(&self, id: usize, real: i32) -> bool {
-        let Some(backing) = self.nodes[id].data.whole() else { return true };
-        let there = kernel::look(&backing.path).map(|s| s.id);
-        there.is_err() || there != kernel::look_fd(real).map(|s| s.id)
-    }
-
     /// Working directory, root and umask.
     fn settle_process(&mut self) {
-        if let Some(fd) = self.lost_directory.take() {
+        if let Some(fd) = self.process.lost_directory.take() {
             let _ = kernel::fchdir(fd);
             kernel::close(fd);
-            self.moved.0 = false;
+            self.process.moved.0 = false;
         }
-        let cwd = self.cwd.filter(|_| self.moved.0).map(|id| self.path_of(id));
-        if self.moved.1 {
-            let root = self.path_of(self.root);
+        let cwd = self.tree.cwd.filter(|_| self.process.moved.0).map(|id| self.tree.path_of(id));
+        if self.process.moved.1 {
+            let root = self.tree.path_of(self.tree.root);
             if let Some(cwd) = &cwd {
                 change_directory(cwd);
             }
@@ -544,8 +503,63 @@ impl Tx {
         } else if let Some(cwd) = &cwd {
             change_directory(cwd);
         }
-        if let Some(mask) = self.umask {
+        if let Some(mask) = self.process.umask {
             kernel::set_umask(mask);
+        }
+    }
+}
+
+impl ShadowTree {
+    /// Attributes of a file without a name, by a descriptor's path.
+    fn settle_attributes(&self, id: usize, path: &[u8]) {
+        use super::node::changed;
+        let node = &self.nodes[id];
+        let (stat, bits) = (node.stat, node.changed);
+        if bits & changed::OWNER != 0 {
+            // Through the link that the path is.
+            let _ = kernel::chown_live(path, stat.uid, stat.gid, 0);
+        }
+        if bits & (changed::MODE | changed::OWNER) != 0 {
+            let _ = kernel::chmod(path, stat.mode & 0o7777);
+        }
+        if bits & changed::MTIME != 0 && node.data.whole().is_none() {
+            let _ = kernel::utimes_through(path, stat.mtime);
+        }
+    }
+
+    /// Whether an object has no name any more, and a private copy beside its inode.
+    fn is_nameless_copy(&self, id: Id) -> bool {
+        let node = &self.nodes[id];
+        node.names.is_empty() && node.stable.is_some() && node.data.whole().is_some() && !node.live
+    }
+
+    /// Whether a private copy was renamed into place. The engine may have found that somebody writes
+    /// to the file, and kept its inode: then the copy is where it was.
+    fn is_published(&self, id: usize, real: i32) -> bool {
+        let Some(backing) = self.nodes[id].data.whole() else { return true };
+        let there = kernel::look(&backing.path).map(|s| s.id);
+        there.is_err() || there != kernel::look_fd(real).map(|s| s.id)
+    }
+}
+
+impl FdTable {
+    /// Offset and flags of a descriptor from before.
+    fn settle_original(&mut self, file: usize, number: i32) {
+        let open = self.get(file);
+        let (was_flags, was_offset) = open.was;
+        if open.flags & libc::O_PATH != 0 {
+            return;
+        }
+        let flags = open.flags;
+        let now = match open.numbers.first().map(|&one| self.slot(one)) {
+            Some(Slot::Open { real, .. }) => kernel::seek(real, 0, libc::SEEK_CUR).ok(),
+            _ => open.left,
+        };
+        if let Some(offset) = now.filter(|&offset| offset != was_offset) {
+            let _ = kernel::seek(number, offset as i64, libc::SEEK_SET);
+        }
+        if flags != was_flags {
+            let _ = kernel::set_status_flags(number, flags);
         }
     }
 }

@@ -18,6 +18,8 @@ use txos_engine::realm::{Access, Facet};
 use txos_engine::txn::{Outcome, Participant, Route};
 
 use super::kernel::{self, Errno, Sys};
+use super::parts::Copies;
+use super::parts::Start;
 use super::{Failure, Tx, reason};
 use crate::call::Call;
 use crate::raw;
@@ -229,7 +231,7 @@ fn digest(bytes: Readable) -> u64 {
 impl Tx {
     /// Makes the first call, if it is one that can be put off.
     pub fn first_call(&mut self, call: &Call) -> Option<i64> {
-        self.first = First::Over;
+        self.start.first = First::Over;
         if self.how.flags & super::flags::COMMAND != 0 {
             return None;
         }
@@ -251,7 +253,7 @@ impl Tx {
                 for &at in paths_at {
                     paths.push((at, call.path(at).ok()?));
                 }
-                self.first = First::Change(Box::new(Change { call: *call, paths }));
+                self.start.first = First::Change(Box::new(Change { call: *call, paths }));
                 None
             }
         }
@@ -292,7 +294,7 @@ impl Tx {
             }
             _ => Vec::new(),
         };
-        self.first = First::Look(Box::new(Look { call: *call, path, answer, gave }));
+        self.start.first = First::Look(Box::new(Look { call: *call, path, answer, gave }));
         Some(answer)
     }
 
@@ -314,20 +316,20 @@ impl Tx {
         let (file, mnt) = (stat.id, stat.mnt);
         if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
             // Opening it has been felt at the other end: it is not done twice.
-            return Some(raw::answer(self.plain(fd).map(|number| number as u64)));
+            return Some(raw::answer(self.fds.plain(fd).map(|number| number as u64)));
         }
         if self::quiet() != Some(quiet) {
             kernel::close(fd);
             return None;
         }
         let open = Open { call: *call, path, fd, file, mnt, closed: false };
-        self.first = First::Open(Box::new(open));
+        self.start.first = First::Open(Box::new(open));
         Some(answer)
     }
 
     fn first_read(&mut self, call: &Call) -> Option<i64> {
         let fd = call.int(0);
-        let file = self.plain_file(fd)?;
+        let file = self.copies.plain_file(fd)?;
         let quiet = quiet()?;
         let answer = call.make();
         if answer < 0 {
@@ -342,7 +344,7 @@ impl Tx {
         }
         // SAFETY: the kernel has just written so much.
         let digest = digest(unsafe { call.buffer(1, answer as u64).known() });
-        self.first = First::Read(Box::new(Read { call: *call, answer, digest, file }));
+        self.start.first = First::Read(Box::new(Read { call: *call, answer, digest, file }));
         Some(answer)
     }
 
@@ -357,33 +359,10 @@ impl Tx {
         if !writes || !plain {
             return None;
         }
-        let file = self.plain_file(fd)?;
+        let file = self.copies.plain_file(fd)?;
         let bytes = call.buffer(1, call.word(2)).read().ok()?;
-        self.first = First::Write(Box::new(Write { call: *call, bytes, file }));
+        self.start.first = First::Write(Box::new(Write { call: *call, bytes, file }));
         Some(call.long(2))
-    }
-
-    /// A regular file of a versioned file system.
-    fn plain_file(&mut self, fd: i32) -> Option<FileId> {
-        let stat = kernel::look_fd(fd).ok()?;
-        let key = (stat.id.dev, stat.mnt);
-        // One on a file system that no transaction has met yet goes the long way.
-        let plain = stat.kind() == FileKind::File && self.file_systems.contains(&(key, true));
-        plain.then_some(stat.id)
-    }
-
-    /// Instead of acquiring a facet during the first call: `true` if that is put off.
-    pub fn acquires_later(&mut self, facet: &Facet<'_>, access: Access, path: &[u8]) -> bool {
-        if !self.acquires_at_the_end() {
-            return false;
-        }
-        self.later.push(Later { facet: Kept::of(facet), access, path: path.to_vec() });
-        true
-    }
-
-    /// Whether what is touched is acquired only when there is another call, or at the end.
-    pub fn acquires_at_the_end(&self) -> bool {
-        matches!(self.first, First::Change(_) | First::Changes)
     }
 
     /// There is a second call: the first becomes part of a transaction of several.
@@ -391,9 +370,9 @@ impl Tx {
     /// # Errors
     /// The transaction is doomed: somebody came between the two.
     pub fn second_call(&mut self) -> Sys<()> {
-        let looks = matches!(self.first, First::Look(_) | First::Read(_) | First::Open(_));
-        self.only_names &= !looks && !matches!(self.first, First::Write(_));
-        match std::mem::replace(&mut self.first, First::Over) {
+        let looks = matches!(self.start.first, First::Look(_) | First::Read(_) | First::Open(_));
+        self.start.only_names &= !looks && !matches!(self.start.first, First::Write(_));
+        match std::mem::replace(&mut self.start.first, First::Over) {
             First::None | First::Over => Ok(()),
             First::Look(look) => self.look_again(&look),
             First::Read(read) => self.read_again(&read),
@@ -405,19 +384,19 @@ impl Tx {
 
     /// The second call changes names as the first did: what both touch is still acquired later.
     pub fn changes_more(&mut self, call: &Call) -> bool {
-        let more = matches!(self.first, First::Change(_))
-            && self.only_names
+        let more = matches!(self.start.first, First::Change(_))
+            && self.start.only_names
             && self.may_be_plain()
             && changes_names(call);
         if more {
-            self.first = First::Changes;
+            self.start.first = First::Changes;
         }
         more
     }
 
     /// The second call closes what the first one opened: still nothing has happened.
     pub fn closes_first(&mut self, call: &Call) -> Option<i64> {
-        let First::Open(open) = &mut self.first else { return None };
+        let First::Open(open) = &mut self.start.first else { return None };
         if call.number() != libc::SYS_close || call.int(0) != open.fd || open.closed {
             return None;
         }
@@ -446,10 +425,10 @@ impl Tx {
             return Err(self.changed_between(&open.path));
         }
         if open.closed {
-            return self.close_number(number);
+            return self.fds.close_number(number);
         }
         // The program knows it by the number that the first open gave.
-        self.replace_number(number, open.fd)
+        self.fds.replace_number(number, open.fd)
     }
 
     fn look_again(&mut self, look: &Look) -> Sys<()> {
@@ -500,11 +479,12 @@ impl Tx {
     }
 
     fn acquire_now(&mut self) -> Sys<()> {
-        for later in std::mem::take(&mut self.later) {
+        for later in std::mem::take(&mut self.start.later) {
             self.acquire(&later.facet.facet(), later.access, &later.path)?;
         }
         // It was looked at before it was acquired.
-        let conflicts = self.reads.validate(ValidationRules::default(), &OwnWrites::default());
+        let conflicts =
+            self.locks.reads.validate(ValidationRules::default(), &OwnWrites::default());
         match conflicts.first() {
             None => Ok(()),
             Some(conflict) => {
@@ -521,20 +501,20 @@ impl Tx {
 
     /// The end after one call: that call. `None`: there was none, or it was not of that kind.
     pub fn only_call(&mut self) -> Option<Result<(), Failure>> {
-        match std::mem::replace(&mut self.first, First::Over) {
+        match std::mem::replace(&mut self.start.first, First::Over) {
             First::Look(_) | First::Read(_) | First::Open(_) => Some(Ok(())),
-            First::Change(change) if self.has_changes() && self.may_be_plain() => {
+            First::Change(change) if self.tree.has_changes() && self.may_be_plain() => {
                 Some(self.finish_change(&change))
             }
             First::Write(write) if self.may_be_plain() => match overwrites(&write) {
                 Some(at) => Some(self.finish_write(&write, at)),
                 None => {
-                    self.first = First::Write(write);
+                    self.start.first = First::Write(write);
                     None
                 }
             },
             other => {
-                self.first = other;
+                self.start.first = other;
                 None
             }
         }
@@ -559,8 +539,8 @@ impl Tx {
 
     /// Acquires what was put off, for a publish that looks for itself whether all is as it was.
     pub fn acquire_for_publish(&mut self) -> Sys<()> {
-        self.first = First::Over;
-        let later = std::mem::take(&mut self.later);
+        self.start.first = First::Over;
+        let later = std::mem::take(&mut self.start.later);
         later
             .iter()
             .try_for_each(|later| self.acquire(&later.facet.facet(), later.access, &later.path))
@@ -587,7 +567,7 @@ impl Tx {
         if acquired.is_err() {
             return Err(self.doom.take().unwrap_or_default());
         }
-        let participant = Participant::new(self.handle.take());
+        let participant = Participant::new(self.locks.handle.take());
         let done = participant.commit_by_call(call).map_err(|failed| self.not_committed(failed))?;
         done.map_err(|errno| Failure {
             reason: if is_others(errno) { reason::CONFLICT } else { reason::FAILED },
@@ -607,13 +587,48 @@ impl Tx {
 
     /// Before others of the program's calls come in between (sys_xpause).
     pub fn before_pause(&mut self) {
-        let settled = self.ready().and_then(|()| match self.first {
+        let settled = self.ready().and_then(|()| match self.start.first {
             First::None => Ok(()),
             _ => self.second_call(),
         });
         if settled.is_err() && self.doom.is_none() {
             let _ = self.changed_outside(b"", "its first call could not be made again");
         }
+    }
+
+    /// A write that was put off and is to be durable or ordered after all.
+    pub fn settle_first(&mut self) -> Sys<()> {
+        match self.start.first {
+            First::Write(_) | First::Change(_) | First::Changes => self.second_call(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Copies {
+    /// A regular file of a versioned file system.
+    fn plain_file(&mut self, fd: i32) -> Option<FileId> {
+        let stat = kernel::look_fd(fd).ok()?;
+        let key = (stat.id.dev, stat.mnt);
+        // One on a file system that no transaction has met yet goes the long way.
+        let plain = stat.kind() == FileKind::File && self.file_systems.contains(&(key, true));
+        plain.then_some(stat.id)
+    }
+}
+
+impl Start {
+    /// Instead of acquiring a facet during the first call: `true` if that is put off.
+    pub fn acquires_later(&mut self, facet: &Facet<'_>, access: Access, path: &[u8]) -> bool {
+        if !self.acquires_at_the_end() {
+            return false;
+        }
+        self.later.push(Later { facet: Kept::of(facet), access, path: path.to_vec() });
+        true
+    }
+
+    /// Whether what is touched is acquired only when there is another call, or at the end.
+    pub fn acquires_at_the_end(&self) -> bool {
+        matches!(self.first, First::Change(_) | First::Changes)
     }
 
     /// On abort: a read that the kernel made has moved the offset.
@@ -629,14 +644,6 @@ impl Tx {
             && is_still(read.call.int(0), read.file).is_ok()
         {
             let _ = kernel::seek(read.call.int(0), -read.answer, libc::SEEK_CUR);
-        }
-    }
-
-    /// A write that was put off and is to be durable or ordered after all.
-    pub fn settle_first(&mut self) -> Sys<()> {
-        match self.first {
-            First::Write(_) | First::Change(_) | First::Changes => self.second_call(),
-            _ => Ok(()),
         }
     }
 }

@@ -10,6 +10,7 @@ use super::content::Data;
 use super::files::File;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::{Id, held};
+use super::tree::ShadowTree;
 use crate::call::Call;
 use crate::user::{MOVED_MAX, Readable, UserSlice};
 
@@ -22,28 +23,21 @@ enum Way {
 }
 
 impl Tx {
-    /// Whether reading and writing of an object is the transaction's business: FIFOs and devices are
-    /// the kernel's, and directories have no bytes.
-    pub fn has_content(&self, id: Id) -> bool {
-        let node = &self.nodes[id];
-        !node.live && matches!(node.kind(), FileKind::File | FileKind::Dir)
-    }
-
     fn reading(&mut self, number: i32) -> Sys<(File, Way)> {
         let file = self.file(number)?;
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         let (node, reads) = (open.node, open.reads());
         let real = self.real(number)?;
-        let Some(id) = node.filter(|&id| self.has_content(id)) else {
+        let Some(id) = node.filter(|&id| self.tree.has_content(id)) else {
             return Ok((file, Way::Native(real)));
         };
-        if !reads && !self.nodes[id].is_dir() {
+        if !reads && !self.tree.nodes[id].is_dir() {
             return Err(Errno::BADF);
         }
-        match (&self.nodes[id].data, self.nodes[id].kind()) {
+        match (&self.tree.nodes[id].data, self.tree.nodes[id].kind()) {
             (_, FileKind::Dir) => Ok((file, Way::Native(real))),
             (Data::Whole(_), _) => Ok((file, Way::Native(real))),
-            (Data::Stable, _) if self.nodes[id].held & held::DATA != 0 => {
+            (Data::Stable, _) if self.tree.nodes[id].held & held::DATA != 0 => {
                 Ok((file, Way::Native(real)))
             }
             _ => Ok((file, Way::Shadow(id, real))),
@@ -69,14 +63,14 @@ impl Tx {
         let buffers = buffers(call)?;
         let total: u64 = buffers.iter().map(|buffer| buffer.len()).sum();
         let (at, moves) = offset(call, real)?;
-        if let Data::Stable = self.nodes[id].data {
+        if let Data::Stable = self.tree.nodes[id].data {
             self.touch_pages(id, at, total)?;
             return call.with_descriptor(0, real).answer();
         }
         let mut done = 0;
         for buffer in buffers {
             // No more is looked at than is filled.
-            let size = match &self.nodes[id].data {
+            let size = match &self.tree.nodes[id].data {
                 Data::Pages(pages) => pages.size,
                 _ => self.size(id)?,
             };
@@ -106,10 +100,10 @@ impl Tx {
         let (number, fd) = (call.number(), call.int(0));
         at_a_place(call)?;
         let file = self.file(fd)?;
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         let (node, writes, flags) = (open.node, open.writes(), open.flags);
         let native = |real: i32| call.with_descriptor(0, real).answer();
-        let Some(id) = node.filter(|&id| self.has_content(id)) else {
+        let Some(id) = node.filter(|&id| self.tree.has_content(id)) else {
             let real = self.real(fd)?;
             self.write_outside(fd, real)?;
             return native(real);
@@ -117,7 +111,7 @@ impl Tx {
         if !writes {
             return Err(Errno::BADF);
         }
-        if self.nodes[id].data.whole().is_none() {
+        if self.tree.nodes[id].data.whole().is_none() {
             let buffers = buffers(call)?;
             let real = self.real(fd)?;
             let (mut at, moves) = offset(call, real)?;
@@ -154,7 +148,7 @@ impl Tx {
     /// # Errors
     /// The transaction is doomed.
     pub fn write_outside(&mut self, number: i32, real: i32) -> Sys<()> {
-        if self.said_outside {
+        if self.report.said_outside {
             return Ok(());
         }
         let Ok(stat) = kernel::look_fd(real) else { return Ok(()) };
@@ -164,7 +158,7 @@ impl Tx {
         if standard || null {
             return Ok(());
         }
-        self.said_outside = true;
+        self.report.said_outside = true;
         let what = match stat.kind() {
             FileKind::Fifo => "output to a pipe",
             FileKind::Socket => "output to a socket",
@@ -180,22 +174,22 @@ impl Tx {
     /// As the call.
     pub fn lseek(&mut self, number: i32, offset: i64, whence: i32) -> Sys<u64> {
         let file = self.file(number)?;
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         if open.flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
         }
         let node = open.node;
         let real = self.real(number)?;
-        let Some(id) = node.filter(|&id| self.has_content(id)) else {
+        let Some(id) = node.filter(|&id| self.tree.has_content(id)) else {
             return kernel::seek(real, offset, whence);
         };
-        if self.nodes[id].is_dir() {
-            return self.seek_dir(file, real, offset, whence);
+        if self.tree.nodes[id].is_dir() {
+            return self.fds.seek_dir(file, real, offset, whence);
         }
         if matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
             return kernel::seek(real, offset, whence);
         }
-        match &self.nodes[id].data {
+        match &self.tree.nodes[id].data {
             Data::Whole(_) => {}
             Data::Stable => self.touch_attrs(id)?,
             Data::Pages(pages) if whence == libc::SEEK_END => {
@@ -214,16 +208,16 @@ impl Tx {
     /// EBADF; the transaction is doomed.
     pub fn native_content(&mut self, number: i32, write: bool) -> Sys<i32> {
         let file = self.file(number)?;
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         let (node, reads, writes) = (open.node, open.reads(), open.writes());
-        if let Some(id) = node.filter(|&id| self.has_content(id)) {
+        if let Some(id) = node.filter(|&id| self.tree.has_content(id)) {
             if (write && !writes) || (!write && !reads) {
                 return Err(Errno::BADF);
             }
-            if self.nodes[id].is_dir() {
+            if self.tree.nodes[id].is_dir() {
                 return Err(if write { Errno::BADF } else { Errno::ISDIR });
             }
-            match &self.nodes[id].data {
+            match &self.tree.nodes[id].data {
                 Data::Whole(_) => {}
                 Data::Stable if !write => self.touch_data(id)?,
                 _ => self.copy_up(id, false)?,
@@ -243,7 +237,7 @@ impl Tx {
         if size < 0 {
             return Err(Errno::INVAL);
         }
-        match self.nodes[id].kind() {
+        match self.tree.nodes[id].kind() {
             FileKind::File => {}
             FileKind::Dir => return Err(Errno::ISDIR),
             _ => return Err(Errno::INVAL),
@@ -254,7 +248,7 @@ impl Tx {
         }
         self.copy_up(id, false)?;
         self.written(id);
-        let fd = OwnedFd::of(self.open_backing(id, libc::O_WRONLY)?);
+        let fd = OwnedFd::of(self.tree.open_backing(id, libc::O_WRONLY)?);
         kernel::ftruncate(fd.number(), size as u64)
     }
 
@@ -268,7 +262,7 @@ impl Tx {
             return self.truncate(id, size);
         }
         self.copy_up(id, false)?;
-        let Some(path) = self.nodes[id].data.whole().map(|b| b.path.clone()) else {
+        let Some(path) = self.tree.nodes[id].data.whole().map(|b| b.path.clone()) else {
             return Err(Errno::IO);
         };
         let before = kernel::look(&path)?.mtime;
@@ -296,7 +290,7 @@ impl Tx {
             return Err(Errno::INVAL);
         }
         let file = self.file(number)?;
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         let (node, reads, writes) = (open.node, open.reads(), open.writes());
         if open.flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
@@ -304,27 +298,36 @@ impl Tx {
         if call.word(1) == 0 {
             return Err(Errno::INVAL);
         }
-        if let Some(id) = node.filter(|&id| self.has_content(id)) {
+        if let Some(id) = node.filter(|&id| self.tree.has_content(id)) {
             let shared = flags & 3 == SHARED || flags & 3 == 3;
             if !reads || (shared && prot & libc::PROT_WRITE != 0 && !writes) {
                 return Err(Errno::ACCESS);
             }
-            if self.nodes[id].is_dir() {
+            if self.tree.nodes[id].is_dir() {
                 return Err(Errno::NODEV);
             }
-            if matches!(self.nodes[id].data, Data::Pages(_)) || (shared && writes) {
+            if matches!(self.tree.nodes[id].data, Data::Pages(_)) || (shared && writes) {
                 self.copy_up(id, false)?;
-                if let Data::Whole(backing) = &mut self.nodes[id].data
+                if let Data::Whole(backing) = &mut self.tree.nodes[id].data
                     && shared
                 {
                     // What is stored to memory leaves no stamp on every file system.
                     backing.mapped = backing.mapped.or(backing.fresh.take());
                 }
-            } else if self.nodes[id].data.whole().is_none() {
+            } else if self.tree.nodes[id].data.whole().is_none() {
                 self.touch_data(id)?;
             }
         }
         call.with_descriptor(4, self.real(number)?).answer()
+    }
+}
+
+impl ShadowTree {
+    /// Whether reading and writing of an object is the transaction's business: FIFOs and devices are
+    /// the kernel's, and directories have no bytes.
+    pub fn has_content(&self, id: Id) -> bool {
+        let node = &self.nodes[id];
+        !node.live && matches!(node.kind(), FileKind::File | FileKind::Dir)
     }
 }
 

@@ -5,8 +5,10 @@ use txos_engine::object::FileKind;
 use txos_engine::readset::ListingDigest;
 
 use super::Tx;
+use super::files::FdTable;
 use super::kernel::{self, Errno, Listed, OwnedFd, Sys};
 use super::node::Id;
+use super::tree::ShadowTree;
 use crate::call::Call;
 
 /// How far a descriptor has listed.
@@ -23,7 +25,7 @@ impl Tx {
     /// As `open(2)` and `getdents64(2)`; the transaction is doomed.
     pub fn stable_names(&mut self, id: Id) -> Sys<Vec<Listed>> {
         self.touch_listing(id)?;
-        let Some(stable) = self.nodes[id].stable.as_ref() else { return Ok(Vec::new()) };
+        let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Ok(Vec::new()) };
         let (path, file) = (stable.path.clone(), stable.stat.id);
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | libc::O_NOFOLLOW;
         let opened = match kernel::open(&path, flags, 0) {
@@ -40,10 +42,10 @@ impl Tx {
         }
         let names = names?;
         self.note(id, txos_engine::object::Facets::ENTRY);
-        let stable = self.nodes[id].stable.as_ref().ok_or(Errno::IO)?;
+        let stable = self.tree.nodes[id].stable.as_ref().ok_or(Errno::IO)?;
         let mut set = ListingDigest::default();
         names.iter().for_each(|n| set.add(&n.name));
-        if !self.reads.note_names(&stable.dir, &stable.name, set) {
+        if !self.locks.reads.note_names(&stable.dir, &stable.name, set) {
             return Err(
                 self.changed_outside(&path, "its names are not those that were listed before")
             );
@@ -54,16 +56,16 @@ impl Tx {
     /// All names in a directory as the transaction sees it, with `.` and `..` first.
     fn listing(&mut self, id: Id) -> Sys<Vec<Listed>> {
         let mut out = Vec::new();
-        let parent = self.parent(id);
+        let parent = self.tree.parent(id);
         for (name, dir) in [(&b"."[..], id), (b"..", parent)] {
-            let ino = self.nodes[dir].stat.id.ino;
+            let ino = self.tree.nodes[dir].stat.id.ino;
             out.push(Listed { name: name.to_vec(), ino, kind: libc::DT_DIR });
         }
         let stable = self.stable_names(id)?;
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         let shadow = node.dir()?;
         let shown = |name: &[u8], id: Id| {
-            let stat = &self.nodes[id].stat;
+            let stat = &self.tree.nodes[id].stat;
             Listed { name: name.to_vec(), ino: stat.id.ino, kind: kind_of(stat.kind()) }
         };
         for entry in stable {
@@ -90,32 +92,32 @@ impl Tx {
     pub fn getdents(&mut self, call: &Call, old: bool) -> Sys<u64> {
         let (number, buffer) = (call.int(0), call.buffer(1, u64::from(call.uint(2))));
         let file = self.file(number)?;
-        let open = self.files.get(file);
+        let open = self.fds.get(file);
         if open.flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
         }
         let Some(id) = open.node else {
             return self.on_descriptor(call);
         };
-        if !self.nodes[id].is_dir() {
+        if !self.tree.nodes[id].is_dir() {
             return Err(Errno::NOTDIR);
         }
-        if self.nodes[id].dir()?.removed {
+        if self.tree.nodes[id].dir()?.removed {
             return Err(Errno::NOENT);
         }
-        let cursor = self.files.get_mut(file).cursor.take().unwrap_or_default();
+        let cursor = self.fds.get_mut(file).cursor.take().unwrap_or_default();
         let mut cursor = *cursor;
         let entries = match cursor.entries.take() {
             Some(entries) => entries,
             None => self.listing(id)?,
         };
         let (mut out, mut place) =
-            self.encoded(id, &entries, cursor.at, buffer.len() as usize, old)?;
+            self.tree.encoded(id, &entries, cursor.at, buffer.len() as usize, old)?;
         let mut given = buffer.write(&out);
         if given.is_err() {
             // As many as there is room for before the bad address.
             let room = buffer.first(out.len() as u64).room();
-            (out, place) = self.encoded(id, &entries, cursor.at, room as usize, old)?;
+            (out, place) = self.tree.encoded(id, &entries, cursor.at, room as usize, old)?;
             if !out.is_empty() {
                 given = buffer.write(&out);
             }
@@ -125,11 +127,13 @@ impl Tx {
         }
         let short = out.is_empty() && place < entries.len();
         cursor = Cursor { entries: Some(entries), at: place };
-        self.files.get_mut(file).cursor = Some(Box::new(cursor));
+        self.fds.get_mut(file).cursor = Some(Box::new(cursor));
         given?;
         if short { Err(Errno::INVAL) } else { Ok(out.len() as u64) }
     }
+}
 
+impl ShadowTree {
     /// As many entries from `place` on as there is room for, and the place after them.
     fn encoded(
         &self,
@@ -151,7 +155,9 @@ impl Tx {
         }
         Ok((out, place))
     }
+}
 
+impl FdTable {
     /// `lseek(2)` in a directory: to where it was before, or to the beginning, which lists anew. Where the end
     /// is the file system of `real`, its descriptor, says: some have none.
     ///
@@ -170,7 +176,7 @@ impl Tx {
             end = kernel::seek(real, offset, libc::SEEK_END)?;
             kernel::seek(real, was as i64, libc::SEEK_SET)?;
         }
-        let mut cursor = self.files.get_mut(file).cursor.take().unwrap_or_default();
+        let mut cursor = self.get_mut(file).cursor.take().unwrap_or_default();
         let target = match whence {
             libc::SEEK_SET => offset,
             libc::SEEK_CUR => offset.saturating_add(cursor.at as i64),
@@ -188,7 +194,7 @@ impl Tx {
             }
             Err(_) => Err(Errno::INVAL),
         };
-        self.files.get_mut(file).cursor = Some(cursor);
+        self.get_mut(file).cursor = Some(cursor);
         result
     }
 }

@@ -3,7 +3,8 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `calls` | one system call: which of the methods below it is |
-//! | [`node`] | shadow objects and their entries |
+//! | [`node`], `tree` | shadow objects and their entries |
+//! | `parts` | what else a transaction consists of: locks, globals of the process, copies, the report |
 //! | `walk` | path walk over shadow and stable entries |
 //! | `perm`, `acl` | permissions, as the kernel would decide |
 //! | `names` | making, linking, renaming, removing |
@@ -41,6 +42,7 @@ mod list;
 mod names;
 pub mod node;
 mod open;
+mod parts;
 mod passed;
 mod perm;
 mod settings;
@@ -48,21 +50,20 @@ mod single;
 mod sockets;
 mod staging;
 mod touch;
+mod tree;
 mod walk;
 mod ways;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use txos_engine::object::FileId;
-use txos_engine::readset::{Coverage, ReadSet};
-use txos_engine::realm::{RetryHistory, TxHandle};
+use txos_engine::realm::RetryHistory;
 use txos_engine::version::Stamp;
 
 use crate::call::Call;
 use crate::raw;
 use kernel::{Errno, Sys};
-use node::{Id, Map, Node, Stable};
+use node::{Id, Node, Stable};
+use tree::ShadowTree;
 
 /// Flags of `sys_xbegin`, as in txos.h.
 pub mod flags {
@@ -144,63 +145,16 @@ pub struct Committed {
 #[derive(Debug)]
 pub struct Tx {
     how: How,
-    nodes: Vec<Node>,
-    by_id: Map<(FileId, u64), Id>,
-    /// The root of the mount namespace, as this process sees it.
-    top: Id,
-    /// The process's root directory.
-    root: Id,
-    cwd: Option<Id>,
-    /// The node of a working directory that no path leads to.
-    unreachable: Option<Id>,
-    /// A walk that leads out of the root fails (openat2(2), RESOLVE_BENEATH).
-    beneath: bool,
-    /// The working directory, if it has no path any more.
-    lost_directory: Option<i32>,
-    /// Whether the transaction changed its working directory, and its root.
-    moved: (bool, bool),
-    files: files::Files,
-    /// The name by which an object is being opened.
-    opened_as: Option<(Id, node::Name)>,
-    umask: Option<u32>,
-    umask_was: Option<u32>,
-    reads: ReadSet,
-    handle: Option<TxHandle<'static>>,
-    /// What the next attempt begins with, if the handle has ended.
-    again: Option<RetryHistory>,
-    /// There is no realm.
-    alone: bool,
-    doom: Option<Failure>,
-    cred: Option<perm::Cred>,
-    /// Its real user and group are the effective ones.
-    own_user: Option<bool>,
-    staging: Option<staging::Staging>,
-    /// Places of links and nodes that were made among the private copies.
-    made: Map<Id, Vec<u8>>,
-    /// Changed stable objects whose known names are all gone, while they have others.
-    nameless: Vec<delta::Nameless>,
-    /// Addresses of sockets that were bound to a name: the kernel's, and the program's path.
-    bound: Vec<(Vec<u8>, Vec<u8>)>,
-    layers: Vec<staging::Layer>,
-    file_systems: Vec<((u64, u64), bool)>,
-    default_acls: Map<(FileId, u64), Option<Vec<u8>>>,
-    next_ino: u64,
-    unsupported: u64,
-    warned: Vec<&'static str>,
-    /// What was not part of it, by kind, with the paths if it were paths.
-    live: BTreeMap<&'static str, BTreeSet<Vec<u8>>>,
-    said_outside: bool,
-    /// The number of the call that is being carried out.
-    calling: i64,
-    first: first::First,
-    later: Vec<first::Later>,
-    /// It has made calls that change names, and no other, and all of them succeeded.
-    only_names: bool,
+    tree: tree::ShadowTree,
+    fds: files::FdTable,
+    locks: parts::Locks,
+    process: parts::ProcessGlobals,
+    copies: parts::Copies,
+    report: parts::Report,
+    start: parts::Start,
     ways: ways::Ways,
+    doom: Option<Failure>,
 }
-
-/// How many paths of one kind are told apart; from there on there are "at least" so many.
-const LIVE_PATHS_MAX: usize = 4096;
 
 /// The present, as file systems stamp it.
 #[must_use]
@@ -242,42 +196,14 @@ impl Tx {
         let mut tx = Box::new(Tx {
             ways: ways::Ways::new(how.flags),
             how,
-            nodes: Vec::new(),
-            by_id: Map::default(),
-            top: 0,
-            root: 0,
-            cwd: None,
-            unreachable: None,
-            beneath: false,
-            lost_directory: None,
-            moved: (false, false),
-            files: files::Files::default(),
-            opened_as: None,
-            umask: None,
-            umask_was: None,
-            reads: ReadSet::new(Coverage::default()),
-            handle: None,
-            again: None,
-            alone: false,
+            tree: tree::ShadowTree::default(),
+            fds: files::FdTable::default(),
+            locks: parts::Locks::default(),
+            process: parts::ProcessGlobals::default(),
+            copies: parts::Copies::default(),
+            report: parts::Report::default(),
+            start: parts::Start::default(),
             doom: None,
-            cred: None,
-            own_user: None,
-            staging: None,
-            made: Map::default(),
-            nameless: Vec::new(),
-            bound: Vec::new(),
-            layers: Vec::new(),
-            file_systems: commons::file_systems(),
-            default_acls: Map::default(),
-            next_ino: 0,
-            unsupported: 0,
-            warned: Vec::new(),
-            live: BTreeMap::new(),
-            said_outside: false,
-            calling: -1,
-            first: first::First::None,
-            later: Vec::new(),
-            only_names: true,
         });
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {
             // Its turn is taken now, not at its first touch.
@@ -290,7 +216,7 @@ impl Tx {
 
     /// Before the first walk.
     fn ready(&mut self) -> Sys<()> {
-        if self.nodes.is_empty() { self.plant() } else { Ok(()) }
+        if self.tree.nodes.is_empty() { self.plant() } else { Ok(()) }
     }
 
     /// Makes the node of the root directory, which everything hangs on.
@@ -299,13 +225,13 @@ impl Tx {
         let top: Rc<[u8]> = Rc::from(&b"/"[..]);
         let stable =
             Stable { dir: top, dir_id: stat.id, name: (*b".").into(), path: b"/".to_vec(), stat };
-        let live = !self.is_versioned(b"/", &stat);
+        let live = !self.copies.is_versioned(b"/", &stat);
         let mut node = Node::new(stat, Some(stable));
         // A root on a file system that can't be versioned still has directories that can.
         let _ = live;
         node.names.push((0, (*b".").into()));
-        self.by_id.insert((stat.id, stat.mnt), 0);
-        self.nodes.push(node);
+        self.tree.by_id.insert((stat.id, stat.mnt), 0);
+        self.tree.nodes.push(node);
         Ok(())
     }
 
@@ -318,7 +244,7 @@ impl Tx {
         if let Err(e) = self.ways_for(call) {
             return raw::answer(Err(e));
         }
-        match self.first {
+        match self.start.first {
             first::First::Over => {}
             first::First::None => {
                 if let Some(answer) = self.first_call(call) {
@@ -343,7 +269,8 @@ impl Tx {
             return raw::answer(Err(e));
         }
         let answer = self.carry_out(call);
-        self.only_names = self.only_names && answer.is_ok() && first::changes_names(call);
+        self.start.only_names =
+            self.start.only_names && answer.is_ok() && first::changes_names(call);
         self.check_doom();
         raw::answer(answer)
     }
@@ -357,24 +284,13 @@ impl Tx {
     /// System calls that passed through with a warning so far.
     #[must_use]
     pub fn unsupported(&self) -> u64 {
-        self.unsupported
+        self.report.unsupported
     }
 
     /// What it did that can't be rolled back, for people; empty if that is nothing.
     #[must_use]
     pub fn was_live(&self) -> String {
-        let kind = |(what, paths): (&&str, &BTreeSet<Vec<u8>>)| {
-            let named: Vec<String> =
-                paths.iter().take(3).map(|p| txos_engine::show::quoted_bytes(p)).collect();
-            let least = if paths.len() < LIVE_PATHS_MAX { "" } else { "at least " };
-            let (count, s) = (paths.len(), if paths.len() == 1 { "" } else { "s" });
-            let more = if count > named.len() { ", …" } else { "" };
-            match count {
-                0 => (*what).to_owned(),
-                _ => format!("{what}: {least}{count} path{s} ({}{more})", named.join(", ")),
-            }
-        };
-        self.live.iter().map(kind).collect::<Vec<String>>().join("; ")
+        self.report.was_live()
     }
 
     /// A call that is not part of the transaction: one warning of each kind, or with TX_STRICT the
@@ -383,7 +299,7 @@ impl Tx {
     /// # Errors
     /// The transaction is doomed.
     pub fn unsupported_call(&mut self, what: &'static str, path: &[u8]) -> Sys<()> {
-        let name = txos_calls::name(self.calling).unwrap_or("?");
+        let name = txos_calls::name(self.report.calling).unwrap_or("?");
         if self.how.flags & flags::STRICT != 0 {
             self.doom(Failure {
                 reason: reason::UNSUPPORTED,
@@ -394,13 +310,7 @@ impl Tx {
             });
             return Err(touch::DOOMED);
         }
-        self.unsupported += 1;
-        let paths = self.live.entry(what).or_default();
-        if !path.is_empty() && paths.len() < LIVE_PATHS_MAX {
-            paths.insert(path.to_vec());
-        }
-        if !self.warned.contains(&what) {
-            self.warned.push(what);
+        if self.report.note_live(what, path) {
             say(&format!(
                 "{what} ({name}) is not part of the transaction: it happens at once, and stays"
             ));
@@ -418,11 +328,10 @@ impl Tx {
         if self.how.flags & flags::STRICT != 0 {
             self.unsupported_call(what, b"")?;
         }
-        if !self.warned.contains(&what) {
-            self.warned.push(what);
-            let name = match txos_calls::name(self.calling) {
+        if self.report.is_first(what) {
+            let name = match txos_calls::name(self.report.calling) {
                 Some(name) => name.to_owned(),
-                None => self.calling.to_string(),
+                None => self.report.calling.to_string(),
             };
             let error = match errno {
                 Errno::NOTSUP => "ENOTSUP",
@@ -439,12 +348,12 @@ impl Tx {
 
     /// The file-mode creation mask.
     pub fn umask(&mut self) -> u32 {
-        if let Some(mask) = self.umask.or(self.umask_was) {
+        if let Some(mask) = self.process.umask.or(self.process.umask_was) {
             return mask;
         }
         // There is no call that tells it without changing it, which other threads would feel.
         if let Some(mask) = kernel::umask_of_one_thread() {
-            self.umask_was = Some(mask);
+            self.process.umask_was = Some(mask);
             return mask;
         }
         let text = std::fs::read("/proc/thread-self/status").unwrap_or_default();
@@ -454,10 +363,12 @@ impl Tx {
             .and_then(|text| std::str::from_utf8(text.trim_ascii()).ok())
             .and_then(|text| u32::from_str_radix(text, 8).ok())
             .unwrap_or(0o022);
-        self.umask_was = Some(mask);
+        self.process.umask_was = Some(mask);
         mask
     }
+}
 
+impl ShadowTree {
     /// Whether a new file's mode has to be worked out here: its directory has a default ACL.
     fn new_mode_is_inherited(&mut self, dir: Id) -> bool {
         self.default_acl(dir).is_some()

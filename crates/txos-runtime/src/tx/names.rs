@@ -4,6 +4,7 @@ use txos_engine::object::{FileId, FileKind};
 
 use super::kernel::{Errno, Stat, Sys};
 use super::node::{Entry, Id, Node, Xattrs};
+use super::tree::ShadowTree;
 use super::walk::{Last, Place, Rules, Spot};
 use super::{Tx, now};
 
@@ -58,18 +59,18 @@ impl Tx {
 
     /// Attributes of a new object of the calling thread in `dir`.
     pub fn new_stat(&mut self, dir: Id, mode: u32, rdev: u64) -> Stat {
-        let parent = self.nodes[dir].stat;
-        let cred = self.cred();
+        let parent = self.tree.nodes[dir].stat;
+        let cred = self.process.cred();
         let inherits = parent.mode & libc::S_ISGID != 0;
         let mut mode = mode;
         if inherits && mode & libc::S_IFMT == libc::S_IFDIR {
             mode |= libc::S_ISGID;
         }
-        self.next_ino += 1;
+        self.tree.next_ino += 1;
         let now = now();
         let dir = mode & libc::S_IFMT == libc::S_IFDIR;
         Stat {
-            id: FileId { dev: parent.id.dev, ino: FIRST_INO + self.next_ino },
+            id: FileId { dev: parent.id.dev, ino: FIRST_INO + self.tree.next_ino },
             mode,
             nlink: if dir && parent.nlink > 1 { 2 } else { 1 },
             uid: cred.uid,
@@ -91,7 +92,7 @@ impl Tx {
     /// The mode of a new object: without what the umask says, or as the directory's default ACL
     /// says; and the ACLs that it inherits.
     pub fn new_mode(&mut self, dir: Id, mode: u32) -> (u32, Option<Xattrs>) {
-        let default = self.default_acl(dir);
+        let default = self.tree.default_acl(dir);
         match default {
             None => (mode & !(self.umask() & 0o777), None),
             Some(acl) => {
@@ -108,6 +109,439 @@ impl Tx {
         }
     }
 
+    /// Before anything is changed: a name is to be made in a directory.
+    ///
+    /// # Errors
+    /// EACCES, EROFS; the transaction is doomed.
+    pub fn prepare_name(&mut self, spot: &Spot) -> Sys<()> {
+        self.read_only(spot.dir)?;
+        self.may_change_names(spot.dir)?;
+        self.touch_name(spot.dir, &spot.name)
+    }
+
+    /// `mkdirat(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn mkdir(&mut self, dirfd: i32, path: &[u8], mode: u32) -> Sys<u64> {
+        let spot = match self.new_name(dirfd, path, true)? {
+            Target::Here(spot) => spot,
+            Target::Live(path) => {
+                return self.live_change(&path, |path| super::kernel::mkdir_live(path, mode));
+            }
+        };
+        self.prepare_name(&spot)?;
+        let (mode, xattrs) = self.new_mode(spot.dir, libc::S_IFDIR | mode & 0o1777);
+        let stat = self.new_stat(spot.dir, mode, 0);
+        let mut node = Node::new(stat, None);
+        node.xattrs = Some(xattrs.unwrap_or_default());
+        let id = self.tree.add(node);
+        self.tree.put(spot.dir, &spot.name, id)?;
+        let parent = &mut self.tree.nodes[spot.dir].stat;
+        if parent.nlink > 1 {
+            parent.nlink += 1;
+        }
+        Ok(0)
+    }
+
+    /// `symlinkat(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn symlink(&mut self, target: &[u8], dirfd: i32, path: &[u8]) -> Sys<u64> {
+        if target.is_empty() {
+            return Err(Errno::NOENT);
+        }
+        let spot = match self.new_name(dirfd, path, false)? {
+            Target::Here(spot) => spot,
+            Target::Live(path) => {
+                self.unsupported_call("a symbolic link outside of the versioned trees", &path)?;
+                super::kernel::symlink(target, &path)?;
+                return Ok(0);
+            }
+        };
+        self.prepare_name(&spot)?;
+        let mut stat = self.new_stat(spot.dir, libc::S_IFLNK | 0o777, 0);
+        stat.size = target.len() as u64;
+        let mut node = Node::new(stat, None);
+        node.target = Some(target.to_vec());
+        node.xattrs = Some(Xattrs::new());
+        let id = self.tree.add(node);
+        self.tree.put(spot.dir, &spot.name, id)?;
+        Ok(0)
+    }
+
+    /// `mknodat(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn mknod(&mut self, dirfd: i32, path: Sys<Vec<u8>>, mode: u32, dev: u64) -> Sys<u64> {
+        let kind = mode & libc::S_IFMT;
+        // The type is looked at before the path.
+        let spot = path.and_then(|path| self.new_name(dirfd, &path, false));
+        match kind {
+            0 | libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK => {}
+            libc::S_IFCHR | libc::S_IFBLK => {
+                let here = matches!(spot.as_ref().map_err(|e| *e)?, Target::Here(_));
+                if here && !self.process.cred().may_mknod() {
+                    return Err(Errno::PERM);
+                }
+            }
+            libc::S_IFDIR => return Err(Errno::PERM),
+            _ => return Err(Errno::INVAL),
+        }
+        let spot = match spot? {
+            Target::Here(spot) => spot,
+            Target::Live(path) => {
+                return self.live_change(&path, |path| super::kernel::mknod_live(path, mode, dev));
+            }
+        };
+        self.prepare_name(&spot)?;
+        if kind == 0 || kind == libc::S_IFREG {
+            let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_CLOEXEC;
+            let (_, fd) = self.create_file(&spot, flags, mode & 0o7777)?;
+            super::kernel::close(fd);
+            return Ok(0);
+        }
+        let (mode, xattrs) = self.new_mode(spot.dir, kind | mode & 0o7777);
+        // dev_t as the call passes it is the kernel's 32-bit packing.
+        let (major, minor) = ((dev >> 8) & 0xfff, (dev & 0xff) | ((dev >> 12) & 0xfff00));
+        let rdev = match kind {
+            libc::S_IFCHR | libc::S_IFBLK => libc::makedev(major as u32, minor as u32),
+            _ => 0,
+        };
+        let stat = self.new_stat(spot.dir, mode, rdev);
+        let mut node = Node::new(stat, None);
+        node.xattrs = Some(xattrs.unwrap_or_default());
+        let id = self.tree.add(node);
+        self.tree.put(spot.dir, &spot.name, id)?;
+        Ok(0)
+    }
+
+    /// `linkat(2)`, the source found.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn link(&mut self, source: Id, dirfd: i32, path: &[u8]) -> Sys<u64> {
+        let spot = match self.new_name(dirfd, path, false)? {
+            Target::Here(spot) => spot,
+            Target::Live(path) => {
+                let dir = txos_engine::readset::split(&path).map_or(&b"/"[..], |(dir, _)| dir);
+                return Err(match no_link_there(&path) {
+                    Errno::XDEV if super::kernel::is_read_only(dir) => Errno::ROFS,
+                    other => other,
+                });
+            }
+        };
+        let (from, into) = (self.tree.nodes[source].stat, self.tree.nodes[spot.dir].stat);
+        if self.tree.nodes[source].live || from.mnt != into.mnt {
+            let dir = self.tree.real_path(spot.dir).unwrap_or_default();
+            return Err(if super::kernel::is_read_only(&dir) { Errno::ROFS } else { Errno::XDEV });
+        }
+        self.read_only(spot.dir)?;
+        self.may_change_names(spot.dir)?;
+        if from.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
+            return Err(Errno::PERM);
+        }
+        if self.tree.nodes[source].is_dir() {
+            return Err(Errno::PERM);
+        }
+        if self.tree.nodes[source].names.is_empty() && !self.tree.nodes[source].tmpfile() {
+            return Err(Errno::NOENT);
+        }
+        self.protected_hardlinks(source)?;
+        self.touch_name(spot.dir, &spot.name)?;
+        self.touch_write(source)?;
+        self.tree.put(spot.dir, &spot.name, source)?;
+        let node = &mut self.tree.nodes[source];
+        node.stat.nlink += 1;
+        node.stat.ctime = now();
+        self.tree.nodes[source].data.set_tmpfile(false);
+        Ok(0)
+    }
+
+    /// /proc/sys/fs/protected_hardlinks: only of files that one owns or can read and write.
+    fn protected_hardlinks(&mut self, source: Id) -> Sys<()> {
+        let stat = self.tree.nodes[source].stat;
+        if self.process.cred().owns(stat.uid) || !super::settings::protected_hardlinks() {
+            return Ok(());
+        }
+        let set_id = stat.mode & libc::S_ISUID != 0
+            || stat.mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
+        if stat.kind() != FileKind::File
+            || set_id
+            || self.may(source, super::perm::mask::R | super::perm::mask::W).is_err()
+        {
+            return Err(Errno::PERM);
+        }
+        Ok(())
+    }
+
+    /// `unlinkat(2)` without AT_REMOVEDIR.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn unlink(&mut self, dirfd: i32, path: &[u8]) -> Sys<u64> {
+        let base = self.base(dirfd, path)?;
+        let spot = match self.walk_parent(base, path)? {
+            Place::At(spot) => spot,
+            Place::Live(path) => {
+                return self.live_change(&path, |path| super::kernel::unlink_live(path, 0));
+            }
+        };
+        if spot.last != Last::Name {
+            return Err(Errno::ISDIR);
+        }
+        self.read_only(spot.dir)?;
+        let Some(id) = spot.node else { return Err(Errno::NOENT) };
+        let is_dir = self.tree.nodes[id].is_dir();
+        if spot.slash {
+            return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR });
+        }
+        self.may_remove(spot.dir, id)?;
+        if is_dir {
+            return Err(Errno::ISDIR);
+        }
+        if self.tree.is_mount_point(id) {
+            return Err(Errno::BUSY);
+        }
+        self.touch_name(spot.dir, &spot.name)?;
+        self.touch_write(id)?;
+        self.tree.take_away(spot.dir, &spot.name, id)?;
+        Ok(0)
+    }
+
+    /// `unlinkat(2)` with AT_REMOVEDIR.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn rmdir(&mut self, dirfd: i32, path: &[u8]) -> Sys<u64> {
+        let base = self.base(dirfd, path)?;
+        let spot = match self.walk_parent(base, path)? {
+            Place::At(spot) => spot,
+            Place::Live(path) => {
+                let flags = libc::AT_REMOVEDIR;
+                return self.live_change(&path, |path| super::kernel::unlink_live(path, flags));
+            }
+        };
+        match spot.last {
+            Last::Name => {}
+            Last::Dot => return Err(Errno::INVAL),
+            Last::DotDot => return Err(Errno::NOTEMPTY),
+            Last::Root => return Err(Errno::BUSY),
+        }
+        self.read_only(spot.dir)?;
+        let Some(id) = spot.node else { return Err(Errno::NOENT) };
+        self.may_remove(spot.dir, id)?;
+        if !self.tree.nodes[id].is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        if self.tree.is_mount_point(id) || id == self.tree.root {
+            return Err(Errno::BUSY);
+        }
+        if !self.is_empty_dir(id)? {
+            return Err(Errno::NOTEMPTY);
+        }
+        self.touch_name(spot.dir, &spot.name)?;
+        self.touch_write(id)?;
+        self.tree.take_away(spot.dir, &spot.name, id)?;
+        Ok(0)
+    }
+
+    /// Whether there is no name in a directory.
+    ///
+    /// # Errors
+    /// If it can't be listed.
+    pub fn is_empty_dir(&mut self, id: Id) -> Sys<bool> {
+        let shadow = self.tree.nodes[id].dir()?;
+        if shadow.entries.values().any(|e| e.now.is_some()) {
+            return Ok(false);
+        }
+        if self.tree.nodes[id].stable.is_none() {
+            return Ok(true);
+        }
+        let names = self.stable_names(id)?;
+        let shadow = self.tree.nodes[id].dir()?;
+        Ok(names.iter().all(|n| shadow.entries.contains_key(&n.name[..])))
+    }
+
+    /// `renameat2(2)`.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, Sys<Vec<u8>>), flags: u32) -> Sys<u64> {
+        if flags & !(NOREPLACE | EXCHANGE | WHITEOUT) != 0
+            || (flags & EXCHANGE != 0 && flags & (NOREPLACE | WHITEOUT) != 0)
+        {
+            return Err(Errno::INVAL);
+        }
+        // Both directories first, then the names in them.
+        let blind = Rules { parent: true, blind: true, ..Rules::default() };
+        let base = self.base(old.0, old.1)?;
+        let from = self.walk_by(base, old.1, false, blind)?;
+        let new = (new.0, new.1?);
+        let base = self.base(new.0, &new.1)?;
+        let to = self.walk_by(base, &new.1, false, blind)?;
+        let (from, to) = match (from, to) {
+            (Place::At(from), Place::At(to)) => (from, to),
+            (Place::Live(from), Place::Live(to)) => return self.live_rename(&from, &to, flags),
+            (Place::Live(path), _) | (_, Place::Live(path)) => {
+                return Err(match no_link_there(&path) {
+                    Errno::EXIST => Errno::XDEV,
+                    other => other,
+                });
+            }
+        };
+        let Some(rename) = self.renamed_objects(&from, &to, flags)? else { return Ok(0) };
+        self.may_rename(&rename)?;
+        self.acquire_rename(&rename)?;
+        self.apply_rename(&rename)?;
+        Ok(0)
+    }
+
+    /// The objects at both names, if a rename of the one to the other makes sense. `None`: they are names
+    /// of one object, and nothing is done.
+    fn renamed_objects<'a>(
+        &mut self,
+        from: &'a Spot,
+        to: &'a Spot,
+        flags: u32,
+    ) -> Sys<Option<Rename<'a>>> {
+        if self.tree.nodes[from.dir].stat.mnt != self.tree.nodes[to.dir].stat.mnt {
+            return Err(Errno::XDEV);
+        }
+        if from.last != Last::Name {
+            return Err(Errno::BUSY);
+        }
+        if to.last != Last::Name {
+            return Err(if flags & NOREPLACE != 0 { Errno::EXIST } else { Errno::BUSY });
+        }
+        self.read_only(from.dir)?;
+        let source = self.lookup(from.dir, &from.name)?.ok_or(Errno::NOENT)?;
+        let target = self.lookup(to.dir, &to.name)?;
+        if flags & NOREPLACE != 0 && target.is_some() {
+            return Err(Errno::EXIST);
+        }
+        let exchange = flags & EXCHANGE != 0;
+        if exchange && target.is_none() {
+            return Err(Errno::NOENT);
+        }
+        let source_dir = self.tree.nodes[source].is_dir();
+        if !source_dir && (from.slash || (!exchange && to.slash)) {
+            return Err(Errno::NOTDIR);
+        }
+        if let Some(target) = target.filter(|_| exchange)
+            && to.slash
+            && !self.tree.nodes[target].is_dir()
+        {
+            return Err(Errno::NOTDIR);
+        }
+        // A directory can't be moved to below itself, nor replace one above it.
+        if source_dir && self.tree.is_in(to.dir, source) {
+            return Err(Errno::INVAL);
+        }
+        if let Some(target) = target
+            && self.tree.nodes[target].is_dir()
+            && self.tree.is_in(from.dir, target)
+        {
+            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
+        }
+        let whiteout = flags & WHITEOUT != 0;
+        let rename = Rename { from, to, source, target, exchange, whiteout };
+        Ok((target != Some(source)).then_some(rename))
+    }
+
+    /// Whether the thread may rename, and the objects can be renamed.
+    fn may_rename(&mut self, rename: &Rename<'_>) -> Sys<()> {
+        let Rename { from, to, source, target, exchange, .. } = rename;
+        let (source, exchange) = (*source, *exchange);
+        let source_dir = self.tree.nodes[source].is_dir();
+        self.may_remove(from.dir, source)?;
+        match *target {
+            None => self.may_change_names(to.dir)?,
+            Some(target) => {
+                self.may_remove(to.dir, target)?;
+                match (source_dir, self.tree.nodes[target].is_dir()) {
+                    _ if exchange => {}
+                    (true, false) => return Err(Errno::NOTDIR),
+                    (false, true) => return Err(Errno::ISDIR),
+                    _ => {}
+                }
+            }
+        }
+        // A directory that changes its parent is written to: `..` in it.
+        if source_dir && from.dir != to.dir {
+            self.may(source, super::perm::mask::W)?;
+        }
+        if let Some(target) = *target {
+            if exchange && self.tree.nodes[target].is_dir() && from.dir != to.dir {
+                self.may(target, super::perm::mask::W)?;
+            }
+            if self.tree.is_mount_point(target) {
+                return Err(Errno::BUSY);
+            }
+        }
+        if self.tree.is_mount_point(source) || source == self.tree.root {
+            return Err(Errno::BUSY);
+        }
+        if let Some(target) = *target
+            && !exchange
+            && self.tree.nodes[target].is_dir()
+            && !self.is_empty_dir(target)?
+        {
+            return Err(self.tree.not_empty(target));
+        }
+        Ok(())
+    }
+
+    /// Acquires what a rename changes.
+    fn acquire_rename(&mut self, rename: &Rename<'_>) -> Sys<()> {
+        let Rename { from, to, source, target, .. } = rename;
+        self.touch_name(from.dir, &from.name)?;
+        self.touch_name(to.dir, &to.name)?;
+        self.touch_write(*source)?;
+        target.map_or(Ok(()), |target| self.touch_write(target))
+    }
+
+    fn apply_rename(&mut self, rename: &Rename<'_>) -> Sys<()> {
+        let Rename { from, to, source, target, exchange, whiteout } = rename;
+        let source = *source;
+        let source_dir = self.tree.nodes[source].is_dir();
+        if let Some(target) = target.filter(|_| *exchange) {
+            self.tree.set_entry(from.dir, &from.name, Some(target))?;
+            self.tree.set_entry(to.dir, &to.name, Some(source))?;
+            self.tree.renamed(source, from, to);
+            self.tree.renamed(target, to, from);
+            self.tree.move_nlink(source_dir, from.dir, to.dir);
+            let target_dir = self.tree.nodes[target].is_dir();
+            self.tree.move_nlink(target_dir, to.dir, from.dir);
+            if from.dir != to.dir && (source_dir || target_dir) && self.tree.is_on_xfs(from.dir) {
+                // Each directory has another parent, which xfs takes for a change of it.
+                [source, target].into_iter().for_each(|id| self.tree.stamp_moved(id));
+            }
+        } else {
+            if let Some(target) = *target {
+                self.tree.take_away(to.dir, &to.name, target)?;
+            }
+            self.tree.set_entry(from.dir, &from.name, None)?;
+            self.tree.set_entry(to.dir, &to.name, Some(source))?;
+            self.tree.renamed(source, from, to);
+            self.tree.move_nlink(source_dir, from.dir, to.dir);
+            if *whiteout {
+                let stat = self.new_stat(from.dir, libc::S_IFCHR, 0);
+                let mut node = Node::new(stat, None);
+                node.xattrs = Some(Xattrs::new());
+                let id = self.tree.add(node);
+                self.tree.put(from.dir, &from.name, id)?;
+            }
+        }
+        self.tree.stamp_dir(from.dir);
+        self.tree.stamp_dir(to.dir);
+        Ok(())
+    }
+}
+
+impl ShadowTree {
     /// The default ACL of a directory.
     pub fn default_acl(&mut self, dir: Id) -> Option<Vec<u8>> {
         const NAME: &[u8] = b"system.posix_acl_default";
@@ -154,212 +588,10 @@ impl Tx {
         node.changed &= !super::node::changed::MTIME;
     }
 
-    /// Before anything is changed: a name is to be made in a directory.
-    ///
-    /// # Errors
-    /// EACCES, EROFS; the transaction is doomed.
-    pub fn prepare_name(&mut self, spot: &Spot) -> Sys<()> {
-        self.read_only(spot.dir)?;
-        self.may_change_names(spot.dir)?;
-        self.touch_name(spot.dir, &spot.name)
-    }
-
-    /// `mkdirat(2)`.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn mkdir(&mut self, dirfd: i32, path: &[u8], mode: u32) -> Sys<u64> {
-        let spot = match self.new_name(dirfd, path, true)? {
-            Target::Here(spot) => spot,
-            Target::Live(path) => {
-                return self.live_change(&path, |path| super::kernel::mkdir_live(path, mode));
-            }
-        };
-        self.prepare_name(&spot)?;
-        let (mode, xattrs) = self.new_mode(spot.dir, libc::S_IFDIR | mode & 0o1777);
-        let stat = self.new_stat(spot.dir, mode, 0);
-        let mut node = Node::new(stat, None);
-        node.xattrs = Some(xattrs.unwrap_or_default());
-        let id = self.add(node);
-        self.put(spot.dir, &spot.name, id)?;
-        let parent = &mut self.nodes[spot.dir].stat;
-        if parent.nlink > 1 {
-            parent.nlink += 1;
-        }
-        Ok(0)
-    }
-
     /// Adds a node.
     pub fn add(&mut self, node: Node) -> Id {
         self.nodes.push(node);
         self.nodes.len() - 1
-    }
-
-    /// `symlinkat(2)`.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn symlink(&mut self, target: &[u8], dirfd: i32, path: &[u8]) -> Sys<u64> {
-        if target.is_empty() {
-            return Err(Errno::NOENT);
-        }
-        let spot = match self.new_name(dirfd, path, false)? {
-            Target::Here(spot) => spot,
-            Target::Live(path) => {
-                self.unsupported_call("a symbolic link outside of the versioned trees", &path)?;
-                super::kernel::symlink(target, &path)?;
-                return Ok(0);
-            }
-        };
-        self.prepare_name(&spot)?;
-        let mut stat = self.new_stat(spot.dir, libc::S_IFLNK | 0o777, 0);
-        stat.size = target.len() as u64;
-        let mut node = Node::new(stat, None);
-        node.target = Some(target.to_vec());
-        node.xattrs = Some(Xattrs::new());
-        let id = self.add(node);
-        self.put(spot.dir, &spot.name, id)?;
-        Ok(0)
-    }
-
-    /// `mknodat(2)`.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn mknod(&mut self, dirfd: i32, path: Sys<Vec<u8>>, mode: u32, dev: u64) -> Sys<u64> {
-        let kind = mode & libc::S_IFMT;
-        // The type is looked at before the path.
-        let spot = path.and_then(|path| self.new_name(dirfd, &path, false));
-        match kind {
-            0 | libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK => {}
-            libc::S_IFCHR | libc::S_IFBLK => {
-                let here = matches!(spot.as_ref().map_err(|e| *e)?, Target::Here(_));
-                if here && !self.cred().may_mknod() {
-                    return Err(Errno::PERM);
-                }
-            }
-            libc::S_IFDIR => return Err(Errno::PERM),
-            _ => return Err(Errno::INVAL),
-        }
-        let spot = match spot? {
-            Target::Here(spot) => spot,
-            Target::Live(path) => {
-                return self.live_change(&path, |path| super::kernel::mknod_live(path, mode, dev));
-            }
-        };
-        self.prepare_name(&spot)?;
-        if kind == 0 || kind == libc::S_IFREG {
-            let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_CLOEXEC;
-            let (_, fd) = self.create_file(&spot, flags, mode & 0o7777)?;
-            super::kernel::close(fd);
-            return Ok(0);
-        }
-        let (mode, xattrs) = self.new_mode(spot.dir, kind | mode & 0o7777);
-        // dev_t as the call passes it is the kernel's 32-bit packing.
-        let (major, minor) = ((dev >> 8) & 0xfff, (dev & 0xff) | ((dev >> 12) & 0xfff00));
-        let rdev = match kind {
-            libc::S_IFCHR | libc::S_IFBLK => libc::makedev(major as u32, minor as u32),
-            _ => 0,
-        };
-        let stat = self.new_stat(spot.dir, mode, rdev);
-        let mut node = Node::new(stat, None);
-        node.xattrs = Some(xattrs.unwrap_or_default());
-        let id = self.add(node);
-        self.put(spot.dir, &spot.name, id)?;
-        Ok(0)
-    }
-
-    /// `linkat(2)`, the source found.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn link(&mut self, source: Id, dirfd: i32, path: &[u8]) -> Sys<u64> {
-        let spot = match self.new_name(dirfd, path, false)? {
-            Target::Here(spot) => spot,
-            Target::Live(path) => {
-                let dir = txos_engine::readset::split(&path).map_or(&b"/"[..], |(dir, _)| dir);
-                return Err(match no_link_there(&path) {
-                    Errno::XDEV if super::kernel::is_read_only(dir) => Errno::ROFS,
-                    other => other,
-                });
-            }
-        };
-        let (from, into) = (self.nodes[source].stat, self.nodes[spot.dir].stat);
-        if self.nodes[source].live || from.mnt != into.mnt {
-            let dir = self.real_path(spot.dir).unwrap_or_default();
-            return Err(if super::kernel::is_read_only(&dir) { Errno::ROFS } else { Errno::XDEV });
-        }
-        self.read_only(spot.dir)?;
-        self.may_change_names(spot.dir)?;
-        if from.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
-            return Err(Errno::PERM);
-        }
-        if self.nodes[source].is_dir() {
-            return Err(Errno::PERM);
-        }
-        if self.nodes[source].names.is_empty() && !self.nodes[source].tmpfile() {
-            return Err(Errno::NOENT);
-        }
-        self.protected_hardlinks(source)?;
-        self.touch_name(spot.dir, &spot.name)?;
-        self.touch_write(source)?;
-        self.put(spot.dir, &spot.name, source)?;
-        let node = &mut self.nodes[source];
-        node.stat.nlink += 1;
-        node.stat.ctime = now();
-        self.nodes[source].data.set_tmpfile(false);
-        Ok(0)
-    }
-
-    /// /proc/sys/fs/protected_hardlinks: only of files that one owns or can read and write.
-    fn protected_hardlinks(&mut self, source: Id) -> Sys<()> {
-        let stat = self.nodes[source].stat;
-        if self.cred().owns(stat.uid) || !super::settings::protected_hardlinks() {
-            return Ok(());
-        }
-        let set_id = stat.mode & libc::S_ISUID != 0
-            || stat.mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
-        if stat.kind() != FileKind::File
-            || set_id
-            || self.may(source, super::perm::mask::R | super::perm::mask::W).is_err()
-        {
-            return Err(Errno::PERM);
-        }
-        Ok(())
-    }
-
-    /// `unlinkat(2)` without AT_REMOVEDIR.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn unlink(&mut self, dirfd: i32, path: &[u8]) -> Sys<u64> {
-        let base = self.base(dirfd, path)?;
-        let spot = match self.walk_parent(base, path)? {
-            Place::At(spot) => spot,
-            Place::Live(path) => {
-                return self.live_change(&path, |path| super::kernel::unlink_live(path, 0));
-            }
-        };
-        if spot.last != Last::Name {
-            return Err(Errno::ISDIR);
-        }
-        self.read_only(spot.dir)?;
-        let Some(id) = spot.node else { return Err(Errno::NOENT) };
-        let is_dir = self.nodes[id].is_dir();
-        if spot.slash {
-            return Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR });
-        }
-        self.may_remove(spot.dir, id)?;
-        if is_dir {
-            return Err(Errno::ISDIR);
-        }
-        if self.is_mount_point(id) {
-            return Err(Errno::BUSY);
-        }
-        self.touch_name(spot.dir, &spot.name)?;
-        self.touch_write(id)?;
-        self.take_away(spot.dir, &spot.name, id)?;
-        Ok(0)
     }
 
     /// Takes a name away from a node.
@@ -389,235 +621,6 @@ impl Tx {
     fn is_mount_point(&self, id: Id) -> bool {
         let stat = self.nodes[id].stat;
         self.nodes[id].stable.is_some() && stat.attributes & 0x2000 /* STATX_ATTR_MOUNT_ROOT */ != 0
-    }
-
-    /// `unlinkat(2)` with AT_REMOVEDIR.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn rmdir(&mut self, dirfd: i32, path: &[u8]) -> Sys<u64> {
-        let base = self.base(dirfd, path)?;
-        let spot = match self.walk_parent(base, path)? {
-            Place::At(spot) => spot,
-            Place::Live(path) => {
-                let flags = libc::AT_REMOVEDIR;
-                return self.live_change(&path, |path| super::kernel::unlink_live(path, flags));
-            }
-        };
-        match spot.last {
-            Last::Name => {}
-            Last::Dot => return Err(Errno::INVAL),
-            Last::DotDot => return Err(Errno::NOTEMPTY),
-            Last::Root => return Err(Errno::BUSY),
-        }
-        self.read_only(spot.dir)?;
-        let Some(id) = spot.node else { return Err(Errno::NOENT) };
-        self.may_remove(spot.dir, id)?;
-        if !self.nodes[id].is_dir() {
-            return Err(Errno::NOTDIR);
-        }
-        if self.is_mount_point(id) || id == self.root {
-            return Err(Errno::BUSY);
-        }
-        if !self.is_empty_dir(id)? {
-            return Err(Errno::NOTEMPTY);
-        }
-        self.touch_name(spot.dir, &spot.name)?;
-        self.touch_write(id)?;
-        self.take_away(spot.dir, &spot.name, id)?;
-        Ok(0)
-    }
-
-    /// Whether there is no name in a directory.
-    ///
-    /// # Errors
-    /// If it can't be listed.
-    pub fn is_empty_dir(&mut self, id: Id) -> Sys<bool> {
-        let shadow = self.nodes[id].dir()?;
-        if shadow.entries.values().any(|e| e.now.is_some()) {
-            return Ok(false);
-        }
-        if self.nodes[id].stable.is_none() {
-            return Ok(true);
-        }
-        let names = self.stable_names(id)?;
-        let shadow = self.nodes[id].dir()?;
-        Ok(names.iter().all(|n| shadow.entries.contains_key(&n.name[..])))
-    }
-
-    /// `renameat2(2)`.
-    ///
-    /// # Errors
-    /// As the call.
-    pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, Sys<Vec<u8>>), flags: u32) -> Sys<u64> {
-        if flags & !(NOREPLACE | EXCHANGE | WHITEOUT) != 0
-            || (flags & EXCHANGE != 0 && flags & (NOREPLACE | WHITEOUT) != 0)
-        {
-            return Err(Errno::INVAL);
-        }
-        // Both directories first, then the names in them.
-        let blind = Rules { parent: true, blind: true, ..Rules::default() };
-        let base = self.base(old.0, old.1)?;
-        let from = self.walk_by(base, old.1, false, blind)?;
-        let new = (new.0, new.1?);
-        let base = self.base(new.0, &new.1)?;
-        let to = self.walk_by(base, &new.1, false, blind)?;
-        let (from, to) = match (from, to) {
-            (Place::At(from), Place::At(to)) => (from, to),
-            (Place::Live(from), Place::Live(to)) => return self.live_rename(&from, &to, flags),
-            (Place::Live(path), _) | (_, Place::Live(path)) => {
-                return Err(match no_link_there(&path) {
-                    Errno::EXIST => Errno::XDEV,
-                    other => other,
-                });
-            }
-        };
-        let Some(rename) = self.renamed_objects(&from, &to, flags)? else { return Ok(0) };
-        self.may_rename(&rename)?;
-        self.acquire_rename(&rename)?;
-        self.apply_rename(&rename)?;
-        Ok(0)
-    }
-
-    /// The objects at both names, if a rename of the one to the other makes sense. `None`: they are names
-    /// of one object, and nothing is done.
-    fn renamed_objects<'a>(
-        &mut self,
-        from: &'a Spot,
-        to: &'a Spot,
-        flags: u32,
-    ) -> Sys<Option<Rename<'a>>> {
-        if self.nodes[from.dir].stat.mnt != self.nodes[to.dir].stat.mnt {
-            return Err(Errno::XDEV);
-        }
-        if from.last != Last::Name {
-            return Err(Errno::BUSY);
-        }
-        if to.last != Last::Name {
-            return Err(if flags & NOREPLACE != 0 { Errno::EXIST } else { Errno::BUSY });
-        }
-        self.read_only(from.dir)?;
-        let source = self.lookup(from.dir, &from.name)?.ok_or(Errno::NOENT)?;
-        let target = self.lookup(to.dir, &to.name)?;
-        if flags & NOREPLACE != 0 && target.is_some() {
-            return Err(Errno::EXIST);
-        }
-        let exchange = flags & EXCHANGE != 0;
-        if exchange && target.is_none() {
-            return Err(Errno::NOENT);
-        }
-        let source_dir = self.nodes[source].is_dir();
-        if !source_dir && (from.slash || (!exchange && to.slash)) {
-            return Err(Errno::NOTDIR);
-        }
-        if let Some(target) = target.filter(|_| exchange)
-            && to.slash
-            && !self.nodes[target].is_dir()
-        {
-            return Err(Errno::NOTDIR);
-        }
-        // A directory can't be moved to below itself, nor replace one above it.
-        if source_dir && self.is_in(to.dir, source) {
-            return Err(Errno::INVAL);
-        }
-        if let Some(target) = target
-            && self.nodes[target].is_dir()
-            && self.is_in(from.dir, target)
-        {
-            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
-        }
-        let whiteout = flags & WHITEOUT != 0;
-        let rename = Rename { from, to, source, target, exchange, whiteout };
-        Ok((target != Some(source)).then_some(rename))
-    }
-
-    /// Whether the thread may rename, and the objects can be renamed.
-    fn may_rename(&mut self, rename: &Rename<'_>) -> Sys<()> {
-        let Rename { from, to, source, target, exchange, .. } = rename;
-        let (source, exchange) = (*source, *exchange);
-        let source_dir = self.nodes[source].is_dir();
-        self.may_remove(from.dir, source)?;
-        match *target {
-            None => self.may_change_names(to.dir)?,
-            Some(target) => {
-                self.may_remove(to.dir, target)?;
-                match (source_dir, self.nodes[target].is_dir()) {
-                    _ if exchange => {}
-                    (true, false) => return Err(Errno::NOTDIR),
-                    (false, true) => return Err(Errno::ISDIR),
-                    _ => {}
-                }
-            }
-        }
-        // A directory that changes its parent is written to: `..` in it.
-        if source_dir && from.dir != to.dir {
-            self.may(source, super::perm::mask::W)?;
-        }
-        if let Some(target) = *target {
-            if exchange && self.nodes[target].is_dir() && from.dir != to.dir {
-                self.may(target, super::perm::mask::W)?;
-            }
-            if self.is_mount_point(target) {
-                return Err(Errno::BUSY);
-            }
-        }
-        if self.is_mount_point(source) || source == self.root {
-            return Err(Errno::BUSY);
-        }
-        if let Some(target) = *target
-            && !exchange
-            && self.nodes[target].is_dir()
-            && !self.is_empty_dir(target)?
-        {
-            return Err(self.not_empty(target));
-        }
-        Ok(())
-    }
-
-    /// Acquires what a rename changes.
-    fn acquire_rename(&mut self, rename: &Rename<'_>) -> Sys<()> {
-        let Rename { from, to, source, target, .. } = rename;
-        self.touch_name(from.dir, &from.name)?;
-        self.touch_name(to.dir, &to.name)?;
-        self.touch_write(*source)?;
-        target.map_or(Ok(()), |target| self.touch_write(target))
-    }
-
-    fn apply_rename(&mut self, rename: &Rename<'_>) -> Sys<()> {
-        let Rename { from, to, source, target, exchange, whiteout } = rename;
-        let source = *source;
-        let source_dir = self.nodes[source].is_dir();
-        if let Some(target) = target.filter(|_| *exchange) {
-            self.set_entry(from.dir, &from.name, Some(target))?;
-            self.set_entry(to.dir, &to.name, Some(source))?;
-            self.renamed(source, from, to);
-            self.renamed(target, to, from);
-            self.move_nlink(source_dir, from.dir, to.dir);
-            let target_dir = self.nodes[target].is_dir();
-            self.move_nlink(target_dir, to.dir, from.dir);
-            if from.dir != to.dir && (source_dir || target_dir) && self.is_on_xfs(from.dir) {
-                // Each directory has another parent, which xfs takes for a change of it.
-                [source, target].into_iter().for_each(|id| self.stamp_moved(id));
-            }
-        } else {
-            if let Some(target) = *target {
-                self.take_away(to.dir, &to.name, target)?;
-            }
-            self.set_entry(from.dir, &from.name, None)?;
-            self.set_entry(to.dir, &to.name, Some(source))?;
-            self.renamed(source, from, to);
-            self.move_nlink(source_dir, from.dir, to.dir);
-            if *whiteout {
-                let stat = self.new_stat(from.dir, libc::S_IFCHR, 0);
-                let mut node = Node::new(stat, None);
-                node.xattrs = Some(Xattrs::new());
-                let id = self.add(node);
-                self.put(from.dir, &from.name, id)?;
-            }
-        }
-        self.stamp_dir(from.dir);
-        self.stamp_dir(to.dir);
-        Ok(())
     }
 
     /// What a rename onto a directory that is not empty is answered with: xfs has its own mind.

@@ -7,6 +7,7 @@ use super::files::OpenFile;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
 use super::perm::mask;
+use super::tree::ShadowTree;
 use super::walk::{Last, Place, Rules, Spot};
 use super::{Tx, settings};
 
@@ -37,7 +38,7 @@ impl Tx {
         if resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 {
             return self.open_scoped(dirfd, path, flags, mode, resolve);
         }
-        if let Some(number) = self.descriptor_path(path) {
+        if let Some(number) = self.tree.descriptor_path(path) {
             return self.open_descriptor(number, flags, resolve);
         }
         const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
@@ -60,7 +61,7 @@ impl Tx {
             },
             Place::At(Spot { node: None, .. }) => Err(Errno::NOENT),
             Place::At(Spot { node: Some(id), dir, name, .. }) => {
-                self.opened_as = Some((dir, name.into()));
+                self.tree.opened_as = Some((dir, name.into()));
                 self.open_node(id, flags)
             }
         }
@@ -83,18 +84,18 @@ impl Tx {
             return Err(Errno::INVAL);
         }
         let base = self.base(dirfd, if path.starts_with(b"/") { b"." } else { path })?;
-        if !self.nodes[base].is_dir() {
+        if !self.tree.nodes[base].is_dir() {
             return Err(Errno::NOTDIR);
         }
         if resolve & RESOLVE_BENEATH != 0 && path.starts_with(b"/") {
             return Err(Errno::XDEV);
         }
         // The directory is the root meanwhile.
-        let (root, scope) = (self.root, self.beneath);
-        self.root = base;
-        self.beneath = resolve & RESOLVE_BENEATH != 0;
+        let (root, scope) = (self.tree.root, self.tree.beneath);
+        self.tree.root = base;
+        self.tree.beneath = resolve & RESOLVE_BENEATH != 0;
         let opened = self.open(dirfd, path, flags, mode, resolve & !SCOPES);
-        (self.root, self.beneath) = (root, scope);
+        (self.tree.root, self.tree.beneath) = (root, scope);
         opened
     }
 
@@ -111,7 +112,7 @@ impl Tx {
             Place::At(Spot { node: None, .. }) => return Err(Errno::NOENT),
             Place::At(Spot { node: Some(id), .. }) => id,
         };
-        if !self.nodes[dir].is_dir() {
+        if !self.tree.nodes[dir].is_dir() {
             return Err(Errno::NOTDIR);
         }
         self.may_change_names(dir)?;
@@ -150,17 +151,17 @@ impl Tx {
             if exclusive {
                 return Err(Errno::EXIST);
             }
-            if self.nodes[id].live && self.nodes[id].kind() != FileKind::Symlink {
-                let path = self.path_of(id);
+            if self.tree.nodes[id].live && self.tree.nodes[id].kind() != FileKind::Symlink {
+                let path = self.tree.path_of(id);
                 return self.open_live(&path, flags, mode);
             }
-            match self.nodes[id].kind() {
+            match self.tree.nodes[id].kind() {
                 FileKind::Symlink if flags & libc::O_NOFOLLOW != 0 => return Err(Errno::LOOP),
                 FileKind::Symlink if resolve & RESOLVE_NO_SYMLINKS != 0 => return Err(Errno::LOOP),
                 FileKind::Symlink => {
                     self.protected_symlinks(spot.dir, id)?;
                     path = self.target(id)?;
-                    base = if path.starts_with(b"/") { self.root } else { spot.dir };
+                    base = if path.starts_with(b"/") { self.tree.root } else { spot.dir };
                 }
                 FileKind::Dir => return Err(Errno::ISDIR),
                 _ => {
@@ -175,11 +176,11 @@ impl Tx {
     /// /proc/sys/fs/protected_symlinks: links in sticky, world-writable directories are followed
     /// only by their owner, or if the directory's owner made them.
     fn protected_symlinks(&mut self, dir: Id, link: Id) -> Sys<()> {
-        let (dir, link) = (self.nodes[dir].stat, self.nodes[link].stat);
+        let (dir, link) = (self.tree.nodes[dir].stat, self.tree.nodes[link].stat);
         let open = libc::S_ISVTX | libc::S_IWOTH;
         if settings::protected_symlinks()
             && dir.mode & open == open
-            && self.cred().uid != link.uid
+            && self.process.cred().uid != link.uid
             && dir.uid != link.uid
         {
             return Err(Errno::ACCESS);
@@ -189,7 +190,7 @@ impl Tx {
 
     /// /proc/sys/fs/protected_regular: O_CREAT of somebody else's file in a sticky directory.
     fn protected_regular(&mut self, dir: Id, file: Id) -> Sys<()> {
-        let (dir, file) = (self.nodes[dir].stat, self.nodes[file].stat);
+        let (dir, file) = (self.tree.nodes[dir].stat, self.tree.nodes[file].stat);
         let level = settings::protected_regular();
         let open = dir.mode & libc::S_IWOTH != 0 || (dir.mode & libc::S_IWGRP != 0 && level >= 2);
         if level > 0
@@ -197,7 +198,7 @@ impl Tx {
             && open
             && matches!(file.kind(), FileKind::File | FileKind::Fifo)
             && file.uid != dir.uid
-            && self.cred().uid != file.uid
+            && self.process.cred().uid != file.uid
         {
             return Err(Errno::ACCESS);
         }
@@ -209,7 +210,7 @@ impl Tx {
     /// # Errors
     /// As `open(2)`.
     pub fn open_node(&mut self, id: Id, flags: i32) -> Sys<u64> {
-        let kind = self.nodes[id].kind();
+        let kind = self.tree.nodes[id].kind();
         if flags & libc::O_DIRECTORY != 0 && kind != FileKind::Dir {
             return Err(Errno::NOTDIR);
         }
@@ -234,7 +235,7 @@ impl Tx {
             wanted |= mask::W;
         }
         self.may(id, wanted)?;
-        let stat = self.nodes[id].stat;
+        let stat = self.tree.nodes[id].stat;
         if writes && stat.attributes & libc::STATX_ATTR_IMMUTABLE as u64 != 0 {
             return Err(Errno::PERM);
         }
@@ -243,7 +244,7 @@ impl Tx {
         {
             return Err(Errno::PERM);
         }
-        if flags & libc::O_NOATIME != 0 && !self.cred().owns(stat.uid) {
+        if flags & libc::O_NOATIME != 0 && !self.process.cred().owns(stat.uid) {
             return Err(Errno::PERM);
         }
         match kind {
@@ -260,12 +261,12 @@ impl Tx {
         if flags & libc::O_TRUNC != 0 {
             self.truncate_to_nothing(id)?;
         }
-        if self.nodes[id].data.whole().is_some() {
-            let fd = self.open_backing(id, flags)?;
+        if self.tree.nodes[id].data.whole().is_some() {
+            let fd = self.tree.open_backing(id, flags)?;
             let fd = with_cloexec(fd, flags)?;
             return self.install(id, fd, flags);
         }
-        let Some(stable) = self.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
+        let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
         let path = stable.path.clone();
         let kept = flags
             & (libc::O_CLOEXEC
@@ -282,7 +283,7 @@ impl Tx {
                 kernel::open(&path, libc::O_PATH | libc::O_NOFOLLOW | kept & libc::O_CLOEXEC, 0)
             }
             // The transaction gave itself the permission.
-            Err(Errno::ACCESS) if self.nodes[id].has_own_permissions() => {
+            Err(Errno::ACCESS) if self.tree.nodes[id].has_own_permissions() => {
                 return self.unsupported_errno(
                     "reading a file that only a change of mode in the same transaction allows",
                 );
@@ -293,7 +294,7 @@ impl Tx {
             other => other,
         };
         let fd = opened?;
-        if !self.is_same_file(id, fd) {
+        if !self.tree.is_same_file(id, fd) {
             kernel::close(fd);
             return Err(self.changed_outside(&path, "it was replaced by another file"));
         }
@@ -307,12 +308,12 @@ impl Tx {
     /// As `truncate(2)`.
     pub fn truncate_to_nothing(&mut self, id: Id) -> Sys<()> {
         self.written(id);
-        if self.nodes[id].data.whole().is_some() {
-            let fd = OwnedFd::of(self.open_backing(id, libc::O_WRONLY)?);
+        if self.tree.nodes[id].data.whole().is_some() {
+            let fd = OwnedFd::of(self.tree.open_backing(id, libc::O_WRONLY)?);
             return kernel::ftruncate(fd.number(), 0).map(drop);
         }
-        if let Data::Pages(_) = self.nodes[id].data {
-            self.nodes[id].data = Data::Stable;
+        if let Data::Pages(_) = self.tree.nodes[id].data {
+            self.tree.nodes[id].data = Data::Stable;
         }
         self.copy_up(id, true)
     }
@@ -328,7 +329,7 @@ impl Tx {
             | libc::O_NOATIME
             | libc::O_APPEND
             | libc::O_SYNC;
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         let stable = matches!(node.data, Data::Stable) && node.stable.is_some();
         let at = match (&node.data, &node.stable) {
             (Data::Whole(backing), _) => backing.path.clone(),
@@ -337,7 +338,7 @@ impl Tx {
             _ => self.own_copy(id)?,
         };
         // The last name of a canonical path is a link only if the link itself is wanted.
-        let link = self.nodes[id].kind() == FileKind::Symlink;
+        let link = self.tree.nodes[id].kind() == FileKind::Symlink;
         if !stable || link {
             return kernel::open(&at, flags & KEPT, 0);
         }
@@ -347,7 +348,7 @@ impl Tx {
             }
             other => other?,
         };
-        if !self.is_same_file(id, fd) {
+        if !self.tree.is_same_file(id, fd) {
             kernel::close(fd);
             return Err(self.changed_outside(&at, "it was replaced by another"));
         }
@@ -356,7 +357,7 @@ impl Tx {
 
     /// FIFOs and devices of versioned file systems.
     fn open_special(&mut self, id: Id, flags: i32) -> Sys<u64> {
-        let path = match self.nodes[id].stable.as_ref() {
+        let path = match self.tree.nodes[id].stable.as_ref() {
             Some(stable) => stable.path.clone(),
             // A new one: its private copy, which only this transaction can reach.
             None => self.own_copy(id)?,
@@ -365,8 +366,8 @@ impl Tx {
         let cloexec = flags & libc::O_CLOEXEC != 0;
         let flags = flags & !(libc::O_CLOEXEC | libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
         let open = OpenFile { node: Some(id), flags, ..OpenFile::default() };
-        let file = self.files.add(open);
-        self.number(file, fd, cloexec, 0).map(|n| n as u64)
+        let file = self.fds.add(open);
+        self.fds.number(file, fd, cloexec, 0).map(|n| n as u64)
     }
 
     /// What is not versioned is opened as it is.
@@ -385,15 +386,10 @@ impl Tx {
         let stat = kernel::look_fd(fd)?;
         let mut open = open;
         if stat.kind() == FileKind::Dir {
-            open.node = Some(self.live_dir(path)?);
+            open.node = Some(self.tree.live_dir(path)?);
         }
-        let file = self.files.add(open);
-        self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
-    }
-
-    /// The number in the path of a descriptor, if the directory for such paths is there.
-    pub fn descriptor_path(&self, path: &[u8]) -> Option<i32> {
-        descriptor_path(path).filter(|_| self.root == self.top)
+        let file = self.fds.add(open);
+        self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
     }
 
     /// `/proc/self/fd/N` and `/dev/fd/N`: the object anew, as the kernel does it.
@@ -407,8 +403,8 @@ impl Tx {
         if flags & libc::O_NOFOLLOW != 0 && flags & libc::O_PATH == 0 {
             return Err(Errno::LOOP);
         }
-        match self.files.get(file).node {
-            Some(id) if !self.nodes[id].live => {
+        match self.fds.get(file).node {
+            Some(id) if !self.tree.nodes[id].live => {
                 if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
                     return Err(Errno::EXIST);
                 }
@@ -419,8 +415,8 @@ impl Tx {
                 let path = kernel::magic_path(real);
                 let fd = kernel::open(&path, flags & !(libc::O_CREAT | libc::O_EXCL), 0)?;
                 let open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };
-                let file = self.files.add(open);
-                self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
+                let file = self.fds.add(open);
+                self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
             }
         }
     }
@@ -439,10 +435,17 @@ impl Tx {
             | libc::O_TMPFILE
             | libc::O_NOFOLLOW
             | libc::O_LARGEFILE;
-        let name = self.opened_as.take();
+        let name = self.tree.opened_as.take();
         let open = OpenFile { node: Some(id), flags: flags & STATUS, name, ..OpenFile::default() };
-        let file = self.files.add(open);
-        self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
+        let file = self.fds.add(open);
+        self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
+    }
+}
+
+impl ShadowTree {
+    /// The number in the path of a descriptor, if the directory for such paths is there.
+    pub fn descriptor_path(&self, path: &[u8]) -> Option<i32> {
+        descriptor_path(path).filter(|_| self.root == self.top)
     }
 }
 

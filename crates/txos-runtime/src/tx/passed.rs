@@ -81,7 +81,7 @@ impl Tx {
     /// `keep` lives, and stays as it is, until the answer.
     pub unsafe fn stable_arguments(&mut self, call: &Call, keep: &mut Vec<Vec<u8>>) -> Sys<Call> {
         let mut call = *call;
-        if self.moved != (false, false) && hides_paths(&call) {
+        if self.process.moved != (false, false) && hides_paths(&call) {
             // It would start from the directories of before.
             return Err(self.no_stable_path());
         }
@@ -122,10 +122,10 @@ impl Tx {
     /// The path that leads the kernel to an object as it was before the transaction.
     fn stable_path(&mut self, object: &Object) -> Sys<Vec<u8>> {
         match object {
-            Object::Node(id) if self.nodes[*id].stable.is_none() => Err(self.no_stable_path()),
-            Object::Node(_) => self.kernel_path(object),
+            Object::Node(id) if self.tree.nodes[*id].stable.is_none() => Err(self.no_stable_path()),
+            Object::Node(_) => self.tree.kernel_path(object),
             Object::Live(path) => Ok(path.clone()),
-            Object::Fd(_) => self.kernel_path(object),
+            Object::Fd(_) => self.tree.kernel_path(object),
         }
     }
 
@@ -147,7 +147,7 @@ impl Tx {
         if self.doom.is_some() {
             return Err(super::touch::DOOMED);
         }
-        self.first = super::first::First::Over;
+        self.start.first = super::first::First::Over;
         let (dir, at, flags) = match call.number() {
             libc::SYS_execveat => (call.int(0), 1, call.int(4)),
             _ => (CWD, 0, 0),
@@ -160,7 +160,7 @@ impl Tx {
             Object::Node(id) => {
                 self.may(id, libc::X_OK as u32)?;
                 // What was made in the transaction is gone when it is aborted.
-                let stable = self.nodes[id].stable.as_ref().ok_or(Errno::NOENT)?;
+                let stable = self.tree.nodes[id].stable.as_ref().ok_or(Errno::NOENT)?;
                 // The name that the program gave is seen in its process: it is kept where it leads there.
                 let natively = super::kernel::statx(dir, &path, flags & NOFOLLOW);
                 let same = natively.is_ok_and(|stat| stat.id == stable.stat.id);

@@ -6,6 +6,8 @@ use txos_engine::object::FileKind;
 use super::Tx;
 use super::kernel::{self, Errno, Sys};
 use super::node::Id;
+use super::parts::ProcessGlobals;
+use super::tree::ShadowTree;
 
 /// Read, write, execute or search, as in `access(2)`.
 pub mod mask {
@@ -156,17 +158,12 @@ fn acl_grants(acl: &[u8], cred: &Cred, mode: u32, group: u32) -> u32 {
 }
 
 impl Tx {
-    /// Who the thread is.
-    pub fn cred(&mut self) -> Cred {
-        self.cred.get_or_insert_with(Cred::of_thread).clone()
-    }
-
     /// Whether the thread has these permissions on an object.
     ///
     /// # Errors
     /// EACCES, EROFS, EPERM, as the kernel says.
     pub fn may(&mut self, id: Id, mask: u32) -> Sys<()> {
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         if mask & !node.may == 0 || node.live {
             return Ok(());
         }
@@ -177,7 +174,7 @@ impl Tx {
             let acl =
                 node.xattrs.as_ref().and_then(|x| x.get(&b"system.posix_acl_access"[..]).cloned());
             let stat = node.stat;
-            if self.cred().may(stat.mode, stat.uid, stat.gid, mask, acl.as_deref()) {
+            if self.process.cred().may(stat.mode, stat.uid, stat.gid, mask, acl.as_deref()) {
                 Ok(())
             } else {
                 Err(Errno::ACCESS)
@@ -191,13 +188,13 @@ impl Tx {
                 // It has no name: the magic link is what is to be followed.
                 kernel_access_through(&path, mask)
             } else {
-                let stable = self.nodes[id].stable.as_ref();
+                let stable = self.tree.nodes[id].stable.as_ref();
                 let (dir, path) = stable.map_or((libc::AT_FDCWD, &path[..]), |s| self.nearest(s));
                 let flags = libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW;
                 kernel::access_at(dir, path, mask, flags).map(drop)
             }
         };
-        let node = &mut self.nodes[id];
+        let node = &mut self.tree.nodes[id];
         match asked {
             Ok(()) => node.may |= mask,
             Err(e) => {
@@ -210,19 +207,13 @@ impl Tx {
         asked
     }
 
-    /// What the kernel answered about an object no longer holds.
-    pub fn forget_permissions(&mut self, id: Id) {
-        let node = &mut self.nodes[id];
-        (node.may, node.may_not) = (0, 0);
-    }
-
     /// Whether names in a directory may be changed.
     ///
     /// # Errors
     /// EACCES, EROFS.
     pub fn may_change_names(&mut self, dir: Id) -> Sys<()> {
         self.may(dir, mask::W | mask::X)?;
-        if self.nodes[dir].dir()?.removed {
+        if self.tree.nodes[dir].dir()?.removed {
             return Err(Errno::NOENT);
         }
         Ok(())
@@ -234,16 +225,31 @@ impl Tx {
     /// EPERM, EACCES.
     pub fn may_remove(&mut self, dir: Id, node: Id) -> Sys<()> {
         self.may_change_names(dir)?;
-        let (dir, node) = (self.nodes[dir].stat, self.nodes[node].stat);
+        let (dir, node) = (self.tree.nodes[dir].stat, self.tree.nodes[node].stat);
         const FIXED: u64 = libc::STATX_ATTR_IMMUTABLE as u64 | libc::STATX_ATTR_APPEND as u64;
         if dir.attributes & libc::STATX_ATTR_APPEND as u64 != 0 || node.attributes & FIXED != 0 {
             return Err(Errno::PERM);
         }
-        let cred = self.cred();
+        let cred = self.process.cred();
         if dir.mode & libc::S_ISVTX != 0 && cred.uid != dir.uid && !cred.owns(node.uid) {
             return Err(Errno::PERM);
         }
         Ok(())
+    }
+}
+
+impl ShadowTree {
+    /// What the kernel answered about an object no longer holds.
+    pub fn forget_permissions(&mut self, id: Id) {
+        let node = &mut self.nodes[id];
+        (node.may, node.may_not) = (0, 0);
+    }
+}
+
+impl ProcessGlobals {
+    /// Who the thread is.
+    pub fn cred(&mut self) -> Cred {
+        self.cred.get_or_insert_with(Cred::of_thread).clone()
     }
 }
 

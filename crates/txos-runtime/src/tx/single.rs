@@ -15,6 +15,7 @@ use txos_engine::txn::{Outcome, Route};
 
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::{Id, Name};
+use super::tree::ShadowTree;
 use super::{Committed, Failure, Tx, reason};
 
 /// An object that has one name instead of another.
@@ -28,30 +29,19 @@ pub struct Move {
 impl Tx {
     /// The move that the transaction comes to, if that is all.
     pub fn only_move(&mut self) -> Option<Move> {
-        if !self.only_names || Route::of(Outcome::Rename, self.promises()) != Route::Rename {
+        if !self.start.only_names || Route::of(Outcome::Rename, self.promises()) != Route::Rename {
             return None;
         }
-        let change = self.changed_to_move()?;
+        let change = self.tree.changed_to_move()?;
         // Content and attributes are as they were.
         let deltas = self.deltas().ok()?;
         matches!(&deltas[..], [Delta { what: What::Move { base: None, .. }, .. }]).then_some(change)
     }
 
-    fn changed_to_move(&self) -> Option<Move> {
-        let [one, two] = <[_; 2]>::try_from(self.changed_spots()).ok()?;
-        let (lost, gained) = if one.2.is_none() { (one, two) } else { (two, one) };
-        let ((from, old, None, Some(was)), (to, new, Some(now), None)) = (lost, gained) else {
-            return None;
-        };
-        let file = self.nodes[was].stable.as_ref()?.stat;
-        let stable = |dir: Id| self.nodes[dir].stable.is_some() && !self.nodes[dir].live;
-        let plain = was == now && file.kind() != FileKind::Dir && stable(from) && stable(to);
-        plain.then_some(Move { file: file.id, from: (from, old), to: (to, new) })
-    }
-
     /// Makes it, as a publish among those of others.
     pub fn publish_move(&mut self, change: &Move) -> Result<Committed, Failure> {
-        let opened = |id| self.directory(id).map_err(|errno| self.not_moved(change, errno));
+        let opened =
+            |id| self.tree.directory(id).map_err(|errno| self.tree.not_moved(change, errno));
         let dirs = (opened(change.from.0)?, opened(change.to.0)?);
         let (from, to) = (dirs.0.number(), dirs.1.number());
         let acquired = self.acquire_for_publish();
@@ -66,6 +56,20 @@ impl Tx {
             Ok(())
         });
         done.map(|()| Committed { short_cut: true })
+    }
+}
+
+impl ShadowTree {
+    fn changed_to_move(&self) -> Option<Move> {
+        let [one, two] = <[_; 2]>::try_from(self.changed_spots()).ok()?;
+        let (lost, gained) = if one.2.is_none() { (one, two) } else { (two, one) };
+        let ((from, old, None, Some(was)), (to, new, Some(now), None)) = (lost, gained) else {
+            return None;
+        };
+        let file = self.nodes[was].stable.as_ref()?.stat;
+        let stable = |dir: Id| self.nodes[dir].stable.is_some() && !self.nodes[dir].live;
+        let plain = was == now && file.kind() != FileKind::Dir && stable(from) && stable(to);
+        plain.then_some(Move { file: file.id, from: (from, old), to: (to, new) })
     }
 
     /// A directory by its path, if it is still the one that was walked through.

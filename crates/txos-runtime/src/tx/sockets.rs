@@ -146,15 +146,15 @@ impl Tx {
         let place = match &object {
             Object::Node(id) => {
                 self.may(*id, mask::W)?;
-                if self.nodes[*id].kind() != FileKind::Socket {
+                if self.tree.nodes[*id].kind() != FileKind::Socket {
                     return Err(Errno::CONNREFUSED);
                 }
-                match self.nodes[*id].stable.is_some() {
-                    true => self.kernel_path(&object)?,
+                match self.tree.nodes[*id].stable.is_some() {
+                    true => self.tree.kernel_path(&object)?,
                     false => self.own_copy(*id)?,
                 }
             }
-            _ => self.kernel_path(&object)?,
+            _ => self.tree.kernel_path(&object)?,
         };
         Address::of(&place, false)
     }
@@ -201,7 +201,8 @@ impl Tx {
         path.is_some_and(|path| {
             let Ok(object) = self.object(libc::AT_FDCWD, &path, 0) else { return true };
             let natively = kernel::statx(libc::AT_FDCWD, &path, 0).map(|stat| stat.id);
-            self.kernel_path(&object)
+            self.tree
+                .kernel_path(&object)
                 .and_then(|there| kernel::statx(libc::AT_FDCWD, &there, 0))
                 .map(|stat| stat.id)
                 != natively
@@ -231,7 +232,7 @@ impl Tx {
             }
             Target::Here(spot) => spot,
         };
-        if !self.files.get(file).before.is_empty() {
+        if !self.fds.get(file).before.is_empty() {
             // It would stay bound when the transaction is rolled back.
             return self.unsupported_errno("binding a socket from before to a path");
         }
@@ -243,11 +244,11 @@ impl Tx {
         kernel::step("staged bind", || kernel::bind(real, address.bytes()))?;
         let mut node = Node::new(stat, None);
         node.xattrs = Some(xattrs.unwrap_or_default());
-        let id = self.add(node);
-        self.made.insert(id, place);
-        self.put(spot.dir, &spot.name, id)?;
+        let id = self.tree.add(node);
+        self.tree.made.insert(id, place);
+        self.tree.put(spot.dir, &spot.name, id)?;
         let kept = address.bytes().to_vec();
-        self.bound.push((kept, path));
+        self.process.bound.push((kept, path));
         Ok(0)
     }
 
@@ -265,7 +266,7 @@ impl Tx {
     /// # Errors
     /// As the call.
     pub fn socket_name(&mut self, call: &Call) -> Sys<u64> {
-        if self.bound.is_empty() {
+        if self.process.bound.is_empty() {
             return self.the_rest(call);
         }
         let room: u32 = call.pointer(2).read()?;
@@ -273,7 +274,7 @@ impl Tx {
         let own = call.number() == libc::SYS_getsockname;
         let (name, len) = kernel::socket_address(real, if own { Side::Own } else { Side::Peer })?;
         let given = &name[..(len as usize).min(name.len())];
-        let Some((_, path)) = self.bound.iter().find(|(kept, _)| kept == given) else {
+        let Some((_, path)) = self.process.bound.iter().find(|(kept, _)| kept == given) else {
             return self.the_rest(call);
         };
         if room > i32::MAX as u32 {

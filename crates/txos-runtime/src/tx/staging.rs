@@ -10,6 +10,7 @@ use txos_engine::{mounts, scope};
 
 use super::kernel::{Errno, Sys, look};
 use super::node::Id;
+use super::parts::Copies;
 use super::{Failure, Tx, commons, reason};
 
 /// The private copies of a transaction.
@@ -36,6 +37,145 @@ impl std::fmt::Debug for Staging {
 }
 
 impl Tx {
+    /// Does something with the store, whose files are not to have the modes that a program's umask
+    /// leaves them. (It is the process's: it is changed only if it takes from the owner himself.)
+    pub fn in_the_store<T>(&mut self, f: impl FnOnce(&mut Tx) -> T) -> T {
+        let mask = self.umask();
+        let real = self.process.umask_was.unwrap_or(mask);
+        if real & 0o700 == 0 {
+            return f(self);
+        }
+        super::kernel::set_umask(0o077);
+        let done = f(self);
+        super::kernel::set_umask(real);
+        done
+    }
+
+    /// The store's transaction, begun when the first private copy is made.
+    fn staging(&mut self) -> Result<&mut Staging, Failure> {
+        if self.copies.staging.is_none() {
+            let home = commons::home()?;
+            let begin = Begin {
+                layers: Vec::new(),
+                name: None,
+                message: None,
+                command: command(),
+                directory: PathBuf::from("/"),
+                durable: self.how.flags & super::flags::DURABLE != 0,
+            };
+            let tx = home.begin(begin).map_err(failed)?;
+            self.copies.staging = Some(Staging { tx, next: 0 });
+        }
+        self.copies.staging.as_mut().ok_or_else(Failure::default)
+    }
+
+    /// The number of the layer of a mount.
+    ///
+    /// # Errors
+    /// EIO if the mount is not known; the transaction is doomed then.
+    pub fn layer(&mut self, mnt: u64) -> Sys<usize> {
+        if let Some(at) = self.copies.layers.iter().position(|l| l.mnt == mnt) {
+            return Ok(at);
+        }
+        let Some(point) = commons::mount_point(mnt) else {
+            self.doom(Failure {
+                reason: reason::FAILED,
+                errno: libc::EIO,
+                what: "the mount of what is changed is not in /proc/self/mountinfo".into(),
+                ..Failure::default()
+            });
+            return Err(Errno::IO);
+        };
+        self.copies.layers.push(Layer { mnt, point, dir: None });
+        Ok(self.copies.layers.len() - 1)
+    }
+
+    /// Where the private copies of a layer lie; made if need be.
+    fn copies(&mut self, layer: usize) -> Sys<Vec<u8>> {
+        if let Some(dir) = self.copies.layers.get(layer).and_then(|l| l.dir.clone()) {
+            return Ok(dir);
+        }
+        let made = self.in_the_store(|tx| tx.make_layers(layer));
+        if let Err(failure) = made {
+            let errno = failure.errno;
+            self.doom(failure);
+            return Err(Errno::from_raw_os_error(errno));
+        }
+        self.copies.layers.get(layer).and_then(|l| l.dir.clone()).ok_or(Errno::IO)
+    }
+
+    /// Makes the places of all layers up to this one: the store numbers them in order.
+    ///
+    /// # Errors
+    /// Why there can be no private copies on a mount.
+    pub fn make_layers(&mut self, last: usize) -> Result<(), Failure> {
+        for at in 0..=last.min(self.copies.layers.len().saturating_sub(1)) {
+            if self.copies.layers[at].dir.is_some() {
+                continue;
+            }
+            let layer = self.copies.layers[at].clone();
+            let target = PathBuf::from(std::ffi::OsStr::from_bytes(&layer.point));
+            let store = store_on(layer.mnt, &target)?;
+            let root = look(&layer.point).ok().map(|s| s.id);
+            let staging = self.staging()?;
+            staging.tx.meta.layers.push(LayerMeta { target, store, root });
+            let Some(made) = staging.tx.layers().pop() else { return Err(Failure::default()) };
+            let dir = made.upper.parent().unwrap_or(&made.upper).to_owned();
+            for path in [&made.upper, &made.work, &made.old, &dir.join("new")] {
+                use std::os::unix::fs::DirBuilderExt;
+                let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+                made.map_err(|e| failed(txos_engine::Error::io("creating", path, e)))?;
+            }
+            staging.tx.save(false).map_err(failed)?;
+            self.copies.layers[at].dir = Some(dir.as_os_str().as_bytes().to_vec());
+        }
+        Ok(())
+    }
+
+    /// A free place among the private copies of a mount.
+    ///
+    /// # Errors
+    /// As [`Tx::layer`].
+    pub fn place(&mut self, mnt: u64) -> Sys<(usize, Vec<u8>)> {
+        let layer = self.layer(mnt)?;
+        let dir = self.copies(layer)?;
+        let Some(staging) = self.copies.staging.as_mut() else { return Err(Errno::IO) };
+        staging.next += 1;
+        Ok((layer, join(&dir, format!("new/{}", staging.next).as_bytes())))
+    }
+
+    /// A place for a new file: in the place of its directory if that is new as well, so that one
+    /// rename publishes both.
+    ///
+    /// # Errors
+    /// As [`Tx::layer`], or if the directory's place can't be made.
+    pub fn place_in(&mut self, dir: Id, name: &[u8]) -> Sys<(usize, Vec<u8>)> {
+        let mnt = self.tree.nodes[dir].stat.mnt;
+        if self.tree.nodes[dir].stable.is_some() {
+            return self.place(mnt);
+        }
+        let (layer, top) = self.staged_dir(dir)?;
+        let path = join(&top, name);
+        if look(&path).is_ok() { self.place(mnt) } else { Ok((layer, path)) }
+    }
+
+    /// The place of a new directory.
+    ///
+    /// # Errors
+    /// As [`Tx::layer`], or as `mkdir(2)`.
+    pub fn staged_dir(&mut self, dir: Id) -> Sys<(usize, Vec<u8>)> {
+        let mnt = self.tree.nodes[dir].stat.mnt;
+        if let Some(path) = self.tree.nodes[dir].dir()?.staged.clone() {
+            return Ok((self.layer(mnt)?, path));
+        }
+        let (layer, path) = self.place(mnt)?;
+        super::kernel::mkdir(&path, 0o700)?;
+        self.tree.nodes[dir].dir_mut()?.staged = Some(path.clone());
+        Ok((layer, path))
+    }
+}
+
+impl Copies {
     /// Whether an object that was found at a path is versioned, by the policy of [`scope`].
     pub fn is_versioned(&mut self, path: &[u8], stat: &super::kernel::Stat) -> bool {
         if scope::is_never(path) {
@@ -50,145 +190,6 @@ impl Tx {
         known
     }
 
-    /// Does something with the store, whose files are not to have the modes that a program's umask
-    /// leaves them. (It is the process's: it is changed only if it takes from the owner himself.)
-    pub fn in_the_store<T>(&mut self, f: impl FnOnce(&mut Tx) -> T) -> T {
-        let mask = self.umask();
-        let real = self.umask_was.unwrap_or(mask);
-        if real & 0o700 == 0 {
-            return f(self);
-        }
-        super::kernel::set_umask(0o077);
-        let done = f(self);
-        super::kernel::set_umask(real);
-        done
-    }
-
-    /// The store's transaction, begun when the first private copy is made.
-    fn staging(&mut self) -> Result<&mut Staging, Failure> {
-        if self.staging.is_none() {
-            let home = commons::home()?;
-            let begin = Begin {
-                layers: Vec::new(),
-                name: None,
-                message: None,
-                command: command(),
-                directory: PathBuf::from("/"),
-                durable: self.how.flags & super::flags::DURABLE != 0,
-            };
-            let tx = home.begin(begin).map_err(failed)?;
-            self.staging = Some(Staging { tx, next: 0 });
-        }
-        self.staging.as_mut().ok_or_else(Failure::default)
-    }
-
-    /// The number of the layer of a mount.
-    ///
-    /// # Errors
-    /// EIO if the mount is not known; the transaction is doomed then.
-    pub fn layer(&mut self, mnt: u64) -> Sys<usize> {
-        if let Some(at) = self.layers.iter().position(|l| l.mnt == mnt) {
-            return Ok(at);
-        }
-        let Some(point) = commons::mount_point(mnt) else {
-            self.doom(Failure {
-                reason: reason::FAILED,
-                errno: libc::EIO,
-                what: "the mount of what is changed is not in /proc/self/mountinfo".into(),
-                ..Failure::default()
-            });
-            return Err(Errno::IO);
-        };
-        self.layers.push(Layer { mnt, point, dir: None });
-        Ok(self.layers.len() - 1)
-    }
-
-    /// Where the private copies of a layer lie; made if need be.
-    fn copies(&mut self, layer: usize) -> Sys<Vec<u8>> {
-        if let Some(dir) = self.layers.get(layer).and_then(|l| l.dir.clone()) {
-            return Ok(dir);
-        }
-        let made = self.in_the_store(|tx| tx.make_layers(layer));
-        if let Err(failure) = made {
-            let errno = failure.errno;
-            self.doom(failure);
-            return Err(Errno::from_raw_os_error(errno));
-        }
-        self.layers.get(layer).and_then(|l| l.dir.clone()).ok_or(Errno::IO)
-    }
-
-    /// Makes the places of all layers up to this one: the store numbers them in order.
-    ///
-    /// # Errors
-    /// Why there can be no private copies on a mount.
-    pub fn make_layers(&mut self, last: usize) -> Result<(), Failure> {
-        for at in 0..=last.min(self.layers.len().saturating_sub(1)) {
-            if self.layers[at].dir.is_some() {
-                continue;
-            }
-            let layer = self.layers[at].clone();
-            let target = PathBuf::from(std::ffi::OsStr::from_bytes(&layer.point));
-            let store = store_on(layer.mnt, &target)?;
-            let root = look(&layer.point).ok().map(|s| s.id);
-            let staging = self.staging()?;
-            staging.tx.meta.layers.push(LayerMeta { target, store, root });
-            let Some(made) = staging.tx.layers().pop() else { return Err(Failure::default()) };
-            let dir = made.upper.parent().unwrap_or(&made.upper).to_owned();
-            for path in [&made.upper, &made.work, &made.old, &dir.join("new")] {
-                use std::os::unix::fs::DirBuilderExt;
-                let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-                made.map_err(|e| failed(txos_engine::Error::io("creating", path, e)))?;
-            }
-            staging.tx.save(false).map_err(failed)?;
-            self.layers[at].dir = Some(dir.as_os_str().as_bytes().to_vec());
-        }
-        Ok(())
-    }
-
-    /// A free place among the private copies of a mount.
-    ///
-    /// # Errors
-    /// As [`Tx::layer`].
-    pub fn place(&mut self, mnt: u64) -> Sys<(usize, Vec<u8>)> {
-        let layer = self.layer(mnt)?;
-        let dir = self.copies(layer)?;
-        let Some(staging) = self.staging.as_mut() else { return Err(Errno::IO) };
-        staging.next += 1;
-        Ok((layer, join(&dir, format!("new/{}", staging.next).as_bytes())))
-    }
-
-    /// A place for a new file: in the place of its directory if that is new as well, so that one
-    /// rename publishes both.
-    ///
-    /// # Errors
-    /// As [`Tx::layer`], or if the directory's place can't be made.
-    pub fn place_in(&mut self, dir: Id, name: &[u8]) -> Sys<(usize, Vec<u8>)> {
-        let mnt = self.nodes[dir].stat.mnt;
-        if self.nodes[dir].stable.is_some() {
-            return self.place(mnt);
-        }
-        let (layer, top) = self.staged_dir(dir)?;
-        let path = join(&top, name);
-        if look(&path).is_ok() { self.place(mnt) } else { Ok((layer, path)) }
-    }
-
-    /// The place of a new directory.
-    ///
-    /// # Errors
-    /// As [`Tx::layer`], or as `mkdir(2)`.
-    pub fn staged_dir(&mut self, dir: Id) -> Sys<(usize, Vec<u8>)> {
-        let mnt = self.nodes[dir].stat.mnt;
-        if let Some(path) = self.nodes[dir].dir()?.staged.clone() {
-            return Ok((self.layer(mnt)?, path));
-        }
-        let (layer, path) = self.place(mnt)?;
-        super::kernel::mkdir(&path, 0o700)?;
-        self.nodes[dir].dir_mut()?.staged = Some(path.clone());
-        Ok((layer, path))
-    }
-}
-
-impl Tx {
     /// A path of the stable tree, relative to its layer's root.
     #[must_use]
     pub fn relative(&self, layer: usize, path: &[u8]) -> Vec<u8> {

@@ -14,6 +14,7 @@ use txos_engine::version;
 
 use super::kernel::{Errno, Stat, Sys, look_at, look_fd};
 use super::node::{Id, held};
+use super::tree::ShadowTree;
 use super::{Failure, Tx, flags, reason};
 
 /// Pages of a file that are acquired one by one before the whole file is.
@@ -28,13 +29,13 @@ impl Tx {
     /// # Errors
     /// [`DOOMED`]: another transaction won.
     pub fn acquire(&mut self, facet: &Facet<'_>, access: Access, path: &[u8]) -> Sys<()> {
-        if self.acquires_later(facet, access, path) {
+        if self.start.acquires_later(facet, access, path) {
             return Ok(());
         }
-        if self.handle.is_none() {
+        if self.locks.handle.is_none() {
             self.join()?;
         }
-        let Some(handle) = self.handle.as_mut() else { return Ok(()) };
+        let Some(handle) = self.locks.handle.as_mut() else { return Ok(()) };
         match handle.acquire(facet, access) {
             Ok(_) => Ok(()),
             Err(stop) => Err(self.lose(path, &stop)),
@@ -43,11 +44,11 @@ impl Tx {
 
     /// Takes a place in the realm, where there is one.
     pub fn join(&mut self) -> Sys<()> {
-        if self.alone {
+        if self.locks.alone {
             return Ok(());
         }
         let Some(realm) = super::commons::realm() else {
-            self.alone = true;
+            self.locks.alone = true;
             return Ok(());
         };
         let how = Begin {
@@ -62,7 +63,7 @@ impl Tx {
         };
         self.begin_ways(Some(realm));
         match realm.begin(&how) {
-            Ok(handle) => self.handle = Some(handle.attended(attend())),
+            Ok(handle) => self.locks.handle = Some(handle.attended(attend())),
             Err(e) => {
                 self.doom(Failure {
                     reason: reason::CONFLICT,
@@ -115,20 +116,20 @@ impl Tx {
 
     /// Remembers facets of a stable object in the read set.
     pub fn note(&mut self, id: Id, facets: Facets) {
-        let node = &mut self.nodes[id];
+        let node = &mut self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return };
         if node.noted & facets.0 == facets.0 || stable.dir.is_empty() {
             return;
         }
         node.noted |= facets.0;
         let seen = Outcome::Present(stable.stat.version());
-        self.reads.note_seen(&stable.dir, stable.dir_id, &stable.name, seen, facets);
+        self.locks.reads.note_seen(&stable.dir, stable.dir_id, &stable.name, seen, facets);
     }
 
     /// Looks again at an object that was looked at before it was acquired.
     fn same_as_seen(&mut self, id: Id) -> Sys<()> {
-        let Some(stable) = self.nodes[id].stable.as_ref() else { return Ok(()) };
-        if stable.dir.is_empty() || self.handle.is_none() {
+        let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Ok(()) };
+        if stable.dir.is_empty() || self.locks.handle.is_none() {
             return Ok(());
         }
         let (dir, path) = self.nearest(stable);
@@ -145,7 +146,7 @@ impl Tx {
     /// # Errors
     /// [`DOOMED`].
     pub fn touch_attrs(&mut self, id: Id) -> Sys<()> {
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
         if node.held & (held::ATTRS | held::WRITE) == 0 && !node.live {
             let (file, path) = (stable.stat.id, stable.path.clone());
@@ -154,7 +155,7 @@ impl Tx {
             if kind == FileKind::File {
                 self.same_as_seen(id)?;
             }
-            self.nodes[id].held |= held::ATTRS;
+            self.tree.nodes[id].held |= held::ATTRS;
         }
         self.note(id, Facets::ATTRS | Facets::ENTRY);
         Ok(())
@@ -165,12 +166,12 @@ impl Tx {
     /// # Errors
     /// [`DOOMED`].
     pub fn touch_xattrs(&mut self, id: Id) -> Sys<()> {
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
         if node.held & (held::XATTRS | held::WRITE) == 0 && !node.live {
             let (file, path) = (stable.stat.id, stable.path.clone());
             self.acquire(&Facet::Xattrs(file), Access::Read, &path)?;
-            self.nodes[id].held |= held::XATTRS;
+            self.tree.nodes[id].held |= held::XATTRS;
         }
         // A change of any of them moves ctime, which the attributes of a version include.
         self.note(id, Facets::ATTRS | Facets::ENTRY);
@@ -182,14 +183,14 @@ impl Tx {
     /// # Errors
     /// [`DOOMED`].
     pub fn touch_data(&mut self, id: Id) -> Sys<()> {
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
         if node.held & (held::DATA | held::WRITE) == 0 && !node.live {
             let (file, path) = (stable.stat.id, stable.path.clone());
             self.acquire(&Facet::Extent(file), Access::Read, &path)?;
             self.acquire(&Facet::Attributes(file), Access::Read, &path)?;
             self.same_as_seen(id)?;
-            self.nodes[id].held |= held::DATA | held::ATTRS;
+            self.tree.nodes[id].held |= held::DATA | held::ATTRS;
         }
         self.note(id, Facets::DATA | Facets::ENTRY);
         Ok(())
@@ -200,7 +201,7 @@ impl Tx {
     /// # Errors
     /// [`DOOMED`].
     pub fn touch_pages(&mut self, id: Id, at: u64, len: u64) -> Sys<()> {
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
         if node.live || node.held & (held::DATA | held::WRITE) != 0 || len == 0 {
             return Ok(());
@@ -214,12 +215,12 @@ impl Tx {
             (stable.stat.id, stable.path.clone(), node.held & held::EXTENT == 0);
         if first_time {
             self.acquire(&Facet::Extent(file), Access::Read, &path)?;
-            self.nodes[id].held |= held::EXTENT;
+            self.tree.nodes[id].held |= held::EXTENT;
         }
         for number in first..=last {
             self.acquire(&Facet::Page { file, number }, Access::Read, &path)?;
         }
-        self.nodes[id].pages += count;
+        self.tree.nodes[id].pages += count;
         self.same_as_seen(id)?;
         self.note(id, Facets::DATA | Facets::ENTRY);
         Ok(())
@@ -230,7 +231,7 @@ impl Tx {
     /// # Errors
     /// [`DOOMED`].
     pub fn acquire_page(&mut self, id: Id, number: u64) -> Sys<()> {
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
         if node.live || node.held & (held::DATA | held::WRITE) != 0 {
             return Ok(());
@@ -238,7 +239,7 @@ impl Tx {
         let (file, path) = (stable.stat.id, stable.path.clone());
         if node.held & held::EXTENT == 0 {
             self.acquire(&Facet::Extent(file), Access::Read, &path)?;
-            self.nodes[id].held |= held::EXTENT;
+            self.tree.nodes[id].held |= held::EXTENT;
         }
         self.acquire(&Facet::Page { file, number }, Access::Read, &path)
     }
@@ -246,11 +247,11 @@ impl Tx {
     /// A page was read: what it held is what the read set remembers of it.
     pub fn note_page(&mut self, id: Id, number: u64, bytes: &[u8]) {
         self.note(id, Facets::ENTRY);
-        if let Some(stable) = self.nodes[id].stable.as_ref()
+        if let Some(stable) = self.tree.nodes[id].stable.as_ref()
             && !stable.dir.is_empty()
         {
             let digest = txos_engine::readset::page_digest(bytes);
-            self.reads.note_pages(&stable.dir, &stable.name, &[(number, digest)]);
+            self.locks.reads.note_pages(&stable.dir, &stable.name, &[(number, digest)]);
         }
     }
 
@@ -259,12 +260,12 @@ impl Tx {
     /// # Errors
     /// [`DOOMED`].
     pub fn touch_listing(&mut self, id: Id) -> Sys<()> {
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
         if node.held & held::LISTING == 0 && !node.live {
             let (file, path) = (stable.stat.id, stable.path.clone());
             self.acquire(&Facet::Listing(file), Access::Read, &path)?;
-            self.nodes[id].held |= held::LISTING;
+            self.tree.nodes[id].held |= held::LISTING;
         }
         Ok(())
     }
@@ -274,7 +275,7 @@ impl Tx {
     /// # Errors
     /// [`DOOMED`].
     pub fn touch_write(&mut self, id: Id) -> Sys<()> {
-        let node = &self.nodes[id];
+        let node = &self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
         if node.held & held::WRITE == 0 && !node.live {
             let (file, path) = (stable.stat.id, stable.path.clone());
@@ -288,7 +289,7 @@ impl Tx {
                 self.acquire(&Facet::Extent(file), Access::Write, &path)?;
                 self.same_as_seen(id)?;
             }
-            self.nodes[id].held |= held::WRITE;
+            self.tree.nodes[id].held |= held::WRITE;
         }
         self.note(id, Facets::WRITE | Facets::ATTRS | Facets::ENTRY);
         Ok(())
@@ -299,7 +300,7 @@ impl Tx {
     /// # Errors
     /// [`DOOMED`].
     pub fn touch_name(&mut self, dir: Id, name: &[u8]) -> Sys<()> {
-        let node = &self.nodes[dir];
+        let node = &self.tree.nodes[dir];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
         if node.live {
             return Ok(());
@@ -333,11 +334,17 @@ impl Tx {
             Ok(stat) if passing && stat.kind() == FileKind::Dir => Ok(Some(stat)),
             Ok(stat) => {
                 let seen = Outcome::Present(stat.version());
-                self.reads.note_seen(dir, id, name, seen, Facets::ENTRY);
+                self.locks.reads.note_seen(dir, id, name, seen, Facets::ENTRY);
                 Ok(Some(stat))
             }
             Err(Errno::NOENT) => {
-                self.reads.note_seen(dir, id, name, Outcome::Absent(libc::ENOENT), Facets::ENTRY);
+                self.locks.reads.note_seen(
+                    dir,
+                    id,
+                    name,
+                    Outcome::Absent(libc::ENOENT),
+                    Facets::ENTRY,
+                );
                 Ok(None)
             }
             Err(e) => Err(e),
@@ -347,14 +354,16 @@ impl Tx {
     /// Whether another transaction has won meanwhile.
     pub fn check_doom(&mut self) {
         if self.doom.is_none()
-            && let Some(handle) = self.handle.as_ref()
+            && let Some(handle) = self.locks.handle.as_ref()
             && handle.is_doomed()
         {
             let opponent = handle.watch().winner();
             let _ = self.lose(b"", &AbortCause::Doomed(opponent));
         }
     }
+}
 
+impl ShadowTree {
     /// What a stable file is now, by a descriptor of it.
     pub fn is_same_file(&self, id: Id, fd: i32) -> bool {
         let known = self.nodes[id].stable.as_ref().map(|s| s.stat.id);

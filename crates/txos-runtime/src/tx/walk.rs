@@ -7,6 +7,7 @@ use txos_engine::readset::join;
 
 use super::kernel::{Errno, OwnedFd, Stat, Sys, read_link};
 use super::node::{Entry, Id, Node, Stable};
+use super::tree::ShadowTree;
 use super::{Tx, kernel};
 
 /// Symbolic links that a walk may pass, as in the kernel.
@@ -72,14 +73,14 @@ impl Tx {
             return Err(Errno::NOENT);
         }
         if path.starts_with(b"/") {
-            return Ok(self.root);
+            return Ok(self.tree.root);
         }
         if dirfd == libc::AT_FDCWD {
             return self.cwd();
         }
         let file = self.file(dirfd)?;
-        let Some(node) = self.files.get(file).node else { return Err(Errno::NOTDIR) };
-        if self.nodes[node].is_dir() { Ok(node) } else { Err(Errno::NOTDIR) }
+        let Some(node) = self.fds.get(file).node else { return Err(Errno::NOTDIR) };
+        if self.tree.nodes[node].is_dir() { Ok(node) } else { Err(Errno::NOTDIR) }
     }
 
     /// The working directory.
@@ -87,7 +88,7 @@ impl Tx {
     /// # Errors
     /// As `getcwd(2)` and `lstat(2)` of it.
     pub fn cwd(&mut self) -> Sys<Id> {
-        if let Some(cwd) = self.cwd {
+        if let Some(cwd) = self.tree.cwd {
             return Ok(cwd);
         }
         let stat = kernel::statx(libc::AT_FDCWD, b".", 0)?;
@@ -97,14 +98,14 @@ impl Tx {
             Err(errno) => Err(*errno),
         };
         let node = match found {
-            Ok(node) if self.nodes[node].stat.id == stat.id => node,
+            Ok(node) if self.tree.nodes[node].stat.id == stat.id => node,
             // Something was mounted over it, it was removed, or the way to it is closed.
             Ok(_) | Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR | Errno::NAMETOOLONG) => {
                 self.unreachable_cwd(path != Err(Errno::NOENT), stat)?
             }
             Err(errno) => return Err(errno),
         };
-        self.cwd = Some(node);
+        self.tree.cwd = Some(node);
         Ok(node)
     }
 
@@ -120,9 +121,9 @@ impl Tx {
             Stable { dir, dir_id: stat.id, name: Box::default(), path: b".".to_vec(), stat };
         let mut node = Node::new(stat, Some(stable));
         node.live = true;
-        self.nodes.push(node);
-        self.unreachable = Some(self.nodes.len() - 1);
-        Ok(self.nodes.len() - 1)
+        self.tree.nodes.push(node);
+        self.tree.unreachable = Some(self.tree.nodes.len() - 1);
+        Ok(self.tree.nodes.len() - 1)
     }
 
     /// The directory above an unreachable working directory, if a path leads to that one.
@@ -131,7 +132,7 @@ impl Tx {
         let Some((above, _)) = txos_engine::readset::split(&link) else { return Ok(None) };
         let stat = kernel::statx(libc::AT_FDCWD, b"..", 0)?;
         match self.stable_dir(above) {
-            Ok(id) if self.nodes[id].stat.id == stat.id => Ok(Some(id)),
+            Ok(id) if self.tree.nodes[id].stat.id == stat.id => Ok(Some(id)),
             Err(super::touch::DOOMED) => Err(super::touch::DOOMED),
             _ => Ok(None),
         }
@@ -142,35 +143,11 @@ impl Tx {
     /// # Errors
     /// ENOENT if it is not there (any more).
     pub fn stable_dir(&mut self, path: &[u8]) -> Sys<Id> {
-        match self.walk(self.root, path, true)? {
+        match self.walk(self.tree.root, path, true)? {
             Place::At(Spot { node: Some(id), .. }) => Ok(id),
             Place::At(_) => Err(Errno::NOENT),
-            Place::Live(path) => self.live_dir(&path),
+            Place::Live(path) => self.tree.live_dir(&path),
         }
-    }
-
-    /// A node for a directory that is not versioned.
-    ///
-    /// # Errors
-    /// As `lstat(2)`.
-    pub fn live_dir(&mut self, path: &[u8]) -> Sys<Id> {
-        let stat = kernel::statx(libc::AT_FDCWD, path, 0)?;
-        let path = OwnedFd::open(path, libc::O_PATH | libc::O_CLOEXEC)
-            .and_then(|fd| kernel::path_of_fd(fd.number()))
-            .unwrap_or_else(|_| path.to_vec());
-        let (dir, name) = txos_engine::readset::split(&path).unwrap_or((b"/", b"."));
-        let stable = Stable {
-            dir: Rc::from(dir),
-            dir_id: stat.id,
-            name: name.into(),
-            path: path.clone(),
-            stat,
-        };
-        let mut node = Node::new(stat, Some(stable));
-        node.live = true;
-        node.names.push((self.root, name.into()));
-        self.nodes.push(node);
-        Ok(self.nodes.len() - 1)
     }
 
     /// Walks a path, following a symbolic link at its end if `follow` or a slash says so.
@@ -181,7 +158,7 @@ impl Tx {
         if path.is_empty() {
             return Err(Errno::NOENT);
         }
-        let start = if path.starts_with(b"/") { self.root } else { from };
+        let start = if path.starts_with(b"/") { self.tree.root } else { from };
         self.walk_on(start, path, follow, Rules::default())
     }
 
@@ -194,7 +171,7 @@ impl Tx {
         if path.is_empty() {
             return Err(Errno::NOENT);
         }
-        let start = if path.starts_with(b"/") { self.root } else { from };
+        let start = if path.starts_with(b"/") { self.tree.root } else { from };
         self.walk_on(start, path, false, Rules { parent: true, ..Rules::default() })
     }
 
@@ -206,7 +183,7 @@ impl Tx {
         if path.is_empty() {
             return Err(Errno::NOENT);
         }
-        let start = if path.starts_with(b"/") { self.root } else { from };
+        let start = if path.starts_with(b"/") { self.tree.root } else { from };
         self.walk_on(start, path, follow, rules)
     }
 
@@ -248,7 +225,7 @@ impl Tx {
             let end = path[at..].iter().position(|&b| b == b'/').map_or(path.len(), |n| at + n);
             let next = path[end..].iter().position(|&b| b != b'/').map_or(path.len(), |n| end + n);
             let (is_last, slash) = (next >= path.len(), end < path.len());
-            if self.unreachable == Some(here) {
+            if self.tree.unreachable == Some(here) {
                 if &path[at..end] == b".."
                     && let Some(above) = self.above_unreachable()?
                 {
@@ -261,11 +238,11 @@ impl Tx {
                 }
                 return Ok(Place::Live(join(b".", &path[at..])));
             }
-            if self.nodes[here].live && !self.leads_back(here, &path[at..end]) {
-                let path = self.live_path(here, &path[at..]);
+            if self.tree.nodes[here].live && !self.tree.leads_back(here, &path[at..end]) {
+                let path = self.tree.live_path(here, &path[at..]);
                 return self.live(path, follow, rules);
             }
-            if !self.nodes[here].is_dir() {
+            if !self.tree.nodes[here].is_dir() {
                 return Err(Errno::NOTDIR);
             }
             let name = &path[at..end];
@@ -276,7 +253,7 @@ impl Tx {
                 self.may_search(here)?;
                 if name == b".." {
                     self.unfold_ways()?;
-                    here = self.above(here, no_mounts)?;
+                    here = self.tree.above(here, no_mounts)?;
                 }
                 if is_last {
                     self.note_passed(here);
@@ -301,8 +278,8 @@ impl Tx {
                 }
                 return Ok(at_name(None));
             };
-            let kind = self.nodes[found].kind();
-            if no_mounts && self.nodes[found].stat.mnt != self.nodes[here].stat.mnt {
+            let kind = self.tree.nodes[found].kind();
+            if no_mounts && self.tree.nodes[found].stat.mnt != self.tree.nodes[here].stat.mnt {
                 return Err(Errno::XDEV);
             }
             if kind == FileKind::Symlink && (!is_last || follow || slash) {
@@ -310,8 +287,8 @@ impl Tx {
                 if links > LINKS_MAX || no_links {
                     return Err(Errno::LOOP);
                 }
-                if self.nodes[found].live {
-                    return Ok(Place::Live(self.live_path(here, &path[at..])));
+                if self.tree.nodes[found].live {
+                    return Ok(Place::Live(self.tree.live_path(here, &path[at..])));
                 }
                 let mut next = self.target(found)?;
                 if next.is_empty() {
@@ -320,10 +297,10 @@ impl Tx {
                 next.extend_from_slice(&path[end..]);
                 target = next;
                 if target.starts_with(b"/") {
-                    if self.beneath {
+                    if self.tree.beneath {
                         return Err(Errno::XDEV);
                     }
-                    here = self.root;
+                    here = self.tree.root;
                 }
                 path = &target;
                 at = 0;
@@ -333,8 +310,8 @@ impl Tx {
                 if slash && kind != FileKind::Dir {
                     return Err(Errno::NOTDIR);
                 }
-                if self.nodes[found].live {
-                    return Ok(Place::Live(self.live_path(here, &path[at..])));
+                if self.tree.nodes[found].live {
+                    return Ok(Place::Live(self.tree.live_path(here, &path[at..])));
                 }
                 if absolute && is_look && links == 0 {
                     self.learn_way(here);
@@ -344,6 +321,225 @@ impl Tx {
             here = found;
             at = next;
         }
+    }
+
+    /// A path into what is not versioned; the magic links of /proc lead back.
+    fn live(&mut self, path: Vec<u8>, follow: bool, rules: Rules) -> Sys<Place> {
+        let Some((link, rest)) = magic_link(&path) else { return Ok(Place::Live(path)) };
+        if rest.is_empty() && (!follow || rules.parent) {
+            return Ok(Place::Live(path));
+        }
+        let node = match link {
+            Magic::Cwd => Some(self.cwd()?),
+            Magic::Root => Some(self.tree.root),
+            Magic::Fd(number) => {
+                let file = self.file(number).map_err(|_| Errno::NOENT)?;
+                self.fds.get(file).node.filter(|&id| !self.tree.nodes[id].live)
+            }
+        };
+        let Some(node) = node else { return Ok(Place::Live(path)) };
+        if rules.no_links {
+            return Err(Errno::LOOP);
+        }
+        if rest.is_empty() {
+            let (dir, name) = match self.tree.nodes[node].names.first() {
+                Some((dir, name)) => (*dir, name.to_vec()),
+                None => (node, b".".to_vec()),
+            };
+            let spot = Spot { dir, name, node: Some(node), last: Last::Name, slash: false };
+            return Ok(Place::At(spot));
+        }
+        if !self.tree.nodes[node].is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        self.walk_on(node, rest, follow, rules)
+    }
+
+    /// What a symbolic link says.
+    ///
+    /// # Errors
+    /// As `readlink(2)`.
+    pub fn target(&mut self, link: Id) -> Sys<Vec<u8>> {
+        if let Some(target) = &self.tree.nodes[link].target {
+            return Ok(target.clone());
+        }
+        self.note(link, txos_engine::object::Facets::DATA);
+        let path =
+            self.tree.nodes[link].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
+        let target = read_link(libc::AT_FDCWD, &path)?;
+        self.tree.nodes[link].target = Some(target.clone());
+        Ok(target)
+    }
+
+    /// What is at a name of a directory.
+    ///
+    /// # Errors
+    /// As `lstat(2)`; that nothing is there is no error.
+    pub fn lookup(&mut self, dir: Id, name: &[u8]) -> Sys<Option<Id>> {
+        self.step(dir, name, false)
+    }
+
+    /// [`Tx::lookup`] on the way to something else: a directory that is there is only passed. What keeps from
+    /// going on is the last that was passed.
+    fn step(&mut self, dir: Id, name: &[u8], passing: bool) -> Sys<Option<Id>> {
+        let found = self.find(dir, name, passing);
+        match found {
+            Ok(Some(id)) if !passing => self.note_passed(id),
+            Err(_) => self.note_passed(dir),
+            _ => {}
+        }
+        found
+    }
+
+    /// Whether a directory may be searched.
+    fn may_search(&mut self, dir: Id) -> Sys<()> {
+        self.may(dir, libc::X_OK as u32).inspect_err(|_| self.note_passed(dir))
+    }
+
+    fn find(&mut self, dir: Id, name: &[u8], passing: bool) -> Sys<Option<Id>> {
+        let node = &self.tree.nodes[dir];
+        let entries = node.dir()?;
+        if let Some(entry) = entries.entries.get(name) {
+            let found = entry.now;
+            self.may(dir, libc::X_OK as u32)?;
+            return Ok(found);
+        }
+        if node.stable.is_none() {
+            self.may(dir, libc::X_OK as u32)?;
+            return if name.len() > 255 { Err(Errno::NAMETOOLONG) } else { Ok(None) };
+        }
+        if node.has_own_permissions() {
+            self.may(dir, libc::X_OK as u32)?;
+        }
+        let stable = self.tree.nodes[dir].stable.as_ref().ok_or(stable_gone())?;
+        let (top, id, path) =
+            (Rc::<[u8]>::from(&stable.path[..]), stable.stat.id, join(&stable.path, name));
+        if name.len() > 255 {
+            return Err(Errno::NAMETOOLONG);
+        }
+        self.hold(dir);
+        let found = self.first_look(&top, id, name, &path, passing)?;
+        self.tree.nodes[dir].may |= libc::X_OK as u32;
+        let found = found.map(|stat| {
+            let known = self.tree.nodes.len();
+            let id = self.adopt((&top, id), (dir, name), path, stat);
+            if id >= known && !(passing && self.tree.nodes[id].is_dir()) {
+                self.tree.nodes[id].noted = txos_engine::object::Facets::ENTRY.0;
+            }
+            id
+        });
+        let dir = self.tree.nodes[dir].dir_mut()?;
+        dir.entries.insert(name.into(), Entry { now: found, base: found });
+        Ok(found)
+    }
+
+    /// The node of a stable object that was just looked at.
+    fn adopt(
+        &mut self,
+        (top, top_id): (&Rc<[u8]>, txos_engine::object::FileId),
+        (dir, name): (Id, &[u8]),
+        path: Vec<u8>,
+        stat: Stat,
+    ) -> Id {
+        let key = (stat.id, stat.mnt);
+        if let Some(&id) = self.tree.by_id.get(&key)
+            && (!self.tree.nodes[id].is_dir()
+                || self.tree.nodes[id].names.is_empty()
+                || self.is_unfolded_by_name(id))
+        {
+            // Another name of it, or one that was reached by descriptor first.
+            let node = &mut self.tree.nodes[id];
+            if node.stable.as_ref().is_some_and(|s| s.dir.is_empty()) {
+                let seen = node.stable.as_ref().map_or(stat, |s| s.stat);
+                node.stable = Some(Stable {
+                    dir: top.clone(),
+                    dir_id: top_id,
+                    name: name.into(),
+                    path,
+                    stat: seen,
+                });
+            }
+            node.names.push((dir, name.into()));
+            return id;
+        }
+        let live = !self.copies.is_versioned(&path, &stat);
+        let stable = Stable { dir: top.clone(), dir_id: top_id, name: name.into(), path, stat };
+        let mut node = Node::new(stat, Some(stable));
+        node.live = live;
+        node.names.push((dir, name.into()));
+        self.tree.nodes.push(node);
+        let id = self.tree.nodes.len() - 1;
+        self.tree.by_id.insert(key, id);
+        id
+    }
+
+    /// The node of an object that a descriptor leads to, and that may have no name any more.
+    ///
+    /// # Errors
+    /// As path_resolution(7).
+    pub fn adopt_fd(&mut self, fd: i32, stat: Stat) -> Sys<Id> {
+        if let Some(&id) = self.tree.by_id.get(&(stat.id, stat.mnt)) {
+            return Ok(id);
+        }
+        if let Ok(path) = kernel::path_of_fd(fd)
+            && path.starts_with(b"/")
+        {
+            // By its name, if that still leads to it.
+            match self.walk(self.tree.top, &path, false) {
+                Ok(Place::At(Spot { node: Some(id), .. }))
+                    if self.tree.nodes[id]
+                        .stable
+                        .as_ref()
+                        .is_some_and(|s| s.stat.id == stat.id) =>
+                {
+                    return Ok(id);
+                }
+                Err(super::touch::DOOMED) => return Err(super::touch::DOOMED),
+                _ => {}
+            }
+        }
+        let stable = Stable {
+            dir: Rc::from(&b""[..]),
+            dir_id: stat.id,
+            name: Box::default(),
+            path: kernel::magic_path(fd),
+            stat,
+        };
+        let mut node = Node::new(stat, Some(stable));
+        node.live = !self.copies.is_versioned(b"", &stat);
+        // What the kernel says of it.
+        let known = kernel::path_of_fd(fd).ok();
+        node.last_name = known.and_then(|p| Some(p.strip_suffix(b" (deleted)")?.to_vec()));
+        self.tree.nodes.push(node);
+        let id = self.tree.nodes.len() - 1;
+        self.tree.by_id.insert((stat.id, stat.mnt), id);
+        Ok(id)
+    }
+}
+
+impl ShadowTree {
+    /// A node for a directory that is not versioned.
+    ///
+    /// # Errors
+    /// As `lstat(2)`.
+    pub fn live_dir(&mut self, path: &[u8]) -> Sys<Id> {
+        let stat = kernel::statx(libc::AT_FDCWD, path, 0)?;
+        let path = OwnedFd::open(path, libc::O_PATH | libc::O_CLOEXEC)
+            .and_then(|fd| kernel::path_of_fd(fd.number()))
+            .unwrap_or_else(|_| path.to_vec());
+        let (dir, name) = txos_engine::readset::split(&path).unwrap_or((b"/", b"."));
+        let stable = Stable {
+            dir: Rc::from(dir),
+            dir_id: stat.id,
+            name: name.into(),
+            path: path.clone(),
+            stat,
+        };
+        let mut node = Node::new(stat, Some(stable));
+        node.live = true;
+        node.names.push((self.root, name.into()));
+        self.nodes.push(node);
+        Ok(self.nodes.len() - 1)
     }
 
     /// The directory above one, for a walk that passes `..` there: the root's own for the root.
@@ -356,38 +552,6 @@ impl Tx {
             return Err(Errno::XDEV);
         }
         Ok(above)
-    }
-
-    /// A path into what is not versioned; the magic links of /proc lead back.
-    fn live(&mut self, path: Vec<u8>, follow: bool, rules: Rules) -> Sys<Place> {
-        let Some((link, rest)) = magic_link(&path) else { return Ok(Place::Live(path)) };
-        if rest.is_empty() && (!follow || rules.parent) {
-            return Ok(Place::Live(path));
-        }
-        let node = match link {
-            Magic::Cwd => Some(self.cwd()?),
-            Magic::Root => Some(self.root),
-            Magic::Fd(number) => {
-                let file = self.file(number).map_err(|_| Errno::NOENT)?;
-                self.files.get(file).node.filter(|&id| !self.nodes[id].live)
-            }
-        };
-        let Some(node) = node else { return Ok(Place::Live(path)) };
-        if rules.no_links {
-            return Err(Errno::LOOP);
-        }
-        if rest.is_empty() {
-            let (dir, name) = match self.nodes[node].names.first() {
-                Some((dir, name)) => (*dir, name.to_vec()),
-                None => (node, b".".to_vec()),
-            };
-            let spot = Spot { dir, name, node: Some(node), last: Last::Name, slash: false };
-            return Ok(Place::At(spot));
-        }
-        if !self.nodes[node].is_dir() {
-            return Err(Errno::NOTDIR);
-        }
-        self.walk_on(node, rest, follow, rules)
     }
 
     /// Whether a name in a directory that is not versioned leads to something that is.
@@ -422,163 +586,6 @@ impl Tx {
                 _ => b"(deleted)".to_vec(),
             },
         }
-    }
-
-    /// What a symbolic link says.
-    ///
-    /// # Errors
-    /// As `readlink(2)`.
-    pub fn target(&mut self, link: Id) -> Sys<Vec<u8>> {
-        if let Some(target) = &self.nodes[link].target {
-            return Ok(target.clone());
-        }
-        self.note(link, txos_engine::object::Facets::DATA);
-        let path = self.nodes[link].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
-        let target = read_link(libc::AT_FDCWD, &path)?;
-        self.nodes[link].target = Some(target.clone());
-        Ok(target)
-    }
-
-    /// What is at a name of a directory.
-    ///
-    /// # Errors
-    /// As `lstat(2)`; that nothing is there is no error.
-    pub fn lookup(&mut self, dir: Id, name: &[u8]) -> Sys<Option<Id>> {
-        self.step(dir, name, false)
-    }
-
-    /// [`Tx::lookup`] on the way to something else: a directory that is there is only passed. What keeps from
-    /// going on is the last that was passed.
-    fn step(&mut self, dir: Id, name: &[u8], passing: bool) -> Sys<Option<Id>> {
-        let found = self.find(dir, name, passing);
-        match found {
-            Ok(Some(id)) if !passing => self.note_passed(id),
-            Err(_) => self.note_passed(dir),
-            _ => {}
-        }
-        found
-    }
-
-    /// Whether a directory may be searched.
-    fn may_search(&mut self, dir: Id) -> Sys<()> {
-        self.may(dir, libc::X_OK as u32).inspect_err(|_| self.note_passed(dir))
-    }
-
-    fn find(&mut self, dir: Id, name: &[u8], passing: bool) -> Sys<Option<Id>> {
-        let node = &self.nodes[dir];
-        let entries = node.dir()?;
-        if let Some(entry) = entries.entries.get(name) {
-            let found = entry.now;
-            self.may(dir, libc::X_OK as u32)?;
-            return Ok(found);
-        }
-        if node.stable.is_none() {
-            self.may(dir, libc::X_OK as u32)?;
-            return if name.len() > 255 { Err(Errno::NAMETOOLONG) } else { Ok(None) };
-        }
-        if node.has_own_permissions() {
-            self.may(dir, libc::X_OK as u32)?;
-        }
-        let stable = self.nodes[dir].stable.as_ref().ok_or(stable_gone())?;
-        let (top, id, path) =
-            (Rc::<[u8]>::from(&stable.path[..]), stable.stat.id, join(&stable.path, name));
-        if name.len() > 255 {
-            return Err(Errno::NAMETOOLONG);
-        }
-        self.hold(dir);
-        let found = self.first_look(&top, id, name, &path, passing)?;
-        self.nodes[dir].may |= libc::X_OK as u32;
-        let found = found.map(|stat| {
-            let known = self.nodes.len();
-            let id = self.adopt((&top, id), (dir, name), path, stat);
-            if id >= known && !(passing && self.nodes[id].is_dir()) {
-                self.nodes[id].noted = txos_engine::object::Facets::ENTRY.0;
-            }
-            id
-        });
-        let dir = self.nodes[dir].dir_mut()?;
-        dir.entries.insert(name.into(), Entry { now: found, base: found });
-        Ok(found)
-    }
-
-    /// The node of a stable object that was just looked at.
-    fn adopt(
-        &mut self,
-        (top, top_id): (&Rc<[u8]>, txos_engine::object::FileId),
-        (dir, name): (Id, &[u8]),
-        path: Vec<u8>,
-        stat: Stat,
-    ) -> Id {
-        let key = (stat.id, stat.mnt);
-        if let Some(&id) = self.by_id.get(&key)
-            && (!self.nodes[id].is_dir()
-                || self.nodes[id].names.is_empty()
-                || self.is_unfolded_by_name(id))
-        {
-            // Another name of it, or one that was reached by descriptor first.
-            let node = &mut self.nodes[id];
-            if node.stable.as_ref().is_some_and(|s| s.dir.is_empty()) {
-                let seen = node.stable.as_ref().map_or(stat, |s| s.stat);
-                node.stable = Some(Stable {
-                    dir: top.clone(),
-                    dir_id: top_id,
-                    name: name.into(),
-                    path,
-                    stat: seen,
-                });
-            }
-            node.names.push((dir, name.into()));
-            return id;
-        }
-        let live = !self.is_versioned(&path, &stat);
-        let stable = Stable { dir: top.clone(), dir_id: top_id, name: name.into(), path, stat };
-        let mut node = Node::new(stat, Some(stable));
-        node.live = live;
-        node.names.push((dir, name.into()));
-        self.nodes.push(node);
-        let id = self.nodes.len() - 1;
-        self.by_id.insert(key, id);
-        id
-    }
-
-    /// The node of an object that a descriptor leads to, and that may have no name any more.
-    ///
-    /// # Errors
-    /// As path_resolution(7).
-    pub fn adopt_fd(&mut self, fd: i32, stat: Stat) -> Sys<Id> {
-        if let Some(&id) = self.by_id.get(&(stat.id, stat.mnt)) {
-            return Ok(id);
-        }
-        if let Ok(path) = kernel::path_of_fd(fd)
-            && path.starts_with(b"/")
-        {
-            // By its name, if that still leads to it.
-            match self.walk(self.top, &path, false) {
-                Ok(Place::At(Spot { node: Some(id), .. }))
-                    if self.nodes[id].stable.as_ref().is_some_and(|s| s.stat.id == stat.id) =>
-                {
-                    return Ok(id);
-                }
-                Err(super::touch::DOOMED) => return Err(super::touch::DOOMED),
-                _ => {}
-            }
-        }
-        let stable = Stable {
-            dir: Rc::from(&b""[..]),
-            dir_id: stat.id,
-            name: Box::default(),
-            path: kernel::magic_path(fd),
-            stat,
-        };
-        let mut node = Node::new(stat, Some(stable));
-        node.live = !self.is_versioned(b"", &stat);
-        // What the kernel says of it.
-        let known = kernel::path_of_fd(fd).ok();
-        node.last_name = known.and_then(|p| Some(p.strip_suffix(b" (deleted)")?.to_vec()));
-        self.nodes.push(node);
-        let id = self.nodes.len() - 1;
-        self.by_id.insert((stat.id, stat.mnt), id);
-        Ok(id)
     }
 }
 

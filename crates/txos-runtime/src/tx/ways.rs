@@ -141,7 +141,10 @@ impl Tx {
     /// Whether ways may be taken on trust: nothing that the transaction did or asked for before makes a
     /// difference, and what it touches it acquires at once.
     fn trusts_ways(&self) -> bool {
-        self.ways.plain && self.root == self.top && !self.beneath && !self.acquires_at_the_end()
+        self.ways.plain
+            && self.tree.root == self.tree.top
+            && !self.tree.beneath
+            && !self.start.acquires_at_the_end()
     }
 
     /// The directory of a path's last name, if the way to it is known; and where that name begins.
@@ -153,11 +156,11 @@ impl Tx {
             return Ok(None);
         }
         let Some((dir, at)) = plain_parent(path) else { return Ok(None) };
-        let is_it = |id: &&Id| self.nodes[**id].stable.as_ref().is_some_and(|s| s.path == dir);
+        let is_it = |id: &&Id| self.tree.nodes[**id].stable.as_ref().is_some_and(|s| s.path == dir);
         if let Some(&id) = self.ways.folded.iter().find(is_it) {
             return Ok(Some((id, at)));
         }
-        if self.handle.is_none() {
+        if self.locks.handle.is_none() {
             self.join()?;
             // Unless there is a realm.
             self.begin_ways(None);
@@ -167,7 +170,7 @@ impl Tx {
             self.acquire(&entry, Access::Read, dir)?;
         }
         // Acquired first: who has published names since has done so by now.
-        if Some(moment(self.handle.as_ref().map(TxHandle::realm))) != self.ways.began {
+        if Some(moment(self.locks.handle.as_ref().map(TxHandle::realm))) != self.ways.began {
             return Ok(None);
         }
         let Some((fd, stat)) = look_by_way(&way) else {
@@ -180,7 +183,7 @@ impl Tx {
     /// What is known of the way to a directory.
     fn recall(&self, dir: &[u8]) -> Option<Arc<Way>> {
         let known = KNOWN.try_lock().ok()?;
-        let root = &self.nodes[self.top].stat;
+        let root = &self.tree.nodes[self.tree.top].stat;
         let known = known.as_ref().filter(|known| known.root == (root.id, root.mnt))?;
         if known.forgotten != FORGOTTEN.load(Ordering::Acquire) {
             return None;
@@ -190,16 +193,18 @@ impl Tx {
 
     /// The node at the end of a way, whose directory is open as `fd`.
     fn take_way(&mut self, way: Arc<Way>, fd: i32, stat: Stat) -> Option<Id> {
-        let id = match self.by_id.get(&(stat.id, stat.mnt)).copied() {
+        let id = match self.tree.by_id.get(&(stat.id, stat.mnt)).copied() {
             // It was walked to.
-            Some(id) if self.nodes[id].stable.as_ref().is_some_and(|s| s.path == way.path) => id,
-            None if self.is_versioned(&way.path, &stat) => self.fold_way(&way, stat)?,
+            Some(id) if self.tree.nodes[id].stable.as_ref().is_some_and(|s| s.path == way.path) => {
+                id
+            }
+            None if self.copies.is_versioned(&way.path, &stat) => self.fold_way(&way, stat)?,
             _ => {
                 kernel::close(fd);
                 return None;
             }
         };
-        self.reads.trust(way);
+        self.locks.reads.trust(way);
         self.hold_as(id, fd);
         Some(id)
     }
@@ -214,10 +219,10 @@ impl Tx {
             stat,
         };
         let mut node = Node::new(stat, Some(stable));
-        node.names.push((self.top, way.path[1..].into()));
+        node.names.push((self.tree.top, way.path[1..].into()));
         node.may = mask::X;
-        let id = self.add(node);
-        self.by_id.insert((stat.id, stat.mnt), id);
+        let id = self.tree.add(node);
+        self.tree.by_id.insert((stat.id, stat.mnt), id);
         self.ways.folded.push(id);
         Some(id)
     }
@@ -228,7 +233,7 @@ impl Tx {
         self.ways.folded.retain(|&folded| folded != id);
         let folded = self.ways.folded.len() != before;
         if folded {
-            self.nodes[id].names.clear();
+            self.tree.nodes[id].names.clear();
         }
         folded
     }
@@ -240,8 +245,9 @@ impl Tx {
     pub fn unfold_ways(&mut self) -> Sys<()> {
         let plain = std::mem::replace(&mut self.ways.plain, false);
         while let Some(&id) = self.ways.folded.first() {
-            let path = self.nodes[id].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
-            let found = self.walk(self.top, &path, false);
+            let path =
+                self.tree.nodes[id].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
+            let found = self.walk(self.tree.top, &path, false);
             let same = matches!(found, Ok(Place::At(Spot { node: Some(node), .. })) if node == id);
             if !same || self.ways.folded.contains(&id) {
                 return match found {
@@ -266,7 +272,8 @@ impl Tx {
     pub fn make_ways_known(&mut self) {
         let Some(began) = self.ways.began.filter(|_| self.ways.plain) else { return };
         // A single call has none.
-        let Some(root) = self.nodes.get(self.top).map(|top| (top.stat.id, top.stat.mnt)) else {
+        let Some(root) = self.tree.nodes.get(self.tree.top).map(|top| (top.stat.id, top.stat.mnt))
+        else {
             return;
         };
         let ways: Vec<Way> = std::mem::take(&mut self.ways.learnt)
@@ -294,14 +301,14 @@ impl Tx {
 
     /// The way to a directory that was walked to.
     fn way_to(&self, dir: Id) -> Option<Way> {
-        let stable = self.nodes[dir].stable.as_ref().filter(|_| !self.nodes[dir].live)?;
+        let stable = self.tree.nodes[dir].stable.as_ref().filter(|_| !self.tree.nodes[dir].live)?;
         let (mut steps, mut here) = (Vec::new(), dir);
-        while here != self.top {
+        while here != self.tree.top {
             if self.ways.folded.contains(&here) {
                 return None;
             }
-            let (above, name) = self.nodes[here].names.first()?;
-            steps.push((self.nodes[*above].stable.as_ref()?.stat.id, name.clone()));
+            let (above, name) = self.tree.nodes[here].names.first()?;
+            steps.push((self.tree.nodes[*above].stable.as_ref()?.stat.id, name.clone()));
             here = *above;
         }
         steps.reverse();
@@ -312,14 +319,14 @@ impl Tx {
     /// by paths.
     pub fn hold(&mut self, dir: Id) {
         const PLACE: i32 = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let Some(stable) = self.nodes[dir].stable.as_ref() else { return };
+        let Some(stable) = self.tree.nodes[dir].stable.as_ref() else { return };
         let (held, far) = (self.ways.held, stable.path.len() > FAR);
         if !far || stable.path.len() > PATH_MAX || held.is_some_and(|(id, _)| id == dir) {
             return;
         }
         let (from, path) = self.nearest(stable);
         let Ok(fd) = kernel::open_exact_at(from, path, PLACE) else { return };
-        if self.is_same_file(dir, fd) {
+        if self.tree.is_same_file(dir, fd) {
             self.hold_as(dir, fd);
         } else {
             kernel::close(fd);
@@ -329,13 +336,13 @@ impl Tx {
     fn hold_as(&mut self, dir: Id, fd: i32) {
         let Ok(high) = kernel::move_high(fd) else { return kernel::close(fd) };
         self.let_go_of_held();
-        self.keep_private(high);
+        self.fds.keep_private(high);
         self.ways.held = Some((dir, high));
     }
 
     fn let_go_of_held(&mut self) {
         if let Some((_, fd)) = self.ways.held.take() {
-            self.close_private(fd);
+            self.fds.close_private(fd);
         }
     }
 
@@ -352,12 +359,12 @@ impl Tx {
     #[must_use]
     pub fn held_at(&self, dir: &[u8]) -> Option<i32> {
         let (id, fd) = self.ways.held?;
-        self.nodes[id].stable.as_ref().is_some_and(|s| s.path == dir).then_some(fd)
+        self.tree.nodes[id].stable.as_ref().is_some_and(|s| s.path == dir).then_some(fd)
     }
 
     /// A directory that was only passed has been looked at for itself.
     pub fn note_passed(&mut self, id: Id) {
-        if id != self.top {
+        if id != self.tree.top {
             self.note(id, Facets::ENTRY);
         }
     }

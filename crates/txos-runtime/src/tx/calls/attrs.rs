@@ -94,11 +94,11 @@ impl Tx {
 
             libc::SYS_statfs => {
                 let object = self.object(CWD, &call.path(0)?, 0)?;
-                self.statfs(object, call.pointer(1))
+                self.tree.statfs(object, call.pointer(1))
             }
             libc::SYS_fstatfs => {
                 let object = self.object_of(int(0))?;
-                self.statfs(object, call.pointer(1))
+                self.tree.statfs(object, call.pointer(1))
             }
 
             SYS_FILE_GETATTR => {
@@ -108,7 +108,7 @@ impl Tx {
                 let path = path_or_empty(call.pointer(1), int(4))?;
                 let object = self.object(int(0), &path, int(4))?;
                 // What was made in the transaction has none yet.
-                let path = self.kernel_path(&object).map_err(|_| Errno::OPNOTSUPP)?;
+                let path = self.tree.kernel_path(&object).map_err(|_| Errno::OPNOTSUPP)?;
                 kernel::file_attributes_to(&path, call.buffer(2, a[3]))
             }
             _ => self.time_call(call),

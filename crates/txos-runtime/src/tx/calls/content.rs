@@ -48,9 +48,9 @@ impl Tx {
                     return Err(Errno::INVAL);
                 }
                 let file = self.file(int(0))?;
-                match self.files.get(file).node.filter(|&id| self.has_content(id)) {
-                    Some(_) if !self.files.get(file).writes() => {
-                        let path_only = self.files.get(file).flags & libc::O_PATH != 0;
+                match self.fds.get(file).node.filter(|&id| self.tree.has_content(id)) {
+                    Some(_) if !self.fds.get(file).writes() => {
+                        let path_only = self.fds.get(file).flags & libc::O_PATH != 0;
                         Err(if path_only { Errno::BADF } else { Errno::INVAL })
                     }
                     Some(id) => self.truncate(id, a[1] as i64),
@@ -59,9 +59,9 @@ impl Tx {
             }
             libc::SYS_fallocate => {
                 let file = self.file(int(0))?;
-                let open = self.files.get(file);
+                let open = self.fds.get(file);
                 let bad = (a[2] as i64) < 0 || (a[3] as i64) <= 0 || !open.writes();
-                let dir = open.node.is_some_and(|id| self.nodes[id].is_dir());
+                let dir = open.node.is_some_and(|id| self.tree.nodes[id].is_dir());
                 if bad || dir {
                     // It fails: how, the kernel says best.
                     return self.on_descriptor(call);
@@ -79,7 +79,7 @@ impl Tx {
             }
             libc::SYS_vmsplice => {
                 let file = self.file(int(0))?;
-                if self.files.get(file).writes() {
+                if self.fds.get(file).writes() {
                     let real = self.real(int(0))?;
                     self.write_outside(int(0), real)?;
                 }
@@ -88,10 +88,10 @@ impl Tx {
             libc::SYS_mmap if a[3] & 0x20 == 0 => self.mmap(call),
             libc::SYS_readahead | libc::SYS_fadvise64 => {
                 let file = self.file(int(0))?;
-                if self.files.get(file).flags & libc::O_PATH != 0 {
+                if self.fds.get(file).flags & libc::O_PATH != 0 {
                     return Err(Errno::BADF);
                 }
-                if call.number() == libc::SYS_readahead && !self.files.get(file).reads() {
+                if call.number() == libc::SYS_readahead && !self.fds.get(file).reads() {
                     return Err(Errno::BADF);
                 }
                 self.on_descriptor(call)
@@ -99,10 +99,10 @@ impl Tx {
             libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_syncfs => {
                 // The commit makes durable what is to be.
                 let file = self.file(int(0))?;
-                if self.files.get(file).flags & libc::O_PATH != 0 {
+                if self.fds.get(file).flags & libc::O_PATH != 0 {
                     return Err(Errno::BADF);
                 }
-                match self.files.get(file).node.filter(|&id| self.has_content(id)) {
+                match self.fds.get(file).node.filter(|&id| self.tree.has_content(id)) {
                     Some(_) => Ok(0),
                     None => self.on_descriptor(call),
                 }
@@ -124,14 +124,14 @@ impl Tx {
     }
 
     fn may_truncate(&mut self, id: Id) -> Sys<()> {
-        match self.nodes[id].kind() {
+        match self.tree.nodes[id].kind() {
             FileKind::Dir => return Err(Errno::ISDIR),
             FileKind::File => {}
             _ => return Err(Errno::INVAL),
         }
         self.may(id, perm::mask::W)?;
         let fixed = (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64;
-        if self.nodes[id].stat.attributes & fixed != 0 { Err(Errno::PERM) } else { Ok(()) }
+        if self.tree.nodes[id].stat.attributes & fixed != 0 { Err(Errno::PERM) } else { Ok(()) }
     }
 
     fn live_truncate(&mut self, path: &[u8], size: u64) -> Sys<u64> {
@@ -141,10 +141,10 @@ impl Tx {
 
     fn on_descriptor_or(&mut self, call: &Call) -> Sys<u64> {
         let file = self.file(call.int(0))?;
-        if self.files.get(file).flags & libc::O_PATH != 0 {
+        if self.fds.get(file).flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
         }
-        match self.files.get(file).node.filter(|&id| self.has_content(id)) {
+        match self.fds.get(file).node.filter(|&id| self.tree.has_content(id)) {
             Some(_) => Ok(0),
             None => self.on_descriptor(call),
         }
@@ -153,7 +153,7 @@ impl Tx {
     /// A descriptor's file was written to by the kernel.
     fn written_by(&mut self, number: i32) {
         if let Ok(file) = self.file(number)
-            && let Some(id) = self.files.get(file).node
+            && let Some(id) = self.fds.get(file).node
         {
             self.written(id);
         }
@@ -182,11 +182,11 @@ impl Tx {
         let same = call.word(from_at) == call.word(to_at);
         for fd in [from, to] {
             let file = self.file(fd)?;
-            let open = self.files.get(file);
+            let open = self.fds.get(file);
             let (placeholder, node) = (open.flags & libc::O_PATH != 0, open.node);
             // For a copy, what both are counts before how they are open.
             let strange = number == libc::SYS_copy_file_range && !self.is_regular(fd, node)?;
-            if placeholder || strange || node.is_some_and(|id| self.nodes[id].is_dir()) {
+            if placeholder || strange || node.is_some_and(|id| self.tree.nodes[id].is_dir()) {
                 // It fails: how, the kernel says best.
                 let real = self.real(from)?;
                 let other = match self.native_content(to, true) {
@@ -215,7 +215,7 @@ impl Tx {
     /// Whether a descriptor is of a regular file.
     fn is_regular(&mut self, number: i32, node: Option<Id>) -> Sys<bool> {
         let kind = match node {
-            Some(id) => self.nodes[id].kind(),
+            Some(id) => self.tree.nodes[id].kind(),
             None => kernel::look_fd(self.real(number)?)?.kind(),
         };
         Ok(kind == FileKind::File)

@@ -14,7 +14,7 @@ impl Tx {
         let a = *call.words();
         let int = |i: usize| call.int(i);
         match call.number() {
-            libc::SYS_close => self.close_number(int(0)).map(|()| 0),
+            libc::SYS_close => self.fds.close_number(int(0)).map(|()| 0),
             libc::SYS_close_range => self.close_range(a[0] as u32, a[1] as u32, a[2] as u32),
 
             libc::SYS_dup => self.dup(int(0), 0, false),
@@ -56,10 +56,10 @@ impl Tx {
                 call.with_descriptor(3, one).with_descriptor(4, other).answer()
             }
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_pipe => self.new_pair(call, 0),
-            libc::SYS_pipe2 => self.new_pair(call, 0),
-            libc::SYS_socketpair => self.new_pair(call, 3),
-            libc::SYS_socket => self.new_descriptor(call),
+            libc::SYS_pipe => self.fds.new_pair(call, 0),
+            libc::SYS_pipe2 => self.fds.new_pair(call, 0),
+            libc::SYS_socketpair => self.fds.new_pair(call, 3),
+            libc::SYS_socket => self.fds.new_descriptor(call),
             libc::SYS_connect | libc::SYS_sendto => self.to_address(call),
             libc::SYS_bind => self.bind(call),
             libc::SYS_getsockname | libc::SYS_getpeername => self.socket_name(call),
@@ -68,7 +68,7 @@ impl Tx {
                 let link = a[2] as u32 & libc::IN_DONT_FOLLOW != 0;
                 let flags = if link { NOFOLLOW } else { 0 };
                 let object = self.object(CWD, &call.path(1)?, flags)?;
-                let path = self.kernel_path(&object)?;
+                let path = self.tree.kernel_path(&object)?;
                 kernel::watch(real, &path, a[2] as u32)
             }
 
@@ -116,7 +116,7 @@ impl Tx {
             while rights && place + 4 <= at + len {
                 let fd = word(&control, place);
                 let file = self.file(fd)?;
-                if self.files.get(file).node.is_some() {
+                if self.fds.get(file).node.is_some() {
                     // Who gets it would see what is not committed.
                     return self.unsupported_errno("handing a versioned file to others");
                 }

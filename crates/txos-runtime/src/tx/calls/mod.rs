@@ -37,7 +37,7 @@ impl Tx {
     /// # Errors
     /// As the call.
     pub fn carry_out(&mut self, call: &Call) -> Sys<u64> {
-        self.calling = call.number();
+        self.report.calling = call.number();
         self.content_call(call)
     }
 
@@ -65,13 +65,13 @@ impl Tx {
             }
         }
         let makes = txos_calls::makes_descriptor(call.number());
-        if makes { self.new_descriptor(&call) } else { call.answer() }
+        if makes { self.fds.new_descriptor(&call) } else { call.answer() }
     }
 
     /// The object of a descriptor that is not only a path.
     fn changeable(&mut self, number: i32) -> Sys<Object> {
         let file = self.file(number)?;
-        if self.files.get(file).flags & libc::O_PATH != 0 {
+        if self.fds.get(file).flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
         }
         self.object_of(number)

@@ -173,13 +173,13 @@ impl Tx {
                 return Err(Errno::NOENT);
             }
             let file = self.file(dirfd)?;
-            match self.files.get(file).node {
-                Some(id) if self.nodes[id].target.is_some() || is_link(self, id) => {
+            match self.fds.get(file).node {
+                Some(id) if self.tree.nodes[id].target.is_some() || is_link(self, id) => {
                     self.target(id)?
                 }
                 _ => return Err(Errno::NOENT),
             }
-        } else if let Some(number) = self.descriptor_path(path) {
+        } else if let Some(number) = self.tree.descriptor_path(path) {
             self.descriptor_name(number)?
         } else {
             let base = self.base(dirfd, path)?;
@@ -191,7 +191,7 @@ impl Tx {
                     Some(number) => self.descriptor_name(number)?,
                     None if path == b"/proc/self/cwd" => {
                         let cwd = self.cwd()?;
-                        self.path_of(cwd)
+                        self.tree.path_of(cwd)
                     }
                     None => kernel::read_link(CWD, &path)?,
                 },
@@ -205,19 +205,19 @@ impl Tx {
     /// What /proc/self/fd says of a descriptor.
     fn descriptor_name(&mut self, number: i32) -> Sys<Vec<u8>> {
         let file = self.file(number).map_err(|_| Errno::NOENT)?;
-        match self.files.get(file).node.filter(|&id| !self.nodes[id].live) {
-            Some(id) if self.nodes[id].names.is_empty() && id != self.top => {
-                let known = self.nodes[id].last_name.clone();
-                let mut path = known.or_else(|| self.real_path(id)).unwrap_or_default();
+        match self.fds.get(file).node.filter(|&id| !self.tree.nodes[id].live) {
+            Some(id) if self.tree.nodes[id].names.is_empty() && id != self.tree.top => {
+                let known = self.tree.nodes[id].last_name.clone();
+                let mut path = known.or_else(|| self.tree.real_path(id)).unwrap_or_default();
                 path.extend_from_slice(b" (deleted)");
                 Ok(path)
             }
-            Some(id) => match self.files.get(file).name.clone() {
+            Some(id) => match self.fds.get(file).name.clone() {
                 None => self.name_from_before(number, file, id),
-                Some((dir, name)) if self.nodes[id].names.contains(&(dir, name.clone())) => {
-                    Ok(txos_engine::readset::join(&self.path_of(dir), &name))
+                Some((dir, name)) if self.tree.nodes[id].names.contains(&(dir, name.clone())) => {
+                    Ok(txos_engine::readset::join(&self.tree.path_of(dir), &name))
                 }
-                _ => Ok(self.path_of(id)),
+                _ => Ok(self.tree.path_of(id)),
             },
             None => {
                 let real = self.real(number)?;
@@ -230,29 +230,29 @@ impl Tx {
     fn name_from_before(&mut self, number: i32, file: File, id: Id) -> Sys<Vec<u8>> {
         let special =
             |node: &Node| !node.is_dir() && node.stat.kind() != txos_engine::object::FileKind::File;
-        let real = match self.files.get(file).before.first() {
+        let real = match self.fds.get(file).before.first() {
             Some(&before) => before,
             // Of pipes and devices nothing is known but their descriptor.
-            None if special(&self.nodes[id]) && self.nodes[id].stable.is_some() => {
+            None if special(&self.tree.nodes[id]) && self.tree.nodes[id].stable.is_some() => {
                 self.real(number)?
             }
-            None => return Ok(self.path_of(id)),
+            None => return Ok(self.tree.path_of(id)),
         };
         if let Ok(path) = kernel::path_of_fd(real)
             && path.starts_with(b"/")
         {
-            match self.walk(self.top, &path, false) {
+            match self.walk(self.tree.top, &path, false) {
                 Ok(Place::At(spot)) if spot.node == Some(id) => return Ok(path),
                 Err(touch::DOOMED) => return Err(touch::DOOMED),
                 _ => {}
             }
         }
-        Ok(self.path_of(id))
+        Ok(self.tree.path_of(id))
     }
 }
 
 fn is_link(tx: &Tx, id: Id) -> bool {
-    tx.nodes[id].kind() == txos_engine::object::FileKind::Symlink
+    tx.tree.nodes[id].kind() == txos_engine::object::FileKind::Symlink
 }
 
 /// Whether an open has a mode argument.

@@ -1,0 +1,175 @@
+//! What a transaction consists of besides the tree ([`super::tree`]) and descriptors ([`super::files`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use txos_engine::readset::{Coverage, ReadSet};
+use txos_engine::realm::{RetryHistory, TxHandle};
+
+use super::{commons, first, perm, staging};
+
+/// What the transaction has acquired, and what it remembers to have seen.
+#[derive(Debug)]
+pub struct Locks {
+    /// What it has seen of the stable tree.
+    pub reads: ReadSet,
+    /// Its participant in the realm, once it has acquired something.
+    pub handle: Option<TxHandle<'static>>,
+    /// What the next attempt begins with, if the handle has ended.
+    pub again: Option<RetryHistory>,
+    /// There is no realm.
+    pub alone: bool,
+}
+
+impl Default for Locks {
+    fn default() -> Locks {
+        let reads = ReadSet::new(Coverage::default());
+        Locks { reads, handle: None, again: None, alone: false }
+    }
+}
+
+/// What the kernel keeps for the whole process, as the transaction sees it.
+#[derive(Debug, Default)]
+pub struct ProcessGlobals {
+    /// The mask that the transaction has set.
+    pub umask: Option<u32>,
+    /// The mask from before, once it was asked for.
+    pub umask_was: Option<u32>,
+    /// The thread's credentials, once they were asked for.
+    pub cred: Option<perm::Cred>,
+    /// Its real user and group are the effective ones.
+    pub own_user: Option<bool>,
+    /// Whether the transaction changed its working directory, and its root.
+    pub moved: (bool, bool),
+    /// The working directory, if it has no path any more.
+    pub lost_directory: Option<i32>,
+    /// Addresses of sockets that were bound to a name: the kernel's, and the program's path.
+    pub bound: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Where private copies lie.
+#[derive(Debug)]
+pub struct Copies {
+    /// The transaction in the store, once there is a copy.
+    pub staging: Option<staging::Staging>,
+    /// File systems with copies.
+    pub layers: Vec<staging::Layer>,
+    /// Which file systems are versioned, by device and mount.
+    pub file_systems: Vec<((u64, u64), bool)>,
+}
+
+impl Default for Copies {
+    fn default() -> Copies {
+        Copies { staging: None, layers: Vec::new(), file_systems: commons::file_systems() }
+    }
+}
+
+/// What is said to people: at once, and at the end.
+#[derive(Debug)]
+pub struct Report {
+    /// System calls that passed through with a warning.
+    pub unsupported: u64,
+    /// Kinds that a warning was given of.
+    pub warned: Vec<&'static str>,
+    /// What was not part of it, by kind, with the paths if it were paths.
+    pub live: BTreeMap<&'static str, BTreeSet<Vec<u8>>>,
+    /// It was said that something is outside.
+    pub said_outside: bool,
+    /// The number of the call that is being carried out.
+    pub calling: i64,
+}
+
+/// How many paths of one kind are told apart; from there on there are "at least" so many.
+pub const LIVE_PATHS_MAX: usize = 4096;
+
+impl Default for Report {
+    fn default() -> Report {
+        Report {
+            unsupported: 0,
+            warned: Vec::new(),
+            live: BTreeMap::new(),
+            said_outside: false,
+            calling: -1,
+        }
+    }
+}
+
+impl Report {
+    /// What was not part of the transaction, for people; empty if that is nothing.
+    #[must_use]
+    pub fn was_live(&self) -> String {
+        let kind = |(what, paths): (&&str, &BTreeSet<Vec<u8>>)| {
+            let named: Vec<String> =
+                paths.iter().take(3).map(|p| txos_engine::show::quoted_bytes(p)).collect();
+            let least = if paths.len() < LIVE_PATHS_MAX { "" } else { "at least " };
+            let (count, s) = (paths.len(), if paths.len() == 1 { "" } else { "s" });
+            let more = if count > named.len() { ", …" } else { "" };
+            match count {
+                0 => (*what).to_owned(),
+                _ => format!("{what}: {least}{count} path{s} ({}{more})", named.join(", ")),
+            }
+        };
+        self.live.iter().map(kind).collect::<Vec<String>>().join("; ")
+    }
+
+    /// Counts something that is not part of the transaction. Whether it is the first of its kind, of which people
+    /// are warned.
+    pub fn note_live(&mut self, what: &'static str, path: &[u8]) -> bool {
+        self.unsupported += 1;
+        let paths = self.live.entry(what).or_default();
+        if !path.is_empty() && paths.len() < LIVE_PATHS_MAX {
+            paths.insert(path.to_vec());
+        }
+        self.is_first(what)
+    }
+
+    /// Whether nobody was warned of this kind before.
+    pub fn is_first(&mut self, what: &'static str) -> bool {
+        let first = !self.warned.contains(&what);
+        if first {
+            self.warned.push(what);
+        }
+        first
+    }
+}
+
+/// How it began, as long as it may end without a journal.
+#[derive(Debug)]
+pub struct Start {
+    /// The first call.
+    pub first: first::First,
+    /// What is acquired when there is another call.
+    pub later: Vec<first::Later>,
+    /// It has made calls that change names, and no other, and all of them succeeded.
+    pub only_names: bool,
+}
+
+impl Default for Start {
+    fn default() -> Start {
+        Start { first: first::First::None, later: Vec::new(), only_names: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_live_is_counted_by_kind_and_warned_of_once() {
+        let mut report = Report::default();
+        assert_eq!(report.was_live(), "");
+        assert!(report.note_live("a socket", b""));
+        assert!(!report.note_live("a socket", b""));
+        assert!(report.note_live("a device", b"/dev/null"));
+        assert!(!report.note_live("a device", b"/dev/null"));
+        assert_eq!(report.was_live(), "a device: 1 path (/dev/null); a socket");
+        for name in ["/b", "/c", "/d"] {
+            report.note_live("a device", name.as_bytes());
+        }
+        assert_eq!(report.was_live(), "a device: 4 paths (/b, /c, /d, …); a socket");
+        assert_eq!(report.unsupported, 7);
+        for n in 0..LIVE_PATHS_MAX {
+            report.note_live("a device", format!("/x{n}").as_bytes());
+        }
+        assert!(report.was_live().contains("at least 4096 paths"), "{}", report.was_live());
+    }
+}
