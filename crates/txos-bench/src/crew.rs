@@ -129,10 +129,10 @@ pub fn enter() -> io::Result<Span> {
     Ok(Span { start, end })
 }
 
-/// Joins the realm in a directory. Nobody publishes files here, so nothing is ever to be settled.
+/// Joins the realm in a directory. Nobody publishes files here, so nothing is ever to be resolved.
 pub fn join(dir: &Path) -> io::Result<Realm> {
-    let settle = |_: &DeadPublish| Err(Unresolved("a benchmark publishes nothing".into()));
-    Realm::join(dir, "txos-bench", dir, Box::new(settle)).map_err(io::Error::other)
+    let resolve = |_: &DeadPublish| Err(Unresolved("a benchmark publishes nothing".into()));
+    Realm::join(dir, "txos-bench", dir, Box::new(resolve)).map_err(io::Error::other)
 }
 
 /// Keeps this process on one processor: number `n` of those it may use.

@@ -27,9 +27,9 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     };
     let mut reads = tx.load_reads()?;
     let engine = app.join(&home, &format!("txos commit {id}"))?;
-    let place = app.begin(engine, id, None, args.wait).map_err(stays)?;
+    let handle = app.begin(engine, id, None, args.wait).map_err(stays)?;
     let waits = Waiting { patience: args.wait.patience(), leave: None };
-    let txn = engine.txn(place, &waits);
+    let txn = engine.txn(handle, &waits);
     let published = app.with_progress(|progress| {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
@@ -111,9 +111,9 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         failure.with_aftermath(&format!("{id} is not reverted, nothing changed"))
     };
     let engine = app.join(&home, &format!("txos revert {id}"))?;
-    let place = app.begin(engine, id, None, args.wait).map_err(unchanged)?;
+    let handle = app.begin(engine, id, None, args.wait).map_err(unchanged)?;
     let waits = Waiting { patience: args.wait.patience(), leave: None };
-    let txn = engine.txn(place, &waits);
+    let txn = engine.txn(handle, &waits);
     let reverted = {
         let _signals = Deferred::begin();
         app.with_progress(|progress| txn.revert(id, &options, progress))

@@ -37,11 +37,11 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let words: Vec<String> = options.command.iter().map(|w| quoted(w.as_ref())).collect();
     let unchanged = format!("{id} stays pending, as it was before this command");
     let engine = app.join(&home, &command_line(&words))?;
-    let place = app
+    let handle = app
         .begin(engine, id, None, args.wait)
         .map_err(|failure| failure.with_aftermath(&unchanged))?;
     tx.save_before().map_err(|error| Failure::from(error).with_aftermath(&unchanged))?;
-    let mut ran = match txos_run::run(&home, &mut tx, reads, &options, place) {
+    let mut ran = match txos_run::run(&home, &mut tx, reads, &options, handle) {
         Ok(ran) => ran,
         Err(error) => {
             let failure = Failure::from(error);
@@ -56,7 +56,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     // Others may make a view of it.
     ran.await_end_of_view();
     // Pending, it is validated when it is committed, and in nobody's way until then.
-    drop(ran.place.take());
+    drop(ran.handle.take());
     // Signals to processes outside belong to a commit, and they are not kept that long.
     ran.drop_held();
     let signals = Deferred::begin();

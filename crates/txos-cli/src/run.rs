@@ -195,8 +195,8 @@ fn attempt(
 ) -> Result<(Attempt, Next), Failure> {
     let (home, options) = (engine.home(), args.options());
     let mut tx = txos_run::begin(home, &options)?;
-    let place = match app.begin(engine, tx.id(), again, args.wait) {
-        Ok(place) => place,
+    let handle = match app.begin(engine, tx.id(), again, args.wait) {
+        Ok(handle) => handle,
         Err(failure) => {
             trash::discard(app, home, tx);
             return Err(failure.with_aftermath(ROLLED_BACK));
@@ -205,7 +205,7 @@ fn attempt(
     // Nothing else is asked of them than whether to run it again by itself.
     let marks = args.retry.is_none().then(|| Marks::set(args.view.hold_output));
     let ran = txos_run::new_reads(home, &tx, &options)
-        .and_then(|reads| txos_run::run(home, &mut tx, reads, &options, place));
+        .and_then(|reads| txos_run::run(home, &mut tx, reads, &options, handle));
     let mut ran = match ran {
         Ok(ran) => ran,
         Err(error) => {
@@ -252,21 +252,21 @@ fn conclude(
         // Others may make a view of a transaction that is kept.
         ran.await_end_of_view();
     }
-    let mut place = ran.place.take();
+    let mut handle = ran.handle.take();
     if let CommandStatus::Lost { conflict } = &ran.status {
         let conflicts = vec![conflict.clone()];
         // Nobody is kept waiting while it is cleared away.
-        let again = place.map(TxHandle::abort);
+        let again = handle.map(TxHandle::abort);
         trash::discard(app, home, tx);
         return Ok(Attempt::Conflict(conflicts, again));
     }
     // Nobody is kept waiting while somebody thinks.
-    let before = (ending != Ending::Commit).then(|| place.take().map(TxHandle::abort)).flatten();
+    let before = (ending != Ending::Commit).then(|| handle.take().map(TxHandle::abort)).flatten();
     let status = of_command(&ran.status);
     tx.meta.exit_status = Some(i32::from(status));
     let shows_always = ending == Ending::DryRun && was_run(&ran.status);
     if !shows_always && let Some(why) = refusal(&ran.status, args.commit_on, &args.options()) {
-        drop(place.take());
+        drop(handle.take());
         trash::discard(app, home, tx);
         tell_failure(app, &ran.status, &format!("{why}; {gone}"));
         return Ok(Attempt::Ended(status));
@@ -319,15 +319,15 @@ fn conclude(
         app.say(format_args!("{}; {gone}", signal_name(signal)));
         return Ok(Attempt::Ended(of_signal(signal)));
     }
-    let place = match (place, before) {
+    let handle = match (handle, before) {
         (None, before @ Some(_)) => match app.begin(engine, tx.id(), before, args.wait) {
-            Ok(place) => place,
+            Ok(handle) => handle,
             Err(failure) => {
                 trash::discard(app, home, tx);
                 return Err(failure.with_aftermath(&gone));
             }
         },
-        (place, _) => place,
+        (handle, _) => handle,
     };
     // Who is run again prints again.
     let leaves = !args.view.hold_output;
@@ -336,7 +336,7 @@ fn conclude(
     }
     let leave = (leaves && matches!(next, Next::Silent)).then_some(leave_output as fn());
     let waits = Waiting { patience: args.wait.patience(), leave };
-    let txn = engine.txn(place, &waits);
+    let txn = engine.txn(handle, &waits);
     let published =
         app.with_progress(|p| txn.commit(&mut tx, &changes, &mut ran.reads, &options, true, p));
     match published {

@@ -1,5 +1,5 @@
 //! The memory that a supervisor shares with the recorders in a transaction's processes: what has
-//! been observed already, so that looking at it again need not be told.
+//! been observed already, so that looking at it again need not be reported.
 //!
 //! # Layout, version 2
 //!
@@ -13,9 +13,9 @@
 //! |---|---|---|---|---|
 //! | 0 | 8 | magic, [`MAGIC`] | supervisor, once | recorder refuses anything else |
 //! | 8 | 4 | version, [`VERSION`] | supervisor, once | recorder refuses any other |
-//! | 12 | 4 | off: not 0 when every call is to be told | supervisor, from 0 to 1 only | recorder, on every call |
+//! | 12 | 4 | off: not 0 when every call is to be reported | supervisor, from 0 to 1 only | recorder, on every call |
 //! | 16 | 8 | generation: part of every key | supervisor, growing | recorder, on every call |
-//! | [`SEEN`] | 8 × [`SEEN_SLOTS`] | keys of what was told and observed; 0: free | recorders | recorders |
+//! | [`SEEN`] | 8 × [`SEEN_SLOTS`] | keys of what was reported and observed; 0: free | recorders | recorders |
 //! | [`AHEAD`] | 8 × [`AHEAD_SLOTS`] | keys of what was observed ahead, even: it was used | supervisor; recorders clear bit 0 | both |
 //!
 //! # Invariants
@@ -56,7 +56,7 @@ pub const WINDOW: usize = 8;
 
 /// Where the recorder opens the control page, as it does the tables at [`PATH`].
 pub const CONTROL_PATH: &core::ffi::CStr = c"/proc/txos/control";
-/// Where the recorder opens the tables. Nothing is there: the supervisor, which is told of the call, gives
+/// Where the recorder opens the tables. Nothing is there: the supervisor, to which the call is reported, gives
 /// the process a descriptor. So it is found under any root directory, by any user, and leaves nothing
 /// behind.
 pub const PATH: &core::ffi::CStr = c"/proc/txos/recorded";
@@ -66,7 +66,7 @@ pub const LIBRARY_PATH: &core::ffi::CStr = c"/proc/txos/libtxosrecorder.so";
 /// The address at which each recorder maps one page of code, `syscall; ret`. The filter lets the calls
 /// through that are made there. Nothing else lies so far from everything: programs, heaps and
 /// libraries are near the ends of the address space, and the shadows of sanitizers elsewhere; where it
-/// is taken, every call is told.
+/// is taken, every call is reported.
 pub const GATE: u64 = 0x1f7e_5c00_0000;
 /// What the kernel says of a call that is made there: the address after the instruction.
 pub const GATE_IP: u64 = GATE + 2;

@@ -12,12 +12,12 @@ use crate::{area, c};
 
 const CODE: [u8; 3] = [0x0f, 0x05, 0xc3]; // syscall; ret
 
-/// A system call that is told if the filter says so.
+/// A system call that the kernel reports to the supervisor if the filter says so.
 ///
 /// # Safety
 /// As the system call.
 #[inline]
-pub unsafe fn told(number: i64, a: [u64; 6]) -> i64 {
+pub unsafe fn reported(number: i64, a: [u64; 6]) -> i64 {
     let answer: i64;
     // SAFETY: it clobbers rcx and r11 only; the caller answers for the arguments.
     unsafe {
@@ -33,7 +33,7 @@ pub unsafe fn told(number: i64, a: [u64; 6]) -> i64 {
     answer
 }
 
-/// A system call that is not told.
+/// A system call that is not reported.
 ///
 /// # Safety
 /// As the system call; the gate is open.
@@ -63,17 +63,17 @@ pub fn open() -> bool {
     // SAFETY: it maps only what is free, and what was mapped is ours alone.
     unsafe {
         let args = [area::GATE, PAGE, writable as u64, flags as u64, u64::MAX, 0];
-        let at = told(c::SYS_mmap, args);
+        let at = reported(c::SYS_mmap, args);
         if at != area::GATE as i64 {
             // A kernel that doesn't know the flag maps it elsewhere.
             if at > 0 {
-                told(c::SYS_munmap, [at as u64, PAGE, 0, 0, 0, 0]);
+                reported(c::SYS_munmap, [at as u64, PAGE, 0, 0, 0, 0]);
             }
             return false;
         }
         (area::GATE as *mut [u8; 3]).write(CODE);
-        if told(c::SYS_mprotect, [area::GATE, PAGE, executable as u64, 0, 0, 0]) != 0 {
-            told(c::SYS_munmap, [area::GATE, PAGE, 0, 0, 0, 0]);
+        if reported(c::SYS_mprotect, [area::GATE, PAGE, executable as u64, 0, 0, 0]) != 0 {
+            reported(c::SYS_munmap, [area::GATE, PAGE, 0, 0, 0, 0]);
             return false;
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Each makes the system call that the C library's own makes, with its arguments; `errno` is set as
 //! there. Opening is a cancellation point, so a process with several threads opens by the C
-//! library's function, and is told of.
+//! library's function, and the kernel reports it.
 //!
 //! What a call looks at, and by which arguments, the supervisor and this library read from one table
 //! ([`calls::look_of`]). A call that has no row there, or one that changes something, doesn't compile.
@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::area::Class;
 use crate::c::{self, AT_FDCWD};
 use crate::calls::{self, Aspects};
-use crate::gate::{through, told};
+use crate::gate::{reported, through};
 use crate::realpath::{self, Looks, Outcome, Resolved};
 use crate::seen;
 
@@ -67,15 +67,15 @@ fn answer(answer: i64) -> i64 {
     answer
 }
 
-/// Makes a call that looks at a path; told unless it was recorded already. Gives the kernel's answer.
+/// Makes a call that looks at a path; reported unless it was recorded already. Gives the kernel's answer.
 unsafe fn ask(number: i64, args: [u64; 6], dir: c_int, path: *const c_char, class: Class) -> i64 {
     // SAFETY: the program's call with the program's arguments; there is a look only if there is a gate.
     unsafe {
-        let Some(look) = seen::look(dir, path, class) else { return told(number, args) };
+        let Some(look) = seen::look(dir, path, class) else { return reported(number, args) };
         if look.is_seen() {
             return through(number, args);
         }
-        let result = told(number, args);
+        let result = reported(number, args);
         // Interrupted while it waited for the supervisor, or there is none any more.
         if result != -i64::from(c::EINTR) && result != -i64::from(c::ENOSYS) {
             look.remember();
@@ -103,7 +103,7 @@ unsafe fn stat_at(dir: c_int, path: *const c_char, to: *mut c_void, flags: c_int
     let args = [dir as u64, path as u64, to as u64, flags as u64, 0, 0];
     // SAFETY: as `ask`.
     unsafe {
-        // Nothing is recorded of a descriptor, and this call is not told.
+        // Nothing is recorded of a descriptor, and this call is not reported.
         if flags == c::AT_EMPTY_PATH && dir >= 0 && seen::is_empty(path) {
             return fstat(dir, to);
         }
@@ -138,7 +138,7 @@ functions! {
         stat_at(dir, path, to, flags)
     }
     fn fstat(fd: c_int, to: Out) -> c_int {
-        answer(told(c::SYS_fstat, [fd as u64, to as u64, 0, 0, 0, 0])) as c_int
+        answer(reported(c::SYS_fstat, [fd as u64, to as u64, 0, 0, 0, 0])) as c_int
     }
     fn fstat64(fd: c_int, to: Out) -> c_int { fstat(fd, to) }
     fn __xstat(_version: c_int, path: Path, to: Out) -> c_int { stat_at(AT_FDCWD, path, to, 0) }
@@ -323,7 +323,7 @@ unsafe fn open_at(dir: c_int, path: Path, flags: c_int, mode: u32) -> c_int {
             }
             _ if real.is_null() => {
                 let args = [dir as u64, path as u64, flags as u64, mode.into(), 0, 0];
-                answer(told(c::SYS_openat, args)) as c_int
+                answer(reported(c::SYS_openat, args)) as c_int
             }
             _ => {
                 let real: unsafe extern "C" fn(c_int, Path, c_int, u32) -> c_int =

@@ -1,10 +1,10 @@
 //! What `txos run` preloads into the programs of a transaction, so that a look which was recorded
-//! already need not be told to the supervisor again.
+//! already need not be reported to the supervisor again.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | [`area`] | the memory shared with the supervisor: its layout, and how keys are made |
-//! | `gate` | system calls, told and not told |
+//! | `gate` | system calls, reported and not |
 //! | `seen` | whether a look was recorded already |
 //! | `interpose` | the functions of the C library that ask |
 //! | `realpath` | one that makes many looks |
@@ -18,7 +18,7 @@
 //! # Invariants
 //!
 //! - A call goes through the gate only if its key is in the area. Every other one is made as the C
-//!   library would make it, and told by the kernel.
+//!   library would make it, and the kernel reports it.
 //! - Nothing here allocates, locks, panics or unwinds, or uses thread-local memory but `errno`: the
 //!   functions are called from signal handlers and between `vfork` and `exec` as well.
 //! - Whatever is missing (the area, the page of the gate) leaves the program as it would

@@ -12,7 +12,7 @@
 use core::ffi::c_char;
 
 use crate::c;
-use crate::gate::told;
+use crate::gate::reported;
 
 /// The longest path that is resolved here, and the longest content of a link, bytes. Threads may have little
 /// stack.
@@ -208,7 +208,7 @@ fn search(path: &mut Text, looks: &Looks) -> Option<i64> {
 fn working_directory(to: &mut Text) -> Option<()> {
     let args = [to.bytes.as_mut_ptr() as u64, (SIZE - 1) as u64, 0, 0, 0, 0];
     // SAFETY: there is room for so much.
-    let len = unsafe { told(c::SYS_getcwd, args) };
+    let len = unsafe { reported(c::SYS_getcwd, args) };
     // With the null byte.
     to.len = usize::try_from(len).ok()?.checked_sub(1)?;
     to.get().starts_with(b"/").then_some(())
@@ -243,13 +243,13 @@ mod tests {
     unsafe fn readlink(path: *const c_char, to: *mut u8, size: usize) -> i64 {
         let args = [path as u64, to as u64, size as u64, 0, 0, 0];
         // SAFETY: a string, and room for so much.
-        unsafe { told(c::SYS_readlink, args) }
+        unsafe { reported(c::SYS_readlink, args) }
     }
 
     unsafe fn exists(path: *const c_char) -> i64 {
         let here = c::AT_FDCWD as u64;
         // SAFETY: a string.
-        unsafe { told(c::SYS_faccessat2, [here, path as u64, 0, c::AT_EACCESS as u64, 0, 0]) }
+        unsafe { reported(c::SYS_faccessat2, [here, path as u64, 0, c::AT_EACCESS as u64, 0, 0]) }
     }
 
     /// On random paths, it answers what the C library answers, or leaves it to the C library.

@@ -4,7 +4,7 @@
 //!
 //! The area is mapped as long as the process lives, shared with others; its words are read and
 //! written by atomic instructions only, at offsets that are constants below its size. A path is read
-//! page by page, each after [`can_be_read`] has said that it is there: a call with a bad address is told,
+//! page by page, each after [`can_be_read`] has said that it is there: a call with a bad address is reported,
 //! and the kernel answers it.
 #![allow(unsafe_code)]
 
@@ -14,9 +14,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use crate::area::{self, Class, Key, Start};
 use crate::c;
-use crate::gate::{self, told};
+use crate::gate::{self, reported};
 
-/// The area; null: every call is told.
+/// The area; null: every call is reported.
 static AREA: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 /// Where the C library keeps the program's break; null: not known.
 static BREAK: AtomicPtr<usize> = AtomicPtr::new(null_mut());
@@ -52,7 +52,7 @@ impl Look {
             let word = self.word(area::AHEAD + 8 * area::slot(self.key, step, area::AHEAD_SLOTS));
             let found = word.load(Ordering::Acquire);
             if found == self.key {
-                // The supervisor may take it back at this moment: then it is told.
+                // The supervisor may take it back at this moment: then it is reported.
                 let used = self.key & !1;
                 let swap =
                     word.compare_exchange(self.key, used, Ordering::AcqRel, Ordering::Acquire);
@@ -65,7 +65,7 @@ impl Look {
         false
     }
 
-    /// It was told, and is recorded now.
+    /// It was reported, and is recorded now.
     pub fn remember(&self) {
         for step in 0..area::WINDOW {
             let at = area::SEEN + 8 * area::slot(self.key, step, area::SEEN_SLOTS);
@@ -77,7 +77,7 @@ impl Look {
                 }
             }
         }
-        // One that is there has to go, and be told again: another one each time.
+        // One that is there has to go, and be reported again: another one each time.
         let step = (self.key >> 20) as usize % area::WINDOW;
         let at = area::SEEN + 8 * area::slot(self.key, step, area::SEEN_SLOTS);
         self.word(at).store(self.key, Ordering::Release);
@@ -175,12 +175,12 @@ fn is_there(at: usize) -> bool {
     const WORD: usize = 8;
     let args = [NOTHING, (at & !(WORD - 1)) as u64, 0, WORD as u64, 0, 0];
     // SAFETY: the kernel reads a word, if it can.
-    unsafe { told(c::SYS_rt_sigprocmask, args) != -i64::from(c::EFAULT) }
+    unsafe { reported(c::SYS_rt_sigprocmask, args) != -i64::from(c::EFAULT) }
 }
 
 /// Whether an absolute path of five letters or more is in /proc, by the letter.
 unsafe fn is_proc(path: *const c_char) -> bool {
-    // The kernel takes doubled slashes; whoever writes such is told.
+    // The kernel takes doubled slashes; such a look is reported.
     // SAFETY: the caller says so.
     let bytes = unsafe { path.cast::<[u8; 5]>().read() };
     bytes == *b"/proc" || bytes[1] == b'/'
@@ -220,7 +220,7 @@ fn start_at(dir: i32) -> Option<Start> {
 pub fn start(stack_end: usize, break_at: *mut usize) {
     STACK_END.store(stack_end, Ordering::Relaxed);
     // SAFETY: it says where the break is.
-    let now = unsafe { told(c::SYS_brk, [0; 6]) };
+    let now = unsafe { reported(c::SYS_brk, [0; 6]) };
     if now > 0 {
         HEAP.store(now as usize, Ordering::Relaxed);
         BREAK.store(break_at, Ordering::Relaxed);
@@ -242,7 +242,7 @@ pub fn start(stack_end: usize, break_at: *mut usize) {
         // Told: the supervisor answers it.
         let open = |path: &core::ffi::CStr, access: i32| {
             let flags = access | c::O_CLOEXEC | c::O_NOFOLLOW;
-            told(c::SYS_openat, [here, path.as_ptr() as u64, flags as u64, 0, 0, 0])
+            reported(c::SYS_openat, [here, path.as_ptr() as u64, flags as u64, 0, 0, 0])
         };
         // In this order: see the layout.
         let control = open(area::CONTROL_PATH, c::O_RDONLY);
@@ -251,18 +251,18 @@ pub fn start(stack_end: usize, break_at: *mut usize) {
         }
         let fd = open(area::PATH, c::O_RDWR);
         if fd < 0 {
-            told(c::SYS_close, [control as u64, 0, 0, 0, 0, 0]);
+            reported(c::SYS_close, [control as u64, 0, 0, 0, 0, 0]);
             return;
         }
-        let size = told(c::SYS_lseek, [fd as u64, 0, c::SEEK_END as u64, 0, 0, 0]);
+        let size = reported(c::SYS_lseek, [fd as u64, 0, c::SEEK_END as u64, 0, 0, 0]);
         let access = (c::PROT_READ | c::PROT_WRITE) as u64;
         let args = [0, area::SIZE as u64, access, c::MAP_SHARED as u64, fd as u64, 0];
-        let at = if size == area::SIZE as i64 { told(c::SYS_mmap, args) } else { -1 };
-        told(c::SYS_close, [fd as u64, 0, 0, 0, 0, 0]);
+        let at = if size == area::SIZE as i64 { reported(c::SYS_mmap, args) } else { -1 };
+        reported(c::SYS_close, [fd as u64, 0, 0, 0, 0, 0]);
         let over = (c::MAP_SHARED | c::MAP_FIXED) as u64;
         let args = [at as u64, area::SEEN as u64, c::PROT_READ as u64, over, control as u64, 0];
-        let covered = at > 0 && told(c::SYS_mmap, args) == at;
-        told(c::SYS_close, [control as u64, 0, 0, 0, 0, 0]);
+        let covered = at > 0 && reported(c::SYS_mmap, args) == at;
+        reported(c::SYS_close, [control as u64, 0, 0, 0, 0, 0]);
         if at <= 0 {
             return;
         }
@@ -273,7 +273,7 @@ pub fn start(stack_end: usize, break_at: *mut usize) {
         if fits {
             AREA.store(at, Ordering::Release);
         } else {
-            told(c::SYS_munmap, [at as u64, area::SIZE as u64, 0, 0, 0, 0]);
+            reported(c::SYS_munmap, [at as u64, area::SIZE as u64, 0, 0, 0, 0]);
         }
     }
 }

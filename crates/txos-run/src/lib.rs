@@ -79,7 +79,7 @@ pub fn new_reads(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<
 
 /// Runs a command in a transaction and waits until everything it started has ended.
 ///
-/// `place` is the transaction's in the realm: what the command looks at is acquired there, and if
+/// `handle` is the transaction's in the realm: what the command looks at is acquired there, and if
 /// another transaction wins, the command is stopped ([`CommandStatus::Lost`]).
 ///
 /// # Errors
@@ -89,7 +89,7 @@ pub fn run(
     tx: &mut Transaction,
     reads: ReadSet,
     options: &RunOptions,
-    place: Option<participant::Handle>,
+    handle: Option<participant::Handle>,
 ) -> Result<Ran> {
-    session::monitor::run(home, tx, reads, options, place)
+    session::monitor::run(home, tx, reads, options, handle)
 }

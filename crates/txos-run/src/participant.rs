@@ -17,7 +17,7 @@ use crate::error::{Result, Step};
 use crate::session::channel::{Channel, Order};
 use crate::warning::say;
 
-/// A transaction's place in the realm. The realm lives as long as the process.
+/// A transaction's handle in the realm. The realm lives as long as the process.
 pub type Handle = TxHandle<'static>;
 
 /// Facets that a command's reads acquire at the most. What it reads beyond is validated at commit
@@ -38,18 +38,18 @@ const WATCH_SLICE: Duration = Duration::from_millis(500);
 
 /// The supervisor's side.
 pub struct Participant {
-    place: Option<Handle>,
+    handle: Option<Handle>,
     reads_count: bool,
     /// It has waited for as long as it may: from now on only publishes are waited for.
     impatient: Arc<AtomicBool>,
     lost: Option<Conflict>,
 }
 
-/// A transaction's place, and why it lost if it did.
+/// A transaction's handle, and why it lost if it did.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// Its place, to commit from.
-    pub place: Option<Handle>,
+    /// Its handle, to commit from.
+    pub handle: Option<Handle>,
     /// What another transaction won.
     pub lost: Option<Conflict>,
 }
@@ -61,10 +61,10 @@ pub fn report_once(
     patience: Duration,
     mut proceed: impl FnMut(&WaitInfo) -> bool + Send + 'static,
 ) -> Attendant {
-    let mut told = false;
+    let mut said = false;
     Box::new(move |info| {
-        if !told && info.waited >= REPORT_AFTER {
-            told = true;
+        if !said && info.waited >= REPORT_AFTER {
+            said = true;
             say(&format!(
                 "waiting for transaction {} (since {} s; `txos top` shows who waits for whom)",
                 info.holder,
@@ -77,10 +77,10 @@ pub fn report_once(
 }
 
 impl Participant {
-    /// Takes part with a transaction that may have no place; no wait is longer than `patience`, or goes
+    /// Takes part with a transaction that may have no handle; no wait is longer than `patience`, or goes
     /// on when `over` is set.
     pub fn new(
-        place: Option<Handle>,
+        handle: Option<Handle>,
         isolation: Isolation,
         patience: Duration,
         over: &Arc<AtomicBool>,
@@ -92,9 +92,9 @@ impl Participant {
             let waits = info.publishing || !flag.load(Ordering::Acquire);
             waits && !over.load(Ordering::Acquire)
         });
-        let place = place.map(|place| place.attended(move |info| attendant(info)));
+        let handle = handle.map(|handle| handle.attended(move |info| attendant(info)));
         let reads_count = isolation == Isolation::Serializable;
-        Participant { place, reads_count, impatient, lost: None }
+        Participant { handle, reads_count, impatient, lost: None }
     }
 
     /// Whether another transaction won, and this one is over.
@@ -104,15 +104,15 @@ impl Participant {
 
     /// Acquires what was newly observed. If that had to wait, it is observed anew.
     pub fn acquire_touched(&mut self, reads: &mut ReadSet) {
-        let Some(place) = self.place.as_mut() else { return };
+        let Some(handle) = self.handle.as_mut() else { return };
         for _ in 0..LOOKS_MAX {
             let touches = reads.touched();
             let (mut waited, mut gave_up) = (false, false);
             for touch in &touches {
-                match acquire(place, reads, touch, self.reads_count) {
+                match acquire(handle, reads, touch, self.reads_count) {
                     Ok(had_to_wait) => waited |= had_to_wait,
                     Err(AbortCause::Doomed(_)) => {
-                        self.lost = Some(explain(&place.watch(), reads));
+                        self.lost = Some(explain(&handle.watch(), reads));
                         return;
                     }
                     // It gives way, or has waited for long: it goes on without holding it. The
@@ -142,15 +142,15 @@ impl Participant {
         name: &[u8],
         facets: Facets,
     ) -> bool {
-        let Some(place) = self.place.as_mut() else { return true };
-        let only_passes = !self.reads_count || place.held() >= READS_MAX;
+        let Some(handle) = self.handle.as_mut() else { return true };
+        let only_passes = !self.reads_count || handle.held() >= READS_MAX;
         let acquired = reads.facets_ahead(dir, name, facets, |facet, access| {
-            if place.realm().is_in_use(facet, access) {
+            if handle.realm().is_in_use(facet, access) {
                 return Err(());
             }
             let waited = match only_passes {
-                true => place.pass(facet, access),
-                false => place.acquire(facet, access),
+                true => handle.pass(facet, access),
+                false => handle.acquire(facet, access),
             };
             // Who came between was waited for: what was observed before may be old.
             if waited == Ok(false) { Ok(()) } else { Err(()) }
@@ -161,28 +161,28 @@ impl Participant {
     /// The command has ended.
     pub fn leave(mut self, reads: &mut ReadSet) -> Left {
         if self.lost.is_none()
-            && let Some(place) = self.place.as_ref().filter(|p| p.is_doomed())
+            && let Some(handle) = self.handle.as_ref().filter(|p| p.is_doomed())
         {
-            self.lost = Some(explain(&place.watch(), reads));
+            self.lost = Some(explain(&handle.watch(), reads));
         }
-        Left { place: self.place, lost: self.lost }
+        Left { handle: self.handle, lost: self.lost }
     }
 }
 
 /// Whether it had to wait.
 fn acquire(
-    place: &mut Handle,
+    handle: &mut Handle,
     reads: &mut ReadSet,
     touch: &Touch,
     reads_count: bool,
 ) -> std::result::Result<bool, AbortCause> {
-    let passes = place.held() >= READS_MAX && !touch.facets().intersects(Facets::WRITE);
+    let passes = handle.held() >= READS_MAX && !touch.facets().intersects(Facets::WRITE);
     let mut waited = false;
     reads.facets_of(touch, true, |facet, access| {
         let only_passes = access == Access::Read && (passes || !reads_count);
         waited |= match only_passes {
-            true => place.pass(facet, access)?,
-            false => place.acquire(facet, access)?,
+            true => handle.pass(facet, access)?,
+            false => handle.acquire(facet, access)?,
         };
         Ok(())
     })?;
@@ -207,8 +207,8 @@ impl Watcher {
     ///
     /// # Errors
     /// If no thread can be had.
-    pub fn start(place: &Handle, over: &Arc<AtomicBool>, orders: Channel) -> Result<Watcher> {
-        let (watch, flag) = (place.watch(), Arc::clone(over));
+    pub fn start(handle: &Handle, over: &Arc<AtomicBool>, orders: Channel) -> Result<Watcher> {
+        let (watch, flag) = (handle.watch(), Arc::clone(over));
         let thread = std::thread::Builder::new()
             .name("txos-watcher".into())
             .spawn(move || {

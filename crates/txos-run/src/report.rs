@@ -63,8 +63,8 @@ pub struct Ran {
     pub warnings: Vec<Warning>,
     /// All of it by kind, for the end.
     pub live: crate::warning::Live,
-    /// The transaction's place in the realm, to commit from.
-    pub place: Option<crate::participant::Handle>,
+    /// The transaction's handle in the realm, to commit from.
+    pub handle: Option<crate::participant::Handle>,
     pub(crate) output: Option<Held>,
     pub(crate) signals: Vec<DeferredSignal>,
     pub(crate) view: ViewEnd,

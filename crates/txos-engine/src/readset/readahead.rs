@@ -1,7 +1,7 @@
 //! Looking ahead: observations that are taken before anybody asks, of what is likely to be asked for.
 //!
 //! An observation made ahead is not part of the read set. Whoever makes it lets the program look only
-//! after it was made, and says in the end whether it did ([`ReadSet::settle`]): then it is the
+//! after it was made, and says in the end whether it did ([`ReadSet::end_look_ahead`]): then it is the
 //! observation of that look, taken a little earlier than usual, which is on the safe side. If the
 //! same name is noted in the ordinary way before that, what was observed ahead is its first observation,
 //! because the program may have seen it already.
@@ -116,7 +116,7 @@ impl ReadSet {
     }
 
     /// What was observed ahead has been looked at for `facets`, or will not be any more.
-    pub fn settle(&mut self, index: u32, name: &[u8], looked_at: Option<Facets>) {
+    pub fn end_look_ahead(&mut self, index: u32, name: &[u8], looked_at: Option<Facets>) {
         let Some(dir) = self.dirs.get_mut(index as usize) else { return };
         let Some(version) = dir.ahead.remove(name) else { return };
         let Some(facets) = looked_at else { return };

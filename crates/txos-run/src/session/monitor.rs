@@ -43,7 +43,7 @@ pub fn run(
     tx: &mut Transaction,
     reads: ReadSet,
     options: &RunOptions,
-    place: Option<Handle>,
+    handle: Option<Handle>,
 ) -> Result<Ran> {
     let plan = plan::view(home, tx, options)?;
     let path_classes = PathClasses::of_plan(&plan);
@@ -79,7 +79,7 @@ pub fn run(
     let reaper = match fork::fork().step("forking")? {
         fork::Fork::Child => {
             // It is the monitor's.
-            std::mem::forget(place);
+            std::mem::forget(handle);
             drop(channel);
             let reaper = Reaper {
                 id: tx.id(),
@@ -109,7 +109,7 @@ pub fn run(
         renames,
         recorder,
         reads: Some(reads),
-        place,
+        handle,
         supervisor: None,
         mount_namespace: 0,
         status: None,
@@ -187,7 +187,7 @@ struct Monitor<'a> {
     recorder: Option<Recorder>,
     reads: Option<ReadSet>,
     /// In the realm; `None` without one, and once the supervisor has it.
-    place: Option<Handle>,
+    handle: Option<Handle>,
     supervisor: Option<supervisor::Running>,
     mount_namespace: u64,
     status: Option<i32>,
@@ -215,7 +215,7 @@ impl End {
             reads: self.finished.reads,
             warnings: self.warnings.take(),
             live: self.warnings.live(),
-            place: self.finished.left.place,
+            handle: self.finished.left.handle,
             output,
             signals: self.finished.deferred,
             view: self.view,
@@ -310,7 +310,7 @@ impl Monitor<'_> {
                     root_is_local: self.root_is_local,
                     renames: std::mem::take(&mut self.renames),
                     recorder: self.recorder.take(),
-                    place: self.place.take(),
+                    handle: self.handle.take(),
                     isolation: self.options.isolation,
                     patience: self.options.patience,
                     orders: self.channel.duplicate().step("duplicating the channel")?,
@@ -420,7 +420,7 @@ impl Monitor<'_> {
             Some(running) => running.finish(),
             None => supervisor::Finished {
                 reads: self.reads.take().unwrap_or_default(),
-                left: Left { place: self.place.take(), lost: None },
+                left: Left { handle: self.handle.take(), lost: None },
                 ..supervisor::Finished::default()
             },
         };

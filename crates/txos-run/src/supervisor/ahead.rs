@@ -6,7 +6,7 @@
 //! - A name is observed, and acquired in the realm without having waited, before its key is in the area;
 //!   and only a program that has marked the key looks without being stopped. So the observation of each
 //!   look is taken before the look, as without reading ahead.
-//! - What was looked at is known from the marks when a batch is settled, at the latest when the command
+//! - What was looked at is known from the marks when a batch is flushed, at the latest when the command
 //!   has ended; nothing else becomes part of the read set.
 //!
 //! What was observed and not looked at costs its observation, and stays acquired until the end. So a
@@ -33,7 +33,7 @@ const STRIDE: usize = 3;
 /// How often a directory is listed to find out in which order a program goes through it.
 const TRIES_MAX: u32 = 3;
 
-/// Batches at a time; the oldest is settled for a new one.
+/// Batches at a time; the oldest is flushed for a new one.
 const BATCHES_MAX: usize = 64;
 
 /// After this long what was observed is too old to be worth anything: others will have changed some of it.
@@ -163,7 +163,7 @@ impl Ahead {
             };
             match slot {
                 Some(slot) => batch.names.push(Pending { name: listed.name, slot, key }),
-                None => reads.settle(index, &listed.name, None),
+                None => reads.end_look_ahead(index, &listed.name, None),
             }
         }
         if !batch.names.is_empty() {
@@ -189,7 +189,7 @@ impl Ahead {
         for pending in &batch.names {
             let looked_at = area.take_ahead(pending.slot, pending.key).then_some(batch.facets);
             used += usize::from(looked_at.is_some());
-            reads.settle(batch.dir, &pending.name, looked_at);
+            reads.end_look_ahead(batch.dir, &pending.name, looked_at);
         }
         self.flushed += batch.names.len();
         self.used += used;

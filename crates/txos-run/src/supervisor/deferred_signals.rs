@@ -51,14 +51,14 @@ fn send(batch: &[DeferredSignal]) -> Vec<Result<(), String>> {
         let send = |(target, number)| signals::send(target, number).map_err(|e| e.to_string());
         return targets.into_iter().map(send).collect();
     };
-    let told = |outcome: Result<(), Option<Errno>>| {
+    let text = |outcome: Result<(), Option<Errno>>| {
         outcome.map_err(|e| match e {
             Some(e) => format!("{e} (for user {}, who sent it)", sender.user()),
             None => "the process that was to send it was stopped or killed".into(),
         })
     };
     match creds::send_as(sender, &targets) {
-        Ok(outcomes) => outcomes.into_iter().map(told).collect(),
+        Ok(outcomes) => outcomes.into_iter().map(text).collect(),
         Err(e) => vec![Err(e.to_string()); targets.len()],
     }
 }

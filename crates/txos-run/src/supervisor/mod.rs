@@ -99,8 +99,8 @@ pub struct Setup {
     pub recorder: Option<recorder::Recorder>,
     /// Whether the kernel alone serves the file system of the root directory.
     pub root_is_local: bool,
-    /// The transaction's place in the realm, if it has one.
-    pub place: Option<Handle>,
+    /// The transaction's handle in the realm, if it has one.
+    pub handle: Option<Handle>,
     /// Whether what is only read is acquired there.
     pub isolation: Isolation,
     /// How long a call waits for another transaction at the most.
@@ -116,7 +116,7 @@ pub struct Finished {
     pub stopped: Option<String>,
     /// Signals that wait for the commit.
     pub deferred: Vec<deferred_signals::DeferredSignal>,
-    /// The transaction's place in the realm, and why it lost if it did.
+    /// The transaction's handle in the realm, and why it lost if it did.
     pub left: Left,
 }
 
@@ -200,17 +200,17 @@ pub fn start(setup: Setup) -> Result<Running> {
         rustix::fs::stat("/proc/self/ns/pid").step("looking at our pid namespace")?.st_ino;
     let mut reads = setup.reads;
     reads.remember_touched();
-    let watcher = match &setup.place {
-        Some(place) => {
+    let watcher = match &setup.handle {
+        Some(handle) => {
             let orders = setup.orders.duplicate().step("duplicating the channel")?;
-            Some(Watcher::start(place, &over, orders)?)
+            Some(Watcher::start(handle, &over, orders)?)
         }
         None => None,
     };
     let supervisor = Supervisor {
         listener: Arc::new(Listener::new(setup.listener)),
         reads,
-        participant: Participant::new(setup.place, setup.isolation, setup.patience, &over),
+        participant: Participant::new(setup.handle, setup.isolation, setup.patience, &over),
         processes: process::Processes::default(),
         renames: setup.renames,
         scratch: record::Scratch::default(),

@@ -457,7 +457,7 @@ impl Tx {
     /// Sets an attribute on a scratch object of the same kind and file system.
     fn try_xattr(&mut self, id: Id, name: &[u8], value: &[u8]) -> Sys<()> {
         let stat = self.tree.nodes[id].stat;
-        let (_, path) = self.place(stat.mnt)?;
+        let (_, path) = self.staged_path(stat.mnt)?;
         let is_dir = stat.kind() == FileKind::Dir;
         match stat.kind() {
             FileKind::Dir => kernel::mkdir(&path, 0o700)?,

@@ -156,7 +156,7 @@ impl Tx {
     /// # Errors
     /// As `open(2)`.
     pub fn create_unnamed(&mut self, dir: Id, flags: i32, mode: u32) -> Sys<(Id, i32)> {
-        let (layer, path) = self.place(self.tree.nodes[dir].stat.mnt)?;
+        let (layer, path) = self.staged_path(self.tree.nodes[dir].stat.mnt)?;
         let (id, fd) = self.make_file(dir, layer, path, flags | libc::O_TMPFILE, mode)?;
         self.tree.nodes[id].stat.nlink = 0;
         let name = format!("#{}", self.tree.nodes[id].stat.id.ino);
@@ -245,7 +245,7 @@ impl Tx {
             self.touch_data(id)?;
         }
         let mnt = self.tree.nodes[id].stat.mnt;
-        let (layer, path) = self.place(mnt)?;
+        let (layer, path) = self.staged_path(mnt)?;
         let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
         let (from_path, before) = (stable.path.clone(), stable.stat);
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
@@ -382,17 +382,17 @@ impl Tx {
             self.private_page(id, number, whole)?;
         }
         let Data::Pages(pages) = &mut self.tree.nodes[id].data else { return Err(Errno::IO) };
-        let mut place = at;
+        let mut offset = at;
         for piece in bytes {
             let mut done = 0;
             while done < piece.len() {
-                let (number, inner) = (place / PAGE as u64, (place % PAGE as u64) as usize);
+                let (number, inner) = (offset / PAGE as u64, (offset % PAGE as u64) as usize);
                 let n = (piece.len() - done).min(PAGE - inner);
                 if let Some(page) = pages.pages.get_mut(&number) {
                     piece.copy(done, &mut page[inner..inner + n]);
                 }
                 done += n;
-                place += n as u64;
+                offset += n as u64;
             }
         }
         pages.size = pages.size.max(end);

@@ -7,7 +7,7 @@ use super::Tx;
 use super::attrs::Object;
 use super::content::Data;
 use super::files::FdTable;
-use super::files::{OpenFile, Slot};
+use super::files::{Descriptor, OpenFile};
 use super::kernel::{self, Errno, FICLONERANGE, Sys};
 use super::perm::mask;
 use super::tree::ShadowTree;
@@ -27,8 +27,8 @@ impl Tx {
             libc::F_DUPFD_CLOEXEC => self.dup(number, arg as i32, true),
             libc::F_GETFD => {
                 self.file(number)?;
-                match self.fds.slot(number) {
-                    Slot::Open { cloexec, .. } => Ok(u64::from(cloexec)),
+                match self.fds.descriptor(number) {
+                    Descriptor::Open { cloexec, .. } => Ok(u64::from(cloexec)),
                     _ => Err(Errno::BADF),
                 }
             }
@@ -79,11 +79,11 @@ impl Tx {
     /// EBADF.
     fn set_cloexec(&mut self, number: i32, cloexec: bool) -> Sys<u64> {
         self.file(number)?;
-        if let Slot::Open { file, real, over, .. } = self.fds.slot(number) {
+        if let Descriptor::Open { file, real, over, .. } = self.fds.descriptor(number) {
             if !over {
                 kernel::set_close_on_exec(real, cloexec)?;
             }
-            self.fds.set(number, Slot::Open { file, real, cloexec, over });
+            self.fds.set(number, Descriptor::Open { file, real, cloexec, over });
         }
         Ok(0)
     }

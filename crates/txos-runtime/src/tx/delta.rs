@@ -7,7 +7,7 @@ use txos_engine::version::Version;
 
 use super::Tx;
 use super::content::Data;
-use super::files::Slot;
+use super::files::Descriptor;
 use super::kernel::{self, Errno, Sys};
 use super::node::{Id, Map, Name, Xattrs, changed};
 use super::tree::ShadowTree;
@@ -119,10 +119,10 @@ impl Tx {
             return;
         }
         for number in kernel::open_numbers().unwrap_or_default() {
-            let before = match self.fds.slot(number) {
-                Slot::Untouched => !self.fds.private.contains(&number),
-                Slot::Closed => false,
-                Slot::Open { over, .. } => over,
+            let before = match self.fds.descriptor(number) {
+                Descriptor::Untouched => !self.fds.private.contains(&number),
+                Descriptor::Closed => false,
+                Descriptor::Open { over, .. } => over,
             };
             if before
                 && let Ok(stat) = kernel::look_fd(number)
@@ -237,7 +237,7 @@ impl Tx {
             self.own_copy(id)?
         } else {
             let source = self.own_copy(id)?;
-            let (_, place) = self.place(mnt)?;
+            let (_, place) = self.staged_path(mnt)?;
             kernel::link(&source, &place)?;
             place
         };
@@ -256,7 +256,7 @@ impl Tx {
             self.tree.dress(id, &place)?;
             return Ok(place);
         }
-        let (_, place) = self.place(self.tree.nodes[id].stat.mnt)?;
+        let (_, place) = self.staged_path(self.tree.nodes[id].stat.mnt)?;
         self.tree.make_at(id, &place)?;
         self.tree.made.insert(id, place.clone());
         Ok(place)
@@ -345,7 +345,7 @@ impl Tx {
                 kernel::unlink(&path)?;
                 continue;
             }
-            let (layer, place) = self.place(self.tree.nodes[id].stat.mnt)?;
+            let (layer, place) = self.staged_path(self.tree.nodes[id].stat.mnt)?;
             kernel::rename(&path, &place)?;
             if let Data::Whole(backing) = &mut self.tree.nodes[id].data {
                 (backing.layer, backing.path) = (layer, place);

@@ -24,7 +24,7 @@ pub type File = usize;
 
 /// One number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Slot {
+pub enum Descriptor {
     /// The transaction has not touched it: it is as the kernel says.
     #[default]
     Untouched,
@@ -85,7 +85,7 @@ impl OpenFile {
 /// The descriptor table as the transaction sees it.
 #[derive(Debug, Default)]
 pub struct FdTable {
-    slots: Vec<Slot>,
+    descriptors: Vec<Descriptor>,
     files: Vec<OpenFile>,
     closed: BTreeSet<i32>,
     /// Numbers of ours.
@@ -106,18 +106,22 @@ impl FdTable {
 
     /// What is known of a number.
     #[must_use]
-    pub fn slot(&self, number: i32) -> Slot {
-        usize::try_from(number).ok().and_then(|n| self.slots.get(n)).copied().unwrap_or_default()
+    pub fn descriptor(&self, number: i32) -> Descriptor {
+        usize::try_from(number)
+            .ok()
+            .and_then(|n| self.descriptors.get(n))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Sets what is known of a number.
-    pub fn set(&mut self, number: i32, slot: Slot) {
+    pub fn set(&mut self, number: i32, descriptor: Descriptor) {
         let Ok(at) = usize::try_from(number) else { return };
-        if self.slots.len() <= at {
-            self.slots.resize(at + 1, Slot::Untouched);
+        if self.descriptors.len() <= at {
+            self.descriptors.resize(at + 1, Descriptor::Untouched);
         }
-        self.slots[at] = slot;
-        if slot == Slot::Closed {
+        self.descriptors[at] = descriptor;
+        if descriptor == Descriptor::Closed {
             self.closed.insert(number);
         } else {
             self.closed.remove(&number);
@@ -125,10 +129,10 @@ impl FdTable {
     }
 
     /// Every number that was touched.
-    pub fn touched(&self) -> Vec<(i32, Slot)> {
-        let numbered = self.slots.iter().enumerate();
+    pub fn touched(&self) -> Vec<(i32, Descriptor)> {
+        let numbered = self.descriptors.iter().enumerate();
         numbered
-            .filter(|(_, s)| **s != Slot::Untouched)
+            .filter(|(_, s)| **s != Descriptor::Untouched)
             .map(|(n, s)| (i32::try_from(n).unwrap_or(i32::MAX), *s))
             .collect()
     }
@@ -170,10 +174,10 @@ impl Tx {
     /// # Errors
     /// EBADF; the transaction is doomed.
     pub fn file(&mut self, number: i32) -> Sys<File> {
-        match self.fds.slot(number) {
-            Slot::Open { file, .. } => Ok(file),
-            Slot::Closed => Err(Errno::BADF),
-            Slot::Untouched => self.adopt_number(number),
+        match self.fds.descriptor(number) {
+            Descriptor::Open { file, .. } => Ok(file),
+            Descriptor::Closed => Err(Errno::BADF),
+            Descriptor::Untouched => self.adopt_number(number),
         }
     }
 
@@ -183,8 +187,8 @@ impl Tx {
     /// EBADF.
     pub fn real(&mut self, number: i32) -> Sys<i32> {
         self.file(number)?;
-        match self.fds.slot(number) {
-            Slot::Open { real, .. } => Ok(real),
+        match self.fds.descriptor(number) {
+            Descriptor::Open { real, .. } => Ok(real),
             _ => Err(Errno::BADF),
         }
     }
@@ -208,8 +212,8 @@ impl Tx {
             if !self.tree.nodes[id].live {
                 if let Some(shared) = self.fds.shared_with(id, number) {
                     let theirs = self.fds.get(shared).numbers.first().copied();
-                    let real = match theirs.map(|n| self.fds.slot(n)) {
-                        Some(Slot::Open { real: theirs, .. }) => {
+                    let real = match theirs.map(|n| self.fds.descriptor(n)) {
+                        Some(Descriptor::Open { real: theirs, .. }) => {
                             self.fds.keep_private(kernel::copy_high(theirs)?)
                         }
                         Some(_) => return Err(Errno::BADF),
@@ -228,7 +232,8 @@ impl Tx {
                     let file = self.fds.get_mut(shared);
                     file.numbers.push(number);
                     file.before.push(number);
-                    self.fds.set(number, Slot::Open { file: shared, real, cloexec, over: true });
+                    self.fds
+                        .set(number, Descriptor::Open { file: shared, real, cloexec, over: true });
                     return Ok(shared);
                 }
                 open.node = Some(id);
@@ -240,7 +245,7 @@ impl Tx {
             open.node = Some(id).filter(|&id| !self.tree.nodes[id].live);
         }
         let file = self.fds.add(open);
-        self.fds.set(number, Slot::Open { file, real, cloexec, over: true });
+        self.fds.set(number, Descriptor::Open { file, real, cloexec, over: true });
         Ok(file)
     }
 
@@ -283,7 +288,8 @@ impl Tx {
             let (flags, numbers) = (open.flags, open.numbers.clone());
             let new = self.tree.open_backing(id, flags)?;
             for (i, number) in numbers.into_iter().enumerate() {
-                let Slot::Open { file, real, cloexec, over } = self.fds.slot(number) else {
+                let Descriptor::Open { file, real, cloexec, over } = self.fds.descriptor(number)
+                else {
                     continue;
                 };
                 if i == 0 {
@@ -295,7 +301,7 @@ impl Tx {
                 let place = if own { kernel::copy_high(new)? } else { real };
                 if own {
                     self.fds.keep_private(place);
-                    self.fds.set(number, Slot::Open { file, real: place, cloexec, over });
+                    self.fds.set(number, Descriptor::Open { file, real: place, cloexec, over });
                 } else {
                     kernel::dup3(new, place, cloexec || real != number)?;
                 }
@@ -310,7 +316,7 @@ impl Tx {
         for file in self.fds.on(id) {
             let open = self.fds.get(file);
             let Some(&number) = open.numbers.first() else { continue };
-            let Slot::Open { real, .. } = self.fds.slot(number) else { continue };
+            let Descriptor::Open { real, .. } = self.fds.descriptor(number) else { continue };
             let flags = kernel::status_flags(real).unwrap_or(0);
             if flags & libc::O_PATH == 0
                 && flags & libc::O_ACCMODE != libc::O_WRONLY
@@ -345,14 +351,14 @@ impl Tx {
         {
             return Err(Errno::BADF);
         }
-        let was = match self.fds.slot(target) {
-            Slot::Untouched if kernel::close_on_exec(target).is_err() => None,
-            Slot::Untouched => {
+        let was = match self.fds.descriptor(target) {
+            Descriptor::Untouched if kernel::close_on_exec(target).is_err() => None,
+            Descriptor::Untouched => {
                 self.fds.close_number(target)?;
                 Some(true)
             }
-            Slot::Closed => Some(true),
-            Slot::Open { over, .. } => {
+            Descriptor::Closed => Some(true),
+            Descriptor::Open { over, .. } => {
                 self.fds.close_number(target)?;
                 Some(over)
             }
@@ -364,7 +370,7 @@ impl Tx {
         } else {
             kernel::dup3(real, target, cloexec)?
         };
-        self.fds.set(target, Slot::Open { file, real: carrier, cloexec, over });
+        self.fds.set(target, Descriptor::Open { file, real: carrier, cloexec, over });
         self.fds.get_mut(file).numbers.push(target);
         Ok(target as u64)
     }
@@ -419,8 +425,8 @@ impl FdTable {
             let readable = open.before.is_empty()
                 && open.flags & (libc::O_PATH | libc::O_DIRECT) == 0
                 && open.flags & libc::O_ACCMODE != libc::O_WRONLY;
-            match self.slot(*open.numbers.first()?) {
-                Slot::Open { real, .. } if readable => Some(real),
+            match self.descriptor(*open.numbers.first()?) {
+                Descriptor::Open { real, .. } if readable => Some(real),
                 _ => None,
             }
         })
@@ -459,7 +465,7 @@ impl FdTable {
             }
             None => (real, real, false),
         };
-        self.set(number, Slot::Open { file, real, cloexec, over });
+        self.set(number, Descriptor::Open { file, real, cloexec, over });
         self.get_mut(file).numbers.push(number);
         Ok(number)
     }
@@ -470,18 +476,18 @@ impl FdTable {
     /// # Errors
     /// As `dup3(2)`.
     pub fn replace_number(&mut self, number: i32, target: i32) -> Sys<()> {
-        let Slot::Open { file, real, cloexec, over } = self.slot(number) else {
+        let Descriptor::Open { file, real, cloexec, over } = self.descriptor(number) else {
             return Err(Errno::BADF);
         };
         kernel::dup3(real, target, cloexec)?;
         if over {
             self.close_private(real);
-            self.set(number, Slot::Closed);
+            self.set(number, Descriptor::Closed);
         } else {
             kernel::close(real);
-            self.set(number, Slot::Untouched);
+            self.set(number, Descriptor::Untouched);
         }
-        self.set(target, Slot::Open { file, real: target, cloexec, over: false });
+        self.set(target, Descriptor::Open { file, real: target, cloexec, over: false });
         self.get_mut(file).numbers = vec![target];
         Ok(())
     }
@@ -491,16 +497,16 @@ impl FdTable {
     /// # Errors
     /// EBADF.
     pub fn close_number(&mut self, number: i32) -> Sys<()> {
-        match self.slot(number) {
-            Slot::Closed => return Err(Errno::BADF),
-            Slot::Untouched => {
+        match self.descriptor(number) {
+            Descriptor::Closed => return Err(Errno::BADF),
+            Descriptor::Untouched => {
                 if number < 0 || self.is_ours(number) {
                     return Err(Errno::BADF);
                 }
                 kernel::close_on_exec(number)?;
-                self.set(number, Slot::Closed);
+                self.set(number, Descriptor::Closed);
             }
-            Slot::Open { file, real, over, .. } => {
+            Descriptor::Open { file, real, over, .. } => {
                 if !self.get(file).before.is_empty() {
                     // Others of its numbers may be open still, and not have been touched.
                     self.get_mut(file).left = kernel::seek(real, 0, libc::SEEK_CUR).ok();
@@ -509,10 +515,10 @@ impl FdTable {
                     if real != number {
                         self.close_private(real);
                     }
-                    self.set(number, Slot::Closed);
+                    self.set(number, Descriptor::Closed);
                 } else {
                     kernel::close(real);
-                    self.set(number, Slot::Untouched);
+                    self.set(number, Descriptor::Untouched);
                 }
                 self.get_mut(file).numbers.retain(|&n| n != number);
             }

@@ -10,8 +10,8 @@ use txos_engine::realm::RetryHistory;
 use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
 
 use super::content::Data;
+use super::files::Descriptor;
 use super::files::FdTable;
-use super::files::Slot;
 use super::kernel::{self, Errno, OwnedFd};
 use super::node::Id;
 use super::staging::failed;
@@ -28,11 +28,11 @@ impl Tx {
         match self.publish() {
             Ok(committed) => {
                 self.make_ways_known();
-                self.settle_descriptors();
+                self.install_descriptors();
                 commons::remember_file_systems(&self.copies.file_systems);
                 // Before the root directory changes: the store is found by its path.
                 self.forget_copies(true);
-                self.settle_process();
+                self.install_process_globals();
                 Ok(committed)
             }
             Err(mut failure) => {
@@ -70,7 +70,7 @@ impl Tx {
         if let Some(change) = self.only_move() {
             return self.publish_move(&change);
         }
-        if let Err(e) = self.ready().and_then(|()| self.settle_first()) {
+        if let Err(e) = self.ready().and_then(|()| self.carry_out_first()) {
             return Err(self.doom.take().unwrap_or_else(|| io_failure(e)));
         }
         self.hold_directory();
@@ -204,10 +204,12 @@ impl Tx {
         }
         // Each once: a number that is closed is another thread's in the next moment.
         let mut own = std::mem::take(&mut self.fds.private);
-        own.extend(self.fds.touched().into_iter().filter_map(|(number, slot)| match slot {
-            Slot::Open { real, over, .. } => (!over || real != number).then_some(real),
-            _ => None,
-        }));
+        own.extend(self.fds.touched().into_iter().filter_map(
+            |(number, descriptor)| match descriptor {
+                Descriptor::Open { real, over, .. } => (!over || real != number).then_some(real),
+                _ => None,
+            },
+        ));
         own.extend(self.process.lost_directory.take());
         own.into_iter().for_each(kernel::close);
         let again =
@@ -237,7 +239,7 @@ impl Tx {
     }
 
     /// After the commit: the kernel's table becomes what the program has seen.
-    fn settle_descriptors(&mut self) {
+    fn install_descriptors(&mut self) {
         let touched = self.fds.touched();
         // Originals of which there is a new number, before anything is put over them.
         let mut kept = Vec::new();
@@ -249,8 +251,8 @@ impl Tx {
         }
         for file in 0..self.fds.count() {
             let Some(&number) = self.fds.get(file).before.first() else { continue };
-            self.settle_unnamed(file, number);
-            self.fds.settle_original(file, number);
+            self.keep_unnamed(file, number);
+            self.fds.install_original(file, number);
             if let Some(id) = self.fds.get(file).node.filter(|&id| self.tree.is_nameless_copy(id))
                 && !nameless.iter().any(|(known, _)| *known == id)
                 && let Ok(copy) = kernel::copy_high(number)
@@ -268,11 +270,11 @@ impl Tx {
             return;
         }
         let mut sources: Vec<(usize, i32, i32)> = Vec::new();
-        for (number, slot) in touched {
-            match slot {
-                Slot::Closed => kernel::close(number),
-                Slot::Untouched => {}
-                Slot::Open { file, real, cloexec, over } => {
+        for (number, descriptor) in touched {
+            match descriptor {
+                Descriptor::Closed => kernel::close(number),
+                Descriptor::Untouched => {}
+                Descriptor::Open { file, real, cloexec, over } => {
                     let original = self.fds.get(file).before.contains(&number);
                     let from_before = kept.iter().find(|(f, _)| *f == file).map(|(_, c)| *c);
                     if over && (original || real == number) {
@@ -358,7 +360,7 @@ impl Tx {
     }
 
     /// A file without a name that was open before: what the transaction made of it.
-    fn settle_unnamed(&mut self, file: usize, number: i32) {
+    fn keep_unnamed(&mut self, file: usize, number: i32) {
         let Some(id) = self.fds.get(file).node else { return };
         let node = &self.tree.nodes[id];
         let published = !node.names.is_empty() || self.tree.is_nameless(id);
@@ -382,7 +384,7 @@ impl Tx {
                 let _ = kernel::utimes_through(&kernel::magic_path(number), stat.mtime);
             }
         }
-        self.tree.settle_attributes(id, &kernel::magic_path(number));
+        self.tree.write_attributes(id, &kernel::magic_path(number));
         // Once: other descriptors of it are of the same inode.
         self.tree.nodes[id].kept = false;
     }
@@ -442,7 +444,7 @@ impl Tx {
                 }
             }
             if let (None, Some(_)) = (node.data.whole(), &node.stable) {
-                self.tree.settle_attributes(id, &kernel::magic_path(real));
+                self.tree.write_attributes(id, &kernel::magic_path(real));
             }
             if node.data.whole().is_none() && node.stable.is_some() && open.writes() {
                 // It was opened to be read from only, and has no name any more.
@@ -487,7 +489,7 @@ impl Tx {
     }
 
     /// Working directory, root and umask.
-    fn settle_process(&mut self) {
+    fn install_process_globals(&mut self) {
         if let Some(fd) = self.process.lost_directory.take() {
             let _ = kernel::fchdir(fd);
             kernel::close(fd);
@@ -511,7 +513,7 @@ impl Tx {
 
 impl ShadowTree {
     /// Attributes of a file without a name, by a descriptor's path.
-    fn settle_attributes(&self, id: usize, path: &[u8]) {
+    fn write_attributes(&self, id: usize, path: &[u8]) {
         use super::node::changed;
         let node = &self.nodes[id];
         let (stat, bits) = (node.stat, node.changed);
@@ -544,15 +546,15 @@ impl ShadowTree {
 
 impl FdTable {
     /// Offset and flags of a descriptor from before.
-    fn settle_original(&mut self, file: usize, number: i32) {
+    fn install_original(&mut self, file: usize, number: i32) {
         let open = self.get(file);
         let (was_flags, was_offset) = open.was;
         if open.flags & libc::O_PATH != 0 {
             return;
         }
         let flags = open.flags;
-        let now = match open.numbers.first().map(|&one| self.slot(one)) {
-            Some(Slot::Open { real, .. }) => kernel::seek(real, 0, libc::SEEK_CUR).ok(),
+        let now = match open.numbers.first().map(|&one| self.descriptor(one)) {
+            Some(Descriptor::Open { real, .. }) => kernel::seek(real, 0, libc::SEEK_CUR).ok(),
             _ => open.left,
         };
         if let Some(offset) = now.filter(|&offset| offset != was_offset) {

@@ -587,17 +587,17 @@ impl Tx {
 
     /// Before others of the program's calls come in between (sys_xpause).
     pub fn before_pause(&mut self) {
-        let settled = self.ready().and_then(|()| match self.start.first {
+        let done = self.ready().and_then(|()| match self.start.first {
             First::None => Ok(()),
             _ => self.second_call(),
         });
-        if settled.is_err() && self.doom.is_none() {
+        if done.is_err() && self.doom.is_none() {
             let _ = self.changed_outside(b"", "its first call could not be made again");
         }
     }
 
     /// A write that was put off and is to be durable or ordered after all.
-    pub fn settle_first(&mut self) -> Sys<()> {
+    pub fn carry_out_first(&mut self) -> Sys<()> {
         match self.start.first {
             First::Write(_) | First::Change(_) | First::Changes => self.second_call(),
             _ => Ok(()),

@@ -49,6 +49,8 @@ mod settings;
 mod single;
 mod sockets;
 mod staging;
+#[cfg(test)]
+mod tests;
 mod touch;
 mod tree;
 mod walk;

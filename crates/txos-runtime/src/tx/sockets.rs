@@ -239,7 +239,7 @@ impl Tx {
         self.prepare_name(&spot)?;
         let (mode, xattrs) = self.new_mode(spot.dir, libc::S_IFSOCK | 0o777);
         let stat = self.new_stat(spot.dir, mode, 0);
-        let (_, place) = self.place(stat.mnt)?;
+        let (_, place) = self.staged_path(stat.mnt)?;
         let address = Address::of(&place, true)?;
         kernel::step("staged bind", || kernel::bind(real, address.bytes()))?;
         let mut node = Node::new(stat, None);

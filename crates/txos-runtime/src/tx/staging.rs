@@ -136,7 +136,7 @@ impl Tx {
     ///
     /// # Errors
     /// As [`Tx::layer`].
-    pub fn place(&mut self, mnt: u64) -> Sys<(usize, Vec<u8>)> {
+    pub fn staged_path(&mut self, mnt: u64) -> Sys<(usize, Vec<u8>)> {
         let layer = self.layer(mnt)?;
         let dir = self.copies(layer)?;
         let Some(staging) = self.copies.staging.as_mut() else { return Err(Errno::IO) };
@@ -152,11 +152,11 @@ impl Tx {
     pub fn place_in(&mut self, dir: Id, name: &[u8]) -> Sys<(usize, Vec<u8>)> {
         let mnt = self.tree.nodes[dir].stat.mnt;
         if self.tree.nodes[dir].stable.is_some() {
-            return self.place(mnt);
+            return self.staged_path(mnt);
         }
         let (layer, top) = self.staged_dir(dir)?;
         let path = join(&top, name);
-        if look(&path).is_ok() { self.place(mnt) } else { Ok((layer, path)) }
+        if look(&path).is_ok() { self.staged_path(mnt) } else { Ok((layer, path)) }
     }
 
     /// The place of a new directory.
@@ -168,7 +168,7 @@ impl Tx {
         if let Some(path) = self.tree.nodes[dir].dir()?.staged.clone() {
             return Ok((self.layer(mnt)?, path));
         }
-        let (layer, path) = self.place(mnt)?;
+        let (layer, path) = self.staged_path(mnt)?;
         super::kernel::mkdir(&path, 0o700)?;
         self.tree.nodes[dir].dir_mut()?.staged = Some(path.clone());
         Ok((layer, path))

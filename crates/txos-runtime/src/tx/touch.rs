@@ -79,13 +79,13 @@ impl Tx {
 
     /// Notes that another transaction won at `path`.
     pub fn lose(&mut self, path: &[u8], stop: &AbortCause) -> Errno {
-        let told = conflict(path, stop);
+        let conflict = conflict(path, stop);
         let pid = stop.opponent().map_or(0, |r| r.pid);
         self.doom(Failure {
             reason: reason::CONFLICT,
             errno: libc::ECANCELED,
             pid: i32::try_from(pid).unwrap_or(0),
-            what: told.to_string(),
+            what: conflict.to_string(),
             path: path.to_vec(),
             ..Failure::default()
         });
@@ -329,8 +329,8 @@ impl Tx {
             None => (libc::AT_FDCWD, path),
         };
         // What was changed just now may change again and leave the same stamps: it is looked at later.
-        let settle = |stat| version::unambiguous(stat, Stat::version, || look_at(from, at));
-        match look_at(from, at).and_then(settle).map(|(stat, _)| stat) {
+        let again = |stat| version::unambiguous(stat, Stat::version, || look_at(from, at));
+        match look_at(from, at).and_then(again).map(|(stat, _)| stat) {
             Ok(stat) if passing && stat.kind() == FileKind::Dir => Ok(Some(stat)),
             Ok(stat) => {
                 let seen = Outcome::Present(stat.version());
@@ -377,10 +377,10 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks after waiting: nobody waits for ever for one that does nothing.
 pub fn attend() -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
-    let mut told = false;
+    let mut said = false;
     move |info| {
-        if !told && info.waited >= TELL_AFTER {
-            told = true;
+        if !said && info.waited >= TELL_AFTER {
+            said = true;
             super::say(&format!("waiting for transaction {}", info.holder));
         }
         let patient = info.publishing || info.waited < PATIENCE;
