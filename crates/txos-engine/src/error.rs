@@ -2,32 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+pub use crate::conflict::{Conflict, ConflictKind};
 use crate::id::TxId;
 
 /// A result of the engine.
 pub type Result<T> = std::result::Result<T, Error>;
-
-/// Where an outsider or another transaction got in the way.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Conflict {
-    /// The object, as a path in the stable tree.
-    #[serde(serialize_with = "crate::show::path_as_text")]
-    pub path: PathBuf,
-    /// What changed, in words: "its content", "it was removed", "a name in it".
-    pub what: String,
-    /// When it changed: ctime of the object that is there now, if there is one.
-    pub when: Option<crate::stamp::Stamp>,
-}
-
-impl std::fmt::Display for Conflict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", crate::show::quoted(&self.path), self.what)?;
-        if let Some(when) = self.when {
-            write!(f, " at {}", crate::show::local_time(when))?;
-        }
-        Ok(())
-    }
-}
 
 /// An error of the engine.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::error::{Conflict, Error};
+use crate::error::{Conflict, ConflictKind, Error};
 
 /// How long a holder is waited for between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -44,10 +44,7 @@ pub(crate) fn waited_out<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Resul
 
 /// The conflict with somebody who has a lease on a file, if that is what the errno of opening it says.
 pub(crate) fn conflict(path: &Path, errno: Errno) -> Option<Error> {
-    let what = match (errno == Errno::AGAIN).then(|| holder(path))? {
-        Some(pid) => format!("process {pid} has a lease on it (fcntl F_SETLEASE), and keeps it"),
-        None => "somebody has a lease on it (fcntl F_SETLEASE), and keeps it".to_owned(),
-    };
+    let what = ConflictKind::Leased((errno == Errno::AGAIN).then(|| holder(path))?);
     Some(Error::Conflict(vec![Conflict { path: path.to_owned(), what, when: None }]))
 }
 

@@ -31,6 +31,7 @@
 pub mod changeset;
 mod codec;
 pub mod commit;
+mod conflict;
 pub mod contention;
 pub mod error;
 #[cfg(all(feature = "fuzzing", not(loom)))]

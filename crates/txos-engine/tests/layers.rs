@@ -12,6 +12,7 @@ const ORDER: &[&str] = &[
     "object",
     "path",
     "show",
+    "conflict",
     "error",
     "codec",
     "sys_secure",

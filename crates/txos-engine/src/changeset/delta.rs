@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use super::entries::walk;
 use super::patch::Patch;
 use super::{Action, AttrChange, Change, ChangeSet, links};
-use crate::error::{Conflict, Context, Error, Result};
+use crate::error::{Conflict, ConflictKind, Context, Error, Result};
 use crate::object::FileKind;
 use crate::path::layer::split;
 use crate::path::mapped;
@@ -430,7 +430,7 @@ impl Maker<'_> {
         else {
             return Err(Error::Conflict(vec![Conflict {
                 path: self.shown(layer, &stable_path),
-                what: "its name was removed, and the file has others that can't be told".into(),
+                what: ConflictKind::NameLost,
                 when: None,
             }]));
         };
@@ -518,7 +518,7 @@ impl Maker<'_> {
             if now.kind() != FileKind::Dir {
                 return Err(Error::Conflict(vec![Conflict {
                     path: self.shown(layer, &stable),
-                    what: "the directory was replaced".into(),
+                    what: ConflictKind::DirectoryReplaced,
                     when: Some(now.ctime),
                 }]));
             }

@@ -27,7 +27,7 @@ use rustix::io::Errno;
 
 use super::attrs::{AttrChange, Attrs};
 use super::{Action, Change, Strip};
-use crate::error::{Conflict, Context, Error, Result};
+use crate::error::{Conflict, ConflictKind, Context, Error, Result};
 use crate::object::{Facets, FileKind};
 use crate::path::join;
 use crate::path::layer::{child, split};
@@ -188,10 +188,10 @@ impl<'a> Scan<'a> {
         format!("old/{}", self.next_slot).into_bytes()
     }
 
-    fn conflict<T>(&self, path: &[u8], what: &str) -> Result<T> {
+    fn conflict<T>(&self, path: &[u8], what: ConflictKind) -> Result<T> {
         Err(Error::Conflict(vec![Conflict {
             path: crate::path::from_bytes(&self.stable_abs(path)),
-            what: what.to_owned(),
+            what,
             when: None,
         }]))
     }
@@ -208,7 +208,7 @@ impl<'a> Scan<'a> {
         let stable = match sys::open_dir_beneath(self.stable_root.as_fd(), &dir.stable) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                return self.conflict(&dir.stable, "the directory was removed");
+                return self.conflict(&dir.stable, ConflictKind::DirectoryRemoved);
             }
             // What this user may not enter, this user's transaction has not changed.
             Err(Errno::ACCESS) if names.is_empty() => return Ok(()),
@@ -349,7 +349,7 @@ impl<'a> Scan<'a> {
             return Ok(());
         }
         if stable.is_none() && !opaque && overlay_xattr(&xattrs, b"origin").is_some() {
-            return self.conflict(&stable_path, "the directory was removed");
+            return self.conflict(&stable_path, ConflictKind::DirectoryRemoved);
         }
         self.new_dir(path, stable_path, staged, stable, upper)
     }
@@ -374,7 +374,7 @@ impl<'a> Scan<'a> {
         let source = match source {
             Ok(v) if v.kind() == FileKind::Dir => v,
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                return self.conflict(&from, "the directory was removed or replaced");
+                return self.conflict(&from, ConflictKind::DirectoryNotThere);
             }
             Err(e) => return Err(Error::io("looking at", self.show(&from), e)),
         };
@@ -624,7 +624,7 @@ impl super::links::Sink for Scan<'_> {
         let (stable_dir, stable_name) = match open(&self.stable_root, &file.stable_path) {
             Ok(found) => found,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                return self.conflict(&file.stable_path, "its directory was removed or replaced");
+                return self.conflict(&file.stable_path, ConflictKind::DirectoryGone);
             }
             Err(e) => return Err(Error::io("opening", self.show(&file.stable_path), e)),
         };

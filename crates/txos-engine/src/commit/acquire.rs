@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, CWD};
 
 use super::Planned;
 use crate::changeset::{Delta, What};
-use crate::error::{Conflict, Error};
+use crate::error::{Conflict, ConflictKind, Error};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path;
@@ -240,7 +240,7 @@ pub fn conflict(path: &[u8], stop: &AbortCause) -> Conflict {
         }
         other => other.to_string(),
     };
-    Conflict { path: path::from_bytes(path), what, when: None }
+    Conflict { path: path::from_bytes(path), what: ConflictKind::Opponent(what), when: None }
 }
 
 /// What became of a publish whose process died: recovery decides, then its record says.

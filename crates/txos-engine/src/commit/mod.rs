@@ -472,9 +472,7 @@ fn no_writer_waits(plan: &Plan, gate: Option<&Gate>) -> Result<()> {
     let path = plan.ops.first().map(|op| plan.target_path(op)).unwrap_or_default();
     Err(Error::Conflict(vec![crate::error::Conflict {
         path: path::from_bytes(&path),
-        what: format!(
-            "process {pid} was opening a file of the change set for writing during the publish"
-        ),
+        what: crate::error::ConflictKind::WriterWaits(pid),
         when: None,
     }]))
 }

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::inplace;
 use super::permissions::{self, Passage, Tightened};
 use super::roots::{EntryRef, Roots, at_target};
-use crate::error::{Conflict, Error, Result};
+use crate::error::{Conflict, ConflictKind, Error, Result};
 use crate::object::FileKind;
 use crate::path;
 use crate::plan::{Does, Op, Plan, Write, in_place};
@@ -31,10 +31,10 @@ use crate::version::Version;
 /// Files opened for writing in place before the gate closed, by operation.
 pub(super) type Opened = std::collections::HashMap<usize, OwnedFd>;
 
-fn conflict(plan: &Plan, op: &Op, what: &str, now: Option<Version>) -> Error {
+fn conflict(plan: &Plan, op: &Op, what: ConflictKind, now: Option<Version>) -> Error {
     Error::Conflict(vec![Conflict {
         path: path::from_bytes(&plan.target_path(op)),
-        what: what.to_owned(),
+        what,
         when: now.map(|v| v.ctime),
     }])
 }
@@ -131,7 +131,7 @@ fn tighten(plan: &Plan, roots: &Roots, reached: &Cell<usize>) -> Result<Tightene
         let end = match roots.before(op) {
             Ok(end) => end,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
-                return Err(conflict(plan, op, "its directory was removed or replaced", None));
+                return Err(conflict(plan, op, ConflictKind::DirectoryGone, None));
             }
             Err(e) => return Err(at_target(plan, op, "opening the directory of", e)),
         };
@@ -143,7 +143,7 @@ fn tighten(plan: &Plan, roots: &Roots, reached: &Cell<usize>) -> Result<Tightene
         reached.set(index + 1);
         match passage.tighten(&end).map_err(|e| at_target(plan, op, "changing", e))? {
             true => tight.add(passage),
-            false => return Err(conflict(plan, op, "it was replaced", None)),
+            false => return Err(conflict(plan, op, ConflictKind::Replaced, None)),
         }
     }
     Ok(tight)
@@ -166,7 +166,7 @@ fn loosen(plan: &Plan, roots: &Roots) -> Result<()> {
         let end =
             roots.after(op).map_err(|e| at_target(plan, op, "opening the directory of", e))?;
         if !passage.loosen(&end).map_err(|e| at_target(plan, op, "changing", e))? {
-            return Err(conflict(plan, op, "it was replaced", end.look().ok().flatten()));
+            return Err(conflict(plan, op, ConflictKind::Replaced, end.look().ok().flatten()));
         }
     }
     Ok(())
@@ -182,9 +182,9 @@ fn check(
 ) -> Result<()> {
     match &now {
         Some(v) if unchanged(base, v, touched) => Ok(()),
-        Some(v) if v.id != base.id => Err(conflict(plan, op, "it was replaced", now)),
-        Some(_) => Err(conflict(plan, op, "it was changed", now)),
-        None => Err(conflict(plan, op, "it was removed", None)),
+        Some(v) if v.id != base.id => Err(conflict(plan, op, ConflictKind::Replaced, now)),
+        Some(_) => Err(conflict(plan, op, ConflictKind::Changed, now)),
+        None => Err(conflict(plan, op, ConflictKind::Removed, None)),
     }
 }
 
@@ -201,7 +201,7 @@ pub(super) fn written_by_us(plan: &Plan) -> Touched {
 
 /// The conflict with somebody who has just opened a file that is being replaced.
 pub(super) fn being_written(plan: &Plan, op: &Op) -> Error {
-    conflict(plan, op, "it was opened for writing while it was being replaced", None)
+    conflict(plan, op, ConflictKind::OpenedWhileReplaced, None)
 }
 
 /// Whether an object is still the version that was planned with. A directory's times and size move
@@ -245,7 +245,7 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
     let target = match roots.target(op) {
         Ok(end) => end,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
-            return Err(conflict(plan, op, "its directory was removed or replaced", None));
+            return Err(conflict(plan, op, ConflictKind::DirectoryGone, None));
         }
         Err(e) => return Err(io("opening the directory of", e)),
     };
@@ -321,7 +321,7 @@ impl Step<'_> {
         at_target(self.plan, self.op, step, e)
     }
 
-    fn conflict(&self, what: &str, now: Option<Version>) -> Error {
+    fn conflict(&self, what: ConflictKind, now: Option<Version>) -> Error {
         conflict(self.plan, self.op, what, now)
     }
 
@@ -340,8 +340,10 @@ impl Step<'_> {
     fn rename(&self, from: &EntryRef, to: &EntryRef, flags: RenameFlags) -> Result<()> {
         match sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, flags) {
             Ok(()) => Ok(()),
-            Err(Errno::EXIST) => Err(self.conflict("it was created", to.look().ok().flatten())),
-            Err(Errno::NOENT) => Err(self.conflict("it was removed", None)),
+            Err(Errno::EXIST) => {
+                Err(self.conflict(ConflictKind::CreatedMeanwhile, to.look().ok().flatten()))
+            }
+            Err(Errno::NOENT) => Err(self.conflict(ConflictKind::Removed, None)),
             Err(e) => Err(self.io("renaming", e)),
         }
     }
@@ -350,7 +352,7 @@ impl Step<'_> {
     fn verify(&self, slot: &EntryRef) -> Result<()> {
         match (&self.at.base, slot.look().map_err(|e| self.io("looking at", e))?) {
             (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
-            (_, now) => Err(self.conflict("it was changed while it was being replaced", now)),
+            (_, now) => Err(self.conflict(ConflictKind::ChangedWhileReplaced, now)),
         }
     }
 
@@ -359,7 +361,7 @@ impl Step<'_> {
         let to = self.at.opened.ok_or_else(|| self.io("writing", Errno::BADF))?;
         match is_open(to, &self.op.base) {
             Ok(true) => Ok(to),
-            Ok(false) => Err(self.conflict("it was replaced", None)),
+            Ok(false) => Err(self.conflict(ConflictKind::Replaced, None)),
             Err(e) => Err(self.io("looking at", e)),
         }
     }
@@ -400,7 +402,7 @@ impl Step<'_> {
         to: &OwnedFd,
     ) -> Result<()> {
         match written {
-            Err(Errno::BUSY) => return Err(self.conflict("somebody else wrote to it", None)),
+            Err(Errno::BUSY) => return Err(self.conflict(ConflictKind::Written, None)),
             other => other.map_err(|e| self.io("writing", e))?,
         }
         kept.restore(to).map_err(|e| self.io("changing", e))?;
@@ -416,7 +418,9 @@ impl Step<'_> {
         }
         match inplace::change_attrs(self.target, base.id, &change) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(self.conflict("it was replaced", self.target.look().ok().flatten())),
+            Ok(false) => {
+                Err(self.conflict(ConflictKind::Replaced, self.target.look().ok().flatten()))
+            }
             Err(e) => Err(self.io("changing", e)),
         }
     }
@@ -487,10 +491,13 @@ fn link(
     if op.base.is_none() {
         return match sys::link(other.dir.as_fd(), &other.name, target.dir.as_fd(), &target.name) {
             Ok(()) => Ok(()),
-            Err(Errno::EXIST) => {
-                Err(conflict(plan, op, "it was created", target.look().ok().flatten()))
-            }
-            Err(Errno::NOENT) => Err(conflict(plan, op, "its other name was removed", None)),
+            Err(Errno::EXIST) => Err(conflict(
+                plan,
+                op,
+                ConflictKind::CreatedMeanwhile,
+                target.look().ok().flatten(),
+            )),
+            Err(Errno::NOENT) => Err(conflict(plan, op, ConflictKind::OtherNameRemoved, None)),
             Err(e) => Err(io("linking", e)),
         };
     }
@@ -507,7 +514,7 @@ fn link(
     .map_err(|e| io("renaming", e))?;
     match (base, slot.look().map_err(|e| io("looking at", e))?) {
         (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
-        (_, now) => Err(conflict(plan, op, "it was changed while it was being replaced", now)),
+        (_, now) => Err(conflict(plan, op, ConflictKind::ChangedWhileReplaced, now)),
     }
 }
 

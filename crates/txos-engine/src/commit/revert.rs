@@ -14,7 +14,7 @@ use super::roots::{Roots, at_target};
 use super::{
     ExecContext, Options, Progress, Summary, execute, inplace, record, recorded, recover, stage,
 };
-use crate::error::{Conflict, Error, Result};
+use crate::error::{Conflict, ConflictKind, Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path;
@@ -139,10 +139,7 @@ fn unseen_inside(plan: &Plan, roots: &Roots, commit_stamp: Stamp) -> Result<()> 
         if let Some(below) = newer {
             return Err(Error::Conflict(vec![Conflict {
                 path: path::from_bytes(&plan.target_path(op)),
-                what: format!(
-                    "{} in it was changed or created after the commit",
-                    crate::show::quoted_bytes(&below)
-                ),
+                what: ConflictKind::AfterCommit(Box::new(ConflictKind::Below(below))),
                 when: None,
             }]));
         }
@@ -203,13 +200,13 @@ fn changed_since(home: &Home, done: &Plan, roots: &Roots, commit_stamp: Stamp) -
             (Does::Remove { .. }, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
             // What this plan itself put there is checked with the operation that did.
             (_, Ok(Some(_))) if op.takes_away() && ends.is_taken => continue,
-            (_, Ok(Some(_))) if op.takes_away() => "something was created there".to_owned(),
-            (_, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => "it was removed".to_owned(),
-            (_, Err(e)) => format!("it can't be looked at ({e})"),
+            (_, Ok(Some(_))) if op.takes_away() => ConflictKind::CreatedAgain,
+            (_, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => ConflictKind::Removed,
+            (_, Err(e)) => ConflictKind::NotKnown("it can't be looked at", e),
             (does, Ok(Some(now))) => {
                 let expected = if op.is_in_place() { op.base } else { op.new };
                 if expected.is_none_or(|e| e.id != now.id) {
-                    "it was replaced".to_owned()
+                    ConflictKind::Replaced
                 } else if matches!(does, Does::MoveIn { .. }) && now.kind() == FileKind::Dir {
                     // The directory's content is everybody's; only the directory was moved.
                     continue;
@@ -221,7 +218,7 @@ fn changed_since(home: &Home, done: &Plan, roots: &Roots, commit_stamp: Stamp) -
                     if same && xattrs_as_left(roots, op) {
                         continue;
                     }
-                    "its attributes were changed".to_owned()
+                    ConflictKind::Attributes
                 } else if now.kind() == FileKind::Dir {
                     match end.as_ref().map_err(|e| *e).and_then(|end| {
                         let top = done.after_path(op);
@@ -230,18 +227,15 @@ fn changed_since(home: &Home, done: &Plan, roots: &Roots, commit_stamp: Stamp) -
                         })
                     }) {
                         Ok(None) => continue,
-                        Ok(Some(below)) => format!(
-                            "{} in it was changed or created",
-                            crate::show::quoted_bytes(&below)
-                        ),
-                        Err(e) => format!("it can't be looked through ({e})"),
+                        Ok(Some(below)) => ConflictKind::Below(below),
+                        Err(e) => ConflictKind::NotKnown("it can't be looked through", e),
                     }
                 } else if now.kind() != FileKind::Dir
                     && now.ctime >= commit_stamp
                     && op.own_version != Some(now)
                     && !put_back_since(home, done, op, &now)
                 {
-                    "it was changed".to_owned()
+                    ConflictKind::Changed
                 } else {
                     continue;
                 }
@@ -249,7 +243,7 @@ fn changed_since(home: &Home, done: &Plan, roots: &Roots, commit_stamp: Stamp) -
         };
         conflicts.push(Conflict {
             path: path::from_bytes(&done.after_path(op)),
-            what: format!("{what} after the commit"),
+            what: ConflictKind::AfterCommit(Box::new(what)),
             when: end.ok().and_then(|e| e.look().ok().flatten()).map(|v| v.ctime),
         });
         if conflicts.len() >= 32 {
@@ -468,7 +462,7 @@ impl<'a> Done<'a> {
         kept.ok_or_else(|| {
             Error::Conflict(vec![Conflict {
                 path: path::from_bytes(&plan.target_path(op)),
-                what: "its retained version is gone from the store".into(),
+                what: ConflictKind::NotRetained,
                 when: None,
             }])
         })

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::inplace;
 use super::roots::{EntryRef, Roots, at_target};
 use crate::changeset::{AttrChange, Attrs, same_bytes};
-use crate::error::{Conflict, Error, Result};
+use crate::error::{Conflict, ConflictKind, Error, Result};
 use crate::object::{Facets, FileKind};
 use crate::path;
 use crate::plan::{Does, Exchanged, Op, Plan, Staged, Write};
@@ -92,7 +92,7 @@ pub(super) fn stage(
                     .and_then(|e| e.look())
                     .map_err(|e| at_target(plan, &op, "looking at the other name of", e))?;
                 if op.new.is_none() {
-                    return Err(conflict(&path, "its other name was removed", None));
+                    return Err(conflict(&path, ConflictKind::OtherNameRemoved, None));
                 }
             }
             _ => {}
@@ -133,7 +133,7 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
             }
             Some(Conflict {
                 path: path::from_bytes(&from),
-                what: "it was changed after the transaction began".into(),
+                what: ConflictKind::ChangedSinceBegin,
                 when: Some(base.ctime),
             })
         })
@@ -145,10 +145,10 @@ fn slot_name(tx: &Transaction, op: &Op, next: &mut u64) -> Vec<u8> {
     format!("tx/{}/l{}/old/{next}", tx.id(), op.layer).into_bytes()
 }
 
-fn conflict(path: &[u8], what: &str, now: Option<Version>) -> Error {
+fn conflict(path: &[u8], what: ConflictKind, now: Option<Version>) -> Error {
     Error::Conflict(vec![Conflict {
         path: path::from_bytes(path),
-        what: what.to_owned(),
+        what,
         when: now.map(|v| v.ctime),
     }])
 }
@@ -190,11 +190,7 @@ fn merge(
         && theirs_len >= len
         && same_bytes(&file(&ours)?, &file(&theirs)?, len).map_err(|e| io("comparing", e))?;
     if !common {
-        return Err(conflict(
-            &path,
-            "its content was changed, not only appended to",
-            target.look().ok().flatten(),
-        ));
+        return Err(conflict(&path, ConflictKind::NotOnlyAppended, target.look().ok().flatten()));
     }
     let end = roots.slot_at(op.layer, &slot).map_err(|e| io("staging", e))?;
     // By its name it may be another one by now: what is copied is what is replaced.
@@ -317,7 +313,7 @@ fn take_newer_base(plan: &Plan, roots: &Roots, op: &mut Op) -> Result<()> {
 fn before(plan: &Plan, roots: &Roots, op: &Op) -> Result<EntryRef> {
     roots.before(op).map_err(|e| match e {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {
-            conflict(&plan.before_path(op), "its directory was removed or replaced", None)
+            conflict(&plan.before_path(op), ConflictKind::DirectoryGone, None)
         }
         e => at_target(plan, op, "opening", e),
     })
@@ -326,7 +322,7 @@ fn before(plan: &Plan, roots: &Roots, op: &Op) -> Result<EntryRef> {
 /// Opens the file that an operation replaces or writes to, with its version: the very one, not what
 /// has its name by now.
 fn open_base(plan: &Plan, op: &Op, target: &EntryRef) -> Result<(OwnedFd, Version)> {
-    let replaced = || conflict(&plan.before_path(op), "it was replaced", None);
+    let replaced = || conflict(&plan.before_path(op), ConflictKind::Replaced, None);
     let file = match target.open(OFlags::RDONLY) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Err(replaced()),

@@ -28,7 +28,7 @@ impl Drop for Dir {
 fn conflicts(set: &ReadSet) -> Vec<String> {
     set.validate(ValidationRules::default(), &OwnWrites::default())
         .into_iter()
-        .map(|c| c.what)
+        .map(|c| c.what.to_string())
         .collect()
 }
 
@@ -209,7 +209,7 @@ fn what_moved_is_looked_at_where_it_is() {
             let found: Vec<String> = set
                 .validate(ValidationRules::default(), &published)
                 .into_iter()
-                .map(|conflict| conflict.what)
+                .map(|conflict| conflict.what.to_string())
                 .collect();
             let right = match *expected {
                 "" => found.is_empty(),

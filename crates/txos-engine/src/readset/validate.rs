@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
 use super::{ListingDigest, Observation, Outcome, PathBinding, ReadSet, SeenDir};
-use crate::error::Conflict;
+use crate::error::{Conflict, ConflictKind};
 use crate::object::{Facets, FileId, FileKind};
 use crate::path::join;
 use crate::places::{Place, Places};
@@ -241,11 +241,9 @@ impl ReadSet {
                     match published.led_to(written) {
                         Led { to: Ok(path), .. } if path == dir.path => None,
                         Led { to: Err(Errno::ACCESS), passed: true } => None,
-                        Led { to: Ok(_), .. } => {
-                            Some("it leads to another directory now".to_owned())
-                        }
+                        Led { to: Ok(_), .. } => Some(ConflictKind::LeadsElsewhere),
                         Led { to: Err(e @ Errno::ACCESS), .. } => Some(out_of_sight(e)),
-                        Led { .. } => Some("it no longer leads to a directory".to_owned()),
+                        Led { .. } => Some(ConflictKind::LeadsNowhere),
                     }
                 }
             };
@@ -257,10 +255,10 @@ impl ReadSet {
 }
 
 /// What is no longer so about a directory path that led to an error.
-fn nowhere(written: &[u8], errno: i32, published: &OwnWrites) -> Option<String> {
+fn nowhere(written: &[u8], errno: i32, published: &OwnWrites) -> Option<ConflictKind> {
     let seen = Errno::from_raw_os_error(errno);
     if !super::observe::is_answer(seen) {
-        return Some(format!("it could not be looked at while the transaction ran ({seen})"));
+        return Some(ConflictKind::NotSeen(seen));
     }
     let is_same = |e: &Errno| e.raw_os_error() == errno;
     // What answers in the same way now may do so because this transaction moved what was on the way: the
@@ -284,8 +282,8 @@ fn nowhere(written: &[u8], errno: i32, published: &OwnWrites) -> Option<String> 
         Ok(()) if !led.passed && led_errno == Some(Errno::ACCESS) => {
             Some(out_of_sight(Errno::ACCESS))
         }
-        Err(e) => Some(format!("looking it up now fails otherwise ({e})")),
-        Ok(()) => Some("it did not exist and was created".to_owned()),
+        Err(e) => Some(ConflictKind::FailsOtherwise(e)),
+        Ok(()) => Some(ConflictKind::Created(None)),
     }
 }
 
@@ -355,7 +353,7 @@ fn validate_dir(
             // Another name of an inode that was changed: it must still be a name of it.
             match (seen.outcome, &now) {
                 (Outcome::Present(before), Ok(now)) if before.same_entry(now) => None,
-                (_, Ok(_)) => Some("it was replaced".to_owned()),
+                (_, Ok(_)) => Some(ConflictKind::Replaced),
                 (_, Err(e)) => Some(out_of_sight(*e)),
             }
         } else {
@@ -388,10 +386,10 @@ struct Object<'a> {
 
 /// Why an object that was there is not found, in words. Out of descriptors, or of memory, is no answer to whether it
 /// is there.
-fn out_of_sight(e: Errno) -> String {
+fn out_of_sight(e: Errno) -> ConflictKind {
     match e {
-        Errno::NOENT | Errno::NOTDIR => "it was removed".to_owned(),
-        e => format!("it can't be looked at now ({e})"),
+        Errno::NOENT | Errno::NOTDIR => ConflictKind::Removed,
+        e => ConflictKind::NotKnown("it can't be looked at now", e),
     }
 }
 
@@ -401,7 +399,7 @@ fn check(
     now: Result<Version, Errno>,
     object: &Object<'_>,
     (terms, published): (ValidationRules, &OwnWrites),
-) -> Option<String> {
+) -> Option<ConflictKind> {
     let (path, name) = (&object.now_at[..], object.name);
     let facets = seen.facets();
     let (before, now) = match (seen.outcome, now) {
@@ -410,16 +408,16 @@ fn check(
             let absent = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::NAMETOOLONG]
                 .contains(&e)
                 || e.raw_os_error() == before;
-            return (!absent).then(|| format!("it can't be looked at now ({e})"));
+            return (!absent).then_some(ConflictKind::NotKnown("it can't be looked at now", e));
         }
         (Outcome::Absent(_), Ok(v)) => {
-            return Some(format!("it did not exist and was created ({})", v.kind()));
+            return Some(ConflictKind::Created(Some(v.kind())));
         }
         (Outcome::Present(_), Err(e)) => return Some(out_of_sight(e)),
         (Outcome::Present(before), Ok(now)) => (before, now),
     };
     if seen.ambiguous {
-        return Some("it kept changing while it was read".to_owned());
+        return Some(ConflictKind::KeptChanging);
     }
     let whole = Facets::ATTRS | Facets::DATA | Facets::XATTRS;
     let append_only =
@@ -428,25 +426,25 @@ fn check(
         // Merged at commit, which compares the content; an appender that publishes by rename
         // leaves another inode.
         let same = (before.mode, before.uid, before.gid) == (now.mode, now.uid, now.gid);
-        return (!same).then(|| "its owner or mode was changed".to_owned());
+        return (!same).then_some(ConflictKind::OwnerOrMode);
     }
     if !before.same_entry(&now) {
         return Some(if before.kind() == now.kind() {
-            "it was replaced".to_owned()
+            ConflictKind::Replaced
         } else {
-            format!("the {} was replaced by a {}", before.kind(), now.kind())
+            ConflictKind::ReplacedBy(before.kind(), now.kind())
         });
     }
     let versions = Facets::ATTRS | Facets::DATA | Facets::XATTRS | Facets::WRITE | Facets::APPEND;
     if facets.intersects(versions) && !before.same_owner_and_mode(&now) {
-        return Some("its owner or mode was changed".to_owned());
+        return Some(ConflictKind::OwnerOrMode);
     }
     if now.kind() == FileKind::Dir {
         if let Some(digest) = seen.xattrs
             && before.ctime != now.ctime
             && crate::sys::xattr_digest(path).ok() != Some(digest)
         {
-            return Some("its extended attributes were changed".to_owned());
+            return Some(ConflictKind::ExtendedAttributes);
         }
         return check_listing(seen, Some(&now), object, published);
     }
@@ -466,16 +464,16 @@ fn check(
             pages,
         ) {
             Ok(true) => None,
-            Ok(false) => Some("its content was changed".to_owned()),
-            Err(e) => Some(format!("it can't be read now ({e})")),
+            Ok(false) => Some(ConflictKind::Content),
+            Err(e) => Some(ConflictKind::NotKnown("it can't be read now", e)),
         };
     }
     Some(if before.mtime != now.mtime || before.size != now.size {
-        "its content was changed".to_owned()
+        ConflictKind::Content
     } else if before.nlink != now.nlink {
-        "its number of links was changed".to_owned()
+        ConflictKind::Links
     } else {
-        "its attributes were changed".to_owned()
+        ConflictKind::Attributes
     })
 }
 
@@ -486,14 +484,14 @@ fn check_passage(
     before: &Version,
     now: &Version,
     path: &[u8],
-) -> Option<String> {
+) -> Option<ConflictKind> {
     if before.nlink != now.nlink {
-        return Some("its number of links was changed".to_owned());
+        return Some(ConflictKind::Links);
     }
     let same_attributes = !seen.facets().contains(Facets::XATTRS)
         || before.ctime == now.ctime
         || seen.xattrs.is_some_and(|digest| crate::sys::xattr_digest(path).ok() == Some(digest));
-    (!same_attributes).then(|| "its extended attributes were changed".to_owned())
+    (!same_attributes).then_some(ConflictKind::ExtendedAttributes)
 }
 
 /// Whether the names in a listed directory are those that were seen, but for our own.
@@ -502,7 +500,7 @@ fn check_listing(
     now: Option<&Version>,
     object: &Object<'_>,
     published: &OwnWrites,
-) -> Option<String> {
+) -> Option<ConflictKind> {
     let listing = seen.listing.as_deref()?;
     let (Some(now), Some(dir)) = (now, object.dir) else { return None };
     let Outcome::Present(before) = seen.outcome else { return None };
@@ -515,8 +513,8 @@ fn check_listing(
     }
     match read_names(dir.as_fd(), object.name) {
         Ok(names) if names == expected => None,
-        Ok(_) => Some("names in it were added or removed".to_owned()),
-        Err(e) => Some(format!("it can't be listed now ({e})")),
+        Ok(_) => Some(ConflictKind::Names),
+        Err(e) => Some(ConflictKind::NotKnown("it can't be listed now", e)),
     }
 }
 

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::ReadSet;
 use super::validate::{OwnWrites, ValidationRules};
-use crate::error::Conflict;
+use crate::error::{Conflict, ConflictKind};
 use crate::object::FileId;
 use crate::path::from_bytes;
 use crate::realm::{Facet, Watch};
@@ -60,8 +60,8 @@ impl Way {
     fn conflict(&self) -> Option<Conflict> {
         let what = match self.is_same() {
             Ok(true) => return None,
-            Ok(false) => "a directory on the way was replaced".to_owned(),
-            Err(e) => format!("the way to it can't be looked at now ({e})"),
+            Ok(false) => ConflictKind::WayReplaced,
+            Err(e) => ConflictKind::NotKnown("the way to it can't be looked at now", e),
         };
         Some(Conflict { path: from_bytes(&self.path), what, when: None })
     }

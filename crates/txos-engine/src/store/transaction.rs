@@ -82,7 +82,7 @@ pub(crate) fn check_root(
     }
     Err(Error::Conflict(vec![crate::error::Conflict {
         path: target.to_owned(),
-        what: "the directory was replaced by another".into(),
+        what: crate::error::ConflictKind::RootReplaced,
         when: Some(now.ctime),
     }]))
 }

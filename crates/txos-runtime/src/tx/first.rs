@@ -490,7 +490,7 @@ impl Tx {
             Some(conflict) => {
                 use std::os::unix::ffi::OsStrExt;
                 let path = conflict.path.as_os_str().as_bytes().to_vec();
-                Err(self.changed_outside(&path, &conflict.what.clone()))
+                Err(self.changed_outside(&path, &conflict.what.to_string()))
             }
         }
     }

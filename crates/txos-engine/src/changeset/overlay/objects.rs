@@ -20,16 +20,13 @@ use rustix::io::Errno;
 use super::super::links;
 use super::super::{Action, Change};
 use super::{File, Scan};
-use crate::error::{Context, Error, Result};
+use crate::error::{ConflictKind, Context, Error, Result};
 use crate::object::FileKind;
 use crate::path::layer::{child, split};
 use crate::readset::Observation;
 use crate::sys;
 use crate::sys_handle::Handle;
 use crate::version::{Version, stat_at};
-
-/// What is told of an object whose names in the stable tree are other ones by now.
-const NOT_FOUND: &str = "a file with several names was moved or removed";
 
 /// A copy that overlayfs's index holds.
 struct Indexed {
@@ -120,7 +117,7 @@ impl Scan<'_> {
                     // Those were all its names.
                     Some(first) if first.version.nlink as usize <= lost.len() => {}
                     Some(first) => held.push(self.homeless(object, first)?),
-                    None => return self.conflict(b"", NOT_FOUND),
+                    None => return self.conflict(b"", ConflictKind::NotFound),
                 }
                 continue;
             }
@@ -128,7 +125,8 @@ impl Scan<'_> {
                 && !kept
                 && lost.is_empty()
             {
-                return self.conflict(files.get(at).map_or(b"", |f| &f.path), NOT_FOUND);
+                return self
+                    .conflict(files.get(at).map_or(b"", |f| &f.path), ConflictKind::NotFound);
             }
             // As many as can be: a name that is moved is retained by none.
             for (at, lost) in new.into_iter().zip(lost) {
@@ -357,10 +355,7 @@ impl Scan<'_> {
                 return Err(error);
             }
             let Some((place, path)) = taken else {
-                return self.conflict(
-                    &file.stable_path,
-                    "its name was removed, and the file has others that can't be told",
-                );
+                return self.conflict(&file.stable_path, ConflictKind::NameLost);
             };
             let (stable, upper) = (file.stable, Some(file.upper));
             self.push(action, path, file.stable_path, stable, upper, file.staged, Vec::new());

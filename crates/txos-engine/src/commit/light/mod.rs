@@ -45,7 +45,7 @@ use super::recover::Recovered;
 use super::{Options, Summary, acquire};
 use crate::changeset::patch::Patch;
 use crate::changeset::{Delta, What};
-use crate::error::{Conflict, Context, Error, Result};
+use crate::error::{Conflict, ConflictKind, Context, Error, Result};
 use crate::id::TxId;
 use crate::object::{Facets, FileKind};
 use crate::path::{self, join, split};
@@ -218,7 +218,7 @@ fn targets(
         let path = join(root.as_os_str().as_bytes(), &delta.path);
         let file = match replay::open(&path, base.id, OFlags::RDWR) {
             Ok(Some((_, file))) => file,
-            Ok(None) => return Err(conflict(&path, "it was removed or replaced")),
+            Ok(None) => return Err(conflict(&path, ConflictKind::NotThere)),
             // Its mode may forbid what the full commit can do nevertheless.
             Err(_) => return Ok(None),
         };
@@ -274,8 +274,7 @@ fn touches(targets: &[Target], reads: &ReadSet) -> Option<Vec<Touch>> {
     Some(all)
 }
 
-fn conflict(path: &[u8], what: &str) -> Error {
-    let what = what.to_owned();
+fn conflict(path: &[u8], what: ConflictKind) -> Error {
     Error::Conflict(vec![Conflict { path: path::from_bytes(path), what, when: None }])
 }
 
@@ -497,17 +496,17 @@ impl Commit<'_> {
 
     /// The file that is at a target's path now, if it is still the one.
     fn look(target: &Target) -> Result<Version> {
-        let gone = || conflict(&target.path, "it was removed or replaced");
+        let gone = || conflict(&target.path, ConflictKind::NotThere);
         let Some((dir, name)) = split(&target.path) else { return Err(gone()) };
         let now = sys::open_dir_canonical(dir)
             .and_then(|dir| stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW));
         match now {
             Ok(now) if now.id != target.base.id => Err(gone()),
             Ok(now) if !now.same_owner_and_mode(&target.base) => {
-                Err(conflict(&target.path, "its owner or mode was changed"))
+                Err(conflict(&target.path, ConflictKind::OwnerOrMode))
             }
             Ok(now) if now.size != target.base.size => {
-                Err(conflict(&target.path, "its content was changed"))
+                Err(conflict(&target.path, ConflictKind::Content))
             }
             Ok(now) => Ok(now),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Err(gone()),
@@ -521,7 +520,7 @@ impl Commit<'_> {
         for target in self.targets {
             let now = Self::look(target)?;
             if now != target.base && !target.by_pages {
-                return Err(conflict(&target.path, "it was changed"));
+                return Err(conflict(&target.path, ConflictKind::Changed));
             }
             let mut pieces = Vec::with_capacity(target.writes.len());
             for (at, new) in &target.writes {
@@ -544,7 +543,7 @@ impl Commit<'_> {
             }
             for (at, old, _) in &file.pieces {
                 if read_exactly(target, *at, old.len())? != *old {
-                    return Err(conflict(&target.path, "its content was changed"));
+                    return Err(conflict(&target.path, ConflictKind::Content));
                 }
             }
         }
@@ -651,7 +650,7 @@ fn read_exactly(target: &Target, at: u64, len: usize) -> Result<Vec<u8>> {
     while done < len {
         let room = bytes.get_mut(done..).unwrap_or_default();
         match sys::read_at(&target.file, room, at + done as u64) {
-            Ok(0) => return Err(conflict(&target.path, "its content was changed")),
+            Ok(0) => return Err(conflict(&target.path, ConflictKind::Content)),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
             Err(e) => return Err(Error::io("reading", path::from_bytes(&target.path), e)),
