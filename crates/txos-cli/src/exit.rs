@@ -5,7 +5,7 @@
 
 use std::io;
 
-use txos_engine::error::{Conflict, ConflictKind};
+use txos_engine::Conflict;
 use txos_run::CommandStatus;
 
 /// The user answered no at `--review`.
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn conflict(path: &str) -> Conflict {
-        Conflict { path: path.into(), what: ConflictKind::Content, when: None }
+        Conflict { path: path.into(), what: txos_engine::error::ConflictKind::Content, when: None }
     }
 
     fn unfinished() -> txos_engine::Error {

@@ -11,7 +11,9 @@
 //! - The reaper ends after every descendant has ended. When the monitor dies, its end of the channel
 //!   closes and the reaper kills them all.
 //! - When the reaper dies first, its descendants come to the monitor, which kills them all.
-//! - The mount namespace, and with it every mount of the view, vanishes with the last of them.
+//! - The mount namespace, and with it every mount of the view, vanishes with the last of them. The monitor goes on
+//!   as soon as the reaper says that only it is left, and waits for its end before it ends itself
+//!   ([`monitor::ViewEnd`]).
 //!
 //! | module | what lives there |
 //! |---|---|
