@@ -10,13 +10,14 @@
 //! | `names` | making, linking, renaming, removing |
 //! | [`content`], `io` | what files hold: stable, private pages, private copies; reading and writing |
 //! | `attrs`, `list` | stat, modes, owners, times, extended attributes; directory listings |
-//! | [`files`], `open`, `control` | descriptors; open; fcntl, ioctl, locks |
+//! | [`files`], `open`, `fcntl` | descriptors; open; fcntl, ioctl, locks |
 //! | `passed`, `sockets` | paths of calls that the kernel carries out; addresses of sockets |
-//! | `touch` | the read set, and the realm |
+//! | `acquire` | the read set, and the realm |
 //! | `ways` | directories on the way of a path: held, known to the process |
 //! | `staging` | where private copies lie |
-//! | `delta`, `finish` | what was changed, for the engine; what becomes of descriptors |
-//! | `first`, `single` | what needs no journal: one call, and several that come to one |
+//! | `delta`, `commit`, `install` | what was changed, for the engine; publish or forget; what becomes of descriptors |
+//! | `single_call`, `single_rename` | what needs no journal: one call, and several that come to one |
+//! | `shared` | what all transactions of a process share: realm, store, mounts |
 //! | [`kernel`], `user` | the stable side; the program's memory |
 //!
 //! # Invariants
@@ -27,15 +28,15 @@
 //! - A descriptor from before the transaction is never closed, moved or seeked before the commit.
 
 mod acl;
+mod acquire;
 mod attrs;
 mod calls;
-mod commons;
+mod commit;
 pub mod content;
-mod control;
 mod delta;
+mod fcntl;
 pub mod files;
-mod finish;
-mod first;
+mod install;
 mod io;
 pub mod kernel;
 mod list;
@@ -46,12 +47,13 @@ mod parts;
 mod passed;
 mod perm;
 mod settings;
-mod single;
+mod shared;
+mod single_call;
+mod single_rename;
 mod sockets;
 mod staging;
 #[cfg(test)]
 mod tests;
-mod touch;
 mod tree;
 mod walk;
 mod ways;
@@ -184,7 +186,7 @@ impl Tx {
                 ..Failure::default()
             });
         }
-        if how.flags & flags::COMMAND == 0 && commons::in_a_view() {
+        if how.flags & flags::COMMAND == 0 && shared::in_a_view() {
             return Err(Failure {
                 reason: reason::UNSUPPORTED,
                 errno: libc::ENOTSUP,
@@ -247,8 +249,8 @@ impl Tx {
             return raw::answer(Err(e));
         }
         match self.start.first {
-            first::First::Over => {}
-            first::First::None => {
+            single_call::First::Over => {}
+            single_call::First::None => {
                 if let Some(answer) = self.first_call(call) {
                     return answer;
                 }
@@ -272,7 +274,7 @@ impl Tx {
         }
         let answer = self.carry_out(call);
         self.start.only_names =
-            self.start.only_names && answer.is_ok() && first::changes_names(call);
+            self.start.only_names && answer.is_ok() && single_call::changes_names(call);
         self.check_doom();
         raw::answer(answer)
     }
@@ -310,7 +312,7 @@ impl Tx {
                 path: path.to_vec(),
                 ..Failure::default()
             });
-            return Err(touch::DOOMED);
+            return Err(acquire::DOOMED);
         }
         if self.report.note_live(what, path) {
             say(&format!(

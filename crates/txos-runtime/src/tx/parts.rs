@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use txos_engine::readset::{Coverage, ReadSet};
 use txos_engine::realm::{RetryHistory, TxHandle};
 
-use super::{commons, first, perm, staging};
+use super::{perm, shared, single_call, staging};
 
 /// What the transaction has acquired, and what it remembers to have seen.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub struct Copies {
 
 impl Default for Copies {
     fn default() -> Copies {
-        Copies { staging: None, layers: Vec::new(), file_systems: commons::file_systems() }
+        Copies { staging: None, layers: Vec::new(), file_systems: shared::file_systems() }
     }
 }
 
@@ -136,16 +136,16 @@ impl Report {
 #[derive(Debug)]
 pub struct Start {
     /// The first call.
-    pub first: first::First,
+    pub first: single_call::First,
     /// What is acquired when there is another call.
-    pub later: Vec<first::Later>,
+    pub later: Vec<single_call::Later>,
     /// It has made calls that change names, and no other, and all of them succeeded.
     pub only_names: bool,
 }
 
 impl Default for Start {
     fn default() -> Start {
-        Start { first: first::First::None, later: Vec::new(), only_names: true }
+        Start { first: single_call::First::None, later: Vec::new(), only_names: true }
     }
 }
 

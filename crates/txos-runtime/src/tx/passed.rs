@@ -97,7 +97,7 @@ impl Tx {
             let flags = if argument.follow { 0 } else { NOFOLLOW };
             let mut stable = match self.object(dir, &path, flags) {
                 Ok(object) => self.stable_path(&object)?,
-                Err(super::touch::DOOMED) => return Err(super::touch::DOOMED),
+                Err(super::acquire::DOOMED) => return Err(super::acquire::DOOMED),
                 Err(errno) => {
                     // Who may not make the call at all is told that first.
                     // SAFETY: an empty path, which stays.
@@ -145,9 +145,9 @@ impl Tx {
     pub fn program(&mut self, call: &Call) -> Sys<Option<Vec<u8>>> {
         self.before_pause();
         if self.doom.is_some() {
-            return Err(super::touch::DOOMED);
+            return Err(super::acquire::DOOMED);
         }
-        self.start.first = super::first::First::Over;
+        self.start.first = super::single_call::First::Over;
         let (dir, at, flags) = match call.number() {
             libc::SYS_execveat => (call.int(0), 1, call.int(4)),
             _ => (CWD, 0, 0),

@@ -11,7 +11,7 @@ use txos_engine::{mounts, scope};
 use super::kernel::{Errno, Sys, look};
 use super::node::Id;
 use super::parts::Copies;
-use super::{Failure, Tx, commons, reason};
+use super::{Failure, Tx, reason, shared};
 
 /// The private copies of a transaction.
 pub struct Staging {
@@ -54,7 +54,7 @@ impl Tx {
     /// The store's transaction, begun when the first private copy is made.
     fn staging(&mut self) -> Result<&mut Staging, Failure> {
         if self.copies.staging.is_none() {
-            let home = commons::home()?;
+            let home = shared::home()?;
             let begin = Begin {
                 layers: Vec::new(),
                 name: None,
@@ -77,7 +77,7 @@ impl Tx {
         if let Some(at) = self.copies.layers.iter().position(|l| l.mnt == mnt) {
             return Ok(at);
         }
-        let Some(point) = commons::mount_point(mnt) else {
+        let Some(point) = shared::mount_point(mnt) else {
             self.doom(Failure {
                 reason: reason::FAILED,
                 errno: libc::EIO,
@@ -209,7 +209,7 @@ impl Copies {
 
 /// The store on a mount: the home store, or one beside the mount's root.
 fn store_on(mnt: u64, point: &std::path::Path) -> Result<PathBuf, Failure> {
-    let home = commons::home()?;
+    let home = shared::home()?;
     let unsupported = |what: String| Failure {
         reason: reason::FAILED,
         errno: libc::EXDEV,

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::first::First;
 use super::node::changed;
+use super::single_call::First;
 use super::{How, Tx};
 use crate::call::Call;
 

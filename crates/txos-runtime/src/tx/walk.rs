@@ -133,7 +133,7 @@ impl Tx {
         let stat = kernel::statx(libc::AT_FDCWD, b"..", 0)?;
         match self.stable_dir(above) {
             Ok(id) if self.tree.nodes[id].stat.id == stat.id => Ok(Some(id)),
-            Err(super::touch::DOOMED) => Err(super::touch::DOOMED),
+            Err(super::acquire::DOOMED) => Err(super::acquire::DOOMED),
             _ => Ok(None),
         }
     }
@@ -494,7 +494,7 @@ impl Tx {
                 {
                     return Ok(id);
                 }
-                Err(super::touch::DOOMED) => return Err(super::touch::DOOMED),
+                Err(super::acquire::DOOMED) => return Err(super::acquire::DOOMED),
                 _ => {}
             }
         }

@@ -23,7 +23,7 @@ use super::kernel::{self, Stat, Sys};
 use super::node::{Id, Map, Node, Stable};
 use super::perm::mask;
 use super::walk::{Place, Spot};
-use super::{Tx, commons, flags};
+use super::{Tx, flags, shared};
 use crate::call::Call;
 
 /// Paths of directories longer than this many bytes are walked by held descriptors.
@@ -251,7 +251,7 @@ impl Tx {
             let same = matches!(found, Ok(Place::At(Spot { node: Some(node), .. })) if node == id);
             if !same || self.ways.folded.contains(&id) {
                 return match found {
-                    Err(super::touch::DOOMED) => Err(super::touch::DOOMED),
+                    Err(super::acquire::DOOMED) => Err(super::acquire::DOOMED),
                     _ => Err(self.changed_outside(&path, "a directory on the way was replaced")),
                 };
             }
@@ -280,7 +280,7 @@ impl Tx {
             .into_iter()
             .filter_map(|dir| self.way_to(dir))
             .collect();
-        if ways.is_empty() || moment(commons::realm_as_known()) != began {
+        if ways.is_empty() || moment(shared::realm_as_known()) != began {
             return;
         }
         let Ok(mut known) = KNOWN.try_lock() else { return };

@@ -8,7 +8,7 @@ use crate::tx::Tx;
 use crate::tx::attrs::Object;
 use crate::tx::kernel::{self, Errno, Sys};
 use crate::tx::node::Id;
-use crate::tx::{perm, touch};
+use crate::tx::{acquire, perm};
 
 impl Tx {
     /// Calls about the content of files; others are handed on.
@@ -191,7 +191,7 @@ impl Tx {
                 let real = self.real(from)?;
                 let other = match self.native_content(to, true) {
                     Ok(other) => other,
-                    Err(touch::DOOMED) => return Err(touch::DOOMED),
+                    Err(acquire::DOOMED) => return Err(acquire::DOOMED),
                     Err(_) => self.real(to)?,
                 };
                 return between(real, other);

@@ -10,7 +10,7 @@ use crate::tx::kernel::{self, Errno, Sys};
 use crate::tx::names::{Target, no_link_there};
 use crate::tx::node::{Id, Node};
 use crate::tx::walk::{Place, Spot};
-use crate::tx::{open, touch};
+use crate::tx::{acquire, open};
 use crate::user::UserSlice;
 
 impl Tx {
@@ -243,7 +243,7 @@ impl Tx {
         {
             match self.walk(self.tree.top, &path, false) {
                 Ok(Place::At(spot)) if spot.node == Some(id) => return Ok(path),
-                Err(touch::DOOMED) => return Err(touch::DOOMED),
+                Err(acquire::DOOMED) => return Err(acquire::DOOMED),
                 _ => {}
             }
         }

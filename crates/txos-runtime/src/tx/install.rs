@@ -1,245 +1,16 @@
-//! The end: publish or forget, and what becomes of descriptors, working directory, root and umask.
-
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use txos_engine::changeset::{ChangeSet, Delta, What};
-use txos_engine::commit::{Isolation, Options, Silent, Summary};
-use txos_engine::realm::RetryHistory;
-use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
+//! After the commit, the kernel's descriptors, working directory, root and umask become what the program has
+//! seen.
 
 use super::content::Data;
-use super::files::Descriptor;
-use super::files::FdTable;
+use super::files::{Descriptor, FdTable};
 use super::kernel::{self, Errno, OwnedFd};
 use super::node::Id;
-use super::staging::failed;
-use super::touch::{PATIENCE, attend};
 use super::tree::ShadowTree;
-use super::{Committed, Failure, Tx, commons, flags, reason, say};
+use super::{Failure, Tx, flags, reason};
 
 impl Tx {
-    /// Commits; on failure nothing of it has happened, and everything is as before it.
-    ///
-    /// # Errors
-    /// Why nothing of it has happened.
-    pub fn commit(mut self: Box<Self>) -> Result<Committed, Failure> {
-        match self.publish() {
-            Ok(committed) => {
-                self.make_ways_known();
-                self.install_descriptors();
-                commons::remember_file_systems(&self.copies.file_systems);
-                // Before the root directory changes: the store is found by its path.
-                self.forget_copies(true);
-                self.install_process_globals();
-                Ok(committed)
-            }
-            Err(mut failure) => {
-                failure.again = self.abort();
-                Err(failure)
-            }
-        }
-    }
-
-    /// A working directory that will have no path when all is published.
-    fn hold_directory(&mut self) {
-        let Some(cwd) = self.tree.cwd.filter(|_| self.process.moved.0) else { return };
-        let node = &self.tree.nodes[cwd];
-        if node.dir.as_ref().is_none_or(|d| !d.removed) {
-            return;
-        }
-        let path = match (&node.stable, node.dir.as_ref().and_then(|d| d.staged.clone())) {
-            (Some(stable), _) => stable.path.clone(),
-            (None, Some(staged)) => staged,
-            (None, None) => return,
-        };
-        if let Ok(fd) = kernel::open(&path, libc::O_PATH | libc::O_CLOEXEC, 0) {
-            self.process.lost_directory = kernel::move_high(fd).ok();
-        }
-    }
-
-    fn publish(&mut self) -> Result<Committed, Failure> {
-        self.check_doom();
-        if let Some(failure) = self.doom.take() {
-            return Err(failure);
-        }
-        if let Some(done) = self.only_call() {
-            return done.map(|()| Committed { short_cut: true });
-        }
-        if let Some(change) = self.only_move() {
-            return self.publish_move(&change);
-        }
-        if let Err(e) = self.ready().and_then(|()| self.carry_out_first()) {
-            return Err(self.doom.take().unwrap_or_else(|| io_failure(e)));
-        }
-        self.hold_directory();
-        self.check_unnamed()?;
-        let staged = if self.tree.has_changes() { self.deltas() } else { Ok(Vec::new()) };
-        let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
-        let outcome = match &deltas[..] {
-            // Some changes cancel each other out.
-            [] => Outcome::Nothing,
-            all if all.iter().all(|d| matches!(d.what, What::Patch { .. })) => Outcome::Patches,
-            _ => Outcome::Anything,
-        };
-        let promises = self.promises();
-        let options = Options {
-            isolation: Isolation::Serializable,
-            durable: promises.durable,
-            gate: false,
-            ..Options::default()
-        };
-        match Route::of(outcome, promises) {
-            Route::Nothing => self.only_read(),
-            Route::Log => self.publish_by_log(deltas, &options),
-            Route::Call | Route::Rename | Route::Full => {
-                self.in_the_store(|tx| tx.publish_fully(deltas, &options))
-            }
-        }
-    }
-
-    /// What the program asked of the commit.
-    pub fn promises(&self) -> Promises {
-        let has = |flag| self.how.flags & flag != 0;
-        Promises {
-            durable: has(flags::DURABLE),
-            ordered: has(flags::ORDERED | flags::ORDER_RESET),
-            // A whole command's changes are kept in the history.
-            recorded: has(flags::COMMAND),
-        }
-    }
-
-    /// How it waits for opponents when it commits.
-    fn waiting(&self) -> Waiting {
-        Waiting { gives_way: self.how.flags & flags::NONBLOCK != 0 }
-    }
-
-    /// By the redo log, if all fits into it.
-    fn publish_by_log(
-        &mut self,
-        deltas: Vec<Delta>,
-        options: &Options,
-    ) -> Result<Committed, Failure> {
-        let home = commons::home()?;
-        let roots: Vec<PathBuf> = self
-            .copies
-            .layers
-            .iter()
-            .map(|l| PathBuf::from(std::ffi::OsStr::from_bytes(&l.point)))
-            .collect();
-        let waiting = self.waiting();
-        let txn = Txn::new(home, self.locks.handle.take(), &waiting);
-        match txn.commit_by_log(&roots, &deltas, &self.locks.reads, options) {
-            Ok(Ok(_)) => Ok(Committed { short_cut: true }),
-            Ok(Err(txn)) => {
-                self.locks.handle = txn.into_handle();
-                self.in_the_store(|tx| tx.publish_fully(deltas, options))
-            }
-            Err(failed) => Err(self.not_committed(failed)),
-        }
-    }
-
-    /// By the engine's journal, with a transaction in the store.
-    fn publish_fully(
-        &mut self,
-        deltas: Vec<Delta>,
-        options: &Options,
-    ) -> Result<Committed, Failure> {
-        let unfolded = self.unfold_ways();
-        unfolded.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
-        let home = commons::home()?;
-        let recorded = self.promises().recorded;
-        let waiting = self.waiting();
-        self.make_layers(usize::MAX)?;
-        let Some(staging) = self.copies.staging.as_mut() else { return Err(Failure::default()) };
-        let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
-        let txn = Txn::new(home, self.locks.handle.take(), &waiting);
-        let done = txn.commit(
-            &mut staging.tx,
-            &changes,
-            &mut self.locks.reads,
-            options,
-            recorded,
-            &Silent,
-        );
-        let summary = done.map_err(|failed| self.not_committed(failed))?;
-        if recorded {
-            tell_unrecorded(&summary);
-        }
-        Ok(Committed::default())
-    }
-
-    /// Nothing is to be published: what was read must have been so at one moment, now.
-    fn only_read(&mut self) -> Result<Committed, Failure> {
-        let done = Participant::new(self.locks.handle.take()).commit_nothing(&self.locks.reads);
-        done.map_err(|failed| self.not_committed(failed))?;
-        Ok(Committed { short_cut: true })
-    }
-
-    /// Why it did not commit, as the program is told. What recovery needs of an unfinished publish is kept.
-    pub fn not_committed(&mut self, not: Failed) -> Failure {
-        let Failed { error, opponent, again } = not;
-        self.locks.again = again;
-        let pid = opponent.map_or(0, |pid| i32::try_from(pid).unwrap_or(0));
-        let unfinished = matches!(error, txos_engine::Error::Unfinished { .. });
-        let failure = Failure { pid, ..failed(error) };
-        if unfinished {
-            self.copies.staging = None;
-            return Failure { errno: libc::EINPROGRESS, ..failure };
-        }
-        failure
-    }
-
-    /// Aborts: descriptors, working directory and everything else are as before it.
-    pub fn abort(mut self: Box<Self>) -> Option<RetryHistory> {
-        self.start.undo_first();
-        if self.locks.reads.has_trusted() {
-            super::ways::forget();
-        }
-        for open in self.fds.every().filter(|f| f.borrowed) {
-            if let Some(&number) = open.before.first() {
-                let _ = kernel::seek(number, open.was.1 as i64, libc::SEEK_SET);
-            }
-        }
-        // Each once: a number that is closed is another thread's in the next moment.
-        let mut own = std::mem::take(&mut self.fds.private);
-        own.extend(self.fds.touched().into_iter().filter_map(
-            |(number, descriptor)| match descriptor {
-                Descriptor::Open { real, over, .. } => (!over || real != number).then_some(real),
-                _ => None,
-            },
-        ));
-        own.extend(self.process.lost_directory.take());
-        own.into_iter().for_each(kernel::close);
-        let again =
-            self.locks.handle.take().map(txos_engine::realm::TxHandle::abort).or(self.locks.again);
-        commons::remember_file_systems(&self.copies.file_systems);
-        self.forget_copies(false);
-        again
-    }
-
-    /// What was kept for the transaction goes; the history of a command stays.
-    fn forget_copies(&mut self, committed: bool) {
-        let Some(staging) = self.copies.staging.take() else { return };
-        for node in self.tree.nodes.iter().filter(|n| n.names.is_empty()) {
-            // Still open perhaps, and without a name from now on.
-            if let Some(backing) = node.data.whole() {
-                let _ = kernel::unlink(&backing.path);
-            }
-        }
-        if committed && self.how.flags & flags::COMMAND != 0 {
-            return;
-        }
-        if let Ok(home) = commons::home() {
-            // Left over, it is removed by the next `txos gc`.
-            let _ = home.discard(staging.tx);
-            let _ = home.empty_trash(Some(std::time::Duration::from_millis(20)));
-        }
-    }
-
     /// After the commit: the kernel's table becomes what the program has seen.
-    fn install_descriptors(&mut self) {
+    pub fn install_descriptors(&mut self) {
         let touched = self.fds.touched();
         // Originals of which there is a new number, before anything is put over them.
         let mut kept = Vec::new();
@@ -324,7 +95,10 @@ impl Tx {
     }
 
     /// What was done to files without a name can be carried out only by descriptors from before.
-    fn check_unnamed(&mut self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// It can't be carried out.
+    pub fn check_unnamed(&mut self) -> Result<(), Failure> {
         // And those that live on by names that the transaction does not know, if none of theirs is known.
         if let Err(name) = self.find_nameless() {
             return Err(Failure {
@@ -489,7 +263,7 @@ impl Tx {
     }
 
     /// Working directory, root and umask.
-    fn install_process_globals(&mut self) {
+    pub fn install_process_globals(&mut self) {
         if let Some(fd) = self.process.lost_directory.take() {
             let _ = kernel::fchdir(fd);
             kernel::close(fd);
@@ -566,35 +340,6 @@ impl FdTable {
     }
 }
 
-fn tell_unrecorded(summary: &Summary) {
-    if let (id, Some(why)) = (summary.id, &summary.unrecorded) {
-        say(&format!(
-            "all of {id} is published, but its record could not be written yet ({why}); the next \
-             command that writes does it, or `txos recover`"
-        ));
-    }
-}
-
-/// How a program's transaction waits for opponents when it commits.
-struct Waiting {
-    /// It is not to wait at all.
-    gives_way: bool,
-}
-
-impl Waits for Waiting {
-    fn patience(&self) -> Option<Duration> {
-        (!self.gives_way).then_some(PATIENCE)
-    }
-
-    fn attendant(&self) -> Attendant {
-        Box::new(attend())
-    }
-
-    fn goes_on(&self, _: Duration) -> bool {
-        true
-    }
-}
-
 /// Flags for opening once more what is open.
 fn reopening(flags: i32) -> i32 {
     const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
@@ -630,16 +375,4 @@ fn open_published(
 
 fn change_directory(path: &[u8]) {
     let _ = kernel::chdir(path);
-}
-
-fn io_failure(errno: Errno) -> Failure {
-    Failure {
-        reason: reason::FAILED,
-        errno: errno.raw_os_error(),
-        what: format!(
-            "putting the private copies in order failed: {}",
-            std::io::Error::from(errno)
-        ),
-        ..Failure::default()
-    }
 }

@@ -47,7 +47,7 @@ impl Tx {
         if self.locks.alone {
             return Ok(());
         }
-        let Some(realm) = super::commons::realm() else {
+        let Some(realm) = super::shared::realm() else {
             self.locks.alone = true;
             return Ok(());
         };

@@ -41,7 +41,7 @@ pub enum First {
     Open(Box<Open>),
     /// A change of names: the call and its paths.
     Change(Box<Change>),
-    /// Two changes of names: together they may be one ([`super::single`]).
+    /// Two changes of names: together they may be one ([`super::single_rename`]).
     Changes,
     /// A write: the call and its bytes.
     Write(Box<Write>),
@@ -416,7 +416,9 @@ impl Tx {
         let opened = self.carry_out(&call);
         let number = match opened {
             Ok(number) => number as i32,
-            Err(super::touch::DOOMED) if self.doom.is_some() => return Err(super::touch::DOOMED),
+            Err(super::acquire::DOOMED) if self.doom.is_some() => {
+                return Err(super::acquire::DOOMED);
+            }
             Err(_) => return Err(self.changed_between(&open.path)),
         };
         let real = self.real(number)?;
@@ -444,7 +446,9 @@ impl Tx {
             call = unsafe { call.with_word(at, out.as_mut_ptr() as u64) };
         }
         let answer = match self.carry_out(&call) {
-            Err(super::touch::DOOMED) if self.doom.is_some() => return Err(super::touch::DOOMED),
+            Err(super::acquire::DOOMED) if self.doom.is_some() => {
+                return Err(super::acquire::DOOMED);
+            }
             other => raw::answer(other),
         };
         let same = answer == look.answer && same_look(&look.call, &out, &look.gave);
@@ -650,7 +654,7 @@ impl Start {
 
 /// See [`txos_engine::realm::Realm::quiet`]; 0 where there is no realm.
 fn quiet() -> Option<u64> {
-    match super::commons::realm_as_known() {
+    match super::shared::realm_as_known() {
         Some(realm) => realm.quiet(),
         None => Some(0),
     }
