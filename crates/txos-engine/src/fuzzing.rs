@@ -224,9 +224,9 @@ fn some_plan() -> Plan {
     };
     let op = |does, target: &str| Op {
         layer: 0,
-        target: target.into(),
-        before: target.into(),
-        after: target.into(),
+        target: target.as_bytes().into(),
+        before: target.as_bytes().into(),
+        after: target.as_bytes().into(),
         base: Some(version),
         new: Some(version),
         shown: true,
@@ -234,7 +234,7 @@ fn some_plan() -> Plan {
         own_version: None,
         does,
     };
-    let slot = || b"tx/0/l0/upper/x".to_vec();
+    let slot = || b"tx/0/l0/upper/x".to_vec().into();
     let strip =
         crate::changeset::Strip { below: b"a/b".to_vec(), name: b"n".to_vec(), value: Vec::new() };
     let change =
@@ -245,10 +245,10 @@ fn some_plan() -> Plan {
             outsiders: crate::plan::Exchanged::default(),
             other: None,
         },
-        Does::Remove { slot: slot(), other: Some(b"from".to_vec()) },
+        Does::Remove { slot: slot(), other: Some(b"from".to_vec().into()) },
         Does::Data(Write {
             slot: slot(),
-            undo_copy: b"tx/0/l0/old/1".to_vec(),
+            undo_copy: b"tx/0/l0/old/1".to_vec().into(),
             attrs: Some(change.clone()),
             held: None,
         }),

@@ -56,6 +56,59 @@ pub(crate) fn mapped<'a>(
         .map(|(_, path)| path)
 }
 
+/// A kind of path of its own: one is not taken for another.
+macro_rules! kind_of_path {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Vec<u8>);
+
+        impl std::ops::Deref for $name {
+            type Target = [u8];
+
+            fn deref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+
+        impl std::borrow::Borrow<[u8]> for $name {
+            fn borrow(&self) -> &[u8] {
+                &self.0
+            }
+        }
+
+        impl From<Vec<u8>> for $name {
+            fn from(path: Vec<u8>) -> $name {
+                $name(path)
+            }
+        }
+
+        impl From<&[u8]> for $name {
+            fn from(path: &[u8]) -> $name {
+                $name(path.to_vec())
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}", self.0.escape_ascii())
+            }
+        }
+    };
+}
+
+kind_of_path! {
+    /// A path in a layer, relative to its root; the root itself is empty ([`layer`]).
+    LayerPath
+}
+
+kind_of_path! {
+    /// A path in the store of a layer, relative to the store: of what waits to be published, or was taken out of
+    /// the tree. Empty: none.
+    StorePath
+}
+
 /// Paths relative to a layer's root.
 pub(crate) mod layer {
     /// `dir/name`, where the layer's root is the empty path.

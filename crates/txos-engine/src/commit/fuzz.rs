@@ -5,6 +5,7 @@ use super::publish::{self, Extent};
 use super::roots::Roots;
 use crate::changeset::AttrChange;
 use crate::fuzzing::{Input, in_scratch, some_id};
+use crate::path::{LayerPath, StorePath};
 use crate::plan::{Does, Exchanged, Op, Plan, Staged, Write};
 use crate::store::LayerMeta;
 use crate::version::{Stamp, Version};
@@ -126,7 +127,9 @@ fn some_plan(input: &mut Input<'_>, dir: &std::path::Path) -> Plan {
             0 => (name(input), name(input)),
             _ => (target.clone(), target.clone()),
         };
-        let slot = |i: &mut Input<'_>| format!("{place}{}", pick(&SLOTS, i.byte())).into_bytes();
+        let slot = |i: &mut Input<'_>| {
+            StorePath::from(format!("{place}{}", pick(&SLOTS, i.byte())).into_bytes())
+        };
         let attrs = (!input.byte().is_multiple_of(4)).then(|| {
             Box::new(AttrChange {
                 mode: Some((u32::from(input.byte()), u32::from(input.byte()) << 4)),
@@ -147,7 +150,7 @@ fn some_plan(input: &mut Input<'_>, dir: &std::path::Path) -> Plan {
             _ => Vec::new(),
         };
         let (slot_of, undo_copy) = (slot(input), slot(input));
-        let other = (!input.byte().is_multiple_of(3)).then(|| name(input));
+        let other = (!input.byte().is_multiple_of(3)).then(|| LayerPath::from(name(input)));
         let staged = || Staged { slot: slot_of.clone(), strip: strip.clone(), dirs: Vec::new() };
         let write = || Write {
             slot: slot_of.clone(),
@@ -171,9 +174,9 @@ fn some_plan(input: &mut Input<'_>, dir: &std::path::Path) -> Plan {
         };
         let op = Op {
             layer: u16::from(input.byte() == 255),
-            target,
-            before,
-            after,
+            target: target.into(),
+            before: before.into(),
+            after: after.into(),
             base: some_version(input, &tree, &layer),
             new: some_version(input, &tree, &layer),
             shown: input.byte() & 1 == 0,

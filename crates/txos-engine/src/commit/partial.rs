@@ -360,7 +360,7 @@ fn move_out(
         let moves = moved.iter().filter(|(of, ..)| *of == layer);
         let moves = moves.map(|(_, from, to)| (&from[..], &to[..]));
         if let Some(place) = crate::path::mapped(moves, &held.place) {
-            held.place = place;
+            held.place = place.into();
         }
     }
     plan::save(home, plan)?;
@@ -451,11 +451,11 @@ fn move_one(
         Does::Exchange { staged, .. } => {
             relocate(&staged.slot, &to)?;
             leave_upper(&to)?;
-            staged.slot = to;
+            staged.slot = to.into();
         }
         Does::Remove { slot, .. } => {
             relocate(slot, &to)?;
-            *slot = to;
+            *slot = to.into();
             // The whiteout: the name is gone below, and may come back without us.
             let whiteout = roots.slot_at(layer, upper)?;
             match sys::unlink(whiteout.dir.as_fd(), &whiteout.name, AtFlags::empty()) {
@@ -468,7 +468,7 @@ fn move_one(
             leave_upper(&to)?;
             let undo_copy = [&to[..], b"-saved"].concat();
             relocate(&write.undo_copy, &undo_copy)?;
-            (write.slot, write.undo_copy) = (to, undo_copy);
+            (write.slot, write.undo_copy) = (to.into(), undo_copy.into());
         }
         // A merged directory stays; the copy of a file would hide what comes later.
         Does::Attrs { .. } if is_dir || is_held => {}

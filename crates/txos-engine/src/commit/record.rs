@@ -12,6 +12,7 @@ use crate::error::{Context, Result};
 use crate::id::TxId;
 use crate::journal::Journal;
 use crate::object::FileKind;
+use crate::path::{LayerPath, StorePath};
 use crate::plan::{self, Does, Op, Plan};
 use crate::store::{Home, State, Transaction};
 use crate::sys;
@@ -116,14 +117,15 @@ fn detach_all(plan: &mut Plan, roots: &Roots, commit_stamp: Option<Stamp>) {
         plan.ops.iter().map(|op| linked(op).then(|| look(op)).flatten()).collect();
     // What this plan has put into the tree, a revert takes away before it links to anything.
     let put = plan.ops.iter().filter(|op| !op.is_in_place() && !op.takes_away());
-    let put: HashSet<(u16, Vec<u8>)> = put.map(|op| (op.layer, op.after.clone())).collect();
+    let put: HashSet<(u16, LayerPath)> = put.map(|op| (op.layer, op.after.clone())).collect();
     // What is changed in the store is looked for there by a revert.
-    let held: Vec<(u16, Vec<u8>)> =
+    let held: Vec<(u16, StorePath)> =
         plan.ops.iter().filter_map(|op| Some((op.layer, op.held()?.place.clone()))).collect();
     let mut detached = false;
     for op in &mut plan.ops {
         let several = op.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
-        let is_held = held.iter().any(|(layer, place)| *layer == op.layer && *place == op.slot());
+        let is_held =
+            held.iter().any(|(layer, place)| *layer == op.layer && *place == op.slot().into());
         if several && !is_held && matches!(op.does, Does::Remove { .. } | Does::Exchange { .. }) {
             match detach(op, roots, &put) {
                 Ok(()) => detached = true,
@@ -144,7 +146,7 @@ fn detach_all(plan: &mut Plan, roots: &Roots, commit_stamp: Option<Stamp>) {
 fn detach(
     op: &mut Op,
     roots: &Roots,
-    put: &HashSet<(u16, Vec<u8>)>,
+    put: &HashSet<(u16, LayerPath)>,
 ) -> std::result::Result<(), Errno> {
     let end = roots.slot(op)?;
     let now = end.look()?.ok_or(Errno::NOENT)?;
@@ -179,8 +181,8 @@ fn other_name(
     op: &Op,
     roots: &Roots,
     ino: u64,
-    put: &HashSet<(u16, Vec<u8>)>,
-) -> std::result::Result<Option<Vec<u8>>, Errno> {
+    put: &HashSet<(u16, LayerPath)>,
+) -> std::result::Result<Option<LayerPath>, Errno> {
     if let Some(known) = op.other()
         && roots
             .target_at(op.layer, known)
@@ -189,7 +191,7 @@ fn other_name(
             .flatten()
             .is_some_and(|v| v.id.ino == ino)
     {
-        return Ok(Some(known.to_vec()));
+        return Ok(Some(known.into()));
     }
     let target = roots.after(op)?;
     let readable = sys::open_at(target.dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -198,7 +200,8 @@ fn other_name(
     sys::for_each_entry(readable.as_fd(), |entry| {
         if entry.ino == ino && found.is_none() {
             let path = crate::path::layer::child(dir, entry.name);
-            found = Some(path).filter(|path| !put.contains(&(op.layer, path.clone())));
+            found =
+                Some(LayerPath::from(path)).filter(|path| !put.contains(&(op.layer, path.clone())));
         }
     })?;
     Ok(found)

@@ -281,7 +281,7 @@ pub(super) fn give_back(
             puts.new = Some(new);
             puts.after.clone()
         } else {
-            child(&puts.after, below)
+            child(&puts.after, below).into()
         };
         if change.is_nothing() {
             continue;
@@ -299,7 +299,7 @@ pub(super) fn give_back(
             does: Does::Attrs {
                 change: Box::new(change),
                 held: None,
-                retained: Some(puts.slot().to_vec()),
+                retained: Some(puts.slot().into()),
             },
         });
     }

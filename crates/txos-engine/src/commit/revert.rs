@@ -17,7 +17,7 @@ use super::{
 use crate::error::{Conflict, ConflictKind, Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
-use crate::path;
+use crate::path::{self, LayerPath, StorePath};
 use crate::plan::{self, Does, Exchanged, Held, Op, Plan, Staged, Write};
 use crate::realm::TxHandle;
 use crate::store::{Begin, Home, LayerRequest, State};
@@ -410,7 +410,7 @@ struct Backwards {
     /// Number of the last place in its store that was given away.
     next: u64,
     /// Where what was in a slot goes, if it is not that slot: layer, from, to.
-    slots: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    slots: Vec<(u16, StorePath, StorePath)>,
     ops: Vec<Op>,
 }
 
@@ -484,10 +484,10 @@ impl<'a> Done<'a> {
 }
 
 fn staged(slot: &[u8]) -> Staged {
-    Staged { slot: slot.to_vec(), ..Staged::default() }
+    Staged { slot: slot.into(), ..Staged::default() }
 }
 
-fn exchange(slot: &[u8], other: Option<Vec<u8>>) -> Does {
+fn exchange(slot: &[u8], other: Option<LayerPath>) -> Does {
     Does::Exchange { staged: staged(slot), outsiders: Exchanged::default(), other }
 }
 
@@ -555,9 +555,9 @@ impl Backwards {
     }
 
     /// A place in the store of the transaction that reverts.
-    fn own_slot(&mut self, op: &Op) -> Vec<u8> {
+    fn own_slot(&mut self, op: &Op) -> StorePath {
         self.next += 1;
-        format!("tx/{}/l{}/old/{}", self.id, op.layer, self.next).into_bytes()
+        format!("tx/{}/l{}/old/{}", self.id, op.layer, self.next).into_bytes().into()
     }
 
     /// Where an object is in the store while the operation on it is undone.
@@ -566,7 +566,7 @@ impl Backwards {
             let other = self.slots.iter().filter(|(layer, ..)| *layer == op.layer);
             let other = other.map(|(_, from, to)| (&from[..], &to[..]));
             let place = crate::path::mapped(other, &held.place).filter(|_| !held.after);
-            let place = place.unwrap_or_else(|| held.place.clone());
+            let place = place.map_or_else(|| held.place.clone(), StorePath::from);
             Held { place, before: held.after, after: held.before }
         })
     }
@@ -592,7 +592,7 @@ impl Backwards {
         };
         let out = match shell {
             Some(shell) => done.back(as_before, Some(shell), exchange(slot, None)),
-            None => done.back(as_before, None, Does::MoveOut { slot: slot.to_vec() }),
+            None => done.back(as_before, None, Does::MoveOut { slot: slot.into() }),
         };
         Ok(Op { shown: false, ..out })
     }
@@ -642,14 +642,14 @@ fn sets_a_directory(op: &Op) -> bool {
 }
 
 /// Where another name of an operation's object is once the moves are undone.
-fn moved_back(done: &Plan, op: &Op) -> Option<Vec<u8>> {
+fn moved_back(done: &Plan, op: &Op) -> Option<LayerPath> {
     let from = op.other()?;
     let (dir, name) = crate::path::layer::split(from);
     let is_moved =
-        |o: &Op| o.layer == op.layer && matches!(o.does, Does::MoveIn { .. }) && o.target == from;
+        |o: &Op| o.layer == op.layer && matches!(o.does, Does::MoveIn { .. }) && *o.target == *from;
     if dir == crate::path::layer::split(&op.after).0 && !done.ops.iter().any(is_moved) {
         let (before, _) = crate::path::layer::split(&op.before);
-        return Some(crate::path::layer::child(before, name));
+        return Some(crate::path::layer::child(before, name).into());
     }
     Some(done.stable_of(op.layer, from))
 }

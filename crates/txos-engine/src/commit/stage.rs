@@ -17,7 +17,7 @@ use super::roots::{EntryRef, Roots, at_target};
 use crate::changeset::{AttrChange, Attrs, same_bytes};
 use crate::error::{Conflict, ConflictKind, Error, Result};
 use crate::object::{Facets, FileKind};
-use crate::path;
+use crate::path::{self, StorePath};
 use crate::plan::{Does, Exchanged, Op, Plan, Staged, Write};
 use crate::readset::{Observation, Outcome, ReadSet};
 use crate::store::Transaction;
@@ -85,7 +85,7 @@ pub(super) fn stage(
                 let other = other.clone();
                 let now = at_other(plan, &op, &other).map_or_else(
                     || plan.stable_of(op.layer, &other),
-                    |o| o.moved_from().unwrap_or(&o.before).to_vec(),
+                    |o| o.moved_from().unwrap_or(&o.before).into(),
                 );
                 op.new = roots
                     .target_at(op.layer, &now)
@@ -107,7 +107,8 @@ pub(super) fn stage(
 /// The operation that says what is at the other name of a link, when everything is published: not one that takes
 /// away what was there before.
 fn at_other<'a>(plan: &'a Plan, link: &Op, other: &[u8]) -> Option<&'a Op> {
-    let is_there = |o: &&Op| o.layer == link.layer && o.target == other && o.held().is_none();
+    let is_there =
+        |o: &&Op| o.layer == link.layer && o.target == other.into() && o.held().is_none();
     plan.ops.iter().filter(is_there).rfind(|o| !o.takes_away())
 }
 
@@ -140,9 +141,9 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
         .collect()
 }
 
-fn slot_name(tx: &Transaction, op: &Op, next: &mut u64) -> Vec<u8> {
+fn slot_name(tx: &Transaction, op: &Op, next: &mut u64) -> StorePath {
     *next += 1;
-    format!("tx/{}/l{}/old/{next}", tx.id(), op.layer).into_bytes()
+    format!("tx/{}/l{}/old/{next}", tx.id(), op.layer).into_bytes().into()
 }
 
 fn conflict(path: &[u8], what: ConflictKind, now: Option<Version>) -> Error {
@@ -171,7 +172,7 @@ fn merge(
     roots: &Roots,
     op: &mut Op,
     len: u64,
-    slot: Vec<u8>,
+    slot: StorePath,
 ) -> Result<()> {
     let path = plan.before_path(op);
     let io = |step, e| Error::io(step, path::from_bytes(&path), std::io::Error::from(e));
@@ -275,7 +276,7 @@ fn stay_in_place(
     let mut change = AttrChange::between(&read(target, &base)?, &read(&slot, &new)?);
     change.mtime = Some((base.mtime, new.mtime));
     op.does = Does::Data(Write {
-        slot: op.slot().to_vec(),
+        slot: op.slot().into(),
         attrs: Some(Box::new(change)),
         ..Write::default()
     });

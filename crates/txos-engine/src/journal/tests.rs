@@ -31,16 +31,16 @@ fn plan(ops: usize) -> Plan {
         ops: (0..ops)
             .map(|i| Op {
                 layer: 0,
-                target: format!("etc/{i}").into_bytes(),
-                before: format!("etc/{i}").into_bytes(),
-                after: format!("etc/{i}").into_bytes(),
+                target: format!("etc/{i}").into_bytes().into(),
+                before: format!("etc/{i}").into_bytes().into(),
+                after: format!("etc/{i}").into_bytes().into(),
                 base: None,
                 new: Some(version),
                 shown: true,
                 below: 0,
                 own_version: None,
                 does: Does::Install(Staged {
-                    slot: format!("tx/a/l0/upper/{i}").into_bytes(),
+                    slot: format!("tx/a/l0/upper/{i}").into_bytes().into(),
                     ..Staged::default()
                 }),
             })
@@ -149,11 +149,10 @@ fn a_pipe_in_place_of_the_journal_is_refused() {
 fn paths_that_lead_out_are_not_sound() {
     for bad in ["../x", "/etc/x", "a/../b", "a//b", "./a"] {
         let mut p = plan(1);
-        p.ops[0].target = bad.as_bytes().to_vec();
+        p.ops[0].target = bad.as_bytes().into();
         assert!(!p.is_sound(), "{bad}");
         let mut p = plan(1);
-        p.ops[0].does =
-            Does::Install(Staged { slot: bad.as_bytes().to_vec(), ..Staged::default() });
+        p.ops[0].does = Does::Install(Staged { slot: bad.as_bytes().into(), ..Staged::default() });
         assert!(!p.is_sound(), "{bad}");
     }
 }

@@ -26,6 +26,7 @@ use crate::codec;
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
 use crate::object::FileKind;
+use crate::path::{LayerPath, StorePath};
 use crate::places::Places;
 use crate::store::{Home, LayerMeta, Transaction};
 use crate::version::Stamp;
@@ -141,16 +142,16 @@ impl Plan {
         let slot_of = |c: &Change, rel: &[u8]| {
             let mut slot = format!("tx/{}/l{}/", tx.id(), c.layer).into_bytes();
             slot.extend_from_slice(rel);
-            slot
+            StorePath::from(slot)
         };
         let mut last_slot = changes.last_slot;
         let mut by_phase: Vec<Vec<Op>> = vec![Vec::new(); 5];
         for c in &changes.changes {
             let op = |does| Op {
                 layer: u16::try_from(c.layer).unwrap_or(u16::MAX),
-                target: c.path.clone(),
-                after: c.path.clone(),
-                before: c.stable_path.clone(),
+                target: c.path.clone().into(),
+                after: c.path.clone().into(),
+                before: c.stable_path.clone().into(),
                 base: c.base,
                 new: c.new,
                 shown: c.shown,
@@ -167,7 +168,7 @@ impl Plan {
             };
             match &c.action {
                 Action::Link { to } => {
-                    by_phase[3].push(op(Does::Link { slot, other: to.clone() }));
+                    by_phase[3].push(op(Does::Link { slot, other: to.clone().into() }));
                 }
                 Action::Install | Action::Rewrite if c.base.is_none() => {
                     by_phase[1].push(op(Does::Install(staged(slot))));
@@ -184,11 +185,11 @@ impl Plan {
                 Action::Move { from, source } => {
                     let mut out = op(Does::MoveOut { slot: slot.clone() });
                     for path in [&mut out.target, &mut out.before, &mut out.after] {
-                        path.clone_from(from);
+                        *path = from.clone().into();
                     }
                     (out.base, out.new, out.shown) = (Some(*source), None, false);
                     by_phase[0].push(out);
-                    let mut into = op(Does::MoveIn { slot, from: Some(from.clone()) });
+                    let mut into = op(Does::MoveIn { slot, from: Some(from.clone().into()) });
                     into.new = Some(*source);
                     by_phase[1].push(into);
                 }
@@ -290,17 +291,17 @@ impl Plan {
     }
 
     /// An absolute path as one of a layer's tree; `None` if it is not in there, or in the layer's store.
-    pub fn in_tree(&self, layer: u16, path: &[u8]) -> Option<Vec<u8>> {
+    pub fn in_tree(&self, layer: u16, path: &[u8]) -> Option<LayerPath> {
         let layer = self.layers.get(usize::from(layer))?;
         let store = layer.store.as_os_str().as_bytes();
         let below = below(path, layer.target.as_os_str().as_bytes())?;
-        (!crate::path::is_at_or_below(path, store)).then(|| below.to_vec())
+        (!crate::path::is_at_or_below(path, store)).then(|| below.into())
     }
 
     /// An absolute path as one of a layer's store; `None` if it is not in there.
-    pub fn in_store(&self, layer: u16, path: &[u8]) -> Option<Vec<u8>> {
+    pub fn in_store(&self, layer: u16, path: &[u8]) -> Option<StorePath> {
         let layer = self.layers.get(usize::from(layer))?;
-        below(path, layer.store.as_os_str().as_bytes()).map(<[u8]>::to_vec)
+        below(path, layer.store.as_os_str().as_bytes()).map(StorePath::from)
     }
 
     /// Absolute path of an operation's target.
@@ -351,10 +352,10 @@ impl Plan {
     }
 
     /// Where what is at `path` when the plan is done is before it begins.
-    pub fn stable_of(&self, layer: u16, path: &[u8]) -> Vec<u8> {
+    pub fn stable_of(&self, layer: u16, path: &[u8]) -> LayerPath {
         let moves = self.ops.iter().filter(|o| o.layer == layer);
         let moves = moves.filter_map(|o| Some((&o.target[..], o.moved_from()?)));
-        crate::path::mapped(moves, path).unwrap_or_else(|| path.to_vec())
+        crate::path::mapped(moves, path).map_or_else(|| path.into(), LayerPath::from)
     }
 
     /// Absolute path of a place in a layer.

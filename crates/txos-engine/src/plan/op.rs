@@ -15,6 +15,7 @@
 
 use crate::changeset::{AttrChange, Strip};
 use crate::object::FileKind;
+use crate::path::{LayerPath, StorePath};
 use crate::version::Version;
 
 /// One operation: what it does, where, and what it finds there and leaves.
@@ -23,11 +24,11 @@ pub(crate) struct Op {
     /// Number of the layer.
     pub layer: u16,
     /// Where, relative to the layer's root; the root itself is empty.
-    pub target: Vec<u8>,
+    pub target: LayerPath,
     /// Where the object at the target is before the plan begins: differs below a moved directory.
-    pub before: Vec<u8>,
+    pub before: LayerPath,
     /// Where it is when the plan is done: differs in a revert, which undoes a move last.
-    pub after: Vec<u8>,
+    pub after: LayerPath,
     /// What is at the target before.
     pub base: Option<Version>,
     /// What will be there: the staged object; for Attrs the version with the new attributes.
@@ -58,34 +59,34 @@ pub(crate) enum Does {
         /// the gate.
         outsiders: Exchanged,
         /// Of a finished exchange of a file with several links: another of its names. Relative to the layer.
-        other: Option<Vec<u8>>,
+        other: Option<LayerPath>,
     },
     /// Target → slot.
     Remove {
         /// Where the object is retained.
-        slot: Vec<u8>,
+        slot: StorePath,
         /// As of an exchange.
-        other: Option<Vec<u8>>,
+        other: Option<LayerPath>,
     },
     /// Target → slot, to be moved in elsewhere.
     MoveOut {
         /// Where it waits.
-        slot: Vec<u8>,
+        slot: StorePath,
     },
     /// Slot → target, or slot ↔ target if something is there.
     MoveIn {
         /// Where it waits.
-        slot: Vec<u8>,
+        slot: StorePath,
         /// Where the object was. Relative to the layer.
-        from: Option<Vec<u8>>,
+        from: Option<LayerPath>,
     },
     /// Another name for an inode, where nothing is; or slot ↔ target, if something is, after making slot
     /// that other name.
     Link {
         /// Where the name is made if something is at the target, and where that is retained.
-        slot: Vec<u8>,
+        slot: StorePath,
         /// A name of the inode. Relative to the layer.
-        other: Vec<u8>,
+        other: LayerPath,
     },
     /// Content of the slot → the inode at target.
     Data(Write),
@@ -103,7 +104,7 @@ pub(crate) enum Does {
         /// Where the object is, if it is not at the target.
         held: Option<Held>,
         /// In a revert: the slot of the retained object that gets its rights back.
-        retained: Option<Vec<u8>>,
+        retained: Option<StorePath>,
     },
     /// mtime of the directory at target.
     DirTime {
@@ -137,7 +138,7 @@ pub(crate) use {in_place, on_names};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Staged {
     /// Where it is.
-    pub slot: Vec<u8>,
+    pub slot: StorePath,
     /// Attributes of overlayfs to take off it.
     pub strip: Vec<Strip>,
     /// Of a new directory: every directory below it, relative to it. Not stored: for the gate.
@@ -148,9 +149,9 @@ pub(crate) struct Staged {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Write {
     /// Where the new content is.
-    pub slot: Vec<u8>,
+    pub slot: StorePath,
     /// Where the content that is overwritten was saved.
-    pub undo_copy: Vec<u8>,
+    pub undo_copy: StorePath,
     /// Attributes to change.
     pub attrs: Option<Box<AttrChange>>,
     /// Where the object is, if it is not at the target.
@@ -178,7 +179,7 @@ pub(crate) enum Exchanged {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Held {
     /// Where, relative to the layer's store, while the operation is carried out.
-    pub place: Vec<u8>,
+    pub place: StorePath,
     /// It is there before the plan begins as well, instead of at the operation's `before`.
     pub before: bool,
     /// It is there when the plan is done as well, instead of at the operation's `after`.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::op::{Does, Exchanged, Op, Staged, Write, in_place};
 use crate::changeset::{AttrChange, Strip};
+use crate::path::{LayerPath, StorePath};
 use crate::version::Version;
 
 /// Which operation it is. The number in a record is the place here: a new kind goes to the end, and raises
@@ -101,10 +102,10 @@ impl<'de> Deserialize<'de> for Op {
 impl Record<'_> {
     /// The operation; `None` if it lacks something that it needs.
     fn into_op(self) -> Option<Op> {
-        let slot = self.slot.into_owned();
+        let slot = StorePath::from(self.slot.into_owned());
         let attrs = self.attrs.map(|attrs| Box::new(attrs.into_owned()));
-        let undo_copy = self.undo_copy.into_owned();
-        let from = self.from.map(Cow::into_owned);
+        let undo_copy = StorePath::from(self.undo_copy.into_owned());
+        let from = self.from.map(|from| LayerPath::from(from.into_owned()));
         let staged = |slot| Staged { slot, strip: self.strip.into_owned(), dirs: Vec::new() };
         let does = match self.kind {
             Kind::Install => Does::Install(staged(slot)),
@@ -131,9 +132,9 @@ impl Record<'_> {
         };
         let op = Op {
             layer: self.layer,
-            target: self.target.into_owned(),
-            before: self.before.into_owned(),
-            after: self.after.into_owned(),
+            target: self.target.into_owned().into(),
+            before: self.before.into_owned().into(),
+            after: self.after.into_owned().into(),
             base: self.base,
             new: self.new,
             shown: self.shown,
@@ -161,9 +162,9 @@ mod tests {
     fn op(does: Does) -> Op {
         Op {
             layer: 1,
-            target: b"d/t".to_vec(),
-            before: b"b".to_vec(),
-            after: b"a".to_vec(),
+            target: b"d/t".to_vec().into(),
+            before: b"b".to_vec().into(),
+            after: b"a".to_vec().into(),
             base: Some(version(5)),
             new: Some(version(6)),
             shown: true,
@@ -175,13 +176,17 @@ mod tests {
 
     /// One of each kind, with its number and what of a record it fills.
     fn all() -> Vec<(u8, Op, &'static str)> {
-        let slot = || b"s".to_vec();
+        let slot = || StorePath::from(b"s".to_vec());
         let strip = Strip { below: b"x".to_vec(), name: b"n".to_vec(), value: b"v".to_vec() };
         let staged = || Staged { slot: slot(), strip: vec![strip.clone()], dirs: Vec::new() };
         let change = || Box::new(AttrChange { mode: Some((1, 2)), ..AttrChange::default() });
-        let other = Some(b"o".to_vec());
-        let write =
-            || Write { slot: slot(), undo_copy: b"u".to_vec(), attrs: Some(change()), held: None };
+        let other = Some(LayerPath::from(b"o".to_vec()));
+        let write = || Write {
+            slot: slot(),
+            undo_copy: b"u".to_vec().into(),
+            attrs: Some(change()),
+            held: None,
+        };
         let exchange = Does::Exchange {
             staged: staged(),
             outsiders: Exchanged::default(),
@@ -194,7 +199,7 @@ mod tests {
             (2, op(Does::Remove { slot: slot(), other: other.clone() }), "from"),
             (3, op(Does::MoveOut { slot: slot() }), ""),
             (4, op(Does::MoveIn { slot: slot(), from: other }), "from"),
-            (5, op(Does::Link { slot: slot(), other: b"o".to_vec() }), "from"),
+            (5, op(Does::Link { slot: slot(), other: b"o".to_vec().into() }), "from"),
             (6, op(Does::Data(write())), "undo attrs"),
             (7, op(Does::Attrs { change: change(), held: None, retained }), "attrs"),
             (8, op(Does::DirTime { change: change() }), "no-slot attrs"),
