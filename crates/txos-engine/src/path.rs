@@ -1,5 +1,7 @@
 //! Paths as bytes. Absolute ones are canonical: no `.`, no `..`, no doubled slash. Those of a layer are
-//! relative to its root, which is the empty path ([`layer`]).
+//! relative to its root, which is the empty path ([`LayerPath`], [`layer`]); those of a layer's store are relative to
+//! the store ([`StorePath`]). Change sets and plans are made of these two, and nothing but a plan, which knows
+//! the layers, makes absolute paths of them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

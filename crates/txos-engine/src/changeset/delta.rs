@@ -315,8 +315,8 @@ impl Maker<'_> {
         let there = |base: Option<Version>| base.filter(|_| !is_vacated);
         let mut change = Change {
             layer,
-            path,
-            stable_path,
+            path: path.into(),
+            stable_path: stable_path.into(),
             action: Action::Remove,
             base: None,
             new: None,
@@ -372,11 +372,11 @@ impl Maker<'_> {
             What::Move { from, source, base } => {
                 (change.base, change.new) = (there(base), Some(source));
                 change.staged = self.slot();
-                change.action = Action::Move { from, source };
+                change.action = Action::Move { from: from.into(), source };
             }
             What::Link { to, base } => {
                 (change.base, change.staged) = (there(base), self.slot());
-                change.action = Action::Link { to };
+                change.action = Action::Link { to: to.into() };
             }
             What::Data { staged, base, mut attrs } => {
                 let new = self.staged(layer, &staged)?;
@@ -417,13 +417,13 @@ impl Maker<'_> {
         let mut stable: HashMap<Vec<u8>, Option<Version>> = HashMap::new();
         let above = |c: &&Change| c.layer == layer && stable_path.starts_with(&c.stable_path);
         for change in self.changes.iter().filter(above) {
-            stable.insert(change.stable_path.clone(), None);
+            stable.insert(change.stable_path.to_vec(), None);
         }
         for (path, found) in &mut stable {
             *found = self.stable(layer, path)?;
         }
         let really = |c: &Change| {
-            let now = stable.get(&c.stable_path).copied().flatten();
+            let now = stable.get(&c.stable_path[..]).copied().flatten();
             now.map(|v| v.id) == c.base.map(|v| v.id)
         };
         let Some((place, path)) = links::taken_to(&self.changes, layer, &stable_path, really)
@@ -436,7 +436,7 @@ impl Maker<'_> {
         };
         self.add(delta)?;
         if let Some(change) = self.changes.last_mut() {
-            (change.path, change.held) = (path, Some(place));
+            (change.path, change.held) = (path.into(), Some(place));
         }
         Ok(())
     }
@@ -472,13 +472,13 @@ impl Maker<'_> {
             let arrives = matches!(c.action, Action::Move { .. });
             let takes_its_name = (replaces || arrives) && c.base.is_some();
             if matches!(c.action, Action::Remove) || takes_its_name {
-                gone.insert((c.layer, c.stable_path.clone()));
+                gone.insert((c.layer, c.stable_path.to_vec()));
             }
             if replaces {
-                put.insert((c.layer, c.path.clone()));
+                put.insert((c.layer, c.path.to_vec()));
             }
             if arrives {
-                arrived.insert((c.layer, c.path.clone()));
+                arrived.insert((c.layer, c.path.to_vec()));
             }
         }
         // What is taken away or put there as a whole keeps its own times; not so what is moved out
@@ -508,7 +508,7 @@ impl Maker<'_> {
         }
         for ((layer, stable), path) in touched {
             let own = self.changes.iter().position(|c| {
-                c.layer == layer && c.path == path && matches!(c.action, Action::Attrs(_))
+                c.layer == layer && *c.path == *path && matches!(c.action, Action::Attrs(_))
             });
             let says = |c: &Change| matches!(&c.action, Action::Attrs(a) if a.mtime.is_some());
             if own.and_then(|i| self.changes.get(i)).is_some_and(says) {
@@ -532,8 +532,8 @@ impl Maker<'_> {
             let change = AttrChange { mtime, ..AttrChange::default() };
             self.changes.push(Change {
                 layer,
-                path,
-                stable_path: stable,
+                path: path.into(),
+                stable_path: stable.into(),
                 base: Some(now),
                 new: Some(as_changed(now, &change)),
                 action: Action::Attrs(Box::new(change)),

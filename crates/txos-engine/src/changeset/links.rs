@@ -156,7 +156,7 @@ fn classify_group<S: Sink>(sink: &mut S, members: &[&S::File]) -> Result<()> {
     for file in members {
         let view = sink.view(file);
         if view.path != to && view.stable.map(|v| v.id) != inode {
-            sink.emit(file, Action::Link { to: to.clone() });
+            sink.emit(file, Action::Link { to: to.clone().into() });
         }
     }
     Ok(())

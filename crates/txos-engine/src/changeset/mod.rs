@@ -22,6 +22,7 @@ pub(crate) use overlay::{forget_indexed, is_overlay_xattr};
 
 use crate::error::{Error, Result};
 use crate::object::FileKind;
+use crate::path::LayerPath;
 use crate::readset::ReadSet;
 use crate::store::{Layer, Transaction};
 use crate::version::Version;
@@ -137,14 +138,14 @@ pub(crate) enum Action {
     /// Move the stable object `from` here.
     Move {
         /// Where it is now, relative to the layer.
-        from: Vec<u8>,
+        from: LayerPath,
         /// Its version.
         source: Version,
     },
     /// Make this name another link of the object at `to`.
     Link {
         /// The other name, relative to the layer.
-        to: Vec<u8>,
+        to: LayerPath,
     },
     /// Write the staged content into the inode that is there, then the attributes.
     Data(Box<AttrChange>),
@@ -167,10 +168,10 @@ pub(crate) struct Change {
     /// Number of the layer.
     pub layer: usize,
     /// Where, relative to the layer's root.
-    pub path: Vec<u8>,
+    pub path: LayerPath,
     /// Where the object's stable counterpart is before the publish: differs from `path` below a
     /// moved directory.
-    pub stable_path: Vec<u8>,
+    pub stable_path: LayerPath,
     /// What.
     pub action: Action,
     /// The object there now.

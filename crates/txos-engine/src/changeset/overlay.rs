@@ -140,14 +140,14 @@ impl<'a> Scan<'a> {
         super::links::classify(&mut self, files)?;
         let moved = std::mem::take(&mut self.moved_from);
         let shells = std::mem::take(&mut self.shells);
-        let in_tree = |c: &&mut Change| !shells.contains(&c.path);
+        let in_tree = |c: &&mut Change| !shells.contains(&c.path[..]);
         for change in self.changes.iter_mut().filter(in_tree) {
             // The name a moved directory left behind is a whiteout; the move takes it away.
             let stable_path = change.stable_path.clone();
             match &mut change.action {
-                Action::Remove if moved.contains_key(&stable_path) => change.dropped = true,
+                Action::Remove if moved.contains_key(&stable_path[..]) => change.dropped = true,
                 Action::Move { .. } | Action::Link { .. } | Action::Replace | Action::Rewrite
-                    if moved.contains_key(&stable_path) =>
+                    if moved.contains_key(&stable_path[..]) =>
                 {
                     change.base = None;
                     if matches!(change.action, Action::Replace | Action::Rewrite) {
@@ -266,8 +266,8 @@ impl<'a> Scan<'a> {
         let only_follows = changed_names && change.is_only_mtime();
         self.changes.push(Change {
             layer: self.layer.index,
-            path: dir.path.clone(),
-            stable_path: dir.stable.clone(),
+            path: dir.path.clone().into(),
+            stable_path: dir.stable.clone().into(),
             action: Action::Attrs(Box::new(change)),
             base: Some(old),
             new: Some(new),
@@ -381,7 +381,7 @@ impl<'a> Scan<'a> {
         self.moved_from.insert(from.clone(), ());
         let slot = self.slot();
         self.push(
-            Action::Move { from: from.clone(), source },
+            Action::Move { from: from.clone().into(), source },
             path.clone(),
             stable_path,
             stable,
@@ -549,8 +549,8 @@ impl<'a> Scan<'a> {
     ) {
         self.changes.push(Change {
             layer: self.layer.index,
-            path,
-            stable_path,
+            path: path.into(),
+            stable_path: stable_path.into(),
             action,
             base,
             new,

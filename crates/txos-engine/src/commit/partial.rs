@@ -106,9 +106,9 @@ pub(super) fn select(
     // The times of directories whose entries are committed go with them.
     let times = changes.changes.iter().filter(|time| {
         part.iter().all(|c| (c.layer, &c.path) != (time.layer, &time.path))
-            && part
-                .iter()
-                .any(|c| c.layer == time.layer && crate::path::layer::split(&c.path).0 == time.path)
+            && part.iter().any(|c| {
+                c.layer == time.layer && crate::path::layer::split(&c.path).0 == &time.path[..]
+            })
     });
     let times: Vec<Change> = times.filter_map(only_time).collect();
     if part.is_empty() {
@@ -137,7 +137,7 @@ fn goes_alone(changes: &ChangeSet, layers: &[Layer], change: &Change, path: &[u8
         ));
     }
     let place =
-        |c: &&Change| matches!(&c.action, Action::Move { from, .. } if *from == change.path);
+        |c: &&Change| matches!(&c.action, Action::Move { from, .. } if from[..] == change.path[..]);
     if changes.changes.iter().filter(|c| c.layer == change.layer).any(|c| place(&c)) {
         return Err(unsupported(
             path,
@@ -187,7 +187,7 @@ fn moved_around(changes: &ChangeSet, change: &Change) -> Option<Vec<u8>> {
     let here = changes.changes.iter().filter(|c| c.layer == change.layer);
     let mut moves = here.filter(|c| matches!(c.action, Action::Move { .. }));
     let around = |top: &[u8]| change.path.strip_prefix(top).is_some_and(|r| r.starts_with(b"/"));
-    moves.find(|c| around(&c.path)).map(|c| c.path.clone())
+    moves.find(|c| around(&c.path)).map(|c| c.path.to_vec())
 }
 
 /// Of a directory's change of attributes, that of its time.
@@ -204,7 +204,7 @@ fn linked_inode(
     layer: usize,
     to: &[u8],
 ) -> Option<crate::object::FileId> {
-    let there = changes.changes.iter().find(|c| c.layer == layer && c.path == to);
+    let there = changes.changes.iter().find(|c| c.layer == layer && c.path == to.into());
     if let Some(Change { action: Action::Move { source, .. }, .. }) = there {
         return Some(source.id);
     }

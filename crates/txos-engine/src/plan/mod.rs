@@ -149,9 +149,9 @@ impl Plan {
         for c in &changes.changes {
             let op = |does| Op {
                 layer: u16::try_from(c.layer).unwrap_or(u16::MAX),
-                target: c.path.clone().into(),
-                after: c.path.clone().into(),
-                before: c.stable_path.clone().into(),
+                target: c.path.clone(),
+                after: c.path.clone(),
+                before: c.stable_path.clone(),
                 base: c.base,
                 new: c.new,
                 shown: c.shown,
@@ -168,7 +168,7 @@ impl Plan {
             };
             match &c.action {
                 Action::Link { to } => {
-                    by_phase[3].push(op(Does::Link { slot, other: to.clone().into() }));
+                    by_phase[3].push(op(Does::Link { slot, other: to.clone() }));
                 }
                 Action::Install | Action::Rewrite if c.base.is_none() => {
                     by_phase[1].push(op(Does::Install(staged(slot))));
@@ -185,11 +185,11 @@ impl Plan {
                 Action::Move { from, source } => {
                     let mut out = op(Does::MoveOut { slot: slot.clone() });
                     for path in [&mut out.target, &mut out.before, &mut out.after] {
-                        *path = from.clone().into();
+                        path.clone_from(from);
                     }
                     (out.base, out.new, out.shown) = (Some(*source), None, false);
                     by_phase[0].push(out);
-                    let mut into = op(Does::MoveIn { slot, from: Some(from.clone().into()) });
+                    let mut into = op(Does::MoveIn { slot, from: Some(from.clone()) });
                     into.new = Some(*source);
                     by_phase[1].push(into);
                 }

@@ -229,13 +229,12 @@ impl Scan<'_> {
     fn lost_names(&self, files: &[File]) -> Result<Names> {
         let mut names = Names::default();
         let is_file = |v: &Version| v.kind() != FileKind::Dir;
-        let taken = self
-            .changes
-            .iter()
-            .filter(|c| !c.action.is_in_place() && !self.moved_from.contains_key(&c.stable_path));
+        let taken = self.changes.iter().filter(|c| {
+            !c.action.is_in_place() && !self.moved_from.contains_key(&c.stable_path[..])
+        });
         for change in taken {
             if let Some(version) = change.base.filter(is_file) {
-                names.add(self, change.stable_path.clone(), version)?;
+                names.add(self, change.stable_path.to_vec(), version)?;
             }
         }
         for file in files.iter().filter(|f| !f.in_new && !f.indexed) {
@@ -254,15 +253,14 @@ impl Scan<'_> {
         let mut stable = Vec::new();
         for change in taken {
             if self.is_stable(change)? {
-                stable.push(&change.stable_path);
+                stable.push(change.stable_path.to_vec());
             }
         }
         let replaced = files.iter().filter(|f| !f.in_new && is_dir(&f.stable));
         let mut queue: Vec<Vec<u8>> = stable
             .into_iter()
-            .chain(replaced.map(|f| &f.stable_path))
+            .chain(replaced.map(|f| f.stable_path.clone()))
             .filter(|path| !self.moved_from.contains_key(&path[..]))
-            .cloned()
             .collect();
         while let Some(dir) = queue.pop() {
             let io = |e: Errno| Error::io("looking through the removed", self.show(&dir), e);
@@ -313,7 +311,7 @@ impl Scan<'_> {
         let Some(file) = files.get_mut(at) else { return };
         // In a new directory the copy is published with that, and then exchanged for the object.
         let base = if file.in_new { Some(file.upper) } else { file.stable };
-        let action = Action::Move { from: from.clone(), source };
+        let action = Action::Move { from: from.clone().into(), source };
         let (path, stable_path) = (file.path.clone(), file.stable_path.clone());
         let upper = file.upper;
         if file.in_new {
