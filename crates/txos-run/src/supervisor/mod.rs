@@ -38,7 +38,6 @@ pub mod side_effects;
 pub mod sockets;
 pub mod view_renames;
 
-use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -157,8 +156,7 @@ pub struct Supervisor {
     processes: process::Processes,
     renames: view_renames::ViewRenames,
     scratch: record::Scratch,
-    /// Keys of looks that were observed.
-    observed: HashSet<u64>,
+    known: record::KnownLooks,
     heads: execute::Heads,
     reaper: Pid,
     mount_namespace: u64,
@@ -214,7 +212,7 @@ pub fn start(setup: Setup) -> Result<Running> {
         processes: process::Processes::default(),
         renames: setup.renames,
         scratch: record::Scratch::default(),
-        observed: HashSet::new(),
+        known: record::KnownLooks::default(),
         heads: execute::Heads::default(),
         view: caller::View::of(setup.reaper, setup.root_is_local)?,
         helpers: caller::Helpers::default(),

@@ -1,5 +1,6 @@
 //! Recording what a stopped call looks at.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 
 use txos_engine::object::Facets;
@@ -16,10 +17,41 @@ use crate::warning::WarningKind;
 use rustix::fs::{FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use txos_calls::{Aspects, At, Follow, OpenFlags};
-use txos_recorder::area::{Class, Key, Start};
 
 /// How many looks the supervisor remembers to have observed.
-const OBSERVED_MAX: usize = 1 << 17;
+const KNOWN_MAX: usize = 1 << 16;
+
+/// Looks that were observed, letter by letter: processes of others must not be able to make one that is taken for
+/// another, as they could with the recorder's keys.
+#[derive(Debug, Default)]
+pub struct KnownLooks {
+    looks: HashSet<Box<[u8]>>,
+    /// What paths lead to, by [`super::view_renames::ViewRenames::revision`], when they were observed.
+    revision: u64,
+    /// The look that was asked for last: a path, and what the look depends on.
+    asked: Vec<u8>,
+}
+
+impl KnownLooks {
+    fn contains(&mut self, revision: u64, path: &[u8], follow: bool, facets: Facets) -> bool {
+        if self.revision != revision {
+            self.revision = revision;
+            self.looks.clear();
+        }
+        self.asked.clear();
+        self.asked.extend_from_slice(path);
+        self.asked.extend_from_slice(&[facets.0, u8::from(follow)]);
+        self.looks.contains(&self.asked[..])
+    }
+
+    /// Remembers the look that was asked for last.
+    fn insert(&mut self) {
+        if self.looks.len() >= KNOWN_MAX {
+            self.looks.clear();
+        }
+        self.looks.insert(self.asked.as_slice().into());
+    }
+}
 
 /// Buffers that live as long as the supervisor, so that the usual call allocates nothing.
 #[derive(Debug, Default)]
@@ -203,36 +235,32 @@ impl Supervisor {
 
     /// Observes `self.scratch.path`, unless it was observed for the same look before.
     fn note(&mut self, call: &Call, follow: bool, facets: Facets) {
-        let key = self.key_of_look(follow, facets);
-        if key.is_some_and(|key| self.observed.contains(&key)) {
+        let is_known = self.may_be_known(facets);
+        if is_known
+            && self.known.contains(self.renames.revision(), &self.scratch.path, follow, facets)
+        {
             return;
         }
         let path = std::mem::take(&mut self.scratch.path);
         self.note_path(call, &path, follow, facets);
         self.scratch.path = path;
-        if let Some(key) = key.filter(|_| !self.unreadable) {
-            if self.observed.len() >= OBSERVED_MAX {
-                self.observed.clear();
-            }
-            self.observed.insert(key);
+        if is_known && !self.unreadable {
+            self.known.insert();
         }
     }
 
-    /// The recorder's key of a look at `self.scratch.path`, where the recorder would not report the look a
-    /// second time either. The supervisor meets such a look again from code without the recorder: the dynamic
-    /// linker, the C library's own, programs without it.
-    fn key_of_look(&self, follow: bool, facets: Facets) -> Option<u64> {
+    /// Whether a second look at `self.scratch.path` adds nothing to a first: where the recorder would not
+    /// report it. The supervisor meets such a look again from code without the recorder: the dynamic linker, the C
+    /// library's own, programs without it.
+    fn may_be_known(&self, facets: Facets) -> bool {
         let changes = Facets::WRITE | Facets::APPEND | Facets::LISTING;
         let path = &self.scratch.path;
-        let means_the_same = self.recorder.as_ref().is_some_and(Recorder::is_on)
+        self.recorder.as_ref().is_some_and(Recorder::is_on)
             && !self.roots_differ
             && self.scratch.written.first() == Some(&b'/')
             && !facets.intersects(changes)
             && !is_below_never(path)
-            && !self.renames.may_concern(path);
-        let class = Class { facets: facets.0, follow };
-        let generation = self.renames.revision();
-        means_the_same.then(|| Key::new(generation, class, &Start::default()).bytes(path).finish())
+            && !self.renames.may_concern(path)
     }
 
     /// Observes a path of the view.
@@ -536,6 +564,25 @@ pub fn is_below_never(path: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_is_known_by_its_path_what_it_looks_at_and_when() {
+        let mut known = KnownLooks::default();
+        assert!(!known.contains(0, b"/a", true, Facets::ENTRY));
+        known.insert();
+        assert!(known.contains(0, b"/a", true, Facets::ENTRY));
+        for (path, follow, facets) in [
+            (&b"/b"[..], true, Facets::ENTRY),
+            (b"/a\x01", true, Facets::ENTRY),
+            (b"/a", false, Facets::ENTRY),
+            (b"/a", true, Facets::ATTRS),
+        ] {
+            assert!(!known.contains(0, path, follow, facets), "{path:?}");
+        }
+        assert!(!known.contains(1, b"/a", true, Facets::ENTRY), "a directory was moved since");
+        known.insert();
+        assert!(known.contains(1, b"/a", true, Facets::ENTRY));
+    }
 
     #[test]
     fn facets_of_opens() {
