@@ -203,6 +203,9 @@ pub struct ReadSet {
     /// Ways that were acquired as an earlier transaction had found them.
     #[serde(skip)]
     trusted: Vec<std::sync::Arc<Way>>,
+    /// The last look led through a directory that is not versioned.
+    #[serde(skip)]
+    led_outside: bool,
 }
 
 /// First bytes of a stored read set.

@@ -21,6 +21,7 @@ impl ReadSet {
     /// With `follow`, a symbolic link at the end is read and what it leads to is what is observed.
     /// Cheap when the same was observed before. Failures of the look-up are observations too.
     pub fn note(&mut self, path: &[u8], follow: bool, facets: Facets) {
+        self.led_outside = false;
         if let Some(round) = &mut self.round {
             round.notes.push((path.into(), follow, facets));
         }
@@ -30,6 +31,9 @@ impl ReadSet {
     fn note_through(&mut self, path: &[u8], follow: bool, facets: Facets, links_left: u32) {
         let (parent, name) = split_as_written(path);
         let Some(index) = self.directory(parent) else {
+            // That it leads nowhere is part of the read set.
+            let known = self.aliases.get(&*plain_slashes(parent));
+            self.led_outside |= !matches!(known, Some(PathBinding::Nowhere(_)));
             return self.note_link_from_outside(path, follow, facets, links_left);
         };
         let trailing_slash = path.len() > 1 && path.ends_with(b"/");
@@ -50,6 +54,13 @@ impl ReadSet {
                 }
             }
         }
+    }
+
+    /// Whether the last look led through a directory that is not versioned. Links there are not part of the read
+    /// set: the same look may lead elsewhere the next time, and must be noted again.
+    #[must_use]
+    pub fn led_outside(&self) -> bool {
+        self.led_outside
     }
 
     /// A name in a directory that is not versioned may be a link to something that is.

@@ -244,7 +244,7 @@ impl Supervisor {
         let path = std::mem::take(&mut self.scratch.path);
         self.note_path(call, &path, follow, facets);
         self.scratch.path = path;
-        if is_known && !self.unreadable {
+        if is_known && !self.unreadable && !self.reads.led_outside() {
             self.known.insert();
         }
     }
