@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
@@ -139,13 +140,21 @@ fn unescape(word: &[u8]) -> Vec<u8> {
 /// # Errors
 /// If the table can't be read.
 pub fn visible() -> io::Result<Vec<Mount>> {
-    let mut mounts = parse(&read_table()?);
+    let mut mounts = table()?;
     mounts.retain(|m| match look_at(&m.point) {
         Ok(id) => id == Some(m.id),
         Err(error) => error == Errno::ACCESS,
     });
     mounts.sort_by(|a, b| a.point.as_os_str().as_bytes().cmp(b.point.as_os_str().as_bytes()));
     Ok(mounts)
+}
+
+/// The mounts of this process's namespace, hidden ones as well.
+///
+/// # Errors
+/// If the table can't be read.
+pub fn table() -> io::Result<Vec<Mount>> {
+    Ok(parse(&read_table()?))
 }
 
 /// The text of the mount table. (`std::fs::read` asks for the size, which is 0, and begins with 32 bytes.)
@@ -174,8 +183,18 @@ pub fn mount_id(path: &Path) -> Option<u64> {
 fn look_at(path: &Path) -> Result<Option<u64>, Errno> {
     // The number is the kernel's own: no server of a file system is asked.
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::MNT_ID)?;
-    Ok((stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id))
+    Ok(number_in(&rustix::fs::statx(CWD, path, flags, StatxFlags::MNT_ID)?))
+}
+
+/// Number of the mount by which something was found. Its file system is not asked.
+#[must_use]
+pub fn mount_of(found: impl AsFd) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    number_in(&rustix::fs::statx(found, c"", flags, StatxFlags::MNT_ID).ok()?)
+}
+
+fn number_in(stat: &Statx) -> Option<u64> {
+    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
 #[cfg(test)]

@@ -16,8 +16,7 @@ pub fn source_name(id: TxId) -> String {
 /// The transaction in whose view this process runs, if it does.
 #[must_use]
 pub fn inside() -> Option<TxId> {
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    transaction_of(&mounts::parse(&table))
+    transaction_of(&mounts::table().ok()?)
 }
 
 fn transaction_of(mounts: &[mounts::Mount]) -> Option<TxId> {

@@ -20,7 +20,8 @@
 //! - A call goes through the gate only if its key is in the area. Every other one is made as the C
 //!   library would make it, and the kernel reports it.
 //! - Nothing here allocates, locks, panics or unwinds, or uses thread-local memory but `errno`: the
-//!   functions are called from signal handlers and between `vfork` and `exec` as well.
+//!   functions are called from signal handlers and between `vfork` and `exec` as well. `realpath` without room for
+//!   the answer is the exception, as in the C library: it asks the program's allocator.
 //! - Whatever is missing (the area, the page of the gate) leaves the program as it would
 //!   be without this library.
 

@@ -28,6 +28,7 @@ use std::sync::mpsc::{Sender, channel};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
+use txos_engine::mounts::mount_of;
 use txos_engine::patience::{self, PATIENCE};
 
 use super::Supervisor;
@@ -250,13 +251,6 @@ pub fn kind(found: &OwnedFd) -> std::result::Result<FileType, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = rustix::fs::statx(found, c"", flags, StatxFlags::TYPE)?;
     Ok(FileType::from_raw_mode(found.stx_mode.into()))
-}
-
-/// The number of the mount by which it was found. Its file system is not asked.
-fn mount_of(found: &OwnedFd) -> Option<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(found, c"", flags, StatxFlags::MNT_ID).ok()?;
-    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
 /// The attributes of a regular file. Its file system may be asked: see [`AsCaller::run`].

@@ -121,8 +121,8 @@ pub fn mount_point(mnt: u64) -> Option<Vec<u8>> {
     if let Some(point) = known(&table) {
         return Some(point);
     }
-    let text = std::fs::read("/proc/self/mountinfo").ok()?;
-    *table = txos_engine::mounts::parse(&text)
+    *table = txos_engine::mounts::table()
+        .ok()?
         .into_iter()
         .map(|m| (m.id, m.point.into_os_string().into_encoded_bytes()))
         .collect();
