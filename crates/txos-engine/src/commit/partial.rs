@@ -204,7 +204,7 @@ fn linked_inode(
     layer: usize,
     to: &[u8],
 ) -> Option<crate::object::FileId> {
-    let there = changes.changes.iter().find(|c| c.layer == layer && c.path == to.into());
+    let there = changes.changes.iter().find(|c| c.layer == layer && *c.path == *to);
     if let Some(Change { action: Action::Move { source, .. }, .. }) = there {
         return Some(source.id);
     }

@@ -124,8 +124,7 @@ fn detach_all(plan: &mut Plan, roots: &Roots, commit_stamp: Option<Stamp>) {
     let mut detached = false;
     for op in &mut plan.ops {
         let several = op.base.is_some_and(|b| b.kind() == FileKind::File && b.nlink > 1);
-        let is_held =
-            held.iter().any(|(layer, place)| *layer == op.layer && *place == op.slot().into());
+        let is_held = held.iter().any(|(layer, place)| *layer == op.layer && **place == *op.slot());
         if several && !is_held && matches!(op.does, Does::Remove { .. } | Does::Exchange { .. }) {
             match detach(op, roots, &put) {
                 Ok(()) => detached = true,

@@ -107,8 +107,7 @@ pub(super) fn stage(
 /// The operation that says what is at the other name of a link, when everything is published: not one that takes
 /// away what was there before.
 fn at_other<'a>(plan: &'a Plan, link: &Op, other: &[u8]) -> Option<&'a Op> {
-    let is_there =
-        |o: &&Op| o.layer == link.layer && o.target == other.into() && o.held().is_none();
+    let is_there = |o: &&Op| o.layer == link.layer && *o.target == *other && o.held().is_none();
     plan.ops.iter().filter(is_there).rfind(|o| !o.takes_away())
 }
 
