@@ -110,7 +110,7 @@ fn outer(map: &str, user: u32) -> Option<u32> {
 
 /// Whether this process is in the machine's initial user namespace. A process can't come back to it, and
 /// leaves it only by what is done right after a `fork`: the answer is remembered for each process.
-fn is_initial() -> bool {
+pub(crate) fn is_initial() -> bool {
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     let process = u64::from(std::process::id());
     let known = KNOWN.load(Ordering::Relaxed);

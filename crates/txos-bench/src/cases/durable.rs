@@ -164,7 +164,7 @@ impl Keeper for Engine {
         let failed = |e: rustix::io::Errno| e.to_string();
         let dir_id = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?.id;
         let file = at(&path, fs::File::open(&path))?;
-        let roots = [self.top.clone()];
+        let grounds = [commit::Ground { root: self.top.clone(), copies: None }];
         let options = Options::default();
         let number = thread as u64;
         Ok(Box::new(move |n| {
@@ -187,7 +187,7 @@ impl Keeper for Engine {
                     attrs: AttrChange::default(),
                 },
             };
-            match commit::light(&self.home, &roots, &[delta], &reads, None, &options) {
+            match commit::light(&self.home, &grounds, &[delta], &reads, None, &options) {
                 Ok(Some(_)) => Ok(()),
                 Ok(None) => Err("it was no light commit".into()),
                 Err(e) => Err(e.to_string()),

@@ -65,37 +65,62 @@ pub fn acquire(
     acquire_plan(handle, &planned.plan, Some(reads))
 }
 
-/// Acquires everything that a light commit will change: the pages it writes to.
+/// Acquires everything that a light commit will change: the pages it writes to, or the names.
 ///
 /// # Errors
 /// As [`acquire`].
 pub fn acquire_for_log(
     handle: &mut TxHandle<'_>,
-    roots: &[std::path::PathBuf],
+    grounds: &[super::Ground],
     deltas: &[Delta],
 ) -> std::result::Result<(), AcquireError> {
     handle.prepare().map_err(|stop| AcquireError::of(b"/", stop))?;
     for delta in deltas {
-        let (What::Patch { base, writes, .. }, Some(root)) = (&delta.what, roots.get(delta.layer))
-        else {
-            continue;
-        };
-        let path = crate::path::join(root.as_os_str().as_encoded_bytes(), &delta.path);
+        let Some(ground) = grounds.get(delta.layer) else { continue };
+        let path = crate::path::join(ground.root.as_os_str().as_encoded_bytes(), &delta.path);
+        let Some((dir, name)) = crate::path::split(&path) else { continue };
+        let dir = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW).ok().map(|dir| dir.id);
         let mut take = |facet: &Facet<'_>, access| {
             handle.acquire(facet, access).map(drop).map_err(|stop| AcquireError::of(&path, stop))
         };
-        let Some((dir, name)) = crate::path::split(&path) else { continue };
-        if let Ok(dir) = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
-            take(&Facet::Entry { dir: dir.id, name }, Access::Read)?;
-        }
-        take(&Facet::Attributes(base.id), Access::Insert)?;
-        take(&Facet::Extent(base.id), Access::Read)?;
-        for number in crate::changeset::patch::Patch::new(writes.clone(), None).pages() {
-            take(&Facet::Page { file: base.id, number }, Access::Write)?;
+        match &delta.what {
+            What::Patch { base, writes, .. } => {
+                if let Some(dir) = dir {
+                    take(&Facet::Entry { dir, name }, Access::Read)?;
+                }
+                take(&Facet::Attributes(base.id), Access::Insert)?;
+                take(&Facet::Extent(base.id), Access::Read)?;
+                for number in crate::changeset::patch::Patch::new(writes.clone(), None).pages() {
+                    take(&Facet::Page { file: base.id, number }, Access::Write)?;
+                }
+            }
+            What::Put { base, .. } => acquire_name(&mut take, dir, name, base.as_ref())?,
+            What::Remove { base } => acquire_name(&mut take, dir, name, Some(base))?,
+            _ => {}
         }
     }
     // Not under a lock: the one whose turn it is needs that.
     handle.await_turn().map_err(|stop| AcquireError::of(b"/", stop))
+}
+
+/// A name that leads to something else afterwards, or to nothing, and what it led to.
+fn acquire_name(
+    take: &mut impl FnMut(&Facet<'_>, Access) -> std::result::Result<(), AcquireError>,
+    dir: Option<FileId>,
+    name: &[u8],
+    base: Option<&Version>,
+) -> std::result::Result<(), AcquireError> {
+    if let Some(dir) = dir {
+        take(&Facet::Entry { dir, name }, Access::Write)?;
+        take(&Facet::Listing(dir), Access::Insert)?;
+    }
+    if let Some(base) = base {
+        take(&Facet::Attributes(base.id), Access::Write)?;
+        if base.kind() == FileKind::File {
+            take(&Facet::Extent(base.id), Access::Write)?;
+        }
+    }
+    Ok(())
 }
 
 /// Acquires everything that undoing a commit will change.

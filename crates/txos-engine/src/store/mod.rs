@@ -13,6 +13,9 @@
 //!   lock               flock(2): held exclusively by whoever commits, recovers or reverts
 //!   journal            write-ahead log (home store only)
 //!   stores             one quoted path a line (home store only)
+//!   light, light.now   the log of light commits, and which are in flight (home store only)
+//!   light.marks/N      how far slot N of that log has published names on this file system
+//!   staging/ID         empty: tx/ID is a program's place for private copies (home store only)
 //!   tx/ID/             one transaction
 //!     meta.json        what it is and in what state (home store only)
 //!     lock             flock(2): held by the process that runs it; free = its process is gone
@@ -28,6 +31,7 @@
 mod before;
 mod home;
 mod meta;
+mod staging;
 mod transaction;
 
 pub use crate::machine::{boot_id, default_dir};

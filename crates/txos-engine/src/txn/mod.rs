@@ -19,7 +19,6 @@ mod engine;
 mod keep;
 mod route;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 #[cfg(not(loom))]
@@ -195,14 +194,14 @@ impl<'w> Txn<'w> {
     /// [`Failed`], with the errors of [`commit::light`].
     pub fn commit_by_log(
         mut self,
-        roots: &[PathBuf],
+        grounds: &[commit::Ground],
         deltas: &[Delta],
         reads: &ReadSet,
         options: &Options,
     ) -> Result<Result<Summary, Txn<'w>>, Failed> {
-        self = self.acquire(|handle| commit::acquire_for_log(handle, roots, deltas))?;
+        self = self.acquire(|handle| commit::acquire_for_log(handle, grounds, deltas))?;
         let handle = self.participant.handle.as_mut();
-        match commit::light(self.home, roots, deltas, reads, handle, options) {
+        match commit::light(self.home, grounds, deltas, reads, handle, options) {
             Ok(None) => Ok(Err(self)),
             Ok(Some(summary)) => self.end(Ok(summary)).map(Ok),
             Err(error) => self.end(Err(error)).map(Ok),

@@ -9,8 +9,9 @@ pub enum Route {
     Call,
     /// One `renameat2(2)` that all calls come to. A crash comes before it or after it.
     Rename,
-    /// A record in the redo log, then the bytes in place ([`crate::commit::light`]). After a crash recovery writes
-    /// the bytes of every complete record again, and ignores an incomplete one.
+    /// A record in the redo log, then the bytes in place or the files under their names
+    /// ([`crate::commit::light`]). After a crash recovery does again what every complete record says, and ignores an
+    /// incomplete one.
     Log,
     /// The journal ([`crate::commit::commit`]). A crash is undone or finished as the table in [`crate::commit`] says.
     Full,
@@ -25,8 +26,8 @@ pub enum Outcome {
     Call,
     /// One file that has one name instead of another; nothing but names was looked at.
     Rename,
-    /// Bytes within files that stay.
-    Patches,
+    /// Bytes within files that stay; or a few files that are new, replaced or gone.
+    Small,
     /// Anything else.
     Anything,
 }
@@ -50,7 +51,7 @@ impl Route {
     /// | nothing | `Nothing` | `Nothing` | `Nothing` | `Nothing` |
     /// | one call | `Call` | `Full` | `Full` | `Full` |
     /// | one rename | `Rename` | `Full` | `Full` | `Full` |
-    /// | patches | `Log` | `Log` | `Log` | `Full` |
+    /// | small | `Log` | `Log` | `Log` | `Full` |
     /// | anything else | `Full` | `Full` | `Full` | `Full` |
     ///
     /// A log that a change set does not fit into leads to `Full` ([`super::Txn::commit_by_log`]).
@@ -62,7 +63,7 @@ impl Route {
             Outcome::Nothing => Route::Nothing,
             Outcome::Call if plain => Route::Call,
             Outcome::Rename if plain => Route::Rename,
-            Outcome::Patches if !recorded => Route::Log,
+            Outcome::Small if !recorded => Route::Log,
             _ => Route::Full,
         }
     }
@@ -88,7 +89,7 @@ mod tests {
             assert_eq!(Route::of(Outcome::Call, asked), call, "{asked:?}");
             assert_eq!(Route::of(Outcome::Rename, asked), rename, "{asked:?}");
             let log = if asked.recorded { Route::Full } else { Route::Log };
-            assert_eq!(Route::of(Outcome::Patches, asked), log, "{asked:?}");
+            assert_eq!(Route::of(Outcome::Small, asked), log, "{asked:?}");
         }
     }
 }

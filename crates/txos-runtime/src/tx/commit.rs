@@ -1,7 +1,5 @@
 //! The end: publish or forget.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use txos_engine::changeset::{ChangeSet, Delta, What};
@@ -73,13 +71,17 @@ impl Tx {
         self.check_unnamed()?;
         let staged = if self.tree.has_changes() { self.deltas() } else { Ok(Vec::new()) };
         let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
+        let promises = self.promises();
         let outcome = match &deltas[..] {
             // Some changes cancel each other out.
             [] => Outcome::Nothing,
-            all if all.iter().all(|d| matches!(d.what, What::Patch { .. })) => Outcome::Patches,
+            all if all.iter().all(|d| matches!(d.what, What::Patch { .. })) => Outcome::Small,
+            // Durable ones go by the journal, until power cuts have been tried on them as often as on it.
+            all if all.iter().all(is_name) && all.len() <= NAMES_MAX && !promises.durable => {
+                Outcome::Small
+            }
             _ => Outcome::Anything,
         };
-        let promises = self.promises();
         let options = Options {
             isolation: Isolation::Serializable,
             durable: promises.durable,
@@ -118,16 +120,18 @@ impl Tx {
         options: &Options,
     ) -> Result<Committed, Failure> {
         let home = shared::home()?;
-        let roots: Vec<PathBuf> = self
-            .copies
-            .layers
-            .iter()
-            .map(|l| PathBuf::from(std::ffi::OsStr::from_bytes(&l.point)))
-            .collect();
+        let puts = deltas.iter().filter(|d| matches!(d.what, What::Put { .. })).count() as u64;
+        if deltas.iter().any(is_name) {
+            // What is taken out of the tree needs a place as well.
+            self.in_the_store(|tx| tx.make_layers(usize::MAX))?;
+        }
         let waiting = self.waiting();
         let txn = Txn::new(home, self.locks.handle.take(), &waiting);
-        match txn.commit_by_log(&roots, &deltas, &self.locks.reads, options) {
-            Ok(Ok(_)) => Ok(Committed { short_cut: true }),
+        match txn.commit_by_log(&self.grounds(), &deltas, &self.locks.reads, options) {
+            Ok(Ok(_)) => {
+                self.copies.published = puts;
+                Ok(Committed { short_cut: true })
+            }
             Ok(Err(txn)) => {
                 self.locks.handle = txn.into_handle();
                 self.in_the_store(|tx| tx.publish_fully(deltas, options))
@@ -148,6 +152,7 @@ impl Tx {
         let recorded = self.promises().recorded;
         let waiting = self.waiting();
         self.make_layers(usize::MAX)?;
+        self.copies.used_up = true;
         let Some(staging) = self.copies.staging.as_mut() else { return Err(Failure::default()) };
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
         let txn = Txn::new(home, self.locks.handle.take(), &waiting);
@@ -227,12 +232,25 @@ impl Tx {
         if committed && self.how.flags & flags::COMMAND != 0 {
             return;
         }
-        if let Ok(home) = shared::home() {
+        let Ok(home) = shared::home() else { return };
+        let kept = match self.copies.used_up || self.promises().recorded {
+            true => Some(staging),
+            false => staging.keep(home, self.copies.published),
+        };
+        if let Some(staging) = kept {
             // Left over, it is removed by the next `txos gc`.
-            let _ = home.discard(staging.tx);
+            let _ = home.discard_staging(staging.tx);
             let _ = home.empty_trash(Some(std::time::Duration::from_millis(20)));
         }
     }
+}
+
+/// Up to so many names are tried to be committed by the log.
+const NAMES_MAX: usize = 16;
+
+/// Whether the change is one of a name that the log may take.
+fn is_name(delta: &Delta) -> bool {
+    matches!(delta.what, What::Put { .. } | What::Remove { .. })
 }
 
 fn tell_unrecorded(summary: &Summary) {

@@ -53,13 +53,23 @@ pub struct Copies {
     pub staging: Option<staging::Staging>,
     /// File systems with copies.
     pub layers: Vec<staging::Layer>,
+    /// How many copies the commit has put into the tree.
+    pub published: u64,
+    /// The engine has made more of the place than a place for copies.
+    pub used_up: bool,
     /// Which file systems are versioned, by device and mount.
     pub file_systems: Vec<((u64, u64), bool)>,
 }
 
 impl Default for Copies {
     fn default() -> Copies {
-        Copies { staging: None, layers: Vec::new(), file_systems: shared::file_systems() }
+        Copies {
+            staging: None,
+            layers: Vec::new(),
+            published: 0,
+            used_up: false,
+            file_systems: shared::file_systems(),
+        }
     }
 }
 

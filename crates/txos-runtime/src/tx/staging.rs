@@ -3,9 +3,13 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, Once, PoisonError};
 
+use txos_engine::commit::Ground;
+use txos_engine::object::FileId;
 use txos_engine::readset::join;
-use txos_engine::store::{Begin, LayerMeta, Transaction};
+use txos_engine::store::{Begin, Home, LayerMeta, Transaction};
+use txos_engine::version::Stamp;
 use txos_engine::{mounts, scope};
 
 use super::kernel::{Errno, Sys, look};
@@ -17,7 +21,48 @@ use super::{Failure, Tx, reason, shared};
 pub struct Staging {
     /// The engine's record of it.
     pub tx: Transaction,
+    /// The number of the last copy, and of the last that an earlier transaction made here.
     next: u64,
+    began_at: u64,
+    /// The mount of each layer, and the directory of its copies.
+    places: Vec<(u64, FileId)>,
+}
+
+/// Places that ended transactions of this process have left for the next ones, empty.
+static SPARE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
+
+/// How many are kept: transactions of so many threads at a time find one.
+const SPARE_MAX: usize = 16;
+
+/// Up to so many copies that a transaction leaves are deleted one by one, and its place is kept.
+const LEFT_MAX: u64 = 64;
+
+struct Spare {
+    pid: u32,
+    home: &'static Home,
+    staging: Staging,
+}
+
+impl Spare {
+    /// A child's copy of the list names its parent's places; and by another store it can't be used.
+    fn is_ours(&self, home: &'static Home) -> bool {
+        self.pid == std::process::id() && std::ptr::eq(self.home, home)
+    }
+}
+
+/// Discards the places that this process has kept.
+extern "C" fn discard_spare() {
+    let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    for spare in spare.drain(..) {
+        if spare.pid == std::process::id() {
+            // Left over, it is removed by whoever makes one next.
+            let _ = spare.home.discard_staging(spare.staging.tx);
+            let _ = spare.home.empty_trash(Some(std::time::Duration::from_millis(20)));
+        } else {
+            // The parent's: closing the lock takes nothing from it.
+            drop(spare);
+        }
+    }
 }
 
 /// A mount of which something is changed.
@@ -63,8 +108,16 @@ impl Tx {
                 directory: PathBuf::from("/"),
                 durable: self.how.flags & super::flags::DURABLE != 0,
             };
+            if !self.is_recorded() {
+                static DEAD: Once = Once::new();
+                // What can't be discarded is in nobody's way.
+                DEAD.call_once(|| drop(home.discard_dead_staging()));
+            }
             let tx = home.begin(begin).map_err(failed)?;
-            self.copies.staging = Some(Staging { tx, next: 0 });
+            if !self.is_recorded() {
+                home.keep_staging(tx.id()).map_err(failed)?;
+            }
+            self.copies.staging = Some(Staging { tx, next: 0, began_at: 0, places: Vec::new() });
         }
         self.copies.staging.as_mut().ok_or_else(Failure::default)
     }
@@ -109,6 +162,9 @@ impl Tx {
     /// # Errors
     /// Why there can be no private copies on a mount.
     pub fn make_layers(&mut self, last: usize) -> Result<(), Failure> {
+        if self.copies.staging.is_none() && !self.is_recorded() {
+            self.take_spare()?;
+        }
         for at in 0..=last.min(self.copies.layers.len().saturating_sub(1)) {
             if self.copies.layers[at].dir.is_some() {
                 continue;
@@ -127,9 +183,73 @@ impl Tx {
                 made.map_err(|e| failed(txos_engine::Error::io("creating", path, e)))?;
             }
             staging.tx.save(false).map_err(failed)?;
+            let place = dir.join("new");
+            let place = look(place.as_os_str().as_bytes())
+                .map_err(|e| failed(txos_engine::Error::io("looking at", &place, e)))?;
+            staging.places.push((layer.mnt, place.id));
             self.copies.layers[at].dir = Some(dir.as_os_str().as_bytes().to_vec());
         }
         Ok(())
+    }
+
+    /// Whether it stays in the history: then its place is its own.
+    fn is_recorded(&self) -> bool {
+        self.promises().recorded
+    }
+
+    /// Takes a place that an earlier transaction has left, if there is one for the mounts of this one.
+    fn take_spare(&mut self) -> Result<(), Failure> {
+        let home = shared::home()?;
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = spare.iter().rposition(|s| s.is_ours(home) && self.fits(&s.staging)) else {
+            return Ok(());
+        };
+        let mut staging = spare.swap_remove(at).staging;
+        drop(spare);
+        staging.tx.meta.begun = Stamp::now();
+        staging.tx.meta.durable = self.promises().durable;
+        for (at, made) in staging.tx.layers().iter().enumerate() {
+            let (mnt, dir) = (staging.places[at].0, made.upper.parent());
+            let dir = dir.map(|dir| dir.as_os_str().as_bytes().to_vec());
+            match self.copies.layers.get_mut(at) {
+                Some(layer) => layer.dir = dir,
+                None => {
+                    let point = made.target.as_os_str().as_bytes().to_vec();
+                    self.copies.layers.push(Layer { mnt, point, dir });
+                }
+            }
+        }
+        self.copies.staging = Some(staging);
+        Ok(())
+    }
+
+    /// Whether a place is for the same mounts in the same order, and they and it are where they were.
+    fn fits(&self, staging: &Staging) -> bool {
+        let layers = staging.tx.layers();
+        let same = self.copies.layers.iter().zip(&layers).zip(&staging.places).all(
+            |((layer, made), (mnt, _))| {
+                layer.mnt == *mnt && layer.point == made.target.as_os_str().as_bytes()
+            },
+        );
+        same && layers.iter().zip(&staging.places).all(|(made, (mnt, id))| {
+            let dir = made.upper.parent().unwrap_or(&made.upper).join("new");
+            let there = look(dir.as_os_str().as_bytes());
+            let root = look(made.target.as_os_str().as_bytes());
+            there.is_ok_and(|now| (now.mnt, now.id) == (*mnt, *id))
+                && root.is_ok_and(|now| made.root.is_none_or(|root| root == now.id))
+        })
+    }
+
+    /// The layers, for the log of light commits.
+    pub fn grounds(&self) -> Vec<Ground> {
+        let copies = self.copies.staging.as_ref().map(|staging| staging.tx.layers());
+        let of = |(at, layer): (usize, &Layer)| {
+            let made = copies.as_ref().and_then(|made| made.get(at));
+            let dir =
+                made.and_then(|made| Some((made.store.clone(), made.upper.parent()?.to_owned())));
+            Ground { root: PathBuf::from(std::ffi::OsStr::from_bytes(&layer.point)), copies: dir }
+        };
+        self.copies.layers.iter().enumerate().map(of).collect()
     }
 
     /// A free place among the private copies of a mount.
@@ -172,6 +292,39 @@ impl Tx {
         super::kernel::mkdir(&path, 0o700)?;
         self.tree.nodes[dir].dir_mut()?.staged = Some(path.clone());
         Ok((layer, path))
+    }
+}
+
+impl Staging {
+    /// Keeps the place for the next transaction, if that one needs no other: `published` of its copies were put
+    /// into the tree, and the others go.
+    pub fn keep(mut self, home: &'static Home, published: u64) -> Option<Staging> {
+        static AT_EXIT: Once = Once::new();
+        let made = self.next - self.began_at;
+        if made > published && (made > LEFT_MAX || !self.is_emptied()) {
+            return Some(self);
+        }
+        self.began_at = self.next;
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.retain(|spare| spare.is_ours(home));
+        if spare.len() >= SPARE_MAX {
+            return Some(self);
+        }
+        spare.push(Spare { pid: std::process::id(), home, staging: self });
+        drop(spare);
+        AT_EXIT.call_once(|| super::kernel::at_exit(discard_spare));
+        None
+    }
+
+    /// Deletes what the transaction has left; not so if there are directories among it.
+    fn is_emptied(&self) -> bool {
+        self.tx.layers().iter().all(|layer| {
+            let dir = layer.upper.parent().unwrap_or(&layer.upper).as_os_str().as_bytes();
+            (self.began_at + 1..=self.next).all(|number| {
+                let gone = super::kernel::unlink(&join(dir, format!("new/{number}").as_bytes()));
+                matches!(gone, Ok(()) | Err(Errno::NOENT))
+            })
+        })
     }
 }
 

@@ -26,7 +26,9 @@ use crate::{sys, sys_lock};
 /// First bytes.
 const MAGIC: &[u8; 8] = b"TXOSLCTL";
 /// Format: another one is of another version of txos, in this boot.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
+/// The oldest that is understood: whoever finds it has the log emptied first.
+const OLDEST: u64 = 1;
 /// Light commits at a time.
 pub(super) const SLOTS: u32 = 64;
 /// Where slots begin, and how long each is.
@@ -169,7 +171,7 @@ impl Control {
         if words[0] != magic || words[2..7] != Self::boot() {
             return Ok(None);
         }
-        if words[1] != VERSION {
+        if !(OLDEST..=VERSION).contains(&words[1]) {
             return Err(Error::Format {
                 path: self.path.clone(),
                 problem: "is of a format that this txos does not know".into(),
@@ -179,6 +181,17 @@ impl Control {
         let [seq, written, half, end, epoch, used, other_full] =
             [8, 9, 10, 11, 12, 13, 14].map(|i: usize| words.get(i).copied().unwrap_or(0));
         Ok(Some(State { seq, written, half, end, epoch, used, other_full }))
+    }
+
+    /// Whether the log is in use in this boot, and in this version's format.
+    pub fn is_current(&self) -> Result<bool> {
+        Ok(self.state()?.is_some() && self.read::<2>(0)?[1] == VERSION)
+    }
+
+    /// An older version's file becomes one of this version. The caller has the commit lock for himself and has
+    /// emptied the log.
+    pub fn take_over(&self) -> Result<()> {
+        if self.read::<2>(0)?[1] == VERSION { Ok(()) } else { self.write(8, &[VERSION]) }
     }
 
     pub fn write_state(&self, s: &State) -> Result<()> {

@@ -23,7 +23,9 @@ use crate::version::Stamp;
 /// First bytes of a half.
 const MAGIC: &[u8; 8] = b"TXOSLIGH";
 /// Format of the log.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest that can be read: its records have no names.
+const OLDEST: u32 = 1;
 /// Bytes of a half.
 pub(super) const HALF: u64 = 2 << 20;
 /// Where the first record of a half is, relative to it.
@@ -59,13 +61,44 @@ pub(super) struct FileRecord {
     pub pieces: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
 
-/// One commit.
+/// A small file that is put somewhere: all that there is to know of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NewFile {
+    /// Which inode it is, unless a power cut takes that away.
+    pub id: FileId,
+    /// Permissions.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub mtime: Stamp,
+    pub content: Vec<u8>,
+}
+
+/// What happens to one name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NameRecord {
+    /// Canonical absolute path.
+    pub path: Vec<u8>,
+    /// Which file was there.
+    pub before: Option<FileId>,
+    /// What is put there; `None`: the name goes.
+    pub after: Option<NewFile>,
+    /// The store on its file system.
+    pub store: Vec<u8>,
+    /// Where in the store the new file is before, and the old one afterwards; absolute.
+    pub aside: Vec<u8>,
+}
+
+/// One commit: of bytes in files that stay, or of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub seq: u64,
     pub id: TxId,
     pub durable: bool,
+    /// The slot in which it was published.
+    pub slot: u32,
     pub files: Vec<FileRecord>,
+    pub names: Vec<NameRecord>,
 }
 
 impl Record {
@@ -74,6 +107,7 @@ impl Record {
         let mut out = vec![0u8; HEADER];
         // Encoding plain data into memory does not fail; an empty body would be no valid record.
         out.extend_from_slice(&postcard::to_stdvec(&self.files).unwrap_or_default());
+        out.extend_from_slice(&postcard::to_stdvec(&self.names).unwrap_or_default());
         out.resize(out.len().next_multiple_of(ALIGN), 0);
         let length = u32::try_from(out.len()).unwrap_or(u32::MAX);
         let mut put = |at: usize, bytes: &[u8]| {
@@ -86,6 +120,7 @@ impl Record {
         put(16, &epoch.to_le_bytes());
         put(24, &self.seq.to_le_bytes());
         put(32, self.id.as_bytes());
+        put(40, &u64::from(self.slot).to_le_bytes());
         let crc = crc_of(&out);
         out.splice(4..8, crc.to_le_bytes());
         out
@@ -123,7 +158,13 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
     if length < HEADER || damaged || long(bytes, 16)? != epoch {
         return None;
     }
-    let files: Vec<FileRecord> = postcard::take_from_bytes(bytes.get(HEADER..)?).ok()?.0;
+    let (files, rest): (Vec<FileRecord>, _) =
+        postcard::take_from_bytes(bytes.get(HEADER..)?).ok()?;
+    // Version 1 ends here, with zeros up to a multiple of eight.
+    let names: Vec<NameRecord> = match rest {
+        [] => Vec::new(),
+        rest => postcard::take_from_bytes(rest).ok()?.0,
+    };
     let sound = |f: &FileRecord| {
         f.path.starts_with(b"/")
             && !f.path.contains(&0)
@@ -131,14 +172,21 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
                 old.len() == new.len() && at.checked_add(new.len() as u64).is_some()
             })
     };
-    if !files.iter().all(sound) {
+    let is_path = |path: &[u8]| path.starts_with(b"/") && !path.contains(&0);
+    let sound_name = |n: &NameRecord| {
+        [&n.path, &n.store, &n.aside].into_iter().all(|path| is_path(path))
+            && (n.before.is_some() || n.after.is_some())
+    };
+    if !files.iter().all(sound) || !names.iter().all(sound_name) {
         return None;
     }
     let record = Record {
         seq: long(bytes, 24)?,
         id: std::str::from_utf8(bytes.get(32..40)?).ok()?.parse().ok()?,
         durable: word(bytes, 12)? & 1 != 0,
+        slot: word(bytes, 40)?,
         files,
+        names,
     };
     Some(Read { record, void: word(bytes, 8)? != 0, length: length as u64 })
 }
@@ -146,7 +194,9 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
 /// A record whose checksum is right, whatever its body says.
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(super) fn sealed(id: TxId, body: &[u8]) -> Vec<u8> {
-    let mut out = Record { seq: 1, id, durable: true, files: Vec::new() }.to_bytes(1);
+    let mut out =
+        Record { seq: 1, id, durable: true, slot: 0, files: Vec::new(), names: Vec::new() }
+            .to_bytes(1);
     out.truncate(HEADER);
     out.extend_from_slice(body);
     out.resize(out.len().next_multiple_of(ALIGN), 0);
@@ -227,7 +277,7 @@ impl Log {
             // flush would have made it whole.
             return Ok(HalfHeader::default());
         }
-        if word(&bytes, 8) != Some(VERSION) {
+        if !word(&bytes, 8).is_some_and(|version| (OLDEST..=VERSION).contains(&version)) {
             return Err(Error::Format {
                 path: self.path.clone(),
                 problem: "is of a format that this txos does not know".into(),
@@ -298,6 +348,7 @@ impl Log {
             }
             if read.void {
                 read.record.files.clear();
+                read.record.names.clear();
             }
             records.push(read.record);
             (next, at) = (next + 1, at + usize::try_from(read.length).unwrap_or(usize::MAX));

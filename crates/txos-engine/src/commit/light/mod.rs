@@ -1,4 +1,5 @@
-//! Light commits: small changes of files that stay, made durable by one shared `fdatasync`.
+//! Light commits: small changes, made durable by one shared `fdatasync`. Bytes of files that stay, or
+//! names of small files ([`names`]).
 //!
 //! # The steps, and what a death at each leaves
 //!
@@ -8,7 +9,7 @@
 //! | 2 wait for commits in flight that touch the same; validate; read the old bytes | + append | nothing | nothing |
 //! | 3 slot, record, end of the log | + append, slot | nothing, or as 4 | nothing, or as 4 |
 //! | 4 flush the log (shared; if durable) | + slot | redone by whoever comes next | old or new |
-//! | 5 validate again, write in place | + slot | redone | new: redone by recovery |
+//! | 5 validate again, write in place or rename | + slot | redone; names: or all taken back | new: redone by recovery |
 //! | 6 free the slot | | done | new: redone by recovery |
 //!
 //! Before step 4 has ended nothing of it is in the tree, so nobody has seen anything that could be lost. A
@@ -27,11 +28,12 @@ mod control;
 pub(crate) mod fuzz;
 mod group;
 mod log;
+mod marks;
+mod names;
 mod replay;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags};
@@ -40,14 +42,16 @@ use rustix::io::Errno;
 use self::control::{
     APPEND, Control, EMPTIED, EMPTY, SLOTS, Slot, State, TOUCHES_MAX, Touch, slot_byte,
 };
-use self::log::{FileRecord, HALF, HalfHeader, Log, RECORDS_AT, Record};
+use self::log::{FileRecord, HALF, HalfHeader, Log, NameRecord, RECORDS_AT, Record};
+pub use self::names::Ground;
+use self::names::NameTarget;
 use super::recover::Recovered;
 use super::{Options, Summary, acquire};
 use crate::changeset::patch::Patch;
 use crate::changeset::{Delta, What};
 use crate::error::{Conflict, ConflictKind, Context, Error, Result};
 use crate::id::TxId;
-use crate::object::{Facets, FileKind};
+use crate::object::{Facets, FileId, FileKind};
 use crate::path::{self, join, split};
 use crate::readset::validate::ValidationRules;
 use crate::readset::{Observation, Outcome, PAGE, ReadSet};
@@ -117,6 +121,7 @@ struct Session {
     lock: OwnedFd,
     turnstile: OwnedFd,
     journal: Option<OwnedFd>,
+    marks: marks::Marks,
     /// The slot it had last.
     slot: u32,
 }
@@ -133,6 +138,7 @@ impl Session {
             lock: sys::kept(home.open_commit_lock()?),
             turnstile: sys::kept(home.open_turnstile()?),
             journal: None,
+            marks: marks::Marks::default(),
             slot: 0,
         })
     }
@@ -154,7 +160,7 @@ impl Session {
                 };
             }
             let interrupted = self.journal.as_ref().is_some_and(crate::journal::is_busy);
-            if !interrupted && self.control.state()?.is_some() {
+            if !interrupted && self.control.is_current()? {
                 return Ok(());
             }
             self.leave(home);
@@ -185,7 +191,7 @@ struct Target {
 /// What a light commit is about, if the change set is one: every delta a patch within the size of a
 /// file that loses nothing by being written to.
 fn targets(
-    roots: &[PathBuf],
+    grounds: &[Ground],
     deltas: &[Delta],
     reads: &ReadSet,
     options: &Options,
@@ -195,8 +201,8 @@ fn targets(
     let mut targets: Vec<Target> = Vec::with_capacity(deltas.len());
     let mut bytes = 0;
     for delta in deltas {
-        let (What::Patch { base, writes, size, attrs }, Some(root)) =
-            (&delta.what, roots.get(delta.layer))
+        let (What::Patch { base, writes, size, attrs }, Some(Ground { root, .. })) =
+            (&delta.what, grounds.get(delta.layer))
         else {
             return Ok(None);
         };
@@ -231,8 +237,52 @@ fn targets(
     Ok((!targets.is_empty() && !gated && options.paths.is_empty()).then_some(targets))
 }
 
+/// What a light commit does.
+struct Work {
+    /// Bytes of files that stay, or …
+    files: Vec<Target>,
+    /// … names of files.
+    names: Vec<NameTarget>,
+}
+
+impl Work {
+    fn of(
+        grounds: &[Ground],
+        deltas: &[Delta],
+        reads: &ReadSet,
+        options: &Options,
+    ) -> Result<Option<Work>> {
+        if deltas.iter().any(|delta| matches!(delta.what, What::Patch { .. })) {
+            let files = targets(grounds, deltas, reads, options)?;
+            return Ok(files.map(|files| Work { files, names: Vec::new() }));
+        }
+        // The gate holds back opens of what is there.
+        if options.gate || !options.paths.is_empty() {
+            return Ok(None);
+        }
+        let names = names::targets(grounds, deltas)?;
+        Ok(names.map(|names| Work { files: Vec::new(), names }))
+    }
+
+    /// A path of it, to tell of.
+    fn path(&self) -> &[u8] {
+        let file = self.files.first().map(|target| &target.path[..]);
+        file.or(self.names.first().map(|target| &target.path[..])).unwrap_or_default()
+    }
+}
+
+/// The file that stands for names in [`Touch`]es, their pages being digests of paths: two paths with one
+/// digest wait for each other, which does no harm.
+const NAMES: FileId = FileId { dev: u64::MAX, ino: u64::MAX };
+
+/// A name as a page: of [`NAMES`] the whole path, of a directory the name in it. Neither is 0 or the last,
+/// which belong to whoever looks at the whole directory.
+fn digest(name: &[u8]) -> u64 {
+    1 + u64::from(crc32fast::hash(name))
+}
+
 /// What a commit touches, for those who come while it is in flight; `None` if that is too much.
-fn touches(targets: &[Target], reads: &ReadSet) -> Option<Vec<Touch>> {
+fn touches(work: &Work, reads: &ReadSet) -> Option<Vec<Touch>> {
     let mut all: Vec<Touch> = Vec::new();
     let mut add = |touch: Touch| {
         if let Some(last) = all.last_mut()
@@ -246,7 +296,17 @@ fn touches(targets: &[Target], reads: &ReadSet) -> Option<Vec<Touch>> {
         }
         all.len() <= TOUCHES_MAX
     };
-    for target in targets {
+    for target in &work.names {
+        let name = |file, digest| Touch { file, from: digest, to: digest, writes: true };
+        let whole = |base: Version| Touch { file: base.id, from: 0, to: u64::MAX, writes: true };
+        let fits = add(name(NAMES, digest(&target.path)))
+            && add(name(target.dir_id, digest(&target.name)))
+            && target.base.is_none_or(|base| add(whole(base)));
+        if !fits {
+            return None;
+        }
+    }
+    for target in &work.files {
         for (at, bytes) in &target.writes {
             let (from, to) = (at / PAGE, (at + bytes.len() as u64 - 1) / PAGE);
             if !add(Touch { file: target.base.id, from, to, writes: true }) {
@@ -255,11 +315,28 @@ fn touches(targets: &[Target], reads: &ReadSet) -> Option<Vec<Touch>> {
         }
     }
     let versions = Facets::ATTRS | Facets::DATA | Facets::XATTRS | Facets::WRITE | Facets::APPEND;
-    for (_, seen) in reads.iter() {
-        let Outcome::Present(version) = seen.outcome else { continue };
-        if version.kind() != FileKind::File {
+    let own = |path: &[u8]| work.names.iter().any(|target| target.path == path);
+    for (path, seen) in reads.iter() {
+        let version = match seen.outcome {
+            Outcome::Present(version) => Some(version),
+            Outcome::Absent(_) => None,
+        };
+        // A directory is no commit's of this kind, only the names in it.
+        if let Some(version) = version.filter(|version| version.kind() == FileKind::Dir) {
+            let looks = Facets::ATTRS | Facets::LISTING;
+            let all = Touch { file: version.id, from: 0, to: u64::MAX, writes: false };
+            if seen.facets().intersects(looks) && !add(all) {
+                return None;
+            }
             continue;
         }
+        let name = digest(&path);
+        if !own(&path) && !add(Touch { file: NAMES, from: name, to: name, writes: false }) {
+            return None;
+        }
+        let Some(version) = version.filter(|version| version.kind() == FileKind::File) else {
+            continue;
+        };
         let read = |from, to| Touch { file: version.id, from, to, writes: false };
         if let Some(pages) = seen.pages_read() {
             for page in pages {
@@ -278,14 +355,20 @@ fn conflict(path: &[u8], what: ConflictKind) -> Error {
     Error::Conflict(vec![Conflict { path: path::from_bytes(path), what, when: None }])
 }
 
-/// Commits a small change of files that stay, without a transaction in the store: one record in a
-/// log, one `fdatasync` that concurrent commits share (if durable), then the bytes in place.
+/// Commits a small change by one record in a log, one `fdatasync` that concurrent commits share (if
+/// durable), and then the bytes in place or the files under their names.
 ///
-/// `roots` are the targets of the layers that the deltas name. `handle` as for [`super::commit`], with
+/// `grounds` are the layers that the deltas name. `handle` as for [`super::commit`], with
 /// [`acquire::acquire_for_log`]. `None`: it is not such a change set, nothing was done, and the full commit
-/// has to be taken. It is when every delta is a [`What::Patch`] within the size of its file, with no
-/// change of attributes but the time, 64 KiB altogether, of files that are not executable; not more is
-/// read than a slot can say (some 40 files or ranges of pages); and with the gate, of one file.
+/// has to be taken. It is one in two cases, each with 64 KiB altogether:
+///
+/// - Every delta is a [`What::Patch`] within the size of its file, with no change of attributes but the
+///   time, of files that are not executable; with the gate, of one file.
+/// - Every delta is a [`What::Put`] of a regular file without extended attributes, over nothing or a file with
+///   one name, or a [`What::Remove`] of such a file; without the gate, and in the initial user namespace.
+///
+/// And if not more is read and changed than a slot can say: some 40 files, names or ranges of pages, each
+/// changed name counting as two or three.
 ///
 /// A light commit is in no history, and can't be reverted.
 ///
@@ -293,29 +376,33 @@ fn conflict(path: &[u8], what: ConflictKind) -> Error {
 /// As [`super::commit`]; [`Error::Unfinished`] if neither writing in place nor taking it back worked.
 pub fn light(
     home: &Home,
-    roots: &[PathBuf],
+    grounds: &[Ground],
     deltas: &[Delta],
     reads: &ReadSet,
     handle: Option<&mut TxHandle<'_>>,
     options: &Options,
 ) -> Result<Option<Summary>> {
-    let Some(targets) = targets(roots, deltas, reads, options)? else { return Ok(None) };
-    let Some(touches) = touches(&targets, reads) else { return Ok(None) };
+    let Some(work) = Work::of(grounds, deltas, reads, options)? else { return Ok(None) };
+    let Some(touches) = touches(&work, reads) else { return Ok(None) };
     let id = match handle.as_ref().and_then(|t| t.id()) {
         Some(id) => id,
         None => TxId::random().at("drawing an id for", home.dir())?,
     };
     let watch = handle.as_ref().map(|handle| handle.watch());
     // From here on no participant can stop it. Not under a lock: it may have to wait for its turn.
-    if let (Some(handle), Some(first)) = (handle, targets.first()) {
-        let lost = |stop| Error::Conflict(vec![acquire::conflict(&first.path, &stop)]);
-        handle.publish_bytes().map_err(lost)?;
+    if let Some(handle) = handle {
+        let published = match work.names[..] {
+            [] => handle.publish_bytes(),
+            _ => handle.publish(),
+        };
+        let lost = |stop| Error::Conflict(vec![acquire::conflict(work.path(), &stop)]);
+        published.map_err(lost)?;
     }
     let shared = Shared::of(home);
     let mut session = shared.session(home)?;
     session.enter(home)?;
     let commit =
-        Commit { shared: &shared, targets: &targets, touches: &touches, reads, watch, options, id };
+        Commit { shared: &shared, work: &work, touches: &touches, reads, watch, options, id };
     // A session that failed may hold locks: they go with it.
     let switched = commit.run(&mut session)?;
     if switched && let Err(error) = empty_other(&session) {
@@ -324,7 +411,8 @@ pub fn light(
     }
     session.leave(home);
     shared.keep(session);
-    Ok(Some(Summary::new(id, targets.len() as u64)))
+    work.names.iter().for_each(NameTarget::forget_old);
+    Ok(Some(Summary::new(id, deltas.len() as u64)))
 }
 
 /// Flushes what light commits have written in place, and empties their log: for an orderly end.
@@ -336,10 +424,41 @@ pub fn checkpoint(home: &Home) -> Result<()> {
     resolve_all(home, false, &mut Recovered::default())
 }
 
+/// Carries out what dead processes have left half done in the log, before their private copies go. The log is not
+/// emptied, unless it is of another boot.
+///
+/// # Errors
+/// [`Error::Io`]: it can be repeated.
+pub fn finish_dead(home: &Home) -> Result<()> {
+    let _lock = home.lock_commits()?;
+    let Some(log) = Log::open(home, false)? else { return Ok(()) };
+    let control = Control::open(home)?;
+    match control.state()? {
+        Some(state) => finish_slots(&control, &log, state, &mut Recovered::default()).map(drop),
+        None => resolve_all(home, false, &mut Recovered::default()),
+    }
+}
+
+/// Finishes what is in any slot: its owner is dead, as the caller has the commit lock for himself. Gives the
+/// state afterwards.
+fn finish_slots(
+    control: &Control,
+    log: &Log,
+    state: State,
+    recovered: &mut Recovered,
+) -> Result<State> {
+    for number in used_slots(&state) {
+        resolve_slot(control, log, &state, number, recovered)?;
+    }
+    let state = State { used: 0, ..state };
+    control.write_state(&state)?;
+    Ok(state)
+}
+
 /// One commit.
 struct Commit<'a> {
     shared: &'a Shared,
-    targets: &'a [Target],
+    work: &'a Work,
     touches: &'a [Touch],
     reads: &'a ReadSet,
     /// Its place in the realm: commits of other stores are kept apart by no lock.
@@ -355,9 +474,9 @@ struct Place {
     /// How much of the log has to be flushed for it.
     written: u64,
     slot: u32,
-    /// Nobody else was in flight when it was written, and the number of the record after it.
+    /// Nobody else was in flight when it was written, and its number.
     alone: bool,
-    next: u64,
+    number: u64,
     /// It was the first of its half: the other one is to be emptied.
     switched: bool,
 }
@@ -377,7 +496,8 @@ impl Commit<'_> {
         let written = flushed
             .and_then(|()| self.validate())
             .and_then(|()| self.still_as_read(&files))
-            .and_then(|()| self.write(session, &place, &files));
+            .and_then(|()| self.write(session, &place, &files))
+            .and_then(|()| self.publish_names());
         if let Err(cause) = written {
             if matches!(cause, Error::Unfinished { .. }) {
                 // The record stands, and the slot with it: whoever comes next redoes it.
@@ -391,6 +511,12 @@ impl Commit<'_> {
                     undoing: Box::new(undoing),
                 },
             });
+        }
+        for (at, target) in self.work.names.iter().enumerate() {
+            let store = &target.record.store;
+            if self.work.names.iter().take(at).all(|before| before.record.store != *store) {
+                session.marks.set(store, place.slot, place.number);
+            }
         }
         // It is done. Not freed, the slot is by whoever comes next, who finds everything in place.
         if let Err(error) = session.control.free(place.slot) {
@@ -442,8 +568,9 @@ impl Commit<'_> {
         }
         self.validate()?;
         let files = self.read_old()?;
-        let mut record =
-            Record { seq: state.seq, id: self.id, durable: self.options.durable, files };
+        let names: Vec<NameRecord> = self.work.names.iter().map(|n| n.record.clone()).collect();
+        let durable = self.options.durable;
+        let mut record = Record { seq: state.seq, id: self.id, durable, slot: 0, files, names };
         let length = record.to_bytes(0).len() as u64;
         let switched = state.end == EMPTIED || state.end + length > HALF;
         if switched {
@@ -467,6 +594,7 @@ impl Commit<'_> {
                 Some(_) => {}
             }
         };
+        record.slot = slot;
         let bytes = record.to_bytes(state.epoch);
         // Whoever comes now finds the slot, and by the end whether its record counts.
         state.used |= 1 << slot;
@@ -480,8 +608,8 @@ impl Commit<'_> {
         state.written += length;
         control.write_state(&state)?;
         let switched = switched && state.other_full != 0;
-        let (written, next) = (state.written, state.seq);
-        let place = Place { half: at, offset, written, slot, alone, next, switched };
+        let (written, number) = (state.written, record.seq);
+        let place = Place { half: at, offset, written, slot, alone, number, switched };
         Ok(Tried::Appended(place, std::mem::take(&mut record.files)))
     }
 
@@ -516,8 +644,8 @@ impl Commit<'_> {
 
     /// What is overwritten, as a record says it.
     fn read_old(&self) -> Result<Vec<FileRecord>> {
-        let mut files = Vec::with_capacity(self.targets.len());
-        for target in self.targets {
+        let mut files = Vec::with_capacity(self.work.files.len());
+        for target in &self.work.files {
             let now = Self::look(target)?;
             if now != target.base && !target.by_pages {
                 return Err(conflict(&target.path, ConflictKind::Changed));
@@ -536,7 +664,7 @@ impl Commit<'_> {
     /// Whether what is to be overwritten is still what the record says. Other pages may have been
     /// changed by other light commits meanwhile.
     fn still_as_read(&self, files: &[FileRecord]) -> Result<()> {
-        for (target, file) in self.targets.iter().zip(files) {
+        for (target, file) in self.work.files.iter().zip(files) {
             let now = Self::look(target)?;
             if now == target.base {
                 continue;
@@ -554,7 +682,7 @@ impl Commit<'_> {
     fn write(&self, session: &Session, place: &Place, files: &[FileRecord]) -> Result<()> {
         let mut done: Vec<(&Target, u64, &[u8])> = Vec::new();
         let mut times: Vec<(&Target, Stamp)> = Vec::new();
-        for (target, file) in self.targets.iter().zip(files) {
+        for (target, file) in self.work.files.iter().zip(files) {
             let io = |e| Error::io("writing", path::from_bytes(&target.path), e);
             let mut write = || -> std::result::Result<(), Errno> {
                 let before = stat_at(target.file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
@@ -586,6 +714,29 @@ impl Commit<'_> {
         Ok(())
     }
 
+    /// Puts files under their names and takes others away; on failure everything is taken back.
+    fn publish_names(&self) -> Result<()> {
+        let mut last = None;
+        for target in &self.work.names {
+            if last != Some(target.dir_id) {
+                target.is_reached()?;
+                last = Some(target.dir_id);
+            }
+        }
+        names::publish(&self.work.names).map_err(|(cause, back)| match back {
+            Ok(()) => cause,
+            Err(undoing) => Error::Unfinished {
+                id: self.id,
+                cause: Box::new(cause),
+                undoing: Box::new(Error::io(
+                    "undoing",
+                    path::from_bytes(self.work.path()),
+                    undoing,
+                )),
+            },
+        })
+    }
+
     /// Makes the record count for nothing, durably, before anybody is told that it failed.
     fn call_off(&self, session: &Session, place: &Place) -> Result<()> {
         session.log.void(place.half, place.offset)?;
@@ -612,7 +763,7 @@ fn restore_times(
     if !place.alone || control.lock(APPEND).is_err() {
         return Ok(());
     }
-    let still = matches!(control.state(), Ok(Some(state)) if state.seq == place.next);
+    let still = matches!(control.state(), Ok(Some(state)) if state.seq == place.number + 1);
     let restored = times
         .iter()
         .filter(|_| still)
@@ -674,6 +825,32 @@ fn resolve_slot(
     } else {
         match log.record(half(slot.half), slot.offset, slot.epoch)? {
             Some(read) if read.void => {}
+            Some(read) if !read.record.names.is_empty() => {
+                let id = read.record.id;
+                let fate = names::settle(&read.record.names)?;
+                if let names::Fate::Finished(missing) = fate {
+                    let mut marks = marks::Marks::default();
+                    for name in &read.record.names {
+                        marks.set(&name.store, number, read.record.seq);
+                    }
+                    recovered.finished.extend(missing.then_some(id));
+                }
+                match fate {
+                    names::Fate::Finished(_) => {}
+                    names::Fate::Undone => {
+                        log.void(half(slot.half), slot.offset)?;
+                        log.flush()?;
+                        recovered.undone.push(id);
+                        recovered.notes.push(format!(
+                            "a light commit that was interrupted was taken back: somebody else has \
+                             put something in the place of {}",
+                            read.record.names.first().map_or_else(String::new, |name| {
+                                crate::show::quoted_bytes(&name.path)
+                            })
+                        ));
+                    }
+                }
+            }
             Some(read) => {
                 let done = replay::replay(&[read.record], false)?;
                 done.notes.iter().for_each(|note| tracing::warn!("{note}"));
@@ -749,8 +926,8 @@ pub(super) fn resolve_all(home: &Home, make: bool, recovered: &mut Recovered) ->
     let Some(mut state) = control.state()? else {
         return begin(&log, &control, recovered);
     };
-    for number in used_slots(&state) {
-        resolve_slot(&control, &log, &state, number, recovered)?;
+    if state.used != 0 {
+        state = finish_slots(&control, &log, state, recovered)?;
     }
     let active = half(state.half);
     for (number, full) in [(1 - active, state.other_full != 0), (active, state.end != EMPTIED)] {
@@ -763,7 +940,7 @@ pub(super) fn resolve_all(home: &Home, make: bool, recovered: &mut Recovered) ->
         state = emptied;
         control.write_state(&state)?;
     }
-    Ok(())
+    control.take_over()
 }
 
 /// The first time in a boot: redoes what the log says.
@@ -772,7 +949,10 @@ fn begin(log: &Log, control: &Control, recovered: &mut Recovered) -> Result<()> 
     let mut halves = [(0, log.half(0)?), (1, log.half(1)?)];
     halves.sort_by_key(|(_, header)| header.epoch);
     let mut records: Vec<Record> = Vec::new();
-    let (mut seq, mut next) = (1, None);
+    // A new log counts from the clock: no mark of an earlier one is ahead of it.
+    let began = u64::try_from(Stamp::now().as_ns()).unwrap_or(1);
+    let unused = halves.iter().all(|(_, header)| header.epoch == 0);
+    let (mut seq, mut next) = (if unused { began } else { 1 }, None);
     for (number, header) in halves {
         if header.epoch == 0 || header.clean {
             seq = seq.max(header.first);
@@ -800,7 +980,7 @@ fn begin(log: &Log, control: &Control, recovered: &mut Recovered) -> Result<()> 
     let [_, (last, header)] = halves;
     control.begin(&State {
         seq: seq + records.len() as u64 + 1,
-        written: u64::try_from(Stamp::now().as_ns()).unwrap_or(0),
+        written: began,
         half: last as u64,
         end: EMPTIED,
         epoch: header.epoch,
@@ -814,7 +994,9 @@ pub(super) fn holds(home: &Home, id: TxId) -> bool {
     let Ok(Some(log)) = Log::open(home, false) else { return false };
     (0..2).any(|half| {
         let records = log.half(half).and_then(|header| log.records(half, header));
-        records.is_ok_and(|all| all.iter().any(|r| r.id == id && !r.files.is_empty()))
+        records.is_ok_and(|all| {
+            all.iter().any(|r| r.id == id && !(r.files.is_empty() && r.names.is_empty()))
+        })
     })
 }
 

@@ -3,15 +3,21 @@
 //! Byte for byte: where the file holds what some record found there or put there, it gets what the
 //! last record put there; anything else was written later by somebody who is no participant, and
 //! stays. So redoing can be repeated, and interrupted anywhere.
+//!
+//! Name by name, the same: where a name leads to what some record found or put there, it is made to lead to
+//! what the last record put there, or to nothing. A file that a record put there and that is not there any
+//! more is made again from the record. Of one that is there the bytes are looked at, like those of any other:
+//! before the record it was empty.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::log::{FileRecord, Record};
+use super::log::{FileRecord, NewFile, Record};
+use super::marks;
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
@@ -91,8 +97,15 @@ fn read_page(file: &OwnedFd, number: u64) -> std::result::Result<Vec<u8>, Errno>
 
 /// After a restart a file system may have another device number than when the records were written. A file
 /// that is where a record says, with the inode number that it says, is the one; its bytes are compared
-/// in any case.
+/// in any case. Files under changed names are of the file system of their directory.
 pub(super) fn renumber(records: &mut [Record]) {
+    for name in records.iter_mut().flat_map(|record| &mut record.names) {
+        let Some((dir, _)) = path::split(&name.path) else { continue };
+        if let Ok(dir) = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
+            let ids = name.before.iter_mut().chain(name.after.as_mut().map(|new| &mut new.id));
+            ids.for_each(|id| id.dev = dir.id.dev);
+        }
+    }
     for file in records.iter_mut().flat_map(|record| &mut record.files) {
         let now = stat_at(rustix::fs::CWD, &file.path, AtFlags::SYMLINK_NOFOLLOW);
         if let Ok(now) = now
@@ -110,8 +123,15 @@ pub(super) fn renumber(records: &mut [Record]) {
 pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
     let mut done = Replayed::default();
     let mut targets: BTreeMap<(&[u8], FileId), Option<Target>> = BTreeMap::new();
-    for record in records {
-        for file in &record.files {
+    let names = Names::of(records);
+    names.redo(&mut done)?;
+    let put = |(at, record)| names.pieces(at, record);
+    let pieces: Vec<Vec<FileRecord>> = records.iter().enumerate().map(put).collect();
+    for (record, pieces) in records.iter().zip(&pieces) {
+        for file in pieces.iter().chain(&record.files) {
+            if names.settles(file) {
+                continue;
+            }
             let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(&file.path), e);
             let key = (&file.path[..], file.id);
             let target = match targets.entry(key) {
@@ -231,16 +251,238 @@ fn write_back(
     Ok((wrote, foreign))
 }
 
+/// What became of one name in the log.
+struct Chain<'r> {
+    /// What was there before the first record and after each but the last.
+    earlier: Vec<Option<FileId>>,
+    /// What the last one put there.
+    last: Option<&'r NewFile>,
+    /// Number of the record that did.
+    at: usize,
+    /// It was there on the disk: what is there now is somebody's doing.
+    published: bool,
+    store: &'r [u8],
+    id: TxId,
+}
+
+/// The names that records changed.
+struct Names<'r> {
+    chains: BTreeMap<&'r [u8], Chain<'r>>,
+    /// Bytes that later records wrote into files that records put there.
+    patched: Vec<(usize, &'r FileRecord)>,
+}
+
+impl<'r> Names<'r> {
+    fn of(records: &'r [Record]) -> Names<'r> {
+        let mut chains: BTreeMap<&[u8], Chain<'_>> = BTreeMap::new();
+        for (at, record) in records.iter().enumerate() {
+            for name in &record.names {
+                let mut earlier = vec![name.before];
+                if let Some(chain) = chains.remove(&name.path[..]) {
+                    earlier.push(chain.last.map(|new| new.id));
+                    earlier.extend(chain.earlier);
+                }
+                let published = marks::reached(&name.store, record.slot) >= record.seq;
+                let (last, store, id) = (name.after.as_ref(), &name.store[..], record.id);
+                chains.insert(&name.path, Chain { earlier, last, at, published, store, id });
+            }
+        }
+        let files =
+            records.iter().enumerate().flat_map(|(at, r)| r.files.iter().map(move |f| (at, f)));
+        let patched = files.filter(|(_, file)| chains.contains_key(&file.path[..])).collect();
+        Names { chains, patched }
+    }
+
+    /// Whether the name alone says what becomes of these bytes: the file is not the one that is there at the
+    /// end, or was made again with them.
+    fn settles(&self, file: &FileRecord) -> bool {
+        self.chains.get(&file.path[..]).is_some_and(|chain| {
+            chain.last.is_none_or(|new| new.id != file.id)
+                || !matches!(open(&file.path, file.id, OFlags::RDONLY), Ok(Some(_)))
+        })
+    }
+
+    /// The content of files that a record put under their last name, as bytes of it.
+    fn pieces(&self, at: usize, record: &Record) -> Vec<FileRecord> {
+        let last = |path: &[u8]| self.chains.get(path).is_some_and(|chain| chain.at == at);
+        let names = record.names.iter().filter(|name| last(&name.path));
+        names
+            .filter_map(|name| {
+                let new = name.after.as_ref()?;
+                let pieces = vec![(0, vec![0; new.content.len()], new.content.clone())];
+                let mtime = Some(new.mtime);
+                Some(FileRecord { path: name.path.clone(), id: new.id, mtime, pieces })
+            })
+            .collect()
+    }
+
+    /// Makes every name lead where its last record says.
+    fn redo(&self, done: &mut Replayed) -> Result<()> {
+        for (path, chain) in &self.chains {
+            let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(path), e);
+            let Some((parent, name)) = path::split(path) else { continue };
+            let foreign = |done: &mut Replayed, what: &str| {
+                done.notes.push(format!(
+                    "{} {what} after a commit had changed it; it stays as it is",
+                    crate::show::quoted_bytes(path)
+                ));
+            };
+            let dir = match sys::open_dir_canonical(parent) {
+                Ok(dir) => dir,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                    foreign(done, "was in a directory that was moved or removed");
+                    continue;
+                }
+                Err(e) => return Err(io(e)),
+            };
+            let there = match stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(version) => Some(version),
+                Err(Errno::NOENT) => None,
+                Err(e) => return Err(io(e)),
+            };
+            let id = there.map(|version| version.id);
+            match chain.last {
+                Some(new) if id == Some(new.id) => {
+                    // What of its length was not flushed is put there with its bytes.
+                    let length = new.content.len() as u64;
+                    let short = there.is_some_and(|version| version.size < length);
+                    if let Some((_, file)) =
+                        open(path, new.id, OFlags::RDWR).map_err(io)?.filter(|_| short)
+                    {
+                        sys::truncate(file.as_fd(), length).map_err(io)?;
+                    }
+                }
+                None if id.is_none() => {}
+                _ if chain.published => continue,
+                _ if !chain.earlier.contains(&id) => {
+                    foreign(done, "was replaced or removed by somebody else");
+                    continue;
+                }
+                None => {
+                    sys::unlink(dir.as_fd(), name, AtFlags::empty()).map_err(io)?;
+                    done.finished.push(chain.id);
+                }
+                Some(new) => {
+                    self.make(&dir, path, chain, new, id.is_some()).map_err(io)?;
+                    done.finished.push(chain.id);
+                }
+            }
+            match readable(&dir) {
+                Ok(dir) => sys::fsync(dir.as_fd()).map_err(io)?,
+                Err(Errno::ACCESS | Errno::PERM) => rustix::fs::sync(),
+                Err(e) => return Err(io(e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the file was at the end.
+    fn content(&self, path: &[u8], chain: &Chain<'_>, new: &NewFile) -> Vec<u8> {
+        let mut content = new.content.clone();
+        let later = self
+            .patched
+            .iter()
+            .filter(|(at, file)| *at > chain.at && file.path == path && file.id == new.id);
+        for (start, _, bytes) in later.flat_map(|(_, file)| &file.pieces) {
+            let start = usize::try_from(*start).unwrap_or(usize::MAX);
+            if let Some(room) = content.get_mut(start..start.saturating_add(bytes.len())) {
+                room.copy_from_slice(bytes);
+            }
+        }
+        content
+    }
+
+    /// Makes a file again, aside, and puts it under its name.
+    fn make(
+        &self,
+        dir: &OwnedFd,
+        path: &[u8],
+        chain: &Chain<'_>,
+        new: &NewFile,
+        replaces: bool,
+    ) -> std::result::Result<(), Errno> {
+        let Some((_, name)) = path::split(path) else { return Err(Errno::INVAL) };
+        // The store's directory for what is to be deleted is always there.
+        let aside = path::join(chain.store, format!("trash/{}-redo", chain.id).as_bytes());
+        match sys::unlink(CWD, &aside, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e),
+        }
+        let file = sys::create(CWD, &aside)?;
+        sys::write_all_at(file.as_fd(), &self.content(path, chain, new), 0)?;
+        let made = stat_at(file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
+        if (made.uid, made.gid) != (new.uid, new.gid) {
+            sys::chown(file.as_fd(), new.uid, new.gid)?;
+        }
+        sys::chmod(file.as_fd(), new.mode)?;
+        sys::set_own_mtime(file.as_fd(), new.mtime)?;
+        sys::fsync(file.as_fd())?;
+        let flags = if replaces { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        sys::rename(CWD, &aside, dir.as_fd(), name, flags)
+    }
+}
+
+/// A directory opened so that it can be flushed.
+fn readable(dir: &OwnedFd) -> std::result::Result<OwnedFd, Errno> {
+    sys::open_at(dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// Flushes the names that records changed, and the files under them.
+fn flush_names(records: &[Record]) -> Result<()> {
+    let mut dirs: BTreeSet<&[u8]> = BTreeSet::new();
+    let mut files: BTreeMap<&[u8], FileId> = BTreeMap::new();
+    for name in records.iter().flat_map(|record| &record.names) {
+        dirs.extend(path::split(&name.path).map(|(dir, _)| dir));
+        files.extend(name.after.as_ref().map(|new| (&name.path[..], new.id)));
+    }
+    let whole = files.len() > FILES_MAX;
+    let mut flushed = Vec::new();
+    let gone = |e: Errno| matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
+    for dir in dirs {
+        let io = |e: Errno| Error::io("flushing", path::from_bytes(dir), e);
+        let opened = match sys::open_dir_canonical(dir).and_then(|dir| readable(&dir)) {
+            Ok(opened) => opened,
+            // It is somewhere else by now, or may not be read.
+            Err(e) if gone(e) || matches!(e, Errno::ACCESS | Errno::PERM) => {
+                rustix::fs::sync();
+                return Ok(());
+            }
+            Err(e) => return Err(io(e)),
+        };
+        let dev = stat_at(opened.as_fd(), b"", AtFlags::EMPTY_PATH).map_err(io)?.id.dev;
+        let mut here =
+            files.iter().filter(|(path, _)| path::split(path).is_some_and(|s| s.0 == dir));
+        let there = |(path, id): (&&[u8], &FileId)| match open(path, *id, OFlags::RDONLY) {
+            Ok(Some((_, file))) => sys::fsync(file.as_fd()).map(|()| true),
+            // Moved or removed, or not to be opened: its file system is flushed as a whole.
+            _ => Ok(false),
+        };
+        let mut all = !whole;
+        while all && let Some(file) = here.next() {
+            all = there(file).map_err(io)?;
+        }
+        if all {
+            sys::fsync(opened.as_fd()).map_err(io)?;
+        } else if !flushed.contains(&dev) {
+            sys::syncfs(opened.as_fd()).map_err(io)?;
+            flushed.push(dev);
+        }
+    }
+    Ok(())
+}
+
+/// More files than this are flushed with their file systems.
+const FILES_MAX: usize = 16;
+
 /// Flushes the files that records speak of.
 ///
 /// # Errors
 /// [`Error::Io`]: nothing may be forgotten then.
 pub(super) fn flush_files(records: &[Record]) -> Result<()> {
-    /// More files than this are flushed with their file systems.
-    const FILES_MAX: usize = 16;
     if sys::mistake("place-not-flushed") {
         return Ok(());
     }
+    flush_names(records)?;
     let mut files: Vec<(&[u8], FileId)> =
         records.iter().flat_map(|r| r.files.iter().map(|f| (&f.path[..], f.id))).collect();
     files.sort_unstable();

@@ -1,6 +1,6 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
@@ -42,6 +42,13 @@ impl Rig {
         fs::remove_file(self.dir.join("store/light.now")).unwrap();
         self.home = Home::open(&self.dir.join("store")).unwrap();
     }
+}
+
+/// The tree, and a directory in the store for private copies.
+fn grounds(top: &Path) -> Vec<Ground> {
+    let store = top.parent().unwrap().join("store");
+    let copies = store.join("tx/aaaaaaaa/l0");
+    Vec::from([Ground { root: top.to_owned(), copies: Some((store, copies)) }])
 }
 
 fn version(path: &Path) -> Version {
@@ -88,7 +95,7 @@ fn commit_to(
 ) -> Result<Option<Summary>> {
     let reads = seen(top, name, &[offset / PAGE]);
     let delta = patch(top, name, offset, bytes);
-    light(home, &[top.to_owned()], &[delta], &reads, None, &options(true))
+    light(home, &grounds(top), &[delta], &reads, None, &options(true))
 }
 
 fn read(top: &Path, name: &str, at: usize, len: usize) -> String {
@@ -115,19 +122,264 @@ fn what_is_no_light_commit_is_left_to_the_full_one() {
     let top = rig.top();
     let reads = ReadSet::default();
     let with = |delta: Delta| {
-        light(&rig.home, std::slice::from_ref(&top), &[delta], &reads, None, &options(true))
-            .unwrap()
+        light(&rig.home, &grounds(&top), &[delta], &reads, None, &options(true)).unwrap()
     };
     let end = (PAGES as u64) * PAGE;
     assert!(with(patch(&top, "a", end - 1, b"xx")).is_none(), "it grows");
     assert!(with(patch(&top, "a", 0, &[0; BYTES_MAX + 1])).is_none(), "it is large");
-    let base = version(&top.join("a"));
-    let remove = What::Remove { base };
-    assert!(with(Delta { what: remove, ..patch(&top, "a", 0, b"x") }).is_none());
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(top.join("b"), fs::Permissions::from_mode(0o755)).unwrap();
     assert!(with(patch(&top, "b", 0, b"x")).is_none(), "writing takes capabilities away");
     assert_eq!(read(&top, "a", 0, 3), "...");
+}
+
+/// A private copy, and what puts it under a name.
+fn put(top: &Path, number: u32, name: &str, content: &str) -> Delta {
+    let ground = grounds(top).remove(0).copies.unwrap().1;
+    fs::create_dir_all(ground.join("new")).unwrap();
+    fs::create_dir_all(ground.join("old")).unwrap();
+    let staged = format!("new/{number}");
+    fs::write(ground.join(&staged), content).unwrap();
+    let path = top.join(name);
+    let base = path.exists().then(|| version(&path));
+    let what = What::Put { staged: staged.into(), base };
+    Delta { layer: 0, path: name.into(), stable_path: name.into(), nameless: false, what }
+}
+
+fn remove(top: &Path, name: &str) -> Delta {
+    let what = What::Remove { base: version(&top.join(name)) };
+    Delta { layer: 0, path: name.into(), stable_path: name.into(), nameless: false, what }
+}
+
+fn commit_names(home: &Home, top: &Path, deltas: &[Delta], durable: bool) -> Result<Summary> {
+    let reads = ReadSet::new(Coverage::default());
+    let done = light(home, &grounds(top), deltas, &reads, None, &options(durable))?;
+    Ok(done.expect("a light commit"))
+}
+
+/// What is in the tree, but for `a` and `b`.
+fn tree(top: &Path) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = fs::read_dir(top)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "a" && name != "b")
+        .map(|name| (name.clone(), fs::read_to_string(top.join(name)).unwrap()))
+        .collect();
+    all.sort();
+    all
+}
+
+fn files(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    all.iter().map(|(name, content)| ((*name).into(), (*content).into())).collect()
+}
+
+#[test]
+fn names_are_put_replaced_and_removed() {
+    let rig = Rig::new("names");
+    let top = rig.top();
+    fs::write(top.join("old"), "old").unwrap();
+    fs::write(top.join("gone"), "gone").unwrap();
+    let inode = version(&top.join("old")).id;
+    let deltas =
+        [put(&top, 1, "new", "first"), put(&top, 2, "old", "second"), remove(&top, "gone")];
+    let done = commit_names(&rig.home, &top, &deltas, true).unwrap();
+    assert_eq!(done.changes, 3);
+    assert!(holds(&rig.home, done.id));
+    assert_eq!(tree(&top), files(&[("new", "first"), ("old", "second")]));
+    assert_ne!(version(&top.join("old")).id, inode, "another file has the name");
+    let copies = grounds(&top).remove(0).copies.unwrap().1;
+    for dir in ["new", "old"] {
+        assert_eq!(fs::read_dir(copies.join(dir)).unwrap().count(), 0, "{dir}");
+    }
+    // And again, by the same slot.
+    commit_names(&rig.home, &top, &[remove(&top, "new"), remove(&top, "old")], false).unwrap();
+    assert_eq!(tree(&top), files(&[]));
+}
+
+#[test]
+fn what_the_log_cannot_say_of_a_file_is_for_the_full_commit() {
+    let rig = Rig::new("names-not");
+    let top = rig.top();
+    let reads = ReadSet::default();
+    let with = |delta: &Delta, options: &Options| {
+        let deltas = std::slice::from_ref(delta);
+        light(&rig.home, &grounds(&top), deltas, &reads, None, options).unwrap().is_some()
+    };
+    let copies = grounds(&top).remove(0).copies.unwrap().1;
+    let (plain, gated) = (options(true), Options { gate: true, ..options(true) });
+    let delta = put(&top, 1, "x", "x");
+    assert!(!with(&delta, &gated));
+    fs::hard_link(copies.join("new/1"), copies.join("new/other")).unwrap();
+    assert!(!with(&delta, &plain), "it has two names");
+    let delta = put(&top, 2, "x", &"x".repeat(BYTES_MAX + 1));
+    assert!(!with(&delta, &plain), "it is large");
+    let delta = put(&top, 3, "x", "x");
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(copies.join("new/3"), fs::Permissions::from_mode(0o4755)).unwrap();
+    assert!(!with(&delta, &plain), "it has a set-ID bit");
+    let delta = put(&top, 4, "x", "x");
+    rustix::fs::setxattr(copies.join("new/4"), "user.x", b"1", rustix::fs::XattrFlags::empty())
+        .unwrap();
+    assert!(!with(&delta, &plain), "it has an attribute");
+    fs::hard_link(top.join("a"), top.join("c")).unwrap();
+    assert!(!with(&remove(&top, "a"), &plain), "it has two names");
+    assert!(!with(&put(&top, 5, "c", "x"), &plain), "it replaces one of two names");
+    std::os::unix::fs::symlink("a", top.join("s")).unwrap();
+    assert!(!with(&remove(&top, "s"), &plain), "it is a link");
+    let (names, bytes) = (put(&top, 6, "x", "x"), patch(&top, "b", 0, b"x"));
+    let mixed = light(&rig.home, &grounds(&top), &[names, bytes], &reads, None, &plain);
+    assert!(mixed.unwrap().is_none(), "names and bytes");
+    assert!(with(&put(&top, 7, "x", "x"), &plain));
+}
+
+/// Somebody else is faster: nothing of the commit is there, also what was published before it was seen.
+#[test]
+fn names_that_somebody_else_has_changed_are_a_conflict() {
+    let rig = Rig::new("names-conflict");
+    let top = rig.top();
+    fs::write(top.join("old"), "old").unwrap();
+    let before = files(&[("old", "old"), ("taken", "theirs")]);
+    let deltas = [put(&top, 1, "first", "1"), remove(&top, "old"), put(&top, 2, "taken", "2")];
+    fs::write(top.join("taken"), "theirs").unwrap();
+    let lost = commit_names(&rig.home, &top, &deltas, true);
+    assert!(matches!(lost, Err(Error::Conflict(_))), "{lost:?}");
+    assert_eq!(tree(&top), before);
+    // Changed since it was looked at.
+    let deltas = [put(&top, 3, "first", "1"), put(&top, 4, "taken", "2")];
+    fs::write(top.join("taken"), "theirs again").unwrap();
+    let lost = commit_names(&rig.home, &top, &deltas, true);
+    assert!(matches!(lost, Err(Error::Conflict(_))), "{lost:?}");
+    assert_eq!(tree(&top), files(&[("old", "old"), ("taken", "theirs again")]));
+    // The directory is another one.
+    let deltas = [put(&top, 5, "first", "1")];
+    fs::rename(&top, rig.dir.join("moved")).unwrap();
+    let lost = commit_names(&rig.home, &top, &deltas, true);
+    assert!(matches!(lost, Err(Error::Conflict(_))), "{lost:?}");
+    // What was called off is not redone.
+    fs::rename(rig.dir.join("moved"), &top).unwrap();
+    let mut rig = rig;
+    rig.reboot();
+    commit::recover(&rig.home, &Silent).unwrap();
+    assert_eq!(tree(&top), files(&[("old", "old"), ("taken", "theirs again")]));
+}
+
+/// Every subset of what a power cut may have left of three names and of their marks: recovery puts all of them
+/// there, and takes what somebody else has changed since for his.
+#[test]
+fn names_are_redone_after_a_power_cut() {
+    for lost in 0..32u32 {
+        let mut rig = Rig::new(&format!("names-cut-{lost}"));
+        let top = rig.top();
+        fs::write(top.join("old"), "old").unwrap();
+        fs::write(top.join("gone"), "gone").unwrap();
+        fs::write(rig.dir.join("gone"), "gone").unwrap();
+        let old = fs::File::open(top.join("old")).unwrap();
+        let gone = fs::File::open(top.join("gone")).unwrap();
+        let aside = rig.dir.join("aside");
+        fs::hard_link(top.join("old"), &aside).unwrap();
+        fs::remove_file(&aside).unwrap();
+        let deltas =
+            [put(&top, 1, "new", "first"), put(&top, 2, "old", "second"), remove(&top, "gone")];
+        // The inodes are kept to be put back under their names.
+        let link = |file: &fs::File, name: &str| {
+            use std::os::fd::AsRawFd;
+            let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let flags = AtFlags::SYMLINK_FOLLOW;
+            let linked =
+                rustix::fs::linkat(rustix::fs::CWD, own, rustix::fs::CWD, top.join(name), flags);
+            linked.is_ok()
+        };
+        commit_names(&rig.home, &top, &deltas, true).unwrap();
+        let is_lost = |bit: u32| lost & 1 << bit != 0;
+        let mode = version(&top.join("new")).mode;
+        if is_lost(0) {
+            fs::remove_file(top.join("new")).unwrap();
+        }
+        if is_lost(1) {
+            // It came to the disk without its bytes.
+            fs::write(top.join("old"), "").unwrap();
+        }
+        // A file without a name can't be given one again; another one is somebody else's.
+        let theirs = is_lost(2) && !link(&gone, "gone");
+        if theirs {
+            fs::write(top.join("gone"), "gone").unwrap();
+        }
+        if is_lost(3) {
+            fs::remove_dir_all(rig.dir.join("store/light.marks")).unwrap();
+        }
+        if is_lost(4) {
+            let mut reads = ReadSet::new(Coverage::default());
+            let outcome = Outcome::Present(version(&top.join("old")));
+            let (dir, id) = (top.as_os_str().as_bytes(), version(&top).id);
+            reads.note_seen(dir, id, b"old", outcome, Facets::WRITE);
+            let delta = patch(&top, "old", 0, b"SECOND");
+            // Not of a file whose bytes are lost already.
+            let done = light(&rig.home, &grounds(&top), &[delta], &reads, None, &options(true));
+            assert_eq!(done.unwrap().is_some(), !is_lost(1));
+        }
+        drop(old);
+        rig.reboot();
+        let recovered = commit::recover(&rig.home, &Silent).unwrap();
+        let now = tree(&top);
+        let content = |name: &str| now.iter().find(|(n, _)| n == name).map(|(_, c)| c.as_str());
+        // With the mark on the disk, it was there, and somebody has removed it since.
+        let kept = !is_lost(0) || is_lost(3);
+        assert_eq!(content("new"), kept.then_some("first"), "{lost}: {recovered:?}");
+        if kept {
+            assert_eq!(version(&top.join("new")).mode, mode, "{lost}");
+        }
+        let second = if is_lost(4) && !is_lost(1) { "SECOND" } else { "second" };
+        assert_eq!(content("old"), Some(second), "{lost}: {recovered:?}");
+        assert_eq!(content("gone").is_some(), theirs, "{lost}: {recovered:?}");
+        // Once more, nothing changes.
+        rig.reboot();
+        commit::recover(&rig.home, &Silent).unwrap();
+        assert_eq!(tree(&top), now, "{lost}");
+    }
+}
+
+/// A process that died while it published, and what its successor finds at the ends of each name.
+#[test]
+fn a_dead_process_leaves_all_or_nothing() {
+    for reached in 0..8u32 {
+        for stranger in [false, true] {
+            let rig = Rig::new(&format!("names-dead-{reached}-{stranger}"));
+            let top = rig.top();
+            fs::write(top.join("old"), "old").unwrap();
+            fs::write(top.join("gone"), "gone").unwrap();
+            let before = tree(&top);
+            let deltas =
+                [put(&top, 1, "new", "first"), put(&top, 2, "old", "second"), remove(&top, "gone")];
+            let targets = names::targets(&grounds(&top), &deltas).unwrap().unwrap();
+            for (bit, target) in targets.iter().enumerate() {
+                if reached & 1 << bit != 0 {
+                    names::publish(std::slice::from_ref(target)).unwrap();
+                }
+            }
+            let records: Vec<NameRecord> = targets.iter().map(|t| t.record.clone()).collect();
+            let in_the_way = stranger && reached & 1 == 0;
+            if in_the_way {
+                fs::write(top.join("new"), "theirs").unwrap();
+            }
+            let fate = names::settle(&records).unwrap();
+            if in_the_way {
+                let theirs = files(&[("new", "theirs")]);
+                assert_eq!(fate, names::Fate::Undone);
+                let all: Vec<_> = before.into_iter().chain(theirs).collect();
+                let (mut now, mut all) = (tree(&top), all);
+                now.sort();
+                all.sort();
+                assert_eq!(now, all, "{reached}");
+            } else {
+                assert_eq!(fate, names::Fate::Finished(reached != 7));
+                assert_eq!(tree(&top), files(&[("new", "first"), ("old", "second")]), "{reached}");
+                // A file that somebody has taken away since is not put there again.
+                fs::rename(top.join("new"), top.join("taken")).unwrap();
+                assert_eq!(names::settle(&records).unwrap(), names::Fate::Finished(false));
+                assert_eq!(tree(&top), files(&[("old", "second"), ("taken", "first")]));
+            }
+        }
+    }
 }
 
 #[test]
@@ -137,7 +389,7 @@ fn a_change_meanwhile_is_a_conflict() {
     let (reads, delta) = (seen(&top, "a", &[1]), patch(&top, "a", PAGE, b"mine"));
     let file = fs::OpenOptions::new().write(true).open(top.join("a")).unwrap();
     file.write_all_at(b"theirs", PAGE + 100).unwrap();
-    let roots = [top.clone()];
+    let roots = grounds(&top);
     let result = light(&rig.home, &roots, &[delta], &reads, None, &options(true));
     assert!(matches!(result, Err(Error::Conflict(_))), "{result:?}");
     assert_eq!(read(&top, "a", PAGE as usize, 4), "....");
@@ -193,7 +445,7 @@ fn increment(home: &Home, top: &Path, at: u64, rounds: u64) {
         let next = counter(top, at) + 1;
         // What was counted must be what is validated.
         let delta = patch(top, "a", at, format!("{next:08}").as_bytes());
-        match light(home, &[top.to_owned()], &[delta], &reads, None, &options(true)) {
+        match light(home, &grounds(top), &[delta], &reads, None, &options(true)) {
             Ok(Some(_)) => left -= 1,
             Err(Error::Conflict(_)) => {}
             other => panic!("{other:?}"),
@@ -230,7 +482,7 @@ fn as_a_child() {
             let outcome = Outcome::Present(version(&top.join("b")));
             reads.note_seen(at, version(&top).id, b"b", outcome, Facets::WRITE);
             let deltas = [patch(&top, "a", 10, b"one"), patch(&top, "b", 2 * PAGE - 2, b"three")];
-            light(&home, &[top], &deltas, &reads, None, &options(true)).unwrap().unwrap();
+            light(&home, &grounds(&top), &deltas, &reads, None, &options(true)).unwrap().unwrap();
         }
         "checkpoint" => checkpoint(&home).unwrap(),
         other => panic!("{other}"),
@@ -455,7 +707,15 @@ fn records_read_back() {
         mtime: Some(Stamp { sec: 1, nsec: 2 }),
         pieces: vec![(7, b"old".to_vec(), b"new".to_vec())],
     };
-    let record = Record { seq: 9, id: TxId::from_bits(5), durable: true, files: vec![file] };
+    let names = vec![NameRecord {
+        path: b"/n".to_vec(),
+        before: Some(file.id),
+        after: None,
+        store: b"/s".to_vec(),
+        aside: b"/s/o".to_vec(),
+    }];
+    let id = TxId::from_bits(5);
+    let record = Record { seq: 9, id, durable: true, slot: 7, files: vec![file], names };
     let bytes = record.to_bytes(3);
     assert_eq!(bytes.len() % 8, 0);
     let read = log::read_record(&bytes, 3).unwrap();
@@ -480,7 +740,7 @@ fn in_a_realm_pages_are_acquired() {
     let resolver = |_: &DeadPublish| Err(Unresolved("nobody dies here".into()));
     let realm = Realm::join(&place, "test", rig.home.dir(), Box::new(resolver)).unwrap();
     let begin = || realm.begin(&Begin { nonblock: true, ..Begin::default() }).unwrap();
-    let roots = [top.clone()];
+    let roots = grounds(&top);
     let file = version(&top.join("a")).id;
     let (mut one, mut two) = (begin(), begin());
     let (first, second) = ([patch(&top, "a", 0, b"one")], [patch(&top, "a", PAGE, b"two")]);

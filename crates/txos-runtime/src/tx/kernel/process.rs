@@ -2,6 +2,12 @@
 
 use super::{CPath, Errno, Sys, sys};
 
+/// `atexit(3)`. Without it, what the function does is left to others.
+pub fn at_exit(run: extern "C" fn()) {
+    // SAFETY: the function takes nothing, and stays as long as the library.
+    unsafe { libc::atexit(run) };
+}
+
 /// `umask(2)`: sets the file-mode creation mask, and gives the one of before.
 pub fn set_umask(mask: u32) -> u32 {
     // SAFETY: it has no pointers.
