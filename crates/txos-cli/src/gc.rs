@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use txos_engine::store::{Home, Meta, State};
 use txos_engine::version::Stamp;
-use txos_engine::{Error, TxId};
+use txos_engine::{Error, TxId, commit};
 
 use crate::app::App;
 use crate::args::GcArgs;
@@ -105,8 +105,10 @@ fn force(app: &App, home: &Home, text: &str) -> Result<Removed, Failure> {
     {
         end_leftovers(app, &meta)?;
     }
+    commit::finish_dead(home)?;
     let _commits = home.lock_commits()?;
     home.discard_id(id)?;
+    home.forget_staging(id);
     Ok(Removed { id, reason: "forced".into() })
 }
 
@@ -144,10 +146,13 @@ fn remove_dead(app: &App, home: &Home, removed: &mut Vec<Removed>) -> Result<(),
             continue;
         }
         end_leftovers(app, &tx.meta)?;
+        // What a program was about to put into the tree when it died lies among its copies.
+        commit::finish_dead(home)?;
         match home.discard(tx) {
             Err(Error::WrongState { .. }) => continue,
             discarded => discarded?,
         }
+        home.forget_staging(meta.id);
         let reason = format!("its txos process is gone ({})", crate::log::one_line(&meta));
         removed.push(Removed { id: meta.id, reason });
     }

@@ -239,7 +239,7 @@ impl Lab {
     /// are over, files of ours, trash, processes, mounts.
     #[must_use]
     pub fn left_over(&self) -> Vec<String> {
-        const STORE: [&str; 10] = [
+        const STORE: [&str; 12] = [
             "format",
             "lock",
             "lock.turn",
@@ -249,6 +249,8 @@ impl Lab {
             "trash",
             "light",
             "light.now",
+            "light.marks",
+            "staging",
             "realm",
         ];
         const TRANSACTION: [&str; 5] = ["meta.json", "lock", "plan", "fence", "reads"];

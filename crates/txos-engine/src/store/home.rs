@@ -246,7 +246,8 @@ impl Home {
         sys::fsync(fd.as_fd()).at("flushing", &dir)
     }
 
-    /// The records of all transactions, newest first; those that can't be read come as errors.
+    /// The records of all transactions, newest first; those that can't be read come as errors. The place that
+    /// a running program keeps for its private copies is none.
     ///
     /// # Errors
     /// If the store can't be listed.
@@ -254,6 +255,10 @@ impl Home {
         let mut all: Vec<_> = self.ids()?.into_iter().map(|id| self.meta(id)).collect();
         // Whatever vanished between listing and reading was just cleaned up.
         all.retain(|m| !matches!(m, Err(Error::NoSuchTransaction(_))));
+        let kept = |meta: &Meta| {
+            meta.state == State::Active && self.is_staging(meta.id) && self.is_held(meta.id)
+        };
+        all.retain(|meta| !meta.as_ref().is_ok_and(kept));
         all.sort_by_key(|m| std::cmp::Reverse(m.as_ref().map(|m| m.begun).ok()));
         Ok(all)
     }
