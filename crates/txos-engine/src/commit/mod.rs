@@ -51,7 +51,7 @@ pub use acquire::{
 pub use history_entries::committed_entries;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) use light::fuzz as light_fuzz;
-pub use light::{Ground, checkpoint, finish_dead, light};
+pub use light::{Ground, checkpoint, discard_dead_staging, finish_dead, light};
 pub use recover::{Recovered, interrupted, recover};
 pub use revert::revert;
 

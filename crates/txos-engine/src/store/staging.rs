@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-use super::{Home, State, Transaction};
+use super::{Home, Transaction};
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
 use crate::sys;
@@ -65,30 +65,18 @@ impl Home {
         let _ = sys::step("store unlink", || fs::remove_file(self.staging().join(id.as_str())));
     }
 
-    /// Discards the places of processes that died, after what the log says of them was carried out.
+    /// Transactions that are such places, as far as is known; not more than some.
     ///
     /// # Errors
-    /// [`Error::Io`] with the step.
-    pub fn discard_dead_staging(&self) -> Result<()> {
+    /// If they can't be listed.
+    pub fn staging_places(&self) -> Result<Vec<TxId>> {
         let dir = self.staging();
         let names = match sys::look("readdir", || fs::read_dir(&dir)) {
             Ok(names) => names,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(Error::io("listing", &dir, e)),
         };
         let ids = names.flatten().filter_map(|name| name.file_name().to_str()?.parse().ok());
-        for id in ids.take(LOOKS_MAX) {
-            match self.load(id) {
-                Ok(tx) if tx.meta.state == State::Active => {
-                    crate::commit::finish_dead(self)?;
-                    self.discard_staging(tx)?;
-                }
-                // It was published after all.
-                Ok(_) | Err(Error::NoSuchTransaction(_)) => self.forget_staging(id),
-                // Its process lives.
-                Err(_) => {}
-            }
-        }
-        Ok(())
+        Ok(ids.take(LOOKS_MAX).collect())
     }
 }

@@ -111,7 +111,7 @@ impl Tx {
             if !self.is_recorded() {
                 static DEAD: Once = Once::new();
                 // What can't be discarded is in nobody's way.
-                DEAD.call_once(|| drop(home.discard_dead_staging()));
+                DEAD.call_once(|| drop(txos_engine::commit::discard_dead_staging(home)));
             }
             let tx = home.begin(begin).map_err(failed)?;
             if !self.is_recorded() {

@@ -439,6 +439,26 @@ pub fn finish_dead(home: &Home) -> Result<()> {
     }
 }
 
+/// Discards the places for private copies of processes that died, after what the log says of them was carried out.
+///
+/// # Errors
+/// [`Error::Io`] with the step; it can be repeated.
+pub fn discard_dead_staging(home: &Home) -> Result<()> {
+    for id in home.staging_places()? {
+        match home.load(id) {
+            Ok(tx) if tx.meta.state == crate::store::State::Active => {
+                finish_dead(home)?;
+                home.discard_staging(tx)?;
+            }
+            // It was published after all.
+            Ok(_) | Err(Error::NoSuchTransaction(_)) => home.forget_staging(id),
+            // Its process lives.
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// Finishes what is in any slot: its owner is dead, as the caller has the commit lock for himself. Gives the
 /// state afterwards.
 fn finish_slots(
