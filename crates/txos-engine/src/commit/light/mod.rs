@@ -847,7 +847,7 @@ fn resolve_slot(
             Some(read) if read.void => {}
             Some(read) if !read.record.names.is_empty() => {
                 let id = read.record.id;
-                let fate = names::settle(&read.record.names)?;
+                let fate = names::finish_or_undo(&read.record.names)?;
                 if let names::Fate::Finished(missing) = fate {
                     let mut marks = marks::Marks::default();
                     for name in &read.record.names {

@@ -315,7 +315,7 @@ pub(super) enum Fate {
 ///
 /// # Errors
 /// [`Error::Io`]: it can be repeated.
-pub(super) fn settle(names: &[NameRecord]) -> Result<Fate> {
+pub(super) fn finish_or_undo(names: &[NameRecord]) -> Result<Fate> {
     let mut reached = Vec::with_capacity(names.len());
     for name in names {
         reached.push(name.reached()?);

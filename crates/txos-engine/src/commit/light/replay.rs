@@ -124,12 +124,12 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
     let mut done = Replayed::default();
     let mut targets: BTreeMap<(&[u8], FileId), Option<Target>> = BTreeMap::new();
     let names = Names::of(records);
-    names.redo(&mut done)?;
-    let put = |(at, record)| names.pieces(at, record);
+    let untouched = names.redo(&mut done)?;
+    let put = |(at, record)| names.pieces(at, record, &untouched);
     let pieces: Vec<Vec<FileRecord>> = records.iter().enumerate().map(put).collect();
     for (record, pieces) in records.iter().zip(&pieces) {
         for file in pieces.iter().chain(&record.files) {
-            if names.settles(file) {
+            if names.supersede(file) {
                 continue;
             }
             let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(&file.path), e);
@@ -295,16 +295,19 @@ impl<'r> Names<'r> {
 
     /// Whether the name alone says what becomes of these bytes: the file is not the one that is there at the
     /// end, or was made again with them.
-    fn settles(&self, file: &FileRecord) -> bool {
+    fn supersede(&self, file: &FileRecord) -> bool {
         self.chains.get(&file.path[..]).is_some_and(|chain| {
             chain.last.is_none_or(|new| new.id != file.id)
                 || !matches!(open(&file.path, file.id, OFlags::RDONLY), Ok(Some(_)))
         })
     }
 
-    /// The content of files that a record put under their last name, as bytes of it.
-    fn pieces(&self, at: usize, record: &Record) -> Vec<FileRecord> {
-        let last = |path: &[u8]| self.chains.get(path).is_some_and(|chain| chain.at == at);
+    /// The content of files that a record put under their last name, and that nobody has written to since, as
+    /// bytes of them.
+    fn pieces(&self, at: usize, record: &Record, untouched: &BTreeSet<&[u8]>) -> Vec<FileRecord> {
+        let last = |path: &[u8]| {
+            untouched.contains(path) && self.chains.get(path).is_some_and(|chain| chain.at == at)
+        };
         let names = record.names.iter().filter(|name| last(&name.path));
         names
             .filter_map(|name| {
@@ -316,8 +319,10 @@ impl<'r> Names<'r> {
             .collect()
     }
 
-    /// Makes every name lead where its last record says.
-    fn redo(&self, done: &mut Replayed) -> Result<()> {
+    /// Makes every name lead where its last record says. Gives the names of files that are there, and that nobody
+    /// has written to since the record: their times say so. Only of those the bytes can have been lost.
+    fn redo(&self, done: &mut Replayed) -> Result<BTreeSet<&'r [u8]>> {
+        let mut untouched = BTreeSet::new();
         for (path, chain) in &self.chains {
             let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(path), e);
             let Some((parent, name)) = path::split(path) else { continue };
@@ -343,6 +348,10 @@ impl<'r> Names<'r> {
             let id = there.map(|version| version.id);
             match chain.last {
                 Some(new) if id == Some(new.id) => {
+                    if there.is_none_or(|version| version.mtime != new.mtime) {
+                        continue;
+                    }
+                    untouched.insert(*path);
                     // What of its length was not flushed is put there with its bytes.
                     let length = new.content.len() as u64;
                     let short = there.is_some_and(|version| version.size < length);
@@ -373,7 +382,7 @@ impl<'r> Names<'r> {
                 Err(e) => return Err(io(e)),
             }
         }
-        Ok(())
+        Ok(untouched)
     }
 
     /// What the file was at the end.

@@ -297,7 +297,9 @@ fn names_are_redone_after_a_power_cut() {
         }
         if is_lost(1) {
             // It came to the disk without its bytes.
-            fs::write(top.join("old"), "").unwrap();
+            let mtime = version(&top.join("old")).mtime;
+            let file = fs::File::create(top.join("old")).unwrap();
+            sys::set_own_mtime(file.as_fd(), mtime).unwrap();
         }
         // A file without a name can't be given one again; another one is somebody else's.
         let theirs = is_lost(2) && !link(&gone, "gone");
@@ -338,6 +340,28 @@ fn names_are_redone_after_a_power_cut() {
     }
 }
 
+/// What others write into a file in place, after it was put there, is theirs: also where they made it shorter, or
+/// wrote zeros.
+#[test]
+fn what_others_wrote_into_a_new_file_stays() {
+    for theirs in [&b"x"[..], b"", b"\0\0\0\0\0\0", b"fi\0st", b"longer than it was"] {
+        let mut rig = Rig::new("names-theirs");
+        let top = rig.top();
+        commit_names(&rig.home, &top, &[put(&top, 1, "new", "first!")], true).unwrap();
+        let inode = version(&top.join("new")).id;
+        fs::write(top.join("new"), theirs).unwrap();
+        assert_eq!(version(&top.join("new")).id, inode);
+        for marks in [true, false] {
+            if !marks {
+                let _ = fs::remove_dir_all(rig.dir.join("store/light.marks"));
+            }
+            rig.reboot();
+            commit::recover(&rig.home, &Silent).unwrap();
+            assert_eq!(fs::read(top.join("new")).unwrap(), theirs);
+        }
+    }
+}
+
 /// A process that died while it published, and what its successor finds at the ends of each name.
 #[test]
 fn a_dead_process_leaves_all_or_nothing() {
@@ -361,7 +385,7 @@ fn a_dead_process_leaves_all_or_nothing() {
             if in_the_way {
                 fs::write(top.join("new"), "theirs").unwrap();
             }
-            let fate = names::settle(&records).unwrap();
+            let fate = names::finish_or_undo(&records).unwrap();
             if in_the_way {
                 let theirs = files(&[("new", "theirs")]);
                 assert_eq!(fate, names::Fate::Undone);
@@ -375,7 +399,7 @@ fn a_dead_process_leaves_all_or_nothing() {
                 assert_eq!(tree(&top), files(&[("new", "first"), ("old", "second")]), "{reached}");
                 // A file that somebody has taken away since is not put there again.
                 fs::rename(top.join("new"), top.join("taken")).unwrap();
-                assert_eq!(names::settle(&records).unwrap(), names::Fate::Finished(false));
+                assert_eq!(names::finish_or_undo(&records).unwrap(), names::Fate::Finished(false));
                 assert_eq!(tree(&top), files(&[("old", "second"), ("taken", "first")]));
             }
         }
