@@ -275,7 +275,8 @@ struct Names<'r> {
 impl<'r> Names<'r> {
     fn of(records: &'r [Record]) -> Names<'r> {
         let mut chains: BTreeMap<&[u8], Chain<'_>> = BTreeMap::new();
-        for (at, record) in records.iter().enumerate() {
+        // Of what is not durable there is what the file systems had written.
+        for (at, record) in records.iter().enumerate().filter(|(_, record)| record.durable) {
             for name in &record.names {
                 let mut earlier = vec![name.before];
                 if let Some(chain) = chains.remove(&name.path[..]) {
@@ -370,6 +371,10 @@ impl<'r> Names<'r> {
                 None => {
                     sys::unlink(dir.as_fd(), name, AtFlags::empty()).map_err(io)?;
                     done.finished.push(chain.id);
+                }
+                Some(_) if stat_at(CWD, chain.store, AtFlags::SYMLINK_NOFOLLOW).is_err() => {
+                    foreign(done, "was on a file system that is not there");
+                    continue;
                 }
                 Some(new) => {
                     self.make(&dir, path, chain, new, id.is_some()).map_err(io)?;

@@ -340,6 +340,22 @@ fn names_are_redone_after_a_power_cut() {
     }
 }
 
+/// Of names whose commit was not durable recovery makes nothing again; nor where the store is gone.
+#[test]
+fn what_was_not_durable_is_not_redone() {
+    for durable in [false, true] {
+        let mut rig = Rig::new(&format!("names-light-{durable}"));
+        let top = rig.top();
+        commit_names(&rig.home, &top, &[put(&top, 1, "new", "first")], durable).unwrap();
+        fs::remove_file(top.join("new")).unwrap();
+        fs::remove_dir_all(rig.dir.join("store/light.marks")).unwrap();
+        rig.reboot();
+        commit::recover(&rig.home, &Silent).unwrap();
+        let there = if durable { files(&[("new", "first")]) } else { files(&[]) };
+        assert_eq!(tree(&top), there);
+    }
+}
+
 /// What others write into a file in place, after it was put there, is theirs: also where they made it shorter, or
 /// wrote zeros.
 #[test]
