@@ -154,7 +154,8 @@ pub(super) fn publish(
     names: &[NameTarget],
 ) -> std::result::Result<(), (Error, std::result::Result<(), Errno>)> {
     for (done, target) in names.iter().enumerate() {
-        if let Err(error) = target.publish() {
+        if let Err((error, renamed)) = target.publish() {
+            let done = done + usize::from(renamed);
             let back = names.iter().take(done).rev().try_for_each(NameTarget::take_back);
             return Err((error, back));
         }
@@ -184,7 +185,8 @@ impl NameTarget {
         sys::rename(CWD, &self.aside, self.dir.as_fd(), &self.name, flags)
     }
 
-    fn publish(&self) -> Result<()> {
+    /// An error comes with whether the rename was done: then it has to be taken back.
+    fn publish(&self) -> std::result::Result<(), (Error, bool)> {
         let lost = |e| match e {
             Errno::EXIST => conflict(&self.path, ConflictKind::CreatedMeanwhile),
             Errno::NOENT => conflict(&self.path, ConflictKind::NotThere),
@@ -195,15 +197,14 @@ impl NameTarget {
             (Some(_), Some(_)) => self.put_in(RenameFlags::EXCHANGE),
             (None, _) => self.take_out(RenameFlags::NOREPLACE),
         };
-        renamed.map_err(lost)?;
+        renamed.map_err(|e| (lost(e), false))?;
         let Some(base) = self.base else { return Ok(()) };
         // Nothing can have been written to it that is not seen here, except through a descriptor.
         let taken = stat_at(CWD, &self.aside, AtFlags::SYMLINK_NOFOLLOW);
         if taken.is_ok_and(|taken| taken.same_but_ctime(&base) && taken.nlink == base.nlink) {
             return Ok(());
         }
-        self.take_back().map_err(lost)?;
-        Err(conflict(&self.path, ConflictKind::ChangedWhileReplaced))
+        Err((conflict(&self.path, ConflictKind::ChangedWhileReplaced), true))
     }
 
     /// Undoes [`NameTarget::publish`].
@@ -222,11 +223,8 @@ impl NameTarget {
                     Some(_) => self.put_in(RenameFlags::EXCHANGE),
                 }
             }
-            (None, _) => match self.put_in(RenameFlags::NOREPLACE) {
-                // Another one has that name by now.
-                Err(Errno::EXIST) => Ok(()),
-                other => other,
-            },
+            // If another one has that name by now, it is neither done nor undone.
+            (None, _) => self.put_in(RenameFlags::NOREPLACE),
         }
     }
 
