@@ -87,6 +87,12 @@ impl Observation {
         Facets(self.facets)
     }
 
+    /// Notes facets that were seen. Those that were seen by now.
+    fn add(&mut self, facets: Facets) -> Facets {
+        self.facets |= facets.0;
+        Facets(self.facets)
+    }
+
     /// What of these facets the object has. What is no directory has no listing: a new directory of the
     /// transaction's at its name may have been listed, or it was tried to.
     fn possible(&self, facets: Facets) -> Facets {

@@ -1,8 +1,6 @@
 //! Observations that the caller has made himself: an in-process transaction has looked already, and
 //! needs no second look-up.
 
-use std::collections::hash_map::Entry;
-
 use super::{ListingDigest, Observation, Outcome, ReadSet, SeenDir, Touch};
 use crate::object::{Facets, FileId};
 use crate::version::Stamp;
@@ -33,16 +31,19 @@ impl ReadSet {
             return;
         }
         let facets = facets | Facets::ENTRY;
-        let (seen, first) = match seen_in.entries.entry(name.into()) {
-            Entry::Occupied(e) => (e.into_mut(), false),
-            Entry::Vacant(e) => (e.insert(observed(outcome)), true),
+        let (before, after) = match seen_in.entries.get_mut(name) {
+            Some(seen) => (Some(seen.facets), seen.add(facets)),
+            None => {
+                let mut seen = observed(outcome);
+                let after = seen.add(facets);
+                seen_in.entries.insert(name.into(), seen);
+                (None, after)
+            }
         };
-        let new = Facets(facets.0 & !seen.facets);
-        seen.facets |= facets.0;
         if let Some(round) = &mut self.round
-            && new != Facets::default()
+            && before != Some(after.0)
         {
-            let facets = Facets(seen.facets);
+            let (facets, first) = (after, before.is_none());
             round.touches.push(Touch { dir: index, name: name.into(), facets, first });
         }
     }

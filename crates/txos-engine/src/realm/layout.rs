@@ -19,7 +19,7 @@ use super::sync::{AtomicU32, AtomicU64, Note32, Note64};
 pub(super) const MAGIC: [u8; 8] = *b"TXOSREAL";
 /// Format of the segment: layout, meaning and hash.
 #[cfg(not(loom))]
-pub(super) const FORMAT: u32 = 3;
+pub(super) const FORMAT: u32 = 4;
 /// Number of ownership records, as a power of two.
 #[cfg(not(loom))]
 pub(super) const ORECS_LOG2: u32 = 20;
@@ -94,6 +94,8 @@ pub(super) struct Board {
     pub full: Note64,
     /// Publishes that may have changed names, counted before they begin.
     pub names: AtomicU64,
+    /// Publishes that have ended, undone ones too, counted before what they hold is released.
+    pub ended: AtomicU64,
 }
 
 /// The header page.
@@ -197,6 +199,7 @@ const _: () = {
     assert!(offset_of!(Header, board) == 128);
     assert!(offset_of!(Board, conflicts) == 16);
     assert!(offset_of!(Board, names) == 64);
+    assert!(offset_of!(Board, ended) == 72);
     assert!(size_of::<Slot>() == 1024);
     assert!(offset_of!(Slot, status) == 8);
     assert!(offset_of!(Slot, bell) == 16);

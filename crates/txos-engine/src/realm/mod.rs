@@ -253,6 +253,14 @@ impl Realm {
         self.table().board().names.load(Acquire)
     }
 
+    /// Counts the publishes of participants that have ended. Who looks at an object first and acquires it
+    /// then, and gets the same number before the look and after it, has seen what is there while it holds
+    /// it: whoever changed the object in between would have been counted before letting it go.
+    #[must_use]
+    pub fn publishes_ended(&self) -> u64 {
+        self.table().board().ended.load(Acquire)
+    }
+
     /// [`Realm::quiet`] of all slots but one.
     fn quiet_beside(&self, own: Option<u32>) -> Option<u64> {
         let mut published = 0u64;

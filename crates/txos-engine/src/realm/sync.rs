@@ -25,6 +25,8 @@ pub(super) enum Step {
     HoldToTheEnd,
     /// To hold firmly what is about to be published.
     HoldFirmly,
+    /// To count a publish before what it holds is released.
+    CountPublish,
 }
 
 #[cfg(not(loom))]

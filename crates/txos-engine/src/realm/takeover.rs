@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use super::contend::{bytes_of, id_of};
 use super::layout::Slot;
 use super::status::{State, Status};
-use super::sync::{AcqRel, Acquire, Relaxed, Release};
+use super::sync::{self, AcqRel, Acquire, Relaxed, Release, Step};
 use super::tx_handle::{AT_ONCE, owner};
 use super::word::{HOLDERS, bits};
 use super::{Identity, Realm};
@@ -133,6 +133,13 @@ impl Realm {
         slot.taker.compare_exchange(before, self.me.word(), AcqRel, Relaxed).is_ok()
     }
 
+    /// A publish has ended: said before what it holds is released ([`Realm::publishes_ended`]).
+    pub(super) fn count_publish(&self) {
+        if !sync::left_out(Step::CountPublish) {
+            self.table().board().ended.fetch_add(1, AcqRel);
+        }
+    }
+
     /// The steps. `false`: its journal can't be asked now.
     fn clear(&self, slot: &Slot, bit: u64, dead: Identity) -> bool {
         let status = Status(slot.status.load(Acquire));
@@ -160,6 +167,7 @@ impl Realm {
         if status.state() == State::Publishing {
             let count = if committed { &slot.commits } else { &slot.aborts };
             count.fetch_add(1, Relaxed);
+            self.count_publish();
         }
         let ended = if committed { State::Committed } else { State::Aborted };
         slot.status.swap(Status::new(status.generation(), ended).0, AcqRel);

@@ -98,6 +98,8 @@ pub struct TxHandle<'r> {
     pub(super) turn: Option<Turn>,
     pub(super) attend: Option<Attend<'r>>,
     ended: bool,
+    /// It has published, or begun to.
+    published: bool,
 }
 
 impl std::fmt::Debug for TxHandle<'_> {
@@ -175,6 +177,7 @@ impl Realm {
             turn,
             attend: None,
             ended: false,
+            published: false,
         })
     }
 
@@ -512,7 +515,7 @@ impl<'r> TxHandle<'r> {
         if !cfg!(loom) {
             self.realm.table().board().names.fetch_add(1, AcqRel);
         }
-        self.advance(State::Publishing)
+        self.begin_publish()
     }
 
     /// The same for a transaction that changes no names, only what is in files.
@@ -521,7 +524,13 @@ impl<'r> TxHandle<'r> {
     /// As [`TxHandle::publish`].
     pub fn publish_bytes(&mut self) -> Result<(), AbortCause> {
         self.await_turn()?;
-        self.advance(State::Publishing)
+        self.begin_publish()
+    }
+
+    fn begin_publish(&mut self) -> Result<(), AbortCause> {
+        self.advance(State::Publishing)?;
+        self.published = true;
+        Ok(())
     }
 
     /// The same for what one system call changes: should this process die it has happened, or it has
@@ -589,6 +598,12 @@ impl<'r> TxHandle<'r> {
         (again, Begin { again: Some(again), ..how })
     }
 
+    /// See [`Realm::publishes_ended`].
+    #[must_use]
+    pub fn publishes_ended(&self) -> u64 {
+        self.realm.publishes_ended()
+    }
+
     /// Whether it commits in its turn.
     #[must_use]
     pub fn is_ordered(&self) -> bool {
@@ -622,6 +637,9 @@ impl<'r> TxHandle<'r> {
             return;
         }
         let ending = Status::new(self.generation, state);
+        if self.published {
+            self.realm.count_publish();
+        }
         // Counted before it has ended: see [`Realm::quiet`].
         match state {
             State::Committed => slot.commits.fetch_add(1, Relaxed),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use txos_engine::commit::conflict;
 use txos_engine::object::{Facets, FileId, FileKind};
 use txos_engine::readset::Outcome;
-use txos_engine::realm::{AbortCause, Access, Begin, Facet, WaitDecision, WaitInfo};
+use txos_engine::realm::{AbortCause, Access, Begin, Facet, TxHandle, WaitDecision, WaitInfo};
 use txos_engine::version;
 
 use super::kernel::{Errno, Stat, Sys, look_at, look_fd};
@@ -126,19 +126,28 @@ impl Tx {
         self.locks.reads.note_seen(&stable.dir, stable.dir_id, &stable.name, seen, facets);
     }
 
-    /// Looks again at an object that was looked at before it was acquired.
+    /// An object was looked at before it was acquired: it is looked at again, if a participant may have
+    /// changed it in between. (What others have changed is found at the commit.)
     fn same_as_seen(&mut self, id: Id) -> Sys<()> {
-        let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Ok(()) };
-        if stable.dir.is_empty() || self.locks.handle.is_none() {
+        let node = &self.tree.nodes[id];
+        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        let ended = self.publishes_ended();
+        if stable.dir.is_empty() || ended.is_none() || node.ended == ended {
             return Ok(());
         }
         let (dir, path) = self.nearest(stable);
         let now = look_at(dir, path).map(|s| s.version());
         if now.as_ref() == Ok(&stable.stat.version()) {
+            self.tree.nodes[id].ended = ended;
             return Ok(());
         }
         let path = stable.path.clone();
         Err(self.changed_outside(&path, "it was changed while the transaction ran"))
+    }
+
+    /// [`txos_engine::realm::Realm::publishes_ended`], once the transaction has a place in the realm.
+    fn publishes_ended(&self) -> Option<u64> {
+        self.locks.handle.as_ref().map(TxHandle::publishes_ended)
     }
 
     /// Before a node's attributes are told.
@@ -196,6 +205,12 @@ impl Tx {
         Ok(())
     }
 
+    /// Whether a stable file is so small that any read of it counts as one of the whole.
+    pub fn is_read_whole(&self, id: Id) -> bool {
+        let stable = self.tree.nodes[id].stable.as_ref();
+        stable.is_some_and(|stable| stable.stat.size <= 4096 * 2)
+    }
+
     /// Before some pages of a stable file are told.
     ///
     /// # Errors
@@ -208,7 +223,7 @@ impl Tx {
         }
         let (first, last) = (at >> 12, (at + len - 1) >> 12);
         let count = u32::try_from(last - first + 1).unwrap_or(u32::MAX);
-        if stable.stat.size <= 4096 * 2 || node.pages.saturating_add(count) > PAGES_MAX {
+        if self.is_read_whole(id) || node.pages.saturating_add(count) > PAGES_MAX {
             return self.touch_data(id);
         }
         let (file, path, first_time) =
@@ -310,8 +325,8 @@ impl Tx {
         self.acquire(&Facet::Listing(id), Access::Insert, &path)
     }
 
-    /// Looks up a name in a stable directory for the first time. A directory that is only passed is not
-    /// remembered.
+    /// Looks up a name in a stable directory for the first time: what is there, and how many publishes had
+    /// ended before that. A directory that is only passed is not remembered.
     ///
     /// # Errors
     /// [`DOOMED`], or as `lstat`; that a name is absent is no error.
@@ -322,8 +337,9 @@ impl Tx {
         name: &[u8],
         path: &[u8],
         passing: bool,
-    ) -> Sys<Option<Stat>> {
+    ) -> Sys<Option<(Stat, Option<u64>)>> {
         self.acquire(&Facet::Entry { dir: id, name }, Access::Read, path)?;
+        let ended = self.publishes_ended();
         let (from, at) = match self.held_at(dir) {
             Some(fd) => (fd, name),
             None => (libc::AT_FDCWD, path),
@@ -331,11 +347,11 @@ impl Tx {
         // What was changed just now may change again and leave the same stamps: it is looked at later.
         let again = |stat| version::unambiguous(stat, Stat::version, || look_at(from, at));
         match look_at(from, at).and_then(again).map(|(stat, _)| stat) {
-            Ok(stat) if passing && stat.kind() == FileKind::Dir => Ok(Some(stat)),
+            Ok(stat) if passing && stat.kind() == FileKind::Dir => Ok(Some((stat, ended))),
             Ok(stat) => {
                 let seen = Outcome::Present(stat.version());
                 self.locks.reads.note_seen(dir, id, name, seen, Facets::ENTRY);
-                Ok(Some(stat))
+                Ok(Some((stat, ended)))
             }
             Err(Errno::NOENT) => {
                 self.locks.reads.note_seen(

@@ -3,9 +3,9 @@
 //! - A descriptor that was opened in the transaction has the number that the kernel gave it, unless
 //!   a lower one is free in the transaction (because the program closed it): then the kernel's is
 //!   moved out of the way, to a high number, and the lower one stands for it.
-//! - A descriptor from before is never closed, moved or replaced before the commit. The first use of
-//!   one that leads to a versioned file opens the file anew, so that the offset that others may share
-//!   is left alone; at commit it is set.
+//! - A descriptor from before is never closed, moved or replaced before the commit. One that leads to a
+//!   versioned file serves as it is for reads at places that the call names. The first use of its offset,
+//!   which others may share, opens the file anew, so that the offset is left alone; at commit it is set.
 //! - Numbers from [`high_base`](super::kernel::high_base) on are ours.
 
 use std::collections::BTreeSet;
@@ -14,9 +14,9 @@ use txos_engine::object::FileKind;
 
 use super::Tx;
 use super::content::Data;
-use super::kernel::{self, Errno, Stat, Sys};
+use super::kernel::{self, Errno, Sys};
 use super::list::Cursor;
-use super::node::Id;
+use super::node::{Id, Map};
 use super::tree::ShadowTree;
 
 /// Index of an open file.
@@ -62,6 +62,8 @@ pub struct OpenFile {
     pub was: (i32, u64),
     /// Of one from before that the program has closed: its offset then.
     pub left: Option<u64>,
+    /// It is one from before, whose offset was not used yet: the number itself still carries it.
+    pub shares_offset: bool,
     /// The file could not be opened anew: the kernel's description is the one from before, and its
     /// offset is put back on abort.
     pub borrowed: bool,
@@ -87,9 +89,13 @@ impl OpenFile {
 pub struct FdTable {
     descriptors: Vec<Descriptor>,
     files: Vec<OpenFile>,
+    /// The open files on each node, closed ones of the transaction's own left out.
+    on: Map<Id, Vec<File>>,
     closed: BTreeSet<i32>,
     /// Numbers of ours.
     pub private: BTreeSet<i32>,
+    /// The close-on-exec flags that touched numbers from before have in the kernel.
+    inherited: Map<i32, bool>,
 }
 
 impl FdTable {
@@ -139,11 +145,8 @@ impl FdTable {
 
     /// Every open file on a node.
     pub fn on(&self, id: Id) -> Vec<File> {
-        let numbered = self.files.iter().enumerate();
-        numbered
-            .filter(|(_, f)| f.node == Some(id) && !f.numbers.is_empty())
-            .map(|(i, _)| i)
-            .collect()
+        let on = self.on.get(&id).into_iter().flatten().copied();
+        on.filter(|&file| !self.get(file).numbers.is_empty()).collect()
     }
 
     fn lowest_closed(&self, min: i32) -> Option<i32> {
@@ -161,10 +164,29 @@ impl FdTable {
         self.files.len()
     }
 
+    /// Gives a number from before the close-on-exec flag that it has in the transaction.
+    pub fn install_close_on_exec(&self, number: i32, cloexec: bool) {
+        if self.inherited.get(&number) != Some(&cloexec) {
+            let _ = kernel::set_close_on_exec(number, cloexec);
+        }
+    }
+
     /// Adds an open file, without a number yet.
     pub fn add(&mut self, file: OpenFile) -> File {
+        if let Some(id) = file.node {
+            self.on.entry(id).or_default().push(self.files.len());
+        }
         self.files.push(file);
         self.files.len() - 1
+    }
+
+    /// The program has closed the last number of an open file of the transaction's own.
+    fn forget(&mut self, file: File) {
+        if let Some(id) = self.get(file).node
+            && let Some(on) = self.on.get_mut(&id)
+        {
+            on.retain(|&other| other != file);
+        }
     }
 }
 
@@ -184,13 +206,39 @@ impl Tx {
     /// The kernel's number for one of the program's.
     ///
     /// # Errors
-    /// EBADF.
+    /// EBADF; as `open(2)` of the file.
     pub fn real(&mut self, number: i32) -> Sys<i32> {
+        let file = self.file(number)?;
+        self.separate_offset(file)?;
+        self.fds.real(number)
+    }
+
+    /// The same for a call that neither uses nor moves the offset, nor changes the open file.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn real_without_offset(&mut self, number: i32) -> Sys<i32> {
         self.file(number)?;
-        match self.fds.descriptor(number) {
-            Descriptor::Open { real, .. } => Ok(real),
-            _ => Err(Errno::BADF),
+        self.fds.real(number)
+    }
+
+    /// Opens the file of a descriptor from before anew, if it was not yet: its offset is to be used.
+    fn separate_offset(&mut self, file: File) -> Sys<()> {
+        let open = self.fds.get(file);
+        if !open.shares_offset {
+            return Ok(());
         }
+        let (Some(id), Some(&number)) = (open.node, open.before.first()) else { return Ok(()) };
+        let mut open = std::mem::take(self.fds.get_mut(file));
+        let opened = self.reopen(id, number, FileKind::File, &mut open);
+        open.shares_offset = opened.is_err();
+        *self.fds.get_mut(file) = open;
+        let opened = opened?;
+        let Descriptor::Open { file, cloexec, over, .. } = self.fds.descriptor(number) else {
+            return Err(Errno::BADF);
+        };
+        self.fds.set(number, Descriptor::Open { file, real: opened, cloexec, over });
+        Ok(())
     }
 
     /// Takes note of a descriptor from before the transaction.
@@ -211,6 +259,9 @@ impl Tx {
             let id = self.adopt_fd(number, stat)?;
             if !self.tree.nodes[id].live {
                 if let Some(shared) = self.fds.shared_with(id, number) {
+                    if !self.fds.get(shared).numbers.is_empty() {
+                        self.separate_offset(shared)?;
+                    }
                     let theirs = self.fds.get(shared).numbers.first().copied();
                     let real = match theirs.map(|n| self.fds.descriptor(n)) {
                         Some(Descriptor::Open { real: theirs, .. }) => {
@@ -220,9 +271,12 @@ impl Tx {
                         // All its other numbers were closed; it goes on where they were.
                         None => {
                             open.flags = self.fds.get(shared).flags;
-                            let real = self.reopen(id, number, &stat, &mut open)?;
+                            let real = self.reopen(id, number, stat.kind(), &mut open)?;
                             let file = self.fds.get_mut(shared);
                             file.borrowed |= open.borrowed;
+                            if std::mem::take(&mut file.shares_offset) {
+                                file.was = open.was;
+                            }
                             if let Some(left) = file.left {
                                 let _ = kernel::seek(real, left as i64, libc::SEEK_SET);
                             }
@@ -238,20 +292,34 @@ impl Tx {
                 }
                 open.node = Some(id);
                 open.before.push(number);
-                real = self.reopen(id, number, &stat, &mut open)?;
+                let serves = matches!(self.tree.nodes[id].data, Data::Stable) && open.reads();
+                if stat.kind() == FileKind::File && serves {
+                    open.was.0 = open.flags;
+                    open.shares_offset = true;
+                    self.tree.nodes[id].kept = true;
+                } else {
+                    real = self.reopen(id, number, stat.kind(), &mut open)?;
+                }
             }
         } else if kernel::path_of_fd(number).is_ok_and(|path| path.starts_with(b"/")) {
             let id = self.adopt_fd(number, stat)?;
             open.node = Some(id).filter(|&id| !self.tree.nodes[id].live);
         }
         let file = self.fds.add(open);
+        self.fds.inherited.insert(number, cloexec);
         self.fds.set(number, Descriptor::Open { file, real, cloexec, over: true });
         Ok(file)
     }
 
     /// Opens the file of a descriptor from before anew, with an offset of its own.
-    fn reopen(&mut self, id: Id, number: i32, stat: &Stat, open: &mut OpenFile) -> Sys<i32> {
-        self.tree.nodes[id].kept |= open.flags & libc::O_PATH == 0 && stat.kind() == FileKind::File;
+    fn reopen(
+        &mut self,
+        id: Id,
+        number: i32,
+        kind: FileKind,
+        open: &mut OpenFile,
+    ) -> Sys<i32> {
+        self.tree.nodes[id].kept |= open.flags & libc::O_PATH == 0 && kind == FileKind::File;
         let offset = kernel::seek(number, 0, libc::SEEK_CUR).unwrap_or(0);
         open.was = (open.flags, offset);
         if open.flags & libc::O_PATH != 0 {
@@ -295,6 +363,10 @@ impl Tx {
                 if i == 0 {
                     let offset = kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0);
                     let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
+                    let open = self.fds.get_mut(file);
+                    if std::mem::take(&mut open.shares_offset) {
+                        open.was.1 = offset;
+                    }
                 }
                 // A number from before that is its own carrier stays as it is.
                 let own = over && real == number;
@@ -409,8 +481,7 @@ impl ShadowTree {
 impl FdTable {
     /// An open file from before that is the same description as `number`'s (dup(2)).
     fn shared_with(&self, id: Id, number: i32) -> Option<File> {
-        let on = |&file: &File| self.get(file).node == Some(id);
-        (0..self.count()).filter(on).find(|&file| {
+        self.on.get(&id).into_iter().flatten().copied().find(|&file| {
             let other = self.get(file).before.first();
             other.is_some_and(|&other| kernel::is_same_description(other, number))
         })
@@ -438,6 +509,14 @@ impl FdTable {
     pub fn is_ours(&self, number: i32) -> bool {
         self.private.contains(&number)
             || (number >= kernel::high_base() && kernel::close_on_exec(number) == Ok(true))
+    }
+
+    /// The kernel's number for one of the program's that is open.
+    fn real(&self, number: i32) -> Sys<i32> {
+        match self.descriptor(number) {
+            Descriptor::Open { real, .. } => Ok(real),
+            _ => Err(Errno::BADF),
+        }
     }
 
     /// Remembers that a number is ours.
@@ -520,7 +599,11 @@ impl FdTable {
                     kernel::close(real);
                     self.set(number, Descriptor::Untouched);
                 }
-                self.get_mut(file).numbers.retain(|&n| n != number);
+                let open = self.get_mut(file);
+                open.numbers.retain(|&n| n != number);
+                if open.numbers.is_empty() && open.before.is_empty() {
+                    self.forget(file);
+                }
             }
         }
         Ok(())

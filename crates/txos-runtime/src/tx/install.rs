@@ -30,7 +30,8 @@ impl Tx {
             {
                 nameless.push((id, copy));
             }
-            if !self.fds.get(file).numbers.is_empty()
+            let open = self.fds.get(file);
+            if open.numbers.iter().any(|number| !open.before.contains(number))
                 && let Ok(copy) = kernel::copy_high(number)
             {
                 kept.push((file, copy));
@@ -49,7 +50,7 @@ impl Tx {
                     let original = self.fds.get(file).before.contains(&number);
                     let from_before = kept.iter().find(|(f, _)| *f == file).map(|(_, c)| *c);
                     if over && (original || real == number) {
-                        let _ = kernel::set_close_on_exec(number, cloexec);
+                        self.fds.install_close_on_exec(number, cloexec);
                     } else if let Some(copy) = from_before {
                         let _ = kernel::dup3(copy, number, cloexec);
                     } else {
@@ -328,6 +329,7 @@ impl FdTable {
         }
         let flags = open.flags;
         let now = match open.numbers.first().map(|&one| self.descriptor(one)) {
+            _ if open.shares_offset => None,
             Some(Descriptor::Open { real, .. }) => kernel::seek(real, 0, libc::SEEK_CUR).ok(),
             _ => open.left,
         };

@@ -23,11 +23,12 @@ enum Way {
 }
 
 impl Tx {
-    fn reading(&mut self, number: i32) -> Sys<(File, Way)> {
+    fn reading(&mut self, call: &Call) -> Sys<(File, Way)> {
+        let number = call.int(0);
         let file = self.file(number)?;
         let open = self.fds.get(file);
         let (node, reads) = (open.node, open.reads());
-        let real = self.real(number)?;
+        let real = self.real_for(call)?;
         let Some(id) = node.filter(|&id| self.tree.has_content(id)) else {
             return Ok((file, Way::Native(real)));
         };
@@ -44,6 +45,14 @@ impl Tx {
         }
     }
 
+    /// The kernel's descriptor for a call that reads or writes.
+    fn real_for(&mut self, call: &Call) -> Sys<i32> {
+        match uses_offset(call) {
+            true => self.real(call.int(0)),
+            false => self.real_without_offset(call.int(0)),
+        }
+    }
+
     /// `read`, `readv`, `pread64`, `preadv`, `preadv2`.
     ///
     /// # Errors
@@ -51,7 +60,7 @@ impl Tx {
     pub fn read(&mut self, call: &Call) -> Sys<u64> {
         let fd = call.int(0);
         at_a_place(call)?;
-        let (_, way) = self.reading(fd)?;
+        let (_, way) = self.reading(call)?;
         let (id, real) = match way {
             Way::Native(real) => return call.with_descriptor(0, real).answer(),
             Way::Shadow(id, real) => (id, real),
@@ -62,6 +71,13 @@ impl Tx {
         }
         let buffers = buffers(call)?;
         let total: u64 = buffers.iter().map(|buffer| buffer.len()).sum();
+        if let Data::Stable = self.tree.nodes[id].data
+            && total > 0
+            && self.is_read_whole(id)
+        {
+            self.touch_data(id)?;
+            return call.with_descriptor(0, real).answer();
+        }
         let (at, moves) = offset(call, real)?;
         if let Data::Stable = self.tree.nodes[id].data {
             self.touch_pages(id, at, total)?;
@@ -113,7 +129,7 @@ impl Tx {
         }
         if self.tree.nodes[id].data.whole().is_none() {
             let buffers = buffers(call)?;
-            let real = self.real(fd)?;
+            let real = self.real_for(call)?;
             let (mut at, moves) = offset(call, real)?;
             if flags & libc::O_APPEND != 0
                 || (number == libc::SYS_pwritev2 && call.int(5) & libc::RWF_APPEND != 0)
@@ -377,14 +393,18 @@ fn what_is_there(buffers: Vec<UserSlice>) -> Sys<Vec<Readable>> {
     }
 }
 
+/// Whether a call reads or writes at the open file's offset, not at a place that it names.
+fn uses_offset(call: &Call) -> bool {
+    match call.number() {
+        libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_preadv | libc::SYS_pwritev => false,
+        libc::SYS_preadv2 | libc::SYS_pwritev2 => call.long(3) == -1,
+        _ => true,
+    }
+}
+
 /// Where a call reads or writes, and whether it moves the offset.
 fn offset(call: &Call, real: i32) -> Sys<(u64, bool)> {
-    let own = matches!(
-        call.number(),
-        libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev
-    );
-    let with_flags = matches!(call.number(), libc::SYS_preadv2 | libc::SYS_pwritev2);
-    if own || (with_flags && call.long(3) == -1) {
+    if uses_offset(call) {
         return Ok((kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0), true));
     }
     if call.long(3) < 0 {

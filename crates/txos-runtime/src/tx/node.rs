@@ -93,6 +93,8 @@ pub struct Entry {
 pub struct Dir {
     /// Names that were looked up or changed.
     pub entries: Map<Name, Entry>,
+    /// Its canonical path in the stable tree, which its entries share, once one was looked up there.
+    pub place: Option<std::rc::Rc<[u8]>>,
     /// For listings: how many of them exist only in the transaction, or no longer.
     pub changes: usize,
     /// For a new directory: its place among the private copies, once it has one.
@@ -141,6 +143,8 @@ pub struct Node {
     pub refusal: Errno,
     /// A descriptor from before the transaction leads to it: its inode stays.
     pub kept: bool,
+    /// How many publishes had ended in the realm before the stable object was looked at, if that is known.
+    pub ended: Option<u64>,
 }
 
 /// What has been acquired of a node in the realm.
@@ -184,6 +188,7 @@ impl Node {
             may_not: 0,
             refusal: Errno::ACCESS,
             kept: false,
+            ended: None,
         }
     }
 

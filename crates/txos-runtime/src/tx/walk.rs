@@ -411,20 +411,26 @@ impl Tx {
         if node.has_own_permissions() {
             self.may(dir, libc::X_OK as u32)?;
         }
-        let stable = self.tree.nodes[dir].stable.as_ref().ok_or(stable_gone())?;
-        let (top, id, path) =
-            (Rc::<[u8]>::from(&stable.path[..]), stable.stat.id, join(&stable.path, name));
+        let node = &mut self.tree.nodes[dir];
+        let stable = node.stable.as_ref().ok_or(stable_gone())?;
+        let (id, path) = (stable.stat.id, join(&stable.path, name));
+        let place = &mut node.dir.as_deref_mut().ok_or(Errno::NOTDIR)?.place;
+        let top = place.get_or_insert_with(|| Rc::from(&stable.path[..])).clone();
         if name.len() > 255 {
             return Err(Errno::NAMETOOLONG);
         }
         self.hold(dir);
         let found = self.first_look(&top, id, name, &path, passing)?;
         self.tree.nodes[dir].may |= libc::X_OK as u32;
-        let found = found.map(|stat| {
+        let found = found.map(|(stat, ended)| {
             let known = self.tree.nodes.len();
             let id = self.adopt((&top, id), (dir, name), path, stat);
-            if id >= known && !(passing && self.tree.nodes[id].is_dir()) {
-                self.tree.nodes[id].noted = txos_engine::object::Facets::ENTRY.0;
+            if id >= known {
+                let node = &mut self.tree.nodes[id];
+                node.ended = ended;
+                if !(passing && node.is_dir()) {
+                    node.noted = txos_engine::object::Facets::ENTRY.0;
+                }
             }
             id
         });
@@ -451,6 +457,9 @@ impl Tx {
             let node = &mut self.tree.nodes[id];
             if node.stable.as_ref().is_some_and(|s| s.dir.is_empty()) {
                 let seen = node.stable.as_ref().map_or(stat, |s| s.stat);
+                if let Some(dir) = &mut node.dir {
+                    dir.place = None;
+                }
                 node.stable = Some(Stable {
                     dir: top.clone(),
                     dir_id: top_id,

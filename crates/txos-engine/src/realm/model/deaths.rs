@@ -1,7 +1,7 @@
 //! Scenes in which a process dies: at every moment, and what it held is taken over.
 
 use super::explore::{explore_deaths, explore_takers_deaths};
-use super::peace::{call, counter, crossed, nonblock, passer, three};
+use super::peace::{call, counter, crossed, glancer, nonblock, passer, three};
 use super::scene::Job::{After, Eager, Lazy, Ordered};
 use super::scene::Scene;
 use super::scene::Touch::{Add, Insert, Pause, Read};
@@ -62,6 +62,11 @@ fn of_who_takes_opposite_orders() {
 #[test]
 fn of_who_inserts() {
     either_dies("inserts", 1, inserters);
+}
+
+#[test]
+fn of_who_publishes_what_was_looked_at() {
+    either_dies("looks before acquiring", 1, glancer);
 }
 
 #[test]

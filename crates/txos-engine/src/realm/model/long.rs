@@ -8,7 +8,7 @@
 use super::deaths::{both_die, chain, either_dies, heir, inserters};
 use super::explore::{explore, explore_deaths, explore_takers_deaths};
 use super::peace::{
-    PATIENT, call, counter, crossed, lister, nonblock, onlooker, ordered, ordered_across,
+    PATIENT, call, counter, crossed, glancer, lister, nonblock, onlooker, ordered, ordered_across,
     ordered_and_pinned, reuse, reuse_for_another, skew, three, upgrade,
 };
 
@@ -21,6 +21,7 @@ fn two() {
     explore("opposite orders", 3, crossed());
     explore("all or nothing", 3, onlooker());
     explore("all or nothing, younger writer", 3, onlooker().clocks(&[2, 1]));
+    explore("looks before acquiring", 3, glancer());
     explore("single calls", 3, call());
     explore("nonblock", 3, nonblock());
     explore("one slot", 5, counter().slots(1));

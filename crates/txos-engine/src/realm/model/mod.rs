@@ -98,6 +98,7 @@ impl Table {
                 takeovers: Default::default(),
                 full: Default::default(),
                 names: AtomicU64::default(),
+                ended: AtomicU64::of(Role::Ended),
             },
             slots: (0..slots).map(|_| slot()).collect(),
             group: Group {

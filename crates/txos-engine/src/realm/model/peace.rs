@@ -3,7 +3,7 @@
 use super::explore::{USUAL, explore};
 use super::scene::Job::{Eager, Lazy, Nonblock, Ordered, Single, Soft};
 use super::scene::Scene;
-use super::scene::Touch::{Add, Copy, Insert, Pass, Pause, Read};
+use super::scene::Touch::{Add, Copy, Glance, Insert, Pass, Pause, Read};
 use crate::contention::Policy;
 
 /// Policies under which waits count turns.
@@ -33,6 +33,11 @@ pub fn upgrade() -> Scene {
 /// One that sees all or nothing of another one.
 pub fn onlooker() -> Scene {
     Scene::new([vec![Eager(vec![Add(0, 1), Add(1, 1)])], vec![Eager(vec![Read(1), Read(0)])]])
+}
+
+/// The same, but what it looks at it acquires afterwards.
+pub fn glancer() -> Scene {
+    Scene::new([vec![Eager(vec![Add(0, 1), Add(1, 1)])], vec![Eager(vec![Glance(1), Glance(0)])]])
 }
 
 /// Two that insert, and one that lists.
@@ -155,6 +160,12 @@ fn collisions() {
             explore(&format!("soft: {name}"), 1, meeting);
         }
     }
+}
+
+#[test]
+fn looks_before_acquiring() {
+    explore("looks before acquiring", USUAL, glancer());
+    explore("looks before acquiring, younger writer", USUAL, glancer().clocks(&[2, 1]));
 }
 
 #[test]

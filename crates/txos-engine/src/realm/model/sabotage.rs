@@ -5,7 +5,7 @@
 
 use super::super::sync::Step;
 use super::explore::find;
-use super::peace::{call, counter, crossed, queue, reuse, reuse_for_another, soft_counter, three};
+use super::peace::{call, counter, crossed, glancer, queue, reuse, reuse_for_another, soft_counter, three};
 use super::scene::Scene;
 use super::sync::Role;
 use super::world::Sabotage::{
@@ -69,6 +69,16 @@ fn publishing_though_doomed() {
 #[test]
 fn publishing_what_is_held_softly() {
     is_found("soft", 2, [soft_counter().but(LeaveOut(Step::HoldFirmly))]);
+}
+
+#[test]
+fn publishes_not_counted() {
+    is_found("publishes", 2, [glancer().but(LeaveOut(Step::CountPublish))]);
+}
+
+#[test]
+fn counts_without_order() {
+    is_found("counts", 2, [glancer().but(Relax(Role::Ended))]);
 }
 
 #[test]

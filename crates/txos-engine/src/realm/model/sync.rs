@@ -38,6 +38,8 @@ pub enum Role {
     Pins,
     /// Who clears a slot up.
     Taker,
+    /// The count of publishes that have ended.
+    Ended,
     /// A cell of the tiny database.
     Cell,
 }
