@@ -162,6 +162,7 @@ impl PublishArgs {
     /// The engine's options; `durable` is what the transaction began with.
     pub fn options(&self, durable: bool, paths: Vec<PathBuf>) -> Options {
         Options {
+            kept: true,
             isolation: match self.isolation {
                 IsolationArg::Serializable => Isolation::Serializable,
                 IsolationArg::Snapshot => Isolation::Snapshot,

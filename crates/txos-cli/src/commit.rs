@@ -34,7 +34,7 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
         progress.phase(Phase::Scanning, None);
         let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
         let _signals = Deferred::begin();
-        let summary = txn.commit(&mut tx, &changes, &mut reads, &options, true, progress)?;
+        let summary = txn.commit(&mut tx, &changes, &mut reads, &options, progress)?;
         Ok::<_, Error>((summary, changes.counts()))
     });
     let (summary, counts) = published.map_err(|error| stays(error.into()))?;

@@ -338,7 +338,7 @@ fn conclude(
     let waits = Waiting { patience: args.wait.patience(), leave };
     let txn = engine.txn(handle, &waits);
     let published =
-        app.with_progress(|p| txn.commit(&mut tx, &changes, &mut ran.reads, &options, true, p));
+        app.with_progress(|p| txn.commit(&mut tx, &changes, &mut ran.reads, &options, p));
     match published {
         Ok(summary) => {
             ran.release();

@@ -3,6 +3,7 @@
 //! the store ([`StorePath`]). Change sets and plans are made of these two, and nothing but a plan, which knows
 //! the layers, makes absolute paths of them.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -44,18 +45,28 @@ pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((dir, name))
 }
 
-/// `path` with the longest `from` of `moves` that it is at or below replaced by its `to`.
-pub(crate) fn mapped<'a>(
-    moves: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    path: &[u8],
-) -> Option<Vec<u8>> {
-    moves
-        .filter_map(|(from, to)| {
-            let rest = path.strip_prefix(from)?;
-            (rest.is_empty() || rest.starts_with(b"/")).then(|| (from.len(), [to, rest].concat()))
+/// Where paths lead that were moved, from each to its place; of several from one path the last counts.
+#[derive(Debug, Default)]
+pub(crate) struct Moves<'a>(HashMap<&'a [u8], &'a [u8]>);
+
+impl<'a> FromIterator<(&'a [u8], &'a [u8])> for Moves<'a> {
+    fn from_iter<I: IntoIterator<Item = (&'a [u8], &'a [u8])>>(moves: I) -> Moves<'a> {
+        Moves(moves.into_iter().collect())
+    }
+}
+
+impl Moves<'_> {
+    /// `path` with the longest `from` that it is at or below replaced by its `to`.
+    pub(crate) fn mapped(&self, path: &[u8]) -> Option<Vec<u8>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let slashes = (0..path.len()).rev().filter(|&at| path.get(at) == Some(&b'/'));
+        std::iter::once(path.len()).chain(slashes).find_map(|end| {
+            let (top, rest) = path.split_at_checked(end)?;
+            Some([self.0.get(top)?, rest].concat())
         })
-        .max_by_key(|(length, _)| *length)
-        .map(|(_, path)| path)
+    }
 }
 
 /// A kind of path of its own: one is not taken for another.

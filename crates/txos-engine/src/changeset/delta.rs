@@ -27,8 +27,7 @@ use super::{Action, AttrChange, Change, ChangeSet, links};
 use crate::error::{Conflict, ConflictKind, Context, Error, Result};
 use crate::object::FileKind;
 use crate::path::layer::split;
-use crate::path::mapped;
-use crate::path::{self, join};
+use crate::path::{self, Moves, join};
 use crate::store::{Layer, Transaction};
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};
@@ -489,6 +488,14 @@ impl Maker<'_> {
         };
         // By the directory's place now; with its place in the finished tree.
         let mut touched: BTreeMap<(usize, Vec<u8>), Vec<u8>> = BTreeMap::new();
+        let mut moves: BTreeMap<usize, Vec<(&[u8], &[u8])>> = BTreeMap::new();
+        for change in &self.changes {
+            if let Action::Move { from, .. } = &change.action {
+                moves.entry(change.layer).or_default().push((from, &change.path));
+            }
+        }
+        let moves: BTreeMap<usize, Moves<'_>> =
+            moves.into_iter().map(|(layer, moves)| (layer, moves.into_iter().collect())).collect();
         for change in self.changes.iter().filter(|c| !c.action.is_in_place()) {
             let (dir, stable) = (split(&change.path).0, split(&change.stable_path).0);
             if is_live(change.layer, stable, dir) {
@@ -496,12 +503,8 @@ impl Maker<'_> {
             }
             let Action::Move { from, .. } = &change.action else { continue };
             let left = split(from).0;
-            let moves = self.changes.iter().filter(|c| c.layer == change.layer);
-            let moves = moves.filter_map(|c| match &c.action {
-                Action::Move { from, .. } => Some((&from[..], &c.path[..])),
-                _ => None,
-            });
-            let now = mapped(moves, left).unwrap_or_else(|| left.to_vec());
+            let moved = moves.get(&change.layer).and_then(|moves| moves.mapped(left));
+            let now = moved.unwrap_or_else(|| left.to_vec());
             if is_live(change.layer, left, &now) {
                 touched.entry((change.layer, left.to_vec())).or_insert(now);
             }

@@ -12,8 +12,7 @@ use super::{Action, Change, ChangeSet, Entry, Side, Status};
 use crate::error::{Context, Error, Result};
 use crate::object::FileKind;
 use crate::path::layer::child;
-use crate::path::mapped;
-use crate::path::{self, join};
+use crate::path::{self, Moves, join};
 use crate::store::Layer;
 use crate::sys;
 use crate::version::{Version, stat_at};
@@ -131,7 +130,7 @@ pub(super) fn stable_of(changes: &[Change], layer: usize, path: &[u8]) -> Vec<u8
         Action::Move { from, .. } => Some((&c.path[..], &from[..])),
         _ => None,
     });
-    mapped(moves, path).unwrap_or_else(|| path.to_vec())
+    moves.collect::<Moves<'_>>().mapped(path).unwrap_or_else(|| path.to_vec())
 }
 
 /// Directories moved to below a new one, relative to it.

@@ -87,6 +87,9 @@ pub struct Options {
     pub gate: bool,
     /// Flush private copies, journal and publish.
     pub durable: bool,
+    /// The transaction stays in the history, with its record. Else what it took out of the tree is kept only
+    /// until the commit has ended, and the caller discards it.
+    pub kept: bool,
     /// If not empty: publish only what lies at or below these paths; the rest stays pending.
     pub paths: Vec<PathBuf>,
 }
@@ -99,6 +102,7 @@ impl Default for Options {
             keep_inode: Vec::new(),
             gate: true,
             durable: true,
+            kept: true,
             paths: Vec::new(),
         }
     }
@@ -231,7 +235,10 @@ pub fn commit(
     if plan.ops.is_empty() {
         return Ok(Summary::new(tx.id(), 0));
     }
-    let record = record::finish(home, &mut journal, &mut plan, &roots, commit_stamp, Some(tx));
+    let record = match options.kept {
+        true => record::finish(home, &mut journal, &mut plan, &roots, commit_stamp, Some(tx)),
+        false => record::forget(home, &mut journal, &plan, &roots),
+    };
     Ok(recorded(Summary { merged, ..Summary::new(tx.id(), plan.shown()) }, record))
 }
 

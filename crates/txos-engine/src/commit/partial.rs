@@ -359,7 +359,7 @@ fn move_out(
         let Some(Some(held)) = op.held_mut() else { continue };
         let moves = moved.iter().filter(|(of, ..)| *of == layer);
         let moves = moves.map(|(_, from, to)| (&from[..], &to[..]));
-        if let Some(place) = crate::path::mapped(moves, &held.place) {
+        if let Some(place) = moves.collect::<path::Moves<'_>>().mapped(&held.place) {
             held.place = place.into();
         }
     }

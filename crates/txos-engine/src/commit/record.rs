@@ -70,6 +70,21 @@ pub(super) fn finish(
     Ok(())
 }
 
+/// Ends a publish that is complete and of which no record is kept: until the caller has discarded the
+/// transaction, what it took out of the tree gives nobody rights.
+///
+/// # Errors
+/// [`crate::Error::Io`]; the journal still says DONE, and recovery records the publish.
+pub(super) fn forget(
+    home: &Home,
+    journal: &mut Journal,
+    plan: &Plan,
+    roots: &Roots,
+) -> Result<()> {
+    super::retained::retire(home, plan, roots);
+    journal.idle(false)
+}
+
 /// A stamp that every change after this commit has at least, and no change of this commit has.
 pub(super) fn take_commit_stamp(home: &Home, id: TxId) -> Result<Stamp> {
     let path = home.tx_dir(id).join("fence");

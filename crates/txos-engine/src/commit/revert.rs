@@ -565,7 +565,8 @@ impl Backwards {
         op.held().map(|held| {
             let other = self.slots.iter().filter(|(layer, ..)| *layer == op.layer);
             let other = other.map(|(_, from, to)| (&from[..], &to[..]));
-            let place = crate::path::mapped(other, &held.place).filter(|_| !held.after);
+            let moves: path::Moves<'_> = other.collect();
+            let place = moves.mapped(&held.place).filter(|_| !held.after);
             let place = place.map_or_else(|| held.place.clone(), StorePath::from);
             Held { place, before: held.after, after: held.before }
         })

@@ -6,6 +6,7 @@
 //!   transaction's suffix.
 //! - The old content of what is changed in place is saved.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,7 +18,7 @@ use super::roots::{EntryRef, Roots, at_target};
 use crate::changeset::{AttrChange, Attrs, same_bytes};
 use crate::error::{Conflict, ConflictKind, Error, Result};
 use crate::object::{Facets, FileKind};
-use crate::path::{self, StorePath};
+use crate::path::{self, LayerPath, Moves, StorePath};
 use crate::plan::{Does, Exchanged, Op, Plan, Staged, Write};
 use crate::readset::{Observation, Outcome, ReadSet};
 use crate::store::Transaction;
@@ -37,6 +38,7 @@ pub(super) fn stage(
 ) -> Result<u64> {
     let mut merged = 0;
     let mut next = plan.ops.len() as u64 + 1_000_000;
+    let others = others_of_links(plan);
     for index in 0..plan.ops.len() {
         let Some(op) = plan.ops.get(index) else { break };
         let mut op = op.clone();
@@ -82,13 +84,9 @@ pub(super) fn stage(
                 save_old(plan, roots, &op)?;
             }
             Does::Link { other, .. } => {
-                let other = other.clone();
-                let now = at_other(plan, &op, &other).map_or_else(
-                    || plan.stable_of(op.layer, &other),
-                    |o| o.moved_from().unwrap_or(&o.before).into(),
-                );
+                let now = others.get(&index).unwrap_or(other);
                 op.new = roots
-                    .target_at(op.layer, &now)
+                    .target_at(op.layer, now)
                     .and_then(|e| e.look())
                     .map_err(|e| at_target(plan, &op, "looking at the other name of", e))?;
                 if op.new.is_none() {
@@ -104,11 +102,34 @@ pub(super) fn stage(
     Ok(merged)
 }
 
-/// The operation that says what is at the other name of a link, when everything is published: not one that takes
-/// away what was there before.
-fn at_other<'a>(plan: &'a Plan, link: &Op, other: &[u8]) -> Option<&'a Op> {
-    let is_there = |o: &&Op| o.layer == link.layer && *o.target == *other && o.held().is_none();
-    plan.ops.iter().filter(is_there).rfind(|o| !o.takes_away())
+/// Where the object at the other name of each link is before anything is published, by the link's index.
+fn others_of_links(plan: &Plan) -> HashMap<usize, LayerPath> {
+    let links = || {
+        plan.ops.iter().enumerate().filter_map(|(index, op)| match &op.does {
+            Does::Link { other, .. } => Some((index, op.layer, other)),
+            _ => None,
+        })
+    };
+    if links().next().is_none() {
+        return HashMap::new();
+    }
+    // What says what is at a name when everything is published: not what takes away what was there before.
+    let is_there = |o: &&Op| o.held().is_none() && !o.takes_away();
+    let there: HashMap<(u16, &[u8]), &Op> =
+        plan.ops.iter().filter(is_there).map(|o| ((o.layer, &o.target[..]), o)).collect();
+    let mut moves: HashMap<u16, Moves<'_>> = HashMap::new();
+    links()
+        .map(|(index, layer, other)| {
+            let now = match there.get(&(layer, &other[..])) {
+                Some(o) => o.moved_from().unwrap_or(&o.before).into(),
+                None => {
+                    let moves = moves.entry(layer).or_insert_with(|| plan.moves(layer));
+                    moves.mapped(other).map_or_else(|| other.clone(), LayerPath::from)
+                }
+            };
+            (index, now)
+        })
+        .collect()
 }
 
 /// Checks that no change without an observation of its object overlooks somebody else's: such an

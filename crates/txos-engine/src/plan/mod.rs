@@ -26,7 +26,7 @@ use crate::codec;
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
 use crate::object::FileKind;
-use crate::path::{LayerPath, StorePath};
+use crate::path::{LayerPath, Moves, StorePath};
 use crate::places::Places;
 use crate::store::{Home, LayerMeta, Transaction};
 use crate::version::Stamp;
@@ -351,11 +351,15 @@ impl Plan {
         }
     }
 
+    /// Where what is moved in a layer comes from, by its place when the plan is done.
+    pub(crate) fn moves(&self, layer: u16) -> Moves<'_> {
+        let moves = self.ops.iter().filter(|o| o.layer == layer);
+        moves.filter_map(|o| Some((&o.target[..], o.moved_from()?))).collect()
+    }
+
     /// Where what is at `path` when the plan is done is before it begins.
     pub fn stable_of(&self, layer: u16, path: &[u8]) -> LayerPath {
-        let moves = self.ops.iter().filter(|o| o.layer == layer);
-        let moves = moves.filter_map(|o| Some((&o.target[..], o.moved_from()?)));
-        crate::path::mapped(moves, path).map_or_else(|| path.into(), LayerPath::from)
+        self.moves(layer).mapped(path).map_or_else(|| path.into(), LayerPath::from)
     }
 
     /// Absolute path of a place in a layer.

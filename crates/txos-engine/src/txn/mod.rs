@@ -150,8 +150,8 @@ impl<'w> Txn<'w> {
         Txn { home, participant: Participant::new(handle), waits }
     }
 
-    /// Commits by the journal. `recorded`: the transaction stays in the history, and its record is flushed
-    /// if it is durable.
+    /// Commits by the journal. Of a transaction that stays in the history and is durable, the record is
+    /// flushed as well.
     ///
     /// # Errors
     /// [`Failed`], with the errors of [`commit::commit`].
@@ -165,7 +165,6 @@ impl<'w> Txn<'w> {
         changes: &ChangeSet,
         reads: &mut ReadSet,
         options: &Options,
-        recorded: bool,
         progress: &dyn Progress,
     ) -> Result<Summary, Failed> {
         let planned = match commit::plan(tx, changes, options) {
@@ -183,7 +182,7 @@ impl<'w> Txn<'w> {
         let done = commit::commit(self.home, tx, planned, reads, options, handle, progress);
         let home = self.home;
         let summary = self.end(done)?;
-        let flush = recorded && options.durable;
+        let flush = options.kept && options.durable;
         Ok(if flush { flushed(home, summary, None) } else { summary })
     }
 

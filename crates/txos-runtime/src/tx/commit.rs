@@ -85,6 +85,7 @@ impl Tx {
         let options = Options {
             isolation: Isolation::Serializable,
             durable: promises.durable,
+            kept: promises.recorded,
             gate: false,
             ..Options::default()
         };
@@ -149,7 +150,6 @@ impl Tx {
         let unfolded = self.unfold_ways();
         unfolded.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
         let home = shared::home()?;
-        let recorded = self.promises().recorded;
         let waiting = self.waiting();
         self.make_layers(usize::MAX)?;
         self.copies.used_up = true;
@@ -161,11 +161,10 @@ impl Tx {
             &changes,
             &mut self.locks.reads,
             options,
-            recorded,
             &Silent,
         );
         let summary = done.map_err(|failed| self.not_committed(failed))?;
-        if recorded {
+        if options.kept {
             tell_unrecorded(&summary);
         }
         Ok(Committed::default())
