@@ -63,6 +63,7 @@ pub mod sys_owner;
 #[cfg(not(loom))]
 mod sys_sched;
 pub mod sys_secure;
+mod sys_tree;
 pub mod txn;
 pub mod version;
 

@@ -129,6 +129,12 @@ pub(crate) mod layer {
         if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
     }
 
+    /// Whether `path` is `top` or lies below it; everything lies below the layer's root.
+    pub(crate) fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
+        let below = |rest: &[u8]| rest.is_empty() || rest.starts_with(b"/");
+        top.is_empty() || path.strip_prefix(top).is_some_and(below)
+    }
+
     /// Splits a layer-relative path into directory (empty for the layer's root) and name.
     pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
         match path.iter().rposition(|&b| b == b'/') {

@@ -39,7 +39,14 @@ impl Places {
     /// The entry that `path` names now.
     pub fn entry(&self, path: &[u8]) -> Place {
         match split(path) {
-            Some((dir, name)) => join(&self.directory(dir), name),
+            Some((dir, name)) => {
+                let mut entry = self.directory(dir);
+                if !entry.ends_with(b"/") {
+                    entry.push(b'/');
+                }
+                entry.extend_from_slice(name);
+                entry
+            }
             // The root has no name; it is kept as the entry "." of itself.
             None => b"/.".to_vec(),
         }
@@ -50,13 +57,16 @@ impl Places {
         if self.entries.is_empty() {
             return path.to_vec();
         }
-        let mut at: Place = b"/".to_vec();
+        let mut at: Place = Vec::with_capacity(path.len() + 1);
+        at.push(b'/');
         for name in path.split(|&b| b == b'/').filter(|name| !name.is_empty()) {
-            let entry = join(&at, name);
-            at = match self.entries.get(&entry) {
-                Some(Changed { object: Some(object), .. }) => object.clone(),
-                _ => entry,
-            };
+            if !at.ends_with(b"/") {
+                at.push(b'/');
+            }
+            at.extend_from_slice(name);
+            if let Some(Changed { object: Some(object), .. }) = self.entries.get(&at) {
+                at.clone_from(object);
+            }
         }
         at
     }

@@ -21,6 +21,7 @@ const ORDER: &[&str] = &[
     "patience",
     "sys",
     "sys_copy",
+    "sys_tree",
     "sys_handle",
     "sys_lock",
     "sys_sched",

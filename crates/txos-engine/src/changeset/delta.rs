@@ -15,7 +15,7 @@
 //! differ below a moved directory. The times of directories whose entries change are added here.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::AtFlags;
@@ -30,6 +30,7 @@ use crate::path::layer::split;
 use crate::path::{self, Moves, join};
 use crate::store::{Layer, Transaction};
 use crate::sys;
+use crate::sys_tree::OpenTree;
 use crate::version::{Stamp, Version, stat_at};
 
 /// One change of one path.
@@ -162,8 +163,8 @@ impl ChangeSet {
 
 /// A layer's directory in the store and its tree, open.
 struct Ground {
-    staging: OwnedFd,
-    tree: OwnedFd,
+    staging: OpenTree,
+    tree: OpenTree,
 }
 
 struct Maker<'a> {
@@ -265,8 +266,8 @@ impl Maker<'_> {
             };
             let tree = open(&place.target)?;
             place.check_root(tree.as_fd())?;
-            *slot =
-                Some(Ground { staging: open(place.upper.parent().unwrap_or(&place.upper))?, tree });
+            let staging = open(place.upper.parent().unwrap_or(&place.upper))?;
+            *slot = Some(Ground { staging: OpenTree::new(staging), tree: OpenTree::new(tree) });
         }
         slot.as_ref().ok_or_else(|| unsupported(b"", "is in no layer"))
     }
@@ -284,7 +285,8 @@ impl Maker<'_> {
     /// The version of a staged object.
     fn staged(&mut self, layer: usize, staged: &[u8]) -> Result<Version> {
         let (dir, name) = split(staged);
-        let look = sys::open_dir_beneath(self.ground(layer)?.staging.as_fd(), dir)
+        let look = (self.ground(layer)?.staging)
+            .dir(dir)
             .and_then(|dir| stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW));
         look.map_err(|e| {
             let top = self.layers.get(layer).and_then(|l| l.upper.parent());
@@ -299,7 +301,8 @@ impl Maker<'_> {
     fn stable(&mut self, layer: usize, path: &[u8]) -> Result<Option<Version>> {
         let (dir, name) = split(path);
         let name = if name.is_empty() { b"." } else { name };
-        let look = sys::open_dir_beneath(self.ground(layer)?.tree.as_fd(), dir)
+        let look = (self.ground(layer)?.tree)
+            .dir(dir)
             .and_then(|dir| stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW));
         match look {
             Ok(v) => Ok(Some(v)),
@@ -442,8 +445,8 @@ impl Maker<'_> {
 
     fn write_patch(&mut self, layer: usize, staged: &[u8], patch: &Patch) -> Result<()> {
         let (dir, name) = split(staged);
-        let write = |staging: &OwnedFd| {
-            let dir = sys::open_dir_beneath(staging.as_fd(), dir)?;
+        let write = |staging: &OpenTree| {
+            let dir = staging.dir(dir)?;
             let file = sys::create(dir.as_fd(), name)?;
             sys::write_all_at(file.as_fd(), &patch.to_bytes(), 0)
         };

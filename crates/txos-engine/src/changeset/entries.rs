@@ -236,10 +236,17 @@ pub(crate) fn walk(root: &Path, except: &[Vec<u8>]) -> Result<BTreeMap<Vec<u8>, 
     let mut queue = vec![Vec::new()];
     while let Some(dir) = queue.pop() {
         let shown = || path::from_bytes(&join(root.as_os_str().as_bytes(), &dir));
-        let fd = match sys::open_dir_beneath(top.as_fd(), &dir) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => continue,
-            Err(e) => return Err(Error::io("opening", shown(), e)),
+        let inner;
+        let fd = match dir.is_empty() {
+            true => &top,
+            false => match sys::open_dir_beneath(top.as_fd(), &dir) {
+                Ok(fd) => {
+                    inner = fd;
+                    &inner
+                }
+                Err(Errno::NOENT) => continue,
+                Err(e) => return Err(Error::io("opening", shown(), e)),
+            },
         };
         let readable = sys::open_at(fd.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
             .at("opening", shown())?;

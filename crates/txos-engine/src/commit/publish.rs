@@ -255,7 +255,7 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
         check(plan, op, base, target.look().map_err(|e| io("looking at", e))?, at.touched)?;
     }
     begun();
-    let parent = own_mtime(&target).filter(|_| at.keeps_times);
+    let parent = if at.keeps_times { own_mtime(&target) } else { None };
     Step { plan, roots, op, at, target: &target }.carry_out()?;
     if matches!(op.does, Does::Exchange { .. } | Does::MoveIn { .. } | Does::Link { .. }) {
         keep_times(&target, &op.new).map_err(|e| io("keeping the time of", e))?;
@@ -270,7 +270,7 @@ fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()
             .map_err(|e| io("restoring the time of the directory of", e))?;
     }
     if moves_a_directory(op) {
-        roots.forget();
+        roots.forget_ends(op);
     }
     Ok(())
 }

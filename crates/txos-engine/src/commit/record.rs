@@ -75,12 +75,7 @@ pub(super) fn finish(
 ///
 /// # Errors
 /// [`crate::Error::Io`]; the journal still says DONE, and recovery records the publish.
-pub(super) fn forget(
-    home: &Home,
-    journal: &mut Journal,
-    plan: &Plan,
-    roots: &Roots,
-) -> Result<()> {
+pub(super) fn forget(home: &Home, journal: &mut Journal, plan: &Plan, roots: &Roots) -> Result<()> {
     super::retained::retire(home, plan, roots);
     journal.idle(false)
 }

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
@@ -10,30 +11,25 @@ use crate::error::{Context, Error, Result};
 use crate::path::layer::split;
 use crate::plan::{Held, Op, Plan};
 use crate::sys;
+use crate::sys_tree::OpenTree;
 use crate::version::{Version, stat_at};
 
 /// One layer's tree and store.
 struct LayerRoot {
-    target: OwnedFd,
-    store: OwnedFd,
+    target: OpenTree,
+    store: OpenTree,
 }
-
-/// An open directory and the path it was opened by, kept for the next operation beside it.
-#[derive(Default)]
-struct Recent(Option<(u16, Vec<u8>, std::rc::Rc<OwnedFd>)>);
 
 /// The roots that a plan works between.
 pub(super) struct Roots {
     /// By layer; those that the plan does not touch are not opened.
     grounds: Vec<Option<LayerRoot>>,
-    recent_target: std::cell::RefCell<Recent>,
-    recent_slot: std::cell::RefCell<Recent>,
 }
 
 /// One end of an operation: an open directory and a name in it.
 #[derive(Clone)]
 pub(super) struct EntryRef {
-    pub dir: std::rc::Rc<OwnedFd>,
+    pub dir: Rc<OwnedFd>,
     pub name: Vec<u8>,
 }
 
@@ -87,43 +83,39 @@ impl Roots {
                     let (target, store) = (open(&l.target)?, open(&l.store)?);
                     crate::store::check_root(&l.target, l.root, target.as_fd())?;
                     crate::store::check_trusted(&l.store, store.as_fd())?;
-                    Ok(LayerRoot { target, store })
+                    Ok(LayerRoot { target: OpenTree::new(target), store: OpenTree::new(store) })
                 };
                 used.then(ground).transpose()
             })
             .collect::<Result<_>>()?;
-        Ok(Roots { grounds, recent_target: Default::default(), recent_slot: Default::default() })
+        Ok(Roots { grounds })
     }
 
     fn ground(&self, layer: u16) -> std::result::Result<&LayerRoot, Errno> {
         self.grounds.get(usize::from(layer)).and_then(Option::as_ref).ok_or(Errno::INVAL)
     }
 
-    fn end(
-        root: &OwnedFd,
-        recent: &std::cell::RefCell<Recent>,
-        layer: u16,
-        path: &[u8],
-    ) -> std::result::Result<EntryRef, Errno> {
+    fn end(tree: &OpenTree, path: &[u8]) -> std::result::Result<EntryRef, Errno> {
         let (dir, name) = split(path);
         // The layer's root itself is the entry "." of itself.
         let name = if name.is_empty() { b".".to_vec() } else { name.to_vec() };
-        let mut recent = recent.borrow_mut();
-        if let Some((l, path, fd)) = &recent.0
-            && *l == layer
-            && path == dir
-        {
-            return Ok(EntryRef { dir: fd.clone(), name });
-        }
-        let fd = std::rc::Rc::new(sys::open_dir_beneath(root.as_fd(), dir)?);
-        recent.0 = Some((layer, dir.to_vec(), fd.clone()));
-        Ok(EntryRef { dir: fd, name })
+        Ok(EntryRef { dir: tree.dir(dir)?, name })
     }
 
-    /// Forgets what was opened: after a directory has moved, a path may lead elsewhere.
+    /// Forgets what was opened: others may have moved directories.
     pub fn forget(&self) {
-        self.recent_target.borrow_mut().0 = None;
-        self.recent_slot.borrow_mut().0 = None;
+        for ground in self.grounds.iter().flatten() {
+            ground.target.forget();
+            ground.store.forget();
+        }
+    }
+
+    /// Forgets what was opened at or below the two ends of an operation that has moved a directory.
+    pub fn forget_ends(&self, op: &Op) {
+        if let Ok(ground) = self.ground(op.layer) {
+            ground.target.forget_below(&op.target);
+            ground.store.forget_below(op.slot());
+        }
     }
 
     /// The target of an operation.
@@ -156,7 +148,7 @@ impl Roots {
 
     /// A place in a layer's tree.
     pub fn target_at(&self, layer: u16, path: &[u8]) -> std::result::Result<EntryRef, Errno> {
-        Self::end(&self.ground(layer)?.target, &self.recent_target, layer, path)
+        Self::end(&self.ground(layer)?.target, path)
     }
 
     /// A place in a layer's tree or in its store, by its absolute path.
@@ -175,11 +167,11 @@ impl Roots {
 
     /// A place in a layer's store.
     pub fn slot_at(&self, layer: u16, path: &[u8]) -> std::result::Result<EntryRef, Errno> {
-        Self::end(&self.ground(layer)?.store, &self.recent_slot, layer, path)
+        Self::end(&self.ground(layer)?.store, path)
     }
 
     /// One store per file system of the plan.
-    pub fn stores(&self) -> impl Iterator<Item = &OwnedFd> {
+    pub fn stores(&self) -> impl Iterator<Item = &OpenTree> {
         let mut seen = Vec::new();
         self.grounds.iter().flatten().filter_map(move |g| {
             let dev = rustix::fs::fstat(&g.store).ok()?.st_dev;
@@ -222,7 +214,7 @@ impl Roots {
                 other => other?,
             };
             crate::sys_copy::content(&from.open(OFlags::RDONLY)?, &to)?;
-            let end = EntryRef { dir: std::rc::Rc::new(dir), name: name.clone() };
+            let end = EntryRef { dir: Rc::new(dir), name: name.clone() };
             super::inplace::copy_attrs(from, &end)?;
             return Ok([&b"rescued/"[..], &name].concat());
         }

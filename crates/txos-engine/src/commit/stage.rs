@@ -305,11 +305,13 @@ fn stay_in_place(
 
 /// Creates a file of ours, in place of what an earlier attempt may have left.
 fn create_anew(end: &EntryRef) -> std::result::Result<OwnedFd, Errno> {
-    match sys::unlink(end.dir.as_fd(), &end.name, rustix::fs::AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(e) => return Err(e),
+    match sys::create(end.dir.as_fd(), &end.name) {
+        Err(Errno::EXIST) => {
+            sys::unlink(end.dir.as_fd(), &end.name, rustix::fs::AtFlags::empty())?;
+            sys::create(end.dir.as_fd(), &end.name)
+        }
+        created => created,
     }
-    sys::create(end.dir.as_fd(), &end.name)
 }
 
 /// Others may have changed other pages of a file since the change set was made. Those that this

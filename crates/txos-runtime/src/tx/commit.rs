@@ -156,13 +156,7 @@ impl Tx {
         let Some(staging) = self.copies.staging.as_mut() else { return Err(Failure::default()) };
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
         let txn = Txn::new(home, self.locks.handle.take(), &waiting);
-        let done = txn.commit(
-            &mut staging.tx,
-            &changes,
-            &mut self.locks.reads,
-            options,
-            &Silent,
-        );
+        let done = txn.commit(&mut staging.tx, &changes, &mut self.locks.reads, options, &Silent);
         let summary = done.map_err(|failed| self.not_committed(failed))?;
         if options.kept {
             tell_unrecorded(&summary);

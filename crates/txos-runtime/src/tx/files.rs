@@ -312,13 +312,7 @@ impl Tx {
     }
 
     /// Opens the file of a descriptor from before anew, with an offset of its own.
-    fn reopen(
-        &mut self,
-        id: Id,
-        number: i32,
-        kind: FileKind,
-        open: &mut OpenFile,
-    ) -> Sys<i32> {
+    fn reopen(&mut self, id: Id, number: i32, kind: FileKind, open: &mut OpenFile) -> Sys<i32> {
         self.tree.nodes[id].kept |= open.flags & libc::O_PATH == 0 && kind == FileKind::File;
         let offset = kernel::seek(number, 0, libc::SEEK_CUR).unwrap_or(0);
         open.was = (open.flags, offset);

@@ -230,9 +230,11 @@ impl Tx {
         if dir.attributes & libc::STATX_ATTR_APPEND as u64 != 0 || node.attributes & FIXED != 0 {
             return Err(Errno::PERM);
         }
-        let cred = self.process.cred();
-        if dir.mode & libc::S_ISVTX != 0 && cred.uid != dir.uid && !cred.owns(node.uid) {
-            return Err(Errno::PERM);
+        if dir.mode & libc::S_ISVTX != 0 {
+            let cred = self.process.cred();
+            if cred.uid != dir.uid && !cred.owns(node.uid) {
+                return Err(Errno::PERM);
+            }
         }
         Ok(())
     }

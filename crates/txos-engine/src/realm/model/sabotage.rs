@@ -5,7 +5,9 @@
 
 use super::super::sync::Step;
 use super::explore::find;
-use super::peace::{call, counter, crossed, glancer, queue, reuse, reuse_for_another, soft_counter, three};
+use super::peace::{
+    call, counter, crossed, glancer, queue, reuse, reuse_for_another, soft_counter, three,
+};
 use super::scene::Scene;
 use super::sync::Role;
 use super::world::Sabotage::{
