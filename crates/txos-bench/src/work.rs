@@ -24,6 +24,10 @@ pub enum Work {
     Fail(Sized),
     /// Adds a byte to each of its files
     Append(Sized),
+    /// Makes or replaces so many files, each flushed, renamed, and its directory flushed
+    Replace(Sized),
+    /// Delivers so many mails into a directory of mails
+    Deliver(Sized),
     /// Looks at each of its files, and prints the memory of the processes above
     Look(Sized),
     /// Measures a realm's operations, on one processor
@@ -60,6 +64,8 @@ pub fn main(work: &Work) -> ExitCode {
             return ExitCode::from(1);
         }
         Work::Append(Sized { dir, n }) => append(dir, *n),
+        Work::Replace(Sized { dir, n }) => replace(dir, *n),
+        Work::Deliver(Sized { dir, n }) => deliver(dir, *n),
         Work::Look(Sized { dir, n }) => look(dir, *n),
         Work::Nanos(Sized { dir, n }) => nanos::main(dir, *n as usize),
         Work::Throughput(Sized { dir, n }) => nanos::throughput(dir, *n),
@@ -102,6 +108,30 @@ pub fn tree(dir: &Path, n: u64) -> io::Result<()> {
 /// One byte more in each file of a tree.
 fn append(dir: &Path, n: u64) -> io::Result<()> {
     (0..n).try_for_each(|i| OpenOptions::new().append(true).open(file(dir, i))?.write_all(b"x"))
+}
+
+/// Files that are there whole or not at all after a power cut, one after the other.
+fn replace(dir: &Path, n: u64) -> io::Result<()> {
+    let new = dir.join("new");
+    (0..n).try_for_each(|i| put(&new, &dir.join(i.to_string()), dir))
+}
+
+/// Mails as a mail server delivers them: each is written and flushed in `tmp`, and renamed into `new`.
+fn deliver(dir: &Path, n: u64) -> io::Result<()> {
+    let [tmp, new] = ["tmp", "new"].map(|name| dir.join(name));
+    for dir in [&tmp, &new] {
+        fs::create_dir_all(dir)?;
+    }
+    (0..n).try_for_each(|i| put(&tmp.join(i.to_string()), &new.join(i.to_string()), &new))
+}
+
+/// A small file, written and flushed as `from`, renamed to `to`; then its directory is flushed.
+fn put(from: &Path, to: &Path, dir: &Path) -> io::Result<()> {
+    let mut file = File::create(from)?;
+    file.write_all(&[b'x'; 2000])?;
+    file.sync_all()?;
+    fs::rename(from, to)?;
+    File::open(dir)?.sync_all()
 }
 
 /// Looks at each file of a tree, then prints the peak of memory of the processes above this one:

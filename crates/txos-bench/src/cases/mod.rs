@@ -4,6 +4,7 @@ mod build;
 mod calls;
 mod deep;
 mod durable;
+mod flush;
 mod lfs;
 mod packages;
 mod papers;
@@ -83,6 +84,11 @@ pub const CASES: &[Case] = &[
         name: "programs",
         about: "a package, a build and its installation, by every subject",
         run: Run::Figures(papers::programs),
+    },
+    Case {
+        name: "flush",
+        about: "programs that flush each file",
+        run: Run::Figures(flush::flushes),
     },
     Case {
         name: "files",

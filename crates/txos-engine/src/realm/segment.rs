@@ -529,7 +529,7 @@ mod tests {
             (b"TXOSREAL".to_vec(), "is not a realm"),
             (vec![b'x'; SEGMENT_LEN], "is not a realm"),
             (sound[..SEGMENT_LEN - 1].to_vec(), "is damaged (its parts"),
-            ([&newer.to_bytes()[..], &sound[FIXED_LEN..]].concat(), "is of format 4"),
+            ([&newer.to_bytes()[..], &sound[FIXED_LEN..]].concat(), "is of format 5"),
             ([&bigger.to_bytes()[..], &sound[FIXED_LEN..]].concat(), "is damaged (its parts"),
             ([&others.to_bytes()[..], &sound[FIXED_LEN..]].concat(), "was made by user"),
         ];
@@ -585,7 +585,7 @@ mod tests {
         // As long as it is open, no other file has its number.
         let _open = fs::File::open(&path).unwrap();
         lock(file.as_fd(), FlockOperation::LockShared).unwrap();
-        assert!(problem(&dir).starts_with("is of format 2; this txos knows 3"));
+        assert!(problem(&dir).starts_with("is of format 3; this txos knows 4"));
         assert_eq!(fs::metadata(only_file(&dir)).unwrap().ino(), inode);
         drop(file);
         let segment = Segment::open(&dir).unwrap();
