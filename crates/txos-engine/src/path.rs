@@ -55,7 +55,12 @@ impl<'a> FromIterator<(&'a [u8], &'a [u8])> for Moves<'a> {
     }
 }
 
-impl Moves<'_> {
+impl<'a> Moves<'a> {
+    /// Adds a move.
+    pub(crate) fn add(&mut self, from: &'a [u8], to: &'a [u8]) {
+        self.0.insert(from, to);
+    }
+
     /// `path` with the longest `from` that it is at or below replaced by its `to`.
     pub(crate) fn mapped(&self, path: &[u8]) -> Option<Vec<u8>> {
         if self.0.is_empty() {

@@ -491,14 +491,12 @@ impl Maker<'_> {
         };
         // By the directory's place now; with its place in the finished tree.
         let mut touched: BTreeMap<(usize, Vec<u8>), Vec<u8>> = BTreeMap::new();
-        let mut moves: BTreeMap<usize, Vec<(&[u8], &[u8])>> = BTreeMap::new();
+        let mut moves: BTreeMap<usize, Moves<'_>> = BTreeMap::new();
         for change in &self.changes {
             if let Action::Move { from, .. } = &change.action {
-                moves.entry(change.layer).or_default().push((from, &change.path));
+                moves.entry(change.layer).or_default().add(from, &change.path);
             }
         }
-        let moves: BTreeMap<usize, Moves<'_>> =
-            moves.into_iter().map(|(layer, moves)| (layer, moves.into_iter().collect())).collect();
         for change in self.changes.iter().filter(|c| !c.action.is_in_place()) {
             let (dir, stable) = (split(&change.path).0, split(&change.stable_path).0);
             if is_live(change.layer, stable, dir) {

@@ -155,10 +155,6 @@ impl<'w> Txn<'w> {
     ///
     /// # Errors
     /// [`Failed`], with the errors of [`commit::commit`].
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what is committed, by which rules: each has another owner"
-    )]
     pub fn commit(
         mut self,
         tx: &mut Transaction,
