@@ -164,8 +164,8 @@ impl Control {
         })
     }
 
-    /// The state, if it is of this boot. `None`: the log has to be recovered first.
-    pub fn state(&self) -> Result<Option<State>> {
+    /// The fixed words and the state, if they are of this boot. `None`: the log has to be recovered first.
+    fn words(&self) -> Result<Option<[u64; 15]>> {
         let words = self.read::<15>(0)?;
         let magic = u64::from_le_bytes(*MAGIC);
         if words[0] != magic || words[2..7] != Self::boot() {
@@ -178,14 +178,20 @@ impl Control {
                 advice: "Use the version of txos that wrote it, or reboot.",
             });
         }
-        let [seq, written, half, end, epoch, used, other_full] =
-            [8, 9, 10, 11, 12, 13, 14].map(|i: usize| words.get(i).copied().unwrap_or(0));
-        Ok(Some(State { seq, written, half, end, epoch, used, other_full }))
+        Ok(Some(words))
+    }
+
+    /// The state, if it is of this boot. `None`: the log has to be recovered first.
+    pub fn state(&self) -> Result<Option<State>> {
+        Ok(self.words()?.map(|words| {
+            let [.., seq, written, half, end, epoch, used, other_full] = words;
+            State { seq, written, half, end, epoch, used, other_full }
+        }))
     }
 
     /// Whether the log is in use in this boot, and in this version's format.
     pub fn is_current(&self) -> Result<bool> {
-        Ok(self.state()?.is_some() && self.read::<2>(0)?[1] == VERSION)
+        Ok(self.words()?.is_some_and(|[_, version, ..]| version == VERSION))
     }
 
     /// An older version's file becomes one of this version. The caller has the commit lock for himself and has

@@ -642,12 +642,20 @@ impl Commit<'_> {
         if conflicts.is_empty() { Ok(()) } else { Err(Error::Conflict(conflicts)) }
     }
 
-    /// The file that is at a target's path now, if it is still the one.
-    fn look(target: &Target) -> Result<Version> {
+    /// The file that is at a target's path now, if it is still the one. The read set was validated just before: what
+    /// the path leads to is known if that says so.
+    fn look(&self, target: &Target) -> Result<Version> {
         let gone = || conflict(&target.path, ConflictKind::NotThere);
         let Some((dir, name)) = split(&target.path) else { return Err(gone()) };
-        let now = sys::open_dir_canonical(dir)
-            .and_then(|dir| stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW));
+        let is_validated = self.reads.get(&target.path).is_some_and(|seen| {
+            seen.facets().contains(Facets::WRITE)
+                && matches!(seen.outcome, Outcome::Present(version) if version.id == target.base.id)
+        });
+        let now = match is_validated {
+            true => stat_at(target.file.as_fd(), b"", AtFlags::EMPTY_PATH),
+            false => sys::open_dir_canonical(dir)
+                .and_then(|dir| stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)),
+        };
         match now {
             Ok(now) if now.id != target.base.id => Err(gone()),
             Ok(now) if !now.same_owner_and_mode(&target.base) => {
@@ -666,7 +674,7 @@ impl Commit<'_> {
     fn read_old(&self) -> Result<Vec<FileRecord>> {
         let mut files = Vec::with_capacity(self.work.files.len());
         for target in &self.work.files {
-            let now = Self::look(target)?;
+            let now = self.look(target)?;
             if now != target.base && !target.by_pages {
                 return Err(conflict(&target.path, ConflictKind::Changed));
             }
@@ -685,7 +693,7 @@ impl Commit<'_> {
     /// changed by other light commits meanwhile.
     fn still_as_read(&self, files: &[FileRecord]) -> Result<()> {
         for (target, file) in self.work.files.iter().zip(files) {
-            let now = Self::look(target)?;
+            let now = self.look(target)?;
             if now == target.base {
                 continue;
             }
