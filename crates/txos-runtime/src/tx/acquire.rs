@@ -9,11 +9,11 @@ use std::time::Duration;
 use txos_engine::commit::conflict;
 use txos_engine::object::{Facets, FileId, FileKind};
 use txos_engine::readset::Outcome;
-use txos_engine::realm::{AbortCause, Access, Begin, Facet, TxHandle, WaitDecision, WaitInfo};
+use txos_engine::realm::{AbortCause, Access, Begin, Facet, WaitDecision, WaitInfo};
 use txos_engine::version;
 
 use super::kernel::{Errno, Stat, Sys, look_at, look_fd};
-use super::node::{Id, held};
+use super::node::{Id, Looked, held};
 use super::tree::ShadowTree;
 use super::{Failure, Tx, flags, reason};
 
@@ -126,28 +126,29 @@ impl Tx {
         self.locks.reads.note_seen(&stable.dir, stable.dir_id, &stable.name, seen, facets);
     }
 
-    /// An object was looked at before it was acquired: it is looked at again, if a participant may have
-    /// changed it in between. (What others have changed is found at the commit.)
+    /// An object was looked at before it was acquired: it is looked at again, unless that was in this call and no
+    /// participant can have changed it in between.
     fn same_as_seen(&mut self, id: Id) -> Sys<()> {
         let node = &self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
-        let ended = self.publishes_ended();
-        if stable.dir.is_empty() || ended.is_none() || node.ended == ended {
+        let now = self.looking();
+        if stable.dir.is_empty() || now.is_none() || node.looked == now {
             return Ok(());
         }
         let (dir, path) = self.nearest(stable);
         let now = look_at(dir, path).map(|s| s.version());
         if now.as_ref() == Ok(&stable.stat.version()) {
-            self.tree.nodes[id].ended = ended;
             return Ok(());
         }
         let path = stable.path.clone();
         Err(self.changed_outside(&path, "it was changed while the transaction ran"))
     }
 
-    /// [`txos_engine::realm::Realm::publishes_ended`], once the transaction has a place in the realm.
-    fn publishes_ended(&self) -> Option<u64> {
-        self.locks.handle.as_ref().map(TxHandle::publishes_ended)
+    /// When a look is made, once the transaction has a place in the realm
+    /// ([`txos_engine::realm::Realm::publishes_ended`]).
+    fn looking(&self) -> Option<Looked> {
+        let handle = self.locks.handle.as_ref()?;
+        Some(Looked { call: self.locks.calls, ended: handle.publishes_ended() })
     }
 
     /// Before a node's attributes are told.
@@ -325,8 +326,7 @@ impl Tx {
         self.acquire(&Facet::Listing(id), Access::Insert, &path)
     }
 
-    /// Looks up a name in a stable directory for the first time: what is there, and how many publishes had
-    /// ended before that. A directory that is only passed is not remembered.
+    /// Looks up a name in a stable directory for the first time: what is there, and when it was looked at. A directory that is only passed is not remembered.
     ///
     /// # Errors
     /// [`DOOMED`], or as `lstat`; that a name is absent is no error.
@@ -337,9 +337,9 @@ impl Tx {
         name: &[u8],
         path: &[u8],
         passing: bool,
-    ) -> Sys<Option<(Stat, Option<u64>)>> {
+    ) -> Sys<Option<(Stat, Option<Looked>)>> {
         self.acquire(&Facet::Entry { dir: id, name }, Access::Read, path)?;
-        let ended = self.publishes_ended();
+        let looked = self.looking();
         let (from, at) = match self.held_at(dir) {
             Some(fd) => (fd, name),
             None => (libc::AT_FDCWD, path),
@@ -347,11 +347,11 @@ impl Tx {
         // What was changed just now may change again and leave the same stamps: it is looked at later.
         let again = |stat| version::unambiguous(stat, Stat::version, || look_at(from, at));
         match look_at(from, at).and_then(again).map(|(stat, _)| stat) {
-            Ok(stat) if passing && stat.kind() == FileKind::Dir => Ok(Some((stat, ended))),
+            Ok(stat) if passing && stat.kind() == FileKind::Dir => Ok(Some((stat, looked))),
             Ok(stat) => {
                 let seen = Outcome::Present(stat.version());
                 self.locks.reads.note_seen(dir, id, name, seen, Facets::ENTRY);
-                Ok(Some((stat, ended)))
+                Ok(Some((stat, looked)))
             }
             Err(Errno::NOENT) => {
                 self.locks.reads.note_seen(

@@ -245,6 +245,7 @@ impl Tx {
         if self.doom.is_some() {
             return -i64::from(libc::ECANCELED);
         }
+        self.locks.calls += 1;
         if let Err(e) = self.ways_for(call) {
             return raw::answer(Err(e));
         }

@@ -143,8 +143,17 @@ pub struct Node {
     pub refusal: Errno,
     /// A descriptor from before the transaction leads to it: its inode stays.
     pub kept: bool,
-    /// How many publishes had ended in the realm before the stable object was looked at, if that is known.
-    pub ended: Option<u64>,
+    /// The call in which the stable object was first looked at, if that is known.
+    pub looked: Option<Looked>,
+}
+
+/// When something was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// The number of the call.
+    pub call: u64,
+    /// How many publishes had ended in the realm before the look.
+    pub ended: u64,
 }
 
 /// What has been acquired of a node in the realm.
@@ -188,7 +197,7 @@ impl Node {
             may_not: 0,
             refusal: Errno::ACCESS,
             kept: false,
-            ended: None,
+            looked: None,
         }
     }
 

@@ -18,12 +18,14 @@ pub struct Locks {
     pub again: Option<RetryHistory>,
     /// There is no realm.
     pub alone: bool,
+    /// How many calls there were.
+    pub calls: u64,
 }
 
 impl Default for Locks {
     fn default() -> Locks {
         let reads = ReadSet::new(Coverage::default());
-        Locks { reads, handle: None, again: None, alone: false }
+        Locks { reads, handle: None, again: None, alone: false, calls: 0 }
     }
 }
 

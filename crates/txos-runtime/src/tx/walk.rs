@@ -422,12 +422,12 @@ impl Tx {
         self.hold(dir);
         let found = self.first_look(&top, id, name, &path, passing)?;
         self.tree.nodes[dir].may |= libc::X_OK as u32;
-        let found = found.map(|(stat, ended)| {
+        let found = found.map(|(stat, looked)| {
             let known = self.tree.nodes.len();
             let id = self.adopt((&top, id), (dir, name), path, stat);
             if id >= known {
                 let node = &mut self.tree.nodes[id];
-                node.ended = ended;
+                node.looked = looked;
                 if !(passing && node.is_dir()) {
                     node.noted = txos_engine::object::Facets::ENTRY.0;
                 }
