@@ -824,18 +824,26 @@ fn set_mtime(file: &OwnedFd, mtime: Stamp) -> std::result::Result<(), Errno> {
 }
 
 fn read_exactly(target: &Target, at: u64, len: usize) -> Result<Vec<u8>> {
+    match read_whole(&target.file, at, len) {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => Err(conflict(&target.path, ConflictKind::Content)),
+        Err(e) => Err(Error::io("reading", path::from_bytes(&target.path), e)),
+    }
+}
+
+/// So many bytes of a file; `None` if there are fewer.
+fn read_whole(file: &OwnedFd, at: u64, len: usize) -> std::result::Result<Option<Vec<u8>>, Errno> {
     let mut bytes = vec![0u8; len];
     let mut done = 0;
     while done < len {
-        let room = bytes.get_mut(done..).unwrap_or_default();
-        match sys::read_at(&target.file, room, at + done as u64) {
-            Ok(0) => return Err(conflict(&target.path, ConflictKind::Content)),
+        match sys::read_at(file, bytes.get_mut(done..).unwrap_or_default(), at + done as u64) {
+            Ok(0) => return Ok(None),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
-            Err(e) => return Err(Error::io("reading", path::from_bytes(&target.path), e)),
+            Err(e) => return Err(e),
         }
     }
-    Ok(bytes)
+    Ok(Some(bytes))
 }
 
 /// Finishes what the owner of a slot left when it died. The caller has the slot's byte and [`APPEND`].

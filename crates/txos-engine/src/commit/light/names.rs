@@ -134,14 +134,7 @@ fn new_file(
     if !matches!(listed, Ok(0) | Err(Errno::OPNOTSUPP)) {
         return Ok(None);
     }
-    let mut content = vec![0u8; length];
-    let mut done = 0;
-    while done < length {
-        match sys::read_at(&file, content.get_mut(done..).unwrap_or_default(), done as u64)? {
-            0 => return Ok(None),
-            n => done += n,
-        }
-    }
+    let Some(content) = super::read_whole(&file, 0, length)? else { return Ok(None) };
     let Version { id, mode, uid, gid, mtime, .. } = version;
     Ok(Some(NewFile { id, mode: mode & 0o7777, uid, gid, mtime, content }))
 }

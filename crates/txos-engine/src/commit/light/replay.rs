@@ -441,54 +441,10 @@ fn readable(dir: &OwnedFd) -> std::result::Result<OwnedFd, Errno> {
     sys::open_at(dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Flushes the names that records changed, and the files under them.
-fn flush_names(records: &[Record]) -> Result<()> {
-    let mut dirs: BTreeSet<&[u8]> = BTreeSet::new();
-    let mut files: BTreeMap<&[u8], FileId> = BTreeMap::new();
-    for name in records.iter().flat_map(|record| &record.names) {
-        dirs.extend(path::split(&name.path).map(|(dir, _)| dir));
-        files.extend(name.after.as_ref().map(|new| (&name.path[..], new.id)));
-    }
-    let whole = files.len() > FILES_MAX;
-    let mut flushed = Vec::new();
-    let gone = |e: Errno| matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
-    for dir in dirs {
-        let io = |e: Errno| Error::io("flushing", path::from_bytes(dir), e);
-        let opened = match sys::open_dir_canonical(dir).and_then(|dir| readable(&dir)) {
-            Ok(opened) => opened,
-            // It is somewhere else by now, or may not be read.
-            Err(e) if gone(e) || matches!(e, Errno::ACCESS | Errno::PERM) => {
-                rustix::fs::sync();
-                return Ok(());
-            }
-            Err(e) => return Err(io(e)),
-        };
-        let dev = stat_at(opened.as_fd(), b"", AtFlags::EMPTY_PATH).map_err(io)?.id.dev;
-        let mut here =
-            files.iter().filter(|(path, _)| path::split(path).is_some_and(|s| s.0 == dir));
-        let there = |(path, id): (&&[u8], &FileId)| match open(path, *id, OFlags::RDONLY) {
-            Ok(Some((_, file))) => sys::fsync(file.as_fd()).map(|()| true),
-            // Moved or removed, or not to be opened: its file system is flushed as a whole.
-            _ => Ok(false),
-        };
-        let mut all = !whole;
-        while all && let Some(file) = here.next() {
-            all = there(file).map_err(io)?;
-        }
-        if all {
-            sys::fsync(opened.as_fd()).map_err(io)?;
-        } else if !flushed.contains(&dev) {
-            sys::syncfs(opened.as_fd()).map_err(io)?;
-            flushed.push(dev);
-        }
-    }
-    Ok(())
-}
-
 /// More files than this are flushed with their file systems.
 const FILES_MAX: usize = 16;
 
-/// Flushes the files that records speak of.
+/// Flushes the files that records speak of, and the directories of names that they change.
 ///
 /// # Errors
 /// [`Error::Io`]: nothing may be forgotten then.
@@ -496,11 +452,20 @@ pub(super) fn flush_files(records: &[Record]) -> Result<()> {
     if sys::mistake("place-not-flushed") {
         return Ok(());
     }
-    flush_names(records)?;
-    let mut files: Vec<(&[u8], FileId)> =
-        records.iter().flat_map(|r| r.files.iter().map(|f| (&f.path[..], f.id))).collect();
-    files.sort_unstable();
-    files.dedup();
+    let (mut files, mut dirs) = (BTreeSet::new(), BTreeSet::new());
+    // Of a name that was given to one new file after the other, the last.
+    let mut named: BTreeMap<&[u8], FileId> = BTreeMap::new();
+    for record in records {
+        files.extend(record.files.iter().map(|file| (&file.path[..], file.id)));
+        for name in &record.names {
+            match &name.after {
+                Some(new) => named.insert(&name.path, new.id),
+                None => named.remove(&name.path[..]),
+            };
+            dirs.extend(path::split(&name.path).map(|(dir, _)| dir));
+        }
+    }
+    files.extend(named);
     let whole = files.len() > FILES_MAX;
     let mut flushed = Vec::new();
     for (path, id) in files {
@@ -515,8 +480,27 @@ pub(super) fn flush_files(records: &[Record]) -> Result<()> {
             }
             // With its times, which `fdatasync` would leave out.
             Ok(Some((_, file))) => sys::fsync(file.as_fd()).map_err(io)?,
-            // It is somewhere else by now; its bytes are flushed all the same.
-            Ok(None) | Err(Errno::ACCESS | Errno::PERM) => rustix::fs::sync(),
+            // It is somewhere else by now; its bytes are flushed all the same, with everything.
+            Ok(None) | Err(Errno::ACCESS | Errno::PERM) => {
+                rustix::fs::sync();
+                return Ok(());
+            }
+            Err(e) => return Err(io(e)),
+        }
+    }
+    for dir in dirs {
+        let io = |e: Errno| Error::io("flushing", path::from_bytes(dir), e);
+        match sys::open_dir_canonical(dir).and_then(|dir| readable(&dir)) {
+            Ok(dir) => {
+                let dev = stat_at(dir.as_fd(), b"", AtFlags::EMPTY_PATH).map_err(io)?.id.dev;
+                if !flushed.contains(&dev) {
+                    sys::fsync(dir.as_fd()).map_err(io)?;
+                }
+            }
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::PERM) => {
+                rustix::fs::sync();
+                return Ok(());
+            }
             Err(e) => return Err(io(e)),
         }
     }
