@@ -83,12 +83,12 @@ impl Tx {
         if resolve & SCOPES == SCOPES {
             return Err(Errno::INVAL);
         }
+        if resolve & RESOLVE_BENEATH != 0 && path.starts_with(b"/") {
+            return Err(Errno::XDEV);
+        }
         let base = self.base(dirfd, if path.starts_with(b"/") { b"." } else { path })?;
         if !self.tree.nodes[base].is_dir() {
             return Err(Errno::NOTDIR);
-        }
-        if resolve & RESOLVE_BENEATH != 0 && path.starts_with(b"/") {
-            return Err(Errno::XDEV);
         }
         // The directory is the root meanwhile.
         let (root, scope) = (self.tree.root, self.tree.beneath);

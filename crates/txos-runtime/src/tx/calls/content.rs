@@ -171,8 +171,12 @@ impl Tx {
             return Ok(0);
         }
         // Errors in the order of the kernel: both descriptors first.
-        self.file(from)?;
-        self.file(to)?;
+        for fd in [from, to] {
+            let file = self.file(fd)?;
+            if self.fds.get(file).flags & libc::O_PATH != 0 {
+                return Err(Errno::BADF);
+            }
+        }
         if number == libc::SYS_copy_file_range && call.uint(5) != 0 {
             return Err(Errno::INVAL);
         }
@@ -183,10 +187,10 @@ impl Tx {
         for fd in [from, to] {
             let file = self.file(fd)?;
             let open = self.fds.get(file);
-            let (placeholder, node) = (open.flags & libc::O_PATH != 0, open.node);
+            let node = open.node;
             // For a copy, what both are counts before how they are open.
             let strange = number == libc::SYS_copy_file_range && !self.is_regular(fd, node)?;
-            if placeholder || strange || node.is_some_and(|id| self.tree.nodes[id].is_dir()) {
+            if strange || node.is_some_and(|id| self.tree.nodes[id].is_dir()) {
                 // It fails: how, the kernel says best.
                 let real = self.real(from)?;
                 let other = match self.native_content(to, true) {

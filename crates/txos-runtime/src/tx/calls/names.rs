@@ -214,7 +214,10 @@ impl Tx {
             }
             Some(id) => match self.fds.get(file).name.clone() {
                 None => self.name_from_before(number, file, id),
-                Some((dir, name)) if self.tree.nodes[id].names.contains(&(dir, name.clone())) => {
+                Some((dir, name))
+                    if id != self.tree.top
+                        && self.tree.nodes[id].names.contains(&(dir, name.clone())) =>
+                {
                     Ok(txos_engine::readset::join(&self.tree.path_of(dir), &name))
                 }
                 _ => Ok(self.tree.path_of(id)),
