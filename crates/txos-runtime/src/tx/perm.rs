@@ -184,7 +184,7 @@ impl Tx {
             if mask & mask::W != 0 && node.is_dir() {
                 self.note(id, txos_engine::object::Facets::ATTRS);
             }
-            if path.starts_with(b"/proc/self/fd/") {
+            if kernel::is_magic(&path) {
                 // It has no name: the magic link is what is to be followed.
                 kernel_access_through(&path, mask)
             } else {

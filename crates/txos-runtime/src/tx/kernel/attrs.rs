@@ -2,7 +2,7 @@
 
 use txos_engine::version::Stamp;
 
-use super::{CPath, CWD, Errno, Sys, step, sys, with_paths};
+use super::{CPath, CWD, Errno, Sys, is_magic, step, sys, with_paths};
 use crate::user::UserSlice;
 
 /// `fchmodat(2)`: a link is followed.
@@ -100,7 +100,8 @@ pub fn utimes_through(path: &[u8], mtime: Stamp) -> Sys<()> {
     step("staged utimens", || utimes_live(path, &times, 0)).map(drop)
 }
 
-/// The value of an extended attribute; `None` if there is none, or none can be.
+/// The value of an extended attribute; `None` if there is none, or none can be. Of the links, only a magic one is
+/// followed.
 ///
 /// # Errors
 /// As `lgetxattr(2)`.
@@ -109,7 +110,13 @@ pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
         let mut out = vec![0u8; 256];
         loop {
             // SAFETY: both end with their zeroes, and the kernel writes no more than there is room for.
-            let got = unsafe { sys!(SYS_lgetxattr, p.at(), n.at(), out.as_mut_ptr(), out.len()) };
+            let got = unsafe {
+                let (room, len) = (out.as_mut_ptr(), out.len());
+                match is_magic(path) {
+                    true => sys!(SYS_getxattr, p.at(), n.at(), room, len),
+                    false => sys!(SYS_lgetxattr, p.at(), n.at(), room, len),
+                }
+            };
             match got {
                 Ok(len) => {
                     out.truncate(len as usize);
@@ -130,7 +137,10 @@ pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
 pub fn xattr_to(path: &[u8], name: &[u8], out: UserSlice) -> Sys<u64> {
     // SAFETY: both end with their zeroes, and the program wants the answer there.
     with_paths(path, name, |p, n| unsafe {
-        sys!(SYS_lgetxattr, p.at(), n.at(), out.address(), out.len())
+        match is_magic(path) {
+            true => sys!(SYS_getxattr, p.at(), n.at(), out.address(), out.len()),
+            false => sys!(SYS_lgetxattr, p.at(), n.at(), out.address(), out.len()),
+        }
     })
 }
 
@@ -151,7 +161,12 @@ pub fn xattr_names(path: &[u8]) -> Sys<Vec<Vec<u8>>> {
     CPath::with(path, |p| {
         let mut out = vec![0u8; 1 << 16];
         // SAFETY: the path ends with its zero, and the kernel writes no more than there is room for.
-        let n = unsafe { sys!(SYS_llistxattr, p.at(), out.as_mut_ptr(), out.len()) }? as usize;
+        let n = unsafe {
+            match is_magic(path) {
+                true => sys!(SYS_listxattr, p.at(), out.as_mut_ptr(), out.len()),
+                false => sys!(SYS_llistxattr, p.at(), out.as_mut_ptr(), out.len()),
+            }
+        }? as usize;
         let names = out.get(..n).unwrap_or_default().split(|&b| b == 0);
         Ok(names.filter(|n| !n.is_empty()).map(<[u8]>::to_vec).collect())
     })

@@ -104,6 +104,12 @@ pub fn magic_path(fd: i32) -> Vec<u8> {
     format!("/proc/self/fd/{fd}").into_bytes()
 }
 
+/// Whether a path is one of those: it is a link that has to be followed.
+#[must_use]
+pub fn is_magic(path: &[u8]) -> bool {
+    path.starts_with(b"/proc/self/fd/")
+}
+
 /// Where a descriptor of this process leads, as the kernel names it.
 ///
 /// # Errors
