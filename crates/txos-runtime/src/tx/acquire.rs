@@ -326,7 +326,8 @@ impl Tx {
         self.acquire(&Facet::Listing(id), Access::Insert, &path)
     }
 
-    /// Looks up a name in a stable directory for the first time: what is there, and when it was looked at. A directory that is only passed is not remembered.
+    /// Looks up a name in a stable directory for the first time: what is there, and when it was looked at. A
+    /// directory that is only passed is not remembered.
     ///
     /// # Errors
     /// [`DOOMED`], or as `lstat`; that a name is absent is no error.
