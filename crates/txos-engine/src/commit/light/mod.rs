@@ -151,19 +151,10 @@ impl Session {
             let entered = home.flock(&self.lock, FlockOperation::LockShared);
             home.flock(&self.turnstile, FlockOperation::Unlock)?;
             entered?;
-            if self.journal.is_none() {
-                let path = home.dir().join("journal");
-                self.journal = match sys::open_record(&path) {
-                    Ok(fd) => Some(sys::kept(fd)),
-                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
-                    Err(e) => return Err(Error::io("opening the journal", path, e)),
-                };
-            }
-            let interrupted = self.journal.as_ref().is_some_and(crate::journal::is_busy);
-            if !interrupted && self.control.is_current()? {
+            if self.is_in_order(home)? {
                 return Ok(());
             }
-            self.leave(home);
+            self.leave(home)?;
             let _lock = home.lock_commits()?;
             let recovered = super::recover::recover_locked(home, &super::Silent)?.1;
             recovered.notes.iter().for_each(|note| tracing::warn!("{note}"));
@@ -171,9 +162,23 @@ impl Session {
         }
     }
 
-    fn leave(&self, home: &Home) {
-        // Failing to would be no more than closing the file, which does it as well.
-        let _ = home.flock(&self.lock, FlockOperation::Unlock);
+    /// Whether no publish was interrupted, and the log is in use in this boot.
+    fn is_in_order(&mut self, home: &Home) -> Result<bool> {
+        if self.journal.is_none() {
+            let path = home.dir().join("journal");
+            self.journal = match sys::open_record(&path) {
+                Ok(fd) => Some(sys::kept(fd)),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+                Err(e) => return Err(Error::io("opening the journal", path, e)),
+            };
+        }
+        let interrupted = self.journal.as_ref().is_some_and(crate::journal::is_busy);
+        Ok(!interrupted && self.control.is_current()?)
+    }
+
+    /// Lets go of the commit lock. A session that fails to is to be dropped: closing the file lets go as well.
+    fn leave(&self, home: &Home) -> Result<()> {
+        home.flock(&self.lock, FlockOperation::Unlock)
     }
 }
 
@@ -409,8 +414,10 @@ pub fn light(
         // Whoever needs the room tries again.
         tracing::warn!(%error, "the log of light commits could not be emptied");
     }
-    session.leave(home);
-    shared.keep(session);
+    match session.leave(home) {
+        Ok(()) => shared.keep(session),
+        Err(_) => drop(session),
+    }
     work.names.iter().for_each(NameTarget::forget_old);
     Ok(Some(Summary::new(id, deltas.len() as u64)))
 }
