@@ -16,7 +16,7 @@ const KEPT_MAX: usize = 24;
 /// that others move one meanwhile is found when the transaction validates.
 #[derive(Debug)]
 pub(crate) struct OpenTree {
-    top: OwnedFd,
+    top: Rc<OwnedFd>,
     /// The last used is the last.
     kept: RefCell<Vec<(Vec<u8>, Rc<OwnedFd>)>>,
 }
@@ -24,14 +24,17 @@ pub(crate) struct OpenTree {
 impl OpenTree {
     /// The tree below a directory.
     pub(crate) fn new(top: OwnedFd) -> OpenTree {
-        OpenTree { top, kept: RefCell::default() }
+        OpenTree { top: Rc::new(top), kept: RefCell::default() }
     }
 
-    /// The directory at a path below.
+    /// The directory at a path below; the empty one is the top itself.
     ///
     /// # Errors
     /// As [`sys::open_dir_beneath`].
     pub(crate) fn dir(&self, path: &[u8]) -> Result<Rc<OwnedFd>, Errno> {
+        if path.is_empty() {
+            return Ok(self.top.clone());
+        }
         let mut kept = self.kept.borrow_mut();
         if let Some(at) = kept.iter().rposition(|(p, _)| p == path) {
             let last = kept.len() - 1;
@@ -95,6 +98,8 @@ mod tests {
         }
         assert!(!Rc::ptr_eq(&first, &open(b"0")), "so many are not kept");
         assert_eq!(tree.dir(b"gone").unwrap_err(), Errno::NOENT);
+        tree.forget();
+        assert!(Rc::ptr_eq(&open(b""), &open(b"")), "the top stays");
         std::fs::remove_dir_all(&top).unwrap();
     }
 }

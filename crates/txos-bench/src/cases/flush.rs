@@ -1,19 +1,25 @@
 //! Programs that flush each file, as careful ones do.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::time::Duration;
 
-use super::remove;
-use crate::bench::{Bench, output, run};
+use super::{at, remove, thousands};
+use crate::bench::{Bench, output};
 use crate::figure::{Figure, Section, Unit};
+use crate::measure::Pair;
+
+/// Files that are written one after the other.
+const FILES: u64 = 300;
+/// What was asked for: a multiple of the plain program.
+const ASKED: f64 = 0.3;
 
 /// A program that flushes.
 struct Program {
     what: String,
     words: Vec<OsString>,
-    asked: f64,
 }
 
 /// Natively each flush is waited for; in a transaction the one at the commit does.
@@ -21,30 +27,25 @@ pub fn flushes(bench: &Bench) -> Result<Section, String> {
     let dir = bench.at("flushed");
     let mut figures = Vec::new();
     for program in programs(bench, &dir) {
-        let [mut base, mut values] = [Vec::new(), Vec::new()];
-        for _ in 0..bench.pairs() {
-            for (transaction, times) in [(false, &mut base), (true, &mut values)] {
-                remove(&dir)?;
-                std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-                bench.flush()?;
-                let words: Vec<&OsStr> = program.words.iter().map(OsString::as_os_str).collect();
-                let [mut plain, mut txos] = bench.both(&words);
-                let command = if transaction { &mut txos } else { &mut plain };
-                let start = Instant::now();
-                run(command)?;
-                times.push(start.elapsed().as_secs_f64());
-                bench.tidy()?;
-            }
-        }
+        let words: Vec<&OsStr> = program.words.iter().map(OsString::as_os_str).collect();
+        let afresh = || {
+            remove(&dir)?;
+            at(&dir, fs::create_dir_all(&dir))
+        };
+        // It flushes by itself.
+        let pairs = bench.alternate("flush", false, afresh, || bench.both(&words))?;
+        let seconds = |half: fn(&Pair) -> Duration| {
+            pairs.iter().map(|pair| half(pair).as_secs_f64()).collect()
+        };
         figures.push(Figure {
             place: format!("{}, durable", bench.file_system()),
             what: program.what,
             subject: "`txos run`".into(),
             unit: Unit::Seconds,
-            base,
-            values,
+            base: seconds(|pair| pair.plain),
+            values: seconds(|pair| pair.txos),
             papers: None,
-            asked: Some(program.asked),
+            asked: Some(ASKED),
         });
     }
     remove(&dir)?;
@@ -61,19 +62,17 @@ pub fn flushes(bench: &Bench) -> Result<Section, String> {
 }
 
 fn programs(bench: &Bench, dir: &Path) -> Vec<Program> {
-    let (files, mails) = (bench.files(3_000).min(300), bench.files(1_000));
-    let [file_count, mail_count] = [files, mails].map(|n| n.to_string());
+    let mails = bench.files(1_000);
+    let [file_count, mail_count] = [FILES, mails].map(|n| n.to_string());
     let own = |words: &[&OsStr]| bench.work(words).iter().map(OsString::from).collect();
     let mut programs = vec![
         Program {
-            what: format!("{files} files written, flushed, renamed, and their directory flushed"),
+            what: format!("{FILES} files written, flushed, renamed, and their directory flushed"),
             words: own(&["replace".as_ref(), dir.as_os_str(), file_count.as_ref()]),
-            asked: 0.3,
         },
         Program {
-            what: format!("{mails} mails delivered"),
+            what: format!("{} mails delivered", thousands(mails)),
             words: own(&["deliver".as_ref(), dir.as_os_str(), mail_count.as_ref()]),
-            asked: 0.3,
         },
     ];
     if output(Command::new("git").arg("--version")).is_ok() {
@@ -86,7 +85,6 @@ fn programs(bench: &Bench, dir: &Path) -> Vec<Program> {
         programs.push(Program {
             what: "100 files added and committed by git with `core.fsync=all`".into(),
             words: ["sh", "-c", &script].map(OsString::from).to_vec(),
-            asked: 0.3,
         });
     }
     programs

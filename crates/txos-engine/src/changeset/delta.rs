@@ -285,7 +285,9 @@ impl Maker<'_> {
     /// The version of a staged object.
     fn staged(&mut self, layer: usize, staged: &[u8]) -> Result<Version> {
         let (dir, name) = split(staged);
-        let look = (self.ground(layer)?.staging)
+        let look = self
+            .ground(layer)?
+            .staging
             .dir(dir)
             .and_then(|dir| stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW));
         look.map_err(|e| {
@@ -301,7 +303,9 @@ impl Maker<'_> {
     fn stable(&mut self, layer: usize, path: &[u8]) -> Result<Option<Version>> {
         let (dir, name) = split(path);
         let name = if name.is_empty() { b"." } else { name };
-        let look = (self.ground(layer)?.tree)
+        let look = self
+            .ground(layer)?
+            .tree
             .dir(dir)
             .and_then(|dir| stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW));
         match look {

@@ -15,6 +15,7 @@ use crate::path::layer::child;
 use crate::path::{self, Moves, join};
 use crate::store::Layer;
 use crate::sys;
+use crate::sys_tree::OpenTree;
 use crate::version::{Version, stat_at};
 
 /// A change in terms of where its two sides can be read.
@@ -232,21 +233,15 @@ pub(crate) fn walk(root: &Path, except: &[Vec<u8>]) -> Result<BTreeMap<Vec<u8>, 
         0,
     )
     .at("opening", root)?;
+    let top = OpenTree::new(top);
     let mut found = BTreeMap::new();
     let mut queue = vec![Vec::new()];
     while let Some(dir) = queue.pop() {
         let shown = || path::from_bytes(&join(root.as_os_str().as_bytes(), &dir));
-        let inner;
-        let fd = match dir.is_empty() {
-            true => &top,
-            false => match sys::open_dir_beneath(top.as_fd(), &dir) {
-                Ok(fd) => {
-                    inner = fd;
-                    &inner
-                }
-                Err(Errno::NOENT) => continue,
-                Err(e) => return Err(Error::io("opening", shown(), e)),
-            },
+        let fd = match top.dir(&dir) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => continue,
+            Err(e) => return Err(Error::io("opening", shown(), e)),
         };
         let readable = sys::open_at(fd.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
             .at("opening", shown())?;

@@ -10,6 +10,7 @@
 //! whoever next touches the pending transaction finishes it: a committed part is moved out (each
 //! step can be repeated), one that was not committed is dropped.
 
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -354,12 +355,14 @@ fn move_out(
             moved.push((op.layer, was, op.slot().to_vec()));
         }
     }
+    let mut moves: HashMap<u16, path::Moves<'_>> = HashMap::new();
+    for (layer, from, to) in &moved {
+        moves.entry(*layer).or_default().add(from, to);
+    }
     for op in &mut plan.ops {
-        let layer = op.layer;
+        let moves = moves.get(&op.layer);
         let Some(Some(held)) = op.held_mut() else { continue };
-        let moves = moved.iter().filter(|(of, ..)| *of == layer);
-        let moves = moves.map(|(_, from, to)| (&from[..], &to[..]));
-        if let Some(place) = moves.collect::<path::Moves<'_>>().mapped(&held.place) {
+        if let Some(place) = moves.and_then(|moves| moves.mapped(&held.place)) {
             held.place = place.into();
         }
     }

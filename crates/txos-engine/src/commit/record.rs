@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 
-use rustix::fs::{AtFlags, OFlags, RenameFlags};
+use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::inplace;
 use super::roots::Roots;
+use super::stage::create_anew;
 use crate::error::{Context, Result};
 use crate::id::TxId;
 use crate::journal::Journal;
@@ -167,14 +168,8 @@ fn detach(
     copy.name = [&b".copy-"[..], &end.name].concat();
     copy.name.truncate(255);
     let from = end.open(OFlags::RDONLY)?;
-    let to = match sys::create(copy.dir.as_fd(), &copy.name) {
-        // A commit that was killed here has left its copy.
-        Err(Errno::EXIST) => {
-            sys::unlink(copy.dir.as_fd(), &copy.name, AtFlags::empty())?;
-            sys::create(copy.dir.as_fd(), &copy.name)
-        }
-        created => created,
-    }?;
+    // A commit that was killed here has left its copy.
+    let to = create_anew(&copy)?;
     crate::sys_copy::content(&from, &to)?;
     inplace::copy_attrs(&end, &copy)?;
     sys::rename(copy.dir.as_fd(), &copy.name, end.dir.as_fd(), &end.name, RenameFlags::empty())?;

@@ -304,7 +304,7 @@ fn stay_in_place(
 }
 
 /// Creates a file of ours, in place of what an earlier attempt may have left.
-fn create_anew(end: &EntryRef) -> std::result::Result<OwnedFd, Errno> {
+pub(super) fn create_anew(end: &EntryRef) -> std::result::Result<OwnedFd, Errno> {
     match sys::create(end.dir.as_fd(), &end.name) {
         Err(Errno::EXIST) => {
             sys::unlink(end.dir.as_fd(), &end.name, rustix::fs::AtFlags::empty())?;

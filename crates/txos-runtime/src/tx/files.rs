@@ -230,7 +230,7 @@ impl Tx {
         }
         let (Some(id), Some(&number)) = (open.node, open.before.first()) else { return Ok(()) };
         let mut open = std::mem::take(self.fds.get_mut(file));
-        let opened = self.reopen(id, number, FileKind::File, &mut open);
+        let opened = self.reopen(id, number, &mut open);
         open.shares_offset = opened.is_err();
         *self.fds.get_mut(file) = open;
         let opened = opened?;
@@ -258,6 +258,8 @@ impl Tx {
         } else if matches!(stat.kind(), FileKind::File | FileKind::Dir) {
             let id = self.adopt_fd(number, stat)?;
             if !self.tree.nodes[id].live {
+                let is_file = stat.kind() == FileKind::File;
+                self.tree.nodes[id].kept |= is_file && open.flags & libc::O_PATH == 0;
                 if let Some(shared) = self.fds.shared_with(id, number) {
                     if !self.fds.get(shared).numbers.is_empty() {
                         self.separate_offset(shared)?;
@@ -271,7 +273,7 @@ impl Tx {
                         // All its other numbers were closed; it goes on where they were.
                         None => {
                             open.flags = self.fds.get(shared).flags;
-                            let real = self.reopen(id, number, stat.kind(), &mut open)?;
+                            let real = self.reopen(id, number, &mut open)?;
                             let file = self.fds.get_mut(shared);
                             file.borrowed |= open.borrowed;
                             if std::mem::take(&mut file.shares_offset) {
@@ -293,12 +295,11 @@ impl Tx {
                 open.node = Some(id);
                 open.before.push(number);
                 let serves = matches!(self.tree.nodes[id].data, Data::Stable) && open.reads();
-                if stat.kind() == FileKind::File && serves {
+                if is_file && serves {
                     open.was.0 = open.flags;
                     open.shares_offset = true;
-                    self.tree.nodes[id].kept = true;
                 } else {
-                    real = self.reopen(id, number, stat.kind(), &mut open)?;
+                    real = self.reopen(id, number, &mut open)?;
                 }
             }
         } else if kernel::path_of_fd(number).is_ok_and(|path| path.starts_with(b"/")) {
@@ -312,8 +313,7 @@ impl Tx {
     }
 
     /// Opens the file of a descriptor from before anew, with an offset of its own.
-    fn reopen(&mut self, id: Id, number: i32, kind: FileKind, open: &mut OpenFile) -> Sys<i32> {
-        self.tree.nodes[id].kept |= open.flags & libc::O_PATH == 0 && kind == FileKind::File;
+    fn reopen(&mut self, id: Id, number: i32, open: &mut OpenFile) -> Sys<i32> {
         let offset = kernel::seek(number, 0, libc::SEEK_CUR).unwrap_or(0);
         open.was = (open.flags, offset);
         if open.flags & libc::O_PATH != 0 {

@@ -28,8 +28,8 @@ impl Tx {
         let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Ok(Vec::new()) };
         let (path, file) = (stable.path.clone(), stable.stat.id);
         // What has no name is reached by a magic link, which has to be followed.
-        let follow = if stable.dir.is_empty() { 0 } else { libc::O_NOFOLLOW };
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | follow;
+        let link = if kernel::is_magic(&path) { 0 } else { libc::O_NOFOLLOW };
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | link;
         let opened = match kernel::open(&path, flags, 0) {
             // rmdir(2) asks for no permission to list.
             Err(Errno::ACCESS) => self.readable_descriptor(id).ok_or(Errno::ACCESS),

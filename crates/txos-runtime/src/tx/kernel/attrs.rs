@@ -5,6 +5,17 @@ use txos_engine::version::Stamp;
 use super::{CPath, CWD, Errno, Sys, is_magic, step, sys, with_paths};
 use crate::user::UserSlice;
 
+/// A call of which the kernel has two forms: the one that follows a link at the end of the path for magic ones, else
+/// the one that does not.
+macro_rules! itself {
+    ($path:expr, $follows:ident, $stays:ident, $($arg:expr),*) => {
+        match is_magic($path) {
+            true => sys!($follows, $($arg),*),
+            false => sys!($stays, $($arg),*),
+        }
+    };
+}
+
 /// `fchmodat(2)`: a link is followed.
 ///
 /// # Errors
@@ -112,10 +123,7 @@ pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
             // SAFETY: both end with their zeroes, and the kernel writes no more than there is room for.
             let got = unsafe {
                 let (room, len) = (out.as_mut_ptr(), out.len());
-                match is_magic(path) {
-                    true => sys!(SYS_getxattr, p.at(), n.at(), room, len),
-                    false => sys!(SYS_lgetxattr, p.at(), n.at(), room, len),
-                }
+                itself!(path, SYS_getxattr, SYS_lgetxattr, p.at(), n.at(), room, len)
             };
             match got {
                 Ok(len) => {
@@ -137,10 +145,7 @@ pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
 pub fn xattr_to(path: &[u8], name: &[u8], out: UserSlice) -> Sys<u64> {
     // SAFETY: both end with their zeroes, and the program wants the answer there.
     with_paths(path, name, |p, n| unsafe {
-        match is_magic(path) {
-            true => sys!(SYS_getxattr, p.at(), n.at(), out.address(), out.len()),
-            false => sys!(SYS_lgetxattr, p.at(), n.at(), out.address(), out.len()),
-        }
+        itself!(path, SYS_getxattr, SYS_lgetxattr, p.at(), n.at(), out.address(), out.len())
     })
 }
 
@@ -162,10 +167,7 @@ pub fn xattr_names(path: &[u8]) -> Sys<Vec<Vec<u8>>> {
         let mut out = vec![0u8; 1 << 16];
         // SAFETY: the path ends with its zero, and the kernel writes no more than there is room for.
         let n = unsafe {
-            match is_magic(path) {
-                true => sys!(SYS_listxattr, p.at(), out.as_mut_ptr(), out.len()),
-                false => sys!(SYS_llistxattr, p.at(), out.as_mut_ptr(), out.len()),
-            }
+            itself!(path, SYS_listxattr, SYS_llistxattr, p.at(), out.as_mut_ptr(), out.len())
         }? as usize;
         let names = out.get(..n).unwrap_or_default().split(|&b| b == 0);
         Ok(names.filter(|n| !n.is_empty()).map(<[u8]>::to_vec).collect())
