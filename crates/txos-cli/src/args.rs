@@ -123,7 +123,10 @@ pub enum Command {
 /// A transaction.
 #[derive(Args, Debug)]
 pub struct IdArg {
-    /// Transaction: an id, the start of one, or @ for the newest
+    /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
+    ///
+    /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
+    /// committed ones for revert.
     pub id: String,
 }
 
@@ -172,6 +175,7 @@ impl PublishArgs {
             gate: !self.no_gate,
             durable: durable && !self.no_durable,
             paths,
+            skip_changed: Vec::new(),
         }
     }
 }
@@ -421,7 +425,10 @@ impl From<LeftoverArg> for Leftover {
 #[derive(Args, Debug)]
 #[command(override_usage = "txos exec [OPTIONS] ID [--] CMD [ARG]...")]
 pub struct ExecArgs {
-    /// Transaction: an id, the start of one, or @ for the newest
+    /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
+    ///
+    /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
+    /// committed ones for revert.
     pub id: String,
     /// How long to wait for others.
     #[command(flatten)]
@@ -478,7 +485,11 @@ pub struct ListArgs {
 /// `txos show`.
 #[derive(Args, Debug)]
 pub struct ShowArgs {
-    /// Transaction: an id, the start of one, or @ for the newest
+    /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
+    ///
+    /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
+    /// committed ones for revert.
+    #[arg(default_value = "@")]
     pub id: String,
     /// Print JSON (see docs/json.md)
     #[arg(long)]
@@ -488,7 +499,11 @@ pub struct ShowArgs {
 /// `txos diff`.
 #[derive(Args, Debug)]
 pub struct DiffArgs {
-    /// Transaction: an id, the start of one, or @ for the newest
+    /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
+    ///
+    /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
+    /// committed ones for revert.
+    #[arg(default_value = "@")]
     pub id: String,
     /// Only what lies at or below these paths
     #[arg(value_name = "PATH")]
@@ -516,6 +531,18 @@ pub struct LogArgs {
     /// At most this many
     #[arg(short = 'n', long, value_name = "N")]
     pub max_count: Option<usize>,
+    /// Only those that changed something at or below these paths
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Only those committed at most this long ago, such as 2h or 7d
+    #[arg(long, value_name = "AGE")]
+    pub since: Option<Age>,
+    /// Only those committed at least this long ago
+    #[arg(long, value_name = "AGE")]
+    pub until: Option<Age>,
+    /// Only those of this name
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// Print JSON (see docs/json.md)
     #[arg(long, conflicts_with = "oneline")]
     pub json: bool,
@@ -524,7 +551,10 @@ pub struct LogArgs {
 /// `txos commit`.
 #[derive(Args, Debug)]
 pub struct CommitArgs {
-    /// Transaction: an id, the start of one, or @ for the newest
+    /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
+    ///
+    /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
+    /// committed ones for revert.
     pub id: String,
     /// Publish only what lies at or below these paths; the rest stays pending
     #[arg(value_name = "PATH")]
@@ -540,8 +570,27 @@ pub struct CommitArgs {
 /// `txos revert`.
 #[derive(Args, Debug)]
 pub struct RevertArgs {
-    /// Transaction: an id, the start of one, or @ for the newest
+    /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
+    ///
+    /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
+    /// committed ones for revert.
+    #[arg(default_value = "@")]
     pub id: String,
+    /// Leave what others have changed since as it is, instead of refusing; may be repeated with patterns
+    ///
+    /// With =GLOB only paths that match, such as --skip-changed='/var/log/**'. What belongs together
+    /// with such a path, as the other half of a move does, is left with it.
+    #[arg(
+        long,
+        value_name = "GLOB",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "**"
+    )]
+    pub skip_changed: Vec<String>,
+    /// Show what would change, and change nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
     /// How long to wait for others.
     #[command(flatten)]
     pub wait: WaitArgs,

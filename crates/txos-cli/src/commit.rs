@@ -1,23 +1,27 @@
 //! `txos commit`, `txos abort` and `txos revert`: decisions about a whole transaction.
 
-use txos_engine::Error;
+use std::io::Write;
+
 use txos_engine::changeset::ChangeSet;
-use txos_engine::commit::{self, Options, Phase};
+use txos_engine::commit::{self, Left, Options, Phase, RevertPreview};
+use txos_engine::show::quoted;
 use txos_engine::store::State;
+use txos_engine::{Error, TxId};
 use txos_run::Live;
 
 use crate::app::App;
 use crate::args::{CommitArgs, IdArg, RevertArgs};
-use crate::changes::paths as count_of_paths;
+use crate::changes::{paths as count_of_paths, write_stat};
 use crate::exit::Failure;
+use crate::pick::{Wanted, pick};
 use crate::realm::Waiting;
 use crate::signals::Deferred;
-use crate::{keep, paths, run, trash};
+use crate::{keep, later, paths, run, trash};
 
 /// Publishes a pending transaction, or the part of it below some paths.
 pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
-    let id = home.resolve(&args.id)?;
+    let id = pick(&home, &args.id, Wanted::Pending)?;
     let mut tx = keep::load(app, &home, id)?;
     let options = args.publish.options(tx.meta.durable, paths::all_in_tree(&args.paths)?);
     let stays = |failure: Failure| {
@@ -45,7 +49,7 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
 /// Discards a pending transaction, or what a dead one left behind.
 pub fn abort(app: &App, args: &IdArg) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
-    let id = home.resolve(&args.id)?;
+    let id = pick(&home, &args.id, Wanted::Unpublished)?;
     let meta = home.meta(id)?;
     if meta.state == State::Active && home.is_held(id) {
         return Err(Error::WrongState {
@@ -87,10 +91,33 @@ pub fn end_leftovers(app: &App, meta: &txos_engine::store::Meta) -> Result<(), F
     Ok(())
 }
 
+/// Shows what a revert would do.
+fn show_preview(app: &App, id: TxId, preview: RevertPreview) -> Result<u8, Failure> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    write_stat(&mut out, &preview.entries, app.out, None)?;
+    out.flush()?;
+    say_left(app, &preview.left);
+    app.say(format_args!("dry run: {id} is not reverted, nothing changed"));
+    Ok(0)
+}
+
+/// Names what a revert leaves.
+fn say_left(app: &App, left: &[Left]) {
+    for left in left {
+        match &left.conflict {
+            Some(conflict) => app.say(format_args!("left as it is: {conflict}")),
+            None => app.say(format_args!(
+                "left as it is: {}: it belongs together with what others have changed",
+                quoted(&left.path)
+            )),
+        }
+    }
+}
+
 /// Undoes a committed transaction, by a transaction of its own.
 pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
-    let id = home.resolve(&args.id)?;
+    let id = pick(&home, &args.id, Wanted::Committed)?;
     let meta = home.meta(id)?;
     let advice = match meta.state {
         State::Committed => None,
@@ -105,11 +132,25 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
     let options = Options {
         gate: !args.no_gate,
         durable: meta.durable && !args.no_durable,
+        skip_changed: args.skip_changed.clone(),
         ..Options::default()
     };
     let unchanged = |failure: Failure| {
-        failure.with_aftermath(&format!("{id} is not reverted, nothing changed"))
+        let advice = match failure {
+            Failure::Conflict { .. } if options.skip_changed.is_empty() => {
+                format!(
+                    "; `txos revert --skip-changed {id}` leaves what others have changed as it is"
+                )
+            }
+            _ => String::new(),
+        };
+        let failure = later::named(&home, &meta, failure);
+        failure.with_aftermath(&format!("{id} is not reverted, nothing changed{advice}"))
     };
+    if args.dry_run {
+        let preview = commit::preview_revert(&home, id, &options);
+        return show_preview(app, id, preview.map_err(|error| unchanged(error.into()))?);
+    }
     let engine = app.join(&home, &format!("txos revert {id}"))?;
     let handle = app.begin(engine, id, None, args.wait).map_err(unchanged)?;
     let waits = Waiting { patience: args.wait.patience(), leave: None };
@@ -125,6 +166,7 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         "reverted {style}{id}{style:#} by {style}{}{style:#}: {changes}",
         summary.id
     ));
+    say_left(app, &summary.left);
     if !run::warn_unrecorded(app, &summary) {
         trash::clear(app, &home);
     }

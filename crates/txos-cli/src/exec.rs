@@ -9,6 +9,7 @@ use crate::app::App;
 use crate::args::ExecArgs;
 use crate::exit::{Failure, of_command};
 use crate::log::command_line;
+use crate::pick::{Wanted, pick};
 use crate::run::{refusal, tell_failure};
 use crate::signals::Deferred;
 use crate::{keep, trash};
@@ -17,7 +18,7 @@ use crate::{keep, trash};
 /// died on the way, as it was before.
 pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
-    let id = home.resolve(&args.id)?;
+    let id = pick(&home, &args.id, Wanted::Pending)?;
     let mut tx = keep::load(app, &home, id)?;
     let reads = tx.load_reads()?;
     let options = RunOptions {
@@ -70,7 +71,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         trash::clear(app, &home);
         if let CommandStatus::Lost { conflict } = &ran.status {
             let conflicts = vec![conflict.clone()];
-            return Err(Failure::Conflict { conflicts, aftermath: unchanged });
+            return Err(Failure::conflict(conflicts, unchanged));
         }
         tell_failure(app, &ran.status, &format!("{why}; {unchanged}"));
         return Ok(status);

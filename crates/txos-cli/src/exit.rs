@@ -5,7 +5,7 @@
 
 use std::io;
 
-use txos_engine::Conflict;
+use txos_engine::{Conflict, TxId};
 use txos_run::CommandStatus;
 
 /// The user answered no at `--review`.
@@ -35,6 +35,8 @@ pub enum Failure {
         conflicts: Vec<Conflict>,
         /// What has become of the transaction, to follow "conflict: …;".
         aftermath: String,
+        /// Transactions that came after the one to be reverted and changed the same, if they are known.
+        came_after: Vec<TxId>,
     },
     /// txos failed; the text is a whole message.
     Txos(String),
@@ -51,6 +53,11 @@ impl Failure {
         Failure::Txos(message.into())
     }
 
+    /// Somebody else was first; what has become of the transaction.
+    pub fn conflict(conflicts: Vec<Conflict>, aftermath: impl Into<String>) -> Self {
+        Failure::Conflict { conflicts, aftermath: aftermath.into(), came_after: Vec::new() }
+    }
+
     /// The exit status.
     pub fn status(&self) -> u8 {
         match self {
@@ -63,8 +70,12 @@ impl Failure {
     /// The message, without the leading `txos: `; none if everything is said.
     pub fn message(&self) -> Option<String> {
         match self {
-            Failure::Conflict { conflicts, aftermath } => {
-                Some(conflict_message(conflicts, aftermath))
+            Failure::Conflict { conflicts, aftermath, came_after } => {
+                let mut text = conflict_message(conflicts, aftermath);
+                for id in came_after {
+                    text.push_str(&format!("\n  {id} came after it and changed this too"));
+                }
+                Some(text)
             }
             Failure::Txos(message) | Failure::Unfinished(message) => Some(message.clone()),
             Failure::Status(_) => None,
@@ -75,8 +86,8 @@ impl Failure {
     /// knows that better itself.
     pub fn with_aftermath(self, text: &str) -> Self {
         match self {
-            Failure::Conflict { conflicts, .. } => {
-                Failure::Conflict { conflicts, aftermath: text.to_owned() }
+            Failure::Conflict { conflicts, came_after, .. } => {
+                Failure::Conflict { conflicts, aftermath: text.to_owned(), came_after }
             }
             Failure::Txos(message) => {
                 let message = message.trim_end_matches('.');
@@ -91,7 +102,7 @@ impl From<txos_engine::Error> for Failure {
     fn from(error: txos_engine::Error) -> Self {
         match error {
             txos_engine::Error::Conflict(conflicts) => {
-                Failure::Conflict { conflicts, aftermath: "nothing changed".into() }
+                Failure::conflict(conflicts, "nothing changed")
             }
             error @ txos_engine::Error::Unfinished { id, .. } => Failure::Unfinished(format!(
                 "{error}. {id} is kept, with all that is needed to put the tree in order: see to \

@@ -21,6 +21,7 @@ use crate::exit::Failure;
 use crate::json;
 use crate::keep;
 use crate::list::find;
+use crate::pick::{Wanted, pick};
 use crate::realm_view::clear_dead;
 use crate::tx_status::TxStatus;
 
@@ -90,11 +91,11 @@ pub fn gc(app: &App, args: &GcArgs) -> Result<u8, Failure> {
 
 /// Removes a transaction whatever its state, unless its command runs.
 fn force(app: &App, home: &Home, text: &str) -> Result<Removed, Failure> {
-    let id = match (home.resolve(text), text.parse()) {
+    let id = match (pick(home, text, Wanted::Ended), text.parse()) {
         (Ok(id), _) => id,
         // It may have left something in a side store although the home store has forgotten it.
-        (Err(Error::NoSuchTransaction(_)), Ok(id)) => id,
-        (Err(error), _) => return Err(error.into()),
+        (Err(_), Ok(id)) if !home.tx_dir(id).exists() => id,
+        (Err(failure), _) => return Err(failure),
     };
     if home.tx_dir(id).exists() && home.is_held(id) {
         let (state, advice) = ("in use".into(), "end its command first".into());

@@ -11,7 +11,9 @@ use crate::args::LogArgs;
 use crate::changes::paths;
 use crate::exit::Failure;
 use crate::json;
+use crate::later::touches;
 use crate::list::find;
+use crate::paths::all_in_tree;
 use crate::style::Paint;
 use crate::tx_status::TxStatus;
 
@@ -20,6 +22,16 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
     let home = app.open_existing()?;
     let published = |s| matches!(s, TxStatus::Committed | TxStatus::Reverted);
     let (mut found, unreadable) = find(home.as_ref(), published)?;
+    let (wanted, now) = (all_in_tree(&args.paths)?, Stamp::now());
+    found.retain(|(meta, _)| {
+        let committed = meta.ended.unwrap_or(meta.begun);
+        (args.name.is_none() || args.name == meta.name)
+            && args.since.is_none_or(|age| !age.reached(committed, now))
+            && args.until.is_none_or(|age| age.reached(committed, now))
+    });
+    if let Some(home) = home.as_ref().filter(|_| !wanted.is_empty()) {
+        found.retain(|(meta, _)| touches(home, meta, &wanted));
+    }
     found.sort_by_key(|(meta, _)| std::cmp::Reverse(meta.ended));
     found.truncate(args.max_count.unwrap_or(usize::MAX));
     let mut out = io::BufWriter::new(io::stdout().lock());

@@ -11,12 +11,12 @@
 //! | [`in_process`], [`config`], [`runtime`] | programs with the library in them |
 //! | [`commit`] | commit, abort, revert |
 //! | [`realm`] | being a participant while others run |
-//! | [`list`], [`log`], [`show`] | looking at transactions |
+//! | [`list`], [`log`], [`show`], [`later`] | looking at transactions |
 //! | [`realm_view`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
 //! | [`changes`], [`patch`], [`json`] | how changes are written |
 //! | [`recover`], [`gc`], [`doctor`] | care |
 //! | [`launcher`] | the checkout's `txos` script, which builds what it starts |
-//! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`duration`], [`tx_status`], [`streams`] | what the commands share |
+//! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`pick`], [`duration`], [`tx_status`], [`streams`] | what the commands share |
 //!
 //! Standard output carries what was asked for (and belongs to the command under `run` and `exec`);
 //! everything txos has to say goes to standard error, each message starting with `txos: `.
@@ -35,12 +35,14 @@ mod help;
 mod in_process;
 mod json;
 mod keep;
+mod later;
 mod launcher;
 mod list;
 mod log;
 mod man;
 mod patch;
 mod paths;
+mod pick;
 mod policy;
 mod progress;
 mod realm;

@@ -139,7 +139,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
             )),
         };
         if let Some(aftermath) = aftermath {
-            return Err(Failure::Conflict { conflicts, aftermath });
+            return Err(Failure::conflict(conflicts, aftermath));
         }
         attempts.retries += 1;
         std::thread::sleep(before_restart(attempts.retries, u64::from(std::process::id())));

@@ -13,6 +13,7 @@ use crate::changes::{Counts, write_name_status, write_stat};
 use crate::exit::Failure;
 use crate::log::write_entry;
 use crate::patch::{Reader, write_patch};
+use crate::pick::{Wanted, pick};
 use crate::tx_status::TxStatus;
 use crate::{json, keep, paths};
 
@@ -27,7 +28,7 @@ struct Looked {
 /// Shows who, when, what and which paths.
 pub fn show(app: &App, args: &ShowArgs) -> Result<u8, Failure> {
     let home = existing(app, &args.id)?;
-    let id = home.resolve(&args.id)?;
+    let id = pick(&home, &args.id, Wanted::Changed)?;
     let meta = home.meta(id)?;
     let status = TxStatus::of(&home, &meta);
     let looked = match status {
@@ -55,7 +56,7 @@ pub fn show(app: &App, args: &ShowArgs) -> Result<u8, Failure> {
 /// Shows what changes, in one of four forms.
 pub fn diff(app: &App, args: &DiffArgs) -> Result<u8, Failure> {
     let home = existing(app, &args.id)?;
-    let id = home.resolve(&args.id)?;
+    let id = pick(&home, &args.id, Wanted::Changed)?;
     let mut looked = look(app, &home, id)?;
     let wanted = paths::all_in_tree(&args.paths)?;
     looked.entries.retain(|entry| paths::selects(&wanted, entry));

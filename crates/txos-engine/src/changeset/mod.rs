@@ -102,6 +102,32 @@ pub struct Entry {
     pub new_content: Option<PathBuf>,
 }
 
+impl Entry {
+    /// The change that undoes this one.
+    pub(crate) fn turned_round(self) -> Entry {
+        let (path, from) = match self.from {
+            Some(from) => (from, Some(self.path)),
+            None => (self.path, None),
+        };
+        Entry {
+            status: match self.status {
+                Status::Added => Status::Deleted,
+                Status::Deleted => Status::Added,
+                same @ (Status::Modified
+                | Status::Attributes
+                | Status::TypeChanged
+                | Status::Renamed) => same,
+            },
+            path,
+            from,
+            old: self.new,
+            new: self.old,
+            old_content: self.new_content,
+            new_content: self.old_content,
+        }
+    }
+}
+
 fn option_path<S: serde::Serializer>(
     path: &Option<PathBuf>,
     s: S,
@@ -287,7 +313,7 @@ impl ChangeSet {
     /// transaction works in has been removed.
     pub fn read(tx: &Transaction, reads: &ReadSet, keep_inode: &[String]) -> Result<ChangeSet> {
         let _rights = crate::sys_owner::rights();
-        let keep = keep_inode_matcher(keep_inode)?;
+        let keep = path_matcher("--keep-inode", keep_inode)?;
         let layers = tx.layers();
         let mut last_slot = 0;
         let mut changes = Vec::new();
@@ -354,22 +380,28 @@ fn is_gone(layer: &Layer) -> Result<bool> {
     }
 }
 
-/// A matcher of canonical paths for `--keep-inode` globs.
-fn keep_inode_matcher(globs: &[String]) -> Result<impl Fn(&[u8]) -> bool + use<>> {
+/// A matcher of canonical paths for the globs of an option; none match nothing.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a text that is no pattern.
+pub(crate) fn path_matcher(
+    option: &str,
+    globs: &[String],
+) -> Result<impl Fn(&[u8]) -> bool + use<>> {
     use std::os::unix::ffi::OsStrExt;
     let mut set = globset::GlobSetBuilder::new();
     for text in globs {
         let glob =
             globset::GlobBuilder::new(text).literal_separator(true).build().map_err(|e| {
                 Error::Unsupported {
-                    what: format!("--keep-inode {text:?} is not a pattern: {e}"),
+                    what: format!("{option} {text:?} is not a pattern: {e}"),
                     advice: "Write it as the shell would, for example '/var/log/**'.".into(),
                 }
             })?;
         set.add(glob);
     }
     let set = set.build().map_err(|e| Error::Unsupported {
-        what: format!("--keep-inode: {e}"),
+        what: format!("{option}: {e}"),
         advice: "Use fewer or shorter patterns.".into(),
     })?;
     Ok(move |path: &[u8]| !set.is_empty() && set.is_match(std::ffi::OsStr::from_bytes(path)))

@@ -6,7 +6,7 @@ use crate::changeset::{Entry, Side, Source, Status, expand};
 use crate::error::Result;
 use crate::id::TxId;
 use crate::path::{self, join};
-use crate::plan::{self, Does};
+use crate::plan::{self, Does, Plan};
 use crate::store::Home;
 
 /// What a committed transaction changed. Old content is offered while it is retained, new content
@@ -15,10 +15,17 @@ use crate::store::Home;
 /// # Errors
 /// [`crate::Error::Format`] if the transaction's plan can't be read.
 pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
-    let plan = match plan::load(home, id)? {
-        Some(plan) => plan,
-        None => return Ok(Vec::new()),
-    };
+    match plan::load(home, id)? {
+        Some(plan) => entries_of(home, &plan),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// What the operations of a plan that was carried out changed.
+///
+/// # Errors
+/// [`crate::Error::Io`] if a directory that it published can't be looked through.
+pub(super) fn entries_of(home: &Home, plan: &Plan) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for op in plan.ops.iter().filter(|o| o.shown) {
         let Some(layer) = plan.layers.get(usize::from(op.layer)) else { continue };
@@ -64,7 +71,7 @@ pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
         }
         expand(&source, &mut entries)?;
     }
-    super::retained::as_they_were(home, &plan, &mut entries)?;
+    super::retained::as_they_were(home, plan, &mut entries)?;
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(entries)
 }

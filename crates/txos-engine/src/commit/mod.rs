@@ -28,6 +28,7 @@ pub(crate) mod fuzz;
 mod gate;
 mod history_entries;
 mod inplace;
+mod left;
 mod light;
 mod partial;
 mod permissions;
@@ -49,11 +50,12 @@ pub use acquire::{
     resolve_dead_publish,
 };
 pub use history_entries::committed_entries;
+pub use left::Left;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) use light::fuzz as light_fuzz;
 pub use light::{Ground, checkpoint, discard_dead_staging, finish_dead, light};
 pub use recover::{Recovered, interrupted, recover};
-pub use revert::revert;
+pub use revert::{RevertPreview, preview_revert, revert};
 
 use crate::changeset::ChangeSet;
 use crate::error::{Error, Result};
@@ -92,6 +94,8 @@ pub struct Options {
     pub kept: bool,
     /// If not empty: publish only what lies at or below these paths; the rest stays pending.
     pub paths: Vec<PathBuf>,
+    /// Of a revert: globs of the paths that it leaves as they are if others have changed them since.
+    pub skip_changed: Vec<String>,
 }
 
 impl Default for Options {
@@ -104,6 +108,7 @@ impl Default for Options {
             durable: true,
             kept: true,
             paths: Vec::new(),
+            skip_changed: Vec::new(),
         }
     }
 }
@@ -151,11 +156,13 @@ pub struct Summary {
     pub complete: bool,
     /// Everything is published, but its record could not be written; recovery will.
     pub unrecorded: Option<String>,
+    /// What a revert has left as others have changed it.
+    pub left: Vec<Left>,
 }
 
 impl Summary {
     fn new(id: TxId, changes: u64) -> Self {
-        Summary { id, changes, merged: 0, complete: true, unrecorded: None }
+        Summary { id, changes, merged: 0, complete: true, unrecorded: None, left: Vec::new() }
     }
 }
 

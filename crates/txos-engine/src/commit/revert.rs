@@ -10,17 +10,20 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
+use super::history_entries::entries_of;
 use super::roots::{Roots, at_target};
 use super::{
-    ExecContext, Options, Progress, Summary, execute, inplace, record, recorded, recover, stage,
+    ExecContext, Left, Options, Progress, Summary, execute, inplace, left, record, recorded,
+    recover, stage,
 };
+use crate::changeset::Entry;
 use crate::error::{Conflict, ConflictKind, Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path::{self, LayerPath, StorePath};
 use crate::plan::{self, Does, Exchanged, Held, Op, Plan, Staged, Write};
 use crate::realm::TxHandle;
-use crate::store::{Begin, Home, LayerRequest, State};
+use crate::store::{Begin, Home, LayerRequest, Meta, State};
 use crate::sys;
 use crate::version::{Stamp, Version, stat_at};
 
@@ -42,24 +45,7 @@ pub fn revert(
     let _rights = crate::sys_owner::rights();
     let _lock = home.lock_commits()?;
     let mut journal = recover::recover_locked(home, progress)?.0;
-    let old = home.meta(id)?;
-    let refuse = |state: &str, advice: String| {
-        Err(Error::WrongState { id, state: state.to_owned(), advice })
-    };
-    match (old.state, old.reverted_by) {
-        (State::Committed, _) => {}
-        (State::Reverted, by) => {
-            let by = by.map(|b| b.to_string()).unwrap_or_default();
-            return refuse("reverted already", format!("to have it back, revert {by}."));
-        }
-        (State::Active | State::Pending, _) => {
-            return refuse("not committed", format!("`txos abort {id}` drops it."));
-        }
-    }
-    old.check_same_numbering()?;
-    let Some(done) = plan::load(home, id)? else {
-        return refuse("without changes", "there is nothing to undo.".into());
-    };
+    let (old, mut done) = committed(home, id)?;
     let mut tx = home.begin(Begin {
         layers: done
             .layers
@@ -83,9 +69,7 @@ pub fn revert(
         let roots = Roots::open(&done)?;
         let commit_stamp = old.commit_stamp.unwrap_or(old.begun);
         let conflicts = changed_since(home, &done, &roots, commit_stamp);
-        if !conflicts.is_empty() {
-            return Err(Error::Conflict(conflicts));
-        }
+        let left = left::take_out(&mut done, conflicts, &options.skip_changed)?;
         let mut plan = Plan::empty(&tx, options.durable);
         plan.ops = reversed(&done, &roots, tx.id())?;
         let give_back = super::retained::give_back(home, &done, &roots, &mut plan.ops)?;
@@ -109,12 +93,61 @@ pub fn revert(
             Some(commit_stamp),
             Some(&mut tx),
         );
-        Ok(recorded(Summary::new(tx.id(), plan.shown()), record))
+        Ok(recorded(Summary { left, ..Summary::new(tx.id(), plan.shown()) }, record))
     })();
     if result.is_err() && !matches!(result, Err(Error::Unfinished { .. })) {
         home.discard(tx)?;
     }
     result
+}
+
+/// What a revert would do.
+#[derive(Debug)]
+pub struct RevertPreview {
+    /// What it would change.
+    pub entries: Vec<Entry>,
+    /// What it would leave as others have changed it.
+    pub left: Vec<Left>,
+}
+
+/// Looks whether a revert could be carried out now, and what it would change.
+///
+/// # Errors
+/// Those of [`revert`] that come before it changes anything.
+pub fn preview_revert(home: &Home, id: TxId, options: &Options) -> Result<RevertPreview> {
+    let _rights = crate::sys_owner::rights();
+    let _lock = home.lock_commits()?;
+    let (old, mut done) = committed(home, id)?;
+    let roots = Roots::open(&done)?;
+    let conflicts = changed_since(home, &done, &roots, old.commit_stamp.unwrap_or(old.begun));
+    let left = left::take_out(&mut done, conflicts, &options.skip_changed)?;
+    let mut entries: Vec<Entry> =
+        entries_of(home, &done)?.into_iter().map(Entry::turned_round).collect();
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(RevertPreview { entries, left })
+}
+
+/// A transaction that can be reverted, and what it did.
+fn committed(home: &Home, id: TxId) -> Result<(Meta, Plan)> {
+    let old = home.meta(id)?;
+    let refuse = |state: &str, advice: String| {
+        Err(Error::WrongState { id, state: state.to_owned(), advice })
+    };
+    match (old.state, old.reverted_by) {
+        (State::Committed, _) => {}
+        (State::Reverted, by) => {
+            let by = by.map(|b| b.to_string()).unwrap_or_default();
+            return refuse("reverted already", format!("to have it back, revert {by}."));
+        }
+        (State::Active | State::Pending, _) => {
+            return refuse("not committed", format!("`txos abort {id}` drops it."));
+        }
+    }
+    old.check_same_numbering()?;
+    match plan::load(home, id)? {
+        Some(done) => Ok((old, done)),
+        None => refuse("without changes", "there is nothing to undo.".into()),
+    }
 }
 
 /// Whether a published directory that a revert has just taken away held something that was not
@@ -170,13 +203,18 @@ pub(super) fn note_versions_after_undo(home: &Home, reverted: TxId, undone: &Pla
     plan::save(home, &plan)
 }
 
-/// What of a commit is no longer as it was published.
-fn changed_since(home: &Home, done: &Plan, roots: &Roots, commit_stamp: Stamp) -> Vec<Conflict> {
+/// What of a commit is no longer as it was published, with the number of its operation.
+fn changed_since(
+    home: &Home,
+    done: &Plan,
+    roots: &Roots,
+    commit_stamp: Stamp,
+) -> Vec<(usize, Conflict)> {
     let mut conflicts = Vec::new();
     let own = done.ops.iter().filter_map(|op| op.own_version).map(|v| (v.id, v)).collect();
     let known = Known { detached: detached_inodes(done), own, later: OnceCell::new(), home };
     // Backwards, as the revert will go: what lies in a moved directory is looked up where it is.
-    for (op, ends) in done.ops.iter().zip(&done.ends()).rev() {
+    for (index, (op, ends)) in done.ops.iter().zip(&done.ends()).enumerate().rev() {
         // What was put in place with it is looked at by itself.
         if super::retained::gives_back(op) {
             continue;
@@ -241,14 +279,12 @@ fn changed_since(home: &Home, done: &Plan, roots: &Roots, commit_stamp: Stamp) -
                 }
             }
         };
-        conflicts.push(Conflict {
+        let conflict = Conflict {
             path: path::from_bytes(&done.after_path(op)),
             what: ConflictKind::AfterCommit(Box::new(what)),
             when: end.ok().and_then(|e| e.look().ok().flatten()).map(|v| v.ctime),
-        });
-        if conflicts.len() >= 32 {
-            break;
-        }
+        };
+        conflicts.push((index, conflict));
     }
     conflicts
 }

@@ -59,6 +59,83 @@ fn everything_comes_back_as_it_was() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), CHANGES.len(), wrong.join("\n"));
 }
 
+/// What others have changed stays as they have left it, the rest is undone, and a dry run says so before.
+#[test]
+fn what_changed_since_is_left_when_asked() {
+    let lab = Lab::in_memory();
+    let mut wrong = Vec::new();
+    for (n, (name, change, theirs)) in CHANGES.iter().enumerate() {
+        let place = lab.nested(&n.to_string());
+        let _ = place.native(PREPARE);
+        let _ = place.script(&[], &format!("{change}; echo also > also")).run().expect(0);
+        let _ = place.native(theirs);
+        let _ = place.native("cp -p also ../also; touch -r . ../times");
+        let before = Tree::of(place.tree());
+        let shown = place.txos(["revert", "@", "--skip-changed", "--dry-run"]).run();
+        let difference = before.difference(&Tree::of(place.tree()), Tolerance::default());
+        if shown.code() != 0 || !difference.is_empty() || !shown.stdout.starts_with(b" D ") {
+            wrong.push(format!("{name}, dry run: {shown:?}\n{difference}"));
+        }
+        let reverted = place.txos(["revert", "@", "--skip-changed"]).run();
+        let also = place.tree().join("also").exists();
+        let _ = place.native("cp -p ../also also; touch -r ../times .");
+        let difference = before.difference(&Tree::of(place.tree()), Tolerance::default());
+        let difference = difference.to_string();
+        let left = reverted.stderr.contains("left as it is: ");
+        if reverted.code() != 0 || also || !left || !difference.is_empty() {
+            wrong.push(format!("{name}: {reverted:?}\n{difference}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), CHANGES.len(), wrong.join("\n"));
+}
+
+#[test]
+fn only_what_matches_is_left() {
+    let lab = Lab::in_memory();
+    let place = lab.nested("some");
+    let _ = place.native("mkdir log etc; echo 1 > log/a; echo 1 > etc/a; echo 1 > etc/b");
+    let all = "echo 2 > log/a; echo 2 > etc/a; echo 2 > etc/b";
+    let _ = place.script(&["--name", "upgrade"], all).run().expect(0);
+    let _ = place.script(&["--name", "rotate"], "echo 3 > log/a").run().expect(0);
+    let read = || place.native("cat log/a etc/a etc/b").stdout;
+    // The message names who came after, and what to do.
+    let refused = place.txos(["revert", "upgrade"]).run().expect(75);
+    assert!(
+        refused.stderr.contains("came after it") && refused.stderr.contains("--skip-changed"),
+        "{refused:?}"
+    );
+    assert_eq!(read(), b"3\n2\n2\n");
+    let logs = format!("--skip-changed={}/log/**", place.tree().display());
+    let _ = place.native("echo 4 > etc/a");
+    let refused = place.txos(["revert", "upgrade", &logs]).run().expect(75);
+    assert!(refused.stderr.contains("/etc/a") && !refused.stderr.contains("/log/a"), "{refused:?}");
+    assert_eq!(read(), b"3\n4\n2\n");
+    let bad = place.txos(["revert", "upgrade", "--skip-changed=a["]).run().expect(125);
+    assert!(
+        bad.stderr.contains("--skip-changed") && bad.stderr.contains("not a pattern"),
+        "{bad:?}"
+    );
+    let both = format!("--skip-changed={}/etc/a", place.tree().display());
+    let reverted = place.txos(["revert", "upgrade", &logs, &both]).run().expect(0);
+    assert_eq!(reverted.stderr.matches("left as it is").count(), 2, "{reverted:?}");
+    assert_eq!(read(), b"3\n4\n1\n");
+    // What was done can be undone.
+    let _ = place.txos(["revert", "@"]).run().expect(0);
+    assert_eq!(read(), b"3\n4\n2\n");
+}
+
+#[test]
+fn nothing_is_left_to_undo() {
+    let lab = Lab::in_memory();
+    let place = lab.nested("all");
+    let _ = place.native("echo 1 > a");
+    let _ = place.script(&[], "echo 2 > a").run().expect(0);
+    let _ = place.native("echo 3 > a");
+    let refused = place.txos(["revert", "--skip-changed"]).run().expect(75);
+    assert!(refused.stderr.contains("is not reverted, nothing changed"), "{refused:?}");
+    assert_eq!(place.native("cat a").stdout, b"3\n");
+}
+
 #[test]
 fn what_changed_since_is_a_conflict() {
     let lab = Lab::in_memory();

@@ -1,0 +1,136 @@
+//! Which transaction a word on the command line means.
+
+use txos_engine::show::quoted_bytes;
+use txos_engine::store::{Home, Meta};
+use txos_engine::version::Stamp;
+use txos_engine::{Error, TxId};
+
+use crate::exit::Failure;
+use crate::tx_status::TxStatus;
+
+/// What a command can be applied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Whatever has a change set: `diff`, `show`.
+    Changed,
+    /// Pending: `exec`, `commit`.
+    Pending,
+    /// Pending, or left behind: `abort`.
+    Unpublished,
+    /// Committed: `revert`.
+    Committed,
+    /// Whatever does not run: `gc --force`.
+    Ended,
+}
+
+impl Wanted {
+    fn takes(self, status: TxStatus) -> bool {
+        use TxStatus::{Active, Committed, Dead, Lost, Pending, Reverted};
+        match self {
+            Wanted::Changed => matches!(status, Pending | Committed | Reverted),
+            Wanted::Pending => status == Pending,
+            Wanted::Unpublished => matches!(status, Pending | Lost | Dead),
+            Wanted::Committed => status == Committed,
+            Wanted::Ended => status != Active,
+        }
+    }
+
+    fn in_words(self) -> &'static str {
+        match self {
+            Wanted::Changed | Wanted::Ended => "ended",
+            Wanted::Pending => "pending",
+            Wanted::Unpublished => "pending or dead",
+            Wanted::Committed => "committed",
+        }
+    }
+}
+
+/// The transaction that `text` means to a command: `@` is the newest that it can be applied to and `@~N` the
+/// Nth before that; a whole name (of `run --name`) is the newest of that name, one that the command can be
+/// applied to if there is any; anything else is the start of an id.
+pub fn pick(home: &Home, text: &str, wanted: Wanted) -> Result<TxId, Failure> {
+    if text.parse::<TxId>().is_ok_and(|id| home.tx_dir(id).exists()) {
+        return Ok(home.resolve(text)?);
+    }
+    let known = || -> Result<Vec<(Meta, TxStatus)>, Failure> {
+        let mut known = Vec::new();
+        for record in home.transactions()? {
+            match record {
+                Ok(meta) => known.push((TxStatus::of(home, &meta), meta)),
+                // A damaged one is no candidate. One that can't be read may be the newest.
+                Err(Error::Format { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut known: Vec<_> = known.into_iter().map(|(status, meta)| (meta, status)).collect();
+        known.sort_by_key(|(meta, _)| std::cmp::Reverse(age(meta)));
+        Ok(known)
+    };
+    if let Some(before) = newest(text) {
+        let known = known()?;
+        let mut fit = known.iter().filter(|(_, status)| wanted.takes(*status));
+        return fit.nth(before).map(|(meta, _)| meta.id).ok_or_else(|| {
+            let found = known.iter().filter(|(_, status)| wanted.takes(*status)).count();
+            let words = wanted.in_words();
+            Failure::new(match found {
+                0 => format!("{text}: there is no {words} transaction"),
+                1 => format!("{text}: there is only one {words} transaction"),
+                n => format!("{text}: there are only {n} {words} transactions"),
+            })
+        });
+    }
+    let named: Vec<(Meta, TxStatus)> =
+        known()?.into_iter().filter(|(meta, _)| meta.name.as_deref() == Some(text)).collect();
+    let fit = named.iter().find(|(_, status)| wanted.takes(*status));
+    match (fit.or(named.first()), home.resolve(text)) {
+        (None, resolved) => Ok(resolved?),
+        (Some((meta, _)), Err(Error::NoSuchTransaction(_))) => Ok(meta.id),
+        (Some((meta, _)), Ok(id)) if meta.id == id => Ok(id),
+        (Some((meta, _)), _) => Err(Failure::new(format!(
+            "{} is the name of {}, and ids start like that: give the whole id",
+            quoted_bytes(text.as_bytes()),
+            meta.id
+        ))),
+    }
+}
+
+/// When a transaction last became what it is.
+fn age(meta: &Meta) -> Stamp {
+    meta.ended.unwrap_or(meta.begun)
+}
+
+/// How many newer ones `@~N` passes over; `None` if the text is something else.
+fn newest(text: &str) -> Option<usize> {
+    match text.strip_prefix('@')? {
+        "" => Some(0),
+        "~" => Some(1),
+        rest => rest.strip_prefix('~')?.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_and_a_number() {
+        let table =
+            [("@", Some(0)), ("@~", Some(1)), ("@~2", Some(2)), ("@~x", None), ("a@", None)];
+        for (text, expected) in table {
+            assert_eq!(newest(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_command_has_its_own_newest() {
+        use TxStatus::{Active, Committed, Dead, Lost, Pending, Reverted};
+        let all = [Active, Dead, Pending, Lost, Committed, Reverted];
+        let taken =
+            |wanted: Wanted| all.into_iter().filter(|s| wanted.takes(*s)).collect::<Vec<_>>();
+        assert_eq!(taken(Wanted::Changed), [Pending, Committed, Reverted]);
+        assert_eq!(taken(Wanted::Pending), [Pending]);
+        assert_eq!(taken(Wanted::Unpublished), [Dead, Pending, Lost]);
+        assert_eq!(taken(Wanted::Committed), [Committed]);
+        assert_eq!(taken(Wanted::Ended), [Dead, Pending, Lost, Committed, Reverted]);
+    }
+}
