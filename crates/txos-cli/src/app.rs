@@ -14,6 +14,7 @@ use txos_engine::store::{Home, default_dir};
 use crate::args::{Global, When};
 use crate::exit::Failure;
 use crate::progress::Bars;
+use crate::report::Reporter;
 use crate::style::Paint;
 
 /// The setting in which a command runs.
@@ -21,6 +22,8 @@ use crate::style::Paint;
 pub struct App {
     store: Option<PathBuf>,
     quiet: bool,
+    /// What `--report` will say.
+    pub report: Reporter,
     /// Colours of standard output.
     pub out: Paint,
     /// Colours of standard error.
@@ -43,7 +46,13 @@ impl App {
             ),
             None => None,
         };
-        Ok(App { store, quiet: global.quiet, out: Paint::stdout(), err: Paint::stderr() })
+        Ok(App {
+            store,
+            quiet: global.quiet,
+            report: Reporter::default(),
+            out: Paint::stdout(),
+            err: Paint::stderr(),
+        })
     }
 
     /// Whether only errors are wanted.

@@ -11,6 +11,7 @@ use txos_engine::contention::Policy;
 use txos_run::{Leftover, RunOptions};
 
 use crate::duration::Age;
+use crate::report::Target;
 
 /// Groups any commands into one operation that happens as a whole or not at all.
 #[derive(Debug, Parser)]
@@ -202,7 +203,8 @@ impl WaitArgs {
 }
 
 /// What belongs to the private view, or to the change set that it leaves.
-const NOT_IN_PROCESS: [&str; 17] = [
+const NOT_IN_PROCESS: [&str; 18] = [
+    "report",
     "review",
     "keep",
     "dry_run",
@@ -226,6 +228,9 @@ const NOT_IN_PROCESS: [&str; 17] = [
 #[derive(Args, Debug)]
 #[command(override_usage = "txos run [OPTIONS] [--] CMD [ARG]...")]
 pub struct RunArgs {
+    /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
+    #[arg(long, help_heading = "Ending", value_name = "FILE|FD:N")]
+    pub report: Option<Target>,
     /// Show what would change and ask, when CMD has ended
     #[arg(long, help_heading = "Ending", group = "ending")]
     pub review: bool,
@@ -384,6 +389,7 @@ impl RunArgs {
         let (view, publish) = (&self.view, &self.publish);
         let wait = WaitArgs { seconds: WAIT_SECONDS };
         [
+            (self.report.is_some(), "--report"),
             (self.review, "--review"),
             (self.keep, "--keep"),
             (self.dry_run, "--dry-run"),
@@ -430,6 +436,9 @@ pub struct ExecArgs {
     /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
     /// committed ones for revert.
     pub id: String,
+    /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
+    #[arg(long, value_name = "FILE|FD:N")]
+    pub report: Option<Target>,
     /// How long to wait for others.
     #[command(flatten)]
     pub wait: WaitArgs,
@@ -556,6 +565,9 @@ pub struct CommitArgs {
     /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
     /// committed ones for revert.
     pub id: String,
+    /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
+    #[arg(long, value_name = "FILE|FD:N")]
+    pub report: Option<Target>,
     /// Publish only what lies at or below these paths; the rest stays pending
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
@@ -588,6 +600,9 @@ pub struct RevertArgs {
         default_missing_value = "**"
     )]
     pub skip_changed: Vec<String>,
+    /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
+    #[arg(long, value_name = "FILE|FD:N")]
+    pub report: Option<Target>,
     /// Show what would change, and change nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,

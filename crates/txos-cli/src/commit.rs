@@ -11,10 +11,11 @@ use txos_run::Live;
 
 use crate::app::App;
 use crate::args::{CommitArgs, IdArg, RevertArgs};
-use crate::changes::{paths as count_of_paths, write_stat};
+use crate::changes::{Counts, paths as count_of_paths, write_stat};
 use crate::exit::Failure;
 use crate::pick::{Wanted, pick};
 use crate::realm::Waiting;
+use crate::report::Outcome;
 use crate::signals::Deferred;
 use crate::{keep, later, paths, run, trash};
 
@@ -22,6 +23,7 @@ use crate::{keep, later, paths, run, trash};
 pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
     let id = pick(&home, &args.id, Wanted::Pending)?;
+    app.report.note(|report| report.of(id));
     let mut tx = keep::load(app, &home, id)?;
     let options = args.publish.options(tx.meta.durable, paths::all_in_tree(&args.paths)?);
     let stays = |failure: Failure| {
@@ -97,6 +99,10 @@ fn show_preview(app: &App, id: TxId, preview: RevertPreview) -> Result<u8, Failu
     write_stat(&mut out, &preview.entries, app.out, None)?;
     out.flush()?;
     say_left(app, &preview.left);
+    app.report.note(|report| {
+        report.ended(Outcome::DryRun, Some(Counts::of(&preview.entries)));
+        report.left(&preview.left);
+    });
     app.say(format_args!("dry run: {id} is not reverted, nothing changed"));
     Ok(0)
 }
@@ -118,6 +124,7 @@ fn say_left(app: &App, left: &[Left]) {
 pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
     let id = pick(&home, &args.id, Wanted::Committed)?;
+    app.report.note(|report| report.of(id));
     let meta = home.meta(id)?;
     let advice = match meta.state {
         State::Committed => None,
@@ -160,6 +167,7 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         app.with_progress(|progress| txn.revert(id, &options, progress))
     };
     let summary = reverted.map_err(|failed| unchanged(failed.error.into()))?;
+    app.report.note(|report| report.published(Outcome::Reverted, &summary, None));
     let style = app.err.id();
     let changes = count_of_paths(summary.changes);
     app.say(format_args!(

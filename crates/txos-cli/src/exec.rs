@@ -10,6 +10,7 @@ use crate::args::ExecArgs;
 use crate::exit::{Failure, of_command};
 use crate::log::command_line;
 use crate::pick::{Wanted, pick};
+use crate::report::Outcome;
 use crate::run::{refusal, tell_failure};
 use crate::signals::Deferred;
 use crate::{keep, trash};
@@ -19,6 +20,7 @@ use crate::{keep, trash};
 pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
     let id = pick(&home, &args.id, Wanted::Pending)?;
+    app.report.note(|report| report.of(id));
     let mut tx = keep::load(app, &home, id)?;
     let reads = tx.load_reads()?;
     let options = RunOptions {
@@ -54,6 +56,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
             return Err(failure.with_aftermath(&unchanged));
         }
     };
+    app.report.note(|report| report.ran(&ran.warnings, &ran.live));
     // Others may make a view of it.
     ran.await_end_of_view();
     // Pending, it is validated when it is committed, and in nobody's way until then.
@@ -77,9 +80,12 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         return Ok(status);
     }
     tx.meta.exit_status = Some(i32::from(status));
-    let kept = ChangeSet::read(&tx, &ran.reads, &[])
-        .map_err(Failure::from)
-        .and_then(|changes| keep::keep(app, &mut tx, &ran.reads, changes.counts().total()));
+    let kept = ChangeSet::read(&tx, &ran.reads, &[]).map_err(Failure::from).and_then(|changes| {
+        let counts = changes.counts();
+        keep::keep(app, &mut tx, &ran.reads, counts.total())?;
+        app.report.note(|report| report.ended(Outcome::Kept, Some(counts)));
+        Ok(())
+    });
     if let Err(failure) = kept {
         // As long as its record names it, what it was before is there.
         drop(tx);

@@ -7,7 +7,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`args`], [`help`], [`man`] | options, help, manual pages |
-//! | [`run`], [`exec`], [`keep`], [`review`], [`trash`] | a command in a transaction, and what becomes of it |
+//! | [`run`], [`exec`], [`keep`], [`review`], [`report`], [`trash`] | a command in a transaction, and what becomes of it |
 //! | [`in_process`], [`config`], [`runtime`] | programs with the library in them |
 //! | [`commit`] | commit, abort, revert |
 //! | [`realm`] | being a participant while others run |
@@ -48,6 +48,7 @@ mod progress;
 mod realm;
 mod realm_view;
 mod recover;
+mod report;
 mod review;
 mod run;
 mod runtime;
@@ -86,26 +87,45 @@ fn main() -> ExitCode {
         }
     };
     txos_engine::sys_owner::allow();
-    let status = dispatch(&cli).unwrap_or_else(|failure| {
+    let told = |failure: &Failure| {
         if let Some(message) = failure.message() {
             tell(format_args!("txos: {message}"));
         }
         failure.status()
-    });
+    };
+    let app = match App::new(&cli.global) {
+        Ok(app) => app,
+        Err(failure) => return ExitCode::from(told(&failure)),
+    };
+    let ended = open_report(&app, &cli.command).and_then(|()| dispatch(&app, &cli));
+    let status = ended.as_ref().map_or_else(told, |status| *status);
+    app.report.write(&app, &ended, status);
     ExitCode::from(status)
 }
 
-fn dispatch(cli: &Cli) -> Result<u8, Failure> {
-    let app = App::new(&cli.global)?;
+/// Opens where the report of a command goes, if it has one.
+fn open_report(app: &App, command: &Command) -> Result<(), Failure> {
+    match command {
+        // Inside a transaction `run` is replaced by its command, and refuses to report.
+        Command::Run(_) if txos_run::inside().is_some() => Ok(()),
+        Command::Run(args) => app.report.open("run", args.report.as_ref()),
+        Command::Exec(args) => app.report.open("exec", args.report.as_ref()),
+        Command::Commit(args) => app.report.open("commit", args.report.as_ref()),
+        Command::Revert(args) => app.report.open("revert", args.report.as_ref()),
+        _ => Ok(()),
+    }
+}
+
+fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
     match &cli.command {
         Command::Run(args) if args.in_process && txos_run::inside().is_none() => {
-            return in_process::run(&app, args);
+            return in_process::run(app, args);
         }
-        Command::Run(args) => return run::run(&app, args),
+        Command::Run(args) => return run::run(app, args),
         Command::Config(args) => return config::config(args),
         Command::Completions { shell } => return completions(*shell),
         Command::Man { dir } => return man::write(dir),
-        Command::Gc(args) if args.trash => return trash::empty_detached(&app),
+        Command::Gc(args) if args.trash => return trash::empty_detached(app),
         _ => {}
     }
     if let Some(id) = txos_run::inside() {
@@ -116,20 +136,20 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     // What these hold meanwhile, others wait for.
     txos_engine::patience::begin();
     match &cli.command {
-        Command::Exec(args) => exec::exec(&app, args),
-        Command::List(args) => list::list(&app, args),
-        Command::Show(args) => show::show(&app, args),
-        Command::Diff(args) => show::diff(&app, args),
-        Command::Log(args) => log::log(&app, args),
-        Command::Status(args) => status::status(&app, args),
-        Command::Top(args) => top::top(&app, args),
-        Command::Commit(args) => commit::commit(&app, args),
-        Command::Abort(args) => commit::abort(&app, args),
-        Command::Revert(args) => commit::revert(&app, args),
-        Command::Recover(args) => recover::recover(&app, args),
-        Command::Gc(args) => gc::gc(&app, args),
-        Command::Policy(args) => policy::policy(&app, args),
-        Command::Doctor(args) => doctor::doctor(&app, args),
+        Command::Exec(args) => exec::exec(app, args),
+        Command::List(args) => list::list(app, args),
+        Command::Show(args) => show::show(app, args),
+        Command::Diff(args) => show::diff(app, args),
+        Command::Log(args) => log::log(app, args),
+        Command::Status(args) => status::status(app, args),
+        Command::Top(args) => top::top(app, args),
+        Command::Commit(args) => commit::commit(app, args),
+        Command::Abort(args) => commit::abort(app, args),
+        Command::Revert(args) => commit::revert(app, args),
+        Command::Recover(args) => recover::recover(app, args),
+        Command::Gc(args) => gc::gc(app, args),
+        Command::Policy(args) => policy::policy(app, args),
+        Command::Doctor(args) => doctor::doctor(app, args),
         Command::Run(_)
         | Command::Config(_)
         | Command::Completions { .. }

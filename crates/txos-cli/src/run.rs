@@ -20,6 +20,7 @@ use crate::changes::{Counts, paths};
 use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
 use crate::log::command_line;
 use crate::realm::Waiting;
+use crate::report::Outcome;
 use crate::signals::Deferred;
 use crate::streams::Marks;
 use crate::{keep, review, trash};
@@ -195,6 +196,7 @@ fn attempt(
 ) -> Result<(Attempt, Next), Failure> {
     let (home, options) = (engine.home(), args.options());
     let mut tx = txos_run::begin(home, &options)?;
+    app.report.note(|report| report.attempt(tx.id()));
     let handle = match app.begin(engine, tx.id(), again, args.wait) {
         Ok(handle) => handle,
         Err(failure) => {
@@ -219,6 +221,7 @@ fn attempt(
         }
     };
     attempts.live.add(&ran.live);
+    app.report.note(|report| report.ran(&ran.warnings, &attempts.live));
     let unnoticed = marks.is_some_and(|marks| marks.untouched());
     let next = attempts.next(args, unnoticed);
     let ended = conclude(app, engine, args, ending, tx, &mut ran, &attempts.live, &next);
@@ -291,6 +294,7 @@ fn conclude(
             shown?;
             let why = refusal(&ran.status, CommitOn::Success, &args.options());
             let why = why.map(|why| format!("{why}; ")).unwrap_or_default();
+            app.report.note(|report| report.ended(Outcome::DryRun, Some(counts)));
             app.say(format_args!("{why}dry run: {gone}"));
             return Ok(Attempt::Ended(status));
         }
@@ -299,6 +303,7 @@ fn conclude(
                 trash::discard(app, home, tx);
                 return Err(failure.with_aftermath(&gone));
             }
+            app.report.note(|report| report.ended(Outcome::Kept, Some(counts)));
             keep::tell(app, &tx, &counts);
             return Ok(Attempt::Ended(status));
         }
@@ -408,7 +413,10 @@ pub fn committed(
     counts: &Counts,
     live: &Live,
 ) {
+    let counted = summary.complete.then_some(*counts);
+    app.report.note(|report| report.published(Outcome::Committed, summary, counted));
     if summary.complete && summary.changes == 0 && tx.meta.state != State::Committed {
+        app.report.note(|report| report.ended(Outcome::Unchanged, Some(*counts)));
         trash::discard(app, home, tx);
         match live.is_empty() {
             true => app.say("nothing changed"),

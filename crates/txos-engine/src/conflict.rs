@@ -29,6 +29,46 @@ impl std::fmt::Display for Conflict {
     }
 }
 
+impl ConflictKind {
+    /// What of the object it is about, in a word for programs: `name`, `object`, `content`, `attributes`,
+    /// `listing`, `way` (a directory or link that leads to it), `opponent` (another transaction), `writer` (somebody
+    /// has it open), `retained` (what is needed to undo is gone), or `unknown`.
+    #[must_use]
+    pub fn aspect(&self) -> &'static str {
+        use ConflictKind as K;
+        match self {
+            K::Opponent(_) => "opponent",
+            K::Created(_)
+            | K::CreatedMeanwhile
+            | K::CreatedAgain
+            | K::Removed
+            | K::OtherNameRemoved => "name",
+            K::NotFound | K::NameLost | K::Links => "name",
+            K::NotThere | K::Replaced | K::ReplacedBy(..) => "object",
+            K::DirectoryGone
+            | K::DirectoryRemoved
+            | K::DirectoryReplaced
+            | K::DirectoryNotThere
+            | K::RootReplaced
+            | K::LeadsElsewhere
+            | K::LeadsNowhere
+            | K::WayReplaced => "way",
+            K::Changed
+            | K::ChangedSinceBegin
+            | K::ChangedWhileReplaced
+            | K::KeptChanging
+            | K::Content
+            | K::NotOnlyAppended => "content",
+            K::Attributes | K::OwnerOrMode | K::ExtendedAttributes => "attributes",
+            K::Names | K::Below(_) => "listing",
+            K::OpenedWhileReplaced | K::Leased(_) | K::Written | K::WriterWaits(_) => "writer",
+            K::FailsOtherwise(_) | K::NotSeen(_) | K::NotKnown(..) => "unknown",
+            K::NotRetained => "retained",
+            K::AfterCommit(what) => what.aspect(),
+        }
+    }
+}
+
 /// What happened to an object that a transaction depends on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

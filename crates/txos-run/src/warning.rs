@@ -8,7 +8,8 @@ use txos_calls::System;
 use txos_engine::show::{quoted_bytes, visible};
 
 /// Kinds of things that a transaction can't take back.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum WarningKind {
     /// Data went off the machine.
@@ -58,7 +59,7 @@ pub enum WarningKind {
 }
 
 /// Something that can't be rolled back.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Warning {
     /// Which kind.
     pub kind: WarningKind,
@@ -152,6 +153,21 @@ impl Live {
         if let Some(path) = path.filter(|_| paths.len() < PATHS_MAX) {
             paths.insert(path.to_vec());
         }
+    }
+}
+
+/// A list of `{"kind", "paths"}`, the paths quoted.
+impl serde::Serialize for Live {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(serde::Serialize)]
+        struct Kind {
+            kind: WarningKind,
+            paths: Vec<String>,
+        }
+        serializer.collect_seq(self.0.iter().map(|(kind, paths)| Kind {
+            kind: *kind,
+            paths: paths.iter().map(|path| quoted_bytes(path)).collect(),
+        }))
     }
 }
 

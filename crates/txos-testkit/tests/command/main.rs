@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`commit`], [`revert`] | what a command changed is published whole, and can be undone |
 //! | [`pending`] | a pending transaction can be gone on with |
+//! | [`naming`] | a word on the command line means the transaction that one expects |
+//! | [`reports`] | the document of `--report` agrees with what happened |
 //! | [`retries`] | a command is run again by itself only if no other process can have noticed the first run |
 //! | [`view`], [`effects`], [`mounts`] | a command finds everything as without a transaction; what is live is held, reported or refused |
 //! | [`links`] | files of several names, changed by names that then go |
@@ -21,8 +23,10 @@ mod effects;
 mod kinds_of_root;
 mod links;
 mod mounts;
+mod naming;
 mod pending;
 mod real_packages;
+mod reports;
 mod retries;
 mod revert;
 mod rootless;
