@@ -90,6 +90,8 @@ pub enum Command {
     ///
     /// Ctrl-C ends it, with status 130.
     Top(TopArgs),
+    /// Show what a pending transaction changes, and ask whether to commit it
+    Review(ReviewArgs),
     /// Publish a pending transaction
     Commit(CommitArgs),
     /// Discard a pending transaction, or what a dead one left behind
@@ -132,7 +134,7 @@ pub struct IdArg {
 }
 
 /// How to publish; the same for `run` and `commit`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Publishing")]
 pub struct PublishArgs {
     /// What must be unchanged at commit: all that was read, or only what is changed
@@ -185,7 +187,7 @@ impl PublishArgs {
 const WAIT_SECONDS: u64 = 60;
 
 /// How long other transactions are waited for.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub struct WaitArgs {
     /// Wait at most so long for a transaction that is in the way
     ///
@@ -557,8 +559,22 @@ pub struct LogArgs {
     pub json: bool,
 }
 
-/// `txos commit`.
+/// `txos review`.
 #[derive(Args, Debug)]
+pub struct ReviewArgs {
+    /// Transaction: an id or the start of one, its --name, @ for the newest pending one
+    #[arg(default_value = "@")]
+    pub id: String,
+    /// How to publish.
+    #[command(flatten)]
+    pub publish: PublishArgs,
+    /// How long to wait for others.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+/// `txos commit`.
+#[derive(Args, Debug, Default)]
 pub struct CommitArgs {
     /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
     ///
@@ -571,6 +587,9 @@ pub struct CommitArgs {
     /// Publish only what lies at or below these paths; the rest stays pending
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+    /// Only look whether it could be committed now
+    #[arg(long, short = 'n', conflicts_with = "paths")]
+    pub dry_run: bool,
     /// How.
     #[command(flatten)]
     pub publish: PublishArgs,

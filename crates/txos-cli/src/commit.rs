@@ -4,20 +4,22 @@ use std::io::Write;
 
 use txos_engine::changeset::ChangeSet;
 use txos_engine::commit::{self, Left, Options, Phase, RevertPreview};
+use txos_engine::readset::ReadSet;
 use txos_engine::show::quoted;
-use txos_engine::store::State;
+use txos_engine::store::{State, Transaction};
 use txos_engine::{Error, TxId};
 use txos_run::Live;
 
 use crate::app::App;
-use crate::args::{CommitArgs, IdArg, RevertArgs};
+use crate::args::{CommitArgs, IdArg, RevertArgs, ReviewArgs};
 use crate::changes::{Counts, paths as count_of_paths, write_stat};
-use crate::exit::Failure;
+use crate::exit::{DECLINED, Failure};
 use crate::pick::{Wanted, pick};
 use crate::realm::Waiting;
 use crate::report::Outcome;
+use crate::review::Decision;
 use crate::signals::Deferred;
-use crate::{keep, later, paths, run, trash};
+use crate::{keep, later, paths, review, run, trash};
 
 /// Publishes a pending transaction, or the part of it below some paths.
 pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
@@ -26,26 +28,84 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     app.report.note(|report| report.of(id));
     let mut tx = keep::load(app, &home, id)?;
     let options = args.publish.options(tx.meta.durable, paths::all_in_tree(&args.paths)?);
-    let stays = |failure: Failure| {
+    let stays = |failure: Failure, advice: &str| {
         failure.with_aftermath(&format!(
-            "nothing is published, {id} stays pending (`txos diff {id}`, `txos abort {id}`)"
+            "nothing is published, {id} stays pending (`txos diff {id}`, `txos abort {id}`){advice}"
         ))
     };
+    let advised = |error: Error, changes: &ChangeSet| {
+        let only_read = run::only_read(&options, changes, &error);
+        let advice = if only_read { run::SNAPSHOT_ADVICE } else { "" };
+        stays(error.into(), advice)
+    };
     let mut reads = tx.load_reads()?;
+    if args.dry_run {
+        let (changes, counts) = read_changes(app, &tx, &reads, &options)?;
+        commit::check(&home, &tx, &changes, &reads, &options)
+            .map_err(|error| advised(error, &changes))?;
+        app.report.note(|report| report.ended(Outcome::DryRun, Some(counts)));
+        app.say(format_args!("dry run: {id} can be committed now: {counts}"));
+        return Ok(0);
+    }
     let engine = app.join(&home, &format!("txos commit {id}"))?;
-    let handle = app.begin(engine, id, None, args.wait).map_err(stays)?;
+    let handle = app.begin(engine, id, None, args.wait).map_err(|failure| stays(failure, ""))?;
     let waits = Waiting { patience: args.wait.patience(), leave: None };
     let txn = engine.txn(handle, &waits);
+    let (changes, counts) = read_changes(app, &tx, &reads, &options).map_err(|f| stays(f, ""))?;
     let published = app.with_progress(|progress| {
-        progress.phase(Phase::Scanning, None);
-        let changes = ChangeSet::read(&tx, &reads, &options.keep_inode)?;
         let _signals = Deferred::begin();
-        let summary = txn.commit(&mut tx, &changes, &mut reads, &options, progress)?;
-        Ok::<_, Error>((summary, changes.counts()))
+        txn.commit(&mut tx, &changes, &mut reads, &options, progress)
     });
-    let (summary, counts) = published.map_err(|error| stays(error.into()))?;
+    let summary = published.map_err(|failed| advised(failed.error, &changes))?;
     run::committed(app, &home, tx, &summary, &counts, &Live::default());
     Ok(0)
+}
+
+fn read_changes(
+    app: &App,
+    tx: &Transaction,
+    reads: &ReadSet,
+    options: &Options,
+) -> Result<(ChangeSet, Counts), Failure> {
+    app.with_progress(|progress| {
+        progress.phase(Phase::Scanning, None);
+        let changes = ChangeSet::read(tx, reads, &options.keep_inode)?;
+        let counts = changes.counts();
+        Ok((changes, counts))
+    })
+}
+
+/// Shows what a pending transaction changes, and asks what to do with it.
+pub fn review(app: &App, args: &ReviewArgs) -> Result<u8, Failure> {
+    if !review::possible() {
+        return Err(Failure::new(
+            "`txos review` asks, and there is no terminal to ask on; `txos diff` shows the changes, \
+             `txos commit` and `txos abort` decide",
+        ));
+    }
+    let home = app.open_recovered()?;
+    let id = pick(&home, &args.id, Wanted::Pending)?;
+    let decision = {
+        let tx = keep::load(app, &home, id)?;
+        let reads = tx.load_reads()?;
+        let (changes, _) = read_changes(app, &tx, &reads, &Options::default())?;
+        let signals = Deferred::begin();
+        review::ask(app, &changes.entries()?, Decision::Keep, true, &signals)?
+    };
+    drop(home);
+    let id = id.to_string();
+    match decision {
+        Decision::Commit => {
+            let (publish, wait) = (args.publish.clone(), args.wait);
+            let commit = CommitArgs { id, publish, wait, ..CommitArgs::default() };
+            self::commit(app, &commit)
+        }
+        Decision::Discard => abort(app, &IdArg { id }),
+        Decision::Keep => {
+            app.say(format_args!("{id} stays pending"));
+            Ok(DECLINED)
+        }
+    }
 }
 
 /// Discards a pending transaction, or what a dead one left behind.

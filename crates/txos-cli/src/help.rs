@@ -12,7 +12,7 @@ use crate::args::Cli;
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run", &["run", "exec"]),
     ("Look", &["list", "show", "diff", "log", "status", "top"]),
-    ("Decide", &["commit", "abort", "revert"]),
+    ("Decide", &["review", "commit", "abort", "revert"]),
     ("Care", &["recover", "gc", "policy", "doctor", "config", "completions"]),
 ];
 

@@ -144,6 +144,7 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
         Command::Status(args) => status::status(app, args),
         Command::Top(args) => top::top(app, args),
         Command::Commit(args) => commit::commit(app, args),
+        Command::Review(args) => commit::review(app, args),
         Command::Abort(args) => commit::abort(app, args),
         Command::Revert(args) => commit::revert(app, args),
         Command::Recover(args) => recover::recover(app, args),

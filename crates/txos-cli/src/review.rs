@@ -28,27 +28,56 @@ pub fn show(app: &App, entries: &[Entry], lines_max: Option<usize>) -> Result<()
     Ok(())
 }
 
-/// Shows the changes and asks whether to commit them. The end of input means no, and so does a
-/// signal that asks to end.
-pub fn ask(app: &App, entries: &[Entry], signals: &Deferred) -> Result<bool, Failure> {
+/// What is decided about a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Publish it.
+    Commit,
+    /// Leave it pending.
+    Keep,
+    /// Roll it back.
+    Discard,
+}
+
+/// Shows the changes and asks what to do about them. `no` is what a no means; the end of input means the
+/// same, and so does a signal that asks to end. `can_keep`: whether it can become pending.
+pub fn ask(
+    app: &App,
+    entries: &[Entry],
+    no: Decision,
+    can_keep: bool,
+    signals: &Deferred,
+) -> Result<Decision, Failure> {
     show(app, entries, Some(LINES_MAX))?;
+    let (letters, help) = match (no, can_keep) {
+        (Decision::Keep, _) => (
+            "y/n/d/x",
+            "y = commit, n = leave it pending, d = show the differences, x = discard it",
+        ),
+        (_, true) => {
+            ("y/n/d/k", "y = commit, n = roll back, d = show the differences, k = keep it pending")
+        }
+        (_, false) => ("y/n/d", "y = commit, n = roll back, d = show the differences"),
+    };
     loop {
         let strong = app.err.strong();
-        write!(stderr(), "{strong}Commit these changes? [y/n/d]{strong:#} ")?;
+        write!(stderr(), "{strong}Commit these changes? [{letters}]{strong:#} ")?;
         stderr().flush()?;
         let Some(line) = read_line(signals)? else {
             tell("");
-            return Ok(false);
+            return Ok(no);
         };
         match answer(&line) {
-            Some(Answer::Yes) => return Ok(true),
-            Some(Answer::No) => return Ok(false),
+            Some(Answer::Yes) => return Ok(Decision::Commit),
+            Some(Answer::No) => return Ok(no),
+            Some(Answer::Keep) if can_keep || no == Decision::Keep => return Ok(Decision::Keep),
+            Some(Answer::Discard) if no == Decision::Keep => return Ok(Decision::Discard),
             Some(Answer::Diff) => {
                 let mut out = io::BufWriter::new(stderr().lock());
                 write_patch(&mut out, entries, app.err, Reader::Person)?;
                 out.flush()?;
             }
-            None => tell("y = commit, n = roll back, d = show the differences"),
+            _ => tell(help),
         }
     }
 }
@@ -75,6 +104,8 @@ enum Answer {
     Yes,
     No,
     Diff,
+    Keep,
+    Discard,
 }
 
 fn answer(line: &str) -> Option<Answer> {
@@ -82,6 +113,8 @@ fn answer(line: &str) -> Option<Answer> {
         "y" | "yes" => Some(Answer::Yes),
         "n" | "no" | "q" => Some(Answer::No),
         "d" | "diff" => Some(Answer::Diff),
+        "k" | "keep" => Some(Answer::Keep),
+        "x" | "discard" => Some(Answer::Discard),
         _ => None,
     }
 }
@@ -95,7 +128,7 @@ mod tests {
         assert_eq!(answer(" Y\n"), Some(Answer::Yes));
         assert_eq!(answer("no\n"), Some(Answer::No));
         assert_eq!(answer("d"), Some(Answer::Diff));
-        for unclear in ["", "\n", "x", "yy", "ye"] {
+        for unclear in ["", "\n", "z", "yy", "ye"] {
             assert_eq!(answer(unclear), None, "{unclear:?}");
         }
     }

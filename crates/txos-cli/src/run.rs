@@ -1,12 +1,13 @@
 //! `txos run`: a command in a new transaction, from beginning to end.
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use txos_engine::Conflict;
 use txos_engine::changeset::ChangeSet;
-use txos_engine::commit::{Phase, Summary};
+use txos_engine::commit::{Isolation, Options, Phase, Summary};
 use txos_engine::contention::backoff::before_restart;
 use txos_engine::realm::{RetryHistory, TxHandle};
 use txos_engine::show::quoted;
@@ -21,6 +22,7 @@ use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_sign
 use crate::log::command_line;
 use crate::realm::Waiting;
 use crate::report::Outcome;
+use crate::review::Decision;
 use crate::signals::Deferred;
 use crate::streams::Marks;
 use crate::{keep, review, trash};
@@ -38,8 +40,15 @@ const SILENT_RETRIES: u32 = 3;
 enum Attempt {
     /// With this exit status.
     Ended(u8),
-    /// Somebody else was first; it is rolled back. What the next attempt goes by.
-    Conflict(Vec<Conflict>, Option<RetryHistory>),
+    /// Somebody else was first; it is rolled back.
+    Conflict {
+        /// What got in the way.
+        conflicts: Vec<Conflict>,
+        /// What the next attempt goes by.
+        again: Option<RetryHistory>,
+        /// Whether it concerns nothing that the command changed.
+        only_read: bool,
+    },
 }
 
 /// What becomes of a conflict.
@@ -112,11 +121,11 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     let mut again = None;
     loop {
         let (ended, next) = attempt(app, engine, args, ending, again, &mut attempts)?;
-        let conflicts = match ended {
+        let (conflicts, only_read) = match ended {
             Attempt::Ended(status) => return Ok(status),
-            Attempt::Conflict(conflicts, next) => {
+            Attempt::Conflict { conflicts, again: next, only_read } => {
                 again = next.or(again);
-                conflicts
+                (conflicts, only_read)
             }
         };
         let rolled_back = rolled_back_text(args, &attempts.live);
@@ -139,7 +148,10 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
                 "{rolled_back}; it was not run again, because {why}: --retry N does it"
             )),
         };
-        if let Some(aftermath) = aftermath {
+        if let Some(mut aftermath) = aftermath {
+            if only_read {
+                aftermath.push_str(SNAPSHOT_ADVICE);
+            }
             return Err(Failure::conflict(conflicts, aftermath));
         }
         attempts.retries += 1;
@@ -227,7 +239,7 @@ fn attempt(
     let ended = conclude(app, engine, args, ending, tx, &mut ran, &attempts.live, &next);
     // Whatever was not released by now belongs to a transaction that never happened.
     match (&ended, &next) {
-        (Ok(Attempt::Conflict(..)), Next::Silent) => ran.forget_held(),
+        (Ok(Attempt::Conflict { .. }), Next::Silent) => ran.forget_held(),
         _ => ran.drop_held(),
     }
     let next = match next {
@@ -261,7 +273,7 @@ fn conclude(
         // Nobody is kept waiting while it is cleared away.
         let again = handle.map(TxHandle::abort);
         trash::discard(app, home, tx);
-        return Ok(Attempt::Conflict(conflicts, again));
+        return Ok(Attempt::Conflict { conflicts, again, only_read: false });
     }
     // Nobody is kept waiting while somebody thinks.
     let before = (ending != Ending::Commit).then(|| handle.take().map(TxHandle::abort)).flatten();
@@ -299,23 +311,23 @@ fn conclude(
             return Ok(Attempt::Ended(status));
         }
         Ending::Keep => {
-            if let Err(failure) = keep::keep(app, &mut tx, &ran.reads, counts.total()) {
-                trash::discard(app, home, tx);
-                return Err(failure.with_aftermath(&gone));
-            }
-            app.report.note(|report| report.ended(Outcome::Kept, Some(counts)));
-            keep::tell(app, &tx, &counts);
-            return Ok(Attempt::Ended(status));
+            return kept(app, home, tx, ran, &counts, &gone).map(|()| Attempt::Ended(status));
         }
-        Ending::Review if !entries.is_empty() => match review::ask(app, &entries, &signals) {
-            Ok(true) => {}
-            no => {
-                trash::discard(app, home, tx);
-                no?;
-                app.say(&gone);
-                return Ok(Attempt::Ended(signals.asked().map_or(DECLINED, of_signal)));
+        Ending::Review if !entries.is_empty() => {
+            match review::ask(app, &entries, Decision::Discard, !args.view.hold_output, &signals) {
+                Ok(Decision::Commit) => {}
+                Ok(Decision::Keep) => {
+                    return kept(app, home, tx, ran, &counts, &gone)
+                        .map(|()| Attempt::Ended(status));
+                }
+                no => {
+                    trash::discard(app, home, tx);
+                    no?;
+                    app.say(&gone);
+                    return Ok(Attempt::Ended(signals.asked().map_or(DECLINED, of_signal)));
+                }
             }
-        },
+        }
         Ending::Review | Ending::Commit => {}
     }
     // The last moment to turn back.
@@ -356,8 +368,52 @@ fn conclude(
             app.say(format_args!("{}; {gone}", signal_name(signal)));
             Ok(Attempt::Ended(of_signal(signal)))
         }
-        Err(failed) => rolled_back(app, home, tx, failed.error, failed.again, &gone),
+        Err(failed) => {
+            let read = only_read(&options, &changes, &failed.error);
+            let ended = rolled_back(app, home, tx, failed.error, failed.again, &gone)?;
+            Ok(match ended {
+                Attempt::Conflict { conflicts, again, .. } => {
+                    Attempt::Conflict { conflicts, again, only_read: read }
+                }
+                ended @ Attempt::Ended(_) => ended,
+            })
+        }
     }
+}
+
+/// What to say where only that was changed which the transaction had read.
+pub const SNAPSHOT_ADVICE: &str = "; it changes none of this itself: --isolation snapshot commits whatever others do to \
+                                   what is only read";
+
+/// Whether an error is a conflict about what the transaction has read and does not change.
+pub fn only_read(options: &Options, changes: &ChangeSet, error: &txos_engine::Error) -> bool {
+    let txos_engine::Error::Conflict(conflicts) = error else { return false };
+    let Ok(entries) = changes.entries() else { return false };
+    let changed = |path: &Path| {
+        entries.iter().any(|e| {
+            let ends = [Some(&e.path), e.from.as_ref()].into_iter().flatten();
+            ends.into_iter().any(|end| end.starts_with(path) || path.starts_with(end))
+        })
+    };
+    options.isolation == Isolation::Serializable && !conflicts.iter().any(|c| changed(&c.path))
+}
+
+/// Leaves the transaction pending, and says so.
+fn kept(
+    app: &App,
+    home: &Home,
+    mut tx: Transaction,
+    ran: &Ran,
+    counts: &Counts,
+    gone: &str,
+) -> Result<(), Failure> {
+    if let Err(failure) = keep::keep(app, &mut tx, &ran.reads, counts.total()) {
+        trash::discard(app, home, tx);
+        return Err(failure.with_aftermath(gone));
+    }
+    app.report.note(|report| report.ended(Outcome::Kept, Some(*counts)));
+    keep::tell(app, &tx, counts);
+    Ok(())
 }
 
 /// Whether [`leave_output`] was called: what is run again would print nowhere.
@@ -394,7 +450,7 @@ fn rolled_back(
         error @ txos_engine::Error::Unfinished { .. } => Err(error.into()),
         txos_engine::Error::Conflict(conflicts) => {
             trash::discard(app, home, tx);
-            Ok(Attempt::Conflict(conflicts, again))
+            Ok(Attempt::Conflict { conflicts, again, only_read: false })
         }
         other => {
             trash::discard(app, home, tx);

@@ -266,6 +266,49 @@ pub fn put_in_order(home: &Home, tx: &mut Transaction) -> Result<()> {
     partial::finish_split(home, tx, &reads)
 }
 
+/// Looks whether a pending transaction could be committed now, as a commit does before it publishes: whether
+/// everything still is as it was observed. Changes nothing.
+///
+/// # Errors
+/// [`Error::Conflict`] if somebody was first.
+pub fn check(
+    home: &Home,
+    tx: &Transaction,
+    changes: &ChangeSet,
+    reads: &ReadSet,
+    options: &Options,
+) -> Result<()> {
+    let Planned { plan, .. } = plan(tx, changes, options)?;
+    check_boot(tx)?;
+    let _rights = sys_owner::rights();
+    let _lock = home.lock_commits()?;
+    first_validation(tx, &plan, reads, options)
+}
+
+/// Step 3.
+fn first_validation(
+    tx: &Transaction,
+    plan: &Plan,
+    reads: &ReadSet,
+    options: &Options,
+) -> Result<()> {
+    let unobserved = stage::check_unobserved(tx, plan, reads);
+    if !unobserved.is_empty() {
+        return Err(Error::Conflict(unobserved));
+    }
+    validate(reads, options, &OwnWrites::default())
+}
+
+/// Whether what was observed still is so, but for what the transaction itself has published.
+fn validate(reads: &ReadSet, options: &Options, published: &OwnWrites) -> Result<()> {
+    let terms =
+        ValidationRules { isolation: options.isolation, merge_append: options.merge_append };
+    // What the user could not look at was an observation as well.
+    let mut conflicts = sys_owner::without(|| reads.validate(terms, published));
+    conflicts.truncate(32);
+    if conflicts.is_empty() { Ok(()) } else { Err(Error::Conflict(conflicts)) }
+}
+
 /// Stages, validates and publishes a plan: steps 1 to 9. Gives the number of merged appends, the
 /// field, and the commit stamp if anything was published.
 #[expect(
@@ -284,19 +327,8 @@ fn prepare_and_execute(
     let roots = Roots::open(plan)?;
     let merged = stage::stage(tx, plan, &roots, reads, options.merge_append)?;
     context.progress.phase(Phase::Validating, None);
-    let terms =
-        ValidationRules { isolation: options.isolation, merge_append: options.merge_append };
-    let validate = |published: &OwnWrites| {
-        // What the user could not look at was an observation as well.
-        let mut conflicts = sys_owner::without(|| reads.validate(terms, published));
-        conflicts.truncate(32);
-        if conflicts.is_empty() { Ok(()) } else { Err(Error::Conflict(conflicts)) }
-    };
-    let unobserved = stage::check_unobserved(tx, plan, reads);
-    if !unobserved.is_empty() {
-        return Err(Error::Conflict(unobserved));
-    }
-    validate(&OwnWrites::default())?;
+    let validate = |published: &OwnWrites| validate(reads, options, published);
+    first_validation(tx, plan, reads, options)?;
     if !plan.ops.is_empty() {
         let again = || validate(&published_by(plan));
         let commit_stamp = execute(home, journal, plan, &roots, context, &again)?;

@@ -16,6 +16,8 @@ use crate::sys::{fork, seccomp, signals};
 pub struct Prepared {
     /// The program and its arguments.
     pub argv: Vec<CString>,
+    /// Its environment.
+    pub environment: Vec<CString>,
     /// Where it starts.
     pub directory: PathBuf,
     /// Its process group; `None` to stay in the reaper's.
@@ -30,7 +32,9 @@ pub struct Prepared {
 pub fn become_command(prepared: &Prepared, channel: &Channel, signals: &mut signals::Guard) -> ! {
     let error = match prepare(prepared, channel, signals) {
         Ok(()) => {
-            let errno = fork::exec(&prepared.argv).raw_os_error().unwrap_or(libc::ENOEXEC);
+            let errno = fork::exec(&prepared.argv, &prepared.environment)
+                .raw_os_error()
+                .unwrap_or(libc::ENOEXEC);
             News::NotExecuted { errno }
         }
         Err((step, e)) => {

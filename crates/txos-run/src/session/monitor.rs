@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions};
+use txos_engine::TxId;
 use txos_engine::changeset::Renamed;
 use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
@@ -67,6 +68,7 @@ pub fn run(
     let recorder = options.recorder.then(Recorder::new).flatten();
     let prepared = Prepared {
         argv: c_strings(&options.command)?,
+        environment: environment(tx.id()),
         directory: std::env::current_dir().step("finding the working directory")?,
         group,
         program: filter::program(recorder.is_some()),
@@ -137,6 +139,20 @@ fn c_strings(words: &[OsString]) -> Result<Vec<CString>> {
             CString::new(w.as_bytes())
                 .map_err(|_| std::io::Error::from_raw_os_error(libc::EINVAL))
                 .step("preparing the command (a word of it has a zero byte)")
+        })
+        .collect()
+}
+
+/// The variable that names the transaction to its processes.
+const ID: &str = "TXOS_ID";
+
+/// This process's environment, with the transaction's id. (No variable has a zero byte.)
+fn environment(id: TxId) -> Vec<CString> {
+    let inherited = std::env::vars_os().filter(|(name, _)| name != ID);
+    inherited
+        .chain([(ID.into(), id.as_str().into())])
+        .filter_map(|(name, value)| {
+            CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
         })
         .collect()
 }

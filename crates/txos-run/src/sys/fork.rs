@@ -42,15 +42,17 @@ pub fn exit(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// `execvp(3)`: gives the error if the program could not be run.
-pub fn exec(argv: &[CString]) -> io::Error {
-    let mut pointers: Vec<*const libc::c_char> = argv.iter().map(|a| a.as_ptr()).collect();
-    pointers.push(std::ptr::null());
+/// `execvpe(3)`: gives the error if the program could not be run.
+pub fn exec(argv: &[CString], environment: &[CString]) -> io::Error {
+    let pointers = |words: &[CString]| -> Vec<*const libc::c_char> {
+        words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (arguments, environment) = (pointers(argv), pointers(environment));
     let Some(program) = argv.first() else {
         return io::Error::from_raw_os_error(libc::ENOENT);
     };
-    // SAFETY: `pointers` is a null-terminated array of C strings that outlive the call.
-    unsafe { libc::execvp(program.as_ptr(), pointers.as_ptr()) };
+    // SAFETY: both are null-terminated arrays of C strings that outlive the call.
+    unsafe { libc::execvpe(program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
     io::Error::last_os_error()
 }
 

@@ -66,3 +66,12 @@ fn the_history_of_a_path() {
     assert_eq!(log(&["--until", "1h"]), 0);
     assert_eq!(log(&["--until", "0s", "-n", "1", "var"]), 11);
 }
+
+#[test]
+fn a_command_knows_its_transaction() {
+    let lab = Lab::in_memory();
+    let done = lab.script(&["--keep", "-q"], "echo $TXOS_ID > id").run().expect(0);
+    let id = done.stderr.trim();
+    let inner = lab.txos(["exec", id, "--", "sh", "-c", "cat id; env | grep -c ^TXOS_ID="]);
+    assert_eq!(inner.env("TXOS_ID", "another").run().expect(0).text(), format!("{id}\n1\n"));
+}

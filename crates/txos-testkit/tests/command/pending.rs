@@ -298,3 +298,32 @@ fn what_was_moved_before_is_looked_at_where_it_was() {
         }
     }
 }
+
+/// A look whether it could be committed says what a commit would, and changes nothing.
+#[test]
+fn a_commit_can_be_tried() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo r > read; echo w > written");
+    let made = lab.script(&["--keep", "-q"], "cat read; echo x > written").run().expect(0);
+    let id = made.stderr.trim().to_owned();
+    let tried = lab.txos(["commit", &id, "--dry-run"]).run().expect(0);
+    assert!(tried.stderr.contains("can be committed now"), "{tried:?}");
+    assert_eq!(lab.read("written"), "w\n");
+    let _ = lab.native("echo other > read");
+    for verb in [&["commit", &id, "--dry-run"][..], &["commit", &id]] {
+        let done = lab.txos(verb).run().expect(75);
+        let says = |text: &str| done.stderr.contains(text);
+        assert!(
+            says("stays pending") && says("--isolation snapshot") && says("/read: "),
+            "{done:?}"
+        );
+    }
+    let snapshot = ["commit", &id, "--isolation", "snapshot"];
+    let _ = lab.txos(snapshot.iter().chain(&["--dry-run"])).run().expect(0);
+    let _ = lab.native("echo theirs > written");
+    let done = lab.txos(["commit", &id, "--dry-run"]).run().expect(75);
+    assert!(!done.stderr.contains("--isolation snapshot"), "{done:?}");
+    let _ = lab.txos(snapshot.iter().chain(&["--dry-run"])).run().expect(75);
+    let _ = lab.txos(snapshot).run().expect(75);
+    assert_eq!(lab.read("written"), "theirs\n");
+}

@@ -37,15 +37,48 @@ fn a_review_shows_what_it_is_about() {
     prepare(&lab);
     let (mut pty, inner) = Pty::open(200, 60);
     let running = lab.script(&["--review", "--name", "n"], &change()).terminal(inner).start();
-    pty.expect("[y/n/d]");
+    pty.expect("[y/n/d/k]");
     pty.type_in("d\n");
-    let shown = pty.until("[y/n/d]");
+    let shown = pty.until("[y/n/d/k]");
     expect_harmless(&shown, "the patch");
     let text = String::from_utf8_lossy(&shown).into_owned();
     assert!(text.contains(r"+x\033]0;title\007\033[2J\015\302\2332J\377"), "{text:?}");
     pty.type_in("n\n");
     expect_harmless(pty.rest().as_bytes(), "the end");
     let _ = running.wait().expect(1);
+}
+
+/// What is kept at a review can be reviewed again; only a clear answer decides.
+#[test]
+fn a_review_can_be_put_off() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo old > a");
+    let (mut pty, inner) = Pty::open(80, 24);
+    let running = lab.script(&["--review"], "echo new > a").terminal(inner).start();
+    pty.expect("[y/n/d/k]");
+    pty.type_in("k\n");
+    let _ = pty.rest();
+    let _ = running.wait().expect(0);
+    let reviewed = |answers: &[&str], status: i32| {
+        let (mut pty, inner) = Pty::open(80, 24);
+        let running = lab.txos(["review"]).terminal(inner).start();
+        for answer in answers {
+            pty.expect("[y/n/d/x]");
+            pty.type_in(answer);
+        }
+        let _ = pty.rest();
+        let _ = running.wait().expect(status);
+        lab.read("a")
+    };
+    assert_eq!(reviewed(&["?\n", "n\n"], 1), "old\n");
+    assert_eq!(reviewed(&["y\n"], 0), "new\n");
+    let _ = lab.script(&["--keep"], "echo newer > a").run().expect(0);
+    assert_eq!(reviewed(&["k\n"], 1), "new\n");
+    assert_eq!(reviewed(&["x\n"], 0), "new\n");
+    let nothing = lab.txos(["list"]).run().expect(0);
+    assert!(nothing.stderr.contains("no pending"), "{nothing:?}");
+    let blind = lab.txos(["review"]).run().expect(125);
+    assert!(blind.stderr.contains("no terminal to ask on"), "{blind:?}");
 }
 
 /// Each command that shows something, on a terminal.
