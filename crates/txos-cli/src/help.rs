@@ -28,8 +28,9 @@ pub const RUN_STATUSES: [(&str, &str); 8] = [
     ("128+n", "CMD died of signal n: rolled back"),
 ];
 
-/// The environment variables that txos reads; in the manual page.
-pub const ENVIRONMENT: [(&str, &str); 5] = [
+/// The environment variables that txos reads or sets; in the manual page.
+pub const ENVIRONMENT: [(&str, &str); 6] = [
+    ("TXOS_ID", "Set for the commands that txos runs: the transaction's id."),
     ("TXOS_STORE", "Directory of the home store, as --store."),
     (
         "TXOS_REALM",

@@ -149,6 +149,74 @@ fn maintainer_scripts() {
     lab.expect_clean();
 }
 
+/// An upgrade of several packages is looked at, committed, and undone but for the log that has gone on since.
+#[test]
+fn an_upgrade_and_its_undo() {
+    let lab = Lab::new();
+    require!(skip::has("dpkg-deb"), "no dpkg-deb");
+    let packages = Packages::now();
+    let names = ["txos-test-up", "txos-test-along"];
+    let _purge = Purge(&names);
+    let log = Path::new("/var/log/txos-test-up.log");
+    let _log = RemoveAtEnd(log);
+    let debs = |version: &str, file: &str| {
+        let script = format!("echo {version} >> {}", log.display());
+        names.map(|name| {
+            let (path, conf) = (format!("/opt/{name}/{file}"), format!("/etc/{name}.conf"));
+            let files = [(path.as_str(), version), (conf.as_str(), version)];
+            let scripts = [("postinst", script.as_str())];
+            let deb = Deb { name, version, files: &files, scripts: &scripts, ..Deb::default() };
+            deb.build(lab.dir()).display().to_string()
+        })
+    };
+    let (old, new) = (debs("1", "old"), debs("2", "new"));
+    let dpkg = |options: &[&str], debs: &[String]| {
+        lab.txos(["run"]).args(options).args(["--", "dpkg", "-i"]).args(debs).run().expect(0)
+    };
+    let versions = || {
+        names.map(|name| {
+            let format = ["-W", "-f", "${Version} ${db:Status-Abbrev}", name];
+            let new = Path::new("/opt").join(name).join("new").exists();
+            let conf = std::fs::read_to_string(format!("/etc/{name}.conf")).unwrap();
+            (Invocation::new("dpkg-query").args(format).run().text(), new, conf)
+        })
+    };
+    let _ = dpkg(&["--name", "install"], &old);
+    let before = versions();
+    let _ = dpkg(&["--name", "upgrade", "--keep"], &new);
+    assert_eq!(versions(), before);
+    let shown = lab.txos(["diff", "--name-status", "upgrade"]).run().expect(0).text();
+    for line in ["A\t/opt/txos-test-up/new", "D\t/opt/txos-test-along/old"] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    let _ = lab.txos(["commit", "upgrade"]).run().expect(0);
+    let after = versions();
+    assert!(after.iter().all(|(_, new, conf)| *new && conf == "2"), "{after:?}");
+    // The log goes on.
+    let _ = Invocation::shell(format!("echo more >> {}", log.display())).run().expect(0);
+    let refused = lab.txos(["revert", "upgrade"]).run().expect(75);
+    assert!(refused.stderr.contains("txos-test-up.log") && versions() == after, "{refused:?}");
+    let undone = ["revert", "upgrade", "--skip-changed=/var/log/**"];
+    let undone = lab.txos(undone).run().expect(0).says("left as it is: /var/log/txos-test-up.log");
+    assert_eq!(versions(), before, "{undone:?}");
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "1\n1\n2\n2\nmore\n");
+    let refused = lab.txos(["revert", "install"]).run().expect(75);
+    assert!(refused.stderr.contains("txos-test-up.log"), "{refused:?}");
+    let _ = lab.txos(["revert", "install", "--skip-changed=/var/log/**"]).run().expect(0);
+    assert!(names.iter().all(|name| !installed(name) && !Path::new("/opt").join(name).exists()));
+    packages.expect_as_before();
+    lab.expect_clean();
+}
+
+/// Removes a file that a test makes outside its own place.
+struct RemoveAtEnd<'a>(&'a Path);
+
+impl Drop for RemoveAtEnd<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
 #[test]
 fn two_installs_at_once() {
     let lab = Lab::new();
