@@ -74,6 +74,9 @@ pub fn revert(
         plan.ops = reversed(&done, &roots, tx.id())?;
         let give_back = super::retained::give_back(home, &done, &roots, &mut plan.ops)?;
         plan.ops.extend(give_back);
+        if plan.ops.is_empty() {
+            return Err(Error::Conflict(only_times(&done)));
+        }
         plan.find_places();
         let again = || unseen_inside(&plan, &roots, commit_stamp);
         let commit_stamp = match execute(home, &mut journal, &plan, &roots, &mut context, &again) {
@@ -99,6 +102,17 @@ pub fn revert(
         home.discard(tx)?;
     }
     result
+}
+
+/// The conflicts of a revert that has nothing left to undo but times of directories, which others have changed
+/// since.
+fn only_times(done: &Plan) -> Vec<Conflict> {
+    let conflict = |op: &Op| Conflict {
+        path: path::from_bytes(&done.after_path(op)),
+        what: ConflictKind::AfterCommit(Box::new(ConflictKind::Attributes)),
+        when: None,
+    };
+    done.ops.iter().filter(|op| op.shown).map(conflict).collect()
 }
 
 /// What a revert would do.
@@ -228,6 +242,9 @@ fn changed_since(
         let target = end.as_ref().map_err(|e| *e).and_then(super::roots::EntryRef::look);
         let what = match (&op.does, target) {
             (Does::DirTime { .. }, _) => continue,
+            (Does::Remove { .. } | Does::MoveOut { .. }, _) if end.as_ref().is_err_and(is_gone) => {
+                ConflictKind::DirectoryGone
+            }
             (Does::MoveOut { .. }, Ok(None) | Err(Errno::NOENT | Errno::NOTDIR)) => continue,
             // The shell of a directory that was moved into a new one; it goes with the new one.
             (Does::Exchange { .. }, _)
@@ -287,6 +304,11 @@ fn changed_since(
         conflicts.push((index, conflict));
     }
     conflicts
+}
+
+/// Whether the way to a name ends before it.
+fn is_gone(error: &Errno) -> bool {
+    matches!(*error, Errno::NOENT | Errno::NOTDIR)
 }
 
 /// What this realm itself did after a commit, which is nobody's change.
@@ -423,7 +445,14 @@ fn reversed(done: &Plan, roots: &Roots, id: TxId) -> Result<Vec<Op>> {
         if super::retained::gives_back(op) {
             continue;
         }
-        let turned = back.turn(&Done::find(done, roots, op, ends)?)?;
+        let found = Done::find(done, roots, op, ends)?;
+        // The time of a directory that others have changed since is not that of this commit.
+        if let Does::DirTime { change } = &op.does
+            && change.mtime.map(|(_, set)| set) != found.here.map(|now| now.mtime)
+        {
+            continue;
+        }
+        let turned = back.turn(&found)?;
         back.ops.push(turned);
     }
     let mut ops = back.ops;

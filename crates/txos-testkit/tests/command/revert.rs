@@ -65,10 +65,7 @@ fn what_changed_since_is_left_when_asked() {
     let lab = Lab::in_memory();
     let mut wrong = Vec::new();
     for (n, (name, change, theirs)) in CHANGES.iter().enumerate() {
-        let place = lab.nested(&n.to_string());
-        let _ = place.native(PREPARE);
-        let _ = place.script(&[], &format!("{change}; echo also > also")).run().expect(0);
-        let _ = place.native(theirs);
+        let place = changed_since(lab.nested(&n.to_string()), change, theirs);
         let _ = place.native("cp -p also ../also; touch -r . ../times");
         let before = Tree::of(place.tree());
         let shown = place.txos(["revert", "@", "--skip-changed", "--dry-run"]).run();
@@ -136,15 +133,20 @@ fn nothing_is_left_to_undo() {
     assert_eq!(place.native("cat a").stdout, b"3\n");
 }
 
+/// Commits a change and something else, and has an outsider change the same.
+fn changed_since(place: Lab, change: &str, theirs: &str) -> Lab {
+    let _ = place.native(PREPARE);
+    let _ = place.script(&[], &format!("{change}; echo also > also")).run().expect(0);
+    let _ = place.native(theirs);
+    place
+}
+
 #[test]
 fn what_changed_since_is_a_conflict() {
     let lab = Lab::in_memory();
     let mut wrong = Vec::new();
     for (n, (name, change, theirs)) in CHANGES.iter().enumerate() {
-        let place = lab.nested(&n.to_string());
-        let _ = place.native(PREPARE);
-        let _ = place.script(&[], &format!("{change}; echo also > also")).run().expect(0);
-        let _ = place.native(theirs);
+        let place = changed_since(lab.nested(&n.to_string()), change, theirs);
         let before = Tree::of(place.tree());
         let reverted = place.txos(["revert", "@"]).run();
         let difference = before.difference(&Tree::of(place.tree()), Tolerance::default());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use txos_testkit::image::Image;
-use txos_testkit::tree::{Tolerance, overlay_traces};
+use txos_testkit::tree::{Node, Tolerance, overlay_traces};
 use txos_testkit::trees::generate::Limits;
 use txos_testkit::trees::{Case, Op};
 use txos_testkit::{Done, Invocation, Lab, Tree, binary, skip};
@@ -44,6 +44,9 @@ pub enum Mode {
     Aborted,
     /// `txos run --in-process`; reverted, and that reverted.
     Loaded,
+    /// `txos run` for the first part, the others natively, by others; then the first is reverted but for what
+    /// the others have changed, and that reverted.
+    Left,
 }
 
 /// All but [`Mode::Itself`].
@@ -56,6 +59,7 @@ pub const MODES: &[Mode] = &[
     Mode::InParts,
     Mode::Discarded,
     Mode::Loaded,
+    Mode::Left,
 ];
 
 impl Mode {
@@ -71,6 +75,7 @@ impl Mode {
             Mode::Inside => "inside",
             Mode::Aborted => "aborted",
             Mode::Loaded => "loaded",
+            Mode::Left => "left",
         }
     }
 }
@@ -396,6 +401,7 @@ impl Field {
                 Ok(None)
             }
             Mode::Run => self.run_each(native, parts, &|n| self.run(&[], n)),
+            Mode::Left => self.left(native, parts),
             Mode::Kept => self.kept(case, native, End::Commit),
             Mode::Discarded => self.kept(case, native, End::Abort),
             Mode::InParts => self.kept(case, native, End::InParts),
@@ -494,6 +500,58 @@ impl Field {
         Ok(id)
     }
 
+    /// A revert that leaves what others have changed. Nothing of theirs may be lost, what nobody has changed
+    /// comes back, and all of it can be undone.
+    fn left(&self, native: &Native, parts: usize) -> Checked {
+        let done = self.run(&[], 1).run();
+        ended("committing", &done, 0)?;
+        let id = word_after(&done.stderr, "txos: committed ");
+        if id.is_empty() {
+            return Ok(None);
+        }
+        let committed = self.tree();
+        for n in 2..=parts {
+            ended(
+                "what others do",
+                &self.interpret(self.contained(), Linked::Natively, n).run(),
+                0,
+            )?;
+        }
+        let theirs = self.tree();
+        let done = self.txos(&["revert", &id, "--skip-changed"]).run();
+        let after = self.tree();
+        if done.code() == 75 {
+            // Nothing of it can be undone without what others have changed, or its old version is gone.
+            same_tree("after a refused revert", &theirs, &after, Tolerance::default())?;
+            return Ok(None);
+        }
+        ended("reverting", &done, 0)?;
+        if committed == theirs && !done.stderr.contains("left as it is") {
+            same_tree("a revert", &native.trees[0], &after, EXACT)?;
+        }
+        let lost = theirs.nodes.iter().find(|(_, node)| {
+            // What they have moved is not changed; and a directory that goes back to where it was takes along
+            // what is in it.
+            let is_in = |tree: &Tree| tree.nodes.values().any(|other| same_object(node, other));
+            !node.kind.is_dir() && !is_in(&committed) && !is_in(&after)
+        });
+        if let Some((path, node)) = lost {
+            let path = String::from_utf8_lossy(path);
+            let said = &done.stderr;
+            return Err(("others' change", format!("{path} is lost: {node:?}; {said}")));
+        }
+        let id = word_after(&done.stderr, " by ");
+        ended("reverting the revert", &self.txos(&["revert", &id]).run(), 0)?;
+        // A directory that something is put into again has the time of that, if others have changed it.
+        match same_tree("the revert reverted", &theirs, &self.tree(), RETAINED) {
+            Err((what, text)) if !self.only_times_of_directories(&text) => {
+                return Err((what, text));
+            }
+            _ => {}
+        }
+        self.no_traces().map(|()| None)
+    }
+
     fn kept(&self, case: &Case, native: &Native, end: End) -> Checked {
         let parts = case.parts.len();
         let done = self.run(&["--keep"], 1).run();
@@ -580,6 +638,12 @@ enum End {
     Commit,
     Abort,
     InParts,
+}
+
+/// Whether two nodes can be the same object with the same content, perhaps under another name.
+fn same_object(a: &Node, b: &Node) -> bool {
+    let key = |n: &Node| (n.kind, n.mode, n.uid, n.gid, n.size, n.mtime, n.rdev, n.hash);
+    key(a) == key(b) && a.target == b.target && a.xattrs == b.xattrs
 }
 
 /// The first names of paths that are changed.
