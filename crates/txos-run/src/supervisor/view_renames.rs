@@ -14,6 +14,9 @@ use txos_engine::readset::{is_at_or_below, join};
 /// How many directory moves are followed; further ones resolve through the view only.
 const MOVES_MAX: usize = 4096;
 
+/// How many names of one path are looked at. Only moves that failed, or that undo each other, make more than a few.
+const NAMES_MAX: usize = 256;
+
 /// One call that moved a directory.
 #[derive(Debug)]
 struct Move {
@@ -86,23 +89,28 @@ impl ViewRenames {
         !self.is_empty() && path.split(|&b| b == b'/').any(|part| self.names.contains(part))
     }
 
-    /// The names that a path had before the moves, newest first.
+    /// The names that a path may have had before the moves, newest first. A move is noted before the kernel makes
+    /// it, and may fail: so each is followed, and passed over as well.
     #[must_use]
     pub fn before(&self, path: &[u8]) -> Vec<Vec<u8>> {
-        let mut found = Vec::new();
-        let mut at = path.to_vec();
+        let mut names = vec![path.to_vec()];
         for Move { from, to, exchanged } in self.moves.iter().rev() {
-            let (new, old) = match is_at_or_below(&at, to) {
-                true => (to, from),
-                false if *exchanged && is_at_or_below(&at, from) => (from, to),
-                false => continue,
-            };
-            let rest = at.get(new.len()..).unwrap_or_default();
-            let rest = rest.strip_prefix(b"/").unwrap_or(rest);
-            at = if rest.is_empty() { old.clone() } else { join(old, rest) };
-            found.push(at.clone());
+            for known in 0..names.len() {
+                let Some(at) = names.get(known) else { break };
+                let (new, old) = match is_at_or_below(at, to) {
+                    true => (to, from),
+                    false if *exchanged && is_at_or_below(at, from) => (from, to),
+                    false => continue,
+                };
+                let rest = at.get(new.len()..).unwrap_or_default();
+                let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+                let before = if rest.is_empty() { old.clone() } else { join(old, rest) };
+                if !names.contains(&before) && names.len() < NAMES_MAX {
+                    names.push(before);
+                }
+            }
         }
-        found
+        names.split_off(1)
     }
 }
 
@@ -123,12 +131,28 @@ mod tests {
     }
 
     #[test]
+    fn a_move_that_failed_hides_none_before() {
+        let mut moved = ViewRenames::default();
+        moved.directory(b"/a", b"/b/a", false);
+        moved.directory(b"/b", b"/b/a/c", false);
+        moved.directory(b"/a", b"/b", false);
+        assert!(moved.before(b"/b/a/f").contains(&b"/a/f".to_vec()));
+        // There and back again, any number of times.
+        for _ in 0..1000 {
+            moved.directory(b"/x", b"/y", false);
+            moved.directory(b"/y", b"/x", false);
+        }
+        assert_eq!(moved.before(b"/x/f"), [b"/y/f".to_vec()]);
+    }
+
+    #[test]
     fn both_halves_of_an_exchange_are_followed() {
         let mut moved = ViewRenames::default();
         moved.directory(b"/x", b"/c", false);
         moved.directory(b"/a", b"/c", true);
         assert_eq!(moved.before(b"/a/d"), [b"/c/d".to_vec(), b"/x/d".to_vec()]);
-        assert_eq!(moved.before(b"/c/d"), [b"/a/d".to_vec()]);
+        // Had the exchange failed, the other way would be the one.
+        assert_eq!(moved.before(b"/c/d"), [b"/a/d".to_vec(), b"/x/d".to_vec()]);
         assert!(moved.may_concern(b"/a/d"));
     }
 

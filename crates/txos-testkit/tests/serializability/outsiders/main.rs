@@ -566,6 +566,31 @@ fn the_working_directory_is_exchanged() {
     lab.expect_clean();
 }
 
+/// A move that fails leads nowhere: what is read in a directory that was moved before is observed where it was.
+#[test]
+fn a_move_fails_after_one_that_did_not() {
+    for failing in ["rename('c', 'b') and exit 6", "rename('a', 'b') and exit 6"] {
+        let program = format!(
+            "rename('a', 'b/a') or exit 5; {failing};
+            open(F, 'b/a/file') or exit 8; $text = <F>;
+            open(T, '>&=8'); syswrite(T, \"\\n\"); open(G, '<&=9'); sysread(G, $x, 1);
+            open(N, '>new') or exit 7; print N $text;"
+        );
+        let lab = Lab::in_memory();
+        let _ = lab.native("mkdir a b c; echo one > a/file");
+        let mut meeting = Rendezvous::new();
+        let run = lab.txos(["run", "--scope"]).arg(lab.tree()).args(["--", "perl", "-e", &program]);
+        let run = run.meeting(&mut meeting).start();
+        assert!(meeting.arrived(), "{failing}");
+        let _ = lab.native("echo two > a/file");
+        meeting.go();
+        let done = run.wait().expect(75);
+        assert!(done.stderr.contains("/tree/a/file"), "{done:?}");
+        assert_eq!(lab.native("ls; cat a/file").text(), "a\nb\nc\ntwo\n");
+        lab.expect_clean();
+    }
+}
+
 /// On btrfs a directory that was opened before a name was changed shows neither the old name nor the new.
 #[test]
 fn a_name_is_changed_in_a_directory_that_is_open() {
