@@ -528,6 +528,12 @@ pub struct DiffArgs {
     /// A unified diff, as git writes it (the default)
     #[arg(short, long, group = "format")]
     pub patch: bool,
+    /// A patch for `git apply`: what is changed below the working directory, with names relative to it
+    ///
+    /// What git has no words for (owners, empty directories, devices) is left out, and told on standard
+    /// error.
+    #[arg(long, group = "format")]
+    pub relative: bool,
     /// JSON (see docs/json.md)
     #[arg(long, group = "format")]
     pub json: bool,

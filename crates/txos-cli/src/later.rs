@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use txos_engine::Error;
 use txos_engine::changeset::Entry;
 use txos_engine::commit::committed_entries;
 use txos_engine::store::{Home, Meta, State};
@@ -12,11 +13,12 @@ use crate::paths::selects;
 /// How many transactions are looked through for one that explains a conflict.
 const LOOKED_AT_MAX: usize = 200;
 
-/// Whether a committed transaction changed something at or below one of the paths. One whose changes
-/// can't be read counts as one that did not.
-pub fn touches(home: &Home, meta: &Meta, paths: &[PathBuf]) -> bool {
-    let entries = committed_entries(home, meta.id).unwrap_or_default();
-    entries.iter().any(|entry| selects(paths, entry))
+/// Whether a committed transaction changed something at or below one of the paths.
+///
+/// # Errors
+/// If the record of its changes can't be read.
+pub fn touches(home: &Home, meta: &Meta, paths: &[PathBuf]) -> Result<bool, Error> {
+    Ok(committed_entries(home, meta.id)?.iter().any(|entry| selects(paths, entry)))
 }
 
 /// A conflict of a revert of `reverted`, with the transactions of this store that came after it and changed the

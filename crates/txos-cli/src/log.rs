@@ -21,7 +21,7 @@ use crate::tx_status::TxStatus;
 pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
     let home = app.open_existing()?;
     let published = |s| matches!(s, TxStatus::Committed | TxStatus::Reverted);
-    let (mut found, unreadable) = find(home.as_ref(), published)?;
+    let (mut found, mut unreadable) = find(home.as_ref(), published)?;
     let (wanted, now) = (all_in_tree(&args.paths)?, Stamp::now());
     found.retain(|(meta, _)| {
         let committed = meta.ended.unwrap_or(meta.begun);
@@ -30,7 +30,12 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
             && args.until.is_none_or(|age| age.reached(committed, now))
     });
     if let Some(home) = home.as_ref().filter(|_| !wanted.is_empty()) {
-        found.retain(|(meta, _)| touches(home, meta, &wanted));
+        found.retain(|(meta, _)| {
+            touches(home, meta, &wanted).unwrap_or_else(|error| {
+                unreadable.push(error.to_string());
+                false
+            })
+        });
     }
     found.sort_by_key(|(meta, _)| std::cmp::Reverse(meta.ended));
     found.truncate(args.max_count.unwrap_or(usize::MAX));

@@ -13,7 +13,7 @@
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`], [`later`] | looking at transactions |
 //! | [`realm_view`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
-//! | [`changes`], [`patch`], [`json`] | how changes are written |
+//! | [`changes`], [`patch`], [`git_patch`], [`json`] | how changes are written |
 //! | [`recover`], [`gc`], [`doctor`] | care |
 //! | [`launcher`] | the checkout's `txos` script, which builds what it starts |
 //! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`pick`], [`duration`], [`tx_status`], [`streams`] | what the commands share |
@@ -31,6 +31,7 @@ mod duration;
 mod exec;
 mod exit;
 mod gc;
+mod git_patch;
 mod help;
 mod in_process;
 mod json;

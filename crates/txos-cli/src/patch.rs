@@ -176,35 +176,40 @@ fn content(side: Option<Side>, at: Option<&Path>) -> Content {
         let (size, max) = (size(side.size), size(CONTENT_MAX));
         return Content::LeftOut(format!("{size} is more than the {max} that are shown"));
     }
-    let read = if side.kind == FileKind::Symlink {
-        std::fs::read_link(at).map(|target| target.into_os_string().into_vec())
-    } else {
-        read_file(at)
-    };
-    match read {
+    match read_whole(side.kind, at, CONTENT_MAX) {
         Ok(bytes) => Content::Bytes(bytes),
         Err(e) => Content::LeftOut(format!("it can't be read ({e})")),
     }
 }
 
+/// Reads a regular file, or a link's target.
+pub fn read_whole(kind: FileKind, at: &Path, size_max: u64) -> io::Result<Vec<u8>> {
+    if kind == FileKind::Symlink {
+        return std::fs::read_link(at).map(|target| target.into_os_string().into_vec());
+    }
+    read_file(at, size_max)
+}
+
 /// Reads a regular file. Whatever may have taken its place meanwhile (a link, a FIFO, a device) is
 /// neither followed nor waited for.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+fn read_file(path: &Path, size_max: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file any more"));
     }
     let mut bytes = Vec::new();
-    file.take(CONTENT_MAX + 1).read_to_end(&mut bytes)?;
+    file.take(size_max + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-fn is_binary(bytes: &[u8]) -> bool {
+/// Whether git takes a content for binary.
+pub fn is_binary(bytes: &[u8]) -> bool {
     bytes.iter().take(BINARY_LOOK).any(|&b| b == 0)
 }
 
-fn write_hunks(
+/// The lines that differ, with those around them.
+pub fn write_hunks(
     out: &mut dyn Write,
     old: &[u8],
     new: &[u8],
@@ -400,6 +405,6 @@ mod tests {
             0,
         )
         .unwrap();
-        assert!(read_file(&path).is_err());
+        assert!(read_file(&path, CONTENT_MAX).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -24,7 +24,7 @@ use crate::tx_status::TxStatus;
 /// Where a report goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To a file, which is replaced.
+    /// To a file, which is emptied when the command begins.
     File(PathBuf),
     /// To a descriptor that the caller has opened.
     Descriptor(RawFd),
@@ -185,12 +185,13 @@ impl Reporter {
         let Some(target) = target else { return Ok(()) };
         let out = match target {
             Target::File(path) => {
-                File::options().write(true).create(true).truncate(false).open(path).map_err(
-                    |e| Failure::new(format!("--report {}: {e}; nothing was run", quoted(path))),
-                )?
+                File::options().write(true).create(true).truncate(true).open(path).map_err(|e| {
+                    Failure::new(format!("--report {}: {e}; nothing was done", quoted(path)))
+                })?
             }
-            Target::Descriptor(number) => descriptor(*number)
-                .map_err(|e| Failure::new(format!("--report FD:{number}: {e}; nothing was run")))?,
+            Target::Descriptor(number) => descriptor(*number).map_err(|e| {
+                Failure::new(format!("--report FD:{number}: {e}; nothing was done"))
+            })?,
         };
         *self.out.borrow_mut() = Some(out);
         Ok(())
@@ -217,7 +218,9 @@ impl Reporter {
             report.transaction = Some(json::Transaction::new(&meta, TxStatus::of(home, &meta)));
             (report.begun, report.ended) = (Some(meta.begun), meta.ended);
         }
-        if let Err(error) = replace(&mut out, &report) {
+        let mut text = Vec::new();
+        let written = json::write(&mut text, &report).and_then(|()| out.write_all(&text));
+        if let Err(error) = written {
             app.warn(format_args!("the report could not be written: {error}"));
         }
     }
@@ -234,17 +237,6 @@ fn descriptor(number: RawFd) -> io::Result<File> {
         fcntl_setfd(given, flags | FdFlags::CLOEXEC)?;
     }
     Ok(File::from(ours))
-}
-
-/// Writes the document in the place of what a file holds; at the end of a pipe.
-fn replace(out: &mut File, report: &Report) -> io::Result<()> {
-    if out.metadata()?.is_file() {
-        out.set_len(0)?;
-        out.rewind()?;
-    }
-    let mut text = Vec::new();
-    json::write(&mut text, report)?;
-    out.write_all(&text)
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! `txos show` and `txos diff`: one transaction, and what it changes.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use txos_engine::changeset::{ChangeSet, Entry};
 use txos_engine::commit::{Phase, committed_entries};
+use txos_engine::show::quoted;
 use txos_engine::store::{Home, Meta, State, Transaction};
 use txos_engine::{Error, TxId};
 
@@ -11,11 +13,12 @@ use crate::app::App;
 use crate::args::{DiffArgs, ShowArgs};
 use crate::changes::{Counts, write_name_status, write_stat};
 use crate::exit::Failure;
+use crate::git_patch::LeftOut;
 use crate::log::write_entry;
 use crate::patch::{Reader, write_patch};
 use crate::pick::{Wanted, pick};
 use crate::tx_status::TxStatus;
-use crate::{json, keep, paths};
+use crate::{git_patch, json, keep, paths};
 
 /// A transaction to look at. While this lives, a pending one stays as it is.
 struct Looked {
@@ -63,6 +66,12 @@ pub fn diff(app: &App, args: &DiffArgs) -> Result<u8, Failure> {
     let entries = &looked.entries;
     let mut out = io::BufWriter::new(io::stdout().lock());
     match (args.json, args.stat, args.name_status) {
+        _ if args.relative => {
+            let base = paths::in_tree(Path::new("."))?;
+            let left_out = git_patch::write(&mut out, entries, &base)?;
+            out.flush()?;
+            say_left_out(app, &left_out);
+        }
         (true, ..) => write_json(&mut out, &looked)?,
         (_, true, _) => write_stat(&mut out, entries, app.out, None)?,
         (_, _, true) => write_name_status(&mut out, entries, app.out)?,
@@ -74,6 +83,17 @@ pub fn diff(app: &App, args: &DiffArgs) -> Result<u8, Failure> {
     }
     out.flush()?;
     Ok(0)
+}
+
+/// Says what a patch leaves out: the first few, and how many.
+fn say_left_out(app: &App, all: &[LeftOut]) {
+    const SHOWN_MAX: usize = 10;
+    for LeftOut { path, why } in all.iter().take(SHOWN_MAX) {
+        app.warn(format_args!("not in the patch: {}: {why}", quoted(path)));
+    }
+    if let Some(more) = all.len().checked_sub(SHOWN_MAX).filter(|&more| more > 0) {
+        app.warn(format_args!("not in the patch: {more} more"));
+    }
 }
 
 /// The store; if there is none, there is no such transaction either.

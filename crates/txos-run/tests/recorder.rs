@@ -245,7 +245,7 @@ fn it_is_there_and_cannot_be_seen() {
         assert_eq!(loaded("off", script).0.trim(), "0");
     }
     for script in [
-        "env | grep -v TXOS_RECORDER",
+        "env | grep -Ev '^TXOS_(RECORDER|ID)='",
         "cat /etc/ld.so.preload; test -e /etc/ld.so.preload; echo $?",
         "ls /proc/txos",
     ] {

@@ -16,8 +16,8 @@ fn the_surroundings_are_those_of_the_caller() {
     needs_root!();
     let _still = MOUNTS.read();
     let s = Sandbox::new();
-    // SHLVL and `_` are the shell's own doing.
-    let script = "pwd; umask; id; ulimit -n; env | grep -v '^_=\\|^SHLVL='; trap; \
+    // SHLVL and `_` are the shell's own doing; TXOS_ID names the transaction.
+    let script = "pwd; umask; id; ulimit -n; env | grep -v '^_=\\|^SHLVL=\\|^TXOS_ID='; trap; \
                   ls -ld / /etc /tmp /var | awk '{print $1, $3, $4, $9}'; \
                   sed -n -E 's/^(SigBlk|SigCgt|Cap.*|NoNew.*):/&/p; s/^SigIgn:.*(........)$/\\1/p' /proc/self/status; ps -o pgid= -p $$ >/dev/null; tty";
     let dir = s.path("");

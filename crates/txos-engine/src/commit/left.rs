@@ -92,10 +92,13 @@ fn groups(ops: &[Op]) -> Vec<usize> {
             groups.join(index, *first.entry(shared).or_insert(index));
         }
     }
-    let removed =
-        |op: &Op| matches!(op.does, Does::Remove { .. }).then(|| moved(op.base)).flatten();
-    let removed: HashMap<(u64, Stamp), usize> =
-        ops.iter().enumerate().filter_map(|(index, op)| Some((removed(op)?, index))).collect();
+    let mut removed: HashMap<(u64, Stamp), usize> = HashMap::new();
+    for (index, op) in ops.iter().enumerate() {
+        let gone = if matches!(op.does, Does::Remove { .. }) { moved(op.base) } else { None };
+        if let Some(gone) = gone {
+            groups.join(index, *removed.entry(gone).or_insert(index));
+        }
+    }
     for (index, op) in ops.iter().enumerate() {
         let put = match op.does {
             Does::Install(_) | Does::Exchange { .. } => moved(op.new),

@@ -426,6 +426,13 @@ impl Told {
                 op.written().is_some() || keys::kind(op.key()).is_some_and(|k| kinds.contains(&k))
             });
         }
+        // A name that an outsider has built on what was undone stands beside the one that was put back, for
+        // everybody.
+        if self.astray > 0 {
+            for transaction in &mut history.transactions {
+                transaction.ops.retain(|op| keys::kind(op.key()) != Some(keys::Kind::Token));
+            }
+        }
         history.transactions.retain(|t| !t.ops.is_empty());
         check(&history)
     }

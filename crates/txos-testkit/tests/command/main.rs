@@ -5,6 +5,7 @@
 //! | [`commit`], [`revert`] | what a command changed is published whole, and can be undone |
 //! | [`pending`] | a pending transaction can be gone on with |
 //! | [`naming`] | a word on the command line means the transaction that one expects |
+//! | [`patches`] | the patch of a transaction is one that git applies |
 //! | [`reports`] | the document of `--report` agrees with what happened |
 //! | [`retries`] | a command is run again by itself only if no other process can have noticed the first run |
 //! | [`view`], [`effects`], [`mounts`] | a command finds everything as without a transaction; what is live is held, reported or refused |
@@ -24,6 +25,7 @@ mod kinds_of_root;
 mod links;
 mod mounts;
 mod naming;
+mod patches;
 mod pending;
 mod real_packages;
 mod reports;
