@@ -41,7 +41,7 @@ struct Blob {
 /// Writes what `entries` change below `base`, with names relative to it, and gives what can't be said so.
 pub fn write(out: &mut dyn Write, entries: &[Entry], base: &Path) -> io::Result<Vec<LeftOut>> {
     let mut left_out = Vec::new();
-    for entry in entries {
+    for (index, entry) in entries.iter().enumerate() {
         let mut told = |why: &str| {
             let path = entry.path.clone();
             left_out.push(LeftOut { path, why: why.to_owned() });
@@ -58,7 +58,10 @@ pub fn write(out: &mut dyn Write, entries: &[Entry], base: &Path) -> io::Result<
         if was.is_none() && is.is_none() {
             continue;
         }
-        if let Some(why) = unsaid(entry, entries) {
+        // In order of path, what is in a directory follows it.
+        let next = entries.get(index + 1);
+        let is_empty = next.is_none_or(|next| !next.path.starts_with(&entry.path));
+        if let Some(why) = unsaid(entry, is_empty) {
             told(why);
         }
         let blob = |end: Option<(Side, &Path, Option<&Path>)>| match end {
@@ -79,18 +82,17 @@ fn is_blob(side: &Side) -> bool {
     matches!(side.kind, FileKind::File | FileKind::Symlink)
 }
 
-/// What of a change git has no words for.
-fn unsaid(entry: &Entry, all: &[Entry]) -> Option<&'static str> {
+/// What of a change git has no words for. `is_empty`: nothing in it changes.
+fn unsaid(entry: &Entry, is_empty: bool) -> Option<&'static str> {
     let kind_of = |side: Option<Side>| side.map(|side| side.kind);
     let (old, new) = (kind_of(entry.old), kind_of(entry.new));
-    let holds = |path: &Path| all.iter().any(|e| e.path != path && e.path.starts_with(path));
     match (entry.old, entry.new) {
         _ if entry.from.is_some() && new == Some(FileKind::Dir) => Some("a directory was moved"),
         (None, Some(_)) if new == Some(FileKind::Dir) => {
-            (!holds(&entry.path)).then_some("an empty directory was made")
+            is_empty.then_some("an empty directory was made")
         }
         (Some(_), None) if old == Some(FileKind::Dir) => {
-            (!holds(&entry.path)).then_some("an empty directory was removed")
+            is_empty.then_some("an empty directory was removed")
         }
         (Some(was), Some(is)) if old == new && is_blob(&is) => {
             let other = |side: Side| (side.mode & 0o7777 & !0o111, side.uid, side.gid);

@@ -56,13 +56,15 @@ pub fn pick(home: &Home, text: &str, wanted: Wanted) -> Result<TxId, Failure> {
         let mut known = Vec::new();
         for record in home.transactions()? {
             match record {
-                Ok(meta) => known.push((TxStatus::of(home, &meta), meta)),
+                Ok(meta) => {
+                    let status = TxStatus::of(home, &meta);
+                    known.push((meta, status));
+                }
                 // A damaged one is no candidate. One that can't be read may be the newest.
                 Err(Error::Format { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let mut known: Vec<_> = known.into_iter().map(|(status, meta)| (meta, status)).collect();
         known.sort_by_key(|(meta, _)| std::cmp::Reverse(age(meta)));
         Ok(known)
     };

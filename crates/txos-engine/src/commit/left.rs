@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 
+use super::Options;
 use crate::changeset::path_matcher;
 use crate::conflict::Conflict;
 use crate::error::{Error, Result};
@@ -25,6 +26,11 @@ pub struct Left {
     /// What others have done to it; `None` for what belongs together with another path that
     /// is left.
     pub conflict: Option<Conflict>,
+}
+
+/// How many conflicts are looked for: all that may be left, or enough to name.
+pub(super) fn most(options: &Options) -> usize {
+    if options.skip_changed.is_empty() { CONFLICTS_MAX } else { usize::MAX }
 }
 
 /// Takes the operations that `conflicts` are about out of a plan, each with its whole group, and gives

@@ -68,7 +68,7 @@ pub fn revert(
     let result = (|| {
         let roots = Roots::open(&done)?;
         let commit_stamp = old.commit_stamp.unwrap_or(old.begun);
-        let conflicts = changed_since(home, &done, &roots, commit_stamp);
+        let conflicts = changed_since(home, &done, &roots, commit_stamp, left::most(options));
         let left = left::take_out(&mut done, conflicts, &options.skip_changed)?;
         let mut plan = Plan::empty(&tx, options.durable);
         plan.ops = reversed(&done, &roots, tx.id())?;
@@ -133,7 +133,8 @@ pub fn preview_revert(home: &Home, id: TxId, options: &Options) -> Result<Revert
     let _lock = home.lock_commits()?;
     let (old, mut done) = committed(home, id)?;
     let roots = Roots::open(&done)?;
-    let conflicts = changed_since(home, &done, &roots, old.commit_stamp.unwrap_or(old.begun));
+    let commit_stamp = old.commit_stamp.unwrap_or(old.begun);
+    let conflicts = changed_since(home, &done, &roots, commit_stamp, left::most(options));
     let left = left::take_out(&mut done, conflicts, &options.skip_changed)?;
     let mut entries: Vec<Entry> =
         entries_of(home, &done)?.into_iter().map(Entry::turned_round).collect();
@@ -217,12 +218,13 @@ pub(super) fn note_versions_after_undo(home: &Home, reverted: TxId, undone: &Pla
     plan::save(home, &plan)
 }
 
-/// What of a commit is no longer as it was published, with the number of its operation.
+/// What of a commit is no longer as it was published, with the number of its operation; `most` of it.
 fn changed_since(
     home: &Home,
     done: &Plan,
     roots: &Roots,
     commit_stamp: Stamp,
+    most: usize,
 ) -> Vec<(usize, Conflict)> {
     let mut conflicts = Vec::new();
     let own = done.ops.iter().filter_map(|op| op.own_version).map(|v| (v.id, v)).collect();
@@ -302,6 +304,9 @@ fn changed_since(
             when: end.ok().and_then(|e| e.look().ok().flatten()).map(|v| v.ctime),
         };
         conflicts.push((index, conflict));
+        if conflicts.len() >= most {
+            break;
+        }
     }
     conflicts
 }

@@ -9,7 +9,9 @@ fn reported(lab: &Lab, args: &[&str]) -> (i32, Value) {
     let file = lab.dir().join("report.json");
     let name = file.display().to_string();
     let (verb, rest) = args.split_first().unwrap();
-    let done = lab.txos([*verb, "--report", &name].iter().chain(rest)).run();
+    let scope = lab.tree().display().to_string();
+    let scope = if *verb == "run" { vec!["--scope", &scope] } else { Vec::new() };
+    let done = lab.txos([*verb, "--report", &name].iter().chain(&scope).chain(rest)).run();
     let text = std::fs::read(&file).unwrap_or_else(|e| panic!("{e}: {done:?}"));
     let report: Value = serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{e}: {done:?}"));
     assert_eq!(report["exit_status"], done.code(), "{report}");
@@ -65,8 +67,7 @@ fn every_ending_is_reported() {
 fn a_report_goes_to_a_descriptor_or_nothing_is_run() {
     let lab = Lab::in_memory();
     // The command does not get the descriptor.
-    let script =
-        "\"$TXOS\" run --report FD:3 -- sh -c 'echo out; echo x > x; ls -l /proc/self/fd' 3> ../fd";
+    let script = "\"$TXOS\" run --report FD:3 --scope . -- sh -c 'echo out; echo x > x; ls -l /proc/self/fd' 3> ../fd";
     let done = Invocation::shell(script)
         .env("TXOS", txos())
         .env("TXOS_STORE", lab.store())
@@ -81,7 +82,8 @@ fn a_report_goes_to_a_descriptor_or_nothing_is_run() {
     let report: Value = serde_json::from_slice(&report).unwrap();
     assert_eq!((&report["outcome"], lab.read("x")), (&"committed".into(), "x\n".into()));
     for target in ["FD:77", "/nowhere/report.json", "FD:x"] {
-        let done = lab.txos(["run", "--report", target, "--", "touch", "made"]).run();
+        let done =
+            lab.txos(["run", "--scope", ".", "--report", target, "--", "touch", "made"]).run();
         assert_eq!(done.code(), 125, "{done:?}");
         assert!(done.stderr.contains(target) || done.stderr.contains("descriptor"), "{done:?}");
         assert!(!lab.path("made").exists(), "{done:?}");
