@@ -201,14 +201,15 @@ static void *lister(void *argument)
     return NULL;
 }
 
-/* A thread that ends within a transaction has aborted it. */
+/* A thread that ends within a transaction has aborted it, and so has one whose transaction lost against another
+ * thread's call. */
 static void *leaves_at_once(void *argument)
 {
     bool calls_exit = argument != NULL;
     if (sys_xbegin(0) != 0)
-        return (void *)1;
+        return (void *)(long)errno;
     if (!put("left", 1) || close(shared) != 0)
-        return (void *)2;
+        return errno == ECANCELED ? NULL : (void *)(long)errno;
     if (calls_exit)
         pthread_exit(NULL);
     return NULL;
@@ -224,7 +225,7 @@ static void *leaver(void *argument)
             break;
         pthread_join(thread, &result);
         if (result)
-            wrong("one that leaves: %ld", (long)result);
+            wrong("one that leaves: %s", strerror((int)(long)result));
         if (access("left", F_OK) == 0)
             wrong("a thread that ended in a transaction has left something");
         if (fcntl(shared, F_GETFD) < 0)
