@@ -1,6 +1,5 @@
 //! Which transaction a word on the command line means.
 
-use txos_engine::show::quoted_bytes;
 use txos_engine::store::{Home, Meta};
 use txos_engine::version::Stamp;
 use txos_engine::{Error, TxId};
@@ -84,15 +83,9 @@ pub fn pick(home: &Home, text: &str, wanted: Wanted) -> Result<TxId, Failure> {
     let named: Vec<(Meta, TxStatus)> =
         known()?.into_iter().filter(|(meta, _)| meta.name.as_deref() == Some(text)).collect();
     let fit = named.iter().find(|(_, status)| wanted.takes(*status));
-    match (fit.or(named.first()), home.resolve(text)) {
-        (None, resolved) => Ok(resolved?),
-        (Some((meta, _)), Err(Error::NoSuchTransaction(_))) => Ok(meta.id),
-        (Some((meta, _)), Ok(id)) if meta.id == id => Ok(id),
-        (Some((meta, _)), _) => Err(Failure::new(format!(
-            "{} is the name of {}, and ids start like that: give the whole id",
-            quoted_bytes(text.as_bytes()),
-            meta.id
-        ))),
+    match fit.or(named.first()) {
+        Some((meta, _)) => Ok(meta.id),
+        None => Ok(home.resolve(text)?),
     }
 }
 
