@@ -115,6 +115,13 @@ pub enum Command {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+    /// Print the transactions that fit a command line
+    #[command(hide = true)]
+    Complete {
+        /// The words after `txos`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Write the manual pages
     #[command(hide = true)]
     Man {

@@ -15,6 +15,7 @@
 //! | [`realm_view`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
 //! | [`changes`], [`patch`], [`git_patch`], [`json`] | how changes are written |
 //! | [`recover`], [`gc`], [`doctor`] | care |
+//! | [`complete`] | what a shell completes |
 //! | [`launcher`] | the checkout's `txos` script, which builds what it starts |
 //! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`pick`], [`duration`], [`tx_status`], [`streams`] | what the commands share |
 //!
@@ -25,6 +26,7 @@ mod app;
 mod args;
 mod changes;
 mod commit;
+mod complete;
 mod config;
 mod doctor;
 mod duration;
@@ -88,6 +90,9 @@ fn main() -> ExitCode {
         }
     };
     txos_engine::sys_owner::allow();
+    if let Command::Complete { words } = &cli.command {
+        return ExitCode::from(u8::from(!complete::complete(&complete::as_text(words))));
+    }
     let told = |failure: &Failure| {
         if let Some(message) = failure.message() {
             tell(format_args!("txos: {message}"));
@@ -124,7 +129,10 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
         }
         Command::Run(args) => return run::run(app, args),
         Command::Config(args) => return config::config(args),
-        Command::Completions { shell } => return completions(*shell),
+        Command::Completions { shell } => {
+            std::io::stdout().write_all(complete::script(*shell).as_bytes())?;
+            return Ok(0);
+        }
         Command::Man { dir } => return man::write(dir),
         Command::Gc(args) if args.trash => return trash::empty_detached(app),
         _ => {}
@@ -155,15 +163,9 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
         Command::Run(_)
         | Command::Config(_)
         | Command::Completions { .. }
+        | Command::Complete { .. }
         | Command::Man { .. } => Ok(0),
     }
-}
-
-fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut help::command(), "txos", &mut script);
-    std::io::stdout().write_all(&script)?;
-    Ok(0)
 }
 
 /// A defect of ours: says so in a line that can be reported, and ends. Whatever was being

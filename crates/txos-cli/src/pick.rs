@@ -34,6 +34,22 @@ impl Wanted {
         }
     }
 
+    /// Of a command that names one transaction.
+    pub fn by(command: &str) -> Wanted {
+        match command {
+            "exec" | "commit" | "review" => Wanted::Pending,
+            "abort" => Wanted::Unpublished,
+            "revert" => Wanted::Committed,
+            _ => Wanted::Changed,
+        }
+    }
+
+    /// Whether the command can be applied to it by its id: a running one can be looked at, though `@` is
+    /// none that may change any moment.
+    pub fn can_take(self, status: TxStatus) -> bool {
+        self.takes(status) || self == Wanted::Changed && status == TxStatus::Active
+    }
+
     fn in_words(self) -> &'static str {
         match self {
             Wanted::Changed | Wanted::Ended => "ended",
@@ -67,7 +83,7 @@ pub fn pick(home: &Home, text: &str, wanted: Wanted) -> Result<TxId, Failure> {
         known.sort_by_key(|(meta, _)| std::cmp::Reverse(age(meta)));
         Ok(known)
     };
-    if let Some(before) = newest(text) {
+    if let Some(before) = means_newest(text) {
         let known = known()?;
         let mut fit = known.iter().filter(|(_, status)| wanted.takes(*status));
         return fit.nth(before).map(|(meta, _)| meta.id).ok_or_else(|| {
@@ -95,7 +111,7 @@ fn age(meta: &Meta) -> Stamp {
 }
 
 /// How many newer ones `@~N` passes over; `None` if the text is something else.
-fn newest(text: &str) -> Option<usize> {
+pub fn means_newest(text: &str) -> Option<usize> {
     match text.strip_prefix('@')? {
         "" => Some(0),
         "~" => Some(1),
@@ -112,7 +128,7 @@ mod tests {
         let table =
             [("@", Some(0)), ("@~", Some(1)), ("@~2", Some(2)), ("@~x", None), ("a@", None)];
         for (text, expected) in table {
-            assert_eq!(newest(text), expected, "{text}");
+            assert_eq!(means_newest(text), expected, "{text}");
         }
     }
 

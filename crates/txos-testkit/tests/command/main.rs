@@ -5,6 +5,7 @@
 //! | [`commit`], [`revert`] | what a command changed is published whole, and can be undone |
 //! | [`pending`] | a pending transaction can be gone on with |
 //! | [`naming`] | a word on the command line means the transaction that one expects |
+//! | [`completion`] | shells complete the transactions that a command can be applied to |
 //! | [`patches`] | the patch of a transaction is one that git applies |
 //! | [`reports`] | the document of `--report` agrees with what happened |
 //! | [`retries`] | a command is run again by itself only if no other process can have noticed the first run |
@@ -19,6 +20,7 @@
 
 mod bad_input;
 mod commit;
+mod completion;
 mod documents;
 mod effects;
 mod kinds_of_root;
