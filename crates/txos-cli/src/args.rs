@@ -8,10 +8,11 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use txos_engine::commit::{Isolation, Options};
 use txos_engine::contention::Policy;
-use txos_run::{Leftover, RunOptions};
+use txos_run::{Leftover, Limits, RunOptions};
 
-use crate::duration::Age;
+use crate::duration::{Age, TimeLimit};
 use crate::report::Target;
+use crate::size::Size;
 
 /// Groups any commands into one operation that happens as a whole or not at all.
 #[derive(Debug, Parser)]
@@ -212,7 +213,13 @@ impl WaitArgs {
 }
 
 /// What belongs to the private view, or to the change set that it leaves.
-const NOT_IN_PROCESS: [&str; 18] = [
+const NOT_IN_PROCESS: [&str; 24] = [
+    "dir",
+    "hide",
+    "max_bytes",
+    "time",
+    "memory",
+    "no_network",
     "report",
     "review",
     "keep",
@@ -274,6 +281,12 @@ pub struct RunArgs {
     /// What runs it.
     #[command(flatten)]
     pub view: ViewArgs,
+    /// Where it runs.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// What it may use.
+    #[command(flatten)]
+    pub limits: LimitArgs,
     /// How to publish.
     #[command(flatten)]
     pub publish: PublishArgs,
@@ -329,6 +342,74 @@ pub struct ViewArgs {
     pub leftover: LeftoverArg,
 }
 
+/// Where a command runs, and what it does not find there; the same for `run` and `exec`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct PlaceArgs {
+    /// Start CMD in this directory
+    ///
+    /// Paths in other options are relative to where txos itself is started.
+    #[arg(long, help_heading = "Isolation", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Make this path absent for CMD; may be repeated
+    ///
+    /// What lies there is not found, and is not part of what must be unchanged at the commit. A CMD that makes
+    /// something under this name, or moves or removes a directory above it, is refused (125).
+    #[arg(long, help_heading = "Isolation", value_name = "PATH")]
+    pub hide: Vec<PathBuf>,
+}
+
+impl PlaceArgs {
+    /// Both, absolute.
+    pub fn paths(&self) -> Result<(Option<PathBuf>, Vec<PathBuf>), crate::exit::Failure> {
+        let absolute = |path: &PathBuf| {
+            std::path::absolute(path).map_err(|e| {
+                crate::exit::Failure::new(format!("finding the working directory: {e}"))
+            })
+        };
+        let hide = self.hide.iter().map(absolute).collect::<Result<_, _>>()?;
+        Ok((self.dir.as_ref().map(absolute).transpose()?, hide))
+    }
+}
+
+/// What a command may use; the same for `run` and `exec`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct LimitArgs {
+    /// Stop and roll back when the private copies take more disk space than this, such as 500M or 2G (status 153)
+    ///
+    /// They are those of the whole transaction. Nothing larger is ever kept or published; while CMD runs they
+    /// are looked at every 10 ms, or less often where there are many, and may grow beyond it in between.
+    #[arg(long, help_heading = "Limits", value_name = "SIZE")]
+    pub max_bytes: Option<Size>,
+    /// Stop and roll back when CMD, with all that it started, has not ended after this time, such as 90s or 5m
+    /// (status 124)
+    ///
+    /// All of its processes get SIGTERM, and SIGKILL 5 s later. Each attempt has this time.
+    #[arg(long, help_heading = "Limits", value_name = "DURATION")]
+    pub time: Option<TimeLimit>,
+    /// Give CMD, with all that it starts, so much memory, such as 512M
+    ///
+    /// The kernel ends processes that need more (status 137 if it is CMD). It needs a memory cgroup; where none
+    /// can be made each process has so much address space instead, which is said.
+    #[arg(long, help_heading = "Limits", value_name = "SIZE")]
+    pub memory: Option<Size>,
+    /// Give CMD a network of its own, of which only the loopback interface is there
+    ///
+    /// Services that listen on Unix sockets with a path are reached all the same.
+    #[arg(long, help_heading = "Limits")]
+    pub no_network: bool,
+}
+
+impl From<&LimitArgs> for Limits {
+    fn from(args: &LimitArgs) -> Limits {
+        Limits {
+            max_bytes: args.max_bytes.map(|size| size.0),
+            time: args.time.map(|time| time.0),
+            memory: args.memory.map(|size| size.0),
+            no_network: args.no_network,
+        }
+    }
+}
+
 /// When to commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CommitOn {
@@ -373,9 +454,13 @@ impl RunArgs {
         }
     }
 
-    /// What `txos-run` needs to know.
-    pub fn options(&self) -> RunOptions {
+    /// What `txos-run` needs to know. `place` is [`PlaceArgs::paths`].
+    pub fn options(&self, place: (Option<PathBuf>, Vec<PathBuf>)) -> RunOptions {
+        let (directory, hide) = place;
         RunOptions {
+            directory,
+            hide,
+            limits: (&self.limits).into(),
             command: self.command.clone(),
             name: self.name.clone(),
             message: self.message.clone(),
@@ -418,6 +503,11 @@ impl RunArgs {
             (publish.no_gate, "--no-gate"),
             (publish.no_durable, "--no-durable"),
             (self.wait.seconds != wait.seconds, "--wait"),
+            (!self.place.hide.is_empty(), "--hide"),
+            (self.limits.max_bytes.is_some(), "--max-bytes"),
+            (self.limits.time.is_some(), "--time"),
+            (self.limits.memory.is_some(), "--memory"),
+            (self.limits.no_network, "--no-network"),
             (self.in_process, "--in-process"),
             (self.durable, "--durable"),
         ]
@@ -468,8 +558,19 @@ pub struct ExecArgs {
     /// What to do with processes that are left when CMD has ended
     #[arg(long, value_name = "WHAT", default_value_t, value_enum)]
     pub leftover: LeftoverArg,
+    /// Where it runs.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// What it may use.
+    #[command(flatten)]
+    pub limits: LimitArgs,
     /// Command to run, and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "CMD",
+        help_heading = "Arguments"
+    )]
     pub command: Vec<OsString>,
 }
 
@@ -882,7 +983,7 @@ mod tests {
         assert_eq!(options.isolation, Isolation::Snapshot);
         assert!(!options.merge_append && !options.gate && !options.durable);
         assert_eq!(options.keep_inode, ["*.db", "*.log"]);
-        let run = args.options();
+        let run = args.options((None, Vec::new()));
         assert_eq!(run.leftover, Leftover::Kill);
         assert_eq!(run.scope, [PathBuf::from("/srv"), "/etc".into()]);
         assert_eq!(run.exclude, ["/srv/x*"]);

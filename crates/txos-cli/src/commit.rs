@@ -1,6 +1,7 @@
 //! `txos commit`, `txos abort` and `txos revert`: decisions about a whole transaction.
 
 use std::io::Write;
+use std::path::Path;
 
 use txos_engine::changeset::ChangeSet;
 use txos_engine::commit::{self, Left, Options, Phase, RevertPreview};
@@ -124,7 +125,7 @@ pub fn abort(app: &App, args: &IdArg) -> Result<u8, Failure> {
     let mut tx = home.load(id)?;
     match tx.meta.state {
         State::Pending => commit::put_in_order(&home, &mut tx)?,
-        State::Active => end_leftovers(app, &tx.meta)?,
+        State::Active => end_leftovers(app, tx.dir(), &tx.meta)?,
         state @ (State::Committed | State::Reverted) => {
             let advice = match state {
                 State::Committed => "`txos revert` undoes it",
@@ -142,7 +143,11 @@ pub fn abort(app: &App, args: &IdArg) -> Result<u8, Failure> {
 }
 
 /// Ends the processes that a dead transaction left behind.
-pub fn end_leftovers(app: &App, meta: &txos_engine::store::Meta) -> Result<(), Failure> {
+pub fn end_leftovers(
+    app: &App,
+    dir: &Path,
+    meta: &txos_engine::store::Meta,
+) -> Result<(), Failure> {
     let id = meta.id;
     let ended = txos_run::end_orphans(meta)
         .map_err(|e| Failure::new(format!("ending the processes of {id}: {e}")))?;
@@ -150,6 +155,7 @@ pub fn end_leftovers(app: &App, meta: &txos_engine::store::Meta) -> Result<(), F
         let plural = if ended == 1 { "" } else { "es" };
         app.say(format_args!("ended {ended} process{plural} of {id}"));
     }
+    txos_run::remove_group(dir, id);
     Ok(())
 }
 

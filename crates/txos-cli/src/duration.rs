@@ -35,6 +35,34 @@ impl FromStr for Age {
     }
 }
 
+/// How long something may last: a number, with a fraction perhaps, and a unit, as timeout(1) takes it. Seconds
+/// without one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimeLimit(pub Duration);
+
+impl FromStr for TimeLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!(
+                "{text:?} is no time: a number above 0 and one of s, m, h, d, such as 90s or 1.5m"
+            )
+        };
+        let (number, unit) = match text.char_indices().next_back() {
+            Some((at, 's')) => (text.get(..at), 1),
+            Some((at, 'm')) => (text.get(..at), MINUTE),
+            Some((at, 'h')) => (text.get(..at), HOUR),
+            Some((at, 'd')) => (text.get(..at), DAY),
+            _ => (Some(text), 1),
+        };
+        let number = number.filter(|n| n.starts_with(|c: char| c.is_ascii_digit() || c == '.'));
+        let number: f64 = number.and_then(|n| n.parse().ok()).ok_or_else(bad)?;
+        let time = Duration::try_from_secs_f64(number * unit as f64).ok();
+        time.filter(|time| !time.is_zero()).map(TimeLimit).ok_or_else(bad)
+    }
+}
+
 impl Age {
     /// Whether something that happened at `then` is at least this old at `now`.
     pub fn reached(self, then: Stamp, now: Stamp) -> bool {
@@ -85,6 +113,19 @@ mod tests {
             "9999999999999999999w",
         ] {
             assert!(bad.parse::<Age>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn limits_are_read() {
+        let millis = |text: &str| text.parse::<TimeLimit>().map(|t| t.0.as_millis());
+        assert_eq!(millis("90"), Ok(90_000));
+        assert_eq!(millis("0.5s"), Ok(500));
+        assert_eq!(millis("1.5m"), Ok(90_000));
+        assert_eq!(millis("2h"), Ok(7_200_000));
+        assert_eq!(millis("1d"), Ok(86_400_000));
+        for bad in ["", "s", "0", "0s", "-1", "+1", "1w", "5 s", "inf", "nan", "1e400", "1e30"] {
+            assert!(bad.parse::<TimeLimit>().is_err(), "{bad:?}");
         }
     }
 

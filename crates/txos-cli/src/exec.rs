@@ -23,6 +23,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     app.report.note(|report| report.of(id));
     let mut tx = keep::load(app, &home, id)?;
     let reads = tx.load_reads()?;
+    let (directory, hide) = args.place.paths()?;
     let options = RunOptions {
         command: args.command.clone(),
         name: None,
@@ -36,6 +37,9 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         durable: tx.meta.durable,
         isolation: Default::default(),
         patience: args.wait.patience(),
+        directory,
+        hide,
+        limits: (&args.limits).into(),
     };
     let words: Vec<String> = options.command.iter().map(|w| quoted(w.as_ref())).collect();
     let unchanged = format!("{id} stays pending, as it was before this command");
@@ -69,7 +73,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         true => unchanged,
         false => format!("{unchanged}; live, and not undone: {}", ran.live),
     };
-    if let Some(why) = refusal(&ran.status, args.commit_on, &options) {
+    if let Some(why) = refusal(&ran.status, args.commit_on, &options.command) {
         keep::fall_back(app, &mut tx)?;
         trash::clear(app, &home);
         if let CommandStatus::Lost { conflict } = &ran.status {

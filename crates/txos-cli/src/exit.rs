@@ -6,12 +6,16 @@
 use std::io;
 
 use txos_engine::{Conflict, TxId};
-use txos_run::CommandStatus;
+use txos_run::{CommandStatus, Limit};
 
 /// The user answered no at `--review`.
 pub const DECLINED: u8 = 1;
 /// `doctor` found a problem.
 pub const PROBLEMS: u8 = 1;
+/// It did not end within `--time`, as with timeout(1).
+pub const TIMED_OUT: u8 = 124;
+/// Its private copies were larger than `--max-bytes`: as of a process that SIGXFSZ ended.
+pub const TOO_LARGE: u8 = SIGNAL_BASE + 25;
 /// Somebody else changed what the transaction depends on (`EX_TEMPFAIL`: trying again may help).
 pub const CONFLICT: u8 = 75;
 /// txos itself failed; nothing was published.
@@ -154,7 +158,9 @@ pub fn of_command(status: &CommandStatus) -> u8 {
         CommandStatus::Signaled(signal) => of_signal(*signal),
         CommandStatus::NotFound(_) => NOT_FOUND,
         CommandStatus::NotExecutable(_) => NOT_EXECUTABLE,
-        CommandStatus::Stopped { .. } => FAILED,
+        CommandStatus::Stopped { .. } | CommandStatus::Refused { .. } => FAILED,
+        CommandStatus::Exceeded { limit: Limit::Time, .. } => TIMED_OUT,
+        CommandStatus::Exceeded { limit: Limit::Bytes, .. } => TOO_LARGE,
         CommandStatus::Lost { .. } => CONFLICT,
     }
 }
@@ -217,6 +223,9 @@ mod tests {
             (CommandStatus::NotFound(error()), 127),
             (CommandStatus::NotExecutable(error()), 126),
             (CommandStatus::Stopped { reason: String::new() }, 125),
+            (CommandStatus::Refused { text: String::new() }, 125),
+            (CommandStatus::Exceeded { limit: Limit::Time, text: String::new() }, 124),
+            (CommandStatus::Exceeded { limit: Limit::Bytes, text: String::new() }, 153),
         ];
         for (status, expected) in table {
             assert_eq!(of_command(&status), expected, "{status:?}");

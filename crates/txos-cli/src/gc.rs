@@ -104,7 +104,7 @@ fn force(app: &App, home: &Home, text: &str) -> Result<Removed, Failure> {
     if let Ok(meta) = home.meta(id)
         && meta.state == State::Active
     {
-        end_leftovers(app, &meta)?;
+        end_leftovers(app, &home.tx_dir(id), &meta)?;
     }
     commit::finish_dead(home)?;
     let _commits = home.lock_commits()?;
@@ -146,7 +146,7 @@ fn remove_dead(app: &App, home: &Home, removed: &mut Vec<Removed>) -> Result<(),
         if tx.meta.state != State::Active {
             continue;
         }
-        end_leftovers(app, &tx.meta)?;
+        end_leftovers(app, tx.dir(), &tx.meta)?;
         // What a program was about to put into the tree when it died lies among its copies.
         commit::finish_dead(home)?;
         match home.discard(tx) {

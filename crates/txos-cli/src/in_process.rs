@@ -38,7 +38,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     let mut command = Command::new(program);
     command.args(rest).env(PRELOAD, preload()?).env(VARIABLE, wishes(app, args));
     let status = exit::of_start_error(command.exec());
-    if let Some(why) = refusal(&status, CommitOn::Success, &args.options()) {
+    if let Some(why) = refusal(&status, CommitOn::Success, &args.command) {
         tell(format_args!("txos: {why}"));
     }
     Ok(of_command(&status))

@@ -17,7 +17,7 @@ pub fn keep(app: &App, tx: &mut Transaction, reads: &ReadSet, changes: u64) -> R
 
 /// Takes a transaction back to what it was before the command that was run in it last.
 pub fn fall_back(app: &App, tx: &mut Transaction) -> Result<(), Failure> {
-    end_leftovers(app, &tx.meta)?;
+    end_leftovers(app, tx.dir(), &tx.meta)?;
     Ok(tx.fall_back()?)
 }
 

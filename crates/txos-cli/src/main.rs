@@ -17,7 +17,7 @@
 //! | [`recover`], [`gc`], [`doctor`] | care |
 //! | [`complete`] | what a shell completes |
 //! | [`launcher`] | the checkout's `txos` script, which builds what it starts |
-//! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`pick`], [`duration`], [`tx_status`], [`streams`] | what the commands share |
+//! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`pick`], [`duration`], [`size`], [`tx_status`], [`streams`] | what the commands share |
 //!
 //! Standard output carries what was asked for (and belongs to the command under `run` and `exec`);
 //! everything txos has to say goes to standard error, each message starting with `txos: `.
@@ -57,6 +57,7 @@ mod run;
 mod runtime;
 mod show;
 mod signals;
+mod size;
 mod status;
 mod streams;
 mod style;

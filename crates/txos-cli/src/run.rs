@@ -1,5 +1,6 @@
 //! `txos run`: a command in a new transaction, from beginning to end.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +14,7 @@ use txos_engine::realm::{RetryHistory, TxHandle};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
 use txos_engine::txn::{Engine, Failed};
-use txos_run::{CommandStatus, Live, Ran, RunOptions};
+use txos_run::{CommandStatus, Live, Ran};
 
 use crate::app::{App, tell};
 use crate::args::{CommitOn, Ending, RunArgs};
@@ -180,8 +181,15 @@ fn join(app: &App, args: &RunArgs, outer: &str) -> Failure {
          fails, and is published or rolled back with all of {outer}",
         quoted(program.as_ref())
     ));
-    let status = exit::of_start_error(Command::new(program).args(rest).exec());
-    if let Some(why) = refusal(&status, CommitOn::Success, &args.options()) {
+    let mut command = Command::new(program);
+    if let Some(dir) = &args.place.dir {
+        if let Err(error) = std::env::set_current_dir(dir) {
+            return Failure::new(format!("entering {}: {error}; nothing was run", quoted(dir)));
+        }
+        command.env("PWD", std::env::current_dir().unwrap_or_default());
+    }
+    let status = exit::of_start_error(command.args(rest).exec());
+    if let Some(why) = refusal(&status, CommitOn::Success, &args.command) {
         tell(format_args!("txos: {why}"));
     }
     Failure::Status(of_command(&status))
@@ -206,7 +214,7 @@ fn attempt(
     again: Option<RetryHistory>,
     attempts: &mut Attempts,
 ) -> Result<(Attempt, Next), Failure> {
-    let (home, options) = (engine.home(), args.options());
+    let (home, options) = (engine.home(), args.options(args.place.paths()?));
     let mut tx = txos_run::begin(home, &options)?;
     app.report.note(|report| report.attempt(tx.id()));
     let handle = match app.begin(engine, tx.id(), again, args.wait) {
@@ -280,7 +288,7 @@ fn conclude(
     let status = of_command(&ran.status);
     tx.meta.exit_status = Some(i32::from(status));
     let shows_always = ending == Ending::DryRun && was_run(&ran.status);
-    if !shows_always && let Some(why) = refusal(&ran.status, args.commit_on, &args.options()) {
+    if !shows_always && let Some(why) = refusal(&ran.status, args.commit_on, &args.command) {
         drop(handle.take());
         trash::discard(app, home, tx);
         tell_failure(app, &ran.status, &format!("{why}; {gone}"));
@@ -304,7 +312,7 @@ fn conclude(
             let shown = review::show(app, &entries, None);
             trash::discard(app, home, tx);
             shown?;
-            let why = refusal(&ran.status, CommitOn::Success, &args.options());
+            let why = refusal(&ran.status, CommitOn::Success, &args.command);
             let why = why.map(|why| format!("{why}; ")).unwrap_or_default();
             app.report.note(|report| report.ended(Outcome::DryRun, Some(counts)));
             app.say(format_args!("{why}dry run: {gone}"));
@@ -519,14 +527,17 @@ fn was_run(status: &CommandStatus) -> bool {
 pub fn refusal(
     status: &CommandStatus,
     commit_on: CommitOn,
-    options: &RunOptions,
+    command: &[OsString],
 ) -> Option<String> {
-    let name = options.command.first().map(|c| quoted(c.as_ref())).unwrap_or_default();
+    let name = command.first().map(|c| quoted(c.as_ref())).unwrap_or_default();
     match status {
         CommandStatus::NotFound(_) => Some(format!("{name}: command not found")),
         CommandStatus::NotExecutable(error) => Some(format!("{name} can't be executed: {error}")),
         CommandStatus::Lost { conflict } => Some(format!("{name} was stopped: {conflict}")),
         CommandStatus::Stopped { reason } => Some(format!("{name} was stopped: {reason}")),
+        CommandStatus::Exceeded { text, .. } | CommandStatus::Refused { text } => {
+            Some(format!("{name} {text}"))
+        }
         CommandStatus::Exited(0) => None,
         _ if commit_on == CommitOn::Always => None,
         CommandStatus::Exited(code) => Some(format!("{name} exited with status {code}")),
@@ -548,21 +559,8 @@ pub fn tell_failure(app: &App, status: &CommandStatus, text: &str) {
 mod tests {
     use super::*;
 
-    fn options() -> RunOptions {
-        RunOptions {
-            command: vec!["make".into()],
-            name: None,
-            message: None,
-            scope: Vec::new(),
-            exclude: Vec::new(),
-            hold_output: false,
-            strict: false,
-            recorder: false,
-            leftover: txos_run::Leftover::Wait,
-            durable: true,
-            isolation: Default::default(),
-            patience: std::time::Duration::ZERO,
-        }
+    fn command() -> [OsString; 1] {
+        ["make".into()]
     }
 
     #[test]
@@ -578,7 +576,7 @@ mod tests {
             (stopped(), false, false),
         ];
         for (status, on_success, always) in table {
-            let commits = |on| refusal(&status, on, &options()).is_none();
+            let commits = |on| refusal(&status, on, &command()).is_none();
             assert_eq!(commits(CommitOn::Success), on_success, "{status:?}");
             assert_eq!(commits(CommitOn::Always), always, "{status:?}");
         }
@@ -586,7 +584,7 @@ mod tests {
 
     #[test]
     fn why_not_is_told() {
-        let why = |status| refusal(&status, CommitOn::Success, &options()).unwrap();
+        let why = |status| refusal(&status, CommitOn::Success, &command()).unwrap();
         assert_eq!(why(CommandStatus::Exited(2)), "make exited with status 2");
         assert_eq!(why(CommandStatus::Signaled(2)), "make was killed by SIGINT");
     }

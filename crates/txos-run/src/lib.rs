@@ -11,6 +11,7 @@
 //! | [`session`] | the processes: monitor, reaper, command |
 //! | [`participant`] | the transaction among the others that run |
 //! | [`supervisor`] | seccomp: recording, and what leads out of the transaction |
+//! | [`limits`], [`memory`] | how much a command may write, for how long it may run, how much memory it may have |
 //! | [`sys`] | every unsafe call |
 //!
 //! # Boundaries
@@ -25,6 +26,8 @@ pub mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod limits;
+mod memory;
 mod options;
 mod orphans;
 pub mod participant;
@@ -40,7 +43,9 @@ use txos_engine::store::{Begin, Home, Transaction};
 
 pub use doctor::{Check, doctor};
 pub use error::Error;
-use error::{Result, Step};
+use error::Result;
+pub use limits::{Limit, Limits};
+pub use memory::remove_group;
 pub use options::{Leftover, RunOptions};
 pub use orphans::end_orphans;
 pub use report::{CommandStatus, Ran};
@@ -52,6 +57,10 @@ pub use warning::{Live, Warning, WarningKind};
 /// # Errors
 /// If what is asked for can't be versioned here, with what to do about it.
 pub fn begin(home: &Home, options: &RunOptions) -> Result<Transaction> {
+    let directory = options.working_directory()?;
+    if options.directory.is_some() {
+        check_directory(&directory)?;
+    }
     let layers = view::plan::layers(home, options)?;
     let tx = home.begin(Begin {
         layers,
@@ -62,11 +71,25 @@ pub fn begin(home: &Home, options: &RunOptions) -> Result<Transaction> {
             .iter()
             .map(|w| txos_engine::show::quoted(std::path::Path::new(w)))
             .collect(),
-        directory: std::env::current_dir().step("finding the working directory")?,
+        directory,
         durable: options.durable,
     })?;
     view::upper::prepare(&tx)?;
     Ok(tx)
+}
+
+/// That a command can start in a directory.
+fn check_directory(dir: &std::path::Path) -> Result<()> {
+    let looked = std::fs::metadata(dir).and_then(|found| match found.is_dir() {
+        true => Ok(rustix::fs::access(dir, rustix::fs::Access::EXEC_OK)?),
+        false => Err(rustix::io::Errno::NOTDIR.into()),
+    });
+    looked.map_err(|source| Error::View {
+        step: "entering the working directory".into(),
+        path: dir.to_owned(),
+        source,
+        detail: "; nothing was run".into(),
+    })
 }
 
 /// An empty read set for a transaction: it knows what is versioned.
@@ -91,5 +114,22 @@ pub fn run(
     options: &RunOptions,
     handle: Option<participant::Handle>,
 ) -> Result<Ran> {
-    session::monitor::run(home, tx, reads, options, handle)
+    if options.hide.is_empty() {
+        return session::monitor::run(home, tx, reads, options, handle);
+    }
+    let hidden = view::hide::place(tx, &options.hide)?;
+    let mut reads = reads;
+    let paths: Vec<Vec<u8>> = hidden.paths().collect();
+    reads.leave_out(&paths);
+    // If it fails, a pending transaction is put back to what it was before, and a new one is discarded.
+    let mut ran = session::monitor::run(home, tx, reads, options, handle)?;
+    // A mounted overlay must not be changed behind its back.
+    ran.await_end_of_view();
+    ran.reads.leave_out_no_more(&paths);
+    if let Some(text) = hidden.take_out()?
+        && matches!(ran.status, CommandStatus::Exited(_) | CommandStatus::Signaled(_))
+    {
+        ran.status = CommandStatus::Refused { text };
+    }
+    Ok(ran)
 }

@@ -3,6 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::error::{Result, Step};
+use crate::limits::Limits;
+
 /// What happens to processes that the command leaves in the background.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Leftover {
@@ -40,4 +43,24 @@ pub struct RunOptions {
     pub isolation: txos_engine::commit::Isolation,
     /// How long it waits for another transaction at the most.
     pub patience: std::time::Duration,
+    /// Where the command starts, absolute; `None`: where this process is.
+    pub directory: Option<PathBuf>,
+    /// Paths that are absent inside, absolute.
+    pub hide: Vec<PathBuf>,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+impl RunOptions {
+    /// Where the command starts.
+    ///
+    /// # Errors
+    /// If none was named, and the one of this process is gone.
+    pub(crate) fn working_directory(&self) -> Result<PathBuf> {
+        match &self.directory {
+            Some(dir) => Ok(dir.clone()),
+            None => std::env::current_dir()
+                .step("finding the working directory (has it been removed? --dir names another)"),
+        }
+    }
 }

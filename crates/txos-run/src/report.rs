@@ -4,6 +4,7 @@ use std::io;
 
 use txos_engine::readset::ReadSet;
 
+use crate::limits::Limit;
 use crate::session::monitor::ViewEnd;
 use crate::session::output::{Held, Stream};
 use crate::supervisor::deferred_signals::DeferredSignal;
@@ -24,6 +25,18 @@ pub enum CommandStatus {
     Stopped {
         /// What it did.
         reason: String,
+    },
+    /// It used more than it was given; all of its processes were ended.
+    Exceeded {
+        /// More of what.
+        limit: Limit,
+        /// To follow the command's name.
+        text: String,
+    },
+    /// It ended, and did what a transaction like this one can't hold.
+    Refused {
+        /// To follow the command's name.
+        text: String,
     },
     /// Another transaction won a conflict with this one; all of its processes were killed.
     Lost {

@@ -234,6 +234,27 @@ impl ReadSet {
         &self.coverage
     }
 
+    /// Leaves out what lies at or below some canonical paths, because the transaction can't see it.
+    pub fn leave_out(&mut self, paths: &[Vec<u8>]) {
+        self.coverage.never_under.extend(paths.iter().cloned());
+    }
+
+    /// Records again what lies at or below these paths: a later command of the transaction sees it.
+    pub fn leave_out_no_more(&mut self, paths: &[Vec<u8>]) {
+        self.coverage.never_under.retain(|left_out| !paths.contains(left_out));
+        let hidden = |path: &[u8]| paths.iter().any(|p| crate::path::is_at_or_below(path, p));
+        let dirs = &self.dirs;
+        let was_left_out = |&index: &u32| {
+            dirs.get(index as usize).is_some_and(|dir| !dir.versioned && hidden(&dir.path))
+        };
+        self.by_path.retain(|_, index| !was_left_out(index));
+        self.aliases.retain(|written, binding| match binding {
+            PathBinding::Dir(index) => !was_left_out(index),
+            PathBinding::Nowhere(_) => true,
+            PathBinding::Elsewhere => !observe::real_path(written).is_some_and(|p| hidden(&p)),
+        });
+    }
+
     /// A program of the transaction changed names in a way that nobody could follow: from now on, that a
     /// name has no [`Facets::REPLACED`] does not mean that the object there was kept.
     pub fn misses_replacements(&mut self) {

@@ -12,6 +12,13 @@ use crate::object::{Facets, FileKind};
 use crate::path::join;
 use crate::version::observe;
 
+/// Where a directory path leads.
+pub(super) fn real_path(written: &[u8]) -> Option<Vec<u8>> {
+    let fd = open_path(CWD, written).ok()?;
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+    Some(rustix::fs::readlinkat(CWD, link, Vec::with_capacity(256)).ok()?.into_bytes())
+}
+
 /// How many symbolic links a look-up may pass, as in the kernel.
 const LINKS_MAX: u32 = 40;
 

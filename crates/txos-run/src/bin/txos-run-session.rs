@@ -96,7 +96,8 @@ fn session() -> Result<u8, Box<dyn std::error::Error>> {
         CommandStatus::Signaled(signal) => 128 + u8::try_from(signal).unwrap_or(0),
         CommandStatus::NotFound(_) => 127,
         CommandStatus::NotExecutable(_) => 126,
-        CommandStatus::Stopped { .. } => 125,
+        CommandStatus::Stopped { .. } | CommandStatus::Refused { .. } => 125,
+        CommandStatus::Exceeded { .. } => 124,
         CommandStatus::Lost { .. } => 75,
     };
     if !keep {

@@ -66,6 +66,8 @@ pub enum Order {
     Continue,
     /// Pass a signal on to the command.
     Signal(i32),
+    /// Ask every descendant to end.
+    Terminate,
     /// Kill every descendant.
     Kill,
 }

@@ -24,6 +24,10 @@ pub struct Prepared {
     pub group: Option<Pid>,
     /// The filter.
     pub program: Vec<seccomp::Instruction>,
+    /// Where its process is written to, so that its memory is limited.
+    pub memory: Option<OwnedFd>,
+    /// How much address space each of its processes may have.
+    pub address_space: Option<u64>,
     /// Standard output and error, if they are held.
     pub output: Option<(OwnedFd, OwnedFd)>,
 }
@@ -65,6 +69,15 @@ fn prepare(
     reopen_directories();
     rustix::process::chdir(&prepared.directory)
         .map_err(|e| ("entering the working directory in the view", e.into()))?;
+    if let Some(procs) = &prepared.memory {
+        rustix::io::write(procs, b"0\n")
+            .map_err(|e| ("entering the cgroup that limits the memory of", e.into()))?;
+    }
+    if let Some(bytes) = prepared.address_space {
+        let limit = rustix::process::Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        rustix::process::setrlimit(rustix::process::Resource::As, limit)
+            .map_err(|e| ("limiting the memory of", e.into()))?;
+    }
     signals.restore(true);
     let listener =
         seccomp::install(&prepared.program).map_err(|e| ("installing the seccomp filter", e))?;

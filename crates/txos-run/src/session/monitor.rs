@@ -18,6 +18,8 @@ use super::command::Prepared;
 use super::reaper::Reaper;
 use super::{output, tree};
 use crate::error::{Error, Result, Step};
+use crate::limits::{Guard, Stop};
+use crate::memory::{self, Group};
 use crate::options::{Leftover, RunOptions};
 use crate::participant::{Handle, Left};
 use crate::report::{CommandStatus, Ran};
@@ -65,11 +67,15 @@ pub fn run(
         Some((ends, writing)) => (Some(ends), Some(writing)),
         None => (None, None),
     };
+    let directory = options.working_directory()?;
+    let (mut memory, address_space) = memory::limit(tx, options.limits.memory);
     let recorder = options.recorder.then(Recorder::new).flatten();
     let prepared = Prepared {
         argv: c_strings(&options.command)?,
-        environment: environment(tx.id()),
-        directory: std::env::current_dir().step("finding the working directory")?,
+        environment: environment(tx.id(), options.directory.as_deref()),
+        directory: directory.clone(),
+        memory: memory.as_mut().and_then(Group::take_procs),
+        address_space,
         group,
         program: filter::program(recorder.is_some()),
         output: command_output,
@@ -97,6 +103,7 @@ pub fn run(
         fork::Fork::Parent(pid) => pid,
     };
     drop((reapers_end, prepared));
+    let uppers = tx.layers().into_iter().map(|layer| layer.upper).collect();
     let mut monitor = Monitor {
         tx,
         options,
@@ -120,6 +127,8 @@ pub fn run(
         reported_waiting: false,
         all_gone: false,
         interrupted: None,
+        guard: Guard::new(&options.limits, uppers),
+        directory,
     };
     let holding = ends.map(output::Ends::collect).transpose();
     let outcome = holding.and_then(|holding| {
@@ -128,6 +137,12 @@ pub fn run(
         outcome.and(held)
     });
     let end = monitor.end();
+    if let Some(killed) = memory.map(Group::end).filter(|&killed| killed > 0) {
+        let plural = if killed == 1 { "" } else { "es" };
+        say(&format!(
+            "the kernel ended {killed} process{plural} of the command, which needed more than --memory allows"
+        ));
+    }
     let held_output = outcome?;
     end?.into_ran(held_output)
 }
@@ -146,11 +161,15 @@ fn c_strings(words: &[OsString]) -> Result<Vec<CString>> {
 /// The variable that names the transaction to its processes.
 const ID: &str = "TXOS_ID";
 
-/// This process's environment, with the transaction's id. (No variable has a zero byte.)
-fn environment(id: TxId) -> Vec<CString> {
-    let inherited = std::env::vars_os().filter(|(name, _)| name != ID);
+/// This process's environment, with the transaction's id, and with the directory that was asked for. (No variable
+/// has a zero byte.)
+fn environment(id: TxId, directory: Option<&std::path::Path>) -> Vec<CString> {
+    let names_it = |name: &OsString| name == ID || name == "PWD" && directory.is_some();
+    let inherited = std::env::vars_os().filter(|(name, _)| !names_it(name));
+    let directory = directory.map(|dir| ("PWD".into(), dir.as_os_str().to_owned()));
     inherited
         .chain([(ID.into(), id.as_str().into())])
+        .chain(directory)
         .filter_map(|(name, value)| {
             CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
         })
@@ -214,6 +233,10 @@ struct Monitor<'a> {
     all_gone: bool,
     /// Told by a signal to stop waiting for background processes.
     interrupted: Option<i32>,
+    /// Over what it may use.
+    guard: Guard,
+    /// Where the command starts.
+    directory: std::path::PathBuf,
 }
 
 /// Everything of a transaction that has ended.
@@ -269,12 +292,18 @@ impl Monitor<'_> {
                 PollFd::from_borrowed_fd(self.channel.fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
             ];
-            let timeout = self.quiet_left().and_then(|d| Timespec::try_from(d).ok());
+            let left = [self.quiet_left(), self.guard.left()].into_iter().flatten().min();
+            let timeout = left.and_then(|d| Timespec::try_from(d).ok());
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e).step("waiting for the command"),
             }
             self.report_waiting();
+            match self.guard.look() {
+                Some(Stop::Terminate) => self.order(&Order::Terminate)?,
+                Some(Stop::Kill) => self.order(&Order::Kill)?,
+                None => {}
+            }
             while let Some(signal) = self.signals.next() {
                 self.pass_on(signal);
             }
@@ -301,14 +330,14 @@ impl Monitor<'_> {
                     self.left_live(&path, &why);
                 }
                 // The command enters it in the view before any of its calls is told.
-                if let (Some(reads), Ok(directory)) = (self.reads.as_mut(), std::env::current_dir())
-                {
-                    reads.note(directory.as_os_str().as_bytes(), true, Facets::ENTRY);
+                if let Some(reads) = self.reads.as_mut() {
+                    reads.note(self.directory.as_os_str().as_bytes(), true, Facets::ENTRY);
                 }
                 self.mount_namespace = mount_namespace;
                 self.tx.meta.mount_namespace = Some(mount_namespace);
                 self.tx.save(false)?;
                 self.order(&Order::Go)?;
+                self.guard.begin();
             }
             News::Listener => {
                 let Some(listener) = fd else {
@@ -321,6 +350,7 @@ impl Monitor<'_> {
                     reaper: self.reaper_pid,
                     mount_namespace: self.mount_namespace,
                     strict: self.options.strict,
+                    has_network: !self.options.limits.no_network,
                     warnings: Arc::clone(&self.warnings),
                     path_classes: std::mem::take(&mut self.path_classes),
                     root_is_local: self.root_is_local,
@@ -335,7 +365,7 @@ impl Monitor<'_> {
             News::NotPrepared { step, errno } => {
                 return Err(Error::View {
                     step,
-                    path: std::env::current_dir().unwrap_or_default(),
+                    path: self.directory.clone(),
                     source: std::io::Error::from_raw_os_error(errno),
                     detail: String::new(),
                 });
@@ -445,14 +475,24 @@ impl Monitor<'_> {
             let status = CommandStatus::Lost { conflict };
             return Ok(End { status, finished, warnings: Arc::clone(&self.warnings), view });
         }
-        let status = match (&finished.stopped, self.not_executed, self.interrupted, self.status) {
+        let ended = (&finished.stopped, self.not_executed, self.interrupted, self.status);
+        let status = match (ended, self.guard.end()) {
+            ((None, None, None, _), Some((limit, text))) => CommandStatus::Exceeded { limit, text },
+            _ => Self::status_of(ended)?,
+        };
+        Ok(End { status, finished, warnings: Arc::clone(&self.warnings), view })
+    }
+
+    fn status_of(
+        ended: (&Option<String>, Option<i32>, Option<i32>, Option<i32>),
+    ) -> Result<CommandStatus> {
+        Ok(match ended {
             (Some(reason), ..) => CommandStatus::Stopped { reason: reason.clone() },
             (_, Some(errno), ..) => CommandStatus::not_executed(errno),
             (_, _, Some(signal), _) => CommandStatus::Signaled(signal),
             (.., Some(status)) => CommandStatus::of(status),
             (.., None) => return Err(Error::ReaperLost),
-        };
-        Ok(End { status, finished, warnings: Arc::clone(&self.warnings), view })
+        })
     }
 
     /// Waits for the reaper, which ends after its descendants; kills those of a dead one. A reaper that has said

@@ -116,6 +116,12 @@ impl Reaper {
         match order {
             Order::Go => {}
             Order::Kill => return true,
+            Order::Terminate => {
+                let me = rustix::process::getpid().as_raw_nonzero().get();
+                tree::signal_descendants(me, Signal::TERM);
+                // What is stopped hears nothing.
+                tree::signal_descendants(me, Signal::CONT);
+            }
             Order::Continue => {
                 if let Some(pid) = command {
                     // A shell that stopped itself leads a group of its own.

@@ -173,6 +173,15 @@ pub fn kill_descendants(ancestor: i32, spare: &[i32]) -> usize {
     alive
 }
 
+/// Sends a signal to every descendant of `ancestor`.
+pub fn signal_descendants(ancestor: i32, signal: Signal) {
+    for p in descendants_by_scan(ancestor).iter().filter(|p| !p.zombie) {
+        if let Some(pid) = Pid::from_raw(p.pid) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -86,6 +86,8 @@ pub struct Setup {
     pub mount_namespace: u64,
     /// Whether to stop at what can't be rolled back.
     pub strict: bool,
+    /// Whether the command's network is this machine's.
+    pub has_network: bool,
     /// Where warnings go.
     pub warnings: Arc<Warnings>,
     /// To the reaper, for [`Order::Kill`].
@@ -168,6 +170,7 @@ pub struct Supervisor {
     /// A process was found for which nothing is done; to be told.
     foreign: Option<u32>,
     strict: bool,
+    has_network: bool,
     warnings: Arc<Warnings>,
     orders: Channel,
     path_classes: path_class::PathClasses,
@@ -221,6 +224,7 @@ pub fn start(setup: Setup) -> Result<Running> {
         reaper: setup.reaper,
         mount_namespace: setup.mount_namespace,
         strict: setup.strict,
+        has_network: setup.has_network,
         warnings: setup.warnings,
         orders: setup.orders,
         path_classes: setup.path_classes,

@@ -192,6 +192,8 @@ impl Supervisor {
     fn reach(&mut self, address: &Address) -> Verdict {
         match address {
             Address::Local => Verdict::Through,
+            // Both end in a network of the command's own.
+            Address::Remote(_) | Address::Abstract(_) if !self.has_network => Verdict::Through,
             Address::Remote(whom) => self.beyond(WarningKind::Network, || {
                 format!("the command talks to {whom} over the network; that can't be rolled back")
             }),

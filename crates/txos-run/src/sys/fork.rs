@@ -56,14 +56,42 @@ pub fn exec(argv: &[CString], environment: &[CString]) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// `unshare(2)` of the mount namespace, and of the user namespace if asked for.
+/// `unshare(2)` of the mount namespace, and of those of users and of the network if asked for.
 ///
 /// # Errors
 /// Its errno.
-pub fn unshare(user: bool) -> io::Result<()> {
-    let flags = libc::CLONE_NEWNS | if user { libc::CLONE_NEWUSER } else { 0 };
-    // SAFETY: neither flag separates memory or descriptors that Rust code shares between threads.
+pub fn unshare(user: bool, network: bool) -> io::Result<()> {
+    let flags = libc::CLONE_NEWNS
+        | if user { libc::CLONE_NEWUSER } else { 0 }
+        | if network { libc::CLONE_NEWNET } else { 0 };
+    // SAFETY: none of the flags separates memory or descriptors that Rust code shares between threads.
     if unsafe { libc::unshare(flags) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Turns on the loopback interface of this process's network namespace.
+///
+/// # Errors
+/// The errno of `socket(2)` or `ioctl(2)`.
+pub fn loopback_up() -> io::Result<()> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: a struct of integers and arrays of them, for which zeroes are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo\0") {
+        *to = (*from).cast_signed();
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads one ifreq, which lives as long as the call.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// `dup2(2)` onto a descriptor of the command, without close-on-exec.

@@ -35,7 +35,7 @@ pub fn fanotify_permission() -> io::Result<()> {
 pub fn namespaces(user: bool) -> io::Result<()> {
     match fork::fork()? {
         Fork::Child => {
-            let errno = match fork::unshare(user) {
+            let errno = match fork::unshare(user, false) {
                 Ok(()) => 0,
                 Err(e) => e.raw_os_error().unwrap_or(libc::EIO),
             };

@@ -90,7 +90,7 @@ pub fn build(
     plan: &Plan,
     staging: &Path,
 ) -> Result<Vec<(PathBuf, String)>, Failure> {
-    enter_namespaces(plan.rootless)?;
+    enter_namespaces(plan.rootless, plan.no_network)?;
     let mounts = mounts::visible()
         .map_err(|e| Failure::new("reading", Path::new("/proc/self/mountinfo"), &e))?;
     let mut left_live = Vec::new();
@@ -142,11 +142,11 @@ fn attributes(mounts: &[Mount], path: &Path) -> MountAttrFlags {
         .map_or(MountAttrFlags::empty(), Mount::attributes)
 }
 
-fn enter_namespaces(rootless: bool) -> Result<(), Failure> {
+fn enter_namespaces(rootless: bool, no_network: bool) -> Result<(), Failure> {
     let proc_self = Path::new("/proc/self");
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let asker = Asker::now();
-    fork::unshare(rootless).map_err(|e| {
+    fork::unshare(rootless, no_network).map_err(|e| {
         let failure = Failure::new("making namespaces for", proc_self, &e);
         failure.with_detail(&namespace_advice(rootless, asker))
     })?;
@@ -163,6 +163,12 @@ fn enter_namespaces(rootless: bool) -> Result<(), Failure> {
         write("gid_map", &format!("{gid} {gid} 1"))?;
         // Gaining capabilities made us undumpable, so that the monitor could not look at us.
         let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable);
+    }
+    if no_network {
+        fork::loopback_up().map_err(|e| {
+            Failure::new("turning on the loopback interface for", proc_self, &e)
+                .with_detail("; --no-network can't be had here")
+        })?;
     }
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)

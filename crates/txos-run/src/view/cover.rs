@@ -31,6 +31,7 @@ const LOOKS_MAX: u32 = 20_000;
 
 /// Covers a tree on one mount with layers.
 pub struct Cover<'a> {
+    directory: Option<PathBuf>,
     mounts: &'a [Mount],
     mount: &'a Mount,
     store: &'a Path,
@@ -42,9 +43,14 @@ pub struct Cover<'a> {
 impl<'a> Cover<'a> {
     /// For a mount, with a store on it.
     #[must_use]
-    pub fn new(mounts: &'a [Mount], mount: &'a Mount, store: &'a Path) -> Self {
+    pub fn new(
+        mounts: &'a [Mount],
+        mount: &'a Mount,
+        store: &'a Path,
+        directory: Option<PathBuf>,
+    ) -> Self {
         let uid = rustix::process::geteuid().as_raw();
-        Cover { mounts, mount, store, uid, looks: 0, targets: BTreeSet::new() }
+        Cover { directory, mounts, mount, store, uid, looks: 0, targets: BTreeSet::new() }
     }
 
     /// The layers of a directory, parents before children.
@@ -52,7 +58,8 @@ impl<'a> Cover<'a> {
     pub fn of(mut self, top: &Path) -> Vec<LayerRequest> {
         self.split(top);
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        for place in [home, std::env::current_dir().ok()].into_iter().flatten() {
+        let directory = self.directory.take();
+        for place in [home, directory].into_iter().flatten() {
             if let Ok(place) = place.canonicalize()
                 && place.starts_with(top)
             {

@@ -7,6 +7,7 @@
 //! | [`cover`] | chooses the layers of a view in a user namespace |
 //! | [`overlay`] | makes one overlay mount |
 //! | [`build`] | puts the view together, in the process that will live in it |
+//! | [`hide`] | makes paths absent inside |
 //! | [`upper`] | gives a new layer's top the attributes of what it covers |
 //! | [`nesting`] | tells whether this process is in a view already |
 
@@ -14,6 +15,7 @@ pub mod build;
 pub mod cover;
 pub use txos_engine::mounts;
 pub use txos_engine::nesting;
+pub mod hide;
 pub mod overlay;
 pub mod plan;
 pub mod upper;

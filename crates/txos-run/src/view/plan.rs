@@ -49,6 +49,8 @@ pub struct Plan {
     pub coverage: Coverage,
     /// Whether the kernel alone serves the file system of the root directory.
     pub root_is_local: bool,
+    /// Whether the view has a network of its own, of which only the loopback interface is there.
+    pub no_network: bool,
 }
 
 /// File systems that the kernel serves alone, from memory or from a device: no look at them waits for a
@@ -143,7 +145,9 @@ pub fn layers(home: &Home, options: &RunOptions) -> Result<Vec<LayerRequest>> {
                 && can_be_layer(mount)
                 && let Ok(store) = stores.on(mount)
             {
-                layers.extend(Cover::new(&mounts, mount, &store).of(root));
+                layers.extend(
+                    Cover::new(&mounts, mount, &store, options.working_directory().ok()).of(root),
+                );
             }
         }
     }
@@ -232,6 +236,7 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan>
     let root_is_local = |m: &Mount| m.point == Path::new("/") && LOCAL.contains(&&*m.kind);
     let mut plan = Plan {
         rootless: !is_privileged(),
+        no_network: options.limits.no_network,
         root_is_local: mounts.iter().any(root_is_local),
         ..Plan::default()
     };
@@ -289,11 +294,11 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan>
 fn excluded(options: &RunOptions) -> Result<(Vec<PathBuf>, Vec<String>)> {
     let mut found = BTreeSet::new();
     let mut unmatched = Vec::new();
-    let here = std::env::current_dir().step("finding the working directory")?;
     for pattern in &options.exclude {
         let full = if pattern.starts_with('/') {
             pattern.clone()
         } else {
+            let here = std::env::current_dir().step("finding the working directory")?;
             format!("{}/{pattern}", glob::Pattern::escape(&here.to_string_lossy()))
         };
         let matches = glob::glob(&full).map_err(|e| Error::Unsupported {

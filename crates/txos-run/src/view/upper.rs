@@ -26,7 +26,7 @@ pub fn prepare(tx: &Transaction) -> txos_engine::Result<()> {
     Ok(())
 }
 
-fn copy_attributes(from: &Path, to: &Path) -> txos_engine::Result<()> {
+pub(super) fn copy_attributes(from: &Path, to: &Path) -> txos_engine::Result<()> {
     let stat = rustix::fs::stat(from).at("looking at", from)?;
     let fd = rustix::fs::openat(
         CWD,

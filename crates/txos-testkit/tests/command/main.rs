@@ -10,6 +10,7 @@
 //! | [`reports`] | the document of `--report` agrees with what happened |
 //! | [`retries`] | a command is run again by itself only if no other process can have noticed the first run |
 //! | [`view`], [`effects`], [`mounts`] | a command finds everything as without a transaction; what is live is held, reported or refused |
+//! | [`limits`] | time, memory, private copies and network are bounded; a hidden path is absent |
 //! | [`links`] | files of several names, changed by names that then go |
 //! | [`shell`] | shell scripts agree with a native run |
 //! | [`rootless`], [`kinds_of_root`] | ordinary users; user number 0 that is not the machine's root |
@@ -24,6 +25,7 @@ mod completion;
 mod documents;
 mod effects;
 mod kinds_of_root;
+mod limits;
 mod links;
 mod mounts;
 mod naming;
