@@ -19,6 +19,7 @@
 //! | [`history`] | whether transactions were strictly serializable |
 //! | [`realm_stress`] | workers that meet in a realm, and may be killed at any instant |
 //! | [`deb`] | small Debian packages |
+//! | [`debian_root`] | a small Debian to install them in |
 //! | [`power`] | a whole machine with another kernel, whose power can be cut |
 //! | [`syscalls`] | the page on system calls, `docs/syscalls.md` |
 //! | [`skip`], [`system`], [`wait`], [`random`] | skipping, what is shared, deadlines, seeds |
@@ -29,6 +30,7 @@
 pub mod binary;
 pub mod block;
 pub mod deb;
+pub mod debian_root;
 pub mod fault;
 pub mod fault_matrix;
 pub mod history;
@@ -50,6 +52,7 @@ pub mod trees;
 pub mod user;
 pub mod wait;
 
+pub use debian_root::DebianRoot;
 pub use lab::Lab;
 pub use process::{Done, Invocation, Running};
 pub use rendezvous::Rendezvous;

@@ -125,7 +125,7 @@ fn the_examples_of_the_readme_in_an_installation() {
 }
 
 /// The command under test, beside the libraries under test.
-fn built(lab: &Lab, libraries: &Path) -> PathBuf {
+pub(crate) fn built(lab: &Lab, libraries: &Path) -> PathBuf {
     let from = lab.dir().join("build");
     fs::create_dir(&from).unwrap();
     std::os::unix::fs::symlink(binary::txos(), from.join("txos")).unwrap();

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod c;
+mod debian;
 mod installed;
 mod manual;
 mod python;

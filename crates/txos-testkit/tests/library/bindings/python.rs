@@ -63,6 +63,16 @@ fn the_wheel_is_installed_and_used() {
     let maps = in_lab(&lab, &python).args(["-c", used]).run().expect(0).text();
     let mapped = maps.lines().find(|line| line.ends_with("libtxos.so")).expect("a library");
     assert!(mapped.contains(&library), "{mapped}");
+    // What its README shows, one block after the other.
+    let readme = std::fs::read_to_string(root().join("bindings/python/README.md")).unwrap();
+    let blocks = readme.split("```python\n").skip(1).map(|b| b.split("```").next().unwrap());
+    let program = format!(
+        "import os\nos.mkdir('queue'); open('queue/one', 'w'); open('total', 'w').write('2')\n\
+         {}\nadd(5); print(count, open('total').read(), open('proxy.conf').read(), end='')",
+        blocks.collect::<String>()
+    );
+    let shown = in_lab(&lab, &python).args(["-c", &program]).run().expect(0).text();
+    assert_eq!(shown, "1 7 backend = localhost:8080\n");
 }
 
 #[test]

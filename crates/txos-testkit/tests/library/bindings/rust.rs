@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use txos_testkit::{Invocation, Lab, binary};
+use txos_testkit::{Invocation, Lab, binary, require, skip};
 
 use crate::{in_lab, root};
 
@@ -30,4 +30,42 @@ fn format_lints_and_tests() {
     let dir = binary::library().parent().expect("a directory");
     let linked = cargo().env("TXOS_LIB_DIR", dir).env("LD_LIBRARY_PATH", dir);
     run(linked, &["test", "--locked", "--offline", "--quiet", "--features", "link"]);
+}
+
+/// Those crates that are published can be: each with a README, licences and a version for all that it depends on,
+/// and none depends on one that stays here.
+#[test]
+fn the_crates_can_be_published() {
+    const PUBLISHED: [&str; 6] =
+        ["txos-calls", "txos-recorder", "txos-engine", "txos-run", "txos-runtime", "txos-cli"];
+    require!(skip::has("tar"), "no tar");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let lab = Lab::new();
+    // In the name of cargo's own registry cache: nothing is downloaded.
+    let package = |dir: &str, names: &[&str]| {
+        let options = ["package", "--offline", "--no-verify", "--allow-dirty", "--quiet"];
+        let names = names.iter().flat_map(|name| ["--package", name]);
+        let target = lab.dir().join("target");
+        let cargo = Invocation::new(&cargo).args(options).args(names).arg("--target-dir");
+        let _ =
+            cargo.arg(&target).dir(root().join(dir)).run().expect(0).says_not("warning: unused");
+        target.join("package")
+    };
+    let _ = package(".", &PUBLISHED);
+    let made = package("bindings/rust/txos", &[]);
+    for name in PUBLISHED.iter().chain(&["txos"]) {
+        let file = made.join(format!("{name}-{}.crate", env!("CARGO_PKG_VERSION")));
+        let list = Invocation::new("tar").arg("-tzf").arg(&file).run().expect(0).text();
+        for member in ["README.md", "LICENSE-APACHE", "LICENSE-MIT", "Cargo.lock"] {
+            assert!(list.lines().any(|l| l.split('/').nth(1) == Some(member)), "{name}: {list}");
+        }
+    }
+    // All others say that they are not.
+    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+        let dir = entry.unwrap().path();
+        let name = dir.file_name().unwrap().to_string_lossy().into_owned();
+        let manifest = std::fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+        let kept = manifest.contains("\npublish = false\n");
+        assert_eq!(kept, !PUBLISHED.contains(&&*name), "{name}");
+    }
 }
