@@ -77,6 +77,10 @@ pub enum Command {
     Run(RunArgs),
     /// Run a command in a pending transaction
     Exec(ExecArgs),
+    /// Take back what the last commands of a pending transaction changed
+    Undo(UndoArgs),
+    /// Put back what was undone
+    Redo(UndoArgs),
     /// List pending and running transactions
     List(ListArgs),
     /// Show a transaction and the paths it changes
@@ -572,6 +576,30 @@ pub struct ExecArgs {
         help_heading = "Arguments"
     )]
     pub command: Vec<OsString>,
+}
+
+/// `txos undo` and `txos redo`.
+#[derive(Args, Debug)]
+pub struct UndoArgs {
+    /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
+    ///
+    /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
+    /// committed ones for revert.
+    #[arg(default_value = "@")]
+    pub id: String,
+    /// How many layers
+    ///
+    /// Each command that was run in the transaction is a layer (`txos show`). The first layer is the
+    /// transaction itself and is not undone: `txos abort` discards it.
+    #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: u32,
+    /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
+    #[arg(long, value_name = "FILE|FD:N")]
+    pub report: Option<Target>,
+    /// How long to wait for others.
+    #[command(flatten)]
+    pub wait: WaitArgs,
 }
 
 /// `txos config`.

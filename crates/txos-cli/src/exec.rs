@@ -3,6 +3,7 @@
 use txos_engine::changeset::ChangeSet;
 use txos_engine::show::quoted;
 use txos_engine::store::Home;
+use txos_engine::version::Stamp;
 use txos_run::{CommandStatus, RunOptions};
 
 use crate::app::App;
@@ -21,7 +22,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
     let id = pick(&home, &args.id, Wanted::Pending)?;
     app.report.note(|report| report.of(id));
-    let mut tx = keep::load(app, &home, id)?;
+    let mut tx = keep::load_in_turn(app, &home, id, args.wait)?;
     let reads = tx.load_reads()?;
     let (directory, hide) = args.place.paths()?;
     let options = RunOptions {
@@ -47,7 +48,12 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let handle = app
         .begin(engine, id, None, args.wait)
         .map_err(|failure| failure.with_aftermath(&unchanged))?;
-    tx.save_before().map_err(|error| Failure::from(error).with_aftermath(&unchanged))?;
+    let command = txos_engine::store::Command {
+        words: words.clone(),
+        directory: std::env::current_dir().unwrap_or_default(),
+        begun: Some(Stamp::now()),
+    };
+    tx.save_before(command).map_err(|error| Failure::from(error).with_aftermath(&unchanged))?;
     let mut ran = match txos_run::run(&home, &mut tx, reads, &options, handle) {
         Ok(ran) => ran,
         Err(error) => {
@@ -103,7 +109,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     }
     drop(signals);
     // What can't be removed now is removed by `gc`.
-    if tx.discard_before().is_ok() {
+    if tx.discard_unnamed().is_ok() {
         trash::clear(app, &home);
     }
     Ok(status)

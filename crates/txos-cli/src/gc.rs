@@ -121,10 +121,8 @@ fn fall_back(app: &App, home: &Home) -> Result<(), Failure> {
             && Home::falls_back(&tx.meta)
         {
             let id = meta.id;
-            match keep::fall_back(app, &mut tx) {
-                Ok(()) => app.say(format_args!(
-                    "recovered: the last command in {id} was interrupted; {id} is as it was before it"
-                )),
+            match keep::take_back(app, &mut tx) {
+                Ok(()) => {}
                 // The others are none the worse for it.
                 Err(failure) => app.warn(format_args!(
                     "{id} is left as it is: {}",

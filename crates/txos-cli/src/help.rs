@@ -10,7 +10,7 @@ use crate::args::Cli;
 
 /// The commands as the overview groups them.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Run", &["run", "exec"]),
+    ("Run", &["run", "exec", "undo", "redo"]),
     ("Look", &["list", "show", "diff", "log", "status", "top"]),
     ("Decide", &["review", "commit", "abort", "revert"]),
     ("Care", &["recover", "gc", "policy", "doctor", "config", "completions"]),

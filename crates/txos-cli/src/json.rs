@@ -58,6 +58,7 @@ pub struct Transaction {
     reverts: Option<TxId>,
     reverted_by: Option<TxId>,
     layers: Vec<Layer>,
+    stack: Vec<StackLayer>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<Wait>,
 }
@@ -66,6 +67,37 @@ pub struct Transaction {
 struct Layer {
     target: String,
     store: String,
+}
+
+/// What one command changed of a pending transaction.
+#[derive(Debug, Serialize)]
+struct StackLayer {
+    number: usize,
+    command: Vec<String>,
+    directory: String,
+    begun: Option<Stamp>,
+    ended: Option<Stamp>,
+    exit_status: Option<i32>,
+    /// Paths that it changes.
+    changes: Option<u64>,
+    undone: bool,
+}
+
+impl StackLayer {
+    fn all(meta: &Meta) -> Vec<StackLayer> {
+        let at = meta.stack.at as usize;
+        let layer = |(index, layer): (usize, &txos_engine::store::StackLayer)| StackLayer {
+            number: index + 1,
+            command: layer.command.clone(),
+            directory: quoted(&layer.directory),
+            begun: layer.begun,
+            ended: layer.ended,
+            exit_status: layer.exit_status,
+            changes: layer.counts,
+            undone: index >= at,
+        };
+        meta.stack.layers.iter().enumerate().map(layer).collect()
+    }
 }
 
 impl Transaction {
@@ -91,6 +123,7 @@ impl Transaction {
             reverts: meta.reverts,
             reverted_by: meta.reverted_by,
             layers: meta.layers.iter().map(layer).collect(),
+            stack: StackLayer::all(meta),
             waits_for: None,
         }
     }

@@ -1,21 +1,30 @@
 //! Pending transactions: kept by `run --keep`, taken up again by `exec`, `diff` and `commit`.
 
+use std::time::{Duration, Instant};
+
 use txos_engine::readset::ReadSet;
 use txos_engine::store::{Home, Transaction};
 use txos_engine::{Error, TxId, txn};
 
 use crate::app::{App, tell as tell_line};
+use crate::args::WaitArgs;
 use crate::changes::Counts;
 use crate::commit::end_leftovers;
 use crate::exit::Failure;
 use crate::tx_status::TxStatus;
+
+/// How long one waits for a command in the same transaction before one says so.
+const SAY_AFTER: Duration = Duration::from_secs(1);
+/// How often one looks whether it has ended: the kernel has no lock to wait for with a limit.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Makes the transaction pending.
 pub fn keep(app: &App, tx: &mut Transaction, reads: &ReadSet, changes: u64) -> Result<(), Failure> {
     Ok(app.with_progress(|progress| txn::keep(tx, reads, changes, progress))?)
 }
 
-/// Takes a transaction back to what it was before the command that was run in it last.
+/// Takes a transaction to what its record names: what it was before the command that was run in it last, or
+/// where layers were being undone or redone.
 pub fn fall_back(app: &App, tx: &mut Transaction) -> Result<(), Failure> {
     end_leftovers(app, tx.dir(), &tx.meta)?;
     Ok(tx.fall_back()?)
@@ -38,16 +47,58 @@ pub fn tell(app: &App, tx: &Transaction, counts: &Counts) {
     }
 }
 
+/// Finishes what died in the middle of a command, an undo or a redo in a pending transaction, and says so. The
+/// lock is ours, so that whoever ran it is gone.
+pub fn take_back(app: &App, tx: &mut Transaction) -> Result<(), Failure> {
+    let Some(before) = tx.meta.before.clone() else { return Ok(()) };
+    fall_back(app, tx)?;
+    let id = tx.id();
+    match before.command {
+        Some(_) => app.say(format_args!(
+            "recovered: the last command in {id} was interrupted; {id} is as it was before it"
+        )),
+        None => app.say(format_args!(
+            "recovered: an undo or redo in {id} was interrupted, and is complete now: it is at layer {}",
+            tx.meta.stack.at
+        )),
+    }
+    Ok(())
+}
+
+/// Takes hold of a pending transaction as soon as nobody else has it: a command that runs in it ends, or a
+/// look at it.
+pub fn load_in_turn(
+    app: &App,
+    home: &Home,
+    id: TxId,
+    wait: WaitArgs,
+) -> Result<Transaction, Failure> {
+    let began = Instant::now();
+    let mut said = false;
+    while home.meta(id).is_ok() && home.is_held(id) {
+        let waited = began.elapsed();
+        if waited >= wait.patience() {
+            return Err(Failure::new(format!(
+                "a command runs in {id}, and did not end within {} s; wait for longer with --wait, or end it; \
+                 nothing changed",
+                wait.seconds
+            )));
+        }
+        if !said && waited >= SAY_AFTER {
+            said = true;
+            app.say(format_args!("waiting for the command that runs in {id} to end"));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    load(app, home, id)
+}
+
 /// Takes hold of a pending transaction.
 pub fn load(app: &App, home: &Home, id: TxId) -> Result<Transaction, Failure> {
     let mut tx = home.load(id)?;
     tx.meta.check_same_rights()?;
-    // The lock is ours, so that whoever ran a command in it is gone.
     if Home::falls_back(&tx.meta) {
-        fall_back(app, &mut tx)?;
-        app.say(format_args!(
-            "recovered: the last command in {id} was interrupted; {id} is as it was before it"
-        ));
+        take_back(app, &mut tx)?;
     }
     let advice = match TxStatus::of(home, &tx.meta) {
         TxStatus::Pending => {

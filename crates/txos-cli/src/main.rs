@@ -9,7 +9,7 @@
 //! | [`args`], [`help`], [`man`] | options, help, manual pages |
 //! | [`run`], [`exec`], [`keep`], [`review`], [`report`], [`trash`] | a command in a transaction, and what becomes of it |
 //! | [`in_process`], [`config`], [`runtime`] | programs with the library in them |
-//! | [`commit`] | commit, abort, revert |
+//! | [`commit`], [`undo`] | commit, abort, revert; undo and redo of a pending transaction's layers |
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`], [`later`] | looking at transactions |
 //! | [`realm_view`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
@@ -64,6 +64,7 @@ mod style;
 mod top;
 mod trash;
 mod tx_status;
+mod undo;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -117,6 +118,8 @@ fn open_report(app: &App, command: &Command) -> Result<(), Failure> {
         Command::Run(_) if txos_run::inside().is_some() => Ok(()),
         Command::Run(args) => app.report.open("run", args.report.as_ref()),
         Command::Exec(args) => app.report.open("exec", args.report.as_ref()),
+        Command::Undo(args) => app.report.open("undo", args.report.as_ref()),
+        Command::Redo(args) => app.report.open("redo", args.report.as_ref()),
         Command::Commit(args) => app.report.open("commit", args.report.as_ref()),
         Command::Revert(args) => app.report.open("revert", args.report.as_ref()),
         _ => Ok(()),
@@ -147,6 +150,8 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
     txos_engine::patience::begin();
     match &cli.command {
         Command::Exec(args) => exec::exec(app, args),
+        Command::Undo(args) => undo::undo(app, args, undo::Way::Undo),
+        Command::Redo(args) => undo::undo(app, args, undo::Way::Redo),
         Command::List(args) => list::list(app, args),
         Command::Show(args) => show::show(app, args),
         Command::Diff(args) => show::diff(app, args),

@@ -55,6 +55,10 @@ pub enum Outcome {
     Reverted,
     /// It is pending.
     Kept,
+    /// Layers of a pending transaction are taken back.
+    Undone,
+    /// Layers of a pending transaction are put back.
+    Redone,
     /// It succeeded and there was nothing to publish.
     Unchanged,
     /// What would change was shown.

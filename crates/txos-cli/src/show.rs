@@ -18,6 +18,7 @@ use crate::log::write_entry;
 use crate::patch::{Reader, write_patch};
 use crate::pick::{Wanted, pick};
 use crate::tx_status::TxStatus;
+use crate::undo::write_layers;
 use crate::{git_patch, json, keep, paths};
 
 /// A transaction to look at. While this lives, a pending one stays as it is.
@@ -46,6 +47,7 @@ pub fn show(app: &App, args: &ShowArgs) -> Result<u8, Failure> {
         write_json(&mut out, &looked)?;
     } else {
         write_entry(&mut out, &looked.meta, looked.status, app.out)?;
+        write_layers(&mut out, &looked.meta, app.out)?;
         if !looked.entries.is_empty() {
             writeln!(out)?;
             write_name_status(&mut out, &looked.entries, app.out)?;

@@ -85,6 +85,7 @@ pub fn sample() -> Meta {
         reverts: None,
         reverted_by: None,
         splitting: None,
+        stack: txos_engine::store::Stack::default(),
         unprivileged_root: false,
         numbering: None,
         before: None,
@@ -112,6 +113,8 @@ mod tests {
                     ended: None,
                     exit_status: None,
                     changes: 1,
+                    savepoint: 1,
+                    command: None,
                 };
                 dead.before = Some(Box::new(before));
                 let of_dead = |held| TxStatus::from_facts(&dead, held, "this");

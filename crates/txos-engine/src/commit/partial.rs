@@ -375,6 +375,8 @@ fn move_out(
     }
     pending.meta.changes = pending.meta.changes.saturating_sub(plan.shown());
     pending.meta.splitting = None;
+    // Its savepoints hold what is published now.
+    pending.meta.flatten_stack();
     pending.save(plan.durable)
 }
 

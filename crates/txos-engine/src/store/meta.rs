@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FORMAT, FORMAT_BEFORE, FORMAT_UNPRIVILEGED};
+use super::{FORMAT, FORMAT_SAVEPOINTS, FORMAT_UNPRIVILEGED, Stack};
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::rights;
@@ -112,8 +112,11 @@ pub struct Meta {
     /// A part of this pending transaction that is being committed on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub splitting: Option<TxId>,
-    /// While one more command runs in a pending transaction: what it falls back to. The copies are beside
-    /// the layers.
+    /// What its commands changed, one layer each, while it is pending, and which they were, after that.
+    #[serde(default, skip_serializing_if = "Stack::is_empty")]
+    pub stack: Stack,
+    /// While one more command runs in a pending transaction, or its layers are undone or redone: what it
+    /// goes back to. That is beside the layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Box<super::Before>>,
     /// What it versions.
@@ -123,10 +126,12 @@ pub struct Meta {
 impl Meta {
     /// The format that can say what this record says.
     pub(crate) fn format_needed(&self) -> u32 {
-        match (self.unprivileged_root, &self.before) {
-            (true, _) => FORMAT_UNPRIVILEGED,
-            (false, Some(_)) => FORMAT_BEFORE,
-            (false, None) => FORMAT,
+        let pending = matches!(self.state, State::Active | State::Pending);
+        let saved = pending && self.stack.layers.iter().any(|layer| layer.saved);
+        match (saved || self.before.is_some(), self.unprivileged_root) {
+            (true, _) => FORMAT_SAVEPOINTS,
+            (false, true) => FORMAT_UNPRIVILEGED,
+            (false, false) => FORMAT,
         }
     }
 

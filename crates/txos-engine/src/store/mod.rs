@@ -23,7 +23,7 @@
 //!     plan             what its commit did, for `diff` and `revert`
 //!     lN/upper, lN/work   layer N: overlayfs upper and work directories
 //!     lN/old           layer N: what a commit took out of the tree
-//!     lN.before, reads.before   what a pending transaction was before the command that runs in it
+//!     saved/K, lN.saved/K   savepoint K of a pending transaction: what it was with its first K layers
 //!   trash/             being deleted
 //!   realm/             the realm, where there is no better place for it (home store only)
 //! ```
@@ -31,6 +31,8 @@
 mod before;
 mod home;
 mod meta;
+mod savepoint;
+mod stack;
 mod staging;
 mod transaction;
 
@@ -39,6 +41,7 @@ pub use before::Before;
 pub(crate) use home::check_trusted;
 pub use home::{CommitLock, Home};
 pub use meta::{LayerMeta, Meta, State};
+pub use stack::{Command, Stack, StackLayer};
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) use transaction::layers;
 pub use transaction::{Begin, Layer, LayerRequest, Transaction};
@@ -47,9 +50,8 @@ pub(crate) use transaction::{check_root, replace_file};
 /// Format of a store that this version reads and writes.
 pub const FORMAT: u32 = 1;
 
-/// Format of a record that names a saved state to fall back to: an older txos would take the transaction
-/// for dead and remove it.
-pub(crate) const FORMAT_BEFORE: u32 = 2;
+/// Format of a record that names savepoints: an older txos would change what they are of, and go back to others.
+pub(crate) const FORMAT_SAVEPOINTS: u32 = 4;
 
 /// Format of a record of a root that is not the machine's: an older txos would look for the wrong marks in its
 /// private copies.

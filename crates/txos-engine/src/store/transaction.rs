@@ -145,6 +145,7 @@ impl Home {
             reverts: None,
             reverted_by: None,
             splitting: None,
+            stack: super::Stack::default(),
             before: None,
             layers: begin
                 .layers
@@ -258,7 +259,7 @@ impl Home {
             tx.discard_work();
         }
         if tx.meta.state == State::Pending {
-            tx.discard_before()?;
+            tx.discard_unnamed()?;
         }
         Ok(())
     }
@@ -317,6 +318,7 @@ impl Transaction {
     /// Removes what it needed until it was committed: the read set, and the work directories of its
     /// overlays, which go to the trash. What can't be removed is left to `gc`.
     pub(crate) fn discard_work(&self) {
+        let _ = self.discard_unnamed();
         let _ = sys::step("store unlink", || fs::remove_file(self.dir.join("reads")));
         for layer in self.layers() {
             let name = format!("{}-l{}-work", self.id(), layer.index);
@@ -376,7 +378,8 @@ impl Transaction {
 
 /// Writes a record into a transaction's directory, by rename.
 pub(crate) fn save_meta(dir: &Path, meta: &Meta, flush: bool) -> Result<()> {
-    let bytes = serde_json::to_vec_pretty(meta)
+    let meta = Meta { format: meta.format_needed(), ..meta.clone() };
+    let bytes = serde_json::to_vec_pretty(&meta)
         .map_err(|e| Error::io("encoding", dir, std::io::Error::other(e)))?;
     replace_file(&dir.join("meta.json"), &bytes, flush)
 }

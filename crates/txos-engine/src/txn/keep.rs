@@ -27,9 +27,9 @@ pub fn keep(
 ) -> Result<()> {
     let flush = tx.meta.durable;
     tx.save_reads(reads, flush)?;
-    tx.stay();
     tx.meta.ended = Some(Stamp::now());
     tx.meta.changes = changes;
+    tx.stay();
     if flush {
         progress.phase(Phase::Flushing, None);
         flush_layers(tx)?;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`commit`], [`revert`] | what a command changed is published whole, and can be undone |
 //! | [`pending`] | a pending transaction can be gone on with |
+//! | [`savepoints`] | what each command changed of a pending transaction is undone and redone by itself |
 //! | [`naming`] | a word on the command line means the transaction that one expects |
 //! | [`completion`] | shells complete the transactions that a command can be applied to |
 //! | [`patches`] | the patch of a transaction is one that git applies |
@@ -36,6 +37,7 @@ mod reports;
 mod retries;
 mod revert;
 mod rootless;
+mod savepoints;
 mod shell;
 mod terminals;
 mod view;

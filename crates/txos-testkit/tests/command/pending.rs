@@ -162,7 +162,7 @@ fn a_layer_that_is_not_there_is_waited_for() {
     let id = keep(&lab);
     let before = content(&lab, &id).unwrap();
     killed_within(&lab, &id);
-    let saved = lab.store().join("tx").join(&id).join("l0.before");
+    let saved = lab.store().join("tx").join(&id).join("l0.saved");
     let aside = lab.dir().join("aside");
     std::fs::rename(&saved, &aside).unwrap();
     until("the transaction is free", || {

@@ -1,0 +1,121 @@
+//! The stack of a pending transaction: what its commands changed, one layer each.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::Meta;
+use crate::version::Stamp;
+
+/// A command that runs in a pending transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// Its words, each quoted if need be.
+    pub words: Vec<String>,
+    /// Where it was started.
+    #[serde(with = "crate::show::path_text")]
+    pub directory: PathBuf,
+    /// When it was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Stamp>,
+}
+
+/// What one command changed of a pending transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackLayer {
+    /// The command's words, each quoted if need be.
+    pub command: Vec<String>,
+    /// Where it was started.
+    #[serde(with = "crate::show::path_text")]
+    pub directory: PathBuf,
+    /// When it was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Stamp>,
+    /// When it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Stamp>,
+    /// Status with which the command ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+    /// Number of paths that the transaction changes with this layer and those below it.
+    #[serde(default)]
+    pub changes: u64,
+    /// Number of paths that this layer changes, if it was counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<u64>,
+    /// Whether the savepoint of the transaction with this layer and those below it is there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub saved: bool,
+}
+
+/// The layers of a transaction, the first at the bottom.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stack {
+    /// Those that are in force, then those that were undone and can be redone.
+    pub layers: Vec<StackLayer>,
+    /// How many are in force.
+    pub at: u32,
+}
+
+impl Stack {
+    /// Whether nothing is known of it: a transaction that was never kept, or by an older txos.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+
+    /// How many layers were undone and can be redone.
+    #[must_use]
+    pub fn undone(&self) -> u32 {
+        u32::try_from(self.layers.len()).unwrap_or(u32::MAX).saturating_sub(self.at)
+    }
+
+    /// The uppermost layer that is in force.
+    pub(super) fn here(&self) -> Option<&StackLayer> {
+        self.layers.get(self.at.checked_sub(1)? as usize)
+    }
+
+    pub(super) fn here_mut(&mut self) -> Option<&mut StackLayer> {
+        self.layers.get_mut(self.at.checked_sub(1)? as usize)
+    }
+
+    /// The last savepoint before number `at`.
+    pub(super) fn saved_below(&self, at: u32) -> Option<u32> {
+        (1..at).rev().find(|n| self.layers.get(*n as usize - 1).is_some_and(|l| l.saved))
+    }
+}
+
+impl Meta {
+    /// The layers; of a transaction that has none noted, what it is as the first.
+    #[must_use]
+    pub fn stack_or_first(&self) -> Stack {
+        let mut meta = self.clone();
+        meta.begin_stack();
+        meta.stack
+    }
+
+    /// Makes what the transaction is its first layer, if it has none.
+    pub(super) fn begin_stack(&mut self) {
+        if !self.stack.is_empty() {
+            return;
+        }
+        self.stack.layers.push(StackLayer {
+            command: self.command.clone(),
+            directory: self.directory.clone(),
+            begun: Some(self.begun),
+            ended: self.ended,
+            exit_status: self.exit_status,
+            changes: self.changes,
+            counts: Some(self.changes),
+            saved: false,
+        });
+        self.stack.at = 1;
+    }
+
+    /// Forgets the layers: what is left of the transaction is one. (What was saved of them is removed by
+    /// the next [`super::Transaction::discard_unnamed`].)
+    pub(crate) fn flatten_stack(&mut self) {
+        self.stack = Stack::default();
+        self.begin_stack();
+    }
+}
