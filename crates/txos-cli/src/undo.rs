@@ -120,7 +120,7 @@ pub fn write_layers(
         let undone = index >= stack.at as usize;
         let faint = if undone { paint.faint() } else { paint.plain() };
         let when = layer.ended.map(crate::log::date).unwrap_or_default();
-        let paths = layer.counts.map(|n| crate::changes::paths(n)).unwrap_or_default();
+        let paths = layer.counts.map(crate::changes::paths).unwrap_or_default();
         let status = match layer.exit_status {
             Some(0) | None => String::new(),
             Some(status) => format!(" (status {status})"),
