@@ -50,7 +50,10 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         .map_err(|failure| failure.with_aftermath(&unchanged))?;
     let command = txos_engine::store::Command {
         words: words.clone(),
-        directory: std::env::current_dir().unwrap_or_default(),
+        directory: match &options.directory {
+            Some(directory) => directory.clone(),
+            None => std::env::current_dir().unwrap_or_default(),
+        },
         begun: Some(Stamp::now()),
     };
     tx.save_before(command).map_err(|error| Failure::from(error).with_aftermath(&unchanged))?;
