@@ -37,7 +37,7 @@ impl Wanted {
     /// Of a command that names one transaction.
     pub fn by(command: &str) -> Wanted {
         match command {
-            "exec" | "commit" | "review" => Wanted::Pending,
+            "exec" | "undo" | "redo" | "commit" | "review" => Wanted::Pending,
             "abort" => Wanted::Unpublished,
             "revert" => Wanted::Committed,
             _ => Wanted::Changed,
