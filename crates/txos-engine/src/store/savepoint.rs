@@ -293,7 +293,7 @@ pub(crate) fn save_content(layer: &Layer, tree: &mut Tree, number: u32, flush: b
         return Ok(());
     }
     if files.len() > APART_MAX {
-        return sys::syncfs(to.as_fd()).at("flushing", &place);
+        return sys::syncfs(place_fd.as_fd()).at("flushing", &place);
     }
     let flushed = files.iter().try_for_each(|file| sys::fdatasync(file.as_fd())).and_then(|()| {
         let dirs = [place_fd.as_fd(), top_fd.as_fd()];
