@@ -112,6 +112,11 @@ pub enum Command {
     Policy(PolicyArgs),
     /// Check this machine, the stores and the realm
     Doctor(DoctorArgs),
+    /// Serve an agent: a Model Context Protocol server on standard input and output
+    ///
+    /// Its tools let the agent run commands in a transaction, look at what they change, and finish it. See
+    /// docs/agents.md.
+    Mcp(McpArgs),
     /// Print how to compile and link a program that uses transactions
     Config(ConfigArgs),
     /// Print a completion script for a shell
@@ -600,6 +605,21 @@ pub struct UndoArgs {
     /// How long to wait for others.
     #[command(flatten)]
     pub wait: WaitArgs,
+}
+
+/// `txos mcp`.
+#[derive(Args, Debug)]
+pub struct McpArgs {
+    /// What the agent may do, and what needs a person (see docs/agents.md) [default: a person commits, nothing
+    /// is live]
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// The directory that commands run in [default: the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+    /// Print the policy in force, and end
+    #[arg(long)]
+    pub print_policy: bool,
 }
 
 /// `txos config`.

@@ -10,6 +10,7 @@
 //! | [`run`], [`exec`], [`keep`], [`review`], [`report`], [`trash`] | a command in a transaction, and what becomes of it |
 //! | [`in_process`], [`config`], [`runtime`] | programs with the library in them |
 //! | [`commit`], [`undo`] | commit, abort, revert; undo and redo of a pending transaction's layers |
+//! | [`mcp`] | agents |
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`], [`later`] | looking at transactions |
 //! | [`realm_view`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
@@ -43,6 +44,7 @@ mod launcher;
 mod list;
 mod log;
 mod man;
+mod mcp;
 mod patch;
 mod paths;
 mod pick;
@@ -163,6 +165,7 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
         Command::Abort(args) => commit::abort(app, args),
         Command::Revert(args) => commit::revert(app, args),
         Command::Recover(args) => recover::recover(app, args),
+        Command::Mcp(args) => mcp::serve(app, args),
         Command::Gc(args) => gc::gc(app, args),
         Command::Policy(args) => policy::policy(app, args),
         Command::Doctor(args) => doctor::doctor(app, args),
