@@ -117,6 +117,12 @@ pub enum Command {
     /// Its tools let the agent run commands in a transaction, look at what they change, and finish it. See
     /// docs/agents.md.
     Mcp(McpArgs),
+    /// Run the commands of a tool that has a shell or hooks in a transaction of its session
+    Agent {
+        /// What to do.
+        #[command(subcommand)]
+        action: AgentAction,
+    },
     /// Print how to compile and link a program that uses transactions
     Config(ConfigArgs),
     /// Print a completion script for a shell
@@ -429,6 +435,16 @@ pub enum CommitOn {
     Always,
 }
 
+impl CommitOn {
+    /// As on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            CommitOn::Success => "success",
+            CommitOn::Always => "always",
+        }
+    }
+}
+
 /// What to do with processes that outlive the command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LeftoverArg {
@@ -605,6 +621,88 @@ pub struct UndoArgs {
     /// How long to wait for others.
     #[command(flatten)]
     pub wait: WaitArgs,
+}
+
+/// `txos agent`.
+#[derive(Debug, Subcommand)]
+pub enum AgentAction {
+    /// Run a shell with these arguments in the session's transaction, which the first command begins
+    ///
+    /// It stays pending: `txos diff`, `txos review`, `txos commit` and `txos abort` take the name
+    /// agent:SESSION.
+    Shell(AgentShellArgs),
+    /// Answer a tool's hook, which asks on standard input before it runs a command: run it in the session's
+    /// transaction
+    ///
+    /// A question that can't be answered blocks the command, with status 2.
+    Hook(AgentHookArgs),
+}
+
+/// `txos agent shell`.
+#[derive(Args, Debug)]
+#[command(override_usage = "txos agent shell [OPTIONS] [-c COMMAND] [ARG]...")]
+pub struct AgentShellArgs {
+    /// The session [default: $TXOS_SESSION, or the working directory]
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// The shell to run [default: /bin/bash, or /bin/sh where there is none]
+    #[arg(long, value_name = "PATH")]
+    pub shell: Option<PathBuf>,
+    /// When the transaction keeps what a command changed; else it is as it was before
+    #[arg(long, value_name = "WHEN", default_value = "always", value_enum)]
+    pub commit_on: CommitOn,
+    /// Stop a command when it does what can't be rolled back [default: warn]
+    #[arg(long)]
+    pub strict: bool,
+    /// Version only this tree; may be repeated. Counts when the session begins
+    #[arg(long, value_name = "DIR")]
+    pub scope: Vec<PathBuf>,
+    /// Leave paths that match alone, as for `run`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// What the shell is given
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARG")]
+    pub words: Vec<OsString>,
+}
+
+/// `txos agent hook`.
+#[derive(Args, Debug)]
+pub struct AgentHookArgs {
+    /// The tool that asks
+    #[arg(value_enum, value_name = "TOOL")]
+    pub tool: AgentTool,
+    /// The session [default: the tool's own]
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// Claude Code: run commands without asking the user [default: ask]
+    #[arg(long)]
+    pub allow: bool,
+    /// The shell to run [default: /bin/bash, or /bin/sh where there is none]
+    #[arg(long, value_name = "PATH")]
+    pub shell: Option<PathBuf>,
+    /// When the transaction keeps what a command changed; else it is as it was before
+    #[arg(long, value_name = "WHEN", default_value = "always", value_enum)]
+    pub commit_on: CommitOn,
+    /// Stop a command when it does what can't be rolled back [default: warn]
+    #[arg(long)]
+    pub strict: bool,
+    /// Version only this tree; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub scope: Vec<PathBuf>,
+    /// Leave paths that match alone, as for `run`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+}
+
+/// A tool with hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AgentTool {
+    /// Claude Code: `PreToolUse`
+    ClaudeCode,
+    /// Codex: `PreToolUse`
+    Codex,
+    /// Gemini CLI: `BeforeTool`
+    GeminiCli,
 }
 
 /// `txos mcp`.

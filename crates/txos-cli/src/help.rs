@@ -9,10 +9,11 @@ use clap::{CommandFactory, FromArgMatches};
 use crate::args::Cli;
 
 /// The commands as the overview groups them.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "exec", "undo", "redo"]),
     ("Look", &["list", "show", "diff", "log", "status", "top"]),
     ("Decide", &["review", "commit", "abort", "revert"]),
+    ("Agents", &["mcp", "agent"]),
     ("Care", &["recover", "gc", "policy", "doctor", "config", "completions"]),
 ];
 
@@ -29,8 +30,9 @@ pub const RUN_STATUSES: [(&str, &str); 8] = [
 ];
 
 /// The environment variables that txos reads or sets; in the manual page.
-pub const ENVIRONMENT: [(&str, &str); 6] = [
+pub const ENVIRONMENT: [(&str, &str); 7] = [
     ("TXOS_ID", "Set for the commands that txos runs: the transaction's id."),
+    ("TXOS_SESSION", "The session of `txos agent shell`."),
     ("TXOS_STORE", "Directory of the home store, as --store."),
     (
         "TXOS_REALM",

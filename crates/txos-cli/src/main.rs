@@ -10,7 +10,7 @@
 //! | [`run`], [`exec`], [`keep`], [`review`], [`report`], [`trash`] | a command in a transaction, and what becomes of it |
 //! | [`in_process`], [`config`], [`runtime`] | programs with the library in them |
 //! | [`commit`], [`undo`] | commit, abort, revert; undo and redo of a pending transaction's layers |
-//! | [`mcp`] | agents |
+//! | [`mcp`], [`agent`] | agents |
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`], [`later`] | looking at transactions |
 //! | [`realm_view`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
@@ -23,6 +23,7 @@
 //! Standard output carries what was asked for (and belongs to the command under `run` and `exec`);
 //! everything txos has to say goes to standard error, each message starting with `txos: `.
 
+mod agent;
 mod app;
 mod args;
 mod changes;
@@ -140,6 +141,8 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
             return Ok(0);
         }
         Command::Man { dir } => return man::write(dir),
+        // Inside a transaction its shell is part of that.
+        Command::Agent { action } => return agent::agent(app, action),
         Command::Gc(args) if args.trash => return trash::empty_detached(app),
         _ => {}
     }
@@ -170,6 +173,7 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
         Command::Policy(args) => policy::policy(app, args),
         Command::Doctor(args) => doctor::doctor(app, args),
         Command::Run(_)
+        | Command::Agent { .. }
         | Command::Config(_)
         | Command::Completions { .. }
         | Command::Complete { .. }

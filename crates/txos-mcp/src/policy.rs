@@ -83,8 +83,6 @@ pub struct Limits {
     pub command_seconds: u64,
     /// Commands in one transaction that changed something.
     pub commands: u32,
-    /// Bytes that the changed files of a transaction may have.
-    pub changed_bytes: Option<u64>,
 }
 
 impl Default for Policy {
@@ -104,12 +102,7 @@ impl Default for Policy {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            output_bytes: 32 * 1024,
-            command_seconds: 600,
-            commands: 500,
-            changed_bytes: None,
-        }
+        Limits { output_bytes: 32 * 1024, command_seconds: 600, commands: 500 }
     }
 }
 
@@ -138,7 +131,8 @@ impl Policy {
             None => std::env::current_dir()
                 .map_err(|e| format!("the working directory can't be found: {e}"))?,
         };
-        let absolute = dir.canonicalize().map_err(|e| format!("workspace {}: {e}", dir.display()))?;
+        let absolute =
+            dir.canonicalize().map_err(|e| format!("workspace {}: {e}", dir.display()))?;
         if !absolute.is_dir() {
             return Err(format!("workspace {}: it is no directory", dir.display()));
         }

@@ -95,6 +95,10 @@ impl Server {
         Parameters(args): Parameters<RunArgs>,
         cancelled: CancellationToken,
     ) -> Result<Json<Ran>, Failure> {
+        if args.command.contains('\0') || args.directory.as_ref().is_some_and(|d| d.contains('\0'))
+        {
+            return Err("a command and a directory can't contain NUL; nothing was run".into());
+        }
         let mut session = self.session(&cancelled).await?;
         let (id, begun) = match &session.id {
             Some(id) => (id.clone(), false),
@@ -110,7 +114,7 @@ impl Server {
                  run; `commit` or `abort` it, and go on in a new one"
             ));
         }
-        let call = self.call_of(&id, &args)?;
+        let call = self.call_of(&id, &args);
         let ended = self.start(call, &cancelled).await?;
         let ran = self.ran(&mut session, id, begun, ended).await?;
         Ok(Json(ran))
@@ -440,10 +444,7 @@ impl Server {
         strict.into_iter().chain(excluded).collect()
     }
 
-    fn call_of(&self, id: &str, args: &RunArgs) -> Result<Call, Failure> {
-        if args.command.contains('\0') || args.directory.as_ref().is_some_and(|d| d.contains('\0')) {
-            return Err("a command and a directory can't contain NUL; nothing was run".into());
-        }
+    fn call_of(&self, id: &str, args: &RunArgs) -> Call {
         let shell = self.policy.shell.clone().into_os_string();
         let directory = args.directory.as_ref().map(|dir| self.path(dir));
         let mut words = vec![shell, "-c".into()];
@@ -466,7 +467,7 @@ impl Server {
         }
         call.input.clone_from(&args.stdin);
         call.time = Some(self.policy.time_of(args.timeout_seconds));
-        Ok(call)
+        call
     }
 
     async fn start(&self, call: Call, cancelled: &CancellationToken) -> Result<Ended, Failure> {
@@ -479,7 +480,10 @@ impl Server {
             if directory.is_dir() {
                 format!("txos can't be started: {error}; nothing was run")
             } else if !workspace.is_dir() {
-                format!("the workspace {} is not there any more; nothing was run", workspace.display())
+                format!(
+                    "the workspace {} is not there any more; nothing was run",
+                    workspace.display()
+                )
             } else {
                 format!("{}: {error}; nothing was run", directory.display())
             }
@@ -609,7 +613,8 @@ impl Server {
         }
         if stopped.is_some() {
             let time = ended.time.as_secs();
-            let what = if kept { "what it had changed is kept" } else { "its changes are taken back" };
+            let what =
+                if kept { "what it had changed is kept" } else { "its changes are taken back" };
             message = Some(format!("stopped after {time} s; {what}"));
         }
         Ok(Ran {
@@ -637,7 +642,8 @@ const CD_FIRST: &str = "cd -- \"$1\" || exit 126; txos_command=$2; shift 2; eval
 /// How long the beginning of a transaction may take.
 const BEGIN: Duration = Duration::from_secs(120);
 
-const CANCELLED: &str = "the request was cancelled; what it ran was stopped, and its changes are taken back";
+const CANCELLED: &str =
+    "the request was cancelled; what it ran was stopped, and its changes are taken back";
 const ENDS: &str = "the server ends; what ran was stopped, and its changes are taken back";
 
 fn open(session: &Session) -> Result<String, Failure> {
@@ -652,7 +658,9 @@ fn report_of(ended: &Ended) -> Result<Report, Failure> {
         let said = ended.stderr.text.trim();
         match ended.stopped {
             Some(_) => "it took too long and was stopped".to_owned(),
-            None if said.is_empty() => format!("txos ended with status {} and no report", ended.status),
+            None if said.is_empty() => {
+                format!("txos ended with status {} and no report", ended.status)
+            }
             None => said.to_owned(),
         }
     })

@@ -197,7 +197,8 @@ impl Txos {
         if ended.stdout.left_out > 0 {
             return Err(format!("the answer is too large ({} bytes)", ended.stdout.bytes));
         }
-        serde_json::from_str(&ended.stdout.text).map_err(|e| format!("txos {}: {e}", words.join(" ")))
+        serde_json::from_str(&ended.stdout.text)
+            .map_err(|e| format!("txos {}: {e}", words.join(" ")))
     }
 
     fn spawn(&self, call: &Call, report: &File) -> io::Result<Child> {
@@ -213,7 +214,11 @@ impl Txos {
         }
         command.args(rest).current_dir(&call.directory).process_group(0);
         let stdin = if call.input.is_some() { Stdio::piped() } else { Stdio::null() };
-        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(!call.to_the_end);
+        command
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(!call.to_the_end);
         // Above the number that it is to have, so that it stays close-on-exec itself.
         let given: OwnedFd = rustix::io::fcntl_dupfd_cloexec(report, REPORT + 1)?;
         let (raw, server) = (given.as_raw_fd(), rustix::process::getpid());

@@ -36,6 +36,22 @@ pub fn library() -> &'static Path {
     })
 }
 
+/// The server for agents, which `txos mcp` becomes: beside the command, made if need be.
+///
+/// # Panics
+/// If it can't be built.
+pub fn server() -> &'static Path {
+    static SERVER: OnceLock<PathBuf> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let beside = txos().with_file_name(SERVER_NAME);
+        if !beside.exists() {
+            cargo_build(SERVER_NAME, &["--bin", SERVER_NAME]);
+        }
+        beside
+    })
+}
+
+const SERVER_NAME: &str = "txos-mcp";
 const LIBRARY_NAME: &str = "libtxos.so";
 
 fn build() -> PathBuf {

@@ -47,6 +47,10 @@ fn an_installation() {
         assert_eq!(lab.read("proxy.conf"), "backend = localhost:80\n");
         let _ = lab.native("rm app.conf proxy.conf port.old");
     }
+    // The server for agents, which is no command of its own.
+    let policy = in_lab(&lab, &txos).args(["mcp", "--print-policy"]).run().expect(0).text();
+    assert!(policy.contains("commit = \"person\""), "{policy}");
+    assert!(!prefix.join("bin/txos-mcp").exists());
     let pc = fs::read_to_string(prefix.join("lib/pkgconfig/txos.pc")).unwrap();
     assert_eq!(pc.lines().next(), Some(&*format!("prefix={}", prefix.display())));
     assert!(pc.contains(concat!("Version: ", env!("CARGO_PKG_VERSION"))), "{pc}");
@@ -129,6 +133,7 @@ pub(crate) fn built(lab: &Lab, libraries: &Path) -> PathBuf {
     let from = lab.dir().join("build");
     fs::create_dir(&from).unwrap();
     std::os::unix::fs::symlink(binary::txos(), from.join("txos")).unwrap();
+    std::os::unix::fs::symlink(binary::server(), from.join("txos-mcp")).unwrap();
     for name in ["libtxos.so", "libtxos.a"] {
         std::os::unix::fs::symlink(libraries.join(name), from.join(name)).unwrap();
     }

@@ -1,0 +1,96 @@
+//! What clients and commands do that they should not.
+
+use serde_json::json;
+use txos_testkit::Lab;
+
+use crate::client::{Agent, FREE};
+
+#[test]
+fn what_is_no_request_is_passed_over_or_refused() {
+    let lab = Lab::in_memory();
+    let mut agent = Agent::new(&lab, FREE);
+    // Not JSON: there is no number to answer to.
+    for line in [&b"{"[..], b"nonsense", b"\xff\xfe", b"", b"{\"id\": \xc3\x28}", b"\0"] {
+        agent.line(line);
+    }
+    // JSON that is no request.
+    for line in ["[]", "3", "{}", "{\"jsonrpc\": \"2.0\", \"id\": 7}", "{\"id\": 1, \"method\": 5}"]
+    {
+        agent.line(line.as_bytes());
+        let answer = agent.next().unwrap();
+        assert!(answer["error"]["code"].is_i64(), "{line}: {answer}");
+    }
+    agent.fails("nonsense", json!({}), &["not found"]);
+    agent.fails("run", json!({"comand": "true"}), &["comand", "command"]);
+    agent.fails("run", json!({"command": 5}), &["string"]);
+    agent.fails("run", json!({"command": "true", "on_failure": "maybe"}), &["maybe", "keep"]);
+    agent.fails("run", json!({"command": "a\0b"}), &["NUL", "nothing was run"]);
+    agent.fails("run", json!({"command": "true", "directory": "a\0b"}), &["NUL"]);
+    agent.fails("diff", json!({}), &["no transaction is open", "run"]);
+    agent.fails("begin", json!({"resume": "no-such-one"}), &["no-such-one", "status"]);
+    agent.fails("revert", json!({"id": "--help"}), &["--help"]);
+    agent.fails("revert", json!({"id": "no-such-one"}), &["no-such-one"]);
+    // And it still does what it should.
+    let _ = agent.runs("echo x > x");
+    agent.fails("begin", json!({}), &["open already", "abort"]);
+    agent.fails("read", json!({"path": "nowhere"}), &["nowhere"]);
+    agent.fails("read", json!({"path": "."}), &["directory"]);
+    assert_eq!(agent.does("read", json!({"path": "x"}))["content"]["text"], "x\n");
+    assert_eq!(agent.does("abort", json!({}))["outcome"], "aborted");
+    assert_eq!(agent.hang_up(), Some(0));
+    lab.expect_clean();
+}
+
+#[test]
+fn whatever_a_command_prints_is_bounded_and_text() {
+    let lab = Lab::in_memory();
+    let policy = format!("{FREE}[limits]\noutput_bytes = 2000\n");
+    let mut agent = Agent::new(&lab, &policy);
+    let ran = agent.runs("seq 100000; echo end >&2");
+    let (out, total) = (&ran["stdout"], 588_895);
+    assert_eq!((&out["bytes"], &out["lossy"]), (&json!(total), &json!(false)), "{ran}");
+    let text = out["text"].as_str().unwrap();
+    assert!(text.starts_with("1\n2\n") && text.ends_with("99999\n100000\n"), "{text}");
+    assert!(text.len() < 2100, "{}", text.len());
+    assert!(out["left_out"].as_u64().unwrap() >= total - 2000);
+    assert_eq!(ran["stderr"]["text"], "end\n");
+    let ran = agent.runs("printf '\\377\\000\\351a'");
+    assert_eq!((&ran["stdout"]["lossy"], &ran["stdout"]["bytes"]), (&json!(true), &json!(4)));
+    assert_eq!(ran["stdout"]["text"], "\u{fffd}\0\u{fffd}a");
+    // A file is read in parts.
+    let _ = agent.runs("seq 1000 > numbers");
+    let (mut all, mut offset) = (String::new(), 0);
+    loop {
+        let part = agent.does("read", json!({"path": "numbers", "offset": offset, "limit": 1500}));
+        let text = part["content"]["text"].as_str().unwrap();
+        all.push_str(text);
+        offset += text.len();
+        if part["end"] == true {
+            break;
+        }
+    }
+    assert_eq!(all, (1..=1000).map(|n| format!("{n}\n")).collect::<String>());
+    assert!(agent.does("diff", json!({}))["diff"]["left_out"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_command_that_reads_input_or_stays_behind_does_not_hang() {
+    let lab = Lab::in_memory();
+    let mut agent = Agent::new(&lab, FREE);
+    assert_eq!(agent.runs("cat; echo done")["stdout"]["text"], "done\n");
+    let ran = agent.does("run", json!({"command": "cat", "stdin": "a\nb"}));
+    assert_eq!(ran["stdout"]["text"], "a\nb");
+    // More than a pipe holds, for one that reads nothing of it.
+    let ran = agent.does("run", json!({"command": "true", "stdin": "x".repeat(200_000)}));
+    assert_eq!(ran["exit_status"], 0);
+    let ran = agent.runs("(setsid sleep 7654 &) ; echo started");
+    assert_eq!(ran["stdout"]["text"], "started\n");
+    assert!(ran["seconds"].as_f64().unwrap() < 30.0);
+    assert!(!crate::endings::runs("7654"));
+    // A directory that is there in the transaction only.
+    let _ = agent.runs("mkdir -p made/deep");
+    let ran = agent.does("run", json!({"command": "pwd; echo $#", "directory": "made/deep"}));
+    assert_eq!(ran["stdout"]["text"], format!("{}\n0\n", lab.path("made/deep").display()));
+    let ran = agent.does("run", json!({"command": "true", "directory": "nowhere"}));
+    assert_eq!((&ran["exit_status"], &ran["kept"]), (&json!(126), &json!(false)), "{ran}");
+}
