@@ -80,6 +80,20 @@ fn the_first_two_commands_of_a_session_make_one_transaction() {
     lab.expect_clean();
 }
 
+/// What docs/agents.md says of edits that a tool makes itself.
+#[test]
+fn an_edit_beside_the_session_is_a_conflict() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo 0 > a; echo 0 > b");
+    let _ = shell(&lab, &["--session", "s", "-c", "echo 1 >> a"]).run().expect(0);
+    let _ = lab.native("echo edited > a; echo edited > b");
+    let seen = shell(&lab, &["--session", "s", "-c", "cat a b"]).run().expect(0);
+    assert_eq!(seen.text(), "0\n1\nedited\n");
+    let _ = lab.txos(["commit", "agent:s"]).run().expect(75);
+    assert_eq!(lab.read("a"), "edited\n");
+    let _ = lab.txos(["abort", "agent:s"]).run().expect(0);
+}
+
 /// What a hook answers.
 fn asked(lab: &Lab, tool: &str, question: &[u8]) -> (i32, String, String) {
     let hook = lab.txos(["agent", "hook", tool, "--scope"]).arg(lab.tree()).input(question).run();
