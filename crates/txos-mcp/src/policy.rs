@@ -66,8 +66,10 @@ pub enum OnFailure {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Live {
-    /// Whether effects that can't be rolled back (network, devices, services) are let through and
-    /// reported. Else the first one stops the command.
+    /// Whether commands have a network. Else there is only the loopback interface.
+    pub network: bool,
+    /// Whether effects that can't be rolled back (devices, services, settings of the kernel) are let through
+    /// and reported. Else the first one stops the command.
     pub effects: bool,
     /// Patterns of paths that are changed at once.
     pub exclude: Vec<String>,
@@ -81,8 +83,14 @@ pub struct Limits {
     pub output_bytes: usize,
     /// Seconds that a command may take.
     pub command_seconds: u64,
-    /// Commands in one transaction that changed something.
+    /// Commands in one transaction of which the changes are kept.
     pub commands: u32,
+    /// Bytes of disk space that the private copies of a transaction may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub private_bytes: Option<u64>,
+    /// Bytes of memory that a command may take, with all that it starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 impl Default for Policy {
@@ -102,7 +110,13 @@ impl Default for Policy {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { output_bytes: 32 * 1024, command_seconds: 600, commands: 500 }
+        Limits {
+            output_bytes: 32 * 1024,
+            command_seconds: 600,
+            commands: 500,
+            private_bytes: None,
+            memory_bytes: None,
+        }
     }
 }
 
@@ -155,6 +169,13 @@ impl Policy {
         if !self.shell.is_absolute() {
             return Err(format!("shell {}: an absolute path is wanted", self.shell.display()));
         }
+        if self.live.network && !self.live.effects {
+            return Err(
+                "live.network = true needs live.effects = true: what goes over a network can't be \
+                        rolled back"
+                    .into(),
+            );
+        }
         for glob in &self.live.exclude {
             globset::Glob::new(glob).map_err(|e| format!("live.exclude: {e}"))?;
         }
@@ -198,7 +219,7 @@ mod tests {
     fn without_a_word_a_person_decides_and_nothing_is_live() {
         let policy = parse("").unwrap();
         assert_eq!((policy.commit, policy.revert), (Decider::Person, Decider::Person));
-        assert!(!policy.live.effects && policy.live.exclude.is_empty());
+        assert!(!policy.live.effects && !policy.live.network && policy.live.exclude.is_empty());
         assert_eq!(policy.versioned, Versioned::Machine);
         assert_eq!(policy.on_failure, OnFailure::Discard);
     }
@@ -213,6 +234,7 @@ mod tests {
             ("[limits]\noutput_bytes = 3", "output_bytes"),
             ("[limits]\ncommand_seconds = 0", "command_seconds"),
             ("[limits]\ncommands = 0", "commands"),
+            ("[live]\nnetwork = true", "live.effects"),
             ("shell = 'bash'", "bash"),
             ("[live]\nexclude = ['a[']", "exclude"),
             ("commit", "commit"),

@@ -223,7 +223,7 @@ impl Server {
         let (from, upto) = ((args.offset.saturating_add(1)).to_string(), (limit + 1).to_string());
         let words = ["/bin/sh", "-c", script, "sh"].map(Into::into).into_iter();
         let words = words.chain([path.clone().into(), from.into(), upto.into()]);
-        let mut call = self.exec(&id, OnFailure::Discard, words);
+        let mut call = self.exec(&id, OnFailure::Discard, None, words);
         call.bound = 2 * (limit + 1);
         let ended = succeeded(self.start(call, &cancelled).await?)?;
         let end = ended.stdout.bytes <= limit as u64;
@@ -424,10 +424,15 @@ impl Server {
         &self,
         id: &str,
         on_failure: OnFailure,
+        directory: Option<&Path>,
         command: impl IntoIterator<Item = std::ffi::OsString>,
     ) -> Call {
         let mut words: Vec<std::ffi::OsString> = vec!["exec".into(), "--leftover=kill".into()];
         words.extend(self.effects());
+        words.extend(self.bounds());
+        if let Some(directory) = directory {
+            words.extend(["--dir".into(), directory.into()]);
+        }
         if on_failure == OnFailure::Keep {
             words.push("--commit-on=always".into());
         }
@@ -440,31 +445,25 @@ impl Server {
     fn effects(&self) -> Vec<std::ffi::OsString> {
         let live = &self.policy.live;
         let strict = (!live.effects).then(|| "--strict".into());
+        let alone = (!live.network).then(|| "--no-network".into());
         let excluded = live.exclude.iter().map(|glob| format!("--exclude={glob}").into());
-        strict.into_iter().chain(excluded).collect()
+        strict.into_iter().chain(alone).chain(excluded).collect()
+    }
+
+    /// What a command may use.
+    fn bounds(&self) -> Vec<std::ffi::OsString> {
+        let limits = &self.policy.limits;
+        let bounds = [("max-bytes", limits.private_bytes), ("memory", limits.memory_bytes)];
+        let given = bounds.iter().filter_map(|(name, bytes)| Some((name, (*bytes)?)));
+        given.map(|(name, bytes)| format!("--{name}={bytes}").into()).collect()
     }
 
     fn call_of(&self, id: &str, args: &RunArgs) -> Call {
         let shell = self.policy.shell.clone().into_os_string();
-        let directory = args.directory.as_ref().map(|dir| self.path(dir));
-        let mut words = vec![shell, "-c".into()];
-        let started = match directory {
-            // One that the transaction has made is found inside only.
-            Some(dir) if !dir.is_dir() => {
-                words.extend([CD_FIRST, "sh"].map(Into::into));
-                words.extend([dir.into(), args.command.clone().into()]);
-                None
-            }
-            dir => {
-                words.push(args.command.clone().into());
-                dir
-            }
-        };
+        let words = [shell, "-c".into(), args.command.clone().into()];
         let on_failure = args.on_failure.unwrap_or(self.policy.on_failure);
-        let mut call = self.exec(id, on_failure, words);
-        if let Some(directory) = started {
-            call.directory = directory;
-        }
+        let directory = args.directory.as_ref().map(|dir| self.path(dir));
+        let mut call = self.exec(id, on_failure, directory.as_deref(), words);
         call.input.clone_from(&args.stdin);
         call.time = Some(self.policy.time_of(args.timeout_seconds));
         call
@@ -635,9 +634,6 @@ impl Server {
         })
     }
 }
-
-/// Runs its second argument in its first.
-const CD_FIRST: &str = "cd -- \"$1\" || exit 126; txos_command=$2; shift 2; eval \"$txos_command\"";
 
 /// How long the beginning of a transaction may take.
 const BEGIN: Duration = Duration::from_secs(120);

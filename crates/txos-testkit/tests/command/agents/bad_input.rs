@@ -92,5 +92,6 @@ fn a_command_that_reads_input_or_stays_behind_does_not_hang() {
     let ran = agent.does("run", json!({"command": "pwd; echo $#", "directory": "made/deep"}));
     assert_eq!(ran["stdout"]["text"], format!("{}\n0\n", lab.path("made/deep").display()));
     let ran = agent.does("run", json!({"command": "true", "directory": "nowhere"}));
-    assert_eq!((&ran["exit_status"], &ran["kept"]), (&json!(126), &json!(false)), "{ran}");
+    assert_eq!((&ran["exit_status"], &ran["kept"]), (&json!(125), &json!(false)), "{ran}");
+    assert!(ran["message"].as_str().unwrap().contains("nowhere"), "{ran}");
 }

@@ -67,6 +67,9 @@ fn what_is_live_is_refused_reported_or_excluded() {
     let cache = lab.path("cache").display().to_string();
     let policy = format!("{FREE}[live]\neffects = true\nexclude = ['{cache}']\n");
     let mut agent = Agent::new(&lab, &policy);
+    // No network, and nothing is stopped for it.
+    let ran = agent.runs("grep -c : /proc/net/dev");
+    assert_eq!(ran["stdout"]["text"], "1\n", "{ran}");
     let ran = agent.runs("echo x > cache/x; : > /dev/kmsg; echo after > after");
     let kinds: Vec<&str> =
         ran["live"].as_array().unwrap().iter().map(|l| l["kind"].as_str().unwrap()).collect();
@@ -88,6 +91,15 @@ fn limits_hold() {
     agent.fails("run", json!({"command": "true"}), &["limits.commands", "commit"]);
     assert_eq!(agent.does("commit", json!({}))["outcome"], "committed");
     let _ = agent.runs("true");
+    let policy = format!("{FREE}on_failure = 'keep'\n[limits]\nprivate_bytes = 1000000\n");
+    let mut agent = Agent::new(&lab, &policy);
+    let ran = agent.does("run", json!({"command": "head -c 5000000 /dev/urandom > large"}));
+    assert_eq!((&ran["exit_status"], &ran["kept"]), (&json!(153), &json!(false)), "{ran}");
+    assert!(
+        ran["message"].as_str().unwrap().contains("1000000")
+            || ran["message"].as_str().unwrap().contains("MB"),
+        "{ran}"
+    );
 }
 
 #[test]
