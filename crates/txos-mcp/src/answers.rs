@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::capture::Text;
-use crate::documents::{Conflict, Counts, Live, Warning};
+use crate::documents::{Conflict, Counts, Layer, Live, Warning};
 use crate::policy::OnFailure;
 
 /// `begin` takes this.
@@ -87,6 +87,15 @@ pub struct ReadArgs {
     pub limit: Option<usize>,
 }
 
+/// `undo` and `redo` take this.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UndoArgs {
+    /// How many commands (1 unless given).
+    #[schemars(range(min = 1))]
+    pub count: Option<u32>,
+}
+
 /// `revert` takes this.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -145,6 +154,17 @@ pub struct Ran {
     pub conflicts: Vec<Conflict>,
 }
 
+/// `undo` and `redo` answer this.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Moved {
+    /// The transaction.
+    pub id: String,
+    /// How many paths it changes now.
+    pub changes: Option<u64>,
+    /// Its layers: the first is the beginning, each further one a command.
+    pub layers: Vec<Layer>,
+}
+
 /// `status` answers this.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Status {
@@ -154,6 +174,8 @@ pub struct Status {
     pub state: Option<String>,
     /// How many paths it changes.
     pub changes: Option<u64>,
+    /// What its commands changed: the first layer is the beginning, each further one a command.
+    pub layers: Vec<Layer>,
     /// The directory that commands run in.
     pub workspace: String,
     /// Pending transactions that were begun in this workspace; `begin` with `resume` goes on with one.

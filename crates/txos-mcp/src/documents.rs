@@ -68,6 +68,8 @@ pub struct Report {
     pub live: Vec<Live>,
     /// What got in the way.
     pub conflicts: Vec<Conflict>,
+    /// Its record, if it is there.
+    pub transaction: Option<Transaction>,
 }
 
 /// A transaction.
@@ -87,6 +89,22 @@ pub struct Transaction {
     pub directory: String,
     /// How many paths it changes.
     pub changes: u64,
+    /// What its commands changed, the first at the bottom.
+    #[serde(default)]
+    pub stack: Vec<Layer>,
+}
+
+/// What one command changed of a pending transaction.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Layer {
+    /// Its number, from 1.
+    pub number: u64,
+    /// The words of the command.
+    pub command: Vec<String>,
+    /// With which it ended.
+    pub exit_status: Option<i32>,
+    /// Whether `undo` has taken it back, and `redo` would put it back.
+    pub undone: bool,
 }
 
 /// `txos list --json`.

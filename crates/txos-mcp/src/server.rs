@@ -11,8 +11,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::answers::{
-    BeginArgs, Begun, Changes, Content, Decided, DiffArgs, DiffFormat, Difference, NoArgs, Ran,
-    ReadArgs, RevertArgs, Review, RunArgs, ShowArgs, Status,
+    BeginArgs, Begun, Changes, Content, Decided, DiffArgs, DiffFormat, Difference, Moved, NoArgs,
+    Ran, ReadArgs, RevertArgs, Review, RunArgs, ShowArgs, Status, UndoArgs,
 };
 use crate::capture::Text;
 use crate::documents::{List, Live, Report, Shown, Transaction};
@@ -26,7 +26,7 @@ const CHANGES: usize = 200;
 /// What the clients' models read first.
 const INSTRUCTIONS: &str = "\
 Commands run in a system transaction: nobody else sees what they change until it is committed, and everything can \
-be undone. `run` runs a shell command and begins a transaction if none is open. Look with `diff`, `show`, `read` and \
+be undone: `undo` takes back the last commands. `run` runs a shell command and begins a transaction if none is open. Look with `diff`, `show`, `read` and \
 `review`. Finish with `commit` (which may need a person: then tell them the command that the answer names) or \
 `abort`. A command that fails leaves nothing behind, unless on_failure is `keep`.";
 
@@ -120,6 +120,34 @@ impl Server {
         Ok(Json(ran))
     }
 
+    /// Takes back what the last commands changed.
+    #[tool(
+        name = "undo",
+        description = "Take back what the last command, or the last `count` commands, changed in the transaction.",
+        annotations(read_only_hint = false, destructive_hint = false)
+    )]
+    async fn undo(
+        &self,
+        Parameters(args): Parameters<UndoArgs>,
+        cancelled: CancellationToken,
+    ) -> Result<Json<Moved>, Failure> {
+        self.go("undo", &args, &cancelled).await
+    }
+
+    /// Puts back what was undone.
+    #[tool(
+        name = "redo",
+        description = "Put back what `undo` has taken back, as long as no command was run since.",
+        annotations(read_only_hint = false, destructive_hint = false)
+    )]
+    async fn redo(
+        &self,
+        Parameters(args): Parameters<UndoArgs>,
+        cancelled: CancellationToken,
+    ) -> Result<Json<Moved>, Failure> {
+        self.go("redo", &args, &cancelled).await
+    }
+
     /// What is open.
     #[tool(
         name = "status",
@@ -143,6 +171,7 @@ impl Server {
             id: session.id.clone(),
             state: ours.map(|tx| tx.state.clone()),
             changes: ours.map(|tx| tx.changes),
+            layers: ours.map(|tx| tx.stack.clone()).unwrap_or_default(),
             pending: pending.map(|tx| tx.id.clone()).collect(),
             workspace: here,
             policy: serde_json::to_value(&*self.policy).map_err(|e| e.to_string())?,
@@ -216,16 +245,20 @@ impl Server {
         let most = self.policy.limits.output_bytes;
         let limit = args.limit.unwrap_or(most).clamp(1, most);
         let path = self.path(&args.path);
-        // One byte more tells whether it ends there.
+        // One byte more tells whether it ends there. A look is no layer, so it ends as if it had failed.
         let script = "test ! -d \"$1\" || { echo \"$1: it is a directory\" >&2; exit 1; }\n\
                       test -r \"$1\" || { echo \"$1: it is not there, or can't be read\" >&2; exit 1; }\n\
-                      tail -c \"+$2\" -- \"$1\" | head -c \"$3\"";
+                      tail -c \"+$2\" -- \"$1\" | head -c \"$3\"\nexit 3";
         let (from, upto) = ((args.offset.saturating_add(1)).to_string(), (limit + 1).to_string());
         let words = ["/bin/sh", "-c", script, "sh"].map(Into::into).into_iter();
         let words = words.chain([path.clone().into(), from.into(), upto.into()]);
         let mut call = self.exec(&id, OnFailure::Discard, None, words);
         call.bound = 2 * (limit + 1);
-        let ended = succeeded(self.start(call, &cancelled).await?)?;
+        let mut ended = self.start(call, &cancelled).await?;
+        if ended.status == LOOKED {
+            ended.status = 0;
+        }
+        let ended = succeeded(ended)?;
         let end = ended.stdout.bytes <= limit as u64;
         let content = if end { ended.stdout } else { shortened(ended.stdout, limit) };
         Ok(Json(Content { path: path.display().to_string(), offset: args.offset, content, end }))
@@ -441,6 +474,28 @@ impl Server {
         Call { report: true, ..self.call(words) }
     }
 
+    /// Takes layers back, or puts them back.
+    async fn go(
+        &self,
+        verb: &str,
+        args: &UndoArgs,
+        cancelled: &CancellationToken,
+    ) -> Result<Json<Moved>, Failure> {
+        let session = self.session(cancelled).await?;
+        let id = open(&session)?;
+        let count = args.count.unwrap_or(1).to_string();
+        let mut call = self.call([verb, &id, "-n", &count].map(Into::into).to_vec());
+        call.report = true;
+        let ended = self.start(call, cancelled).await?;
+        let report = report_of(&ended)?;
+        if report.exit_status != 0 {
+            return Err(said(&report, &ended));
+        }
+        let changes = report.transaction.as_ref().map(|tx| tx.changes);
+        let layers = report.transaction.map(|tx| tx.stack).unwrap_or_default();
+        Ok(Json(Moved { id, changes, layers }))
+    }
+
     /// What may be live.
     fn effects(&self) -> Vec<std::ffi::OsString> {
         let live = &self.policy.live;
@@ -590,6 +645,7 @@ impl Server {
                 warnings: Vec::new(),
                 live: Vec::new(),
                 conflicts: Vec::new(),
+                transaction: None,
             },
             Err(failure) => return Err(failure),
         };
@@ -634,6 +690,9 @@ impl Server {
         })
     }
 }
+
+/// With which a look at a file ends.
+const LOOKED: i32 = 3;
 
 /// How long the beginning of a transaction may take.
 const BEGIN: Duration = Duration::from_secs(120);

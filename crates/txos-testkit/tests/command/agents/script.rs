@@ -128,9 +128,10 @@ fn the_tools_have_precise_schemas() {
     let listed = agent.request("tools/list", &json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-    for name in
-        ["begin", "run", "status", "diff", "show", "read", "review", "commit", "revert", "abort"]
-    {
+    for name in [
+        "begin", "run", "undo", "redo", "status", "diff", "show", "read", "review", "commit",
+        "revert", "abort",
+    ] {
         assert!(names.contains(&name), "{names:?}");
     }
     for tool in tools {
