@@ -21,6 +21,7 @@ extern "C" {
 #define TX_NONBLOCK    0x10 /* never wait for another transaction: abort instead */
 #define TX_ORDERED     0x20 /* commit in the order of the sequence number, the second argument */
 #define TX_ORDER_RESET 0x40 /* begin the sequence of this process group at that number */
+#define TX_MANAGED     0x100 /* for languages whose objects close descriptors late, see below */
 
 /* Begins a transaction in the calling thread.
  *
@@ -29,6 +30,10 @@ extern "C" {
  * Within a transaction it begins a nested one, which is flattened into the outer one.
  *
  * With TX_ORDERED the second argument is the sequence number, an uint64_t.
+ *
+ * With TX_MANAGED an abort leaves descriptors as the program's objects have them: those that were closed
+ * stay closed, and the number of one that was opened stays taken, by an object that answers EBADF, until
+ * the program closes it. So an object that a collector finds later can't close another file.
  */
 int sys_xbegin(int flags, ...)
 #if defined(__GNUC__)
@@ -96,6 +101,14 @@ struct txos_stats {
 
 /* Returns 0, or -1 with EINVAL. */
 int txos_stats(struct txos_stats *out);
+
+/* For the runtime of a language: leaves a file, or every file below a directory whose name ends with
+ * suffix (NULL: any), as it is now, out of the transactions of this process as long as it is only read.
+ * Such a file is opened, read and closed as without a transaction, also in one that has failed, and its
+ * descriptor outlives an abort. For libraries and class files; devices as well. It is known by its
+ * identity: one that replaces it is part of transactions. Returns how many files, or -1 with errno (EBUSY
+ * in a transaction). */
+long txos_exclude(const char *path, const char *suffix);
 
 /* The library's version, for example "0.1.0". */
 const char *txos_version(void);

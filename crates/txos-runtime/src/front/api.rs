@@ -1,11 +1,12 @@
 //! The functions of txos.h.
 #![allow(unsafe_code)] // C calls them
 
-use std::ffi::{c_char, c_int, c_long};
+use std::ffi::{CStr, c_char, c_int, c_long};
 use std::io::Write;
 
 use super::dispatch;
 use super::entry;
+use super::excluded;
 use super::report::{self, Abort, Stats};
 use super::session::{self, Next};
 use super::thread::{self, leave_program, on_own_stack, to_program};
@@ -116,6 +117,27 @@ pub unsafe extern "C" fn txos_stats(out: *mut Stats) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn txos_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// See txos.h.
+///
+/// # Safety
+/// `path` is null or a string; so is `suffix`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn txos_exclude(path: *const c_char, suffix: *const c_char) -> c_long {
+    if path.is_null() {
+        return fail(libc::EFAULT).into();
+    }
+    if here().state.get() == ACTIVE {
+        return fail(libc::EBUSY).into();
+    }
+    // SAFETY: as the caller says.
+    let text = |at: *const c_char| unsafe { CStr::from_ptr(at) }.to_bytes();
+    let suffix = if suffix.is_null() { &[][..] } else { text(suffix) };
+    match excluded::exclude(&excluded::path_of(text(path)), suffix) {
+        Ok(count) => c_long::try_from(count).unwrap_or(c_long::MAX),
+        Err(errno) => fail(errno.raw_os_error()).into(),
+    }
 }
 
 /// Keeps what only assembly and C call in the library, whichever way it is linked.

@@ -9,7 +9,7 @@ use super::trap::Context;
 use super::{api, process, signals};
 use crate::call::Call;
 use crate::raw::syscall;
-use crate::tx::Failure;
+use crate::tx::{Failure, flags};
 
 /// What a call of a failed transaction is answered.
 const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
@@ -111,9 +111,21 @@ fn suspend(call: &Call, programs: signals::Set) -> i64 {
 }
 
 fn transactional(thread: &mut Thread, call: &Call) -> Next {
+    let session = thread.session.as_ref();
+    let tx = session.and_then(|session| session.tx.as_ref());
+    let is_stable = |number| tx.is_none_or(|tx| tx.is_untouched(number));
+    if let Some(answer) = super::excluded::answer(call, is_stable) {
+        return Next::Answer(answer);
+    }
+    // The numbers are as the program has them already.
+    let managed = session.is_some_and(|session| session.plan.flags & flags::MANAGED != 0);
+    if tx.is_none() && managed && call.number() == libc::SYS_close {
+        return Next::Answer(call.make());
+    }
     match carry_out(thread, call) {
         // What was opened is closed by now, and what was closed is open again: there is nothing left to
         // do, and nobody expects `close` to fail. (Rust's library panics if `closedir` does.)
+        CANCELED if call.number() == libc::SYS_close && managed => Next::Answer(call.make()),
         CANCELED if call.number() == libc::SYS_close => Next::Answer(0),
         next => next,
     }

@@ -63,6 +63,12 @@ pub extern "C" fn txos_stats(_out: *mut c_void) -> c_int {
 
 /// See txos.h.
 #[unsafe(no_mangle)]
+pub extern "C" fn txos_exclude(_path: *const c_char, _suffix: *const c_char) -> c_long {
+    fail(libc::ENOSYS).into()
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
 pub extern "C" fn txos_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }

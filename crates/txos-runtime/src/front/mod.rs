@@ -14,6 +14,7 @@
 //! | [`thread`], [`tls`] | what is kept for each thread |
 //! | [`in_process`] | `txos run --in-process` |
 //! | [`report`] | what went wrong, for C |
+//! | [`excluded`] | files that are no part of any transaction |
 //! | [`alloc`] | memory that is not the C library's |
 //!
 //! **The border.** Runtime code runs with the selector at "allow" and the thread's state not
@@ -30,6 +31,8 @@ pub mod classify;
 pub mod dispatch;
 #[cfg(target_arch = "x86_64")]
 pub mod entry;
+#[cfg(target_arch = "x86_64")]
+pub mod excluded;
 #[cfg(target_arch = "x86_64")]
 pub mod in_process;
 #[cfg(target_arch = "x86_64")]

@@ -203,8 +203,28 @@ pub fn install_trap() -> Result<(), i32> {
     };
     *own = kernel_action(libc::SIGSYS, Some(&ours))
         .map_err(|error| i32::try_from(-error).unwrap_or(libc::EINVAL))?;
+    admit_trap();
     INSTALLED.store(true, Ordering::Release);
     Ok(())
+}
+
+/// Handlers of signals that instructions raise may block every other one, as a virtual machine's do. In a
+/// transaction they make system calls as well: a SIGSYS that is blocked then would end the process.
+fn admit_trap() {
+    for signal in (1..=64).filter(|&signal| SYNCHRONOUS & of(signal) != 0) {
+        if let Ok(action) = kernel_action(signal, None)
+            && action.handler > libc::SIG_IGN
+            && action.mask & of(libc::SIGSYS) != 0
+        {
+            let _ = kernel_action(signal, Some(&admitting(signal, action)));
+        }
+    }
+}
+
+/// A disposition whose handler can be interrupted by our trap, if it may run in a transaction.
+fn admitting(signal: i32, action: Action) -> Action {
+    let raised = (1..=64).contains(&signal) && SYNCHRONOUS & of(signal) != 0;
+    Action { mask: if raised { action.mask & !of(libc::SIGSYS) } else { action.mask }, ..action }
 }
 
 /// Sends the thread a signal that it has no handler for any more.
@@ -247,7 +267,7 @@ impl Changed {
         let before = if signal == libc::SIGSYS {
             exchange_programs(new)
         } else {
-            match kernel_action(signal, new.as_ref()) {
+            match kernel_action(signal, new.map(|new| admitting(signal, new)).as_ref()) {
                 Ok(before) => before,
                 Err(error) => return error,
             }

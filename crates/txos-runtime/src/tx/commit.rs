@@ -1,5 +1,6 @@
 //! The end: publish or forget.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use txos_engine::changeset::{ChangeSet, Delta, What};
@@ -187,7 +188,8 @@ impl Tx {
 
     /// Aborts: descriptors, working directory and everything else are as before it.
     pub fn abort(mut self: Box<Self>) -> Option<RetryHistory> {
-        self.start.undo_first();
+        let managed = self.how.flags & flags::MANAGED != 0;
+        self.start.undo_first(managed);
         if self.locks.reads.has_trusted() {
             super::ways::forget();
         }
@@ -197,6 +199,7 @@ impl Tx {
             }
         }
         // Each once: a number that is closed is another thread's in the next moment.
+        let seen = if managed { self.fds.leave_as_seen() } else { BTreeSet::new() };
         let mut own = std::mem::take(&mut self.fds.private);
         own.extend(self.fds.touched().into_iter().filter_map(
             |(number, descriptor)| match descriptor {
@@ -205,7 +208,7 @@ impl Tx {
             },
         ));
         own.extend(self.process.lost_directory.take());
-        own.into_iter().for_each(kernel::close);
+        own.into_iter().filter(|number| !seen.contains(number)).for_each(kernel::close);
         let again =
             self.locks.handle.take().map(txos_engine::realm::TxHandle::abort).or(self.locks.again);
         shared::remember_file_systems(&self.copies.file_systems);

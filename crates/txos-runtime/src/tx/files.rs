@@ -120,6 +120,33 @@ impl FdTable {
             .unwrap_or_default()
     }
 
+    /// Whether a number is as the kernel has it, and none of the library's.
+    #[must_use]
+    pub fn is_untouched(&self, number: i32) -> bool {
+        self.descriptor(number) == Descriptor::Untouched && !self.is_ours(number)
+    }
+
+    /// After an abort: what was closed stays closed, and what was opened keeps its number, on an object
+    /// that can't be read or written, until the program closes it. Numbers of the kernel's that have been
+    /// taken care of.
+    pub fn leave_as_seen(&self) -> BTreeSet<i32> {
+        let mut done = BTreeSet::new();
+        let Some(dead) = kernel::dead() else { return done };
+        for (number, descriptor) in self.touched() {
+            match descriptor {
+                Descriptor::Closed => kernel::close(number),
+                Descriptor::Open { file, cloexec, .. }
+                    if !self.get(file).before.contains(&number)
+                        && kernel::dup3(dead.number(), number, cloexec).is_ok() =>
+                {
+                    done.insert(number);
+                }
+                _ => {}
+            }
+        }
+        done
+    }
+
     /// Sets what is known of a number.
     pub fn set(&mut self, number: i32, descriptor: Descriptor) {
         let Ok(at) = usize::try_from(number) else { return };

@@ -85,8 +85,10 @@ pub mod flags {
     pub const ORDERED: u32 = 0x20;
     /// Begins the sequence at its number.
     pub const ORDER_RESET: u32 = 0x40;
+    /// After an abort, descriptors are what the program's objects say: see txos.h.
+    pub const MANAGED: u32 = 0x100;
     /// All that a program may ask for.
-    pub const ALL: u32 = 0x7f;
+    pub const ALL: u32 = 0x17f;
     /// Not a program's: the transaction is a whole command, kept in the history like one.
     pub const COMMAND: u32 = 0x8000_0000;
 }
@@ -237,6 +239,12 @@ impl Tx {
         self.tree.by_id.insert((stat.id, stat.mnt), 0);
         self.tree.nodes.push(node);
         Ok(())
+    }
+
+    /// Whether a number of the program's is as the kernel has it.
+    #[must_use]
+    pub fn is_untouched(&self, number: i32) -> bool {
+        self.fds.is_untouched(number)
     }
 
     /// Carries out one system call of the thread: the answer is as the kernel's, a value or a

@@ -636,12 +636,18 @@ impl Start {
     }
 
     /// On abort: a read that the kernel made has moved the offset.
-    pub fn undo_first(&mut self) {
+    /// `managed`: what was opened keeps its number, on a dead object.
+    pub fn undo_first(&mut self, managed: bool) {
         if let First::Open(open) = &self.first
             && !open.closed
             && is_still(open.fd, open.file).is_ok()
         {
-            kernel::close(open.fd);
+            let cloexec = kernel::close_on_exec(open.fd).unwrap_or(true);
+            let dead = if managed { kernel::dead() } else { None };
+            match dead.map(|dead| kernel::dup3(dead.number(), open.fd, cloexec)) {
+                Some(Ok(_)) => {}
+                _ => kernel::close(open.fd),
+            }
         }
         if let First::Read(read) = &self.first
             && read.call.number() == libc::SYS_read

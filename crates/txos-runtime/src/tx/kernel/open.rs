@@ -98,6 +98,12 @@ impl Drop for OwnedFd {
     }
 }
 
+/// What stands at a number that is taken, and leads nowhere any more: EBADF for all that reads or writes.
+#[must_use]
+pub fn dead() -> Option<OwnedFd> {
+    OwnedFd::open(b"/", libc::O_PATH | libc::O_CLOEXEC).ok()
+}
+
 /// The path by which the kernel leads to what a descriptor of this process is open on.
 #[must_use]
 pub fn magic_path(fd: i32) -> Vec<u8> {

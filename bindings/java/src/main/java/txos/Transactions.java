@@ -1,0 +1,315 @@
+package txos;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Functions as transactions.
+ *
+ * <pre>{@code
+ * int count = Transactions.run(() -> {
+ *     int n = Integer.parseInt(Files.readString(path).trim()) + 1;
+ *     Files.writeString(path, n + "\n");
+ *     return n;
+ * });
+ * }</pre>
+ *
+ * <p>An exception that leaves the function aborts, and goes on. After a conflict the function is called again,
+ * with a random pause before. What it did to objects is not put back before that: let it compute from what it
+ * reads.
+ */
+public final class Transactions {
+    // Random, so that those that met don't meet again, and longer each time.
+    private static final int BACKOFF_MS = 1;
+    private static final int BACKOFF_MAX_MS = 64;
+
+    private Transactions() {}
+
+    /**
+     * What is run as a transaction.
+     *
+     * @param <T> what it gives
+     * @param <X> what it throws
+     */
+    @FunctionalInterface
+    public interface Body<T, X extends Exception> {
+        /**
+         * Does it.
+         *
+         * @return what {@link Transactions#run(Body)} gives
+         * @throws X which aborts
+         */
+        T call() throws X;
+    }
+
+    /**
+     * What is run as a transaction, and gives nothing.
+     *
+     * @param <X> what it throws
+     */
+    @FunctionalInterface
+    public interface Action<X extends Exception> {
+        /**
+         * Does it.
+         *
+         * @throws X which aborts
+         */
+        void run() throws X;
+    }
+
+    /**
+     * How a transaction came to its end.
+     *
+     * @param <T> what the body gives
+     * @param value what the body gave
+     * @param conflicts what each attempt before the last one lost, in order
+     */
+    public record Result<T>(T value, List<ConflictException> conflicts) {
+        /**
+         * How often the body was called.
+         *
+         * @return 1 or more
+         */
+        public int attempts() {
+            return conflicts.size() + 1;
+        }
+    }
+
+    /**
+     * What the transactions of a thread came to since it started.
+     *
+     * @param begun transactions, each retry counted
+     * @param committed published
+     * @param aborted not published
+     * @param calls system calls made within transactions
+     * @param trapped of those, that came by Syscall User Dispatch: here nearly all
+     * @param unsupported of those, that passed through with a warning
+     * @param shortCuts commits of one call, or without changes
+     */
+    public record Stats(
+            long begun, long committed, long aborted, long calls, long trapped, long unsupported, long shortCuts) {}
+
+    /**
+     * Calls a function as a transaction, with {@link Options#DEFAULT}.
+     *
+     * @param <T> what it gives
+     * @param <X> what it throws
+     * @param body the function
+     * @return what it gave
+     * @throws X what it threw; nothing has happened
+     * @throws ConflictException all retries were used up
+     * @throws TransactionException nothing has happened, for another reason
+     */
+    public static <T, X extends Exception> T run(Body<T, X> body) throws X {
+        return result(Options.DEFAULT, body).value();
+    }
+
+    /**
+     * Calls a function as a transaction, with {@link Options#DEFAULT}.
+     *
+     * @param <X> what it throws
+     * @param action the function
+     * @throws X what it threw; nothing has happened
+     * @throws ConflictException all retries were used up
+     * @throws TransactionException nothing has happened, for another reason
+     */
+    public static <X extends Exception> void run(Action<X> action) throws X {
+        run(Options.DEFAULT, action);
+    }
+
+    /**
+     * Calls a function as a transaction. Within another one it is part of that, and not retried.
+     *
+     * @param <T> what it gives
+     * @param <X> what it throws
+     * @param options how the transaction is to be
+     * @param body the function
+     * @return what it gave
+     * @throws X what it threw; nothing has happened
+     * @throws ConflictException all retries were used up
+     * @throws TransactionException nothing has happened, for another reason
+     */
+    public static <T, X extends Exception> T run(Options options, Body<T, X> body) throws X {
+        return result(options, body).value();
+    }
+
+    /**
+     * Calls a function as a transaction. Within another one it is part of that, and not retried.
+     *
+     * @param <X> what it throws
+     * @param options how the transaction is to be
+     * @param action the function
+     * @throws X what it threw; nothing has happened
+     * @throws ConflictException all retries were used up
+     * @throws TransactionException nothing has happened, for another reason
+     */
+    public static <X extends Exception> void run(Options options, Action<X> action) throws X {
+        Body<Void, X> body = () -> {
+            action.run();
+            return null;
+        };
+        result(options, body);
+    }
+
+    /**
+     * The same, and how it came to its end.
+     *
+     * @param <T> what it gives
+     * @param <X> what it throws
+     * @param options how the transaction is to be
+     * @param body the function
+     * @return what it gave, and the conflicts before
+     * @throws X what it threw; nothing has happened
+     * @throws ConflictException all retries were used up; those before are added as suppressed
+     * @throws TransactionException nothing has happened, for another reason
+     */
+    public static <T, X extends Exception> Result<T> result(Options options, Body<T, X> body) throws X {
+        boolean nested = SysTransaction.isActive();
+        List<ConflictException> lost = new ArrayList<>(0);
+        while (true) {
+            try {
+                return new Result<>(once(options, body), List.copyOf(lost));
+            } catch (ConflictException conflict) {
+                if (nested || (options.retries() >= 0 && lost.size() >= options.retries())) {
+                    lost.forEach(conflict::addSuppressed);
+                    throw conflict;
+                }
+                lost.add(conflict);
+            }
+            int limit = Math.min(BACKOFF_MS << Math.min(lost.size() - 1, 16), BACKOFF_MAX_MS);
+            pause(ThreadLocalRandom.current().nextLong(limit * 1_000_000L + 1));
+        }
+    }
+
+    /** Interruption is the body's to see: it goes on being interrupted. */
+    private static void pause(long nanos) {
+        try {
+            TimeUnit.NANOSECONDS.sleep(nanos);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private static <T, X extends Exception> T once(Options options, Body<T, X> body) throws X {
+        Watch watch = options.timeout() == null ? null : Watch.start(options);
+        SysTransaction transaction;
+        try {
+            transaction = SysTransaction.begin(options);
+        } catch (RuntimeException e) {
+            if (watch != null) {
+                watch.stop();
+            }
+            throw e;
+        }
+        T value;
+        try {
+            value = body.call();
+        } catch (Throwable thrown) {
+            boolean late = watch != null && watch.stop();
+            // It had failed before: the exception is only what the program made of that. An error goes first.
+            TransactionException failure = transaction.abandon(thrown);
+            if (failure != null && thrown instanceof Exception) {
+                throw failure;
+            }
+            if (late && thrown instanceof Exception) {
+                throw new TransactionTimeoutException(watch.message(), thrown);
+            }
+            throw thrown;
+        }
+        if (watch != null && watch.stop()) {
+            throw new TransactionTimeoutException(watch.message(), transaction.abandon(null));
+        }
+        if (!transaction.isInnermost()) {
+            TransactionException failure = transaction.abandon(null);
+            throw failure != null
+                    ? failure
+                    : new AbortedException("the function aborted the transaction, or left it otherwise", null);
+        }
+        SysTransaction.end();
+        return value;
+    }
+
+    /**
+     * The counters of the calling thread.
+     *
+     * @return as of now
+     * @throws TransactionsUnavailableException there are no transactions here
+     */
+    public static Stats stats() {
+        Native.load();
+        long[] out = new long[7];
+        Native.stats(out);
+        return new Stats(out[0], out[1], out[2], out[3], out[4], out[5], out[6]);
+    }
+
+    /**
+     * The version of the library that was found.
+     *
+     * @return for example {@code 0.1.0}
+     * @throws TransactionsUnavailableException there are no transactions here
+     */
+    public static String libraryVersion() {
+        Native.load();
+        return Native.string(Native.version());
+    }
+
+    /** Interrupts a thread after a while. */
+    private static final class Watch {
+        private static final ScheduledExecutorService CLOCK = Executors.newSingleThreadScheduledExecutor(task -> {
+            Thread thread = new Thread(task, "txos-timeouts");
+            thread.setDaemon(true);
+            return thread;
+        });
+
+        static {
+            // Its thread is not to be made within a transaction.
+            CLOCK.submit(() -> {});
+        }
+
+        private final Options options;
+        private final Thread thread = Thread.currentThread();
+        private final ScheduledFuture<?> alarm;
+        private boolean stopped;
+        private boolean late;
+
+        static Watch start(Options options) {
+            if (!SysTransaction.isActive()) {
+                return new Watch(options);
+            }
+            try (SysTransaction.Paused paused = SysTransaction.pause()) {
+                return new Watch(options);
+            }
+        }
+
+        private Watch(Options options) {
+            this.options = options;
+            this.alarm = CLOCK.schedule(this::ring, options.timeout().toNanos(), TimeUnit.NANOSECONDS);
+        }
+
+        private synchronized void ring() {
+            if (!stopped) {
+                late = true;
+                thread.interrupt();
+            }
+        }
+
+        /** Whether it was too late. */
+        synchronized boolean stop() {
+            stopped = true;
+            alarm.cancel(false);
+            if (late) {
+                Thread.interrupted();
+            }
+            return late;
+        }
+
+        String message() {
+            return "the transaction took longer than " + options.timeout() + ", and was aborted";
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Files that are no part of any transaction as long as they are only read: a language's own libraries and
+//! class files (`txos_exclude`).
+//!
+//! What a virtual machine loads in the middle of a transaction stays loaded when that is aborted, so its
+//! descriptors must stay open, their offsets must not be put back under another thread that loads as well,
+//! and a transaction that has failed must not keep a class from being loaded. So calls on such a file go to
+//! the kernel, as if there were no transaction. A file is known by its identity, not by its name.
+#![allow(unsafe_code)] // sets that are shared by address
+
+use std::collections::HashSet;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use txos_engine::object::{FileId, FileKind};
+
+use crate::call::Call;
+use crate::raw::Errno;
+use crate::tx::kernel;
+
+/// More files than any class path has.
+const FILES_MAX: usize = 1 << 18;
+/// Directories within directories.
+const DEPTH_MAX: usize = 40;
+
+/// What was excluded so far.
+#[derive(Clone, Debug, Default)]
+struct Excluded {
+    files: HashSet<FileId>,
+    /// Paths at or below which such files are, and how their names end.
+    places: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A set that is never changed: a new one takes its place, and it stays, as another thread may be reading it
+/// in a signal handler.
+static NOW: AtomicPtr<Excluded> = AtomicPtr::new(null_mut());
+static CHANGE: Mutex<()> = Mutex::new(());
+
+fn now() -> Option<&'static Excluded> {
+    // SAFETY: null, or leaked below.
+    unsafe { NOW.load(Ordering::Acquire).as_ref() }
+}
+
+/// Excludes a file, or every file below a directory whose name ends so, as they are now. How many.
+///
+/// # Errors
+/// The path leads nowhere, or to what can't be listed; there are too many.
+pub fn exclude(path: &Path, suffix: &[u8]) -> Result<usize, Errno> {
+    let top = fs::metadata(path).map_err(errno)?;
+    let mut found = HashSet::new();
+    if top.is_dir() {
+        below(path, suffix, DEPTH_MAX, &mut found)?;
+    } else if is_kind(&top) {
+        found.insert(id_of(&top));
+    } else {
+        return Err(Errno::INVAL);
+    }
+    let count = found.len();
+    let _one = CHANGE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut new = now().cloned().unwrap_or_default();
+    new.files.extend(found);
+    let place = (path.as_os_str().as_bytes().to_vec(), suffix.to_vec());
+    if !new.places.contains(&place) {
+        new.places.push(place);
+    }
+    NOW.store(Box::into_raw(Box::new(new)), Ordering::Release);
+    Ok(count)
+}
+
+/// Links to files are followed, those to directories are not: they may lead anywhere.
+fn below(
+    dir: &Path,
+    suffix: &[u8],
+    depth: usize,
+    found: &mut HashSet<FileId>,
+) -> Result<(), Errno> {
+    for entry in fs::read_dir(dir).map_err(errno)? {
+        let entry = entry.map_err(errno)?;
+        let kind = entry.file_type().map_err(errno)?;
+        let path = entry.path();
+        if kind.is_dir() {
+            // What can't be listed can't be loaded from either.
+            let listed = if depth > 0 { below(&path, suffix, depth - 1, found) } else { Ok(()) };
+            if listed == Err(Errno::TOOBIG) {
+                return listed;
+            }
+        } else if entry.file_name().as_bytes().ends_with(suffix)
+            && let Ok(file) = fs::metadata(&path)
+            && file.is_file()
+        {
+            if found.len() >= FILES_MAX {
+                return Err(Errno::TOOBIG);
+            }
+            found.insert(id_of(&file));
+        }
+    }
+    Ok(())
+}
+
+/// Regular files, and devices: of those nothing can be put back.
+fn is_kind(file: &Metadata) -> bool {
+    file.is_file() || file.file_type().is_char_device()
+}
+
+fn id_of(file: &Metadata) -> FileId {
+    FileId { dev: file.dev(), ino: file.ino() }
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// The path of C.
+#[must_use]
+pub fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
+}
+
+/// The answer to a call on an excluded file. `is_stable` says whether a number is as the kernel has it.
+pub fn answer(call: &Call, is_stable: impl FnOnce(i32) -> bool) -> Option<i64> {
+    let excluded = now()?;
+    let by_path = match call.number() {
+        libc::SYS_open => opens_to_read(call.int(1)).then_some((0, true)),
+        libc::SYS_openat => opens_to_read(call.int(2)).then_some((1, true)),
+        libc::SYS_stat | libc::SYS_lstat | libc::SYS_access => Some((0, false)),
+        libc::SYS_newfstatat | libc::SYS_statx if call.int(0) >= 0 => None,
+        libc::SYS_newfstatat | libc::SYS_statx | libc::SYS_faccessat | libc::SYS_faccessat2 => {
+            Some((1, false))
+        }
+        _ => None,
+    };
+    if let Some((at, opens)) = by_path {
+        return excluded.by_path(call, at, opens);
+    }
+    let at = number_of(call)?;
+    let number = call.int(at);
+    (number >= 0 && is_stable(number) && excluded.has_open(number)).then(|| call.make())
+}
+
+/// Which argument is the descriptor of a call that reads, or concerns the descriptor only.
+fn number_of(call: &Call) -> Option<usize> {
+    match call.number() {
+        libc::SYS_read
+        | libc::SYS_pread64
+        | libc::SYS_readv
+        | libc::SYS_preadv
+        | libc::SYS_preadv2
+        | libc::SYS_lseek
+        | libc::SYS_fstat
+        | libc::SYS_fstatfs
+        | libc::SYS_fadvise64
+        | libc::SYS_readahead
+        | libc::SYS_close => Some(0),
+        libc::SYS_newfstatat if call.int(3) & libc::AT_EMPTY_PATH != 0 => Some(0),
+        libc::SYS_statx if call.int(2) & libc::AT_EMPTY_PATH != 0 => Some(0),
+        libc::SYS_ioctl if call.word(1) == libc::FIONREAD => Some(0),
+        libc::SYS_fcntl => {
+            matches!(call.int(1), libc::F_GETFD | libc::F_SETFD | libc::F_GETFL).then_some(0)
+        }
+        libc::SYS_mmap => Some(4),
+        _ => None,
+    }
+}
+
+fn opens_to_read(flags: i32) -> bool {
+    const KEPT: i32 = libc::O_CLOEXEC
+        | libc::O_LARGEFILE
+        | libc::O_NOCTTY
+        | libc::O_NOFOLLOW
+        | libc::O_NONBLOCK
+        | libc::O_NOATIME;
+    flags & !KEPT == libc::O_RDONLY
+}
+
+impl Excluded {
+    fn by_path(&self, call: &Call, at: usize, opens: bool) -> Option<i64> {
+        let path = call.path(at).ok()?;
+        let fits = |(place, suffix): &(Vec<u8>, Vec<u8>)| {
+            path.strip_prefix(place.as_slice()).is_some_and(|rest| {
+                rest.is_empty() || (rest.starts_with(b"/") && path.ends_with(suffix))
+            })
+        };
+        if !path.starts_with(b"/") || !self.places.iter().any(fits) {
+            return None;
+        }
+        if !opens {
+            let stat = kernel::statx(libc::AT_FDCWD, &path, 0).ok()?;
+            return self.files.contains(&stat.id).then(|| call.make());
+        }
+        let answer = call.make();
+        let number = i32::try_from(answer).ok().filter(|&fd| fd >= 0)?;
+        if self.has_open(number) {
+            return Some(answer);
+        }
+        // Another file by now: it is opened as part of the transaction.
+        kernel::close(number);
+        None
+    }
+
+    /// Whether a number is open on one of them, a regular file only to be read from.
+    fn has_open(&self, number: i32) -> bool {
+        let Ok(stat) = kernel::look_fd(number) else { return false };
+        self.files.contains(&stat.id)
+            && (stat.kind() != FileKind::File
+                || kernel::status_flags(number)
+                    .is_ok_and(|flags| flags & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDONLY))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_reading_opens_are_let_through() {
+        for flags in [0, libc::O_CLOEXEC, libc::O_NOFOLLOW | libc::O_LARGEFILE] {
+            assert!(opens_to_read(flags), "{flags:#o}");
+        }
+        for flags in [libc::O_RDWR, libc::O_WRONLY, libc::O_TRUNC, libc::O_CREAT, libc::O_PATH] {
+            assert!(!opens_to_read(flags), "{flags:#o}");
+        }
+    }
+
+    #[test]
+    fn files_are_known_by_identity_and_by_the_end_of_their_names() {
+        let top = std::env::temp_dir().join(format!("txos-excluded-{}", std::process::id()));
+        fs::create_dir_all(top.join("deep")).unwrap();
+        for name in ["deep/A.class", "deep/data", "B.class"] {
+            fs::write(top.join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("..", top.join("deep/up")).unwrap();
+        assert_eq!(exclude(&top, b".class"), Ok(2));
+        assert_eq!(exclude(&top.join("none"), b""), Err(Errno::NOENT));
+        let known = |name: &str| {
+            let path = std::ffi::CString::new(top.join(name).as_os_str().as_bytes()).unwrap();
+            let words = [path.as_ptr() as u64, 0, 0, 0, 0, 0];
+            // SAFETY: the path lives until the answer.
+            let call = unsafe { Call::new(libc::SYS_open, words) };
+            let answer = answer(&call, |_| true);
+            if let Some(number) = answer {
+                kernel::close(i32::try_from(number).unwrap());
+            }
+            answer.is_some()
+        };
+        assert_eq!(["deep/A.class", "B.class", "deep/data"].map(known), [true, true, false]);
+        // Its name leads to another file now.
+        fs::rename(top.join("deep/data"), top.join("B.class")).unwrap();
+        assert!(!known("B.class"));
+        fs::remove_dir_all(&top).unwrap();
+    }
+}
