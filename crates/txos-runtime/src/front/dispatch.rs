@@ -125,7 +125,11 @@ fn transactional(thread: &mut Thread, call: &Call) -> Next {
     match carry_out(thread, call) {
         // What was opened is closed by now, and what was closed is open again: there is nothing left to
         // do, and nobody expects `close` to fail. (Rust's library panics if `closedir` does.)
-        CANCELED if call.number() == libc::SYS_close && managed => Next::Answer(call.make()),
+        // It may have been closed before the transaction lost; the number is another thread's then.
+        CANCELED if call.number() == libc::SYS_close && managed => {
+            let dead = crate::tx::kernel::is_dead(call.int(0));
+            Next::Answer(if dead { call.make() } else { 0 })
+        }
         CANCELED if call.number() == libc::SYS_close => Next::Answer(0),
         next => next,
     }

@@ -126,6 +126,18 @@ impl FdTable {
         self.descriptor(number) == Descriptor::Untouched && !self.is_ours(number)
     }
 
+    /// The program does not get to know the numbers of what the last call has opened: files from this one on.
+    pub fn close_opened_since(&mut self, first: File) {
+        for file in first..self.count() {
+            for number in self.get(file).numbers.clone() {
+                let Descriptor::Open { real, over, .. } = self.descriptor(number) else { continue };
+                if !(over && (real == number || self.get(file).before.contains(&number))) {
+                    let _ = self.close_number(number);
+                }
+            }
+        }
+    }
+
     /// After an abort: what was closed stays closed, and what was opened keeps its number, on an object
     /// that can't be read or written, until the program closes it. Numbers of the kernel's that have been
     /// taken care of.
@@ -135,9 +147,11 @@ impl FdTable {
         for (number, descriptor) in self.touched() {
             match descriptor {
                 Descriptor::Closed => kernel::close(number),
-                Descriptor::Open { file, cloexec, .. }
-                    if !self.get(file).before.contains(&number)
-                        && kernel::dup3(dead.number(), number, cloexec).is_ok() =>
+                // What was there before is there still.
+                Descriptor::Open { file, real, over: true, .. }
+                    if real == number || self.get(file).before.contains(&number) => {}
+                Descriptor::Open { cloexec, .. }
+                    if kernel::dup3(dead.number(), number, cloexec).is_ok() =>
                 {
                     done.insert(number);
                 }

@@ -253,6 +253,15 @@ impl Tx {
         if self.doom.is_some() {
             return -i64::from(libc::ECANCELED);
         }
+        let files = self.fds.count();
+        let answer = self.answer(call);
+        if self.doom.is_some() {
+            self.fds.close_opened_since(files);
+        }
+        answer
+    }
+
+    fn answer(&mut self, call: &Call) -> i64 {
         self.locks.calls += 1;
         if let Err(e) = self.ways_for(call) {
             return raw::answer(Err(e));

@@ -104,6 +104,13 @@ pub fn dead() -> Option<OwnedFd> {
     OwnedFd::open(b"/", libc::O_PATH | libc::O_CLOEXEC).ok()
 }
 
+/// Whether that is what stands at a number.
+#[must_use]
+pub fn is_dead(fd: i32) -> bool {
+    status_flags(fd).is_ok_and(|flags| flags & libc::O_PATH != 0)
+        && super::look_fd(fd).map(|stat| stat.id) == super::look(b"/").map(|stat| stat.id)
+}
+
 /// The path by which the kernel leads to what a descriptor of this process is open on.
 #[must_use]
 pub fn magic_path(fd: i32) -> Vec<u8> {

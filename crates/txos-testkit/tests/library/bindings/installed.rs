@@ -55,6 +55,16 @@ fn an_installation() {
     assert_eq!(pc.lines().next(), Some(&*format!("prefix={}", prefix.display())));
     assert!(pc.contains(concat!("Version: ", env!("CARGO_PKG_VERSION"))), "{pc}");
 
+    // The jar.
+    if ["java", "javac", "jar"].into_iter().all(skip::has) {
+        let jar = prefix.join(concat!("lib/txos/java/txos-", env!("CARGO_PKG_VERSION"), ".jar"));
+        let program = "class Two { public static void main(String[] a) throws Exception { txos.Transactions.run(() -> \
+            java.nio.file.Files.writeString(java.nio.file.Path.of(\"jar\"), \"used\")); } }\n";
+        fs::write(lab.path("Two.java"), program).unwrap();
+        let _ = in_lab(&lab, "java").arg("-cp").arg(&jar).arg("Two.java").run().expect(0);
+        assert_eq!(lab.read("jar"), "used");
+    }
+
     // Manual pages, of both kinds.
     let man = prefix.join("share/man");
     for page in ["man1/txos.1", "man1/txos-run.1", "man2/sys_xbegin.2txos", "man7/txos.7"] {

@@ -7,6 +7,7 @@
 mod c;
 mod debian;
 mod installed;
+mod java;
 mod manual;
 mod python;
 mod rust;

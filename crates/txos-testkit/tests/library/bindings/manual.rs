@@ -38,6 +38,7 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("txos_strerror", "", "sys_xbegin: TX_CHECKPOINT is not available", ""),
     ("txos_abort_reason", "echo old > data", "reason 2: ", "data:old data:changed"),
     ("txos_stats", "", "1 committed", ""),
+    ("txos_exclude", "echo data > data", "read data", "data:data"),
     ("txos", "echo old > data", "used\n", "data:old"),
 ];
 

@@ -20,8 +20,11 @@ public class TransactionException extends RuntimeException {
     private static final int EAGAIN = 11;
     private static final int ENOTSUP = 95;
 
+    /** Where it happened, or null. */
     private final String path;
+    /** The process that won, or 0. */
     private final int opponent;
+    /** As in errno(3), or 0. */
     private final int errno;
 
     TransactionException(String message, Throwable cause, String path, int opponent, int errno) {

@@ -211,9 +211,9 @@ public final class Transactions {
             value = body.call();
         } catch (Throwable thrown) {
             boolean late = watch != null && watch.stop();
-            // It had failed before: the exception is only what the program made of that. An error goes first.
+            // It had failed before: this is only what the program, or the class library, made of that.
             TransactionException failure = transaction.abandon(thrown);
-            if (failure != null && thrown instanceof Exception) {
+            if (failure != null) {
                 throw failure;
             }
             if (late && thrown instanceof Exception) {
