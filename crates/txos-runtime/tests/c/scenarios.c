@@ -350,6 +350,92 @@ static void fault(void) {
     CHECK(sys_xend() == 0);
 }
 
+/* As a virtual machine sets it. */
+static void fault_with_all_blocked(void) {
+    struct sigaction all = {.sa_handler = mend};
+    sigfillset(&all.sa_mask);
+    page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(sigaction(SIGSEGV, &all, NULL) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    *(volatile char *)page = 1;
+    CHECK(caught == SIGSEGV && caught_inside && *(volatile char *)page == 1);
+    /* Set in the transaction. */
+    CHECK(sigaction(SIGSEGV, &all, NULL) == 0);
+    CHECK(mprotect(page, 4096, PROT_NONE) == 0);
+    *(volatile char *)page = 2;
+    CHECK(*(volatile char *)page == 2);
+    CHECK(sys_xend() == 0);
+}
+
+static void made(char *path) {
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, "data", 4) == 4 && close(fd) == 0);
+}
+
+static void excluded(void) {
+    char path[] = "/var/tmp/txos-scenario-XXXXXX", other[] = "/var/tmp/txos-scenario-XXXXXX", two[2];
+    made(path);
+    made(other);
+    CHECK(txos_exclude("/nonexistent", NULL) == -1 && errno == ENOENT);
+    CHECK(txos_exclude(NULL, NULL) == -1 && errno == EFAULT);
+    CHECK(txos_exclude(path, NULL) == 1);
+    int before = open(path, O_RDONLY), fd;
+    CHECK(before >= 0);
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(txos_exclude(path, NULL) == -1 && errno == EBUSY);
+    fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, two, 2) == 2 && memcmp(two, "da", 2) == 0);
+    CHECK(read(before, two, 2) == 2 && close(before) == 0);
+    /* A transaction that has failed loads as well. */
+    CHECK(ioctl(-1, LOSE) == -1 && errno == ECANCELED);
+    CHECK(open(other, O_RDONLY) == -1 && errno == ECANCELED);
+    CHECK(access(path, R_OK) == 0 && (before = open(path, O_RDONLY)) >= 0);
+    CHECK(read(before, two, 2) == 2 && memcmp(two, "da", 2) == 0 && close(before) == 0);
+    CHECK(sys_xend() == -1 && errno == ECANCELED);
+    CHECK(read(fd, two, 2) == 2 && memcmp(two, "ta", 2) == 0);
+    /* Writing to it is part of a transaction. */
+    CHECK(sys_xbegin(0) == 0);
+    int out = open(path, O_RDWR);
+    CHECK(out >= 0 && write(out, "DATA", 4) == 4);
+    sys_xabort(1);
+    CHECK(pread(fd, two, 2, 0) == 2 && memcmp(two, "da", 2) == 0 && close(fd) == 0);
+    unlink(path);
+    unlink(other);
+}
+
+static void managed(void) {
+    char path[] = "/var/tmp/txos-scenario-XXXXXX", byte;
+    made(path);
+    int before = open(path, O_RDONLY);
+    /* A first call, and more than that. */
+    for (int calls = 1; calls <= 2; calls++) {
+        CHECK(sys_xbegin(TX_MANAGED) == 0);
+        int fd = open(path, O_RDONLY);
+        CHECK(fd >= 0 && (calls == 1 || read(fd, &byte, 1) == 1));
+        sys_xabort(1);
+        CHECK(read(fd, &byte, 1) == -1 && errno == EBADF);
+        int other = open(path, O_RDONLY);
+        CHECK(other >= 0 && other != fd);
+        CHECK(close(fd) == 0 && read(other, &byte, 1) == 1 && close(other) == 0);
+        CHECK(fcntl(fd, F_GETFD) == -1);
+    }
+    CHECK(sys_xbegin(TX_MANAGED) == 0);
+    CHECK(read(before, &byte, 1) == 1 && byte == 'd' && close(before) == 0);
+    sys_xabort(1);
+    CHECK(fcntl(before, F_GETFD) == -1);
+    /* What is closed after the transaction has lost is closed; what was there before is there still. */
+    before = open(path, O_RDONLY);
+    CHECK(sys_xbegin(TX_MANAGED) == 0);
+    int fd = open(path, O_RDONLY), left = open(path, O_RDONLY);
+    CHECK(fd >= 0 && left >= 0 && read(before, &byte, 1) == 1 && write(2, "", 0) == 0);
+    CHECK(ioctl(-1, LOSE) == -1 && errno == ECANCELED);
+    CHECK(close(fd) == 0 && fcntl(1, F_GETFD) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1);
+    CHECK(fcntl(fd, F_GETFD) == -1 && fcntl(left, F_GETFD) >= 0 && fcntl(2, F_GETFD) >= 0);
+    CHECK(read(before, &byte, 1) == 1 && byte == 'd' && write(2, "", 0) == 0);
+    unlink(path);
+}
+
 static sigjmp_buf away;
 
 static void jump(int signal) {
@@ -723,6 +809,9 @@ static const struct {
     SCENARIO(masks),
     SCENARIO(dispositions),
     SCENARIO(fault),
+    SCENARIO(fault_with_all_blocked),
+    SCENARIO(excluded),
+    SCENARIO(managed),
     SCENARIO(leaving_a_handler),
     SCENARIO(foreign),
     SCENARIO(alternate_stack),

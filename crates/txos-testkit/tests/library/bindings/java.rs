@@ -92,7 +92,7 @@ fn machines() -> Vec<(u32, PathBuf)> {
     found.extend(installed.map(|entry| entry.path().join("bin/java")).filter(|path| path.exists()));
     let version = |java: PathBuf| {
         let told = Invocation::new(&java).arg("-XshowSettings:properties").arg("-version").run();
-        let line = told.stderr().lines().find_map(|line| {
+        let line = told.stderr.lines().find_map(|line| {
             line.trim().strip_prefix("java.specification.version = ").map(str::to_owned)
         });
         Some((line?.parse().ok()?, java))

@@ -43,6 +43,8 @@ import java.util.stream.Stream;
 import java.util.zip.ZipEntry;
 import java.util.zip.ZipFile;
 import java.util.zip.ZipOutputStream;
+import javax.tools.JavaCompiler;
+import javax.tools.ToolProvider;
 
 /**
  * The checks of this package, each a method without arguments: what the class library does in transactions,
@@ -532,6 +534,17 @@ public final class Checks {
             try (ZipFile zip = new ZipFile(top.resolve("zip").toFile())) {
                 equal("1\n", new String(zip.getInputStream(zip.getEntry("one")).readAllBytes()), "an entry");
             }
+            return null;
+        });
+    }
+
+    public void theCompilerOfJava() throws Exception {
+        same(top -> {
+            Files.writeString(top.resolve("Made.java"), "class Made { class Inner {} Runnable r = () -> {}; }");
+            JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
+            int status = compiler.run(null, null, null, "-d", top + "", top.resolve("Made.java").toString());
+            equal(0, status, "the compiler's status");
+            check(Files.exists(top.resolve("Made$Inner.class")), "a class");
             return null;
         });
     }

@@ -80,6 +80,8 @@ public final class Storm {
         if (storm.failure.get() != null) {
             throw new AssertionError(storm.failure.get());
         }
+        // Without a transaction, when all have ended.
+        storm.look(new ArrayList<>());
         Arrays.fill(BALLAST, null);
         // Streams that aborted transactions left over close their numbers when they are collected.
         long deadline = System.nanoTime() + 20_000_000_000L;
