@@ -8,8 +8,6 @@ use txos_testkit::{Done, Invocation, Lab, binary, history, random, require, requ
 
 use crate::{in_lab, root};
 
-const LONG: &str = "java";
-
 fn has_what_it_takes() -> bool {
     ["java", "javac", "jar", "cc"].into_iter().all(skip::has)
 }
@@ -191,8 +189,8 @@ fn check_history(lab: &Lab) -> usize {
 #[test]
 fn java_storm_with_every_collector() {
     require!(has_what_it_takes(), "there is no JDK, or no C compiler");
-    let long = skip::long(LONG);
-    let transactions = if long { 10_000 } else { 300 };
+    let long = skip::long("java");
+    let (processes, transactions) = if long { (5, 2000) } else { (1, 300) };
     let mut used = Vec::new();
     for (version, java) in machines().into_iter().filter(|(version, _)| *version >= 17) {
         for collector in ["Serial", "Parallel", "G1", "Shenandoah", "Z"] {
@@ -207,10 +205,13 @@ fn java_storm_with_every_collector() {
             let lab = Lab::new();
             let native = "--enable-native-access=ALL-UNNAMED";
             let options: &[&str] = if version >= 24 { &[&option, native] } else { &[&option] };
-            let done = storm(&lab, &java, options, 0, transactions).run().expect(0);
-            let _ = done.says("committed ");
+            for process in 0..processes {
+                let done = storm(&lab, &java, options, process, transactions).run().expect(0);
+                let _ = done.says("committed ");
+            }
             let committed = check_history(&lab);
-            assert!(committed > transactions as usize / 2, "{option}: {committed}");
+            let all = (processes * transactions) as usize;
+            assert!(committed > all / 2 && committed <= all, "{option}: {committed}");
             used.push((version, option));
         }
     }
@@ -221,7 +222,7 @@ fn java_storm_with_every_collector() {
 #[test]
 fn java_storm_is_killed() {
     require!(has_what_it_takes(), "there is no JDK, or no C compiler");
-    let rounds = if skip::long(LONG) { 30 } else { 2 };
+    let rounds = if skip::long("java") { 30 } else { 2 };
     let lab = Lab::new();
     let _ = storm(&lab, Path::new("java"), &[], 0, 20).run().expect(0);
     let mut random = random::Random::new(random::seed());
@@ -285,7 +286,7 @@ fn java_says_what_is_wrong_with_the_library() {
 /// Needs Maven Central, or what Maven has kept of it.
 #[test]
 fn java_by_maven() {
-    if !skip::long(LONG) {
+    if !skip::long("java") {
         skip::say("Maven is for the long mode java");
         return;
     }
