@@ -283,16 +283,12 @@ fn java_says_what_is_wrong_with_the_library() {
     assert!(told.contains("--enable-native-access=ALL-UNNAMED"), "{told}");
 }
 
-/// Needs Maven Central, or what Maven has kept of it.
+/// JUnit runs the checks. Needs Maven Central, or what Maven has kept of it.
 #[test]
 fn java_by_maven() {
-    if !skip::long("java") {
-        skip::say("Maven is for the long mode java");
-        return;
-    }
+    require!(skip::long("java"), "it needs a network: ./test --long java");
     require!(has_what_it_takes() && skip::has("mvn"), "there is no JDK, C compiler or Maven");
     let lab = Lab::new();
-    let _ = Invocation::new("cp").arg("-r").arg(root().join("bindings/java")).arg(lab.dir()).run();
     let _ = in_lab(&lab, "mvn")
         .args(["--batch-mode", "--no-transfer-progress", "-f"])
         .arg(root().join("bindings/java/pom.xml"))
@@ -302,4 +298,38 @@ fn java_by_maven() {
         .run()
         .expect(0)
         .says("BUILD SUCCESS");
+}
+
+/// SQLite and Lucene, changed together. Needs Maven Central as well.
+#[test]
+fn java_runs_what_others_have_written() {
+    require!(skip::long("java"), "it needs a network: ./test --long java");
+    require!(has_what_it_takes() && skip::has("mvn"), "there is no JDK, C compiler or Maven");
+    let lab = Lab::new();
+    let jars = lab.dir().join("jars");
+    let foreign = root().join("bindings/java/src/foreign");
+    let _ = in_lab(&lab, "mvn")
+        .args(["--batch-mode", "--no-transfer-progress", "-f"])
+        .arg(foreign.join("pom.xml"))
+        .arg("dependency:copy-dependencies")
+        .arg(format!("-DoutputDirectory={}", jars.display()))
+        .run()
+        .expect(0);
+    let paths = format!("{}:{}/*", built().jar.display(), jars.display());
+    let classes = lab.dir().join("classes");
+    let _ = in_lab(&lab, "javac")
+        .args(["-cp", &paths, "-d"])
+        .arg(&classes)
+        .arg(foreign.join("Foreign.java"))
+        .run()
+        .expect(0);
+    let told = in_lab(&lab, "java")
+        .args(["-cp", &format!("{paths}:{}", classes.display()), "Foreign"])
+        .arg(lab.tree())
+        .run()
+        .expect(0)
+        .text();
+    let expected = "aborted: [], 0 documents\ncommitted: [Ada], 50 documents\n\
+        aborted: [Ada], 50 documents\ncommitted: [Ada, Bob], 100 documents\n";
+    assert_eq!(told, expected);
 }
