@@ -110,6 +110,17 @@ int txos_stats(struct txos_stats *out);
  * in a transaction). */
 long txos_exclude(const char *path, const char *suffix);
 
+/* Has the transaction that the calling thread is in aborted as soon as *flag is not 0: by its next
+ * call for a file, while it waits for another transaction, or by sys_xend(). The reason is
+ * TXOS_ASKED. Any thread may set the flag, which must stay where it is until the transaction has
+ * ended. NULL: there is none any more. Returns 0, or -1 with EINVAL: not in a transaction. */
+int txos_abort_if(const volatile int *flag);
+
+/* Whether the handler of a signal runs at once in transactions of this process that begin later,
+ * instead of after their end. What it does is part of the transaction. It is for the signals with
+ * which the runtime of a language stops its own threads. Returns 0, or -1 with EINVAL. */
+int txos_signal_at_once(int signal, int at_once);
+
 /* The library's version, for example "0.1.0". */
 const char *txos_version(void);
 

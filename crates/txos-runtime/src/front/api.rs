@@ -3,12 +3,14 @@
 
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::io::Write;
+use std::sync::atomic::AtomicI32;
 
 use super::dispatch;
 use super::entry;
 use super::excluded;
 use super::report::{self, Abort, Stats};
 use super::session::{self, Next};
+use super::signals;
 use super::thread::{self, leave_program, on_own_stack, to_program};
 use super::tls::{ACTIVE, Tls, here};
 use crate::call::Call;
@@ -111,6 +113,18 @@ pub unsafe extern "C" fn txos_stats(out: *mut Stats) -> c_int {
     let counters = thread::existing(here()).map(|thread| thread.counters).unwrap_or_default();
     // SAFETY: as the caller says.
     unsafe { report::fill(out, &Stats::from(counters), LEAST) }.map_or_else(fail, |()| 0)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn txos_abort_if(flag: *const AtomicI32) -> c_int {
+    session::abort_if(here(), flag)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn txos_signal_at_once(signal: c_int, at_once: c_int) -> c_int {
+    if signals::set_at_once(signal, at_once != 0) { 0 } else { fail(libc::EINVAL) }
 }
 
 /// See txos.h.

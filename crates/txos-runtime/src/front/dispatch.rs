@@ -5,6 +5,7 @@ use super::classify::{Class, classify};
 use super::report::reason;
 use super::session::{self, Next};
 use super::thread::{self, Thread};
+use super::tls::here;
 use super::trap::Context;
 use super::{api, process, signals};
 use crate::call::Call;
@@ -63,6 +64,7 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
         (Class::Mask, context) => {
             let Some(session) = thread.session.as_mut() else { return native() };
             let answer = session.masks.change(call);
+            here().at_once.set(session.masks.handled());
             put_in_force(session.masks.real(), context);
             Next::Answer(answer)
         }
@@ -139,6 +141,9 @@ fn carry_out(thread: &mut Thread, call: &Call) -> Next {
     let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) else {
         return CANCELED;
     };
+    if here().is_called_off() {
+        return fail(thread, session::called_off());
+    }
     let called = thread::guarded(|| tx.call(call));
     let doomed = match called {
         Ok(answer) => match tx.doomed() {

@@ -69,6 +69,18 @@ pub extern "C" fn txos_exclude(_path: *const c_char, _suffix: *const c_char) -> 
 
 /// See txos.h.
 #[unsafe(no_mangle)]
+pub extern "C" fn txos_abort_if(_flag: *const c_int) -> c_int {
+    fail(libc::EINVAL)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn txos_signal_at_once(_signal: c_int, _at_once: c_int) -> c_int {
+    fail(libc::ENOSYS)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
 pub extern "C" fn txos_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }

@@ -1,7 +1,9 @@
 //! A thread's transaction from begin to end: masks, attempts, nesting, failures, pauses.
 #![allow(unsafe_code)] // called from assembly, and jumps back to where a transaction began
 
+use std::ptr::null;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicI32;
 
 use super::entry::{self, Regs};
 use super::report::reason;
@@ -20,6 +22,8 @@ pub struct Session {
     pub tx: Option<Box<Tx>>,
     /// Begins within it.
     pub depth: u32,
+    /// What the program sets to have it aborted, while it is paused.
+    pub abort_if: *const AtomicI32,
     /// The signal masks.
     pub masks: Masks,
     /// Dispositions to put back.
@@ -202,15 +206,17 @@ fn begin_in(
         thread.counters.restarted += 1;
     }
     let live = if command.is_some() { signals::ending() } else { 0 };
-    let masks = Masks { before, programs: before, live };
+    let masks = Masks { before, programs: before, live, at_once: signals::at_once() };
     if live != 0 {
-        signals::set_mask(masks.real());
+        signals::set_mask(masks.real() | masks.at_once);
     }
+    tls.at_once.set(masks.handled());
     thread.regs = regs;
     thread.session = Some(Session {
         plan,
         tx: Some(tx),
         depth: 0,
+        abort_if: null(),
         masks,
         actions: Changed::default(),
         restartable: command.is_none(),
@@ -302,6 +308,11 @@ pub fn end(tls: &Tls) -> i32 {
 pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
     let tx = thread.session.as_mut().and_then(|session| session.tx.take());
     let Some(tx) = tx else { return Err(thread.report.abort.clone()) };
+    if here().is_called_off() {
+        thread.counters.aborted += 1;
+        let _ = tx.abort();
+        return Err(called_off());
+    }
     thread.counters.unsupported += tx.unsupported();
     thread.report.live = tx.was_live();
     match tx.commit() {
@@ -320,6 +331,25 @@ pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
             Err(failure)
         }
     }
+}
+
+/// Why a transaction is aborted whose program has asked for it by a flag.
+pub fn called_off() -> Failure {
+    Failure {
+        reason: reason::ASKED,
+        errno: libc::ECANCELED,
+        what: "the program called the transaction off".into(),
+        ..Failure::default()
+    }
+}
+
+/// `txos_abort_if`.
+pub fn abort_if(tls: &Tls, flag: *const AtomicI32) -> i32 {
+    if tls.state.get() != ACTIVE {
+        return api::fail(libc::EINVAL);
+    }
+    tls.abort_if.set(flag);
+    0
 }
 
 /// `sys_xabort`.
@@ -446,6 +476,7 @@ pub fn pause(tls: &Tls) -> i64 {
         // On a panic it is as it was: the next call finds out.
         let _ = on_own_stack(tls, || tx.before_pause());
     }
+    session.abort_if = tls.abort_if.get();
     let mask = session.masks.before;
     let id = {
         let mut shelf = shelf();
@@ -490,6 +521,8 @@ fn resume_in(tls: &Tls, id: i64, before: signals::Set) -> Result<(), i32> {
     paused.session.masks.before = before;
     thread.regs = paused.regs;
     crate::reach::forget();
+    tls.at_once.set(paused.session.masks.handled());
+    tls.abort_if.set(paused.session.abort_if);
     thread.session = Some(paused.session);
     to_program(tls);
     Ok(())

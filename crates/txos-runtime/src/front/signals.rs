@@ -4,10 +4,14 @@
 //! handler would run in the middle of the transaction and see, and do, what belongs to neither
 //! side. Signals that an instruction raises stay as they are. The mask that the program sets
 //! meanwhile is kept here, and put in force at the end (of an abort: the one of before).
+//!
+//! The exception are signals with which a language's runtime stops its own threads
+//! ([`set_at_once`]): it would wait for a thread that does not answer. Their handlers run in the
+//! program's code only. While runtime code runs they are blocked like the others.
 #![allow(unsafe_code)] // raw system calls, and memory that the program points at
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::entry;
 use crate::call::Call;
@@ -61,6 +65,26 @@ static PROGRAMS: Mutex<Action> =
     Mutex::new(Action { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 });
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
+/// What [`set_at_once`] was asked for.
+static AT_ONCE: AtomicU64 = AtomicU64::new(0);
+
+/// Has a signal's handler run at once in transactions that begin later. Whether there is such a signal.
+pub fn set_at_once(signal: i32, at_once: bool) -> bool {
+    let possible = (1..=64).contains(&signal)
+        && of(signal) & (SYNCHRONOUS | of(libc::SIGKILL) | of(libc::SIGSTOP)) == 0;
+    if possible && at_once {
+        AT_ONCE.fetch_or(of(signal), Ordering::Relaxed);
+    } else if possible {
+        AT_ONCE.fetch_and(!of(signal), Ordering::Relaxed);
+    }
+    possible
+}
+
+/// The signals whose handlers run at once in a transaction that begins now.
+pub fn at_once() -> Set {
+    AT_ONCE.load(Ordering::Relaxed)
+}
+
 /// The masks of a thread in a transaction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Masks {
@@ -70,13 +94,20 @@ pub struct Masks {
     pub programs: Set,
     /// Delivered at once although they are sent.
     pub live: Set,
+    /// Handled at once although they are sent.
+    pub at_once: Set,
 }
 
 impl Masks {
     /// What is really blocked while the program's code runs.
     pub fn real(&self) -> Set {
-        let own = SYNCHRONOUS | self.live;
+        let own = SYNCHRONOUS | self.live | self.at_once;
         ((self.programs & own) | !own) & !of(libc::SIGSYS)
+    }
+
+    /// Of those that are handled at once: what the program has not blocked itself.
+    pub fn handled(&self) -> Set {
+        self.at_once & !self.programs
     }
 
     /// `rt_sigprocmask`: on what the program sees.
@@ -123,6 +154,16 @@ pub fn block_sent() -> Set {
 /// Blocks everything; gives the mask of before.
 pub fn block_all() -> Set {
     procmask(libc::SIG_SETMASK, !0)
+}
+
+/// Blocks these as well.
+pub fn block(set: Set) {
+    procmask(libc::SIG_BLOCK, set);
+}
+
+/// Blocks these no more.
+pub fn unblock(set: Set) {
+    procmask(libc::SIG_UNBLOCK, set);
 }
 
 /// Puts a mask in force; gives the one of before.

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 use super::entry::{self, Regs};
@@ -137,6 +137,8 @@ pub fn after_fork(tls: &Tls) {
     tls.state.set(IDLE);
     tls.armed.set(0);
     tls.busy.set(0);
+    tls.at_once.set(0);
+    tls.abort_if.set(null());
     session::forget_paused();
     if let Some(session) = existing(tls).and_then(|thread| thread.session.take()) {
         session.forget();
@@ -183,6 +185,8 @@ pub fn disarm(tls: &Tls) {
 /// The program's code goes on, outside of a transaction; maybe there is another one soon.
 pub fn linger(tls: &Tls) {
     tls.selector.set(ALLOW);
+    tls.at_once.set(0);
+    tls.abort_if.set(null());
     tls.linger.set(LINGER);
     tls.state.set(if tls.armed.get() != 0 { LINGERING } else { IDLE });
 }
@@ -200,6 +204,10 @@ pub fn lingered(tls: &Tls) {
 /// Runtime code runs: its calls go to the kernel.
 #[inline]
 pub fn leave_program(tls: &Tls) {
+    if tls.at_once.get() != 0 {
+        // Until here such a handler finds the program's state, and from here on it waits.
+        signals::block(tls.at_once.get());
+    }
     tls.state.set(IDLE);
     tls.selector.set(ALLOW);
 }
@@ -209,6 +217,9 @@ pub fn leave_program(tls: &Tls) {
 pub fn to_program(tls: &Tls) {
     tls.state.set(super::tls::ACTIVE);
     tls.selector.set(BLOCK);
+    if tls.at_once.get() != 0 {
+        signals::unblock(tls.at_once.get());
+    }
 }
 
 /// Does some work on the runtime's stack. A panic ends there.

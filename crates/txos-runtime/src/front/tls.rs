@@ -9,6 +9,7 @@
 
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::thread::Thread;
 
@@ -44,6 +45,18 @@ pub struct Tls {
     pub stack: Cell<*mut u8>,
     /// Pages of the program's that were there when they were asked about ([`crate::reach`]).
     pub known: [Cell<u64>; KNOWN],
+    /// Signals whose handlers run at once in this transaction, although they are sent.
+    pub at_once: Cell<u64>,
+    /// What the program sets to have this transaction aborted; null: nothing.
+    pub abort_if: Cell<*const AtomicI32>,
+}
+
+impl Tls {
+    /// Whether the program wants the transaction to be aborted.
+    pub fn is_called_off(&self) -> bool {
+        // SAFETY: null, or the program's, which has promised to leave it there until the end.
+        unsafe { self.abort_if.get().as_ref() }.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
+    }
 }
 
 /// How many pages are kept in mind.
@@ -55,13 +68,13 @@ global_asm!(
     ".globl txos_tls",
     ".hidden txos_tls",
     ".type txos_tls,@object",
-    ".size txos_tls,160",
+    ".size txos_tls,176",
     "txos_tls:",
-    ".zero 160",
+    ".zero 176",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Tls>() <= 160 && std::mem::offset_of!(Tls, stack) == 16);
+const _: () = assert!(size_of::<Tls>() <= 176 && std::mem::offset_of!(Tls, stack) == 16);
 
 /// The calling thread's block.
 #[inline(always)]

@@ -109,6 +109,8 @@ impl Context {
     fn go_again(&mut self, regs: *const entry::Regs) {
         // SAFETY: the thread's record has them.
         let rsp = unsafe { (*regs).rsp };
+        // Until it has begun again no handler may come in between.
+        self.set_mask(!signals::SYNCHRONOUS);
         self.set_register(libc::REG_RIP, entry::again as *const () as u64);
         self.set_register(libc::REG_RDI, regs as u64);
         self.set_register(libc::REG_RSP, rsp - 8);

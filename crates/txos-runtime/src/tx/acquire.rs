@@ -388,6 +388,18 @@ impl ShadowTree {
     }
 }
 
+/// Whether the program wants the calling thread's transaction to be aborted.
+#[cfg(target_arch = "x86_64")]
+fn is_called_off() -> bool {
+    crate::front::tls::here().is_called_off()
+}
+
+/// The same where there are no transactions.
+#[cfg(not(target_arch = "x86_64"))]
+fn is_called_off() -> bool {
+    false
+}
+
 /// When it is said for whom a call waits, and when it gives up: the transaction is lost then.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -400,7 +412,7 @@ pub fn attend() -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
             said = true;
             super::say(&format!("waiting for transaction {}", info.holder));
         }
-        let patient = info.publishing || info.waited < PATIENCE;
+        let patient = info.publishing || (info.waited < PATIENCE && !is_called_off());
         if patient { WaitDecision::Wait } else { WaitDecision::CallOff }
     }
 }

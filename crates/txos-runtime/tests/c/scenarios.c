@@ -263,6 +263,114 @@ static void signals(void) {
     CHECK(sys_xend() == 0);
 }
 
+static void look_inside(int signal) {
+    int error = errno;
+    int pid = syscall(SYS_getpid); /* dispatched as well */
+    int fd = open("/dev/null", O_RDONLY);
+    CHECK(pid == getpid() && fd != -1 && close(fd) == 0);
+    note(signal);
+    errno = error;
+}
+
+static void *pester(void *thread) {
+    for (int i = 0; i < 2000; i++) {
+        struct timespec pause = {.tv_nsec = 20000};
+        pthread_kill(*(pthread_t *)thread, SIGURG);
+        nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+static void signal_at_once(void) {
+    CHECK(txos_signal_at_once(SIGSEGV, 1) == -1 && errno == EINVAL);
+    CHECK(txos_signal_at_once(SIGKILL, 1) == -1 && txos_signal_at_once(0, 1) == -1);
+    CHECK(txos_signal_at_once(65, 1) == -1);
+    struct sigaction action = {.sa_handler = look_inside, .sa_flags = SA_RESTART};
+    CHECK(sigaction(SIGURG, &action, NULL) == 0);
+    CHECK(txos_signal_at_once(SIGURG, 1) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(raise(SIGURG) == 0);
+    CHECK(caught == SIGURG && caught_inside);
+    /* What the program blocks itself waits for the program. */
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGURG);
+    caught = 0;
+    CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+    CHECK(raise(SIGURG) == 0 && caught == 0);
+    long id = sys_xpause();
+    CHECK(id > 0 && caught == SIGURG && !caught_inside);
+    CHECK(sys_xresume(id) == 0);
+    caught = 0;
+    CHECK(raise(SIGURG) == 0 && caught == 0);
+    CHECK(sigprocmask(SIG_UNBLOCK, &set, NULL) == 0);
+    CHECK(caught == SIGURG && caught_inside);
+    CHECK(sys_xend() == 0);
+    caught = 0;
+    CHECK(raise(SIGURG) == 0 && caught == SIGURG && !caught_inside);
+    /* At any instant, in calls of both ways, in begins, ends and restarts. */
+    pthread_t self = pthread_self(), other;
+    CHECK(pthread_create(&other, NULL, pester, &self) == 0);
+    char path[] = "/tmp/at-once-XXXXXX";
+    int kept = mkstemp(path);
+    CHECK(kept != -1);
+    static int times;
+    for (times = 0; times < 400; times++) {
+        int again = sys_xbegin(TX_RESTART);
+        CHECK(again >= 0);
+        CHECK(pwrite(kept, &times, sizeof times, 0) == sizeof times);
+        CHECK(syscall(SYS_pwrite64, kept, &times, sizeof times, 8) == sizeof times);
+        if (again == 0 && times % 4 == 0)
+            lose(1, times / 4 % 3);
+        if (times % 4 == 1)
+            sys_xabort(1);
+        else
+            CHECK(sys_xend() == 0);
+        CHECK(!txos_in_transaction());
+    }
+    CHECK(pthread_join(other, NULL) == 0);
+    CHECK(unlink(path) == 0);
+    CHECK(txos_signal_at_once(SIGURG, 0) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    caught = 0;
+    CHECK(raise(SIGURG) == 0 && caught == 0);
+    CHECK(sys_xend() == 0 && caught == SIGURG);
+}
+
+static void *set_flag(void *flag) {
+    __atomic_store_n((int *)flag, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void abort_if(void) {
+    static int flag;
+    struct stat info;
+    CHECK(txos_abort_if(&flag) == -1 && errno == EINVAL);
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(txos_abort_if(&flag) == 0);
+    CHECK(stat("/", &info) == 0);
+    pthread_t other;
+    long id = sys_xpause();
+    CHECK(pthread_create(&other, NULL, set_flag, &flag) == 0 && pthread_join(other, NULL) == 0);
+    CHECK(stat("/", &info) == 0);
+    CHECK(sys_xresume(id) == 0);
+    CHECK(getpid() > 0);
+    CHECK(stat("/", &info) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1 && errno == ECANCELED);
+    CHECK(reason().reason == TXOS_ASKED);
+    /* The flag was that transaction's. */
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(stat("/", &info) == 0 && sys_xend() == 0);
+    /* Its end is a call, too. */
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(stat("/", &info) == 0);
+    CHECK(txos_abort_if(&flag) == 0);
+    CHECK(sys_xend() == -1 && errno == ECANCELED && reason().reason == TXOS_ASKED);
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(txos_abort_if(&flag) == 0 && txos_abort_if(NULL) == 0);
+    CHECK(stat("/", &info) == 0 && sys_xend() == 0);
+}
+
 static void own_transaction(int signal) {
     CHECK(sys_xbegin(TX_RESTART) == 0);
     CHECK(sys_xend() == 0);
@@ -806,6 +914,8 @@ static const struct {
     SCENARIO(registers_in_trap),
     SCENARIO(signals),
     SCENARIO(signal_between_attempts),
+    SCENARIO(signal_at_once),
+    SCENARIO(abort_if),
     SCENARIO(masks),
     SCENARIO(dispositions),
     SCENARIO(fault),

@@ -41,6 +41,8 @@ scenarios! {
     registers_in_trap,
     signals,
     signal_between_attempts,
+    signal_at_once,
+    abort_if,
     masks,
     dispositions,
     fault,
