@@ -38,7 +38,8 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
         crate::reach::forget();
     }
     let native = || Next::Answer(call.make());
-    let class = classify(number, &args);
+    let class =
+        if signals::stops_own_thread(call) { Class::Harmless } else { classify(number, &args) };
     match (class, context) {
         (Class::Harmless, _) => native(),
         (
@@ -139,16 +140,25 @@ fn transactional(thread: &mut Thread, call: &Call) -> Next {
 
 fn carry_out(thread: &mut Thread, call: &Call) -> Next {
     let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) else {
-        return CANCELED;
+        return if is_of_the_process(call) { Next::Answer(call.make()) } else { CANCELED };
     };
     if here().is_called_off() {
-        return fail(thread, session::called_off());
+        return match fail(thread, session::called_off()) {
+            CANCELED if is_of_the_process(call) => Next::Answer(call.make()),
+            next => next,
+        };
     }
     let called = thread::guarded(|| tx.call(call));
     let doomed = match called {
         Ok(answer) => match tx.doomed() {
             None => return Next::Answer(answer),
-            Some(why) => why.clone(),
+            Some(why) => {
+                let why = why.clone();
+                return match fail(thread, why) {
+                    CANCELED if is_of_the_process(call) => Next::Answer(answer),
+                    next => next,
+                };
+            }
         },
         Err(panic) => {
             let why = session::defect(&panic);
@@ -157,6 +167,35 @@ fn carry_out(thread: &mut Thread, call: &Call) -> Next {
         }
     };
     fail(thread, doomed)
+}
+
+/// Calls that a lost transaction must not keep from the rest of the process: with event descriptors the
+/// threads of a language's runtime wake each other (Go's, and libuv's, end the process if that fails),
+/// and what is written to standard error says why the program ends. Both are live in any case.
+fn is_of_the_process(call: &Call) -> bool {
+    let fd = call.int(0);
+    let (message, event) = match call.number() {
+        libc::SYS_write => (fd == libc::STDERR_FILENO, true),
+        libc::SYS_read
+        | libc::SYS_epoll_ctl
+        | libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2 => (false, true),
+        _ => (false, false),
+    };
+    if !message && !event {
+        return false;
+    }
+    // The descriptors are again those of before the transaction.
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: there is room for the answer.
+    let answer =
+        unsafe { syscall(libc::SYS_fstat, [fd as u64, stat.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+    // SAFETY: it was zeroed, which is a valid one.
+    let kind = unsafe { stat.assume_init() }.st_mode & libc::S_IFMT;
+    // What has no type of file has no place either: eventfd, epoll, timerfd, signalfd.
+    answer == 0
+        && (kind == 0 || message && [libc::S_IFIFO, libc::S_IFCHR, libc::S_IFSOCK].contains(&kind))
 }
 
 /// The transaction can't commit any more.

@@ -73,6 +73,7 @@ pub fn set_at_once(signal: i32, at_once: bool) -> bool {
     let possible = (1..=64).contains(&signal)
         && of(signal) & (SYNCHRONOUS | of(libc::SIGKILL) | of(libc::SIGSTOP)) == 0;
     if possible && at_once {
+        let_traps_through(of(signal));
         AT_ONCE.fetch_or(of(signal), Ordering::Relaxed);
     } else if possible {
         AT_ONCE.fetch_and(!of(signal), Ordering::Relaxed);
@@ -83,6 +84,17 @@ pub fn set_at_once(signal: i32, at_once: bool) -> bool {
 /// The signals whose handlers run at once in a transaction that begins now.
 pub fn at_once() -> Set {
     AT_ONCE.load(Ordering::Relaxed)
+}
+
+/// Whether a call sends a signal that is handled at once to a thread of this process: a language's
+/// runtime at work, which nobody else notices.
+pub fn stops_own_thread(call: &Call) -> bool {
+    let signal = call.int(2);
+    call.number() == libc::SYS_tgkill
+        && (1..=64).contains(&signal)
+        && at_once() & of(signal) != 0
+        // SAFETY: it takes nothing.
+        && unsafe { syscall(libc::SYS_getpid, [0; 6]) } == i64::from(call.int(0))
 }
 
 /// The masks of a thread in a transaction.
@@ -206,6 +218,23 @@ pub fn exchange_programs(new: Option<Action>) -> Action {
     old
 }
 
+/// In a handler that blocks SIGSYS the first system call would end the process: Go's and Java's runtimes
+/// install all of theirs so. Those of these signals let it through from here on.
+pub fn let_traps_through(signals: Set) {
+    let _one_at_a_time = programs();
+    for signal in (1..=64).filter(|&signal| signals & of(signal) & !of(libc::SIGSYS) != 0) {
+        let Ok(action) = kernel_action(signal, None) else { continue };
+        if action.handler > libc::SIG_IGN && action.mask & of(libc::SIGSYS) != 0 {
+            let _ = kernel_action(signal, Some(&with_traps(action)));
+        }
+    }
+}
+
+/// A handler in which system calls can be dispatched.
+fn with_traps(action: Action) -> Action {
+    Action { mask: action.mask & !of(libc::SIGSYS), ..action }
+}
+
 /// With the way in which our handlers return.
 pub fn returning(action: Action) -> Action {
     let restorer = entry::restore as *const () as usize;
@@ -217,7 +246,7 @@ pub fn returning(action: Action) -> Action {
 /// # Errors
 /// The kernel's errno.
 pub fn exchange(signal: i32, new: Option<Action>) -> Result<Action, i32> {
-    let new = new.map(returning);
+    let new = new.map(|action| returning(with_traps(action)));
     kernel_action(signal, new.as_ref())
         .map_err(|error| i32::try_from(-error).unwrap_or(libc::EINVAL))
 }
@@ -244,28 +273,8 @@ pub fn install_trap() -> Result<(), i32> {
     };
     *own = kernel_action(libc::SIGSYS, Some(&ours))
         .map_err(|error| i32::try_from(-error).unwrap_or(libc::EINVAL))?;
-    admit_trap();
     INSTALLED.store(true, Ordering::Release);
     Ok(())
-}
-
-/// Handlers of signals that instructions raise may block every other one, as a virtual machine's do. In a
-/// transaction they make system calls as well: a SIGSYS that is blocked then would end the process.
-fn admit_trap() {
-    for signal in (1..=64).filter(|&signal| SYNCHRONOUS & of(signal) != 0) {
-        if let Ok(action) = kernel_action(signal, None)
-            && action.handler > libc::SIG_IGN
-            && action.mask & of(libc::SIGSYS) != 0
-        {
-            let _ = kernel_action(signal, Some(&admitting(signal, action)));
-        }
-    }
-}
-
-/// A disposition whose handler can be interrupted by our trap, if it may run in a transaction.
-fn admitting(signal: i32, action: Action) -> Action {
-    let raised = (1..=64).contains(&signal) && SYNCHRONOUS & of(signal) != 0;
-    Action { mask: if raised { action.mask & !of(libc::SIGSYS) } else { action.mask }, ..action }
 }
 
 /// Sends the thread a signal that it has no handler for any more.
@@ -308,7 +317,7 @@ impl Changed {
         let before = if signal == libc::SIGSYS {
             exchange_programs(new)
         } else {
-            match kernel_action(signal, new.map(|new| admitting(signal, new)).as_ref()) {
+            match kernel_action(signal, new.map(with_traps).as_ref()) {
                 Ok(before) => before,
                 Err(error) => return error,
             }

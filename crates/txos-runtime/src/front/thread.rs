@@ -71,6 +71,7 @@ pub fn record(tls: &Tls) -> Result<&mut Thread, NoMemory> {
         tls.stack.set(unsafe { stack.add(STACK) });
         tls.thread.set(Box::into_raw(Box::default()));
         touch();
+        signals::let_traps_through(signals::SYNCHRONOUS | signals::at_once());
         let key = KEY.load(Ordering::Relaxed);
         if let Ok(key) = libc::pthread_key_t::try_from(key) {
             // SAFETY: the key was created; the destructor takes this pointer. Without the value

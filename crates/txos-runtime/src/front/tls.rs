@@ -55,7 +55,8 @@ impl Tls {
     /// Whether the program wants the transaction to be aborted.
     pub fn is_called_off(&self) -> bool {
         // SAFETY: null, or the program's, which has promised to leave it there until the end.
-        unsafe { self.abort_if.get().as_ref() }.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
+        unsafe { self.abort_if.get().as_ref() }
+            .is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
     }
 }
 

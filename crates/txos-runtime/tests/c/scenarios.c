@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -235,7 +237,9 @@ static void note(int signal) {
 }
 
 static void handle(int signal, void (*handler)(int)) {
+    /* All blocked, as the runtimes of languages install theirs. */
     struct sigaction action = {.sa_handler = handler};
+    sigfillset(&action.sa_mask);
     CHECK(sigaction(signal, &action, NULL) == 0);
 }
 
@@ -285,8 +289,7 @@ static void signal_at_once(void) {
     CHECK(txos_signal_at_once(SIGSEGV, 1) == -1 && errno == EINVAL);
     CHECK(txos_signal_at_once(SIGKILL, 1) == -1 && txos_signal_at_once(0, 1) == -1);
     CHECK(txos_signal_at_once(65, 1) == -1);
-    struct sigaction action = {.sa_handler = look_inside, .sa_flags = SA_RESTART};
-    CHECK(sigaction(SIGURG, &action, NULL) == 0);
+    handle(SIGURG, look_inside);
     CHECK(txos_signal_at_once(SIGURG, 1) == 0);
     CHECK(sys_xbegin(0) == 0);
     CHECK(raise(SIGURG) == 0);
@@ -335,6 +338,48 @@ static void signal_at_once(void) {
     caught = 0;
     CHECK(raise(SIGURG) == 0 && caught == 0);
     CHECK(sys_xend() == 0 && caught == SIGURG);
+}
+
+/* What a lost transaction does not keep from the rest of the process. */
+static void wakes_in_a_lost_one(void) {
+    int event = eventfd(0, EFD_NONBLOCK), poll = epoll_create1(0), ends[2];
+    struct epoll_event what = {.events = EPOLLIN};
+    CHECK(event != -1 && poll != -1 && pipe(ends) == 0);
+    int before = dup(2);
+    for (int how = 0; how < 2; how++) {
+        uint64_t number = 1;
+        CHECK(sys_xbegin(0) == 0);
+        ioctl(-1, LOSE);
+        CHECK(access("/", F_OK) == -1 && errno == ECANCELED);
+        if (how == 0) {
+            CHECK(write(event, &number, sizeof number) == sizeof number);
+            CHECK(epoll_ctl(poll, EPOLL_CTL_ADD, event, &what) == 0);
+            CHECK(epoll_wait(poll, &what, 1, 0) == 1);
+            CHECK(read(event, &number, sizeof number) == sizeof number && number == 1);
+        } else {
+            CHECK(syscall(SYS_write, event, &number, sizeof number) == sizeof number);
+            CHECK(syscall(SYS_read, event, &number, sizeof number) == sizeof number);
+        }
+        /* Other pipes are not. */
+        CHECK(write(ends[1], "x", 1) == -1 && errno == ECANCELED);
+        sys_xabort(1);
+        CHECK(dup2(ends[1], 2) == 2);
+        CHECK(sys_xbegin(0) == 0);
+        ioctl(-1, LOSE);
+        ssize_t told = write(2, "why", 3);
+        sys_xabort(1);
+        CHECK(dup2(before, 2) == 2);
+        char text[4];
+        CHECK(told == 3 && read(ends[0], text, 4) == 3 && memcmp(text, "why", 3) == 0);
+    }
+    /* One that loses by this very call has made it. */
+    static int flag = 1;
+    uint64_t number = 1;
+    CHECK(sys_xbegin(0) == 0 && txos_abort_if(&flag) == 0);
+    CHECK(write(event, &number, sizeof number) == sizeof number);
+    CHECK(access("/", F_OK) == -1 && errno == ECANCELED);
+    sys_xabort(1);
+    CHECK(read(event, &number, sizeof number) == sizeof number && number == 1);
 }
 
 static void *set_flag(void *flag) {
@@ -916,6 +961,7 @@ static const struct {
     SCENARIO(signal_between_attempts),
     SCENARIO(signal_at_once),
     SCENARIO(abort_if),
+    SCENARIO(wakes_in_a_lost_one),
     SCENARIO(masks),
     SCENARIO(dispositions),
     SCENARIO(fault),

@@ -39,6 +39,8 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("txos_abort_reason", "echo old > data", "reason 2: ", "data:old data:changed"),
     ("txos_stats", "", "1 committed", ""),
     ("txos_exclude", "echo data > data", "read data", "data:data"),
+    ("txos_abort_if", "", "reason 1: ", ""),
+    ("txos_signal_at_once", "", "1 inside, 1 outside\n", ""),
     ("txos", "echo old > data", "used\n", "data:old"),
 ];
 

@@ -1,0 +1,34 @@
+// Package txos makes system transactions: what a function does to files is published as a whole when
+// it returns nil, or has never happened.
+//
+//	err := txos.Do(ctx, func() error {
+//		if err := os.WriteFile("app.conf", []byte("port = 8080\n"), 0o644); err != nil {
+//			return err
+//		}
+//		return os.WriteFile("proxy.conf", []byte("backend = localhost:8080\n"), 0o644)
+//	})
+//
+// The function may use anything: os, io, path/filepath, database drivers, packages with cgo. It is the
+// system calls of its thread that are transactional, also those that Go's own runtime makes there, and
+// not a set of functions. [Do] keeps the goroutine on its thread meanwhile.
+//
+// # Goroutines
+//
+// A transaction belongs to one goroutine. Goroutines that the function starts run on other threads:
+// they are outside, see the stable files, and what they do stays. There is no way to take one along.
+// Don't wait in a transaction for a goroutine that may need what the transaction has changed.
+//
+// A goroutine in a transaction answers the garbage collector and the scheduler as ever.
+//
+// # What is not put back
+//
+// Variables, by an abort or before a retry. Files that were opened in a function that did not commit
+// are closed by that: close each *os.File before the function returns. One that is left over would
+// close, when it is collected, whatever has its number by then.
+//
+// # Limits
+//
+// Linux 5.11 or later on x86-64, cgo, and libtxos.so, which is loaded when it is first needed; see
+// README.md for where it is looked for. A thread that had a transaction pays about 0.1 µs more for
+// each system call afterwards.
+package txos

@@ -1,0 +1,3 @@
+module txos
+
+go 1.19

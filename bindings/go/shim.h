@@ -1,0 +1,48 @@
+/* What Go calls: each with all that has to be done on the thread at once. */
+#ifndef TXOS_GO_SHIM_H
+#define TXOS_GO_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* struct txos_abort and struct txos_stats of txos.h. */
+struct txos_go_abort {
+    uint32_t size, reason;
+    int32_t error, pid;
+    char what[256], path[4096];
+};
+struct txos_go_stats {
+    uint32_t size, version;
+    uint64_t counters[8];
+};
+
+/* Where a thread is. */
+enum { TXOS_GO_OUTSIDE, TXOS_GO_INSIDE, TXOS_GO_SPOILED };
+
+/* Loads the library from there (already: the one that the process has). Returns 0, or 1 if it was not
+ * found, 2 if it is too old; then `why` says so. */
+int txos_go_load(const char *path, int already, char *why, size_t size);
+
+/* How the calling thread's transaction came to be: 0: by this call; 1: it was there already. */
+enum { TXOS_GO_BEGUN, TXOS_GO_WITHIN };
+/* Begins, unless the thread is in a transaction of ours. Less than 0: -errno. `flag`, which may be NULL,
+ * calls it off. */
+int txos_go_begin(int flags, uint64_t sequence, const int *flag);
+/* A transaction within that of the thread has failed. */
+void txos_go_spoil(void);
+/* What became of it. LOST: the library knows why. */
+enum { TXOS_GO_DONE, TXOS_GO_LOST, TXOS_GO_WAS_SPOILED, TXOS_GO_GONE };
+/* Ends the thread's transaction: commits, or aborts. */
+int txos_go_end(int commit);
+
+/* Returns the id, or 0 if the thread is in no transaction of ours, or -errno. */
+long txos_go_pause(void);
+int txos_go_resume(long id);
+
+int txos_go_inside(void);
+void txos_go_abort_reason(struct txos_go_abort *out);
+void txos_go_stats(struct txos_go_stats *out);
+const char *txos_go_words(void);
+const char *txos_go_version(void);
+
+#endif

@@ -1,0 +1,100 @@
+//! The Go module: its own tests, and its first program in a module of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use txos_testkit::{Done, Invocation, Lab, binary, require, skip};
+
+use crate::{first_program, in_lab, old_library, root};
+
+/// `go`, which needs nothing from anywhere. What it has built once is kept.
+fn go(lab: &Lab) -> Invocation {
+    in_lab(lab, "go")
+        .env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache"))
+        .env("GOPATH", lab.dir().join("go"))
+        .env("GOFLAGS", "-mod=mod -buildvcs=false")
+        .env("GOPROXY", "off")
+        .env("GOTOOLCHAIN", "local")
+        .env("CGO_ENABLED", "1")
+        .env("TXOS_LIB", binary::library())
+        .env("TXOS_TEST_DIR", lab.tree())
+}
+
+/// The same in the module.
+fn in_module(lab: &Lab, args: &[&str]) -> Done {
+    go(lab).args(args).dir(root().join("bindings/go")).run()
+}
+
+fn has_go() -> bool {
+    skip::has("go") && skip::has("cc")
+}
+
+#[test]
+fn format_lints_and_tests() {
+    require!(has_go(), "there is no Go with a C compiler");
+    let lab = Lab::new();
+    let unformatted = in_lab(&lab, "gofmt").arg("-l").arg(root().join("bindings/go")).run().expect(0);
+    assert_eq!(unformatted.text(), "");
+    let _ = in_module(&lab, &["vet", "."]).expect(0);
+    // A build without cgo says what it lacks.
+    let _ = go(&lab)
+        .args(["vet", "."])
+        .dir(root().join("bindings/go"))
+        .env("CGO_ENABLED", "0")
+        .run()
+        .expect(0);
+    let _ = in_module(&lab, &["test", "-count=1", "-timeout=300s", "."]).expect(0).says("ok");
+}
+
+#[test]
+fn tests_with_the_race_detector() {
+    require!(has_go(), "there is no Go with a C compiler");
+    let lab = Lab::new();
+    let probe = in_module(&lab, &["list", "-race", "runtime/race"]);
+    require!(probe.code() == 0 && has_detector(&lab), "there is no race detector");
+    let _ = in_module(&lab, &["test", "-race", "-count=1", "-timeout=300s", "."]).expect(0).says("ok");
+}
+
+/// Debian has it in a package of its own.
+fn has_detector(lab: &Lab) -> bool {
+    let top = in_module(lab, &["env", "GOROOT"]).expect(0).text();
+    let dir = Path::new(top.trim()).join("src/runtime/race");
+    ["race_linux_amd64.syso", "internal/amd64v1/race_linux.syso"].iter().any(|f| dir.join(f).exists())
+}
+
+/// The program of README in a module that has nothing but it; gives the binary.
+fn build_first_program(lab: &Lab) -> PathBuf {
+    let module = lab.dir().join("module");
+    fs::create_dir(&module).unwrap();
+    fs::write(module.join("main.go"), first_program("bindings/go/README.md", "go")).unwrap();
+    let run = |args: &[&str]| go(lab).args(args).dir(&module).run().expect(0);
+    let _ = run(&["mod", "init", "example"]);
+    // As README says.
+    let from = format!("-replace=txos={}", root().join("bindings/go").display());
+    let _ = run(&["mod", "edit", "-require=txos@v0.1.0", &from]);
+    let _ = run(&["vet", "."]);
+    let _ = run(&["build", "-o", "first", "."]);
+    module.join("first")
+}
+
+#[test]
+fn the_first_program_in_a_module_of_its_own() {
+    require!(has_go(), "there is no Go with a C compiler");
+    let lab = Lab::new();
+    let program = build_first_program(&lab);
+    let run = |library: &Path| in_lab(&lab, &program).env("TXOS_LIB", library).run();
+    let _ = run(&binary::library()).expect(0);
+    assert_eq!(lab.read("app.conf"), "port = 8080\n");
+    assert_eq!(lab.read("proxy.conf"), "backend = localhost:8080\n");
+    // The second file can't be written: the first has not changed.
+    let _ = lab.native("echo old > app.conf; rm proxy.conf; mkdir proxy.conf");
+    let _ = run(&binary::library()).expect(1).says("proxy.conf");
+    assert_eq!(lab.read("app.conf"), "old\n");
+    // Without the library, and with one that is too old.
+    let _ = run(Path::new("/nonexistent/libtxos.so"))
+        .expect(1)
+        .says("/nonexistent/libtxos.so")
+        .says("TXOS_LIB");
+    let _ = run(&old_library(&lab)).expect(1).says("older than this package").says("0.0.1");
+    assert_eq!(lab.read("app.conf"), "old\n");
+}
