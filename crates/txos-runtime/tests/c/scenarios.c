@@ -372,6 +372,11 @@ static void wakes_in_a_lost_one(void) {
         char text[4];
         CHECK(told == 3 && read(ends[0], text, 4) == 3 && memcmp(text, "why", 3) == 0);
     }
+    /* They are no output, also under TX_STRICT. */
+    uint64_t one = 1;
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(write(event, &one, sizeof one) == sizeof one && sys_xend() == 0);
+    CHECK(read(event, &one, sizeof one) == sizeof one);
     /* One that loses by this very call has made it. */
     static int flag = 1;
     uint64_t number = 1;

@@ -33,7 +33,8 @@ fn has_go() -> bool {
 fn format_lints_and_tests() {
     require!(has_go(), "there is no Go with a C compiler");
     let lab = Lab::new();
-    let unformatted = in_lab(&lab, "gofmt").arg("-l").arg(root().join("bindings/go")).run().expect(0);
+    let unformatted =
+        in_lab(&lab, "gofmt").arg("-l").arg(root().join("bindings/go")).run().expect(0);
     assert_eq!(unformatted.text(), "");
     let _ = in_module(&lab, &["vet", "."]).expect(0);
     // A build without cgo says what it lacks.
@@ -52,14 +53,17 @@ fn tests_with_the_race_detector() {
     let lab = Lab::new();
     let probe = in_module(&lab, &["list", "-race", "runtime/race"]);
     require!(probe.code() == 0 && has_detector(&lab), "there is no race detector");
-    let _ = in_module(&lab, &["test", "-race", "-count=1", "-timeout=300s", "."]).expect(0).says("ok");
+    let _ =
+        in_module(&lab, &["test", "-race", "-count=1", "-timeout=300s", "."]).expect(0).says("ok");
 }
 
 /// Debian has it in a package of its own.
 fn has_detector(lab: &Lab) -> bool {
     let top = in_module(lab, &["env", "GOROOT"]).expect(0).text();
     let dir = Path::new(top.trim()).join("src/runtime/race");
-    ["race_linux_amd64.syso", "internal/amd64v1/race_linux.syso"].iter().any(|f| dir.join(f).exists())
+    ["race_linux_amd64.syso", "internal/amd64v1/race_linux.syso"]
+        .iter()
+        .any(|f| dir.join(f).exists())
 }
 
 /// The program of README in a module that has nothing but it; gives the binary.

@@ -1,0 +1,105 @@
+/** System transactions: what a function does to files is published as a whole when it returns, or has never happened. */
+
+export interface TransactionOptions {
+  /** Whether the changes survive a power cut once the transaction has ended: a flush, some milliseconds on most
+   * disks. The default: true. */
+  durable?: boolean;
+  /** Whether a call that can't be part of a transaction aborts it, with {@link UnsupportedError}. The default: false:
+   * it is made at once, with one warning on standard error. */
+  strict?: boolean;
+  /** Whether another transaction in the way is a {@link ConflictError} at once. The default: false: it is waited for,
+   * 60 s at most. */
+  nonblock?: boolean;
+  /** How often the function is called again after a conflict; Infinity: until there is none. The default: 10. */
+  retries?: number;
+  /** Milliseconds after which the next call for a file, or a wait for another transaction, fails, with
+   * {@link TimedOutError}; of each attempt. A function that makes no such call is not interrupted. The default: 0,
+   * none. */
+  timeout?: number;
+  /** Commits in the order of this number, within the process group. */
+  sequence?: bigint | number;
+  /** Begins the sequence of the process group at `sequence`. */
+  resetSequence?: boolean;
+}
+
+/**
+ * Calls a function as a transaction of this thread, and gives what it returns. An exception aborts, and goes on.
+ * After a conflict the function is called again; what it did to variables is not put back.
+ *
+ * Only synchronous functions take part. Those of `fs` that are asynchronous throw {@link AsynchronousError} in it,
+ * and so does the transaction if the function returns a promise, or has started anything else asynchronous.
+ *
+ * Within a transaction it is part of that, with that one's options; if it fails, that one can't commit any more.
+ *
+ * @throws {TransactionError} why the transaction did not happen; nothing of it has
+ */
+export function transaction<T>(work: () => T extends PromiseLike<unknown> ? never : T, options?: TransactionOptions): T;
+
+/**
+ * Leaves the transaction while a function runs: what that does is not part of it, stays, and sees nothing of it.
+ *
+ * @throws {NotInTransactionError} if this thread is in none
+ */
+export function pause<T>(work: () => T): T;
+
+/**
+ * Leaves the transaction with {@link AbortedError}: nothing of it has happened.
+ *
+ * @throws {AbortedError} always, or {@link NotInTransactionError}
+ */
+export function abort(why?: string): never;
+
+/** Whether this thread is in a transaction, and has not paused it. */
+export function inTransaction(): boolean;
+
+/** Counters of a thread since it started. */
+export interface Stats {
+  /** Transactions, retries included. */
+  begun: number;
+  /** Of those, that were published. */
+  committed: number;
+  /** Of those, that did not happen. */
+  aborted: number;
+  /** System calls made within transactions. */
+  calls: number;
+  /** Of those, that came by Syscall User Dispatch. */
+  trapped: number;
+  /** Of those, that passed through with a warning. */
+  unsupported: number;
+  /** Commits of one call, or without changes. */
+  shortCuts: number;
+}
+
+/** What this thread's transactions came to so far. */
+export function stats(): Stats;
+
+/** The version of the libtxos.so that was found, for example "0.1.0". */
+export function libraryVersion(): string;
+
+/** Why a transaction could not be begun, or did not happen. */
+export class TransactionError extends Error {
+  /** `ERR_TXOS_…`; each class has its own. */
+  readonly code: string;
+  /** Where; null if it has no place or that is not known. */
+  readonly path: string | null;
+  /** The error number that the library gave, or 0. */
+  readonly errno: number;
+  /** The process that won a conflict, 0 if it is not known. */
+  readonly pid: number;
+}
+/** Somebody else changed what the transaction depends on, or won where two met; all retries are used up. */
+export class ConflictError extends TransactionError {}
+/** `strict` met a call it can't allow, or there are no transactions on this system. */
+export class UnsupportedError extends TransactionError {}
+/** Publishing failed (no space, an I/O error) and was undone, or nothing could be begun. */
+export class FailedError extends TransactionError {}
+/** `abort()`, or a transaction within this one failed and its exception was caught. */
+export class AbortedError extends TransactionError {}
+/** `timeout` was over. */
+export class TimedOutError extends TransactionError {}
+/** Something asynchronous was called or started in the transaction. */
+export class AsynchronousError extends TransactionError {}
+/** This thread is in no transaction. */
+export class NotInTransactionError extends TransactionError {}
+/** libtxos.so or the addon is missing, or too old for this package. */
+export class LibraryError extends TransactionError {}

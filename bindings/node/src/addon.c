@@ -1,0 +1,342 @@
+/* What JavaScript calls, each with all that has to be done at once. The library is loaded by `load`.
+ * Everything is the calling thread's: a worker has transactions of its own. */
+#define _GNU_SOURCE
+#define NAPI_VERSION 8
+#include <dlfcn.h>
+#include <errno.h>
+#include <node_api.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <uv.h>
+
+/* struct txos_abort and struct txos_stats of txos.h. */
+struct reason {
+    uint32_t size, reason;
+    int32_t error, pid;
+    char what[256], path[4096];
+};
+struct counters {
+    uint32_t size, version;
+    uint64_t counters[8];
+};
+
+/* Threads of workers may load at the same time; all write the same. */
+static struct {
+    int (*begin)(int, ...);
+    int (*end)(void);
+    void (*abort)(int);
+    long (*pause)(void);
+    int (*resume)(long);
+    const char *(*strerror)(void);
+    int (*in_transaction)(void);
+    int (*abort_reason)(struct reason *);
+    int (*stats)(struct counters *);
+    int (*abort_if)(const volatile int *);
+    const char *(*version)(void);
+} lib;
+
+/* This thread's transactions: one in a pause of another is a level of its own. */
+#define NESTED 64
+static __thread struct level {
+    volatile int called_off;
+    /* Requests that libuv's loop waited for when the transaction began. */
+    unsigned requests;
+    /* Calls it off when its time is over. */
+    bool timed, over;
+    pthread_t timer;
+    pthread_mutex_t mutex;
+    pthread_cond_t end;
+    struct timespec until;
+} levels[NESTED];
+static __thread int depth;
+
+static const char *bind_all(void *handle) {
+    const struct {
+        const char *name;
+        void *at;
+    } functions[] = {
+        {"txos_version", &lib.version},
+        {"sys_xbegin", &lib.begin},
+        {"sys_xend", &lib.end},
+        {"sys_xabort", &lib.abort},
+        {"sys_xpause", &lib.pause},
+        {"sys_xresume", &lib.resume},
+        {"txos_strerror", &lib.strerror},
+        {"txos_in_transaction", &lib.in_transaction},
+        {"txos_abort_reason", &lib.abort_reason},
+        {"txos_stats", &lib.stats},
+        {"txos_abort_if", &lib.abort_if},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *function = dlsym(handle, functions[i].name);
+        if (!function)
+            return functions[i].name;
+        *(void **)functions[i].at = function;
+    }
+    return NULL;
+}
+
+static napi_value number(napi_env env, double value) {
+    napi_value made = NULL;
+    napi_create_double(env, value, &made);
+    return made;
+}
+
+static napi_value text(napi_env env, const char *value) {
+    napi_value made = NULL;
+    napi_create_string_utf8(env, value, NAPI_AUTO_LENGTH, &made);
+    return made;
+}
+
+static size_t arguments(napi_env env, napi_callback_info info, napi_value *values, size_t count) {
+    size_t given = count;
+    napi_get_cb_info(env, info, &given, values, NULL, NULL);
+    return given;
+}
+
+/* load(path, already): null, or [code, words]: 1: not found, 2: too old. */
+static napi_value load(napi_env env, napi_callback_info info) {
+    napi_value values[2], answer = NULL;
+    char path[4096], words[4400];
+    size_t length = 0;
+    bool already = false;
+    arguments(env, info, values, 2);
+    if (napi_get_value_string_utf8(env, values[0], path, sizeof path, &length) != napi_ok)
+        return NULL;
+    napi_get_value_bool(env, values[1], &already);
+    void *handle = dlopen(path, RTLD_NOW | (already ? RTLD_NOLOAD : 0));
+    int code = 0;
+    if (!handle) {
+        const char *why = dlerror();
+        code = 1;
+        snprintf(words, sizeof words, "%s", why ? why : path);
+    } else {
+        const char *missing = bind_all(handle);
+        if (missing) {
+            code = 2;
+            snprintf(words, sizeof words, "%s, version %s, lacks %s", path,
+                     lib.version ? lib.version() : "unknown", missing);
+        }
+    }
+    if (code == 0) {
+        napi_get_null(env, &answer);
+        return answer;
+    }
+    napi_create_array_with_length(env, 2, &answer);
+    napi_set_element(env, answer, 0, number(env, code));
+    napi_set_element(env, answer, 1, text(env, words));
+    return answer;
+}
+
+/* How many requests the thread's loop waits for. A synchronous call makes none, and none ends before the
+ * loop goes on: what was added in a transaction was started in it, and runs on other threads. */
+static unsigned requests(napi_env env) {
+    uv_loop_t *loop = NULL;
+    return napi_get_uv_event_loop(env, &loop) == napi_ok ? loop->active_reqs.count : 0;
+}
+
+static void *count_down(void *argument) {
+    struct level *level = argument;
+    pthread_mutex_lock(&level->mutex);
+    while (!level->over && pthread_cond_timedwait(&level->end, &level->mutex, &level->until) == 0)
+        ;
+    if (!level->over)
+        __atomic_store_n(&level->called_off, 1, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&level->mutex);
+    return NULL;
+}
+
+/* A thread of its own: this one's event loop stands still in the transaction. */
+static int start_timer(struct level *level, double milliseconds) {
+    pthread_condattr_t clock;
+    clock_gettime(CLOCK_MONOTONIC, &level->until);
+    double nanoseconds = level->until.tv_nsec + milliseconds * 1e6;
+    level->until.tv_sec += (time_t)(nanoseconds / 1e9);
+    level->until.tv_nsec = (long)(nanoseconds - (double)(time_t)(nanoseconds / 1e9) * 1e9);
+    level->over = false;
+    pthread_mutex_init(&level->mutex, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&level->end, &clock);
+    int error = pthread_create(&level->timer, NULL, count_down, level);
+    level->timed = error == 0;
+    return error;
+}
+
+static void stop_timer(struct level *level) {
+    if (!level->timed)
+        return;
+    pthread_mutex_lock(&level->mutex);
+    level->over = true;
+    pthread_cond_signal(&level->end);
+    pthread_mutex_unlock(&level->mutex);
+    pthread_join(level->timer, NULL);
+    pthread_cond_destroy(&level->end);
+    pthread_mutex_destroy(&level->mutex);
+    level->timed = false;
+}
+
+/* begin(flags, timeout, sequence): 0, or -errno. Milliseconds, 0: no end; a BigInt, if there is one. */
+static napi_value begin(napi_env env, napi_callback_info info) {
+    napi_value values[3];
+    int32_t flags = 0;
+    double timeout = 0;
+    uint64_t sequence = 0;
+    bool whole;
+    size_t given = arguments(env, info, values, 3);
+    napi_get_value_int32(env, values[0], &flags);
+    napi_get_value_double(env, values[1], &timeout);
+    if (given > 2)
+        napi_get_value_bigint_uint64(env, values[2], &sequence, &whole);
+    if (depth == NESTED)
+        return number(env, -ENOMEM);
+    struct level *level = &levels[depth];
+    level->called_off = 0;
+    level->timed = false;
+    int error = timeout > 0 ? start_timer(level, timeout) : 0;
+    if (error != 0)
+        return number(env, -error);
+    if (lib.begin(flags, sequence) < 0) {
+        error = errno;
+        stop_timer(level);
+        return number(env, -error);
+    }
+    lib.abort_if(&level->called_off);
+    level->requests = requests(env);
+    depth++;
+    return number(env, 0);
+}
+
+/* end(commit): what became of it: 0: committed, 1: not, 2: there was none any more, 3: not, since
+ * something asynchronous was started in it; 4: not, its time was over. */
+static napi_value end(napi_env env, napi_callback_info info) {
+    napi_value value;
+    bool commit = false;
+    arguments(env, info, &value, 1);
+    napi_get_value_bool(env, value, &commit);
+    if (depth == 0)
+        return number(env, 2);
+    struct level *level = &levels[--depth];
+    bool started = requests(env) > level->requests;
+    int became = 1;
+    if (!lib.in_transaction())
+        became = 2;
+    else if (commit && !started && lib.end() == 0)
+        became = 0;
+    else
+        lib.abort(1);
+    bool late = level->called_off;
+    stop_timer(level);
+    if (became == 1 && started)
+        became = 3;
+    else if (became == 1 && late)
+        became = 4;
+    return number(env, became);
+}
+
+static napi_value pause_it(napi_env env, napi_callback_info info) {
+    (void)info;
+    if (depth == 0)
+        return number(env, -EINVAL);
+    /* What is started in the pause is no concern of the transaction's. */
+    levels[depth - 1].requests -= requests(env);
+    long id = lib.pause();
+    if (id < 0) {
+        int error = errno;
+        levels[depth - 1].requests += requests(env);
+        return number(env, -error);
+    }
+    return number(env, id);
+}
+
+static napi_value resume(napi_env env, napi_callback_info info) {
+    napi_value value;
+    int64_t id = 0;
+    arguments(env, info, &value, 1);
+    napi_get_value_int64(env, value, &id);
+    int error = lib.resume(id) == 0 ? 0 : errno;
+    levels[depth - 1].requests += requests(env);
+    return number(env, -error);
+}
+
+static napi_value in_transaction(napi_env env, napi_callback_info info) {
+    (void)info;
+    napi_value made = NULL;
+    napi_get_boolean(env, lib.in_transaction(), &made);
+    return made;
+}
+
+/* [reason, errno, pid, what, path as a Buffer] */
+static napi_value why(napi_env env, napi_callback_info info) {
+    (void)info;
+    struct reason abort = {.size = sizeof abort};
+    napi_value made = NULL, path = NULL;
+    lib.abort_reason(&abort);
+    napi_create_array_with_length(env, 5, &made);
+    napi_set_element(env, made, 0, number(env, abort.reason));
+    napi_set_element(env, made, 1, number(env, abort.error));
+    napi_set_element(env, made, 2, number(env, abort.pid));
+    napi_set_element(env, made, 3, text(env, abort.what));
+    napi_create_buffer_copy(env, strlen(abort.path), abort.path, NULL, &path);
+    napi_set_element(env, made, 4, path);
+    return made;
+}
+
+static napi_value words(napi_env env, napi_callback_info info) {
+    (void)info;
+    return text(env, lib.strerror());
+}
+
+static napi_value version(napi_env env, napi_callback_info info) {
+    (void)info;
+    return text(env, lib.version());
+}
+
+static napi_value stats(napi_env env, napi_callback_info info) {
+    (void)info;
+    struct counters counters = {.size = sizeof counters};
+    napi_value made = NULL;
+    lib.stats(&counters);
+    napi_create_array_with_length(env, 8, &made);
+    for (uint32_t i = 0; i < 8; i++)
+        napi_set_element(env, made, i, number(env, (double)counters.counters[i]));
+    return made;
+}
+
+/* For the benchmark: how long a transaction of nothing takes in C, in nanoseconds. */
+static napi_value empty(napi_env env, napi_callback_info info) {
+    napi_value value;
+    int32_t times = 0;
+    arguments(env, info, &value, 1);
+    napi_get_value_int32(env, value, &times);
+    for (int32_t i = 0; i < times; i++)
+        if (lib.begin(0) != 0 || lib.end() != 0)
+            return number(env, -1);
+    return number(env, 0);
+}
+
+NAPI_MODULE_INIT() {
+    const struct {
+        const char *name;
+        napi_callback function;
+    } functions[] = {
+        {"load", load},         {"begin", begin},     {"end", end},
+        {"pause", pause_it},
+        {"resume", resume},     {"why", why},         {"words", words},
+        {"inTransaction", in_transaction},            {"version", version},
+        {"stats", stats},       {"empty", empty},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        napi_value function;
+        if (napi_create_function(env, functions[i].name, NAPI_AUTO_LENGTH, functions[i].function,
+                                 NULL, &function) != napi_ok ||
+            napi_set_named_property(env, exports, functions[i].name, function) != napi_ok)
+            return NULL;
+    }
+    return exports;
+}
