@@ -22,9 +22,8 @@
 //
 // # What is not put back
 //
-// Variables, by an abort or before a retry. Files that were opened in a function that did not commit
-// are closed by that: close each *os.File before the function returns. One that is left over would
-// close, when it is collected, whatever has its number by then.
+// Variables, by an abort or before a retry. An *os.File that was opened in a function that did not commit
+// answers EBADF afterwards, and is to be closed like any other; one that was closed in it stays closed.
 //
 // # Limits
 //

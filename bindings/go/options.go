@@ -7,6 +7,8 @@ const (
 	flagNonBlock   = 0x10
 	flagOrdered    = 0x20
 	flagOrderReset = 0x40
+	// The number of a file that an abort closes stays taken until its *os.File is closed.
+	flagManaged = 0x100
 )
 
 // defaultRetries is how often a transaction is tried again after a conflict.
@@ -30,7 +32,7 @@ func (s *settings) set(flag int, on bool) {
 }
 
 func settingsOf(options []Option) settings {
-	s := settings{flags: flagDurable, retries: defaultRetries}
+	s := settings{flags: flagDurable | flagManaged, retries: defaultRetries}
 	for _, option := range options {
 		option(&s)
 	}

@@ -462,6 +462,31 @@ func TestFilesLiveOn(t *testing.T) {
 	}
 }
 
+// A file that is left over after an abort leads nowhere, and closes no other one that has its number by then.
+func TestFilesThatAreLeftOver(t *testing.T) {
+	dir, bad := place(t), errors.New("no good")
+	var left *os.File
+	err := txos.Do(background, func() (err error) {
+		if left, err = os.Create(filepath.Join(dir, "file")); err != nil {
+			return err
+		}
+		return bad
+	})
+	if err != bad {
+		t.Fatal(err)
+	}
+	other, err := os.Create(filepath.Join(dir, "other"))
+	good(t, err)
+	defer other.Close()
+	if _, err = left.WriteString("text"); !errors.Is(err, syscall.EBADF) {
+		t.Error(err)
+	}
+	good(t, left.Close())
+	if _, err = other.WriteString("text"); err != nil || names(t, dir) != "other" {
+		t.Error(err, names(t, dir))
+	}
+}
+
 // The whole of os and io that works with files, inside; the same as outside.
 func TestLibraryCalls(t *testing.T) {
 	work := func(dir string) error {

@@ -12,6 +12,8 @@ const STRICT = 0x04;
 const NONBLOCK = 0x10;
 const ORDERED = 0x20;
 const ORDER_RESET = 0x40;
+// A descriptor that an abort closes keeps its number until the program closes it.
+const MANAGED = 0x100;
 
 // Pauses between attempts, in milliseconds: random, so that those who met don't meet again, and longer
 // each time.
@@ -36,7 +38,7 @@ guard((name) => {
   throw here.refused;
 });
 
-const DEFAULTS = { flags: DURABLE, retries: 10, timeout: 0, sequence: undefined };
+const DEFAULTS = { flags: MANAGED | DURABLE, retries: 10, timeout: 0, sequence: undefined };
 
 function settingsOf(options) {
   if (options === undefined) return DEFAULTS;
@@ -49,7 +51,7 @@ function settingsOf(options) {
   if (!(timeout >= 0 && timeout <= 2 ** 31)) throw new RangeError('txos: timeout is to be milliseconds, 0 for none');
   if (resetSequence && sequence === undefined) throw new TypeError('txos: resetSequence needs a sequence');
   const flags =
-    (durable ? DURABLE : 0) | (strict ? STRICT : 0) | (nonblock ? NONBLOCK : 0) |
+    MANAGED | (durable ? DURABLE : 0) | (strict ? STRICT : 0) | (nonblock ? NONBLOCK : 0) |
     (sequence === undefined ? 0 : ORDERED) | (resetSequence ? ORDER_RESET : 0);
   return { flags, retries, timeout, sequence: sequence === undefined ? undefined : BigInt(sequence) };
 }

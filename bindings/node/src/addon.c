@@ -308,18 +308,6 @@ static napi_value stats(napi_env env, napi_callback_info info) {
     return made;
 }
 
-/* For the benchmark: how long a transaction of nothing takes in C, in nanoseconds. */
-static napi_value empty(napi_env env, napi_callback_info info) {
-    napi_value value;
-    int32_t times = 0;
-    arguments(env, info, &value, 1);
-    napi_get_value_int32(env, value, &times);
-    for (int32_t i = 0; i < times; i++)
-        if (lib.begin(0) != 0 || lib.end() != 0)
-            return number(env, -1);
-    return number(env, 0);
-}
-
 NAPI_MODULE_INIT() {
     const struct {
         const char *name;
@@ -329,7 +317,7 @@ NAPI_MODULE_INIT() {
         {"pause", pause_it},
         {"resume", resume},     {"why", why},         {"words", words},
         {"inTransaction", in_transaction},            {"version", version},
-        {"stats", stats},       {"empty", empty},
+        {"stats", stats},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         napi_value function;

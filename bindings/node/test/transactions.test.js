@@ -276,6 +276,24 @@ test('the whole of fs that is synchronous', () => {
   assert.equal(show(inside), show(plain));
 });
 
+test('descriptors', () => {
+  const fd = txos.transaction(() => { const made = fs.openSync(file, 'w'); fs.writeSync(made, 'in '); return made; });
+  fs.writeSync(fd, 'after');
+  fs.closeSync(fd);
+  assert.equal(read(), 'in after');
+  // One that is left over leads nowhere, and its end closes no other one.
+  let left;
+  assert.throws(() => txos.transaction(() => { left = fs.openSync(path.join(dir, 'new'), 'w'); throw new Error('no good'); }), /no good/);
+  const other = fs.openSync(file, 'w');
+  assert.notEqual(other, left);
+  assert.throws(() => fs.writeSync(left, 'x'), { code: 'EBADF' });
+  fs.closeSync(left);
+  fs.writeSync(other, 'whole');
+  fs.closeSync(other);
+  assert.equal(read(), 'whole');
+  assert.equal(names(), 'file');
+});
+
 test('programs are outside', () => {
   txos.transaction(() => {
     write('inside');

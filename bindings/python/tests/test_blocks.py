@@ -240,6 +240,54 @@ class Conflicts(InPlace):
         self.assertEqual(self.file.read_text(), "mine\n")
 
 
+class Options(InPlace):
+    def test_a_timeout_ends_a_block_that_goes_on(self):
+        self.file.write_text("old\n")
+        with self.assertRaises(txos.TimedOut):
+            with txos.transaction(timeout=0.05):
+                while True:
+                    self.file.write_text("new\n")
+        self.assertEqual(self.file.read_text(), "old\n")
+        txos.run(lambda: self.file.write_text("new\n"), timeout=600)
+        self.assertEqual(self.file.read_text(), "new\n")
+        for wrong in (-1, float("nan")):
+            with self.assertRaises(ValueError):
+                txos.transaction(timeout=wrong)
+
+    def test_a_timeout_ends_a_wait(self):
+        self.file.write_text("old\n")
+        with txos.transaction() as tx:
+            self.file.write_text("mine\n")
+            with tx.paused(), self.assertRaises(txos.TimedOut):
+                with txos.transaction(timeout=0.05):
+                    self.file.write_text("other\n")
+        self.assertEqual(self.file.read_text(), "mine\n")
+
+    def test_sequences(self):
+        with txos.transaction(sequence=7000, reset_sequence=True):
+            self.file.write_text("1")
+        with txos.transaction(sequence=7001), self.file.open("a") as file:
+            file.write("2")
+        self.assertEqual(self.file.read_text(), "12")
+        with self.assertRaises(TypeError):
+            txos.transaction(reset_sequence=True)
+        for wrong in (-1, 2**64):
+            with self.assertRaises(ValueError):
+                txos.transaction(sequence=wrong)
+
+    def test_a_file_that_is_left_over_leads_nowhere(self):
+        with self.assertRaises(ValueError):
+            with txos.transaction():
+                left = self.file.open("w")
+                raise ValueError
+        other = (self.dir / "other").open("w")
+        self.assertNotEqual(left.fileno(), other.fileno())
+        left.close()
+        with other:
+            other.write("text")
+        self.assertEqual(os.listdir(self.dir), ["other"])
+
+
 class Strictness(InPlace):
     def test_what_cant_be_isolated_aborts(self):
         with self.assertRaises(txos.Unsupported) as caught:

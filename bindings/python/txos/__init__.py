@@ -19,7 +19,7 @@ threads, and programs that are started in the block, do is not part of it.
 Linux 5.11 or later on x86-64.
 """
 
-from ._errors import Aborted, Conflict, Failed, TransactionError, Unsupported
+from ._errors import Aborted, Conflict, Failed, TimedOut, TransactionError, Unsupported
 from ._transaction import (
     Stats,
     atomic,
@@ -34,7 +34,7 @@ from ._transaction import (
 __version__ = "0.1.0"
 
 # What a traceback shows is what a program catches.
-for _error in (Aborted, Conflict, Failed, TransactionError, Unsupported):
+for _error in (Aborted, Conflict, Failed, TimedOut, TransactionError, Unsupported):
     _error.__module__ = __name__
 del _error
 
@@ -43,6 +43,7 @@ __all__ = [
     "Conflict",
     "Failed",
     "Stats",
+    "TimedOut",
     "TransactionError",
     "Unsupported",
     "atomic",

@@ -54,6 +54,10 @@ class Aborted(TransactionError):
     """The program itself aborted it."""
 
 
+class TimedOut(Aborted):
+    """The ``timeout`` of the transaction was over."""
+
+
 def _again(kind: type[TransactionError], state: dict[str, object]) -> TransactionError:
     error = kind.__new__(kind)
     error.__dict__.update(state)

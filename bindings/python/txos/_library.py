@@ -28,6 +28,10 @@ NAME = "libtxos.so"
 DURABLE = 0x02
 STRICT = 0x04
 NONBLOCK = 0x10
+ORDERED = 0x20
+ORDER_RESET = 0x40
+#: The number of a file that an abort closes stays taken until the program closes it.
+MANAGED = 0x100
 
 
 class CAbort(ctypes.Structure):
@@ -66,11 +70,14 @@ class Library:
 
     def __init__(self, handle: ctypes.CDLL) -> None:
         # CDLL gives the interpreter's lock back meanwhile: sys_xend() may wait for another thread.
-        self.begin = _function(handle, "sys_xbegin", ctypes.c_int, ctypes.c_int)
+        self.begin = _function(handle, "sys_xbegin", ctypes.c_int, ctypes.c_int, ctypes.c_uint64)
         self.end = _function(handle, "sys_xend", ctypes.c_int)
         self.abort = _function(handle, "sys_xabort", None, ctypes.c_int)
         self.pause = _function(handle, "sys_xpause", ctypes.c_long)
         self.resume = _function(handle, "sys_xresume", ctypes.c_int, ctypes.c_long)
+        self.abort_if = _function(
+            handle, "txos_abort_if", ctypes.c_int, ctypes.POINTER(ctypes.c_int)
+        )
         self.in_transaction = _function(handle, "txos_in_transaction", ctypes.c_int)
         self.strerror = _function(handle, "txos_strerror", ctypes.c_char_p)
         self.version = _function(handle, "txos_version", ctypes.c_char_p)
@@ -93,7 +100,19 @@ class Library:
 
 
 def _function(handle, name, result, *arguments):
-    function = getattr(handle, name)
+    try:
+        function = getattr(handle, name)
+    except AttributeError:
+        try:
+            version_of = handle.txos_version
+            version_of.restype = ctypes.c_char_p
+            version = os.fsdecode(version_of())
+        except AttributeError:
+            version = "unknown"
+        raise Unsupported(
+            f"{handle._name}, version {version}, lacks {name}: it is older than this package; "
+            "install both from the same release"
+        ) from None
     function.restype = result
     function.argtypes = arguments
     return function

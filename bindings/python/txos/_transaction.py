@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import NoReturn, TypeVar, overload
 
 from . import _library
-from ._errors import ASKED, Aborted, Conflict, Failed, of_begin
+from ._errors import ASKED, Aborted, Conflict, Failed, TimedOut, TransactionError, of_begin
 from ._library import library
 
 T = TypeVar("T")
@@ -65,18 +65,41 @@ class transaction:
     warning on standard error.
     ``nonblock``: where another transaction is in the way, :class:`Conflict` at once instead of
     waiting.
+    ``timeout``: seconds after which the next call for a file, or a wait for another transaction, fails, and the
+    block raises :class:`TimedOut`. Code that makes no such call is not interrupted.
+    ``sequence``: commits in the order of this number, within the process group; with ``reset_sequence`` the
+    group's sequence begins at it.
 
     Of a nested block the outer one's settings hold.
     """
 
     def __init__(
-        self, *, durable: bool = True, strict: bool = False, nonblock: bool = False
+        self,
+        *,
+        durable: bool = True,
+        strict: bool = False,
+        nonblock: bool = False,
+        timeout: float | None = None,
+        sequence: int | None = None,
+        reset_sequence: bool = False,
     ) -> None:
+        if reset_sequence and sequence is None:
+            raise TypeError("reset_sequence needs a sequence")
+        if sequence is not None and not 0 <= sequence < 2**64:
+            raise ValueError("a sequence number has 64 bits")
+        if timeout is not None and not timeout >= 0:
+            raise ValueError("a timeout is a number of seconds")
         self._flags = (
-            (_library.DURABLE if durable else 0)
+            _library.MANAGED
+            | (_library.DURABLE if durable else 0)
             | (_library.STRICT if strict else 0)
             | (_library.NONBLOCK if nonblock else 0)
+            | (_library.ORDERED if sequence is not None else 0)
+            | (_library.ORDER_RESET if reset_sequence else 0)
         )
+        self._sequence = sequence or 0
+        self._timeout = timeout
+        self._timer: _Timer | None = None
         self._outer: transaction | None = None
         self._thread = 0
         self._process = 0
@@ -91,8 +114,14 @@ class transaction:
         self._spoiled = False
         if self._outer is None:
             process = os.getpid()
-            if lib.begin(self._flags) < 0:
-                raise of_begin(ctypes.get_errno(), lib.words())
+            self._timer = None if self._timeout is None else _Timer(self._timeout)
+            if lib.begin(self._flags, self._sequence) < 0:
+                error = of_begin(ctypes.get_errno(), lib.words())
+                if self._timer is not None:
+                    self._timer.cancel()
+                raise error
+            if self._timer is not None:
+                lib.abort_if(ctypes.byref(self._timer.over))
             self._process = process
             _here.block = self
         self._thread = threading.get_ident()
@@ -112,6 +141,13 @@ class transaction:
                 self._outer._spoiled = True
             return
         _here.block = None
+        try:
+            self._end(kind, error)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _end(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         lib = library()
         if os.getpid() != self._process or not lib.in_transaction():
             if kind is None:
@@ -123,9 +159,9 @@ class transaction:
         if kind is None and not self._spoiled:
             if lib.end() == 0:
                 return
-            raise lib.last_abort()[1]
+            raise self._why(lib)[1]
         lib.abort(1)
-        reason, why = lib.last_abort()
+        reason, why = self._why(lib)
         if reason != ASKED:
             # It had failed before: the exception is only what the program made of that. One that
             # asks for the end of the program goes first.
@@ -134,6 +170,12 @@ class transaction:
         elif kind is None:
             raise Aborted("a block within this one failed, and its exception was caught")
 
+    def _why(self, lib: _library.Library) -> tuple[int, TransactionError]:
+        reason, why = lib.last_abort()
+        if reason == ASKED and self._timer is not None and self._timer.over.value:
+            return 0, TimedOut(f"the {self._timeout} s of the transaction were over", errno=why.errno)
+        return reason, why
+
     def abort(self, why: str = "the program aborted the transaction") -> NoReturn:
         """Leaves the block with :class:`Aborted`; nothing of it has happened."""
         raise Aborted(why)
@@ -141,6 +183,22 @@ class transaction:
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """As the function :func:`paused`."""
         return paused()
+
+
+class _Timer:
+    """Calls a transaction off when its time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.over = ctypes.c_int(0)
+        self._timer = threading.Timer(seconds, self._set)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _set(self) -> None:
+        self.over.value = 1
+
+    def cancel(self) -> None:
+        self._timer.cancel()
 
 
 @contextlib.contextmanager
@@ -174,18 +232,32 @@ def run(
     durable: bool = True,
     strict: bool = False,
     nonblock: bool = False,
+    timeout: float | None = None,
+    sequence: int | None = None,
+    reset_sequence: bool = False,
 ) -> T:
     """Calls a function as a transaction, and again after a conflict, up to ``retry`` times more.
 
     ``retry=None``: until there is no conflict. What the function did to variables is not put back
     between two calls. Within a transaction it is part of that, and not retried.
+    The other settings are those of :class:`transaction`; ``timeout`` is that of each call.
     """
+    def block() -> transaction:
+        return transaction(
+            durable=durable,
+            strict=strict,
+            nonblock=nonblock,
+            timeout=timeout,
+            sequence=sequence,
+            reset_sequence=reset_sequence,
+        )
+
     if _here.block is not None or library().in_transaction():
-        with transaction(durable=durable, strict=strict, nonblock=nonblock):
+        with block():
             return function()
     for attempt in itertools.count():
         try:
-            with transaction(durable=durable, strict=strict, nonblock=nonblock):
+            with block():
                 return function()
         except Conflict:
             if retry is not None and attempt >= retry:
@@ -204,6 +276,9 @@ def atomic(
     durable: bool = True,
     strict: bool = False,
     nonblock: bool = False,
+    timeout: float | None = None,
+    sequence: int | None = None,
+    reset_sequence: bool = False,
 ) -> Callable[[F], F]: ...
 def atomic(
     function=None,
@@ -212,6 +287,9 @@ def atomic(
     durable: bool = True,
     strict: bool = False,
     nonblock: bool = False,
+    timeout: float | None = None,
+    sequence: int | None = None,
+    reset_sequence: bool = False,
 ):
     """Makes every call of a function a transaction, as :func:`run` does.
 
@@ -234,6 +312,9 @@ def atomic(
                 durable=durable,
                 strict=strict,
                 nonblock=nonblock,
+                timeout=timeout,
+                sequence=sequence,
+                reset_sequence=reset_sequence,
             )
 
         return call

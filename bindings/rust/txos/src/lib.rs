@@ -16,8 +16,8 @@
 //! set of functions. What it does to variables is not put back by an abort; it is called again
 //! after a conflict. Other threads, and programs that it starts, work outside of the transaction.
 //!
-//! A file that was opened in a closure that did not commit is closed by that. Its `File` must not
-//! outlive the closure: it would close whatever has its number by then.
+//! A file that was opened in a closure that did not commit is closed by that. A `File` of it that is
+//! left over answers `EBADF`; its number stays taken until it is dropped.
 //!
 //! The closure's error type is anything that can be made [`From`] an [`Error`]: that itself, an
 //! [`std::io::Error`], a `Box<dyn std::error::Error>`.

@@ -154,7 +154,10 @@ unsafe fn function<F: Copy>(handle: *mut c_void, name: &CStr) -> Result<F, Strin
     // SAFETY: the handle was opened and is never closed.
     let at = unsafe { dlsym(handle, name.as_ptr()) };
     if at.is_null() {
-        return Err(format!("{NAME} lacks {}", name.to_string_lossy()));
+        return Err(format!(
+            "{NAME} lacks {}: it is older than this crate; install both from the same release",
+            name.to_string_lossy()
+        ));
     }
     // SAFETY: as the caller says; both have the size of a pointer.
     Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&at) })

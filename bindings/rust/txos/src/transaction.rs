@@ -22,6 +22,10 @@ use crate::library::{CAbort, CStats, Library, library};
 const DURABLE: i32 = 0x02;
 const STRICT: i32 = 0x04;
 const NONBLOCK: i32 = 0x10;
+const ORDERED: i32 = 0x20;
+const ORDER_RESET: i32 = 0x40;
+/// The number of a file that an abort closes stays taken until its `File` is dropped.
+const MANAGED: i32 = 0x100;
 
 const ASKED: u32 = 1;
 const CONFLICT: u32 = 2;
@@ -63,6 +67,8 @@ pub struct Transaction {
     strict: bool,
     nonblock: bool,
     retry: u32,
+    sequence: Option<u64>,
+    reset_sequence: bool,
 }
 
 impl Default for Transaction {
@@ -74,7 +80,14 @@ impl Default for Transaction {
 impl Transaction {
     /// Durable, retried 10 times.
     pub const fn new() -> Self {
-        Transaction { durable: true, strict: false, nonblock: false, retry: 10 }
+        Transaction {
+            durable: true,
+            strict: false,
+            nonblock: false,
+            retry: 10,
+            sequence: None,
+            reset_sequence: false,
+        }
     }
 
     /// Whether its changes survive a power cut once it has ended. The default: yes.
@@ -100,6 +113,19 @@ impl Transaction {
     /// How often it is tried again after a conflict. The default: 10 times.
     pub const fn retry(mut self, times: u32) -> Self {
         self.retry = times;
+        self
+    }
+
+    /// Commits in the order of this number: after the transactions of the process group with lower ones.
+    pub const fn ordered(mut self, sequence: u64) -> Self {
+        self.sequence = Some(sequence);
+        self
+    }
+
+    /// Begins the sequence of the process group at this number, which is the transaction's own.
+    pub const fn ordered_from(mut self, sequence: u64) -> Self {
+        self.sequence = Some(sequence);
+        self.reset_sequence = true;
         self
     }
 
@@ -132,10 +158,16 @@ impl Transaction {
     }
 
     fn flags(self) -> i32 {
-        [(self.durable, DURABLE), (self.strict, STRICT), (self.nonblock, NONBLOCK)]
-            .into_iter()
-            .filter(|(wanted, _)| *wanted)
-            .fold(0, |flags, (_, flag)| flags | flag)
+        [
+            (self.durable, DURABLE),
+            (self.strict, STRICT),
+            (self.nonblock, NONBLOCK),
+            (self.sequence.is_some(), ORDERED),
+            (self.reset_sequence, ORDER_RESET),
+        ]
+        .into_iter()
+        .filter(|(wanted, _)| *wanted)
+        .fold(MANAGED, |flags, (_, flag)| flags | flag)
     }
 
     fn once<T, E: From<Error>>(
@@ -144,7 +176,7 @@ impl Transaction {
         work: &mut impl FnMut(&Tx) -> Result<T, E>,
     ) -> Result<Attempt<T, E>, Error> {
         // SAFETY: see above; without TX_RESTART it returns once.
-        if unsafe { (lib.begin)(self.flags()) } < 0 {
+        if unsafe { (lib.begin)(self.flags(), self.sequence.unwrap_or(0)) } < 0 {
             let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
             let error = not_begun(lib, errno);
             return if error.is_conflict() { Ok(Attempt::Lost(error)) } else { Err(error) };
@@ -383,10 +415,13 @@ mod tests {
 
     #[test]
     fn flags_are_those_of_the_header() {
-        assert_eq!(Transaction::new().flags(), DURABLE);
+        assert_eq!(Transaction::new().flags(), MANAGED | DURABLE);
         let all = Transaction::new().durable(true).strict(true).nonblock(true);
-        assert_eq!(all.flags(), DURABLE | STRICT | NONBLOCK);
-        assert_eq!(Transaction::new().durable(false).flags(), 0);
+        assert_eq!(all.flags(), MANAGED | DURABLE | STRICT | NONBLOCK);
+        let none = Transaction::new().durable(false);
+        assert_eq!(none.flags(), MANAGED);
+        assert_eq!(none.ordered(7).flags(), MANAGED | ORDERED);
+        assert_eq!(none.ordered_from(7).flags(), MANAGED | ORDERED | ORDER_RESET);
     }
 
     #[test]

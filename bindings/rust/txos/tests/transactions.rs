@@ -245,3 +245,58 @@ fn threads_don_t_lose_increments() {
 fn the_library_says_its_version() {
     assert_eq!(txos::library_version().unwrap(), env!("CARGO_PKG_VERSION"));
 }
+
+#[test]
+fn nonblock_does_not_wait() {
+    let place = Place::new();
+    fs::write(place.path("file"), "old").unwrap();
+    transaction(|tx| -> io::Result<()> {
+        fs::write(place.path("file"), "mine")?;
+        let other = tx.pause(|| {
+            let nonblock = Transaction::new().nonblock(true).retry(0);
+            nonblock.run(|_| -> io::Result<()> { fs::write(place.path("file"), "other") })
+        })?;
+        let error = other.unwrap_err().downcast::<Error>().unwrap();
+        assert!(error.is_conflict(), "{error}");
+        assert_eq!(error.cause().unwrap().pid, Some(std::process::id()));
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "mine");
+}
+
+#[test]
+fn ordered_ones_come_in_their_order() {
+    let place = Place::new();
+    let append = |how: Transaction, text: &str| {
+        how.run(|_| -> io::Result<()> {
+            let before = fs::read_to_string(place.path("file")).unwrap_or_default();
+            fs::write(place.path("file"), before + text)
+        })
+    };
+    append(Transaction::new().ordered_from(9000), "1").unwrap();
+    std::thread::scope(|scope| {
+        // The later one waits for the other.
+        scope.spawn(|| append(Transaction::new().ordered(9002).retry(u32::MAX), "3").unwrap());
+        scope.spawn(|| append(Transaction::new().ordered(9001).retry(u32::MAX), "2").unwrap());
+    });
+    assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "123");
+}
+
+#[test]
+fn a_file_that_is_left_over_leads_nowhere() {
+    let place = Place::new();
+    let mut left = None;
+    let refused: io::Result<()> = transaction(|_| {
+        left = Some(fs::File::create(place.path("file"))?);
+        Err(io::Error::other("no good"))
+    });
+    assert!(refused.is_err());
+    let mut other = fs::File::create(place.path("other")).unwrap();
+    let mut left = left.unwrap();
+    let error = io::Write::write_all(&mut left, b"text").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(9), "{error}");
+    drop(left);
+    io::Write::write_all(&mut other, b"text").unwrap();
+    assert_eq!(place.names(), "other\n");
+}

@@ -153,7 +153,9 @@ fn carry_out(thread: &mut Thread, call: &Call) -> Next {
         Ok(answer) => match tx.doomed() {
             None => return Next::Answer(answer),
             Some(why) => {
-                let why = why.clone();
+                // A wait that was called off looks like a conflict that was lost.
+                let off = here().is_called_off();
+                let why = if off { session::called_off() } else { why.clone() };
                 return match fail(thread, why) {
                     CANCELED if is_of_the_process(call) => Next::Answer(answer),
                     next => next,

@@ -323,6 +323,9 @@ pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
         }
         Err(failure) => {
             thread.counters.aborted += 1;
+            if failure.reason == reason::CONFLICT && here().is_called_off() {
+                return Err(called_off());
+            }
             if let Some(session) = thread.session.as_mut()
                 && failure.again.is_some()
             {

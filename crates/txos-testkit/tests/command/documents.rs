@@ -114,7 +114,8 @@ fn each_command_in_a_document_runs_a_test() {
     let pages = std::fs::read_dir(root().join("docs")).unwrap().map(|page| page.unwrap().path());
     let pages = pages.filter(|page| page.extension().is_some_and(|e| e == "md"));
     let others = ["README.md", "TESTS.md", "SECURITY.md", "bindings/python/README.md"];
-    let others = others.iter().chain(&["bindings/rust/txos/README.md"]).map(|p| root().join(p));
+    let more = ["rust/txos", "java", "go", "node"].map(|dir| format!("bindings/{dir}/README.md"));
+    let others = others.iter().map(|p| root().join(p)).chain(more.iter().map(|p| root().join(p)));
     for page in pages.chain(others) {
         let text = std::fs::read_to_string(&page).unwrap();
         for command in text.lines().flat_map(|line| line.split("--test ").skip(1)) {
@@ -146,6 +147,58 @@ fn each_file_and_test_in_reliability_exists() {
             assert!(runs(&tests, name, ""), "reliability.md: {name}");
         }
     }
+}
+
+/// The text of every file of these kinds below a directory, but for what is built there.
+fn texts(dir: &Path, kinds: &[&str]) -> String {
+    let mut all = String::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        let built = ["target", "node_modules", "prebuilt"].iter().any(|name| path.ends_with(name));
+        if path.is_dir() && !path.is_symlink() && !built {
+            all += &texts(&path, kinds);
+        } else if path.extension().is_some_and(|e| kinds.iter().any(|kind| e == *kind)) {
+            all += &std::fs::read_to_string(&path).unwrap();
+        }
+    }
+    all
+}
+
+#[test]
+fn each_cell_of_the_table_of_languages_names_tests_that_exist() {
+    let (tests, text) = (tests(), read("docs/bindings.md"));
+    let bindings = root().join("bindings");
+    let of = |dir: &str, kind: &str| texts(&bindings.join(dir), &[kind]);
+    let c = texts(&root().join("crates/txos-runtime/tests/c"), &["c"]);
+    let header = read("crates/txos-runtime/include/txos.h");
+    let (rust, python, java) = (of("rust", "rs"), of("python", "py"), of("java", "java"));
+    let (go, node) = (of("go", "go"), of("node", "js"));
+    let mut cells = 0;
+    let head = ["", "C", "Rust", "Python", "Java", "Go", "Node.js"];
+    for row in rows(&text).filter(|row| row.len() == head.len()).skip(1) {
+        for (language, cell) in head.iter().zip(&row).skip(1) {
+            assert!(*cell == "—" || cell.contains('`'), "{language}: {row:?}");
+            for name in quoted(cell) {
+                let there = match *language {
+                    "C" => {
+                        c.contains(&format!("SCENARIO({name})"))
+                            || header.contains(&format!("#define {name} "))
+                    }
+                    "Rust" => {
+                        rust.contains(&format!("#[test]\nfn {name}()"))
+                            || rust.contains(&format!("#[test]\n    fn {name}()"))
+                    }
+                    "Python" => python.contains(&format!("    def {name}(self)")),
+                    "Java" => java.contains(&format!("    public void {name}()")),
+                    "Go" => go.contains(&format!("\nfunc {name}(t *testing.T)")),
+                    _ => node.contains(&format!("\ntest('{name}', ")),
+                };
+                assert!(there || is_test(&tests, name), "docs/bindings.md: {language}: {name}");
+                cells += 1;
+            }
+        }
+    }
+    assert!(cells > 90, "{cells}");
 }
 
 /// The rows of TESTS.md, its head, its script, and what each row runs: in the short mode, in the long one.

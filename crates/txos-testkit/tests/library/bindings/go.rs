@@ -44,7 +44,9 @@ fn format_lints_and_tests() {
         .env("CGO_ENABLED", "0")
         .run()
         .expect(0);
-    let _ = in_module(&lab, &["test", "-count=1", "-timeout=300s", "."]).expect(0).says("ok");
+    // 10,000 transactions under pressure, instead of some hundred.
+    let limit = if skip::long("bindings") { "-timeout=1h" } else { "-timeout=300s" };
+    let _ = in_module(&lab, &["test", "-count=1", limit, "."]).expect(0).says("ok");
 }
 
 #[test]

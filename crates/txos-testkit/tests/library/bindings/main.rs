@@ -10,6 +10,7 @@ mod go;
 mod installed;
 mod java;
 mod manual;
+mod node;
 mod python;
 mod rust;
 

@@ -1,0 +1,102 @@
+//! The npm package: made by `dist/node`, installed into an empty project, used by its own tests there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use txos_testkit::{Invocation, Lab, binary, require, skip};
+
+use crate::{first_program, in_lab, old_library, root};
+
+fn has_node() -> bool {
+    let headers = "f=$(dirname \"$(dirname \"$(node -p process.execPath)\")\")/include/node/node_api.h; \
+                   test -e \"$f\" || test -e /usr/include/node/node_api.h";
+    ["node", "npm", "cc"].into_iter().all(skip::has)
+        && Invocation::new("sh").args(["-c", headers]).run().code() == 0
+        && Invocation::new("node").args(["--test", "/dev/null"]).run().code() != 9
+}
+
+/// npm, which asks nobody and writes nothing outside of the lab.
+fn npm(lab: &Lab) -> Invocation {
+    let home = lab.dir().join("npm");
+    in_lab(lab, "npm").env("HOME", &home).env("npm_config_cache", home.join("cache"))
+}
+
+/// A project with nothing but the package; gives its directory.
+fn project(lab: &Lab) -> PathBuf {
+    let made = lab.dir().join("made");
+    fs::create_dir_all(lab.dir().join("npm")).unwrap();
+    let told = in_lab(lab, root().join("dist/node"))
+        .arg(&made)
+        .env("TXOS_LIB", binary::library())
+        .env("HOME", lab.dir().join("npm"))
+        .env("npm_config_cache", lab.dir().join("npm/cache"))
+        .run()
+        .expect(0)
+        .text();
+    let package = PathBuf::from(told.trim_end());
+    assert_eq!(package, made.join(concat!("txos-", env!("CARGO_PKG_VERSION"), ".tgz")));
+    let project = lab.dir().join("project");
+    fs::create_dir(&project).unwrap();
+    fs::write(project.join("package.json"), "{ \"private\": true }\n").unwrap();
+    let install = ["install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts"];
+    let _ = npm(lab).args(install).arg(&package).dir(&project).run().expect(0);
+    project
+}
+
+#[test]
+fn the_package_is_installed_and_used() {
+    require!(has_node(), "there is no Node.js with npm, its headers and a C compiler");
+    let lab = Lab::new();
+    let project = project(&lab);
+    let tests = project.join("test");
+    fs::create_dir(&tests).unwrap();
+    let file = "transactions.test.js";
+    fs::copy(root().join("bindings/node/test").join(file), tests.join(file)).unwrap();
+    let _ = in_lab(&lab, "node")
+        .arg("--test")
+        .arg(tests.join(file))
+        .dir(&project)
+        .env("TXOS_TEST_DIR", lab.tree())
+        .run()
+        .expect(0);
+    let used = "require('txos').inTransaction(); \
+                console.log(require('fs').readFileSync('/proc/self/maps', 'utf8'))";
+    let maps = in_lab(&lab, "node").args(["-e", used]).dir(&project).run().expect(0).text();
+    let mapped = maps.lines().find(|line| line.ends_with("libtxos.so")).expect("a library");
+    assert!(mapped.contains(&*project.to_string_lossy()), "{mapped}");
+    the_first_program(&lab, &project);
+    declarations(&lab, &project);
+}
+
+/// The program of README.
+fn the_first_program(lab: &Lab, project: &Path) {
+    let program = project.join("first.js");
+    fs::write(&program, first_program("bindings/node/README.md", "js")).unwrap();
+    let _ = in_lab(lab, "node").arg(&program).run().expect(0);
+    assert_eq!(lab.read("app.conf"), "port = 8080\n");
+    assert_eq!(lab.read("proxy.conf"), "backend = localhost:8080\n");
+    // The second file can't be written: the first has not changed.
+    let _ = lab.native("echo old > app.conf; rm proxy.conf; mkdir proxy.conf");
+    let failed = in_lab(lab, "node").arg(&program).run().expect(1);
+    assert!(failed.stderr.contains("EISDIR"), "{}", failed.stderr);
+    assert_eq!(lab.read("app.conf"), "old\n");
+    // A library that is too old.
+    let old = in_lab(lab, "node").arg(&program).env("TXOS_LIB", old_library(lab)).run().expect(1);
+    let words = &old.stderr;
+    assert!(words.contains("LibraryError") && words.contains("older than this package"), "{words}");
+}
+
+/// What is declared is there, and nothing else.
+fn declarations(lab: &Lab, project: &Path) {
+    let text = fs::read_to_string(root().join("bindings/node/index.d.ts")).unwrap();
+    let declared = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix("export ")?;
+        let rest = rest.strip_prefix("function ").or_else(|| rest.strip_prefix("class "))?;
+        rest.split(|c: char| !c.is_ascii_alphanumeric()).next()
+    });
+    let mut declared: Vec<&str> = declared.collect();
+    declared.sort_unstable();
+    let list = "console.log(Object.keys(require('txos')).sort().join(' '))";
+    let there = in_lab(lab, "node").args(["-e", list]).dir(project).run().expect(0).text();
+    assert_eq!(there.trim_end(), declared.join(" "));
+}
