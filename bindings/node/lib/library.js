@@ -38,7 +38,12 @@ function load() {
   const tried = [];
   for (const [place, already] of [[NAME, true], ...candidates().map((place) => [place, false])]) {
     const why = addon.load(place, already);
-    if (why === null) return addon;
+    if (why === null) {
+      // Made when it is first used, and for good: in a lost transaction it would lead nowhere.
+      void process.stdout;
+      void process.stderr;
+      return addon;
+    }
     if (why[0] === 2) {
       throw new LibraryError(`${why[1]}: it is older than this package; install both from the same release`);
     }

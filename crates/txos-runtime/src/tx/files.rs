@@ -126,10 +126,14 @@ impl FdTable {
         self.descriptor(number) == Descriptor::Untouched && !self.is_ours(number)
     }
 
-    /// The program does not get to know the numbers of what the last call has opened: files from this one on.
-    pub fn close_opened_since(&mut self, first: File) {
+    /// The program does not get to know the numbers of what the last call has opened: files from this one on,
+    /// but for the number that it knows already.
+    pub fn close_opened_since(&mut self, first: File, known: Option<i32>) {
         for file in first..self.count() {
             for number in self.get(file).numbers.clone() {
+                if known == Some(number) {
+                    continue;
+                }
                 let Descriptor::Open { real, over, .. } = self.descriptor(number) else { continue };
                 if !(over && (real == number || self.get(file).before.contains(&number))) {
                     let _ = self.close_number(number);

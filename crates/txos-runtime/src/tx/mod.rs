@@ -253,10 +253,10 @@ impl Tx {
         if self.doom.is_some() {
             return -i64::from(libc::ECANCELED);
         }
-        let files = self.fds.count();
+        let (files, known) = (self.fds.count(), self.start.opened());
         let answer = self.answer(call);
         if self.doom.is_some() {
-            self.fds.close_opened_since(files);
+            self.fds.close_opened_since(files, known);
         }
         answer
     }

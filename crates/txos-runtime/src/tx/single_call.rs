@@ -635,6 +635,15 @@ impl Start {
         matches!(self.first, First::Change(_) | First::Changes)
     }
 
+    /// The number of a file that the first call has opened, until it becomes one of the transaction's.
+    #[must_use]
+    pub fn opened(&self) -> Option<i32> {
+        match &self.first {
+            First::Open(open) => Some(open.fd),
+            _ => None,
+        }
+    }
+
     /// On abort: a read that the kernel made has moved the offset.
     /// `managed`: what was opened keeps its number, on a dead object.
     pub fn undo_first(&mut self, managed: bool) {

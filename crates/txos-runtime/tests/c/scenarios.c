@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -385,6 +386,40 @@ static void wakes_in_a_lost_one(void) {
     CHECK(access("/", F_OK) == -1 && errno == ECANCELED);
     sys_xabort(1);
     CHECK(read(event, &number, sizeof number) == sizeof number && number == 1);
+}
+
+static sem_t turn, turned;
+
+static void *replace(void *path) {
+    CHECK(sem_wait(&turn) == 0);
+    char other[64];
+    snprintf(other, sizeof other, "%s-new", (char *)path);
+    int fd = open(other, O_CREAT | O_WRONLY, 0600);
+    CHECK(fd != -1 && write(fd, "other", 5) == 5 && close(fd) == 0);
+    CHECK(rename(other, path) == 0);
+    CHECK(sem_post(&turned) == 0);
+    return NULL;
+}
+
+/* The number of a file stays its object's, also if the next call finds that the transaction is lost. */
+static void managed_open_that_loses(void) {
+    char path[] = "/var/tmp/managed-XXXXXX", byte;
+    int fd = mkstemp(path);
+    CHECK(fd != -1 && write(fd, "text", 4) == 4 && close(fd) == 0);
+    pthread_t other;
+    CHECK(sem_init(&turn, 0, 0) == 0 && sem_init(&turned, 0, 0) == 0);
+    CHECK(pthread_create(&other, NULL, replace, path) == 0);
+    CHECK(sys_xbegin(TX_MANAGED) == 0);
+    fd = open(path, O_RDONLY);
+    CHECK(fd != -1 && sem_post(&turn) == 0 && sem_wait(&turned) == 0);
+    CHECK(read(fd, &byte, 1) == -1 && errno == ECANCELED);
+    int next = dup(0); /* it is not free */
+    CHECK(next == -1 && errno == ECANCELED);
+    sys_xabort(1);
+    next = dup(0);
+    CHECK(next != fd && fcntl(fd, F_GETFD) != -1);
+    CHECK(read(fd, &byte, 1) == -1 && errno == EBADF && close(fd) == 0 && close(next) == 0);
+    CHECK(pthread_join(other, NULL) == 0 && unlink(path) == 0);
 }
 
 static void *set_flag(void *flag) {
@@ -966,6 +1001,7 @@ static const struct {
     SCENARIO(signal_between_attempts),
     SCENARIO(signal_at_once),
     SCENARIO(abort_if),
+    SCENARIO(managed_open_that_loses),
     SCENARIO(wakes_in_a_lost_one),
     SCENARIO(masks),
     SCENARIO(dispositions),

@@ -43,6 +43,7 @@ scenarios! {
     signal_between_attempts,
     signal_at_once,
     abort_if,
+    managed_open_that_loses,
     wakes_in_a_lost_one,
     masks,
     dispositions,
