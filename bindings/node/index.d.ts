@@ -33,7 +33,7 @@ export interface TransactionOptions {
  *
  * @throws {TransactionError} why the transaction did not happen; nothing of it has
  */
-export function transaction<T>(work: () => T extends PromiseLike<unknown> ? never : T, options?: TransactionOptions): T;
+export function transaction<T>(work: () => T, options?: TransactionOptions): T extends PromiseLike<unknown> ? never : T;
 
 /**
  * Leaves the transaction while a function runs: what that does is not part of it, stays, and sees nothing of it.
