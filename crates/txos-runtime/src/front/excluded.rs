@@ -50,6 +50,9 @@ fn now() -> Option<&'static Excluded> {
 /// # Errors
 /// The path leads nowhere, or to what can't be listed; there are too many.
 pub fn exclude(path: &Path, suffix: &[u8]) -> Result<usize, Errno> {
+    if !path.is_absolute() {
+        return Err(Errno::INVAL);
+    }
     let top = fs::metadata(path).map_err(errno)?;
     let mut found = HashSet::new();
     if top.is_dir() {

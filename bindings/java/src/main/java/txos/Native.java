@@ -248,7 +248,7 @@ final class Native {
     private static java.nio.charset.Charset encoding() {
         try {
             return java.nio.charset.Charset.forName(System.getProperty("sun.jnu.encoding", "UTF-8"));
-        } catch (IllegalArgumentException e) {
+        } catch (IllegalArgumentException | SecurityException e) {
             return StandardCharsets.UTF_8;
         }
     }
