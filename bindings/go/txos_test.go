@@ -517,10 +517,10 @@ func TestLibraryCalls(t *testing.T) {
 		if err = os.Chmod(in("a"), 0o600); err != nil {
 			return err
 		}
-		if err = os.Chtimes(in("a"), time.Unix(1, 0), time.Unix(2, 0)); err != nil {
+		if err = os.Truncate(in("a"), 7); err != nil {
 			return err
 		}
-		if err = os.Truncate(in("a"), 7); err != nil {
+		if err = os.Chtimes(in("a"), time.Unix(1, 0), time.Unix(2, 0)); err != nil {
 			return err
 		}
 		temporary, err := os.CreateTemp(dir, "t-")
