@@ -88,12 +88,12 @@ fn the_first_program_in_a_module_of_its_own() {
     let lab = Lab::new();
     let program = build_first_program(&lab);
     let run = |library: &Path| in_lab(&lab, &program).env("TXOS_LIB", library).run();
-    let _ = run(&binary::library()).expect(0);
+    let _ = run(binary::library()).expect(0);
     assert_eq!(lab.read("app.conf"), "port = 8080\n");
     assert_eq!(lab.read("proxy.conf"), "backend = localhost:8080\n");
     // The second file can't be written: the first has not changed.
     let _ = lab.native("echo old > app.conf; rm proxy.conf; mkdir proxy.conf");
-    let _ = run(&binary::library()).expect(1).says("proxy.conf");
+    let _ = run(binary::library()).expect(1).says("proxy.conf");
     assert_eq!(lab.read("app.conf"), "old\n");
     // Without the library, and with one that is too old.
     let _ = run(Path::new("/nonexistent/libtxos.so"))
