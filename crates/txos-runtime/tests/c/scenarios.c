@@ -418,7 +418,7 @@ static void managed_open_that_loses(void) {
     sys_xabort(1);
     next = dup(0);
     CHECK(next != fd && fcntl(fd, F_GETFD) != -1);
-    CHECK(read(fd, &byte, 1) == -1 && errno == EBADF && close(fd) == 0 && close(next) == 0);
+    CHECK(close(fd) == 0 && close(next) == 0);
     CHECK(pthread_join(other, NULL) == 0 && unlink(path) == 0);
 }
 
