@@ -10,7 +10,7 @@ use txos_engine::commit::{Isolation, Options};
 use txos_engine::contention::Policy;
 use txos_run::{Leftover, Limits, RunOptions};
 
-use crate::duration::{Age, TimeLimit};
+use crate::duration::{Age, Moment, TimeLimit};
 use crate::report::Target;
 use crate::size::Size;
 
@@ -97,12 +97,16 @@ pub enum Command {
     Top(TopArgs),
     /// Show what a pending transaction changes, and ask whether to commit it
     Review(ReviewArgs),
+    /// Run the command of a pending transaction again, on what is there now
+    Rebase(RebaseArgs),
     /// Publish a pending transaction
     Commit(CommitArgs),
     /// Discard a pending transaction, or what a dead one left behind
     Abort(IdArg),
     /// Undo a committed transaction
     Revert(RevertArgs),
+    /// Put earlier versions of paths back, from what the history retains
+    Restore(RestoreArgs),
     /// Finish or undo what a crash interrupted
     Recover(RecoverArgs),
     /// Remove what is no longer needed: leftovers, old history, trash
@@ -202,6 +206,7 @@ impl PublishArgs {
             durable: durable && !self.no_durable,
             paths,
             skip_changed: Vec::new(),
+            merge: false,
         }
     }
 }
@@ -228,13 +233,14 @@ impl WaitArgs {
 }
 
 /// What belongs to the private view, or to the change set that it leaves.
-const NOT_IN_PROCESS: [&str; 24] = [
+const NOT_IN_PROCESS: [&str; 25] = [
     "dir",
     "hide",
     "max_bytes",
     "time",
     "memory",
     "no_network",
+    "no_record_args",
     "report",
     "review",
     "keep",
@@ -276,7 +282,7 @@ pub struct RunArgs {
     pub commit_on: CommitOn,
     /// On conflict, run CMD again, up to N times, whatever it printed or read
     ///
-    /// Without this option it is run again up to 3 times as long as nobody can have noticed: it has
+    /// Without this option it is run again for as long as --wait says, if nobody can have noticed: it has
     /// printed nothing, has read nothing of its standard input, and was live nowhere.
     #[arg(
         long,
@@ -292,6 +298,12 @@ pub struct RunArgs {
     /// Message for the history
     #[arg(short, long, help_heading = "History", value_name = "TEXT")]
     pub message: Option<String>,
+    /// Keep CMD's arguments out of the history, of lists and of reports, for passwords and the like
+    ///
+    /// TXOS_RECORD_ARGS=off does the same. Only the program is recorded. While CMD runs, its arguments stand in
+    /// /proc for whom that shows them, as without txos.
+    #[arg(long, help_heading = "History")]
+    pub no_record_args: bool,
 
     /// What runs it.
     #[command(flatten)]
@@ -487,6 +499,7 @@ impl RunArgs {
             hide,
             limits: (&self.limits).into(),
             command: self.command.clone(),
+            hide_arguments: crate::run::hides_arguments(self.no_record_args),
             name: self.name.clone(),
             message: self.message.clone(),
             scope: self.view.scope.clone(),
@@ -516,6 +529,7 @@ impl RunArgs {
             (self.retry.is_some(), "--retry"),
             (self.name.is_some(), "--name"),
             (self.message.is_some(), "--message"),
+            (self.no_record_args, "--no-record-args"),
             (!view.scope.is_empty(), "--scope"),
             (!view.exclude.is_empty(), "--exclude"),
             (view.hold_output, "--hold-output"),
@@ -580,6 +594,9 @@ pub struct ExecArgs {
     /// does the same)
     #[arg(long)]
     pub no_preload: bool,
+    /// Keep CMD's arguments out of lists and reports, as for `run`
+    #[arg(long)]
+    pub no_record_args: bool,
     /// What to do with processes that are left when CMD has ended
     #[arg(long, value_name = "WHAT", default_value_t, value_enum)]
     pub leftover: LeftoverArg,
@@ -805,12 +822,15 @@ pub struct LogArgs {
     /// Only those that changed something at or below these paths
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Only those committed at most this long ago, such as 2h or 7d
-    #[arg(long, value_name = "AGE")]
-    pub since: Option<Age>,
-    /// Only those committed at least this long ago
-    #[arg(long, value_name = "AGE")]
-    pub until: Option<Age>,
+    /// Only those committed at most this long ago (2h, 7d), or at this time or later
+    ///
+    /// A time is a date, which means its midnight (2026-11-24), a date and a time ("2026-11-24 14:53"), both in
+    /// the local time zone, or RFC 3339 (2026-11-24T14:53:00+01:00).
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Moment>,
+    /// Only those committed at least this long ago, or before this time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<Moment>,
     /// Only those of this name
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
@@ -867,6 +887,12 @@ pub struct RevertArgs {
     /// committed ones for revert.
     #[arg(default_value = "@")]
     pub id: String,
+    /// Undo only what lies at or below these paths, or matches them as patterns; the rest stays committed
+    ///
+    /// What belongs together, as the names of one file, both ends of a move, or a new directory and what is in
+    /// it, can only be undone together: txos says which paths are to be named as well.
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
     /// Leave what others have changed since as it is, instead of refusing; may be repeated with patterns
     ///
     /// With =GLOB only paths that match, such as --skip-changed='/var/log/**'. What belongs together
@@ -879,12 +905,69 @@ pub struct RevertArgs {
         default_missing_value = "**"
     )]
     pub skip_changed: Vec<String>,
+    /// Merge texts that others have changed since, line by line, instead of refusing
+    ///
+    /// Their lines stay, and lines that only this transaction had changed become the old ones. Where both
+    /// have changed the same lines, or what it left is not known, nothing is done.
+    #[arg(long)]
+    pub merge: bool,
     /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
     #[arg(long, value_name = "FILE|FD:N")]
     pub report: Option<Target>,
     /// Show what would change, and change nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+    /// How long to wait for others.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+    /// Do not hold back others' opens of the changed files during the publish (root only)
+    #[arg(long)]
+    pub no_gate: bool,
+    /// Skip the flushes: atomic when processes crash, but a power cut may leave a part
+    #[arg(long)]
+    pub no_durable: bool,
+}
+
+/// `txos rebase`.
+#[derive(Args, Debug, Default)]
+pub struct RebaseArgs {
+    /// Transaction: an id or the start of one, its --name, @ for the newest pending one
+    pub id: String,
+    /// Leave paths that match alone, as for `run`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// Stop and roll back when CMD does what can't be rolled back [default: warn]
+    #[arg(long)]
+    pub strict: bool,
+    /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
+    #[arg(long, value_name = "FILE|FD:N")]
+    pub report: Option<Target>,
+    /// How long to wait for others.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+/// `txos restore`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "txos restore [OPTIONS] PATH@ID...\n       txos restore [OPTIONS] --source ID PATH..."
+)]
+pub struct RestoreArgs {
+    /// The path, and the transaction as which left it: an id, a --name, @ for the newest, @~1 for the one before
+    ///
+    /// Below a directory, all that was changed since is put back. A path that was not there then is removed,
+    /// unless it is a directory.
+    #[arg(required = true, value_name = "PATH@ID")]
+    pub paths: Vec<PathBuf>,
+    /// The transaction, for paths without @ID
+    #[arg(long, short, value_name = "ID")]
+    pub source: Option<String>,
+    /// As the paths were before the transaction, instead of as it left them
+    #[arg(long)]
+    pub before: bool,
+    /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
+    #[arg(long, value_name = "FILE|FD:N")]
+    pub report: Option<Target>,
     /// How long to wait for others.
     #[command(flatten)]
     pub wait: WaitArgs,

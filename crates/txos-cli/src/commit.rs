@@ -36,8 +36,17 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     };
     let advised = |error: Error, changes: &ChangeSet| {
         let only_read = run::only_read(&options, changes, &error);
-        let advice = if only_read { run::SNAPSHOT_ADVICE } else { "" };
-        stays(error.into(), advice)
+        let passes = match &error {
+            Error::Conflict(conflicts) => conflicts.iter().all(|conflict| conflict.what.passes()),
+            _ => true,
+        };
+        let rebase = format!("; `txos rebase {id}` runs its command again on what is there now");
+        let advice = match (only_read, passes) {
+            (true, _) => format!("{rebase}{}", run::SNAPSHOT_ADVICE),
+            (false, true) => String::new(),
+            (false, false) => rebase,
+        };
+        stays(error.into(), &advice)
     };
     let mut reads = tx.load_reads()?;
     if args.dry_run {
@@ -164,13 +173,22 @@ fn show_preview(app: &App, id: TxId, preview: RevertPreview) -> Result<u8, Failu
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     write_stat(&mut out, &preview.entries, app.out, None)?;
     out.flush()?;
+    say_merged(app, &preview.merged_texts);
     say_left(app, &preview.left);
     app.report.note(|report| {
         report.ended(Outcome::DryRun, Some(Counts::of(&preview.entries)));
         report.left(&preview.left);
+        report.merged(&preview.merged_texts);
     });
     app.say(format_args!("dry run: {id} is not reverted, nothing changed"));
     Ok(0)
+}
+
+/// Names what a revert merges.
+fn say_merged(app: &App, merged: &[std::path::PathBuf]) {
+    for path in merged {
+        app.say(format_args!("merged with what others have changed: {}", quoted(path)));
+    }
 }
 
 /// Names what a revert leaves.
@@ -206,13 +224,16 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         gate: !args.no_gate,
         durable: meta.durable && !args.no_durable,
         skip_changed: args.skip_changed.clone(),
+        merge: args.merge,
+        paths: paths::all_in_tree(&args.paths)?,
         ..Options::default()
     };
     let unchanged = |failure: Failure| {
         let advice = match failure {
             Failure::Conflict { .. } if options.skip_changed.is_empty() => {
+                let merge = if options.merge { "" } else { ", --merge keeps their lines of texts" };
                 format!(
-                    "; `txos revert --skip-changed {id}` leaves what others have changed as it is"
+                    "; `txos revert --skip-changed {id}` leaves what others have changed as it is{merge}"
                 )
             }
             _ => String::new(),
@@ -236,10 +257,18 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
     app.report.note(|report| report.published(Outcome::Reverted, &summary, None));
     let style = app.err.id();
     let changes = count_of_paths(summary.changes);
+    let part = if summary.complete { "" } else { "a part of " };
     app.say(format_args!(
-        "reverted {style}{id}{style:#} by {style}{}{style:#}: {changes}",
+        "reverted {part}{style}{id}{style:#} by {style}{}{style:#}: {changes}",
         summary.id
     ));
+    if !summary.complete {
+        let rest = count_of_paths(home.meta(id)?.changes);
+        app.say(format_args!(
+            "the rest of {style}{id}{style:#} stays committed: {rest} (`txos show {id}`, `txos revert {id}`)"
+        ));
+    }
+    say_merged(app, &summary.merged_texts);
     say_left(app, &summary.left);
     if !run::warn_unrecorded(app, &summary) {
         trash::clear(app, &home);

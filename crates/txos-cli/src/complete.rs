@@ -112,6 +112,7 @@ impl<'a> Place<'a> {
         }
         let wanted = match option {
             Some("force") if command.get_name() == "gc" => Wanted::Ended,
+            Some("source") if command.get_name() == "restore" => Wanted::Published,
             Some(_) => return None,
             None if !only_words && typed.starts_with('-') => return None,
             None => {
@@ -239,6 +240,8 @@ mod tests {
             ("abort ", Some(Wanted::Unpublished)),
             ("review ", Some(Wanted::Pending)),
             ("revert --skip-changed ", Some(Wanted::Committed)),
+            ("restore --source ", Some(Wanted::Published)),
+            ("restore ", None),
             ("gc --force ", Some(Wanted::Ended)),
             ("gc ", None),
             ("log ", None),

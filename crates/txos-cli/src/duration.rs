@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use txos_engine::show::stamp_of_local_time;
 use txos_engine::version::Stamp;
 
 const MINUTE: u64 = 60;
@@ -71,6 +72,97 @@ impl Age {
     }
 }
 
+/// A point in time, as an age or as a date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// So long ago.
+    Ago(Age),
+    /// Then.
+    At(Stamp),
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(age) = text.parse() {
+            return Ok(Moment::Ago(age));
+        }
+        at(text).map(Moment::At).ok_or_else(|| {
+            format!(
+                "{text:?} is neither an age, such as 2h or 7d, nor a time, such as 2026-11-24, \
+                 \"2026-11-24 14:53\" or 2026-11-24T14:53:00+01:00"
+            )
+        })
+    }
+}
+
+impl Moment {
+    /// Whether something that happened at `then` came at this moment or later, as it is `now`.
+    pub fn is_reached_by(self, then: Stamp, now: Stamp) -> bool {
+        match self {
+            Moment::Ago(age) => !age.reached(then, now),
+            Moment::At(at) => then >= at,
+        }
+    }
+}
+
+/// A date, a date and a time, or RFC 3339. Without a zone it is local, a date alone is its midnight.
+fn at(text: &str) -> Option<Stamp> {
+    let (date, time) = match text.split_once(['T', 't', ' ']) {
+        Some((date, time)) => (date, time.trim_start()),
+        None => (text, "00:00"),
+    };
+    let number = |text: &str, digits: usize| -> Option<i32> {
+        let is_number = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit());
+        is_number.then(|| text.parse().ok()).flatten()
+    };
+    let mut parts = date.splitn(3, '-');
+    let year = number(parts.next()?, 4)?;
+    let (month, day) = (number(parts.next()?, 2)?, number(parts.next()?, 2)?);
+    let zone = time.find(['Z', 'z', '+', '-']).unwrap_or(time.len());
+    let (time, zone) = time.split_at(zone);
+    let time = time.trim_end().split_once('.').map_or(time.trim_end(), |(whole, _)| whole);
+    let mut parts = time.splitn(3, ':');
+    let (hour, minute) = (number(parts.next()?, 2)?, number(parts.next()?, 2)?);
+    let second = parts.next().map_or(Some(0), |second| number(second, 2))?;
+    if zone.is_empty() {
+        return stamp_of_local_time([year, month, day, hour, minute, second]);
+    }
+    let offset = match zone {
+        "Z" | "z" => 0,
+        _ => {
+            let (hours, minutes) = zone.get(1..)?.split_once(':')?;
+            let offset = i64::from(number(hours, 2)?) * 3600 + i64::from(number(minutes, 2)?) * 60;
+            if zone.starts_with('-') { -offset } else { offset }
+        }
+    };
+    let days_in = match month {
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    let is_time = hour < 24 && minute < 60 && second <= 60 && (1..=days_in).contains(&day);
+    let seconds = days(year, month, day) * 86_400
+        + i64::from(hour) * 3600
+        + i64::from(minute) * 60
+        + i64::from(second)
+        - offset;
+    is_time.then_some(Stamp { sec: seconds, nsec: 0 })
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar.
+fn days(year: i32, month: i32, day: i32) -> i64 {
+    let (year, month, day) = (i64::from(year), i64::from(month), i64::from(day));
+    // Years begin in March, so that leap days come last.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leap = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    // 719,468 days lie between 0000-03-01 and 1970-01-01.
+    year * 365 + leap + (153 * month + 2) / 5 + day - 1 - 719_468
+}
+
 /// How long ago something was, to one unit: `5 s ago`, `3 days ago`.
 pub fn ago(then: Stamp, now: Stamp) -> String {
     let seconds = u64::try_from(now.sec.saturating_sub(then.sec)).unwrap_or(0);
@@ -136,6 +228,40 @@ mod tests {
         assert!(hour.reached(at(0), at(3600)));
         assert!(!hour.reached(at(1), at(3600)));
         assert!(!hour.reached(at(9000), at(3600)), "a clock set back makes nothing old");
+    }
+
+    #[test]
+    fn moments_are_read() {
+        let sec = |text: &str| match text.parse() {
+            Ok(Moment::At(stamp)) => Some(stamp.sec),
+            _ => None,
+        };
+        assert_eq!("2h".parse::<Moment>(), Ok(Moment::Ago("2h".parse().unwrap())));
+        assert_eq!(sec("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(sec("2026-11-24T14:53:00Z"), Some(1_795_531_980));
+        assert_eq!(sec("2026-11-24T15:53:00.25+01:00"), sec("2026-11-24T14:53:00Z"));
+        assert_eq!(sec("2026-11-24 12:53:00-02:00"), sec("2026-11-24T14:53:00Z"));
+        assert_eq!(sec("2024-02-29T00:00:00Z"), Some(1_709_164_800));
+        assert_eq!(sec("2026-11-24"), sec("2026-11-24 00:00:00"));
+        assert_eq!(
+            sec("2026-11-24 14:53").zip(sec("2026-11-24")).map(|(a, b)| a - b),
+            Some(53_580)
+        );
+        for bad in [
+            "2026-02-29",
+            "2026-02-29T00:00:00Z",
+            "2026-13-01",
+            "24.11.2026",
+            "2026-11-24 25:00",
+            "2026-11-24T1Z",
+            "",
+            "yesterday",
+            "2026-11",
+            "2026-11-24T10:00:00+1",
+            "2026-11-24 10:61",
+        ] {
+            assert!(bad.parse::<Moment>().is_err(), "{bad:?}");
+        }
     }
 
     #[test]

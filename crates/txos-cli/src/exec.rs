@@ -27,6 +27,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let (directory, hide) = args.place.paths()?;
     let options = RunOptions {
         command: args.command.clone(),
+        hide_arguments: crate::run::hides_arguments(args.no_record_args),
         name: None,
         message: None,
         scope: Vec::new(),
@@ -42,7 +43,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         hide,
         limits: (&args.limits).into(),
     };
-    let words: Vec<String> = options.command.iter().map(|w| quoted(w.as_ref())).collect();
+    let words: Vec<String> = options.recorded().iter().map(|w| quoted(w.as_ref())).collect();
     let unchanged = format!("{id} stays pending, as it was before this command");
     let engine = app.join(&home, &command_line(&words))?;
     let handle = app

@@ -231,8 +231,9 @@ fn expired(
     loop {
         let before = expired.len();
         for meta in &history {
-            let partners = [meta.reverts, meta.reverted_by];
-            if partners.iter().flatten().any(|p| present.contains(p) && !expired.contains(p)) {
+            let partners = meta.reverts.iter().chain(&meta.reverted_by);
+            let mut partners = partners.chain(&meta.parts_reverted_by);
+            if partners.any(|p| present.contains(p) && !expired.contains(p)) {
                 expired.remove(&meta.id);
             }
         }

@@ -66,7 +66,9 @@ pub fn list(app: &App, args: &ListArgs) -> Result<u8, Failure> {
         json::write(&mut out, json::Transactions { transactions, unreadable })?;
     } else {
         unreadable.iter().for_each(|message| app.warn(message));
-        if found.is_empty() {
+        if app.quiet() {
+            found.iter().try_for_each(|(meta, _)| writeln!(out, "{}", meta.id))?;
+        } else if found.is_empty() {
             app.say("no pending or running transactions");
         } else {
             write_table(&mut out, &found, &waits, app.out)?;

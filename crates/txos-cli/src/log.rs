@@ -26,8 +26,8 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
     found.retain(|(meta, _)| {
         let committed = meta.ended.unwrap_or(meta.begun);
         (args.name.is_none() || args.name == meta.name)
-            && args.since.is_none_or(|age| !age.reached(committed, now))
-            && args.until.is_none_or(|age| age.reached(committed, now))
+            && args.since.is_none_or(|moment| moment.is_reached_by(committed, now))
+            && args.until.is_none_or(|moment| !moment.is_reached_by(committed, now))
     });
     if let Some(home) = home.as_ref().filter(|_| !wanted.is_empty()) {
         found.retain(|(meta, _)| {
@@ -47,6 +47,11 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     unreadable.iter().for_each(|message| app.warn(message));
+    if app.quiet() {
+        found.iter().try_for_each(|(meta, _)| writeln!(out, "{}", meta.id))?;
+        out.flush()?;
+        return Ok(0);
+    }
     for (n, (meta, status)) in found.iter().enumerate() {
         if args.oneline {
             write_line(&mut out, meta, app.out)?;
@@ -100,7 +105,11 @@ pub fn write_entry(
         writeln!(out, "Changes:  {}", paths(meta.changes))?;
     }
     if let Some(other) = meta.reverts {
-        writeln!(out, "Reverts:  {other}")?;
+        let part = if meta.reverts_part { "a part of " } else { "" };
+        writeln!(out, "Reverts:  {part}{other}")?;
+    }
+    for other in &meta.parts_reverted_by {
+        writeln!(out, "Reverted: in part by {other}")?;
     }
     if let Some(other) = meta.reverted_by {
         writeln!(out, "Reverted: by {other}")?;
@@ -116,8 +125,11 @@ pub fn write_entry(
 
 /// "reverts X" or "reverted by Y".
 fn relation(meta: &Meta) -> Option<String> {
-    let reverts = meta.reverts.map(|id| format!("reverts {id}"));
-    reverts.or_else(|| meta.reverted_by.map(|id| format!("reverted by {id}")))
+    let part = if meta.reverts_part { "a part of " } else { "" };
+    let reverts = meta.reverts.map(|id| format!("reverts {part}{id}"));
+    let reverted = || meta.reverted_by.map(|id| format!("reverted by {id}"));
+    let in_part = || (!meta.parts_reverted_by.is_empty()).then(|| "reverted in part".to_owned());
+    reverts.or_else(reverted).or_else(in_part)
 }
 
 /// The command, after the name if there is one.
@@ -129,7 +141,8 @@ pub fn one_line(meta: &Meta) -> String {
 }
 
 fn command(meta: &Meta) -> String {
-    command_line(&meta.command)
+    let line = command_line(&meta.command);
+    if meta.arguments_hidden { format!("{line} (arguments not recorded)") } else { line }
 }
 
 /// Recorded words as one would type them.

@@ -9,7 +9,7 @@
 //! | [`args`], [`help`], [`man`] | options, help, manual pages |
 //! | [`run`], [`exec`], [`keep`], [`review`], [`report`], [`trash`] | a command in a transaction, and what becomes of it |
 //! | [`in_process`], [`config`], [`runtime`] | programs with the library in them |
-//! | [`commit`], [`undo`] | commit, abort, revert; undo and redo of a pending transaction's layers |
+//! | [`commit`], [`undo`], [`rebase`], [`restore`] | commit, abort, revert; undo and redo of a pending transaction's layers; its command again; earlier versions of paths |
 //! | [`mcp`], [`agent`] | agents |
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`], [`later`] | looking at transactions |
@@ -53,8 +53,10 @@ mod policy;
 mod progress;
 mod realm;
 mod realm_view;
+mod rebase;
 mod recover;
 mod report;
+mod restore;
 mod review;
 mod run;
 mod runtime;
@@ -125,6 +127,8 @@ fn open_report(app: &App, command: &Command) -> Result<(), Failure> {
         Command::Redo(args) => app.report.open("redo", args.report.as_ref()),
         Command::Commit(args) => app.report.open("commit", args.report.as_ref()),
         Command::Revert(args) => app.report.open("revert", args.report.as_ref()),
+        Command::Rebase(args) => app.report.open("rebase", args.report.as_ref()),
+        Command::Restore(args) => app.report.open("restore", args.report.as_ref()),
         _ => Ok(()),
     }
 }
@@ -167,6 +171,8 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
         Command::Review(args) => commit::review(app, args),
         Command::Abort(args) => commit::abort(app, args),
         Command::Revert(args) => commit::revert(app, args),
+        Command::Rebase(args) => rebase::rebase(app, args),
+        Command::Restore(args) => restore::restore(app, args),
         Command::Recover(args) => recover::recover(app, args),
         Command::Mcp(args) => mcp::serve(app, args),
         Command::Gc(args) => gc::gc(app, args),

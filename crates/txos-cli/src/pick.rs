@@ -18,6 +18,8 @@ pub enum Wanted {
     Unpublished,
     /// Committed: `revert`.
     Committed,
+    /// Committed, whether it was reverted or not: `restore`.
+    Published,
     /// Whatever does not run: `gc --force`.
     Ended,
 }
@@ -30,6 +32,7 @@ impl Wanted {
             Wanted::Pending => status == Pending,
             Wanted::Unpublished => matches!(status, Pending | Lost | Dead),
             Wanted::Committed => status == Committed,
+            Wanted::Published => matches!(status, Committed | Reverted),
             Wanted::Ended => status != Active,
         }
     }
@@ -37,7 +40,7 @@ impl Wanted {
     /// Of a command that names one transaction.
     pub fn by(command: &str) -> Wanted {
         match command {
-            "exec" | "undo" | "redo" | "commit" | "review" => Wanted::Pending,
+            "exec" | "undo" | "redo" | "commit" | "review" | "rebase" => Wanted::Pending,
             "abort" => Wanted::Unpublished,
             "revert" => Wanted::Committed,
             _ => Wanted::Changed,
@@ -55,7 +58,7 @@ impl Wanted {
             Wanted::Changed | Wanted::Ended => "ended",
             Wanted::Pending => "pending",
             Wanted::Unpublished => "pending or dead",
-            Wanted::Committed => "committed",
+            Wanted::Committed | Wanted::Published => "committed",
         }
     }
 }

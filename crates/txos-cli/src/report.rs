@@ -10,6 +10,7 @@ use std::str::FromStr;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use serde::Serialize;
 use txos_engine::commit::{Left, Summary};
+use txos_engine::error::Party;
 use txos_engine::show::quoted;
 use txos_engine::version::Stamp;
 use txos_engine::{Conflict, TxId};
@@ -53,6 +54,8 @@ pub enum Outcome {
     Committed,
     /// The changes of an earlier transaction are undone.
     Reverted,
+    /// Earlier versions are put back.
+    Restored,
     /// It is pending.
     Kept,
     /// Layers of a pending transaction are taken back.
@@ -81,6 +84,7 @@ pub struct Report {
     outcome: Option<Outcome>,
     exit_status: u8,
     message: Option<String>,
+    retryable: Option<bool>,
     attempts: u32,
     counts: Option<Counts>,
     merged_appends: u64,
@@ -89,6 +93,7 @@ pub struct Report {
     conflicts: Vec<Obstacle>,
     came_after: Vec<TxId>,
     left: Vec<LeftPath>,
+    merged: Vec<String>,
     begun: Option<Stamp>,
     ended: Option<Stamp>,
     transaction: Option<json::Transaction>,
@@ -100,11 +105,19 @@ struct Obstacle {
     #[serde(flatten)]
     conflict: Conflict,
     aspect: &'static str,
+    by: Option<Party>,
+    retryable: bool,
 }
 
-impl From<Conflict> for Obstacle {
-    fn from(conflict: Conflict) -> Self {
-        Obstacle { aspect: conflict.what.aspect(), conflict }
+impl Obstacle {
+    /// Of a command that begins from what is there now, or of one that goes by what it has observed before.
+    fn new(conflict: Conflict, afresh: bool) -> Self {
+        Obstacle {
+            aspect: conflict.what.aspect(),
+            by: conflict.what.party(),
+            retryable: afresh || conflict.what.passes(),
+            conflict,
+        }
     }
 }
 
@@ -146,6 +159,12 @@ impl Report {
         self.id = Some(summary.id);
         self.merged_appends = summary.merged;
         self.left(&summary.left);
+        self.merged(&summary.merged_texts);
+    }
+
+    /// What a revert merged.
+    pub fn merged(&mut self, merged: &[PathBuf]) {
+        self.merged = merged.iter().map(|path| quoted(path)).collect();
     }
 
     /// What a revert left.
@@ -161,7 +180,10 @@ impl Report {
         self.message = failure.message();
         let outcome = match failure {
             Failure::Conflict { conflicts, came_after, .. } => {
-                self.conflicts = conflicts.iter().cloned().map(Obstacle::from).collect();
+                let afresh = matches!(self.command, "run" | "rebase" | "restore");
+                let obstacle = |conflict: &Conflict| Obstacle::new(conflict.clone(), afresh);
+                self.conflicts = conflicts.iter().map(obstacle).collect();
+                self.retryable = Some(self.conflicts.iter().all(|conflict| conflict.retryable));
                 self.came_after.clone_from(came_after);
                 Outcome::Conflict
             }
@@ -199,6 +221,12 @@ impl Reporter {
         };
         *self.out.borrow_mut() = Some(out);
         Ok(())
+    }
+
+    /// The transaction that is pending by now, if one is.
+    pub fn kept(&self) -> Option<TxId> {
+        let report = self.report.borrow();
+        report.id.filter(|_| report.outcome == Some(Outcome::Kept))
     }
 
     /// Changes what it will say.

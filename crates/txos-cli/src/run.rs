@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use txos_engine::Conflict;
 use txos_engine::changeset::ChangeSet;
@@ -34,8 +35,12 @@ const ROLLED_BACK: &str = "rolled back, nothing changed";
 /// `off` is the same as `--no-preload`.
 const RECORDER: &str = "TXOS_RECORDER";
 
-/// How often a command of which nobody has noticed anything is run again by itself.
-const SILENT_RETRIES: u32 = 3;
+/// `off` is the same as `--no-record-args`.
+const RECORD_ARGS: &str = "TXOS_RECORD_ARGS";
+
+/// How often a command of which nobody has noticed anything is run again by itself at least, and at most: in
+/// between, for as long as others are waited for (`--wait`).
+const SILENT_RETRIES: std::ops::Range<u32> = 3..100;
 
 /// How one attempt ended.
 enum Attempt {
@@ -69,11 +74,17 @@ enum Next {
 /// The attempts so far.
 struct Attempts {
     retries: u32,
+    began: Instant,
     /// What they did that could not be rolled back.
     live: Live,
 }
 
 impl Attempts {
+    fn goes_on_silently(&self, patience: Duration) -> bool {
+        self.retries < SILENT_RETRIES.start
+            || self.retries < SILENT_RETRIES.end && self.began.elapsed() < patience
+    }
+
     /// What is to follow a conflict of an attempt.
     fn next(&self, args: &RunArgs, unnoticed: bool) -> Next {
         match args.retry {
@@ -86,7 +97,7 @@ impl Attempts {
             None if !unnoticed => {
                 Next::Noticeable("it may have printed something, or read its input")
             }
-            None if self.retries < SILENT_RETRIES => Next::Silent,
+            None if self.goes_on_silently(args.wait.patience()) => Next::Silent,
             None => Next::InVain,
         }
     }
@@ -118,7 +129,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     }
     let home = app.open_recovered()?;
     let engine = app.join(&home, &label(args))?;
-    let mut attempts = Attempts { retries: 0, live: Live::default() };
+    let mut attempts = Attempts { retries: 0, began: Instant::now(), live: Live::default() };
     let mut again = None;
     loop {
         let (ended, next) = attempt(app, engine, args, ending, again, &mut attempts)?;
@@ -143,7 +154,8 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
             }
             Next::Enough => Some(rolled_back),
             Next::InVain => Some(format!(
-                "{rolled_back}; it was run again {SILENT_RETRIES} times, --retry N goes on for longer"
+                "{rolled_back}; it was run again {} times, --retry N or a longer --wait goes on",
+                attempts.retries
             )),
             Next::Noticeable(why) => Some(format!(
                 "{rolled_back}; it was not run again, because {why}: --retry N does it"
@@ -202,8 +214,14 @@ pub fn preloads(no_preload: bool) -> bool {
 
 /// What others are told that runs here.
 fn label(args: &RunArgs) -> String {
-    let words: Vec<String> = args.command.iter().map(|w| quoted(w.as_ref())).collect();
+    let shown = if hides_arguments(args.no_record_args) { 1 } else { usize::MAX };
+    let words: Vec<String> = args.command.iter().take(shown).map(|w| quoted(w.as_ref())).collect();
     command_line(&words)
+}
+
+/// Whether the command's arguments are to be recorded nowhere.
+pub fn hides_arguments(no_record_args: bool) -> bool {
+    no_record_args || std::env::var_os(RECORD_ARGS).is_some_and(|value| value == "off")
 }
 
 fn attempt(

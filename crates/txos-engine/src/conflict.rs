@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
+use crate::id::TxId;
 use crate::object::FileKind;
 
 /// Where an outsider or another transaction got in the way.
@@ -21,15 +22,41 @@ pub struct Conflict {
 
 impl std::fmt::Display for Conflict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", crate::show::quoted(&self.path), self.what)?;
+        let (what, not_merged) = match &self.what {
+            ConflictKind::NotMerged(what, why) => (&**what, Some(why)),
+            what => (what, None),
+        };
+        write!(f, "{}: {what}", crate::show::quoted(&self.path))?;
         if let Some(when) = self.when {
             write!(f, " at {}", crate::show::local_time(when))?;
         }
-        Ok(())
+        not_merged.map_or(Ok(()), |why| write!(f, "; not merged: {why}"))
     }
 }
 
 impl ConflictKind {
+    /// Who did it, where that is known: other transactions, and processes that hold a file.
+    #[must_use]
+    pub fn party(&self) -> Option<Party> {
+        match self {
+            ConflictKind::Opponent { by, .. } => Some(by.clone()),
+            ConflictKind::Leased(pid) => {
+                pid.map(|pid| Party { pid: Some(pid), ..Party::default() })
+            }
+            ConflictKind::WriterWaits(pid) => {
+                Some(Party { pid: u32::try_from(*pid).ok(), ..Party::default() })
+            }
+            ConflictKind::AfterCommit(what) | ConflictKind::NotMerged(what, _) => what.party(),
+            _ => None,
+        }
+    }
+
+    /// Whether it passes when somebody else has ended or let go, without a change of what was observed.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        matches!(self.aspect(), "opponent" | "writer")
+    }
+
     /// What of the object it is about, in a word for programs: `name`, `object`, `content`, `attributes`,
     /// `listing`, `way` (a directory or link that leads to it), `opponent` (another transaction), `writer` (somebody
     /// has it open), `retained` (what is needed to undo is gone), or `unknown`.
@@ -37,7 +64,7 @@ impl ConflictKind {
     pub fn aspect(&self) -> &'static str {
         use ConflictKind as K;
         match self {
-            K::Opponent(_) => "opponent",
+            K::Opponent { .. } => "opponent",
             K::Created(_)
             | K::CreatedMeanwhile
             | K::CreatedAgain
@@ -64,9 +91,20 @@ impl ConflictKind {
             K::OpenedWhileReplaced | K::Leased(_) | K::Written | K::WriterWaits(_) => "writer",
             K::FailsOtherwise(_) | K::NotSeen(_) | K::NotKnown(..) => "unknown",
             K::NotRetained => "retained",
-            K::AfterCommit(what) => what.aspect(),
+            K::AfterCommit(what) | K::NotMerged(what, _) => what.aspect(),
         }
     }
+}
+
+/// Who got in a transaction's way, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Party {
+    /// Its transaction.
+    pub id: Option<TxId>,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// What it runs, as it told others.
+    pub command: Option<String>,
 }
 
 /// What happened to an object that a transaction depends on.
@@ -74,8 +112,13 @@ impl ConflictKind {
 #[non_exhaustive]
 pub enum ConflictKind {
     /// Another transaction in the realm touches it, and went first; in words.
-    #[error("{0}")]
-    Opponent(String),
+    #[error("{text}")]
+    Opponent {
+        /// What happened.
+        text: String,
+        /// Who it was.
+        by: Party,
+    },
     /// It was absent, and is there now.
     #[error("it did not exist and was created{}", in_brackets(.0.as_ref()))]
     Created(Option<FileKind>),
@@ -193,6 +236,9 @@ pub enum ConflictKind {
     /// A revert: it happened after the commit.
     #[error("{0} after the commit")]
     AfterCommit(Box<ConflictKind>),
+    /// A revert with merging: and why it could not be merged.
+    #[error("{0}; not merged: {1}")]
+    NotMerged(Box<ConflictKind>, String),
 }
 
 fn in_brackets(kind: Option<&FileKind>) -> String {

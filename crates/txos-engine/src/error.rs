@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-pub use crate::conflict::{Conflict, ConflictKind};
+pub use crate::conflict::{Conflict, ConflictKind, Party};
 use crate::id::TxId;
 
 /// A result of the engine.

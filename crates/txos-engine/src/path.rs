@@ -140,6 +140,14 @@ pub(crate) mod layer {
         top.is_empty() || path.strip_prefix(top).is_some_and(below)
     }
 
+    /// What is left of a path below `top`, empty for `top` itself; `None` if it is elsewhere.
+    pub(crate) fn below<'a>(path: &'a [u8], top: &[u8]) -> Option<&'a [u8]> {
+        match path.strip_prefix(top)? {
+            rest if top.is_empty() || rest.is_empty() => Some(rest),
+            rest => rest.strip_prefix(b"/"),
+        }
+    }
+
     /// Splits a layer-relative path into directory (empty for the layer's root) and name.
     pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
         match path.iter().rposition(|&b| b == b'/') {

@@ -184,6 +184,25 @@ pub fn local_time(stamp: Stamp) -> String {
     )
 }
 
+/// The stamp of a date and time in the local time zone: year, month, day, hour, minute, second. `None` if there
+/// is no such time.
+#[must_use]
+#[allow(unsafe_code)]
+pub fn stamp_of_local_time(parts: [i32; 6]) -> Option<Stamp> {
+    let [year, month, day, hour, minute, second] = parts;
+    // SAFETY: `tm` is plain data for which all-zero is a valid value; mktime reads and writes only it.
+    let (sec, tm) = unsafe {
+        let mut tm: libc::tm = std::mem::zeroed();
+        (tm.tm_year, tm.tm_mon, tm.tm_mday) = (year.checked_sub(1900)?, month - 1, day);
+        (tm.tm_hour, tm.tm_min, tm.tm_sec, tm.tm_isdst) = (hour, minute, second, -1);
+        (libc::mktime(&raw mut tm), tm)
+    };
+    // mktime takes the 31st of February for the 3rd of March.
+    let same = (tm.tm_mon, tm.tm_mday) == (month - 1, day);
+    (same && (0..24).contains(&hour) && (0..60).contains(&minute) && (0..=60).contains(&second))
+        .then_some(Stamp { sec, nsec: 0 })
+}
+
 /// Breaks a stamp down in the local time zone.
 #[allow(unsafe_code)]
 fn local_tm(stamp: Stamp) -> Option<libc::tm> {

@@ -67,10 +67,11 @@ pub fn begin(home: &Home, options: &RunOptions) -> Result<Transaction> {
         name: options.name.clone(),
         message: options.message.clone(),
         command: options
-            .command
+            .recorded()
             .iter()
             .map(|w| txos_engine::show::quoted(std::path::Path::new(w)))
             .collect(),
+        arguments_hidden: options.recorded().len() < options.command.len(),
         directory,
         durable: options.durable,
     })?;

@@ -21,6 +21,8 @@ pub enum Leftover {
 pub struct RunOptions {
     /// The program and its arguments.
     pub command: Vec<OsString>,
+    /// Keep its arguments out of every record.
+    pub hide_arguments: bool,
     /// Name for the history.
     pub name: Option<String>,
     /// Message for the history.
@@ -62,5 +64,14 @@ impl RunOptions {
             None => std::env::current_dir()
                 .step("finding the working directory (has it been removed? --dir names another)"),
         }
+    }
+}
+
+impl RunOptions {
+    /// The words of the command that may be recorded.
+    #[must_use]
+    pub fn recorded(&self) -> &[OsString] {
+        let words = if self.hide_arguments { self.command.get(..1) } else { None };
+        words.unwrap_or(&self.command)
     }
 }

@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, CWD};
 
 use super::Planned;
 use crate::changeset::{Delta, What};
-use crate::error::{Conflict, ConflictKind, Error};
+use crate::error::{Conflict, ConflictKind, Error, Party};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path;
@@ -138,7 +138,7 @@ pub fn acquire_for_revert(
     }
 }
 
-fn acquire_plan(
+pub(super) fn acquire_plan(
     handle: &mut TxHandle<'_>,
     plan: &Plan,
     reads: Option<&ReadSet>,
@@ -265,7 +265,13 @@ pub fn conflict(path: &[u8], stop: &AbortCause) -> Conflict {
         }
         other => other.to_string(),
     };
-    Conflict { path: path::from_bytes(path), what: ConflictKind::Opponent(what), when: None }
+    let by = stop.opponent().map_or_else(Party::default, |opponent| Party {
+        id: opponent.id,
+        pid: Some(opponent.pid).filter(|&pid| pid != 0),
+        command: Some(opponent.label.clone()).filter(|label| !label.is_empty()),
+    });
+    let what = ConflictKind::Opponent { text: what, by };
+    Conflict { path: path::from_bytes(path), what, when: None }
 }
 
 /// What became of a publish whose process died: recovery decides, then its record says.

@@ -30,7 +30,7 @@ pub struct Left {
 
 /// How many conflicts are looked for: all that may be left, or enough to name.
 pub(super) fn most(options: &Options) -> usize {
-    if options.skip_changed.is_empty() { CONFLICTS_MAX } else { usize::MAX }
+    if options.skip_changed.is_empty() && !options.merge { CONFLICTS_MAX } else { usize::MAX }
 }
 
 /// Takes the operations that `conflicts` are about out of a plan, each with its whole group, and gives
@@ -75,6 +75,147 @@ pub(super) fn take_out(
     let mut index = 0..;
     plan.ops.retain(|_| index.next().is_some_and(stays));
     Ok(left)
+}
+
+/// Keeps of a plan that was carried out what was done at or below `paths`, or where one of them matches as a
+/// pattern. Without paths it stays whole.
+///
+/// # Errors
+/// [`Error::Unsupported`], with the names: a path at which nothing was done, one that is only a part of what
+/// was done as a whole, or one that can't be undone without another.
+pub(super) fn keep_only(plan: &mut Plan, paths: &[std::path::PathBuf]) -> Result<()> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let wanted = Wanted::new(paths)?;
+    let mut used = vec![false; paths.len()];
+    let ends = |op: &Op| {
+        let mut ends = vec![plan.after_path(op), plan.before_path(op)];
+        ends.extend(op.moved_from().map(|from| plan.path_of(op.layer, from)));
+        ends
+    };
+    let asked: Vec<bool> = plan
+        .ops
+        .iter()
+        .map(|op| {
+            let mut by = vec![false; paths.len()];
+            let asked = ends(op).iter().filter(|end| wanted.takes(end, &mut by)).count() > 0;
+            if op.shown {
+                used.iter_mut().zip(by).for_each(|(used, by)| *used |= by);
+            }
+            asked
+        })
+        .collect();
+    if let Some(unused) = used.iter().position(|used| !used).and_then(|n| paths.get(n)) {
+        return Err(not_apart(plan, unused));
+    }
+    let groups = groups(&plan.ops);
+    let group_of = |index: usize| groups.get(index).copied();
+    let is_asked = |index: usize| asked.get(index).copied().unwrap_or_default();
+    let chosen: HashSet<Option<usize>> =
+        (0..plan.ops.len()).filter(|&index| is_asked(index)).map(group_of).collect();
+    let is_chosen = |index: usize| chosen.contains(&group_of(index));
+    let numbered = plan.ops.iter().enumerate();
+    let mut along: Vec<Vec<u8>> = numbered
+        .filter(|(index, op)| is_chosen(*index) && !is_asked(*index) && op.shown)
+        .map(|(_, op)| plan.after_path(op))
+        .collect();
+    along.sort();
+    along.dedup();
+    if let Some(first) = along.first() {
+        let quoted: Vec<String> =
+            along.iter().map(|path| crate::show::quoted_bytes(path)).collect();
+        return Err(Error::Unsupported {
+            what: format!(
+                "what is asked for belongs together with {}, and can't be undone without {}",
+                quoted.join(", "),
+                if along.len() == 1 { crate::show::quoted_bytes(first) } else { "these".into() }
+            ),
+            advice: "Name them as well, to undo all of it.".into(),
+        });
+    }
+    let mut index = 0..;
+    plan.ops.retain(|_| index.next().is_some_and(is_chosen));
+    Ok(())
+}
+
+/// What is left of a plan without a part of it, in its order; `None` if nothing of that would be shown.
+pub(super) fn without(whole: &Plan, part: &Plan) -> Option<Plan> {
+    let mut rest = whole.clone();
+    let mut taken = part.ops.iter().peekable();
+    rest.ops.retain(|op| taken.next_if_eq(&op).is_none());
+    rest.ops.iter().any(|op| op.shown).then_some(rest)
+}
+
+/// Whether a path matches.
+type Matcher = Box<dyn Fn(&[u8]) -> bool>;
+
+/// Paths, each of which takes what lies at or below it, or matches it as a pattern.
+struct Wanted<'a> {
+    paths: Vec<(&'a [u8], Matcher)>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(paths: &'a [std::path::PathBuf]) -> Result<Wanted<'a>> {
+        let one = |path: &'a std::path::PathBuf| -> Result<(&'a [u8], Matcher)> {
+            let bytes = path.as_os_str().as_bytes();
+            let pattern = path.to_str().filter(|text| text.contains(['*', '?', '[', '{']));
+            // A name with such a character that is no pattern is a name.
+            let matches = pattern.map(|text| path_matcher("revert", &[text.to_owned()]));
+            Ok(match matches {
+                Some(Ok(matches)) => (bytes, Box::new(matches)),
+                _ => (bytes, Box::new(|_| false)),
+            })
+        };
+        Ok(Wanted { paths: paths.iter().map(one).collect::<Result<_>>()? })
+    }
+
+    /// Whether a path is taken; notes by which ones.
+    fn takes(&self, path: &[u8], used: &mut [bool]) -> bool {
+        let mut taken = false;
+        for ((top, matches), used) in self.paths.iter().zip(used) {
+            let mut above = path;
+            let matched = crate::path::is_at_or_below(path, top)
+                || loop {
+                    if matches(above) {
+                        break true;
+                    }
+                    match crate::path::split(above) {
+                        Some((dir, _)) if dir.len() < above.len() && dir != b"/" => above = dir,
+                        _ => break false,
+                    }
+                };
+            *used |= matched;
+            taken |= matched;
+        }
+        taken
+    }
+}
+
+/// Why a path at which no operation was done can't be undone by itself.
+fn not_apart(plan: &Plan, asked: &std::path::Path) -> Error {
+    let bytes = asked.as_os_str().as_bytes();
+    let above = plan.ops.iter().filter(|op| matches!(op.does, on_names!())).find_map(|op| {
+        let ends = [plan.after_path(op), plan.before_path(op)];
+        ends.into_iter().find(|end| crate::path::is_at_or_below(bytes, end))
+    });
+    let (what, advice) = match above {
+        Some(above) => {
+            let above = crate::show::quoted_bytes(&above);
+            (
+                format!(
+                    "{} lies in {above}, which came, went or moved as a whole",
+                    crate::show::quoted(asked)
+                ),
+                format!("Name {above}, to undo all of it; `txos restore` brings back one path."),
+            )
+        }
+        None => (
+            format!("{} was not changed by {}", crate::show::quoted(asked), plan.id),
+            format!("`txos show {}` lists what was.", plan.id),
+        ),
+    };
+    Error::Unsupported { what, advice }
 }
 
 /// What two operations may share.
@@ -146,6 +287,16 @@ fn groups(ops: &[Op]) -> Vec<usize> {
 fn moved(file: Option<Version>) -> Option<(u64, Stamp)> {
     let file = file.filter(|v| v.kind() == FileKind::File && v.size > 0)?;
     Some((file.size, file.mtime))
+}
+
+/// How many operations the group of each has.
+pub(super) fn group_sizes(ops: &[Op]) -> Vec<usize> {
+    let groups = groups(ops);
+    let mut sizes: HashMap<usize, usize> = HashMap::new();
+    for group in &groups {
+        *sizes.entry(*group).or_default() += 1;
+    }
+    groups.iter().map(|group| sizes.get(group).copied().unwrap_or_default()).collect()
 }
 
 /// The names that an operation is about.

@@ -30,12 +30,14 @@ mod history_entries;
 mod inplace;
 mod left;
 mod light;
+mod merge;
 mod partial;
 mod permissions;
 mod publish;
 mod reads_after_undo;
 mod record;
 mod recover;
+mod restore;
 mod retained;
 mod revert;
 mod roots;
@@ -55,6 +57,7 @@ pub use left::Left;
 pub(crate) use light::fuzz as light_fuzz;
 pub use light::{Ground, checkpoint, discard_dead_staging, finish_dead, light};
 pub use recover::{Recovered, interrupted, recover};
+pub use restore::{Restored, Wanted, acquire_for_restore, restore};
 pub use revert::{RevertPreview, preview_revert, revert};
 
 use crate::changeset::ChangeSet;
@@ -92,10 +95,13 @@ pub struct Options {
     /// The transaction stays in the history, with its record. Else what it took out of the tree is kept only
     /// until the commit has ended, and the caller discards it.
     pub kept: bool,
-    /// If not empty: publish only what lies at or below these paths; the rest stays pending.
+    /// If not empty: publish, or undo, only what lies at or below these paths; the rest stays pending, or
+    /// committed. For a revert they may be globs.
     pub paths: Vec<PathBuf>,
     /// Of a revert: globs of the paths that it leaves as they are if others have changed them since.
     pub skip_changed: Vec<String>,
+    /// Of a revert: merge texts that others have changed since.
+    pub merge: bool,
 }
 
 impl Default for Options {
@@ -109,6 +115,7 @@ impl Default for Options {
             kept: true,
             paths: Vec::new(),
             skip_changed: Vec::new(),
+            merge: false,
         }
     }
 }
@@ -158,11 +165,26 @@ pub struct Summary {
     pub unrecorded: Option<String>,
     /// What a revert has left as others have changed it.
     pub left: Vec<Left>,
+    /// What a revert has merged with what others have changed.
+    pub merged_texts: Vec<PathBuf>,
 }
 
 impl Summary {
+    /// Of what changed nothing.
+    pub(crate) fn nothing(id: TxId) -> Self {
+        Summary::new(id, 0)
+    }
+
     fn new(id: TxId, changes: u64) -> Self {
-        Summary { id, changes, merged: 0, complete: true, unrecorded: None, left: Vec::new() }
+        Summary {
+            id,
+            changes,
+            merged: 0,
+            complete: true,
+            unrecorded: None,
+            left: Vec::new(),
+            merged_texts: Vec::new(),
+        }
     }
 }
 

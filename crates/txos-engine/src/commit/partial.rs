@@ -269,6 +269,7 @@ pub(super) fn commit_part(
             None => format!("Part of {}", pending.id()),
         }),
         command: pending.meta.command.clone(),
+        arguments_hidden: pending.meta.arguments_hidden,
         directory: pending.meta.directory.clone(),
         durable: options.durable,
     })?;

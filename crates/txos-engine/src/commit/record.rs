@@ -45,6 +45,7 @@ pub(super) fn finish(
     if !plan.ops.is_empty() {
         detach_all(plan, roots, commit_stamp);
         plan::save(home, plan)?;
+        super::merge::keep_left(home, plan, roots);
         super::retained::retire(home, plan, roots);
         tx.meta.commit_stamp = commit_stamp;
     }
@@ -55,10 +56,7 @@ pub(super) fn finish(
     tx.save(plan.durable)?;
     let reverts = tx.meta.reverts;
     if let Some(old) = reverts {
-        let mut meta = home.meta(old)?;
-        meta.state = State::Reverted;
-        meta.reverted_by = Some(tx.id());
-        home.save_meta(&meta, plan.durable)?;
+        mark_reverted(home, old, tx, plan.durable)?;
     }
     if recovers && plan.durable {
         home.flush_record(plan.id)?;
@@ -68,7 +66,27 @@ pub(super) fn finish(
     }
     journal.idle(false)?;
     tx.discard_work();
+    if tx.meta.reverts_part {
+        plan::forget_rest(home, tx.id());
+    }
     Ok(())
+}
+
+/// Records with a transaction that `by` has undone it, or a part of it. Can be repeated.
+fn mark_reverted(home: &Home, old: TxId, by: &Transaction, durable: bool) -> Result<()> {
+    let mut meta = home.meta(old)?;
+    if by.meta.reverts_part {
+        let Some(rest) = plan::load_rest(home, by.id(), old)? else { return Ok(()) };
+        plan::save(home, &rest)?;
+        meta.changes = rest.shown();
+        if !meta.parts_reverted_by.contains(&by.id()) {
+            meta.parts_reverted_by.push(by.id());
+        }
+    } else {
+        meta.state = State::Reverted;
+        meta.reverted_by = Some(by.id());
+    }
+    home.save_meta(&meta, durable)
 }
 
 /// Ends a publish that is complete and of which no record is kept: until the caller has discarded the

@@ -306,6 +306,38 @@ pub(super) fn give_back(
     Ok(back)
 }
 
+/// Gives a copy of a retained object, and what is below it, what the object could do when it was in the tree.
+/// `place`: the layer, the slot, and where below that.
+pub(super) fn give_to_copy(
+    home: &Home,
+    id: TxId,
+    place: (u16, &[u8], &[u8]),
+    copy: &super::roots::EntryRef,
+) -> Result<()> {
+    let (layer, slot, top) = place;
+    for right in load(home, id)?.iter().filter(|r| (r.layer, &r.slot[..]) == (layer, slot)) {
+        let Some(below) = path::layer::below(&right.below, top) else { continue };
+        let give = || -> std::result::Result<(), Errno> {
+            let (dir, name) = split(below);
+            let (dir, name) = match below {
+                b"" => (None, &copy.name[..]),
+                _ => (Some(sys::open_dir_beneath(copy.open_path()?.as_fd(), dir)?), name),
+            };
+            let dir = dir.as_ref().map_or_else(|| copy.dir.as_fd(), AsFd::as_fd);
+            let fd = sys::open_at(dir, name, OFlags::PATH | OFlags::NOFOLLOW)?;
+            sys::chown(fd.as_fd(), right.owner.0, right.owner.1)?;
+            if let Some(value) = &right.capability {
+                sys::set_xattr(dir, name, CAPABILITY, value)?;
+            }
+            sys::chmod(fd.as_fd(), right.mode)
+        };
+        give().map_err(|e| {
+            Error::io("restoring what may be done by", path::from_bytes(&child(slot, below)), e)
+        })?;
+    }
+    Ok(())
+}
+
 /// Says of retained objects that had rights what they had when they were in the tree.
 pub(super) fn as_they_were(
     home: &Home,

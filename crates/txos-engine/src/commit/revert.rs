@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::history_entries::entries_of;
 use super::roots::{Roots, at_target};
 use super::{
-    ExecContext, Left, Options, Progress, Summary, execute, inplace, left, record, recorded,
+    ExecContext, Left, Options, Progress, Summary, execute, inplace, left, merge, record, recorded,
     recover, stage,
 };
 use crate::changeset::Entry;
@@ -45,7 +45,25 @@ pub fn revert(
     let _rights = crate::sys_owner::rights();
     let _lock = home.lock_commits()?;
     let mut journal = recover::recover_locked(home, progress)?.0;
-    let (old, mut done) = committed(home, id)?;
+    let (old, whole) = committed(home, id)?;
+    let commit_stamp = old.commit_stamp.unwrap_or(old.begun);
+    let mut done = whole.clone();
+    left::keep_only(&mut done, &options.paths)?;
+    let roots = Roots::open(&whole)?;
+    let mut conflicts = changed_since(home, &done, &roots, commit_stamp, left::most(options));
+    let merged = match options.merge {
+        true => merge::merge(home, &done, &roots, &mut conflicts)?,
+        false => Vec::new(),
+    };
+    let left = left::take_out(&mut done, conflicts, &options.skip_changed)?;
+    // (A whole revert that leaves something is the end of the transaction all the same.)
+    let mut rest = (!options.paths.is_empty()).then(|| left::without(&whole, &done)).flatten();
+    if !options.paths.is_empty() && rest.is_none() {
+        done = whole;
+    }
+    let merged_texts: Vec<_> =
+        merged.iter().map(|file| path::from_bytes(&done.after_path(&file.op))).collect();
+    done.ops.retain(|op| !merged.iter().any(|file| file.op == *op));
     let mut tx = home.begin(Begin {
         layers: done
             .layers
@@ -54,24 +72,32 @@ pub fn revert(
             .collect(),
         name: None,
         message: Some(format!(
-            "Revert {}",
+            "Revert {}{}",
+            if rest.is_some() { "a part of " } else { "" },
             old.message.as_deref().or(old.name.as_deref()).unwrap_or(id.as_str())
         )),
         command: old.command.clone(),
+        arguments_hidden: old.arguments_hidden,
         directory: old.directory.clone(),
         durable: options.durable,
     })?;
     tx.meta.reverts = Some(id);
-    // On the disk before anything is published: recovery must know of which commit it is.
+    tx.meta.reverts_part = rest.is_some();
+    // On the disk before anything is published: recovery must know of which commit it is, and what is left of
+    // that.
+    if let Some(rest) = &mut rest {
+        rest.durable = options.durable;
+        plan::save_rest(home, tx.id(), rest)?;
+    }
     tx.save(options.durable)?;
     let mut context = ExecContext { gate: options.gate, handle, progress };
     let result = (|| {
-        let roots = Roots::open(&done)?;
-        let commit_stamp = old.commit_stamp.unwrap_or(old.begun);
-        let conflicts = changed_since(home, &done, &roots, commit_stamp, left::most(options));
-        let left = left::take_out(&mut done, conflicts, &options.skip_changed)?;
         let mut plan = Plan::empty(&tx, options.durable);
-        plan.ops = reversed(&done, &roots, tx.id())?;
+        for (number, file) in merged.iter().enumerate() {
+            let slot = format!("tx/{}/l{}/old/merged-{number}", tx.id(), file.op.layer);
+            plan.ops.push(merge::put(&done, &roots, file, slot.into_bytes().into())?);
+        }
+        plan.ops.extend(reversed(&done, &roots, tx.id())?);
         let give_back = super::retained::give_back(home, &done, &roots, &mut plan.ops)?;
         plan.ops.extend(give_back);
         if plan.ops.is_empty() {
@@ -96,7 +122,10 @@ pub fn revert(
             Some(commit_stamp),
             Some(&mut tx),
         );
-        Ok(recorded(Summary { left, ..Summary::new(tx.id(), plan.shown()) }, record))
+        let complete = rest.is_none();
+        let summary =
+            Summary { left, complete, merged_texts, ..Summary::new(tx.id(), plan.shown()) };
+        Ok(recorded(summary, record))
     })();
     if result.is_err() && !matches!(result, Err(Error::Unfinished { .. })) {
         home.discard(tx)?;
@@ -122,6 +151,8 @@ pub struct RevertPreview {
     pub entries: Vec<Entry>,
     /// What it would leave as others have changed it.
     pub left: Vec<Left>,
+    /// What it would merge with what others have changed.
+    pub merged_texts: Vec<std::path::PathBuf>,
 }
 
 /// Looks whether a revert could be carried out now, and what it would change.
@@ -132,14 +163,21 @@ pub fn preview_revert(home: &Home, id: TxId, options: &Options) -> Result<Revert
     let _rights = crate::sys_owner::rights();
     let _lock = home.lock_commits()?;
     let (old, mut done) = committed(home, id)?;
+    left::keep_only(&mut done, &options.paths)?;
     let roots = Roots::open(&done)?;
     let commit_stamp = old.commit_stamp.unwrap_or(old.begun);
-    let conflicts = changed_since(home, &done, &roots, commit_stamp, left::most(options));
+    let mut conflicts = changed_since(home, &done, &roots, commit_stamp, left::most(options));
+    let merged = match options.merge {
+        true => merge::merge(home, &done, &roots, &mut conflicts)?,
+        false => Vec::new(),
+    };
     let left = left::take_out(&mut done, conflicts, &options.skip_changed)?;
+    let merged_texts =
+        merged.iter().map(|file| path::from_bytes(&done.after_path(&file.op))).collect();
     let mut entries: Vec<Entry> =
         entries_of(home, &done)?.into_iter().map(Entry::turned_round).collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(RevertPreview { entries, left })
+    Ok(RevertPreview { entries, left, merged_texts })
 }
 
 /// A transaction that can be reverted, and what it did.
@@ -204,7 +242,11 @@ pub(super) fn note_versions_after_undo(home: &Home, reverted: TxId, undone: &Pla
     // A name and what was held in the store when that name went are two. Of several operations on one
     // object, the first says how it was found.
     let mut planned: HashMap<(u16, bool, &[u8]), Version> = HashMap::new();
-    for op in undone.ops.iter().filter(|o| !super::retained::gives_back(o)) {
+    // What was merged had been changed by others.
+    let own = format!("tx/{}/", undone.id);
+    let is_merge = |o: &Op| o.is_exchange() && o.slot().starts_with(own.as_bytes());
+    let planned_ops = undone.ops.iter().filter(|o| !super::retained::gives_back(o) && !is_merge(o));
+    for op in planned_ops {
         if let Some(base) = op.base {
             planned.entry((op.layer, op.held().is_some(), &op.before[..])).or_insert(base);
         }

@@ -442,11 +442,7 @@ fn path_of(home: &Home, id: TxId) -> PathBuf {
 
 /// Stores the plan of a finished commit, for `diff` and `revert`.
 pub(crate) fn save(home: &Home, plan: &Plan) -> Result<()> {
-    let path = path_of(home, plan.id);
-    let body =
-        plan.to_bytes().map_err(|e| Error::io("encoding", &path, std::io::Error::other(e)))?;
-    let bytes = codec::seal(FILE_MAGIC, FILE_VERSION, &body);
-    crate::store::replace_file(&path, &bytes, plan.durable)
+    save_at(&path_of(home, plan.id), plan)
 }
 
 /// Loads the plan of a finished commit; `None` if it changed nothing.
@@ -459,6 +455,37 @@ pub(crate) fn load(home: &Home, id: TxId) -> Result<Option<Plan>> {
     };
     parse(&bytes, id, &path).map(Some)
 }
+
+/// Stores what will be left of a plan when the transaction `by` has undone a part of it, in the directory of that.
+pub(crate) fn save_rest(home: &Home, by: TxId, rest: &Plan) -> Result<()> {
+    save_at(&home.tx_dir(by).join(REST), rest)
+}
+
+fn save_at(path: &std::path::Path, plan: &Plan) -> Result<()> {
+    let body =
+        plan.to_bytes().map_err(|e| Error::io("encoding", path, std::io::Error::other(e)))?;
+    let bytes = codec::seal(FILE_MAGIC, FILE_VERSION, &body);
+    crate::store::replace_file(path, &bytes, plan.durable)
+}
+
+/// Loads what [`save_rest`] stored; `None` if it has become the plan of its transaction.
+pub(crate) fn load_rest(home: &Home, by: TxId, of: TxId) -> Result<Option<Plan>> {
+    let path = home.tx_dir(by).join(REST);
+    match crate::sys::read_record(&path) {
+        Ok(bytes) => parse(&bytes, of, &path).map(Some),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e).at("reading", &path),
+    }
+}
+
+/// Removes what [`save_rest`] stored. What can't be removed does no harm.
+pub(crate) fn forget_rest(home: &Home, by: TxId) {
+    let path = home.tx_dir(by).join(REST);
+    let _ = crate::sys::step("store unlink", || std::fs::remove_file(&path));
+}
+
+/// The name of what is left of a plan, in the directory of the transaction that undoes a part of it.
+const REST: &str = "rest";
 
 /// Reads what [`save`] wrote for this transaction; nothing is guessed at.
 pub(crate) fn parse(bytes: &[u8], id: TxId, path: &std::path::Path) -> Result<Plan> {

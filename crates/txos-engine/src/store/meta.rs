@@ -67,6 +67,9 @@ pub struct Meta {
     pub message: Option<String>,
     /// The command, each word quoted if need be.
     pub command: Vec<String>,
+    /// Whether the command had arguments that were not to be recorded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub arguments_hidden: bool,
     /// Where the command was started.
     #[serde(with = "crate::show::path_text")]
     pub directory: PathBuf,
@@ -109,6 +112,12 @@ pub struct Meta {
     /// The transaction that undid this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverted_by: Option<TxId>,
+    /// Of one that undid another one: only a part of that one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reverts_part: bool,
+    /// The transactions that undid parts of this one. Its plan is what is left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts_reverted_by: Vec<TxId>,
     /// A part of this pending transaction that is being committed on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub splitting: Option<TxId>,

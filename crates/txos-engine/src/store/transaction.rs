@@ -37,6 +37,8 @@ pub struct Begin {
     pub message: Option<String>,
     /// The command's words.
     pub command: Vec<String>,
+    /// Whether words of it are left out.
+    pub arguments_hidden: bool,
     /// Where it is started.
     pub directory: PathBuf,
     /// Whether it is to be durable.
@@ -130,6 +132,7 @@ impl Home {
             name: begin.name,
             message: begin.message,
             command: begin.command,
+            arguments_hidden: begin.arguments_hidden,
             directory: begin.directory,
             uid: rustix::process::getuid().as_raw(),
             unprivileged_root,
@@ -144,6 +147,8 @@ impl Home {
             commit_stamp: None,
             reverts: None,
             reverted_by: None,
+            reverts_part: false,
+            parts_reverted_by: Vec::new(),
             splitting: None,
             stack: super::Stack::default(),
             before: None,
@@ -252,7 +257,7 @@ impl Home {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("removing", path, e)),
             _ => Ok(()),
         };
-        for name in ["meta.json", "reads", "plan", "rights"] {
+        for name in ["meta.json", "reads", "plan", "rights", "left", "rest"] {
             remove(temporary(&tx.dir().join(name)))?;
         }
         if matches!(tx.meta.state, State::Committed | State::Reverted) {

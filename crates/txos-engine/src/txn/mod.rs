@@ -220,6 +220,30 @@ impl<'w> Txn<'w> {
         Ok(if options.durable { flushed(home, summary, Some(id)) } else { summary })
     }
 
+    /// Puts retained versions of paths back, as a transaction of its own.
+    ///
+    /// # Errors
+    /// [`Failed`], with the errors of [`commit::restore`].
+    pub fn restore(
+        mut self,
+        wanted: &commit::Wanted,
+        options: &Options,
+        progress: &dyn Progress,
+    ) -> Result<commit::Restored, Failed> {
+        let home = self.home;
+        self = self.acquire(|handle| commit::acquire_for_restore(handle, home, wanted))?;
+        let handle = self.participant.handle.as_mut();
+        let mut same = Vec::new();
+        let done = commit::restore(home, wanted, options, handle, progress).map(|restored| {
+            same = restored.same;
+            restored.summary.unwrap_or_else(|| Summary::nothing(wanted.source))
+        });
+        let summary = self.end(done)?;
+        let summary = (summary.changes > 0).then_some(summary);
+        let flush = |summary| if options.durable { flushed(home, summary, None) } else { summary };
+        Ok(commit::Restored { summary: summary.map(flush), same })
+    }
+
     /// Its participant, for a front door that goes on otherwise.
     #[must_use]
     pub fn into_handle(self) -> Option<TxHandle<'static>> {

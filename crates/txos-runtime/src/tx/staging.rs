@@ -105,6 +105,7 @@ impl Tx {
                 name: None,
                 message: None,
                 command: command(),
+                arguments_hidden: false,
                 directory: PathBuf::from("/"),
                 durable: self.how.flags & super::flags::DURABLE != 0,
             };

@@ -2,8 +2,9 @@
 //!
 //! | module | what must hold |
 //! |---|---|
-//! | [`commit`], [`revert`] | what a command changed is published whole, and can be undone |
-//! | [`pending`] | a pending transaction can be gone on with |
+//! | [`commit`], [`revert`] | what a command changed is published whole, and can be undone, as a whole or in parts |
+//! | [`restore`] | earlier versions of paths come back |
+//! | [`pending`], [`rebase`] | a pending transaction can be gone on with, and its command run again |
 //! | [`savepoints`] | what each command changed of a pending transaction is undone and redone by itself |
 //! | [`naming`] | a word on the command line means the transaction that one expects |
 //! | [`completion`] | shells complete the transactions that a command can be applied to |
@@ -33,7 +34,9 @@ mod naming;
 mod patches;
 mod pending;
 mod real_packages;
+mod rebase;
 mod reports;
+mod restore;
 mod retries;
 mod revert;
 mod rootless;

@@ -65,6 +65,18 @@ fn the_history_of_a_path() {
     assert_eq!(log(&["--since", "1h"]), 33);
     assert_eq!(log(&["--until", "1h"]), 0);
     assert_eq!(log(&["--until", "0s", "-n", "1", "var"]), 11);
+    // Dates, in the local time zone or with one.
+    let now =
+        lab.native("date '+%Y-%m-%d %H:%M:%S' -d '+1 minute'; date +%FT%TZ -u -d '-1 hour'").text();
+    let (soon, before) = now.trim().split_once('\n').unwrap();
+    assert_eq!((log(&["--since", soon]), log(&["--until", soon])), (0, 33));
+    assert_eq!((log(&["--since", before]), log(&["--until", before])), (33, 0));
+    assert_eq!((log(&["--since", "2001-01-01"]), log(&["--until", "2001-01-01 12:30"])), (33, 0));
+    let bad = lab.txos(["log", "--since", "yesterday"]).run().expect(125);
+    assert!(bad.stderr.contains("2026-11-24 14:53"), "{bad:?}");
+    // Quiet, the ids alone.
+    let ids = lab.txos(["log", "-q"]).run().expect(0).text();
+    assert!(ids.lines().count() == 3 && ids.lines().all(|id| id.len() == 8), "{ids}");
 }
 
 #[test]
@@ -74,4 +86,45 @@ fn a_command_knows_its_transaction() {
     let id = done.stderr.trim();
     let inner = lab.txos(["exec", id, "--", "sh", "-c", "cat id; env | grep -c ^TXOS_ID="]);
     assert_eq!(inner.env("TXOS_ID", "another").run().expect(0).text(), format!("{id}\n1\n"));
+}
+
+/// A password among the arguments is in no record, and in no list of others.
+#[test]
+fn arguments_can_be_kept_out_of_the_history() {
+    let lab = Lab::in_memory();
+    let secret = "s3cr3t-word";
+    let script =
+        format!("\"$TXOS\" list --json; \"$TXOS\" top --once --json; : {secret}; echo x >> x");
+    for (options, variable, hidden) in
+        [(&["--no-record-args"][..], "", true), (&[], "off", true), (&[], "", false)]
+    {
+        let run = |more: &[&str]| {
+            let options: Vec<&str> = options.iter().chain(more).copied().collect();
+            lab.script(&options, &script)
+                .env("TXOS_RECORD_ARGS", variable)
+                .env("TXOS", txos_testkit::binary::txos())
+        };
+        let report = lab.dir().join("report");
+        let done = run(&["--report", &report.display().to_string()]).run().expect(0);
+        let shown = ["log", "show", "show --json", "log --json"]
+            .map(|verb| lab.txos(verb.split(' ')).run().expect(0).text());
+        let report = std::fs::read_to_string(&report).unwrap();
+        let all = format!("{shown:?}{report}{}", done.stderr);
+        assert_eq!(all.contains(secret), !hidden, "{options:?}: {all}");
+        assert_eq!(shown[0].contains("(arguments not recorded)"), hidden, "{}", shown[0]);
+        let _ = lab.txos(["gc", "--keep", "0"]).run().expect(0);
+    }
+    // While it waits, for those who list it.
+    let go = lab.dir().join("go");
+    let wait = format!("until [ -e {} ]; do sleep .01; done; : {secret}", go.display());
+    let running = lab.script(&["--no-record-args"], &wait).start();
+    let listed = || {
+        let list = lab.txos(["list", "--json"]).run().expect(0).text();
+        list + &lab.txos(["top", "--once", "--json"]).run().expect(0).text()
+    };
+    txos_testkit::wait::until("it runs", || listed().contains("\"sh\""));
+    let seen = listed();
+    std::fs::write(&go, "").unwrap();
+    let _ = running.wait().expect(0);
+    assert!(!seen.contains(secret), "{seen}");
 }

@@ -53,6 +53,9 @@ fn every_ending_is_reported() {
     let (status, report) = reported(&lab, &["commit", &id]);
     assert_eq!((status, &report["outcome"]), (75, &"conflict".into()), "{report}");
     let conflict = &report["conflicts"][0];
+    // What it has read stays as it was read.
+    assert_eq!((&report["retryable"], &conflict["retryable"]), (&false.into(), &false.into()));
+    assert!(conflict["by"].is_null());
     assert_eq!(conflict["path"], lab.path("b").display().to_string());
     assert!(conflict["aspect"].is_string() && conflict["when"]["sec"].is_u64(), "{report}");
     let (status, report) = reported(&lab, &["commit", "nothing-of-that-name"]);
@@ -88,4 +91,40 @@ fn a_report_goes_to_a_descriptor_or_nothing_is_run() {
         assert!(done.stderr.contains(target) || done.stderr.contains("descriptor"), "{done:?}");
         assert!(!lab.path("made").exists(), "{done:?}");
     }
+}
+
+/// Of a conflict with another transaction it is reported which, and that the same command can be tried again.
+#[test]
+fn the_opponent_is_reported() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo a > a");
+    let go = lab.dir().join("go");
+    let script = format!("echo x >> a; touch b; until [ -e {} ]; do sleep .01; done", go.display());
+    let running = lab.script(&[], &script).start();
+    let id = || {
+        let list = lab.txos(["list", "--json"]).run().expect(0).json();
+        let first = &list["transactions"][0];
+        (first["state"] == "active").then(|| first["id"].as_str().unwrap_or_default().to_owned())
+    };
+    txos_testkit::wait::until("it runs", || id().is_some_and(|id| !id.is_empty()));
+    let opponent = id().unwrap();
+    let found = || {
+        let top = lab.txos(["top", "--once", "--json"]).run().expect(0).json();
+        top["transactions"][0]["held"].as_u64() > Some(4)
+    };
+    txos_testkit::wait::until("it has touched the file", found);
+    let (status, report) = reported(
+        &lab,
+        &["run", "--wait", "0", "--retry", "0", "--", "sh", "-c", "echo y >> a; touch b"],
+    );
+    std::fs::write(&go, "").unwrap();
+    let _ = running.wait();
+    if status == 0 {
+        // (It came first after all; then the other one has found that.)
+        return;
+    }
+    assert_eq!((status, &report["retryable"]), (75, &true.into()), "{report}");
+    let by = &report["conflicts"][0]["by"];
+    assert_eq!((&by["id"], by["pid"].is_u64()), (&opponent.as_str().into(), true), "{report}");
+    assert!(by["command"].as_str().unwrap_or_default().starts_with("sh -c"), "{report}");
 }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use txos_testkit::pty::Pty;
 use txos_testkit::wait::until;
-use txos_testkit::{Done, Invocation, Lab};
+use txos_testkit::{Done, Invocation, Lab, require};
 
 /// A command whose file an outsider changes in its first run.
 struct Conflicting<'a> {
@@ -178,5 +178,44 @@ fn concurrent_commits_in_one_repository() {
         lab.native("git log --oneline | wc -l; git fsck --strict 2>&1 | grep -v dangling || true");
     assert_eq!(log.text().trim(), "21");
     assert_eq!(lab.native("git status --porcelain").text(), "");
+    lab.expect_clean();
+}
+
+/// Real git: several commits in one repository at once, each of its own file. All are made, one after the other,
+/// wherever the output goes that txos can look at or holds.
+#[test]
+fn commits_of_git_in_one_repository_at_once() {
+    let git = Invocation::new("git").arg("--version").run();
+    require!(git.code() == 0, "git is not installed");
+    let lab = Lab::in_memory();
+    for (options, held) in [(&[][..], false), (&["--hold-output"], true)] {
+        let place = lab.nested(if held { "held" } else { "file" });
+        let _ = place
+            .native(
+                "git init -q . && git config user.name n && git config user.email e && git config gc.auto 0
+                 for i in 1 2 3 4 5 6; do echo 0 > f$i; done; git add . && git commit -qm first
+                 for i in 1 2 3 4 5 6; do echo $i > f$i; done",
+            )
+            .expect(0);
+        let commit = |n: usize| {
+            let run = place.txos(["run", "--scope"]).arg(place.tree()).args(options).arg("--");
+            let run = run.args(["git", "commit", "-m"]).args([format!("c{n}"), format!("f{n}")]);
+            let run = run.dir(place.tree()).env("HOME", place.dir());
+            if held {
+                return run.fd(null(), 0).start();
+            }
+            let output = || File::create(place.dir().join(format!("out{n}"))).unwrap();
+            run.fd(null(), 0).fd(output().into(), 1).fd(null(), 2).start()
+        };
+        let running: Vec<_> = (1..=6).map(commit).collect();
+        for one in running {
+            let done = one.wait();
+            assert_eq!(done.code(), 0, "{options:?}: {done:?}");
+            assert!(!held || done.text().matches("1 file changed").count() == 1, "{done:?}");
+        }
+        let found =
+            place.native("git log --oneline | wc -l; git status --porcelain; git fsck 2>&1").text();
+        assert_eq!(found.trim(), "7", "{options:?}");
+    }
     lab.expect_clean();
 }

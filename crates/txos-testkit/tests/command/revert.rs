@@ -217,3 +217,144 @@ fn history_can_be_forgotten() {
     let _ = lab.txos(["revert", "@"]).run().expect(0);
     lab.expect_clean();
 }
+
+/// Only what is named is undone; what is left stays in the history, and is undone by the transaction's id.
+#[test]
+fn a_part_is_undone_and_the_rest_later() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("mkdir etc log; for i in 1 2 3; do echo 1 > etc/$i; done; echo 1 > log/a");
+    let all = "for i in 1 2 3; do echo 2 > etc/$i; done; echo 2 > log/a; echo 2 > etc/new";
+    let _ = lab.script(&["--name", "upgrade"], all).run().expect(0);
+    let read = || lab.native("cd etc; cat 1 2 3 ../log/a; ls").stdout;
+    let inside = |words: &[&str]| lab.txos(words).dir(lab.tree()).run();
+    let shown = inside(&["revert", "-n", "upgrade", "etc/1"]).expect(0);
+    assert!(shown.text().contains("etc/1") && !shown.text().contains("etc/2"), "{shown:?}");
+    let done = inside(&["revert", "upgrade", "etc/1", "log"]).expect(0);
+    let _ = done.says("reverted a part of").says("stays committed: 3 paths");
+    assert_eq!(read(), b"1\n2\n2\n1\n1\n2\n3\nnew\n");
+    // The history says what happened, and what is left.
+    let id = lab.txos(["show", "upgrade", "--json"]).run().expect(0).json();
+    assert_eq!(id["transaction"]["state"], "committed");
+    assert_eq!(id["transaction"]["changes"], 3);
+    assert_eq!(id["changes"].as_array().map(Vec::len), Some(3));
+    assert_eq!(id["transaction"]["parts_reverted_by"].as_array().map(Vec::len), Some(1));
+    let part = lab.newest();
+    let log = lab.txos(["log"]).run().expect(0).text();
+    assert!(log.contains("Reverts:  a part of") && log.contains("in part by"), "{log}");
+    // Of this, nothing is left to undo.
+    let _ = inside(&["revert", "upgrade", "etc/1"]).expect(125).says("was not changed by");
+    // By a pattern, as if it were quoted from the shell.
+    let _ = inside(&["revert", "upgrade", "etc/n*"]).expect(0);
+    assert_eq!(read(), b"1\n2\n2\n1\n1\n2\n3\n");
+    // The part can be undone, and the rest by its id.
+    let _ = lab.txos(["revert", &part]).run().expect(0);
+    assert_eq!(read(), b"2\n2\n2\n2\n1\n2\n3\n");
+    let _ = lab.txos(["revert", "upgrade"]).run().expect(0);
+    assert_eq!(read(), b"2\n1\n1\n2\n1\n2\n3\n");
+    let _ = lab.txos(["revert", "upgrade"]).run().expect(125).says("undone already");
+    // What belongs together in the history goes together.
+    let _ = lab.txos(["gc", "--keep", "1"]).run().expect(0);
+    assert_eq!(
+        lab.txos(["log", "--json"]).run().json()["transactions"].as_array().map(Vec::len),
+        Some(5)
+    );
+    lab.expect_clean();
+}
+
+#[test]
+fn what_belongs_together_is_refused_by_name() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("mkdir d gone; echo 1 > d/a; ln d/a d/b; echo 1 > from; echo x > gone/x");
+    let all = "echo 2 > d/a; mv from to; mkdir new; echo n > new/n; rm -r gone; echo 1 > free";
+    let _ = lab.script(&["--name", "all"], all).run().expect(0);
+    let before = Tree::of(lab.tree());
+    let refused = |path: &str, what: &str| {
+        let done = lab.txos(["revert", "all", path]).dir(lab.tree()).run().expect(125);
+        assert!(done.stderr.contains(what) && done.stderr.contains("nothing changed"), "{done:?}");
+        let difference = before.difference(&Tree::of(lab.tree()), Tolerance::default());
+        assert!(difference.is_empty(), "{path}: {difference}");
+    };
+    refused("from", "/to, and can't be undone without");
+    refused("to", "/from, and can't be undone without");
+    refused("new/n", "new, which came, went or moved as a whole");
+    refused("gone/x", "gone, which came, went or moved as a whole");
+    refused("other", "was not changed by");
+    refused("a[", "was not changed by");
+    // All of it can.
+    for paths in [&["from", "to"][..], &["d"], &["new"], &["gone", "free"]] {
+        let done = lab.txos(["revert", "all"]).args(paths).dir(lab.tree()).run();
+        assert_eq!(done.code(), 0, "{paths:?}: {done:?}");
+    }
+    let _ = lab.txos(["revert", "all"]).run().expect(125).says("undone already");
+    assert_eq!(lab.native("cat from d/a d/b gone/x; ls").stdout, b"1\n1\n1\nx\nd\nfrom\ngone\n");
+    lab.expect_clean();
+}
+
+/// A text that others have edited is merged: their lines stay, the transaction's go. Nothing is done if any can't be.
+#[test]
+fn texts_are_merged() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(
+        "printf '%s\\n' a b c d e f g > conf; cp conf other; chmod 640 conf; echo x > gone",
+    );
+    let change = "sed -i s/^b/B/ conf; sed -i s/^b/B/ other; chmod 600 other; rm gone";
+    let _ = lab.script(&["--name", "t"], change).run().expect(0);
+    // An editor that writes a new file, and one that writes in place.
+    let _ = lab.native("sed -i s/^f/F/ conf; echo h >> other");
+    let before = Tree::of(lab.tree());
+    let refused = lab.txos(["revert", "t"]).run().expect(75);
+    assert!(refused.stderr.contains("--merge"), "{refused:?}");
+    let shown = lab.txos(["revert", "t", "--merge", "--dry-run"]).run().expect(0);
+    assert_eq!(
+        shown.stderr.matches("merged with what others have changed").count(),
+        2,
+        "{shown:?}"
+    );
+    assert!(before.difference(&Tree::of(lab.tree()), Tolerance::default()).is_empty());
+    let done = lab.txos(["revert", "t", "--merge"]).run().expect(0);
+    assert_eq!(done.stderr.matches("merged with what others have changed").count(), 2, "{done:?}");
+    let read = || {
+        lab.native("tr -d '\\n' < conf; echo; tr -d '\\n' < other; echo; stat -c %a conf other; ls")
+            .text()
+    };
+    assert_eq!(read(), "abcdeFg\nabcdefgh\n640\n644\nconf\ngone\nother\n");
+    // It can be undone like anything else.
+    let _ = lab.txos(["revert", "@"]).run().expect(0);
+    let difference = before.difference(&Tree::of(lab.tree()), Tolerance::default());
+    assert!(difference.is_empty(), "{difference}");
+    lab.expect_clean();
+}
+
+#[test]
+fn what_can_not_be_merged_is_named_and_nothing_done() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(
+        "printf '%s\\n' a b c d e > same; cp same fine; cp same two; ln two name; printf 'a\\0b' > data; echo x > along",
+    );
+    let change = "sed -i s/^b/B/ same; sed -i s/^b/B/ fine; echo 1 >> two; printf 'A\\0b' > data; echo y > along";
+    let _ = lab.script(&["--name", "t"], change).run().expect(0);
+    let _ =
+        lab.native("sed -i s/^B/X/ same; echo more >> fine; echo 2 >> name; printf 'C\\0b' > data");
+    let before = Tree::of(lab.tree());
+    let refused = lab.txos(["revert", "t", "--merge"]).run().expect(75);
+    for (path, why) in [
+        ("/same", "both changed the same lines, from line 2 on"),
+        ("/two", "not merged"),
+        ("/data", "not merged"),
+    ] {
+        let line = refused.stderr.lines().find(|line| line.contains(path)).unwrap_or_default();
+        assert!(line.contains(why), "{path}: {refused:?}");
+    }
+    assert!(!refused.stderr.contains("/fine") && !refused.stderr.contains("/along"), "{refused:?}");
+    let difference = before.difference(&Tree::of(lab.tree()), Tolerance::default());
+    assert!(difference.is_empty(), "{difference}");
+    // With those left, the rest is merged and undone.
+    let top = lab.tree().display();
+    let skip = [format!("--skip-changed={top}/{{same,two,name,data}}")];
+    let _ = lab.txos(["revert", "t", "--merge"]).args(skip).run().expect(0).says("left as it is");
+    assert_eq!(
+        lab.native("tr -d '\\n' < fine; echo; cat along; head -2 same").text(),
+        "abcdemore\nx\na\nX\n"
+    );
+    lab.expect_clean();
+}
