@@ -10,7 +10,9 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(txos_preload)");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src");
-    println!("cargo::rerun-if-changed=../txos-calls/src");
+    // Links to the sources of txos-calls: in a published package they are files.
+    println!("cargo::rerun-if-changed=src/calls/lib.rs");
+    println!("cargo::rerun-if-changed=src/calls/rows.rs");
     let var = |name: &str| env::var(name).unwrap_or_default();
     let library = Path::new(&var("OUT_DIR")).join("libtxosrecorder.so");
     if var("CARGO_CFG_TARGET_ARCH") != "x86_64" || var("CARGO_CFG_TARGET_OS") != "linux" {

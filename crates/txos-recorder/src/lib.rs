@@ -31,7 +31,7 @@
 
 pub mod area;
 #[cfg(txos_preload)]
-#[path = "../../txos-calls/src/lib.rs"]
+#[path = "calls/lib.rs"]
 mod calls;
 #[cfg(not(txos_preload))]
 use txos_calls as calls;

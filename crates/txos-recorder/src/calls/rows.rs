@@ -1,0 +1,1 @@
+../../../txos-calls/src/rows.rs
