@@ -1,0 +1,269 @@
+//! Executes instructions.
+
+use super::bus::{Bus, Stop};
+use super::hart::{Hart, Mode, State, status};
+use super::memory::{exclusive, fetch, load, store};
+use super::sbi::{self, Others};
+use super::{special, trap};
+use crate::isa::{Instr, Op, float};
+
+/// Executes until the hart's clock is at `until`, or the hart waits or stops.
+pub fn run<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, until: u64, others: Others<'_>) {
+    if bus.tm.live > 0 && bus.tm.doomed(hart.id).is_some() {
+        trap::restart(hart, bus);
+    }
+    while hart.clock < until {
+        if hart.look {
+            trap::interrupts(hart, bus);
+            if hart.state != State::Runs {
+                return;
+            }
+        }
+        let before = hart.clock;
+        hart.clock += 1;
+        let user = hart.mode == Mode::User;
+        let done = fetch::<MODEL>(hart, bus)
+            .and_then(|instr| execute::<MODEL>(hart, bus, instr, others));
+        if user {
+            hart.user += hart.clock - before;
+        }
+        match done {
+            Ok(()) => hart.instret += 1,
+            Err(Stop::Trap(cause, value)) => trap::take(hart, bus, cause, value),
+            Err(Stop::Lost) => {
+                trap::restart(hart, bus);
+            }
+            Err(Stop::Stall(cycles)) => {
+                hart.clock += cycles;
+                return;
+            }
+            Err(Stop::Yield) => return,
+        }
+    }
+}
+
+#[inline(always)]
+fn word(value: u64) -> u64 {
+    i64::from(value as i32) as u64
+}
+
+/// Executes one instruction.
+#[inline(always)]
+#[expect(clippy::too_many_lines, reason = "an arm for each instruction")]
+fn execute<const MODEL: bool>(
+    hart: &mut Hart,
+    bus: &mut Bus,
+    instr: Instr,
+    others: Others<'_>,
+) -> Result<(), Stop> {
+    use Op::*;
+    let next = hart.pc.wrapping_add(instr.len());
+    let a = hart.x[usize::from(instr.rs1 & 31)];
+    let b = hart.x[usize::from(instr.rs2 & 31)];
+    let imm = i64::from(instr.imm) as u64;
+    let at = a.wrapping_add(imm);
+    let jump = |taken: bool| if taken { hart.pc.wrapping_add(imm) } else { next };
+    let value = match instr.op {
+        Addi => at,
+        Ld => load::<MODEL>(hart, bus, at, 8)?,
+        Lw => word(load::<MODEL>(hart, bus, at, 4)?),
+        Lbu => load::<MODEL>(hart, bus, at, 1)?,
+        Lhu => load::<MODEL>(hart, bus, at, 2)?,
+        Lwu => load::<MODEL>(hart, bus, at, 4)?,
+        Lb => load::<MODEL>(hart, bus, at, 1)? as i8 as u64,
+        Lh => load::<MODEL>(hart, bus, at, 2)? as i16 as u64,
+        Beq | Bne | Blt | Bge | Bltu | Bgeu => {
+            let taken = match instr.op {
+                Beq => a == b,
+                Bne => a != b,
+                Blt => (a as i64) < b as i64,
+                Bge => a as i64 >= b as i64,
+                Bltu => a < b,
+                _ => a >= b,
+            };
+            hart.pc = jump(taken);
+            return Ok(());
+        }
+        Sd | Sw | Sh | Sb => {
+            let len = match instr.op {
+                Sd => 8,
+                Sw => 4,
+                Sh => 2,
+                _ => 1,
+            };
+            store::<MODEL>(hart, bus, at, len, b)?;
+            hart.pc = next;
+            return Ok(());
+        }
+        Add => a.wrapping_add(b),
+        Sub => a.wrapping_sub(b),
+        Addiw => word(at),
+        Addw => word(a.wrapping_add(b)),
+        Subw => word(a.wrapping_sub(b)),
+        Andi => a & imm,
+        Ori => a | imm,
+        Xori => a ^ imm,
+        And => a & b,
+        Or => a | b,
+        Xor => a ^ b,
+        Slli => a << (imm & 63),
+        Srli => a >> (imm & 63),
+        Srai => (a as i64 >> (imm & 63)) as u64,
+        Slliw => word(a << (imm & 31)),
+        Srliw => word((a as u32 >> (imm & 31)).into()),
+        Sraiw => (i64::from(a as i32 >> (imm & 31))) as u64,
+        Sll => a << (b & 63),
+        Srl => a >> (b & 63),
+        Sra => (a as i64 >> (b & 63)) as u64,
+        Sllw => word(a << (b & 31)),
+        Srlw => word((a as u32 >> (b & 31)).into()),
+        Sraw => (i64::from(a as i32 >> (b & 31))) as u64,
+        Slt => u64::from((a as i64) < b as i64),
+        Sltu => u64::from(a < b),
+        Slti => u64::from((a as i64) < imm as i64),
+        Sltiu => u64::from(a < imm),
+        Lui => imm,
+        Auipc => hart.pc.wrapping_add(imm),
+        Jal => {
+            hart.pc = hart.pc.wrapping_add(imm);
+            set(hart, instr, next);
+            return Ok(());
+        }
+        Jalr => {
+            hart.pc = at & !1;
+            set(hart, instr, next);
+            return Ok(());
+        }
+        Mul => a.wrapping_mul(b),
+        Mulw => word(a.wrapping_mul(b)),
+        Mulh => ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64,
+        Mulhsu => ((i128::from(a as i64) * i128::from(b)) >> 64) as u64,
+        Mulhu => ((u128::from(a) * u128::from(b)) >> 64) as u64,
+        Div if b == 0 => u64::MAX,
+        Div => (a as i64).wrapping_div(b as i64) as u64,
+        Divu => a.checked_div(b).unwrap_or(u64::MAX),
+        Rem if b == 0 => a,
+        Rem => (a as i64).wrapping_rem(b as i64) as u64,
+        Remu => a.checked_rem(b).unwrap_or(a),
+        Divw if b as i32 == 0 => u64::MAX,
+        Divw => i64::from((a as i32).wrapping_div(b as i32)) as u64,
+        Divuw => (a as u32).checked_div(b as u32).map_or(u64::MAX, |v| word(v.into())),
+        Remw if b as i32 == 0 => word(a),
+        Remw => i64::from((a as i32).wrapping_rem(b as i32)) as u64,
+        Remuw => word((a as u32).checked_rem(b as u32).unwrap_or(a as u32).into()),
+        Fence => {
+            hart.pc = next;
+            return Ok(());
+        }
+        _ => return rare::<MODEL>(hart, bus, instr, next, others),
+    };
+    set(hart, instr, value);
+    hart.pc = next;
+    Ok(())
+}
+
+/// Sets the register that an instruction names.
+#[inline(always)]
+pub fn set(hart: &mut Hart, instr: Instr, value: u64) {
+    hart.x[usize::from(instr.rd & 31)] = value;
+    hart.x[0] = 0;
+}
+
+/// What is executed less often.
+fn rare<const MODEL: bool>(
+    hart: &mut Hart,
+    bus: &mut Bus,
+    instr: Instr,
+    next: u64,
+    others: Others<'_>,
+) -> Result<(), Stop> {
+    use Op::*;
+    match instr.op {
+        Flw | Fld | Fsw | Fsd => float_memory::<MODEL>(hart, bus, instr)?,
+        Float => float_arithmetic(hart, instr)?,
+        LrW | LrD | ScW | ScD | AmoW | AmoD => special::atomic::<MODEL>(hart, bus, instr)?,
+        Csrrw | Csrrs | Csrrc | Csrrwi | Csrrsi | Csrrci => special::control(hart, bus, instr)?,
+        // Instructions are decoded anew when they are written.
+        FenceI => exclusive(hart, bus)?,
+        SfenceVma if hart.mode == Mode::Supervisor => {
+            exclusive(hart, bus)?;
+            match instr.rs1 & 31 {
+                0 => hart.tlb.flush(),
+                register => hart.tlb.flush_page(hart.x[usize::from(register)]),
+            }
+        }
+        Wfi if hart.mode == Mode::Supervisor => {
+            exclusive(hart, bus)?;
+            hart.pc = next;
+            hart.state = State::Waits;
+            hart.look = true;
+            trap::interrupts(hart, bus);
+            return if hart.state == State::Waits { Err(Stop::Yield) } else { Ok(()) };
+        }
+        Sret => return trap::sret(hart, bus, imm_bits(instr)),
+        Ecall => {
+            if hart.mode == Mode::User {
+                return Err(Stop::Trap(8, 0));
+            }
+            exclusive(hart, bus)?;
+            hart.pc = next;
+            return sbi::call(hart, bus, others);
+        }
+        Ebreak => return Err(Stop::Trap(3, hart.pc)),
+        Xbegin | Xend | Xpush | Xpop | Xrestart | Xid | Xlivesp | Xtest | Xcas => {
+            return special::transactional::<MODEL>(hart, bus, instr, next);
+        }
+        _ => return Err(Stop::Trap(2, imm_bits(instr))),
+    }
+    hart.pc = next;
+    Ok(())
+}
+
+fn imm_bits(instr: Instr) -> u64 {
+    u64::from(instr.imm as u32)
+}
+
+fn float_memory<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, instr: Instr) -> Result<(), Stop> {
+    if hart.csr.sstatus & status::FS == 0 {
+        return Err(Stop::Trap(2, 0));
+    }
+    let at = hart.x[usize::from(instr.rs1 & 31)].wrapping_add(i64::from(instr.imm) as u64);
+    match instr.op {
+        Op::Flw => {
+            let value = load::<MODEL>(hart, bus, at, 4)?;
+            hart.f[usize::from(instr.rd & 31)] = value | 0xffff_ffff_0000_0000;
+        }
+        Op::Fld => hart.f[usize::from(instr.rd & 31)] = load::<MODEL>(hart, bus, at, 8)?,
+        Op::Fsw => {
+            let value = hart.f[usize::from(instr.rs2 & 31)] & 0xffff_ffff;
+            store::<MODEL>(hart, bus, at, 4, value)?;
+            return Ok(());
+        }
+        _ => {
+            let value = hart.f[usize::from(instr.rs2 & 31)];
+            store::<MODEL>(hart, bus, at, 8, value)?;
+            return Ok(());
+        }
+    }
+    hart.csr.sstatus |= status::FS;
+    Ok(())
+}
+
+fn float_arithmetic(hart: &mut Hart, instr: Instr) -> Result<(), Stop> {
+    let bits = imm_bits(instr);
+    if hart.csr.sstatus & status::FS == 0 {
+        return Err(Stop::Trap(2, bits));
+    }
+    let x = hart.x[usize::from(instr.rs1 & 31)];
+    let frm = (hart.csr.fcsr >> 5 & 7) as u8;
+    let Some((output, flags)) = float::execute(bits as u32, &hart.f, x, frm) else {
+        return Err(Stop::Trap(2, bits));
+    };
+    match output {
+        float::Output::Float(value) => hart.f[usize::from(instr.rd & 31)] = value,
+        float::Output::Int(value) => set(hart, instr, value),
+    }
+    hart.csr.fcsr |= u64::from(flags);
+    hart.csr.sstatus |= status::FS;
+    Ok(())
+}
