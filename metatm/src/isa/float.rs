@@ -4,7 +4,7 @@
 //! Numbers of 32 bits lie in registers of 64 with all upper bits set ("boxed"); what is not boxed is taken for the
 //! canonical NaN.
 
-use rustc_apfloat::ieee::{Double, Single};
+use rustc_apfloat::ieee::{Double, Quad, Single};
 use rustc_apfloat::{Float, FloatConvert, Round, Status, StatusAnd};
 
 /// What an instruction gives.
@@ -32,6 +32,12 @@ trait Width: Float {
     const CANONICAL: u64;
     fn of(register: u64) -> u64;
     fn boxed(bits: u64) -> u64;
+    /// The same number with more digits.
+    fn quad(self) -> Quad;
+    /// The power of 2 above the largest number.
+    fn beyond() -> Quad {
+        Quad::from_u128(1).value.scalbn(i32::from(Self::MAX_EXP) + 1)
+    }
 }
 
 impl Width for Single {
@@ -44,6 +50,9 @@ impl Width for Single {
     fn boxed(bits: u64) -> u64 {
         bits | BOX
     }
+    fn quad(self) -> Quad {
+        self.convert(&mut false).value
+    }
 }
 
 impl Width for Double {
@@ -55,6 +64,9 @@ impl Width for Double {
     }
     fn boxed(bits: u64) -> u64 {
         bits
+    }
+    fn quad(self) -> Quad {
+        self.convert(&mut false).value
     }
 }
 
@@ -127,10 +139,22 @@ impl Work {
         let rs2 = self.word >> 20 & 31;
         let top = 1 << (T::WIDTH - 1);
         match self.word >> 27 {
-            0 => self.rounded(x.add_r(y, self.mode()?)),
-            1 => self.rounded(x.sub_r(y, self.mode()?)),
-            2 => self.rounded(x.mul_r(y, self.mode()?)),
-            3 => self.rounded(x.div_r(y, self.mode()?)),
+            0 => {
+                let wide = || x.quad().add_r(y.quad(), Round::TowardZero).value;
+                self.rounded(x.add_r(y, self.mode()?), wide)
+            }
+            1 => {
+                let wide = || x.quad().sub_r(y.quad(), Round::TowardZero).value;
+                self.rounded(x.sub_r(y, self.mode()?), wide)
+            }
+            2 => {
+                let wide = || x.quad().mul_r(y.quad(), Round::TowardZero).value;
+                self.rounded(x.mul_r(y, self.mode()?), wide)
+            }
+            3 => {
+                let wide = || x.quad().div_r(y.quad(), Round::TowardZero).value;
+                self.rounded(x.div_r(y, self.mode()?), wide)
+            }
             11 if rs2 == 0 => {
                 let mode = self.mode()?;
                 let root = sqrt::<T>(a, mode, &mut self.flags);
@@ -156,7 +180,8 @@ impl Work {
                     2 => T::from_i128_r((self.x as i64).into(), mode),
                     _ => T::from_u128_r(self.x.into(), mode),
                 };
-                self.rounded(made)
+                // Integers are smaller than the largest number.
+                self.rounded(made, || Quad::from_u128(0).value)
             }
             8 if rs2 < 2 => {
                 let mode = self.mode()?;
@@ -173,7 +198,12 @@ impl Work {
                         FloatConvert::<T>::convert_r(from, mode, &mut lost)
                     }
                 };
-                self.rounded(made)
+                let wide = || match rs2 {
+                    0 => Single::from_bits(Single::of(self.a).into()).quad(),
+                    _ => Double::from_bits(self.a.into()).quad(),
+                };
+                let wide = wide();
+                self.rounded(made, || wide)
             }
             28 if rs2 == 0 && f3 == 0 => {
                 let bits = self.a;
@@ -202,9 +232,28 @@ impl Work {
         Output::Float(T::boxed(if nan { T::CANONICAL } else { bits }))
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "what the arms of the table give")]
-    fn rounded<T: Width>(&mut self, made: StatusAnd<T>) -> Option<Output> {
+    /// `wide` is the result with more digits, cut off. The library does not say that a result overflows if it is rounded to
+    /// the largest number.
+    fn rounded<T: Width>(&mut self, made: StatusAnd<T>, wide: impl Fn() -> Quad) -> Option<Output> {
         self.flags |= flags_of(made.status);
+        let inexact = made.status.intersects(Status::INEXACT);
+        let most = T::largest();
+        let least = T::smallest_normalized();
+        if inexact && made.value.abs().bitwise_eq(most) && wide().abs() >= T::beyond() {
+            self.flags |= OF;
+        } else if inexact && made.value.abs().bitwise_eq(least) {
+            // Nor does it say that a result underflows which is rounded to the least normal number, and would not be with all the
+            // digits of a normal one.
+            let nearest = matches!(self.mode()?, Round::NearestTiesToEven | Round::NearestTiesToAway);
+            let digits = T::FRACTION as i32 + 1 + i32::from(nearest);
+            let one = Quad::from_u128(1).value;
+            let exponent = i32::from(T::MIN_EXP);
+            let edge = (one.scalbn(exponent) - one.scalbn(exponent - digits)).value;
+            let wide = wide().abs();
+            if wide < edge || wide == edge && !nearest {
+                self.flags |= UF;
+            }
+        }
         Some(self.float::<T>(made.value.to_bits() as u64))
     }
 
@@ -219,8 +268,9 @@ impl Work {
             self.flags |= NV;
         }
         let a = if negative { -a } else { a };
-        let c = if minus != negative { -c } else { c };
-        self.rounded(a.mul_add_r(b, c, mode))
+        let c = if minus { -c } else { c };
+        let wide = || a.quad().mul_add_r(b.quad(), c.quad(), Round::TowardZero).value;
+        self.rounded(a.mul_add_r(b, c, mode), wide)
     }
 
     fn least<T: Width>(&mut self, x: T, y: T, greatest: bool) -> Output {

@@ -439,28 +439,34 @@ impl Tm {
         key: u64,
         mask: u8,
     ) -> Result<(), Refused> {
-        loop {
-            let Some(holders) = self.granules.get(&key) else { return Ok(()) };
-            let other = holders.iter().find(|h| {
-                let taken = if access.write { h.read | h.write } else { h.write };
-                Some(h.slot) != own && taken & mask != 0
-            });
-            let Some(holder) = other.map(|h| h.slot) else { return Ok(()) };
+        let Some(holders) = self.granules.get(&key) else { return Ok(()) };
+        let in_the_way = |h: &&Holder| {
+            let taken = if access.write { h.read | h.write } else { h.write };
+            Some(h.slot) != own && taken & mask != 0
+        };
+        let others: Vec<Slot> = holders.iter().filter(in_the_way).map(|h| h.slot).collect();
+        // Nobody is restarted by an access that is not made.
+        for &holder in &others {
             let decision = self.decide(own, holder, access.hart);
             self.stats.conflict(access, &self.txs[usize::from(holder)], decision, own.is_some());
-            match (decision, own) {
-                (Decision::HolderLoses, _) | (_, None) => self.lose(ram, holder, Reason::Conflict),
-                (Decision::RequesterLoses, Some(slot)) => {
+            let Some(slot) = own else { continue };
+            match decision {
+                Decision::HolderLoses => {}
+                Decision::RequesterLoses => {
                     self.lose(ram, slot, Reason::Conflict);
                     return Err(Refused::Lost);
                 }
-                (Decision::Stall(cycles), Some(slot)) => {
+                Decision::Stall(cycles) => {
                     self.txs[usize::from(slot)].stalls += 1;
                     self.stats.stall_cycles += cycles;
                     return Err(Refused::Stall(cycles));
                 }
             }
         }
+        for holder in others {
+            self.lose(ram, holder, Reason::Conflict);
+        }
+        Ok(())
     }
 
     fn decide(&mut self, own: Option<Slot>, holder: Slot, hart: usize) -> Decision {
