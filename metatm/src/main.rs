@@ -1,76 +1,110 @@
 //! The `metatm` command.
 
+mod evaluate;
+mod experiment;
+mod options;
+mod page;
+
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use metatm::machine::{Config, Ended, Images, Machine};
+use metatm::machine::bus::Ending;
+use metatm::machine::{Ended, Images, Machine};
+use metatm::symbols::Symbols;
+use metatm::tm::policy::Decision;
 
-/// Boots a kernel on a simulated RISC-V machine with transactional memory.
-#[derive(Debug, Parser)]
-#[command(name = "metatm", version)]
-struct Cli {
-    /// The kernel's Image
-    kernel: PathBuf,
-    /// Initial file system (cpio)
-    #[arg(long)]
-    initrd: Option<PathBuf>,
-    /// What is on the disk
-    #[arg(long)]
-    disk: Option<PathBuf>,
-    /// The kernel's command line
-    #[arg(long, default_value = "earlycon=sbi console=ttyS0")]
-    append: String,
-    /// Harts
-    #[arg(long, default_value_t = 8)]
-    harts: usize,
-    /// Without caches: each instruction takes a cycle
-    #[arg(long)]
-    fast: bool,
-    /// Cycles after which it ends
-    #[arg(long, default_value_t = 100_000_000_000)]
-    cycles: u64,
-}
+use options::{Cli, Command, Run};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(&cli) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("metatm: {error}");
-            ExitCode::from(2)
-        }
-    }
+    let done = match &cli.command {
+        Command::Run(args) => run(args),
+        Command::Evaluate(args) => evaluate::evaluate(args).map(|()| ExitCode::SUCCESS),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("metatm: {error}");
+        ExitCode::from(2)
+    })
 }
 
-fn run(cli: &Cli) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
+/// Reads a file, or says which one could not be read.
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn run(args: &Run) -> Result<ExitCode, String> {
+    let kernel = read(&args.kernel)?;
+    let optional = |path: &Option<std::path::PathBuf>| match path {
+        Some(path) => read(path),
+        None => Ok(Vec::new()),
     };
-    let kernel = read(&cli.kernel)?;
-    let initrd = cli.initrd.as_ref().map(read).transpose()?.unwrap_or_default();
-    let disk = cli.disk.as_ref().map(read).transpose()?.unwrap_or_default();
-    let mut config = Config { harts: cli.harts, ..Config::default() };
-    if cli.fast {
-        config.caches = None;
-        config.slice = 1000;
-    }
-    let mut machine = Machine::new(&config, disk)?;
-    machine.boot(&Images { kernel: &kernel, initrd: &initrd, command_line: &cli.append })?;
+    let (initrd, disk, map) = (optional(&args.initrd)?, optional(&args.disk)?, optional(&args.map)?);
+    let symbols = Symbols::parse(&String::from_utf8_lossy(&map));
+    let mut machine = Machine::new(&args.machine.config(), disk).map_err(|e| e.to_string())?;
+    machine.bus.tm.stats.traced = args.trace;
+    machine
+        .boot(&Images { kernel: &kernel, initrd: &initrd, command_line: &args.append })
+        .map_err(|e| e.to_string())?;
     let begun = Instant::now();
-    let ended = machine.run(cli.cycles, |output| std::io::stdout().write_all(output).is_ok());
-    let instructions: u64 = machine.harts.iter().map(|h| h.instret).sum();
+    let ended = machine.run(args.cycles, |output| {
+        let mut out = std::io::stdout();
+        out.write_all(output).and_then(|()| out.flush()).is_ok()
+    });
     let seconds = begun.elapsed().as_secs_f64();
+    let instructions: u64 = machine.harts.iter().map(|h| h.instret).sum();
+    let how = match ended {
+        Ended::Asked(Ending::PowerOff) => "powered off".to_owned(),
+        Ended::Asked(Ending::Reboot) => "asked for a reboot".to_owned(),
+        Ended::Asked(Ending::Failed) => "powered off after a failure".to_owned(),
+        Ended::Cycles => format!("stopped after --cycles {}", args.cycles),
+        Ended::Asleep => "stopped: every hart waits, and nothing will wake one".to_owned(),
+    };
     eprintln!(
-        "metatm: {ended:?} after {} cycles; {instructions} instructions in {seconds:.2} s, {:.1} million a second",
+        "metatm: {how}; {} cycles; {instructions} instructions in {seconds:.2} s, {:.1} million a second",
         machine.now(),
         instructions as f64 / seconds / 1e6
     );
+    if args.trace {
+        trace(&machine, &symbols);
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&machine.bus.tm.stats).map_err(|e| e.to_string())?;
+        println!("{text}");
+    }
     Ok(match ended {
-        Ended::Asked(metatm::machine::bus::Ending::Failed) => ExitCode::FAILURE,
+        Ended::Asked(Ending::Failed) => ExitCode::FAILURE,
         Ended::Asked(_) => ExitCode::SUCCESS,
         Ended::Cycles | Ended::Asleep => ExitCode::from(3),
     })
+}
+
+/// Prints the first conflicts, and the regions that were restarted most.
+fn trace(machine: &Machine, symbols: &Symbols) {
+    println!("{:>14}  {:<44}  {:<5}  {:<30}  outcome", "cycle", "access", "", "holder");
+    for event in machine.bus.tm.trace() {
+        let outcome = match event.decision {
+            _ if !event.transactional => "holder restarts".to_owned(),
+            Decision::HolderLoses => "holder restarts".to_owned(),
+            Decision::RequesterLoses => "restarts itself".to_owned(),
+            Decision::Stall(cycles) => format!("stalls for {cycles}"),
+        };
+        println!(
+            "{:>14}  {:<44}  {:<5}  {:<30}  {outcome}",
+            event.at,
+            format!("hart {} {}", event.hart, symbols.name(event.pc)),
+            if event.write { "write" } else { "read" },
+            format!("hart {} {}", event.holder, symbols.name(event.holder_pc)),
+        );
+    }
+    let stats = &machine.bus.tm.stats;
+    let mut most: Vec<_> = stats.restarts_by_pc.iter().collect();
+    most.sort_by_key(|(pc, n)| (std::cmp::Reverse(**n), **pc));
+    println!("\nrestarts  transactions  region");
+    for (pc, n) in most.into_iter().take(20) {
+        let begun = stats.begun_by_pc.get(pc).copied().unwrap_or(0);
+        println!("{n:>8}  {begun:>12}  {}", symbols.name(*pc));
+    }
 }

@@ -75,6 +75,8 @@ pub struct Bus {
     pub tick: u64,
     /// Latency of the wire in cycles.
     pub wire: u64,
+    /// Ranges of addresses whose cycles each hart counts: where the kernel waits for locks.
+    pub watched: Vec<(u64, u64)>,
     /// How the machine ends.
     pub ending: Option<Ending>,
     /// Whether devices may have something to do.
@@ -102,6 +104,7 @@ impl Bus {
             start: vec![None; harts],
             tick: 100,
             wire: 100_000,
+            watched: Vec::new(),
             ending: None,
             device_work: true,
         }

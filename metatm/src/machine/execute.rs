@@ -22,10 +22,13 @@ pub fn run<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, until: u64, others
         let before = hart.clock;
         hart.clock += 1;
         let user = hart.mode == Mode::User;
+        let pc = hart.pc;
         let done = fetch::<MODEL>(hart, bus)
             .and_then(|instr| execute::<MODEL>(hart, bus, instr, others));
         if user {
             hart.user += hart.clock - before;
+        } else if MODEL && bus.watched.iter().any(|&(from, to)| from <= pc && pc < to) {
+            hart.watched += hart.clock - before;
         }
         match done {
             Ok(()) => hart.instret += 1,

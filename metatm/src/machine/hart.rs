@@ -110,6 +110,8 @@ pub struct Hart {
     pub idle: u64,
     /// Cycles in user mode.
     pub user: u64,
+    /// Cycles in watched ranges.
+    pub watched: u64,
     /// Instructions so far.
     pub instret: u64,
     /// Interrupts taken.
@@ -141,6 +143,7 @@ impl Hart {
             clock: 0,
             idle: 0,
             user: 0,
+            watched: 0,
             instret: 0,
             interrupts: 0,
             software: false,

@@ -196,10 +196,11 @@ impl Machine {
         Ok(())
     }
 
-    /// The clock that is furthest behind, of the harts that are on.
+    /// The clock that is furthest behind, of the harts that are on; the last one's, if none is.
     #[must_use]
     pub fn now(&self) -> u64 {
-        self.harts.iter().filter(|h| h.state != State::Stopped).map(|h| h.clock).min().unwrap_or(0)
+        let on = self.harts.iter().filter(|h| h.state != State::Stopped).map(|h| h.clock).min();
+        on.unwrap_or_else(|| self.harts.iter().map(|h| h.clock).max().unwrap_or(0))
     }
 
     /// Runs until the guest ends, or `cycles` have gone by. What the console prints goes to `console`, which may say

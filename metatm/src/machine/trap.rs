@@ -71,7 +71,7 @@ pub fn pop(hart: &mut Hart, bus: &mut Bus) {
 
 /// Starts the hart's transaction again, if it is doomed. Gives whether it was.
 pub fn restart(hart: &mut Hart, bus: &mut Bus) -> bool {
-    let Some((checkpoint, status, cycles)) = bus.tm.restart(hart.id) else { return false };
+    let Some((checkpoint, status, cycles)) = bus.tm.restart(hart.id, hart.clock) else { return false };
     hart.go_back(&checkpoint, status);
     hart.clock += cycles;
     true

@@ -151,6 +151,8 @@ pub struct Tx {
     pub priority: i32,
     /// Whether it began in an interrupt.
     pub in_interrupt: bool,
+    /// When its present attempt began, in cycles.
+    pub attempt: u64,
     undo: Vec<(u64, u64, u64)>,
     keys: Vec<u64>,
 }
@@ -258,6 +260,7 @@ impl Tm {
             enemies: Vec::new(),
             priority,
             in_interrupt,
+            attempt: now,
             undo: Vec::new(),
             keys: Vec::new(),
         };
@@ -274,6 +277,7 @@ impl Tm {
         self.current[hart] = Some(slot);
         self.live += 1;
         self.stats.begun += 1;
+        *self.stats.begun_by_pc.entry(self.txs[usize::from(slot)].checkpoint.x[1]).or_default() += 1;
         self.stats.in_interrupts += u64::from(in_interrupt);
     }
 
@@ -361,7 +365,7 @@ impl Tm {
 
     /// Makes the next attempt of a hart's doomed transaction: gives where it starts, what `xbegin` gives there, and
     /// for how many cycles it waits.
-    pub fn restart(&mut self, hart: usize) -> Option<(Checkpoint, u64, u64)> {
+    pub fn restart(&mut self, hart: usize, now: u64) -> Option<(Checkpoint, u64, u64)> {
         let slot = usize::from(self.current[hart]?);
         let reason = self.txs[slot].doomed.take()?;
         let tx = &mut self.txs[slot];
@@ -373,6 +377,9 @@ impl Tm {
         let wait = if reason == Reason::Conflict { self.config.backoff.cycles(restarts, drawn) } else { 0 };
         let cycles = self.config.abort_cycles + wait;
         self.stats.backoff_cycles += cycles;
+        let tx = &mut self.txs[slot];
+        self.stats.wasted_cycles += now.saturating_sub(tx.attempt);
+        tx.attempt = now + cycles;
         Some((checkpoint, reason.code() | u64::from(restarts.min(0xff_ffff)) << 8, cycles))
     }
 

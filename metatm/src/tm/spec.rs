@@ -236,7 +236,7 @@ mod tests {
             assert_eq!(self.tm.doomed(hart).is_some(), self.spec.doomed(hart), "hart {hart}");
             if self.spec.doomed(hart) {
                 self.spec.restart(hart);
-                assert!(self.tm.restart(hart).is_some());
+                assert!(self.tm.restart(hart, self.now).is_some());
             }
         }
 

@@ -25,7 +25,7 @@ pub struct Event {
     pub transactional: bool,
     /// The hart of the transaction that has the data.
     pub holder: usize,
-    /// Where that one began.
+    /// Its critical region: the address to which the function returns that began it.
     pub holder_pc: u64,
     /// What became of it.
     pub decision: Decision,
@@ -62,8 +62,12 @@ pub struct Stats {
     pub stall_cycles: u64,
     /// Cycles lost in restarts and backoff.
     pub backoff_cycles: u64,
-    /// Restarts by the address where the transaction began.
+    /// Cycles of attempts that were restarted.
+    pub wasted_cycles: u64,
+    /// Restarts by the address to which the function returns that began the transaction: the critical region.
     pub restarts_by_pc: BTreeMap<u64, u64>,
+    /// Transactions by the same.
+    pub begun_by_pc: BTreeMap<u64, u64>,
     /// The last conflicts, if they are asked for.
     #[serde(skip)]
     pub trace: Vec<Event>,
@@ -79,7 +83,7 @@ impl Stats {
             Reason::Exclusive => self.exclusive += 1,
             Reason::Trap | Reason::Asked(_) => self.other_restarts += 1,
         }
-        *self.restarts_by_pc.entry(tx.checkpoint.pc).or_default() += 1;
+        *self.restarts_by_pc.entry(tx.checkpoint.x[1]).or_default() += 1;
     }
 
     pub(super) fn conflict(&mut self, access: &Access, holder: &Tx, decision: Decision, transactional: bool) {
@@ -94,7 +98,7 @@ impl Stats {
             write: access.write,
             transactional,
             holder: holder.hart,
-            holder_pc: holder.checkpoint.pc,
+            holder_pc: holder.checkpoint.x[1],
             decision,
         });
     }
