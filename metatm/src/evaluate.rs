@@ -13,7 +13,8 @@ use crate::options::Evaluate;
 use crate::{page, read};
 
 /// The workloads, as the guest knows them.
-pub const WORKLOADS: [&str; 7] = ["counter", "pmake", "netcat", "mab", "configure", "find", "dpunish"];
+pub const WORKLOADS: [&str; 7] =
+    ["counter", "pmake", "netcat", "mab", "configure", "find", "dpunish"];
 /// Penalties of a commit or a restart, in cycles.
 pub const PENALTIES: [u64; 5] = [0, 100, 1000, 3000, 10_000];
 /// Harts of the sweep.
@@ -48,7 +49,13 @@ struct Lab {
 }
 
 impl Lab {
-    fn measure(&mut self, what: &str, config: &Config, tx: bool, workload: &str) -> Option<Figures> {
+    fn measure(
+        &mut self,
+        what: &str,
+        config: &Config,
+        tx: bool,
+        workload: &str,
+    ) -> Option<Figures> {
         let kernel = if tx { &self.txlinux } else { &self.linux };
         let name = format!("{what} {workload} on {}", if tx { "TxLinux" } else { "Linux" });
         eprint!("{name:<50}");
@@ -74,7 +81,8 @@ impl Lab {
     fn sweep(&mut self, what: &str, config: &Config) -> BTreeMap<String, Figures> {
         let workloads = self.workloads.clone();
         let all = workloads.into_iter();
-        all.filter_map(|w| self.measure(what, config, true, &w).map(|figures| (w, figures))).collect()
+        all.filter_map(|w| self.measure(what, config, true, &w).map(|figures| (w, figures)))
+            .collect()
     }
 }
 

@@ -40,7 +40,9 @@ pub struct Result {
 
 /// Functions in which a kernel waits for a spinlock.
 fn waits(name: &str) -> bool {
-    name.starts_with("_raw_spin_lock") || name.starts_with("cx_lock") || name.starts_with("cx_exclusive")
+    name.starts_with("_raw_spin_lock")
+        || name.starts_with("cx_lock")
+        || name.starts_with("cx_exclusive")
 }
 
 /// Cycles after which a workload is taken for one that hangs.
@@ -50,7 +52,13 @@ const CYCLES_MAX: u64 = 60_000_000_000;
 ///
 /// # Errors
 /// If it does not come to its end, with the end of what the console said.
-pub fn run(config: &Config, kernel: &Kernel, initrd: &[u8], workload: &str, size: u32) -> std::result::Result<Result, String> {
+pub fn run(
+    config: &Config,
+    kernel: &Kernel,
+    initrd: &[u8],
+    workload: &str,
+    size: u32,
+) -> std::result::Result<Result, String> {
     let mut machine = Machine::new(config, Vec::new()).map_err(|e: Error| e.to_string())?;
     machine.bus.watched = kernel.symbols.ranges(waits);
     let line = format!("console=ttyS0 quiet workload={workload} size={size}");
@@ -77,7 +85,16 @@ pub fn run(config: &Config, kernel: &Kernel, initrd: &[u8], workload: &str, size
         });
     }
     let after = busy(&machine);
-    let last = || text.lines().rev().take(8).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n  ");
+    let last = || {
+        text.lines()
+            .rev()
+            .take(8)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect::<Vec<_>>()
+            .join("\n  ")
+    };
     if ended != Ended::Asked(Ending::PowerOff) {
         return Err(format!("{workload} did not end ({ended:?}):\n  {}", last()));
     }

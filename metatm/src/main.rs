@@ -41,7 +41,8 @@ fn run(args: &Run) -> Result<ExitCode, String> {
         Some(path) => read(path),
         None => Ok(Vec::new()),
     };
-    let (initrd, disk, map) = (optional(&args.initrd)?, optional(&args.disk)?, optional(&args.map)?);
+    let (initrd, disk, map) =
+        (optional(&args.initrd)?, optional(&args.disk)?, optional(&args.map)?);
     let symbols = Symbols::parse(&String::from_utf8_lossy(&map));
     let mut machine = Machine::new(&args.machine.config(), disk).map_err(|e| e.to_string())?;
     machine.bus.tm.stats.traced = args.trace;
@@ -71,7 +72,8 @@ fn run(args: &Run) -> Result<ExitCode, String> {
         trace(&machine, &symbols);
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&machine.bus.tm.stats).map_err(|e| e.to_string())?;
+        let text =
+            serde_json::to_string_pretty(&machine.bus.tm.stats).map_err(|e| e.to_string())?;
         println!("{text}");
     }
     Ok(match ended {

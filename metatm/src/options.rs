@@ -137,7 +137,8 @@ pub struct MachineArgs {
 impl MachineArgs {
     /// The machine's configuration.
     pub fn config(&self) -> Config {
-        let mut config = Config { harts: self.harts, memory: self.memory << 20, ..Config::default() };
+        let mut config =
+            Config { harts: self.harts, memory: self.memory << 20, ..Config::default() };
         config.caches = (!self.fast).then(|| cache::Config {
             l1_bytes: self.l1_bytes.max(64 * 4),
             l1_miss: self.l1_miss,

@@ -68,7 +68,10 @@ fn system_time(out: &mut String, results: &Results, config: &Config) {
          <th class=paper>paper<th>coherence, Linux<th>TxLinux",
     );
     for workload in WORKLOADS {
-        let (Some(linux), Some(tx)) = (results.linux.get(workload), results.txlinux.get(workload)) else { continue };
+        let (Some(linux), Some(tx)) = (results.linux.get(workload), results.txlinux.get(workload))
+        else {
+            continue;
+        };
         let ms = |f: &Figures| f.kernel_cycles as f64 * 1000.0 / config.hertz as f64;
         let _ = write!(
             out,
@@ -140,7 +143,10 @@ fn synchronizing(out: &mut String, results: &Results) {
         let of = |which: fn(&(Figures, Figures)) -> &Figures| {
             WORKLOADS.iter().map(|w| row.get(*w).map(|pair| share(which(pair)))).collect::<Vec<_>>()
         };
-        let _ = write!(out, "<h2>Figure 2: per cent of kernel time spent synchronizing, {harts} harts</h2>");
+        let _ = write!(
+            out,
+            "<h2>Figure 2: per cent of kernel time spent synchronizing, {harts} harts</h2>"
+        );
         let series = [("Linux".to_owned(), of(|p| &p.0)), ("TxLinux".to_owned(), of(|p| &p.1))];
         bars(out, &WORKLOADS.map(str::to_owned), &series);
     }
@@ -153,7 +159,10 @@ fn penalties(out: &mut String, results: &Results) {
             .iter()
             .map(|(cycles, row)| {
                 let values = WORKLOADS.iter().map(|w| {
-                    Some(row.get(*w)?.kernel_cycles as f64 / base.get(*w)?.kernel_cycles.max(1) as f64)
+                    Some(
+                        row.get(*w)?.kernel_cycles as f64
+                            / base.get(*w)?.kernel_cycles.max(1) as f64,
+                    )
                 });
                 (format!("{cycles} cycles"), values.collect())
             })

@@ -15,13 +15,17 @@ impl Symbols {
         let mut by_address = BTreeMap::new();
         for line in text.lines() {
             let mut words = line.split_whitespace();
-            let (Some(address), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) else {
+            let (Some(address), Some(kind), Some(name)) =
+                (words.next(), words.next(), words.next())
+            else {
                 continue;
             };
             // What the assembler made for itself says nothing to people.
-            if let (Ok(address), false, true) =
-                (u64::from_str_radix(address, 16), name.starts_with('$') || name.starts_with(".L"), kind.len() == 1)
-            {
+            if let (Ok(address), false, true) = (
+                u64::from_str_radix(address, 16),
+                name.starts_with('$') || name.starts_with(".L"),
+                kind.len() == 1,
+            ) {
                 by_address.insert(address, name.to_owned());
             }
         }
@@ -66,7 +70,8 @@ mod tests {
 
     #[test]
     fn an_address_has_the_name_before_it() {
-        let map = Symbols::parse("ffffffff80000000 T first\nffffffff80000010 t second\nnonsense\n0 x\n");
+        let map =
+            Symbols::parse("ffffffff80000000 T first\nffffffff80000010 t second\nnonsense\n0 x\n");
         assert_eq!(map.name(0xffff_ffff_8000_0014), "second+0x4");
         assert_eq!(map.function(0xffff_ffff_8000_000f), "first");
         assert_eq!(map.name(5), "0x5");

@@ -67,7 +67,8 @@ impl Disk {
             writes.extend(self.virtio.done(ram, 0, request.head, 0));
             return;
         };
-        let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
+        let word =
+            |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
         let (kind, sector) = (word(0) as u32, word(8));
         let mut at = sector.saturating_mul(SECTOR) as usize;
         let (mut status, mut written) = (0u8, 1);

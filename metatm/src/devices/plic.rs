@@ -21,7 +21,13 @@ impl Plic {
     /// One for so many harts.
     #[must_use]
     pub fn new(harts: usize) -> Plic {
-        Plic { priority: [0; LINES], level: 0, claimed: 0, enabled: vec![0; harts], threshold: vec![0; harts] }
+        Plic {
+            priority: [0; LINES],
+            level: 0,
+            claimed: 0,
+            enabled: vec![0; harts],
+            threshold: vec![0; harts],
+        }
     }
 
     /// A device's line rises or falls.

@@ -98,7 +98,8 @@ impl Virtio {
             0x60 => self.interrupt,
             0x70 => self.status,
             0x100.. => {
-                let bytes = (0..len).map(|i| self.config.get((at - 0x100 + i) as usize).copied().unwrap_or(0));
+                let bytes = (0..len)
+                    .map(|i| self.config.get((at - 0x100 + i) as usize).copied().unwrap_or(0));
                 return bytes.rev().fold(0, |value, byte| value << 8 | u64::from(byte));
             }
             _ => 0,
@@ -112,7 +113,8 @@ impl Virtio {
             0x14 => self.feature_word = value,
             0x20 if self.driver_word < 2 => {
                 let shift = 32 * self.driver_word;
-                self.driver_features = self.driver_features & !(0xffff_ffff << shift) | u64::from(value) << shift;
+                self.driver_features =
+                    self.driver_features & !(0xffff_ffff << shift) | u64::from(value) << shift;
             }
             0x24 => self.driver_word = value,
             0x30 => self.selected = value as usize,
@@ -179,7 +181,9 @@ impl Virtio {
                 return None;
             }
             let raw = ram.slice(queue.descriptors.checked_add(16 * u64::from(at))?, 16)?;
-            let word = |from: usize| u64::from_le_bytes(raw[from..from + 8].try_into().unwrap_or_default());
+            let word = |from: usize| {
+                u64::from_le_bytes(raw[from..from + 8].try_into().unwrap_or_default())
+            };
             let (address, rest) = (word(0), word(8));
             let (len, flags, next) = (rest as u32, rest >> 32 & 0xffff, (rest >> 48) as u16);
             ram.slice(address, len.into())?;
@@ -197,7 +201,9 @@ impl Virtio {
         if !queue.ready {
             return Vec::new();
         }
-        let Some(raw) = queue.used.checked_add(2).and_then(|at| ram.slice(at, 2)) else { return Vec::new() };
+        let Some(raw) = queue.used.checked_add(2).and_then(|at| ram.slice(at, 2)) else {
+            return Vec::new();
+        };
         let index = u16::from_le_bytes([raw[0], raw[1]]);
         let entry = [u32::from(head).to_le_bytes(), len.to_le_bytes()].concat();
         let at = queue.used + 4 + 8 * u64::from(index % queue.size);

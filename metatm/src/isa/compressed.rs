@@ -53,7 +53,8 @@ fn quadrant_0(word: u16) -> Option<Instr> {
     let doubles = field(word, 10, 3, 3) | field(word, 5, 2, 6);
     match word >> 13 {
         0 => {
-            let imm = field(word, 11, 2, 4) | field(word, 7, 4, 6) | bit(word, 6, 2) | bit(word, 5, 3);
+            let imm =
+                field(word, 11, 2, 4) | field(word, 7, 4, 6) | bit(word, 6, 2) | bit(word, 5, 3);
             if imm == 0 { None } else { i(Op::Addi, rd, 2, imm) }
         }
         1 => i(Op::Fld, rd, rs1, doubles),
@@ -75,7 +76,11 @@ fn quadrant_1(word: u16) -> Option<Instr> {
         1 if rd != 0 => i(Op::Addiw, rd, rd, imm),
         2 => i(Op::Addi, rd, 0, imm),
         3 if rd == 2 => {
-            let imm = sign(word, 9) | bit(word, 6, 4) | bit(word, 5, 6) | field(word, 3, 2, 7) | bit(word, 2, 5);
+            let imm = sign(word, 9)
+                | bit(word, 6, 4)
+                | bit(word, 5, 6)
+                | field(word, 3, 2, 7)
+                | bit(word, 2, 5);
             if imm == 0 { None } else { i(Op::Addi, 2, 2, imm) }
         }
         3 if imm != 0 => i(Op::Lui, rd, 0, imm << 12),

@@ -28,8 +28,7 @@ fn imm_j(word: u32) -> i32 {
 /// Decodes an instruction of 32 bits.
 #[must_use]
 pub fn decode(word: u32) -> Instr {
-    let (rd, rs1, rs2) =
-        (bits(word, 7, 5) as u8, bits(word, 15, 5) as u8, bits(word, 20, 5) as u8);
+    let (rd, rs1, rs2) = (bits(word, 7, 5) as u8, bits(word, 15, 5) as u8, bits(word, 20, 5) as u8);
     let f3 = bits(word, 12, 3);
     let make = |op: Op, imm: i32| Instr { op, rd, rs1, rs2, imm };
     let illegal = make(Op::Illegal, word as i32);
@@ -58,7 +57,16 @@ pub fn decode(word: u32) -> Instr {
             (5, 0x10) => make(Srai, bits(word, 20, 6) as i32),
             (1 | 5, _) => illegal,
             _ => pick(
-                [Some(Addi), None, Some(Slti), Some(Sltiu), Some(Xori), None, Some(Ori), Some(Andi)],
+                [
+                    Some(Addi),
+                    None,
+                    Some(Slti),
+                    Some(Sltiu),
+                    Some(Xori),
+                    None,
+                    Some(Ori),
+                    Some(Andi),
+                ],
                 imm_i(word),
             ),
         },
@@ -70,13 +78,32 @@ pub fn decode(word: u32) -> Instr {
             _ => illegal,
         },
         0x33 => match (word >> 25, f3) {
-            (0, _) => {
-                pick([Some(Add), Some(Sll), Some(Slt), Some(Sltu), Some(Xor), Some(Srl), Some(Or), Some(And)], 0)
-            }
+            (0, _) => pick(
+                [
+                    Some(Add),
+                    Some(Sll),
+                    Some(Slt),
+                    Some(Sltu),
+                    Some(Xor),
+                    Some(Srl),
+                    Some(Or),
+                    Some(And),
+                ],
+                0,
+            ),
             (0x20, 0) => make(Sub, 0),
             (0x20, 5) => make(Sra, 0),
             (1, _) => pick(
-                [Some(Mul), Some(Mulh), Some(Mulhsu), Some(Mulhu), Some(Div), Some(Divu), Some(Rem), Some(Remu)],
+                [
+                    Some(Mul),
+                    Some(Mulh),
+                    Some(Mulhsu),
+                    Some(Mulhu),
+                    Some(Div),
+                    Some(Divu),
+                    Some(Rem),
+                    Some(Remu),
+                ],
                 0,
             ),
             _ => illegal,
@@ -85,9 +112,10 @@ pub fn decode(word: u32) -> Instr {
             (0, _) => pick([Some(Addw), Some(Sllw), None, None, None, Some(Srlw), None, None], 0),
             (0x20, 0) => make(Subw, 0),
             (0x20, 5) => make(Sraw, 0),
-            (1, _) => {
-                pick([Some(Mulw), None, None, None, Some(Divw), Some(Divuw), Some(Remw), Some(Remuw)], 0)
-            }
+            (1, _) => pick(
+                [Some(Mulw), None, None, None, Some(Divw), Some(Divuw), Some(Remw), Some(Remuw)],
+                0,
+            ),
             _ => illegal,
         },
         0x0f => pick([Some(Fence), Some(FenceI), None, None, None, None, None, None], imm_i(word)),

@@ -210,7 +210,9 @@ impl Work {
                 Some(Output::Int(if T::WIDTH == 32 { i64::from(bits as i32) as u64 } else { bits }))
             }
             28 if rs2 == 0 && f3 == 1 => Some(Output::Int(class(&x))),
-            30 if rs2 == 0 && f3 == 0 => Some(Output::Float(T::boxed(self.x & (u64::MAX >> (64 - T::WIDTH))))),
+            30 if rs2 == 0 && f3 == 0 => {
+                Some(Output::Float(T::boxed(self.x & (u64::MAX >> (64 - T::WIDTH)))))
+            }
             _ => None,
         }
     }
@@ -244,7 +246,8 @@ impl Work {
         } else if inexact && made.value.abs().bitwise_eq(least) {
             // Nor does it say that a result underflows which is rounded to the least normal number, and would not be with all the
             // digits of a normal one.
-            let nearest = matches!(self.mode()?, Round::NearestTiesToEven | Round::NearestTiesToAway);
+            let nearest =
+                matches!(self.mode()?, Round::NearestTiesToEven | Round::NearestTiesToAway);
             let digits = T::FRACTION as i32 + 1 + i32::from(nearest);
             let one = Quad::from_u128(1).value;
             let exponent = i32::from(T::MIN_EXP);
@@ -257,7 +260,14 @@ impl Work {
         Some(self.float::<T>(made.value.to_bits() as u64))
     }
 
-    fn fused<T: Width>(&mut self, a: u64, b: u64, c: u64, negative: bool, minus: bool) -> Option<Output> {
+    fn fused<T: Width>(
+        &mut self,
+        a: u64,
+        b: u64,
+        c: u64,
+        negative: bool,
+        minus: bool,
+    ) -> Option<Output> {
         let mode = self.mode()?;
         let (a, b, c) = (T::from_bits(a.into()), T::from_bits(b.into()), T::from_bits(c.into()));
         for x in [&a, &b, &c] {
@@ -406,7 +416,9 @@ mod tests {
     fn square_roots_are_the_processor_s() {
         let mut bits = 0x3ff0_1234_5678_9abcu64;
         for _ in 0..20_000 {
-            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            bits = bits
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let x = bits >> 1;
             let wanted = f64::from_bits(x).sqrt();
             let got = f64::from_bits(sqrt::<Double>(x, Round::NearestTiesToEven, &mut 0));

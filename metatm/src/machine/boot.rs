@@ -78,17 +78,18 @@ pub fn device_tree(d: &Description<'_>) -> Result<Vec<u8>, vm_fdt::Error> {
     fdt.property_string("compatible", "simple-bus")?;
     fdt.property_null("ranges")?;
     interrupt_controller(&mut fdt, d.harts as u32)?;
-    let device = |fdt: &mut FdtWriter, name: &str, at: u64, size: u64, line: u32, compatible: &str| {
-        let node = fdt.begin_node(&format!("{name}@{at:x}"))?;
-        fdt.property_string("compatible", compatible)?;
-        fdt.property_array_u64("reg", &[at, size])?;
-        fdt.property_u32("interrupt-parent", PLIC)?;
-        fdt.property_u32("interrupts", line)?;
-        if name == "serial" {
-            fdt.property_u32("clock-frequency", 3_686_400)?;
-        }
-        fdt.end_node(node)
-    };
+    let device =
+        |fdt: &mut FdtWriter, name: &str, at: u64, size: u64, line: u32, compatible: &str| {
+            let node = fdt.begin_node(&format!("{name}@{at:x}"))?;
+            fdt.property_string("compatible", compatible)?;
+            fdt.property_array_u64("reg", &[at, size])?;
+            fdt.property_u32("interrupt-parent", PLIC)?;
+            fdt.property_u32("interrupts", line)?;
+            if name == "serial" {
+                fdt.property_u32("clock-frequency", 3_686_400)?;
+            }
+            fdt.end_node(node)
+        };
     device(&mut fdt, "serial", map::UART, 0x100, map::UART_LINE, "ns16550a")?;
     for (number, line) in (0..map::VIRTIOS).zip(map::VIRTIO_LINE..) {
         let at = map::VIRTIO + number * map::VIRTIO_SIZE;

@@ -23,8 +23,8 @@ pub fn run<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, until: u64, others
         hart.clock += 1;
         let user = hart.mode == Mode::User;
         let pc = hart.pc;
-        let done = fetch::<MODEL>(hart, bus)
-            .and_then(|instr| execute::<MODEL>(hart, bus, instr, others));
+        let done =
+            fetch::<MODEL>(hart, bus).and_then(|instr| execute::<MODEL>(hart, bus, instr, others));
         if user {
             hart.user += hart.clock - before;
         } else if MODEL && bus.watched.iter().any(|&(from, to)| from <= pc && pc < to) {
@@ -226,7 +226,11 @@ fn imm_bits(instr: Instr) -> u64 {
     u64::from(instr.imm as u32)
 }
 
-fn float_memory<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, instr: Instr) -> Result<(), Stop> {
+fn float_memory<const MODEL: bool>(
+    hart: &mut Hart,
+    bus: &mut Bus,
+    instr: Instr,
+) -> Result<(), Stop> {
     if hart.csr.sstatus & status::FS == 0 {
         return Err(Stop::Trap(2, 0));
     }

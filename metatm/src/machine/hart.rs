@@ -162,6 +162,8 @@ impl Hart {
         self.mode = Mode::Supervisor;
         self.csr.sstatus = 0;
         self.csr.satp = 0;
+        // Firmware lets programs read the counters.
+        self.csr.scounteren = 7;
         self.state = State::Runs;
         self.tlb.flush();
     }

@@ -32,7 +32,12 @@ fn walk_and_keep(hart: &mut Hart, bus: &mut Bus, kind: Kind, address: u64) -> Re
 /// # Errors
 /// [`Stop`].
 #[inline(always)]
-pub fn load<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, address: u64, len: u64) -> Result<u64, Stop> {
+pub fn load<const MODEL: bool>(
+    hart: &mut Hart,
+    bus: &mut Bus,
+    address: u64,
+    len: u64,
+) -> Result<u64, Stop> {
     if address % PAGE + len > PAGE {
         return load_across::<MODEL>(hart, bus, address, len);
     }
@@ -46,7 +51,12 @@ pub fn load<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, address: u64, len
 }
 
 #[cold]
-fn load_across<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, address: u64, len: u64) -> Result<u64, Stop> {
+fn load_across<const MODEL: bool>(
+    hart: &mut Hart,
+    bus: &mut Bus,
+    address: u64,
+    len: u64,
+) -> Result<u64, Stop> {
     let mut value = 0;
     for i in 0..len {
         value |= load::<MODEL>(hart, bus, address.wrapping_add(i), 1)? << (8 * i);
@@ -55,7 +65,13 @@ fn load_across<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, address: u64, 
 }
 
 #[cold]
-fn device_load(hart: &mut Hart, bus: &mut Bus, at: u64, address: u64, len: u64) -> Result<u64, Stop> {
+fn device_load(
+    hart: &mut Hart,
+    bus: &mut Bus,
+    at: u64,
+    address: u64,
+    len: u64,
+) -> Result<u64, Stop> {
     exclusive(hart, bus)?;
     hart.look = true;
     bus.device_read(at, len, hart.clock).ok_or(Stop::Trap(Kind::Read.access_fault(), address))
@@ -66,7 +82,13 @@ fn device_load(hart: &mut Hart, bus: &mut Bus, at: u64, address: u64, len: u64) 
 /// # Errors
 /// [`Stop`].
 #[inline(always)]
-pub fn store<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, address: u64, len: u64, value: u64) -> Result<(), Stop> {
+pub fn store<const MODEL: bool>(
+    hart: &mut Hart,
+    bus: &mut Bus,
+    address: u64,
+    len: u64,
+    value: u64,
+) -> Result<(), Stop> {
     if address % PAGE + len > PAGE {
         return store_across::<MODEL>(hart, bus, address, len, value);
     }
@@ -98,7 +120,13 @@ fn store_across<const MODEL: bool>(
 }
 
 #[cold]
-fn device_store(hart: &mut Hart, bus: &mut Bus, at: u64, address: u64, value: u64) -> Result<(), Stop> {
+fn device_store(
+    hart: &mut Hart,
+    bus: &mut Bus,
+    at: u64,
+    address: u64,
+    value: u64,
+) -> Result<(), Stop> {
     exclusive(hart, bus)?;
     hart.look = true;
     bus.device_write(at, value, hart.clock).ok_or(Stop::Trap(Kind::Write.access_fault(), address))

@@ -124,7 +124,14 @@ const DIRTY: u64 = 128;
 ///
 /// # Errors
 /// The exception.
-pub fn walk(ram: &mut Ram, satp: u64, mode: Mode, sstatus: u64, kind: Kind, address: u64) -> Result<u64, u64> {
+pub fn walk(
+    ram: &mut Ram,
+    satp: u64,
+    mode: Mode,
+    sstatus: u64,
+    kind: Kind,
+    address: u64,
+) -> Result<u64, u64> {
     if satp >> 60 == 0 {
         return Ok(address);
     }

@@ -147,8 +147,13 @@ impl Machine {
         let us = |us: u64| us * (config.hertz / 1_000_000).max(1);
         let caches = config.caches.clone().map(|c| Caches::new(c, config.harts));
         let tm = Tm::new(config.tm.clone(), config.harts);
-        let mut bus =
-            Bus::new(Ram::new(config.memory), Disk::new(disk, us(config.disk_us)), tm, caches, config.harts);
+        let mut bus = Bus::new(
+            Ram::new(config.memory),
+            Disk::new(disk, us(config.disk_us)),
+            tm,
+            caches,
+            config.harts,
+        );
         bus.tick = config.hertz / TICKS;
         bus.wire = us(config.wire_us);
         Ok(Machine {
@@ -166,9 +171,12 @@ impl Machine {
     pub fn boot(&mut self, images: &Images<'_>) -> Result<(), Error> {
         let kernel = images.kernel;
         if kernel.get(0x38..0x3c) != Some(b"RSC\x05") {
-            return Err(Error::Image("the kernel is no RISC-V Image (`make ARCH=riscv Image`)".into()));
+            return Err(Error::Image(
+                "the kernel is no RISC-V Image (`make ARCH=riscv Image`)".into(),
+            ));
         }
-        let size = u64::from_le_bytes(kernel[16..24].try_into().unwrap_or_default()).max(kernel.len() as u64);
+        let size = u64::from_le_bytes(kernel[16..24].try_into().unwrap_or_default())
+            .max(kernel.len() as u64);
         let tree = |initrd| {
             boot::device_tree(&boot::Description {
                 harts: self.harts.len(),
@@ -183,9 +191,11 @@ impl Machine {
             .ok_or_else(|| Error::Image("the images don't fit into memory".into()))?;
         let end = places.initrd + images.initrd.len() as u64;
         let tree = tree((!images.initrd.is_empty()).then_some((places.initrd, end)))?;
-        for (at, data) in
-            [(places.kernel, kernel), (places.initrd, images.initrd), (places.tree, tree.as_slice())]
-        {
+        for (at, data) in [
+            (places.kernel, kernel),
+            (places.initrd, images.initrd),
+            (places.tree, tree.as_slice()),
+        ] {
             self.bus
                 .ram
                 .write(at, data)
@@ -299,7 +309,8 @@ impl Machine {
                 continue;
             }
             let external = !self.bus.plic.is_quiet() && self.bus.plic.asks(hart.id);
-            let due = hart.csr.timer != u64::MAX && hart.csr.timer.saturating_mul(self.bus.tick) <= now;
+            let due =
+                hart.csr.timer != u64::MAX && hart.csr.timer.saturating_mul(self.bus.tick) <= now;
             let due = due && hart.csr.sie & hart::interrupt::TIMER != 0;
             let asked = external && hart.csr.sie & hart::interrupt::EXTERNAL != 0;
             if due || asked || hart.software && hart.csr.sie & hart::interrupt::SOFTWARE != 0 {
@@ -316,17 +327,20 @@ impl Machine {
     /// No hart runs: time goes to the next event. Gives whether there is one.
     fn sleep(&mut self) -> bool {
         let waits = |h: &&Hart| h.state == State::Waits;
-        let timers = self.harts.iter().filter(waits).filter(|h| h.csr.timer != u64::MAX);
+        // One whose timer has fired, and who does not want to hear of it, stays asleep.
+        let wants = |h: &&Hart| h.csr.sie & hart::interrupt::TIMER != 0 && h.csr.timer != u64::MAX;
+        let timers = self.harts.iter().filter(waits).filter(wants);
         let timer = timers.map(|h| h.csr.timer.saturating_mul(self.bus.tick)).min();
         let here = self.harts.iter().filter(waits).map(|h| h.clock).max().unwrap_or(0);
-        if self.harts.iter().filter(waits).any(|h| h.software) || !self.bus.plic.is_quiet() {
-            self.bus.devices(here);
-            self.wake(here);
-            if self.harts.iter().any(|h| h.state == State::Runs) {
-                return true;
-            }
+        // What the last one has told a device may have an answer already.
+        self.bus.devices(here);
+        self.wake(here);
+        if self.harts.iter().any(|h| h.state == State::Runs) {
+            return true;
         }
-        let Some(at) = [timer, self.bus.next_event()].into_iter().flatten().min() else { return false };
+        let Some(at) = [timer, self.bus.next_event()].into_iter().flatten().min() else {
+            return false;
+        };
         let at = at.max(here);
         self.bus.devices(at);
         self.wake(at);

@@ -29,7 +29,9 @@ pub fn call(hart: &mut Hart, bus: &mut Bus, others: Others<'_>) -> Result<(), St
         if base == u64::MAX {
             return u32::MAX >> (32 - harts as u32);
         }
-        (0..64).filter(|n| bits >> n & 1 == 1 && base + n < harts).fold(0, |m, n| m | 1 << (base + n))
+        (0..64)
+            .filter(|n| bits >> n & 1 == 1 && base + n < harts)
+            .fold(0, |m, n| m | 1 << (base + n))
     };
     let answer: Result<u64, i64> = match (extension, function) {
         // Base.
@@ -122,5 +124,9 @@ pub fn places(ram: &Ram, kernel: u64, initrd: u64, tree: u64) -> Option<Places> 
     let tree_at = end.checked_sub(tree)? & !0xfff;
     let initrd_at = tree_at.checked_sub(initrd)? & !0xfff;
     // The kernel's own data without contents lies behind it.
-    (at + kernel + (8 << 20) <= initrd_at).then_some(Places { kernel: at, initrd: initrd_at, tree: tree_at })
+    (at + kernel + (8 << 20) <= initrd_at).then_some(Places {
+        kernel: at,
+        initrd: initrd_at,
+        tree: tree_at,
+    })
 }

@@ -122,8 +122,10 @@ pub fn transactional<const MODEL: bool>(
             0
         }
         Op::Xend => {
-            let committed =
-                bus.tm.end(hart.id, hart.clock).ok_or(Stop::Trap(2, u64::from(instr.imm as u32)))?;
+            let committed = bus
+                .tm
+                .end(hart.id, hart.clock)
+                .ok_or(Stop::Trap(2, u64::from(instr.imm as u32)))?;
             if committed {
                 hart.clock += bus.tm.config.commit_cycles;
             }
@@ -168,7 +170,12 @@ pub fn transactional<const MODEL: bool>(
 
 /// `xcas`: takes a lock for one who can't do with a transaction. Transactions that have looked at the lock may go first for some
 /// time; then they start again.
-fn cas<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, instr: Instr, next: u64) -> Result<(), Stop> {
+fn cas<const MODEL: bool>(
+    hart: &mut Hart,
+    bus: &mut Bus,
+    instr: Instr,
+    next: u64,
+) -> Result<(), Stop> {
     exclusive(hart, bus)?;
     let a = hart.x[usize::from(instr.rs1 & 31)];
     let b = hart.x[usize::from(instr.rs2 & 31)];

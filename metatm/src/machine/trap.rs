@@ -40,7 +40,8 @@ pub fn take(hart: &mut Hart, bus: &mut Bus, cause: u64, value: u64) {
     hart.mode = Mode::Supervisor;
     let interrupt = cause & INTERRUPT != 0;
     let base = hart.csr.stvec & !3;
-    hart.pc = if interrupt && hart.csr.stvec & 1 == 1 { base + 4 * (cause & !INTERRUPT) } else { base };
+    hart.pc =
+        if interrupt && hart.csr.stvec & 1 == 1 { base + 4 * (cause & !INTERRUPT) } else { base };
     hart.tlb.context(hart.mode, hart.csr.sstatus);
     hart.interrupts += u64::from(interrupt);
     // What it is in, to tell transactions of interrupts; threads that end in a trap leave some behind.
@@ -71,7 +72,9 @@ pub fn pop(hart: &mut Hart, bus: &mut Bus) {
 
 /// Starts the hart's transaction again, if it is doomed. Gives whether it was.
 pub fn restart(hart: &mut Hart, bus: &mut Bus) -> bool {
-    let Some((checkpoint, status, cycles)) = bus.tm.restart(hart.id, hart.clock) else { return false };
+    let Some((checkpoint, status, cycles)) = bus.tm.restart(hart.id, hart.clock) else {
+        return false;
+    };
     hart.go_back(&checkpoint, status);
     hart.clock += cycles;
     true

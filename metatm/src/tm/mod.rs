@@ -239,7 +239,14 @@ impl Tm {
     }
 
     /// Begins a transaction, or one level more.
-    pub fn begin(&mut self, checkpoint: Checkpoint, hart: usize, now: u64, in_interrupt: bool, priority: i32) {
+    pub fn begin(
+        &mut self,
+        checkpoint: Checkpoint,
+        hart: usize,
+        now: u64,
+        in_interrupt: bool,
+        priority: i32,
+    ) {
         if let Some(slot) = self.current[hart] {
             self.txs[usize::from(slot)].depth += 1;
             return;
@@ -277,7 +284,8 @@ impl Tm {
         self.current[hart] = Some(slot);
         self.live += 1;
         self.stats.begun += 1;
-        *self.stats.begun_by_pc.entry(self.txs[usize::from(slot)].checkpoint.x[1]).or_default() += 1;
+        *self.stats.begun_by_pc.entry(self.txs[usize::from(slot)].checkpoint.x[1]).or_default() +=
+            1;
         self.stats.in_interrupts += u64::from(in_interrupt);
     }
 
@@ -374,7 +382,11 @@ impl Tm {
         tx.stalls = 0;
         let (restarts, checkpoint) = (tx.restarts, tx.checkpoint.clone());
         let drawn = self.draw();
-        let wait = if reason == Reason::Conflict { self.config.backoff.cycles(restarts, drawn) } else { 0 };
+        let wait = if reason == Reason::Conflict {
+            self.config.backoff.cycles(restarts, drawn)
+        } else {
+            0
+        };
         let cycles = self.config.abort_cycles + wait;
         self.stats.backoff_cycles += cycles;
         let tx = &mut self.txs[slot];
@@ -395,11 +407,8 @@ impl Tm {
             let key = at >> self.shift;
             let next = (key + 1) << self.shift;
             let to = end.min(next);
-            let mask = if self.shift == 3 {
-                (((1u32 << (to - at)) - 1) << (at & 7)) as u8
-            } else {
-                1
-            };
+            let mask =
+                if self.shift == 3 { (((1u32 << (to - at)) - 1) << (at & 7)) as u8 } else { 1 };
             if self.filter[key as usize % FILTER] > 0 {
                 self.conflicts(ram, access, own, key, mask)?;
             }
@@ -488,7 +497,8 @@ impl Tm {
         let (a, b) = (usize::from(own), usize::from(holder));
         // Both are in the table, at two places.
         let (low, high) = self.txs.split_at_mut(a.max(b));
-        let (own, holder) = if a < b { (&mut low[a], &mut high[0]) } else { (&mut high[0], &mut low[b]) };
+        let (own, holder) =
+            if a < b { (&mut low[a], &mut high[0]) } else { (&mut high[0], &mut low[b]) };
         policy.decide(own, holder, self.config.size_restarts, drawn)
     }
 

@@ -95,7 +95,10 @@ impl Policy {
                 }
             }
             Policy::SizeMatters => {
-                if own.restarts > size_restarts || holder.restarts > size_restarts || own.size == holder.size {
+                if own.restarts > size_restarts
+                    || holder.restarts > size_restarts
+                    || own.size == holder.size
+                {
                     older()
                 } else if own.size > holder.size {
                     Decision::HolderLoses

@@ -168,7 +168,9 @@ impl Spec {
     }
 
     fn wins(&self, own: u64, other: u64, hart: usize) -> bool {
-        let (Some(own), Some(other)) = (self.txs.get(&own), self.txs.get(&other)) else { return true };
+        let (Some(own), Some(other)) = (self.txs.get(&own), self.txs.get(&other)) else {
+            return true;
+        };
         if other.hart == hart {
             return true;
         }
@@ -222,7 +224,13 @@ mod tests {
 
     impl Pair {
         fn new(policy: Policy, seed: u64) -> Pair {
-            let config = Config { policy, early_release: false, size_restarts: 3, seed, ..Config::default() };
+            let config = Config {
+                policy,
+                early_release: false,
+                size_restarts: 3,
+                seed,
+                ..Config::default()
+            };
             Pair {
                 spec: Spec::new(BYTES, HARTS, policy, 3),
                 tm: Tm::new(config, HARTS),

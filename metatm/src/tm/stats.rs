@@ -86,7 +86,13 @@ impl Stats {
         *self.restarts_by_pc.entry(tx.checkpoint.x[1]).or_default() += 1;
     }
 
-    pub(super) fn conflict(&mut self, access: &Access, holder: &Tx, decision: Decision, transactional: bool) {
+    pub(super) fn conflict(
+        &mut self,
+        access: &Access,
+        holder: &Tx,
+        decision: Decision,
+        transactional: bool,
+    ) {
         if !self.traced || self.trace.len() >= TRACE {
             return;
         }
