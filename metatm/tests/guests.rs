@@ -3,6 +3,8 @@
 //! What these tests need is not installed for them: without a cross compiler, QEMU or the kernel's source they are counted as
 //! skipped. With `TXOS_TEST_LONG=metatm` all workloads run, on both kernels and with each policy.
 
+#![expect(clippy::expect_used, reason = "helpers of tests")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -36,7 +36,7 @@ trait Width: Float {
     fn quad(self) -> Quad;
     /// The power of 2 above the largest number.
     fn beyond() -> Quad {
-        Quad::from_u128(1).value.scalbn(i32::from(Self::MAX_EXP) + 1)
+        Quad::from_u128(1).value.scalbn(Self::MAX_EXP + 1)
     }
 }
 
@@ -120,9 +120,9 @@ pub fn execute(word: u32, f: &[u64; 32], x: u64, frm: u8) -> Option<(Output, u8)
 }
 
 impl Work {
-    fn width<T: Width>(&mut self) -> Option<Output>
+    fn width<T>(&mut self) -> Option<Output>
     where
-        T: FloatConvert<Single> + FloatConvert<Double>,
+        T: Width,
         Single: FloatConvert<T>,
         Double: FloatConvert<T>,
     {
@@ -171,7 +171,7 @@ impl Work {
             }
             5 if f3 < 2 => Some(self.least::<T>(x, y, f3 == 1)),
             20 => self.compare(x, y, f3),
-            24 if rs2 < 4 => self.to_int(x, rs2),
+            24 if rs2 < 4 => self.int_of(x, rs2),
             26 if rs2 < 4 => {
                 let mode = self.mode()?;
                 let made = match rs2 {
@@ -250,7 +250,7 @@ impl Work {
                 matches!(self.mode()?, Round::NearestTiesToEven | Round::NearestTiesToAway);
             let digits = T::FRACTION as i32 + 1 + i32::from(nearest);
             let one = Quad::from_u128(1).value;
-            let exponent = i32::from(T::MIN_EXP);
+            let exponent = T::MIN_EXP;
             let edge = (one.scalbn(exponent) - one.scalbn(exponent - digits)).value;
             let wide = wide().abs();
             if wide < edge || wide == edge && !nearest {
@@ -312,7 +312,7 @@ impl Work {
         Some(Output::Int(u64::from(holds)))
     }
 
-    fn to_int<T: Float>(&mut self, x: T, kind: u32) -> Option<Output> {
+    fn int_of<T: Float>(&mut self, x: T, kind: u32) -> Option<Output> {
         let mode = self.mode()?;
         let mut exact = false;
         let (min, max, width) = [
@@ -325,10 +325,7 @@ impl Work {
         let value = if x.is_nan() {
             self.flags |= NV;
             max
-        } else if x.is_infinite() || got.value < min || got.value > max {
-            self.flags |= NV;
-            if x.is_negative() { min } else { max }
-        } else if got.status.intersects(Status::INVALID_OP) {
+        } else if got.status.intersects(Status::INVALID_OP) || got.value < min || got.value > max {
             self.flags |= NV;
             if x.is_negative() { min } else { max }
         } else {

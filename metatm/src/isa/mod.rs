@@ -163,7 +163,7 @@ impl Instr {
     /// Its length in bytes.
     #[must_use]
     #[inline(always)]
-    pub fn len(self) -> u64 {
+    pub fn bytes(self) -> u64 {
         4 - u64::from(self.rd >> 6 & 2)
     }
 }

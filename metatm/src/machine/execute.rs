@@ -52,7 +52,6 @@ fn word(value: u64) -> u64 {
 
 /// Executes one instruction.
 #[inline(always)]
-#[expect(clippy::too_many_lines, reason = "an arm for each instruction")]
 fn execute<const MODEL: bool>(
     hart: &mut Hart,
     bus: &mut Bus,
@@ -60,7 +59,7 @@ fn execute<const MODEL: bool>(
     others: Others<'_>,
 ) -> Result<(), Stop> {
     use Op::*;
-    let next = hart.pc.wrapping_add(instr.len());
+    let next = hart.pc.wrapping_add(instr.bytes());
     let a = hart.x[usize::from(instr.rs1 & 31)];
     let b = hart.x[usize::from(instr.rs2 & 31)];
     let imm = i64::from(instr.imm) as u64;

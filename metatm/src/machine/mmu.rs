@@ -101,7 +101,7 @@ impl Tlb {
     pub fn look_up(&self, kind: Kind, address: u64) -> Option<u64> {
         let page = address / PAGE;
         let entry = &self.entries[self.context][kind as usize][page as usize % ENTRIES];
-        (entry.page == page).then(|| entry.at | address % PAGE)
+        if entry.page == page { Some(entry.at | (address % PAGE)) } else { None }
     }
 
     /// Remembers a translation.

@@ -19,7 +19,7 @@ pub fn atomic<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, instr: Instr) -
     let b = hart.x[usize::from(instr.rs2 & 31)];
     let len = if matches!(instr.op, Op::LrW | Op::ScW | Op::AmoW) { 4 } else { 8 };
     let lr = matches!(instr.op, Op::LrW | Op::LrD);
-    if at % len != 0 {
+    if !at.is_multiple_of(len) {
         return Err(Stop::Trap(if lr { 4 } else { 6 }, at));
     }
     let signed = |value: u64| if len == 4 { i64::from(value as i32) as u64 } else { value };
