@@ -36,8 +36,15 @@ fn format_lints_and_tests() {
 /// and none depends on one that stays here. The long mode also builds each from what is published of it.
 #[test]
 fn the_crates_can_be_published() {
-    const PUBLISHED: [&str; 6] =
-        ["txos-calls", "txos-recorder", "txos-engine", "txos-run", "txos-runtime", "txos-cli"];
+    const PUBLISHED: [&str; 7] = [
+        "txos-calls",
+        "txos-recorder",
+        "txos-engine",
+        "txos-run",
+        "txos-runtime",
+        "txos-cli",
+        "txos-mcp",
+    ];
     require!(skip::has("tar"), "no tar");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let lab = Lab::new();
