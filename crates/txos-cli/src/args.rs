@@ -845,6 +845,11 @@ pub struct ReviewArgs {
     /// Transaction: an id or the start of one, its --name, @ for the newest pending one
     #[arg(default_value = "@")]
     pub id: String,
+    /// Write a page for a browser to this file (- for standard output), and ask nothing
+    ///
+    /// The page has everything in it, and runs no script. It can be had of committed transactions as well.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["isolation", "no_merge_append", "keep_inode", "no_gate", "no_durable", "seconds"])]
+    pub html: Option<PathBuf>,
     /// How to publish.
     #[command(flatten)]
     pub publish: PublishArgs,

@@ -58,26 +58,9 @@ pub fn write_name_status(out: &mut dyn Write, entries: &[Entry], paint: Paint) -
 /// Widest column of names: one long name must not push everything else off the screen.
 const WIDTH_MAX: usize = 60;
 
-/// A line each with what changed in size, then the totals. With `max`, what takes something away comes
-/// first, and of the rest no more than makes so many lines in all.
-pub fn write_stat(
-    out: &mut dyn Write,
-    entries: &[Entry],
-    paint: Paint,
-    max: Option<usize>,
-) -> io::Result<()> {
-    let (shown, folded) = match max {
-        None => (entries.iter().collect(), Vec::new()),
-        Some(max) => {
-            let (mut first, rest): (Vec<&Entry>, Vec<&Entry>) =
-                entries.iter().partition(|entry| takes_away(entry));
-            let room = max.saturating_sub(first.len()).min(rest.len());
-            let (shown, folded) = rest.split_at(room);
-            first.extend(shown);
-            (first, folded.to_vec())
-        }
-    };
-    let names: Vec<String> = shown
+/// A line each with what changed in size, then the totals.
+pub fn write_stat(out: &mut dyn Write, entries: &[Entry], paint: Paint) -> io::Result<()> {
+    let names: Vec<String> = entries
         .iter()
         .map(|e| match &e.from {
             Some(from) => format!("{} => {}", quoted(from), shown_path(e)),
@@ -86,42 +69,22 @@ pub fn write_stat(
         .collect();
     let width = |name: &str| name.chars().count();
     let column = names.iter().map(|n| width(n)).max().unwrap_or(0).min(WIDTH_MAX);
-    for (entry, name) in shown.iter().zip(&names) {
+    for (entry, name) in entries.iter().zip(&names) {
         let style = paint.status(entry.status);
         let padding = " ".repeat(column.saturating_sub(width(name)));
         let letter = entry.status.letter();
         writeln!(out, " {style}{letter}{style:#} {name}{padding} | {}", what_changed(entry))?;
     }
-    if !folded.is_empty() {
-        writeln!(out, " … and more: {}", Counts::of(folded))?;
-    }
     writeln!(out, " {}", Counts::of(entries))
 }
 
-/// Whether a change takes something away that was there, or gives or takes rights: a decision must not
-/// be made without a look at it.
-fn takes_away(entry: &Entry) -> bool {
-    let set_id = |side: &Side| side.kind == FileKind::File && side.mode & 0o6000 != 0;
-    match (entry.status, entry.old, entry.new) {
-        (Status::Deleted | Status::TypeChanged, ..) => true,
-        (_, Some(old), Some(new))
-            if (old.mode, old.uid, old.gid) != (new.mode, new.uid, new.gid) =>
-        {
-            true
-        }
-        (Status::Renamed, ..) => replaces(entry),
-        (_, None, Some(new)) => set_id(&new),
-        _ => false,
-    }
-}
-
 /// Whether something is moved to where something else is, before it is published.
-fn replaces(entry: &Entry) -> bool {
+pub fn replaces(entry: &Entry) -> bool {
     entry.status == Status::Renamed && std::fs::symlink_metadata(&entry.path).is_ok()
 }
 
 /// Sizes and attributes in a few words.
-fn what_changed(entry: &Entry) -> String {
+pub fn what_changed(entry: &Entry) -> String {
     let (old, new) = match (entry.old, entry.new) {
         (Some(old), Some(new)) => (old, new),
         (Some(one), None) | (None, Some(one)) => return one_side(&one),
@@ -246,7 +209,7 @@ mod tests {
     #[test]
     fn stat() {
         let mut out = Vec::new();
-        write_stat(&mut out, &sample(), Paint::default(), None).unwrap();
+        write_stat(&mut out, &sample(), Paint::default()).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains(" A /opt/new/           | directory\n"), "{text}");
         assert!(text.contains(" M \"/etc/a\\nb\"         | 310 B -> 2.0 KiB\n"), "{text}");
@@ -254,37 +217,5 @@ mod tests {
         assert!(text.ends_with(
             " 5 paths (1 added, 1 modified, 1 attributes only, 1 renamed, 1 deleted)\n"
         ));
-        let mut out = Vec::new();
-        write_stat(&mut out, &sample(), Paint::default(), Some(3)).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        let letters: String = text.lines().filter_map(|l| l.chars().nth(1)).collect();
-        assert_eq!(letters, "mDA…5", "{text}");
-        assert!(text.contains(" … and more: 2 paths (1 modified, 1 renamed)\n"), "{text}");
-    }
-
-    #[test]
-    fn what_takes_something_away_is_never_folded() {
-        let side = |mode, uid| Some(Side { mode, uid, ..side(1) });
-        let mut entries: Vec<Entry> = (0..300)
-            .map(|n| entry(Status::Added, &format!("/new/{n:03}"), None, side(0o644, 0)))
-            .collect();
-        entries.extend(
-            (0..51)
-                .map(|n| entry(Status::Deleted, &format!("/z/gone{n:02}"), side(0o644, 0), None)),
-        );
-        entries.push(entry(Status::Modified, "/z/mode", side(0o644, 0), side(0o666, 0)));
-        entries.push(entry(Status::Modified, "/z/owner", side(0o644, 0), side(0o644, 7)));
-        entries.push(entry(Status::TypeChanged, "/z/type", side(0o644, 0), side(0o644, 0)));
-        entries.push(entry(Status::Added, "/z/set-id", None, side(0o4755, 0)));
-        entries.push(entry(Status::Renamed, "/", side(0o644, 0), side(0o644, 0)));
-        let mut out = Vec::new();
-        write_stat(&mut out, &entries, Paint::default(), Some(40)).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert_eq!(text.matches(" D /z/gone").count(), 51, "{text}");
-        for path in ["/z/mode", "/z/owner", "/z/type", "/z/set-id", "/etc/was => /"] {
-            assert!(text.contains(path), "{path}: {text}");
-        }
-        assert!(text.contains("replaces what is there"), "{text}");
-        assert!(text.contains(" … and more: 300 paths (300 added)\n"), "{text}");
     }
 }

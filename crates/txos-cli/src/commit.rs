@@ -1,18 +1,18 @@
 //! `txos commit`, `txos abort` and `txos revert`: decisions about a whole transaction.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use txos_engine::changeset::ChangeSet;
 use txos_engine::commit::{self, Left, Options, Phase, RevertPreview};
 use txos_engine::readset::ReadSet;
 use txos_engine::show::quoted;
-use txos_engine::store::{State, Transaction};
+use txos_engine::store::{Home, State, Transaction};
 use txos_engine::{Error, TxId};
 use txos_run::Live;
 
-use crate::app::App;
-use crate::args::{CommitArgs, IdArg, RevertArgs, ReviewArgs};
+use crate::app::{App, tell};
+use crate::args::{CommitArgs, IdArg, PublishArgs, RevertArgs, ReviewArgs, WaitArgs};
 use crate::changes::{Counts, paths as count_of_paths, write_stat};
 use crate::exit::{DECLINED, Failure};
 use crate::pick::{Wanted, pick};
@@ -20,15 +20,26 @@ use crate::realm::Waiting;
 use crate::report::Outcome;
 use crate::review::Decision;
 use crate::signals::Deferred;
-use crate::{keep, later, paths, review, run, trash};
+use crate::{exec, keep, later, paths, review, run, show, trash};
 
 /// Publishes a pending transaction, or the part of it below some paths.
 pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
     let id = pick(&home, &args.id, Wanted::Pending)?;
+    publish(app, &home, id, args, paths::all_in_tree(&args.paths)?)
+}
+
+/// Publishes what of it lies at or below some paths of the tree; without any, all.
+fn publish(
+    app: &App,
+    home: &Home,
+    id: TxId,
+    args: &CommitArgs,
+    paths: Vec<PathBuf>,
+) -> Result<u8, Failure> {
     app.report.note(|report| report.of(id));
-    let mut tx = keep::load(app, &home, id)?;
-    let options = args.publish.options(tx.meta.durable, paths::all_in_tree(&args.paths)?);
+    let mut tx = keep::load(app, home, id)?;
+    let options = args.publish.options(tx.meta.durable, paths);
     let stays = |failure: Failure, advice: &str| {
         failure.with_aftermath(&format!(
             "nothing is published, {id} stays pending (`txos diff {id}`, `txos abort {id}`){advice}"
@@ -51,13 +62,13 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
     let mut reads = tx.load_reads()?;
     if args.dry_run {
         let (changes, counts) = read_changes(app, &tx, &reads, &options)?;
-        commit::check(&home, &tx, &changes, &reads, &options)
+        commit::check(home, &tx, &changes, &reads, &options)
             .map_err(|error| advised(error, &changes))?;
         app.report.note(|report| report.ended(Outcome::DryRun, Some(counts)));
         app.say(format_args!("dry run: {id} can be committed now: {counts}"));
         return Ok(0);
     }
-    let engine = app.join(&home, &format!("txos commit {id}"))?;
+    let engine = app.join(home, &format!("txos commit {id}"))?;
     let handle = app.begin(engine, id, None, args.wait).map_err(|failure| stays(failure, ""))?;
     let waits = Waiting { patience: args.wait.patience(), leave: None };
     let txn = engine.txn(handle, &waits);
@@ -67,7 +78,7 @@ pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
         txn.commit(&mut tx, &changes, &mut reads, &options, progress)
     });
     let summary = published.map_err(|failed| advised(failed.error, &changes))?;
-    run::committed(app, &home, tx, &summary, &counts, &Live::default());
+    run::committed(app, home, tx, &summary, &counts, &Live::default());
     Ok(0)
 }
 
@@ -87,6 +98,9 @@ fn read_changes(
 
 /// Shows what a pending transaction changes, and asks what to do with it.
 pub fn review(app: &App, args: &ReviewArgs) -> Result<u8, Failure> {
+    if let Some(file) = &args.html {
+        return show::page(app, &args.id, file);
+    }
     if !review::possible() {
         return Err(Failure::new(
             "`txos review` asks, and there is no terminal to ask on; `txos diff` shows the changes, \
@@ -95,26 +109,72 @@ pub fn review(app: &App, args: &ReviewArgs) -> Result<u8, Failure> {
     }
     let home = app.open_recovered()?;
     let id = pick(&home, &args.id, Wanted::Pending)?;
-    let decision = {
-        let tx = keep::load(app, &home, id)?;
+    drop(home);
+    let review = Review { id, publish: &args.publish, wait: args.wait, no: Decision::Keep };
+    review.go_on(app, None)
+}
+
+/// What is to be decided about a pending transaction.
+#[derive(Debug)]
+pub struct Review<'a> {
+    /// The transaction.
+    pub id: TxId,
+    /// How to publish.
+    pub publish: &'a PublishArgs,
+    /// How long to wait for others.
+    pub wait: WaitArgs,
+    /// What a no means.
+    pub no: Decision,
+}
+
+impl Review<'_> {
+    /// Asks, and does what is answered, until that ends it. `decided` is what was answered already.
+    pub fn go_on(&self, app: &App, mut decided: Option<Decision>) -> Result<u8, Failure> {
+        let id = self.id;
+        let mut again = decided.is_some();
+        loop {
+            let decision = match decided.take() {
+                Some(decision) => decision,
+                None => self.ask(app, again)?,
+            };
+            again = true;
+            let home = app.open_recovered()?;
+            let (publish_args, wait) = (self.publish.clone(), self.wait);
+            let args = CommitArgs { publish: publish_args, wait, ..CommitArgs::default() };
+            match decision {
+                Decision::Commit => return publish(app, &home, id, &args, Vec::new()),
+                Decision::Part(paths) => match publish(app, &home, id, &args, paths) {
+                    // What can't be split is asked about again.
+                    Err(Failure::Txos(message)) => tell(format_args!("txos: {message}")),
+                    ended => return ended,
+                },
+                Decision::Shell => exec::look_around(app, &home, id)?,
+                Decision::Discard => {
+                    drop(home);
+                    abort(app, &IdArg { id: id.to_string() })?;
+                    return Ok(match self.no {
+                        Decision::Discard => DECLINED,
+                        _ => 0,
+                    });
+                }
+                Decision::Keep => {
+                    app.say(format_args!("{id} stays pending"));
+                    return Ok(DECLINED);
+                }
+            }
+        }
+    }
+
+    fn ask(&self, app: &App, again: bool) -> Result<Decision, Failure> {
+        let home = app.open_recovered()?;
+        // Held, so that it stays as it is shown.
+        let tx = keep::load(app, &home, self.id)?;
         let reads = tx.load_reads()?;
         let (changes, _) = read_changes(app, &tx, &reads, &Options::default())?;
-        let signals = Deferred::begin();
-        review::ask(app, &changes.entries()?, Decision::Keep, true, &signals)?
-    };
-    drop(home);
-    let id = id.to_string();
-    match decision {
-        Decision::Commit => {
-            let (publish, wait) = (args.publish.clone(), args.wait);
-            let commit = CommitArgs { id, publish, wait, ..CommitArgs::default() };
-            self::commit(app, &commit)
-        }
-        Decision::Discard => abort(app, &IdArg { id }),
-        Decision::Keep => {
-            app.say(format_args!("{id} stays pending"));
-            Ok(DECLINED)
-        }
+        let entries = changes.entries()?;
+        let (id, no) = (self.id, self.no.clone());
+        let question = review::Question { id, entries: &entries, no, can_keep: true, again };
+        review::ask(app, &question, &Deferred::begin())
     }
 }
 
@@ -171,7 +231,7 @@ pub fn end_leftovers(
 /// Shows what a revert would do.
 fn show_preview(app: &App, id: TxId, preview: RevertPreview) -> Result<u8, Failure> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    write_stat(&mut out, &preview.entries, app.out, None)?;
+    write_stat(&mut out, &preview.entries, app.out)?;
     out.flush()?;
     say_merged(app, &preview.merged_texts);
     say_left(app, &preview.left);

@@ -1,5 +1,6 @@
 //! `txos exec`: one more command in a pending transaction.
 
+use txos_engine::TxId;
 use txos_engine::changeset::ChangeSet;
 use txos_engine::show::quoted;
 use txos_engine::store::Home;
@@ -7,7 +8,7 @@ use txos_engine::version::Stamp;
 use txos_run::{CommandStatus, RunOptions};
 
 use crate::app::App;
-use crate::args::ExecArgs;
+use crate::args::{CommitOn, ExecArgs};
 use crate::exit::{Failure, of_command};
 use crate::log::command_line;
 use crate::pick::{Wanted, pick};
@@ -117,4 +118,65 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         trash::clear(app, &home);
     }
     Ok(status)
+}
+
+/// A shell inside a pending transaction, to look around. The transaction is as before when it has ended.
+pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
+    let mut tx = keep::load(app, home, id)?;
+    let reads = tx.load_reads()?;
+    let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+    let options = RunOptions {
+        command: vec![shell.unwrap_or_else(|| "/bin/sh".into())],
+        name: None,
+        message: None,
+        scope: Vec::new(),
+        exclude: Vec::new(),
+        hold_output: false,
+        strict: false,
+        recorder: crate::run::preloads(false),
+        leftover: txos_run::Leftover::Kill,
+        durable: tx.meta.durable,
+        isolation: Default::default(),
+        patience: std::time::Duration::ZERO,
+        directory: None,
+        hide: Vec::new(),
+        limits: txos_run::Limits::default(),
+    };
+    app.say(format_args!(
+        "a shell inside {id}; what it changes of versioned files is not kept, and `exit` leads back"
+    ));
+    let command = txos_engine::store::Command {
+        words: options.command.iter().map(|word| quoted(word.as_ref())).collect(),
+        directory: std::env::current_dir().unwrap_or_default(),
+        begun: Some(Stamp::now()),
+    };
+    tx.save_before(command)?;
+    let ran = txos_run::run(home, &mut tx, reads, &options, None);
+    let live = match ran {
+        Ok(mut ran) => {
+            // Another view is made of it later.
+            ran.await_end_of_view();
+            ran.drop_held();
+            if let Some(why) = refusal(&ran.status, CommitOn::Always, &options.command) {
+                app.say(why);
+            }
+            ran.live.clone()
+        }
+        Err(error) => {
+            let failure = Failure::from(error);
+            if matches!(failure, Failure::Unfinished(_)) {
+                return Err(failure);
+            }
+            app.warn(failure.message().unwrap_or_default());
+            txos_run::Live::default()
+        }
+    };
+    keep::fall_back(app, &mut tx)?;
+    trash::clear(app, home);
+    match live.is_empty() {
+        true => app.say(format_args!("{id} is as it was before the shell")),
+        false => app
+            .say(format_args!("{id} is as it was before the shell; live, and not undone: {live}")),
+    }
+    Ok(())
 }

@@ -30,7 +30,7 @@ pub const RUN_STATUSES: [(&str, &str); 8] = [
 ];
 
 /// The environment variables that txos reads or sets; in the manual page.
-pub const ENVIRONMENT: [(&str, &str); 7] = [
+pub const ENVIRONMENT: [(&str, &str); 10] = [
     ("TXOS_ID", "Set for the commands that txos runs: the transaction's id."),
     ("TXOS_SESSION", "The session of `txos agent shell`."),
     ("TXOS_STORE", "Directory of the home store, as --store."),
@@ -40,6 +40,12 @@ pub const ENVIRONMENT: [(&str, &str); 7] = [
     ),
     ("XDG_STATE_HOME, HOME", "Where an ordinary user's home store is, without TXOS_STORE."),
     ("NO_COLOR", "If set and not empty, no colours (unless --color=always)."),
+    (
+        "TXOS_PAGER, PAGER",
+        "What shows longer texts on a terminal, instead of less -FRX; `cat` or nothing: no pager.",
+    ),
+    ("VISUAL, EDITOR", "The editor in which a part of a transaction is chosen, instead of vi."),
+    ("SHELL", "The shell that `s` starts at a review, instead of /bin/sh."),
     ("TXOS_LOG", "A tracing filter such as `txos_engine=debug`, instead of -v."),
 ];
 

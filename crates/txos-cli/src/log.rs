@@ -13,6 +13,7 @@ use crate::exit::Failure;
 use crate::json;
 use crate::later::touches;
 use crate::list::find;
+use crate::pager::{self, Stream};
 use crate::paths::all_in_tree;
 use crate::style::Paint;
 use crate::tx_status::TxStatus;
@@ -39,8 +40,8 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
     }
     found.sort_by_key(|(meta, _)| std::cmp::Reverse(meta.ended));
     found.truncate(args.max_count.unwrap_or(usize::MAX));
-    let mut out = io::BufWriter::new(io::stdout().lock());
     if args.json {
+        let mut out = io::BufWriter::new(io::stdout().lock());
         let transactions = found.iter().map(|(m, s)| json::Transaction::new(m, *s)).collect();
         json::write(&mut out, json::Transactions { transactions, unreadable })?;
         out.flush()?;
@@ -52,17 +53,17 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
         out.flush()?;
         return Ok(0);
     }
-    for (n, (meta, status)) in found.iter().enumerate() {
-        if args.oneline {
-            write_line(&mut out, meta, app.out)?;
-        } else {
+    pager::show(Stream::Out, |out| {
+        found.iter().enumerate().try_for_each(|(n, (meta, status))| {
+            if args.oneline {
+                return write_line(out, meta, app.out);
+            }
             if n > 0 {
                 writeln!(out)?;
             }
-            write_entry(&mut out, meta, *status, app.out)?;
-        }
-    }
-    out.flush()?;
+            write_entry(out, meta, *status, app.out)
+        })
+    })?;
     Ok(0)
 }
 

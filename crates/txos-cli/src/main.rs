@@ -7,14 +7,14 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`args`], [`help`], [`man`] | options, help, manual pages |
-//! | [`run`], [`exec`], [`keep`], [`review`], [`report`], [`trash`] | a command in a transaction, and what becomes of it |
+//! | [`run`], [`exec`], [`keep`], [`review`], [`choose`], [`report`], [`trash`] | a command in a transaction, and what becomes of it |
 //! | [`in_process`], [`config`], [`runtime`] | programs with the library in them |
 //! | [`commit`], [`undo`], [`rebase`], [`restore`] | commit, abort, revert; undo and redo of a pending transaction's layers; its command again; earlier versions of paths |
 //! | [`mcp`], [`agent`] | agents |
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`], [`later`] | looking at transactions |
 //! | [`realm_view`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
-//! | [`changes`], [`patch`], [`git_patch`], [`json`] | how changes are written |
+//! | [`changes`], [`overview`], [`patch`], [`git_patch`], [`json`], [`html`], [`pager`] | how changes are written |
 //! | [`recover`], [`gc`], [`doctor`] | care |
 //! | [`complete`] | what a shell completes |
 //! | [`launcher`] | the checkout's `txos` script, which builds what it starts |
@@ -27,6 +27,7 @@ mod agent;
 mod app;
 mod args;
 mod changes;
+mod choose;
 mod commit;
 mod complete;
 mod config;
@@ -37,6 +38,7 @@ mod exit;
 mod gc;
 mod git_patch;
 mod help;
+mod html;
 mod in_process;
 mod json;
 mod keep;
@@ -46,6 +48,8 @@ mod list;
 mod log;
 mod man;
 mod mcp;
+mod overview;
+mod pager;
 mod patch;
 mod paths;
 mod pick;
@@ -152,7 +156,8 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
     }
     if let Some(id) = txos_run::inside() {
         return Err(Failure::new(format!(
-            "this is inside transaction {id}, where the store can't be seen; only `txos run` works here"
+            "this is inside transaction {id}, where the store can't be seen; only `txos run` works here, and \
+             `txos diff {id}` in another terminal shows what has changed so far"
         )));
     }
     // What these hold meanwhile, others wait for.

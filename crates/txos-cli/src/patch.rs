@@ -56,30 +56,68 @@ fn write_entry(out: &mut dyn Write, entry: &Entry, paint: Paint, reader: Reader)
     for line in header {
         writeln!(out, "{bold}{line}{bold:#}")?;
     }
-    let mut old = content(entry.old, entry.old_content.as_deref());
-    let mut new = content(entry.new, entry.new_content.as_deref());
+    let (from, to) = (
+        if entry.old.is_some() { &*a } else { "/dev/null" },
+        if entry.new.is_some() { &*b } else { "/dev/null" },
+    );
+    match difference(entry) {
+        Difference::None => Ok(()),
+        Difference::Binary => writeln!(out, "Binary files {from} and {to} differ"),
+        Difference::Text { old, new } => {
+            writeln!(out, "{bold}--- {from}{bold:#}\n{bold}+++ {to}{bold:#}")?;
+            write_hunks(out, &old, &new, paint, reader)
+        }
+        Difference::LeftOut(why) => writeln!(out, "Content left out: {why}"),
+    }
+}
+
+/// What there is to be seen of the contents of a change's two sides.
+#[derive(Debug)]
+pub enum Difference {
+    /// They are the same, or there are none.
+    None,
+    /// They are no text.
+    Binary,
+    /// Text.
+    Text {
+        /// Before.
+        old: Vec<u8>,
+        /// After.
+        new: Vec<u8>,
+    },
+    /// They can't be shown, and why.
+    LeftOut(String),
+}
+
+/// Reads the contents of both sides.
+pub fn difference(entry: &Entry) -> Difference {
     // A change of attributes alone, or a move, needs no look at the content.
     if let (Some(o), Some(n)) = (entry.old, entry.new)
         && (o.kind, o.size, o.mtime) == (n.kind, n.size, n.mtime)
         && !matches!(entry.status, txos_engine::changeset::Status::Modified)
     {
-        (old, new) = (Content::Nothing, Content::Nothing);
+        return Difference::None;
     }
-    let (from, to) = (
-        if entry.old.is_some() { &*a } else { "/dev/null" },
-        if entry.new.is_some() { &*b } else { "/dev/null" },
-    );
+    let old = content(entry.old, entry.old_content.as_deref());
+    let new = content(entry.new, entry.new_content.as_deref());
     match (old.bytes(), new.bytes()) {
-        (Ok(old), Ok(new)) if old == new => Ok(()),
-        (Ok(old), Ok(new)) if is_binary(old) || is_binary(new) => {
-            writeln!(out, "Binary files {from} and {to} differ")
-        }
-        (Ok(old), Ok(new)) => {
-            writeln!(out, "{bold}--- {from}{bold:#}\n{bold}+++ {to}{bold:#}")?;
-            write_hunks(out, old, new, paint, reader)
-        }
-        (Err(why), _) | (_, Err(why)) => writeln!(out, "Content left out: {why}"),
+        (Ok(old), Ok(new)) if old == new => Difference::None,
+        (Ok(old), Ok(new)) if is_binary(&old) || is_binary(&new) => Difference::Binary,
+        (Ok(old), Ok(new)) => Difference::Text { old, new },
+        (Err(why), _) | (_, Err(why)) => Difference::LeftOut(why),
     }
+}
+
+/// How many lines were taken away and how many put in their place.
+pub fn lines_changed(old: &[u8], new: &[u8]) -> (usize, usize) {
+    let [old, new] = [old, new].map(lines);
+    if old.is_empty() || new.is_empty() {
+        return (old.len(), new.len());
+    }
+    ops(&old, &new)
+        .iter()
+        .filter(|op| op.tag() != DiffTag::Equal)
+        .fold((0, 0), |(less, more), op| (less + op.old_range().len(), more + op.new_range().len()))
 }
 
 /// `a/etc/hosts`, quoted as a whole if need be.
@@ -155,9 +193,9 @@ enum Content {
 }
 
 impl Content {
-    fn bytes(&self) -> Result<&[u8], &str> {
+    fn bytes(self) -> Result<Vec<u8>, String> {
         match self {
-            Content::Nothing => Ok(b""),
+            Content::Nothing => Ok(Vec::new()),
             Content::Bytes(bytes) => Ok(bytes),
             Content::LeftOut(why) => Err(why),
         }
@@ -208,6 +246,15 @@ pub fn is_binary(bytes: &[u8]) -> bool {
     bytes.iter().take(BINARY_LOOK).any(|&b| b == 0)
 }
 
+fn lines(bytes: &[u8]) -> Vec<&[u8]> {
+    bytes.split_inclusive(|&c| c == b'\n').collect()
+}
+
+fn ops(old: &[&[u8]], new: &[&[u8]]) -> Vec<DiffOp> {
+    let deadline = Some(Instant::now() + DIFF_TIME_MAX);
+    capture_diff_slices_deadline(Algorithm::Myers, old, new, deadline)
+}
+
 /// The lines that differ, with those around them.
 pub fn write_hunks(
     out: &mut dyn Write,
@@ -216,10 +263,8 @@ pub fn write_hunks(
     paint: Paint,
     reader: Reader,
 ) -> io::Result<()> {
-    let [old, new] = [old, new].map(|b| b.split_inclusive(|&c| c == b'\n').collect::<Vec<_>>());
-    let deadline = Some(Instant::now() + DIFF_TIME_MAX);
-    let ops = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, deadline);
-    for hunk in group_diff_ops(ops, CONTEXT) {
+    let [old, new] = [old, new].map(lines);
+    for hunk in group_diff_ops(ops(&old, &new), CONTEXT) {
         let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
         let old_range = first.old_range().start..last.old_range().end;
         let new_range = first.new_range().start..last.new_range().end;

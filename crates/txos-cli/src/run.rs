@@ -7,19 +7,20 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use txos_engine::Conflict;
-use txos_engine::changeset::ChangeSet;
+use txos_engine::changeset::{ChangeSet, Entry};
 use txos_engine::commit::{Isolation, Options, Phase, Summary};
 use txos_engine::contention::backoff::before_restart;
 use txos_engine::realm::{RetryHistory, TxHandle};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
 use txos_engine::txn::{Engine, Failed};
+use txos_engine::{Conflict, TxId};
 use txos_run::{CommandStatus, Live, Ran};
 
 use crate::app::{App, tell};
 use crate::args::{CommitOn, Ending, RunArgs};
 use crate::changes::{Counts, paths};
+use crate::commit::Review;
 use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
 use crate::log::command_line;
 use crate::realm::Waiting;
@@ -327,7 +328,7 @@ fn conclude(
     let counts = changes.counts();
     match ending {
         Ending::DryRun => {
-            let shown = review::show(app, &entries, None);
+            let shown = review::show(app, &entries);
             trash::discard(app, home, tx);
             shown?;
             let why = refusal(&ran.status, CommitOn::Success, &args.command);
@@ -340,11 +341,18 @@ fn conclude(
             return kept(app, home, tx, ran, &counts, &gone).map(|()| Attempt::Ended(status));
         }
         Ending::Review if !entries.is_empty() => {
-            match review::ask(app, &entries, Decision::Discard, !args.view.hold_output, &signals) {
+            let can_keep = !args.view.hold_output;
+            match reviewed(app, &tx, &entries, can_keep, &signals) {
                 Ok(Decision::Commit) => {}
                 Ok(Decision::Keep) => {
                     return kept(app, home, tx, ran, &counts, &gone)
                         .map(|()| Attempt::Ended(status));
+                }
+                Ok(decision @ (Decision::Part(_) | Decision::Shell)) => {
+                    let id = keep(app, home, tx, ran, &counts, &gone)?.id();
+                    drop(signals);
+                    let ended = go_on(app, args, id, decision)?;
+                    return Ok(Attempt::Ended(if ended == 0 { status } else { ended }));
                 }
                 no => {
                     trash::discard(app, home, tx);
@@ -424,20 +432,51 @@ pub fn only_read(options: &Options, changes: &ChangeSet, error: &txos_engine::Er
     options.isolation == Isolation::Serializable && !conflicts.iter().any(|c| changed(&c.path))
 }
 
-/// Leaves the transaction pending, and says so.
-fn kept(
+/// Shows what would be committed, and asks.
+fn reviewed(
+    app: &App,
+    tx: &Transaction,
+    entries: &[Entry],
+    can_keep: bool,
+    signals: &Deferred,
+) -> Result<Decision, Failure> {
+    let (id, no) = (tx.id(), Decision::Discard);
+    review::ask(app, &review::Question { id, entries, no, can_keep, again: false }, signals)
+}
+
+/// Goes on with what needs a pending transaction.
+fn go_on(app: &App, args: &RunArgs, id: TxId, decision: Decision) -> Result<u8, Failure> {
+    let (publish, wait, no) = (&args.publish, args.wait, Decision::Discard);
+    Review { id, publish, wait, no }.go_on(app, Some(decision))
+}
+
+/// Leaves the transaction pending.
+fn keep(
     app: &App,
     home: &Home,
     mut tx: Transaction,
     ran: &Ran,
     counts: &Counts,
     gone: &str,
-) -> Result<(), Failure> {
+) -> Result<Transaction, Failure> {
     if let Err(failure) = keep::keep(app, &mut tx, &ran.reads, counts.total()) {
         trash::discard(app, home, tx);
         return Err(failure.with_aftermath(gone));
     }
     app.report.note(|report| report.ended(Outcome::Kept, Some(*counts)));
+    Ok(tx)
+}
+
+/// Leaves the transaction pending, and says so.
+fn kept(
+    app: &App,
+    home: &Home,
+    tx: Transaction,
+    ran: &Ran,
+    counts: &Counts,
+    gone: &str,
+) -> Result<(), Failure> {
+    let tx = keep(app, home, tx, ran, counts, gone)?;
     keep::tell(app, &tx, counts);
     Ok(())
 }

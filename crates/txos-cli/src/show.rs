@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use txos_engine::changeset::{ChangeSet, Entry};
-use txos_engine::commit::{Phase, committed_entries};
+use txos_engine::commit::{Phase, committed_entries, interrupted};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, Meta, State, Transaction};
 use txos_engine::{Error, TxId};
@@ -15,11 +15,12 @@ use crate::changes::{Counts, write_name_status, write_stat};
 use crate::exit::Failure;
 use crate::git_patch::LeftOut;
 use crate::log::write_entry;
+use crate::pager::{self, Stream};
 use crate::patch::{Reader, write_patch};
 use crate::pick::{Wanted, pick};
 use crate::tx_status::TxStatus;
 use crate::undo::write_layers;
-use crate::{git_patch, json, keep, paths};
+use crate::{git_patch, html, json, keep, overview, paths};
 
 /// A transaction to look at. While this lives, a pending one stays as it is.
 struct Looked {
@@ -37,24 +38,33 @@ pub fn show(app: &App, args: &ShowArgs) -> Result<u8, Failure> {
     let status = TxStatus::of(&home, &meta);
     let looked = match status {
         // There is no change set to be read yet, or none that can be trusted.
-        TxStatus::Active | TxStatus::Dead | TxStatus::Lost => {
+        TxStatus::Dead | TxStatus::Lost => {
             Looked { meta, status, entries: Vec::new(), _held: None }
         }
+        TxStatus::Active => look(app, &home, id).unwrap_or_else(|failure| {
+            app.warn(failure.message().unwrap_or_default());
+            Looked { meta, status, entries: Vec::new(), _held: None }
+        }),
         _ => look(app, &home, id)?,
     };
-    let mut out = io::BufWriter::new(io::stdout().lock());
     if args.json {
+        let mut out = io::BufWriter::new(io::stdout().lock());
         write_json(&mut out, &looked)?;
-    } else {
-        write_entry(&mut out, &looked.meta, looked.status, app.out)?;
-        write_layers(&mut out, &looked.meta, app.out)?;
+        out.flush()?;
+        return Ok(0);
+    }
+    // What is looked at is held no longer than it takes to write it.
+    pager::show(Stream::Out, move |out| {
+        let looked = looked;
+        write_entry(out, &looked.meta, looked.status, app.out)?;
+        write_layers(out, &looked.meta, app.out)?;
         if !looked.entries.is_empty() {
             writeln!(out)?;
-            write_name_status(&mut out, &looked.entries, app.out)?;
+            write_name_status(out, &looked.entries, app.out)?;
             writeln!(out, "{}", Counts::of(&looked.entries))?;
         }
-    }
-    out.flush()?;
+        Ok(())
+    })?;
     Ok(0)
 }
 
@@ -66,24 +76,53 @@ pub fn diff(app: &App, args: &DiffArgs) -> Result<u8, Failure> {
     let wanted = paths::all_in_tree(&args.paths)?;
     looked.entries.retain(|entry| paths::selects(&wanted, entry));
     let entries = &looked.entries;
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    match (args.json, args.stat, args.name_status) {
-        _ if args.relative => {
+    if args.relative || args.json {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        if args.relative {
             let base = paths::in_tree(Path::new("."))?;
             let left_out = git_patch::write(&mut out, entries, &base)?;
             out.flush()?;
             say_left_out(app, &left_out);
+        } else {
+            write_json(&mut out, &looked)?;
         }
-        (true, ..) => write_json(&mut out, &looked)?,
-        (_, true, _) => write_stat(&mut out, entries, app.out, None)?,
-        (_, _, true) => write_name_status(&mut out, entries, app.out)?,
-        _ => {
-            let on_terminal = io::stdout().is_terminal();
-            let reader = if on_terminal { Reader::Person } else { Reader::Program };
-            write_patch(&mut out, entries, app.out, reader)?;
-        }
+        out.flush()?;
+        return Ok(0);
     }
-    out.flush()?;
+    pager::show(Stream::Out, move |out| {
+        let looked = looked;
+        let entries = &looked.entries;
+        match (args.stat, args.name_status) {
+            (true, _) => write_stat(out, entries, app.out),
+            (_, true) => write_name_status(out, entries, app.out),
+            _ => {
+                let on_terminal = io::stdout().is_terminal();
+                let reader = if on_terminal { Reader::Person } else { Reader::Program };
+                write_patch(out, entries, app.out, reader)
+            }
+        }
+    })?;
+    Ok(0)
+}
+
+/// Writes a page about it.
+pub fn page(app: &App, id: &str, file: &Path) -> Result<u8, Failure> {
+    let home = existing(app, id)?;
+    let id = pick(&home, id, Wanted::Pending)?;
+    let looked = look(app, &home, id)?;
+    let items = overview::items(&looked.entries);
+    let write = |out: &mut dyn Write| {
+        let mut out = io::BufWriter::new(out);
+        html::write(&mut out, &looked.meta, looked.status, &items)?;
+        out.flush()
+    };
+    if file == Path::new("-") {
+        write(&mut io::stdout().lock())?;
+        return Ok(0);
+    }
+    let written = std::fs::File::create(file).and_then(|mut file| write(&mut file));
+    written.map_err(|error| Failure::new(format!("writing {}: {error}", quoted(file))))?;
+    app.say(format_args!("{id} is written to {}; nothing is decided by it", quoted(file)));
     Ok(0)
 }
 
@@ -112,9 +151,15 @@ fn look(app: &App, home: &Home, id: TxId) -> Result<Looked, Failure> {
             Ok(Looked { meta, status, entries, _held: None })
         }
         State::Active if status == TxStatus::Active => {
-            let state = status.to_string();
-            let advice = "what it changes is known when its command has ended".into();
-            Err(Error::WrongState { id, state, advice }.into())
+            let entries = so_far(home, &meta)?;
+            // Its end may have come meanwhile.
+            if home.meta(id)?.state != State::Active {
+                return look(app, home, id);
+            }
+            app.say(format_args!(
+                "{id} runs: this is what it has changed so far, and goes on changing"
+            ));
+            Ok(Looked { meta, status, entries, _held: None })
         }
         State::Active | State::Pending => {
             let tx = keep::load(app, home, id)?;
@@ -127,6 +172,26 @@ fn look(app: &App, home: &Home, id: TxId) -> Result<Looked, Failure> {
             Ok(Looked { meta, status, entries, _held: Some(tx) })
         }
     }
+}
+
+/// What a running transaction has changed so far.
+fn so_far(home: &Home, meta: &Meta) -> Result<Vec<Entry>, Failure> {
+    let id = meta.id;
+    let published = || -> Result<(), Failure> {
+        // What is published is moved out of what is looked at, path by path.
+        if interrupted(home) != Some(id) {
+            return Ok(());
+        }
+        let (state, advice) = ("being published", "look again when that is done");
+        Err(Error::WrongState { id, state: state.into(), advice: advice.into() }.into())
+    };
+    published()?;
+    let entries = ChangeSet::so_far(home, meta);
+    published()?;
+    entries.map_err(|error| {
+        let why = Failure::from(error).message().unwrap_or_default();
+        Failure::new(format!("{why}; {id} runs, and changes while it is looked at: try again"))
+    })
 }
 
 fn write_json(out: &mut dyn Write, looked: &Looked) -> io::Result<()> {

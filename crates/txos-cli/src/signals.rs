@@ -57,6 +57,19 @@ pub fn asked() -> Option<i32> {
     Some(ASKED.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
 }
 
+/// Does what leaves the terminal to another program, such as a pager or an editor: an interrupt that is typed
+/// meanwhile is for that one.
+pub fn lend_terminal<T>(work: impl FnOnce() -> T) -> T {
+    let before = ASKED.load(Ordering::Relaxed);
+    let deferred = Deferred::begin();
+    let done = work();
+    drop(deferred);
+    if matches!(ASKED.load(Ordering::Relaxed), 0 | libc::SIGINT | libc::SIGQUIT) {
+        ASKED.store(before, Ordering::Relaxed);
+    }
+    done
+}
+
 extern "C" fn note(signal: libc::c_int) {
     ASKED.store(signal, Ordering::Relaxed);
 }

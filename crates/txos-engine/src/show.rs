@@ -5,6 +5,12 @@ use std::path::Path;
 
 use crate::stamp::Stamp;
 
+/// Whether a character does something to what is shown, instead of being shown: controls, and what turns the
+/// direction of the text around it, so that `gpj.exe` may look like `exe.jpg`.
+fn misleads(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// A path as messages show it: as it is when it is plain text, else C-quoted as git does it
 /// (`"a\nb\377"`), so that a hostile name can neither forge output nor get lost.
 #[must_use]
@@ -18,7 +24,7 @@ pub fn quoted_bytes(bytes: &[u8]) -> String {
     let text = std::str::from_utf8(bytes).ok();
     if let Some(text) = text
         && !text.is_empty()
-        && !text.chars().any(|c| c.is_control() || c == '"' || c == '\\')
+        && !text.chars().any(|c| misleads(c) || c == '"' || c == '\\')
     {
         return text.to_owned();
     }
@@ -32,7 +38,7 @@ pub fn quoted_bytes(bytes: &[u8]) -> String {
                 '\n' => out.push_str("\\n"),
                 '\t' => out.push_str("\\t"),
                 '\r' => out.push_str("\\r"),
-                c if c.is_control() => {
+                c if misleads(c) => {
                     let mut buffer = [0u8; 4];
                     for b in c.encode_utf8(&mut buffer).bytes() {
                         out.push_str(&format!("\\{b:03o}"));
@@ -56,7 +62,7 @@ pub fn visible(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() && !matches!(c, '\n' | '\t') {
+            if misleads(c) && !matches!(c, '\n' | '\t') {
                 let mut buffer = [0u8; 4];
                 for b in c.encode_utf8(&mut buffer).bytes() {
                     out.push_str(&format!("\\{b:03o}"));

@@ -24,8 +24,13 @@ use crate::error::{Error, Result};
 use crate::object::FileKind;
 use crate::path::LayerPath;
 use crate::readset::ReadSet;
-use crate::store::{Layer, Transaction};
+use crate::store::{Home, Layer, Meta, Transaction};
 use crate::version::Version;
+
+/// How often a transaction that runs is looked at until a look succeeds.
+const LOOKS_MAX: u32 = 20;
+/// How long after a look that failed the next one is made.
+const BETWEEN_LOOKS: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// What happened to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -312,9 +317,32 @@ impl ChangeSet {
     /// [`Error::Io`] with the step and path, [`Error::Conflict`] if a directory that the
     /// transaction works in has been removed.
     pub fn read(tx: &Transaction, reads: &ReadSet, keep_inode: &[String]) -> Result<ChangeSet> {
+        Self::scan(tx.layers(), reads, keep_inode)
+    }
+
+    /// What a transaction whose command runs has changed so far, path by path. Nothing is locked, and nothing
+    /// waits for this look; what changes meanwhile may be in it or not.
+    ///
+    /// # Errors
+    /// As [`ChangeSet::read`], if several looks in a row have failed: the command changes what they looked at.
+    pub fn so_far(home: &Home, meta: &Meta) -> Result<Vec<Entry>> {
+        let layers = crate::store::layers(meta);
+        let reads = home.reads(meta.id).ok().flatten().unwrap_or_default();
+        let look = || Self::scan(layers.clone(), &reads, &[])?.entries();
+        let mut found = look();
+        for _ in 1..LOOKS_MAX {
+            if found.is_ok() {
+                break;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+            found = look();
+        }
+        found
+    }
+
+    fn scan(layers: Vec<Layer>, reads: &ReadSet, keep_inode: &[String]) -> Result<ChangeSet> {
         let _rights = crate::sys_owner::rights();
         let keep = path_matcher("--keep-inode", keep_inode)?;
-        let layers = tx.layers();
         let mut last_slot = 0;
         let mut changes = Vec::new();
         for layer in &layers {

@@ -42,7 +42,6 @@ pub(crate) use home::check_trusted;
 pub use home::{CommitLock, Home};
 pub use meta::{LayerMeta, Meta, State};
 pub use stack::{Command, Stack, StackLayer};
-#[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) use transaction::layers;
 pub use transaction::{Begin, Layer, LayerRequest, Transaction};
 pub(crate) use transaction::{check_root, replace_file};

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`commit`], [`revert`] | what a command changed is published whole, and can be undone, as a whole or in parts |
 //! | [`restore`] | earlier versions of paths come back |
+//! | [`reviewing`] | what is shown first at a decision, and what each answer does |
+//! | [`looking`] | what a running transaction has changed so far; a page in a real browser |
 //! | [`pending`], [`rebase`] | a pending transaction can be gone on with, and its command run again |
 //! | [`savepoints`] | what each command changed of a pending transaction is undone and redone by itself |
 //! | [`naming`] | a word on the command line means the transaction that one expects |
@@ -29,6 +31,7 @@ mod effects;
 mod kinds_of_root;
 mod limits;
 mod links;
+mod looking;
 mod mounts;
 mod naming;
 mod patches;
@@ -39,6 +42,7 @@ mod reports;
 mod restore;
 mod retries;
 mod revert;
+mod reviewing;
 mod rootless;
 mod savepoints;
 mod shell;

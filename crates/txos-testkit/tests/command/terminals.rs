@@ -37,9 +37,9 @@ fn a_review_shows_what_it_is_about() {
     prepare(&lab);
     let (mut pty, inner) = Pty::open(200, 60);
     let running = lab.script(&["--review", "--name", "n"], &change()).terminal(inner).start();
-    pty.expect("[y/n/d/k]");
+    pty.expect("[y/n/d/l/c/s/k/?]");
     pty.type_in("d\n");
-    let shown = pty.until("[y/n/d/k]");
+    let shown = pty.until("[y/n/d/l/c/s/k/?]");
     expect_harmless(&shown, "the patch");
     let text = String::from_utf8_lossy(&shown).into_owned();
     assert!(text.contains(r"+x\033]0;title\007\033[2J\015\302\2332J\377"), "{text:?}");
@@ -55,7 +55,7 @@ fn a_review_can_be_put_off() {
     let _ = lab.native("echo old > a");
     let (mut pty, inner) = Pty::open(80, 24);
     let running = lab.script(&["--review"], "echo new > a").terminal(inner).start();
-    pty.expect("[y/n/d/k]");
+    pty.expect("[y/n/d/l/c/s/k/?]");
     pty.type_in("k\n");
     let _ = pty.rest();
     let _ = running.wait().expect(0);
@@ -63,7 +63,7 @@ fn a_review_can_be_put_off() {
         let (mut pty, inner) = Pty::open(80, 24);
         let running = lab.txos(["review"]).terminal(inner).start();
         for answer in answers {
-            pty.expect("[y/n/d/x]");
+            pty.expect("[y/n/d/l/c/s/x/?]");
             pty.type_in(answer);
         }
         let _ = pty.rest();

@@ -1,0 +1,121 @@
+//! Looking at a transaction while its command runs, and at one as a page in a browser.
+
+use std::process::Command;
+
+use txos_testkit::process::Invocation;
+use txos_testkit::{Lab, require_some, skip, wait};
+
+/// A pipe outside of the scope, at which a command waits.
+fn gate(lab: &Lab) -> String {
+    let path = lab.dir().join("gate").to_string_lossy().into_owned();
+    let _ = Invocation::new("mkfifo").arg(&path).run().expect(0);
+    path
+}
+
+#[test]
+fn what_a_running_command_has_changed_so_far() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo 1 > a; echo 1 > gone; mkdir d; echo 1 > d/x");
+    let gate = gate(&lab);
+    let script = format!(
+        "echo 2 > a; rm gone; mv d e; mkdir new; echo 2 > new/x; echo ready; read line < {gate}; echo 3 > a"
+    );
+    let running = lab.script(&["--name", "long"], &script).start();
+    wait::until("the command is half way", || running.stdout().contains("ready"));
+    let list = lab.txos(["list", "--json"]).run().expect(0).json();
+    let id = list["transactions"][0]["id"].as_str().unwrap().to_owned();
+    let shown = lab.txos(["show", &id]).run().expect(0);
+    for line in ["M\t", "D\t", "R\t", "A\t"] {
+        assert!(shown.text().contains(line), "{line}: {shown:?}");
+    }
+    assert!(shown.text().contains("(active)") && shown.stderr.contains("so far"), "{shown:?}");
+    let patch = lab.txos(["diff", "long"]).run().expect(0).text();
+    assert!(patch.contains("-1\n+2\n") && patch.contains("new/x"), "{patch}");
+    let json = lab.txos(["diff", &id, "--json"]).run().expect(0).json();
+    assert_eq!(json["transaction"]["state"], "active");
+    assert_eq!(json["counts"]["deleted"], 1, "{json}");
+    // What can be done is done by others than a look; `@` is none that may still change.
+    assert!(lab.txos(["diff"]).run().expect(125).stderr.contains("there is no"));
+    let inside = lab.txos(["commit", &id]).run().expect(125);
+    assert!(inside.stderr.contains("in use"), "{inside:?}");
+    std::fs::write(&gate, "go\n").unwrap();
+    let _ = running.wait().expect(0);
+    assert_eq!(lab.read("a") + &lab.read("e/x"), "3\n1\n");
+    lab.expect_clean();
+}
+
+/// It holds nothing up, and finds an answer or says why not, whatever the command is doing.
+#[test]
+fn looks_at_what_changes_all_the_time() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("for n in 1 2 3 4; do mkdir d$n; echo $n > d$n/x; done");
+    let gate = gate(&lab);
+    let script = format!(
+        "echo ready; n=0; while [ $n -lt 120 ]; do n=$((n+1)); mkdir -p t/$((n%7))/u; echo $n > t/$((n%7))/u/x; \
+         mv t/$((n%7)) d1/m; rm -r d1/m; echo $n > d2/x; mv d3 d4/d3; mv d4/d3 d3; done; read line < {gate}"
+    );
+    let running = lab.script(&["--name", "busy"], &script).start();
+    wait::until("the command runs", || running.stdout().contains("ready"));
+    let mut seen = 0;
+    for n in 0..30 {
+        let done = lab.txos([["diff", "busy"], ["show", "busy"]][n % 2]).run();
+        assert!(!done.stderr.contains("internal error"), "{done:?}");
+        match done.code() {
+            0 => seen += 1,
+            125 => assert!(done.stderr.contains("changes while it is looked at"), "{done:?}"),
+            _ => panic!("{done:?}"),
+        }
+    }
+    assert!(seen > 0);
+    std::fs::write(&gate, "go\n").unwrap();
+    let _ = running.wait().expect(0);
+    assert_eq!(lab.read("d2/x") + &lab.read("d3/x"), "120\n3\n");
+    lab.expect_clean();
+}
+
+/// Names and contents that would be tags, in a real browser: none of them does anything, and every path is
+/// to be seen.
+#[test]
+fn a_page_in_a_browser_shows_hostile_names_and_contents() {
+    let lab = Lab::new();
+    let hostile = "<script>document.title='owned'<\\057script><img src=x onerror=document.title=1>";
+    let script = format!(
+        "printf '<script>document.title=1</script>\n</td></table><script>document.title=2</script>\n' > content; \
+         name=$(printf \"{hostile}\"); mkdir -p \"$name\"; echo 1 > \"$name/<b>bold<b>\"; rm gone; chmod 4755 mode; \
+         echo 2 > '\"quoted\".&amp;'"
+    );
+    let _ = lab.native("echo 1 > gone; echo 1 > mode");
+    let _ = lab.script(&["--keep", "--name", hostile], &script).run().expect(0);
+    let page = lab.dir().join("page.html");
+    let done = lab.txos(["review", "--html"]).arg(&page).run().expect(0);
+    assert!(done.stderr.contains("nothing is decided"), "{done:?}");
+    let written = std::fs::read_to_string(&page).unwrap();
+    assert!(!written.contains("<script") && !written.contains("<img"), "{written}");
+    let to_pipe = lab.txos(["review", "@", "--html", "-"]).run().expect(0);
+    assert_eq!(to_pipe.text(), written);
+    let browser = ["chromium", "chromium-browser", "google-chrome"];
+    let browser = browser.into_iter().find(|browser| skip::has(browser));
+    let browser = require_some!(browser, "no chromium to look at the page with");
+    let profile = lab.dir().join("profile");
+    let output = Command::new("timeout")
+        .args(["-k", "5", "60", browser])
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg("--dump-dom")
+        .arg(format!("file://{}", page.display()))
+        .env("HOME", lab.dir())
+        .output()
+        .unwrap();
+    let dom = String::from_utf8_lossy(&output.stdout).into_owned();
+    let shown = |text: &str| dom.contains(text);
+    assert!(dom.contains("<h2>Differences</h2>"), "{output:?}");
+    assert!(!shown("<title>owned") && !shown("<title>1") && !shown("<title>2"), "{dom}");
+    assert!(shown("<title>txos: &lt;script&gt;"), "{dom}");
+    assert!(!shown("<script") && !shown("<img"), "{dom}");
+    for path in ["/gone<", "/mode<", "/content<", "&lt;b&gt;bold&lt;b&gt;<", ".&amp;amp;"] {
+        assert!(shown(path), "{path} in {dom}");
+    }
+    let first = dom.split("<h2>Tree</h2>").next().unwrap();
+    assert!(first.contains("/gone<") && first.contains("runs as user 0"), "{first}");
+}
