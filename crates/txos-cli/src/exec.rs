@@ -141,6 +141,7 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
         directory: None,
         hide: Vec::new(),
         limits: txos_run::Limits::default(),
+        hide_arguments: false,
     };
     app.say(format_args!(
         "a shell inside {id}; what it changes of versioned files is not kept, and `exit` leads back"

@@ -49,6 +49,7 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
     }
     unreadable.iter().for_each(|message| app.warn(message));
     if app.quiet() {
+        let mut out = io::BufWriter::new(io::stdout().lock());
         found.iter().try_for_each(|(meta, _)| writeln!(out, "{}", meta.id))?;
         out.flush()?;
         return Ok(0);
