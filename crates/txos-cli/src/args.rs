@@ -781,6 +781,9 @@ pub struct ShowArgs {
 /// `txos diff`.
 #[derive(Args, Debug)]
 pub struct DiffArgs {
+    /// What one layer of a pending transaction changed, by its number in `txos show`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub layer: Option<u32>,
     /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
     ///
     /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the

@@ -1,9 +1,9 @@
 //! `txos exec`: one more command in a pending transaction.
 
 use txos_engine::TxId;
-use txos_engine::changeset::ChangeSet;
+use txos_engine::changeset::{ChangeSet, running_layer_entries};
 use txos_engine::show::quoted;
-use txos_engine::store::Home;
+use txos_engine::store::{Home, Transaction};
 use txos_engine::version::Stamp;
 use txos_run::{CommandStatus, RunOptions};
 
@@ -57,6 +57,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
             None => std::env::current_dir().unwrap_or_default(),
         },
         begun: Some(Stamp::now()),
+        changes: None,
     };
     tx.save_before(command).map_err(|error| Failure::from(error).with_aftermath(&unchanged))?;
     let mut ran = match txos_run::run(&home, &mut tx, reads, &options, handle) {
@@ -95,6 +96,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         return Ok(status);
     }
     tx.meta.exit_status = Some(i32::from(status));
+    count(&mut tx);
     let kept = ChangeSet::read(&tx, &ran.reads, &[]).map_err(Failure::from).and_then(|changes| {
         let counts = changes.counts();
         keep::keep(app, &mut tx, &ran.reads, counts.total())?;
@@ -180,4 +182,14 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
             .say(format_args!("{id} is as it was before the shell; live, and not undone: {live}")),
     }
     Ok(())
+}
+
+/// Counts the paths that the command changed, for its layer. That they can't be counted is no reason to
+/// lose them.
+fn count(tx: &mut Transaction) {
+    let counted = running_layer_entries(tx);
+    let command = tx.meta.before.as_mut().and_then(|before| before.command.as_mut());
+    if let (Some(command), Ok(entries)) = (command, counted) {
+        command.changes = u64::try_from(entries.len()).ok();
+    }
 }

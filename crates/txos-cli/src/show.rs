@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use txos_engine::changeset::{ChangeSet, Entry};
+use txos_engine::changeset::{ChangeSet, Entry, layer_entries};
 use txos_engine::commit::{Phase, committed_entries, interrupted};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, Meta, State, Transaction};
@@ -72,7 +72,10 @@ pub fn show(app: &App, args: &ShowArgs) -> Result<u8, Failure> {
 pub fn diff(app: &App, args: &DiffArgs) -> Result<u8, Failure> {
     let home = existing(app, &args.id)?;
     let id = pick(&home, &args.id, Wanted::Changed)?;
-    let mut looked = look(app, &home, id)?;
+    let mut looked = match args.layer {
+        None => look(app, &home, id)?,
+        Some(number) => look_at_layer(app, &home, id, number)?,
+    };
     let wanted = paths::all_in_tree(&args.paths)?;
     looked.entries.retain(|entry| paths::selects(&wanted, entry));
     let entries = &looked.entries;
@@ -192,6 +195,16 @@ fn so_far(home: &Home, meta: &Meta) -> Result<Vec<Entry>, Failure> {
         let why = Failure::from(error).message().unwrap_or_default();
         Failure::new(format!("{why}; {id} runs, and changes while it is looked at: try again"))
     })
+}
+
+/// What one layer of a pending transaction changed.
+fn look_at_layer(app: &App, home: &Home, id: TxId, number: u32) -> Result<Looked, Failure> {
+    let tx = keep::load(app, home, id)?;
+    let entries = app.with_progress(|progress| {
+        progress.phase(Phase::Scanning, None);
+        layer_entries(&tx, number)
+    })?;
+    Ok(Looked { meta: tx.meta.clone(), status: TxStatus::Pending, entries, _held: Some(tx) })
 }
 
 fn write_json(out: &mut dyn Write, looked: &Looked) -> io::Result<()> {

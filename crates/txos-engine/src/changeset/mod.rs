@@ -5,6 +5,7 @@ mod attrs;
 mod content;
 mod delta;
 mod entries;
+mod layer_diff;
 mod links;
 mod overlay;
 pub(crate) mod patch;
@@ -17,6 +18,7 @@ pub use attrs::{AttrChange, Attrs, XattrChange};
 pub use content::same_bytes;
 pub use delta::{Delta, What};
 pub(crate) use entries::{Source, expand, walk};
+pub use layer_diff::{layer_entries, running_layer_entries};
 pub use overlay::Renamed;
 pub(crate) use overlay::{forget_indexed, is_overlay_xattr};
 

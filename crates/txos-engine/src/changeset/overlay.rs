@@ -49,7 +49,10 @@ pub(crate) fn is_overlay_xattr(name: &[u8]) -> bool {
 }
 
 /// The value of one of overlayfs's attributes, in either namespace.
-fn overlay_xattr<'a>(xattrs: &'a [(Vec<u8>, Vec<u8>)], which: &[u8]) -> Option<&'a [u8]> {
+pub(super) fn overlay_xattr<'a>(
+    xattrs: &'a [(Vec<u8>, Vec<u8>)],
+    which: &[u8],
+) -> Option<&'a [u8]> {
     xattrs.iter().find_map(|(name, value)| {
         (name.strip_prefix(overlay_prefix())? == which).then_some(&value[..])
     })

@@ -115,10 +115,13 @@ impl Transaction {
             None => Manifest::default(),
         };
         let saved = self.dir().join("saved");
-        make_dir_once(&saved)?;
+        let _ = make_dir_once(&saved)?;
         let mut trees = Vec::new();
         for layer in self.layers() {
-            make_dir_once(&savepoint::place(&layer))?;
+            let place = savepoint::place(&layer);
+            if make_dir_once(&place)? && flush {
+                flush_dir(place.parent().unwrap_or(&place))?;
+            }
             let known = known.trees.get(layer.index);
             let mut tree = savepoint::look(&layer, known)?;
             savepoint::save_content(&layer, &mut tree, at, flush)?;
@@ -253,7 +256,7 @@ impl Transaction {
             ended: self.meta.ended,
             exit_status: self.meta.exit_status,
             changes: self.meta.changes,
-            counts: None,
+            counts: command.changes,
             saved: false,
         });
         stack.at += 1;
@@ -265,8 +268,8 @@ impl Transaction {
     /// If it can't be moved to the trash.
     pub fn discard_unnamed(&self) -> Result<()> {
         let _rights = crate::sys_owner::rights();
-        if self.meta.before.is_some() {
-            return Ok(());
+        if self.meta.before.is_some() || self.meta.stack.is_empty() {
+            return Ok(()); // That decides; or nothing was ever saved.
         }
         let pending = self.meta.state == State::Pending;
         let named = |number: Option<u32>| {
@@ -333,12 +336,13 @@ fn reads_of(saved: &Path, number: u32) -> PathBuf {
     saved.join(format!("{number}.reads"))
 }
 
-fn make_dir_once(dir: &Path) -> Result<()> {
+/// Makes a directory, if it is not there. Whether it was made.
+fn make_dir_once(dir: &Path) -> Result<bool> {
     if exists(dir)? {
-        return Ok(());
+        return Ok(false);
     }
     let made = sys::step("store mkdir", || rustix::fs::mkdirat(CWD, dir, Mode::RWXU));
-    made.at("creating", dir)
+    made.at("creating", dir).map(|()| true)
 }
 
 fn flush_dir(dir: &Path) -> Result<()> {

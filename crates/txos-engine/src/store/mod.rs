@@ -41,6 +41,7 @@ pub use before::Before;
 pub(crate) use home::check_trusted;
 pub use home::{CommitLock, Home};
 pub use meta::{LayerMeta, Meta, State};
+pub(crate) use savepoint::{Content, Item, Manifest, Tree, look as look_at_entries, saved_content};
 pub use stack::{Command, Stack, StackLayer};
 pub(crate) use transaction::layers;
 pub use transaction::{Begin, Layer, LayerRequest, Transaction};

@@ -296,10 +296,9 @@ pub(crate) fn save_content(layer: &Layer, tree: &mut Tree, number: u32, flush: b
         return sys::syncfs(place_fd.as_fd()).at("flushing", &place);
     }
     let flushed = files.iter().try_for_each(|file| sys::fdatasync(file.as_fd())).and_then(|()| {
-        let dirs = [place_fd.as_fd(), top_fd.as_fd()];
         let readable = sys::open_at(to.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)?;
         sys::fsync(readable.as_fd())?;
-        dirs.into_iter().try_for_each(sys::fsync)
+        sys::fsync(place_fd.as_fd())
     });
     flushed.at("flushing", &place)
 }

@@ -18,6 +18,9 @@ pub struct Command {
     /// When it was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Stamp>,
+    /// Number of paths that it changed, once that is known.
+    #[serde(skip)]
+    pub changes: Option<u64>,
 }
 
 /// What one command changed of a pending transaction.

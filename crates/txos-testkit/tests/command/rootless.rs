@@ -9,14 +9,14 @@ use txos_testkit::user::User;
 use txos_testkit::{Invocation, Lab, Rendezvous, Tree, binary, require, require_some};
 
 /// A user and a tree of theirs, on the mount of the root directory.
-struct Place {
-    lab: Lab,
+pub struct Place {
+    pub lab: Lab,
     user: User,
 }
 
 impl Place {
     /// `None` if this kernel gives ordinary users no namespaces.
-    fn new() -> Option<Place> {
+    pub fn new() -> Option<Place> {
         // The user first: it must not be removed before the lab that names it.
         let lab = Lab::new();
         let user = User::new();
@@ -32,15 +32,15 @@ impl Place {
         self.user.runs(invocation.dir(self.lab.tree()))
     }
 
-    fn native(&self, script: &str) {
+    pub fn native(&self, script: &str) {
         let _ = self.runs(Invocation::shell(format!("set -e\n{script}"))).run().expect(0);
     }
 
-    fn txos(&self, args: &[&str]) -> Invocation {
+    pub fn txos(&self, args: &[&str]) -> Invocation {
         self.runs(Invocation::new(self.lab.dir().join("txos")).args(args))
     }
 
-    fn script(&self, options: &[&str], script: &str) -> Invocation {
+    pub fn script(&self, options: &[&str], script: &str) -> Invocation {
         let scope = self.lab.tree().to_str().unwrap();
         let mut words = vec!["run", "--scope", scope];
         words.extend(options);

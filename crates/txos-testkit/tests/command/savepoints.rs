@@ -3,8 +3,13 @@
 
 use std::path::Path;
 
+use txos_testkit::image::Image;
+use txos_testkit::random::Random;
+use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::wait::until;
-use txos_testkit::{Done, Invocation, Lab};
+use txos_testkit::{Done, Invocation, Lab, Rendezvous, require, require_some};
+
+use crate::rootless::Place;
 
 /// Prints every object below the working directory with all that a program can see of it. Times only if
 /// they were set to long ago.
@@ -243,4 +248,267 @@ fn killed_while_redoing() {
 #[test]
 fn undo_fails_at_each_step() {
     every_step(&["undo"], &[], [3, 2], "ENOSPC");
+}
+
+/// A layer shows what it changed, and nothing of the others: the same by its savepoint and while it is the last.
+#[test]
+fn each_layer_is_shown_by_itself() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE).expect(0);
+    let shown = |id: &str, layer: usize| {
+        let done =
+            lab.txos(["diff", id, "--name-status", "--layer", &layer.to_string()]).run().expect(0);
+        let prefix = format!("{}/", lab.tree().display());
+        done.text().replace(&prefix, "").replace('\t', " ")
+    };
+    let layers = [
+        (
+            "echo new >> a; mkdir made; echo h > made/h; mv d moved; rm -r gone; mv b bb",
+            "M a\nR b bb\nD gone/\nD gone/g\nA made/\nA made/h\nR d moved/\n",
+        ),
+        (
+            "echo more >> made/h; rm -r moved/e; chmod 600 bb; echo y >> moved/x",
+            "m bb\nM made/h\nD moved/e/\nD moved/e/deep/\nD moved/e/deep/z\nD moved/e/y\nM moved/x\n",
+        ),
+        (
+            "mv moved again; rm a; mkfifo a; cp -p bb copy; cat link > /dev/null",
+            "T a\nR moved again/\nA copy\n",
+        ),
+        (
+            "setfattr -n user.x -v 1 acl; ln -sf elsewhere link; mkdir gone; rm -r again",
+            "m acl\nD again/\nD again/x\nA gone/\nM link\n",
+        ),
+        (": nothing", ""),
+    ];
+    let kept = lab.script(&["--keep", "-q"], layers[0].0).run().expect(0);
+    let id = kept.stderr.trim().to_owned();
+    for (number, (script, expected)) in layers.iter().enumerate() {
+        if number > 0 {
+            let _ = lab.txos(["exec", &id, "--", "sh", "-c", script]).run().expect(0);
+        }
+        assert_eq!(shown(&id, number + 1), *expected, "the last layer, {}", number + 1);
+    }
+    for (number, (_, expected)) in layers.iter().enumerate() {
+        assert_eq!(shown(&id, number + 1), *expected, "layer {}", number + 1);
+    }
+    let _ = lab.txos(["diff", &id, "--layer", "6"]).run().expect(125).says("without a layer 6");
+    let shown = lab.txos(["show", &id, "--json"]).run().expect(0).json();
+    let counted: Vec<_> = shown["transaction"]["stack"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|l| l["changes"].clone())
+        .collect();
+    for (number, (_, expected)) in layers.iter().enumerate().skip(1) {
+        assert_eq!(counted[number], expected.lines().count(), "layer {}", number + 1);
+    }
+    let patch = lab.txos(["diff", &id, "--layer", "2"]).run().expect(0).text();
+    assert!(patch.contains("+more") && patch.contains("+y") && !patch.contains("+new"), "{patch}");
+}
+
+/// One random change of a small tree.
+fn change(random: &mut Random) -> String {
+    let names = ["a", "b", "d", "d/x", "d/y", "d/e", "d/e/z", "f", "f/g", "f/g/h"];
+    let (p, q, n) = (*random.pick(&names), *random.pick(&names), random.below(1000));
+    match random.below(13) {
+        0..3 => format!("echo {n} >> {p}"),
+        3 => format!("rm -rf {p}"),
+        4 => format!("mkdir -p {p}"),
+        5..7 => format!("mv -T {p} {q}"),
+        7 => format!("ln {p} {q}"),
+        8 => format!("ln -s {q} {p}"),
+        9 => format!("chmod {:o} {p}", 0o700 | random.below(0o100)),
+        10 => format!("setfattr -n user.k -v {n} {p}"),
+        11 => format!("cp -a {p} {q}.{n}"),
+        _ => format!("touch -h -d @{}0000 {p}", 1000 + n),
+    }
+}
+
+/// Random layers, and random undo and redo: each state is what a plain tree was.
+#[test]
+fn random_layers() {
+    let lab = Lab::in_memory();
+    let prepare = "set -e; echo a > a; ln a b; mkdir -p d/e f/g; echo x > d/x; echo z > d/e/z; echo h > f/g/h; ln d/x d/y
+        find . -exec touch -h -d @1000000000 {} +";
+    for seed in 0..4 {
+        let mut random = Random::new(seed);
+        let layers: Vec<String> = (0..6)
+            .map(|_| {
+                let changes: Vec<String> = (0..5).map(|_| change(&mut random)).collect();
+                format!("{{ {}; }} 2>/dev/null; :", changes.join("; "))
+            })
+            .collect();
+        let scripts: Vec<&str> = layers.iter().map(String::as_str).collect();
+        let twin =
+            Twin::new(lab.nested(&format!("seed-{seed}")), &["--no-durable"], prepare, &scripts);
+        let mut at = 6;
+        for _ in 0..6 {
+            let to = 1 + usize::try_from(random.below(6)).unwrap();
+            if to != at {
+                let _ = twin.go(if to < at { "undo" } else { "redo" }, to.abs_diff(at)).expect(0);
+            }
+            at = to;
+            twin.is_at(at);
+        }
+        let _ = twin.lab.txos(["commit", &twin.id]).run().expect(0);
+        assert_eq!(dump(twin.lab.tree()), twin.states[at], "seed {seed}");
+        twin.lab.expect_clean();
+    }
+}
+
+#[test]
+fn five_hundred_layers() {
+    let lab = Lab::in_memory();
+    let kept =
+        lab.script(&["--keep", "-q", "--no-durable"], "echo 1 > log; cp log first").run().expect(0);
+    let id = kept.stderr.trim().to_owned();
+    for n in 2..=500 {
+        let script = format!("echo {n} >> log; ln log name{n}; rm -f name{}", n - 3);
+        let _ = lab.txos(["exec", "--no-preload", &id, "--", "sh", "-c", &script]).run().expect(0);
+    }
+    let last = |id: &str| {
+        let script = "tail -n 1 log; cat log | wc -l; echo name*; exit 3";
+        lab.txos(["exec", id, "--", "sh", "-c", script]).run().expect(3).text()
+    };
+    assert_eq!(layers(&lab, &id).len(), 500);
+    let _ = lab.txos(["undo", &id, "-n", "250"]).run().expect(0);
+    assert_eq!(last(&id), "250\n250\nname248 name249 name250\n");
+    let _ = lab.txos(["undo", &id, "-n", "249"]).run().expect(0);
+    assert_eq!(last(&id), "1\n1\nname*\n");
+    let _ = lab.txos(["redo", &id, "-n", "499"]).run().expect(0);
+    assert_eq!(last(&id), "500\n500\nname498 name499 name500\n");
+    let _ = lab.txos(["undo", &id]).run().expect(0);
+    let _ = lab.txos(["commit", &id]).run().expect(0);
+    assert_eq!(lab.read("log").lines().count(), 499);
+    lab.expect_clean();
+}
+
+/// What an ordinary user can't write, search or read any more is undone and redone nevertheless.
+#[test]
+fn an_ordinary_user_undoes() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
+    place.native("mkdir -p d/e; echo x > d/x; echo y > d/e/y; echo a > a");
+    let kept =
+        place.script(&["--keep", "-q"], "mv d moved; echo more >> a; mkdir k; echo k > k/k").run();
+    let id = kept.expect(0).stderr.trim().to_owned();
+    let exec = |script: &str| place.txos(&["exec", &id, "--", "sh", "-c", script]).run();
+    let look = || exec("ls -lRn --time-style=+ . | grep -v ^total; cat a; exit 3").expect(3).text();
+    let mut states = vec![look()];
+    for script in [
+        "chmod 600 a; echo secret > moved/new; chmod 0 moved/new; chmod 555 moved/e; chmod 0 k",
+        "chmod 700 k; rm -r k moved/new; mkdir k; setfattr -n user.k -v 1 k; chmod 500 k",
+        "chmod 755 moved/e; rm -r moved; rm a; mkfifo a; exec cat /dev/null",
+    ] {
+        let _ = exec(script).expect(0);
+        let shown =
+            exec("ls -lRn --time-style=+ . | grep -v ^total; test -p a || cat a; exit 3").expect(3);
+        states.push(shown.text());
+    }
+    let look = || {
+        exec("ls -lRn --time-style=+ . | grep -v ^total; test -p a || cat a; exit 3")
+            .expect(3)
+            .text()
+    };
+    for (verb, n, at) in
+        [("undo", "1", 2), ("undo", "2", 0), ("redo", "1", 1), ("redo", "2", 3), ("undo", "1", 2)]
+    {
+        let _ = place.txos(&[verb, &id, "-n", n]).run().expect(0);
+        assert_eq!(look(), states[at], "{verb} {n}");
+    }
+    let _ = place.txos(&["commit", &id]).run().expect(0);
+    assert!(place.lab.path("moved/e").exists() && !place.lab.path("moved/new").exists());
+}
+
+/// Without room for a savepoint no command runs, and what is pending stays.
+#[test]
+fn no_room_for_a_savepoint() {
+    let lab = Lab::in_memory();
+    let image = Image::mount(&lab, "ext4", 32, "small");
+    require!(image.is_some(), "mounting ext4");
+    let place = lab.nested("lab-small").at(&lab.dir().join("small"));
+    let kept = place
+        .script(&["--keep", "-q"], "head -c 12M /dev/zero | tr '\\0' x > big; echo 1 > n")
+        .run();
+    let id = kept.expect(0).stderr.trim().to_owned();
+    let exec = |script: &str| place.txos(["exec", &id, "--", "sh", "-c", script]).run();
+    let _ = place.native("head -c 9M /dev/zero | tr '\\0' y > ../full").expect(0);
+    let _ = exec("echo 2 > n")
+        .expect(125)
+        .says("No space left")
+        .says("stays pending, as it was before");
+    let _ = place.txos(["undo", &id]).run().expect(125);
+    let _ = place.native("rm ../full").expect(0);
+    let _ = exec("cat n > m; echo 2 > n").expect(0);
+    let _ = place.txos(["undo", &id]).run().expect(0);
+    let shown = exec("cat n; wc -c < big; ls; exit 3").expect(3).text();
+    assert_eq!(shown, "1\n12582912\nbig\nn\n");
+}
+
+/// git finds a repository whole, whichever of its commands are undone.
+#[test]
+fn a_repository_is_whole_at_each_layer() {
+    let lab = Lab::in_memory();
+    let git = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b; set -e";
+    let script = |rest: &str| format!("{git}\n{rest}");
+    let first = script(
+        "git init -q -b main .; for n in 1 2 3 4 5; do echo $n > file$n; done; git add .; git commit -qm one",
+    );
+    let kept = lab.script(&["--keep", "-q"], &first).run().expect(0);
+    let id = kept.stderr.trim().to_owned();
+    let look = || {
+        let look = script(
+            "git fsck --strict --no-progress; git status --porcelain; git log --format=%H%d --all; git stash list; cat file1; exit 3",
+        );
+        lab.txos(["exec", &id, "--", "sh", "-c", &look]).run().expect(3).text()
+    };
+    let mut states = vec![look()];
+    for rest in [
+        "echo more >> file1; git commit -qam two; git tag two",
+        "git checkout -qb side HEAD~1; git rm -q file2; git commit -qm three; git checkout -q main",
+        "git merge -q --no-edit side; git gc -q --prune=now",
+        "echo dirty >> file1; git stash -q; git branch -D side; git repack -qad",
+        "git rebase -q --root; git reflog expire --expire=now --all; git gc -q --prune=now",
+    ] {
+        let _ = lab.txos(["exec", &id, "--", "sh", "-c", &script(rest)]).run().expect(0);
+        states.push(look());
+    }
+    for (verb, n, at) in [
+        ("undo", "1", 4),
+        ("undo", "3", 1),
+        ("undo", "1", 0),
+        ("redo", "2", 2),
+        ("redo", "3", 5),
+        ("undo", "2", 3),
+    ] {
+        let _ = lab.txos([verb, &id, "-n", n]).run().expect(0);
+        assert_eq!(look(), states[at], "{verb} {n}");
+    }
+    let _ = lab.txos(["commit", &id]).run().expect(0);
+    let _ = lab
+        .native("git fsck --strict --no-progress && test -z \"$(git status --porcelain)\"")
+        .expect(0);
+}
+
+/// A second command in the same transaction waits for the first, or gives up after --wait.
+#[test]
+fn commands_run_one_after_the_other() {
+    let lab = Lab::in_memory();
+    let kept = lab.script(&["--keep", "-q"], "echo 1 > a").run().expect(0);
+    let id = kept.stderr.trim().to_owned();
+    let mut meeting = Rendezvous::new();
+    let script = format!("echo 2 >> a\n{PAUSE}");
+    let first = lab.txos(["exec", &id, "--", "sh", "-c", &script]).meeting(&mut meeting).start();
+    assert!(meeting.arrived());
+    for words in
+        [["exec", &id, "--wait", "0", "--", "true"], ["undo", &id, "--wait", "0", "-n", "1"]]
+    {
+        let _ = lab.txos(words).run().expect(125).says("a command runs in").says("nothing changed");
+    }
+    let second = lab.txos(["exec", &id, "--", "sh", "-c", "echo 3 >> a"]).start();
+    until("the second says that it waits", || second.stderr().contains("waiting for the command"));
+    meeting.go();
+    let _ = first.wait().expect(0);
+    let _ = second.wait().expect(0);
+    let _ = lab.txos(["commit", &id]).run().expect(0);
+    assert_eq!(lab.read("a"), "1\n2\n3\n");
 }

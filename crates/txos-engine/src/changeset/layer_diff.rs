@@ -1,0 +1,427 @@
+//! What one layer of a pending transaction changed, as people are shown it: the transaction as it was with
+//! the layers below, compared with what it is with this one.
+//!
+//! Either state is an upper directory, as a savepoint lists it, over the stable tree as it is now. A path at
+//! which the two lists agree, and above which nothing is hidden or moved by one of them alone, is the same in
+//! both; all others are looked up in both.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, CWD};
+
+use super::overlay::overlay_xattr;
+use super::{Entry, Side, Status, is_overlay_xattr, same_bytes};
+use crate::error::{Context, Error, Result};
+use crate::object::FileKind;
+use crate::path::layer::{child, is_at_or_below, split};
+use crate::path::{from_bytes, join};
+use crate::store::{
+    Content, Item, Layer, Manifest, Transaction, Tree, look_at_entries, saved_content,
+};
+use crate::sys;
+use crate::sys_handle::Handle;
+use crate::version::stat_at;
+
+/// The paths that layer `number` of a pending transaction changed, in order of path.
+///
+/// # Errors
+/// [`Error::WrongState`] if it has no such layer, [`Error::Io`] with what can't be read.
+pub fn layer_entries(tx: &Transaction, number: u32) -> Result<Vec<Entry>> {
+    let _rights = crate::sys_owner::rights();
+    let stack = tx.meta.stack_or_first();
+    let layer = number.checked_sub(1).and_then(|n| stack.layers.get(n as usize));
+    let here = number == stack.at;
+    let Some(layer) = layer.filter(|layer| layer.saved || here) else {
+        return Err(Error::WrongState {
+            id: tx.id(),
+            state: format!("without a layer {number} that could be looked at"),
+            advice: "`txos show` lists its layers.".into(),
+        });
+    };
+    between(tx, number - 1, layer.saved.then_some(number))
+}
+
+/// The paths that the command changed that runs in a pending transaction and has just ended.
+///
+/// # Errors
+/// [`Error::Io`] with what can't be read.
+pub fn running_layer_entries(tx: &Transaction) -> Result<Vec<Entry>> {
+    let _rights = crate::sys_owner::rights();
+    between(tx, tx.meta.before.as_ref().map_or(0, |before| before.savepoint), None)
+}
+
+/// What differs between two savepoints; `None` stands for the private copies as they are.
+fn between(tx: &Transaction, below: u32, above: Option<u32>) -> Result<Vec<Entry>> {
+    let below = if below > 0 { tx.manifest(below)? } else { Manifest::default() };
+    let above = above.map(|number| tx.manifest(number)).transpose()?;
+    let (mut entries, none) = (Vec::new(), Tree::new());
+    for layer in tx.layers() {
+        if !layer.upper.try_exists().at("looking at", &layer.upper)? {
+            continue; // Its file system is not mounted; it was not concerned.
+        }
+        let old = below.trees.get(layer.index).unwrap_or(&none);
+        let looked;
+        let new = match &above {
+            Some(above) => above.trees.get(layer.index).unwrap_or(&none),
+            None => {
+                looked = look_at_entries(&layer, Some(old))?;
+                &looked
+            }
+        };
+        let state = |tree| State { layer: &layer, tree };
+        entries.extend(Pair::new(state(old), state(new)).entries()?);
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+/// One state of one layer. Paths are relative to the layer's root.
+struct State<'a> {
+    layer: &'a Layer,
+    tree: &'a Tree,
+}
+
+/// What is at a path.
+struct Object<'a> {
+    side: Side,
+    rdev: u64,
+    /// What the savepoint says of it; none if it is the stable tree's.
+    item: Option<&'a Item>,
+    /// Where its content can be read, if it can.
+    at: Option<PathBuf>,
+}
+
+impl<'a> State<'a> {
+    fn item(&self, path: &[u8]) -> Option<&'a Item> {
+        self.tree.get(&join_upper(path))
+    }
+
+    /// What of the stable tree shows through at a path: its path there.
+    fn lower(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let (mut at, mut reached) = (Some(Vec::new()), Vec::new());
+        for name in path.split(|&b| b == b'/').filter(|name| !name.is_empty()) {
+            reached = child(&reached, name);
+            let parent = at.take();
+            at = parent.as_deref().map(|parent| child(parent, name));
+            let Some(item) = self.item(&reached) else { continue };
+            if item.kind() != FileKind::Dir {
+                return None;
+            }
+            let mark = |which: &[u8]| overlay_xattr(&item.xattrs, which);
+            if let Some(redirect) = mark(b"redirect") {
+                at = match redirect.strip_prefix(b"/") {
+                    Some(absolute) => Some(absolute.to_vec()),
+                    None => parent.map(|parent| child(&parent, redirect)),
+                };
+            } else if mark(b"opaque") == Some(b"y") {
+                at = None;
+            }
+        }
+        at
+    }
+
+    fn stable(&self, lower: &[u8]) -> PathBuf {
+        match lower {
+            b"" => self.layer.target.clone(),
+            lower => from_bytes(&join(self.layer.target.as_os_str().as_bytes(), lower)),
+        }
+    }
+
+    fn object(&self, path: &[u8]) -> Option<Object<'a>> {
+        if let Some(item) = self.item(path) {
+            if item.is_whiteout() {
+                return None;
+            }
+            let upper = || from_bytes(&join(self.layer.upper.as_os_str().as_bytes(), path));
+            let unsaved = matches!(item.content, Content::None) && item.kind() == FileKind::File;
+            let side = Side {
+                kind: item.kind(),
+                mode: item.mode & 0o7777,
+                uid: item.uid,
+                gid: item.gid,
+                size: item.size,
+                mtime: item.mtime,
+            };
+            let at = saved_content(self.layer, item).or_else(|| unsaved.then(upper));
+            return Some(Object { side, rdev: item.rdev, item: Some(item), at });
+        }
+        let at = self.stable(&self.lower(path)?);
+        let version = stat_at(CWD, at.as_os_str().as_bytes(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(Object { side: Side::of(&version), rdev: version.rdev, item: None, at: Some(at) })
+    }
+
+    /// Everything below a directory, of the stable tree what shows through.
+    fn below(&self, path: &[u8], found: &mut Vec<Vec<u8>>) -> Result<()> {
+        let mut names = BTreeSet::new();
+        if let Some(lower) = self.lower(path) {
+            let dir = self.stable(&lower);
+            if let Ok(fd) = sys::open_dir_canonical(dir.as_os_str().as_bytes()) {
+                let listed = sys::names_in(fd.as_fd()).at("listing", &dir)?;
+                names.extend(listed.into_iter().map(|(name, _)| name));
+            }
+        }
+        let top = join_upper(path);
+        let upper = self.tree.range(top.clone()..).take_while(|(p, _)| p.starts_with(&top[..]));
+        names.extend(upper.filter(|(p, _)| split(p).0 == top).map(|(p, _)| split(p).1.to_vec()));
+        for name in names {
+            let path = child(path, &name);
+            let Some(object) = self.object(&path) else { continue };
+            found.push(path.clone());
+            if object.side.kind == FileKind::Dir {
+                self.below(&path, found)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn join_upper(path: &[u8]) -> Vec<u8> {
+    if path.is_empty() { b"upper".to_vec() } else { join(b"upper", path) }
+}
+
+fn below_upper(key: &[u8]) -> Option<&[u8]> {
+    let rest = key.strip_prefix(b"upper")?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b"/") }
+}
+
+/// The state before, the state after, and what was moved from one place to another between them.
+struct Pair<'a> {
+    old: State<'a>,
+    new: State<'a>,
+    /// From where to where, parents first.
+    moves: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl<'a> Pair<'a> {
+    fn new(old: State<'a>, new: State<'a>) -> Self {
+        let mut pair = Pair { old, new, moves: Vec::new() };
+        let mut by_inode: HashMap<u64, &[u8]> = HashMap::new();
+        for (key, item) in pair.old.tree {
+            if let Some(path) = below_upper(key).filter(|_| !item.is_whiteout() && !item.several) {
+                by_inode.insert(item.ino, path);
+            }
+        }
+        let by_handle = pair.gone_files();
+        for (key, item) in pair.new.tree {
+            let Some(path) = below_upper(key).filter(|path| !path.is_empty()) else { continue };
+            if item.is_whiteout() || item.several {
+                continue;
+            }
+            let from = pair.from_inode(&by_inode, path, item).or_else(|| match item.kind() {
+                FileKind::Dir => pair.from_redirect(path),
+                _ => {
+                    let origin = overlay_xattr(&item.xattrs, b"origin").and_then(Handle::stored)?;
+                    by_handle.get(&origin).cloned().filter(|_| pair.old.item(path).is_none())
+                }
+            });
+            let Some(from) = from.filter(|from| from != path) else { continue };
+            let known = pair.before(path).is_some_and(|known| known == from);
+            let taken = pair.moves.iter().any(|(source, _)| *source == from);
+            if !known && !taken && pair.is_moved(&from, path) {
+                pair.moves.push((from, path.to_vec()));
+            }
+        }
+        pair
+    }
+
+    /// The stable files whose names are gone, by handle.
+    fn gone_files(&self) -> HashMap<Handle, Vec<u8>> {
+        let mut gone = HashMap::new();
+        for (key, item) in self.new.tree.iter().filter(|(_, item)| item.is_whiteout()) {
+            let Some(path) = below_upper(key) else { continue };
+            if self.old.item(path).is_some() && item.is_whiteout() {
+                continue;
+            }
+            let Some(lower) = self.old.lower(path) else { continue };
+            let (dir, name) = split(&lower);
+            let dir = sys::open_dir_canonical(self.old.stable(dir).as_os_str().as_bytes());
+            if let Some(handle) = dir.ok().and_then(|dir| Handle::of(dir.as_fd(), name)) {
+                gone.insert(handle, path.to_vec());
+            }
+        }
+        gone
+    }
+
+    /// Where the object that is at a path now was before, by its inode. A number can have been used again.
+    fn from_inode(
+        &self,
+        by_inode: &HashMap<u64, &[u8]>,
+        path: &[u8],
+        item: &Item,
+    ) -> Option<Vec<u8>> {
+        let from = *by_inode.get(&item.ino)?;
+        let was = self.old.item(from)?;
+        let same = (was.mode, was.mtime) == (item.mode, item.mtime)
+            && (item.kind() == FileKind::Dir || was.size == item.size);
+        (from != path && same).then(|| from.to_vec())
+    }
+
+    /// Where a directory that shows a stable one was before.
+    fn from_redirect(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let item = self.new.item(path)?;
+        let _ = overlay_xattr(&item.xattrs, b"redirect")?;
+        let lower = self.new.lower(path)?;
+        if self.old.lower(path).as_ref() == Some(&lower) {
+            return None;
+        }
+        let shows = |path: &[u8]| self.old.lower(path).as_ref() == Some(&lower);
+        if shows(&lower) {
+            return Some(lower);
+        }
+        let redirected = |item: &Item| overlay_xattr(&item.xattrs, b"redirect").is_some();
+        let mut marked = self.old.tree.iter().filter(|(_, item)| redirected(item));
+        marked.find_map(|(key, _)| below_upper(key).filter(|p| shows(p)).map(<[u8]>::to_vec))
+    }
+
+    /// Whether what was at `from` is at `to` now, with what it held, and not at `from`.
+    fn is_moved(&self, from: &[u8], to: &[u8]) -> bool {
+        let (Some(was), Some(is)) = (self.old.object(from), self.new.object(to)) else {
+            return false;
+        };
+        let stays = self.new.item(from).is_none_or(|item| {
+            self.old.item(from).is_some_and(|old| old.ino == item.ino && !item.is_whiteout())
+        });
+        !stays
+            && was.side.kind == is.side.kind
+            && (was.side.kind == FileKind::Dir || same(&was, &is))
+    }
+
+    /// Where what is at a path now was before; `None` if what was there was moved away.
+    fn before(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let moved = self.moves.iter().filter(|(_, to)| is_at_or_below(path, to));
+        if let Some((from, to)) = moved.max_by_key(|(_, to)| to.len()) {
+            return Some([from, path.get(to.len()..).unwrap_or_default()].concat());
+        }
+        let away = self.moves.iter().any(|(from, _)| is_at_or_below(path, from));
+        (!away).then(|| path.to_vec())
+    }
+
+    /// Where what was at a path is now, if it is.
+    fn after(&self, path: &[u8]) -> Vec<u8> {
+        let moved = self.moves.iter().filter(|(from, _)| is_at_or_below(path, from));
+        match moved.max_by_key(|(from, _)| from.len()) {
+            Some((from, to)) => [to, path.get(from.len()..).unwrap_or_default()].concat(),
+            None => path.to_vec(),
+        }
+    }
+
+    /// The paths, as they are now, that may differ.
+    fn candidates(&self) -> Result<BTreeSet<Vec<u8>>> {
+        let differs = |path: &Vec<u8>| {
+            let old = self.before(path).and_then(|before| self.old.item(&before));
+            match (old, self.new.item(path)) {
+                (Some(old), Some(new)) => old != new || self.before(path).as_ref() != Some(path),
+                (old, new) => old.is_some() || new.is_some(),
+            }
+        };
+        let new = self.new.tree.keys().filter_map(|key| below_upper(key)).map(<[u8]>::to_vec);
+        let old = self.old.tree.keys().filter_map(|key| below_upper(key));
+        let old = old.map(|path| self.after(path));
+        let listed: BTreeSet<Vec<u8>> = new.chain(old).filter(differs).collect();
+        let mut all = listed.clone();
+        for path in &listed {
+            let before = self.before(path);
+            let was = before.as_deref().and_then(|before| self.old.lower(before));
+            let is = self.new.lower(path);
+            if was == is {
+                continue;
+            }
+            let mut found = Vec::new();
+            if let (Some(before), Some(_)) = (&before, &was) {
+                self.old.below(before, &mut found)?;
+                all.extend(found.drain(..).map(|path| self.after(&path)));
+            }
+            if is.is_some() {
+                self.new.below(path, &mut found)?;
+                all.extend(found);
+            }
+        }
+        Ok(all)
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>> {
+        let target = |path: &[u8]| self.new.stable(path);
+        let mut entries = Vec::new();
+        for path in self.candidates()? {
+            let before = self.before(&path);
+            let from = self.moves.iter().find(|(_, to)| *to == path).map(|(from, _)| target(from));
+            let old = before.as_deref().and_then(|before| self.old.object(before));
+            let new = self.new.object(&path);
+            let status = if from.is_some() { Some(Status::Renamed) } else { status(&old, &new) };
+            let Some(status) = status else { continue };
+            let side = |object: &Option<Object<'_>>| object.as_ref().map(|object| object.side);
+            entries.push(Entry {
+                status,
+                path: target(&path),
+                from,
+                old: side(&old),
+                new: side(&new),
+                old_content: old.and_then(|old| old.at),
+                new_content: new.and_then(|new| new.at),
+            });
+        }
+        Ok(entries)
+    }
+}
+
+/// How two objects of one path differ, if they do.
+fn status(old: &Option<Object<'_>>, new: &Option<Object<'_>>) -> Option<Status> {
+    match (old, new) {
+        (None, None) => None,
+        (None, Some(_)) => Some(Status::Added),
+        (Some(_), None) => Some(Status::Deleted),
+        (Some(a), Some(b)) if a.side.kind != b.side.kind => Some(Status::TypeChanged),
+        (Some(a), Some(b)) if a.side.kind != FileKind::Dir && !same(a, b) => Some(Status::Modified),
+        (Some(a), Some(b)) => {
+            let rights = |o: &Object<'_>| (o.side.mode, o.side.uid, o.side.gid);
+            let times = a.side.kind != FileKind::Dir && a.side.mtime != b.side.mtime;
+            let differ = rights(a) != rights(b) || times || xattrs(a) != xattrs(b);
+            differ.then_some(Status::Attributes)
+        }
+    }
+}
+
+/// Whether two objects of one type hold the same.
+fn same(a: &Object<'_>, b: &Object<'_>) -> bool {
+    match a.side.kind {
+        FileKind::File => {
+            let saved = |o: &Object<'_>| {
+                o.item.map(|i| &i.content).filter(|c| **c != Content::None).cloned()
+            };
+            if saved(a).is_some() && saved(a) == saved(b) {
+                return true;
+            }
+            let open = |o: &Object<'_>| File::open(o.at.as_ref()?).ok();
+            a.side.size == b.side.size
+                && open(a).zip(open(b)).is_some_and(|(left, right)| {
+                    same_bytes(&left, &right, a.side.size).unwrap_or(false)
+                })
+        }
+        FileKind::Symlink => target(a).is_some_and(|left| Some(left) == target(b)),
+        FileKind::CharDevice | FileKind::BlockDevice => a.rdev == b.rdev,
+        FileKind::Fifo | FileKind::Socket => true,
+        FileKind::Dir => false,
+    }
+}
+
+fn target(object: &Object<'_>) -> Option<Vec<u8>> {
+    match object.item.map(|item| &item.content) {
+        Some(Content::Link(target)) => Some(target.clone()),
+        _ => Some(std::fs::read_link(object.at.as_ref()?).ok()?.into_os_string().into_vec()),
+    }
+}
+
+/// Its extended attributes, without those of overlayfs.
+fn xattrs(object: &Object<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = match (object.item, &object.at) {
+        (Some(item), _) => item.xattrs.clone(),
+        (None, Some(at)) => sys::xattrs(at.as_os_str().as_bytes()).unwrap_or_default(),
+        (None, None) => Vec::new(),
+    };
+    all.retain(|(name, _)| !is_overlay_xattr(name));
+    all
+}
