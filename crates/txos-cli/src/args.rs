@@ -12,7 +12,7 @@ use txos_run::{Leftover, Limits, RunOptions};
 
 use crate::duration::{Age, Moment, TimeLimit};
 use crate::report::Target;
-use crate::size::Size;
+use crate::size::{Bound, Size};
 
 /// Groups any commands into one operation that happens as a whole or not at all.
 #[derive(Debug, Parser)]
@@ -1004,6 +1004,12 @@ pub struct GcArgs {
     /// Remove committed transactions but the newest N; with --older-than, never one of the newest N
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
+    /// Remember that the store may take so much, such as 10G: after each commit the oldest history is removed
+    /// while it takes more. `none` takes the bound away
+    ///
+    /// Pending transactions count, and are never removed, nor is the newest commit.
+    #[arg(long, value_name = "SIZE|none")]
+    pub bound: Option<Bound>,
     /// Remove this transaction whatever its state (not a running one); may be repeated
     #[arg(long, value_name = "ID")]
     pub force: Vec<String>,

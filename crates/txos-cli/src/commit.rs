@@ -20,7 +20,7 @@ use crate::realm::Waiting;
 use crate::report::Outcome;
 use crate::review::Decision;
 use crate::signals::Deferred;
-use crate::{exec, keep, later, paths, review, run, show, trash};
+use crate::{exec, keep, later, paths, review, run, show, space, trash};
 
 /// Publishes a pending transaction, or the part of it below some paths.
 pub fn commit(app: &App, args: &CommitArgs) -> Result<u8, Failure> {
@@ -331,6 +331,7 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
     say_merged(app, &summary.merged_texts);
     say_left(app, &summary.left);
     if !run::warn_unrecorded(app, &summary) {
+        space::after_commit(app, &home, summary.id);
         trash::clear(app, &home);
     }
     Ok(0)

@@ -15,7 +15,7 @@ use crate::pick::{Wanted, pick};
 use crate::report::Outcome;
 use crate::run::{refusal, tell_failure};
 use crate::signals::Deferred;
-use crate::{keep, trash};
+use crate::{keep, space, trash};
 
 /// Runs it. The transaction stays pending: with what the command changed, or, if that failed or anything
 /// died on the way, as it was before.
@@ -85,6 +85,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         true => unchanged,
         false => format!("{unchanged}; live, and not undone: {}", ran.live),
     };
+    let was_full = status != 0 && space::is_full(&tx.meta);
     if let Some(why) = refusal(&ran.status, args.commit_on, &options.command) {
         keep::fall_back(app, &mut tx)?;
         trash::clear(app, &home);
@@ -93,6 +94,9 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
             return Err(Failure::conflict(conflicts, unchanged));
         }
         tell_failure(app, &ran.status, &format!("{why}; {unchanged}"));
+        if was_full {
+            space::hint(&home);
+        }
         return Ok(status);
     }
     tx.meta.exit_status = Some(i32::from(status));
@@ -117,6 +121,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     drop(signals);
     // What can't be removed now is removed by `gc`.
     if tx.discard_unnamed().is_ok() {
+        space::note(&home, id);
         trash::clear(app, &home);
     }
     Ok(status)

@@ -23,6 +23,7 @@ use crate::keep;
 use crate::list::find;
 use crate::pick::{Wanted, pick};
 use crate::realm_view::clear_dead;
+use crate::space;
 use crate::tx_status::TxStatus;
 
 /// A transaction without a record is taken for half made, not for being made right now, once its
@@ -45,11 +46,18 @@ struct Report {
     freed: u64,
     /// Whether nothing is left in the trash.
     trash_empty: bool,
+    /// What the store may take before the oldest history goes.
+    bound: Option<u64>,
 }
 
 /// Cleans up.
 pub fn gc(app: &App, args: &GcArgs) -> Result<u8, Failure> {
-    let Some(home) = app.open_existing()? else {
+    let home = match args.bound {
+        // It is remembered in the store.
+        Some(_) => Some(app.open()?),
+        None => app.open_existing()?,
+    };
+    let Some(home) = home else {
         app.say("there is no store, so there is nothing to remove");
         return Ok(0);
     };
@@ -65,10 +73,19 @@ pub fn gc(app: &App, args: &GcArgs) -> Result<u8, Failure> {
     remove_half_made(&home, &mut removed)?;
     remove_left_over(&home)?;
     remove_history(&home, args, &mut removed)?;
+    if let Some(bound) = args.bound {
+        space::set_bound(&home, bound.0)?;
+    }
+    let bound = space::bound(&home)?;
+    if let Some(bound) = bound {
+        let reason = || "old history, above the bound".into();
+        let gone = space::free(&home, bound, None)?;
+        removed.extend(gone.into_iter().map(|id| Removed { id, reason: reason() }));
+    }
     let before = trash_size(&home)?;
     let trash_empty = home.empty_trash(None)?;
     let freed = before.saturating_sub(trash_size(&home)?);
-    let report = Report { removed, freed, trash_empty };
+    let report = Report { removed, freed, trash_empty, bound };
     if args.json {
         json::write(&mut io::stdout().lock(), report)?;
         return Ok(0);

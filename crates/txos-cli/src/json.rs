@@ -63,6 +63,8 @@ pub struct Transaction {
     stack: Vec<StackLayer>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<Wait>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -129,12 +131,20 @@ impl Transaction {
             layers: meta.layers.iter().map(layer).collect(),
             stack: StackLayer::all(meta),
             waits_for: None,
+            disk: None,
         }
     }
 
     /// The same, which waits for somebody now, or does not.
     pub fn waiting(self, waits_for: Option<Wait>) -> Self {
         Transaction { waits_for, ..self }
+    }
+}
+
+impl Transaction {
+    /// The same, which takes so much disk space, if that is known.
+    pub fn taking(self, disk: Option<u64>) -> Self {
+        Transaction { disk, ..self }
     }
 }
 
@@ -237,6 +247,8 @@ mod tests {
             serde_json::to_value(waits).unwrap()["waits_for"],
             serde_json::json!({"id": "3kq9w2ma", "pid": 7, "turn": false, "seconds": 1.5})
         );
+        let takes = Transaction::new(&meta(), TxStatus::Pending).taking(Some(4096));
+        assert_eq!(serde_json::to_value(takes).unwrap()["disk"], 4096);
         let recovered = Recovered { undone: vec![meta().id], ..Recovered::default() };
         assert_eq!(
             text(Recovery::new(&recovered)),

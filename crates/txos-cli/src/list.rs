@@ -14,6 +14,7 @@ use crate::exit::Failure;
 use crate::json;
 use crate::log::one_line;
 use crate::realm_view::{Wait, look};
+use crate::space::{Counting, du};
 use crate::style::Paint;
 use crate::tx_status::TxStatus;
 
@@ -58,9 +59,13 @@ pub fn list(app: &App, args: &ListArgs) -> Result<u8, Failure> {
     let (found, unreadable) = find(home.as_ref(), |status| !published(status))?;
     let waits = if found.is_empty() { Waits::new() } else { waits(app) };
     let mut out = io::BufWriter::new(io::stdout().lock());
+    let counting = Counting::begin();
+    let space = |meta: &Meta| home.as_ref().and_then(|home| counting.of(home, meta));
     if args.json {
         let transaction = |(meta, status): &(Meta, TxStatus)| {
-            json::Transaction::new(meta, *status).waiting(waits.get(&meta.id).copied())
+            json::Transaction::new(meta, *status)
+                .waiting(waits.get(&meta.id).copied())
+                .taking(space(meta))
         };
         let transactions = found.iter().map(transaction).collect();
         json::write(&mut out, json::Transactions { transactions, unreadable })?;
@@ -71,7 +76,7 @@ pub fn list(app: &App, args: &ListArgs) -> Result<u8, Failure> {
         } else if found.is_empty() {
             app.say("no pending or running transactions");
         } else {
-            write_table(&mut out, &found, &waits, app.out)?;
+            write_table(&mut out, &found, &waits, &space, app.out)?;
         }
     }
     out.flush()?;
@@ -82,11 +87,12 @@ fn write_table(
     out: &mut dyn Write,
     found: &[(Meta, TxStatus)],
     waits: &Waits,
+    space: &dyn Fn(&Meta) -> Option<u64>,
     paint: Paint,
 ) -> io::Result<()> {
     let now = Stamp::now();
     let strong = paint.strong();
-    writeln!(out, "{strong}ID        STATE    SINCE         PATHS  COMMAND{strong:#}")?;
+    writeln!(out, "{strong}ID        STATE    SINCE         PATHS   SIZE  COMMAND{strong:#}")?;
     for (meta, status) in found {
         let id = paint.id();
         let state = match status {
@@ -97,9 +103,10 @@ fn write_table(
         let since = ago(meta.ended.unwrap_or(meta.begun), now);
         let counted = matches!(status, TxStatus::Pending | TxStatus::Lost);
         let changes = if counted { meta.changes.to_string() } else { "-".into() };
+        let size = space(meta).map_or_else(|| "-".into(), du);
         write!(
             out,
-            "{id}{}{id:#}  {state}{:7}{state:#}  {since:12}  {changes:>5}  {}",
+            "{id}{}{id:#}  {state}{:7}{state:#}  {since:12}  {changes:>5}  {size:>5}  {}",
             meta.id,
             status.to_string(),
             one_line(meta)

@@ -15,6 +15,7 @@ use crate::later::touches;
 use crate::list::find;
 use crate::pager::{self, Stream};
 use crate::paths::all_in_tree;
+use crate::space::{Counting, du};
 use crate::style::Paint;
 use crate::tx_status::TxStatus;
 
@@ -40,9 +41,13 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
     }
     found.sort_by_key(|(meta, _)| std::cmp::Reverse(meta.ended));
     found.truncate(args.max_count.unwrap_or(usize::MAX));
+    let counting = Counting::begin();
+    let space = |meta: &Meta| home.as_ref().and_then(|home| counting.of(home, meta));
     if args.json {
         let mut out = io::BufWriter::new(io::stdout().lock());
-        let transactions = found.iter().map(|(m, s)| json::Transaction::new(m, *s)).collect();
+        let transaction =
+            |(m, s): &(Meta, TxStatus)| json::Transaction::new(m, *s).taking(space(m));
+        let transactions = found.iter().map(transaction).collect();
         json::write(&mut out, json::Transactions { transactions, unreadable })?;
         out.flush()?;
         return Ok(0);
@@ -62,7 +67,7 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
             if n > 0 {
                 writeln!(out)?;
             }
-            write_entry(out, meta, *status, app.out)
+            write_entry(out, meta, *status, space(meta), app.out)
         })
     })?;
     Ok(0)
@@ -84,6 +89,7 @@ pub fn write_entry(
     out: &mut dyn Write,
     meta: &Meta,
     status: TxStatus,
+    space: Option<u64>,
     paint: Paint,
 ) -> io::Result<()> {
     let (id, bad) = (paint.id(), paint.bad());
@@ -105,6 +111,9 @@ pub fn write_entry(
     }
     if !matches!(status, TxStatus::Active | TxStatus::Dead) {
         writeln!(out, "Changes:  {}", paths(meta.changes))?;
+    }
+    if let Some(bytes) = space {
+        writeln!(out, "Size:     {}", du(bytes))?;
     }
     if let Some(other) = meta.reverts {
         let part = if meta.reverts_part { "a part of " } else { "" };

@@ -15,7 +15,7 @@
 //! | [`list`], [`log`], [`show`], [`later`] | looking at transactions |
 //! | [`realm_view`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
 //! | [`changes`], [`overview`], [`patch`], [`git_patch`], [`json`], [`html`], [`pager`] | how changes are written |
-//! | [`recover`], [`gc`], [`doctor`] | care |
+//! | [`recover`], [`gc`], [`space`], [`doctor`] | care |
 //! | [`complete`] | what a shell completes |
 //! | [`launcher`] | the checkout's `txos` script, which builds what it starts |
 //! | [`app`], [`exit`], [`style`], [`progress`], [`signals`], [`paths`], [`pick`], [`duration`], [`size`], [`tx_status`], [`streams`] | what the commands share |
@@ -67,6 +67,7 @@ mod runtime;
 mod show;
 mod signals;
 mod size;
+mod space;
 mod status;
 mod streams;
 mod style;
@@ -116,6 +117,11 @@ fn main() -> ExitCode {
     };
     let ended = open_report(&app, &cli.command).and_then(|()| dispatch(&app, &cli));
     let status = ended.as_ref().map_or_else(told, |status| *status);
+    if ended.as_ref().err().is_some_and(space::tells_of_space)
+        && let Ok(Some(home)) = app.open_existing()
+    {
+        space::hint(&home);
+    }
     app.report.write(&app, &ended, status);
     ExitCode::from(status)
 }

@@ -28,7 +28,7 @@ use crate::report::Outcome;
 use crate::review::Decision;
 use crate::signals::Deferred;
 use crate::streams::Marks;
-use crate::{keep, review, trash};
+use crate::{keep, review, space, trash};
 
 /// What to say of a transaction that is gone.
 const ROLLED_BACK: &str = "rolled back, nothing changed";
@@ -307,10 +307,14 @@ fn conclude(
     let status = of_command(&ran.status);
     tx.meta.exit_status = Some(i32::from(status));
     let shows_always = ending == Ending::DryRun && was_run(&ran.status);
+    let was_full = was_run(&ran.status) && status != 0 && space::is_full(&tx.meta);
     if !shows_always && let Some(why) = refusal(&ran.status, args.commit_on, &args.command) {
         drop(handle.take());
         trash::discard(app, home, tx);
         tell_failure(app, &ran.status, &format!("{why}; {gone}"));
+        if was_full {
+            space::hint(home);
+        }
         return Ok(Attempt::Ended(status));
     }
     let options = args.publish.options(true, Vec::new());
@@ -463,6 +467,7 @@ fn keep(
         trash::discard(app, home, tx);
         return Err(failure.with_aftermath(gone));
     }
+    space::note(home, tx.id());
     app.report.note(|report| report.ended(Outcome::Kept, Some(*counts)));
     Ok(tx)
 }
@@ -560,6 +565,10 @@ pub fn committed(
         ));
     }
     if !warn_unrecorded(app, summary) {
+        space::after_commit(app, home, id);
+        if !summary.complete {
+            space::note(home, tx.id());
+        }
         trash::clear(app, home);
     }
 }

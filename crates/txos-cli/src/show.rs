@@ -18,6 +18,7 @@ use crate::log::write_entry;
 use crate::pager::{self, Stream};
 use crate::patch::{Reader, write_patch};
 use crate::pick::{Wanted, pick};
+use crate::space::Counting;
 use crate::tx_status::TxStatus;
 use crate::undo::write_layers;
 use crate::{git_patch, html, json, keep, overview, paths};
@@ -53,10 +54,11 @@ pub fn show(app: &App, args: &ShowArgs) -> Result<u8, Failure> {
         out.flush()?;
         return Ok(0);
     }
+    let space = Counting::begin().of(&home, &looked.meta);
     // What is looked at is held no longer than it takes to write it.
     pager::show(Stream::Out, move |out| {
         let looked = looked;
-        write_entry(out, &looked.meta, looked.status, app.out)?;
+        write_entry(out, &looked.meta, looked.status, space, app.out)?;
         write_layers(out, &looked.meta, app.out)?;
         if !looked.entries.is_empty() {
             writeln!(out)?;

@@ -31,6 +31,21 @@ impl FromStr for Size {
     }
 }
 
+/// A bound, or that there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound(pub Option<Size>);
+
+impl FromStr for Bound {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Bound(None)),
+            text => text.parse().map(|size| Bound(Some(size))),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +60,8 @@ mod tests {
         assert_eq!(bytes("5MiB"), Ok(5 << 20));
         assert_eq!(bytes("10G"), Ok(10 << 30));
         assert_eq!(bytes("1T"), Ok(1 << 40));
+        assert_eq!("none".parse(), Ok(Bound(None)));
+        assert_eq!("1G".parse(), Ok(Bound(Some(Size(1 << 30)))));
         for bad in ["", "G", "-1", "1.5G", "1 G", "1X", "1MB", "99999999999T", "1mib"] {
             assert!(bad.parse::<Size>().is_err(), "{bad:?}");
         }

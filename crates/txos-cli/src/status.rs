@@ -15,6 +15,7 @@ use crate::exit::Failure;
 use crate::json;
 use crate::list::find;
 use crate::realm_view::{Counts, look, percent};
+use crate::space::{Counting, bound, du};
 use crate::style::Paint;
 use crate::tx_status::TxStatus;
 
@@ -60,6 +61,11 @@ struct StoreReport {
     committed: usize,
     reverted: usize,
     unreadable: usize,
+    /// Disk space of private copies, and of old versions in the history; none if it takes too long to count.
+    pending_bytes: Option<u64>,
+    history_bytes: Option<u64>,
+    /// What the store may take before the oldest history goes.
+    bound: Option<u64>,
 }
 
 impl RealmReport {
@@ -96,6 +102,14 @@ impl StoreReport {
             ..StoreReport::default()
         };
         found.iter().for_each(|(_, status)| report.add(*status));
+        let counting = Counting::begin();
+        let sum = |published: bool| {
+            let is_published = |s| matches!(s, TxStatus::Committed | TxStatus::Reverted);
+            let of_kind = found.iter().filter(|(_, status)| is_published(*status) == published);
+            of_kind.map(|(meta, _)| counting.of(home, meta)).sum::<Option<u64>>()
+        };
+        (report.pending_bytes, report.history_bytes) = (sum(false), sum(true));
+        report.bound = bound(home)?;
         Ok(report)
     }
 
@@ -108,6 +122,18 @@ impl StoreReport {
             TxStatus::Committed => &mut self.committed,
             TxStatus::Reverted => &mut self.reverted,
         } += 1;
+    }
+
+    /// "12M in private copies, 1.3G in the history; no bound".
+    fn space(&self) -> String {
+        let shown =
+            |bytes: Option<u64>| bytes.map_or_else(|| "more than can be counted now".into(), du);
+        let bound = match self.bound {
+            Some(bytes) => format!("bound {}", du(bytes)),
+            None => "no bound (`txos gc --bound SIZE` sets one)".into(),
+        };
+        let (pending, history) = (shown(self.pending_bytes), shown(self.history_bytes));
+        format!("{pending} in private copies, {history} in the history; {bound}")
     }
 
     /// "2 pending, 14 committed", and whatever else there is.
@@ -186,6 +212,7 @@ fn write_report(
     match &report.store {
         Some(store) => {
             writeln!(out, "{strong}store{strong:#}         {}: {}", store.path, store.counted())?;
+            writeln!(out, "{strong}space{strong:#}         {}", store.space())?;
         }
         None => writeln!(out, "{strong}store{strong:#}         none")?,
     }
@@ -237,6 +264,9 @@ mod tests {
         for status in [TxStatus::Pending, TxStatus::Committed, TxStatus::Pending, TxStatus::Dead] {
             store.add(status);
         }
+        store.pending_bytes = Some(12 << 20);
+        store.history_bytes = Some(1_300_000_000);
+        store.bound = Some(2 << 30);
         Report { policy: "timestamp", realm: Some(realm), store: Some(store) }
     }
 
@@ -256,6 +286,7 @@ mod tests {
             "transactions  3 running, 2 of them waiting, 1 dead; 60 places",
             "records       2048 of 1048576 held: 0.20 % chance of a false conflict",
             "store         /var/lib/txos: 2 pending, 1 committed, 1 dead",
+            "space         12M in private copies, 1.3G in the history; bound 2.0G",
             "        12  commits",
             "         4  waits       waited for it",
             "         7  full        found all places taken",

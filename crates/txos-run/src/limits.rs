@@ -136,13 +136,22 @@ impl Guard {
 /// is not counted.
 #[must_use]
 pub fn disk_space(dirs: &[PathBuf]) -> u64 {
+    disk_space_until(dirs, None).unwrap_or_default()
+}
+
+/// The same; `None` if it was not counted at this time.
+#[must_use]
+pub fn disk_space_until(dirs: &[PathBuf], deadline: Option<Instant>) -> Option<u64> {
     let mut seen = HashSet::new();
     let mut bytes = 0;
     let mut open: Vec<PathBuf> = dirs.to_vec();
     while let Some(dir) = open.pop() {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return None;
+        }
         bytes += space_in(&dir, &mut open, &mut seen);
     }
-    bytes
+    Some(bytes)
 }
 
 fn space_in(dir: &Path, open: &mut Vec<PathBuf>, seen: &mut HashSet<(u64, u64)>) -> u64 {

@@ -15,6 +15,7 @@
 //! | [`retries`] | a command is run again by itself only if no other process can have noticed the first run |
 //! | [`view`], [`effects`], [`mounts`] | a command finds everything as without a transaction; what is live is held, reported or refused |
 //! | [`limits`] | time, memory, private copies and network are bounded; a hidden path is absent |
+//! | [`space`] | what transactions take is shown, bounded and freed |
 //! | [`links`] | files of several names, changed by names that then go |
 //! | [`shell`] | shell scripts agree with a native run |
 //! | [`rootless`], [`kinds_of_root`] | ordinary users; user number 0 that is not the machine's root |
@@ -46,5 +47,6 @@ mod reviewing;
 mod rootless;
 mod savepoints;
 mod shell;
+mod space;
 mod terminals;
 mod view;
