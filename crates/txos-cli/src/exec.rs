@@ -157,6 +157,7 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
         words: options.command.iter().map(|word| quoted(word.as_ref())).collect(),
         directory: std::env::current_dir().unwrap_or_default(),
         begun: Some(Stamp::now()),
+        changes: None,
     };
     tx.save_before(command)?;
     let ran = txos_run::run(home, &mut tx, reads, &options, None);
