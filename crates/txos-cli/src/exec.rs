@@ -59,7 +59,13 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         begun: Some(Stamp::now()),
         changes: None,
     };
-    tx.save_before(command).map_err(|error| Failure::from(error).with_aftermath(&unchanged))?;
+    if let Err(error) = tx.save_before(command) {
+        // What was copied until then makes room again, for the next attempt.
+        if tx.discard_unnamed().is_ok() {
+            trash::clear(app, &home);
+        }
+        return Err(Failure::from(error).with_aftermath(&unchanged));
+    }
     let mut ran = match txos_run::run(&home, &mut tx, reads, &options, handle) {
         Ok(ran) => ran,
         Err(error) => {

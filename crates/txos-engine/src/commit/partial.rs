@@ -378,7 +378,10 @@ fn move_out(
     pending.meta.splitting = None;
     // Its savepoints hold what is published now.
     pending.meta.flatten_stack();
-    pending.save(plan.durable)
+    pending.save(plan.durable)?;
+    // What can't be removed now is removed by `gc`.
+    let _ = pending.discard_unnamed();
+    Ok(())
 }
 
 /// overlayfs's index holds the copies of objects with several names. What was published of them the

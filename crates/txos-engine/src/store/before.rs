@@ -268,7 +268,8 @@ impl Transaction {
     /// If it can't be moved to the trash.
     pub fn discard_unnamed(&self) -> Result<()> {
         let _rights = crate::sys_owner::rights();
-        if self.meta.before.is_some() || self.meta.stack.is_empty() {
+        let home = self.dir().join("saved");
+        if self.meta.before.is_some() || !exists(&home)? {
             return Ok(()); // That decides; or nothing was ever saved.
         }
         let pending = self.meta.state == State::Pending;
@@ -278,8 +279,11 @@ impl Transaction {
             pending && layer.is_some_and(|layer| layer.saved)
         };
         let number = |name: &str| name.trim_end_matches(".reads").parse().ok();
-        let mut places = vec![(self.dir().join("saved"), self.home_store())];
-        places.extend(self.layers().iter().map(|l| (savepoint::place(l), l.store.clone())));
+        // The one that tells whether there are any goes last.
+        let layers = self.layers();
+        let mut places: Vec<_> =
+            layers.iter().map(|l| (savepoint::place(l), l.store.clone())).collect();
+        places.push((home, self.home_store()));
         for (place, store) in places {
             let names = match sys::look("readdir", || fs::read_dir(&place)) {
                 Ok(names) => names,
