@@ -23,11 +23,14 @@ for device in null zero random urandom; do
     touch dev/$device
     mount --bind /dev/$device dev/$device
 done
-mkdir dev/shm
+mkdir dev/shm dev/pts
+mount -t devpts -o newinstance,ptmxmode=666 terminals dev/pts
+ln -s pts/ptmx dev/ptmx
 cp /etc/passwd /etc/group etc/
 echo 1 >var/lib/dpkg/info/format
 packages=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii  *//p' | sort -u)
-dpkg-query -s $packages >var/lib/dpkg/status
+# What they need is not asked for: not all of it is copied.
+dpkg-query -s $packages | grep -Ev "^(Pre-Depends|Depends|Recommends): " >var/lib/dpkg/status
 for package in $packages; do
     for list in /var/lib/dpkg/info/$package.list /var/lib/dpkg/info/$package:*.list; do
         [ ! -e "$list" ] || { cp "$list" var/lib/dpkg/info/; cat "$list"; }

@@ -24,6 +24,7 @@
 //! | [`bad_input`], [`terminals`] | a clear message and exit status 125, never a panic; no control character reaches a terminal |
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod apt;
 mod bad_input;
 mod commit;
 mod completion;

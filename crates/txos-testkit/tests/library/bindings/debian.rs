@@ -60,6 +60,7 @@ fn the_package_is_installed_used_upgraded_removed_and_purged() {
         "/usr/bin/txos",
         "/usr/lib/txos/libtxos.so",
         "/usr/lib/txos/libtxos.a",
+        "/usr/lib/txos/txos-apt",
         "/usr/include/txos.h",
         "/pkgconfig/txos.pc",
         "/usr/lib/systemd/system/txos-recover.service",
@@ -105,12 +106,14 @@ fn the_package_is_installed_used_upgraded_removed_and_purged() {
 
 /// What is pending outlives removal and purge, and is not there any more only when it has been decided about.
 fn removal(debian: &DebianRoot, deb: &str) {
+    let _ = debian.sh("/usr/lib/txos/txos-apt enable").expect(0);
     let mounted = "mkdir /srv/other; mount -t tmpfs other /srv/other";
     let _ = debian.sh(mounted).expect(0);
     let both =
         "txos run --keep --name last -- sh -c 'echo three > /srv/file; echo x > /srv/other/x'";
     let _ = debian.sh(both).expect(0);
     let removed = debian.command(&["dpkg", "-r", "txos"]).run().expect(0);
+    assert!(fs::symlink_metadata(debian.path("usr/local/sbin/apt")).is_err());
     assert!(removed.text().contains("pending transactions stay in /var/lib/txos: "), "{removed:?}");
     assert!(!debian.path("usr/bin/txos").exists());
     let _ = debian.command(&["dpkg", "-P", "txos"]).run().expect(0).says("stays, because");
