@@ -10,9 +10,9 @@ use crate::args::Cli;
 
 /// The commands as the overview groups them.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["run", "exec", "undo", "redo"]),
+    ("Run", &["run", "exec", "undo", "redo", "rebase"]),
     ("Look", &["list", "show", "diff", "log", "status", "top"]),
-    ("Decide", &["review", "commit", "abort", "revert"]),
+    ("Decide", &["review", "commit", "abort", "revert", "restore"]),
     ("Agents", &["mcp", "agent"]),
     ("Care", &["recover", "gc", "policy", "doctor", "config", "completions"]),
 ];

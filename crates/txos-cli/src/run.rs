@@ -276,6 +276,20 @@ fn attempt(
     Ok((ended?, next))
 }
 
+/// Says that nothing was committed because nothing was to be, and why nothing would have been.
+fn end_dry_run(
+    app: &App,
+    status: &CommandStatus,
+    command: &[std::ffi::OsString],
+    counts: Counts,
+    gone: &str,
+) {
+    let why = refusal(status, CommitOn::Success, command);
+    let why = why.map(|why| format!("{why}; ")).unwrap_or_default();
+    app.report.note(|report| report.ended(Outcome::DryRun, Some(counts)));
+    app.say(format_args!("{why}dry run: {gone}"));
+}
+
 /// The command has ended: decides about the transaction, and does it.
 #[expect(clippy::too_many_arguments, reason = "all of one attempt")]
 fn conclude(
@@ -288,8 +302,7 @@ fn conclude(
     live: &Live,
     next: &Next,
 ) -> Result<Attempt, Failure> {
-    let (home, gone) = (engine.home(), rolled_back_text(args, live));
-    let signals = Deferred::begin();
+    let (home, gone, signals) = (engine.home(), rolled_back_text(args, live), Deferred::begin());
     if ending != Ending::Commit {
         // Others may make a view of a transaction that is kept.
         ran.await_end_of_view();
@@ -335,10 +348,7 @@ fn conclude(
             let shown = review::show(app, &entries);
             trash::discard(app, home, tx);
             shown?;
-            let why = refusal(&ran.status, CommitOn::Success, &args.command);
-            let why = why.map(|why| format!("{why}; ")).unwrap_or_default();
-            app.report.note(|report| report.ended(Outcome::DryRun, Some(counts)));
-            app.say(format_args!("{why}dry run: {gone}"));
+            end_dry_run(app, &ran.status, &args.command, counts, &gone);
             return Ok(Attempt::Ended(status));
         }
         Ending::Keep => {

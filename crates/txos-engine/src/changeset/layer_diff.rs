@@ -211,8 +211,8 @@ impl<'a> Pair<'a> {
             if item.is_whiteout() || item.several {
                 continue;
             }
-            let from = pair.from_inode(&by_inode, path, item).or_else(|| match item.kind() {
-                FileKind::Dir => pair.from_redirect(path),
+            let from = pair.source_by_inode(&by_inode, path, item).or_else(|| match item.kind() {
+                FileKind::Dir => pair.source_by_redirect(path),
                 _ => {
                     let origin = overlay_xattr(&item.xattrs, b"origin").and_then(Handle::stored)?;
                     by_handle.get(&origin).cloned().filter(|_| pair.old.item(path).is_none())
@@ -247,7 +247,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Where the object that is at a path now was before, by its inode. A number can have been used again.
-    fn from_inode(
+    fn source_by_inode(
         &self,
         by_inode: &HashMap<u64, &[u8]>,
         path: &[u8],
@@ -261,7 +261,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Where a directory that shows a stable one was before.
-    fn from_redirect(&self, path: &[u8]) -> Option<Vec<u8>> {
+    fn source_by_redirect(&self, path: &[u8]) -> Option<Vec<u8>> {
         let item = self.new.item(path)?;
         let _ = overlay_xattr(&item.xattrs, b"redirect")?;
         let lower = self.new.lower(path)?;
