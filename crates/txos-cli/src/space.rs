@@ -1,13 +1,16 @@
 //! Disk space: what transactions take, the bound of the store, and what could be freed.
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use txos_engine::TxId;
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, Meta, State};
+use txos_engine::sys;
 use txos_run::limits::{disk_space, disk_space_until};
 
 use crate::app::{App, tell};
@@ -76,9 +79,19 @@ pub fn note(home: &Home, id: TxId) {
     let path = home.tx_dir(id).join(NOTE);
     let new = path.with_extension("new");
     // Without it the space is counted when it is asked for.
-    if std::fs::write(&new, text).is_ok() {
+    let written = afresh(&new).and_then(|mut file| file.write_all(text.as_bytes()));
+    if written.is_ok() {
         let _ = std::fs::rename(&new, path);
     }
+}
+
+/// A new file; what lay there under its name goes first, whatever it was.
+fn afresh(path: &Path) -> std::io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    File::create_new(path)
 }
 
 /// Counts for one list: not for longer than is bearable.
@@ -95,7 +108,7 @@ impl Counting {
     /// How much a transaction takes; `None` if that would take too long to count.
     pub fn of(&self, home: &Home, meta: &Meta) -> Option<u64> {
         if meta.state != State::Active
-            && let Ok(text) = std::fs::read_to_string(home.tx_dir(meta.id).join(NOTE))
+            && let Ok(text) = sys::read_text(&home.tx_dir(meta.id).join(NOTE))
             && let Some((bytes, record)) = text.trim_end().split_once(' ')
             && record == of_record(meta)
             && let Ok(bytes) = bytes.parse()
@@ -109,7 +122,7 @@ impl Counting {
 /// The bound of a store, if it has one.
 pub fn bound(home: &Home) -> Result<Option<u64>, Failure> {
     let path = home.dir().join(BOUND);
-    let text = match std::fs::read_to_string(&path) {
+    let text = match sys::read_text(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Failure::new(format!("reading {}: {e}", quoted(&path)))),
@@ -135,8 +148,7 @@ pub fn set_bound(home: &Home, bound: Option<Size>) -> Result<(), Failure> {
     };
     let new = path.with_extension("new");
     let write = || -> std::io::Result<()> {
-        use std::io::Write;
-        let mut file = std::fs::File::create(&new)?;
+        let mut file = afresh(&new)?;
         writeln!(file, "{BOUND_MAGIC}\n{bytes}")?;
         file.sync_all()?;
         std::fs::rename(&new, &path)

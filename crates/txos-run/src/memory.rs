@@ -134,7 +134,7 @@ fn group_name(id: TxId) -> String {
 /// Removes the cgroup that a killed process has left for a transaction, if it has left one. Its processes have ended.
 pub fn remove_group(tx_dir: &Path, id: TxId) {
     let note = tx_dir.join(NOTE);
-    let Ok(text) = std::fs::read_to_string(&note) else { return };
+    let Ok(text) = txos_engine::sys::read_text(&note) else { return };
     let dir = unquoted(text.trim()).map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
     let is_named = |dir: &PathBuf| dir.file_name().is_some_and(|name| *name == *group_name(id));
     if dir.filter(is_named).is_none_or(|dir| remove(&dir)) {
