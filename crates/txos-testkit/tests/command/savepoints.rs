@@ -272,7 +272,8 @@ fn each_layer_is_shown_by_itself() {
         ),
         (
             "mv moved again; rm a; mkfifo a; cp -p bb copy; cat acl > /dev/null",
-            "T a\nR moved again/\nA copy\n",
+            // A directory that is moved for the second time is shown as removed and added.
+            "T a\nA again/\nA again/x\nA copy\nD moved/\nD moved/x\n",
         ),
         (
             "setfattr -n user.x -v 1 acl; ln -sf elsewhere link; mkdir gone; rm -r again",
@@ -351,6 +352,8 @@ fn random_layers() {
             twin.is_at(at);
         }
         let _ = twin.lab.txos(["commit", &twin.id]).run().expect(0);
+        // What is retained of a file that lost a name counts as a link of it until then.
+        let _ = twin.lab.txos(["gc", "--keep", "0"]).run().expect(0);
         assert_eq!(dump(twin.lab.tree()), twin.states[at], "seed {seed}");
         twin.lab.expect_clean();
     }
@@ -423,7 +426,7 @@ fn an_ordinary_user_undoes() {
 #[test]
 fn no_room_for_a_savepoint() {
     let lab = Lab::in_memory();
-    let image = Image::mount(&lab, "ext4", 32, "small");
+    let image = Image::mount(&lab, "ext4", 48, "small");
     require!(image.is_some(), "mounting ext4");
     let place = lab.nested("lab-small").at(&lab.dir().join("small"));
     let kept = place
@@ -431,7 +434,7 @@ fn no_room_for_a_savepoint() {
         .run();
     let id = kept.expect(0).stderr.trim().to_owned();
     let exec = |script: &str| place.txos(["exec", &id, "--", "sh", "-c", script]).run();
-    let _ = place.native("head -c 9M /dev/zero | tr '\\0' y > ../full").expect(0);
+    let _ = place.native("head -c 24M /dev/zero | tr '\\0' y > ../full").expect(0);
     let _ = exec("echo 2 > n")
         .expect(125)
         .says("No space left")
