@@ -239,7 +239,7 @@ impl Lab {
     /// are over, files of ours, trash, processes, mounts.
     #[must_use]
     pub fn left_over(&self) -> Vec<String> {
-        const STORE: [&str; 12] = [
+        const STORE: [&str; 13] = [
             "format",
             "lock",
             "lock.turn",
@@ -252,8 +252,9 @@ impl Lab {
             "light.marks",
             "staging",
             "realm",
+            "bound",
         ];
-        const TRANSACTION: [&str; 5] = ["meta.json", "lock", "plan", "fence", "reads"];
+        const TRANSACTION: [&str; 6] = ["meta.json", "lock", "plan", "fence", "reads", "space"];
         let names = |dir: &Path| -> Vec<String> {
             let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
             entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()
