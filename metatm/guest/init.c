@@ -349,8 +349,6 @@ static void dpunish(long size, int me)
     }
 }
 
-static long ticks[3];
-
 static void times_now(long *to)
 {
     char line[512];
@@ -426,7 +424,6 @@ int main(int argc, char **argv)
     }
     clock_gettime(CLOCK_MONOTONIC, &to);
     times_now(after);
-    (void)ticks;
     long us = (to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000;
     if (w && w->run == counter) {
         char text[32] = "";

@@ -88,7 +88,6 @@ fn trace(machine: &Machine, symbols: &Symbols) {
     println!("{:>14}  {:<44}  {:<5}  {:<30}  outcome", "cycle", "access", "", "holder");
     for event in machine.bus.tm.trace() {
         let outcome = match event.decision {
-            _ if !event.transactional => "holder restarts".to_owned(),
             Decision::HolderLoses => "holder restarts".to_owned(),
             Decision::RequesterLoses => "restarts itself".to_owned(),
             Decision::Stall(cycles) => format!("stalls for {cycles}"),

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::FlockOperation;
@@ -13,7 +13,9 @@ use txos_engine::TxId;
 use txos_engine::show::quoted;
 
 use crate::app::{App, tell};
-use crate::args::{AgentAction, AgentHookArgs, AgentShellArgs, AgentTool, Command as Verb};
+use crate::args::{
+    AgentAction, AgentCommandArgs, AgentHookArgs, AgentShellArgs, AgentTool, Command as Verb,
+};
 use crate::exit::{self, Failure, of_command};
 use crate::pick::{Wanted, pick};
 use crate::tx_status::TxStatus;
@@ -37,7 +39,7 @@ pub fn agent(app: &App, action: &AgentAction) -> Result<u8, Failure> {
 
 /// Runs a shell with these arguments, in the session's transaction.
 fn shell(app: &App, args: &AgentShellArgs) -> Result<u8, Failure> {
-    let shell = args.shell.clone().unwrap_or_else(|| default_shell().into());
+    let shell = shell_of(&args.commands);
     if txos_run::inside().is_some() {
         // It is part of a transaction already.
         let status = exit::of_start_error(Command::new(&shell).args(&args.words).exec());
@@ -46,9 +48,8 @@ fn shell(app: &App, args: &AgentShellArgs) -> Result<u8, Failure> {
     }
     let id = transaction(app, args)?.to_string();
     let mut words: Vec<OsString> = ["txos", "exec", "--leftover=kill"].map(Into::into).to_vec();
-    words.push(format!("--commit-on={}", args.commit_on.word()).into());
-    words.extend(args.strict.then(|| "--strict".into()));
-    words.extend(args.exclude.iter().map(|glob| format!("--exclude={glob}").into()));
+    words.extend(ending(&args.commands));
+    words.extend(excluded(&args.commands));
     words.extend([id.into(), "--".into(), shell.into()]);
     words.extend(args.words.iter().cloned());
     let cli = help::parse(words).map_err(|e| Failure::new(e.to_string()))?;
@@ -58,9 +59,22 @@ fn shell(app: &App, args: &AgentShellArgs) -> Result<u8, Failure> {
     }
 }
 
-fn default_shell() -> &'static str {
+/// The shell that runs the commands.
+fn shell_of(args: &AgentCommandArgs) -> PathBuf {
     let [bash, sh] = SHELLS;
-    if Path::new(bash).exists() { bash } else { sh }
+    let usual = if Path::new(bash).exists() { bash } else { sh };
+    args.shell.clone().unwrap_or_else(|| usual.into())
+}
+
+/// The options that say how a command may end, as words.
+fn ending(args: &AgentCommandArgs) -> impl Iterator<Item = OsString> {
+    let commit_on = format!("--commit-on={}", args.commit_on.word());
+    std::iter::once(commit_on.into()).chain(args.strict.then(|| "--strict".into()))
+}
+
+/// The options that say what is left alone, as words.
+fn excluded(args: &AgentCommandArgs) -> impl Iterator<Item = OsString> {
+    args.exclude.iter().map(|glob| format!("--exclude={glob}").into())
 }
 
 /// The name of the session's transaction.
@@ -111,10 +125,10 @@ fn begin(app: &App, args: &AgentShellArgs, name: &str) -> Result<(), Failure> {
         command.arg("--store").arg(store);
     }
     command.args(["run", "--keep"]).arg(format!("--name={name}"));
-    for dir in &args.scope {
+    for dir in &args.commands.scope {
         command.arg("--scope").arg(dir);
     }
-    command.args(args.exclude.iter().map(|glob| format!("--exclude={glob}")));
+    command.args(excluded(&args.commands));
     command.args(["--", "true"]).stdin(Stdio::null());
     let begun = command.output()?;
     if begun.status.success() {
@@ -183,18 +197,15 @@ fn rewritten(
     }
     let session = args.session.as_deref().or(text("session_id"));
     let session = session.filter(|s| !s.is_empty()).ok_or("there is no session_id")?;
-    let shell = args.shell.clone().unwrap_or_else(|| default_shell().into());
     let mut words: Vec<OsString> = vec![txos.into(), "agent".into(), "shell".into()];
     words.push(format!("--session={session}").into());
-    words.push(format!("--commit-on={}", args.commit_on.word()).into());
-    words.extend(args.strict.then(|| "--strict".into()));
-    for dir in &args.scope {
+    words.extend(ending(&args.commands));
+    for dir in &args.commands.scope {
         let dir = std::path::absolute(dir).map_err(|e| format!("--scope: {e}"))?;
         words.extend(["--scope".into(), dir.into_os_string()]);
     }
-    words.extend(args.exclude.iter().map(|glob| format!("--exclude={glob}").into()));
-    words.push("--shell".into());
-    words.push(shell.into_os_string());
+    words.extend(excluded(&args.commands));
+    words.extend(["--shell".into(), shell_of(&args.commands).into_os_string()]);
     let words: Option<Vec<String>> = words.iter().map(|w| w.to_str().map(shell_word)).collect();
     let prefix = words.ok_or("a path is no valid UTF-8")?.join(" ");
     // It is asked about what it has rewritten itself.
@@ -256,11 +267,13 @@ mod tests {
             tool,
             session: None,
             allow: false,
-            commit_on: CommitOn::Always,
-            strict: false,
-            scope: Vec::new(),
-            exclude: Vec::new(),
-            shell: Some("/bin/sh".into()),
+            commands: AgentCommandArgs {
+                commit_on: CommitOn::Always,
+                strict: false,
+                scope: Vec::new(),
+                exclude: Vec::new(),
+                shell: Some("/bin/sh".into()),
+            },
         }
     }
 

@@ -655,13 +655,9 @@ pub enum AgentAction {
     Hook(AgentHookArgs),
 }
 
-/// `txos agent shell`.
+/// How the commands of a session are run.
 #[derive(Args, Debug)]
-#[command(override_usage = "txos agent shell [OPTIONS] [-c COMMAND] [ARG]...")]
-pub struct AgentShellArgs {
-    /// The session [default: $TXOS_SESSION, or the working directory]
-    #[arg(long, value_name = "NAME")]
-    pub session: Option<String>,
+pub struct AgentCommandArgs {
     /// The shell to run [default: /bin/bash, or /bin/sh where there is none]
     #[arg(long, value_name = "PATH")]
     pub shell: Option<PathBuf>,
@@ -677,6 +673,18 @@ pub struct AgentShellArgs {
     /// Leave paths that match alone, as for `run`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
+}
+
+/// `txos agent shell`.
+#[derive(Args, Debug)]
+#[command(override_usage = "txos agent shell [OPTIONS] [-c COMMAND] [ARG]...")]
+pub struct AgentShellArgs {
+    /// The session [default: $TXOS_SESSION, or the working directory]
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// How commands are run.
+    #[command(flatten)]
+    pub commands: AgentCommandArgs,
     /// What the shell is given
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARG")]
     pub words: Vec<OsString>,
@@ -694,21 +702,9 @@ pub struct AgentHookArgs {
     /// Claude Code: run commands without asking the user [default: ask]
     #[arg(long)]
     pub allow: bool,
-    /// The shell to run [default: /bin/bash, or /bin/sh where there is none]
-    #[arg(long, value_name = "PATH")]
-    pub shell: Option<PathBuf>,
-    /// When the transaction keeps what a command changed; else it is as it was before
-    #[arg(long, value_name = "WHEN", default_value = "always", value_enum)]
-    pub commit_on: CommitOn,
-    /// Stop a command when it does what can't be rolled back [default: warn]
-    #[arg(long)]
-    pub strict: bool,
-    /// Version only this tree; may be repeated
-    #[arg(long, value_name = "DIR")]
-    pub scope: Vec<PathBuf>,
-    /// Leave paths that match alone, as for `run`; may be repeated
-    #[arg(long, value_name = "GLOB")]
-    pub exclude: Vec<String>,
+    /// How commands are run.
+    #[command(flatten)]
+    pub commands: AgentCommandArgs,
 }
 
 /// A tool with hooks.

@@ -29,20 +29,16 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let options = RunOptions {
         command: args.command.clone(),
         hide_arguments: crate::run::hides_arguments(args.no_record_args),
-        name: None,
-        message: None,
-        scope: Vec::new(),
         exclude: args.exclude.clone(),
-        hold_output: false,
         strict: args.strict,
         recorder: crate::run::preloads(args.no_preload),
         leftover: args.leftover.into(),
         durable: tx.meta.durable,
-        isolation: Default::default(),
         patience: args.wait.patience(),
         directory,
         hide,
         limits: (&args.limits).into(),
+        ..RunOptions::default()
     };
     let words: Vec<String> = options.recorded().iter().map(|w| quoted(w.as_ref())).collect();
     let unchanged = format!("{id} stays pending, as it was before this command");
@@ -140,21 +136,10 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
     let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
     let options = RunOptions {
         command: vec![shell.unwrap_or_else(|| "/bin/sh".into())],
-        name: None,
-        message: None,
-        scope: Vec::new(),
-        exclude: Vec::new(),
-        hold_output: false,
-        strict: false,
         recorder: crate::run::preloads(false),
         leftover: txos_run::Leftover::Kill,
         durable: tx.meta.durable,
-        isolation: Default::default(),
-        patience: std::time::Duration::ZERO,
-        directory: None,
-        hide: Vec::new(),
-        limits: txos_run::Limits::default(),
-        hide_arguments: false,
+        ..RunOptions::default()
     };
     app.say(format_args!(
         "a shell inside {id}; what it changes of versioned files is not kept, and `exit` leads back"

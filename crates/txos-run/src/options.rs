@@ -65,9 +65,7 @@ impl RunOptions {
                 .step("finding the working directory (has it been removed? --dir names another)"),
         }
     }
-}
 
-impl RunOptions {
     /// The words of the command that may be recorded.
     #[must_use]
     pub fn recorded(&self) -> &[OsString] {

@@ -464,7 +464,7 @@ impl Tm {
         // Nobody is restarted by an access that is not made.
         for &holder in &others {
             let decision = self.decide(own, holder, access.hart);
-            self.stats.conflict(access, &self.txs[usize::from(holder)], decision, own.is_some());
+            self.stats.conflict(access, &self.txs[usize::from(holder)], decision);
             let Some(slot) = own else { continue };
             match decision {
                 Decision::HolderLoses => {}

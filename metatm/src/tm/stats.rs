@@ -21,8 +21,6 @@ pub struct Event {
     pub data: u64,
     /// Whether the access was a write.
     pub write: bool,
-    /// Whether the access was a transaction's.
-    pub transactional: bool,
     /// The hart of the transaction that has the data.
     pub holder: usize,
     /// Its critical region: the address to which the function returns that began it.
@@ -86,13 +84,7 @@ impl Stats {
         *self.restarts_by_pc.entry(tx.checkpoint.x[1]).or_default() += 1;
     }
 
-    pub(super) fn conflict(
-        &mut self,
-        access: &Access,
-        holder: &Tx,
-        decision: Decision,
-        transactional: bool,
-    ) {
+    pub(super) fn conflict(&mut self, access: &Access, holder: &Tx, decision: Decision) {
         if !self.traced || self.trace.len() >= TRACE {
             return;
         }
@@ -102,7 +94,6 @@ impl Stats {
             pc: access.pc,
             data: access.at,
             write: access.write,
-            transactional,
             holder: holder.hart,
             holder_pc: holder.checkpoint.x[1],
             decision,
