@@ -96,15 +96,24 @@ pub struct MachineArgs {
     /// First-level caches: size in bytes
     #[arg(long, default_value_t = 16384)]
     pub l1_bytes: usize,
+    /// First-level caches: lines of a set
+    #[arg(long, default_value_t = 4)]
+    pub l1_ways: usize,
     /// First-level caches: cycles of a miss
     #[arg(long, default_value_t = 16)]
     pub l1_miss: u64,
     /// Second-level caches: size in bytes
     #[arg(long, default_value_t = 4 << 20)]
     pub l2_bytes: usize,
+    /// Second-level caches: lines of a set
+    #[arg(long, default_value_t = 8)]
+    pub l2_ways: usize,
     /// Second-level caches: cycles of a miss
     #[arg(long, default_value_t = 200)]
     pub l2_miss: u64,
+    /// Caches: cycles of a write to a line that others share
+    #[arg(long, default_value_t = 200)]
+    pub upgrade: u64,
     /// Disk: microseconds of a request
     #[arg(long, default_value_t = 5500)]
     pub disk_us: u64,
@@ -139,12 +148,14 @@ impl MachineArgs {
     pub fn config(&self) -> Config {
         let mut config =
             Config { harts: self.harts, memory: self.memory << 20, ..Config::default() };
-        config.caches = (!self.fast).then(|| cache::Config {
-            l1_bytes: self.l1_bytes.max(64 * 4),
+        config.caches = (!self.fast).then_some(cache::Config {
+            l1_bytes: self.l1_bytes,
+            l1_ways: self.l1_ways,
             l1_miss: self.l1_miss,
-            l2_bytes: self.l2_bytes.max(64 * 8),
+            l2_bytes: self.l2_bytes,
+            l2_ways: self.l2_ways,
             l2_miss: self.l2_miss,
-            ..cache::Config::default()
+            upgrade: self.upgrade,
         });
         config.slice = if self.fast { self.slice.max(500) } else { self.slice };
         config.disk_us = self.disk_us;

@@ -180,6 +180,8 @@ fn what_is_no_kernel_or_hangs_is_told() {
         (vec!["--harts", "33"], "1 to 32 harts"),
         (vec!["--memory", "1"], "16 MiB to 64 GiB"),
         (vec!["--granularity", "7"], "1 or 64 bytes"),
+        (vec!["--l1-ways", "0"], "at least one set"),
+        (vec!["--l2-bytes", "64"], "at least one set"),
     ] {
         let ran = metatm(&[vec!["run", hangs.as_str()], args].concat());
         assert_eq!(ran.status.code(), Some(2));

@@ -1,15 +1,13 @@
 //! Disk space: what transactions take, the bound of the store, and what could be freed.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use txos_engine::TxId;
 use txos_engine::show::quoted;
-use txos_engine::store::{Home, Meta, State};
+use txos_engine::store::{Home, Meta, State, replace_file};
 use txos_engine::sys;
 use txos_run::limits::{disk_space, disk_space_until};
 
@@ -77,21 +75,8 @@ pub fn note(home: &Home, id: TxId) {
     let Ok(meta) = home.meta(id) else { return };
     let text = format!("{} {}\n", disk_space(&dirs(home, &meta)), of_record(&meta));
     let path = home.tx_dir(id).join(NOTE);
-    let new = path.with_extension("new");
     // Without it the space is counted when it is asked for.
-    let written = afresh(&new).and_then(|mut file| file.write_all(text.as_bytes()));
-    if written.is_ok() {
-        let _ = std::fs::rename(&new, path);
-    }
-}
-
-/// A new file; what lay there under its name goes first, whatever it was.
-fn afresh(path: &Path) -> std::io::Result<File> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    File::create_new(path)
+    let _ = replace_file(&path, text.as_bytes(), false);
 }
 
 /// Counts for one list: not for longer than is bearable.
@@ -146,14 +131,7 @@ pub fn set_bound(home: &Home, bound: Option<Size>) -> Result<(), Failure> {
             _ => Ok(()),
         };
     };
-    let new = path.with_extension("new");
-    let write = || -> std::io::Result<()> {
-        let mut file = afresh(&new)?;
-        writeln!(file, "{BOUND_MAGIC}\n{bytes}")?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)
-    };
-    write().map_err(failed)
+    Ok(replace_file(&path, format!("{BOUND_MAGIC}\n{bytes}\n").as_bytes(), true)?)
 }
 
 /// Notes what a transaction takes that has just been published, and removes the oldest history if there is more

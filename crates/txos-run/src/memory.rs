@@ -72,7 +72,8 @@ impl Group {
         let dir = parent.join(group_name(id));
         let failed = |what: &str, e: io::Error| format!("{what} {}: {e}", quoted(&dir));
         let note = note_in.join(NOTE);
-        std::fs::write(&note, quoted(&dir)).map_err(|e| failed("noting", e))?;
+        txos_engine::store::replace_file(&note, quoted(&dir).as_bytes(), false)
+            .map_err(|e| e.to_string())?;
         // One of this name is this transaction's, from a run that was killed.
         let _ = std::fs::remove_dir(&dir);
         std::fs::create_dir(&dir).map_err(|e| failed("making", e))?;

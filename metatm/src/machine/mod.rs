@@ -144,6 +144,11 @@ impl Machine {
         if ![1, 64].contains(&config.tm.granularity) || !config.tm.stack_bytes.is_power_of_two() {
             return wrong("conflicts are detected by 1 or 64 bytes, and stacks are powers of two");
         }
+        let holds = |bytes: usize, ways: usize| ways > 0 && bytes / cache::LINE as usize >= ways;
+        let fit = |c: &cache::Config| holds(c.l1_bytes, c.l1_ways) && holds(c.l2_bytes, c.l2_ways);
+        if config.caches.as_ref().is_some_and(|caches| !fit(caches)) {
+            return wrong("a cache has at least one set, of at least one line of 64 bytes");
+        }
         let us = |us: u64| us * (config.hertz / 1_000_000).max(1);
         let caches = config.caches.clone().map(|c| Caches::new(c, config.harts));
         let tm = Tm::new(config.tm.clone(), config.harts);

@@ -43,9 +43,9 @@ pub use home::{CommitLock, Home};
 pub use meta::{LayerMeta, Meta, State};
 pub(crate) use savepoint::{Content, Item, Manifest, Tree, look as look_at_entries, saved_content};
 pub use stack::{Command, Stack, StackLayer};
+pub(crate) use transaction::check_root;
 pub(crate) use transaction::layers;
-pub use transaction::{Begin, Layer, LayerRequest, Transaction};
-pub(crate) use transaction::{check_root, replace_file};
+pub use transaction::{Begin, Layer, LayerRequest, Transaction, replace_file};
 
 /// Format of a store that this version reads and writes.
 pub const FORMAT: u32 = 1;

@@ -257,7 +257,7 @@ impl Home {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("removing", path, e)),
             _ => Ok(()),
         };
-        for name in ["meta.json", "reads", "plan", "rights", "left", "rest"] {
+        for name in ["meta.json", "reads", "plan", "rights", "left", "rest", "space", "cgroup"] {
             remove(temporary(&tx.dir().join(name)))?;
         }
         if matches!(tx.meta.state, State::Committed | State::Reverted) {
@@ -417,15 +417,21 @@ fn temporary(path: &Path) -> PathBuf {
     PathBuf::from(temp)
 }
 
-/// Writes a file of ours whole or not at all.
-pub(crate) fn replace_file(path: &Path, bytes: &[u8], flush: bool) -> Result<()> {
+/// Writes a file of a store whole or not at all. What else lies under the name of the file in the making, such as a
+/// FIFO or a link that somebody put there, is neither waited for nor followed.
+///
+/// # Errors
+/// [`Error::Io`] with the step; the file is as it was.
+pub fn replace_file(path: &Path, bytes: &[u8], flush: bool) -> Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
 
     let temp = temporary(path);
     let write = || -> std::io::Result<()> {
         let mut options = fs::OpenOptions::new();
+        let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
         options.create(true).write(true).truncate(true).mode(0o600);
+        options.custom_flags(flags.bits().cast_signed());
         let mut file = sys::step("store create", || options.open(&temp))?;
         sys::step("store write", || file.write_all(bytes))?;
         if flush {
