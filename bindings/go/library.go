@@ -30,6 +30,9 @@ func library() *Error {
 }
 
 func load() *Error {
+	if err := startPoller(); err != nil {
+		return &Error{Kind: ErrLibrary, What: "Go's runtime could not start its poller: " + err.Error(), Err: err}
+	}
 	if why, code := open(libraryName, true); code != 1 {
 		return tooOld(why, code)
 	}
@@ -43,6 +46,19 @@ func load() *Error {
 	}
 	return &Error{Kind: ErrLibrary, What: libraryName + " was not found: install txos, or set TXOS_LIB to " +
 		"the file. Tried: " + strings.Join(tried, "; ")}
+}
+
+// startPoller has Go's runtime open the descriptors of its poller now. It does so when a program first
+// opens a file. In a transaction they would be that transaction's: an abort would close them, and the
+// runtime ends a program whose poller fails.
+func startPoller() error {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	reader.Close()
+	writer.Close()
+	return nil
 }
 
 func tooOld(why string, code int) *Error {

@@ -67,26 +67,26 @@ fn has_detector(lab: &Lab) -> bool {
         .any(|f| dir.join(f).exists())
 }
 
-/// The program of README in a module that has nothing but it; gives the binary.
-fn build_first_program(lab: &Lab) -> PathBuf {
+/// A program in a module that has nothing but it; gives the binary.
+fn build_program(lab: &Lab, source: &str) -> PathBuf {
     let module = lab.dir().join("module");
     fs::create_dir(&module).unwrap();
-    fs::write(module.join("main.go"), first_program("bindings/go/README.md", "go")).unwrap();
+    fs::write(module.join("main.go"), source).unwrap();
     let run = |args: &[&str]| go(lab).args(args).dir(&module).run().expect(0);
     let _ = run(&["mod", "init", "example"]);
     // As README says.
     let from = format!("-replace=txos={}", root().join("bindings/go").display());
     let _ = run(&["mod", "edit", "-require=txos@v0.1.0", &from]);
     let _ = run(&["vet", "."]);
-    let _ = run(&["build", "-o", "first", "."]);
-    module.join("first")
+    let _ = run(&["build", "-o", "program", "."]);
+    module.join("program")
 }
 
 #[test]
 fn the_first_program_in_a_module_of_its_own() {
     require!(has_go(), "there is no Go with a C compiler");
     let lab = Lab::new();
-    let program = build_first_program(&lab);
+    let program = build_program(&lab, &first_program("bindings/go/README.md", "go"));
     let run = |library: &Path| in_lab(&lab, &program).env("TXOS_LIB", library).run();
     let _ = run(binary::library()).expect(0);
     assert_eq!(lab.read("app.conf"), "port = 8080\n");
@@ -102,4 +102,53 @@ fn the_first_program_in_a_module_of_its_own() {
         .says("TXOS_LIB");
     let _ = run(&old_library(&lab)).expect(1).says("older than this package").says("0.0.1");
     assert_eq!(lab.read("app.conf"), "old\n");
+}
+
+/// The program's first open is within a transaction that aborts. What the runtime opened for its
+/// poller at that moment must outlive it.
+const FIRST_OPEN: &str = r#"
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"txos"
+)
+
+func main() {
+	no := errors.New("no")
+	err := txos.Do(context.Background(), func() error {
+		if err := os.WriteFile("made", []byte("x"), 0o644); err != nil {
+			return err
+		}
+		return no
+	})
+	if !errors.Is(err, no) {
+		panic(err)
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		panic(err)
+	}
+	defer writer.Close()
+	if err := reader.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		panic(err)
+	}
+	_, err = reader.Read(make([]byte, 1))
+	fmt.Println(errors.Is(err, os.ErrDeadlineExceeded))
+}
+"#;
+
+#[test]
+fn the_poller_outlives_an_aborted_transaction() {
+    require!(has_go(), "there is no Go with a C compiler");
+    let lab = Lab::new();
+    let program = build_program(&lab, FIRST_OPEN);
+    let done = in_lab(&lab, &program).env("TXOS_LIB", binary::library()).run().expect(0);
+    assert_eq!(done.text(), "true\n");
+    assert!(!lab.tree().join("made").exists());
 }
