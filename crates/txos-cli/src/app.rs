@@ -11,6 +11,8 @@ use txos_engine::commit::{Progress, Recovered, Silent, interrupted, recover};
 use txos_engine::show::{quoted, visible_message};
 use txos_engine::store::{Home, default_dir};
 
+use txos_run::question::Answerer;
+
 use crate::args::{Global, When};
 use crate::exit::Failure;
 use crate::progress::Bars;
@@ -83,6 +85,12 @@ impl App {
     /// The store as `--store` named it, to hand on.
     pub fn store_option(&self) -> Option<&PathBuf> {
         self.store.as_ref()
+    }
+
+    /// What answers a program in a transaction that asks about it.
+    pub fn answerer(&self) -> Answerer {
+        let store = self.store.iter().flat_map(|dir| ["--store".into(), dir.into()]);
+        Answerer { program: "/proc/self/exe".into(), options: store.collect() }
     }
 
     /// Opens the home store; makes it if there is none.

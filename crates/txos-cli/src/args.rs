@@ -498,6 +498,7 @@ impl RunArgs {
             directory,
             hide,
             limits: (&self.limits).into(),
+            answerer: None,
             command: self.command.clone(),
             hide_arguments: crate::run::hides_arguments(self.no_record_args),
             name: self.name.clone(),

@@ -38,6 +38,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         directory,
         hide,
         limits: (&args.limits).into(),
+        answerer: Some(app.answerer()),
         ..RunOptions::default()
     };
     let words: Vec<String> = options.recorded().iter().map(|w| quoted(w.as_ref())).collect();
@@ -139,6 +140,7 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
         recorder: crate::run::preloads(false),
         leftover: txos_run::Leftover::Kill,
         durable: tx.meta.durable,
+        answerer: Some(app.answerer()),
         ..RunOptions::default()
     };
     app.say(format_args!(

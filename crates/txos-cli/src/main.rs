@@ -79,6 +79,7 @@ mod undo;
 use std::io::Write;
 use std::process::ExitCode;
 
+use txos_engine::TxId;
 use txos_engine::show::visible;
 
 use crate::app::{App, tell};
@@ -161,10 +162,10 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
         _ => {}
     }
     if let Some(id) = txos_run::inside() {
-        return Err(Failure::new(format!(
-            "this is inside transaction {id}, where the store can't be seen; only `txos run` works here, and \
-             `txos diff {id}` in another terminal shows what has changed so far"
-        )));
+        return ask(id, &cli.command);
+    }
+    if txos_run::question::asked_by().is_some() {
+        signals::unblock();
     }
     // What these hold meanwhile, others wait for.
     txos_engine::patience::begin();
@@ -196,6 +197,36 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
         | Command::Complete { .. }
         | Command::Man { .. } => Ok(0),
     }
+}
+
+/// Inside a transaction: the store is out of sight, and only looked at by the process that runs it.
+fn ask(id: TxId, command: &Command) -> Result<u8, Failure> {
+    let looks = matches!(
+        command,
+        Command::Status(_)
+            | Command::Diff(_)
+            | Command::Show(_)
+            | Command::List(_)
+            | Command::Log(_)
+    );
+    if !looks {
+        return Err(Failure::new(format!(
+            "this is inside transaction {id}, where the store is out of reach; `txos run`, `status`, `diff`, `show`, \
+             `list` and `log` work here, everything else in another terminal"
+        )));
+    }
+    let words: Vec<_> = launcher::arguments(std::env::args_os()).into_iter().skip(1).collect();
+    if words.iter().any(|word| word.as_encoded_bytes().starts_with(b"--store")) {
+        return Err(Failure::new(format!(
+            "this is inside transaction {id}, and looks go to its store: --store can't be had here"
+        )));
+    }
+    txos_run::question::ask(&words).map_err(|error| {
+        Failure::new(format!(
+            "this is inside transaction {id}, where the store is out of reach, and the process that runs the transaction \
+             can't be asked: {error}; the same command works in another terminal"
+        ))
+    })
 }
 
 /// A defect of ours: says so in a line that can be reported, and ends. Whatever was being

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use txos_engine::changeset::Entry;
+use txos_run::question;
 
 use crate::exit::Failure;
 
@@ -11,8 +12,13 @@ use crate::exit::Failure;
 /// resolved as far as they exist. The last component is not followed (it may be a link that the
 /// transaction changed, or not exist outside of it).
 pub fn in_tree(path: &Path) -> Result<PathBuf, Failure> {
-    let absolute = std::path::absolute(path)
-        .map_err(|e| Failure::new(format!("{}: {e}", txos_engine::show::quoted(path))))?;
+    let absolute = match std::env::var_os(question::ASKED_IN) {
+        // Asked for from inside a transaction: that directory may be new there.
+        Some(directory) => Ok(Path::new(&directory).join(path)),
+        None => std::path::absolute(path),
+    };
+    let absolute =
+        absolute.map_err(|e| Failure::new(format!("{}: {e}", txos_engine::show::quoted(path))))?;
     let mut rest: Vec<OsString> = Vec::new();
     let mut above = absolute.as_path();
     while let (Some(parent), Some(last)) = (above.parent(), above.components().next_back()) {

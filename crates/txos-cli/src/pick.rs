@@ -3,6 +3,7 @@
 use txos_engine::store::{Home, Meta};
 use txos_engine::version::Stamp;
 use txos_engine::{Error, TxId};
+use txos_run::question;
 
 use crate::exit::Failure;
 use crate::tx_status::TxStatus;
@@ -70,6 +71,11 @@ pub fn pick(home: &Home, text: &str, wanted: Wanted) -> Result<TxId, Failure> {
     if text.parse::<TxId>().is_ok_and(|id| home.tx_dir(id).exists()) {
         return Ok(home.resolve(text)?);
     }
+    // Inside a transaction, what is there to be looked at is that one first.
+    let around = question::asked_by().filter(|_| wanted == Wanted::Changed);
+    if let (Some(id), Some(0)) = (around, means_newest(text)) {
+        return Ok(id);
+    }
     let known = || -> Result<Vec<(Meta, TxStatus)>, Failure> {
         let mut known = Vec::new();
         for record in home.transactions()? {
@@ -89,15 +95,18 @@ pub fn pick(home: &Home, text: &str, wanted: Wanted) -> Result<TxId, Failure> {
     if let Some(before) = means_newest(text) {
         let known = known()?;
         let mut fit = known.iter().filter(|(_, status)| wanted.takes(*status));
-        return fit.nth(before).map(|(meta, _)| meta.id).ok_or_else(|| {
-            let found = known.iter().filter(|(_, status)| wanted.takes(*status)).count();
-            let words = wanted.in_words();
-            Failure::new(match found {
-                0 => format!("{text}: there is no {words} transaction"),
-                1 => format!("{text}: there is only one {words} transaction"),
-                n => format!("{text}: there are only {n} {words} transactions"),
-            })
-        });
+        return fit
+            .nth(before.saturating_sub(around.iter().count()))
+            .map(|(meta, _)| meta.id)
+            .ok_or_else(|| {
+                let found = known.iter().filter(|(_, status)| wanted.takes(*status)).count();
+                let words = wanted.in_words();
+                Failure::new(match found {
+                    0 => format!("{text}: there is no {words} transaction"),
+                    1 => format!("{text}: there is only one {words} transaction"),
+                    n => format!("{text}: there are only {n} {words} transactions"),
+                })
+            });
     }
     let named: Vec<(Meta, TxStatus)> =
         known()?.into_iter().filter(|(meta, _)| meta.name.as_deref() == Some(text)).collect();

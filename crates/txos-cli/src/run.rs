@@ -233,7 +233,11 @@ fn attempt(
     again: Option<RetryHistory>,
     attempts: &mut Attempts,
 ) -> Result<(Attempt, Next), Failure> {
-    let (home, options) = (engine.home(), args.options(args.place.paths()?));
+    let home = engine.home();
+    let options = txos_run::RunOptions {
+        answerer: Some(app.answerer()),
+        ..args.options(args.place.paths()?)
+    };
     let mut tx = txos_run::begin(home, &options)?;
     app.report.note(|report| report.attempt(tx.id()));
     let handle = match app.begin(engine, tx.id(), again, args.wait) {

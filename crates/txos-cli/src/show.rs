@@ -8,6 +8,7 @@ use txos_engine::commit::{Phase, committed_entries, interrupted};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, Meta, State, Transaction};
 use txos_engine::{Error, TxId};
+use txos_run::question;
 
 use crate::app::App;
 use crate::args::{DiffArgs, ShowArgs};
@@ -161,9 +162,12 @@ fn look(app: &App, home: &Home, id: TxId) -> Result<Looked, Failure> {
             if home.meta(id)?.state != State::Active {
                 return look(app, home, id);
             }
-            app.say(format_args!(
-                "{id} runs: this is what it has changed so far, and goes on changing"
-            ));
+            // Inside, that is what was asked for.
+            if question::asked_by() != Some(id) {
+                app.say(format_args!(
+                    "{id} runs: this is what it has changed so far, and goes on changing"
+                ));
+            }
             Ok(Looked { meta, status, entries, _held: None })
         }
         State::Active | State::Pending => {

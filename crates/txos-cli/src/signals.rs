@@ -74,6 +74,18 @@ extern "C" fn note(signal: libc::c_int) {
     ASKED.store(signal, Ordering::Relaxed);
 }
 
+/// Takes every signal again. Who answers a question from inside a transaction is started by its monitor, which
+/// collects them.
+#[allow(unsafe_code)]
+pub fn unblock() {
+    // SAFETY: an empty set, which sigemptyset fills in, becomes this thread's mask; there is no other thread yet.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
 /// Sets a disposition; gives what was in force before.
 #[allow(unsafe_code)]
 fn set(signal: libc::c_int, disposition: libc::sighandler_t) -> Option<libc::sighandler_t> {

@@ -4,20 +4,28 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
+use txos_engine::TxId;
+use txos_engine::changeset::ChangeSet;
 use txos_engine::contention::Policy;
 use txos_engine::realm::{Realm, SLOTS, Statistics};
 use txos_engine::show::quoted;
-use txos_engine::store::Home;
+use txos_engine::store::{Home, Meta};
+use txos_run::question;
 
 use crate::app::App;
 use crate::args::StatusArgs;
+use crate::changes;
 use crate::exit::Failure;
 use crate::json;
 use crate::list::find;
+use crate::log::one_line;
 use crate::realm_view::{Counts, look, percent};
 use crate::space::{Counting, bound, du};
 use crate::style::Paint;
 use crate::tx_status::TxStatus;
+
+/// How many running transactions are looked at.
+const RUNNING_MAX: usize = 8;
 
 /// What is known.
 #[derive(Debug, Serialize)]
@@ -66,6 +74,43 @@ struct StoreReport {
     history_bytes: Option<u64>,
     /// What the store may take before the oldest history goes.
     bound: Option<u64>,
+    /// Those whose commands run, as far as they were looked at.
+    running: Vec<Running>,
+}
+
+/// A transaction whose command runs.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Running {
+    id: String,
+    name: Option<String>,
+    command: String,
+    /// What it has changed so far; none while that can't be told.
+    counts: Option<changes::Counts>,
+    /// Whether this was asked for inside of it.
+    around: bool,
+}
+
+impl Running {
+    fn of(home: &Home, meta: &Meta, around: Option<TxId>) -> Running {
+        let entries = ChangeSet::so_far(home, meta).ok();
+        Running {
+            id: meta.id.to_string(),
+            name: meta.name.clone(),
+            command: one_line(meta),
+            counts: entries.as_deref().map(changes::Counts::of),
+            around: around == Some(meta.id),
+        }
+    }
+
+    /// "7ey26dt9 (around this command): 2 paths (1 added, 1 modified) so far; make install".
+    fn in_words(&self) -> String {
+        let around = if self.around { " (around this command)" } else { "" };
+        let counts = match &self.counts {
+            Some(counts) => format!("{counts} so far"),
+            None => "changes while it is looked at".into(),
+        };
+        format!("{}{around}: {counts}; {}", self.id, self.command)
+    }
 }
 
 impl RealmReport {
@@ -110,6 +155,14 @@ impl StoreReport {
         };
         (report.pending_bytes, report.history_bytes) = (sum(false), sum(true));
         report.bound = bound(home)?;
+        let around = question::asked_by();
+        let mut running: Vec<&Meta> = found
+            .iter()
+            .filter_map(|(meta, status)| (*status == TxStatus::Active).then_some(meta))
+            .collect();
+        running.sort_by_key(|meta| (Some(meta.id) != around, meta.begun));
+        running.truncate(RUNNING_MAX);
+        report.running = running.into_iter().map(|meta| Running::of(home, meta, around)).collect();
         Ok(report)
     }
 
@@ -213,6 +266,9 @@ fn write_report(
         Some(store) => {
             writeln!(out, "{strong}store{strong:#}         {}: {}", store.path, store.counted())?;
             writeln!(out, "{strong}space{strong:#}         {}", store.space())?;
+            for running in &store.running {
+                writeln!(out, "{strong}running{strong:#}       {}", running.in_words())?;
+            }
         }
         None => writeln!(out, "{strong}store{strong:#}         none")?,
     }
@@ -267,6 +323,14 @@ mod tests {
         store.pending_bytes = Some(12 << 20);
         store.history_bytes = Some(1_300_000_000);
         store.bound = Some(2 << 30);
+        let counts = changes::Counts { added: 1, modified: 1, ..changes::Counts::default() };
+        store.running.push(Running {
+            id: "00000007".into(),
+            name: None,
+            command: "make install".into(),
+            counts: Some(counts),
+            around: true,
+        });
         Report { policy: "timestamp", realm: Some(realm), store: Some(store) }
     }
 
@@ -287,6 +351,7 @@ mod tests {
             "records       2048 of 1048576 held: 0.20 % chance of a false conflict",
             "store         /var/lib/txos: 2 pending, 1 committed, 1 dead",
             "space         12M in private copies, 1.3G in the history; bound 2.0G",
+            "running       00000007 (around this command): 2 paths (1 added, 1 modified) so far; make install",
             "        12  commits",
             "         4  waits       waited for it",
             "         7  full        found all places taken",

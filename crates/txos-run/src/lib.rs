@@ -11,6 +11,7 @@
 //! | [`session`] | the processes: monitor, reaper, command |
 //! | [`participant`] | the transaction among the others that run |
 //! | [`supervisor`] | seccomp: recording, and what leads out of the transaction |
+//! | [`question`] | looks at the store that a program in the view asks for |
 //! | [`limits`], [`memory`] | how much a command may write, for how long it may run, how much memory it may have |
 //! | [`sys`] | every unsafe call |
 //!
@@ -31,6 +32,7 @@ mod memory;
 mod options;
 mod orphans;
 pub mod participant;
+pub mod question;
 mod report;
 pub mod session;
 pub mod supervisor;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::error::{Result, Step};
 use crate::limits::Limits;
+use crate::question::Answerer;
 
 /// What happens to processes that the command leaves in the background.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,6 +52,8 @@ pub struct RunOptions {
     pub hide: Vec<PathBuf>,
     /// What it may use.
     pub limits: Limits,
+    /// What answers questions from inside; `None`: nobody does.
+    pub answerer: Option<Answerer>,
 }
 
 impl RunOptions {

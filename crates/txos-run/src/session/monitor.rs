@@ -22,6 +22,7 @@ use crate::limits::{Guard, Stop};
 use crate::memory::{self, Group};
 use crate::options::{Leftover, RunOptions};
 use crate::participant::{Handle, Left};
+use crate::question::Questions;
 use crate::report::{CommandStatus, Ran};
 use crate::supervisor::path_class::PathClasses;
 use crate::supervisor::recorder::Recorder;
@@ -359,6 +360,11 @@ impl Monitor<'_> {
                     handle: self.handle.take(),
                     isolation: self.options.isolation,
                     patience: self.options.patience,
+                    questions: self
+                        .options
+                        .answerer
+                        .clone()
+                        .map(|answerer| Questions::new(answerer, self.tx.id())),
                     orders: self.channel.duplicate().step("duplicating the channel")?,
                 })?);
             }

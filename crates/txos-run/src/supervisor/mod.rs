@@ -54,6 +54,7 @@ use txos_engine::readset::ReadSet;
 
 use crate::error::{Result, Step};
 use crate::participant::{Handle, Left, Participant, Watcher};
+use crate::question::Questions;
 use crate::session::channel::{Channel, Order};
 use crate::sys::seccomp::{Buffer, Call, Listener};
 use crate::sys::signals::wake;
@@ -106,6 +107,8 @@ pub struct Setup {
     pub isolation: Isolation,
     /// How long a call waits for another transaction at the most.
     pub patience: Duration,
+    /// What answers questions about the store.
+    pub questions: Option<Questions>,
 }
 
 /// What the supervisor leaves.
@@ -186,6 +189,7 @@ pub struct Supervisor {
     roots_differ: bool,
     /// Held by each thread that connects somebody's socket: how many there are is how often it is held.
     connects: Arc<()>,
+    questions: Option<Questions>,
 }
 
 /// Starts a supervisor.
@@ -235,6 +239,7 @@ pub fn start(setup: Setup) -> Result<Running> {
         real_dirs: Default::default(),
         roots_differ: false,
         connects: Arc::default(),
+        questions: setup.questions,
     };
     let limit = Descriptors::raise();
     let thread = std::thread::Builder::new()

@@ -22,6 +22,7 @@ use super::path_class::PathClass;
 use super::record::{arg, int};
 use super::side_effects::Intent;
 use super::{Supervisor, Verdict};
+use crate::question;
 use crate::sys::memory;
 use crate::sys::seccomp::Call;
 use crate::warning::WarningKind;
@@ -119,9 +120,21 @@ impl Supervisor {
         let len = u64::from(arg(call, 2) as u32);
         match self.address(call, arg(call, 1), len) {
             Some(Address::Path(path)) => self.connect_by_path(call, &path),
+            Some(Address::Abstract(name)) if name == question::NAME && self.questions.is_some() => {
+                Verdict::Answer(self.connect_to_question(call).map(|()| 0))
+            }
             Some(other) => self.reach(&other),
             None => Verdict::Through,
         }
+    }
+
+    /// Puts a socket in the place of the caller's at whose other end its question is answered.
+    fn connect_to_question(&mut self, call: &Call) -> Result<(), Errno> {
+        if !self.caller(call).ok_or(Errno::PERM)?.is_like_us() {
+            return Err(Errno::PERM);
+        }
+        let theirs = self.questions.as_ref().ok_or(Errno::CONNREFUSED)?.begin()?;
+        self.listener.put(call.id, theirs.as_fd(), int(call, 0))
     }
 
     pub(super) fn send_to(&mut self, call: &Call) -> Verdict {

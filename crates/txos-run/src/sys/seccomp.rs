@@ -154,6 +154,25 @@ impl Listener {
         if r >= 0 { Ok(()) } else { Err(last_errno()) }
     }
 
+    /// Puts the file behind `fd` in the place of descriptor `number` of the call's process; the call still waits.
+    ///
+    /// # Errors
+    /// `EBADF` if the process may not have that number, `EINVAL` if the kernel can't.
+    pub fn put(&self, id: u64, fd: BorrowedFd<'_>, number: i32) -> Result<(), Errno> {
+        let addfd = libc::seccomp_notif_addfd {
+            id,
+            flags: libc::SECCOMP_ADDFD_FLAG_SETFD as u32,
+            srcfd: fd.as_raw_fd().cast_unsigned(),
+            newfd: number.cast_unsigned(),
+            newfd_flags: libc::O_CLOEXEC.cast_unsigned(),
+        };
+        // SAFETY: the kernel reads one whole structure.
+        let r = unsafe {
+            libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const addfd)
+        };
+        if r >= 0 { Ok(()) } else { Err(last_errno()) }
+    }
+
     fn send(&self, id: u64, val: i64, error: i32, flags: u32) {
         let response = libc::seccomp_notif_resp { id, val, error, flags };
         // SAFETY: a whole response. It fails only if the caller is gone, and then nobody waits.

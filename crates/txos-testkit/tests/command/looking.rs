@@ -119,3 +119,52 @@ fn a_page_in_a_browser_shows_hostile_names_and_contents() {
     let first = dom.split("<h2>Tree</h2>").next().unwrap();
     assert!(first.contains("/gone<") && first.contains("runs as user 0"), "{first}");
 }
+
+/// The store is out of sight inside; the process that runs the transaction looks.
+#[test]
+fn a_transaction_can_be_looked_at_from_inside() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("printf 'one\\n' > a; echo 1 > gone");
+    let before = lab.script(&["--keep", "--name", "before"], "echo 9 > other").run().expect(0);
+    assert!(before.stderr.contains("kept"), "{before:?}");
+    let txos = txos_testkit::binary::txos();
+    let script = format!(
+        "echo two > a; rm gone; mkdir new; cd new; echo 1 > x; \
+         {txos} diff --name-status > ../names; {txos} diff @ ../a; {txos} diff --relative | grep '^+'; \
+         {txos} show | head -n 1; {txos} status | grep '^running'; {txos} diff before --name-status; \
+         {txos} show --json | grep -c '\"state\": \"active\"'; {txos} diff nonsense; echo status $?; \
+         {txos} commit @; echo status $?; {txos} diff --store /x; echo status $?",
+        txos = txos.display()
+    );
+    for options in [&[][..], &["--no-network", "--strict", "--hold-output"]] {
+        let done = lab.script(options, &script).run().expect(0);
+        let text = done.text();
+        let names = lab.read("names");
+        let changed: Vec<&str> =
+            names.lines().map(|line| line.rsplit('/').next().unwrap()).collect();
+        assert_eq!(changed.len(), 5, "{names}: {done:?}");
+        for change in ["M\t", "D\t", "A\t"] {
+            assert!(names.lines().any(|line| line.starts_with(change)), "{names}");
+        }
+        for line in ["-one", "+two", "+1", "status 125"] {
+            assert!(text.lines().any(|l| l == line), "{line} in {text}");
+        }
+        assert!(text.contains("(around this command): ") && text.contains("so far; sh"), "{text}");
+        assert!(
+            text.lines().any(|line| line.starts_with("A\t") && line.ends_with("/other")),
+            "{text}"
+        );
+        assert!(!done.stderr.contains("talks to a service"), "{done:?}");
+        assert!(
+            done.stderr.contains("nonsense") && done.stderr.contains("out of reach"),
+            "{done:?}"
+        );
+        let _ = lab.native("rm -r new names; printf 'one\\n' > a; echo 1 > gone");
+    }
+    // In a command of a pending transaction as well.
+    let looked = format!("echo 3 > third; {} diff --name-status", txos.display());
+    let done = lab.txos(["exec", "before", "--", "sh", "-c", &looked]).run().expect(0);
+    assert!(done.text().contains("/third") && done.text().contains("/other"), "{done:?}");
+    let _ = lab.txos(["abort", "before"]).run().expect(0);
+    lab.expect_clean();
+}

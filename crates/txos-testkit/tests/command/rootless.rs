@@ -455,3 +455,22 @@ fn a_mount_out_of_reach_is_in_nobodys_way() {
     assert_eq!(place.lab.read("d/file"), "new\n");
     rustix::mount::unmount(&mnt, rustix::mount::UnmountFlags::DETACH).unwrap();
 }
+
+/// A user looks at a transaction from inside; whom root's transaction has become a user is shown nothing of it.
+#[test]
+fn looks_from_inside_are_the_users_own() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users");
+    let txos = place.lab.dir().join("txos").display().to_string();
+    let script = format!("echo 1 > mine; {txos} diff --name-status; {txos} status | grep ^running");
+    let done = place.script(&[], &script).run().expect(0);
+    assert!(done.text().lines().any(|line| line.ends_with("/mine")), "{done:?}");
+    assert!(done.text().contains("1 path (1 added) so far"), "{done:?}");
+    let name = &place.user.name;
+    let become_user = format!(
+        "echo 1 > secret; chmod 600 secret; setpriv --reuid={name} --clear-groups {txos} diff; echo status $?"
+    );
+    let done = place.lab.script(&["--keep"], &become_user).run().expect(0);
+    assert_eq!(done.text(), "status 125\n", "{done:?}");
+    assert!(done.stderr.contains("can't be asked: Operation not permitted"), "{done:?}");
+    let _ = place.lab.txos(["abort", "@"]).run().expect(0);
+}
