@@ -349,6 +349,53 @@ static void dpunish(long size, int me)
     }
 }
 
+/* bonnie: as bonnie++ for a Web cache, on the disk: a file is written, rewritten, read in order and at random; then small files. */
+static void bonnie_prepare(void)
+{
+    mkdir("/tmp/disk", 0755);
+    if (mount("/dev/vda", "/tmp/disk", "ext2", 0, NULL) < 0)
+        fail("/dev/vda (the workload bonnie needs a disk with an ext2 file system)");
+}
+
+static void bonnie(long size, int me)
+{
+    static char block[8192];
+    const long blocks = 8 * size, files = 16 * size;
+    char dir[256], name[256];
+    unsigned r = me + 1;
+    struct stat s;
+    path(dir, "/tmp/disk/b%d", me);
+    mkdir(dir, 0755);
+    path(name, "%s/large", dir);
+    fill(name, blocks * sizeof block, me);
+    int fd = open(name, O_RDWR);
+    if (fd < 0)
+        fail(name);
+    for (long i = 0; i < 5 * blocks; i++) {
+        /* Each block once in order, and then four times as many at random, of which one in ten is written. */
+        r = r * 1103515245 + 12345;
+        long at = (i < blocks ? i : r / 65536 % blocks) * (long)sizeof block;
+        if (pread(fd, block, sizeof block, at) != sizeof block)
+            fail(name);
+        block[r / 65536 % sizeof block]++;
+        if ((i < blocks || r / 256 % 10 == 0) && pwrite(fd, block, sizeof block, at) != sizeof block)
+            fail(name);
+    }
+    if (fsync(fd) < 0)
+        fail(name);
+    close(fd);
+    search(name, 'a');
+    for (long i = 0; i < files; i++) {
+        path(name, "%s/f%ld", dir, i);
+        fill(name, 1000, i);
+    }
+    for (long i = 0; i < files; i++) {
+        path(name, "%s/f%ld", dir, i * 7 % files);
+        if (stat(name, &s) < 0 || s.st_size != 1000 || unlink(name) < 0)
+            fail(name);
+    }
+}
+
 static void times_now(long *to)
 {
     char line[512];
@@ -368,6 +415,7 @@ struct workload { const char *name; void (*run)(long, int); void (*prepare)(void
 static const struct workload workloads[] = {
     {"counter", counter, NULL, 0}, {"pmake", pmake, NULL, 8},         {"mab", mab, NULL, 16},
     {"configure", configure, NULL, 8}, {"find", find, find_prepare, 8}, {"dpunish", dpunish, NULL, 8},
+    {"bonnie", bonnie, bonnie_prepare, 8},
 };
 
 int main(int argc, char **argv)
@@ -381,6 +429,7 @@ int main(int argc, char **argv)
         return 0;
     mount("proc", "/proc", "proc", 0, NULL);
     mount("tmpfs", "/tmp", "tmpfs", 0, NULL);
+    mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
     cpus = sysconf(_SC_NPROCESSORS_ONLN);
     int fd = open("/proc/cmdline", O_RDONLY);
     if (fd < 0 || read(fd, line, sizeof line - 1) < 0)

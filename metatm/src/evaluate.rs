@@ -2,39 +2,76 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::ValueEnum;
 use metatm::machine::Config;
 use metatm::symbols::Symbols;
-use metatm::tm::policy::Policy;
+use metatm::tm::policy::{Backoff, Policy};
 
-use crate::experiment::{self, Kernel, Result as Figures};
+use crate::experiment::{self, Guest, Kernel, Result as Figures};
 use crate::options::Evaluate;
 use crate::{page, read};
 
 /// The workloads, as the guest knows them.
-pub const WORKLOADS: [&str; 7] =
-    ["counter", "pmake", "netcat", "mab", "configure", "find", "dpunish"];
+pub const WORKLOADS: [&str; 8] =
+    ["counter", "pmake", "netcat", "mab", "configure", "find", "bonnie", "dpunish"];
 /// Penalties of a commit or a restart, in cycles.
 pub const PENALTIES: [u64; 5] = [0, 100, 1000, 3000, 10_000];
 /// Harts of the sweep.
 pub const HARTS: [usize; 5] = [2, 4, 8, 16, 32];
 
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, serde::Serialize)]
+pub enum System {
+    /// Linux
+    Linux,
+    /// TxLinux with transactions in chosen files only: the paper's TxLinux
+    Ss,
+    /// TxLinux with cooperative spinlocks everywhere: the paper's TxLinux-cx
+    Cx,
+}
+
+impl System {
+    /// Its name in the report.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Linux => "Linux",
+            System::Ss => "TxLinux-ss",
+            System::Cx => "TxLinux-cx",
+        }
+    }
+
+    /// The kernel's parameter that makes it.
+    fn parameter(self) -> &'static str {
+        match self {
+            System::Linux => "",
+            System::Ss => " txlinux=ss",
+            System::Cx => " txlinux=cx",
+        }
+    }
+}
+
+/// Figures by workload.
+pub type Row = BTreeMap<String, Figures>;
+
 /// Everything that was measured.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct Results {
-    /// Linux, by workload.
-    pub linux: BTreeMap<String, Figures>,
-    /// TxLinux, by workload.
-    pub txlinux: BTreeMap<String, Figures>,
-    /// TxLinux by policy and workload.
-    pub policies: BTreeMap<String, BTreeMap<String, Figures>>,
-    /// TxLinux by cycles of a commit.
-    pub commit: BTreeMap<u64, BTreeMap<String, Figures>>,
-    /// TxLinux by cycles of a restart.
-    pub abort: BTreeMap<u64, BTreeMap<String, Figures>>,
-    /// Both by harts: Linux, TxLinux.
-    pub harts: BTreeMap<usize, BTreeMap<String, (Figures, Figures)>>,
+    /// The tables.
+    pub systems: BTreeMap<System, Row>,
+    /// TxLinux-cx by policy.
+    pub policies: BTreeMap<String, Row>,
+    /// TxLinux-cx by backoff.
+    pub backoffs: BTreeMap<String, Row>,
+    /// TxLinux-cx by cycles of a commit.
+    pub commit: BTreeMap<u64, Row>,
+    /// TxLinux-cx by cycles of a restart.
+    pub abort: BTreeMap<u64, Row>,
+    /// All by harts.
+    pub harts: BTreeMap<usize, BTreeMap<System, Row>>,
     /// Runs that came to no end.
     pub failed: Vec<String>,
 }
@@ -43,46 +80,77 @@ struct Lab {
     linux: Kernel,
     txlinux: Kernel,
     initrd: Vec<u8>,
+    disk: Vec<u8>,
+    append: String,
     size: u32,
     workloads: Vec<String>,
-    failed: Vec<String>,
+    systems: Vec<System>,
+    jobs: usize,
 }
 
+/// A row to be measured: its name, the machine, and what runs on it.
+type Wanted = (String, Config, System);
+
 impl Lab {
-    fn measure(
-        &mut self,
-        what: &str,
-        config: &Config,
-        tx: bool,
-        workload: &str,
-    ) -> Option<Figures> {
-        let kernel = if tx { &self.txlinux } else { &self.linux };
-        let name = format!("{what} {workload} on {}", if tx { "TxLinux" } else { "Linux" });
-        eprint!("{name:<50}");
-        match experiment::run(config, kernel, &self.initrd, workload, self.size) {
-            Ok(figures) => {
-                eprintln!(
-                    "{:>9} us  {:>6.3} s system  {:>8} transactions  {:>5.2} % restarted",
-                    figures.us,
-                    figures.kernel_cycles as f64 / config.hertz as f64,
-                    figures.tm.begun,
-                    figures.tm.restart_percent()
-                );
-                Some(figures)
-            }
-            Err(why) => {
-                eprintln!("{why}");
-                self.failed.push(format!("{name}: {why}"));
-                None
-            }
+    fn measure(&self, wanted: &Wanted, workload: &str) -> Result<Figures, String> {
+        let (what, config, system) = wanted;
+        let name = format!("{what} {workload} on {}", system.name());
+        let line = format!("size={}{} {}", self.size, system.parameter(), self.append);
+        let guest = Guest {
+            kernel: if *system == System::Linux { &self.linux } else { &self.txlinux },
+            initrd: &self.initrd,
+            disk: &self.disk,
+            line: line.trim_end(),
+        };
+        let done = experiment::run(config, &guest, workload);
+        match &done {
+            Ok(figures) => eprintln!(
+                "{name:<50}{:>9} us  {:>6.3} s system  {:>8} transactions  {:>5.2} % restarted",
+                figures.us,
+                figures.kernel_cycles as f64 / config.hertz as f64,
+                figures.tm.begun,
+                figures.tm.restart_percent()
+            ),
+            Err(why) => eprintln!("{name:<50}{why}"),
         }
+        done.map_err(|why| format!("{name}: {why}"))
     }
 
-    fn sweep(&mut self, what: &str, config: &Config) -> BTreeMap<String, Figures> {
-        let workloads = self.workloads.clone();
-        let all = workloads.into_iter();
-        all.filter_map(|w| self.measure(what, config, true, &w).map(|figures| (w, figures)))
-            .collect()
+    /// Measures rows, several runs at a time. What comes to no end goes to `failed`.
+    fn rows(&self, wanted: &[Wanted], failed: &mut Vec<String>) -> Vec<Row> {
+        let (runs, next) = (wanted.len() * self.workloads.len(), AtomicUsize::new(0));
+        let done: Vec<OnceLock<Result<Figures, String>>> =
+            (0..runs).map(|_| OnceLock::new()).collect();
+        let work = || {
+            loop {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                let Some(place) = done.get(n) else { return };
+                let (row, column) = (n / self.workloads.len(), n % self.workloads.len());
+                place.get_or_init(|| self.measure(&wanted[row], &self.workloads[column]));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.jobs {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let mut rows = vec![Row::new(); wanted.len()];
+        for (n, figures) in done.into_iter().enumerate() {
+            let column = n % self.workloads.len();
+            match figures.into_inner() {
+                Some(Ok(figures)) => {
+                    rows[n / self.workloads.len()].insert(self.workloads[column].clone(), figures);
+                }
+                Some(Err(why)) => failed.push(why),
+                None => {}
+            }
+        }
+        rows
+    }
+
+    fn wanted(&self, what: &str, config: &Config) -> Vec<Wanted> {
+        self.systems.iter().map(|&system| (what.to_owned(), config.clone(), system)).collect()
     }
 }
 
@@ -104,65 +172,96 @@ pub fn evaluate(args: &Evaluate) -> Result<(), String> {
         }
     }
     let all = WORKLOADS.iter().map(|w| (*w).to_owned());
-    let mut lab = Lab {
+    let lab = Lab {
         linux: kernel("linux")?,
         txlinux: kernel("txlinux")?,
         initrd: read(&args.images.join("initrd.cpio"))?,
+        disk: read(&args.images.join("disk.ext2"))?,
+        append: args.append.clone(),
         size: args.size,
         workloads: all.filter(|w| args.only.is_empty() || args.only.contains(w)).collect(),
-        failed: Vec::new(),
+        systems: System::value_variants()
+            .iter()
+            .copied()
+            .filter(|s| args.system.is_empty() || args.system.contains(s))
+            .collect(),
+        jobs: args.jobs.max(1),
     };
     let config = args.machine.config();
     let mut results = Results::default();
-    for workload in lab.workloads.clone() {
-        if let Some(figures) = lab.measure("table", &config, false, &workload) {
-            results.linux.insert(workload.clone(), figures);
-        }
-        if let Some(figures) = lab.measure("table", &config, true, &workload) {
-            results.txlinux.insert(workload, figures);
-        }
-    }
+    let rows = lab.rows(&lab.wanted("table", &config), &mut results.failed);
+    results.systems = lab.systems.iter().copied().zip(rows).collect();
+    let save = |results: &Results| write(&args.report, results, &config);
+    save(&results)?;
     if !args.tables {
-        sweeps(&mut lab, &config, &mut results);
+        sweeps(&lab, &config, &mut results);
+        save(&results)?;
+        for harts in HARTS {
+            by_harts(&lab, &config, &mut results, harts);
+            save(&results)?;
+        }
     }
-    results.failed = std::mem::take(&mut lab.failed);
-    write(&args.report, &results, &config)?;
+    eprintln!("metatm: the report is {}", args.report.join("index.html").display());
     match results.failed.len() {
         0 => Ok(()),
         n => Err(format!("{n} runs came to no end; the report has the others")),
     }
 }
 
-fn sweeps(lab: &mut Lab, config: &Config, results: &mut Results) {
-    for &policy in Policy::value_variants() {
-        let mut config = config.clone();
-        config.tm.policy = policy;
-        let name = format!("{policy:?}");
-        let figures = lab.sweep(&name, &config);
-        results.policies.insert(name, figures);
+/// The sweeps over TxLinux-cx alone. What the tables have is not measured again.
+fn sweeps(lab: &Lab, config: &Config, results: &mut Results) {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut want = |what: String, change: &dyn Fn(&mut Config)| {
+        let mut with = config.clone();
+        change(&mut with);
+        wanted.push((what, with, System::Cx));
+    };
+    let policies = Policy::value_variants();
+    let backoffs = Backoff::value_variants();
+    for &policy in policies.iter().filter(|p| **p != config.tm.policy) {
+        want(format!("{policy:?}"), &|with| with.tm.policy = policy);
+    }
+    for &backoff in backoffs.iter().filter(|b| **b != config.tm.backoff) {
+        want(format!("{backoff:?}"), &|with| with.tm.backoff = backoff);
+    }
+    for cycles in PENALTIES.into_iter().filter(|c| *c != config.tm.commit_cycles) {
+        want(format!("commit {cycles}"), &|with| with.tm.commit_cycles = cycles);
+    }
+    for cycles in PENALTIES.into_iter().filter(|c| *c != config.tm.abort_cycles) {
+        want(format!("restart {cycles}"), &|with| with.tm.abort_cycles = cycles);
+    }
+    let mut rows = lab.rows(&wanted, &mut results.failed).into_iter();
+    let measured = results.systems.get(&System::Cx).cloned().unwrap_or_default();
+    let mut row = |known: bool| {
+        let next = if known { None } else { rows.next() };
+        next.unwrap_or_else(|| measured.clone())
+    };
+    for policy in policies {
+        let known = *policy == config.tm.policy;
+        results.policies.insert(format!("{policy:?}"), row(known));
+    }
+    for backoff in backoffs {
+        let known = *backoff == config.tm.backoff;
+        results.backoffs.insert(format!("{backoff:?}"), row(known));
     }
     for cycles in PENALTIES {
-        let mut with = config.clone();
-        with.tm.commit_cycles = cycles;
-        let figures = lab.sweep(&format!("commit {cycles}"), &with);
-        results.commit.insert(cycles, figures);
-        let mut with = config.clone();
-        with.tm.abort_cycles = cycles;
-        let figures = lab.sweep(&format!("restart {cycles}"), &with);
-        results.abort.insert(cycles, figures);
+        results.commit.insert(cycles, row(cycles == config.tm.commit_cycles));
     }
-    for harts in HARTS {
-        let config = Config { harts, ..config.clone() };
-        let what = format!("{harts} harts");
-        let mut row = BTreeMap::new();
-        for workload in lab.workloads.clone() {
-            let linux = lab.measure(&what, &config, false, &workload);
-            if let (Some(linux), Some(tx)) = (linux, lab.measure(&what, &config, true, &workload)) {
-                row.insert(workload, (linux, tx));
-            }
-        }
-        results.harts.insert(harts, row);
+    for cycles in PENALTIES {
+        results.abort.insert(cycles, row(cycles == config.tm.abort_cycles));
     }
+}
+
+/// All systems with so many harts.
+fn by_harts(lab: &Lab, config: &Config, results: &mut Results, harts: usize) {
+    let with = Config { harts, ..config.clone() };
+    let rows = if harts == config.harts {
+        results.systems.clone()
+    } else {
+        let rows = lab.rows(&lab.wanted(&format!("{harts} harts"), &with), &mut results.failed);
+        lab.systems.iter().copied().zip(rows).collect()
+    };
+    results.harts.insert(harts, rows);
 }
 
 fn write(dir: &Path, results: &Results, config: &Config) -> Result<(), String> {
@@ -172,7 +271,5 @@ fn write(dir: &Path, results: &Results, config: &Config) -> Result<(), String> {
     };
     std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     put("results.json", &serde_json::to_string_pretty(results).map_err(|e| e.to_string())?)?;
-    put("index.html", &page::page(results, config))?;
-    eprintln!("metatm: the report is {}", dir.join("index.html").display());
-    Ok(())
+    put("index.html", &page::page(results, config))
 }

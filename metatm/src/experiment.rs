@@ -13,6 +13,19 @@ pub struct Kernel {
     pub symbols: Symbols,
 }
 
+/// What is booted.
+#[derive(Clone, Copy, Debug)]
+pub struct Guest<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// The initial file system.
+    pub initrd: &'a [u8],
+    /// What is on the disk.
+    pub disk: &'a [u8],
+    /// The end of the kernel's command line.
+    pub line: &'a str,
+}
+
 /// What one run gave.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Result {
@@ -54,16 +67,15 @@ const CYCLES_MAX: u64 = 60_000_000_000;
 /// If it does not come to its end, with the end of what the console said.
 pub fn run(
     config: &Config,
-    kernel: &Kernel,
-    initrd: &[u8],
+    guest: &Guest<'_>,
     workload: &str,
-    size: u32,
 ) -> std::result::Result<Result, String> {
-    let mut machine = Machine::new(config, Vec::new()).map_err(|e: Error| e.to_string())?;
-    machine.bus.watched = kernel.symbols.ranges(waits);
-    let line = format!("console=ttyS0 quiet workload={workload} size={size}");
+    let mut machine =
+        Machine::new(config, guest.disk.to_vec()).map_err(|e: Error| e.to_string())?;
+    machine.bus.watched = guest.kernel.symbols.ranges(waits);
+    let line = format!("console=ttyS0 quiet workload={workload} {}", guest.line);
     machine
-        .boot(&Images { kernel: &kernel.image, initrd, command_line: &line })
+        .boot(&Images { kernel: &guest.kernel.image, initrd: guest.initrd, command_line: &line })
         .map_err(|e| e.to_string())?;
     let mut text = String::new();
     // Until the workload begins; what was counted until then is not its own.

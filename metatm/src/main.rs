@@ -103,9 +103,10 @@ fn trace(machine: &Machine, symbols: &Symbols) {
     let stats = &machine.bus.tm.stats;
     let mut most: Vec<_> = stats.restarts_by_pc.iter().collect();
     most.sort_by_key(|(pc, n)| (std::cmp::Reverse(**n), **pc));
-    println!("\nrestarts  transactions  region");
+    println!("\nrestarts  not to be rolled back  transactions  region");
     for (pc, n) in most.into_iter().take(20) {
         let begun = stats.begun_by_pc.get(pc).copied().unwrap_or(0);
-        println!("{n:>8}  {begun:>12}  {}", symbols.name(*pc));
+        let exclusive = stats.exclusive_by_pc.get(pc).copied().unwrap_or(0);
+        println!("{n:>8}  {exclusive:>21}  {begun:>12}  {}", symbols.name(*pc));
     }
 }

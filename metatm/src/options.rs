@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use metatm::machine::{Config, cache};
-use metatm::tm::policy::{Backoff, Policy};
+use metatm::tm::policy::{Backoff, Figures, Policy};
+
+use crate::evaluate::System;
 
 /// A RISC-V machine with transactional memory
 #[derive(Debug, Parser)]
@@ -58,7 +60,7 @@ pub struct Run {
 /// `metatm evaluate`.
 #[derive(Debug, Args)]
 pub struct Evaluate {
-    /// Directory with Image.linux, System.map.linux, Image.txlinux, System.map.txlinux and initrd.cpio
+    /// Directory with Image.linux, System.map.linux, Image.txlinux, System.map.txlinux, initrd.cpio and disk.ext2
     pub images: PathBuf,
     /// Where to write index.html and results.json
     #[arg(long, default_value = "metatm-report")]
@@ -66,9 +68,18 @@ pub struct Evaluate {
     /// Only this workload; may be repeated
     #[arg(long)]
     pub only: Vec<String>,
+    /// Only this system; may be repeated
+    #[arg(long, value_enum)]
+    pub system: Vec<System>,
+    /// Runs at a time
+    #[arg(long, short, default_value_t = 1)]
+    pub jobs: usize,
     /// How much the workloads do
     #[arg(long, default_value_t = 1)]
     pub size: u32,
+    /// More of the kernels' command line, such as txlinux=all
+    #[arg(long, default_value = "")]
+    pub append: String,
     /// Only the tables, not the sweeps over policies, penalties and harts
     #[arg(long)]
     pub tables: bool,
@@ -87,6 +98,9 @@ pub struct MachineArgs {
     /// Memory in MiB
     #[arg(long, default_value_t = 1024)]
     pub memory: u64,
+    /// Millions of cycles a second
+    #[arg(long, default_value_t = 1000)]
+    pub mhz: u64,
     /// Without caches: each instruction takes a cycle
     #[arg(long)]
     pub fast: bool,
@@ -135,12 +149,48 @@ pub struct MachineArgs {
     /// Transactions: cycles of a restart
     #[arg(long, default_value_t = 0)]
     pub abort_cycles: u64,
+    /// Transactions: what suspends one when a trap is taken, and takes it up at the return
+    #[arg(long, value_enum, default_value_t = Traps::Hardware)]
+    pub traps: Traps,
     /// Transactions: stack that is dead is not released early
     #[arg(long)]
     pub no_early_release: bool,
+    /// Transactions: handlers of interrupts may overwrite the stack to which one would restart
+    #[arg(long)]
+    pub no_live_stack: bool,
+    /// Transactions: bytes of a kernel's stack, a power of two
+    #[arg(long, default_value_t = 16384)]
+    pub stack_bytes: u64,
+    /// Transactions: times that `xcas` gives way to one that has the word in its sets
+    #[arg(long, default_value_t = 4)]
+    pub cas_patience: u32,
+    /// Policies: cycles of a stall, of the first one where they grow
+    #[arg(long, default_value_t = Figures::default().stall_cycles)]
+    pub stall_cycles: u64,
+    /// Policies: stalls of `polite` before the holder restarts
+    #[arg(long, default_value_t = Figures::default().polite_stalls)]
+    pub polite_stalls: u32,
+    /// Policies: restarts after which `size-matters` decides by age
+    #[arg(long, default_value_t = Figures::default().size_restarts)]
+    pub size_restarts: u32,
+    /// Backoff: most cycles of the first wait
+    #[arg(long, default_value_t = Figures::default().backoff_cycles)]
+    pub backoff_cycles: u64,
+    /// Backoff: how often `exponential` doubles it
+    #[arg(long, default_value_t = Figures::default().backoff_doublings)]
+    pub backoff_doublings: u32,
     /// Seed of what is drawn
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// What suspends a transaction when a trap is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Traps {
+    /// The trap itself; `sret` takes the transaction up
+    Hardware,
+    /// The handler, by `xpush` and `xpop`
+    Software,
 }
 
 impl MachineArgs {
@@ -158,6 +208,7 @@ impl MachineArgs {
             upgrade: self.upgrade,
         });
         config.slice = if self.fast { self.slice.max(500) } else { self.slice };
+        config.hertz = self.mhz.saturating_mul(1_000_000);
         config.disk_us = self.disk_us;
         config.wire_us = self.wire_us;
         config.tm.policy = self.policy;
@@ -165,7 +216,18 @@ impl MachineArgs {
         config.tm.granularity = self.granularity;
         config.tm.commit_cycles = self.commit_cycles;
         config.tm.abort_cycles = self.abort_cycles;
+        config.tm.traps_push = self.traps == Traps::Hardware;
         config.tm.early_release = !self.no_early_release;
+        config.tm.live_stack = !self.no_live_stack;
+        config.tm.stack_bytes = self.stack_bytes;
+        config.tm.cas_patience = self.cas_patience;
+        config.tm.figures = Figures {
+            stall_cycles: self.stall_cycles,
+            polite_stalls: self.polite_stalls,
+            size_restarts: self.size_restarts,
+            backoff_cycles: self.backoff_cycles,
+            backoff_doublings: self.backoff_doublings,
+        };
         config.tm.seed = self.seed;
         config
     }

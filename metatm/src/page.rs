@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use metatm::machine::Config;
 
-use crate::evaluate::{Results, WORKLOADS};
+use crate::evaluate::{Results, Row, System, WORKLOADS};
 use crate::experiment::Result as Figures;
 
 /// Tables 2 and 3 of the paper: system time on Linux and TxLinux in seconds, restarts in per cent.
@@ -62,113 +62,154 @@ fn paper(workload: &str) -> Option<&'static (&'static str, f64, f64, f64)> {
     PAPER.iter().find(|p| p.0 == workload)
 }
 
+/// A workload's figures on one system.
+fn of<'a>(results: &'a Results, system: System, workload: &str) -> Option<&'a Figures> {
+    results.systems.get(&system)?.get(workload)
+}
+
 fn system_time(out: &mut String, results: &Results, config: &Config) {
     out.push_str(
-        "<h2>Table 2: time in the kernel</h2><table><tr><th>workload<th>Linux, ms<th>TxLinux, ms<th>ratio\
-         <th class=paper>paper<th>coherence, Linux<th>TxLinux",
+        "<h2>Table 2: time in the kernel</h2><table><tr><th>workload<th>Linux, ms<th>TxLinux-ss, ms<th>ratio<th>TxLinux-cx, ms\
+         <th>ratio<th class=paper>paper<th>user/kernel/idle, %<th>coherence, Linux<th>TxLinux-cx",
     );
+    let ms = |f: &Figures| f.kernel_cycles as f64 * 1000.0 / config.hertz as f64;
     for workload in WORKLOADS {
-        let (Some(linux), Some(tx)) = (results.linux.get(workload), results.txlinux.get(workload))
-        else {
-            continue;
-        };
-        let ms = |f: &Figures| f.kernel_cycles as f64 * 1000.0 / config.hertz as f64;
+        let all = [System::Linux, System::Ss, System::Cx].map(|s| of(results, s, workload));
+        let [Some(linux), Some(ss), Some(cx)] = all else { continue };
+        let whole = (cx.user + cx.system + cx.idle).max(0.01) / 100.0;
         let _ = write!(
             out,
-            "<tr><td>{workload}<td>{:.2}<td>{:.2}<td>{:.2}<td class=paper>{}<td>{}<td>{}",
+            "<tr><td>{workload}<td>{:.2}<td>{:.2}<td>{:.2}<td>{:.2}<td>{:.2}<td class=paper>{}<td>{:.0}/{:.0}/{:.0}<td>{}<td>{}",
             ms(linux),
-            ms(tx),
-            ms(tx) / ms(linux),
+            ms(ss),
+            ms(ss) / ms(linux),
+            ms(cx),
+            ms(cx) / ms(linux),
             paper(workload).map_or(String::new(), |p| format!("{:.2}", p.2 / p.1)),
+            cx.user / whole,
+            cx.system / whole,
+            cx.idle / whole,
             linux.coherence,
-            tx.coherence,
+            cx.coherence,
         );
     }
     out.push_str("</table>");
 }
 
 fn transactions(out: &mut String, results: &Results) {
-    out.push_str(
-        "<h2>Table 3: transactions</h2><table><tr><th>workload<th>transactions<th>a second<th>restarts<th>%\
-         <th class=paper>paper, %<th>took the lock<th>restarted once or more, %<th>in interrupts, %<th>live stack<th>interrupted\
-         <th>stack released, bytes",
-    );
-    for workload in WORKLOADS {
-        let Some(f) = results.txlinux.get(workload) else { continue };
-        let t = &f.tm;
-        let percent = |n: u64| 100.0 * n as f64 / t.begun.max(1) as f64;
+    for system in [System::Ss, System::Cx] {
         let _ = write!(
             out,
-            "<tr><td>{workload}<td>{}<td>{:.0}<td>{}<td>{:.2}<td class=paper>{}<td>{}<td>{:.2}<td>{:.1}<td>{}<td>{}<td>{}",
-            t.begun,
-            t.begun as f64 * 1e6 / f.us.max(1) as f64,
-            t.conflicts,
-            100.0 * t.conflicts as f64 / (t.begun + t.conflicts).max(1) as f64,
-            paper(workload).map_or(String::new(), |p| format!("{:.1}", p.3)),
-            t.exclusive,
-            percent(t.restarted),
-            percent(t.in_interrupts),
-            t.live_stack,
-            t.interrupted,
-            t.released_bytes,
+            "<h2>Table 3: transactions of {}</h2><table><tr><th>workload<th>transactions<th>a second<th>restarts<th>%\
+             <th class=paper>paper, %<th>took the lock<th>restarted once or more, %<th>in interrupts, %<th>live stack\
+             <th>interrupted<th>stack released, bytes",
+            system.name()
         );
+        for workload in WORKLOADS {
+            let Some(f) = of(results, system, workload) else { continue };
+            let t = &f.tm;
+            let percent = |n: u64| 100.0 * n as f64 / t.begun.max(1) as f64;
+            let _ = write!(
+                out,
+                "<tr><td>{workload}<td>{}<td>{:.0}<td>{}<td>{:.2}<td class=paper>{}<td>{}<td>{:.2}<td>{:.1}<td>{}<td>{}<td>{}",
+                t.begun,
+                t.begun as f64 * 1e6 / f.us.max(1) as f64,
+                t.conflicts,
+                100.0 * t.conflicts as f64 / (t.begun + t.conflicts).max(1) as f64,
+                paper(workload).map_or(String::new(), |p| format!("{:.1}", p.3)),
+                t.exclusive,
+                percent(t.restarted),
+                percent(t.in_interrupts),
+                t.live_stack,
+                t.interrupted,
+                t.released_bytes,
+            );
+        }
+        out.push_str("</table>");
     }
-    out.push_str("</table>");
+}
+
+/// Bars for each workload: a figure of each row, as a share of the one of the row `base`.
+fn shares<N: ToString + PartialEq>(
+    out: &mut String,
+    rows: Vec<(N, &Row)>,
+    base: &N,
+    figure: impl Fn(&Figures) -> f64,
+) {
+    let base = rows.iter().find(|(name, _)| name == base).map(|(_, row)| *row);
+    let series: Vec<(String, Vec<Option<f64>>)> = rows
+        .iter()
+        .map(|(name, row)| {
+            let values = WORKLOADS.iter().map(|w| {
+                let base = figure(base?.get(*w)?);
+                Some(figure(row.get(*w)?) / base.max(1.0))
+            });
+            (name.to_string(), values.collect())
+        })
+        .collect();
+    bars(out, &WORKLOADS.map(str::to_owned), &series);
 }
 
 fn policies(out: &mut String, results: &Results) {
     if results.policies.is_empty() {
         return;
     }
-    let restarts = |f: &Figures| f.tm.conflicts as f64;
-    let base = results.policies.get("SizeMatters");
-    let series: Vec<(String, Vec<Option<f64>>)> = results
-        .policies
-        .iter()
-        .map(|(name, row)| {
-            let values = WORKLOADS.iter().map(|w| {
-                let base = base?.get(*w).map(restarts)?;
-                Some(restarts(row.get(*w)?) / base.max(1.0))
-            });
-            (name.clone(), values.collect())
-        })
-        .collect();
     out.push_str("<h2>Figure 1: restarts by policy, SizeMatters = 1</h2>");
-    bars(out, &WORKLOADS.map(str::to_owned), &series);
+    let rows = results.policies.iter().map(|(name, row)| (name.as_str(), row)).collect();
+    shares(out, rows, &"SizeMatters", |f| f.tm.conflicts as f64);
+    out.push_str("<h2>Kernel time by policy, SizeMatters = 1</h2>");
+    let rows = results.policies.iter().map(|(name, row)| (name.as_str(), row)).collect();
+    shares(out, rows, &"SizeMatters", |f| f.kernel_cycles as f64);
+    out.push_str("<h2>Kernel time by backoff, Exponential = 1</h2>");
+    let rows = results.backoffs.iter().map(|(name, row)| (name.as_str(), row)).collect();
+    shares(out, rows, &"Exponential", |f| f.kernel_cycles as f64);
 }
 
 fn synchronizing(out: &mut String, results: &Results) {
-    for (harts, row) in &results.harts {
+    for (harts, rows) in &results.harts {
         let share = |f: &Figures| 100.0 * f.sync_cycles as f64 / f.kernel_cycles.max(1) as f64;
-        let of = |which: fn(&(Figures, Figures)) -> &Figures| {
-            WORKLOADS.iter().map(|w| row.get(*w).map(|pair| share(which(pair)))).collect::<Vec<_>>()
-        };
+        let series: Vec<_> = rows
+            .iter()
+            .map(|(system, row)| {
+                let values = WORKLOADS.iter().map(|w| row.get(*w).map(share)).collect();
+                (system.name().to_owned(), values)
+            })
+            .collect();
         let _ = write!(
             out,
             "<h2>Figure 2: per cent of kernel time spent synchronizing, {harts} harts</h2>"
         );
-        let series = [("Linux".to_owned(), of(|p| &p.0)), ("TxLinux".to_owned(), of(|p| &p.1))];
         bars(out, &WORKLOADS.map(str::to_owned), &series);
     }
+    if results.harts.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Kernel time of TxLinux-cx by harts, Linux with as many = 1</h2>");
+    let series: Vec<_> = results
+        .harts
+        .iter()
+        .map(|(harts, rows)| {
+            let values = WORKLOADS.iter().map(|w| {
+                let time = |system| Some(rows.get(&system)?.get(*w)?.kernel_cycles as f64);
+                Some(time(System::Cx)? / time(System::Linux)?.max(1.0))
+            });
+            (format!("{harts} harts"), values.collect())
+        })
+        .collect();
+    bars(out, &WORKLOADS.map(str::to_owned), &series);
 }
 
 fn penalties(out: &mut String, results: &Results) {
     for (title, table) in [("commit", &results.commit), ("restart", &results.abort)] {
-        let Some(base) = table.get(&0) else { continue };
-        let series: Vec<_> = table
-            .iter()
-            .map(|(cycles, row)| {
-                let values = WORKLOADS.iter().map(|w| {
-                    Some(
-                        row.get(*w)?.kernel_cycles as f64
-                            / base.get(*w)?.kernel_cycles.max(1) as f64,
-                    )
-                });
-                (format!("{cycles} cycles"), values.collect())
-            })
-            .collect();
-        let _ = write!(out, "<h2>Kernel time by the cost of a {title}, without cost = 1</h2>");
-        bars(out, &WORKLOADS.map(str::to_owned), &series);
+        if table.is_empty() {
+            continue;
+        }
+        let _ = write!(
+            out,
+            "<h2>Kernel time by the cost of a {title} in cycles, without cost = 1</h2>"
+        );
+        let rows = table.iter().map(|(cycles, row)| (*cycles, row)).collect();
+        shares(out, rows, &0, |f| f.kernel_cycles as f64);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Programs and kernels on the machine: instructions as QEMU executes them, Linux and TxLinux with the workloads.
 //!
 //! What these tests need is not installed for them: without a cross compiler, QEMU or the kernel's source they are counted as
-//! skipped. With `TXOS_TEST_LONG=metatm` all workloads run, on both kernels and with each policy.
+//! skipped. With `TXOS_TEST_LONG=metatm` all workloads run, on both kernels, and those that
+//! the figures sweep over run for one of them.
 
 #![expect(clippy::expect_used, reason = "helpers of tests")]
 
@@ -70,7 +71,7 @@ fn images(kernels: &[&str]) -> PathBuf {
 }
 
 fn can_build() -> bool {
-    [COMPILER, "bc", "bison", "flex", "cpio", "xz"].iter().all(|t| has(t))
+    [COMPILER, "bc", "bison", "flex", "cpio", "mke2fs", "xz"].iter().all(|t| has(t))
         && Path::new("/usr/src/linux-source-6.1.tar.xz").exists()
 }
 
@@ -124,6 +125,43 @@ fn transactions_of_two_harts_without_a_kernel() {
             assert_eq!(text(&ran.stdout), "held 17\n", "{policy}, {granularity} bytes");
             assert_eq!(metatm(&args).stdout, ran.stdout);
         }
+    }
+}
+
+/// A figure of what `--json` prints.
+fn figure(out: &str, name: &str) -> Option<u64> {
+    let key = format!("\"{name}\": ");
+    out.lines().find_map(|l| l.trim().strip_prefix(&key)?.trim_end_matches(',').parse().ok())
+}
+
+#[test]
+fn an_interrupt_spares_the_stack_of_a_transaction_and_releases_what_is_dead() {
+    require!(has(COMPILER), "{COMPILER} is missing");
+    let program = bare("stack.c");
+    let program = program.to_str().expect("UTF-8");
+    for traps in ["hardware", "software"] {
+        let run = |option: &[&str]| {
+            let args = ["run", program, "--harts", "1", "--json", "--traps", traps];
+            let ran = metatm(&[&args, option].concat());
+            assert!(ran.status.success(), "{traps}, {option:?}: {}", text(&ran.stderr));
+            let out = text(&ran.stdout);
+            let counted = ["live_stack", "released_bytes", "interrupted"]
+                .map(|name| figure(&out, name).expect("a figure"));
+            (out.lines().next().unwrap_or_default().to_owned(), counted)
+        };
+        let said = |live: u64, dead: u64| {
+            format!(
+                "interrupts 40, restarted 20, live stack overwritten {live:02}, restarted for dead stack {dead:02}"
+            )
+        };
+        let (line, [live, released, interrupted]) = run(&[]);
+        assert_eq!(line, said(0, 0), "{traps}");
+        assert!(live == 20 && released >= 20 * 512 && interrupted == 40, "{live} {released}");
+        // Each is there for a reason.
+        let (line, [live, ..]) = run(&["--no-live-stack"]);
+        assert_eq!((line, live), (said(20, 0), 20), "{traps}");
+        let (line, [_, released, _]) = run(&["--no-early-release"]);
+        assert_eq!((line, released), (said(0, 20), 0), "{traps}");
     }
 }
 
@@ -182,6 +220,10 @@ fn what_is_no_kernel_or_hangs_is_told() {
         (vec!["--granularity", "7"], "1 or 64 bytes"),
         (vec!["--l1-ways", "0"], "at least one set"),
         (vec!["--l2-bytes", "64"], "at least one set"),
+        (vec!["--mhz", "1"], "10 to 100,000 MHz"),
+        (vec!["--backoff-doublings", "80"], "a latency is at most"),
+        (vec!["--disk-us", "18446744073709551615"], "a latency is at most"),
+        (vec!["--stack-bytes", "0"], "stacks are powers of two"),
     ] {
         let ran = metatm(&[vec!["run", hangs.as_str()], args].concat());
         assert_eq!(ran.status.code(), Some(2));
@@ -203,35 +245,44 @@ fn txlinux_boots_and_counts_right() {
     );
     let images = images(&["txlinux"]);
     let image = |name: &str| images.join(name).to_str().expect("UTF-8").to_owned();
-    let workloads: &[&str] = if long("metatm") {
-        &["counter", "pmake", "netcat", "mab", "configure", "find", "dpunish"]
-    } else {
-        &["counter", "find"]
+    let (kernel, initrd, disk) = (image("Image.txlinux"), image("initrd.cpio"), image("disk.ext2"));
+    let run = |workload: &str, mode: &str, traps: &str, disk: Option<&str>| {
+        let line = format!("console=ttyS0 quiet workload={workload} size=1 txlinux={mode}");
+        let mut args = vec!["run", &kernel, "--initrd", &initrd, "--harts", "4", "--json"];
+        args.extend(["--append", &line, "--traps", traps]);
+        args.extend(disk.iter().flat_map(|disk| ["--disk", disk]));
+        metatm(&args)
     };
-    for workload in workloads {
-        let line = format!("console=ttyS0 quiet workload={workload} size=1");
-        let ran = metatm(&[
-            "run",
-            &image("Image.txlinux"),
-            "--initrd",
-            &image("initrd.cpio"),
-            "--harts",
-            "4",
-            "--append",
-            &line,
-            "--json",
-        ]);
+    let mut runs = vec![
+        ("counter", "cx", "hardware"),
+        ("counter", "all", "software"),
+        ("find", "ss", "software"),
+        ("bonnie", "cx", "hardware"),
+    ];
+    if long("metatm") {
+        for workload in ["pmake", "netcat", "mab", "configure", "find", "bonnie", "dpunish"] {
+            runs.extend(["cx", "all", "ss"].map(|mode| (workload, mode, "software")));
+        }
+    }
+    for (workload, mode, traps) in runs {
+        let ran = run(workload, mode, traps, Some(&disk));
         let out = text(&ran.stdout);
+        let what = format!("{workload} with txlinux={mode} and --traps {traps}");
         assert!(
             ran.status.success() && out.contains(&format!("END {workload} ")),
-            "{out}\n{}",
+            "{what}: {out}\n{}",
             text(&ran.stderr)
         );
-        let committed = out.lines().find_map(|l| {
-            l.trim().strip_prefix("\"committed\": ")?.strip_suffix(',')?.parse::<u64>().ok()
-        });
-        assert!(committed.is_some_and(|n| n > 1000), "{out}");
+        let committed = figure(&out, "committed");
+        assert!(committed.is_some_and(|n| n > 1000), "{what}: {committed:?}");
     }
+    // A device that the workload needs and that is not there.
+    let ran = run("bonnie", "cx", "hardware", None);
+    let out = text(&ran.stdout);
+    assert!(
+        out.contains("needs a disk with an ext2 file system") && out.contains("FAILED"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -261,15 +312,18 @@ fn an_unmodified_linux_boots_and_the_evaluation_runs() {
         );
     }
     let report = place("report");
-    let ran = metatm(&[
-        "evaluate",
-        images.to_str().expect("UTF-8"),
-        "--report",
-        report.to_str().expect("UTF-8"),
-    ]);
-    assert!(ran.status.success(), "{}", text(&ran.stderr));
-    let page = std::fs::read_to_string(report.join("index.html")).expect("the page");
-    for part in ["Table 2", "Table 3", "Figure 1", "Figure 2", "<td>netcat"] {
+    let evaluate = |options: &[&str]| {
+        let args = ["evaluate", images.to_str().expect("UTF-8"), "--jobs", "2", "--report"];
+        let ran = metatm(&[&args, &[report.to_str().expect("UTF-8")], options].concat());
+        assert!(ran.status.success(), "{}", text(&ran.stderr));
+        std::fs::read_to_string(report.join("index.html")).expect("the page")
+    };
+    let page = evaluate(&["--tables"]);
+    for part in ["Table 2", "Table 3: transactions of TxLinux-ss", "<td>netcat", "<td>bonnie"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let page = evaluate(&["--only", "find"]);
+    for part in ["Figure 1", "Figure 2", "16 harts", "backoff", "cost of a commit", "<td>find"] {
         assert!(page.contains(part), "{part}");
     }
 }

@@ -83,6 +83,8 @@ pub struct Checkpoint {
     pub rd: u8,
     /// `sstatus`.
     pub sstatus: u64,
+    /// Traps that the hart is in.
+    pub traps: usize,
     /// Floating-point registers, of a program.
     pub f: Option<Box<([u64; 32], u64)>>,
 }
@@ -186,7 +188,8 @@ impl Hart {
     #[must_use]
     pub fn checkpoint(&self, next: u64, rd: u8) -> Checkpoint {
         let f = (self.mode == Mode::User).then(|| Box::new((self.f, self.csr.fcsr)));
-        Checkpoint { x: self.x, pc: next, rd, sstatus: self.csr.sstatus, f }
+        let (sstatus, traps) = (self.csr.sstatus, self.traps.len());
+        Checkpoint { x: self.x, pc: next, rd, sstatus, traps, f }
     }
 
     /// Goes back to a checkpoint.
@@ -196,6 +199,8 @@ impl Hart {
         self.csr.sstatus = to.sstatus;
         self.x[usize::from(to.rd & 31)] = status;
         self.x[0] = 0;
+        // A transaction that `xpop` takes up skips the return from the trap that suspended it.
+        self.traps.truncate(to.traps);
         if let Some(f) = &to.f {
             (self.f, self.csr.fcsr) = **f;
         }

@@ -111,6 +111,25 @@ pub struct Images<'a> {
     pub command_line: &'a str,
 }
 
+impl Config {
+    /// The longest latency, in whatever it is given.
+    fn longest(&self) -> u64 {
+        let figures = &self.tm.figures;
+        let doubled = figures.backoff_cycles.checked_shl(figures.backoff_doublings);
+        let caches = self.caches.iter().flat_map(|c| [c.l1_miss, c.l2_miss, c.upgrade]);
+        let tm = [self.tm.commit_cycles, self.tm.abort_cycles, figures.stall_cycles];
+        let wait = doubled.filter(|d| d >> figures.backoff_doublings == figures.backoff_cycles);
+        caches
+            .chain(tm)
+            .chain([self.slice, self.disk_us, self.wire_us, wait.unwrap_or(u64::MAX)])
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+/// Most cycles or microseconds of a latency.
+const LONGEST: u64 = 1_000_000_000;
+
 /// Ticks a second of the clock that programs see.
 const TICKS: u64 = 10_000_000;
 
@@ -138,8 +157,11 @@ impl Machine {
         if config.memory < 16 << 20 || config.memory > 64 << 30 {
             return wrong("a machine has 16 MiB to 64 GiB of memory");
         }
-        if config.hertz < TICKS || config.slice == 0 {
-            return wrong("a machine has at least 10 MHz, and slices of at least a cycle");
+        if !(TICKS..=100_000_000_000).contains(&config.hertz) || config.slice == 0 {
+            return wrong("a machine has 10 to 100,000 MHz, and slices of at least a cycle");
+        }
+        if config.longest() > LONGEST {
+            return wrong("a latency is at most 1,000,000,000 cycles or microseconds");
         }
         if ![1, 64].contains(&config.tm.granularity) || !config.tm.stack_bytes.is_power_of_two() {
             return wrong("conflicts are detected by 1 or 64 bytes, and stacks are powers of two");
@@ -246,6 +268,9 @@ impl Machine {
             let until = limit.saturating_add(self.slice).min(now + 100_000);
             let until = self.bus.next_event().map_or(until, |at| until.min(at.max(now + 1)));
             let this = &mut self.harts[hart];
+            // Its timer is looked at when a turn begins.
+            let timer = this.csr.timer.saturating_mul(self.bus.tick);
+            let until = if timer > now { until.min(timer) } else { until };
             this.look = true;
             let others = Others { states: &self.states };
             if self.bus.caches.is_some() {

@@ -45,9 +45,11 @@ pub fn call(hart: &mut Hart, bus: &mut Bus, others: Others<'_>) -> Result<(), St
         (0x10, 4..=6) => Ok(0),
         // Time.
         (0x5449_4d45, 0) => {
+            // The turn ends: the next one is no longer than until the timer fires.
             hart.csr.timer = a0;
-            hart.look = true;
-            Ok(0)
+            (hart.x[10], hart.x[11]) = (0, 0);
+            hart.instret += 1;
+            return Err(Stop::Yield);
         }
         // Interrupts between harts.
         (0x73_5049, 0) => {

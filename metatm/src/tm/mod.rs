@@ -28,7 +28,7 @@ use rustc_hash::FxHashMap;
 
 use crate::machine::hart::Checkpoint;
 use crate::machine::ram::Ram;
-use policy::{Backoff, Decision, Policy};
+use policy::{Backoff, Decision, Figures, Policy};
 use stats::{Event, Stats};
 
 /// Why a transaction was restarted: the low byte of what `xbegin` gives.
@@ -64,6 +64,8 @@ pub struct Config {
     pub policy: Policy,
     /// How long a transaction waits before it starts again.
     pub backoff: Backoff,
+    /// The figures of both.
+    pub figures: Figures,
     /// Bytes in which conflicts are detected: 1, or a line of 64.
     pub granularity: u64,
     /// Cycles that a commit costs.
@@ -74,10 +76,10 @@ pub struct Config {
     pub traps_push: bool,
     /// Whether `xpush` releases what lies below the stack pointer.
     pub early_release: bool,
+    /// Whether `xlivesp` looks at where suspended transactions restart, or gives what it is given.
+    pub live_stack: bool,
     /// Size of a kernel stack in bytes, a power of two; stacks are aligned to it.
     pub stack_bytes: u64,
-    /// Restarts after which SizeMatters decides by age.
-    pub size_restarts: u32,
     /// Times that `xcas` gives way to a transaction.
     pub cas_patience: u32,
     /// Seed of what is drawn.
@@ -89,13 +91,14 @@ impl Default for Config {
         Config {
             policy: Policy::SizeMatters,
             backoff: Backoff::Exponential,
+            figures: Figures::default(),
             granularity: 1,
             commit_cycles: 0,
             abort_cycles: 0,
             traps_push: true,
             early_release: true,
+            live_stack: true,
             stack_bytes: 16384,
-            size_restarts: 32,
             cas_patience: 4,
             seed: 1,
         }
@@ -346,16 +349,17 @@ impl Tm {
         self.current[hart] = self.stacks[hart].pop().flatten();
     }
 
-    /// The lower of a stack pointer and the one to which the transaction that was suspended last would restart.
+    /// The lowest of a stack pointer and those to which suspended transactions would restart on the same stack.
     pub fn live_sp(&mut self, hart: usize, sp: u64) -> u64 {
-        let Some(&Some(slot)) = self.stacks[hart].last() else { return sp };
-        let at_begin = self.txs[usize::from(slot)].checkpoint.x[2];
         let bottom = sp & !(self.config.stack_bytes - 1);
-        if at_begin < sp && at_begin >= bottom {
-            self.stats.live_stack += 1;
-            return at_begin;
-        }
-        sp
+        let suspended = self.stacks[hart].iter().flatten();
+        let live = suspended
+            .map(|&slot| self.txs[usize::from(slot)].checkpoint.x[2])
+            .filter(|at_begin| (bottom..sp).contains(at_begin))
+            .min();
+        let Some(live) = live else { return sp };
+        self.stats.live_stack += 1;
+        if self.config.live_stack { live } else { sp }
     }
 
     /// The reason for which the hart's transaction must start again.
@@ -383,7 +387,7 @@ impl Tm {
         let (restarts, checkpoint) = (tx.restarts, tx.checkpoint.clone());
         let drawn = self.draw();
         let wait = if reason == Reason::Conflict {
-            self.config.backoff.cycles(restarts, drawn)
+            self.config.backoff.cycles(restarts, &self.config.figures, drawn)
         } else {
             0
         };
@@ -499,7 +503,7 @@ impl Tm {
         let (low, high) = self.txs.split_at_mut(a.max(b));
         let (own, holder) =
             if a < b { (&mut low[a], &mut high[0]) } else { (&mut high[0], &mut low[b]) };
-        policy.decide(own, holder, self.config.size_restarts, drawn)
+        policy.decide(own, holder, &self.config.figures, drawn)
     }
 
     fn note(&mut self, slot: Slot, key: u64, mask: u8, write: bool) {

@@ -39,14 +39,37 @@ pub enum Policy {
     OsPriority,
 }
 
-/// Stalls of Polite before the holder loses.
-const POLITE_STALLS: u32 = 8;
-/// First stall, in cycles.
-const STALL: u64 = 16;
+/// The figures of the policies and of the waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Figures {
+    /// Cycles of a stall; of the first one, where they grow.
+    pub stall_cycles: u64,
+    /// Stalls of Polite before the holder loses.
+    pub polite_stalls: u32,
+    /// Restarts after which SizeMatters decides by age.
+    pub size_restarts: u32,
+    /// Most cycles of the first wait: of Linear's, to which each restart adds as many, and of Exponential's, which each restart
+    /// doubles.
+    pub backoff_cycles: u64,
+    /// Doublings of Exponential's wait at most.
+    pub backoff_doublings: u32,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Figures {
+            stall_cycles: 16,
+            polite_stalls: 8,
+            size_restarts: 32,
+            backoff_cycles: 32,
+            backoff_doublings: 8,
+        }
+    }
+}
 
 impl Policy {
     /// Decides about a conflict of two transactions of different harts. `drawn` is a random number.
-    pub fn decide(self, own: &mut Tx, holder: &mut Tx, size_restarts: u32, drawn: u64) -> Decision {
+    pub fn decide(self, own: &mut Tx, holder: &mut Tx, figures: &Figures, drawn: u64) -> Decision {
         let older = || {
             if (own.born, own.number) < (holder.born, holder.number) {
                 Decision::HolderLoses
@@ -55,18 +78,18 @@ impl Policy {
             }
         };
         let growing = |stalls: u32| {
-            let most = STALL << stalls.min(10);
+            let most = figures.stall_cycles << stalls.min(10);
             Decision::Stall(most / 2 + drawn % (most / 2 + 1))
         };
         match self {
             Policy::Timestamp => older(),
-            Policy::Polite if own.stalls < POLITE_STALLS => growing(own.stalls),
+            Policy::Polite if own.stalls < figures.polite_stalls => growing(own.stalls),
             Policy::Polite => Decision::HolderLoses,
             Policy::Karma => {
                 if own.karma + u64::from(own.stalls) > holder.karma {
                     Decision::HolderLoses
                 } else {
-                    Decision::Stall(STALL)
+                    Decision::Stall(figures.stall_cycles)
                 }
             }
             Policy::Eruption => {
@@ -76,7 +99,7 @@ impl Policy {
                     if own.stalls == 0 {
                         holder.karma += own.karma;
                     }
-                    Decision::Stall(STALL)
+                    Decision::Stall(figures.stall_cycles)
                 }
             }
             Policy::Polka => {
@@ -95,8 +118,8 @@ impl Policy {
                 }
             }
             Policy::SizeMatters => {
-                if own.restarts > size_restarts
-                    || holder.restarts > size_restarts
+                if own.restarts > figures.size_restarts
+                    || holder.restarts > figures.size_restarts
                     || own.size == holder.size
                 {
                     older()
@@ -120,20 +143,22 @@ impl Policy {
 pub enum Backoff {
     /// Not at all.
     None,
-    /// Up to 32 cycles for each restart.
+    /// Longer by as much with each restart.
     Linear,
-    /// Up to twice as long after each restart, 16 to 8192 cycles.
+    /// Twice as long with each restart.
     Exponential,
 }
 
 impl Backoff {
     /// Cycles before the attempt that follows so many restarts.
     #[must_use]
-    pub fn cycles(self, restarts: u32, drawn: u64) -> u64 {
+    pub fn cycles(self, restarts: u32, figures: &Figures, drawn: u64) -> u64 {
         let most = match self {
             Backoff::None => return 0,
-            Backoff::Linear => 32 * u64::from(restarts.min(256)),
-            Backoff::Exponential => 16 << restarts.min(9),
+            Backoff::Linear => figures.backoff_cycles * u64::from(restarts.min(256)),
+            Backoff::Exponential => {
+                figures.backoff_cycles << restarts.saturating_sub(1).min(figures.backoff_doublings)
+            }
         };
         drawn % (most + 1)
     }

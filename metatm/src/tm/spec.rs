@@ -209,6 +209,7 @@ mod tests {
     use super::*;
     use crate::machine::hart::Hart;
     use crate::machine::ram::{BASE, Ram};
+    use crate::tm::policy::Figures;
     use crate::tm::{Access, Config, Refused, Tm};
 
     const BYTES: usize = 24;
@@ -227,7 +228,7 @@ mod tests {
             let config = Config {
                 policy,
                 early_release: false,
-                size_restarts: 3,
+                figures: Figures { size_restarts: 3, ..Figures::default() },
                 seed,
                 ..Config::default()
             };

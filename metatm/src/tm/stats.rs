@@ -64,6 +64,8 @@ pub struct Stats {
     pub wasted_cycles: u64,
     /// Restarts by the address to which the function returns that began the transaction: the critical region.
     pub restarts_by_pc: BTreeMap<u64, u64>,
+    /// Of these, because of what can't be rolled back.
+    pub exclusive_by_pc: BTreeMap<u64, u64>,
     /// Transactions by the same.
     pub begun_by_pc: BTreeMap<u64, u64>,
     /// The last conflicts, if they are asked for.
@@ -78,7 +80,10 @@ impl Stats {
     pub(super) fn restart(&mut self, reason: Reason, tx: &Tx) {
         match reason {
             Reason::Conflict => self.conflicts += 1,
-            Reason::Exclusive => self.exclusive += 1,
+            Reason::Exclusive => {
+                self.exclusive += 1;
+                *self.exclusive_by_pc.entry(tx.checkpoint.x[1]).or_default() += 1;
+            }
             Reason::Trap | Reason::Asked(_) => self.other_restarts += 1,
         }
         *self.restarts_by_pc.entry(tx.checkpoint.x[1]).or_default() += 1;
