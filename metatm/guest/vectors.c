@@ -65,7 +65,7 @@ static u64 operand(void)
         seed = 88172645463325252UL; \
         for (int i = 0; i < ROUNDS; i++) { \
             u64 a = operand(), b = operand(), c = operand(), r = 0, f = 0; \
-            (void)b; (void)c; (void)f; \
+            (void)a; (void)b; (void)c; (void)f; \
             __VA_ARGS__; \
             MIX(h, r); \
         } \
@@ -138,6 +138,69 @@ static void integers(void)
     });
 }
 
+/* Compressed forms name some registers only. */
+#define CRR(name) LOOP(name, { \
+        register u64 x asm("a0") = a; \
+        register u64 y asm("a1") = b; \
+        asm volatile(name " %0, %1" : "+r"(x) : "r"(y)); \
+        r = x; })
+#define CRI(name, imm) LOOP(name "-" #imm, { \
+        register u64 x asm("a0") = a; \
+        asm volatile(name " %0, " #imm : "+r"(x)); \
+        r = x; })
+#define CMEM(load, store, at) LOOP(load "-" store "-" #at, { \
+        static u64 cell[32]; \
+        cell[(at) / 8] = b; cell[(at) / 8 + 1] = c; \
+        register u64 x asm("a0") = a; \
+        register u64 *base asm("a1") = cell; \
+        asm volatile(store " %0, " #at "(%1)\n" load " %0, " #at "(%1)" : "+r"(x) : "r"(base) : "memory"); \
+        r = x * 31 + cell[(at) / 8] + cell[(at) / 8 + 1]; })
+#define CSP(load, store, at) LOOP(load "-" store "-" #at, { \
+        register u64 x asm("a0") = a; \
+        u64 *cell = (u64 *)stack; \
+        asm volatile("mv t0, sp\nmv sp, %1\n" store " %0, " #at "(sp)\n" load " %0, " #at "(sp)\nmv sp, t0" \
+                     : "+r"(x) : "r"(cell) : "t0", "memory"); \
+        r = x * 31 + cell[(at) / 8]; })
+
+static void compressed(void)
+{
+    static char stack[512] __attribute__((aligned(16)));
+    CRR("c.mv"); CRR("c.add"); CRR("c.sub"); CRR("c.xor"); CRR("c.or"); CRR("c.and"); CRR("c.subw"); CRR("c.addw");
+    CRI("c.addi", -32); CRI("c.addi", 31); CRI("c.addiw", -1); CRI("c.addiw", 0); CRI("c.li", -32); CRI("c.li", 31);
+    CRI("c.lui", 1); CRI("c.lui", 0xfffe0); CRI("c.slli", 63); CRI("c.slli", 1); CRI("c.srli", 33); CRI("c.srai", 63);
+    CRI("c.andi", -32); CRI("c.andi", 31);
+    CMEM("c.lw", "c.sw", 0); CMEM("c.lw", "c.sw", 124); CMEM("c.ld", "c.sd", 0); CMEM("c.ld", "c.sd", 240);
+    CSP("c.lwsp", "c.swsp", 0); CSP("c.lwsp", "c.swsp", 252); CSP("c.ldsp", "c.sdsp", 8); CSP("c.ldsp", "c.sdsp", 504);
+    LOOP("c.fld-c.fsd", {
+        static u64 cell[32];
+        register double fa asm("fa0") = TO_F(a);
+        register u64 *base asm("a1") = cell;
+        asm volatile("c.fsd %0, 248(%1)\nc.fld %0, 248(%1)" : "+f"(fa) : "r"(base) : "memory");
+        r = FROM_F(fa) + cell[31];
+    });
+    LOOP("c.fldsp-c.fsdsp", {
+        register double fa asm("fa0") = TO_F(a);
+        asm volatile("mv t0, sp\nmv sp, %1\nc.fsdsp %0, 496(sp)\nc.fldsp %0, 496(sp)\nmv sp, t0"
+                     : "+f"(fa) : "r"(stack) : "t0", "memory");
+        r = FROM_F(fa);
+    });
+    LOOP("c.addi4spn-c.addi16sp", {
+        register u64 x asm("a0") = 0;
+        asm volatile("mv t0, sp\nmv sp, %1\nc.addi16sp sp, -512\nc.addi4spn %0, sp, 1020\nc.addi16sp sp, 496\n"
+                     "xor %0, %0, sp\nmv sp, t0" : "+r"(x) : "r"(a & ~15UL) : "t0");
+        r = x;
+    });
+    LOOP("c.beqz-c.bnez-c.j", {
+        register u64 x asm("a0") = a & 3;
+        asm volatile("c.beqz %0, 1f\nc.addi %1, 1\nc.bnez %0, 2f\nc.addi %1, 2\n1: c.addi %1, 4\nc.j 3f\n2: c.addi %1, 8\n3:"
+                     : "+r"(x), "+r"(r));
+    });
+    LOOP("c.jr-c.jalr", {
+        asm volatile("la t0, 1f\nc.jr t0\nc.addi %0, 1\n1: la t0, 2f\nmv t1, ra\nc.jalr t0\nc.addi %0, 2\n2: sub t0, t0, ra\n"
+                     "mv ra, t1\nadd %0, %0, t0" : "+r"(r) : : "t0", "t1", "ra");
+    });
+}
+
 static void floats(void)
 {
     MODES(FF, "fadd.d"); MODES(FF, "fsub.d"); MODES(FF, "fmul.d"); MODES(FF, "fdiv.d"); MODES(F1, "fsqrt.d");
@@ -158,6 +221,7 @@ static void floats(void)
 int main(void)
 {
     integers();
+    compressed();
     floats();
     return 0;
 }

@@ -2,6 +2,7 @@
 
 mod evaluate;
 mod experiment;
+mod gdb;
 mod options;
 mod page;
 
@@ -50,10 +51,14 @@ fn run(args: &Run) -> Result<ExitCode, String> {
         .boot(&Images { kernel: &kernel, initrd: &initrd, command_line: &args.append })
         .map_err(|e| e.to_string())?;
     let begun = Instant::now();
-    let ended = machine.run(args.cycles, |output| {
+    let console = |output: &[u8]| {
         let mut out = std::io::stdout();
         out.write_all(output).and_then(|()| out.flush()).is_ok()
-    });
+    };
+    let ended = match &args.gdb {
+        Some(address) => gdb::Client::wait(address)?.run(&mut machine, args.cycles, console),
+        None => machine.run(args.cycles, console),
+    };
     let seconds = begun.elapsed().as_secs_f64();
     let instructions: u64 = machine.harts.iter().map(|h| h.instret).sum();
     let how = match ended {
@@ -62,6 +67,7 @@ fn run(args: &Run) -> Result<ExitCode, String> {
         Ended::Asked(Ending::Failed) => "powered off after a failure".to_owned(),
         Ended::Cycles => format!("stopped after --cycles {}", args.cycles),
         Ended::Asleep => "stopped: every hart waits, and nothing will wake one".to_owned(),
+        Ended::Debugger => "stopped by the debugger".to_owned(),
     };
     eprintln!(
         "metatm: {how}; {} cycles; {instructions} instructions in {seconds:.2} s, {:.1} million a second",
@@ -79,7 +85,7 @@ fn run(args: &Run) -> Result<ExitCode, String> {
     Ok(match ended {
         Ended::Asked(Ending::Failed) => ExitCode::FAILURE,
         Ended::Asked(_) => ExitCode::SUCCESS,
-        Ended::Cycles | Ended::Asleep => ExitCode::from(3),
+        Ended::Cycles | Ended::Asleep | Ended::Debugger => ExitCode::from(3),
     })
 }
 

@@ -49,6 +49,9 @@ pub struct Run {
     /// Print the figures at the end as JSON
     #[arg(long)]
     pub json: bool,
+    /// Wait for gdb at this address, such as 127.0.0.1:1234, and run as it says
+    #[arg(long, value_name = "ADDRESS")]
+    pub gdb: Option<String>,
     /// Cycles after which it ends
     #[arg(long, default_value_t = 200_000_000_000)]
     pub cycles: u64,

@@ -6,10 +6,11 @@
 
 #![expect(clippy::expect_used, reason = "helpers of tests")]
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use txos_skip::{has, long, require};
+use txos_skip::{has, long, require, require_some};
 
 fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -34,18 +35,26 @@ const COMPILER: &str = "riscv64-linux-gnu-gcc";
 
 /// Compiles a program that runs without a kernel.
 fn bare(source: &str) -> PathBuf {
-    let dir = place("bare");
-    let (elf, flat) = (dir.join(format!("{source}.elf")), dir.join(source));
     let guest = here().join("guest");
-    let script = guest.join("bare.ld");
+    bare_of(source, &[guest.join("start.S"), guest.join(source)], &[])
+}
+
+fn bare_of(name: &str, sources: &[PathBuf], options: &[&str]) -> PathBuf {
+    let dir = place("bare");
+    let (elf, flat) = (dir.join(format!("{name}.elf")), dir.join(name));
+    let guest = here().join("guest");
     let flags = "-O1 -mcmodel=medany -march=rv64gc -mabi=lp64d -ffreestanding -fno-pic -no-pie -nostdlib -static -Wall -Werror \
-                 -Wl,--no-warn-rwx-segments,--build-id=none -T";
+                 -Wl,--no-warn-rwx-segments,--build-id=none";
     let built = Command::new(COMPILER)
         .args(flags.split_whitespace())
-        .arg(&script)
+        .args(options)
+        .arg("-I")
+        .arg(&guest)
+        .arg("-T")
+        .arg(guest.join("bare.ld"))
         .arg("-o")
         .arg(&elf)
-        .args([guest.join("start.S"), guest.join(source)])
+        .args(sources)
         .output()
         .expect("the compiler starts");
     assert!(built.status.success(), "{}", text(&built.stderr));
@@ -97,8 +106,35 @@ fn instructions_do_what_they_do_under_qemu() {
     let ours = metatm(&["run", program.to_str().expect("UTF-8"), "--harts", "1", "--fast"]);
     assert!(ours.status.success(), "{}", text(&ours.stderr));
     let (wanted, got) = (lines(&qemu.stdout), lines(&ours.stdout));
-    assert!(wanted.len() >= 250, "QEMU gave {} hashes", wanted.len());
+    assert!(wanted.len() >= 285, "QEMU gave {} hashes", wanted.len());
     assert_eq!(got, wanted);
+}
+
+#[test]
+fn the_official_tests_of_instructions_pass() {
+    let sources = std::env::var_os("METATM_RISCV_TESTS");
+    let sources = require_some!(sources, "METATM_RISCV_TESTS names no sources of riscv-tests");
+    require!(has(COMPILER), "{COMPILER} is missing");
+    let isa = PathBuf::from(sources).join("isa");
+    let macros = isa.join("macros/scalar");
+    let macros = ["-march=rv64g", "-I", macros.to_str().expect("UTF-8")];
+    let mut passed = 0;
+    for set in ["rv64ui", "rv64um", "rv64ua", "rv64uf", "rv64ud", "rv64uc"] {
+        for entry in std::fs::read_dir(isa.join(set)).expect("a directory of riscv-tests") {
+            let source = entry.expect("an entry").path();
+            if source.extension().is_none_or(|e| e != "S") {
+                continue;
+            }
+            let name = format!("{set}-{}", source.file_stem().unwrap_or_default().display());
+            let program = bare_of(&name, &[source], &macros);
+            let program = program.to_str().expect("UTF-8");
+            let options = ["--harts", "1", "--memory", "64", "--cycles", "50000000"];
+            let ran = metatm(&[&["run", program], &options[..]].concat());
+            assert!(ran.status.success(), "{name}: {}", text(&ran.stderr));
+            passed += 1;
+        }
+    }
+    assert!(passed >= 100, "there were {passed} tests");
 }
 
 #[test]
@@ -237,6 +273,108 @@ fn what_is_no_kernel_or_hangs_is_told() {
     );
 }
 
+/// A client of the debugger's protocol.
+struct Gdb {
+    stream: std::net::TcpStream,
+}
+
+impl Gdb {
+    /// Sends a packet; the data of the answer.
+    fn ask(&mut self, packet: &str) -> String {
+        let sum = packet.bytes().fold(0u8, u8::wrapping_add);
+        write!(self.stream, "${packet}#{sum:02x}").expect("it is sent");
+        let mut byte = || {
+            let mut one = [0];
+            self.stream.read_exact(&mut one).expect("an answer");
+            one[0]
+        };
+        assert_eq!(byte(), b'+', "{packet} is taken");
+        assert_eq!(byte(), b'$', "{packet} is answered");
+        let answer: Vec<u8> = std::iter::from_fn(|| Some(byte()).filter(|b| *b != b'#')).collect();
+        let sum = [byte(), byte()];
+        let right = answer.iter().copied().fold(0u8, u8::wrapping_add);
+        assert_eq!(text(&sum), format!("{right:02x}"));
+        text(&answer)
+    }
+
+    fn pc(&mut self) -> u64 {
+        let bytes = self.ask("p20");
+        u64::from_str_radix(&bytes, 16).expect("a register").swap_bytes()
+    }
+}
+
+#[test]
+fn a_debugger_stops_harts_and_changes_nothing_by_that() {
+    require!(has(COMPILER), "{COMPILER} is missing");
+    let program = bare("tm.c");
+    let symbols = Command::new("riscv64-linux-gnu-nm")
+        .arg(program.with_file_name("tm.c.elf"))
+        .output()
+        .expect("nm starts");
+    let symbols = text(&symbols.stdout);
+    let at = |name: &str| {
+        let line = symbols.lines().find(|l| l.ends_with(&format!(" {name}"))).expect("a symbol");
+        line.split(' ').next().expect("an address").to_owned()
+    };
+    let program = program.to_str().expect("UTF-8");
+    let args = ["run", program, "--harts", "2"];
+    let cycles = |said: &str| said.split(';').nth(1).unwrap_or_default().to_owned();
+    let alone = metatm(&args);
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_metatm"))
+        .args(args)
+        .args(["--gdb", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("metatm starts");
+    let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("a line");
+    let address = line.trim().rsplit(' ').next().expect("an address");
+    let mut gdb = Gdb { stream: std::net::TcpStream::connect(address).expect("a connection") };
+    assert!(gdb.ask("qSupported:swbreak+").contains("vContSupported+"));
+    assert_eq!(gdb.ask("qfThreadInfo"), "m1,2");
+    assert_eq!(gdb.ask("?"), "T05thread:1;");
+    assert_eq!(gdb.ask("vMustReplyEmpty"), "");
+    assert_eq!(gdb.pc(), 0x8020_0000);
+    let (main, other) = (at("main"), at("other"));
+    // The second hart starts in another function than the first.
+    assert_eq!(gdb.ask(&format!("Z0,{main},2")), "OK");
+    assert_eq!(gdb.ask(&format!("Z0,{other},2")), "OK");
+    assert_eq!(gdb.ask("vCont;c"), "T05thread:1;");
+    assert_eq!(format!("{:016x}", gdb.pc()), main);
+    assert_eq!(gdb.ask(&format!("z0,{main},2")), "OK");
+    assert_eq!(gdb.ask("c"), "T05thread:2;");
+    assert_eq!(format!("{:016x}", gdb.pc()), other);
+    assert_eq!(gdb.ask("vCont;s:2"), "T05thread:2;");
+    let after = gdb.pc() - u64::from_str_radix(&other, 16).expect("an address");
+    assert!((2..=4).contains(&after), "a step of {after} bytes");
+    // Memory is read, written and read; what is not there is refused.
+    let held = at("held");
+    assert_ne!(gdb.ask(&format!("m{held},4")), "00000000", "the first hart has checked something");
+    assert_eq!(gdb.ask(&format!("m{},8", at("ready"))), "0000000000000000");
+    let (scratch, word) = (at("stack"), "78563412");
+    assert_eq!(gdb.ask(&format!("M{scratch},4:{word}")), "OK");
+    assert_eq!(gdb.ask(&format!("m{scratch},4")), word);
+    assert_eq!(gdb.ask("m10,4"), "E14");
+    assert_eq!(gdb.ask("Z2,80000000,4"), "", "there are no watchpoints");
+    for nonsense in ["m", "mzz,1", "G123", "P999=00", "Z0,", "T99", "vCont;", "p", "é"] {
+        assert!(gdb.ask(nonsense).len() <= 12, "{nonsense}");
+    }
+    assert_eq!(gdb.ask("g").len(), 33 * 16);
+    let registers = gdb.ask("g");
+    assert_eq!(gdb.ask(&format!("G{registers}")), "OK");
+    assert_eq!(gdb.ask(&format!("z0,{other},2")), "OK");
+    assert_eq!(gdb.ask("c"), "W00");
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).expect("the rest");
+    let ended = child.wait_with_output().expect("it ends");
+    assert!(ended.status.success(), "{rest}");
+    assert_eq!(ended.stdout, alone.stdout);
+    assert_eq!(cycles(&rest), cycles(&text(&alone.stderr)), "the run is the same with a debugger");
+}
+
 #[test]
 fn txlinux_boots_and_counts_right() {
     require!(
@@ -314,7 +452,7 @@ fn an_unmodified_linux_boots_and_the_evaluation_runs() {
     let report = place("report");
     let evaluate = |options: &[&str]| {
         let args = ["evaluate", images.to_str().expect("UTF-8"), "--jobs", "2", "--report"];
-        let ran = metatm(&[&args, &[report.to_str().expect("UTF-8")], options].concat());
+        let ran = metatm(&[&args[..], &[report.to_str().expect("UTF-8")], options].concat());
         assert!(ran.status.success(), "{}", text(&ran.stderr));
         std::fs::read_to_string(report.join("index.html")).expect("the page")
     };

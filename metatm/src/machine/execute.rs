@@ -7,8 +7,13 @@ use super::sbi::{self, Others};
 use super::{special, trap};
 use crate::isa::{Instr, Op, float};
 
-/// Executes until the hart's clock is at `until`, or the hart waits or stops.
-pub fn run<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, until: u64, others: Others<'_>) {
+/// Executes until the hart's clock is at `until`, or the hart waits, stalls or stops. Gives whether its turn has ended before.
+pub fn run<const MODEL: bool>(
+    hart: &mut Hart,
+    bus: &mut Bus,
+    until: u64,
+    others: Others<'_>,
+) -> bool {
     if bus.tm.live > 0 && bus.tm.doomed(hart.id).is_some() {
         trap::restart(hart, bus);
     }
@@ -16,7 +21,7 @@ pub fn run<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, until: u64, others
         if hart.look {
             trap::interrupts(hart, bus);
             if hart.state != State::Runs {
-                return;
+                return true;
             }
         }
         let before = hart.clock;
@@ -38,11 +43,12 @@ pub fn run<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, until: u64, others
             }
             Err(Stop::Stall(cycles)) => {
                 hart.clock += cycles;
-                return;
+                return true;
             }
-            Err(Stop::Yield) => return,
+            Err(Stop::Yield) => return true,
         }
     }
+    false
 }
 
 #[inline(always)]

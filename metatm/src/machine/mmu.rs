@@ -135,6 +135,38 @@ pub fn walk(
     if satp >> 60 == 0 {
         return Ok(address);
     }
+    let (at, entry, physical) = find(ram, satp, kind, address)?;
+    let allowed = match kind {
+        Kind::Read => entry & READ != 0 || sstatus & status::MXR != 0 && entry & EXECUTE != 0,
+        Kind::Write => entry & WRITE != 0,
+        Kind::Fetch => entry & EXECUTE != 0,
+    };
+    let owned = match (mode, entry & USER != 0) {
+        (Mode::User, user) => user,
+        (Mode::Supervisor, false) => true,
+        (Mode::Supervisor, true) => kind != Kind::Fetch && sstatus & status::SUM != 0,
+    };
+    if !allowed || !owned {
+        return Err(kind.page_fault());
+    }
+    let marks = ACCESSED | if kind == Kind::Write { DIRTY } else { 0 };
+    if entry & marks != marks {
+        ram.store(at, 8, entry | marks);
+    }
+    Ok(physical)
+}
+
+/// The physical address of a virtual one, whoever may access it. Nothing is marked.
+#[must_use]
+pub fn look(ram: &Ram, satp: u64, address: u64) -> Option<u64> {
+    match satp >> 60 {
+        0 => Some(address),
+        _ => find(ram, satp, Kind::Read, address).ok().map(|found| found.2),
+    }
+}
+
+/// The entry of a page: where it lies, what it is, and the physical address that it gives.
+fn find(ram: &Ram, satp: u64, kind: Kind, address: u64) -> Result<(u64, u64, u64), u64> {
     let fault = kind.page_fault();
     if (address as i64) << 25 >> 25 != address as i64 {
         return Err(fault);
@@ -155,25 +187,11 @@ pub fn walk(
             table = next;
             continue;
         }
-        let allowed = match kind {
-            Kind::Read => entry & READ != 0 || sstatus & status::MXR != 0 && entry & EXECUTE != 0,
-            Kind::Write => entry & WRITE != 0,
-            Kind::Fetch => entry & EXECUTE != 0,
-        };
-        let owned = match (mode, entry & USER != 0) {
-            (Mode::User, user) => user,
-            (Mode::Supervisor, false) => true,
-            (Mode::Supervisor, true) => kind != Kind::Fetch && sstatus & status::SUM != 0,
-        };
         let low = (1 << shift) - 1;
-        if !allowed || !owned || next & low != 0 {
+        if next & low != 0 {
             return Err(fault);
         }
-        let marks = ACCESSED | if kind == Kind::Write { DIRTY } else { 0 };
-        if entry & marks != marks {
-            ram.store(at, 8, entry | marks);
-        }
-        return Ok(next | address & low);
+        return Ok((at, entry, next | address & low));
     }
     Err(fault)
 }

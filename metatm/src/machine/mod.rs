@@ -8,6 +8,7 @@
 //! | [`ram`] | main memory, with decoded instructions |
 //! | [`hart`] | registers |
 //! | [`csr`] | control registers |
+//! | [`debug`] | breakpoints and single steps |
 //! | [`mmu`] | translation of addresses |
 //! | [`cache`] | caches and their coherence, as time |
 //! | [`bus`] | what harts share |
@@ -19,6 +20,7 @@ pub mod boot;
 pub mod bus;
 pub mod cache;
 pub mod csr;
+pub mod debug;
 pub mod execute;
 pub mod hart;
 pub mod memory;
@@ -98,6 +100,8 @@ pub enum Ended {
     Cycles,
     /// No hart runs and nothing will wake one.
     Asleep,
+    /// The debugger's: at a breakpoint, after a step, or because it asked.
+    Debugger,
 }
 
 /// What the kernel is started with.
@@ -140,6 +144,8 @@ pub struct Machine {
     pub harts: Vec<Hart>,
     /// What they share.
     pub bus: Bus,
+    /// What a debugger wants.
+    pub debug: Option<debug::Debug>,
     states: Vec<State>,
     slice: u64,
 }
@@ -186,6 +192,7 @@ impl Machine {
         Ok(Machine {
             harts: (0..config.harts).map(Hart::new).collect(),
             bus,
+            debug: None,
             states: vec![State::Stopped; config.harts],
             slice: config.slice,
         })
@@ -244,6 +251,13 @@ impl Machine {
     /// false to stop.
     pub fn run(&mut self, cycles: u64, mut console: impl FnMut(&[u8]) -> bool) -> Ended {
         loop {
+            // A turn that the debugger has interrupted goes on first, so that the run is the same as without it.
+            if let Some((hart, until)) = self.debug.as_mut().and_then(|d| d.turn.take()) {
+                if !self.turn(hart, until) {
+                    return Ended::Debugger;
+                }
+                continue;
+            }
             if !self.bus.uart.output.is_empty() {
                 let output = std::mem::take(&mut self.bus.uart.output);
                 if !console(&output) {
@@ -272,13 +286,32 @@ impl Machine {
             let timer = this.csr.timer.saturating_mul(self.bus.tick);
             let until = if timer > now { until.min(timer) } else { until };
             this.look = true;
-            let others = Others { states: &self.states };
-            if self.bus.caches.is_some() {
-                execute::run::<true>(this, &mut self.bus, until, others);
-            } else {
-                execute::run::<false>(this, &mut self.bus, until, others);
+            if !self.turn(hart, until) {
+                return Ended::Debugger;
             }
-            self.states[hart] = this.state;
+        }
+    }
+
+    /// A hart's turn. Gives false if the debugger has interrupted it.
+    fn turn(&mut self, hart: usize, until: u64) -> bool {
+        let whole = match self.debug {
+            None => {
+                self.execute(hart, until);
+                true
+            }
+            Some(_) => self.turn_debugged(hart, until),
+        };
+        self.states[hart] = self.harts[hart].state;
+        whole
+    }
+
+    fn execute(&mut self, hart: usize, until: u64) -> bool {
+        let this = &mut self.harts[hart];
+        let others = Others { states: &self.states };
+        if self.bus.caches.is_some() {
+            execute::run::<true>(this, &mut self.bus, until, others)
+        } else {
+            execute::run::<false>(this, &mut self.bus, until, others)
         }
     }
 
