@@ -342,6 +342,86 @@ test('collection and compilation go on inside', () => {
   assert.equal(read(), 'new');
 });
 
+// What Node.js, libuv and V8 make when something is first used, and keep. Each in a process of its own would
+// take too long; none of these is a part of another.
+const firstUses = `
+  const assert = require('node:assert/strict');
+  const { once } = require('node:events');
+  const fs = require('node:fs');
+  const txos = require(${JSON.stringify(require.resolve('txos'))});
+  const [dir, how] = process.argv.slice(1);
+  const uses = {
+    crypto: () => require('node:crypto').generateKeyPairSync('ec', { namedCurve: 'P-256' }),
+    zlib: () => require('node:zlib').gunzipSync(require('node:zlib').gzipSync('text')),
+    module: () => assert.equal(require(dir + '/module.js'), '1'),
+    locale: () => assert.match(new Intl.DateTimeFormat('de', { timeZone: 'Asia/Tokyo' }).format(0), /1970/),
+    temporary: () => fs.rmdirSync(fs.mkdtempSync(dir + '/temporary')),
+    async signal() {
+      const come = once(process, 'SIGUSR2');
+      process.kill(process.pid, 'SIGUSR2');
+      await come;
+    },
+    run: () => assert.equal(require('node:child_process').execFileSync('echo', ['text']).toString(), 'text\\n'),
+    async child() { assert.equal((await once(require('node:child_process').spawn('true'), 'exit'))[0], 0); },
+    async worker() {
+      const { Worker } = require('node:worker_threads');
+      const code = 'require("node:worker_threads").parentPort.postMessage(require("node:fs").existsSync("/"))';
+      const worker = new Worker(code, { eval: true });
+      const [[seen]] = await Promise.all([once(worker, 'message'), once(worker, 'exit')]);
+      assert.equal(seen, true);
+    },
+    async network() {
+      const server = require('node:net').createServer((socket) => socket.end('text')).listen(0, '127.0.0.1');
+      await once(server, 'listening');
+      const [data] = await once(require('node:net').connect(server.address().port, '127.0.0.1'), 'data');
+      assert.equal(data.toString(), 'text');
+      server.close();
+    },
+    async watch() {
+      const watcher = fs.watch(dir);
+      if (txos.inTransaction()) return watcher.close();
+      const seen = once(watcher, 'change');
+      fs.writeFileSync(dir + '/watched', '');
+      await seen;
+      watcher.close();
+    },
+  };
+  const file = dir + '/file';
+  const lose = () => {
+    fs.readFileSync(file);
+    txos.pause(() => { fs.writeFileSync(file + '.new', 'x'); fs.renameSync(file + '.new', file); });
+    assert.throws(() => fs.readFileSync(file));
+  };
+  fs.writeFileSync(file, 'text');
+  fs.writeFileSync(dir + '/module.js', 'module.exports = require("node:querystring").parse("a=1").a;');
+  const alive = setInterval(() => {}, 1000);
+  (async () => {
+    for (const use of Object.values(uses)) {
+      let begun;
+      try {
+        txos.transaction(() => {
+          if (how === 'lost') lose();
+          begun = use();
+          begun?.catch?.(() => {});
+          txos.abort();
+        }, { retries: 0, durable: false });
+      } catch (error) {
+        if (!(error instanceof (how === 'lost' ? txos.ConflictError : txos.AbortedError))) throw error;
+      }
+      if (how === 'aborted') await begun;
+      await use();
+    }
+    console.log('used', Object.keys(uses).length);
+    process.exit(0);
+  })();`;
+
+for (const how of ['aborted', 'lost']) {
+  test(`first uses in a transaction that is ${how} are not for good`, () => {
+    const done = spawnSync(process.execPath, ['-e', firstUses, dir, how], { encoding: 'utf8', timeout: 120_000 });
+    assert.equal(done.stdout, 'used 11\n', done.stderr);
+  });
+}
+
 test('a library that is missing is said to be', () => {
   const code = `try { require(${JSON.stringify(require.resolve('txos'))}).transaction(() => {}); } catch (e) { console.log(e.name, e.message); }`;
   const told = (library) => spawnSync(process.execPath, ['-e', code], { encoding: 'utf8', env: { ...process.env, TXOS_LIB: library } }).stdout;

@@ -33,7 +33,10 @@ extern "C" {
  *
  * With TX_MANAGED an abort leaves descriptors as the program's objects have them: those that were closed
  * stay closed, and the number of one that was opened stays taken, by an object that answers EBADF, until
- * the program closes it. So an object that a collector finds later can't close another file.
+ * the program closes it. So an object that a collector finds later can't close another file. What has no
+ * part in transactions (pipes, sockets, devices, event descriptors) stays open as it is, and handlers of
+ * signals stay. After a conflict was lost, the runtime can still make event descriptors and pipes, use
+ * pipes to itself, and start threads.
  */
 int sys_xbegin(int flags, ...)
 #if defined(__GNUC__)

@@ -126,13 +126,12 @@ fn transactional(thread: &mut Thread, call: &Call) -> Next {
         return Next::Answer(call.make());
     }
     match carry_out(thread, call) {
+        // Nothing was closed before the transaction lost; the numbers are as the program has them now.
+        CANCELED if call.number() == libc::SYS_close && managed => Next::Answer(call.make()),
+        CANCELED if managed && is_for_itself(call) => Next::Answer(call.make()),
+        CANCELED if super::excluded::is_on_the_way(call) => Next::Answer(call.make()),
         // What was opened is closed by now, and what was closed is open again: there is nothing left to
         // do, and nobody expects `close` to fail. (Rust's library panics if `closedir` does.)
-        // It may have been closed before the transaction lost; the number is another thread's then.
-        CANCELED if call.number() == libc::SYS_close && managed => {
-            let dead = crate::tx::kernel::is_dead(call.int(0));
-            Next::Answer(if dead { call.make() } else { 0 })
-        }
         CANCELED if call.number() == libc::SYS_close => Next::Answer(0),
         next => next,
     }
@@ -158,6 +157,8 @@ fn carry_out(thread: &mut Thread, call: &Call) -> Next {
                 let why = if off { session::called_off() } else { why.clone() };
                 return match fail(thread, why) {
                     CANCELED if is_of_the_process(call) => Next::Answer(answer),
+                    // It was closed; the number may be another thread's by now.
+                    CANCELED if call.number() == libc::SYS_close && answer == 0 => Next::Answer(0),
                     next => next,
                 };
             }
@@ -198,6 +199,25 @@ fn is_of_the_process(call: &Call) -> bool {
     // What has no type of file has no place either: eventfd, epoll, timerfd, signalfd.
     answer == 0
         && (kind == 0 || message && [libc::S_IFIFO, libc::S_IFCHR, libc::S_IFSOCK].contains(&kind))
+}
+
+/// What the runtime of a language does for itself, also in a lost transaction: nothing else notices. Much of it
+/// is made or found out once and for all. (Java never initializes a class again for which that has failed.)
+fn is_for_itself(call: &Call) -> bool {
+    match call.number() {
+        libc::SYS_prlimit64 => call.word(2) == 0,
+        libc::SYS_epoll_create
+        | libc::SYS_epoll_create1
+        | libc::SYS_eventfd
+        | libc::SYS_eventfd2
+        | libc::SYS_timerfd_create
+        | libc::SYS_pipe
+        | libc::SYS_pipe2
+        | libc::SYS_socketpair => true,
+        // With pipes to itself libuv locks and wakes its own threads.
+        libc::SYS_read | libc::SYS_write => crate::tx::kernel::is_own_pipe(call.int(0)),
+        _ => false,
+    }
 }
 
 /// The transaction can't commit any more.

@@ -169,6 +169,28 @@ fn number_of(call: &Call) -> Option<usize> {
     }
 }
 
+/// Whether a call only looks at what is on the way to an excluded file: also a transaction that has failed
+/// must find that file. (Java looks at each directory before it loads a library.)
+pub fn is_on_the_way(call: &Call) -> bool {
+    let at = match call.number() {
+        libc::SYS_stat | libc::SYS_lstat | libc::SYS_access | libc::SYS_readlink => 0,
+        libc::SYS_newfstatat
+        | libc::SYS_statx
+        | libc::SYS_faccessat
+        | libc::SYS_faccessat2
+        | libc::SYS_readlinkat => 1,
+        _ => return false,
+    };
+    let (Some(excluded), Ok(path)) = (now(), call.path(at)) else { return false };
+    excluded.places.iter().any(|(place, _)| is_below(place, &path) || is_below(&path, place))
+}
+
+fn is_below(path: &[u8], dir: &[u8]) -> bool {
+    let dir = dir.strip_suffix(b"/").unwrap_or(dir);
+    path.starts_with(b"/")
+        && path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
 fn opens_to_read(flags: i32) -> bool {
     const KEPT: i32 = libc::O_CLOEXEC
         | libc::O_LARGEFILE
@@ -225,6 +247,16 @@ mod tests {
         }
         for flags in [libc::O_RDWR, libc::O_WRONLY, libc::O_TRUNC, libc::O_CREAT, libc::O_PATH] {
             assert!(!opens_to_read(flags), "{flags:#o}");
+        }
+    }
+
+    #[test]
+    fn directories_are_on_the_way_to_what_is_in_them() {
+        for dir in ["/", "/usr", "/usr/", "/usr/lib"] {
+            assert!(is_below(b"/usr/lib", dir.as_bytes()), "{dir}");
+        }
+        for (path, dir) in [("/usr/lib64", "/usr/lib"), ("/", "/usr"), ("usr/lib", ""), ("", "/")] {
+            assert!(!is_below(path.as_bytes(), dir.as_bytes()), "{path} {dir}");
         }
     }
 

@@ -152,10 +152,14 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
         Class::Vfork => Made::vfork(),
         _ => Made::fork(),
     };
-    let what =
-        if made.flags & libc::CLONE_THREAD as u64 != 0 { "a new thread" } else { "a new process" };
+    let is_thread = made.flags & libc::CLONE_THREAD as u64 != 0;
+    let what = if is_thread { "a new thread" } else { "a new process" };
+    // What it did would happen, and stay. (A thread is the language's runtime's perhaps.)
+    if !is_thread && thread.session.as_ref().is_some_and(|session| session.tx.is_none()) {
+        return Next::Answer(-i64::from(libc::ECANCELED));
+    }
     let whole = thread.session.as_ref().is_some_and(|session| session.command.is_some());
-    if whole && made.flags & libc::CLONE_THREAD as u64 == 0 {
+    if whole && !is_thread {
         // What it did would happen at once, and stay when the command is rolled back.
         let why = Failure {
             reason: reason::UNSUPPORTED,

@@ -68,7 +68,16 @@ impl Session {
             report.say(&why.what);
             report.abort = why;
         }
-        self.actions.undo();
+        self.undo_actions();
+    }
+
+    /// Handlers of signals after an abort: as before it, unless the language's runtime keeps books of its own.
+    fn undo_actions(&mut self) {
+        if self.plan.flags & flags::MANAGED != 0 {
+            self.actions = signals::Changed::default();
+        } else {
+            self.actions.undo();
+        }
     }
 }
 
@@ -291,7 +300,7 @@ pub fn end(tls: &Tls) -> i32 {
             thread.report.say(&failure.what);
             thread.report.abort = failure;
             let Some(session) = thread.session.as_mut() else { return api::fail(errno) };
-            session.actions.undo();
+            session.undo_actions();
             if conflict && session.restarts() {
                 restart(thread);
             }

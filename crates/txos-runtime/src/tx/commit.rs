@@ -9,7 +9,7 @@ use txos_engine::realm::RetryHistory;
 use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
 
 use super::acquire::{PATIENCE, attend};
-use super::files::Descriptor;
+use super::files::{Descriptor, OpenFile};
 use super::kernel::{self, Errno};
 use super::staging::failed;
 use super::{Committed, Failure, Tx, flags, reason, say, shared};
@@ -199,7 +199,10 @@ impl Tx {
             }
         }
         // Each once: a number that is closed is another thread's in the next moment.
-        let seen = if managed { self.fds.leave_as_seen() } else { BTreeSet::new() };
+        let seen = match managed {
+            true => self.fds.leave_as_seen(|open, real| self.is_live(open, real)),
+            false => BTreeSet::new(),
+        };
         let mut own = std::mem::take(&mut self.fds.private);
         own.extend(self.fds.touched().into_iter().filter_map(
             |(number, descriptor)| match descriptor {
@@ -214,6 +217,20 @@ impl Tx {
         shared::remember_file_systems(&self.copies.file_systems);
         self.forget_copies(false);
         again
+    }
+
+    /// Whether an open file has no part in the transaction: a pipe, a device, an event descriptor, a socket
+    /// without a name of the transaction's, a file that is not versioned. The language's runtime may have
+    /// opened it for good.
+    fn is_live(&self, open: &OpenFile, real: i32) -> bool {
+        if open.node.is_some_and(|id| !self.tree.nodes[id].live) {
+            return false;
+        }
+        self.process.bound.is_empty()
+            || kernel::socket_address(real, kernel::Side::Own).map_or(true, |(name, len)| {
+                let name = &name[..(len as usize).min(name.len())];
+                !self.process.bound.iter().any(|(bound, _)| bound == name)
+            })
     }
 
     /// What was kept for the transaction goes; the history of a command stays.

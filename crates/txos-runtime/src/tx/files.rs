@@ -142,24 +142,26 @@ impl FdTable {
         }
     }
 
-    /// After an abort: what was closed stays closed, and what was opened keeps its number, on an object
-    /// that can't be read or written, until the program closes it. Numbers of the kernel's that have been
-    /// taken care of.
-    pub fn leave_as_seen(&self) -> BTreeSet<i32> {
+    /// After an abort: what was closed stays closed, and what was opened keeps its number until the program
+    /// closes it: what was never part of the transaction as it is, everything else on an object that can't
+    /// be read or written. Numbers of the kernel's that have been taken care of.
+    pub fn leave_as_seen(&self, is_live: impl Fn(&OpenFile, i32) -> bool) -> BTreeSet<i32> {
         let mut done = BTreeSet::new();
         let Some(dead) = kernel::dead() else { return done };
         for (number, descriptor) in self.touched() {
-            match descriptor {
-                Descriptor::Closed => kernel::close(number),
-                // What was there before is there still.
-                Descriptor::Open { file, real, over: true, .. }
-                    if real == number || self.get(file).before.contains(&number) => {}
-                Descriptor::Open { cloexec, .. }
-                    if kernel::dup3(dead.number(), number, cloexec).is_ok() =>
-                {
-                    done.insert(number);
+            let Descriptor::Open { file, real, cloexec, over } = descriptor else {
+                if descriptor == Descriptor::Closed {
+                    kernel::close(number);
                 }
-                _ => {}
+                continue;
+            };
+            let open = self.get(file);
+            if over && (real == number || open.before.contains(&number)) {
+                continue; // What was there before is there still.
+            }
+            let carrier = if is_live(open, real) { real } else { dead.number() };
+            if carrier == number || kernel::dup3(carrier, number, cloexec).is_ok() {
+                done.insert(number);
             }
         }
         done

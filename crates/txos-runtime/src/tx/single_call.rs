@@ -376,7 +376,16 @@ impl Tx {
             First::None | First::Over => Ok(()),
             First::Look(look) => self.look_again(&look),
             First::Read(read) => self.read_again(&read),
-            First::Open(open) => self.open_again(&open),
+            First::Open(open) => {
+                let first = self.fds.count();
+                let done = self.open_again(&open);
+                if done.is_err() && self.doom.is_some() {
+                    // The program knows the number of the first open only, which the abort takes care of.
+                    self.fds.close_opened_since(first, None);
+                    self.start.first = First::Open(open);
+                }
+                done
+            }
             First::Write(write) => self.write_really(&write),
             First::Change(_) | First::Changes => self.acquire_now(),
         }

@@ -17,9 +17,12 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -416,8 +419,9 @@ static void managed_open_that_loses(void) {
     int next = dup(0); /* it is not free */
     CHECK(next == -1 && errno == ECANCELED);
     sys_xabort(1);
+    CHECK(read(fd, &byte, 1) == -1 && errno == EBADF);
     next = dup(0);
-    CHECK(next != fd && fcntl(fd, F_GETFD) != -1);
+    CHECK(next == fd + 1); /* Nothing else was left open. */
     CHECK(close(fd) == 0 && close(next) == 0);
     CHECK(pthread_join(other, NULL) == 0 && unlink(path) == 0);
 }
@@ -584,6 +588,10 @@ static void excluded(void) {
     CHECK(open(other, O_RDONLY) == -1 && errno == ECANCELED);
     CHECK(access(path, R_OK) == 0 && (before = open(path, O_RDONLY)) >= 0);
     CHECK(read(before, two, 2) == 2 && memcmp(two, "da", 2) == 0 && close(before) == 0);
+    /* On the way there it looks at directories. */
+    CHECK(access("/var", F_OK) == 0 && readlink("/", two, 2) == -1 && errno == EINVAL);
+    CHECK(access(other, F_OK) == -1 && errno == ECANCELED);
+    CHECK(access("tmp", F_OK) == -1 && errno == ECANCELED);
     CHECK(sys_xend() == -1 && errno == ECANCELED);
     CHECK(read(fd, two, 2) == 2 && memcmp(two, "ta", 2) == 0);
     /* Writing to it is part of a transaction. */
@@ -626,6 +634,101 @@ static void managed(void) {
     CHECK(sys_xend() == -1);
     CHECK(fcntl(fd, F_GETFD) == -1 && fcntl(left, F_GETFD) >= 0 && fcntl(2, F_GETFD) >= 0);
     CHECK(read(before, &byte, 1) == 1 && byte == 'd' && write(2, "", 0) == 0);
+    unlink(path);
+}
+
+/* What a language's runtime makes once and for all can be made in a lost transaction as well. */
+static void managed_and_lost(void) {
+    static int flag = 1;
+    struct epoll_event event = {.events = EPOLLIN};
+    struct rlimit limit;
+    pthread_t thread;
+    char *arguments[] = {"true", NULL};
+    int ends[2], pair[2], out;
+    char byte;
+    /* One whose other end another process has. */
+    CHECK(pipe(ends) == 0);
+    out = ends[1];
+    pid_t first = fork(), child;
+    CHECK(first != -1);
+    if (first == 0) {
+        close(out);
+        _exit(read(ends[0], &byte, 1) != 0);
+    }
+    close(ends[0]);
+    for (int at_once = 0; at_once <= 1; at_once++) {
+        int next = dup(0);
+        CHECK(close(next) == 0 && sys_xbegin(TX_MANAGED) == 0);
+        if (at_once)
+            CHECK(txos_abort_if(&flag) == 0); /* It loses by the first of these calls. */
+        else
+            CHECK(ioctl(-1, LOSE) == -1 && errno == ECANCELED);
+        CHECK(pipe(ends) == 0 && ends[0] == next);
+        CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > 0);
+        CHECK(setrlimit(RLIMIT_NOFILE, &limit) == -1 && errno == ECANCELED);
+        int poll = epoll_create1(0), other = eventfd(0, 0);
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+        CHECK(socket(AF_UNIX, SOCK_STREAM, 0) == -1 && errno == ECANCELED);
+        CHECK(close(other) == 0);
+        /* A pipe to itself, but no other one. */
+        CHECK(write(ends[1], "p", 1) == 1 && read(ends[0], &byte, 1) == 1 && byte == 'p');
+        CHECK(write(pair[0], "s", 1) == -1 && errno == ECANCELED);
+        CHECK(write(out, "s", 1) == -1 && errno == ECANCELED);
+        /* A thread, but no process. */
+        CHECK(pthread_create(&thread, NULL, set_flag, &flag) == 0 && pthread_join(thread, NULL) == 0);
+        CHECK(fork() == -1 && errno == ECANCELED);
+        CHECK(posix_spawn(&child, "/bin/true", NULL, NULL, arguments, arguments + 1) == ECANCELED);
+        CHECK(sys_xend() == -1 && errno == ECANCELED);
+        CHECK(epoll_ctl(poll, EPOLL_CTL_ADD, ends[0], &event) == 0);
+        CHECK(write(ends[1], "p", 1) == 1 && epoll_wait(poll, &event, 1, 0) == 1);
+        CHECK(write(pair[0], "s", 1) == 1 && read(pair[1], &byte, 1) == 1 && byte == 's');
+        int numbers[] = {poll, ends[0], ends[1], pair[0], pair[1]};
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+            CHECK(close(numbers[i]) == 0 && fcntl(numbers[i], F_GETFD) == -1);
+    }
+    int status;
+    CHECK(close(out) == 0 && waitpid(first, &status, 0) == first && status == 0);
+    /* Without TX_MANAGED nothing would close them. */
+    CHECK(sys_xbegin(0) == 0 && ioctl(-1, LOSE) == -1);
+    CHECK(pipe(ends) == -1 && errno == ECANCELED && sys_xend() == -1);
+}
+
+/* What has no part in a transaction outlives it: a language's runtime may have made it for good. */
+static void managed_and_live(void) {
+    char byte, path[] = "/var/tmp/txos-scenario-XXXXXX";
+    int low, ends[2], pair[2];
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    struct epoll_event event = {.events = EPOLLIN};
+    struct sigaction action;
+    made(path);
+    snprintf(name.sun_path, sizeof name.sun_path, "%s-socket", path);
+    for (int lost = 0; lost <= 1; lost++) {
+        low = open(path, O_RDONLY);
+        handle(SIGUSR2, SIG_DFL);
+        CHECK(sys_xbegin(TX_MANAGED) == 0);
+        /* The pipe gets the number of what was closed. */
+        CHECK(close(low) == 0 && pipe(ends) == 0 && ends[0] == low);
+        int poll = epoll_create1(EPOLL_CLOEXEC), device = open("/dev/zero", O_RDONLY);
+        int file = open(path, O_RDWR), bound = socket(AF_UNIX, SOCK_STREAM, 0);
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && file >= 0 && bound >= 0);
+        CHECK(bind(bound, (struct sockaddr *)&name, sizeof name) == 0);
+        handle(SIGUSR2, SIG_IGN);
+        if (lost)
+            CHECK(ioctl(-1, LOSE) == -1 && errno == ECANCELED);
+        sys_xabort(1);
+        CHECK(epoll_ctl(poll, EPOLL_CTL_ADD, ends[0], &event) == 0);
+        CHECK(write(ends[1], "p", 1) == 1 && epoll_wait(poll, &event, 1, 0) == 1);
+        CHECK(read(ends[0], &byte, 1) == 1 && byte == 'p' && read(device, &byte, 1) == 1);
+        CHECK(write(pair[0], "s", 1) == 1 && read(pair[1], &byte, 1) == 1 && byte == 's');
+        CHECK(fcntl(poll, F_GETFD) == FD_CLOEXEC && fcntl(ends[0], F_GETFD) == 0);
+        CHECK(read(file, &byte, 1) == -1 && errno == EBADF);
+        CHECK(listen(bound, 1) == -1 && errno == EBADF && access(name.sun_path, F_OK) == -1);
+        CHECK(sigaction(SIGUSR2, NULL, &action) == 0 && action.sa_handler == SIG_IGN);
+        int numbers[] = {poll, device, file, bound, ends[0], ends[1], pair[0], pair[1]};
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+            CHECK(close(numbers[i]) == 0 && fcntl(numbers[i], F_GETFD) == -1);
+    }
+    handle(SIGUSR2, SIG_DFL);
     unlink(path);
 }
 
@@ -1009,6 +1112,8 @@ static const struct {
     SCENARIO(fault_with_all_blocked),
     SCENARIO(excluded),
     SCENARIO(managed),
+    SCENARIO(managed_and_live),
+    SCENARIO(managed_and_lost),
     SCENARIO(leaving_a_handler),
     SCENARIO(foreign),
     SCENARIO(alternate_stack),

@@ -51,6 +51,8 @@ scenarios! {
     fault_with_all_blocked,
     excluded,
     managed,
+    managed_and_live,
+    managed_and_lost,
     leaving_a_handler,
     foreign,
     alternate_stack,

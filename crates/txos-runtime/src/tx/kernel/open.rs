@@ -1,6 +1,7 @@
 //! Opening objects, and descriptors: their numbers, flags and duplicates.
 
 use super::{CPath, CWD, Errno, Sys, chmod, list, read_link, statx, step, sys};
+use txos_engine::object::FileKind;
 
 /// `openat(2)`.
 ///
@@ -104,13 +105,6 @@ pub fn dead() -> Option<OwnedFd> {
     OwnedFd::open(b"/", libc::O_PATH | libc::O_CLOEXEC).ok()
 }
 
-/// Whether that is what stands at a number.
-#[must_use]
-pub fn is_dead(fd: i32) -> bool {
-    status_flags(fd).is_ok_and(|flags| flags & libc::O_PATH != 0)
-        && super::look_fd(fd).map(|stat| stat.id) == super::look(b"/").map(|stat| stat.id)
-}
-
 /// The path by which the kernel leads to what a descriptor of this process is open on.
 #[must_use]
 pub fn magic_path(fd: i32) -> Vec<u8> {
@@ -141,6 +135,18 @@ pub fn open_numbers() -> Sys<Vec<i32>> {
     let listed = list(top.number());
     let number = |entry: &super::Listed| std::str::from_utf8(&entry.name).ok()?.parse().ok();
     Ok(listed?.iter().filter_map(number).filter(|&fd| fd != top.number()).collect())
+}
+
+/// Whether a descriptor is of a pipe of which this process has the other end as well.
+#[must_use]
+pub fn is_own_pipe(fd: i32) -> bool {
+    let end = |fd| {
+        let stat = super::look_fd(fd).ok().filter(|stat| stat.kind() == FileKind::Fifo)?;
+        Some((stat.id, status_flags(fd).ok()? & libc::O_ACCMODE))
+    };
+    let Some((pipe, how)) = end(fd) else { return false };
+    let other = |number| end(number).is_some_and(|(id, mode)| id == pipe && mode != how);
+    open_numbers().is_ok_and(|numbers| numbers.into_iter().any(other))
 }
 
 /// The C library's bindings do not name it yet.

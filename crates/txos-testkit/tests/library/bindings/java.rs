@@ -148,6 +148,27 @@ fn java_checks_pass() {
     }
 }
 
+/// What the class library opens when it is first used, and keeps, can be used after a transaction that was
+/// aborted, or had lost before the first use.
+#[test]
+fn java_first_uses_are_not_for_good() {
+    require!(has_what_it_takes(), "there is no JDK, or no C compiler");
+    let paths = class_path(&[&built().jar, &built().checks]);
+    for (version, java) in machines().into_iter().filter(|(version, _)| *version >= 17) {
+        let native: &[&str] =
+            if version >= 24 { &["--enable-native-access=ALL-UNNAMED"] } else { &[] };
+        for how in ["aborted", "lost"] {
+            let lab = Lab::new();
+            // A jar that the virtual machine knows nothing of.
+            let jar = lab.path("plugin.jar");
+            std::fs::copy(&built().classes, &jar).unwrap();
+            let uses = in_lab(&lab, &java).args(native).args(["-cp", &paths, "txos.FirstUse"]);
+            let told = uses.arg(lab.tree()).arg(how).arg(&jar).run().expect(0).text();
+            assert_eq!(told, "used 14\n", "{how}");
+        }
+    }
+}
+
 #[test]
 fn java_documentation_is_whole() {
     require!(has_what_it_takes() && skip::has("javadoc"), "there is no JDK, or no C compiler");
