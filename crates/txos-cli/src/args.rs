@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use txos_engine::commit::{Isolation, Options};
 use txos_engine::contention::Policy;
-use txos_run::{Leftover, Limits, RunOptions};
+use txos_run::{Hold, Leftover, Limits, RunOptions};
 
 use crate::duration::{Age, Moment, TimeLimit};
 use crate::report::Target;
@@ -505,7 +505,7 @@ impl RunArgs {
             message: self.message.clone(),
             scope: self.view.scope.clone(),
             exclude: self.view.exclude.clone(),
-            hold_output: self.view.hold_output,
+            hold_output: if self.view.hold_output { Hold::Fully } else { Hold::No },
             strict: self.view.strict,
             recorder: crate::run::preloads(self.view.no_preload),
             leftover: self.view.leftover.into(),
@@ -1227,7 +1227,7 @@ mod tests {
         assert_eq!(run.leftover, Leftover::Kill);
         assert_eq!(run.scope, [PathBuf::from("/srv"), "/etc".into()]);
         assert_eq!(run.exclude, ["/srv/x*"]);
-        assert!(run.strict && run.hold_output && !run.durable);
+        assert!(run.strict && run.hold_output == Hold::Fully && !run.durable);
         assert_eq!((run.name.as_deref(), run.message.as_deref()), (Some("n"), Some("why")));
         assert_eq!(args.retry, Some(3));
     }

@@ -145,7 +145,9 @@ impl Review<'_> {
                 Decision::Commit => return publish(app, &home, id, &args, Vec::new()),
                 Decision::Part(paths) => match publish(app, &home, id, &args, paths) {
                     // What can't be split is asked about again.
-                    Err(Failure::Txos(message)) => tell(format_args!("txos: {message}")),
+                    Err(Failure::Txos(message) | Failure::NoSpace(message)) => {
+                        tell(format_args!("txos: {message}"))
+                    }
                     ended => return ended,
                 },
                 Decision::Shell => exec::look_around(app, &home, id)?,

@@ -124,7 +124,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     drop(signals);
     // What can't be removed now is removed by `gc`.
     if tx.discard_unnamed().is_ok() {
-        space::note(&home, id);
+        space::note(app, &home, id);
         trash::clear(app, &home);
     }
     Ok(status)

@@ -44,6 +44,8 @@ pub enum Failure {
     },
     /// txos failed; the text is a whole message.
     Txos(String),
+    /// txos failed because a file system, or a quota on one, is full; the text is a whole message.
+    NoSpace(String),
     /// A publish failed half way and so did undoing it; the text is a whole message. Nothing may be
     /// said, or done, about the transaction before recovery.
     Unfinished(String),
@@ -66,7 +68,7 @@ impl Failure {
     pub fn status(&self) -> u8 {
         match self {
             Failure::Conflict { .. } => CONFLICT,
-            Failure::Txos(_) | Failure::Unfinished(_) => FAILED,
+            Failure::Txos(_) | Failure::NoSpace(_) | Failure::Unfinished(_) => FAILED,
             Failure::Status(status) => *status,
         }
     }
@@ -81,7 +83,9 @@ impl Failure {
                 }
                 Some(text)
             }
-            Failure::Txos(message) | Failure::Unfinished(message) => Some(message.clone()),
+            Failure::Txos(message) | Failure::NoSpace(message) | Failure::Unfinished(message) => {
+                Some(message.clone())
+            }
             Failure::Status(_) => None,
         }
     }
@@ -93,13 +97,20 @@ impl Failure {
             Failure::Conflict { conflicts, came_after, .. } => {
                 Failure::Conflict { conflicts, aftermath: text.to_owned(), came_after }
             }
-            Failure::Txos(message) => {
-                let message = message.trim_end_matches('.');
-                Failure::Txos(format!("{message}; {text}"))
-            }
+            Failure::Txos(message) => Failure::Txos(followed_by(&message, text)),
+            Failure::NoSpace(message) => Failure::NoSpace(followed_by(&message, text)),
             other => other,
         }
     }
+}
+
+fn followed_by(message: &str, text: &str) -> String {
+    format!("{}; {text}", message.trim_end_matches('.'))
+}
+
+/// Whether an error is that a file system, or a quota, is full.
+fn is_of_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl From<txos_engine::Error> for Failure {
@@ -112,6 +123,9 @@ impl From<txos_engine::Error> for Failure {
                 "{error}. {id} is kept, with all that is needed to put the tree in order: see to \
                  the cause, then run `txos recover`"
             )),
+            txos_engine::Error::Io { ref source, .. } if is_of_space(source) => {
+                Failure::NoSpace(error.to_string())
+            }
             other => Failure::Txos(other.to_string()),
         }
     }
@@ -121,6 +135,11 @@ impl From<txos_run::Error> for Failure {
     fn from(error: txos_run::Error) -> Self {
         match error {
             txos_run::Error::Engine(error) => error.into(),
+            txos_run::Error::View { ref source, .. } | txos_run::Error::Os { ref source, .. }
+                if is_of_space(source) =>
+            {
+                Failure::NoSpace(error.to_string())
+            }
             other => Failure::Txos(other.to_string()),
         }
     }

@@ -187,7 +187,7 @@ impl Report {
                 self.came_after.clone_from(came_after);
                 Outcome::Conflict
             }
-            Failure::Txos(_) | Failure::Status(_) => Outcome::Failed,
+            Failure::Txos(_) | Failure::NoSpace(_) | Failure::Status(_) => Outcome::Failed,
             Failure::Unfinished(_) => Outcome::Unfinished,
         };
         self.outcome = Some(outcome);

@@ -15,7 +15,7 @@ use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
 use txos_engine::txn::{Engine, Failed};
 use txos_engine::{Conflict, TxId};
-use txos_run::{CommandStatus, Live, Ran};
+use txos_run::{CommandStatus, Hold, Live, Ran};
 
 use crate::app::{App, tell};
 use crate::args::{CommitOn, Ending, RunArgs};
@@ -42,6 +42,9 @@ const RECORD_ARGS: &str = "TXOS_RECORD_ARGS";
 /// How often a command of which nobody has noticed anything is run again by itself at least, and at most: in
 /// between, for as long as others are waited for (`--wait`).
 const SILENT_RETRIES: std::ops::Range<u32> = 3..100;
+
+/// Why a command is not run again that was, or may have been, noticed.
+const PRINTED: &str = "it may have printed something, or read its input";
 
 /// How one attempt ended.
 enum Attempt {
@@ -95,9 +98,7 @@ impl Attempts {
             None if !self.live.is_empty() => {
                 Next::Noticeable("what it did where changes are live would be done twice")
             }
-            None if !unnoticed => {
-                Next::Noticeable("it may have printed something, or read its input")
-            }
+            None if !unnoticed => Next::Noticeable(PRINTED),
             None if self.goes_on_silently(args.wait.patience()) => Next::Silent,
             None => Next::InVain,
         }
@@ -234,7 +235,7 @@ fn attempt(
     attempts: &mut Attempts,
 ) -> Result<(Attempt, Next), Failure> {
     let home = engine.home();
-    let options = txos_run::RunOptions {
+    let mut options = txos_run::RunOptions {
         answerer: Some(app.answerer()),
         ..args.options(args.place.paths()?)
     };
@@ -248,7 +249,8 @@ fn attempt(
         }
     };
     // Nothing else is asked of them than whether to run it again by itself.
-    let marks = args.retry.is_none().then(|| Marks::set(args.view.hold_output));
+    let may_retry = args.retry.is_none() && ending != Ending::Review;
+    let marks = may_retry.then(|| mark(&mut options));
     let ran = txos_run::new_reads(home, &tx, &options)
         .and_then(|reads| txos_run::run(home, &mut tx, reads, &options, handle));
     let mut ran = match ran {
@@ -265,19 +267,42 @@ fn attempt(
     };
     attempts.live.add(&ran.live);
     app.report.note(|report| report.ran(&ran.warnings, &attempts.live));
-    let unnoticed = marks.is_some_and(|marks| marks.untouched());
+    let unnoticed = marks.is_some_and(|marks| marks.untouched()) && !ran.has_printed();
     let next = attempts.next(args, unnoticed);
+    let is_lost = matches!(ran.status, CommandStatus::Lost { .. });
+    let is_decided =
+        ending != Ending::Commit || refusal(&ran.status, args.commit_on, &args.command).is_some();
+    if !matches!(next, Next::Silent) || !is_lost && is_decided {
+        ran.pass_on();
+    }
     let ended = conclude(app, engine, args, ending, tx, &mut ran, &attempts.live, &next);
     // Whatever was not released by now belongs to a transaction that never happened.
-    match (&ended, &next) {
+    let forgotten = match (&ended, &next) {
         (Ok(Attempt::Conflict { .. }), Next::Silent) => ran.forget_held(),
-        _ => ran.drop_held(),
-    }
+        _ => {
+            ran.drop_held();
+            true
+        }
+    };
     let next = match next {
+        Next::Silent if !forgotten => Next::Noticeable(PRINTED),
         Next::Silent if output_is_gone() => Next::Noticeable(OUTPUT_IS_GONE),
         next => next,
     };
     Ok((ended?, next))
+}
+
+/// Marks what the command inherits, and holds what it prints into a pipe if that is all that could be noticed.
+fn mark(options: &mut txos_run::RunOptions) -> Marks {
+    if options.hold_output == Hold::Fully {
+        return Marks::set(|_| true);
+    }
+    let marks = Marks::set(txos_run::can_be_held);
+    if marks.can_tell() {
+        options.hold_output = Hold::Briefly;
+        return marks;
+    }
+    Marks::set(|_| false)
 }
 
 /// Says that nothing was committed because nothing was to be, and why nothing would have been.
@@ -481,7 +506,7 @@ fn keep(
         trash::discard(app, home, tx);
         return Err(failure.with_aftermath(gone));
     }
-    space::note(home, tx.id());
+    space::note(app, home, tx.id());
     app.report.note(|report| report.ended(Outcome::Kept, Some(*counts)));
     Ok(tx)
 }
@@ -581,7 +606,7 @@ pub fn committed(
     if !warn_unrecorded(app, summary) {
         space::after_commit(app, home, id);
         if !summary.complete {
-            space::note(home, tx.id());
+            space::note(app, home, tx.id());
         }
         trash::clear(app, home);
     }

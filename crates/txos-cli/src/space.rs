@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use txos_engine::TxId;
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, Meta, State, replace_file};
@@ -15,6 +14,7 @@ use crate::app::{App, tell};
 use crate::exit::Failure;
 use crate::list::find;
 use crate::size::Size;
+use crate::trash;
 use crate::tx_status::TxStatus;
 
 /// In a transaction's directory: how much it takes, in which state.
@@ -26,6 +26,9 @@ const BOUND_MAGIC: &str = "txos-bound 1";
 
 /// How long a list counts what has no note.
 const COUNTING_MAX: Duration = Duration::from_millis(300);
+
+/// How long a transaction that has just ended is counted.
+const NOTING_MAX: Duration = Duration::from_millis(2);
 
 /// How long old history is removed after a commit. The next one goes on.
 const REMOVING_MAX: Duration = Duration::from_millis(100);
@@ -70,13 +73,44 @@ fn of_record(meta: &Meta) -> String {
     format!("{} {}.{:09}", meta.state, ended.sec, ended.nsec)
 }
 
-/// Notes what a transaction that was kept or has ended takes, so that nobody has to count it again.
-pub fn note(home: &Home, id: TxId) {
+/// Notes what a transaction that was kept or has ended takes, so that nobody has to count it again. What takes long to
+/// count is counted by a process of its own.
+pub fn note(app: &App, home: &Home, id: TxId) {
     let Ok(meta) = home.meta(id) else { return };
-    let text = format!("{} {}\n", disk_space(&dirs(home, &meta)), of_record(&meta));
-    let path = home.tx_dir(id).join(NOTE);
+    let deadline = Instant::now() + NOTING_MAX;
+    match disk_space_until(&dirs(home, &meta), Some(deadline)) {
+        Some(bytes) => write_note(home, &meta, bytes),
+        None => trash::leave_to_another(app),
+    }
+}
+
+fn write_note(home: &Home, meta: &Meta, bytes: u64) {
+    let text = format!("{bytes} {}\n", of_record(meta));
+    let path = home.tx_dir(meta.id).join(NOTE);
     // Without it the space is counted when it is asked for.
     let _ = replace_file(&path, text.as_bytes(), false);
+}
+
+/// What was noted of a transaction, if that is still so.
+fn noted(home: &Home, meta: &Meta) -> Option<u64> {
+    let text = sys::read_text(&home.tx_dir(meta.id).join(NOTE)).ok()?;
+    let (bytes, record) = text.trim_end().split_once(' ')?;
+    if record == of_record(meta) { bytes.parse().ok() } else { None }
+}
+
+/// Notes what the transactions take of which it is not noted.
+pub fn note_all(home: &Home) -> Result<(), Failure> {
+    for meta in home.transactions()?.into_iter().flatten() {
+        if meta.state == State::Active || noted(home, &meta).is_some() {
+            continue;
+        }
+        let bytes = disk_space(&dirs(home, &meta));
+        // It may be another one meanwhile; then somebody else notes it.
+        if home.meta(meta.id).is_ok_and(|now| of_record(&now) == of_record(&meta)) {
+            write_note(home, &meta, bytes);
+        }
+    }
+    Ok(())
 }
 
 /// Counts for one list: not for longer than is bearable.
@@ -93,10 +127,7 @@ impl Counting {
     /// How much a transaction takes; `None` if that would take too long to count.
     pub fn of(&self, home: &Home, meta: &Meta) -> Option<u64> {
         if meta.state != State::Active
-            && let Ok(text) = sys::read_text(&home.tx_dir(meta.id).join(NOTE))
-            && let Some((bytes, record)) = text.trim_end().split_once(' ')
-            && record == of_record(meta)
-            && let Ok(bytes) = bytes.parse()
+            && let Some(bytes) = noted(home, meta)
         {
             return Some(bytes);
         }
@@ -137,7 +168,7 @@ pub fn set_bound(home: &Home, bound: Option<Size>) -> Result<(), Failure> {
 /// Notes what a transaction takes that has just been published, and removes the oldest history if there is more
 /// than the bound allows. That it can't be done now is no failure of the commit.
 pub fn after_commit(app: &App, home: &Home, id: TxId) {
-    note(home, id);
+    note(app, home, id);
     let removed = match bound(home) {
         Ok(None) => return,
         Ok(Some(bound)) => free(home, bound, Some(Instant::now() + REMOVING_MAX)),
@@ -224,9 +255,7 @@ pub fn is_full(meta: &Meta) -> bool {
 
 /// Whether a failure is that a file system is full.
 pub fn tells_of_space(failure: &Failure) -> bool {
-    let full = std::io::Error::from(Errno::NOSPC).to_string();
-    let quota = std::io::Error::from(Errno::DQUOT).to_string();
-    failure.message().is_some_and(|text| text.contains(&full) || text.contains(&quota))
+    matches!(failure, Failure::NoSpace(_))
 }
 
 /// Says how space could be had, if the history takes any.

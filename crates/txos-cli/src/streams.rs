@@ -55,9 +55,9 @@ impl Marks {
         Marks { fds: Vec::new(), events: None, control: None, unknown: false, before: before_now() }
     }
 
-    /// Marks everything that will be inherited: not standard output and error, if they are held.
+    /// Marks everything that will be inherited: not standard output and error where they are held.
     #[must_use]
-    pub fn set(held: bool) -> Self {
+    pub fn set(is_held: impl Fn(BorrowedFd<'_>) -> bool) -> Self {
         let mut marks = Marks::none();
         let listed = std::fs::read_dir("/proc/self/fd");
         let Ok(entries) = listed else { return Marks { unknown: true, ..marks } };
@@ -70,7 +70,7 @@ impl Marks {
             if rustix::io::fcntl_getfd(fd).is_ok_and(|f| f.contains(rustix::io::FdFlags::CLOEXEC)) {
                 continue;
             }
-            if held && matches!(number, 1 | 2) {
+            if matches!(number, 1 | 2) && is_held(fd) {
                 continue;
             }
             inherited += 1;
@@ -85,6 +85,12 @@ impl Marks {
             marks.unknown = true;
         }
         marks
+    }
+
+    /// Whether it can be told on every kernel.
+    #[must_use]
+    pub fn can_tell(&self) -> bool {
+        !self.unknown && self.control.is_none()
     }
 
     fn add(&mut self, number: i32, fd: BorrowedFd<'_>) -> Result<(), Errno> {

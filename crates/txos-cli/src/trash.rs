@@ -8,6 +8,7 @@ use txos_engine::store::{Home, Transaction};
 
 use crate::app::App;
 use crate::exit::Failure;
+use crate::space;
 
 /// The longest that a caller waits for deletion.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -28,6 +29,11 @@ pub fn clear(app: &App, home: &Home) {
     if matches!(home.empty_trash(Some(PATIENCE)), Ok(true)) {
         return;
     }
+    leave_to_another(app);
+}
+
+/// Leaves what takes long to a process of its own.
+pub fn leave_to_another(app: &App) {
     if let Err(error) = spawn(app) {
         tracing::info!("no process to empty the trash ({error}); the next `txos gc` does it");
     }
@@ -54,6 +60,7 @@ pub fn empty_detached(app: &App) -> Result<u8, Failure> {
     let _ = rustix::process::nice(10);
     if let Some(home) = app.open_existing()? {
         home.empty_trash(None)?;
+        space::note_all(&home)?;
     }
     Ok(0)
 }

@@ -51,6 +51,8 @@ pub use memory::remove_group;
 pub use options::{Leftover, RunOptions};
 pub use orphans::end_orphans;
 pub use report::{CommandStatus, Ran};
+pub use session::brief::can_be_held;
+pub use session::output::Hold;
 pub use view::nesting::inside;
 pub use warning::{Live, Warning, WarningKind};
 

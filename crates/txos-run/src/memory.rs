@@ -22,8 +22,9 @@ use crate::warning::say;
 /// In a transaction's directory: where its cgroup is.
 const NOTE: &str = "cgroup";
 
-/// How often the removal of a group is tried, whose last process has just ended.
-const REMOVALS_MAX: u32 = 200;
+/// How often the removal of a group is tried, whose last process has just ended: for ten seconds. On a loaded machine it
+/// takes more than one for the kernel to let go of the process.
+const REMOVALS_MAX: u32 = 2000;
 
 /// The files of a memory cgroup.
 struct Names {

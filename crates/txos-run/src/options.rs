@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::error::{Result, Step};
 use crate::limits::Limits;
 use crate::question::Answerer;
+use crate::session::output::Hold;
 
 /// What happens to processes that the command leaves in the background.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,8 +33,8 @@ pub struct RunOptions {
     pub scope: Vec<PathBuf>,
     /// Patterns of paths that stay live.
     pub exclude: Vec<String>,
-    /// Hold back what the command prints until [`crate::Ran::release`].
-    pub hold_output: bool,
+    /// What is held back of what the command prints, until [`crate::Ran::release`].
+    pub hold_output: Hold,
     /// End the command at the first thing that can't be rolled back.
     pub strict: bool,
     /// Preload the recorder into dynamic programs: they tell of each look only once.

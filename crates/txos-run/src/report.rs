@@ -6,7 +6,7 @@ use txos_engine::readset::ReadSet;
 
 use crate::limits::Limit;
 use crate::session::monitor::ViewEnd;
-use crate::session::output::{Held, Stream};
+use crate::session::output::{Output, Stream};
 use crate::supervisor::deferred_signals::DeferredSignal;
 use crate::warning::{Warning, say};
 
@@ -78,7 +78,7 @@ pub struct Ran {
     pub live: crate::warning::Live,
     /// The transaction's handle in the realm, to commit from.
     pub handle: Option<crate::participant::Handle>,
-    pub(crate) output: Option<Held>,
+    pub(crate) output: Output,
     pub(crate) signals: Vec<DeferredSignal>,
     pub(crate) view: ViewEnd,
 }
@@ -103,17 +103,38 @@ impl Ran {
         self.signals.clear();
     }
 
-    /// Before the command is run again: drops what was held, and forgets the signals.
-    pub fn forget_held(&mut self) {
-        self.output = None;
+    /// Before the command is run again: drops what was held, and forgets the signals; `false` if some of the output
+    /// could not be held for so long.
+    pub fn forget_held(&mut self) -> bool {
         self.signals.clear();
+        match std::mem::replace(&mut self.output, Output::Free) {
+            Output::Brief(mut brief) => brief.forget(),
+            Output::Free | Output::Held(_) => true,
+        }
+    }
+
+    /// Whether output that is held for a moment only is out.
+    #[must_use]
+    pub fn has_printed(&self) -> bool {
+        matches!(&self.output, Output::Brief(brief) if brief.is_passed())
+    }
+
+    /// Passes on output that is held for a moment only: the command is not run again.
+    pub fn pass_on(&mut self) {
+        if let Output::Brief(brief) = &mut self.output {
+            brief.pass();
+        }
     }
 
     fn print(&mut self, only: Option<Stream>) {
-        if let Some(mut held) = self.output.take()
-            && let Err(e) = held.print(only)
-        {
-            say(&format!("printing the held output: {e}"));
+        match std::mem::replace(&mut self.output, Output::Free) {
+            Output::Free => {}
+            Output::Brief(mut brief) => brief.pass(),
+            Output::Held(mut held) => {
+                if let Err(e) = held.print(only) {
+                    say(&format!("printing the held output: {e}"));
+                }
+            }
         }
     }
 }

@@ -36,7 +36,7 @@ fn session() -> Result<u8, Box<dyn std::error::Error>> {
                 let glob: OsString = args.next().ok_or("no pattern")?;
                 options.exclude.push(glob.to_string_lossy().into_owned());
             }
-            Some("--hold") => options.hold_output = true,
+            Some("--hold") => options.hold_output = txos_run::Hold::Fully,
             Some("--strict") => options.strict = true,
             Some("--kill") => options.leftover = Leftover::Kill,
             Some("--release") => release = true,

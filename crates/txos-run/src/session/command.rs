@@ -28,8 +28,8 @@ pub struct Prepared {
     pub memory: Option<OwnedFd>,
     /// How much address space each of its processes may have.
     pub address_space: Option<u64>,
-    /// Standard output and error, if they are held.
-    pub output: Option<(OwnedFd, OwnedFd)>,
+    /// Standard output and error, where they are held.
+    pub output: [Option<OwnedFd>; 2],
 }
 
 /// Becomes the command. Everything the command inherits is as the monitor had it.
@@ -62,8 +62,11 @@ fn prepare(
         // Fails only for a session leader or a group that is gone; then ours will have to do.
         let _ = rustix::process::setpgid(None, Some(group));
     }
-    if let Some((out, err)) = &prepared.output {
+    let [out, err] = &prepared.output;
+    if let Some(out) = out {
         fork::put_fd(out.as_fd(), 1).map_err(|e| ("holding standard output", e))?;
+    }
+    if let Some(err) = err {
         fork::put_fd(err.as_fd(), 2).map_err(|e| ("holding standard error", e))?;
     }
     reopen_directories();

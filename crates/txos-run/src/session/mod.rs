@@ -22,8 +22,9 @@
 //! | [`reaper`] | the reaper |
 //! | [`command`] | the last steps before the command's program runs |
 //! | [`tree`] | finding and ending descendants |
-//! | [`output`] | held output |
+//! | [`output`], [`brief`] | output that is held until the commit, or for a moment |
 
+pub mod brief;
 pub mod channel;
 pub mod command;
 pub mod monitor;

@@ -63,11 +63,7 @@ pub fn run(
         ));
     }
     let group = txos_engine::process_group();
-    let held = options.hold_output.then(|| output::prepare(tx.dir())).transpose()?;
-    let (ends, command_output) = match held {
-        Some((ends, writing)) => (Some(ends), Some(writing)),
-        None => (None, None),
-    };
+    let (ends, command_output) = output::prepare(options.hold_output, tx.dir())?;
     let directory = options.working_directory()?;
     let (mut memory, address_space) = memory::limit(tx, options.limits.memory);
     let recorder = options.recorder.then(Recorder::new).flatten();
@@ -89,7 +85,8 @@ pub fn run(
         fork::Fork::Child => {
             // It is the monitor's.
             std::mem::forget(handle);
-            drop(channel);
+            // Who writes is told when the monitor reads no more.
+            drop((channel, ends));
             let reaper = Reaper {
                 id: tx.id(),
                 layers: tx.layers(),
@@ -131,10 +128,10 @@ pub fn run(
         guard: Guard::new(&options.limits, uppers),
         directory,
     };
-    let holding = ends.map(output::Ends::collect).transpose();
+    let holding = ends.collect();
     let outcome = holding.and_then(|holding| {
         let outcome = monitor.watch();
-        let held = holding.map(output::Holding::finish).transpose();
+        let held = holding.finish();
         outcome.and(held)
     });
     let end = monitor.end();
@@ -249,7 +246,7 @@ struct End {
 }
 
 impl End {
-    fn into_ran(self, output: Option<output::Held>) -> Result<Ran> {
+    fn into_ran(self, output: output::Output) -> Result<Ran> {
         Ok(Ran {
             status: self.status,
             reads: self.finished.reads,

@@ -16,10 +16,103 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
+use super::brief::{self, Brief};
 use crate::error::{Result, Step};
 
 /// Largest record.
 const RECORD_MAX: usize = 64 * 1024;
+
+/// What is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// Nothing.
+    #[default]
+    No,
+    /// What goes into a pipe, for a moment ([`brief`]).
+    Briefly,
+    /// Everything, until the transaction commits.
+    Fully,
+}
+
+/// Output of a command that has ended.
+#[derive(Debug)]
+pub enum Output {
+    /// None of it was held.
+    Free,
+    /// Held for a moment.
+    Brief(Brief),
+    /// Held until the commit.
+    Held(Held),
+}
+
+/// The reading ends, before the collecting begins.
+pub enum AllEnds {
+    /// Nothing is held.
+    Free,
+    /// Held for a moment.
+    Brief(brief::Ends),
+    /// Held until the commit.
+    Held(Ends),
+}
+
+/// What collects.
+pub enum Collecting {
+    /// Nothing is held.
+    Free,
+    /// Held for a moment.
+    Brief(Brief),
+    /// Held until the commit.
+    Held(Holding),
+}
+
+/// Makes what holds the output; gives the writing ends for the command.
+///
+/// # Errors
+/// If a pipe or the spool can't be made.
+pub fn prepare(hold: Hold, spool_dir: &Path) -> Result<(AllEnds, [Option<OwnedFd>; 2])> {
+    match hold {
+        Hold::No => Ok((AllEnds::Free, [None, None])),
+        Hold::Briefly => Ok(match brief::prepare()? {
+            Some((ends, writing)) => (AllEnds::Brief(ends), writing),
+            None => (AllEnds::Free, [None, None]),
+        }),
+        Hold::Fully => {
+            let (ends, (out, err)) = prepare_spool(spool_dir)?;
+            Ok((AllEnds::Held(ends), [Some(out), Some(err)]))
+        }
+    }
+}
+
+impl AllEnds {
+    /// Starts collecting.
+    ///
+    /// # Errors
+    /// If no thread can be had.
+    pub fn collect(self) -> Result<Collecting> {
+        Ok(match self {
+            AllEnds::Free => Collecting::Free,
+            AllEnds::Brief(ends) => Collecting::Brief(ends.hold()?),
+            AllEnds::Held(ends) => Collecting::Held(ends.collect()?),
+        })
+    }
+}
+
+impl Collecting {
+    /// Every process of the transaction has ended: the rest is read, and that is it.
+    ///
+    /// # Errors
+    /// If the spool could not be written (no space left).
+    pub fn finish(self) -> Result<Output> {
+        Ok(match self {
+            Collecting::Free => Output::Free,
+            Collecting::Brief(mut brief) => {
+                brief.finish();
+                Output::Brief(brief)
+            }
+            Collecting::Held(holding) => Output::Held(holding.finish()?),
+        })
+    }
+}
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +140,7 @@ pub struct Held {
 ///
 /// # Errors
 /// If a pipe or the spool can't be made.
-pub fn prepare(spool_dir: &Path) -> Result<(Ends, (OwnedFd, OwnedFd))> {
+fn prepare_spool(spool_dir: &Path) -> Result<(Ends, (OwnedFd, OwnedFd))> {
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).step("making a pipe");
     let ((out_read, out_write), (err_read, err_write)) = (pipe()?, pipe()?);
     let (over_read, over_write) = pipe()?;

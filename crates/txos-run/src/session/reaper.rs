@@ -71,7 +71,7 @@ impl Reaper {
             fork::Fork::Child => become_command(&self.prepared, &self.channel, &mut self.signals),
             fork::Fork::Parent(pid) => pid,
         };
-        self.prepared.output = None;
+        self.prepared.output = [None, None];
         self.watch(command)
     }
 

@@ -2,12 +2,13 @@
 //! time.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::thread::JoinHandle;
 
 use txos_testkit::pty::Pty;
 use txos_testkit::wait::until;
-use txos_testkit::{Done, Invocation, Lab, require};
+use txos_testkit::{Done, Invocation, Lab, binary, require};
 
 /// A command whose file an outsider changes in its first run.
 struct Conflicting<'a> {
@@ -71,7 +72,7 @@ fn a_command_of_which_nothing_was_seen_is_run_again() {
 #[test]
 fn a_command_that_printed_is_not_run_twice() {
     let lab = Lab::in_memory();
-    // A pipe, a file, a terminal.
+    // A file, a terminal.
     let (done, runs) = Conflicting { lab: &lab, what: "echo printed" }.run(&[], |i| i);
     assert_eq!((done.code(), runs), (75, 1), "{done:?}");
     assert_eq!(done.text(), "printed\n");
@@ -92,6 +93,61 @@ fn a_command_that_printed_is_not_run_twice() {
     assert_eq!((done.code(), runs), (75, 1), "{done:?}");
     pty.expect("printed");
     assert!(!pty.rest().contains("printed"));
+    lab.expect_clean();
+}
+
+/// Reads what is written to a pipe, on a thread; the first line makes the file `../read`.
+fn reader(lab: &Lab) -> (OwnedFd, JoinHandle<Vec<u8>>) {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let sign = lab.dir().join("read");
+    let _ = std::fs::remove_file(&sign);
+    let thread = std::thread::spawn(move || {
+        let (mut read, mut bytes) = (File::from(read), vec![0u8; 8]);
+        read.read_exact(&mut bytes).unwrap();
+        std::fs::write(sign, "").unwrap();
+        read.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    (write, thread)
+}
+
+/// What is printed into a pipe is held for a moment: a short command is run again, and prints once. One that prints
+/// for longer, or more, is not run twice.
+#[test]
+fn output_into_a_pipe_is_held_for_a_moment() {
+    let lab = Lab::in_memory();
+    let until_read = "echo printed; while ! [ -e ../read ]; do sleep 0.01; done";
+    let more = "echo printed; head -c 70000 /dev/zero";
+    for (what, expected, length) in
+        [("echo printed", (0, 2), 8), (until_read, (75, 1), 8), (more, (75, 1), 70_008)]
+    {
+        let (write, reader) = reader(&lab);
+        let (done, runs) = Conflicting { lab: &lab, what }
+            .run(&[], |i| i.fd(null(), 0).fd(write, 1).fd(null(), 2));
+        assert_eq!((done.code(), runs), expected, "{what}: {done:?}");
+        let bytes = reader.join().unwrap();
+        assert!(bytes.starts_with(b"printed\n"), "{what}");
+        assert_eq!(bytes.len(), length, "{what}");
+    }
+    // Both into one pipe, in their order; and of a command that fails, all of it.
+    for (end, status) in [("true", 0), ("exit 3", 3)] {
+        let script = format!(
+            "exec 2>&1; {} run --scope . -- sh -c 'for i in 1 2 3; do echo o$i; echo e$i >&2; done; {end}' 2>&1 < /dev/null | cat; exit ${{PIPESTATUS[0]}}",
+            binary::txos().display()
+        );
+        let run = Invocation::new("bash").args(["-c", &script]).dir(lab.tree());
+        let run = run.env("TXOS_STORE", lab.store()).env("TXOS_REALM", lab.realm());
+        let text = run.run().expect(status).text();
+        assert!(text.starts_with("o1\ne1\no2\ne2\no3\ne3\ntxos: "), "{text}");
+    }
+    // Who prints without an end is told when nobody reads any more.
+    let script = format!(
+        "{} run --scope . -- yes < /dev/null | head -n 1; echo ${{PIPESTATUS[0]}}",
+        binary::txos().display()
+    );
+    let run = Invocation::new("bash").args(["-c", &script]).dir(lab.tree());
+    let run = run.env("TXOS_STORE", lab.store()).env("TXOS_REALM", lab.realm());
+    assert_eq!(run.run().expect(0).text(), "y\n141\n");
     lab.expect_clean();
 }
 
@@ -182,18 +238,14 @@ fn concurrent_commits_in_one_repository() {
 }
 
 /// Real git: several commits in one repository at once, each of its own file. All are made, one after the other,
-/// wherever the output goes that txos can look at or holds.
+/// although each prints what it has done: into a pipe, or held until it has committed.
 #[test]
 fn commits_of_git_in_one_repository_at_once() {
-    txos_skip::require!(
-        txos_skip::long("many"),
-        "it failed once on a loaded machine, and why is not known: --long many"
-    );
     let git = Invocation::new("git").arg("--version").run();
     require!(git.code() == 0, "git is not installed");
     let lab = Lab::in_memory();
     for (options, held) in [(&[][..], false), (&["--hold-output"], true)] {
-        let place = lab.nested(if held { "held" } else { "file" });
+        let place = lab.nested(if held { "held" } else { "pipe" });
         let _ = place
             .native(
                 "git init -q . && git config user.name n && git config user.email e && git config gc.auto 0
@@ -205,17 +257,15 @@ fn commits_of_git_in_one_repository_at_once() {
             let run = place.txos(["run", "--scope"]).arg(place.tree()).args(options).arg("--");
             let run = run.args(["git", "commit", "-m"]).args([format!("c{n}"), format!("f{n}")]);
             let run = run.dir(place.tree()).env("HOME", place.dir());
-            if held {
-                return run.fd(null(), 0).start();
-            }
-            let output = || File::create(place.dir().join(format!("out{n}"))).unwrap();
-            run.fd(null(), 0).fd(output().into(), 1).fd(null(), 2).start()
+            let (write, reader) = reader(&place);
+            (run.fd(null(), 0).fd(write, 1).start(), reader)
         };
         let running: Vec<_> = (1..=6).map(commit).collect();
-        for one in running {
+        for (one, reader) in running {
             let done = one.wait();
             assert_eq!(done.code(), 0, "{options:?}: {done:?}");
-            assert!(!held || done.text().matches("1 file changed").count() == 1, "{done:?}");
+            let text = String::from_utf8(reader.join().unwrap()).unwrap();
+            assert_eq!(text.matches("1 file changed").count(), 1, "{text}");
         }
         let found =
             place.native("git log --oneline | wc -l; git status --porcelain; git fsck 2>&1").text();

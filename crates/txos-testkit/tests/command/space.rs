@@ -3,6 +3,7 @@
 use rustix::process::Signal;
 use txos_testkit::image::Image;
 use txos_testkit::rendezvous::PAUSE;
+use txos_testkit::wait::until;
 use txos_testkit::{Lab, Rendezvous, skip};
 
 /// `disk` of the newest transaction of a list.
@@ -151,4 +152,21 @@ fn a_full_disk_is_told_what_could_be_freed() {
     let _ = done.says("the history of 1 transaction takes 6.").says("txos gc --keep N");
     let _ = lab.txos(["gc", "--keep", "0"]).run().expect(0);
     lab.expect_clean();
+}
+
+/// What takes long to count is noted by a process for which nobody waits.
+#[test]
+fn much_is_counted_after_the_end() {
+    let lab = Lab::in_memory();
+    let script =
+        "mkdir d; cd d; for i in $(seq 100); do mkdir $i; (cd $i; seq 100 | xargs touch); done";
+    let done = lab.script(&["--keep", "-q"], script).run().expect(0);
+    let id = done.stderr.trim().to_owned();
+    let note = lab.store().join("tx").join(&id).join("space");
+    until("the space is noted", || note.exists());
+    let noted = std::fs::read_to_string(&note).unwrap();
+    assert!(noted.contains(" pending "), "{noted}");
+    let bytes: u64 = noted.split(' ').next().unwrap().parse().unwrap();
+    assert!(disk(&lab, "list").is_some_and(|shown| shown == bytes), "{noted}");
+    let _ = lab.txos(["abort", &id]).run().expect(0);
 }
