@@ -5,11 +5,16 @@ use std::path::{Path, PathBuf};
 
 use txos_testkit::{Done, Invocation, Lab, binary, require, skip};
 
-use crate::{first_program, in_lab, old_library, root};
+use crate::{first_program, in_lab, old_library, root, survives_kills};
 
 /// `go`, which needs nothing from anywhere. What it has built once is kept.
 fn go(lab: &Lab) -> Invocation {
-    in_lab(lab, "go")
+    with_go(lab, "go")
+}
+
+/// A program that starts `go`.
+fn with_go(lab: &Lab, program: &str) -> Invocation {
+    in_lab(lab, program)
         .env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache"))
         .env("GOPATH", lab.dir().join("go"))
         .env("GOFLAGS", "-mod=mod -buildvcs=false")
@@ -104,6 +109,42 @@ fn the_first_program_in_a_module_of_its_own() {
     assert_eq!(lab.read("app.conf"), "old\n");
 }
 
+/// The archive of `dist/go`, unpacked in a module with nothing else, as README says.
+#[test]
+fn the_archive_is_installed_and_used() {
+    require!(has_go() && skip::has("tar"), "there is no Go with a C compiler, or no tar");
+    let lab = Lab::new();
+    let made = lab.dir().join("made");
+    let dist = in_lab(&lab, root().join("dist/go")).arg(&made).env("TXOS_LIB", binary::library());
+    let archive = dist.run().expect(0).text();
+    let name = concat!("txos-go-", env!("CARGO_PKG_VERSION"), ".tar.gz");
+    assert_eq!(Path::new(archive.trim_end()), made.join(name));
+    let module = lab.dir().join("module");
+    fs::create_dir(&module).unwrap();
+    fs::write(module.join("main.go"), first_program("bindings/go/README.md", "go")).unwrap();
+    let readme = fs::read_to_string(root().join("bindings/go/README.md")).unwrap();
+    let (_, steps) = readme.split_once("In your module:\n\n").expect("the steps");
+    let (steps, _) = steps.split_once("\n\n").expect("their end");
+    assert_eq!(steps.lines().count(), 4, "{steps}");
+    let steps = steps.replace("DIRECTORY", &made.display().to_string());
+    let script = format!("set -e; go mod init example; {steps}");
+    let _ = with_go(&lab, "sh")
+        .args(["-c", &script])
+        .dir(&module)
+        .without_env("TXOS_LIB")
+        .run()
+        .expect(0);
+    let program = || in_lab(&lab, module.join("program"));
+    let _ = program().run().expect(0);
+    assert_eq!(lab.read("app.conf"), "port = 8080\n");
+    assert_eq!(lab.read("proxy.conf"), "backend = localhost:8080\n");
+    // It was the library beside the program.
+    fs::write(module.join("libtxos.so"), "none").unwrap();
+    let failed = program().run();
+    let installed = ["/usr/lib/txos", "/usr/local/lib/txos"].iter().any(|d| Path::new(d).exists());
+    assert!(installed || failed.code() == 1, "{failed:?}");
+}
+
 /// The program's first open is within a transaction that aborts. What the runtime opened for its
 /// poller at that moment must outlive it.
 const FIRST_OPEN: &str = r#"
@@ -151,4 +192,76 @@ fn the_poller_outlives_an_aborted_transaction() {
     let done = in_lab(&lab, &program).env("TXOS_LIB", binary::library()).run().expect(0);
     assert_eq!(done.text(), "true\n");
     assert!(!lab.tree().join("made").exists());
+}
+
+/// See [`survives_kills`].
+const COUNTS: &str = r#"
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"txos"
+)
+
+// add writes the number in place, or a file that takes the other's place.
+func add(path string, replace bool) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(string(text))
+	if err != nil {
+		return err
+	}
+	to := path
+	if replace {
+		to = path + ".new"
+	}
+	if err := os.WriteFile(to, []byte(strconv.Itoa(n+1)), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(to, path)
+}
+
+func work(name string) {
+	dir, reports := os.Args[1], os.Args[2]
+	report, err := os.OpenFile(filepath.Join(reports, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		panic(err)
+	}
+	for n := 0; ; n++ {
+		err := txos.Do(context.Background(), func() error {
+			if err := add(filepath.Join(dir, name), n%2 == 0); err != nil {
+				return err
+			}
+			return add(filepath.Join(dir, "total"), n%3 == 0)
+		}, txos.Durable(false), txos.Retries(-1))
+		if err != nil {
+			panic(err)
+		}
+		if _, err := report.Write([]byte{'.'}); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func main() {
+	for _, name := range []string{"1", "2"} {
+		go work(name)
+	}
+	work("0")
+}
+"#;
+
+#[test]
+fn killed_at_random() {
+    require!(has_go(), "there is no Go with a C compiler");
+    let lab = Lab::new();
+    let program = build_program(&lab, COUNTS);
+    let start = || in_lab(&lab, &program).env("TXOS_LIB", binary::library());
+    survives_kills(&lab, skip::long("bindings"), &start);
 }

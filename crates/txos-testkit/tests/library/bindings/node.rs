@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use txos_testkit::{Invocation, Lab, binary, require, skip};
 
-use crate::{first_program, in_lab, old_library, root};
+use crate::{first_program, in_lab, old_library, root, survives_kills};
 
 fn has_node() -> bool {
     let headers = "f=$(dirname \"$(dirname \"$(node -p process.execPath)\")\")/include/node/node_api.h; \
@@ -84,6 +84,40 @@ fn the_first_program(lab: &Lab, project: &Path) {
     let old = in_lab(lab, "node").arg(&program).env("TXOS_LIB", old_library(lab)).run().expect(1);
     let words = &old.stderr;
     assert!(words.contains("LibraryError") && words.contains("older than this package"), "{words}");
+}
+
+/// See [`survives_kills`].
+const COUNTS: &str = r"
+const fs = require('node:fs');
+const path = require('node:path');
+const { Worker, workerData } = require('node:worker_threads');
+const txos = require('txos');
+const [dir, reports] = process.argv.slice(2);
+
+// Writes the number in place, or a file that takes the other's place.
+function add(name, replace) {
+  const file = path.join(dir, name);
+  const to = replace ? file + '.new' : file;
+  fs.writeFileSync(to, String(Number(fs.readFileSync(file, 'utf8')) + 1));
+  fs.renameSync(to, file);
+}
+
+const name = workerData ?? '0';
+if (name === '0') for (const workerData of ['1', '2']) new Worker(__filename, { workerData, argv: [dir, reports] });
+const report = fs.openSync(path.join(reports, name), 'a');
+for (let n = 0; ; n++) {
+  txos.transaction(() => { add(name, n % 2 === 0); add('total', n % 3 === 0); }, { durable: false, retries: Infinity });
+  fs.writeSync(report, '.');
+}
+";
+
+#[test]
+fn killed_at_random() {
+    require!(has_node(), "there is no Node.js with npm, its headers and a C compiler");
+    let lab = Lab::new();
+    let program = project(&lab).join("counts.js");
+    fs::write(&program, COUNTS).unwrap();
+    survives_kills(&lab, skip::long("bindings"), &|| in_lab(&lab, "node").arg(&program));
 }
 
 /// What is declared is there, and nothing else.

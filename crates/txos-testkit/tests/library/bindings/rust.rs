@@ -4,7 +4,7 @@ use std::path::Path;
 
 use txos_testkit::{Invocation, Lab, binary, require, skip};
 
-use crate::{in_lab, root};
+use crate::{first_program, in_lab, root};
 
 #[test]
 fn format_lints_and_tests() {
@@ -68,6 +68,7 @@ fn the_crates_can_be_published() {
             assert!(list.lines().any(|l| l.split('/').nth(1) == Some(member)), "{name}: {list}");
         }
     }
+    the_first_program(&lab, &made);
     // All others say that they are not.
     for entry in std::fs::read_dir(root().join("crates")).unwrap() {
         let dir = entry.unwrap().path();
@@ -76,4 +77,29 @@ fn the_crates_can_be_published() {
         let kept = manifest.contains("\npublish = false\n");
         assert_eq!(kept, !PUBLISHED.contains(&&*name), "{name}");
     }
+}
+
+/// README's first program, in a project that has nothing but the packed crate.
+fn the_first_program(lab: &Lab, made: &Path) {
+    let project = lab.dir().join("project");
+    std::fs::create_dir_all(project.join("src")).unwrap();
+    let name = concat!("txos-", env!("CARGO_PKG_VERSION"));
+    let packed = made.join(format!("{name}.crate"));
+    let _ = Invocation::new("tar").arg("-xzf").arg(packed).dir(&project).run().expect(0);
+    let manifest = format!(
+        "[package]\nname = \"first\"\nedition = \"2024\"\n\
+         [dependencies]\ntxos = {{ path = \"{name}\" }}\n[workspace]\n"
+    );
+    std::fs::write(project.join("Cargo.toml"), manifest).unwrap();
+    let program = first_program("bindings/rust/txos/README.md", "rust");
+    let main = "\nfn main() -> std::io::Result<()> {\n    switch()\n}\n";
+    std::fs::write(project.join("src/main.rs"), program + main).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let target = lab.dir().join("project-target");
+    let build = in_lab(lab, cargo).args(["build", "--offline", "--quiet", "--target-dir"]);
+    let _ = build.arg(&target).dir(&project).run().expect(0);
+    let first = in_lab(lab, target.join("debug/first")).env("TXOS_LIB", binary::library());
+    let _ = first.run().expect(0);
+    assert_eq!(lab.read("app.conf"), "port = 8080\n");
+    assert_eq!(lab.read("proxy.conf"), "backend = localhost:8080\n");
 }
