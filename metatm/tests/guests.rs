@@ -1,8 +1,7 @@
 //! Programs and kernels on the machine: instructions as QEMU executes them, Linux and TxLinux with the workloads.
 //!
-//! What these tests need is not installed for them: without a cross compiler, QEMU or the kernel's source they are counted as
-//! skipped. With `TXOS_TEST_LONG=metatm` all workloads run, on both kernels, and those that
-//! the figures sweep over run for one of them.
+//! Without a cross compiler, QEMU or the kernel's source they are counted as skipped. With `TXOS_TEST_LONG=metatm` all workloads
+//! run, on both kernels, and the sweeps with one of them.
 
 #![expect(clippy::expect_used, reason = "helpers of tests")]
 
@@ -265,12 +264,49 @@ fn what_is_no_kernel_or_hangs_is_told() {
         assert_eq!(ran.status.code(), Some(2));
         assert!(text(&ran.stderr).contains(what), "{}", text(&ran.stderr));
     }
+    let large = write("large", &vec![0; 20 << 20]);
+    let ran = metatm(&["run", &sleeps, "--memory", "16", "--initrd", &large]);
+    assert!(text(&ran.stderr).contains("don't fit into memory"), "{}", text(&ran.stderr));
+    let ran = metatm(&["run", &sleeps, "--gdb", "nowhere"]);
+    assert!(text(&ran.stderr).contains("--gdb nowhere: "), "{}", text(&ran.stderr));
+    let place = dir.to_str().expect("UTF-8");
+    let ran = metatm(&["evaluate", place]);
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(text(&ran.stderr).contains("System.map.linux: No such file"), "{}", text(&ran.stderr));
+    // Kernels that are none: every run is told of, and the report says so.
+    for kernel in ["linux", "txlinux"] {
+        write(&format!("Image.{kernel}"), &image);
+        write(&format!("System.map.{kernel}"), b"nonsense");
+    }
+    (write("initrd.cpio", b""), write("disk.ext2", b""));
+    let report = dir.join("report");
+    let args = ["evaluate", place, "--tables", "--report", report.to_str().expect("UTF-8")];
+    let ran = metatm(&[&args[..], &["--only", "find"]].concat());
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(text(&ran.stderr).contains("3 runs came to no end"), "{}", text(&ran.stderr));
+    let page = std::fs::read_to_string(report.join("index.html")).expect("the page");
+    assert!(
+        page.contains("Runs without an end") && page.contains("did not end (Asleep)"),
+        "{page}"
+    );
+    let ran = metatm(&[&args[..], &["--only", "nonsense"]].concat());
+    assert!(text(&ran.stderr).contains("there is no workload nonsense"), "{}", text(&ran.stderr));
     let ran = metatm(&["run", "/nonexistent/Image"]);
     assert!(
         text(&ran.stderr).contains("/nonexistent/Image: No such file"),
         "{}",
         text(&ran.stderr)
     );
+}
+
+#[test]
+fn what_a_program_must_not_do_is_an_exception() {
+    require!(has(COMPILER), "{COMPILER} is missing");
+    let program = bare("traps.c");
+    let ran = metatm(&["run", program.to_str().expect("UTF-8"), "--harts", "1"]);
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    // A = says that `stval` is the address, or 0. Illegal instructions, a breakpoint, accesses to nothing, what is not aligned, a jump to nowhere.
+    assert_eq!(text(&ran.stdout), "02=02 02=02=02 02 02 03 05=07=06=04=01=\n");
 }
 
 /// A client of the debugger's protocol.
