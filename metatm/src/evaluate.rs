@@ -1,6 +1,7 @@
 //! The paper's evaluation, done again: tables 2 and 3, figures 1 and 2, penalties, and more harts.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,9 +10,11 @@ use clap::ValueEnum;
 use metatm::machine::Config;
 use metatm::symbols::Symbols;
 use metatm::tm::policy::{Backoff, Policy};
+use rustc_hash::FxHasher;
 
 use crate::experiment::{self, Guest, Kernel, Result as Figures};
 use crate::options::Evaluate;
+use crate::runs::Done;
 use crate::{page, read};
 
 /// The workloads, as the guest knows them.
@@ -86,6 +89,8 @@ struct Lab {
     workloads: Vec<String>,
     systems: Vec<System>,
     jobs: usize,
+    cycles: u64,
+    done: Done,
 }
 
 /// A row to be measured: its name, the machine, and what runs on it.
@@ -95,12 +100,16 @@ impl Lab {
     fn measure(&self, wanted: &Wanted, workload: &str) -> Result<Figures, String> {
         let (what, config, system) = wanted;
         let name = format!("{what} {workload} on {}", system.name());
+        if let Some(figures) = self.done.get(&name) {
+            return Ok(figures);
+        }
         let line = format!("size={}{} {}", self.size, system.parameter(), self.append);
         let guest = Guest {
             kernel: if *system == System::Linux { &self.linux } else { &self.txlinux },
             initrd: &self.initrd,
             disk: &self.disk,
             line: line.trim_end(),
+            cycles: self.cycles,
         };
         let done = experiment::run(config, &guest, workload);
         match &done {
@@ -113,7 +122,9 @@ impl Lab {
             ),
             Err(why) => eprintln!("{name:<50}{why}"),
         }
-        done.map_err(|why| format!("{name}: {why}"))
+        let figures = done.map_err(|why| format!("{name}: {why}"))?;
+        self.done.add(&name, &figures)?;
+        Ok(figures)
     }
 
     /// Measures rows, several runs at a time. What comes to no end goes to `failed`.
@@ -149,6 +160,15 @@ impl Lab {
         rows
     }
 
+    /// A number that changes with all that the figures follow from.
+    fn identity(&self, config: &Config) -> Result<u64, String> {
+        let mut hasher = FxHasher::default();
+        let config = serde_json::to_string(config).map_err(|e| e.to_string())?;
+        let images = [&self.linux.image, &self.txlinux.image, &self.initrd, &self.disk];
+        (config, images, &self.append, self.size, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
+        Ok(hasher.finish())
+    }
+
     fn wanted(&self, what: &str, config: &Config) -> Vec<Wanted> {
         self.systems.iter().map(|&system| (what.to_owned(), config.clone(), system)).collect()
     }
@@ -172,7 +192,9 @@ pub fn evaluate(args: &Evaluate) -> Result<(), String> {
         }
     }
     let all = WORKLOADS.iter().map(|w| (*w).to_owned());
-    let lab = Lab {
+    let config = args.machine.config();
+    std::fs::create_dir_all(&args.report).map_err(|e| format!("{}: {e}", args.report.display()))?;
+    let mut lab = Lab {
         linux: kernel("linux")?,
         txlinux: kernel("txlinux")?,
         initrd: read(&args.images.join("initrd.cpio"))?,
@@ -186,8 +208,10 @@ pub fn evaluate(args: &Evaluate) -> Result<(), String> {
             .filter(|s| args.system.is_empty() || args.system.contains(s))
             .collect(),
         jobs: args.jobs.max(1),
+        cycles: args.cycles.saturating_mul(args.size.max(1).into()),
+        done: Done::default(),
     };
-    let config = args.machine.config();
+    lab.done = Done::open(&args.report.join("runs.jsonl"), args.resume, lab.identity(&config)?)?;
     let mut results = Results::default();
     let rows = lab.rows(&lab.wanted("table", &config), &mut results.failed);
     results.systems = lab.systems.iter().copied().zip(rows).collect();
@@ -269,7 +293,6 @@ fn write(dir: &Path, results: &Results, config: &Config) -> Result<(), String> {
         let path = dir.join(name);
         std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
     };
-    std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     put("results.json", &serde_json::to_string_pretty(results).map_err(|e| e.to_string())?)?;
     put("index.html", &page::page(results, config))
 }

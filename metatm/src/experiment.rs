@@ -24,10 +24,12 @@ pub struct Guest<'a> {
     pub disk: &'a [u8],
     /// The end of the kernel's command line.
     pub line: &'a str,
+    /// Cycles after which a workload is taken for one that hangs.
+    pub cycles: u64,
 }
 
 /// What one run gave.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Result {
     /// Microseconds of simulated time.
     pub us: u64,
@@ -58,9 +60,6 @@ fn waits(name: &str) -> bool {
         || name.starts_with("cx_exclusive")
 }
 
-/// Cycles after which a workload is taken for one that hangs.
-const CYCLES_MAX: u64 = 60_000_000_000;
-
 /// Runs a workload.
 ///
 /// # Errors
@@ -80,7 +79,7 @@ pub fn run(
     let mut text = String::new();
     // Until the workload begins; what was counted until then is not its own.
     let begins = format!("BEGIN {workload}");
-    let mut ended = machine.run(CYCLES_MAX, |output| {
+    let mut ended = machine.run(guest.cycles, |output| {
         text.push_str(&String::from_utf8_lossy(output));
         !text.contains(&begins)
     });
@@ -91,7 +90,7 @@ pub fn run(
     let before = busy(&machine);
     machine.bus.tm.stats = Stats { traced: machine.bus.tm.stats.traced, ..Stats::default() };
     if ended == Ended::Cycles {
-        ended = machine.run(CYCLES_MAX, |output| {
+        ended = machine.run(guest.cycles, |output| {
             text.push_str(&String::from_utf8_lossy(output));
             true
         });

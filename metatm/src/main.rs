@@ -5,6 +5,7 @@ mod experiment;
 mod gdb;
 mod options;
 mod page;
+mod runs;
 
 use std::io::Write;
 use std::path::Path;

@@ -74,6 +74,9 @@ pub struct Evaluate {
     /// Only this system; may be repeated
     #[arg(long, value_enum)]
     pub system: Vec<System>,
+    /// Go on with an evaluation that was interrupted: what the report has is not measured again
+    #[arg(long)]
+    pub resume: bool,
     /// Runs at a time
     #[arg(long, short, default_value_t = 1)]
     pub jobs: usize,
@@ -83,6 +86,9 @@ pub struct Evaluate {
     /// More of the kernels' command line, such as txlinux=all
     #[arg(long, default_value = "")]
     pub append: String,
+    /// Cycles after which a run is taken for one that hangs, for each step of the size
+    #[arg(long, default_value_t = 3_000_000_000)]
+    pub cycles: u64,
     /// Only the tables, not the sweeps over policies, penalties and harts
     #[arg(long)]
     pub tables: bool,

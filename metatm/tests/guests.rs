@@ -270,7 +270,7 @@ fn what_is_no_kernel_or_hangs_is_told() {
     let ran = metatm(&["run", &sleeps, "--gdb", "nowhere"]);
     assert!(text(&ran.stderr).contains("--gdb nowhere: "), "{}", text(&ran.stderr));
     let place = dir.to_str().expect("UTF-8");
-    let ran = metatm(&["evaluate", place]);
+    let ran = metatm(&["evaluate", "/nonexistent"]);
     assert_eq!(ran.status.code(), Some(2));
     assert!(text(&ran.stderr).contains("System.map.linux: No such file"), "{}", text(&ran.stderr));
     // Kernels that are none: every run is told of, and the report says so.
@@ -278,7 +278,8 @@ fn what_is_no_kernel_or_hangs_is_told() {
         write(&format!("Image.{kernel}"), &image);
         write(&format!("System.map.{kernel}"), b"nonsense");
     }
-    (write("initrd.cpio", b""), write("disk.ext2", b""));
+    write("initrd.cpio", b"");
+    write("disk.ext2", b"");
     let report = dir.join("report");
     let args = ["evaluate", place, "--tables", "--report", report.to_str().expect("UTF-8")];
     let ran = metatm(&[&args[..], &["--only", "find"]].concat());
@@ -288,6 +289,13 @@ fn what_is_no_kernel_or_hangs_is_told() {
     assert!(
         page.contains("Runs without an end") && page.contains("did not end (Asleep)"),
         "{page}"
+    );
+    // What the report has of other images is not taken for this machine's.
+    let ran = metatm(&[&args[..], &["--only", "find", "--resume", "--harts", "2"]].concat());
+    assert!(
+        text(&ran.stderr).contains("of other images, another machine"),
+        "{}",
+        text(&ran.stderr)
     );
     let ran = metatm(&[&args[..], &["--only", "nonsense"]].concat());
     assert!(text(&ran.stderr).contains("there is no workload nonsense"), "{}", text(&ran.stderr));

@@ -30,7 +30,7 @@ pub struct Event {
 }
 
 /// Counters.
-#[derive(Clone, Debug, Default, serde::Serialize)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Stats {
     /// Transactions begun, without restarts.
     pub begun: u64,
