@@ -400,7 +400,7 @@ impl Tx {
             None => self.own_copy(id)?,
         };
         if copy == place {
-            return Ok(());
+            return self.keep_outside(id, &copy);
         }
         let lies_in_new = self.tree.lies_in_new(&copy);
         if only_here && !lies_in_new {
@@ -413,6 +413,22 @@ impl Tx {
             return Ok(());
         }
         kernel::link(&copy, place)
+    }
+
+    /// A copy that lies in a new directory under its name there goes away with the directory when that is
+    /// published. What has a name elsewhere as well is published from a link beside it.
+    fn keep_outside(&mut self, id: Id, copy: &[u8]) -> Sys<()> {
+        if self.tree.first_put(id).is_none_or(|(dir, _)| self.tree.is_in_new(dir)) {
+            return Ok(());
+        }
+        let (layer, place) = self.staged_path(self.tree.nodes[id].stat.mnt)?;
+        kernel::link(copy, &place)?;
+        if let Data::Whole(backing) = &mut self.tree.nodes[id].data {
+            (backing.layer, backing.path) = (layer, place);
+        } else {
+            self.tree.made.insert(id, place);
+        }
+        Ok(())
     }
 
     /// A changed stable file that is put into a new directory.

@@ -637,6 +637,43 @@ static void managed(void) {
     unlink(path);
 }
 
+/* A new file in a new directory with a second name outside, and what may become of both. */
+static void links_out_of_a_new_directory(void) {
+    for (int how = 0; how < 32; how++) {
+        char top[] = "/var/tmp/txos-scenario-XXXXXX", text[3];
+        struct stat first, second;
+        const char *name = how & 1 ? "a/d" : "a/c", *dir = how & 8 ? "b" : "a";
+        CHECK(mkdtemp(top) && chdir(top) == 0);
+        CHECK(sys_xbegin(how & 16 ? TX_DURABLE : 0) == 0);
+        CHECK(mkdir("a", 0700) == 0);
+        int fd = open("a/c", O_CREAT | O_WRONLY, 0600);
+        CHECK(fd >= 0 && write(fd, "x", 1) == 1 && link("a/c", "l") == 0);
+        if (how & 1)
+            CHECK(rename("a/c", "a/d") == 0);
+        if (how & 2)
+            CHECK(link("l", "a/e") == 0 && link("a/e", "m") == 0);
+        if (how & 4)
+            CHECK(unlink(name) == 0);
+        if (how & 8)
+            CHECK(rename("a", "b") == 0);
+        CHECK(write(fd, "y", 1) == 1);
+        CHECK(sys_xend() == 0);
+        CHECK(write(fd, "z", 1) == 1 && close(fd) == 0);
+        unsigned names = 1 + (how & 2 ? 2 : 0) + (how & 4 ? 0 : 1);
+        CHECK(stat("l", &first) == 0 && first.st_nlink == names && first.st_size == 3);
+        fd = open("l", O_RDONLY);
+        CHECK(fd >= 0 && read(fd, text, 3) == 3 && memcmp(text, "xyz", 3) == 0 && close(fd) == 0);
+        char path[32];
+        snprintf(path, sizeof path, "%s%s", dir, name + 1);
+        CHECK(how & 4 ? access(path, F_OK) == -1 : stat(path, &second) == 0 && second.st_ino == first.st_ino);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/e", dir);
+        if (how & 2)
+            CHECK(stat(path, &second) == 0 && second.st_ino == first.st_ino && unlink(path) == 0 && unlink("m") == 0);
+        CHECK(unlink("l") == 0 && rmdir(dir) == 0 && chdir("/") == 0 && rmdir(top) == 0);
+    }
+}
+
 /* What a language's runtime makes once and for all can be made in a lost transaction as well. */
 static void managed_and_lost(void) {
     static int flag = 1;
@@ -1112,6 +1149,7 @@ static const struct {
     SCENARIO(fault_with_all_blocked),
     SCENARIO(excluded),
     SCENARIO(managed),
+    SCENARIO(links_out_of_a_new_directory),
     SCENARIO(managed_and_live),
     SCENARIO(managed_and_lost),
     SCENARIO(leaving_a_handler),

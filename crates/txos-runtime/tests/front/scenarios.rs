@@ -51,6 +51,7 @@ scenarios! {
     fault_with_all_blocked,
     excluded,
     managed,
+    links_out_of_a_new_directory,
     managed_and_live,
     managed_and_lost,
     leaving_a_handler,
