@@ -1,7 +1,7 @@
 //! What every command needs: the store, the voice, the colours.
 
 use std::fmt::Display;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{ErrorKind, IsTerminal, Write, stderr};
 use std::path::PathBuf;
 
 use tracing_subscriber::fmt::format::Writer;
@@ -95,7 +95,22 @@ impl App {
 
     /// Opens the home store; makes it if there is none.
     pub fn open(&self) -> Result<Home, Failure> {
-        Ok(Home::open(&self.store_dir()?)?)
+        let opened = Home::open(&self.store_dir()?);
+        opened.map_err(|error| self.with_another_place(error))
+    }
+
+    /// Says where the store could be, if the usual place can't be written.
+    fn with_another_place(&self, error: txos_engine::Error) -> Failure {
+        let is_usual = self.store.is_none() && std::env::var_os("TXOS_STORE").is_none();
+        let can_be_made = !matches!(&error, txos_engine::Error::Io { source, .. } if matches!(
+            source.kind(),
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::NotFound
+        ));
+        let failure = Failure::from(error);
+        if !is_usual || can_be_made {
+            return failure;
+        }
+        failure.with_aftermath("name a directory that you can write with --store or TXOS_STORE")
     }
 
     /// Opens the home store if there is one: looking must not make anything.

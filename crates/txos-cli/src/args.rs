@@ -97,7 +97,7 @@ pub enum Command {
     Top(TopArgs),
     /// Show what a pending transaction changes, and ask whether to commit it
     Review(ReviewArgs),
-    /// Run the command of a pending transaction again, on what is there now
+    /// Run the commands of a pending transaction again, on what is there now
     Rebase(RebaseArgs),
     /// Publish a pending transaction
     Commit(CommitArgs),

@@ -53,6 +53,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
             Some(directory) => directory.clone(),
             None => std::env::current_dir().unwrap_or_default(),
         },
+        arguments_hidden: options.recorded().len() < options.command.len(),
         begun: Some(Stamp::now()),
         changes: None,
     };
@@ -149,6 +150,7 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
     let command = txos_engine::store::Command {
         words: options.command.iter().map(|word| quoted(word.as_ref())).collect(),
         directory: std::env::current_dir().unwrap_or_default(),
+        arguments_hidden: false,
         begun: Some(Stamp::now()),
         changes: None,
     };

@@ -1,17 +1,18 @@
-//! `txos rebase`: the command of a pending transaction once more, on what is there now.
+//! `txos rebase`: the commands of a pending transaction once more, on what is there now.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
+use txos_engine::TxId;
 use txos_engine::show::{quoted, unquoted};
-use txos_engine::store::Meta;
+use txos_engine::store::{Meta, StackLayer};
 
-use crate::app::App;
-use crate::args::{Command, RebaseArgs, RunArgs};
+use crate::app::{App, tell};
+use crate::args::{Command, ExecArgs, RebaseArgs, RunArgs};
 use crate::exit::Failure;
 use crate::pick::{Wanted, pick};
-use crate::{help, keep, run, trash};
+use crate::{exec, help, keep, run, trash};
 
 /// Runs it. The old transaction stays as it is until the new one is pending.
 pub fn rebase(app: &App, args: &RebaseArgs) -> Result<u8, Failure> {
@@ -22,6 +23,7 @@ pub fn rebase(app: &App, args: &RebaseArgs) -> Result<u8, Failure> {
     let old = keep::load(app, &home, id)?;
     let stays = format!("{id} stays pending, as it is");
     let again = again(&old.meta, args).map_err(|failure| failure.with_aftermath(&stays))?;
+    let above = above(&old.meta, args).map_err(|failure| failure.with_aftermath(&stays))?;
     std::env::set_current_dir(&old.meta.directory).map_err(|e| {
         let directory = quoted(&old.meta.directory);
         Failure::new(format!("its command ran in {directory}: {e}; {stays}"))
@@ -37,23 +39,96 @@ pub fn rebase(app: &App, args: &RebaseArgs) -> Result<u8, Failure> {
         app.say(&stays);
         return Ok(status);
     };
+    for layer in &above {
+        let ended = exec::exec(app, &layer.in_transaction(new)?);
+        if matches!(ended, Ok(0)) || layer.may_fail && ended.is_ok() {
+            continue;
+        }
+        let status = match ended {
+            Ok(status) => status,
+            Err(failure) => {
+                if let Some(message) = failure.message() {
+                    tell(format_args!("txos: {message}"));
+                }
+                failure.status()
+            }
+        };
+        trash::discard(app, &home, home.load(new)?);
+        app.say(format_args!("layer {} failed: {new} is discarded again; {stays}", layer.number));
+        return Err(Failure::Status(status));
+    }
     home.discard(old)?;
     trash::clear(app, &home);
     app.say(format_args!("{new} takes the place of {id}, which is gone"));
     Ok(status)
 }
 
-/// How the command is run again.
+/// A layer above the first, to be made again.
+struct Above {
+    number: usize,
+    /// What comes before the transaction's id, and after it.
+    words: (Vec<OsString>, Vec<OsString>),
+    /// It failed the first time, and what it changed was kept.
+    may_fail: bool,
+}
+
+impl Above {
+    fn in_transaction(&self, id: TxId) -> Result<ExecArgs, Failure> {
+        let (before, after) = self.words.clone();
+        let words = before.into_iter().chain([id.as_str().into()]).chain(after);
+        match help::parse(words).map(|cli| cli.command) {
+            Ok(Command::Exec(exec)) => Ok(exec),
+            _ => Err(Failure::new(format!("the command of layer {} can't be read", self.number))),
+        }
+    }
+}
+
+fn failed(layer: Option<&StackLayer>) -> bool {
+    layer.and_then(|layer| layer.exit_status).is_some_and(|status| status != 0)
+}
+
+/// The words of a command, as they were given.
+fn command_words(command: &[String]) -> Result<Vec<OsString>, Failure> {
+    let word = |word: &String| match unquoted(word) {
+        Some(bytes) => Ok(OsString::from_vec(bytes)),
+        None => Err(Failure::new(format!("a word of its command can't be read: {word}"))),
+    };
+    command.iter().map(word).collect()
+}
+
+/// The layers in force above the first. What was undone is not run again.
+fn above(meta: &Meta, args: &RebaseArgs) -> Result<Vec<Above>, Failure> {
+    let layers = meta.stack.layers.iter().enumerate().take(meta.stack.at as usize).skip(1);
+    layers
+        .map(|(index, layer)| {
+            let number = index + 1;
+            if layer.arguments_hidden {
+                return Err(Failure::new(format!(
+                    "the arguments of the command of layer {number} were not recorded (--no-record-args), so it \
+                     can't be run again"
+                )));
+            }
+            let may_fail = failed(Some(layer));
+            let mut before: Vec<OsString> = vec!["txos".into(), "exec".into()];
+            for pattern in &args.exclude {
+                before.push(format!("--exclude={pattern}").into());
+            }
+            before.extend(args.strict.then(|| "--strict".into()));
+            before.extend(may_fail.then(|| "--commit-on=always".into()));
+            before.push(format!("--wait={}", args.wait.seconds).into());
+            before.extend(["--dir".into(), layer.directory.clone().into_os_string()]);
+            let mut after: Vec<OsString> = vec!["--".into()];
+            after.extend(command_words(&layer.command)?);
+            Ok(Above { number, words: (before, after), may_fail })
+        })
+        .collect()
+}
+
+/// How the first command is run again.
 fn again(meta: &Meta, args: &RebaseArgs) -> Result<RunArgs, Failure> {
     if meta.arguments_hidden {
         return Err(Failure::new(
             "the arguments of its command were not recorded (--no-record-args), so it can't be run again",
-        ));
-    }
-    if meta.stack.at > 1 || meta.stack.layers.len() > 1 {
-        return Err(Failure::new(
-            "`txos exec` has run more commands in it, and only a transaction of one command is run again; \
-             `txos show` lists them",
         ));
     }
     let mut words: Vec<OsString> = ["txos", "run", "--keep"].map(OsString::from).into();
@@ -72,13 +147,9 @@ fn again(meta: &Meta, args: &RebaseArgs) -> Result<RunArgs, Failure> {
     words.extend(args.strict.then(|| "--strict".into()));
     words.extend((!meta.durable).then(|| "--no-durable".into()));
     words.push(format!("--wait={}", args.wait.seconds).into());
+    words.extend(failed(meta.stack.layers.first()).then(|| "--commit-on=always".into()));
     words.push("--".into());
-    for word in &meta.command {
-        let Some(bytes) = unquoted(word) else {
-            return Err(Failure::new(format!("a word of its command can't be read: {word}")));
-        };
-        words.push(OsString::from_vec(bytes));
-    }
+    words.extend(command_words(&meta.command)?);
     match help::parse(words).map(|cli| cli.command) {
         Ok(Command::Run(run)) => Ok(run),
         _ => Err(Failure::new("its command can't be read")),
@@ -107,9 +178,15 @@ mod tests {
         assert_eq!(run.command, words);
         assert_eq!(run.name.as_deref(), Some("--odd name"));
         assert!(run.keep && run.view.scope.is_empty());
-        let mut several = meta.clone();
+        let mut several = Meta { stack: meta.stack_or_first(), ..meta.clone() };
+        let upper = StackLayer { arguments_hidden: true, ..several.stack.layers[0].clone() };
+        several.stack.layers.push(upper);
+        assert!(above(&several, &args).unwrap().is_empty(), "it was undone");
         several.stack.at = 2;
-        assert!(again(&several, &args).is_err());
+        assert!(above(&several, &args).is_err());
+        several.stack.layers[1].arguments_hidden = false;
+        let exec = above(&several, &args).unwrap()[0].in_transaction(TxId::from_bits(7)).unwrap();
+        assert_eq!(exec.command, words);
         assert!(again(&Meta { arguments_hidden: true, ..meta }, &args).is_err());
     }
 }

@@ -252,6 +252,7 @@ impl Transaction {
         stack.layers.push(StackLayer {
             command: command.words,
             directory: command.directory,
+            arguments_hidden: command.arguments_hidden,
             begun: command.begun,
             ended: self.meta.ended,
             exit_status: self.meta.exit_status,

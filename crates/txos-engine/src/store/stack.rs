@@ -15,6 +15,9 @@ pub struct Command {
     /// Where it was started.
     #[serde(with = "crate::show::path_text")]
     pub directory: PathBuf,
+    /// Whether words of it are left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub arguments_hidden: bool,
     /// When it was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Stamp>,
@@ -31,6 +34,9 @@ pub struct StackLayer {
     /// Where it was started.
     #[serde(with = "crate::show::path_text")]
     pub directory: PathBuf,
+    /// Whether words of the command are left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub arguments_hidden: bool,
     /// When it was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Stamp>,
@@ -105,6 +111,7 @@ impl Meta {
         self.stack.layers.push(StackLayer {
             command: self.command.clone(),
             directory: self.directory.clone(),
+            arguments_hidden: self.arguments_hidden,
             begun: Some(self.begun),
             ended: self.ended,
             exit_status: self.exit_status,

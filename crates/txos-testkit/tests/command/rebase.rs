@@ -45,17 +45,51 @@ fn the_old_one_stays_until_the_new_one_has_succeeded() {
     assert!(failed.stderr.contains(&format!("{id} stays pending, as it is")), "{failed:?}");
     let diff = lab.txos(["diff", &id]).run().expect(0).text();
     assert!(diff.contains("+made") && !lab.path("made").exists(), "{diff}");
-    // Of more commands nothing is recorded; of hidden arguments neither.
-    let _ = lab.txos(["exec", &id, "--", "true"]).run().expect(0);
-    let refused = lab.txos(["rebase", &id]).run().expect(125);
-    assert!(
-        refused.stderr.contains("txos exec") && refused.stderr.contains("stays pending"),
-        "{refused:?}"
-    );
     let _ = lab.txos(["abort", &id]).run().expect(0);
+    // Hidden arguments are not recorded.
     let _ = lab.script(&["--keep", "--no-record-args"], "echo x > x").run().expect(0);
     let refused = lab.txos(["rebase", "@"]).run().expect(125);
     assert!(refused.stderr.contains("--no-record-args"), "{refused:?}");
     let _ = lab.txos(["abort", "@"]).run().expect(0);
+    lab.expect_clean();
+}
+
+/// Every layer is made again, in its directory; one that fails leaves the old transaction as it was.
+#[test]
+fn all_layers_are_made_again() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("mkdir d; echo 1 > n");
+    let _ = lab.script(&["--keep", "--name", "k"], "cat n > first").run().expect(0);
+    let exec = |options: &[&str], script: &str| {
+        let run = lab.txos(["exec", "k"]).args(options).args(["--", "sh", "-c", script]);
+        run.dir(lab.path("d")).run()
+    };
+    let _ = exec(&[], "cat ../first ../n > second").expect(0);
+    let _ = exec(&["--commit-on", "always"], "cp second third; exit 3").expect(3);
+    let _ = exec(&[], "echo undone > fourth").expect(0);
+    let _ = lab.txos(["undo", "k"]).run().expect(0);
+    let _ = lab.native("echo 2 > n");
+    let _ = lab.txos(["rebase", "k"]).run().expect(0).says("takes the place of");
+    let shown = lab.txos(["show", "k", "--json"]).run().expect(0).json();
+    assert_eq!(shown["transaction"]["stack"].as_array().unwrap().len(), 3, "{shown}");
+    // A layer that can't be made any more: nothing of the attempt is left.
+    let _ = exec(&[], "test $(cat ../n) = 2").expect(0);
+    let id = shown["transaction"]["id"].as_str().unwrap();
+    let _ = lab.native("echo 3 > n");
+    let failed = lab.txos(["rebase", "k"]).run().expect(1);
+    let _ = failed.says("layer 4 failed").says(format!("{id} stays pending, as it is"));
+    assert_eq!(lab.txos(["list", "-q"]).run().expect(0).text().trim(), id);
+    let _ = lab.txos(["undo", "k"]).run().expect(0);
+    let _ = lab.txos(["rebase", "k"]).run().expect(0);
+    let _ = lab.txos(["commit", "k"]).run().expect(0);
+    assert_eq!(lab.read("first") + &lab.read("d/third"), "3\n3\n3\n");
+    assert!(!lab.path("d/fourth").exists());
+    // Not with arguments that were not recorded.
+    let _ = lab.script(&["--keep", "--name", "h"], "echo x > x").run().expect(0);
+    let hidden = lab.txos(["exec", "h", "--no-record-args", "--", "sh", "-c", "echo y > y"]);
+    let _ = hidden.run().expect(0);
+    let refused = lab.txos(["rebase", "h"]).run().expect(125);
+    let _ = refused.says("layer 2").says("--no-record-args").says("stays pending");
+    let _ = lab.txos(["abort", "h"]).run().expect(0);
     lab.expect_clean();
 }

@@ -474,3 +474,17 @@ fn looks_from_inside_are_the_users_own() {
     assert!(done.stderr.contains("can't be asked: Operation not permitted"), "{done:?}");
     let _ = place.lab.txos(["abort", "@"]).run().expect(0);
 }
+
+/// A home directory that can't be written: where else the store could be is said, and works.
+#[test]
+fn a_read_only_home_directory() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users");
+    place.native("mkdir home; chmod 555 home; mkdir elsewhere");
+    let home = place.lab.path("home");
+    let done = place.script(&[], "echo 1 > a").env("HOME", &home).run().expect(125);
+    let _ = done.says("home/.local").says("--store or TXOS_STORE");
+    let elsewhere = place.lab.path("elsewhere");
+    let done = place.script(&[], "echo 1 > a").env("HOME", &home).env("TXOS_STORE", &elsewhere);
+    let _ = done.run().expect(0);
+    assert_eq!(place.lab.read("a"), "1\n");
+}
