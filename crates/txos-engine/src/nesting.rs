@@ -1,6 +1,8 @@
 //! Whether this process is in a transaction's view: a nested `txos run` joins it, and a program in it
 //! has no transactions of its own.
 
+use std::sync::OnceLock;
+
 use crate::id::TxId;
 use crate::mounts;
 
@@ -13,10 +15,15 @@ pub fn source_name(id: TxId) -> String {
     format!("{SOURCE_PREFIX}{id}")
 }
 
-/// The transaction in whose view this process runs, if it does.
+/// The transaction in whose view this process runs, if it does. A process neither enters nor leaves one.
 #[must_use]
 pub fn inside() -> Option<TxId> {
-    transaction_of(&mounts::table().ok()?)
+    static VIEW: OnceLock<Option<TxId>> = OnceLock::new();
+    if let Some(known) = VIEW.get() {
+        return *known;
+    }
+    let table = mounts::table().ok()?;
+    *VIEW.get_or_init(|| transaction_of(&table))
 }
 
 fn transaction_of(mounts: &[mounts::Mount]) -> Option<TxId> {

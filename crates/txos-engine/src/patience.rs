@@ -18,7 +18,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
 /// How long a look may take.
@@ -119,8 +119,41 @@ pub fn find(
     run(move || open(dir.as_fd(), &path, resolve))
 }
 
+/// The target of the symbolic link at an absolute path; `None` for anything else, and for nothing.
+///
+/// # Errors
+/// As of [`run`].
+pub fn read_link(path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+    let read = |path: &[u8]| {
+        let target = rustix::fs::readlinkat(rustix::fs::CWD, path, Vec::with_capacity(256));
+        target.ok().map(|target| target.into_bytes())
+    };
+    if !BOUNDED.load(Ordering::Relaxed) {
+        return Ok(read(path));
+    }
+    // What the kernel knows to be no link is not read.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let cached = ResolveFlags::CACHED;
+    match rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), cached) {
+        Ok(found) if is_link(&found) == Ok(false) => return Ok(None),
+        Ok(_) | Err(Errno::AGAIN | Errno::INVAL) => {}
+        Err(_) => return Ok(None),
+    }
+    let path = path.to_vec();
+    run(move || Ok(read(&path)))
+}
+
+/// Whether what was found is a symbolic link, as the kernel knows it: its file system is not asked.
+fn is_link(found: &OwnedFd) -> Result<bool, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(found, c"", flags, StatxFlags::TYPE)?;
+    Ok(FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Symlink)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -145,5 +178,19 @@ mod tests {
         assert_eq!(find(b"/proc/self", OFlags::DIRECTORY), Ok(()));
         assert_eq!(find(b"/no such", OFlags::empty()), Err(Errno::NOENT));
         assert_eq!(find(b"/proc/self/status", OFlags::DIRECTORY), Err(Errno::NOTDIR));
+    }
+
+    #[test]
+    fn links_are_read_and_nothing_else_is() {
+        BOUNDED.store(true, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("txos-read-link-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        std::os::unix::fs::symlink("to/here", dir.join("link")).unwrap();
+        let read = |name: &str| read_link(dir.join(name).as_os_str().as_bytes());
+        let target = read("link");
+        let others = [".", "nothing", "nothing/at/all"].map(read);
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(target, Ok(Some(b"to/here".to_vec())));
+        assert_eq!(others, [Ok(None), Ok(None), Ok(None)]);
     }
 }

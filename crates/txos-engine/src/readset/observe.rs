@@ -77,9 +77,7 @@ impl ReadSet {
         if !follow || left == 0 || self.coverage.never_under.iter().any(live) {
             return;
         }
-        let outside = path.to_vec();
-        let target = crate::patience::run(move || Ok(read_link(&outside)));
-        if let Ok(Some(target)) = target {
+        if let Ok(Some(target)) = crate::patience::read_link(path) {
             let (parent, _) = split_as_written(path);
             let next = if target.starts_with(b"/") { target } else { join(parent, &target) };
             self.note_through(&next, true, facets, left - 1);
@@ -202,7 +200,7 @@ impl ReadSet {
         if !self.coverage.covers_entry(dir, name) {
             // Not versioned itself, but what a link there leads to may be.
             let outside = join(&dir.path, name);
-            let target = || crate::patience::run(move || Ok(read_link(&outside))).ok().flatten();
+            let target = || crate::patience::read_link(&outside).ok().flatten();
             return if follow { target() } else { None };
         }
         if let Some(seen) = dir.entries.get(name) {

@@ -235,10 +235,23 @@ impl AsCaller {
     /// # Errors
     /// What the caller would be told; `EINVAL` for what is not a regular file.
     pub fn open(&self, found: OwnedFd, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+        self.open_and(found, flags, Ok)
+    }
+
+    /// Opens a regular file that was found, and does something with it.
+    ///
+    /// # Errors
+    /// As of [`AsCaller::open`]; what `work` gives.
+    pub fn open_and<T: Send + 'static>(
+        &self,
+        found: OwnedFd,
+        flags: OFlags,
+        work: impl FnOnce(OwnedFd) -> std::result::Result<T, Errno> + Send + 'static,
+    ) -> std::result::Result<T, Errno> {
         self.run(move || {
             regular(&found)?;
             let link = format!("/proc/self/fd/{}", found.as_raw_fd());
-            rustix::fs::openat(CWD, link, flags | OFlags::CLOEXEC, Mode::empty())
+            work(rustix::fs::openat(CWD, link, flags | OFlags::CLOEXEC, Mode::empty())?)
         })
     }
 }

@@ -117,8 +117,8 @@ impl Heads {
         if let Some(head) = self.0.get(&version) {
             return Some(head.clone());
         }
-        let file = caller.open(found, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
-        let head = caller.run(move || head_of(&file).ok_or(Errno::INVAL)).ok()?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let head = caller.open_and(found, flags, |file| head_of(&file).ok_or(Errno::INVAL)).ok()?;
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
         // Whatever the clock was set to: neither just now nor in the future.
         if changed.0.saturating_add(SETTLED) < now {

@@ -91,7 +91,7 @@ pub fn build(
     staging: &Path,
 ) -> Result<Vec<(PathBuf, String)>, Failure> {
     enter_namespaces(plan.rootless, plan.no_network)?;
-    let mounts = mounts::visible()
+    let mounts = mounts::table()
         .map_err(|e| Failure::new("reading", Path::new("/proc/self/mountinfo"), &e))?;
     let mut left_live = Vec::new();
     let mut pieces = Vec::new();
@@ -132,7 +132,8 @@ fn unusable_advice(rootless: bool) -> &'static str {
 }
 
 fn may_stay_live(mounts: &[Mount], layers: &[Layer], layer: &Layer) -> bool {
-    mounts.iter().any(|m| m.point == layer.target)
+    let on_top = mounts::mount_id(&layer.target);
+    mounts.iter().any(|m| m.point == layer.target && on_top == Some(m.id))
         && layers.iter().any(|l| l.target != layer.target && layer.target.starts_with(&l.target))
 }
 

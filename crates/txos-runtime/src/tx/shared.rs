@@ -1,6 +1,6 @@
 //! What all transactions of a process share: its door to the realm, and its store.
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 
 use txos_engine::object::FileId;
 use txos_engine::realm::{self, Realm};
@@ -148,6 +148,5 @@ pub fn remember_file_systems(known: &[((u64, u64), bool)]) {
 
 /// Whether this process runs in the view of a `txos run`, where everything is that transaction's.
 pub fn in_a_view() -> bool {
-    static VIEW: OnceLock<bool> = OnceLock::new();
-    *VIEW.get_or_init(|| txos_engine::nesting::inside().is_some())
+    txos_engine::nesting::inside().is_some()
 }
