@@ -105,6 +105,7 @@ pub struct Matrix<'a> {
     /// What an operation that begins in the middle leads to if it undoes.
     old: Option<Tree>,
     now_from: i64,
+    times_are_moved: bool,
     steps: Vec<String>,
     looks: Vec<String>,
     places: u32,
@@ -126,6 +127,7 @@ impl<'a> Matrix<'a> {
             new: None,
             old: None,
             now_from: now.map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0)) - 1,
+            times_are_moved: false,
             steps: Vec::new(),
             looks: Vec::new(),
             places: 0,
@@ -154,6 +156,11 @@ impl<'a> Matrix<'a> {
         matrix
     }
 
+    /// What undoes the operation leaves its mark in the times of directories.
+    pub fn times_are_moved(&mut self) {
+        self.times_are_moved = true;
+    }
+
     fn place(&mut self) -> Lab {
         self.places += 1;
         self.lab.nested(&format!("{}-{}", self.case.name.replace(' ', "-"), self.places))
@@ -163,7 +170,8 @@ impl<'a> Matrix<'a> {
     fn outcome(&self, place: &Lab, old: &Tree) -> Result<bool, String> {
         let found = Tree::of(place.tree());
         let old = self.old.as_ref().unwrap_or(old);
-        let from_old = old.difference(&found, Tolerance::default());
+        let of_old = Tolerance { times: self.times_are_moved, ..Tolerance::default() };
+        let from_old = old.difference(&found, of_old);
         let Some(new) = &self.new else {
             return if from_old.is_empty() { Ok(true) } else { Err(from_old) };
         };

@@ -77,10 +77,7 @@ impl Tx {
             // Some changes cancel each other out.
             [] => Outcome::Nothing,
             all if all.iter().all(|d| matches!(d.what, What::Patch { .. })) => Outcome::Small,
-            // Durable ones go by the journal, until power cuts have been tried on them as often as on it.
-            all if all.iter().all(is_name) && all.len() <= NAMES_MAX && !promises.durable => {
-                Outcome::Small
-            }
+            all if all.iter().all(is_name) && all.len() <= NAMES_MAX => Outcome::Small,
             _ => Outcome::Anything,
         };
         let options = Options {

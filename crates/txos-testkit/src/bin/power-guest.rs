@@ -192,7 +192,7 @@ fn state_of(sequence: Sequence, acked: u64, begun: u64) -> u64 {
 
 fn keep_working(sequence: Sequence, mut state: u64) {
     let (seed, number) = (sequence.seed.to_string(), sequence.number().to_string());
-    if matches!(sequence.kind, Kind::Library | Kind::Light) {
+    if matches!(sequence.kind, Kind::Library | Kind::Light | Kind::Names) {
         let next = state.to_string();
         let done = Command::new("/guest").args(["library", &seed, &number, &next]).status();
         say(format_args!("BAD sequence {number} has ended: {done:?}"));

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
+use rustix::thread::UnshareFlags;
 
 use super::fuse::{Connection, Disk, FILE_NAME};
 use super::log::{self, Log};
@@ -53,6 +54,16 @@ impl Disk for Recorded {
     }
 }
 
+/// What is mounted from the disk later is not this process's: if it were the last to hold it, the kernel would wait
+/// at its end for flushes that it does not answer any more.
+#[allow(unsafe_code)]
+fn leave_mounts_to_others() -> io::Result<()> {
+    // SAFETY: this process has one thread, and goes on with descriptors alone.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
+    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(rustix::mount::mount_change("/", flags)?)
+}
+
 /// Runs the recorder.
 ///
 /// # Errors
@@ -66,6 +77,7 @@ pub fn main() -> io::Result<()> {
     let log = BufWriter::new(OpenOptions::new().append(true).create(true).open(log)?);
     let mut disk = Recorded { image, len, log };
     let mut connection = Connection::mount(&point)?;
+    leave_mounts_to_others()?;
     let input = io::stdin();
     let mut line = Vec::new();
     let mut output = io::stdout().lock();

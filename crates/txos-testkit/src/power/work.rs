@@ -21,14 +21,16 @@ pub enum Kind {
     Library,
     /// The same with small changes of files that stay: light commits, from the log.
     Light,
+    /// The same with small files that are made, replaced and removed: light commits of names.
+    Names,
     /// As the commands, but without flushes: after a cut steps may be gone, and parts of steps may be there.
     Volatile,
 }
 
 impl Kind {
     /// All of them; a sequence's number is its place in here.
-    pub const ALL: [Kind; 5] =
-        [Kind::Commands, Kind::Reverts, Kind::Library, Kind::Light, Kind::Volatile];
+    pub const ALL: [Kind; 6] =
+        [Kind::Commands, Kind::Reverts, Kind::Library, Kind::Light, Kind::Names, Kind::Volatile];
 
     /// Whether what was acknowledged must be there.
     #[must_use]
@@ -152,8 +154,10 @@ impl Sequence {
     #[must_use]
     pub fn step(self, n: u64, before: &Model) -> Vec<Op> {
         let mut random = Random::new(self.seed ^ (self.number() as u64) << 56 ^ n << 20);
-        if self.kind == Kind::Light {
-            return light_step(n, before, &mut random);
+        match self.kind {
+            Kind::Light => return light_step(n, before, &mut random),
+            Kind::Names => return names_step(n, before, &mut random),
+            _ => {}
         }
         let mut model = before.clone();
         let mut ops = Vec::new();
@@ -184,6 +188,33 @@ fn light_step(n: u64, before: &Model, random: &mut Random) -> Vec<Op> {
             0 if bytes.len() < 20_000 => Op::Append(path.clone(), mark.clone().into_bytes()),
             _ => Op::Patch(path.clone(), at, mark.clone().into_bytes()),
         });
+    }
+    ops
+}
+
+/// A new file on each file system, and some that are replaced or go: never two changes of one name.
+fn names_step(n: u64, before: &Model, random: &mut Random) -> Vec<Op> {
+    let content = |what: &str, length: u64| {
+        format!("{n} {what}\n").bytes().cycle().take(length as usize).collect::<Vec<u8>>()
+    };
+    let mut ops: Vec<Op> = ["r", "d"]
+        .map(|top| Op::Write(format!("{top}/new{n}"), content(top, random.below(3000))))
+        .into();
+    let mut files: Vec<&String> =
+        before.iter().filter(|(_, node)| matches!(node, Node::File(_))).map(|(p, _)| p).collect();
+    for _ in 0..random.below(5) {
+        if files.is_empty() {
+            break;
+        }
+        let at = random.below(files.len() as u64) as usize;
+        let path = files.swap_remove(at).clone();
+        if before.len() > 12 || random.below(2) == 0 {
+            ops.push(Op::Remove(path));
+        } else {
+            // Another file in its place.
+            ops.push(Op::Remove(path.clone()));
+            ops.push(Op::Write(path, content("again", random.below(3000))));
+        }
     }
     ops
 }

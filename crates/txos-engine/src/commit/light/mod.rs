@@ -31,6 +31,7 @@ mod log;
 mod marks;
 mod names;
 mod replay;
+mod settled;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -72,6 +73,7 @@ struct Shared {
     /// Spares the threads of a process the kernel's queue.
     append: Mutex<()>,
     group: group::Group,
+    settled: settled::Settled,
     sessions: Mutex<Vec<Session>>,
 }
 
@@ -81,6 +83,7 @@ impl Default for Shared {
             pid: std::process::id(),
             append: Mutex::default(),
             group: group::Group::default(),
+            settled: settled::Settled::default(),
             sessions: Mutex::default(),
         }
     }
@@ -266,6 +269,7 @@ impl Work {
             return Ok(None);
         }
         let names = names::targets(grounds, deltas)?;
+        let names = names.filter(|all| !options.durable || all.iter().all(NameTarget::keeps_order));
         Ok(names.map(|names| Work { files: Vec::new(), names }))
     }
 
@@ -511,9 +515,20 @@ struct Place {
 impl Commit<'_> {
     /// Steps 2 to 6. Gives whether the log went over to its other half.
     fn run(&self, session: &mut Session) -> Result<bool> {
+        let mut settled = !self.options.durable || self.work.names.is_empty();
         let (place, files) = loop {
-            if let Some(appended) = self.append(session)? {
-                break appended;
+            match self.append(session, settled)? {
+                Tried::Appended(place, files) => break (place, files),
+                // What was validated is what is flushed now, and is validated once more.
+                Tried::Unsettled => {
+                    self.shared.settled.flush(&self.work.names)?;
+                    settled = true;
+                }
+                Tried::WaitFor(slot) => {
+                    session.control.lock(slot_byte(slot))?;
+                    session.control.unlock(slot_byte(slot));
+                }
+                Tried::NoRoom => empty_other(session)?,
             }
         };
         let flushed = match self.options.durable {
@@ -554,26 +569,18 @@ impl Commit<'_> {
         Ok(place.switched)
     }
 
-    /// Steps 2 and 3; `None`: somebody had to be waited for, and it is to be tried again.
-    fn append(&self, session: &Session) -> Result<Option<(Place, Vec<FileRecord>)>> {
+    /// Steps 2 and 3. `settled`: what the names lead to now is on the disk or in the log.
+    fn append(&self, session: &Session, settled: bool) -> Result<Tried> {
         let control = &session.control;
         let queue = self.shared.append.lock().unwrap_or_else(PoisonError::into_inner);
         control.lock(APPEND)?;
-        let tried = self.try_append(session);
+        let tried = self.try_append(session, settled);
         control.unlock(APPEND);
         drop(queue);
-        match tried? {
-            Tried::Appended(place, files) => Ok(Some((place, files))),
-            Tried::WaitFor(slot) => {
-                control.lock(slot_byte(slot))?;
-                control.unlock(slot_byte(slot));
-                Ok(None)
-            }
-            Tried::NoRoom => empty_other(session).map(|()| None),
-        }
+        tried
     }
 
-    fn try_append(&self, session: &Session) -> Result<Tried> {
+    fn try_append(&self, session: &Session, settled: bool) -> Result<Tried> {
         let (control, log) = (&session.control, &session.log);
         let Some(mut state) = control.state()? else {
             return Err(Error::io("reading", log.path.clone(), Errno::STALE));
@@ -594,6 +601,12 @@ impl Commit<'_> {
             }
         }
         self.validate()?;
+        if self.options.durable {
+            self.work.names.iter().try_for_each(NameTarget::is_as_before)?;
+        }
+        if !settled && !self.shared.settled.are_known(&self.work.names) {
+            return Ok(Tried::Unsettled);
+        }
         let files = self.read_old()?;
         let names: Vec<NameRecord> = self.work.names.iter().map(|n| n.record.clone()).collect();
         let durable = self.options.durable;
@@ -758,7 +771,14 @@ impl Commit<'_> {
                 last = Some(target.dir_id);
             }
         }
-        names::publish(&self.work.names).map_err(|(cause, back)| match back {
+        let names = &self.work.names;
+        let follows = self.options.durable && !names.is_empty();
+        let following = follows.then(|| self.shared.settled.follow(names));
+        let published = names::publish(names);
+        if let (Ok(()), Some(following)) = (&published, following) {
+            following.note(names);
+        }
+        published.map_err(|(cause, back)| match back {
             Ok(()) => cause,
             Err(undoing) => Error::Unfinished {
                 id: self.id,
@@ -814,6 +834,8 @@ enum Tried {
     WaitFor(u32),
     /// The other half has to be emptied first.
     NoRoom,
+    /// What the names lead to may not be on the disk.
+    Unsettled,
 }
 
 fn used_slots(state: &State) -> impl Iterator<Item = u32> + use<> {

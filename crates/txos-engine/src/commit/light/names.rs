@@ -170,6 +170,31 @@ impl NameTarget {
         }
     }
 
+    /// Whether what is there is what was found.
+    pub fn is_as_before(&self) -> Result<()> {
+        match stat_at(self.dir.as_fd(), &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(now) if self.base.is_some_and(|base| base.id == now.id) => Ok(()),
+            Ok(_) if self.base.is_none() => {
+                Err(conflict(&self.path, ConflictKind::CreatedMeanwhile))
+            }
+            Ok(_) => Err(conflict(&self.path, ConflictKind::Replaced)),
+            Err(Errno::NOENT) if self.base.is_none() => Ok(()),
+            Err(Errno::NOENT) => Err(conflict(&self.path, ConflictKind::NotThere)),
+            Err(e) => Err(Error::io("looking at", path::from_bytes(&self.path), e)),
+        }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &OwnedFd {
+        &self.dir
+    }
+
+    /// Whether a power cut can be told from somebody's change here.
+    pub fn keeps_order(&self) -> bool {
+        // The tests of this module stand for a file system that does.
+        cfg!(test) || super::settled::keeps_order(&self.dir, self.dir_id)
+    }
+
     fn take_out(&self, flags: RenameFlags) -> std::result::Result<(), Errno> {
         sys::rename(self.dir.as_fd(), &self.name, CWD, &self.aside, flags)
     }
@@ -193,11 +218,11 @@ impl NameTarget {
         renamed.map_err(|e| (lost(e), false))?;
         let Some(base) = self.base else { return Ok(()) };
         // Nothing can have been written to it that is not seen here, except through a descriptor.
-        let taken = stat_at(CWD, &self.aside, AtFlags::SYMLINK_NOFOLLOW);
-        if taken.is_ok_and(|taken| taken.same_but_ctime(&base) && taken.nlink == base.nlink) {
-            return Ok(());
+        match stat_at(CWD, &self.aside, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(taken) if taken.same_but_ctime(&base) && taken.nlink == base.nlink => Ok(()),
+            Ok(_) => Err((conflict(&self.path, ConflictKind::ChangedWhileReplaced), true)),
+            Err(e) => Err((Error::io("looking at", path::from_bytes(&self.path), e), true)),
         }
-        Err((conflict(&self.path, ConflictKind::ChangedWhileReplaced), true))
     }
 
     /// Undoes [`NameTarget::publish`].

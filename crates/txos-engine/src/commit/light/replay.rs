@@ -6,8 +6,9 @@
 //!
 //! Name by name, the same: where a name leads to what some record found or put there, it is made to lead to
 //! what the last record put there, or to nothing. A file that a record put there and that is not there any
-//! more is made again from the record. Of one that is there the bytes are looked at, like those of any other:
-//! before the record it was empty.
+//! more, or lacks bytes that were never flushed, is made again from the records, aside, and renamed into place:
+//! whatever a crash of recovery leaves under the name, the next one knows it, by its inode number and its time,
+//! or because it is in all respects what the records say.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,13 +19,14 @@ use rustix::io::Errno;
 
 use super::log::{FileRecord, NewFile, Record};
 use super::marks;
+use super::settled::readable;
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path;
 use crate::readset::PAGE;
 use crate::sys;
-use crate::version::stat_at;
+use crate::version::{Stamp, Version, stat_at};
 
 /// What redoing did.
 #[derive(Debug, Default)]
@@ -50,7 +52,7 @@ struct Page {
 struct Target {
     file: OwnedFd,
     dir: OwnedFd,
-    mtime: Option<crate::version::Stamp>,
+    mtime: Option<Stamp>,
     pages: BTreeMap<u64, Page>,
 }
 
@@ -124,11 +126,9 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
     let mut done = Replayed::default();
     let mut targets: BTreeMap<(&[u8], FileId), Option<Target>> = BTreeMap::new();
     let names = Names::of(records);
-    let untouched = names.redo(&mut done)?;
-    let put = |(at, record)| names.pieces(at, record, &untouched);
-    let pieces: Vec<Vec<FileRecord>> = records.iter().enumerate().map(put).collect();
-    for (record, pieces) in records.iter().zip(&pieces) {
-        for file in pieces.iter().chain(&record.files) {
+    names.redo(&mut done)?;
+    for record in records {
+        for file in &record.files {
             if names.supersede(file) {
                 continue;
             }
@@ -173,7 +173,7 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
         // After a restart the bytes may be there without the inode's time. Later is right as well: who goes
         // by times looks again.
         if flush && !foreign.0 && !foreign.1 {
-            let mtime = target.mtime.unwrap_or_else(crate::version::Stamp::now);
+            let mtime = target.mtime.unwrap_or_else(Stamp::now);
             sys::set_own_mtime(target.file.as_fd(), mtime).map_err(io)?;
         }
         if flush {
@@ -265,6 +265,13 @@ struct Chain<'r> {
     id: TxId,
 }
 
+impl Chain<'_> {
+    /// Whether the store is there in which the file was made.
+    fn has_store(&self) -> bool {
+        stat_at(CWD, self.store, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+}
+
 /// The names that records changed.
 struct Names<'r> {
     chains: BTreeMap<&'r [u8], Chain<'r>>,
@@ -303,27 +310,9 @@ impl<'r> Names<'r> {
         })
     }
 
-    /// The content of files that a record put under their last name, and that nobody has written to since, as
-    /// bytes of them.
-    fn pieces(&self, at: usize, record: &Record, untouched: &BTreeSet<&[u8]>) -> Vec<FileRecord> {
-        let last = |path: &[u8]| {
-            untouched.contains(path) && self.chains.get(path).is_some_and(|chain| chain.at == at)
-        };
-        let names = record.names.iter().filter(|name| last(&name.path));
-        names
-            .filter_map(|name| {
-                let new = name.after.as_ref()?;
-                let pieces = vec![(0, vec![0; new.content.len()], new.content.clone())];
-                let mtime = Some(new.mtime);
-                Some(FileRecord { path: name.path.clone(), id: new.id, mtime, pieces })
-            })
-            .collect()
-    }
-
-    /// Makes every name lead where its last record says. Gives the names of files that are there, and that nobody
-    /// has written to since the record: their times say so. Only of those the bytes can have been lost.
-    fn redo(&self, done: &mut Replayed) -> Result<BTreeSet<&'r [u8]>> {
-        let mut untouched = BTreeSet::new();
+    /// Makes every name lead where its last record says. The bytes of a file that is there can have been lost only
+    /// if nobody has written to it since: its time says so.
+    fn redo(&self, done: &mut Replayed) -> Result<()> {
         for (path, chain) in &self.chains {
             let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(path), e);
             let Some((parent, name)) = path::split(path) else { continue };
@@ -347,22 +336,25 @@ impl<'r> Names<'r> {
                 Err(e) => return Err(io(e)),
             };
             let id = there.map(|version| version.id);
-            match chain.last {
-                Some(new) if id == Some(new.id) => {
-                    if there.is_none_or(|version| version.mtime != new.mtime) {
+            let wanted = chain.last.map(|new| self.wanted(path, chain, new));
+            match &wanted {
+                Some(wanted) if id == Some(wanted.new.id) => {
+                    let Some(version) = there.filter(|v| wanted.times.contains(&v.mtime)) else {
+                        continue;
+                    };
+                    let lacking = wanted.lacks_bytes(path, &version).map_err(io)?;
+                    if lacking && !chain.has_store() {
+                        foreign(done, "is on a file system without its store");
                         continue;
                     }
-                    untouched.insert(*path);
-                    // What of its length was not flushed is put there with its bytes.
-                    let length = new.content.len() as u64;
-                    let short = there.is_some_and(|version| version.size < length);
-                    if let Some((_, file)) =
-                        open(path, new.id, OFlags::RDWR).map_err(io)?.filter(|_| short)
-                    {
-                        sys::truncate(file.as_fd(), length).map_err(io)?;
+                    if lacking {
+                        make(&dir, path, chain, wanted, Some(&version), true).map_err(io)?;
+                        done.finished.push(chain.id);
                     }
                 }
                 None if id.is_none() => {}
+                // An interrupted recovery has made it.
+                Some(wanted) if wanted.is_at(path, there.as_ref()).map_err(io)? => {}
                 _ if chain.published => continue,
                 _ if !chain.earlier.contains(&id) => {
                     foreign(done, "was replaced or removed by somebody else");
@@ -372,12 +364,12 @@ impl<'r> Names<'r> {
                     sys::unlink(dir.as_fd(), name, AtFlags::empty()).map_err(io)?;
                     done.finished.push(chain.id);
                 }
-                Some(_) if stat_at(CWD, chain.store, AtFlags::SYMLINK_NOFOLLOW).is_err() => {
+                Some(_) if !chain.has_store() => {
                     foreign(done, "was on a file system that is not there");
                     continue;
                 }
-                Some(new) => {
-                    self.make(&dir, path, chain, new, id.is_some()).map_err(io)?;
+                Some(wanted) => {
+                    make(&dir, path, chain, wanted, None, id.is_some()).map_err(io)?;
                     done.finished.push(chain.id);
                 }
             }
@@ -387,58 +379,122 @@ impl<'r> Names<'r> {
                 Err(e) => return Err(io(e)),
             }
         }
-        Ok(untouched)
+        Ok(())
     }
 
-    /// What the file was at the end.
-    fn content(&self, path: &[u8], chain: &Chain<'_>, new: &NewFile) -> Vec<u8> {
-        let mut content = new.content.clone();
+    /// What the file is to be.
+    fn wanted(&self, path: &[u8], chain: &Chain<'_>, new: &'r NewFile) -> Wanted<'r> {
+        let mut wanted =
+            Wanted { new, content: new.content.clone(), mtime: new.mtime, times: vec![new.mtime] };
         let later = self
             .patched
             .iter()
             .filter(|(at, file)| *at > chain.at && file.path == path && file.id == new.id);
-        for (start, _, bytes) in later.flat_map(|(_, file)| &file.pieces) {
-            let start = usize::try_from(*start).unwrap_or(usize::MAX);
-            if let Some(room) = content.get_mut(start..start.saturating_add(bytes.len())) {
-                room.copy_from_slice(bytes);
+        for (_, file) in later {
+            for (start, _, bytes) in &file.pieces {
+                let start = usize::try_from(*start).unwrap_or(usize::MAX);
+                let room = wanted.content.get_mut(start..start.saturating_add(bytes.len()));
+                if let Some(room) = room {
+                    room.copy_from_slice(bytes);
+                }
+            }
+            if let Some(mtime) = file.mtime {
+                wanted.mtime = mtime;
+                wanted.times.push(mtime);
             }
         }
-        content
-    }
-
-    /// Makes a file again, aside, and puts it under its name.
-    fn make(
-        &self,
-        dir: &OwnedFd,
-        path: &[u8],
-        chain: &Chain<'_>,
-        new: &NewFile,
-        replaces: bool,
-    ) -> std::result::Result<(), Errno> {
-        let Some((_, name)) = path::split(path) else { return Err(Errno::INVAL) };
-        // The store's directory for what is to be deleted is always there.
-        let aside = path::join(chain.store, format!("trash/{}-redo", chain.id).as_bytes());
-        match sys::unlink(CWD, &aside, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(e) => return Err(e),
-        }
-        let file = sys::create(CWD, &aside)?;
-        sys::write_all_at(file.as_fd(), &self.content(path, chain, new), 0)?;
-        let made = stat_at(file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
-        if (made.uid, made.gid) != (new.uid, new.gid) {
-            sys::chown(file.as_fd(), new.uid, new.gid)?;
-        }
-        sys::chmod(file.as_fd(), new.mode)?;
-        sys::set_own_mtime(file.as_fd(), new.mtime)?;
-        sys::fsync(file.as_fd())?;
-        let flags = if replaces { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        sys::rename(CWD, &aside, dir.as_fd(), name, flags)
+        wanted
     }
 }
 
-/// A directory opened so that it can be flushed.
-fn readable(dir: &OwnedFd) -> std::result::Result<OwnedFd, Errno> {
-    sys::open_at(dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
+/// What the records say of a file that they put under a name.
+struct Wanted<'r> {
+    new: &'r NewFile,
+    /// Its content at the end, and its time.
+    content: Vec<u8>,
+    mtime: Stamp,
+    /// The times that it had meanwhile.
+    times: Vec<Stamp>,
+}
+
+impl Wanted<'_> {
+    /// Whether it lacks something that was not flushed: what is there is nothing but parts of it, and zeros.
+    fn lacks_bytes(&self, path: &[u8], there: &Version) -> std::result::Result<bool, Errno> {
+        let Some(now) = read_all(path, there, self.content.len())? else { return Ok(false) };
+        let known = now.iter().enumerate().all(|(at, byte)| {
+            *byte == 0
+                || self.content.get(at) == Some(byte)
+                || self.new.content.get(at) == Some(byte)
+        });
+        Ok(known && now != self.content)
+    }
+
+    /// Whether it is there, in all respects but its inode number.
+    fn is_at(&self, path: &[u8], there: Option<&Version>) -> std::result::Result<bool, Errno> {
+        let same = there.filter(|now| {
+            now.kind() == FileKind::File
+                && now.nlink == 1
+                && now.mode & 0o7777 == self.new.mode
+                && (now.uid, now.gid) == (self.new.uid, self.new.gid)
+                && now.mtime == self.mtime
+                && now.size == self.content.len() as u64
+        });
+        let Some(there) = same else { return Ok(false) };
+        Ok(read_all(path, there, self.content.len())?.is_some_and(|now| now == self.content))
+    }
+}
+
+/// The content of a file; `None` if it is longer, or not the one any more.
+fn read_all(
+    path: &[u8],
+    there: &Version,
+    longest: usize,
+) -> std::result::Result<Option<Vec<u8>>, Errno> {
+    let length = usize::try_from(there.size).unwrap_or(usize::MAX);
+    if length > longest {
+        return Ok(None);
+    }
+    let Some((_, file)) = open(path, there.id, OFlags::RDONLY)? else { return Ok(None) };
+    super::read_whole(&file, 0, length)
+}
+
+/// Makes a file again, aside, and puts it under its name: over one that lacks bytes, with what that one's owner,
+/// mode and extended attributes are by now, or over what an earlier record left there.
+fn make(
+    dir: &OwnedFd,
+    path: &[u8],
+    chain: &Chain<'_>,
+    wanted: &Wanted<'_>,
+    lacking: Option<&Version>,
+    replaces: bool,
+) -> std::result::Result<(), Errno> {
+    let Some((_, name)) = path::split(path) else { return Err(Errno::INVAL) };
+    // The store's directory for what is to be deleted is always there.
+    let aside = path::join(chain.store, format!("trash/{}-redo", chain.id).as_bytes());
+    match sys::unlink(CWD, &aside, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(e) => return Err(e),
+    }
+    let file = sys::create(CWD, &aside)?;
+    sys::write_all_at(file.as_fd(), &wanted.content, 0)?;
+    let made = stat_at(file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
+    let (owner, mode) = match lacking {
+        Some(there) => ((there.uid, there.gid), there.mode & 0o7777),
+        None => ((wanted.new.uid, wanted.new.gid), wanted.new.mode),
+    };
+    if (made.uid, made.gid) != owner {
+        sys::chown(file.as_fd(), owner.0, owner.1)?;
+    }
+    if lacking.is_some() {
+        for (name, value) in sys::xattrs(path)? {
+            sys::set_xattr_of(file.as_fd(), &name, &value)?;
+        }
+    }
+    sys::chmod(file.as_fd(), mode)?;
+    sys::set_own_mtime(file.as_fd(), wanted.mtime)?;
+    sys::fsync(file.as_fd())?;
+    let flags = if replaces { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+    sys::rename(CWD, &aside, dir.as_fd(), name, flags)
 }
 
 /// More files than this are flushed with their file systems.

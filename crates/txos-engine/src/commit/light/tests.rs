@@ -342,6 +342,36 @@ fn names_are_redone_after_a_power_cut() {
 
 /// Of names whose commit was not durable recovery makes nothing again; nor where the store is gone.
 #[test]
+fn directories_are_flushed_once_and_after_changes_of_others() {
+    let mut rig = Rig::new("names-settled");
+    let top = rig.top();
+    let flushes = |rig: &Rig| {
+        let shared = rig.home.attached::<Shared>();
+        shared.settled.flushes.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let mut number = 0;
+    let mut commit = |rig: &Rig, durable: bool| {
+        number += 1;
+        let delta = put(&top, number, &format!("new-{number}"), "content");
+        commit_names(&rig.home, &top, &[delta], durable).unwrap();
+        flushes(rig)
+    };
+    assert_eq!(commit(&rig, true), 1, "nothing is known at first");
+    if !crate::version::multigrain() {
+        return assert_eq!(commit(&rig, true), 2, "nothing ever is");
+    }
+    assert_eq!([commit(&rig, true), commit(&rig, true)], [1, 1], "all that changed is in the log");
+    fs::write(top.join("outside"), "").unwrap();
+    assert_eq!([commit(&rig, true), commit(&rig, true)], [2, 2], "somebody made a file");
+    fs::remove_file(top.join("outside")).unwrap();
+    assert_eq!([commit(&rig, true), commit(&rig, true)], [3, 3], "and removed it");
+    assert_eq!([commit(&rig, false), commit(&rig, true)], [3, 4], "so does one without a flush");
+    // In another process nothing is known.
+    rig.home = Home::open(rig.home.dir()).unwrap();
+    assert_eq!([commit(&rig, true), commit(&rig, true)], [1, 1]);
+}
+
+#[test]
 fn what_was_not_durable_is_not_redone() {
     for durable in [false, true] {
         let mut rig = Rig::new(&format!("names-light-{durable}"));

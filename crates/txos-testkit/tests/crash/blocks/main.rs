@@ -18,11 +18,11 @@ use rig::{Extent, Tally};
 use txos_testkit::block::{Cut, Kind};
 use txos_testkit::random::{self, Random};
 use txos_testkit::{require, skip};
-use workload::Step::{Full, Light, Loaded, Run};
+use workload::Step::{Full, Light, Loaded, Names, Outside, Run};
 use workload::{Bench, Workload};
 
 /// Images of each file system in the short mode.
-const IMAGES: usize = 150;
+const IMAGES: usize = 200;
 
 /// Runs the short mode, or the long one, on a file system.
 fn crash_states(kind: Kind) {
@@ -42,6 +42,11 @@ fn crash_states(kind: Kind) {
         // A store that is only being made.
         Workload { steps: vec![Light, Run, Full, Light, Full], before: vec![], mistake: None },
         Workload { steps: vec![Loaded, Light, Loaded, Loaded], before: vec![Light], mistake: None },
+        Workload {
+            steps: vec![Outside, Names, Light, Outside, Names, Names, Run],
+            before: vec![Light],
+            mistake: None,
+        },
     ];
     let images = if long { 300 } else { IMAGES / workloads.len() };
     let mut recorded = 0;
@@ -185,4 +190,19 @@ fn a_record_whose_checksum_is_not_looked_at_is_found() {
 #[test]
 fn a_log_that_is_emptied_before_its_flush_is_found() {
     found("place-not-flushed", Kind::Ext4, &[Light, Run, Light, Full], &Cut::ALL);
+}
+
+#[test]
+fn a_record_of_names_that_is_not_flushed_is_found() {
+    found("record-not-flushed", Kind::Ext4, &[Names, Names, Names], &Cut::ALL);
+}
+
+#[test]
+fn names_that_are_forgotten_before_their_flush_are_found() {
+    found("place-not-flushed", Kind::Ext4, &[Names, Run, Names, Full], &Cut::ALL);
+}
+
+#[test]
+fn an_outsiders_change_that_is_not_flushed_is_found() {
+    found("directory-not-flushed", Kind::Ext4, &[Outside, Names, Names], &Cut::ALL);
 }

@@ -11,7 +11,7 @@ use txos_testkit::block::{Cut, Log, State};
 use txos_testkit::random::Random;
 use txos_testkit::tree::Tolerance;
 
-use crate::workload::{Bench, Recording};
+use crate::workload::{Bench, Recording, Step};
 
 /// How many violations are told of; then it is enough.
 const WRONG_MAX: usize = 5;
@@ -337,19 +337,23 @@ fn unmountable(what: String) -> String {
     panic!("the file system can't be mounted after the crash: {what}")
 }
 
-/// The number of steps that were acknowledged before an event.
+/// The last step that was acknowledged before an event, 0 for none. (Steps of outsiders are not.)
 fn acknowledged(log: &Log, at: usize) -> usize {
-    log.marks_before(at).filter(|mark| mark.starts_with("acknowledged ")).count()
+    let number = |mark: &str| mark.strip_prefix("acknowledged ").and_then(|n| n.parse().ok());
+    log.marks_before(at).filter_map(number).last().unwrap_or(0)
 }
 
 impl Recording {
     /// The number of steps that are in a tree: all that were acknowledged, and of the next one all or
-    /// nothing.
+    /// nothing. What outsiders do before that one is there or not.
     fn step_of(&self, found: &Tree, acknowledged: usize) -> Result<usize, String> {
         // What was written by the workload is "now", also if recovery wrote it again.
         let tolerance = Tolerance { now_from: Some(1_100_000_000), ..Tolerance::default() };
-        let mut text = format!("neither {acknowledged} nor {} steps.\n", acknowledged + 1);
-        for steps in [acknowledged, acknowledged + 1] {
+        let steps = self.workload.steps.get(acknowledged..).unwrap_or_default();
+        let outside = steps.iter().take_while(|step| **step == Step::Outside).count();
+        let last = acknowledged + outside + 1;
+        let mut text = format!("not {acknowledged} to {last} steps.\n");
+        for steps in acknowledged..=last {
             let Some(tree) = self.trees.get(steps) else { continue };
             let difference = tree.difference(found, tolerance);
             if difference.is_empty() {

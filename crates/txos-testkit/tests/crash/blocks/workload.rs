@@ -11,10 +11,10 @@ use crate::program::{Linked, program};
 /// The tree that all start from.
 const PREPARE: &str = "
     umask 022
-    mkdir -p here/inner other dir
+    mkdir -p here/inner other dir spool
     echo x > here/x; echo y > here/inner/y; echo conf > conf; echo log > log
     echo linked > other/one; ln other/one other/two; echo a > attributes; chmod 600 attributes
-    echo bye > dir/removed; echo stays > dir/stays; ln -s conf link
+    echo outside > spool/outside; echo bye > dir/removed; echo stays > dir/stays; ln -s conf link
     head -c 100000 /dev/zero | tr '\\0' p > pages; head -c 40960 /dev/zero | tr '\\0' c > cells
     find . -exec touch -h -d @1000000000 {} +";
 
@@ -41,8 +41,12 @@ pub enum Step {
     Run,
     /// In a program: a full commit.
     Full,
-    /// In a program: a light one.
+    /// In a program: a light one, of bytes.
     Light,
+    /// In a program: a light one, of names; on btrfs a full one.
+    Names,
+    /// No transaction: somebody makes a file, or removes it, and flushes nothing.
+    Outside,
     /// A command that runs as one transaction, by `txos run --in-process`.
     Loaded,
 }
@@ -51,6 +55,16 @@ impl Step {
     /// Whether the history of commands has it.
     pub fn is_recorded(self) -> bool {
         matches!(self, Step::Run | Step::Loaded)
+    }
+
+    /// The letter of the program for it, if it is one of a program.
+    fn letter(self) -> Option<char> {
+        match self {
+            Step::Full => Some('f'),
+            Step::Light => Some('l'),
+            Step::Names => Some('n'),
+            Step::Run | Step::Loaded | Step::Outside => None,
+        }
     }
 }
 
@@ -68,11 +82,15 @@ pub struct Workload {
 impl Workload {
     /// A store that has been used, or a new one, and some transactions.
     pub fn random(random: &mut Random) -> Workload {
-        use Step::{Full, Light, Loaded, Run};
-        let before: &[&[Step]] = &[&[], &[Light], &[Run, Light], &[Light, Full], &[Loaded]];
+        use Step::{Full, Light, Loaded, Names, Outside, Run};
+        let before: &[&[Step]] =
+            &[&[], &[Light], &[Run, Light], &[Light, Full], &[Loaded], &[Names]];
         let before = random.pick(before).to_vec();
         let steps = 0..3 + random.below(4);
-        let steps = steps.map(|_| *random.pick(&[Run, Full, Light, Light, Loaded])).collect();
+        let all = [Run, Full, Light, Light, Loaded, Names, Names, Outside];
+        let mut steps: Vec<Step> = steps.map(|_| *random.pick(&all)).collect();
+        // What nobody flushes is flushed by the next.
+        steps.push(Names);
         Workload { steps, before, mistake: None }
     }
 }
@@ -144,7 +162,9 @@ impl Bench {
         recorder.mark("begin");
         let mut trees = vec![Tree::of(self.lab.tree())];
         self.perform(&workload.steps, &mut number, workload.mistake, &mut |step| {
-            recorder.mark(&format!("acknowledged {step}"));
+            if workload.steps[step - 1] != Step::Outside {
+                recorder.mark(&format!("acknowledged {step}"));
+            }
             trees.push(Tree::of(self.lab.tree()));
         });
         let log = recorder.log();
@@ -176,6 +196,15 @@ impl Bench {
                 done(at);
                 continue;
             }
+            if *step == Step::Outside {
+                let file = self.lab.tree().join("spool/outside");
+                if std::fs::remove_file(&file).is_err() {
+                    std::fs::write(&file, format!("{number}\n")).unwrap();
+                }
+                at += 1;
+                done(at);
+                continue;
+            }
             if *step == Step::Loaded {
                 let command = ["run", "--in-process", "--durable", "--", "cp", "-a", "dir"];
                 let run = self.lab.txos(command).arg(format!("loaded-{number}"));
@@ -185,13 +214,9 @@ impl Bench {
                 continue;
             }
             // What follows each other within a program is one process.
-            let programs = steps[at..].iter().take_while(|s| !s.is_recorded()).count();
-            let words: Vec<String> = (0..programs)
-                .map(|i| {
-                    let letter = if steps[at + i] == Step::Full { "f" } else { "l" };
-                    format!("{letter}{}", *number + i)
-                })
-                .collect();
+            let letters = steps[at..].iter().map_while(|step| step.letter()).enumerate();
+            let words: Vec<String> = letters.map(|(i, l)| format!("{l}{}", *number + i)).collect();
+            let programs = words.len();
             let mut meeting = Rendezvous::new();
             let running = mistaken(Invocation::new(program("blocks", Linked::WithLibrary)))
                 .env("TXOS_STORE", self.lab.store())

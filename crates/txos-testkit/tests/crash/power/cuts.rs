@@ -1,7 +1,7 @@
 //! The power is cut at random instants: what was acknowledged is there, the rest whole or not at all. Of
 //! transactions without flushes nothing is promised, but that all the others, and recovery, do not suffer.
 //!
-//! Five sequences of transactions work at once, each on two disks (`txos_testkit::power::work`). An
+//! Six sequences of transactions work at once, each on two disks (`txos_testkit::power::work`). An
 //! instant is a number of lines that the guest has said, and a time after that, both from the seed: now and
 //! then it lies before the guest has recovered from the cut before. What the disks had not been told
 //! to flush is kept, lost, cut off or scattered.

@@ -3,19 +3,33 @@
 
 use std::time::Duration;
 
-use txos_testkit::Lab;
 use txos_testkit::fault_matrix::{Budget, Case, Matrix, nothing_more};
+use txos_testkit::image::Image;
 use txos_testkit::process::quote;
+use txos_testkit::{Lab, require_some};
 
 use crate::crashes::PREPARE;
 use crate::place::start;
 use crate::program::{Linked, program};
 
 fn sweep(mode: &'static str, points: usize) {
+    sweep_at(&Lab::in_memory(), mode, points);
+}
+
+/// The same on a file system on a disk.
+fn sweep_on_ext4(mode: &'static str, points: usize) {
     let lab = Lab::in_memory();
+    let image = require_some!(Image::mount(&lab, "ext4", 64, "ext4"), "no ext4 here");
+    let lab = lab.at(&image.point);
+    sweep_at(&lab, mode, points);
+    drop(image);
+}
+
+fn sweep_at(lab: &Lab, mode: &'static str, points: usize) {
     let native = quote(program("faults", Linked::Natively)).into_string().unwrap();
     let plain = match mode {
         "light" | "durable-light" => "plain-light",
+        "names" | "durable-names" => "plain-names",
         "move" => "plain-move",
         _ => "plain",
     };
@@ -30,10 +44,14 @@ fn sweep(mode: &'static str, points: usize) {
         refusals: &[125],
         afterwards: &nothing_more,
     };
-    let mut matrix = Matrix::new(&lab, case);
+    let mut matrix = Matrix::new(lab, case);
     // In place, marked as free: what fails there has happened nevertheless.
     if mode.ends_with("light") {
         matrix.last_steps(7);
+    }
+    // Names that are taken back leave the directories' times (docs/light-log-format.md).
+    if mode.ends_with("names") {
+        matrix.times_are_moved();
     }
     matrix.sweep(Budget { points, time: Duration::from_secs(180) });
 }
@@ -61,4 +79,14 @@ fn every_step_of_a_light_commit() {
 #[test]
 fn every_step_of_a_durable_light_commit() {
     sweep("durable-light", 24);
+}
+
+#[test]
+fn every_step_of_a_commit_of_names() {
+    sweep("names", 16);
+}
+
+#[test]
+fn every_step_of_a_durable_commit_of_names() {
+    sweep_on_ext4("durable-names", 24);
 }

@@ -1,8 +1,8 @@
 /* blocks STEP...
  *
  * One durable transaction for each step, in the working directory. "fN" changes one of everything, "lN"
- * some bytes of a file that stays; N is in all that is written. After each it tells the test (descriptor
- * 8) and waits for it (9).
+ * some bytes of a file that stays, "nN" some small files by name; N is in all that is written. After each
+ * it tells the test (descriptor 8) and waits for it (9).
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -68,6 +68,26 @@ static void light(int n)
     put("cells", 0, n % 5 * 4096 + 8192, 512, n);
 }
 
+/* A new file, others in place of what is there or is not, and one that goes. "spool/outside" comes and goes by
+ * somebody else's hand. */
+static void names(int n)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "spool/made-%d", n);
+    put(name, O_CREAT | O_EXCL, 0, 1504, n);
+    put("spool/again.new", O_CREAT | O_EXCL, 0, 16 * (n % 7), n);
+    MUST(rename("spool/again.new", "spool/again") == 0);
+    snprintf(name, sizeof name, "spool/made-%d", n - 2);
+    MUST(unlink(name) == 0 || errno == ENOENT);
+    put("other/small.new", O_CREAT | O_EXCL, 0, 304, n);
+    MUST(rename("other/small.new", "other/small") == 0);
+    if (unlink("spool/outside") != 0) {
+        MUST(errno == ENOENT);
+        put("spool/outside", O_CREAT | O_EXCL, 0, 48, n);
+    }
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -76,6 +96,8 @@ int main(int argc, char **argv)
         MUST(sys_xbegin(TX_DURABLE) == 0);
         if (argv[i][0] == 'f')
             full(n);
+        else if (argv[i][0] == 'n')
+            names(n);
         else
             light(n);
         MUST(sys_xend() == 0);
