@@ -17,7 +17,7 @@ const PAPER: [(&str, f64, f64, f64); 6] = [
     ("find", 0.93, 0.93, 10.2),
 ];
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222;background:#fff}\
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:78em;margin:2em auto;padding:0 1em;color:#222;background:#fff}\
 table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd}\
 td:first-child,th:first-child{text-align:left}.paper{color:#888}svg text{font:12px system-ui,sans-serif;fill:currentColor}\
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}td,th{border-color:#444}}";
