@@ -316,4 +316,122 @@ mod tests {
             }
         }
     }
+
+    /// What a transaction has done so far: place, byte, whether it wrote.
+    type Log = Vec<(usize, u8, bool)>;
+
+    /// Harts with histories, and memory as it would be if transactions came one after the other.
+    struct Histories {
+        tm: Tm,
+        ram: Ram,
+        serial: [u8; BYTES],
+        logs: Vec<Vec<Option<Log>>>,
+        harts: Vec<Hart>,
+        now: u64,
+        commits: u64,
+    }
+
+    impl Histories {
+        fn new(policy: Policy, seed: u64) -> Histories {
+            let config = Config { policy, early_release: false, seed, ..Config::default() };
+            Histories {
+                tm: Tm::new(config, HARTS),
+                ram: Ram::new(4096),
+                serial: [0; BYTES],
+                logs: vec![vec![None]; HARTS],
+                harts: (0..HARTS).map(Hart::new).collect(),
+                now: 0,
+                commits: 0,
+            }
+        }
+
+        /// The hart's transaction, whose history begins anew if it has lost.
+        fn log(&mut self, hart: usize) -> &mut Option<Log> {
+            let lost = self.tm.doomed(hart).is_some();
+            if lost {
+                assert!(self.tm.restart(hart, self.now).is_some());
+            }
+            let log = self.logs[hart].last_mut().expect("there is one");
+            if lost {
+                *log = Some(Log::new());
+            }
+            log
+        }
+
+        fn access(&mut self, hart: usize, at: usize, byte: Option<u8>) {
+            let (place, now) = (BASE + at as u64, self.now);
+            let access = Access { hart, at: place, len: 1, write: byte.is_some(), pc: 0, now };
+            if self.tm.access(&mut self.ram, &access).is_err() {
+                return;
+            }
+            let seen = self.ram.load(place, 1) as u8;
+            if let Some(byte) = byte {
+                self.ram.store(place, 1, byte.into());
+            }
+            let entry = (at, byte.unwrap_or(seen), byte.is_some());
+            match self.logs[hart].last_mut().expect("there is one") {
+                Some(log) => log.push(entry),
+                None => self.replay(&[entry]),
+            }
+        }
+
+        /// What was seen is what memory holds if this comes now, as a whole.
+        fn replay(&mut self, log: &[(usize, u8, bool)]) {
+            for &(at, byte, write) in log {
+                if write {
+                    self.serial[at] = byte;
+                }
+                assert_eq!(self.serial[at], byte, "step {}: byte {at} of {log:?}", self.now);
+            }
+        }
+
+        fn step(&mut self, r: u64) {
+            self.now += 1;
+            let hart = (r % HARTS as u64) as usize;
+            let at = (r >> 8) as usize % BYTES;
+            let runs = self.log(hart).is_some();
+            match r >> 16 & 31 {
+                0..6 if !runs => {
+                    let checkpoint = self.harts[hart].checkpoint(0, 0);
+                    self.tm.begin(checkpoint, hart, self.now, false, (r >> 40 & 3) as i32);
+                    *self.logs[hart].last_mut().expect("there is one") = Some(Log::new());
+                }
+                0..4 => {
+                    assert_eq!(self.tm.end(hart, self.now), Some(true));
+                    let log = self.logs[hart].last_mut().and_then(Option::take);
+                    self.replay(&log.expect("it runs"));
+                    self.commits += 1;
+                }
+                6 => {
+                    self.tm.push(hart, None);
+                    self.logs[hart].push(None);
+                }
+                7 | 8 if !runs && self.logs[hart].len() > 1 => {
+                    self.tm.pop(hart);
+                    self.logs[hart].pop();
+                }
+                9..20 => self.access(hart, at, None),
+                _ => self.access(hart, at, Some((r >> 32) as u8)),
+            }
+        }
+    }
+
+    #[test]
+    fn histories_are_those_of_one_transaction_after_the_other() {
+        use clap::ValueEnum;
+        for &policy in Policy::value_variants() {
+            for seed in 1..20u64 {
+                let mut histories = Histories::new(policy, seed);
+                let mut r = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+                for _ in 0..3000 {
+                    r ^= r << 13;
+                    r ^= r >> 7;
+                    r ^= r << 17;
+                    histories.step(r.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8);
+                }
+                let lost = histories.tm.stats.conflicts;
+                assert!(histories.commits > 20 && lost > 0, "{policy:?}: {}", histories.commits);
+            }
+        }
+    }
 }
