@@ -16,6 +16,10 @@ pub enum Error {
     Failed(Cause),
     /// A transaction within it failed, and its error was not passed on.
     Aborted,
+    /// Its [`timeout`] was over.
+    ///
+    /// [`timeout`]: crate::Transaction::timeout
+    TimedOut,
 }
 
 /// What the library said.
@@ -40,7 +44,7 @@ impl Error {
             Error::Conflict(cause) | Error::Unsupported(cause) | Error::Failed(cause) => {
                 Some(cause)
             }
-            Error::Aborted => None,
+            Error::Aborted | Error::TimedOut => None,
         }
     }
 
@@ -53,6 +57,9 @@ impl Error {
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if *self == Error::TimedOut {
+            return f.write_str("the time of the transaction was over");
+        }
         let Some(cause) = self.cause() else {
             return f.write_str("a transaction within this one failed, and its error was dropped");
         };
@@ -75,6 +82,7 @@ impl From<Error> for std::io::Error {
         let kind = match &error {
             Error::Conflict(_) => std::io::ErrorKind::ResourceBusy,
             Error::Unsupported(_) => std::io::ErrorKind::Unsupported,
+            Error::TimedOut => std::io::ErrorKind::TimedOut,
             _ => std::io::ErrorKind::Other,
         };
         std::io::Error::new(kind, error)

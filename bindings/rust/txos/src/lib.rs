@@ -26,6 +26,7 @@
 
 mod error;
 mod library;
+mod timer;
 mod transaction;
 
 pub use error::{Cause, Error};

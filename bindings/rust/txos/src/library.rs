@@ -74,6 +74,7 @@ pub struct Library {
     pub in_transaction: unsafe extern "C" fn() -> c_int,
     pub abort_reason: unsafe extern "C" fn(*mut CAbort) -> c_int,
     pub stats: unsafe extern "C" fn(*mut CStats) -> c_int,
+    pub abort_if: unsafe extern "C" fn(*const c_int) -> c_int,
     pub version: unsafe extern "C" fn() -> *const c_char,
 }
 
@@ -140,6 +141,7 @@ fn functions(handle: *mut c_void) -> Result<Library, String> {
             in_transaction: function(handle, c"txos_in_transaction")?,
             abort_reason: function(handle, c"txos_abort_reason")?,
             stats: function(handle, c"txos_stats")?,
+            abort_if: function(handle, c"txos_abort_if")?,
             version: function(handle, c"txos_version")?,
         })
     }

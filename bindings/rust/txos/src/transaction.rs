@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::{Cause, Error};
 use crate::library::{CAbort, CStats, Library, library};
+use crate::timer::Timer;
 
 const DURABLE: i32 = 0x02;
 const STRICT: i32 = 0x04;
@@ -67,6 +68,7 @@ pub struct Transaction {
     strict: bool,
     nonblock: bool,
     retry: u32,
+    timeout: Option<Duration>,
     sequence: Option<u64>,
     reset_sequence: bool,
 }
@@ -85,6 +87,7 @@ impl Transaction {
             strict: false,
             nonblock: false,
             retry: 10,
+            timeout: None,
             sequence: None,
             reset_sequence: false,
         }
@@ -113,6 +116,14 @@ impl Transaction {
     /// How often it is tried again after a conflict. The default: 10 times.
     pub const fn retry(mut self, times: u32) -> Self {
         self.retry = times;
+        self
+    }
+
+    /// The time that each attempt has. When it is over, the next system call for a file fails with `ECANCELED`, a
+    /// wait for another transaction ends, and the transaction fails with [`Error::TimedOut`]. A closure that
+    /// makes no calls is not interrupted. The default: no limit.
+    pub const fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
         self
     }
 
@@ -175,11 +186,25 @@ impl Transaction {
         lib: &Library,
         work: &mut impl FnMut(&Tx) -> Result<T, E>,
     ) -> Result<Attempt<T, E>, Error> {
+        let timer = self.timeout.map(Timer::start).transpose();
+        let timer = timer.map_err(|error| {
+            let what = format!("a thread for the time limit could not be started: {error}");
+            let errno = error.raw_os_error().unwrap_or(0);
+            Error::Failed(Cause { what, errno, ..Cause::default() })
+        })?;
+        let last_abort = |lib| match last_abort(lib) {
+            None if timer.as_ref().is_some_and(Timer::is_over) => Some(Error::TimedOut),
+            other => other,
+        };
         // SAFETY: see above; without TX_RESTART it returns once.
         if unsafe { (lib.begin)(self.flags(), self.sequence.unwrap_or(0)) } < 0 {
             let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
             let error = not_begun(lib, errno);
             return if error.is_conflict() { Ok(Attempt::Lost(error)) } else { Err(error) };
+        }
+        if let Some(timer) = &timer {
+            // SAFETY: the flag lives until the timer goes, after the transaction.
+            unsafe { (lib.abort_if)(timer.flag()) };
         }
         let process = std::process::id();
         HERE.set(Here::Inside { spoiled: false });

@@ -8,6 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use txos::{Error, Transaction, transaction};
 
@@ -259,6 +260,53 @@ fn nonblock_does_not_wait() {
         let error = other.unwrap_err().downcast::<Error>().unwrap();
         assert!(error.is_conflict(), "{error}");
         assert_eq!(error.cause().unwrap().pid, Some(std::process::id()));
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "mine");
+}
+
+#[test]
+fn a_timeout_ends_a_closure_that_goes_on() {
+    let place = Place::new();
+    let short = Transaction::new().timeout(Duration::from_millis(50));
+    let mut calls = 0;
+    let error = short
+        .run(|_| -> io::Result<()> {
+            calls += 1;
+            fs::write(place.path("file"), "new")?;
+            loop {
+                fs::metadata(place.path("file"))?;
+            }
+        })
+        .unwrap_err();
+    assert_eq!((error.kind(), calls), (io::ErrorKind::TimedOut, 1));
+    assert_eq!(error.downcast::<Error>().unwrap(), Error::TimedOut);
+    // One that has returned, but late.
+    let late = short.run(|_| -> io::Result<()> {
+        fs::write(place.path("file"), "new")?;
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(())
+    });
+    assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(place.names(), "");
+    // One that is in time.
+    let long = Transaction::new().timeout(Duration::MAX).durable(false);
+    long.run(|_| fs::write(place.path("file"), "new")).unwrap();
+    assert_eq!(place.names(), "file\n");
+}
+
+#[test]
+fn a_timeout_ends_a_wait() {
+    let place = Place::new();
+    fs::write(place.path("file"), "old").unwrap();
+    transaction(|tx| -> io::Result<()> {
+        fs::write(place.path("file"), "mine")?;
+        let other = tx.pause(|| {
+            let short = Transaction::new().timeout(Duration::from_millis(50)).retry(0);
+            short.run(|_| -> io::Result<()> { fs::write(place.path("file"), "other") })
+        })?;
+        assert_eq!(other.unwrap_err().kind(), io::ErrorKind::TimedOut);
         Ok(())
     })
     .unwrap();
