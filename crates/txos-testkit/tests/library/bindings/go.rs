@@ -134,7 +134,8 @@ fn the_archive_is_installed_and_used() {
         .without_env("TXOS_LIB")
         .run()
         .expect(0);
-    let program = || in_lab(&lab, module.join("program"));
+    // (Cargo leads the linker to the library under test.)
+    let program = || in_lab(&lab, module.join("program")).without_env("LD_LIBRARY_PATH");
     let _ = program().run().expect(0);
     assert_eq!(lab.read("app.conf"), "port = 8080\n");
     assert_eq!(lab.read("proxy.conf"), "backend = localhost:8080\n");
