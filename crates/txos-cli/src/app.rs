@@ -89,8 +89,7 @@ impl App {
 
     /// What answers a program in a transaction that asks about it.
     pub fn answerer(&self) -> Answerer {
-        let store = self.store.iter().flat_map(|dir| ["--store".into(), dir.into()]);
-        Answerer { program: "/proc/self/exe".into(), options: store.collect() }
+        Answerer { program: "/proc/self/exe".into(), store: self.store.clone() }
     }
 
     /// Opens the home store; makes it if there is none.

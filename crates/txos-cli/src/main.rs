@@ -116,7 +116,9 @@ fn main() -> ExitCode {
         Ok(app) => app,
         Err(failure) => return ExitCode::from(told(&failure)),
     };
-    let ended = open_report(&app, &cli.command).and_then(|()| dispatch(&app, &cli));
+    let ended = answer(&cli.command)
+        .and_then(|()| open_report(&app, &cli.command))
+        .and_then(|()| dispatch(&app, &cli));
     let status = ended.as_ref().map_or_else(told, |status| *status);
     if ended.as_ref().err().is_some_and(space::tells_of_space)
         && let Ok(Some(home)) = app.open_existing()
@@ -125,6 +127,16 @@ fn main() -> ExitCode {
     }
     app.report.write(&app, &ended, status);
     ExitCode::from(status)
+}
+
+/// Makes sure that what was asked from inside a transaction only looks: whoever asks may have written the words
+/// himself, and this process is outside.
+fn answer(command: &Command) -> Result<(), Failure> {
+    if let Some(id) = txos_run::question::asked_by() {
+        may_be_asked(command).map_err(|why| refused_inside(id, why))?;
+        signals::unblock();
+    }
+    Ok(())
 }
 
 /// Opens where the report of a command goes, if it has one.
@@ -164,9 +176,6 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
     if let Some(id) = txos_run::inside() {
         return ask(id, &cli.command);
     }
-    if txos_run::question::asked_by().is_some() {
-        signals::unblock();
-    }
     // What these hold meanwhile, others wait for.
     txos_engine::patience::begin();
     match &cli.command {
@@ -199,8 +208,8 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
     }
 }
 
-/// Inside a transaction: the store is out of sight, and only looked at by the process that runs it.
-fn ask(id: TxId, command: &Command) -> Result<u8, Failure> {
+/// What can be asked from inside a transaction: to look at its store.
+fn may_be_asked(command: &Command) -> Result<Vec<std::ffi::OsString>, &'static str> {
     let looks = matches!(
         command,
         Command::Status(_)
@@ -210,17 +219,25 @@ fn ask(id: TxId, command: &Command) -> Result<u8, Failure> {
             | Command::Log(_)
     );
     if !looks {
-        return Err(Failure::new(format!(
-            "this is inside transaction {id}, where the store is out of reach; `txos run`, `status`, `diff`, `show`, \
-             `list` and `log` work here, everything else in another terminal"
-        )));
+        return Err(
+            "the store is out of reach; `txos run`, `status`, `diff`, `show`, `list` and `log` work here, \
+                    everything else in another terminal",
+        );
     }
     let words: Vec<_> = launcher::arguments(std::env::args_os()).into_iter().skip(1).collect();
     if words.iter().any(|word| word.as_encoded_bytes().starts_with(b"--store")) {
-        return Err(Failure::new(format!(
-            "this is inside transaction {id}, and looks go to its store: --store can't be had here"
-        )));
+        return Err("looks go to its store: --store can't be had here");
     }
+    Ok(words)
+}
+
+fn refused_inside(id: TxId, why: &str) -> Failure {
+    Failure::new(format!("this is inside transaction {id}, where {why}"))
+}
+
+/// Inside a transaction: the store is out of sight, and only looked at by the process that runs it.
+fn ask(id: TxId, command: &Command) -> Result<u8, Failure> {
+    let words = may_be_asked(command).map_err(|why| refused_inside(id, why))?;
     txos_run::question::ask(&words).map_err(|error| {
         Failure::new(format!(
             "this is inside transaction {id}, where the store is out of reach, and the process that runs the transaction \

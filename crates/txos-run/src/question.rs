@@ -6,6 +6,8 @@
 //! words of a command line and the two descriptors to write to. The answer is one packet, the status.
 //!
 //! A process with other credentials than the supervisor's is refused: it would be shown files that it may not read.
+//! Whoever asks writes the words, so what answers must make sure itself that they only look ([`asked_by`]): it
+//! runs outside of the transaction.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -94,8 +96,8 @@ pub fn asked_by() -> Option<TxId> {
 pub struct Answerer {
     /// The program.
     pub program: PathBuf,
-    /// Its first words.
-    pub options: Vec<OsString>,
+    /// Its store, if it is another than it would find by itself.
+    pub store: Option<PathBuf>,
 }
 
 /// Questions of one transaction.
@@ -159,7 +161,10 @@ fn answer(answerer: &Answerer, id: TxId, socket: &OwnedFd) -> io::Result<()> {
     };
     let question: Question = serde_json::from_slice(bytes.get(..got).unwrap_or_default())?;
     let mut command = Command::new(&answerer.program);
-    command.args(&answerer.options).args(question.words.iter().map(|word| OsStr::from_bytes(word)));
+    command.args(question.words.iter().map(|word| OsStr::from_bytes(word)));
+    if let Some(store) = &answerer.store {
+        command.env("TXOS_STORE", store);
+    }
     command.env(ASKED_BY, id.as_str()).env(ASKED_IN, OsStr::from_bytes(&question.directory));
     // The terminal is the asker's: no pager may take its keys.
     command.env("TXOS_PAGER", "").stdin(Stdio::null()).stdout(out).stderr(err);

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use txos_testkit::process::Invocation;
-use txos_testkit::{Lab, require_some, skip, wait};
+use txos_testkit::{Lab, require, require_some, skip, wait};
 
 /// A pipe outside of the scope, at which a command waits.
 fn gate(lab: &Lab) -> String {
@@ -166,5 +166,53 @@ fn a_transaction_can_be_looked_at_from_inside() {
     let done = lab.txos(["exec", "before", "--", "sh", "-c", &looked]).run().expect(0);
     assert!(done.text().contains("/third") && done.text().contains("/other"), "{done:?}");
     let _ = lab.txos(["abort", "before"]).run().expect(0);
+    lab.expect_clean();
+}
+
+/// Whoever asks by hand gets no more than looks: what answers is outside of the transaction.
+#[test]
+fn what_is_asked_by_hand_only_looks() {
+    require!(skip::has("python3"), "there is no python3");
+    let lab = Lab::in_memory();
+    let outside = lab.dir().join("outside");
+    let ask = r#"
+import array, json, os, socket, sys
+asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+asked.connect("\0txos-question")
+words = [list(os.fsencode(word)) for word in sys.argv[1:]]
+question = json.dumps({"words": words, "directory": list(os.getcwdb())}).encode()
+fds = array.array("i", [1, 2])
+asked.sendmsg([question], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+print("status", asked.recv(1)[0], flush=True)
+"#;
+    std::fs::write(lab.dir().join("ask.py"), ask).unwrap();
+    let before = lab.script(&["--keep", "--name", "before"], "echo 9 > other").run().expect(0);
+    assert!(before.stderr.contains("kept"), "{before:?}");
+    let (place, out) = (lab.dir().display(), outside.display());
+    let refused = [
+        "commit before".to_owned(),
+        "abort before".to_owned(),
+        format!("run --scope {place} -- touch {out}"),
+        format!("run --report {out} -- true"),
+        format!("agent shell touch {out}"),
+        format!("man {out}"),
+        "completions bash".to_owned(),
+        "config --cflags".to_owned(),
+        "gc --force before".to_owned(),
+        format!("list --store {out}"),
+        format!("--store={out} list"),
+    ];
+    let script: String = ["list"]
+        .into_iter()
+        .chain(refused.iter().map(String::as_str))
+        .fold(String::new(), |script, words| script + &format!("python3 {place}/ask.py {words}; "));
+    let done = lab.script(&[], &(script + "echo 1 > changed")).run().expect(0);
+    let found: Vec<String> =
+        done.text().lines().filter(|l| l.starts_with("status ")).map(str::to_owned).collect();
+    let mut expected = vec!["status 125"; refused.len()];
+    expected.insert(0, "status 0");
+    assert_eq!(found, expected, "{done:?}");
+    assert!(!outside.exists() && !lab.tree().join("other").exists(), "{done:?}");
+    let _ = lab.txos(["commit", "before"]).run().expect(0);
     lab.expect_clean();
 }
