@@ -14,7 +14,7 @@ const PREPARE: &str = "
     mkdir -p here/inner other dir spool
     echo x > here/x; echo y > here/inner/y; echo conf > conf; echo log > log
     echo linked > other/one; ln other/one other/two; echo a > attributes; chmod 600 attributes
-    echo outside > spool/outside; echo bye > dir/removed; echo stays > dir/stays; ln -s conf link
+    : > spool/outside; echo bye > dir/removed; echo stays > dir/stays; ln -s conf link
     head -c 100000 /dev/zero | tr '\\0' p > pages; head -c 40960 /dev/zero | tr '\\0' c > cells
     find . -exec touch -h -d @1000000000 {} +";
 
@@ -45,7 +45,7 @@ pub enum Step {
     Light,
     /// In a program: a light one, of names; on btrfs a full one.
     Names,
-    /// No transaction: somebody makes a file, or removes it, and flushes nothing.
+    /// No transaction: somebody makes an empty file, or removes it, and flushes nothing.
     Outside,
     /// A command that runs as one transaction, by `txos run --in-process`.
     Loaded,
@@ -89,8 +89,13 @@ impl Workload {
         let steps = 0..3 + random.below(4);
         let all = [Run, Full, Light, Light, Loaded, Names, Names, Outside];
         let mut steps: Vec<Step> = steps.map(|_| *random.pick(&all)).collect();
-        // What nobody flushes is flushed by the next.
+        // What nobody flushes is flushed by the next, but not by one that has no names.
         steps.push(Names);
+        for at in 1..steps.len() {
+            if steps[at - 1] == Outside && steps[at] == Light {
+                steps[at] = Names;
+            }
+        }
         Workload { steps, before, mistake: None }
     }
 }
@@ -199,7 +204,7 @@ impl Bench {
             if *step == Step::Outside {
                 let file = self.lab.tree().join("spool/outside");
                 if std::fs::remove_file(&file).is_err() {
-                    std::fs::write(&file, format!("{number}\n")).unwrap();
+                    std::fs::write(&file, "").unwrap();
                 }
                 at += 1;
                 done(at);
