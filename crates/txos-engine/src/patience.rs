@@ -135,7 +135,7 @@ pub fn read_link(path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let cached = ResolveFlags::CACHED;
     match rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), cached) {
-        Ok(found) if is_link(&found) == Ok(false) => return Ok(None),
+        Ok(found) if kind(&found).is_ok_and(|kind| kind != FileType::Symlink) => return Ok(None),
         Ok(_) | Err(Errno::AGAIN | Errno::INVAL) => {}
         Err(_) => return Ok(None),
     }
@@ -143,11 +143,14 @@ pub fn read_link(path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
     run(move || Ok(read(&path)))
 }
 
-/// Whether what was found is a symbolic link, as the kernel knows it: its file system is not asked.
-fn is_link(found: &OwnedFd) -> Result<bool, Errno> {
+/// What kind of thing was found, as the kernel knows it: its file system is not asked.
+///
+/// # Errors
+/// Of `statx(2)`.
+pub fn kind(found: &OwnedFd) -> Result<FileType, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(found, c"", flags, StatxFlags::TYPE)?;
-    Ok(FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Symlink)
+    let found = rustix::fs::statx(found, c"", flags, StatxFlags::TYPE)?;
+    Ok(FileType::from_raw_mode(found.stx_mode.into()))
 }
 
 #[cfg(test)]

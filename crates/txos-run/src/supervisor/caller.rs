@@ -25,7 +25,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 use txos_engine::mounts::mount_of;
@@ -254,16 +254,6 @@ impl AsCaller {
             work(rustix::fs::openat(CWD, link, flags | OFlags::CLOEXEC, Mode::empty())?)
         })
     }
-}
-
-/// What kind of thing was found, as the kernel knows it: its file system is not asked.
-///
-/// # Errors
-/// Of `statx(2)`.
-pub fn kind(found: &OwnedFd) -> std::result::Result<FileType, Errno> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = rustix::fs::statx(found, c"", flags, StatxFlags::TYPE)?;
-    Ok(FileType::from_raw_mode(found.stx_mode.into()))
 }
 
 /// The attributes of a regular file. Its file system may be asked: see [`AsCaller::run`].

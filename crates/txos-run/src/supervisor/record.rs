@@ -501,7 +501,7 @@ impl Supervisor {
     fn kind_in_view(&mut self, call: &Call, path: &[u8]) -> Found {
         let Some(caller) = self.opener(call) else { return Found::Unknown };
         match caller.find(path, OFlags::NOFOLLOW, ResolveFlags::empty()) {
-            Ok(fd) => super::caller::kind(&fd).map_or(Found::Unknown, Found::Kind),
+            Ok(fd) => txos_engine::patience::kind(&fd).map_or(Found::Unknown, Found::Kind),
             Err(Errno::PERM | Errno::XDEV) => Found::Unknown,
             Err(e) if is_inconclusive(e) => Found::Unknown,
             Err(_) => Found::Nothing,

@@ -293,7 +293,7 @@ impl Supervisor {
 /// searches every directory on the way, in its view and in the stable tree.
 fn stable_socket(caller: &AsCaller, path: &[u8]) -> Option<OwnedFd> {
     let socket = |fd: &OwnedFd| {
-        if super::caller::kind(fd).ok()? != FileType::Socket {
+        if txos_engine::patience::kind(fd).ok()? != FileType::Socket {
             return None;
         }
         let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0).ok()?;
