@@ -628,8 +628,9 @@ pub struct UndoArgs {
     pub id: String,
     /// How many layers
     ///
-    /// Each command that was run in the transaction is a layer (`txos show`). The first layer is the
-    /// transaction itself and is not undone: `txos abort` discards it.
+    /// Each command that was run in the transaction is a layer (`txos show`). With all of
+    /// them undone, the transaction is pending with nothing changed and nothing read: `txos redo` puts them back,
+    /// `txos exec` makes a new first one, and `txos abort` discards it.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,

@@ -22,6 +22,13 @@ pub fn rebase(app: &App, args: &RebaseArgs) -> Result<u8, Failure> {
     // Held meanwhile: nobody commits it or runs anything in it.
     let old = keep::load(app, &home, id)?;
     let stays = format!("{id} stays pending, as it is");
+    if old.meta.stack.is_undone() {
+        return Err(Failure::new(format!(
+            "every layer of {id} is undone, so there is nothing to run again; `txos redo {id} -n {}` puts them \
+             back; {stays}",
+            old.meta.stack.undone()
+        )));
+    }
     let again = again(&old.meta, args).map_err(|failure| failure.with_aftermath(&stays))?;
     let above = above(&old.meta, args).map_err(|failure| failure.with_aftermath(&stays))?;
     std::env::set_current_dir(&old.meta.directory).map_err(|e| {

@@ -29,10 +29,10 @@ pub fn undo(app: &App, args: &UndoArgs, way: Way) -> Result<u8, Failure> {
     let stack = tx.meta.stack_or_first();
     let at = stack.at;
     let to = match way {
-        Way::Undo => at.checked_sub(args.count).filter(|&to| to > 0),
+        Way::Undo => at.checked_sub(args.count),
         Way::Redo => Some(at.saturating_add(args.count)).filter(|_| args.count <= stack.undone()),
     };
-    let Some(to) = to else { return Err(refused(&tx.meta, way, at - 1, stack.undone())) };
+    let Some(to) = to else { return Err(refused(&tx.meta, way, at, stack.undone())) };
     let moved = {
         // Halfway it would be left to the next who touches it.
         let _signals = Deferred::begin();
@@ -61,14 +61,10 @@ fn refused(meta: &Meta, way: Way, undoable: u32, redoable: u32) -> Failure {
     let layers = |n: u32| if n == 1 { "1 layer".to_owned() } else { format!("{n} layers") };
     Failure::new(match way {
         Way::Undo if undoable == 0 => format!(
-            "{id} has only its first layer, which is the transaction itself: `txos abort {id}` discards \
-             it; nothing changed"
+            "{id} has nothing to undo: no layer is left (`txos abort {id}` discards the transaction); nothing \
+             changed"
         ),
-        Way::Undo => format!(
-            "{id} has only {} above the first, which is the transaction itself (`txos abort {id}` \
-             discards it); nothing changed",
-            layers(undoable)
-        ),
+        Way::Undo => format!("{id} has only {} to undo; nothing changed", layers(undoable)),
         Way::Redo if redoable == 0 => {
             format!(
                 "{id} has nothing to redo: nothing was undone since its last command; nothing changed"

@@ -483,7 +483,20 @@ impl Server {
     ) -> Result<Json<Moved>, Failure> {
         let session = self.session(cancelled).await?;
         let id = open(&session)?;
-        let count = args.count.unwrap_or(1).to_string();
+        let count = args.count.unwrap_or(1);
+        if verb == "undo" {
+            // The first layer is the beginning, and no command of this server's.
+            let all = self.pending(cancelled).await?;
+            let ours = all.iter().find(|tx| tx.id == id);
+            let layers = ours.map(|tx| tx.stack.iter().filter(|layer| !layer.undone).count());
+            let commands = layers.unwrap_or_default().saturating_sub(1);
+            if usize::try_from(count).is_ok_and(|count| count > commands) {
+                return Err(format!(
+                    "{id} has only {commands} commands to undo; nothing changed. `abort` discards all of it."
+                ));
+            }
+        }
+        let count = count.to_string();
         let mut call = self.call([verb, &id, "-n", &count].map(Into::into).to_vec());
         call.report = true;
         let ended = self.start(call, cancelled).await?;

@@ -79,7 +79,7 @@ pub fn begin(home: &Home, options: &RunOptions) -> Result<Transaction> {
         directory,
         durable: options.durable,
     })?;
-    view::upper::prepare(&tx)?;
+    tx.prepare_upper()?;
     Ok(tx)
 }
 

@@ -9,7 +9,8 @@
 //!   free takes the transaction to it. That can be interrupted and repeated.
 //! - One write of the record ends it: the command's changes are the transaction's from then on, its last
 //!   layer.
-//! - Savepoint K is the transaction with its first K layers. The last layer has none until one more
+//! - Savepoint K is the transaction with its first K layers. Savepoint 0, a view in which nothing was changed, is
+//!   made when the first layer is undone, and is there as long as no layer is in force. The last layer has none until one more
 //!   command runs, or it is undone: until then the private copies are all there is of it.
 
 use std::fs;
@@ -25,6 +26,7 @@ use super::savepoint::{self, Manifest};
 use super::stack::{Command, StackLayer};
 use super::{Home, State, Transaction, boot_id};
 use crate::error::{Context, Error, Result};
+use crate::readset::ReadSet;
 use crate::sys;
 use crate::version::Stamp;
 
@@ -42,7 +44,7 @@ pub struct Before {
     /// Number of changed paths.
     #[serde(default)]
     pub changes: u64,
-    /// The savepoint; 0 in a record of an older txos, which copied the whole.
+    /// The savepoint; 0 is the beginning. (Also absent in a record of an older txos, which copied the whole.)
     #[serde(default)]
     pub savepoint: u32,
     /// The command that runs meanwhile; none while layers are undone or redone.
@@ -68,7 +70,8 @@ impl Transaction {
         self.go_from(before)
     }
 
-    /// Takes a pending transaction to what it was with its first `at` layers: undoes or redoes.
+    /// Takes a pending transaction to what it was with its first `at` layers: undoes or redoes. With none it is
+    /// as if it had just begun.
     ///
     /// # Errors
     /// [`Error::WrongState`] if it has no such layer. [`Error::Io`] with the step: the transaction is as
@@ -79,7 +82,20 @@ impl Transaction {
         if at == here {
             return Ok(());
         }
-        let layer = at.checked_sub(1).and_then(|n| self.meta.stack.layers.get(n as usize));
+        let Some(number) = at.checked_sub(1) else {
+            self.save_beginning()?;
+            let before = Before {
+                boot: self.meta.boot.clone(),
+                ended: Some(self.meta.begun),
+                exit_status: None,
+                changes: 0,
+                savepoint: 0,
+                command: None,
+            };
+            self.go_from(before)?;
+            return self.fall_back();
+        };
+        let layer = self.meta.stack.layers.get(number as usize);
         let Some(layer) = layer.filter(|layer| layer.saved) else {
             return Err(Error::WrongState {
                 id: self.id(),
@@ -99,13 +115,29 @@ impl Transaction {
         self.fall_back()
     }
 
+    /// Makes savepoint 0: nothing in the upper directories, which have the attributes of what they lie over, and
+    /// nothing read.
+    fn save_beginning(&self) -> Result<()> {
+        let flush = self.meta.durable;
+        let _rights = crate::sys_owner::rights();
+        let mut trees = Vec::new();
+        for layer in self.layers() {
+            trees.push(savepoint::beginning(&layer)?);
+        }
+        self.save_manifest(0, &Manifest { trees }, flush)?;
+        let saved = self.dir().join("saved");
+        let reads = ReadSet::new(self.load_reads()?.coverage().clone());
+        super::replace_file(&reads_of(&saved, 0), &reads.to_bytes()?, flush)?;
+        if flush { flush_dir(&saved) } else { Ok(()) }
+    }
+
     /// Makes the savepoint of where the transaction is, if there is none. Gives its number.
     fn save_here(&mut self) -> Result<u32> {
         let flush = self.meta.durable;
         let _rights = crate::sys_owner::rights();
         self.meta.begin_stack();
         let at = self.meta.stack.at;
-        if self.meta.stack.here().is_some_and(|layer| layer.saved) {
+        if at == 0 || self.meta.stack.here().is_some_and(|layer| layer.saved) {
             return Ok(at);
         }
         // What another one that died on the way had saved.
@@ -219,7 +251,7 @@ impl Transaction {
         let refused = |state: String, advice: &str| {
             Err(Error::WrongState { id: self.id(), state, advice: advice.into() })
         };
-        if number == 0 {
+        if number == 0 && !exists(&self.dir().join("saved").join("0"))? {
             return refused(
                 "interrupted under an older txos, which saved it in another way".into(),
                 "that version takes it back to what it was; or `txos abort` it.",
@@ -249,6 +281,12 @@ impl Transaction {
         let stack = &mut self.meta.stack;
         stack.layers.truncate(stack.at as usize);
         let command = before.command.unwrap_or_default();
+        if stack.layers.is_empty() {
+            // It is the transaction's first, as that of `run --keep` was.
+            self.meta.command.clone_from(&command.words);
+            self.meta.directory.clone_from(&command.directory);
+            self.meta.arguments_hidden = command.arguments_hidden;
+        }
         stack.layers.push(StackLayer {
             command: command.words,
             directory: command.directory,
@@ -275,9 +313,12 @@ impl Transaction {
         }
         let pending = self.meta.state == State::Pending;
         let named = |number: Option<u32>| {
-            let layer = number.and_then(|n| n.checked_sub(1));
-            let layer = layer.and_then(|n| self.meta.stack.layers.get(n as usize));
-            pending && layer.is_some_and(|layer| layer.saved)
+            let stack = &self.meta.stack;
+            let there = |n: u32| match n.checked_sub(1) {
+                Some(n) => stack.layers.get(n as usize).is_some_and(|layer| layer.saved),
+                None => stack.is_undone(),
+            };
+            pending && number.is_some_and(there)
         };
         let number = |name: &str| name.trim_end_matches(".reads").parse().ok();
         // The one that tells whether there are any goes last.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FORMAT, FORMAT_SAVEPOINTS, FORMAT_UNPRIVILEGED, Stack};
+use super::{FORMAT, FORMAT_SAVEPOINTS, FORMAT_UNDONE, FORMAT_UNPRIVILEGED, Stack};
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::rights;
@@ -136,6 +136,10 @@ impl Meta {
     /// The format that can say what this record says.
     pub(crate) fn format_needed(&self) -> u32 {
         let pending = matches!(self.state, State::Active | State::Pending);
+        let undone = self.before.as_ref().is_some_and(|before| before.savepoint == 0);
+        if undone || pending && self.stack.is_undone() {
+            return FORMAT_UNDONE;
+        }
         let saved = pending && self.stack.layers.iter().any(|layer| layer.saved);
         match (saved || self.before.is_some(), self.unprivileged_root) {
             (true, _) => FORMAT_SAVEPOINTS,

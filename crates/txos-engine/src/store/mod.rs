@@ -35,6 +35,7 @@ mod savepoint;
 mod stack;
 mod staging;
 mod transaction;
+mod upper;
 
 pub use crate::machine::{boot_id, default_dir};
 pub use before::Before;
@@ -46,12 +47,17 @@ pub use stack::{Command, Stack, StackLayer};
 pub(crate) use transaction::check_root;
 pub(crate) use transaction::layers;
 pub use transaction::{Begin, Layer, LayerRequest, Transaction, replace_file};
+pub use upper::copy_attributes;
 
 /// Format of a store that this version reads and writes.
 pub const FORMAT: u32 = 1;
 
 /// Format of a record that names savepoints: an older txos would change what they are of, and go back to others.
 pub(crate) const FORMAT_SAVEPOINTS: u32 = 4;
+
+/// Format of a record of a transaction of which every layer is undone: an older txos takes for granted that one is
+/// in force.
+pub(crate) const FORMAT_UNDONE: u32 = 5;
 
 /// Format of a record of a root that is not the machine's: an older txos would look for the wrong marks in its
 /// private copies.

@@ -47,6 +47,9 @@ const FORMAT: u32 = 1;
 /// Marks of overlayfs that name an inode of the transaction itself: they stay with their inode.
 const OF_THE_INODE: [&[u8]; 2] = [b"trusted.overlay.upper", b"user.overlay.upper"];
 
+/// What a savepoint lists, below the layer's directory.
+const TOPS: [&[u8]; 2] = [b"upper", b"work/index"];
+
 /// The entries of one layer: of `upper` and `work/index`, by path below the layer's directory.
 pub(crate) type Tree = BTreeMap<Vec<u8>, Item>;
 
@@ -140,8 +143,7 @@ impl Manifest {
         let manifest: Manifest =
             postcard::from_bytes(body).map_err(|_| bad("is damaged (encoding)".into()))?;
         let sound = manifest.trees.iter().flat_map(BTreeMap::keys).all(|path| {
-            let below = [&b"upper"[..], b"work/index"];
-            below.iter().any(|top| is_at_or_below(path, top))
+            TOPS.iter().any(|top| is_at_or_below(path, top))
                 && path.split(|&b| b == b'/').all(|n| !matches!(n, b"" | b"." | b".."))
         });
         if sound { Ok(manifest) } else { Err(bad("is damaged (paths)".into())) }
@@ -182,15 +184,9 @@ fn open(dir: &Path) -> Result<OwnedFd> {
 pub(crate) fn look(layer: &Layer, known: Option<&Tree>) -> Result<Tree> {
     let top_fd = open(top(layer))?;
     let mut found = Tree::new();
-    for root in [&b"upper"[..], b"work/index"] {
-        let version = match stat_at(top_fd.as_fd(), root, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(version) => version,
-            Err(Errno::NOENT) if root != b"upper" => continue,
-            Err(e) => return Err(Error::io("looking at", shown(layer, root), e)),
-        };
-        let of = |path: &[u8]| known.and_then(|known| known.get(path));
-        let item = item(top_fd.as_fd(), root, &version, of(root));
-        let item = item.at("looking at", shown(layer, root))?;
+    let of = |path: &[u8]| known.and_then(|known| known.get(path));
+    for root in TOPS {
+        let Some(item) = look_at_top(layer, top_fd.as_fd(), root, of(root))? else { continue };
         found.insert(root.to_vec(), item);
         let mut dirs = vec![root.to_vec()];
         while let Some(dir) = dirs.pop() {
@@ -213,6 +209,21 @@ pub(crate) fn look(layer: &Layer, known: Option<&Tree>) -> Result<Tree> {
         }
     }
     Ok(found)
+}
+
+/// Looks at one of the [`TOPS`]; nothing if there is no index.
+fn look_at_top(
+    layer: &Layer,
+    top: BorrowedFd<'_>,
+    root: &[u8],
+    known: Option<&Item>,
+) -> Result<Option<Item>> {
+    let looked = stat_at(top, root, AtFlags::SYMLINK_NOFOLLOW);
+    match looked.and_then(|version| item(top, root, &version, known)) {
+        Ok(item) => Ok(Some(item)),
+        Err(Errno::NOENT) if root != b"upper" => Ok(None),
+        Err(e) => Err(Error::io("looking at", shown(layer, root), e)),
+    }
 }
 
 fn item(dir: BorrowedFd<'_>, name: &[u8], version: &Version, known: Option<&Item>) -> Sys<Item> {
@@ -301,6 +312,39 @@ pub(crate) fn save_content(layer: &Layer, tree: &mut Tree, number: u32, flush: b
         sys::fsync(place_fd.as_fd())
     });
     flushed.at("flushing", &place)
+}
+
+/// The entries of a layer whose transaction has just begun: the tops, with the attributes of what the layer
+/// lies over.
+pub(crate) fn beginning(layer: &Layer) -> Result<Tree> {
+    let place = place(layer);
+    let (home, new) = (open(&place)?, place.join("new"));
+    // Empty, if a process died here.
+    let _ = sys::unlink(home.as_fd(), b"new", AtFlags::REMOVEDIR);
+    sys::mkdir(home.as_fd(), b"new", 0o700).at("creating", &new)?;
+    let fresh = super::copy_attributes(&layer.target, &new).and_then(|()| {
+        let version = stat_at(home.as_fd(), b"new", AtFlags::SYMLINK_NOFOLLOW);
+        version.and_then(|v| item(home.as_fd(), b"new", &v, None)).at("looking at", &new)
+    });
+    sys::unlink(home.as_fd(), b"new", AtFlags::REMOVEDIR).at("removing", &new)?;
+    let mut fresh = fresh?;
+    let (top_fd, mut tree) = (open(top(layer))?, Tree::new());
+    for root in TOPS {
+        let Some(now) = look_at_top(layer, top_fd.as_fd(), root, None)? else { continue };
+        let item = if root == b"upper" {
+            // By its marks overlayfs knows it again.
+            fresh.xattrs.extend(now.xattrs.into_iter().filter(|(name, _)| is_mark(name)));
+            fresh.clone()
+        } else {
+            now
+        };
+        tree.insert(root.to_vec(), item);
+    }
+    Ok(tree)
+}
+
+fn is_mark(xattr: &[u8]) -> bool {
+    xattr.starts_with(b"trusted.overlay.") || xattr.starts_with(b"user.overlay.")
 }
 
 /// Makes a layer's directories what `wanted` says. Gives the entries as they are then, with the same

@@ -62,7 +62,7 @@ pub struct StackLayer {
 pub struct Stack {
     /// Those that are in force, then those that were undone and can be redone.
     pub layers: Vec<StackLayer>,
-    /// How many are in force.
+    /// How many are in force; none if all were undone.
     pub at: u32,
 }
 
@@ -71,6 +71,12 @@ impl Stack {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
+    }
+
+    /// Whether every layer was undone: the transaction is what it was before its first command.
+    #[must_use]
+    pub fn is_undone(&self) -> bool {
+        self.at == 0 && !self.layers.is_empty()
     }
 
     /// How many layers were undone and can be redone.

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps};
 use txos_engine::Context;
 use txos_engine::show::quoted;
-use txos_engine::store::{Layer, Transaction};
+use txos_engine::store::{Layer, Transaction, copy_attributes};
 
-use super::upper::copy_attributes;
 use crate::error::{Error, Result};
 
 /// A path that is hidden.

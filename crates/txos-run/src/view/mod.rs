@@ -8,7 +8,6 @@
 //! | [`overlay`] | makes one overlay mount |
 //! | [`build`] | puts the view together, in the process that will live in it |
 //! | [`hide`] | makes paths absent inside |
-//! | [`upper`] | gives a new layer's top the attributes of what it covers |
 //! | [`nesting`] | tells whether this process is in a view already |
 
 pub mod build;
@@ -18,4 +17,3 @@ pub use txos_engine::nesting;
 pub mod hide;
 pub mod overlay;
 pub mod plan;
-pub mod upper;

@@ -125,7 +125,11 @@ fn every_state_is_gone_to_and_fro() {
         ("redo", 4, 8),
         ("undo", 7, 1),
         ("redo", 1, 2),
+        ("undo", 2, 0),
+        ("redo", 2, 2),
         ("redo", 5, 7),
+        ("undo", 7, 0),
+        ("redo", 7, 7),
         ("undo", 1, 6),
     ] {
         let _ = twin.go(verb, n).expect(0).says(format!("it is at layer {at} of 8"));
@@ -143,7 +147,7 @@ fn every_state_is_gone_to_and_fro() {
             .all(|(shown, script)| shown.0 == format!("{script:?}") || shown.0 == script)
     );
     // What there is not is refused by name, and nothing changes.
-    let _ = twin.go("undo", 6).expect(125).says("only 5 layers above the first");
+    let _ = twin.go("undo", 7).expect(125).says("only 6 layers to undo");
     let _ = twin.go("redo", 3).expect(125).says("only 2 layers to redo");
     // A failed command keeps what can be redone; one that succeeds does not.
     twin.is_at(6);
@@ -156,6 +160,47 @@ fn every_state_is_gone_to_and_fro() {
     let _ = twin.lab.txos(["commit", &twin.id]).run().expect(0);
     assert_eq!(dump(twin.lab.tree()), twin.states[4]);
     twin.lab.expect_clean();
+}
+
+/// With every layer undone the transaction is as it began: it changes nothing, depends on nothing, and its next command
+/// is its first.
+#[test]
+fn every_layer_is_undone() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE).expect(0);
+    let begun = dump(lab.tree());
+    let script = "set -e; cat b > /dev/null; echo 1 >> a; chmod 700 .; setfattr -n user.root -v 1 .; mv d moved";
+    let kept = lab.script(&["--keep", "-q"], script).run().expect(0);
+    let id = kept.stderr.trim().to_owned();
+    let _ = lab.txos(["exec", &id, "--", "sh", "-c", "echo 2 > two"]).run().expect(0);
+    let done = lab.txos(["undo", &id, "-n", "2"]).run().expect(0);
+    let _ = done.says("it is at layer 0 of 2").says("-n 2` puts all of them back");
+    let _ = lab.txos(["undo", &id]).run().expect(125).says("nothing to undo");
+    let _ = lab.txos(["rebase", &id]).run().expect(125).says("nothing to run again");
+    assert_eq!(seen(&lab, &id), begun);
+    assert_eq!(lab.txos(["diff", &id]).run().expect(0).text(), "");
+    assert_eq!(layers(&lab, &id).iter().map(|l| l.1).collect::<Vec<_>>(), [true, true]);
+    let shown = lab.txos(["diff", &id, "--layer", "2", "--name-status"]).run().expect(0).text();
+    assert_eq!(shown, format!("A\t{}\n", lab.tree().join("two").display()));
+    // What the undone commands read others may change; and their attributes of the top are seen.
+    let _ = lab.native("echo other > b; chmod 750 .; setfattr -n user.root -v 2 .").expect(0);
+    let _ = lab.txos(["redo", &id]).run().expect(0).says("at layer 1 of 2");
+    let _ = lab.txos(["commit", &id]).run().expect(75);
+    let _ = lab.txos(["undo", &id]).run().expect(0);
+    assert_eq!(seen(&lab, &id), dump(lab.tree()));
+    // The next command takes the place of what was undone.
+    let _ = lab.txos(["exec", &id, "--", "sh", "-c", "echo first > first"]).run().expect(0);
+    let shown = layers(&lab, &id);
+    assert_eq!(shown.len(), 1);
+    assert!(shown[0].0.contains("first") && !shown[0].1);
+    let _ = lab.txos(["redo", &id]).run().expect(125).says("nothing to redo");
+    let _ = lab.txos(["rebase", &id]).run().expect(0);
+    let done = lab.txos(["list", "-q"]).run().expect(0);
+    let again = done.text().trim().to_owned();
+    let _ = lab.txos(["undo", &again]).run().expect(0);
+    let _ = lab.txos(["commit", &again]).run().expect(0).says("nothing changed");
+    assert!(!lab.path("first").exists());
+    lab.expect_clean();
 }
 
 /// What was read by a command that is undone may be changed by others; what the others read may not.
@@ -222,9 +267,11 @@ fn every_step(operation: &[&str], prepare: &[&[&str]], possible: [usize; 2], fau
         );
         twin.is_at(at);
         // All others are there still.
-        let _ = twin.go("undo", at - 1).expect(if at > 1 { 0 } else { 125 });
-        twin.is_at(1);
-        let _ = twin.go("redo", 2).expect(0);
+        if at > 0 {
+            let _ = twin.go("undo", at).expect(0);
+        }
+        twin.is_at(0);
+        let _ = twin.go("redo", 3).expect(0);
         twin.is_at(3);
         let _ = twin.lab.txos(["commit", &twin.id]).run().expect(0);
         assert_eq!(dump(twin.lab.tree()), twin.states[3], "{fault_at} ({fired})");
@@ -238,6 +285,16 @@ fn every_step(operation: &[&str], prepare: &[&[&str]], possible: [usize; 2], fau
 #[test]
 fn killed_while_undoing() {
     every_step(&["undo", "-n", "2"], &[], [3, 1], "kill");
+}
+
+#[test]
+fn killed_while_undoing_all() {
+    every_step(&["undo", "-n", "3"], &[], [3, 0], "kill");
+}
+
+#[test]
+fn killed_while_redoing_all() {
+    every_step(&["redo", "-n", "3"], &[&["undo", "-n", "3"]], [0, 3], "kill");
 }
 
 #[test]
@@ -344,7 +401,7 @@ fn random_layers() {
             Twin::new(lab.nested(&format!("seed-{seed}")), &["--no-durable"], prepare, &scripts);
         let mut at = 6;
         for _ in 0..6 {
-            let to = 1 + usize::try_from(random.below(6)).unwrap();
+            let to = usize::try_from(random.below(7)).unwrap();
             if to != at {
                 let _ = twin.go(if to < at { "undo" } else { "redo" }, to.abs_diff(at)).expect(0);
             }
@@ -391,6 +448,8 @@ fn five_hundred_layers() {
 fn an_ordinary_user_undoes() {
     let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
     place.native("mkdir -p d/e; echo x > d/x; echo y > d/e/y; echo a > a");
+    let script = "ls -lRn --time-style=+ . | grep -v ^total; test -p a || cat a; exit 3";
+    let begun = place.script(&[], script).run().expect(3).text();
     let kept =
         place.script(&["--keep", "-q"], "mv d moved; echo more >> a; mkdir k; echo k > k/k").run();
     let id = kept.expect(0).stderr.trim().to_owned();
@@ -418,6 +477,10 @@ fn an_ordinary_user_undoes() {
         let _ = place.txos(&[verb, &id, "-n", n]).run().expect(0);
         assert_eq!(look(), states[at], "{verb} {n}");
     }
+    let _ = place.txos(&["undo", &id, "-n", "3"]).run().expect(0);
+    assert_eq!(look(), begun, "all undone");
+    let _ = place.txos(&["redo", &id, "-n", "3"]).run().expect(0);
+    assert_eq!(look(), states[2], "all redone");
     let _ = place.txos(&["commit", &id]).run().expect(0);
     assert!(place.lab.path("moved/e").exists() && !place.lab.path("moved/new").exists());
 }

@@ -11,22 +11,30 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, Timestamps};
-use txos_engine::Context;
-use txos_engine::rights::is_privileged;
-use txos_engine::store::Transaction;
 
-/// Prepares the upper directories of a transaction that has just begun.
-///
-/// # Errors
-/// [`txos_engine::Error::Io`] with the step and path.
-pub fn prepare(tx: &Transaction) -> txos_engine::Result<()> {
-    for layer in tx.layers() {
-        copy_attributes(&layer.target, &layer.upper)?;
+use super::Transaction;
+use crate::error::{Context, Result};
+use crate::rights::is_privileged;
+use crate::sys;
+
+impl Transaction {
+    /// Prepares the upper directories of a transaction that has just begun.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] with the step and path.
+    pub fn prepare_upper(&self) -> Result<()> {
+        for layer in self.layers() {
+            copy_attributes(&layer.target, &layer.upper)?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
-pub(super) fn copy_attributes(from: &Path, to: &Path) -> txos_engine::Result<()> {
+/// Gives a directory the attributes of another one, as far as this process may.
+///
+/// # Errors
+/// [`crate::Error::Io`] with the step and path.
+pub fn copy_attributes(from: &Path, to: &Path) -> Result<()> {
     let stat = rustix::fs::stat(from).at("looking at", from)?;
     let fd = rustix::fs::openat(
         CWD,
@@ -46,9 +54,9 @@ pub(super) fn copy_attributes(from: &Path, to: &Path) -> txos_engine::Result<()>
         )
         .is_ok();
     let mode = if owned { stat.st_mode & 0o7777 } else { own_permissions(from, stat.st_mode) };
-    txos_engine::sys::chmod(fd.as_fd(), mode).at("setting the mode of", to)?;
+    sys::chmod(fd.as_fd(), mode).at("setting the mode of", to)?;
     let source = from.as_os_str().as_bytes();
-    for (name, value) in txos_engine::sys::xattrs(source).unwrap_or_default() {
+    for (name, value) in sys::xattrs(source).unwrap_or_default() {
         // overlayfs's own marks would mean something else here. What can't be set (another
         // owner's, in a user namespace) could not be used there either.
         if !name.starts_with(b"trusted.") && !name.starts_with(b"user.overlay.") {
