@@ -96,6 +96,27 @@ with txos.transaction():
         self.assertEqual(process.returncode, -9)
         self.assertEqual(os.listdir(self.dir), [])
 
+    def test_a_killed_child_leaves_nothing(self):
+        """A child that was forked from a process with transactions has a life, and a death, of its own."""
+        code = """
+import os, signal, txos
+from pathlib import Path
+with txos.transaction():
+    Path("file").write_text("old")
+child = os.fork()
+if child == 0:
+    with txos.transaction():
+        Path("file").write_text("half")
+        Path("other").write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+assert os.waitpid(child, 0)[1] == signal.SIGKILL
+with txos.transaction(timeout=60):
+    assert not Path("other").exists()
+    Path("file").write_text(Path("file").read_text() + " and new")
+"""
+        self.finish(self.python(code))
+        self.assertEqual(self.file.read_text(), "old and new")
+
 
 if __name__ == "__main__":
     unittest.main()

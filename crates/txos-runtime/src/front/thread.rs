@@ -13,6 +13,7 @@ use super::session::{self, Session};
 use super::tls::{ALLOW, BLOCK, IDLE, LINGERING, Tls, here};
 use super::{alloc, signals};
 use crate::raw::syscall;
+use crate::tx::shared;
 
 /// The runtime's stack: what a commit with long paths needs, several times over. Only what is
 /// touched takes memory.
@@ -132,7 +133,8 @@ fn start_process(tls: &Tls) {
     MARK.store(page, Ordering::Release);
 }
 
-/// In a child that was forked: the thread's own transaction is the parent's alone.
+/// In a child that was forked: the thread's own transaction is the parent's alone, and so is the parent's place
+/// in the realm.
 pub fn after_fork(tls: &Tls) {
     tls.selector.set(ALLOW);
     tls.state.set(IDLE);
@@ -141,6 +143,7 @@ pub fn after_fork(tls: &Tls) {
     tls.at_once.set(0);
     tls.abort_if.set(null());
     session::forget_paused();
+    shared::after_fork();
     if let Some(session) = existing(tls).and_then(|thread| thread.session.take()) {
         session.forget();
     }

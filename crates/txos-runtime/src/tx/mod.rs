@@ -47,7 +47,7 @@ mod parts;
 mod passed;
 mod perm;
 mod settings;
-mod shared;
+pub mod shared;
 mod single_call;
 mod single_rename;
 mod sockets;

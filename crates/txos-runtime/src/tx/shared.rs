@@ -22,6 +22,15 @@ struct Place {
 
 static PLACE: Mutex<Option<Place>> = Mutex::new(None);
 
+/// In a child that was forked: what it does is its own. As its parent's, its transactions would seem to go on as
+/// long as the parent lives, whatever became of the child.
+pub fn after_fork() {
+    // Another thread may have held the lock when the process was copied.
+    if let Ok(mut place) = PLACE.try_lock() {
+        *place = None;
+    }
+}
+
 /// The realm that was joined last, to look at: whose it is was asked when it was joined.
 pub fn realm_as_known() -> Option<&'static Realm> {
     let known = *PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -113,8 +113,10 @@ fn each_command_in_a_document_runs_a_test() {
     let tests = tests();
     let pages = std::fs::read_dir(root().join("docs")).unwrap().map(|page| page.unwrap().path());
     let pages = pages.filter(|page| page.extension().is_some_and(|e| e == "md"));
-    let others = ["README.md", "TESTS.md", "SECURITY.md", "bindings/python/README.md"];
-    let more = ["rust/txos", "java", "go", "node"].map(|dir| format!("bindings/{dir}/README.md"));
+    let others =
+        ["README.md", "TESTS.md", "SECURITY.md", "bindings/python/README.md", "apps/README.md"];
+    let more = ["bindings/rust/txos", "bindings/java", "bindings/go", "bindings/node", "apps/wiki"]
+        .map(|dir| format!("{dir}/README.md"));
     let others = others.iter().map(|p| root().join(p)).chain(more.iter().map(|p| root().join(p)));
     for page in pages.chain(others) {
         let text = std::fs::read_to_string(&page).unwrap();
@@ -227,8 +229,9 @@ fn each_row_of_the_map_of_tests_runs_a_test() {
         let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
         let program = match name(&file).as_str() {
             "main" => name(dir),
-            other if dir.parent() == Some(&kit) && name(dir) == "command" => {
-                format!("command {other}")
+            // A module of a program that lies there itself.
+            other if dir.parent() == Some(&kit) && dir.join("main.rs").exists() => {
+                format!("{} {other}", name(dir))
             }
             other if dir.parent() == Some(&kit) => other.to_owned(),
             _ => continue,
