@@ -142,44 +142,163 @@ static void counter(long size, int me)
     close(fd);
 }
 
-/* A compiler's place: reads a source, makes something of it, writes an object. */
-static int compile(const char *source, const char *object)
+/* The compiler (cc.c), and the one thing that it does not do itself. */
+long cc_main(long argc, char **argv);
+
+long sys(long number, long a, long b, long c, long d)
 {
-    static char text[65536];
-    unsigned hash[1024] = {0}, word = 0;
-    int fd = open(source, O_RDONLY);
-    long n = read(fd, text, sizeof text);
-    close(fd);
-    for (int pass = 0; pass < 12; pass++)
-        for (long i = 0; i < n; i++) {
-            word = text[i] == ' ' ? 0 : word * 31 + text[i];
-            hash[word % 1024] += word;
-        }
-    fd = open(object, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    if (fd < 0 || write(fd, hash, sizeof hash) != sizeof hash)
-        return 1;
-    return close(fd) != 0;
+    long done = syscall(number, a, b, c, d);
+    return done < 0 ? -errno : done;
 }
 
-/* pmake: so many processes at a time, each of them executed, turn sources into objects. */
+/* Executes a program; its process. */
+static pid_t start(const char *program, char **args)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        execv(program, args);
+        _exit(127);
+    }
+    return pid;
+}
+
+/* Executes a program, and waits; what it exits with. */
+static int execute(const char *program, char **args)
+{
+    int status;
+    waitpid(start(program, args), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+enum { SOURCES = 48, FUNCTIONS = 8, JOBS = 8, ROUNDS = 40 };
+
+/* Writes a function to a source; what it returns for ROUNDS. */
+static long function_of(FILE *f, int source, int number)
+{
+    static const char words[] = "the quick brown fox jumps over the lazy dog";
+    unsigned r = source * 7919 + number * 104729 + 1;
+    long a = r % 89 + 2, b = r / 89 % 1000, limit = 100000 + r % 50000, from = r % 20, table[16], sum = b;
+    const char *word = words + from;
+    long letters = sizeof words - 1 - from;
+    fprintf(f,
+            "/* Function %d of source %d: a sum over a table and the letters of a word. */\n"
+            "long f%d_%d(long rounds)\n{\n    long table[16], i, sum = %ld;\n    char *word = \"%s\";\n\n"
+            "    for (i = 0; i < TABLE; i++)\n        table[i] = i * %ld + %ld;\n    for (i = 0; i < rounds; i++) {\n"
+            "        if ((sum ^ i) & 1) {\n            /* What was there is mixed with the table. */\n"
+            "            sum = (sum * %ld + table[i & (TABLE - 1)]) %% LARGEST;\n        } else if (i %% 3 == 1) {\n"
+            "            sum += word[i %% %ld] << 2;\n        } else {\n            sum = sum - (i & table[(i + 5) & 15]);\n        }\n"
+            "        while (sum > %ld || sum < 0 - %ld)\n            sum = sum / 2;\n    }\n    return sum;\n}\n\n",
+            number, source, source, number, b, word, a, b, a, letters, limit, limit);
+    for (long i = 0; i < 16; i++)
+        table[i] = i * a + b;
+    for (long i = 0; i < ROUNDS; i++) {
+        if ((sum ^ i) & 1)
+            sum = (sum * a + table[i & 15]) % 1000003;
+        else if (i % 3 == 1)
+            sum += word[i % letters] << 2;
+        else
+            sum -= i & table[(i + 5) & 15];
+        while (sum > limit || sum < -limit)
+            sum /= 2;
+    }
+    return sum;
+}
+
+static FILE *source_file(const char *name)
+{
+    FILE *f = fopen(name, "w");
+    if (!f)
+        fail(name);
+    return f;
+}
+
+static void pmake_prepare(long size)
+{
+    long sources = SOURCES * size;
+    char name[256];
+    mkdir("/tmp/project", 0755);
+    FILE *header = source_file("/tmp/project/project.h"), *last;
+    path(name, "/tmp/project/s%ld.c", sources);
+    last = source_file(name);
+    fprintf(header, "/* What all sources share. */\nenum { TABLE = 16, LARGEST = 1000003, ROUNDS = %d };\n\n", ROUNDS);
+    fprintf(last, "#include \"project.h\"\n\nlong main(void)\n{\n");
+    for (long s = 0; s < sources; s++) {
+        path(name, "/tmp/project/s%ld.c", s);
+        FILE *f = source_file(name);
+        fprintf(f, "#include \"project.h\"\n\n");
+        for (int n = 0; n < FUNCTIONS; n++) {
+            fprintf(header, "long f%ld_%d(long rounds);\n", s, n);
+            fprintf(last, "    if (f%ld_%d(ROUNDS) != %ld)\n        return 1;\n", s, n, function_of(f, s, n));
+        }
+        fclose(f);
+    }
+    fprintf(last, "    return 0;\n}\n");
+    fclose(last);
+    fclose(header);
+}
+
+/* pmake: as make -j 8: eight compilers at a time, each for one source; then their objects are linked, and the program must be right. */
 static void pmake(long size, int me)
 {
-    for (int i = 0; i < 12 * size; i++) {
-        char source[256], object[256];
-        path(source, "/tmp/src%d-%d.c", me, i);
-        path(object, "/tmp/src%d-%d.o", me, i);
-        fill(source, 12000, me * 1000 + i);
-        pid_t pid = fork();
-        if (pid == 0) {
-            execl("/init", "cc", source, object, NULL);
-            _exit(127);
+    long sources = SOURCES * size + 1, begun = 0, done = 0;
+    char **link = calloc(sources + 4, sizeof *link);
+    (void)me;
+    link[0] = "cc";
+    link[1] = "-l";
+    link[2] = "/tmp/project/program";
+    while (done < sources) {
+        for (; begun < sources && begun - done < JOBS; begun++) {
+            char source[256], object[256];
+            path(source, "/tmp/project/s%ld.c", begun);
+            path(object, "/tmp/project/s%ld.o", begun);
+            link[3 + begun] = strdup(object);
+            start("/init", (char *[]){"cc", source, object, NULL});
         }
         int status;
-        waitpid(pid, &status, 0);
-        if (status)
+        if (wait(&status) < 0 || status)
             fail("cc");
-        unlink(source);
+        done++;
     }
+    if (execute("/init", link) || execute(link[2], (char *[]){"program", NULL}))
+        fail("the program that was built");
+    _exit(0);
+}
+
+static int same_files(const char *a, const char *b)
+{
+    FILE *f = fopen(a, "r"), *g = fopen(b, "r");
+    int c = 0, d = 0;
+    long n = 0;
+    while (f && g && c == d && c != EOF) {
+        c = getc(f);
+        d = getc(g);
+        n++;
+    }
+    return f && g && c == d && n > 10000;
+}
+
+/* bootstrap: the compiler compiles itself, and what comes of it compiles it to the same bytes; sources that are none are refused. */
+static void bootstrap(long size, int me)
+{
+    static const char *const wrong[] = {
+        "long main(void) { return x; }", "long main(void) { 1 = 2; }", "long f(long a); long main(void) { return f(); }", "long main(", "char *s = \"",
+        "#include \"nothing.h\"", "#define X 1", "long main(void) { break; }", "/*", "long f(void) {} long f(void) {}", "}", "long x[", "'",
+    };
+    (void)size, (void)me;
+    if (execute("/init", (char *[]){"cc", "/cc.c", "/tmp/a.o", NULL}) ||
+        execute("/init", (char *[]){"cc", "-l", "/tmp/a", "/tmp/a.o", NULL}) ||
+        execute("/tmp/a", (char *[]){"cc", "/cc.c", "/tmp/b.o", NULL}) || !same_files("/tmp/a.o", "/tmp/b.o"))
+        fail("the compiler's own source");
+    for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        put("/tmp/wrong.c", wrong[i]);
+        if (execute("/init", (char *[]){"cc", "/tmp/wrong.c", "/tmp/wrong.o", NULL}) != 1)
+            fail(wrong[i]);
+    }
+    put("/tmp/wrong.c", "long f(void); long main(void) { return f(); }");
+    if (execute("/init", (char *[]){"cc", "/tmp/wrong.c", "/tmp/wrong.o", NULL}) != 0 ||
+        execute("/init", (char *[]){"cc", "-l", "/tmp/wrong", "/tmp/wrong.o", NULL}) != 1 ||
+        execute("/init", (char *[]){"cc", "-l", "/tmp/wrong", "/cc.c", NULL}) != 1)
+        fail("what can't be linked");
 }
 
 static void interface(const char *name, const char *address)
@@ -310,9 +429,10 @@ static void configure(long size, int me)
 }
 
 /* find: all look for something in one tree of 29 directories and 968 files. */
-static void find_prepare(void)
+static void find_prepare(long size)
 {
     char name[256];
+    (void)size;
     mkdir("/tmp/tree", 0755);
     for (int d = 0; d < 29; d++) {
         path(name, "/tmp/tree/d%d", d);
@@ -350,8 +470,9 @@ static void dpunish(long size, int me)
 }
 
 /* bonnie: as bonnie++ for a Web cache, on the disk: a file is written, rewritten, read in order and at random; then small files. */
-static void bonnie_prepare(void)
+static void bonnie_prepare(long size)
 {
+    (void)size;
     mkdir("/tmp/disk", 0755);
     if (mount("/dev/vda", "/tmp/disk", "ext2", 0, NULL) < 0)
         fail("/dev/vda (the workload bonnie needs a disk with an ext2 file system)");
@@ -410,12 +531,12 @@ static void times_now(long *to)
     to[2] = idle + wait;
 }
 
-struct workload { const char *name; void (*run)(long, int); void (*prepare)(void); int processes; };
+struct workload { const char *name; void (*run)(long, int); void (*prepare)(long); int processes; };
 
 static const struct workload workloads[] = {
-    {"counter", counter, NULL, 0}, {"pmake", pmake, NULL, 8},         {"mab", mab, NULL, 16},
+    {"counter", counter, NULL, 0}, {"pmake", pmake, pmake_prepare, 1}, {"mab", mab, NULL, 16},
     {"configure", configure, NULL, 8}, {"find", find, find_prepare, 8}, {"dpunish", dpunish, NULL, 8},
-    {"bonnie", bonnie, bonnie_prepare, 8},
+    {"bonnie", bonnie, bonnie_prepare, 8}, {"bootstrap", bootstrap, NULL, 1},
 };
 
 int main(int argc, char **argv)
@@ -423,8 +544,8 @@ int main(int argc, char **argv)
     static char line[4096];
     char name[64] = "none";
     long size = 1;
-    if (argc == 3 && strcmp(argv[0], "cc") == 0)
-        return compile(argv[1], argv[2]);
+    if (strcmp(argv[0], "cc") == 0)
+        return cc_main(argc, argv);
     if (getpid() != 1)
         return 0;
     mount("proc", "/proc", "proc", 0, NULL);
@@ -450,7 +571,7 @@ int main(int argc, char **argv)
         off(0);
     }
     if (w && w->prepare)
-        w->prepare();
+        w->prepare(size);
     struct timespec from, to;
     long before[3], after[3];
     times_now(before);

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use metatm::machine::Config;
@@ -77,6 +78,8 @@ pub struct Results {
     pub harts: BTreeMap<usize, BTreeMap<System, Row>>,
     /// Runs that came to no end.
     pub failed: Vec<String>,
+    /// Runs for which there was no time.
+    pub not_begun: usize,
 }
 
 struct Lab {
@@ -90,6 +93,8 @@ struct Lab {
     systems: Vec<System>,
     jobs: usize,
     cycles: u64,
+    time: Duration,
+    until: Option<Instant>,
     done: Done,
 }
 
@@ -97,11 +102,15 @@ struct Lab {
 type Wanted = (String, Config, System);
 
 impl Lab {
-    fn measure(&self, wanted: &Wanted, workload: &str) -> Result<Figures, String> {
+    /// Measures a run, or takes what is known of it; `None` if there is no time to begin it.
+    fn measure(&self, wanted: &Wanted, workload: &str) -> Result<Option<Figures>, String> {
         let (what, config, system) = wanted;
         let name = format!("{what} {workload} on {}", system.name());
         if let Some(figures) = self.done.get(&name) {
-            return Ok(figures);
+            return Ok(Some(figures));
+        }
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return Ok(None);
         }
         let line = format!("size={}{} {}", self.size, system.parameter(), self.append);
         let guest = Guest {
@@ -110,6 +119,7 @@ impl Lab {
             disk: &self.disk,
             line: line.trim_end(),
             cycles: self.cycles,
+            time: self.time,
         };
         let done = experiment::run(config, &guest, workload);
         match &done {
@@ -124,13 +134,13 @@ impl Lab {
         }
         let figures = done.map_err(|why| format!("{name}: {why}"))?;
         self.done.add(&name, &figures)?;
-        Ok(figures)
+        Ok(Some(figures))
     }
 
-    /// Measures rows, several runs at a time. What comes to no end goes to `failed`.
-    fn rows(&self, wanted: &[Wanted], failed: &mut Vec<String>) -> Vec<Row> {
+    /// Measures rows, several runs at a time. What comes to no end, and what is not begun, is noted.
+    fn rows(&self, wanted: &[Wanted], results: &mut Results) -> Vec<Row> {
         let (runs, next) = (wanted.len() * self.workloads.len(), AtomicUsize::new(0));
-        let done: Vec<OnceLock<Result<Figures, String>>> =
+        let done: Vec<OnceLock<Result<Option<Figures>, String>>> =
             (0..runs).map(|_| OnceLock::new()).collect();
         let work = || {
             loop {
@@ -150,11 +160,11 @@ impl Lab {
         for (n, figures) in done.into_iter().enumerate() {
             let column = n % self.workloads.len();
             match figures.into_inner() {
-                Some(Ok(figures)) => {
+                Some(Ok(Some(figures))) => {
                     rows[n / self.workloads.len()].insert(self.workloads[column].clone(), figures);
                 }
-                Some(Err(why)) => failed.push(why),
-                None => {}
+                Some(Err(why)) => results.failed.push(why),
+                Some(Ok(None)) | None => results.not_begun += 1,
             }
         }
         rows
@@ -209,11 +219,15 @@ pub fn evaluate(args: &Evaluate) -> Result<(), String> {
             .collect(),
         jobs: args.jobs.max(1),
         cycles: args.cycles.saturating_mul(args.size.max(1).into()),
+        time: Duration::from_secs(args.seconds),
+        until: args.minutes.and_then(|minutes| {
+            Instant::now().checked_add(Duration::from_secs(minutes.saturating_mul(60)))
+        }),
         done: Done::default(),
     };
     lab.done = Done::open(&args.report.join("runs.jsonl"), args.resume, lab.identity(&config)?)?;
     let mut results = Results::default();
-    let rows = lab.rows(&lab.wanted("table", &config), &mut results.failed);
+    let rows = lab.rows(&lab.wanted("table", &config), &mut results);
     results.systems = lab.systems.iter().copied().zip(rows).collect();
     let save = |results: &Results| write(&args.report, results, &config);
     save(&results)?;
@@ -226,9 +240,13 @@ pub fn evaluate(args: &Evaluate) -> Result<(), String> {
         }
     }
     eprintln!("metatm: the report is {}", args.report.join("index.html").display());
-    match results.failed.len() {
-        0 => Ok(()),
-        n => Err(format!("{n} runs came to no end; the report has the others")),
+    match (results.failed.len(), results.not_begun) {
+        (0, 0) => Ok(()),
+        (0, n) => Err(format!("{n} runs were not begun in --minutes; --resume goes on")),
+        (n, 0) => Err(format!("{n} runs came to no end; the report has the others")),
+        (n, m) => Err(format!(
+            "{n} runs came to no end, and {m} were not begun in --minutes; --resume goes on"
+        )),
     }
 }
 
@@ -254,7 +272,7 @@ fn sweeps(lab: &Lab, config: &Config, results: &mut Results) {
     for cycles in PENALTIES.into_iter().filter(|c| *c != config.tm.abort_cycles) {
         want(format!("restart {cycles}"), &|with| with.tm.abort_cycles = cycles);
     }
-    let mut rows = lab.rows(&wanted, &mut results.failed).into_iter();
+    let mut rows = lab.rows(&wanted, results).into_iter();
     let measured = results.systems.get(&System::Cx).cloned().unwrap_or_default();
     let mut row = |known: bool| {
         let next = if known { None } else { rows.next() };
@@ -282,7 +300,7 @@ fn by_harts(lab: &Lab, config: &Config, results: &mut Results, harts: usize) {
     let rows = if harts == config.harts {
         results.systems.clone()
     } else {
-        let rows = lab.rows(&lab.wanted(&format!("{harts} harts"), &with), &mut results.failed);
+        let rows = lab.rows(&lab.wanted(&format!("{harts} harts"), &with), results);
         lab.systems.iter().copied().zip(rows).collect()
     };
     results.harts.insert(harts, rows);

@@ -1,5 +1,7 @@
 //! One run of one workload, and what comes of it.
 
+use std::time::{Duration, Instant};
+
 use metatm::machine::{Config, Ended, Error, Images, Machine, bus::Ending};
 use metatm::symbols::Symbols;
 use metatm::tm::stats::Stats;
@@ -26,6 +28,8 @@ pub struct Guest<'a> {
     pub line: &'a str,
     /// Cycles after which a workload is taken for one that hangs.
     pub cycles: u64,
+    /// Real time after which it is taken for one that hangs.
+    pub time: Duration,
 }
 
 /// What one run gave.
@@ -71,6 +75,7 @@ pub fn run(
 ) -> std::result::Result<Result, String> {
     let mut machine =
         Machine::new(config, guest.disk.to_vec()).map_err(|e: Error| e.to_string())?;
+    machine.deadline = Instant::now().checked_add(guest.time);
     machine.bus.watched = guest.kernel.symbols.ranges(waits);
     let line = format!("console=ttyS0 quiet workload={workload} {}", guest.line);
     machine

@@ -7,14 +7,15 @@ mod options;
 mod page;
 mod runs;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use metatm::machine::bus::Ending;
-use metatm::machine::{Ended, Images, Machine};
+use metatm::machine::{Ended, Images, Machine, sbi};
 use metatm::symbols::Symbols;
 use metatm::tm::policy::Decision;
 
@@ -47,11 +48,13 @@ fn run(args: &Run) -> Result<ExitCode, String> {
         (optional(&args.initrd)?, optional(&args.disk)?, optional(&args.map)?);
     let symbols = Symbols::parse(&String::from_utf8_lossy(&map));
     let mut machine = Machine::new(&args.machine.config(), disk).map_err(|e| e.to_string())?;
-    machine.bus.tm.stats.traced = args.trace;
+    machine.bus.tm.stats.traced = args.trace.unwrap_or(0);
     machine
         .boot(&Images { kernel: &kernel, initrd: &initrd, command_line: &args.append })
         .map_err(|e| e.to_string())?;
     let begun = Instant::now();
+    machine.deadline =
+        args.seconds.and_then(|seconds| begun.checked_add(Duration::from_secs(seconds)));
     let console = |output: &[u8]| {
         let mut out = std::io::stdout();
         out.write_all(output).and_then(|()| out.flush()).is_ok()
@@ -67,6 +70,7 @@ fn run(args: &Run) -> Result<ExitCode, String> {
         Ended::Asked(Ending::Reboot) => "asked for a reboot".to_owned(),
         Ended::Asked(Ending::Failed) => "powered off after a failure".to_owned(),
         Ended::Cycles => format!("stopped after --cycles {}", args.cycles),
+        Ended::TimeUp => format!("stopped after --seconds {}", args.seconds.unwrap_or(0)),
         Ended::Asleep => "stopped: every hart waits, and nothing will wake one".to_owned(),
         Ended::Debugger => "stopped by the debugger".to_owned(),
     };
@@ -75,7 +79,7 @@ fn run(args: &Run) -> Result<ExitCode, String> {
         machine.now(),
         instructions as f64 / seconds / 1e6
     );
-    if args.trace {
+    if args.trace.is_some() {
         trace(&machine, &symbols);
     }
     if args.json {
@@ -86,28 +90,43 @@ fn run(args: &Run) -> Result<ExitCode, String> {
     Ok(match ended {
         Ended::Asked(Ending::Failed) => ExitCode::FAILURE,
         Ended::Asked(_) => ExitCode::SUCCESS,
-        Ended::Cycles | Ended::Asleep | Ended::Debugger => ExitCode::from(3),
+        Ended::Cycles | Ended::TimeUp | Ended::Asleep | Ended::Debugger => ExitCode::from(3),
     })
 }
 
-/// Prints the first conflicts, and the regions that were restarted most.
+/// Prints the last conflicts, who conflicted most with whom, and the regions that were restarted most.
 fn trace(machine: &Machine, symbols: &Symbols) {
-    println!("{:>14}  {:<44}  {:<5}  {:<30}  outcome", "cycle", "access", "", "holder");
-    for event in machine.bus.tm.trace() {
+    let stats = &machine.bus.tm.stats;
+    println!(
+        "{:>14}  {:<44}  {:<5}  {:<30}  {:<30}  outcome",
+        "cycle", "access", "", "data", "holder"
+    );
+    for event in &stats.trace {
         let outcome = match event.decision {
             Decision::HolderLoses => "holder restarts".to_owned(),
             Decision::RequesterLoses => "restarts itself".to_owned(),
             Decision::Stall(cycles) => format!("stalls for {cycles}"),
         };
         println!(
-            "{:>14}  {:<44}  {:<5}  {:<30}  {outcome}",
+            "{:>14}  {:<44}  {:<5}  {:<30}  {:<30}  {outcome}",
             event.at,
             format!("hart {} {}", event.hart, symbols.name(event.pc)),
             if event.write { "write" } else { "read" },
+            symbols.data(event.data, sbi::KERNEL),
             format!("hart {} {}", event.holder, symbols.name(event.holder_pc)),
         );
     }
-    let stats = &machine.bus.tm.stats;
+    println!("\n{} conflicts, of which the last {} are above", stats.seen, stats.trace.len());
+    println!("\nconflicts  {:<44}  region of the holder", "access");
+    let mut pairs: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for ((pc, holder), n) in &stats.pairs {
+        *pairs.entry((symbols.function(*pc), symbols.name(*holder))).or_default() += n;
+    }
+    let mut pairs: Vec<_> = pairs.into_iter().collect();
+    pairs.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    for ((access, holder), n) in pairs.into_iter().take(20) {
+        println!("{n:>9}  {access:<44}  {holder}");
+    }
     let mut most: Vec<_> = stats.restarts_by_pc.iter().collect();
     most.sort_by_key(|(pc, n)| (std::cmp::Reverse(**n), **pc));
     println!("\nrestarts  not to be rolled back  transactions  region");
@@ -115,5 +134,13 @@ fn trace(machine: &Machine, symbols: &Symbols) {
         let begun = stats.begun_by_pc.get(pc).copied().unwrap_or(0);
         let exclusive = stats.exclusive_by_pc.get(pc).copied().unwrap_or(0);
         println!("{n:>8}  {exclusive:>21}  {begun:>12}  {}", symbols.name(*pc));
+    }
+    println!("\nhart  where it is at the end");
+    for hart in &machine.harts {
+        let tx = machine.bus.tm.running(hart.id).map_or(String::new(), |tx| {
+            let region = symbols.name(tx.checkpoint.x[1]);
+            format!("  in a transaction of {region}, {} restarts", tx.restarts)
+        });
+        println!("{:>4}  {}{tx}", hart.id, symbols.name(hart.pc));
     }
 }

@@ -43,9 +43,9 @@ pub struct Run {
     /// The kernel's System.map: names in the trace and in the figures
     #[arg(long)]
     pub map: Option<PathBuf>,
-    /// Print the conflicts at the end: who conflicted with whom, and where
-    #[arg(long)]
-    pub trace: bool,
+    /// Print the last conflicts at the end, 10,000 if it is not said how many: who conflicted with whom, and where
+    #[arg(long, value_name = "CONFLICTS", num_args = 0..=1, default_missing_value = "10000", require_equals = true)]
+    pub trace: Option<usize>,
     /// Print the figures at the end as JSON
     #[arg(long)]
     pub json: bool,
@@ -55,6 +55,9 @@ pub struct Run {
     /// Cycles after which it ends
     #[arg(long, default_value_t = 200_000_000_000)]
     pub cycles: u64,
+    /// Seconds of real time after which it ends
+    #[arg(long)]
+    pub seconds: Option<u64>,
     /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
@@ -89,6 +92,12 @@ pub struct Evaluate {
     /// Cycles after which a run is taken for one that hangs, for each step of the size
     #[arg(long, default_value_t = 3_000_000_000)]
     pub cycles: u64,
+    /// Seconds of real time after which a run is taken for one that hangs
+    #[arg(long, default_value_t = 600)]
+    pub seconds: u64,
+    /// Minutes of real time after which no run is begun any more; `--resume` goes on later
+    #[arg(long)]
+    pub minutes: Option<u64>,
     /// Only the tables, not the sweeps over policies, penalties and harts
     #[arg(long)]
     pub tables: bool,

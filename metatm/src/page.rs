@@ -51,6 +51,13 @@ pub fn page(results: &Results, config: &Config) -> String {
         }
         out.push_str("</ul>");
     }
+    if results.not_begun > 0 {
+        let _ = write!(
+            out,
+            "<p>{} runs were not begun: <code>--resume</code> goes on.",
+            results.not_begun
+        );
+    }
     out
 }
 

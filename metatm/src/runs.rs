@@ -37,7 +37,8 @@ impl Done {
     pub fn open(path: &Path, resume: bool, of: u64) -> Result<Done, String> {
         let failed = |e: std::io::Error| format!("{}: {e}", path.display());
         let mut known = BTreeMap::new();
-        if resume {
+        // Where nothing has begun, everything is to be done.
+        if resume && path.exists() {
             let text = std::fs::read_to_string(path).map_err(failed)?;
             let mut lines = text.lines();
             let head = lines.next().and_then(|l| serde_json::from_str::<Head>(l).ok());

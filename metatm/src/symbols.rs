@@ -1,4 +1,4 @@
-//! Names of the kernel's functions, from its `System.map`.
+//! Names of the kernel's functions and data, from its `System.map`.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,15 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
     by_address: BTreeMap<u64, String>,
+    /// The bounds of the image.
+    by_name: BTreeMap<&'static str, u64>,
 }
 
 impl Symbols {
     /// Reads a map: an address, a kind and a name in each line. Lines that are none are passed over.
     #[must_use]
     pub fn parse(text: &str) -> Symbols {
-        let mut by_address = BTreeMap::new();
+        let (mut by_address, mut by_name) = (BTreeMap::new(), BTreeMap::new());
         for line in text.lines() {
             let mut words = line.split_whitespace();
             let (Some(address), Some(kind), Some(name)) =
@@ -27,9 +29,12 @@ impl Symbols {
                 kind.len() == 1,
             ) {
                 by_address.insert(address, name.to_owned());
+                for bound in ["_start", "_end"].into_iter().filter(|b| *b == name) {
+                    by_name.insert(bound, address);
+                }
             }
         }
-        Symbols { by_address }
+        Symbols { by_address, by_name }
     }
 
     /// The function at an address, with the distance from its start.
@@ -42,6 +47,19 @@ impl Symbols {
             },
             _ => format!("{address:#x}"),
         }
+    }
+
+    /// The kernel's static data at a physical address, if the kernel was loaded at `loaded`; the address itself for what the
+    /// kernel has allocated.
+    #[must_use]
+    pub fn data(&self, at: u64, loaded: u64) -> String {
+        let address = |name: &str| self.by_name.get(name).copied();
+        let in_image = || {
+            let (start, end) = (address("_start")?, address("_end")?);
+            let at = start.checked_add(at.checked_sub(loaded)?)?;
+            (at < end).then(|| self.name(at))
+        };
+        in_image().unwrap_or_else(|| format!("{at:#x}"))
     }
 
     /// The function at an address.
@@ -67,6 +85,16 @@ impl Symbols {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_of_the_image_has_a_name_and_what_is_allocated_has_none() {
+        let map = "ffffffff80000000 T _start\nffffffff80001000 D table\nffffffff80002000 B _end\n";
+        let map = Symbols::parse(map);
+        assert_eq!(map.data(0x8020_1008, 0x8020_0000), "table+0x8");
+        assert_eq!(map.data(0x8020_2000, 0x8020_0000), "0x80202000");
+        assert_eq!(map.data(0x1000, 0x8020_0000), "0x1000");
+        assert_eq!(Symbols::default().data(0x8020_0000, 0x8020_0000), "0x80200000");
+    }
 
     #[test]
     fn an_address_has_the_name_before_it() {

@@ -224,6 +224,25 @@ fn the_same_run_twice_is_the_same_cycle_by_cycle() {
 }
 
 #[test]
+fn the_trace_has_the_last_conflicts() {
+    require!(has(COMPILER), "{COMPILER} is missing");
+    let program = bare("tm.c");
+    let trace = |option: &str| -> (Vec<String>, String) {
+        let ran = metatm(&["run", program.to_str().expect("UTF-8"), "--harts", "2", option]);
+        let out = text(&ran.stdout);
+        let (events, rest) = out.split_once("\n\n").expect("events, and what comes after them");
+        // The console and a line of headings stand above the events.
+        (events.lines().skip(2).map(str::to_owned).collect(), rest.to_owned())
+    };
+    let (all, _) = trace("--trace");
+    let (few, rest) = trace("--trace=7");
+    assert!(all.len() > 7 && few.len() == 7, "{} and {}", all.len(), few.len());
+    assert_eq!(few, all[all.len() - 7..]);
+    let wanted = format!("{} conflicts, of which the last 7 are above", all.len());
+    assert!(rest.contains(&wanted) && rest.contains("region of the holder"), "{rest}");
+}
+
+#[test]
 fn what_is_no_kernel_or_hangs_is_told() {
     let dir = place("bad");
     let write = |name: &str, bytes: &[u8]| {
@@ -243,6 +262,9 @@ fn what_is_no_kernel_or_hangs_is_told() {
     let ran = metatm(&["run", &hangs, "--harts", "1", "--cycles", "100000"]);
     assert_eq!(ran.status.code(), Some(3));
     assert!(text(&ran.stderr).contains("stopped after --cycles 100000"), "{}", text(&ran.stderr));
+    let ran = metatm(&["run", &hangs, "--harts", "1", "--seconds", "0"]);
+    assert_eq!(ran.status.code(), Some(3));
+    assert!(text(&ran.stderr).contains("stopped after --seconds 0"), "{}", text(&ran.stderr));
     // wfi without anything that wakes: addi x0, x0, 0 twice 16 bits are c.nop; then wfi and a jump to it.
     image[0..8].copy_from_slice(&[0x73, 0x00, 0x50, 0x10, 0xf5, 0xbf, 0x01, 0x00]);
     let sleeps = write("sleeps", &image);
@@ -290,6 +312,11 @@ fn what_is_no_kernel_or_hangs_is_told() {
         page.contains("Runs without an end") && page.contains("did not end (Asleep)"),
         "{page}"
     );
+    // What there is no time for is not begun, and the report says so.
+    let ran = metatm(&[&args[..], &["--only", "mab", "--minutes", "0"]].concat());
+    assert!(text(&ran.stderr).contains("3 runs were not begun"), "{}", text(&ran.stderr));
+    let page = std::fs::read_to_string(report.join("index.html")).expect("the page");
+    assert!(page.contains("3 runs were not begun"), "{page}");
     // What the report has of other images is not taken for this machine's.
     let ran = metatm(&[&args[..], &["--only", "find", "--resume", "--harts", "2"]].concat());
     assert!(
@@ -438,6 +465,7 @@ fn txlinux_boots_and_counts_right() {
     let mut runs = vec![
         ("counter", "cx", "hardware"),
         ("counter", "all", "software"),
+        ("pmake", "cx", "hardware"),
         ("find", "ss", "software"),
         ("bonnie", "cx", "hardware"),
     ];
@@ -458,6 +486,10 @@ fn txlinux_boots_and_counts_right() {
         let committed = figure(&out, "committed");
         assert!(committed.is_some_and(|n| n > 1000), "{what}: {committed:?}");
     }
+    // The compiler of pmake, as the cross compiler built it, compiles itself; the result compiles it to the same bytes.
+    let ran = run("bootstrap", "cx", "hardware", None);
+    let out = text(&ran.stdout);
+    assert!(out.contains("END bootstrap ") && !out.contains("FAILED"), "{out}");
     // A device that the workload needs and that is not there.
     let ran = run("bonnie", "cx", "hardware", None);
     let out = text(&ran.stdout);

@@ -30,6 +30,8 @@ pub mod sbi;
 pub mod special;
 pub mod trap;
 
+use std::time::Instant;
+
 use crate::devices::disk::Disk;
 use crate::tm::{self, Tm};
 use bus::{Bus, Ending};
@@ -98,6 +100,8 @@ pub enum Ended {
     Asked(Ending),
     /// After as many cycles as were allowed.
     Cycles,
+    /// After as much real time as was allowed.
+    TimeUp,
     /// No hart runs and nothing will wake one.
     Asleep,
     /// The debugger's: at a breakpoint, after a step, or because it asked.
@@ -131,6 +135,9 @@ impl Config {
     }
 }
 
+/// Turns between two looks at the real time. A turn is at most 100,000 instructions.
+const LOOKS: u32 = 64;
+
 /// Most cycles or microseconds of a latency.
 const LONGEST: u64 = 1_000_000_000;
 
@@ -146,6 +153,8 @@ pub struct Machine {
     pub bus: Bus,
     /// What a debugger wants.
     pub debug: Option<debug::Debug>,
+    /// When a run ends even if the guest goes on; what the guest does until then does not depend on it.
+    pub deadline: Option<Instant>,
     states: Vec<State>,
     slice: u64,
 }
@@ -193,6 +202,7 @@ impl Machine {
             harts: (0..config.harts).map(Hart::new).collect(),
             bus,
             debug: None,
+            deadline: None,
             states: vec![State::Stopped; config.harts],
             slice: config.slice,
         })
@@ -247,10 +257,15 @@ impl Machine {
         on.unwrap_or_else(|| self.harts.iter().map(|h| h.clock).max().unwrap_or(0))
     }
 
-    /// Runs until the guest ends, or `cycles` have gone by. What the console prints goes to `console`, which may say
+    /// Runs until the guest ends, `cycles` have gone by, or the deadline has come. What the console prints goes to `console`, which may say
     /// false to stop.
     pub fn run(&mut self, cycles: u64, mut console: impl FnMut(&[u8]) -> bool) -> Ended {
+        let mut turns = 0u32;
         loop {
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(LOOKS) && self.deadline.is_some_and(|at| Instant::now() >= at) {
+                return Ended::TimeUp;
+            }
             // A turn that the debugger has interrupted goes on first, so that the run is the same as without it.
             if let Some((hart, until)) = self.debug.as_mut().and_then(|d| d.turn.take()) {
                 if !self.turn(hart, until) {

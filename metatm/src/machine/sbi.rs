@@ -117,17 +117,18 @@ pub struct Places {
     pub tree: u64,
 }
 
+/// Where a kernel is put.
+pub const KERNEL: u64 = super::ram::BASE + 0x20_0000;
+
 /// Finds places in memory for images of these sizes; `None` if they don't fit.
 #[must_use]
 pub fn places(ram: &Ram, kernel: u64, initrd: u64, tree: u64) -> Option<Places> {
-    let base = super::ram::BASE;
-    let end = base + ram.size();
-    let at = base + 0x20_0000;
+    let end = super::ram::BASE + ram.size();
     let tree_at = end.checked_sub(tree)? & !0xfff;
     let initrd_at = tree_at.checked_sub(initrd)? & !0xfff;
     // The kernel's own data without contents lies behind it.
-    (at + kernel + (8 << 20) <= initrd_at).then_some(Places {
-        kernel: at,
+    (KERNEL + kernel + (8 << 20) <= initrd_at).then_some(Places {
+        kernel: KERNEL,
         initrd: initrd_at,
         tree: tree_at,
     })

@@ -29,7 +29,7 @@ use rustc_hash::FxHashMap;
 use crate::machine::hart::Checkpoint;
 use crate::machine::ram::Ram;
 use policy::{Backoff, Decision, Figures, Policy};
-use stats::{Event, Stats};
+use stats::Stats;
 
 /// Why a transaction was restarted: the low byte of what `xbegin` gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -148,6 +148,8 @@ pub struct Tx {
     pub karma: u64,
     /// Times that it has stalled at its present access.
     pub stalls: u32,
+    /// That access: address of its instruction, address of the data, whether it writes.
+    stalled: (u64, u64, bool),
     /// Those it gave way to (Kindergarten).
     pub enemies: Vec<u64>,
     /// The priority of its thread, as the operating system has set it; lower goes first.
@@ -175,6 +177,12 @@ pub struct Access {
     pub pc: u64,
     /// The hart's clock.
     pub now: u64,
+}
+
+impl Access {
+    fn what(&self) -> (u64, u64, bool) {
+        (self.pc, self.at, self.write)
+    }
 }
 
 const FILTER: usize = 1 << 16;
@@ -267,6 +275,7 @@ impl Tm {
             size: 0,
             karma: 0,
             stalls: 0,
+            stalled: (0, 0, false),
             enemies: Vec::new(),
             priority,
             in_interrupt,
@@ -423,7 +432,11 @@ impl Tm {
         }
         if let Some(slot) = own {
             let tx = &mut self.txs[usize::from(slot)];
-            tx.stalls = 0;
+            // An instruction of several accesses makes the first ones again after each stall of a later one: an atomic
+            // operation reads before it writes.
+            if tx.stalls > 0 && (tx.stalled.0 != access.pc || tx.stalled == access.what()) {
+                tx.stalls = 0;
+            }
             if access.write {
                 // Just these bytes: the others of the word may be another one's.
                 tx.undo.push((access.at, access.len, ram.load(access.at, access.len)));
@@ -477,7 +490,9 @@ impl Tm {
                     return Err(Refused::Lost);
                 }
                 Decision::Stall(cycles) => {
-                    self.txs[usize::from(slot)].stalls += 1;
+                    let tx = &mut self.txs[usize::from(slot)];
+                    tx.stalls = if tx.stalled == access.what() { tx.stalls + 1 } else { 1 };
+                    tx.stalled = access.what();
                     self.stats.stall_cycles += cycles;
                     return Err(Refused::Stall(cycles));
                 }
@@ -582,10 +597,46 @@ impl Tm {
         }
         bytes
     }
+}
 
-    /// What the trace says of the last events, oldest first.
-    #[must_use]
-    pub fn trace(&self) -> &[Event] {
-        &self.stats.trace
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+    use crate::machine::hart::Hart;
+    use crate::machine::ram::BASE;
+
+    /// Both have read the word that both write: one of them must give way, however often each makes its read again.
+    #[test]
+    fn atomic_operations_on_one_word_come_to_an_end_under_every_policy() {
+        for &policy in Policy::value_variants() {
+            let mut tm = Tm::new(Config { policy, ..Config::default() }, 2);
+            let mut ram = Ram::new(4096);
+            let mut commits = 0;
+            let mut has_read = [false; 2];
+            for now in 0..2000 {
+                let hart = now as usize % 2;
+                if !tm.in_tx(hart) {
+                    tm.begin(Hart::new(hart).checkpoint(0, 0), hart, now, false, 0);
+                    has_read[hart] = false;
+                }
+                if tm.restart(hart, now).is_some() {
+                    has_read[hart] = false;
+                }
+                let access = |pc, write| Access { hart, at: BASE, len: 8, write, pc, now };
+                if !has_read[hart] {
+                    // Another instruction, a turn before.
+                    has_read[hart] = tm.access(&mut ram, &access(0x1000, false)).is_ok();
+                    continue;
+                }
+                let read = tm.access(&mut ram, &access(0x1004, false));
+                if read.and_then(|()| tm.access(&mut ram, &access(0x1004, true))).is_ok() {
+                    assert_eq!(tm.end(hart, now), Some(true));
+                    commits += 1;
+                }
+            }
+            assert!(commits > 20, "{policy:?}: {commits}");
+        }
     }
 }

@@ -1,12 +1,9 @@
 //! What is counted, as in table 3 of the paper, and the trace of conflicts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::policy::Decision;
 use super::{Access, Reason, Tx};
-
-/// Events that are kept for the trace.
-const TRACE: usize = 10_000;
 
 /// A conflict.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -68,12 +65,18 @@ pub struct Stats {
     pub exclusive_by_pc: BTreeMap<u64, u64>,
     /// Transactions by the same.
     pub begun_by_pc: BTreeMap<u64, u64>,
-    /// The last conflicts, if they are asked for.
+    /// The last conflicts, oldest first.
     #[serde(skip)]
-    pub trace: Vec<Event>,
-    /// Whether a trace is wanted.
+    pub trace: VecDeque<Event>,
+    /// Conflicts that the trace keeps; 0 without a trace.
     #[serde(skip)]
-    pub traced: bool,
+    pub traced: usize,
+    /// Conflicts that the trace has seen.
+    #[serde(skip)]
+    pub seen: u64,
+    /// Conflicts by who made the access and whose region it hit, while there is a trace.
+    #[serde(skip)]
+    pub pairs: BTreeMap<(u64, u64), u64>,
 }
 
 impl Stats {
@@ -90,10 +93,15 @@ impl Stats {
     }
 
     pub(super) fn conflict(&mut self, access: &Access, holder: &Tx, decision: Decision) {
-        if !self.traced || self.trace.len() >= TRACE {
+        if self.traced == 0 {
             return;
         }
-        self.trace.push(Event {
+        self.seen += 1;
+        *self.pairs.entry((access.pc, holder.checkpoint.x[1])).or_default() += 1;
+        if self.trace.len() == self.traced {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(Event {
             at: access.now,
             hart: access.hart,
             pc: access.pc,
