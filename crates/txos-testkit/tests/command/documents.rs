@@ -113,8 +113,14 @@ fn each_command_in_a_document_runs_a_test() {
     let tests = tests();
     let pages = std::fs::read_dir(root().join("docs")).unwrap().map(|page| page.unwrap().path());
     let pages = pages.filter(|page| page.extension().is_some_and(|e| e == "md"));
-    let others =
-        ["README.md", "TESTS.md", "SECURITY.md", "bindings/python/README.md", "apps/README.md"];
+    let others = [
+        "README.md",
+        "TESTS.md",
+        "SECURITY.md",
+        "bindings/python/README.md",
+        "apps/README.md",
+        "apps/ldap/README.md",
+    ];
     let more = ["bindings/rust/txos", "bindings/java", "bindings/go", "bindings/node", "apps/wiki"]
         .map(|dir| format!("{dir}/README.md"));
     let others = others.iter().map(|p| root().join(p)).chain(more.iter().map(|p| root().join(p)));

@@ -1,0 +1,221 @@
+"""Many clients at once, two servers on one database, servers that are killed."""
+
+import os
+import random
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from directory.client import (
+    ADD,
+    BUSY,
+    DELETE,
+    ENTRY_EXISTS,
+    NO_SUCH_ATTRIBUTE,
+    NO_SUCH_OBJECT,
+    REPLACE,
+    SUCCESS,
+    add,
+    delete,
+    modify,
+    rename,
+    search,
+)
+from directory.server import PEOPLE, SUFFIX, Server, attributes, person
+from tests.place import LONG, InPlace
+
+
+class Many(InPlace):
+    def at_once(self, bodies):
+        """Runs each in a thread with what it is given; an exception in one fails the test."""
+        errors = []
+
+        def run(body):
+            try:
+                body()
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(body,)) for body in bodies]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for error in errors:
+            raise error
+
+    def test_of_those_who_add_the_same_one_wins(self):
+        server = self.server()
+        codes = []
+
+        def add_all():
+            with server.client() as client:
+                codes.extend(client.ask(add(person(n), attributes(n))) for n in range(20))
+
+        self.at_once([add_all] * 6)
+        self.assertEqual((codes.count(SUCCESS), codes.count(ENTRY_EXISTS)), (20, 100))
+        self.expect_whole(server)
+
+    def test_no_change_is_lost(self):
+        """Each change takes a value away that it has seen, and adds the next."""
+        server = self.server(people=1)
+        with server.client() as client:
+            client.ask(modify(person(0), [(REPLACE, "description", ["0"])]))
+
+        def count():
+            done = 0
+            with server.client() as client:
+                while done < 15:
+                    seen = client.entries(person(0))[person(0)]["description"][0]
+                    changes = [(DELETE, "description", [seen]), (ADD, "description", [str(int(seen) + 1)])]
+                    code = client.ask(modify(person(0), changes))
+                    self.assertIn(code, (SUCCESS, NO_SUCH_ATTRIBUTE))
+                    done += code == SUCCESS
+
+        self.at_once([count] * 4)
+        with server.client() as client:
+            self.assertEqual(client.entries(person(0))[person(0)]["description"], ["60"])
+
+    def test_a_subtree_that_moves_takes_everything_along(self):
+        """Searches see it at one place, whole; what is added to it is added where it is."""
+        server = self.server(people=10)
+        places = [PEOPLE, f"ou=folk,{SUFFIX}"]
+        stop, added = threading.Event(), []
+
+        def move():
+            with server.client() as client:
+                for number in range(30):
+                    source, target = places[number % 2], places[1 - number % 2]
+                    self.assertEqual(client.ask(rename(source, target.split(",")[0])), SUCCESS)
+            stop.set()
+
+        def look():
+            with server.client() as client:
+                while not stop.is_set():
+                    found = client.entries(SUFFIX)
+                    there = [place for place in places if place in found]
+                    self.assertEqual(len(there), 1)
+                    for n in range(10):
+                        self.assertIn(person(n, there[0]), found)
+
+        def put():
+            number = 0
+            with server.client() as client:
+                while not stop.is_set():
+                    for place in places:
+                        name = f"new {number}"
+                        code = client.ask(add(person(name, place), attributes(name)))
+                        self.assertIn(code, (SUCCESS, NO_SUCH_OBJECT))
+                        if code == SUCCESS:
+                            added.append(name)
+                            number += 1
+
+        self.at_once([move, look, put])
+        with server.client() as client:
+            found = client.entries(SUFFIX)
+        there = next(place for place in places if place in found)
+        for name in added:
+            self.assertIn(person(name, there), found)
+        self.assertEqual(len(found), 2 + 10 + len(added))
+        self.expect_whole(server)
+
+    def test_two_servers_on_one_database(self):
+        """Each sees at once what the other one has changed, though it had it in its cache."""
+        first = self.server(people=5)
+        second = self.server(name="second", data=first.data)
+        with first.client() as one, second.client() as two:
+            for number in range(40):
+                # (What has just changed is not cached; what was read meanwhile is.)
+                for client in (one, two) * 3:
+                    client.entries(SUFFIX)
+                if number % 10 == 0:
+                    time.sleep(0.05)
+                writer, reader = (one, two) if number % 2 else (two, one)
+                code = writer.ask(modify(person(number % 5), [(REPLACE, "description", [f"note {number}"])]))
+                self.assertEqual(code, SUCCESS)
+                seen = reader.entries(person(number % 5))[person(number % 5)]
+                self.assertEqual(seen["description"], [f"note {number}"])
+            self.assertEqual(one.ask(delete(person(4))), SUCCESS)
+            self.assertEqual(two.ask(search(person(4))), NO_SUCH_OBJECT)
+
+    def test_killed(self):
+        """What was acknowledged is there, and nothing is half there."""
+        rounds = 25 if LONG else 6
+        chance = random.Random(int(os.environ.get("TXOS_TEST_SEED", "1")))
+        server = self.server()
+        there = {}
+        for turn in range(rounds):
+            wanted = 3 + chance.randrange(25)
+            lists = [self.hammer(server, f"{turn} {who}", there) for who in range(4)]
+            threads, changes = [thread for thread, _ in lists], [done for _, done in lists]
+            until = time.monotonic() + 60
+            while sum(map(len, changes)) < wanted and time.monotonic() < until:
+                time.sleep(chance.random() / 1000)
+            server.kill()
+            for thread in threads:
+                thread.join()
+            for done in changes:
+                there.update(done)
+            server.start()
+            with server.client() as client:
+                found = client.entries(PEOPLE)
+            for name, note in there.items():
+                if note is None:
+                    self.assertNotIn(person(name), found)
+                else:
+                    self.assertEqual(found.get(person(name), {}).get("description"), [note], name)
+            # At most the one change that each client was waiting for.
+            unknown = len(found) - 1 - sum(note is not None for note in there.values())
+            self.assertLessEqual(abs(unknown), 4 * (turn + 1))
+            self.expect_whole(server)
+
+    def hammer(self, server, prefix, there):
+        """Adds, changes and deletes until the server is gone; gives what was acknowledged."""
+        done = {}
+
+        def work():
+            try:
+                with server.client() as client:
+                    for number in range(10_000):
+                        name = f"{prefix} {number}"
+                        for request, note in (
+                            (add(person(name), attributes(name, "first")), "first"),
+                            (modify(person(name), [(REPLACE, "description", ["second"])]), "second"),
+                            (delete(person(name)), None),
+                        )[: 1 + number % 3]:
+                            # Until the answer comes it may be there or not.
+                            before = done.pop(name, None)
+                            code = client.ask(request)
+                            if code != SUCCESS:
+                                raise AssertionError(f"{name}: {code} after {before}")
+                            done[name] = note
+            except OSError:
+                pass  # it was killed
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        return thread, done
+
+    @unittest.skipUnless("TXOS_TEST_SMALL" in os.environ, "no small file system")
+    def test_a_full_disk(self):
+        small = Path(os.environ["TXOS_TEST_SMALL"])
+        server = Server(self.dir / "full", data=small / "data")
+        self.addCleanup(server.kill)
+        server.start()
+        server.fill(2)
+        kept, code = [], SUCCESS
+        with server.client() as client:
+            while code == SUCCESS and len(kept) < 1000:
+                name = f"big {len(kept)}"
+                code = client.ask(add(person(name), attributes(name, "x" * 200_000)))
+                if code == SUCCESS:
+                    kept.append(person(name))
+            self.assertEqual(code, 80)
+            self.assertGreater(len(kept), 3)
+            found = client.entries(PEOPLE)
+            self.assertEqual(set(found), {PEOPLE, person(0), person(1), *kept})
+            self.expect_whole(server)
+            (small / "ballast").unlink()
+            self.assertEqual(client.ask(add(person("small"), attributes("small"))), SUCCESS)
+        self.expect_whole(server)
