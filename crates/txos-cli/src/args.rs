@@ -99,6 +99,11 @@ pub enum Command {
     Review(ReviewArgs),
     /// Run the commands of a pending transaction again, on what is there now
     Rebase(RebaseArgs),
+    /// Add what other pending transactions change to a pending one
+    ///
+    /// Each becomes a layer of it (`txos undo` takes it out again), and is gone as a transaction of its own. Refused, by
+    /// path, if two change the same, or if each has looked at what the other changes.
+    Merge(MergeArgs),
     /// Publish a pending transaction
     Commit(CommitArgs),
     /// Discard a pending transaction, or what a dead one left behind
@@ -581,6 +586,15 @@ pub struct ExecArgs {
     /// How long to wait for others.
     #[command(flatten)]
     pub wait: WaitArgs,
+    /// Run CMD in a new pending transaction that begins as ID is, or, if a command runs in ID, as it was before that
+    ///
+    /// It is kept if CMD succeeds, and gone if not. `txos merge ID FORK` adds what it changed to ID, `txos abort FORK`
+    /// drops it. Committed by itself, it publishes what ID was, too.
+    #[arg(long)]
+    pub fork: bool,
+    /// A name for the fork
+    #[arg(long, value_name = "NAME", requires = "fork")]
+    pub name: Option<String>,
     /// Leave paths that match alone, as for `run`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
@@ -948,6 +962,20 @@ pub struct RebaseArgs {
     /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
     #[arg(long, value_name = "FILE|FD:N")]
     pub report: Option<Target>,
+    /// How long to wait for others.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+/// `txos merge`.
+#[derive(Args, Debug)]
+#[command(override_usage = "txos merge [OPTIONS] ID OTHER...")]
+pub struct MergeArgs {
+    /// Transaction that the others are added to: an id or the start of one, its --name, @ for the newest pending one
+    pub id: String,
+    /// Transactions that are added to it, one after the other
+    #[arg(required = true, value_name = "OTHER")]
+    pub others: Vec<String>,
     /// How long to wait for others.
     #[command(flatten)]
     pub wait: WaitArgs,

@@ -5,7 +5,7 @@ use txos_engine::changeset::{ChangeSet, running_layer_entries};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, Transaction};
 use txos_engine::version::Stamp;
-use txos_run::{CommandStatus, RunOptions};
+use txos_run::{CommandStatus, Ran, RunOptions};
 
 use crate::app::App;
 use crate::args::{CommitOn, ExecArgs};
@@ -17,15 +17,26 @@ use crate::run::{refusal, tell_failure};
 use crate::signals::Deferred;
 use crate::{keep, space, trash};
 
+/// Where the command runs.
+struct Place<'a> {
+    app: &'a App,
+    home: &'a Home,
+    args: &'a ExecArgs,
+    /// The transaction that was named.
+    named: TxId,
+}
+
 /// Runs it. The transaction stays pending: with what the command changed, or, if that failed or anything
-/// died on the way, as it was before.
+/// died on the way, as it was before. With `--fork` all of that is true of a fork, which is gone if the command fails.
 pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let home = app.open_recovered()?;
-    let id = pick(&home, &args.id, Wanted::Pending)?;
-    app.report.note(|report| report.of(id));
-    let mut tx = keep::load_in_turn(app, &home, id, args.wait)?;
-    let reads = tx.load_reads()?;
+    let named = pick(&home, &args.id, Wanted::Pending)?;
+    let place = Place { app, home: &home, args, named };
     let (directory, hide) = args.place.paths()?;
+    let mut tx = place.take()?;
+    let id = tx.id();
+    app.report.note(|report| report.of(id));
+    let reads = tx.load_reads()?;
     let options = RunOptions {
         command: args.command.clone(),
         hide_arguments: crate::run::hides_arguments(args.no_record_args),
@@ -42,11 +53,19 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         ..RunOptions::default()
     };
     let words: Vec<String> = options.recorded().iter().map(|w| quoted(w.as_ref())).collect();
-    let unchanged = format!("{id} stays pending, as it was before this command");
-    let engine = app.join(&home, &command_line(&words))?;
-    let handle = app
-        .begin(engine, id, None, args.wait)
-        .map_err(|failure| failure.with_aftermath(&unchanged))?;
+    let unchanged = place.unchanged();
+    let begun = app
+        .join(&home, &command_line(&words))
+        .and_then(|engine| app.begin(engine, id, None, args.wait));
+    let handle = match begun {
+        Ok(handle) => handle,
+        Err(failure) => {
+            if args.fork {
+                trash::discard(app, &home, tx);
+            }
+            return Err(failure.with_aftermath(&unchanged));
+        }
+    };
     let command = txos_engine::store::Command {
         words: words.clone(),
         directory: match &options.directory {
@@ -59,76 +78,134 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     };
     if let Err(error) = tx.save_before(command) {
         // What was copied until then makes room again, for the next attempt.
-        if tx.discard_unnamed().is_ok() {
+        if args.fork {
+            trash::discard(app, &home, tx);
+        } else if tx.discard_unnamed().is_ok() {
             trash::clear(app, &home);
         }
         return Err(Failure::from(error).with_aftermath(&unchanged));
     }
-    let mut ran = match txos_run::run(&home, &mut tx, reads, &options, handle) {
+    let ran = match txos_run::run(&home, &mut tx, reads, &options, handle) {
         Ok(ran) => ran,
         Err(error) => {
             let failure = Failure::from(error);
             if matches!(failure, Failure::Unfinished(_)) {
                 return Err(failure);
             }
-            keep::fall_back(app, &mut tx)?;
-            trash::clear(app, &home);
+            place.abandon(tx)?;
             return Err(failure.with_aftermath(&unchanged));
         }
     };
-    app.report.note(|report| report.ran(&ran.warnings, &ran.live));
-    // Others may make a view of it.
-    ran.await_end_of_view();
-    // Pending, it is validated when it is committed, and in nobody's way until then.
-    drop(ran.handle.take());
-    // Signals to processes outside belong to a commit, and they are not kept that long.
-    ran.drop_held();
-    let signals = Deferred::begin();
-    let status = of_command(&ran.status);
-    let unchanged = match ran.live.is_empty() {
-        true => unchanged,
-        false => format!("{unchanged}; live, and not undone: {}", ran.live),
-    };
-    let was_full = status != 0 && space::is_full(&tx.meta);
-    if let Some(why) = refusal(&ran.status, args.commit_on, &options.command) {
-        keep::fall_back(app, &mut tx)?;
-        trash::clear(app, &home);
-        if let CommandStatus::Lost { conflict } = &ran.status {
-            let conflicts = vec![conflict.clone()];
-            return Err(Failure::conflict(conflicts, unchanged));
+    place.conclude(tx, ran, &options)
+}
+
+impl Place<'_> {
+    /// Takes hold of the transaction, or makes a fork of it.
+    fn take(&self) -> Result<Transaction, Failure> {
+        let in_turn = || keep::load_in_turn(self.app, self.home, self.named, self.args.wait);
+        if !self.args.fork {
+            return in_turn();
         }
-        tell_failure(app, &ran.status, &format!("{why}; {unchanged}"));
-        if was_full {
-            space::hint(&home);
-        }
-        return Ok(status);
+        let mut fork = match self.home.fork_running(self.named)? {
+            Some(fork) => fork,
+            None => in_turn()?.fork(self.home)?,
+        };
+        fork.meta.name.clone_from(&self.args.name);
+        Ok(fork)
     }
-    tx.meta.exit_status = Some(i32::from(status));
-    count(&mut tx);
-    let kept = ChangeSet::read(&tx, &ran.reads, &[]).map_err(Failure::from).and_then(|changes| {
-        let counts = changes.counts();
-        keep::keep(app, &mut tx, &ran.reads, counts.total())?;
-        app.report.note(|report| report.ended(Outcome::Kept, Some(counts)));
+
+    /// What has become of everything if nothing came of the command.
+    fn unchanged(&self) -> String {
+        let id = self.named;
+        match self.args.fork {
+            true => format!("the fork is gone, and {id} is as it was"),
+            false => format!("{id} stays pending, as it was before this command"),
+        }
+    }
+
+    /// Takes the transaction to what it was before the command; a fork is gone.
+    fn abandon(&self, mut tx: Transaction) -> Result<(), Failure> {
+        if self.args.fork {
+            trash::discard(self.app, self.home, tx);
+            return Ok(());
+        }
+        keep::fall_back(self.app, &mut tx)?;
+        trash::clear(self.app, self.home);
         Ok(())
-    });
-    if let Err(failure) = kept {
-        // As long as its record names it, what it was before is there.
-        drop(tx);
-        let mut tx = home.load(id)?;
-        if !Home::falls_back(&tx.meta) {
-            let kept = format!("{id} is pending with what the command changed");
-            return Err(failure.with_aftermath(&kept));
+    }
+
+    /// The command has ended.
+    fn conclude(
+        &self,
+        mut tx: Transaction,
+        mut ran: Ran,
+        options: &RunOptions,
+    ) -> Result<u8, Failure> {
+        let (app, home, args, id) = (self.app, self.home, self.args, tx.id());
+        app.report.note(|report| report.ran(&ran.warnings, &ran.live));
+        // Others may make a view of it.
+        ran.await_end_of_view();
+        // Pending, it is validated when it is committed, and in nobody's way until then.
+        drop(ran.handle.take());
+        // Signals to processes outside belong to a commit, and they are not kept that long.
+        ran.drop_held();
+        let signals = Deferred::begin();
+        let status = of_command(&ran.status);
+        let unchanged = match ran.live.is_empty() {
+            true => self.unchanged(),
+            false => format!("{}; live, and not undone: {}", self.unchanged(), ran.live),
+        };
+        let was_full = status != 0 && space::is_full(&tx.meta);
+        if let Some(why) = refusal(&ran.status, args.commit_on, &options.command) {
+            self.abandon(tx)?;
+            if let CommandStatus::Lost { conflict } = &ran.status {
+                let conflicts = vec![conflict.clone()];
+                return Err(Failure::conflict(conflicts, unchanged));
+            }
+            tell_failure(app, &ran.status, &format!("{why}; {unchanged}"));
+            if was_full {
+                space::hint(home);
+            }
+            return Ok(status);
         }
-        keep::fall_back(app, &mut tx)?;
-        return Err(failure.with_aftermath(&unchanged));
+        tx.meta.exit_status = Some(i32::from(status));
+        count(&mut tx);
+        let kept =
+            ChangeSet::read(&tx, &ran.reads, &[]).map_err(Failure::from).and_then(|changes| {
+                let counts = changes.counts();
+                keep::keep(app, &mut tx, &ran.reads, counts.total())?;
+                app.report.note(|report| report.ended(Outcome::Kept, Some(counts)));
+                Ok(counts)
+            });
+        let counts = match kept {
+            Ok(counts) => counts,
+            Err(failure) => {
+                // As long as its record names it, what it was before is there.
+                drop(tx);
+                let tx = home.load(id)?;
+                if !Home::falls_back(&tx.meta) {
+                    let kept = format!("{id} is pending with what the command changed");
+                    return Err(failure.with_aftermath(&kept));
+                }
+                self.abandon(tx)?;
+                return Err(failure.with_aftermath(&unchanged));
+            }
+        };
+        drop(signals);
+        // What can't be removed now is removed by `gc`.
+        if tx.discard_unnamed().is_ok() {
+            space::note(app, home, id);
+            trash::clear(app, home);
+        }
+        if args.fork {
+            keep::tell(app, &tx, &counts);
+            app.say(format_args!(
+                "it is a fork of {of}: `txos merge {of} {id}` adds what it changed to {of}",
+                of = self.named
+            ));
+        }
+        Ok(status)
     }
-    drop(signals);
-    // What can't be removed now is removed by `gc`.
-    if tx.discard_unnamed().is_ok() {
-        space::note(app, &home, id);
-        trash::clear(app, &home);
-    }
-    Ok(status)
 }
 
 /// A shell inside a pending transaction, to look around. The transaction is as before when it has ended.

@@ -10,7 +10,7 @@ use crate::args::Cli;
 
 /// The commands as the overview groups them.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["run", "exec", "undo", "redo", "rebase"]),
+    ("Run", &["run", "exec", "undo", "redo", "rebase", "merge"]),
     ("Look", &["list", "show", "diff", "log", "status", "top"]),
     ("Decide", &["review", "commit", "abort", "revert", "restore"]),
     ("Agents", &["mcp", "agent"]),

@@ -9,7 +9,7 @@
 //! | [`args`], [`help`], [`man`] | options, help, manual pages |
 //! | [`run`], [`exec`], [`keep`], [`review`], [`choose`], [`report`], [`trash`] | a command in a transaction, and what becomes of it |
 //! | [`in_process`], [`config`], [`runtime`] | programs with the library in them |
-//! | [`commit`], [`undo`], [`rebase`], [`restore`] | commit, abort, revert; undo and redo of a pending transaction's layers; its command again; earlier versions of paths |
+//! | [`commit`], [`undo`], [`rebase`], [`merge`], [`restore`] | commit, abort, revert; undo and redo of a pending transaction's layers; its command again; two of them as one; earlier versions of paths |
 //! | [`mcp`], [`agent`] | agents |
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`], [`later`] | looking at transactions |
@@ -48,6 +48,7 @@ mod list;
 mod log;
 mod man;
 mod mcp;
+mod merge;
 mod overview;
 mod pager;
 mod patch;
@@ -193,6 +194,7 @@ fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
         Command::Abort(args) => commit::abort(app, args),
         Command::Revert(args) => commit::revert(app, args),
         Command::Rebase(args) => rebase::rebase(app, args),
+        Command::Merge(args) => merge::merge(app, args),
         Command::Restore(args) => restore::restore(app, args),
         Command::Recover(args) => recover::recover(app, args),
         Command::Mcp(args) => mcp::serve(app, args),

@@ -41,7 +41,7 @@ impl Wanted {
     /// Of a command that names one transaction.
     pub fn by(command: &str) -> Wanted {
         match command {
-            "exec" | "undo" | "redo" | "commit" | "review" | "rebase" => Wanted::Pending,
+            "exec" | "undo" | "redo" | "commit" | "review" | "rebase" | "merge" => Wanted::Pending,
             "abort" => Wanted::Unpublished,
             "revert" => Wanted::Committed,
             _ => Wanted::Changed,

@@ -22,6 +22,13 @@ pub fn rebase(app: &App, args: &RebaseArgs) -> Result<u8, Failure> {
     // Held meanwhile: nobody commits it or runs anything in it.
     let old = keep::load(app, &home, id)?;
     let stays = format!("{id} stays pending, as it is");
+    if let Some(fork) = &old.meta.fork {
+        let of = fork.of;
+        return Err(Failure::new(format!(
+            "{id} is a fork of {of}, and what it began with is no command; run its commands in {of} (`txos exec {of}`); \
+             {stays}"
+        )));
+    }
     if old.meta.stack.is_undone() {
         return Err(Failure::new(format!(
             "every layer of {id} is undone, so there is nothing to run again; `txos redo {id} -n {}` puts them \
@@ -109,6 +116,13 @@ fn above(meta: &Meta, args: &RebaseArgs) -> Result<Vec<Above>, Failure> {
     layers
         .map(|(index, layer)| {
             let number = index + 1;
+            if let [txos, merge, _, from] = &layer.command[..]
+                && (txos.as_str(), merge.as_str()) == ("txos", "merge")
+            {
+                return Err(Failure::new(format!(
+                    "layer {number} was merged from {from}, and can't be run again; `txos undo` takes it out"
+                )));
+            }
             if layer.arguments_hidden {
                 return Err(Failure::new(format!(
                     "the arguments of the command of layer {number} were not recorded (--no-record-args), so it \

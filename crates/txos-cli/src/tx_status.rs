@@ -92,6 +92,7 @@ pub fn sample() -> Meta {
         unprivileged_root: false,
         numbering: None,
         before: None,
+        fork: None,
         layers: Vec::new(),
     }
 }

@@ -76,6 +76,7 @@ impl ConflictKind {
             | K::DirectoryRemoved
             | K::DirectoryReplaced
             | K::DirectoryNotThere
+            | K::WayChangedByOther
             | K::RootReplaced
             | K::LeadsElsewhere
             | K::LeadsNowhere
@@ -85,7 +86,10 @@ impl ConflictKind {
             | K::ChangedWhileReplaced
             | K::KeptChanging
             | K::Content
-            | K::NotOnlyAppended => "content",
+            | K::NotOnlyAppended
+            | K::ChangedByBoth
+            | K::SeenByOther { .. }
+            | K::SeenDifferently => "content",
             K::Attributes | K::OwnerOrMode | K::ExtendedAttributes => "attributes",
             K::Names | K::Below(_) => "listing",
             K::OpenedWhileReplaced | K::Leased(_) | K::Written | K::WriterWaits(_) => "writer",
@@ -119,6 +123,26 @@ pub enum ConflictKind {
         /// Who it was.
         by: Party,
     },
+    /// Two transactions that are to be merged have both changed it.
+    #[error("both have changed it")]
+    ChangedByBoth,
+    /// One of two transactions that are to be merged has removed, moved or replaced a directory that leads to what the
+    /// other one changed.
+    #[error(
+        "one has changed it, and the other has removed, moved or replaced a directory that leads to it"
+    )]
+    WayChangedByOther,
+    /// Of two transactions that are to be merged one has looked at what the other changes.
+    #[error("{reader} has looked at it, and {writer} changes it")]
+    SeenByOther {
+        /// The one that has looked at it.
+        reader: TxId,
+        /// The one that changes it.
+        writer: TxId,
+    },
+    /// Two transactions that are to be merged have seen it in different states.
+    #[error("it was changed by others after one had looked at it, and before the other did")]
+    SeenDifferently,
     /// It was absent, and is there now.
     #[error("it did not exist and was created{}", in_brackets(.0.as_ref()))]
     Created(Option<FileKind>),

@@ -14,6 +14,7 @@
 //!
 //! What each facet compares is written at [`validate`].
 
+mod absorb;
 mod footprint;
 mod names;
 mod observe;

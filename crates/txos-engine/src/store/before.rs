@@ -132,7 +132,7 @@ impl Transaction {
     }
 
     /// Makes the savepoint of where the transaction is, if there is none. Gives its number.
-    fn save_here(&mut self) -> Result<u32> {
+    pub(super) fn save_here(&mut self) -> Result<u32> {
         let flush = self.meta.durable;
         let _rights = crate::sys_owner::rights();
         self.meta.begin_stack();
@@ -362,7 +362,12 @@ impl Transaction {
         Manifest::from_bytes(&sys::read_record(&path).at("reading", &path)?, &path)
     }
 
-    fn save_manifest(&self, number: u32, manifest: &Manifest, flush: bool) -> Result<()> {
+    pub(super) fn save_manifest(
+        &self,
+        number: u32,
+        manifest: &Manifest,
+        flush: bool,
+    ) -> Result<()> {
         let path = self.dir().join("saved").join(number.to_string());
         super::replace_file(&path, &manifest.to_bytes()?, flush)
     }
@@ -378,12 +383,12 @@ impl Home {
 }
 
 /// The read set of a savepoint.
-fn reads_of(saved: &Path, number: u32) -> PathBuf {
+pub(super) fn reads_of(saved: &Path, number: u32) -> PathBuf {
     saved.join(format!("{number}.reads"))
 }
 
 /// Makes a directory, if it is not there. Whether it was made.
-fn make_dir_once(dir: &Path) -> Result<bool> {
+pub(super) fn make_dir_once(dir: &Path) -> Result<bool> {
     if exists(dir)? {
         return Ok(false);
     }
@@ -391,12 +396,12 @@ fn make_dir_once(dir: &Path) -> Result<bool> {
     made.at("creating", dir).map(|()| true)
 }
 
-fn flush_dir(dir: &Path) -> Result<()> {
+pub(super) fn flush_dir(dir: &Path) -> Result<()> {
     let fd = open(dir)?;
     sys::fsync(fd.as_fd()).at("flushing", dir)
 }
 
-fn open(dir: &Path) -> Result<OwnedFd> {
+pub(super) fn open(dir: &Path) -> Result<OwnedFd> {
     sys::open(dir.as_os_str().as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY, 0).at("opening", dir)
 }
 

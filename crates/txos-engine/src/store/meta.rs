@@ -128,6 +128,9 @@ pub struct Meta {
     /// goes back to. That is beside the layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Box<super::Before>>,
+    /// Of what it was made a fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork: Option<super::Fork>,
     /// What it versions.
     pub layers: Vec<LayerMeta>,
 }

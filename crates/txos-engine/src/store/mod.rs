@@ -29,7 +29,9 @@
 //! ```
 
 mod before;
+mod fork;
 mod home;
+mod merge;
 mod meta;
 mod savepoint;
 mod stack;
@@ -39,6 +41,7 @@ mod upper;
 
 pub use crate::machine::{boot_id, default_dir};
 pub use before::Before;
+pub use fork::Fork;
 pub(crate) use home::check_trusted;
 pub use home::{CommitLock, Home};
 pub use meta::{LayerMeta, Meta, State};

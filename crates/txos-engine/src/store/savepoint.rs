@@ -343,15 +343,30 @@ pub(crate) fn beginning(layer: &Layer) -> Result<Tree> {
     Ok(tree)
 }
 
-fn is_mark(xattr: &[u8]) -> bool {
+/// Whether a path is that of a directory that a savepoint begins at.
+pub(super) fn is_top(path: &[u8]) -> bool {
+    TOPS.contains(&path)
+}
+
+/// Whether an attribute names an inode of the transaction itself.
+pub(super) fn is_of_the_inode(xattr: &[u8]) -> bool {
+    OF_THE_INODE.contains(&xattr)
+}
+
+pub(super) fn is_mark(xattr: &[u8]) -> bool {
     xattr.starts_with(b"trusted.overlay.") || xattr.starts_with(b"user.overlay.")
 }
 
 /// Makes a layer's directories what `wanted` says. Gives the entries as they are then, with the same
 /// content; `None` if nothing was to be done.
 pub(crate) fn restore(layer: &Layer, wanted: &Tree) -> Result<Option<Tree>> {
+    restore_from(layer, layer, wanted)
+}
+
+/// [`restore`], with what `from` has saved.
+pub(crate) fn restore_from(layer: &Layer, from: &Layer, wanted: &Tree) -> Result<Option<Tree>> {
     let now = look(layer, Some(wanted))?;
-    let work = Restore::begin(layer)?;
+    let work = Restore::begin(layer, from)?;
     let changed = work.changed(wanted, &now);
     let gone = work.remove(wanted, &now)?;
     if changed.is_empty() && !gone && now.len() == wanted.len() && is_still(wanted, &now) {
@@ -383,6 +398,8 @@ fn is_still(wanted: &Tree, now: &Tree) -> bool {
 /// Going back, in one layer.
 struct Restore<'a> {
     layer: &'a Layer,
+    /// Where content is saved.
+    from: &'a Layer,
     top: OwnedFd,
     place: PathBuf,
     new: OwnedFd,
@@ -391,11 +408,12 @@ struct Restore<'a> {
 }
 
 impl<'a> Restore<'a> {
-    fn begin(layer: &'a Layer) -> Result<Self> {
+    fn begin(layer: &'a Layer, from: &'a Layer) -> Result<Self> {
         let (place, trash) = (place(layer), layer.store.join("trash"));
         let (new, parent) = (place.join("new"), open(&place)?);
         let mut work = Restore {
             layer,
+            from,
             top: open(top(layer))?,
             new: open(&place)?,
             place,
@@ -520,7 +538,7 @@ impl<'a> Restore<'a> {
                 sys::step("save symlink", || rustix::fs::symlinkat(&target[..], new, name))?;
             }
             (_, FileType::RegularFile) => {
-                let saved = saved_content(self.layer, item).ok_or(Errno::NODATA)?;
+                let saved = saved_content(self.from, item).ok_or(Errno::NODATA)?;
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
                 let from = sys::open(saved.as_os_str().as_bytes(), flags, 0)?;
                 let to = sys::create(new, name)?;

@@ -152,6 +152,7 @@ impl Home {
             splitting: None,
             stack: super::Stack::default(),
             before: None,
+            fork: None,
             layers: begin
                 .layers
                 .into_iter()

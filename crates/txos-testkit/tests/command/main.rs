@@ -7,6 +7,7 @@
 //! | [`reviewing`] | what is shown first at a decision, and what each answer does |
 //! | [`looking`] | what a running transaction has changed so far; a page in a real browser |
 //! | [`pending`], [`rebase`] | a pending transaction can be gone on with, and its command run again |
+//! | [`merging`] | several pending transactions as one, and forks of one |
 //! | [`savepoints`] | what each command changed of a pending transaction is undone and redone by itself |
 //! | [`naming`] | a word on the command line means the transaction that one expects |
 //! | [`completion`] | shells complete the transactions that a command can be applied to |
@@ -34,6 +35,7 @@ mod kinds_of_root;
 mod limits;
 mod links;
 mod looking;
+mod merging;
 mod mounts;
 mod naming;
 mod patches;

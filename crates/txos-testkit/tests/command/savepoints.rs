@@ -55,13 +55,13 @@ const LAYERS: [&str; 8] = [
 ];
 
 /// What a command sees in a pending transaction, and is not kept.
-fn seen(lab: &Lab, id: &str) -> String {
+pub fn seen(lab: &Lab, id: &str) -> String {
     let script = "python3 -c \"$1\"; exit 3".to_owned();
     let words = ["exec", "--strict", id, "--", "sh", "-c", &script, "dump", DUMP];
     lab.txos(words).run().expect(3).text()
 }
 
-fn dump(dir: &Path) -> String {
+pub fn dump(dir: &Path) -> String {
     Invocation::new("python3").args(["-c", DUMP]).dir(dir).run().expect(0).text()
 }
 

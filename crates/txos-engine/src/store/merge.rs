@@ -1,0 +1,577 @@
+//! Two pending transactions as one: `txos merge`.
+//!
+//! Both are lists of entries of upper directories over the same stable tree ([`super::savepoint`]), so that they
+//! are merged as lists, entry by entry, against what both began with: nothing, or the savepoint of which one is
+//! a fork. What only one of them changed is taken from that one. The result becomes one more savepoint of the
+//! transaction that stays, and it is gone to as if a layer was redone.
+//!
+//! # Invariants
+//!
+//! - An entry that both have changed, each in its own way, is a conflict. So is one below a directory that
+//!   the other has removed, replaced or moved.
+//! - All names of an object come from one side.
+//! - The result is what one of the two would have done after the other: not both have seen what the other has
+//!   changed.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, CWD, OFlags};
+
+use super::before::{flush_dir, make_dir_once, open, reads_of};
+use super::savepoint::{self, Content, Item, Manifest, Tree};
+use super::stack::{Command, StackLayer};
+use super::{Layer, Transaction};
+use crate::error::{Conflict, ConflictKind, Context, Error, Result};
+use crate::id::TxId;
+use crate::object::{Facets, FileId, FileKind};
+use crate::path::layer::split;
+use crate::path::{from_bytes, join};
+use crate::readset::{Outcome, ReadSet};
+use crate::sys;
+use crate::version::{Stamp, stat_at};
+
+/// How many conflicts are named.
+const CONFLICTS_MAX: usize = 32;
+
+/// Where an entry is taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Theirs,
+    /// It is the same in both, and as it was.
+    Either,
+}
+
+/// Where each entry is taken from, by path below the layer's directory.
+type Sides = HashMap<Vec<u8>, Side>;
+
+/// One layer, as the two have it.
+struct Both<'a> {
+    ours: (&'a Layer, &'a Tree),
+    theirs: (&'a Layer, &'a Tree),
+    /// What both began with.
+    base: &'a Tree,
+}
+
+/// What one side changed of the stable tree, or of what both began with.
+#[derive(Debug, Default)]
+struct Changed {
+    /// Each path; whether what is below it is elsewhere, or gone, with it.
+    paths: HashMap<Vec<u8>, bool>,
+    /// Directories in which a name came or went.
+    listings: HashSet<Vec<u8>>,
+    /// Stable objects with several names.
+    objects: HashSet<FileId>,
+}
+
+impl Transaction {
+    /// Makes what another pending transaction changed one more layer of this one, which is at it then. The other one
+    /// is as it was; whoever merges discards it.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] with what is in the way, [`Error::WrongState`] if the two can't be compared: both are as
+    /// they were. [`Error::Io`] with the step: as after [`Transaction::go_to`].
+    pub fn merge(&mut self, other: &mut Transaction, command: Command) -> Result<()> {
+        let base = self.common_savepoint(other)?;
+        let (here, there) = (self.save_here()?, other.save_here()?);
+        // What was saved stays: the next command needs it.
+        self.save(false)?;
+        other.save(false)?;
+        let base = base.map(|number| self.manifest(number)).transpose()?.unwrap_or_default();
+        let (ours, theirs) = (self.manifest(here)?, other.manifest(there)?);
+        let mut reads = self.load_reads()?;
+        let their_reads = other.load_reads()?;
+        let (mut conflicts, none) = (Vec::new(), Tree::new());
+        let (mut changed, mut changed_there) = (Changed::default(), Changed::default());
+        let (layers, their_layers) = (self.layers(), other.layers());
+        let mut picked = Vec::new();
+        for layer in &layers {
+            let same = |l: &&Layer| {
+                (&l.target, &l.store, l.root) == (&layer.target, &layer.store, layer.root)
+            };
+            let our_tree = ours.trees.get(layer.index).unwrap_or(&none);
+            let found = their_layers.iter().find(same);
+            let Some((their_layer, their_tree)) =
+                found.and_then(|l| theirs.trees.get(l.index).map(|tree| (l, tree)))
+            else {
+                picked.push(None);
+                continue;
+            };
+            let both = Both {
+                ours: (layer, our_tree),
+                theirs: (their_layer, their_tree),
+                base: base.trees.get(layer.index).unwrap_or(&none),
+            };
+            let sides = both.sides(&mut conflicts, &mut changed, &mut changed_there)?;
+            picked.push(Some((both, sides)));
+        }
+        for layer in &their_layers {
+            let known = layers.iter().any(|l| (&l.target, l.root) == (&layer.target, layer.root));
+            let tree = theirs.trees.get(layer.index).unwrap_or(&none);
+            if !known && tree.len() > tree.keys().filter(|p| savepoint::is_top(p)).count() {
+                return Err(Error::WrongState {
+                    id: other.id(),
+                    state: format!(
+                        "one that changes {}, which {} does not version",
+                        crate::show::quoted(&layer.target),
+                        self.id()
+                    ),
+                    advice: "merge it the other way round, or commit one after the other.".into(),
+                });
+            }
+        }
+        let seen = changed_there.seen_by(&reads, self.id(), other.id());
+        let seen_there = changed.seen_by(&their_reads, other.id(), self.id());
+        if !seen.is_empty() && !seen_there.is_empty() {
+            conflicts.extend(seen_there.into_iter().chain(seen));
+        }
+        if let Err(paths) = reads.absorb(&their_reads) {
+            conflicts
+                .extend(paths.iter().map(|path| conflict(path, ConflictKind::SeenDifferently)));
+        }
+        if !conflicts.is_empty() {
+            conflicts.sort_by(|a, b| a.path.cmp(&b.path));
+            conflicts.dedup_by(|a, b| a.path == b.path);
+            conflicts.truncate(CONFLICTS_MAX);
+            return Err(Error::Conflict(conflicts));
+        }
+        let at = self.save_merged(here, &picked, &ours, &reads, command)?;
+        self.go_to(at)
+    }
+
+    /// The savepoint that the other transaction is a fork of; none if they have nothing in common.
+    fn common_savepoint(&self, other: &Transaction) -> Result<Option<u32>> {
+        let Some(fork) = other.meta.fork.as_ref().filter(|fork| fork.of == self.id()) else {
+            return Ok(None);
+        };
+        if fork.savepoint == 0 {
+            return Ok(None);
+        }
+        if fork.is_below(&self.meta.stack) {
+            return Ok(Some(fork.savepoint));
+        }
+        Err(Error::WrongState {
+            id: other.id(),
+            state: format!(
+                "a fork of layer {} of {}, which is undone or replaced",
+                fork.savepoint,
+                self.id()
+            ),
+            advice: "redo that layer first, or commit the fork by itself.".into(),
+        })
+    }
+
+    /// Makes the savepoint of what was picked, and its layer, which is not in force yet. Gives its number.
+    fn save_merged(
+        &mut self,
+        here: u32,
+        picked: &[Option<(Both<'_>, Sides)>],
+        ours: &Manifest,
+        reads: &ReadSet,
+        command: Command,
+    ) -> Result<u32> {
+        let (flush, number) = (self.meta.durable, here + 1);
+        let _rights = crate::sys_owner::rights();
+        // What could be redone can't be any more; its savepoint makes room.
+        let undone = self.meta.stack.layers.split_off(here as usize);
+        if let Err(error) = self.save(flush) {
+            self.meta.stack.layers.extend(undone);
+            return Err(error);
+        }
+        self.discard_unnamed()?;
+        let mut trees = Vec::new();
+        for (index, picked) in picked.iter().enumerate() {
+            trees.push(match picked {
+                Some((both, sides)) => both.merged(sides, number, flush)?,
+                None => ours.trees.get(index).cloned().unwrap_or_default(),
+            });
+        }
+        self.save_manifest(number, &Manifest { trees }, flush)?;
+        let saved = self.dir().join("saved");
+        super::replace_file(&reads_of(&saved, number), &reads.to_bytes()?, flush)?;
+        if flush {
+            flush_dir(&saved)?;
+        }
+        self.meta.stack.layers.push(StackLayer {
+            command: command.words,
+            directory: command.directory,
+            arguments_hidden: command.arguments_hidden,
+            begun: command.begun,
+            ended: Some(Stamp::now()),
+            exit_status: None,
+            changes: self.meta.changes,
+            counts: None,
+            saved: true,
+        });
+        Ok(number)
+    }
+}
+
+impl Both<'_> {
+    /// Where each entry is taken from.
+    fn sides(
+        &self,
+        conflicts: &mut Vec<Conflict>,
+        changed: &mut Changed,
+        changed_there: &mut Changed,
+    ) -> Result<Sides> {
+        let (ours, theirs) = (self.ours.1, self.theirs.1);
+        let paths: BTreeSet<&Vec<u8>> =
+            ours.keys().chain(theirs.keys()).chain(self.base.keys()).collect();
+        let mut sides = HashMap::new();
+        for path in paths {
+            let (b, o, t) = (self.base.get(path), ours.get(path), theirs.get(path));
+            let is_ours = !self.is_as_before(path, b, o, self.ours.0)?;
+            let is_theirs = !self.is_as_before(path, b, t, self.theirs.0)?;
+            let equal = is_ours && is_theirs && self.is_equal(o, self.ours.0, t, self.theirs.0)?;
+            let side = match (is_ours, is_theirs) {
+                (false, false) if o.is_none() => Side::Theirs,
+                (false, false) if t.is_none() => Side::Ours,
+                (false, false) => Side::Either,
+                (true, false) => Side::Ours,
+                (false, true) => Side::Theirs,
+                (true, true) if equal => Side::Either,
+                (true, true) => {
+                    self.refuse(conflicts, path, ConflictKind::ChangedByBoth);
+                    Side::Ours
+                }
+            };
+            if !equal {
+                let layer = self.ours.0;
+                if is_ours {
+                    changed.add(layer, path, b, o);
+                }
+                if is_theirs {
+                    changed_there.add(layer, path, b, t);
+                }
+            }
+            sides.insert(path.clone(), side);
+        }
+        self.keep_together(&mut sides, conflicts);
+        self.check_ways(&sides, conflicts);
+        Ok(sides)
+    }
+
+    fn tree(&self, side: Side) -> &Tree {
+        if side == Side::Theirs { self.theirs.1 } else { self.ours.1 }
+    }
+
+    fn refuse(&self, conflicts: &mut Vec<Conflict>, path: &[u8], what: ConflictKind) {
+        // An entry of the index has a name that says nothing; the names that it stands for say it.
+        if let Some(path) = below_upper(path) {
+            conflicts.push(conflict(&stable(self.ours.0, path), what));
+            return;
+        }
+        let ino = [self.ours.1, self.theirs.1].map(|tree| tree.get(path).map(|item| item.ino));
+        let named = |(tree, ino): (&Tree, Option<u64>)| {
+            let is_name = |(path, item): &(&Vec<u8>, &Item)| {
+                Some(item.ino) == ino && below_upper(path).is_some()
+            };
+            tree.iter().find(is_name).and_then(|(path, _)| below_upper(path).map(<[u8]>::to_vec))
+        };
+        let found = [self.ours.1, self.theirs.1].into_iter().zip(ino).find_map(named);
+        conflicts.push(conflict(&stable(self.ours.0, &found.unwrap_or_default()), what));
+    }
+
+    /// Whether a side has at a path what both began with.
+    fn is_as_before(
+        &self,
+        path: &[u8],
+        before: Option<&Item>,
+        now: Option<&Item>,
+        layer: &Layer,
+    ) -> Result<bool> {
+        match (before, now) {
+            (None, Some(now)) => Ok(savepoint::is_top(path) && path != b"upper"
+                || below_upper(path).is_some_and(|path| is_copied_up(layer, path, now))),
+            (before, now) => self.is_equal(before, self.ours.0, now, layer),
+        }
+    }
+
+    fn is_equal(
+        &self,
+        a: Option<&Item>,
+        of_a: &Layer,
+        b: Option<&Item>,
+        of_b: &Layer,
+    ) -> Result<bool> {
+        let (Some(a), Some(b)) = (a, b) else { return Ok(a.is_none() && b.is_none()) };
+        if a.is_whiteout() && b.is_whiteout() {
+            return Ok(true);
+        }
+        if (a.mode, a.uid, a.gid, a.rdev) != (b.mode, b.uid, b.gid, b.rdev)
+            || lasting(a) != lasting(b)
+        {
+            return Ok(false);
+        }
+        if a.kind() == FileKind::Dir {
+            return Ok(true);
+        }
+        if (a.size, a.mtime) != (b.size, b.mtime) {
+            return Ok(false);
+        }
+        match (savepoint::saved_content(of_a, a), savepoint::saved_content(of_b, b)) {
+            (Some(one), Some(two)) => Ok(one == two || same_bytes(&one, &two)?),
+            (None, None) => Ok(a.content == b.content),
+            _ => Ok(false),
+        }
+    }
+
+    /// All names of an object come from one side.
+    fn keep_together(&self, sides: &mut Sides, conflicts: &mut Vec<Conflict>) {
+        for side in [Side::Ours, Side::Theirs] {
+            let mut groups: HashMap<u64, Vec<&Vec<u8>>> = HashMap::new();
+            for (path, item) in self.tree(side) {
+                if item.several && item.kind() != FileKind::Dir && !item.is_whiteout() {
+                    groups.entry(item.ino).or_default().push(path);
+                }
+            }
+            for names in groups.into_values() {
+                if !names.iter().any(|name| sides.get(*name) == Some(&side)) {
+                    continue;
+                }
+                for name in names {
+                    match sides.get(name) {
+                        Some(Side::Either) => drop(sides.insert(name.clone(), side)),
+                        Some(from) if *from != side => {
+                            self.refuse(conflicts, name, ConflictKind::ChangedByBoth);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is taken lies in directories that are what they are on its side.
+    fn check_ways(&self, sides: &Sides, conflicts: &mut Vec<Conflict>) {
+        for (path, side) in sides {
+            if !self.tree(*side).contains_key(path) {
+                continue;
+            }
+            let mut at = path.as_slice();
+            while !savepoint::is_top(at) {
+                at = split(at).0;
+                let dir = sides.get(at).and_then(|of| self.tree(*of).get(at));
+                let own = self.tree(*side).get(at);
+                let leads = match (dir, own) {
+                    (Some(dir), Some(own)) => {
+                        dir.kind() == FileKind::Dir && marks(dir) == marks(own)
+                    }
+                    _ => false,
+                };
+                if !leads {
+                    self.refuse(conflicts, path, ConflictKind::WayChangedByOther);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The entries that were picked, with the content of those of the other side copied to savepoint `number`.
+    fn merged(&self, sides: &Sides, number: u32, flush: bool) -> Result<Tree> {
+        let layer = self.ours.0;
+        let place = savepoint::place(layer);
+        let to = place.join(number.to_string());
+        let (mut tree, mut copied) = (Tree::new(), HashMap::<PathBuf, Content>::new());
+        for (path, side) in sides {
+            let Some(mut item) = self.tree(*side).get(path).cloned() else { continue };
+            if item.kind() == FileKind::Dir {
+                self.merge_dir(path, &mut item);
+            }
+            if *side == Side::Theirs
+                && let Some(from) = savepoint::saved_content(self.theirs.0, &item)
+            {
+                let next = u32::try_from(copied.len()).unwrap_or(u32::MAX);
+                item.content = match copied.get(&from) {
+                    Some(content) => content.clone(),
+                    None => {
+                        let _ = make_dir_once(&to)?;
+                        let name = to.join(next.to_string());
+                        copy(&from, &name, flush)?;
+                        let content = Content::Saved { savepoint: number, number: next };
+                        copied.insert(from, content.clone());
+                        content
+                    }
+                };
+            }
+            tree.insert(path.clone(), item);
+        }
+        if flush && !copied.is_empty() {
+            flush_dir(&to)?;
+            flush_dir(&place)?;
+        }
+        Ok(tree)
+    }
+
+    /// A directory that is in both: overlayfs's note that something in it was copied up, and the later time.
+    fn merge_dir(&self, path: &[u8], item: &mut Item) {
+        for dir in [self.ours.1, self.theirs.1].into_iter().filter_map(|tree| tree.get(path)) {
+            for entry in dir.xattrs.iter().filter(|(name, _)| name.ends_with(b".overlay.impure")) {
+                if !item.xattrs.contains(entry) {
+                    item.xattrs.push(entry.clone());
+                    item.xattrs.sort();
+                }
+            }
+            if dir.kind() == FileKind::Dir {
+                item.mtime = item.mtime.max(dir.mtime);
+            }
+        }
+    }
+}
+
+impl Changed {
+    fn add(&mut self, layer: &Layer, path: &[u8], before: Option<&Item>, now: Option<&Item>) {
+        let Some(path) = below_upper(path) else { return };
+        let path = stable(layer, path);
+        let there = stat_at(CWD, &path, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let exists = |item: Option<&Item>| match item {
+            Some(item) => !item.is_whiteout(),
+            None => there.is_some(),
+        };
+        if exists(before) != exists(now)
+            && let Some((dir, _)) = crate::path::split(&path)
+        {
+            self.listings.insert(dir.to_vec());
+        }
+        if let Some(there) = there
+            && there.nlink > 1
+            && there.kind() != FileKind::Dir
+        {
+            self.objects.insert(there.id);
+        }
+        let leads = now.is_some_and(|now| {
+            let moved = |(name, _): &(&[u8], &[u8])| !name.ends_with(b".origin");
+            now.kind() == FileKind::Dir && !marks(now).iter().any(moved)
+        });
+        self.paths.insert(path, !leads);
+    }
+
+    /// What of these changes `reader` has seen as it was before.
+    fn seen_by(&self, reads: &ReadSet, reader: TxId, writer: TxId) -> Vec<Conflict> {
+        let is_seen = |path: &[u8], outcome: Outcome, facets: Facets| {
+            let (id, is_dir) = match outcome {
+                Outcome::Present(v) => (Some(v.id), v.kind() == FileKind::Dir),
+                Outcome::Absent(_) => (None, false),
+            };
+            let mut above = path;
+            let mut is_below = false;
+            while let Some((dir, _)) = crate::path::split(above).filter(|(dir, _)| *dir != b"/") {
+                is_below |= self.paths.get(dir) == Some(&true);
+                above = dir;
+            }
+            self.paths.contains_key(path)
+                || is_below
+                || is_dir && facets.contains(Facets::LISTING) && self.listings.contains(path)
+                || id.is_some_and(|id| self.objects.contains(&id))
+        };
+        let seen = reads.iter().filter(|(path, seen)| is_seen(path, seen.outcome, seen.facets()));
+        let what = || ConflictKind::SeenByOther { reader, writer };
+        seen.take(CONFLICTS_MAX).map(|(path, _)| conflict(&path, what())).collect()
+    }
+}
+
+fn conflict(path: &[u8], what: ConflictKind) -> Conflict {
+    Conflict { path: from_bytes(path), what, when: None }
+}
+
+/// The path below the layer's root; none of what is in the index.
+fn below_upper(path: &[u8]) -> Option<&[u8]> {
+    match path.strip_prefix(b"upper")? {
+        b"" => Some(b""),
+        rest => rest.strip_prefix(b"/"),
+    }
+}
+
+fn stable(layer: &Layer, path: &[u8]) -> Vec<u8> {
+    match path {
+        b"" => layer.target.as_os_str().as_bytes().to_vec(),
+        path => join(layer.target.as_os_str().as_bytes(), path),
+    }
+}
+
+/// The extended attributes that say what an object is.
+fn lasting(item: &Item) -> Vec<&(Vec<u8>, Vec<u8>)> {
+    let passing =
+        |name: &[u8]| name.ends_with(b".overlay.impure") || savepoint::is_of_the_inode(name);
+    item.xattrs.iter().filter(|(name, _)| !passing(name)).collect()
+}
+
+/// overlayfs's marks of a directory that say what is below it.
+fn marks(item: &Item) -> Vec<(&[u8], &[u8])> {
+    let leads = |name: &[u8]| {
+        [&b".overlay.opaque"[..], b".overlay.redirect", b".overlay.origin"]
+            .iter()
+            .any(|mark| name.ends_with(mark))
+    };
+    let found = item.xattrs.iter().filter(|(name, _)| leads(name));
+    found.map(|(name, value)| (&name[..], &value[..])).collect()
+}
+
+/// Whether a directory is only there because something below it was changed.
+fn is_copied_up(layer: &Layer, path: &[u8], item: &Item) -> bool {
+    let moved = |(name, _): &(&[u8], &[u8])| !name.ends_with(b".origin");
+    if item.kind() != FileKind::Dir || marks(item).iter().any(moved) {
+        return false;
+    }
+    let path = stable(layer, path);
+    let Ok(there) = stat_at(CWD, &path, AtFlags::SYMLINK_NOFOLLOW) else { return false };
+    let own = |xattrs: &[(Vec<u8>, Vec<u8>)]| {
+        let mut own: Vec<_> =
+            xattrs.iter().filter(|(name, _)| !savepoint::is_mark(name)).cloned().collect();
+        own.sort();
+        own
+    };
+    let Ok(xattrs) = sys::xattrs(&path) else { return false };
+    (there.mode, there.uid, there.gid) == (item.mode, item.uid, item.gid)
+        && own(&xattrs) == own(&item.xattrs)
+}
+
+fn same_bytes(one: &PathBuf, two: &PathBuf) -> Result<bool> {
+    const CHUNK: usize = 1 << 16;
+    let files = [one, two].map(|path| {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
+        sys::open(path.as_os_str().as_bytes(), flags, 0).at("opening", path)
+    });
+    let [one_file, two_file] = files;
+    let (one_file, two_file) = (one_file?, two_file?);
+    let (mut a, mut b, mut at) = (vec![0u8; CHUNK], vec![0u8; CHUNK], 0u64);
+    loop {
+        let n = read_whole(&one_file, &mut a, at).at("reading", one)?;
+        let m = read_whole(&two_file, &mut b, at).at("reading", two)?;
+        if a.get(..n) != b.get(..m) {
+            return Ok(false);
+        }
+        if n < CHUNK {
+            return Ok(true);
+        }
+        at += n as u64;
+    }
+}
+
+fn read_whole(file: &std::os::fd::OwnedFd, buffer: &mut [u8], at: u64) -> sys::Sys<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let room = buffer.get_mut(done..).unwrap_or_default();
+        match sys::read_at(file, room, at + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+fn copy(from: &PathBuf, to: &PathBuf, flush: bool) -> Result<()> {
+    let (Some(dir), Some(name)) = (to.parent(), to.file_name()) else { return Ok(()) };
+    let dir = open(dir)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
+    let source = sys::open(from.as_os_str().as_bytes(), flags, 0).at("opening", from)?;
+    let file = sys::create(dir.as_fd(), name.as_bytes()).at("creating", to)?;
+    crate::sys_copy::content(&source, &file).at("copying", from)?;
+    if flush { sys::fdatasync(file.as_fd()).at("flushing", to) } else { Ok(()) }
+}
