@@ -161,7 +161,7 @@ pub fn table() -> io::Result<Vec<Mount>> {
 fn read_table() -> Result<Vec<u8>, Errno> {
     const SOME: usize = 16 << 10;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let table = rustix::fs::openat(CWD, c"/proc/self/mountinfo", flags, Mode::empty())?;
+    let table = rustix::fs::openat(CWD, c"/proc/thread-self/mountinfo", flags, Mode::empty())?;
     let mut text = Vec::with_capacity(SOME);
     loop {
         text.reserve(SOME / 2);

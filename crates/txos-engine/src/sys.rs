@@ -263,10 +263,13 @@ pub fn unlink(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Sys<()> {
     })
 }
 
-/// `fchmodat(2)` through `/proc/self/fd`, so that a directory entry is never followed.
+/// `fchmodat(2)` through `/proc/thread-self/fd`, so that a directory entry is never followed.
 pub fn chmod(fd: BorrowedFd<'_>, mode: u32) -> Sys<()> {
     fault::step("chmod", || {
-        rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), Mode::from_raw_mode(mode))
+        rustix::fs::chmod(
+            format!("/proc/thread-self/fd/{}", fd.as_raw_fd()),
+            Mode::from_raw_mode(mode),
+        )
     })
 }
 
@@ -443,7 +446,7 @@ fn setting<'a>(path: &'a [u8], attr: &'a [u8], value: &'a [u8]) -> [Arg<'a>; 5] 
 
 /// A path that leads to what is open and nowhere else: a symbolic link that is open is not followed.
 fn own_path(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
+    format!("/proc/thread-self/fd/{}", fd.as_raw_fd())
 }
 
 /// `setxattr(2)` of what is open, be it only its place (`O_PATH`).
@@ -492,12 +495,12 @@ fn retry<T>(mut f: impl FnMut() -> Sys<T>) -> Sys<T> {
     }
 }
 
-/// A path for calls that take no directory descriptor: `/proc/self/fd/N/name`. The directory itself
-/// (an empty name) is `/proc/self/fd/N/.`, since calls that follow no link would else see the
+/// A path for calls that take no directory descriptor: `/proc/thread-self/fd/N/name`. The directory itself
+/// (an empty name) is `/proc/thread-self/fd/N/.`, since calls that follow no link would else see the
 /// link in `/proc`.
 #[must_use]
 pub fn entry_path(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
-    let mut path = format!("/proc/self/fd/{}", dir.as_raw_fd()).into_bytes();
+    let mut path = format!("/proc/thread-self/fd/{}", dir.as_raw_fd()).into_bytes();
     path.push(b'/');
     path.extend_from_slice(if name.is_empty() { b"." } else { name });
     path

@@ -44,7 +44,12 @@ int sys_xbegin(int flags, ...)
 #endif
     ;
 
-/* Ends the transaction: commits it. Returns 0 if everything it did is published, or -1 with errno
+/* A thread that is made in a transaction is a member of it from its beginning on (but with TX_MANAGED, whose
+ * threads are the runtime's and stay outside): it sees and makes the transaction's changes, until it calls
+ * sys_xend(), which leaves and does not wait, or ends. sys_xabort(), by any member, aborts for all; so does a
+ * conflict. Each is told by its calls, which fail with ECANCELED until it leaves. */
+
+/* Ends the transaction: commits it, once all other members have left. Returns 0 if everything it did is published, or -1 with errno
  * (ECANCELED: a conflict; txos_abort_reason() says which) and nothing of it has happened. */
 int sys_xend(void);
 
@@ -57,6 +62,15 @@ long sys_xpause(void);
 
 /* Goes on with a transaction that this process paused. Returns 0, or -1 with errno. */
 int sys_xresume(long id);
+
+/* Shows the transaction of the calling thread to other threads of the process that run already. Returns a
+ * descriptor, which is closed on exec, or -1 with errno. */
+int txos_share(void);
+
+/* Enters the transaction that a descriptor of txos_share() shows, as a member. Returns 0, or -1 with errno:
+ * EBUSY (the thread is in a transaction), EINVAL (no such descriptor, or the transaction is over), EPERM (another
+ * user, other groups or capabilities), ENOTSUP (it is another process's). */
+int sys_xjoin(int fd);
 
 /* What the last failed function of this thread failed at, in words: what, on which path, why, what
  * is unchanged. Never NULL; valid until the thread's next call of a function of this header. */

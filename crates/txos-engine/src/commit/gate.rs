@@ -89,7 +89,7 @@ impl Sides {
         if self.new.contains(&version.id) {
             return !published;
         }
-        std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+        std::fs::read_link(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()))
             .is_ok_and(|path| self.stores.iter().any(|store| path.starts_with(store)))
     }
 }

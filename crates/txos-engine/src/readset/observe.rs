@@ -15,7 +15,7 @@ use crate::version::observe;
 /// Where a directory path leads.
 pub(super) fn real_path(written: &[u8]) -> Option<Vec<u8>> {
     let fd = open_path(CWD, written).ok()?;
-    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+    let link = format!("/proc/thread-self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
     Some(rustix::fs::readlinkat(CWD, link, Vec::with_capacity(256)).ok()?.into_bytes())
 }
 
@@ -141,7 +141,7 @@ impl ReadSet {
     fn canonical(&mut self, fd: BorrowedFd<'_>) -> Result<Option<u32>, Errno> {
         let path = rustix::fs::readlinkat(
             CWD,
-            format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd)),
+            format!("/proc/thread-self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd)),
             Vec::with_capacity(256),
         )?
         .into_bytes();

@@ -293,7 +293,7 @@ const ACCESS: i32 = Errno::ACCESS.raw_os_error();
 /// The canonical path of a directory, as it is now.
 fn leads_to(written: &[u8]) -> Option<Vec<u8>> {
     let fd = super::observe::open_path(CWD, written).ok()?;
-    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+    let link = format!("/proc/thread-self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
     Some(rustix::fs::readlinkat(CWD, link, Vec::with_capacity(256)).ok()?.into_bytes())
 }
 

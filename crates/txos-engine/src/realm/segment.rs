@@ -397,7 +397,7 @@ fn make(dir: &Path, name: &str) -> std::result::Result<(), Errno> {
     let file =
         sys::step("realm create", || rustix::fs::openat(CWD, dir, flags, Mode::RUSR | Mode::WUSR))?;
     fill(file.as_fd())?;
-    let unnamed = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let unnamed = format!("/proc/thread-self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
     sys::step("realm link", || {
         rustix::fs::linkat(CWD, &unnamed[..], CWD, dir.join(name), AtFlags::SYMLINK_FOLLOW)
     })

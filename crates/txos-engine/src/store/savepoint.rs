@@ -575,7 +575,9 @@ fn attributes(dir: BorrowedFd<'_>, name: &[u8], item: &Item) -> Sys<()> {
     let is_link = item.kind() == FileKind::Symlink;
     // A directory that nobody may search is reached by what is open, not by a name in it.
     let own = match name {
-        b"" => format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir)).into_bytes(),
+        b"" => {
+            format!("/proc/thread-self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir)).into_bytes()
+        }
         _ => path.clone(),
     };
     if (now.uid, now.gid) != (item.uid, item.gid) {

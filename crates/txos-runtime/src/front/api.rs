@@ -129,6 +129,18 @@ pub extern "C" fn txos_signal_at_once(signal: c_int, at_once: c_int) -> c_int {
 
 /// See txos.h.
 #[unsafe(no_mangle)]
+pub extern "C" fn txos_share() -> c_int {
+    session::share(here())
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn sys_xjoin(fd: c_int) -> c_int {
+    session::join(here(), fd)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
 pub extern "C" fn txos_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }

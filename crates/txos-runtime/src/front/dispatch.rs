@@ -7,7 +7,7 @@ use super::session::{self, Next};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
-use super::{api, process, signals};
+use super::{api, members, process, signals};
 use crate::call::Call;
 use crate::raw::syscall;
 use crate::tx::{Failure, flags};
@@ -31,15 +31,29 @@ fn lost() -> Failure {
 pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>) -> Next {
     let (number, args) = (call.number(), *call.words());
     thread.counters.calls += 1;
-    if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE {
-        return fail(thread, lost());
-    }
     if crate::reach::takes_away(number) {
         crate::reach::forget();
     }
-    let native = || Next::Answer(call.make());
     let class =
         if signals::stops_own_thread(call) { Class::Harmless } else { classify(number, &args) };
+    match thread.session.as_ref().and_then(|session| session.member.as_ref()) {
+        Some(_) => members::dispatch(thread, call, class, context),
+        None => by_class(thread, call, class, context),
+    }
+}
+
+/// Carries out a call of a thread that has the transaction to itself.
+pub fn by_class(
+    thread: &mut Thread,
+    call: &Call,
+    class: Class,
+    context: Option<&mut Context>,
+) -> Next {
+    let (number, args) = (call.number(), *call.words());
+    if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE {
+        return fail(thread, lost());
+    }
+    let native = || Next::Answer(call.make());
     match (class, context) {
         (Class::Harmless, _) => native(),
         (
@@ -77,10 +91,7 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
         }
         (Class::AlternateStack, Some(context)) => Next::Answer(context.alternate_stack(call)),
         (Class::Suspend, _) => process::outside_call(thread, "waiting for a signal", number)
-            .unwrap_or_else(|| {
-                let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
-                Next::Answer(suspend(call, mask))
-            }),
+            .unwrap_or_else(|| suspended(thread, call)),
         (Class::Exit | Class::ExitGroup, _) => process::exit(thread, class, args),
         (Class::Fork | Class::Vfork | Class::Clone | Class::Clone3, Some(context)) => {
             process::create(thread, class, call, context)
@@ -89,6 +100,12 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
         // These come by the trap only, which handles the return from a signal handler itself.
         (_, None) | (Class::SignalReturn, _) => native(),
     }
+}
+
+/// The thread waits for a signal.
+pub fn suspended(thread: &Thread, call: &Call) -> Next {
+    let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
+    Next::Answer(suspend(call, mask))
 }
 
 /// What is blocked when the program goes on.

@@ -81,6 +81,18 @@ pub extern "C" fn txos_signal_at_once(_signal: c_int, _at_once: c_int) -> c_int 
 
 /// See txos.h.
 #[unsafe(no_mangle)]
+pub extern "C" fn txos_share() -> c_int {
+    fail(libc::EINVAL)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn sys_xjoin(_fd: c_int) -> c_int {
+    fail(libc::ENOSYS)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
 pub extern "C" fn txos_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }

@@ -16,7 +16,7 @@
 use std::arch::naked_asm;
 use std::ffi::c_void;
 
-use super::{session, trap as trapping};
+use super::{members, session, trap as trapping};
 
 /// What `sys_xbegin` returns to: the registers that a function keeps for its caller.
 #[repr(C)]
@@ -225,8 +225,8 @@ pub struct Birth {
     pub fcw: u32,
     /// Where the program goes on.
     pub rip: u64,
-    /// Keeps the stack aligned.
-    pub unused: u64,
+    /// What a thread that is in its maker's transaction starts with ([`members::Newborn`]); 0: it is in none.
+    pub newborn: u64,
 }
 
 const _: () = assert!(size_of::<Birth>() == 128);
@@ -261,6 +261,15 @@ pub unsafe extern "C" fn clone_child(number: i64, args: *const [u64; 6]) -> i64 
         "xor edx, edx",
         "mov r10d, 8",
         "syscall",
+        "mov rdi, [rsp + 120]",
+        "test rdi, rdi",
+        "jz 3f",
+        "mov r12, rsp",
+        "mov rsp, [rdi]",
+        "cld",
+        "call {born}",
+        "mov rsp, r12",
+        "3:",
         "mov r8, [rsp + 8]",
         "mov r9, [rsp + 16]",
         "mov r10, [rsp + 24]",
@@ -279,5 +288,6 @@ pub unsafe extern "C" fn clone_child(number: i64, args: *const [u64; 6]) -> i64 
         "lea rsp, [rsp + 128]",
         "xor eax, eax",
         "jmp rcx",
+        born = sym members::born,
     )
 }

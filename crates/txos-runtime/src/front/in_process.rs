@@ -68,7 +68,9 @@ impl Command {
             CONFLICT
         } else {
             let name = &self.name;
-            api::tell(&format!("{name} was stopped: {what}; {gone}"));
+            // A commit that could be neither finished nor undone says so itself.
+            let gone = if failure.errno == libc::EINPROGRESS { "" } else { &format!("; {gone}") };
+            api::tell(&format!("{name} was stopped: {what}{gone}"));
             FAILED
         }
     }

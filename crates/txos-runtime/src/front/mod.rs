@@ -10,6 +10,7 @@
 //! | [`dispatch`] | what is done with a call, wherever it came from |
 //! | [`classify`] | which calls are the transaction's, the thread's, the process's |
 //! | [`process`] | calls that make or end threads and processes |
+//! | [`members`] | a transaction that several threads are in |
 //! | [`signals`] | the signal mask and dispositions as the program sees them |
 //! | [`thread`], [`tls`] | what is kept for each thread |
 //! | [`in_process`] | `txos run --in-process` |
@@ -37,6 +38,8 @@ pub mod excluded;
 pub mod in_process;
 #[cfg(target_arch = "x86_64")]
 pub mod interpose;
+#[cfg(target_arch = "x86_64")]
+pub mod members;
 #[cfg(target_arch = "x86_64")]
 pub mod process;
 #[cfg(target_arch = "x86_64")]

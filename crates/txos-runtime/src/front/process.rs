@@ -1,7 +1,8 @@
 //! Calls that make or end threads and processes.
 //!
-//! What they make is not part of the transaction: under TX_STRICT they abort it, else there is one
-//! warning for each kind. How the child starts depends on what it shares with its parent:
+//! A thread that they make is in the transaction ([`members`]), unless a language's runtime makes it or it does
+//! not share everything with its process. All else is not: under TX_STRICT it aborts the transaction, else there
+//! is one warning for each kind. How the child starts depends on what it shares with its parent:
 //!
 //! | child | how |
 //! |---|---|
@@ -21,7 +22,7 @@ use super::session::{self, Next};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
-use super::{alloc, api, signals};
+use super::{alloc, api, members, signals};
 use crate::call::Call;
 use crate::raw::{self, Errno, Sys, syscall};
 use crate::tx::{Failure, flags};
@@ -57,7 +58,8 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
     let mut status = args[0];
     let command = thread.session.as_mut().and_then(|session| session.command.take());
     let number = match (class, command) {
-        (Class::ExitGroup, Some(command)) => {
+        // The command has no other thread.
+        (_, Some(command)) => {
             status = command.end(thread, status as i32) as u64;
             libc::SYS_exit_group
         }
@@ -70,7 +72,10 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
             libc::SYS_exit
         }
     };
-    thread.session = None;
+    if let Some(session) = thread.session.take() {
+        // This thread has the turn, and leaves with it.
+        session.forget();
+    }
     thread::disarm(here());
     // SAFETY: nothing comes after it.
     Next::Answer(unsafe { syscall(number, [status, 0, 0, 0, 0, 0]) })
@@ -153,10 +158,52 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
         _ => Made::fork(),
     };
     let is_thread = made.flags & libc::CLONE_THREAD as u64 != 0;
+    if is_thread
+        && made.is_whole_thread()
+        && let Some(next) = create_member(thread, &made, context)
+    {
+        return next;
+    }
+    let outside = members::with(thread, |thread| may_create(thread, class, is_thread));
+    if let Some(next) = outside {
+        return next;
+    }
+    let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
+    match made.stack {
+        // The kernel would make a child that dies of it; here it would be this thread.
+        Some(top) if !is_stack(top) => Next::Answer(-i64::from(libc::EINVAL)),
+        Some(top) => Next::Answer(made.with_stack(top, context.birth(mask))),
+        None => Next::Answer(made.copy(mask, context)),
+    }
+}
+
+/// Whether a stack can end there.
+fn is_stack(top: u64) -> bool {
+    (1 << 16..=1 << 47).contains(&top)
+}
+
+/// A new thread that is in the transaction. `None`: it can't be.
+fn create_member(thread: &mut Thread, made: &Made, context: &Context) -> Option<Next> {
+    let top = made.stack.filter(|&top| is_stack(top))?;
+    let newborn = match members::expect(thread) {
+        Ok(newborn) => Box::into_raw(newborn?),
+        Err(thread::NoMemory) => return Some(Next::Answer(-i64::from(libc::EAGAIN))),
+    };
+    let birth = Birth { newborn: newborn as u64, ..context.birth(!signals::SYNCHRONOUS) };
+    let answer = made.clone().with_stack(top, birth);
+    if answer < 0 {
+        // SAFETY: there is no such thread, and nobody else has it.
+        members::never_born(unsafe { Box::from_raw(newborn) });
+    }
+    Some(Next::Answer(answer))
+}
+
+/// Whether something new outside of the transaction can be made; else how to go on.
+fn may_create(thread: &mut Thread, class: Class, is_thread: bool) -> Option<Next> {
     let what = if is_thread { "a new thread" } else { "a new process" };
     // What it did would happen, and stay. (A thread is the language's runtime's perhaps.)
     if !is_thread && thread.session.as_ref().is_some_and(|session| session.tx.is_none()) {
-        return Next::Answer(-i64::from(libc::ECANCELED));
+        return Some(Next::Answer(-i64::from(libc::ECANCELED)));
     }
     let whole = thread.session.as_ref().is_some_and(|session| session.command.is_some());
     if whole && !is_thread {
@@ -169,7 +216,7 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
                 .into(),
             ..Failure::default()
         };
-        return fail(thread, why);
+        return Some(fail(thread, why));
     }
     let number = match class {
         Class::Clone => libc::SYS_clone,
@@ -177,30 +224,23 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
         Class::Vfork => libc::SYS_vfork,
         _ => libc::SYS_fork,
     };
-    if let Some(next) = outside_call(thread, what, number) {
-        return next;
-    }
-    let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
-    match made.stack {
-        // The kernel would make a child that dies of it; here it would be this thread.
-        Some(top) if !(1 << 16..=1 << 47).contains(&top) => Next::Answer(-i64::from(libc::EINVAL)),
-        Some(top) => Next::Answer(made.with_stack(top, context.birth(mask))),
-        None => Next::Answer(made.copy(mask, context)),
-    }
+    outside_call(thread, what, number)
 }
 
 /// `struct clone_args`, as large as we know it.
 type CloneArgs = [u64; 11];
 /// Its fields.
 const FLAGS: usize = 0;
+const CHILD_TID: usize = 2;
 const EXIT_SIGNAL: usize = 4;
 const STACK: usize = 5;
 const STACK_SIZE: usize = 6;
+const TLS: usize = 7;
 /// The first size that a kernel took.
 const CLONE_ARGS_LEAST: usize = 64;
 
 /// What is to be made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Made {
     flags: u64,
     /// The end of its stack, if it has one of its own.
@@ -208,7 +248,7 @@ struct Made {
     how: How,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum How {
     Clone([u64; 6]),
     Clone3(CloneArgs, u64),
@@ -252,6 +292,26 @@ impl Made {
         }
         let stack = (all[STACK] != 0).then(|| all[STACK] + all[STACK_SIZE]);
         Ok(Made { flags: all[FLAGS], stack, how: How::Clone3(all, known as u64) })
+    }
+
+    /// Whether it is a thread like those of the C library: it shares everything with its process, and has its own
+    /// thread-local memory, in which the C library keeps its number.
+    fn is_whole_thread(&self) -> bool {
+        const WHOLE: i32 = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SETTLS
+            | libc::CLONE_CHILD_CLEARTID;
+        /// More than the C library's description of a thread takes.
+        const DESCRIPTION: u64 = 4096;
+        let (child_tid, tls) = match &self.how {
+            How::Clone(args) => (args[3], args[4]),
+            How::Clone3(all, _) => (all[CHILD_TID], all[TLS]),
+        };
+        self.flags & WHOLE as u64 == WHOLE as u64
+            && (tls..tls.saturating_add(DESCRIPTION)).contains(&child_tid)
     }
 
     /// With a stack: it may share the memory, and its parent may go on at the same time.

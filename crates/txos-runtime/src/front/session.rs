@@ -10,7 +10,7 @@ use super::report::reason;
 use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
 use super::tls::{ACTIVE, Tls, here};
-use super::{api, in_process};
+use super::{api, in_process, members};
 use crate::tx::{Failure, How, Tx, flags};
 
 /// A transaction of a thread.
@@ -32,6 +32,8 @@ pub struct Session {
     pub restartable: bool,
     /// It is a whole command.
     pub command: Option<in_process::Command>,
+    /// Other threads are in it: the transaction, the command and the dispositions are there.
+    pub member: Option<members::Membership>,
 }
 
 /// How the program goes on.
@@ -47,11 +49,30 @@ impl Session {
     /// In a child: it is the parent's.
     pub fn forget(mut self) {
         std::mem::forget(self.tx.take());
+        if let Some(member) = self.member.take() {
+            member.forget();
+        }
     }
 
     /// Whether it may begin again by itself.
     pub fn restarts(&self) -> bool {
-        self.restartable && self.plan.flags & flags::RESTART != 0
+        self.restartable
+            && self.plan.flags & flags::RESTART != 0
+            && self.member.as_ref().is_none_or(members::Membership::may_restart)
+    }
+
+    /// Whether it is a whole command.
+    pub fn is_command(&self) -> bool {
+        self.command.is_some()
+            || self.member.as_ref().is_some_and(members::Membership::is_of_a_command)
+    }
+
+    /// Whether it can still be committed, as far as is known.
+    fn lives(&self) -> bool {
+        match &self.member {
+            Some(member) => member.lives(),
+            None => self.tx.is_some(),
+        }
     }
 
     /// Aborts what there is of it, and remembers why.
@@ -137,13 +158,11 @@ pub unsafe extern "C" fn begin(flags: i32, sequence: u64, regs: *const Regs) -> 
 
 /// A begin within a transaction.
 fn nested(tls: &Tls) -> i32 {
-    match thread::existing(tls).and_then(|thread| thread.session.as_mut()) {
-        Some(session) if session.tx.is_some() => {
-            session.depth += 1;
-            0
-        }
-        _ => api::fail(libc::ECANCELED),
-    }
+    leave_program(tls);
+    let session = thread::existing(tls).and_then(|thread| thread.session.as_mut());
+    let began = session.filter(|session| session.lives()).map(|session| session.depth += 1);
+    to_program(tls);
+    began.map_or_else(|| api::fail(libc::ECANCELED), |()| 0)
 }
 
 /// Begins a transaction; the program's code goes on in it.
@@ -230,6 +249,7 @@ fn begin_in(
         actions: Changed::default(),
         restartable: command.is_none(),
         command,
+        member: None,
     });
     to_program(tls);
     Ok(())
@@ -275,15 +295,19 @@ pub fn end(tls: &Tls) -> i32 {
     let Some(session) = thread.session.as_mut() else { return api::fail(libc::EINVAL) };
     if session.depth > 0 {
         session.depth -= 1;
-        let failed = session.tx.is_none();
+        let failed = !session.lives();
         to_program(tls);
         return if failed { api::fail(libc::ECANCELED) } else { 0 };
     }
-    if session.command.is_some() {
+    if session.member.as_ref().is_some_and(|member| !member.began()) {
+        return members::leave(tls, thread);
+    }
+    if session.is_command() {
         // The command's end is the process's.
         to_program(tls);
         return api::fail(libc::EPERM);
     }
+    let asked_again = on_own_stack(tls, || members::gather(thread)).unwrap_or(false);
     let result = on_own_stack(tls, || commit(thread)).unwrap_or_else(|panic| Err(defect(&panic)));
     match result {
         Ok(()) => {
@@ -296,12 +320,12 @@ pub fn end(tls: &Tls) -> i32 {
         }
         Err(failure) => {
             let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
-            let conflict = failure.reason == reason::CONFLICT;
+            let again = failure.reason == reason::CONFLICT || asked_again;
             thread.report.say(&failure.what);
             thread.report.abort = failure;
             let Some(session) = thread.session.as_mut() else { return api::fail(errno) };
             session.undo_actions();
-            if conflict && session.restarts() {
+            if again && session.restarts() {
                 restart(thread);
             }
             outside(tls, thread);
@@ -360,7 +384,12 @@ pub fn abort_if(tls: &Tls, flag: *const AtomicI32) -> i32 {
     if tls.state.get() != ACTIVE {
         return api::fail(libc::EINVAL);
     }
+    leave_program(tls);
     tls.abort_if.set(flag);
+    if let Some(thread) = thread::existing(tls) {
+        members::abort_if(thread, flag);
+    }
+    to_program(tls);
     0
 }
 
@@ -377,14 +406,27 @@ pub fn abort(tls: &Tls, no_restart: bool) {
         what: "the program aborted the transaction".into(),
         ..Failure::default()
     };
-    if on_own_stack(tls, || abort_in(thread, why)).is_err() {
+    let aborted = on_own_stack(tls, || {
+        members::with(thread, |thread| {
+            abort_in(thread, why);
+            let command = thread.session.as_ref().and_then(|session| session.command.as_ref());
+            if let Some(command) = command {
+                command.end_failed(&thread.report);
+            }
+        });
+        let Some(session) = thread.session.as_ref() else { return };
+        match &session.member {
+            Some(member) if !no_restart && member.began() => {
+                members::gather(thread);
+            }
+            Some(_) if !no_restart => members::allow_restart(thread),
+            _ => {}
+        }
+    });
+    if aborted.is_err() {
         tell_defect("an abort did not finish");
     }
-    let Some(session) = thread.session.as_ref() else { return };
-    if let Some(command) = &session.command {
-        command.end_failed(&thread.report);
-    }
-    if !no_restart && session.restarts() {
+    if !no_restart && thread.session.as_ref().is_some_and(Session::restarts) {
         restart(thread);
     }
     outside(tls, thread);
@@ -419,7 +461,7 @@ pub fn restart(thread: &Thread) -> ! {
 pub fn end_of_thread(tls: &Tls) {
     let Some(thread) = thread::existing(tls) else { return };
     if thread.session.is_some() {
-        let _ = on_own_stack(tls, || abort_in(thread, ended()));
+        let _ = on_own_stack(tls, || members::leave_at_end(thread));
         thread.session = None;
     }
 }
@@ -431,6 +473,56 @@ pub fn ended() -> Failure {
         errno: libc::ECANCELED,
         what: "the thread ended within the transaction".into(),
         ..Failure::default()
+    }
+}
+
+/// `txos_share`.
+pub fn share(tls: &Tls) -> i32 {
+    if tls.state.get() != ACTIVE {
+        return api::fail(libc::EINVAL);
+    }
+    leave_program(tls);
+    let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
+    let shown = on_own_stack(tls, || members::show(thread));
+    let answer = match shown.unwrap_or_else(|panic| Err(defect(&panic))) {
+        Ok(fd) => fd,
+        Err(failure) => {
+            thread.report.say(&failure.what);
+            api::fail(failure.errno)
+        }
+    };
+    to_program(tls);
+    answer
+}
+
+/// `sys_xjoin`.
+pub fn join(tls: &Tls, fd: i32) -> i32 {
+    if tls.state.get() == ACTIVE || tls.busy.get() != 0 {
+        return api::fail(libc::EBUSY);
+    }
+    let before = signals::block_sent();
+    let joined = match thread::record(tls) {
+        Ok(thread) => {
+            leave_program(tls);
+            let joined = on_own_stack(tls, || members::join(tls, thread, fd, before));
+            let joined = joined.unwrap_or_else(|panic| Err(defect(&panic)));
+            joined.map_err(|failure| {
+                thread.report.say(&failure.what);
+                failure.errno
+            })
+        }
+        Err(thread::NoMemory) => Err(libc::ENOMEM),
+    };
+    match joined {
+        Ok(()) => {
+            to_program(tls);
+            0
+        }
+        Err(errno) => {
+            linger(tls);
+            signals::set_mask(before);
+            api::fail(errno)
+        }
     }
 }
 
@@ -477,7 +569,7 @@ pub fn pause(tls: &Tls) -> i64 {
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL).into() };
     let Some(session) = thread.session.take() else { return api::fail(libc::EINVAL).into() };
-    if session.command.is_some() {
+    if session.is_command() {
         thread.session = Some(session);
         thread.report.say("sys_xpause: this command runs as one transaction as a whole");
         to_program(tls);

@@ -295,6 +295,20 @@ pub fn ending() -> Set {
     ENDING.iter().copied().filter(default).fold(0, |set, signal| set | of(signal))
 }
 
+/// Of the signals that end a process, one that has arrived and is held back, unless the program handles it.
+pub fn ending_pending() -> Option<&'static str> {
+    let mut pending: Set = 0;
+    // SAFETY: the kernel writes the set.
+    unsafe { syscall(libc::SYS_rt_sigpending, [(&raw mut pending) as u64, SET, 0, 0, 0, 0]) };
+    let found = ENDING.into_iter().find(|&signal| pending & ending() & of(signal) != 0)?;
+    Some(match found {
+        libc::SIGINT => "SIGINT",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGHUP => "SIGHUP",
+        _ => "SIGQUIT",
+    })
+}
+
 /// Dispositions that a transaction has changed, and what they were.
 #[derive(Debug, Default)]
 pub struct Changed(Vec<(i32, Action)>);

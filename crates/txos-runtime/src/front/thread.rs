@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::entry::{self, Regs};
 use super::report::{Counters, Report};
@@ -61,26 +62,83 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 pub fn record(tls: &Tls) -> Result<&mut Thread, NoMemory> {
     start_process(tls);
     if tls.thread.get().is_null() {
-        let stack = alloc::map(STACK);
-        if stack.is_null() {
-            return Err(NoMemory);
-        }
-        let guard = [stack as u64, GUARD as u64, libc::PROT_NONE as u64, 0, 0, 0];
-        // SAFETY: the lowest page of the new stack, which nothing has been put in.
-        unsafe { syscall(libc::SYS_mprotect, guard) };
-        // SAFETY: the end of the mapping.
-        tls.stack.set(unsafe { stack.add(STACK) });
-        tls.thread.set(Box::into_raw(Box::default()));
-        touch();
+        install(tls, new_stack()?, Box::default());
         signals::let_traps_through(signals::SYNCHRONOUS | signals::at_once());
-        let key = KEY.load(Ordering::Relaxed);
-        if let Ok(key) = libc::pthread_key_t::try_from(key) {
-            // SAFETY: the key was created; the destructor takes this pointer. Without the value
-            // the thread's end is only noticed in its last system call.
-            unsafe { libc::pthread_setspecific(key, tls.thread.get().cast()) };
-        }
     }
     existing(tls).ok_or(NoMemory)
+}
+
+/// A new stack for the runtime: its end.
+///
+/// # Errors
+/// If there is no memory.
+pub fn new_stack() -> Result<*mut u8, NoMemory> {
+    bury_abandoned();
+    let stack = alloc::map(STACK);
+    if stack.is_null() {
+        return Err(NoMemory);
+    }
+    let guard = [stack as u64, GUARD as u64, libc::PROT_NONE as u64, 0, 0, 0];
+    // SAFETY: the lowest page of the new stack, which nothing has been put in.
+    unsafe { syscall(libc::SYS_mprotect, guard) };
+    // SAFETY: the end of the mapping.
+    Ok(unsafe { stack.add(STACK) })
+}
+
+/// Threads that ended with their records and stacks in use.
+static ABANDONED: Mutex<Vec<Abandoned>> = Mutex::new(Vec::new());
+
+struct Abandoned {
+    thread: u64,
+    record: *mut Thread,
+    stack: *mut u8,
+}
+
+// SAFETY: nobody uses the record and the stack when the thread is gone.
+unsafe impl Send for Abandoned {}
+
+/// The calling thread ends now, on the runtime's stack. A later thread gives record and stack back.
+pub fn abandon(tls: &Tls) {
+    // SAFETY: it takes nothing.
+    let thread = unsafe { syscall(libc::SYS_gettid, [0; 6]) } as u64;
+    let record = tls.thread.get();
+    let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
+    all.push(Abandoned { thread, record, stack: tls.stack.get() });
+}
+
+fn bury_abandoned() {
+    let Ok(mut all) = ABANDONED.try_lock() else { return };
+    let process = u64::from(std::process::id());
+    all.retain(|abandoned| {
+        let words = [process, abandoned.thread, 0, 0, 0, 0];
+        // SAFETY: no signal is sent; it is asked whether there is such a thread.
+        let is_gone = unsafe { syscall(libc::SYS_tgkill, words) } == -i64::from(libc::ESRCH);
+        if is_gone && !abandoned.record.is_null() {
+            // SAFETY: it was leaked by `install`, and its thread is gone.
+            drop(unsafe { Box::from_raw(abandoned.record) });
+            free_stack(abandoned.stack);
+        }
+        !is_gone
+    });
+}
+
+/// Gives a stack of [`new_stack`] back, on which nothing runs.
+pub fn free_stack(end: *mut u8) {
+    // SAFETY: it has this size.
+    unsafe { alloc::unmap(end.sub(STACK), STACK) };
+}
+
+/// Makes a record the calling thread's, which has none.
+pub fn install(tls: &Tls, stack: *mut u8, thread: Box<Thread>) {
+    tls.stack.set(stack);
+    tls.thread.set(Box::into_raw(thread));
+    touch();
+    let key = KEY.load(Ordering::Relaxed);
+    if let Ok(key) = libc::pthread_key_t::try_from(key) {
+        // SAFETY: the key was created; the destructor takes this pointer. Without the value
+        // the thread's end is only noticed in its last system call.
+        unsafe { libc::pthread_setspecific(key, tls.thread.get().cast()) };
+    }
 }
 
 /// The calling thread's record, if it has one.
@@ -267,6 +325,11 @@ extern "C" fn end_of_thread(_: *mut c_void) {
     if tls.busy.get() != 0 {
         return;
     }
+    let session = existing(tls).and_then(|thread| thread.session.as_ref());
+    if session.is_some_and(Session::is_command) {
+        // If it is the last thread, it ends the process when all destructors have run.
+        return;
+    }
     leave_program(tls);
     let mask = signals::block_all();
     session::end_of_thread(tls);
@@ -278,8 +341,8 @@ extern "C" fn end_of_thread(_: *mut c_void) {
         // stack: this runs on the thread's.
         unsafe {
             drop(Box::from_raw(thread));
-            alloc::unmap(tls.stack.replace(null_mut()).sub(STACK), STACK);
         }
+        free_stack(tls.stack.replace(null_mut()));
     }
     signals::set_mask(mask);
 }

@@ -101,7 +101,7 @@ impl Context {
             mxcsr,
             fcw: fcw.into(),
             rip: self.register(libc::REG_RIP),
-            unused: 0,
+            newborn: 0,
         }
     }
 

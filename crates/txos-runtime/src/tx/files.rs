@@ -167,6 +167,16 @@ impl FdTable {
         done
     }
 
+    /// Whether all numbers are as the kernel has them.
+    #[must_use]
+    pub fn is_as_the_kernels(&self) -> bool {
+        self.closed.is_empty()
+            && self.descriptors.iter().zip(0..).all(|(descriptor, number)| match descriptor {
+                Descriptor::Open { real, .. } => *real == number,
+                _ => true,
+            })
+    }
+
     /// Sets what is known of a number.
     pub fn set(&mut self, number: i32, descriptor: Descriptor) {
         let Ok(at) = usize::try_from(number) else { return };

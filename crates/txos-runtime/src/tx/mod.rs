@@ -18,6 +18,7 @@
 //! | `delta`, `commit`, `install` | what was changed, for the engine; publish or forget; what becomes of descriptors |
 //! | `single_call`, `single_rename` | what needs no journal: one call, and several that come to one |
 //! | `shared` | what all transactions of a process share: realm, store, mounts |
+//! | [`waits`] | calls that may wait, of a transaction that several threads are in |
 //! | [`kernel`], `user` | the stable side; the program's memory |
 //!
 //! # Invariants
@@ -55,6 +56,7 @@ mod staging;
 #[cfg(test)]
 mod tests;
 mod tree;
+pub mod waits;
 mod walk;
 mod ways;
 

@@ -60,6 +60,11 @@ fn arguments(call: &Call) -> Vec<Argument> {
     }
 }
 
+/// Whether paths are among the arguments of a call that is passed on, or where this does not see them.
+pub fn has_paths(call: &Call) -> bool {
+    !arguments(call).is_empty() || hides_paths(call)
+}
+
 /// Whether a call has a path where this does not see it: in a structure, or for another purpose.
 fn hides_paths(call: &Call) -> bool {
     const FSCONFIG_SET_PATHS: [u32; 2] = [3, 4];

@@ -134,6 +134,16 @@ fn path_in(address: UserSlice) -> Option<Vec<u8>> {
     is_path.then(|| path.to_vec())
 }
 
+/// Whether an address is a path.
+pub fn is_path(address: UserSlice) -> bool {
+    path_in(address).is_some()
+}
+
+/// Whether the header of a message has an address that is a path, or descriptors.
+pub fn needs_translation(header: UserPtr<[u64; 7]>) -> bool {
+    Header::read(header).is_ok_and(|h| is_path(h.address()) || !h.control().is_empty())
+}
+
 impl Tx {
     /// The address of a socket that is there; `None`: the kernel takes the program's.
     fn address_of(&mut self, given: UserSlice) -> Sys<Option<Address>> {

@@ -128,7 +128,7 @@ impl Tx {
 
     /// The directory above an unreachable working directory, if a path leads to that one.
     fn above_unreachable(&mut self) -> Sys<Option<Id>> {
-        let link = kernel::read_link(libc::AT_FDCWD, b"/proc/self/cwd")?;
+        let link = kernel::read_link(libc::AT_FDCWD, b"/proc/thread-self/cwd")?;
         let Some((above, _)) = txos_engine::readset::split(&link) else { return Ok(None) };
         let stat = kernel::statx(libc::AT_FDCWD, b"..", 0)?;
         match self.stable_dir(above) {

@@ -4,4 +4,5 @@
 
 mod build;
 mod loading;
+mod members;
 mod scenarios;

@@ -115,6 +115,15 @@ pub fn clone_range(to: i32, range: &[u64; 4]) -> Sys<u64> {
 /// The request of [`clone_range`].
 pub const FICLONERANGE: u64 = 0x4020_940d;
 
+/// Whether one of these events of `poll(2)` is there, or an error.
+#[must_use]
+pub fn is_ready(fd: i32, events: i16) -> bool {
+    let mut one = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: the kernel reads and writes the one structure.
+    let found = unsafe { sys!(SYS_poll, &raw mut one, 1, 0) };
+    found != Ok(0)
+}
+
 /// Copies what a file holds into an empty one, sharing blocks where the file system can and leaving
 /// holes as they are.
 ///

@@ -105,16 +105,25 @@ pub fn dead() -> Option<OwnedFd> {
     OwnedFd::open(b"/", libc::O_PATH | libc::O_CLOEXEC).ok()
 }
 
+/// `memfd_create(2)`, closed by `execve(2)`.
+///
+/// # Errors
+/// As the system call.
+pub fn memory_file(name: &std::ffi::CStr) -> Sys<i32> {
+    // SAFETY: the name ends with its zero.
+    unsafe { sys!(SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) }.map(|fd| fd as i32)
+}
+
 /// The path by which the kernel leads to what a descriptor of this process is open on.
 #[must_use]
 pub fn magic_path(fd: i32) -> Vec<u8> {
-    format!("/proc/self/fd/{fd}").into_bytes()
+    format!("/proc/thread-self/fd/{fd}").into_bytes()
 }
 
 /// Whether a path is one of those: it is a link that has to be followed.
 #[must_use]
 pub fn is_magic(path: &[u8]) -> bool {
-    path.starts_with(b"/proc/self/fd/")
+    path.starts_with(b"/proc/thread-self/fd/")
 }
 
 /// Where a descriptor of this process leads, as the kernel names it.
@@ -131,7 +140,7 @@ pub fn path_of_fd(fd: i32) -> Sys<Vec<u8>> {
 /// If /proc can't be read.
 pub fn open_numbers() -> Sys<Vec<i32>> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let top = OwnedFd::open(b"/proc/self/fd", flags)?;
+    let top = OwnedFd::open(b"/proc/thread-self/fd", flags)?;
     let listed = list(top.number());
     let number = |entry: &super::Listed| std::str::from_utf8(&entry.name).ok()?.parse().ok();
     Ok(listed?.iter().filter_map(number).filter(|&fd| fd != top.number()).collect())

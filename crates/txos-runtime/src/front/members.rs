@@ -1,0 +1,762 @@
+//! A transaction that several threads of the process are in.
+//!
+//! As long as a thread is alone in its transaction, that is in its session, and nothing here runs. When it makes a
+//! thread, or shows the transaction to one ([`show`]), the transaction moves to a place that all its members find.
+//! For each call a member takes its *turn*: the transaction moves into the member's session, the call is
+//! carried out as ever, and the transaction moves back. What may wait is made between two turns
+//! ([`crate::tx::waits`]).
+//!
+//! | who | how it leaves |
+//! |---|---|
+//! | the thread that began | commits, when all others have left, or aborts for all |
+//! | a member | by `sys_xend`, or when it ends; `sys_xabort` aborts for all |
+//!
+//! Whoever finds that the transaction was aborted is told so by each call until it leaves. The transaction begins
+//! again only when the thread that began it is alone: another one may be using what is on its stack.
+#![allow(unsafe_code)] // a transaction goes from thread to thread, and a thread begins to run
+
+use std::ptr::null;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::classify::Class;
+use super::entry::Regs;
+use super::report::reason;
+use super::session::{self, Next, Session};
+use super::signals::{self, Changed, Masks};
+use super::thread::{self, Thread, linger, to_program};
+use super::tls::{Tls, here};
+use super::trap::Context;
+use super::{api, dispatch, in_process, process};
+use crate::call::Call;
+use crate::raw::syscall;
+use crate::tx::waits::Step;
+use crate::tx::{Failure, How, Tx, flags, kernel};
+
+/// How long a member waits before it tries again what could only be tried.
+const NAP: Duration = Duration::from_millis(1);
+/// How often the thread that began looks for signals while it waits for the others.
+const LOOK: Duration = Duration::from_millis(50);
+/// People are told of a wait that is longer.
+const TELL_AFTER: Duration = Duration::from_secs(2);
+
+/// What all members find.
+#[derive(Debug)]
+pub struct Shared {
+    turn: Mutex<Turn>,
+    /// A member has left, or the transaction is over.
+    changed: Condvar,
+    /// The flags of `sys_xbegin`.
+    flags: u32,
+    /// It is a whole command.
+    whole: bool,
+    /// Who began it.
+    ids: Ids,
+    /// What a descriptor that shows it says; 0: there is none.
+    token: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Turn {
+    tx: Option<Box<Tx>>,
+    command: Option<in_process::Command>,
+    actions: Changed,
+    /// How it was aborted.
+    over: Option<Over>,
+    /// Members besides the thread that began.
+    others: u32,
+    /// The thread that began a command has ended.
+    began_gone: bool,
+    /// The thread that began has taken it back, and ends it.
+    closed: bool,
+    abort_if: *const AtomicI32,
+}
+
+// SAFETY: nothing in a transaction belongs to one thread: who has the turn has all of it, reference counts
+// included, and none of them leads out of it. The flag is the program's, which keeps it in its place.
+unsafe impl Send for Turn {}
+
+/// Why nobody can go on in it.
+#[derive(Clone, Debug)]
+struct Over {
+    failure: Failure,
+    /// What the next attempt begins with.
+    plan: How,
+    /// The thread that began may begin again.
+    again: bool,
+}
+
+/// User and groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Ids([u32; 4], Vec<u32>, u64);
+
+impl Ids {
+    fn now() -> Ids {
+        let ids = [kernel::getuid(), kernel::geteuid(), kernel::getgid(), kernel::getegid()];
+        Ids(ids, kernel::groups(), kernel::capabilities())
+    }
+}
+
+/// A thread's place in a transaction of several. Dropped, it leaves.
+#[derive(Debug)]
+pub struct Membership {
+    shared: Arc<Shared>,
+    /// This thread began it.
+    began: bool,
+    /// It knows that the transaction is over.
+    told: bool,
+    /// At its last turn there was nobody else.
+    alone: bool,
+    /// The transaction is over, and may begin again.
+    again: bool,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if !self.began {
+            self.shared.turn().others -= 1;
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
+impl Membership {
+    /// In a child of the process: it is the parent's.
+    pub fn forget(self) {
+        std::mem::forget(self);
+    }
+
+    /// Whether this thread began the transaction.
+    pub fn began(&self) -> bool {
+        self.began
+    }
+
+    /// Whether the transaction is a whole command.
+    pub fn is_of_a_command(&self) -> bool {
+        self.shared.whole
+    }
+
+    /// Whether this thread may begin it again.
+    pub fn may_restart(&self) -> bool {
+        self.began && self.alone
+    }
+
+    /// Whether it can still be committed, as far as is known.
+    pub fn lives(&self) -> bool {
+        self.shared.turn().over.is_none()
+    }
+}
+
+impl Shared {
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turn {
+    fn end(&mut self, failure: Failure, plan: How, again: bool) {
+        if self.over.is_none() {
+            self.over = Some(Over { failure, plan, again });
+        }
+    }
+
+    /// Moves the transaction into a member's session.
+    fn lend(&mut self, thread: &mut Thread) -> bool {
+        let lives = self.tx.is_some();
+        if !lives && self.over.is_none() {
+            self.end(session::defect("a turn was not given back"), How::default(), false);
+        }
+        let Some(session) = thread.session.as_mut() else { return lives };
+        session.tx = self.tx.take();
+        session.command = self.command.take();
+        std::mem::swap(&mut session.actions, &mut self.actions);
+        here().abort_if.set(self.abort_if);
+        if let Some(member) = session.member.as_mut() {
+            member.alone = self.others == 0;
+            if let Some(over) = self.over.as_ref().filter(|_| !member.told) {
+                (member.told, member.again) = (true, over.again);
+                if member.began {
+                    session.plan.again.clone_from(&over.plan.again);
+                }
+                thread.report.say(&over.failure.what);
+                thread.report.abort = over.failure.clone();
+            }
+        }
+        lives
+    }
+
+    /// Moves it back. `lived`: it could be committed before.
+    fn take_back(&mut self, thread: &mut Thread, lived: bool) {
+        // A thread that has ended, or a child.
+        let Some(session) = thread.session.as_mut() else { return };
+        self.tx = session.tx.take();
+        self.command = session.command.take();
+        std::mem::swap(&mut session.actions, &mut self.actions);
+        self.abort_if = here().abort_if.get();
+        if lived && self.tx.is_none() {
+            let failure = thread.report.abort.clone();
+            let again = failure.reason == reason::CONFLICT;
+            self.end(failure, session.plan.clone(), again);
+            if let Some(member) = session.member.as_mut() {
+                (member.told, member.again) = (true, again);
+            }
+        }
+    }
+}
+
+/// Does something with the transaction of a thread, which has it alone meanwhile.
+pub fn with<R>(thread: &mut Thread, work: impl FnOnce(&mut Thread) -> R) -> R {
+    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
+    let Some(shared) = member.map(|member| Arc::clone(&member.shared)) else {
+        return work(thread);
+    };
+    let mut turn = shared.turn();
+    let lived = turn.lend(thread);
+    let result = work(thread);
+    turn.take_back(thread, lived);
+    let over = turn.over.is_some();
+    drop(turn);
+    if over {
+        shared.changed.notify_all();
+    }
+    result
+}
+
+/// The thread that began may begin again, although another one asked for the abort.
+pub fn allow_restart(thread: &Thread) {
+    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
+    if let Some(member) = member
+        && let Some(over) = member.shared.turn().over.as_mut()
+    {
+        over.again = true;
+    }
+}
+
+/// `txos_abort_if` of a member: for all of them.
+pub fn abort_if(thread: &Thread, flag: *const AtomicI32) {
+    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
+    if let Some(member) = member {
+        member.shared.turn().abort_if = flag;
+    }
+}
+
+// --- A call ------------------------------------------------------------------------------------
+
+/// What a turn came to.
+enum Done {
+    Next(Next),
+    Past(Call),
+    PastNew(Call),
+    PastLive(Call, &'static str),
+    NotYet,
+}
+
+/// Carries out a call of a member.
+pub fn dispatch(
+    thread: &mut Thread,
+    call: &Call,
+    class: Class,
+    context: Option<&mut Context>,
+) -> Next {
+    match (class, context) {
+        (Class::Fork | Class::Vfork | Class::Clone | Class::Clone3, Some(context)) => {
+            process::create(thread, class, call, context)
+        }
+        (Class::Exit, _) => exit(thread, call),
+        (Class::Suspend, _) => {
+            let what = "waiting for a signal";
+            let outside = with(thread, |thread| process::outside_call(thread, what, call.number()));
+            outside.unwrap_or_else(|| dispatch::suspended(thread, call))
+        }
+        (
+            Class::Harmless
+            | Class::Absent
+            | Class::Mask
+            | Class::AlternateStack
+            | Class::SignalReturn,
+            context,
+        ) => dispatch::by_class(thread, call, class, context),
+        (class, context) => in_turns(thread, call, class, context),
+    }
+}
+
+fn in_turns(
+    thread: &mut Thread,
+    call: &Call,
+    class: Class,
+    mut context: Option<&mut Context>,
+) -> Next {
+    let mut poll = None;
+    loop {
+        let context = context.as_deref_mut();
+        let done = with(thread, |thread| one_turn(thread, call, class, context, &mut poll));
+        match done {
+            Done::Next(next) => return next,
+            Done::Past(call) => return Next::Answer(call.make()),
+            Done::PastNew(call) => match i32::try_from(call.make()) {
+                Ok(fd) if fd >= 0 => return with(thread, |thread| took(thread, fd)),
+                Ok(error) => return Next::Answer(error.into()),
+                Err(_) => return Next::Answer(-i64::from(libc::EBADF)),
+            },
+            Done::PastLive(call, what) => {
+                let answer = call.make();
+                if answer >= 0 {
+                    with(thread, |thread| {
+                        if let Some(tx) = thread.session.as_mut().and_then(|s| s.tx.as_mut()) {
+                            let _ = thread::guarded(|| tx.happened(what));
+                        }
+                    });
+                }
+                return Next::Answer(answer);
+            }
+            Done::NotYet => std::thread::sleep(NAP),
+        }
+    }
+}
+
+/// A descriptor was made past the transaction.
+fn took(thread: &mut Thread, fd: i32) -> Next {
+    match thread.session.as_mut().and_then(|session| session.tx.as_mut()) {
+        Some(tx) => {
+            Next::Answer(thread::guarded(|| tx.took(fd)).unwrap_or_else(|_| -i64::from(libc::EIO)))
+        }
+        None => {
+            kernel::close(fd);
+            Next::Answer(-i64::from(libc::ECANCELED))
+        }
+    }
+}
+
+fn one_turn(
+    thread: &mut Thread,
+    call: &Call,
+    class: Class,
+    context: Option<&mut Context>,
+    poll: &mut Option<Poll>,
+) -> Done {
+    let Some(session) = thread.session.as_mut() else {
+        return Done::Next(Next::Answer(-i64::from(libc::ECANCELED)));
+    };
+    let again = session.member.as_ref().is_some_and(|member| member.again);
+    if session.tx.is_none() && again && session.restarts() {
+        return Done::Next(Next::Again);
+    }
+    let step = match session.tx.as_mut() {
+        Some(tx) if !here().is_called_off() => {
+            thread::guarded(|| tx.next_step(call)).unwrap_or(Step::Here)
+        }
+        _ => Step::Here,
+    };
+    let usual = |call: &Call| dispatch::by_class(thread, call, class, context);
+    match step {
+        Step::Here => Done::Next(usual(call)),
+        Step::Past(call) => Done::Past(call),
+        Step::PastNew(call) => Done::PastNew(call),
+        Step::PastLive(call, what) => Done::PastLive(call, what),
+        Step::Later => Done::NotYet,
+        Step::Try(call, errno) => match usual(&call) {
+            Next::Answer(answer) if answer == -i64::from(errno.raw_os_error()) => Done::NotYet,
+            next => Done::Next(next),
+        },
+        Step::Poll => {
+            let poll = poll.get_or_insert_with(|| Poll::of(call));
+            match usual(&poll.without_time(call)) {
+                Next::Answer(0) if !poll.is_over() => Done::NotYet,
+                next => Done::Next(next),
+            }
+        }
+    }
+}
+
+/// A wait for one of several descriptors.
+struct Poll {
+    /// `None`: for ever.
+    until: Option<Instant>,
+    /// No time at all: as a `timespec` and a `timeval`.
+    none: [u64; 2],
+}
+
+impl Poll {
+    fn of(call: &Call) -> Poll {
+        const SECOND: u64 = 1_000_000_000;
+        let time = |at: usize, of_a_second: u64| {
+            let given = call.pointer::<[u64; 2]>(at);
+            let [seconds, part] = (!given.is_null()).then(|| given.read().ok())??;
+            let nanoseconds = part.saturating_mul(SECOND / of_a_second);
+            Some(Duration::from_secs(seconds).saturating_add(Duration::from_nanos(nanoseconds)))
+        };
+        let time = match call.number() {
+            libc::SYS_poll => u64::try_from(call.int(2)).ok().map(Duration::from_millis),
+            libc::SYS_ppoll => time(2, SECOND),
+            libc::SYS_select => time(4, 1_000_000),
+            _ => time(4, SECOND),
+        };
+        Poll { until: time.and_then(|time| Instant::now().checked_add(time)), none: [0; 2] }
+    }
+
+    /// The call, which does not wait.
+    fn without_time(&mut self, call: &Call) -> Call {
+        let (at, word) = match call.number() {
+            libc::SYS_poll => (2, 0),
+            libc::SYS_ppoll => (2, self.none.as_mut_ptr() as u64),
+            _ => (4, self.none.as_mut_ptr() as u64),
+        };
+        // SAFETY: the structure is here until the answer.
+        unsafe { call.with_word(at, word) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+}
+
+// --- Members come and go -----------------------------------------------------------------------
+
+/// Moves a thread's transaction to where others find it. `None`: it has none that could be committed.
+fn share(thread: &mut Thread) -> Option<Arc<Shared>> {
+    let session = thread.session.as_mut()?;
+    if let Some(member) = session.member.as_ref() {
+        return member.lives().then(|| Arc::clone(&member.shared));
+    }
+    let mut tx = session.tx.take()?;
+    // On a panic it is as it was: the next call finds out.
+    let _ = thread::guarded(|| tx.share());
+    let turn = Turn {
+        tx: Some(tx),
+        command: session.command.take(),
+        actions: std::mem::take(&mut session.actions),
+        over: None,
+        others: 0,
+        began_gone: false,
+        closed: false,
+        abort_if: here().abort_if.get(),
+    };
+    let shared = Arc::new(Shared {
+        whole: turn.command.is_some(),
+        turn: Mutex::new(turn),
+        changed: Condvar::new(),
+        flags: session.plan.flags,
+        ids: Ids::now(),
+        token: AtomicU64::new(0),
+    });
+    let member = Membership { shared, began: true, told: false, alone: true, again: false };
+    session.member.insert(member).shared.clone().into()
+}
+
+/// What the session of a new member is.
+fn enter(shared: Arc<Shared>, masks: Masks) -> Option<Session> {
+    {
+        let mut turn = shared.turn();
+        if turn.closed || turn.over.is_some() {
+            return None;
+        }
+        turn.others += 1;
+    }
+    Some(Session {
+        plan: How { flags: shared.flags, ..How::default() },
+        tx: None,
+        depth: 0,
+        abort_if: null(),
+        masks,
+        actions: Changed::default(),
+        restartable: false,
+        command: None,
+        member: Some(Membership { shared, began: false, told: false, alone: false, again: false }),
+    })
+}
+
+/// A thread that is a member from its first instruction on.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Newborn {
+    /// The end of its runtime's stack. (Assembly looks here.)
+    stack: *mut u8,
+    thread: Box<Thread>,
+}
+
+/// What a thread that is to be a member starts with. `Ok(None)`: it stays outside.
+///
+/// # Errors
+/// There is no memory.
+pub fn expect(thread: &mut Thread) -> Result<Option<Box<Newborn>>, thread::NoMemory> {
+    let Some(session) = thread.session.as_ref() else { return Ok(None) };
+    if session.plan.flags & flags::MANAGED != 0 {
+        // Most threads of a language's runtime outlive a transaction.
+        return Ok(None);
+    }
+    let programs = session.masks.programs;
+    let masks = Masks { before: programs, ..session.masks };
+    let Some(shared) = share(thread) else { return Ok(None) };
+    let Some(session) = enter(shared, masks) else { return Ok(None) };
+    let stack = thread::new_stack()?;
+    let thread = Box::new(Thread { session: Some(session), ..Thread::default() });
+    Ok(Some(Box::new(Newborn { stack, thread })))
+}
+
+/// There is no such thread after all.
+pub fn never_born(newborn: Box<Newborn>) {
+    thread::free_stack(newborn.stack);
+    drop(newborn);
+}
+
+/// The first thing that a new member does, on its own runtime's stack, with all signals blocked.
+///
+/// # Safety
+/// For the assembly of `entry`, with what [`expect`] gave.
+pub unsafe extern "C" fn born(newborn: *mut Newborn) {
+    // SAFETY: the parent has given it away.
+    let newborn = unsafe { Box::from_raw(newborn) };
+    let tls = here();
+    tls.busy.set(1);
+    let armed = thread::guarded(|| {
+        let Newborn { stack, thread } = *newborn;
+        thread::install(tls, stack, thread);
+        thread::arm(tls)
+    });
+    tls.busy.set(0);
+    let Some(thread) = thread::existing(tls) else { return };
+    if !matches!(armed, Ok(Ok(()))) {
+        let why = session::defect("the calls of a new thread can't be redirected");
+        with(thread, |thread| session::abort_in(thread, why));
+    }
+    let Some(session) = thread.session.as_ref() else { return };
+    let masks = session.masks;
+    tls.at_once.set(masks.handled());
+    signals::set_mask(masks.real() | masks.at_once);
+    to_program(tls);
+}
+
+/// The thread ends. A command ends with its last thread.
+fn exit(thread: &mut Thread, call: &Call) -> Next {
+    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
+    let Some(member) = member.filter(|member| member.shared.whole) else {
+        leave_at_end(thread);
+        thread.session = None;
+        thread::disarm(here());
+        // SAFETY: nothing comes after it.
+        return Next::Answer(unsafe { syscall(libc::SYS_exit, *call.words()) });
+    };
+    let is_last = {
+        let mut turn = member.shared.turn();
+        turn.began_gone |= member.began;
+        let others = u32::from(!member.began);
+        let is_last = turn.began_gone && turn.others == others;
+        if !is_last {
+            turn.others -= others;
+        }
+        is_last
+    };
+    if is_last {
+        return with(thread, |thread| process::exit(thread, Class::ExitGroup, *call.words()));
+    }
+    if let Some(session) = thread.session.take() {
+        // Its place was given up above.
+        session.forget();
+    }
+    thread::disarm(here());
+    thread::abandon(here());
+    // SAFETY: nothing comes after it.
+    Next::Answer(unsafe { syscall(libc::SYS_exit, *call.words()) })
+}
+
+/// A thread that ends leaves; the transaction of the one that began ends with it.
+pub fn leave_at_end(thread: &mut Thread) {
+    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
+    if member.is_none_or(|member| member.began) {
+        with(thread, |thread| session::abort_in(thread, session::ended()));
+    }
+}
+
+/// `sys_xend` of a member that did not begin the transaction.
+pub fn leave(tls: &Tls, thread: &mut Thread) -> i32 {
+    let lives = with(thread, |thread| thread.session.as_ref().is_some_and(|s| s.tx.is_some()));
+    let mask = thread.session.take().map(|session| match lives {
+        true => session.masks.programs,
+        false => session.masks.before,
+    });
+    linger(tls);
+    if let Some(mask) = mask {
+        signals::set_mask(mask);
+    }
+    if lives { 0 } else { api::fail(libc::ECANCELED) }
+}
+
+/// The thread that began waits until it is the only one, and has the transaction for itself again. It does not
+/// wait for the others in a transaction that is over, unless that is to begin again. Whether it is over, and is
+/// to begin again.
+pub fn gather(thread: &mut Thread) -> bool {
+    let Some(session) = thread.session.as_mut() else { return false };
+    let Some(member) = session.member.take() else { return false };
+    let shared = Arc::clone(&member.shared);
+    let restartable = session.restarts();
+    let began = Instant::now();
+    let mut said = false;
+    let mut turn = shared.turn();
+    while turn.others > 0 {
+        match &turn.over {
+            Some(over) if !(over.again && restartable) => break,
+            Some(_) => {}
+            None => {
+                here().abort_if.set(turn.abort_if);
+                let why = match signals::ending_pending() {
+                    Some(name) => Some(interrupted(name)),
+                    None => here().is_called_off().then(session::called_off),
+                };
+                if let Some(why) = why {
+                    let plan = session.plan.clone();
+                    let tx = turn.tx.take();
+                    turn.end(why, plan, false);
+                    drop_tx(tx, &mut thread.counters);
+                    turn.actions.undo();
+                    continue;
+                }
+            }
+        }
+        let waited = shared.changed.wait_timeout(turn, LOOK);
+        turn = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if !said && turn.others > 0 && began.elapsed() >= TELL_AFTER {
+            said = true;
+            let (count, s) = (turn.others, if turn.others == 1 { "" } else { "s" });
+            api::tell(&format!("sys_xend waits for {count} other thread{s} of the transaction"));
+        }
+    }
+    turn.closed = true;
+    let alone = turn.others == 0;
+    session.tx = turn.tx.take();
+    session.command = turn.command.take();
+    session.actions = std::mem::take(&mut turn.actions);
+    let over = turn.over.clone();
+    if session.tx.is_some() {
+        // For those that still hold on to it.
+        turn.end(session::ended(), session.plan.clone(), false);
+    }
+    drop(turn);
+    drop(member);
+    let Some(over) = over else { return false };
+    session.plan.again = over.plan.again;
+    thread.report.say(&over.failure.what);
+    thread.report.abort = over.failure;
+    over.again && alone
+}
+
+/// Aborts what there is of a transaction.
+fn drop_tx(tx: Option<Box<Tx>>, counters: &mut super::report::Counters) {
+    if let Some(tx) = tx {
+        counters.aborted += 1;
+        counters.unsupported += tx.unsupported();
+        let _ = thread::guarded(|| tx.abort());
+    }
+}
+
+fn interrupted(signal: &str) -> Failure {
+    Failure {
+        reason: reason::ASKED,
+        errno: libc::ECANCELED,
+        what: format!(
+            "{signal} arrived while sys_xend waited for other threads of the transaction"
+        ),
+        ..Failure::default()
+    }
+}
+
+// --- Threads that run already ------------------------------------------------------------------
+
+/// What a descriptor that shows a transaction holds.
+const CARD: &[u8; 16] = b"txos transaction";
+/// After the words: the process, and the transaction.
+const CARD_SIZE: usize = CARD.len() + 2 * size_of::<u64>();
+
+/// The transactions that are shown.
+static SHOWN: Mutex<Vec<(u64, Weak<Shared>)>> = Mutex::new(Vec::new());
+
+fn shown() -> MutexGuard<'static, Vec<(u64, Weak<Shared>)>> {
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refusal(errno: i32, what: impl Into<String>) -> Failure {
+    Failure { errno, what: what.into(), ..Failure::default() }
+}
+
+/// `txos_share`: a descriptor that shows the thread's transaction.
+///
+/// # Errors
+/// Why there is none.
+pub fn show(thread: &mut Thread) -> Result<i32, Failure> {
+    let over = || refusal(libc::ECANCELED, "txos_share: the transaction was aborted");
+    let shared = share(thread).ok_or_else(over)?;
+    let mut token = shared.token.load(Ordering::Relaxed);
+    if token == 0 {
+        token = random().max(1);
+        shared.token.store(token, Ordering::Relaxed);
+        let mut shown = shown();
+        shown.retain(|(_, shared)| shared.strong_count() > 0);
+        shown.push((token, Arc::downgrade(&shared)));
+    }
+    let mut card = CARD.to_vec();
+    for word in [std::process::id().into(), token] {
+        card.extend(word.to_ne_bytes());
+    }
+    let failed = |what: &str, errno: kernel::Errno| {
+        refusal(errno.raw_os_error(), format!("txos_share: {what} failed: {errno}"))
+    };
+    let fd = kernel::memory_file(c"txos transaction").map_err(|e| failed("memfd_create", e))?;
+    if let Err(e) = kernel::pwrite_all(fd, &card, 0) {
+        kernel::close(fd);
+        return Err(failed("writing to a memory file", e));
+    }
+    match with(thread, |thread| took(thread, fd)) {
+        Next::Answer(fd) if fd >= 0 => Ok(i32::try_from(fd).unwrap_or(-1)),
+        _ => Err(over()),
+    }
+}
+
+fn random() -> u64 {
+    let mut word = 0_u64;
+    // SAFETY: the kernel writes the word.
+    unsafe { syscall(libc::SYS_getrandom, [(&raw mut word) as u64, 8, 0, 0, 0, 0]) };
+    word
+}
+
+/// `sys_xjoin`: the thread enters the transaction that a descriptor shows. Signals are blocked.
+///
+/// # Errors
+/// Why it does not.
+pub fn join(tls: &Tls, thread: &mut Thread, fd: i32, before: signals::Set) -> Result<(), Failure> {
+    let wrong = || refusal(libc::EINVAL, "sys_xjoin: the descriptor is none of txos_share()");
+    let mut card = [0; CARD_SIZE + 1];
+    let read = kernel::pread(fd, &mut card, 0);
+    let size = read.map_err(|e| refusal(e.raw_os_error(), format!("sys_xjoin: {e}")))?;
+    let words = card.get(..size).and_then(|card| card.strip_prefix(CARD)).ok_or_else(wrong)?;
+    if size != CARD_SIZE {
+        return Err(wrong());
+    }
+    let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+    let mut word = || words.next().unwrap_or(0);
+    if word() != u64::from(std::process::id()) {
+        return Err(refusal(
+            libc::ENOTSUP,
+            "sys_xjoin: the transaction is another process's, which can't be joined yet",
+        ));
+    }
+    let token = word();
+    let found = shown().iter().find(|(shown, _)| *shown == token).map(|(_, shared)| shared.clone());
+    let over = || refusal(libc::EINVAL, "sys_xjoin: that transaction is over");
+    let shared = found.as_ref().and_then(Weak::upgrade).ok_or_else(over)?;
+    if shared.ids != Ids::now() {
+        return Err(refusal(
+            libc::EPERM,
+            "sys_xjoin: the thread that began has another user, other groups or capabilities",
+        ));
+    }
+    let can_arm = thread::arm(tls);
+    can_arm.map_err(|errno| refusal(libc::ENOSYS, format!("sys_xjoin: errno {errno}")))?;
+    let masks = Masks { before, programs: before, live: 0, at_once: signals::at_once() };
+    let session = enter(shared, masks).ok_or_else(over)?;
+    crate::reach::forget();
+    tls.at_once.set(session.masks.handled());
+    tls.abort_if.set(null());
+    thread.regs = Regs::default();
+    thread.session = Some(session);
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Calls that may wait, of a transaction that several threads are in.
+//!
+//! A member holds the transaction for the time of its call. If it waited meanwhile, for bytes in a pipe or for
+//! a lock, the member that it waits for could not make the call that ends the wait. So what only the kernel
+//! can answer is worked out here, with the kernel's descriptors for the program's, and made by the member when
+//! it holds the transaction no longer.
+
+use super::kernel::{self, Errno, Sys};
+use super::{Tx, passed, single_call, sockets};
+use crate::call::Call;
+use txos_calls::Class;
+
+/// How a member goes on with a call.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// By [`Tx::call`].
+    Here,
+    /// The kernel answers this call, without the transaction.
+    Past(Call),
+    /// The same; the answer is a descriptor, which is [`Tx::took`].
+    PastNew(Call),
+    /// The same; if it succeeds, this is not part of the transaction.
+    PastLive(Call, &'static str),
+    /// By [`Tx::call`] with this call, again and again as long as the answer is this errno.
+    Try(Call, Errno),
+    /// By [`Tx::call`], again and again with no time to wait, until there is an answer or the time is over.
+    Poll,
+    /// Nothing can be done yet.
+    Later,
+}
+
+impl Tx {
+    /// Another thread enters: from here on no call is the only one.
+    pub fn share(&mut self) {
+        self.before_pause();
+        self.start.first = single_call::First::Over;
+    }
+
+    /// How a member goes on with a call.
+    pub fn next_step(&mut self, call: &Call) -> Step {
+        if self.doom.is_some() {
+            return Step::Here;
+        }
+        self.report.calling = call.number();
+        match self.step_of(call) {
+            Ok(step) => step,
+            // By the usual way it fails as it should.
+            Err(_) => Step::Here,
+        }
+    }
+
+    fn step_of(&mut self, call: &Call) -> Sys<Step> {
+        const OFD_SETLK: i32 = 37;
+        const OFD_SETLKW: i32 = 38;
+        let int = |i: usize| call.int(i);
+        Ok(match call.number() {
+            libc::SYS_read | libc::SYS_readv => self.past(call, 0, false)?,
+            libc::SYS_write | libc::SYS_writev => self.past(call, 0, true)?,
+            libc::SYS_poll | libc::SYS_ppoll | libc::SYS_select | libc::SYS_pselect6 => {
+                match self.fds.is_as_the_kernels() {
+                    true => Step::Past(*call),
+                    false => Step::Poll,
+                }
+            }
+            libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
+                self.past(call, 0, false)?
+            }
+            libc::SYS_waitid => {
+                let real = self.real(int(1))?;
+                Step::Past(call.with_descriptor(1, real))
+            }
+            libc::SYS_splice => self.past_both(call, 0, 2)?,
+            libc::SYS_tee => self.past_both(call, 0, 1)?,
+            libc::SYS_sendfile => self.past_both(call, 1, 0)?,
+            libc::SYS_vmsplice => match self.is_outside(int(0))? {
+                true => self.when_ready(int(0), libc::POLLIN | libc::POLLOUT)?,
+                false => Step::Here,
+            },
+            libc::SYS_flock if int(1) & libc::LOCK_NB == 0 => {
+                let at_once = (int(1) | libc::LOCK_NB) as u64;
+                Step::Try(with_number(call, 1, at_once), Errno::AGAIN)
+            }
+            libc::SYS_fcntl if int(1) == libc::F_SETLKW && self.is_outside(int(0))? => {
+                Step::Try(with_number(call, 1, libc::F_SETLK as u64), Errno::AGAIN)
+            }
+            libc::SYS_fcntl if int(1) == OFD_SETLKW => {
+                Step::Try(with_number(call, 1, OFD_SETLK as u64), Errno::AGAIN)
+            }
+            libc::SYS_connect if !sockets::is_path(call.buffer(1, u64::from(call.uint(2)))) => {
+                let real = self.real(int(0))?;
+                if self.how.flags & super::flags::STRICT != 0 {
+                    return Ok(Step::Here);
+                }
+                Step::PastLive(call.with_descriptor(0, real), "network and socket traffic")
+            }
+            libc::SYS_sendto if sockets::is_path(call.buffer(4, u64::from(call.uint(5)))) => {
+                self.when_ready(int(0), libc::POLLOUT)?
+            }
+            libc::SYS_sendmsg if sockets::needs_translation(call.pointer(1)) => {
+                self.when_ready(int(0), libc::POLLOUT)?
+            }
+            libc::SYS_bind | libc::SYS_connect | libc::SYS_sendmmsg => Step::Here,
+            number => match txos_calls::class(number) {
+                Class::Passed(what)
+                    if !passed::has_paths(call) && !txos_calls::only_asks(number, call.words()) =>
+                {
+                    self.unsupported_call(what, b"")?;
+                    self.as_the_kernels(call)?
+                }
+                _ => Step::Here,
+            },
+        })
+    }
+
+    /// A call with the kernel's descriptors.
+    fn as_the_kernels(&mut self, call: &Call) -> Sys<Step> {
+        let mut real = *call;
+        for i in txos_calls::descriptors(call.number()) {
+            if call.int(i) >= 0 {
+                real = real.with_descriptor(i, self.real(call.int(i))?);
+            }
+        }
+        match txos_calls::makes_descriptor(call.number()) {
+            true => Ok(Step::PastNew(real)),
+            false => Ok(Step::Past(real)),
+        }
+    }
+
+    /// Whether a descriptor is of nothing whose content is the transaction's business.
+    fn is_outside(&mut self, number: i32) -> Sys<bool> {
+        let file = self.file(number)?;
+        let node = self.fds.get(file).node;
+        Ok(node.is_none_or(|id| !self.tree.has_content(id)))
+    }
+
+    /// A call on one descriptor, if that is outside.
+    fn past(&mut self, call: &Call, at: usize, writes: bool) -> Sys<Step> {
+        let number = call.int(at);
+        if !self.is_outside(number)? {
+            return Ok(Step::Here);
+        }
+        let real = self.real(number)?;
+        if writes {
+            self.write_outside(number, real)?;
+        }
+        Ok(Step::Past(call.with_descriptor(at, real)))
+    }
+
+    /// A call that moves bytes from one descriptor to another.
+    fn past_both(&mut self, call: &Call, from: usize, to: usize) -> Sys<Step> {
+        let (source, target) = (call.int(from), call.int(to));
+        match (self.is_outside(source)?, self.is_outside(target)?) {
+            (true, true) => {
+                let (source, real) = (self.real(source)?, self.real(target)?);
+                self.write_outside(target, real)?;
+                Ok(Step::Past(call.with_descriptor(from, source).with_descriptor(to, real)))
+            }
+            (true, false) => self.when_ready(source, libc::POLLIN),
+            (false, true) => self.when_ready(target, libc::POLLOUT),
+            (false, false) => Ok(Step::Here),
+        }
+    }
+
+    /// By the usual way as soon as it does not have to wait for this descriptor.
+    fn when_ready(&mut self, number: i32, events: i16) -> Sys<Step> {
+        let real = self.real(number)?;
+        Ok(if kernel::is_ready(real, events) { Step::Here } else { Step::Later })
+    }
+
+    /// A descriptor that the kernel gave a member past the transaction gets its number.
+    pub fn took(&mut self, fd: i32) -> i64 {
+        crate::raw::answer(self.fds.plain(fd).map(|number| number as u64))
+    }
+
+    /// Something that is not part of the transaction has happened.
+    pub fn happened(&mut self, what: &'static str) {
+        // Under TX_STRICT it is not made in the first place.
+        let _ = self.unsupported_call(what, b"");
+    }
+}
+
+/// A call with another number, that is no pointer, as one of its arguments.
+#[allow(unsafe_code)] // an argument is replaced
+fn with_number(call: &Call, at: usize, value: u64) -> Call {
+    // SAFETY: these arguments are flags, or what a lock is to do; the pointer is used alike.
+    unsafe { call.with_word(at, value) }
+}
