@@ -31,7 +31,7 @@ use super::trap::Context;
 use super::{api, dispatch, in_process, process};
 use crate::call::Call;
 use crate::raw::syscall;
-use crate::tx::waits::Step;
+use crate::tx::waits::{Past, Step};
 use crate::tx::{Failure, How, Tx, flags, kernel};
 
 /// How long a member waits before it tries again what could only be tried.
@@ -71,6 +71,31 @@ struct Turn {
     /// The thread that began has taken it back, and ends it.
     closed: bool,
     abort_if: *const AtomicI32,
+    /// Descriptors that show it.
+    shown: Shown,
+}
+
+/// Descriptors that show a transaction. They stay open while somebody may join by their numbers, be it over or
+/// not, and are closed when it was aborted and the thread that began it has left.
+#[derive(Debug, Default)]
+pub struct Shown(Vec<i32>);
+
+impl Shown {
+    /// The transaction was committed: they are the program's, as every other one that it has opened.
+    pub fn keep(&mut self) {
+        self.0.clear();
+    }
+
+    fn closes(&mut self, number: i32) -> bool {
+        let found = self.0.iter().position(|&shown| shown == number);
+        found.map(|at| self.0.swap_remove(at)).is_some()
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(kernel::close);
+    }
 }
 
 // SAFETY: nothing in a transaction belongs to one thread: who has the turn has all of it, reference counts
@@ -246,9 +271,9 @@ pub fn abort_if(thread: &Thread, flag: *const AtomicI32) {
 /// What a turn came to.
 enum Done {
     Next(Next),
-    Past(Call),
-    PastNew(Call),
-    PastLive(Call, &'static str),
+    Past(Past),
+    PastNew(Past),
+    PastLive(Past, &'static str),
     NotYet,
 }
 
@@ -287,20 +312,26 @@ fn in_turns(
     class: Class,
     mut context: Option<&mut Context>,
 ) -> Next {
+    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
+    if call.number() == libc::SYS_close
+        && member.is_some_and(|member| member.shared.turn().shown.closes(call.int(0)))
+    {
+        return Next::Answer(call.make());
+    }
     let mut poll = None;
     loop {
         let context = context.as_deref_mut();
         let done = with(thread, |thread| one_turn(thread, call, class, context, &mut poll));
         match done {
             Done::Next(next) => return next,
-            Done::Past(call) => return Next::Answer(call.make()),
-            Done::PastNew(call) => match i32::try_from(call.make()) {
+            Done::Past(call) => return Next::Answer(make(thread, &call)),
+            Done::PastNew(call) => match i32::try_from(make(thread, &call)) {
                 Ok(fd) if fd >= 0 => return with(thread, |thread| took(thread, fd)),
                 Ok(error) => return Next::Answer(error.into()),
                 Err(_) => return Next::Answer(-i64::from(libc::EBADF)),
             },
             Done::PastLive(call, what) => {
-                let answer = call.make();
+                let answer = make(thread, &call);
                 if answer >= 0 {
                     with(thread, |thread| {
                         if let Some(tx) = thread.session.as_mut().and_then(|s| s.tx.as_mut()) {
@@ -313,6 +344,20 @@ fn in_turns(
             Done::NotYet => std::thread::sleep(NAP),
         }
     }
+}
+
+/// Makes a call past the transaction. If that is aborted meanwhile, so that the other end of a pipe is closed, the
+/// answer says so, and not what has become of the pipe.
+fn make(thread: &Thread, call: &Past) -> i64 {
+    let answer = call.make();
+    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
+    if answer >= 0 || member.is_none_or(Membership::lives) {
+        return answer;
+    }
+    if answer == -i64::from(libc::EPIPE) {
+        signals::take_back(libc::SIGPIPE);
+    }
+    -i64::from(libc::ECANCELED)
 }
 
 /// A descriptor was made past the transaction.
@@ -431,6 +476,7 @@ fn share(thread: &mut Thread) -> Option<Arc<Shared>> {
         began_gone: false,
         closed: false,
         abort_if: here().abort_if.get(),
+        shown: Shown::default(),
     };
     let shared = Arc::new(Shared {
         whole: turn.command.is_some(),
@@ -462,6 +508,7 @@ fn enter(shared: Arc<Shared>, masks: Masks) -> Option<Session> {
         actions: Changed::default(),
         restartable: false,
         command: None,
+        shown: Shown::default(),
         member: Some(Membership { shared, began: false, told: false, alone: false, again: false }),
     })
 }
@@ -475,11 +522,11 @@ pub struct Newborn {
     thread: Box<Thread>,
 }
 
-/// What a thread that is to be a member starts with. `Ok(None)`: it stays outside.
+/// What a thread that is to be a member starts with. `None`: it stays outside.
 ///
 /// # Errors
-/// There is no memory.
-pub fn expect(thread: &mut Thread) -> Result<Option<Box<Newborn>>, thread::NoMemory> {
+/// ECANCELED if the transaction has failed: what an outsider did would stay. EAGAIN if there is no memory.
+pub fn expect(thread: &mut Thread) -> Result<Option<Box<Newborn>>, i32> {
     let Some(session) = thread.session.as_ref() else { return Ok(None) };
     if session.plan.flags & flags::MANAGED != 0 {
         // Most threads of a language's runtime outlive a transaction.
@@ -487,9 +534,9 @@ pub fn expect(thread: &mut Thread) -> Result<Option<Box<Newborn>>, thread::NoMem
     }
     let programs = session.masks.programs;
     let masks = Masks { before: programs, ..session.masks };
-    let Some(shared) = share(thread) else { return Ok(None) };
-    let Some(session) = enter(shared, masks) else { return Ok(None) };
-    let stack = thread::new_stack()?;
+    let shared = share(thread).ok_or(libc::ECANCELED)?;
+    let session = enter(shared, masks).ok_or(libc::ECANCELED)?;
+    let stack = thread::new_stack().map_err(|thread::NoMemory| libc::EAGAIN)?;
     let thread = Box::new(Thread { session: Some(session), ..Thread::default() });
     Ok(Some(Box::new(Newborn { stack, thread })))
 }
@@ -626,6 +673,7 @@ pub fn gather(thread: &mut Thread) -> bool {
     session.tx = turn.tx.take();
     session.command = turn.command.take();
     session.actions = std::mem::take(&mut turn.actions);
+    session.shown = std::mem::take(&mut turn.shown);
     let over = turn.over.clone();
     if session.tx.is_some() {
         // For those that still hold on to it.
@@ -705,10 +753,8 @@ pub fn show(thread: &mut Thread) -> Result<i32, Failure> {
         kernel::close(fd);
         return Err(failed("writing to a memory file", e));
     }
-    match with(thread, |thread| took(thread, fd)) {
-        Next::Answer(fd) if fd >= 0 => Ok(i32::try_from(fd).unwrap_or(-1)),
-        _ => Err(over()),
-    }
+    shared.turn().shown.0.push(fd);
+    Ok(fd)
 }
 
 fn random() -> u64 {
@@ -726,7 +772,10 @@ pub fn join(tls: &Tls, thread: &mut Thread, fd: i32, before: signals::Set) -> Re
     let wrong = || refusal(libc::EINVAL, "sys_xjoin: the descriptor is none of txos_share()");
     let mut card = [0; CARD_SIZE + 1];
     let read = kernel::pread(fd, &mut card, 0);
-    let size = read.map_err(|e| refusal(e.raw_os_error(), format!("sys_xjoin: {e}")))?;
+    let size = read.map_err(|errno| match errno {
+        kernel::Errno::BADF => refusal(libc::EBADF, "sys_xjoin: the descriptor is not open"),
+        _ => wrong(),
+    })?;
     let words = card.get(..size).and_then(|card| card.strip_prefix(CARD)).ok_or_else(wrong)?;
     if size != CARD_SIZE {
         return Err(wrong());

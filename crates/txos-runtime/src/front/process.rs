@@ -187,7 +187,7 @@ fn create_member(thread: &mut Thread, made: &Made, context: &Context) -> Option<
     let top = made.stack.filter(|&top| is_stack(top))?;
     let newborn = match members::expect(thread) {
         Ok(newborn) => Box::into_raw(newborn?),
-        Err(thread::NoMemory) => return Some(Next::Answer(-i64::from(libc::EAGAIN))),
+        Err(errno) => return Some(Next::Answer(-i64::from(errno))),
     };
     let birth = Birth { newborn: newborn as u64, ..context.birth(!signals::SYNCHRONOUS) };
     let answer = made.clone().with_stack(top, birth);

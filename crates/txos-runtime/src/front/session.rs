@@ -34,6 +34,8 @@ pub struct Session {
     pub command: Option<in_process::Command>,
     /// Other threads are in it: the transaction, the command and the dispositions are there.
     pub member: Option<members::Membership>,
+    /// Of one that other threads were in.
+    pub shown: members::Shown,
 }
 
 /// How the program goes on.
@@ -49,6 +51,7 @@ impl Session {
     /// In a child: it is the parent's.
     pub fn forget(mut self) {
         std::mem::forget(self.tx.take());
+        self.shown.keep();
         if let Some(member) = self.member.take() {
             member.forget();
         }
@@ -250,6 +253,7 @@ fn begin_in(
         restartable: command.is_none(),
         command,
         member: None,
+        shown: members::Shown::default(),
     });
     to_program(tls);
     Ok(())
@@ -311,7 +315,10 @@ pub fn end(tls: &Tls) -> i32 {
     let result = on_own_stack(tls, || commit(thread)).unwrap_or_else(|panic| Err(defect(&panic)));
     match result {
         Ok(()) => {
-            let mask = thread.session.take().map(|session| session.masks.programs);
+            let mask = thread.session.take().map(|mut session| {
+                session.shown.keep();
+                session.masks.programs
+            });
             linger(tls);
             if let Some(mask) = mask {
                 signals::set_mask(mask);

@@ -309,6 +309,14 @@ pub fn ending_pending() -> Option<&'static str> {
     })
 }
 
+/// Takes a signal back that has arrived and is held back.
+pub fn take_back(signal: i32) {
+    let (set, none) = (of(signal), [0_u64; 2]);
+    let words = [(&raw const set) as u64, 0, none.as_ptr() as u64, SET, 0, 0];
+    // SAFETY: the kernel reads the set and the time.
+    unsafe { syscall(libc::SYS_rt_sigtimedwait, words) };
+}
+
 /// Dispositions that a transaction has changed, and what they were.
 #[derive(Debug, Default)]
 pub struct Changed(Vec<(i32, Action)>);

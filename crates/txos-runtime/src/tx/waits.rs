@@ -5,28 +5,52 @@
 //! can answer is worked out here, with the kernel's descriptors for the program's, and made by the member when
 //! it holds the transaction no longer.
 
-use super::kernel::{self, Errno, Sys};
+use super::files::Descriptor;
+use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::{Tx, passed, single_call, sockets};
 use crate::call::Call;
 use txos_calls::Class;
 
 /// How a member goes on with a call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Step {
     /// By [`Tx::call`].
     Here,
     /// The kernel answers this call, without the transaction.
-    Past(Call),
+    Past(Past),
     /// The same; the answer is a descriptor, which is [`Tx::took`].
-    PastNew(Call),
+    PastNew(Past),
     /// The same; if it succeeds, this is not part of the transaction.
-    PastLive(Call, &'static str),
+    PastLive(Past, &'static str),
     /// By [`Tx::call`] with this call, again and again as long as the answer is this errno.
     Try(Call, Errno),
     /// By [`Tx::call`], again and again with no time to wait, until there is an answer or the time is over.
     Poll,
     /// Nothing can be done yet.
     Later,
+}
+
+/// A call with the kernel's descriptors.
+///
+/// When it is made another member may just have aborted, and the number may be another thread's by now. So of
+/// what an abort closes it has duplicates.
+#[derive(Debug)]
+pub struct Past {
+    call: Call,
+    kept: [Option<OwnedFd>; 2],
+}
+
+impl Past {
+    /// Makes it.
+    pub fn make(&self) -> i64 {
+        self.call.make()
+    }
+}
+
+impl From<Call> for Past {
+    fn from(call: Call) -> Past {
+        Past { call, kept: [None, None] }
+    }
 }
 
 impl Tx {
@@ -58,17 +82,14 @@ impl Tx {
             libc::SYS_write | libc::SYS_writev => self.past(call, 0, true)?,
             libc::SYS_poll | libc::SYS_ppoll | libc::SYS_select | libc::SYS_pselect6 => {
                 match self.fds.is_as_the_kernels() {
-                    true => Step::Past(*call),
+                    true => Step::Past((*call).into()),
                     false => Step::Poll,
                 }
             }
             libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
                 self.past(call, 0, false)?
             }
-            libc::SYS_waitid => {
-                let real = self.real(int(1))?;
-                Step::Past(call.with_descriptor(1, real))
-            }
+            libc::SYS_waitid => Step::Past(self.as_the_kernels(call)?),
             libc::SYS_splice => self.past_both(call, 0, 2)?,
             libc::SYS_tee => self.past_both(call, 0, 1)?,
             libc::SYS_sendfile => self.past_both(call, 1, 0)?,
@@ -87,11 +108,10 @@ impl Tx {
                 Step::Try(with_number(call, 1, OFD_SETLK as u64), Errno::AGAIN)
             }
             libc::SYS_connect if !sockets::is_path(call.buffer(1, u64::from(call.uint(2)))) => {
-                let real = self.real(int(0))?;
                 if self.how.flags & super::flags::STRICT != 0 {
                     return Ok(Step::Here);
                 }
-                Step::PastLive(call.with_descriptor(0, real), "network and socket traffic")
+                Step::PastLive(self.as_the_kernels(call)?, "network and socket traffic")
             }
             libc::SYS_sendto if sockets::is_path(call.buffer(4, u64::from(call.uint(5)))) => {
                 self.when_ready(int(0), libc::POLLOUT)?
@@ -105,7 +125,11 @@ impl Tx {
                     if !passed::has_paths(call) && !txos_calls::only_asks(number, call.words()) =>
                 {
                     self.unsupported_call(what, b"")?;
-                    self.as_the_kernels(call)?
+                    let past = self.as_the_kernels(call)?;
+                    match txos_calls::makes_descriptor(number) {
+                        true => Step::PastNew(past),
+                        false => Step::Past(past),
+                    }
                 }
                 _ => Step::Here,
             },
@@ -113,17 +137,28 @@ impl Tx {
     }
 
     /// A call with the kernel's descriptors.
-    fn as_the_kernels(&mut self, call: &Call) -> Sys<Step> {
-        let mut real = *call;
-        for i in txos_calls::descriptors(call.number()) {
-            if call.int(i) >= 0 {
-                real = real.with_descriptor(i, self.real(call.int(i))?);
+    fn as_the_kernels(&mut self, call: &Call) -> Sys<Past> {
+        let mut past = Past::from(*call);
+        for (place, i) in txos_calls::descriptors(call.number()).enumerate() {
+            let number = call.int(i);
+            if number < 0 {
+                continue;
             }
+            let mut real = self.real(number)?;
+            let closed_by_abort = match self.fds.descriptor(number) {
+                Descriptor::Open { over, .. } => !over || real != number,
+                _ => false,
+            };
+            if closed_by_abort
+                && let Some(kept) = past.kept.get_mut(place)
+                && let Ok(duplicate) = kernel::copy_high(real)
+            {
+                real = duplicate;
+                *kept = Some(OwnedFd::of(duplicate));
+            }
+            past.call = past.call.with_descriptor(i, real);
         }
-        match txos_calls::makes_descriptor(call.number()) {
-            true => Ok(Step::PastNew(real)),
-            false => Ok(Step::Past(real)),
-        }
+        Ok(past)
     }
 
     /// Whether a descriptor is of nothing whose content is the transaction's business.
@@ -139,11 +174,11 @@ impl Tx {
         if !self.is_outside(number)? {
             return Ok(Step::Here);
         }
-        let real = self.real(number)?;
         if writes {
+            let real = self.real(number)?;
             self.write_outside(number, real)?;
         }
-        Ok(Step::Past(call.with_descriptor(at, real)))
+        self.as_the_kernels(call).map(Step::Past)
     }
 
     /// A call that moves bytes from one descriptor to another.
@@ -151,9 +186,9 @@ impl Tx {
         let (source, target) = (call.int(from), call.int(to));
         match (self.is_outside(source)?, self.is_outside(target)?) {
             (true, true) => {
-                let (source, real) = (self.real(source)?, self.real(target)?);
+                let real = self.real(target)?;
                 self.write_outside(target, real)?;
-                Ok(Step::Past(call.with_descriptor(from, source).with_descriptor(to, real)))
+                self.as_the_kernels(call).map(Step::Past)
             }
             (true, false) => self.when_ready(source, libc::POLLIN),
             (false, true) => self.when_ready(target, libc::POLLOUT),

@@ -6,6 +6,7 @@ mod by_kernel;
 mod conflicts;
 mod crashes;
 mod differ;
+mod members;
 mod place;
 mod program;
 mod sweep;

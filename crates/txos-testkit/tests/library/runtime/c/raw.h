@@ -24,6 +24,8 @@
 #pragma weak txos_abort_reason
 #pragma weak txos_in_transaction
 #pragma weak txos_stats
+#pragma weak sys_xjoin
+#pragma weak txos_share
 
 /* One system call instruction of the program's own: nothing but the kernel, or what dispatches its
  * calls, sees it. Returns as syscall(2) does. */
