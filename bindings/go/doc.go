@@ -15,7 +15,18 @@
 // # Goroutines
 //
 // A transaction belongs to one goroutine. Goroutines that the function starts run on other threads:
-// they are outside, see the stable files, and what they do stays. There is no way to take one along.
+// they are outside, see the stable files, and what they do stays. Those that [Go] starts take part:
+//
+//	err := txos.Do(ctx, func() error {
+//		for _, name := range names {
+//			name := name
+//			if err := txos.Go(func() error { return convert(name) }); err != nil {
+//				return err
+//			}
+//		}
+//		return nil
+//	})
+//
 // Don't wait in a transaction for a goroutine that may need what the transaction has changed.
 //
 // A goroutine in a transaction answers the garbage collector and the scheduler as ever.

@@ -12,6 +12,9 @@ var elsewhere = &Error{
 // Do fails with [ErrUnsupported] here.
 func Do(context.Context, func() error, ...Option) error { return elsewhere }
 
+// Go fails with [ErrUnsupported] here.
+func Go(func() error) error { return elsewhere }
+
 // Pause fails with [ErrUnsupported] here.
 func Pause(func() error) error { return elsewhere }
 

@@ -23,7 +23,7 @@ var (
 	// ErrLibrary: libtxos.so is missing, or too old for this package.
 	ErrLibrary = errors.New("txos: no library")
 	// ErrNotInTransaction: the calling goroutine is in no transaction. One that was started in a
-	// transaction is outside of it.
+	// transaction is outside of it, unless [Go] has started it.
 	ErrNotInTransaction = errors.New("txos: not in a transaction")
 )
 

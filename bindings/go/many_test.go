@@ -69,10 +69,18 @@ func transfer(dir string, random *rand.Rand) error {
 		// Garbage, and a switch of threads for the others.
 		_ = make([]byte, 10_000)
 		runtime.Gosched()
-		if balance, err = number(to); err != nil {
-			return err
+		credit := func() error {
+			balance, err := number(to)
+			if err != nil {
+				return err
+			}
+			return setNumber(to, balance+sum)
 		}
-		if err = setNumber(to, balance+sum); err != nil {
+		if how%4 == 2 {
+			// By a goroutine that takes part.
+			return txos.Go(credit)
+		}
+		if err = credit(); err != nil {
 			return err
 		}
 		if how == 1 {

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static struct {
     int (*begin)(int, ...);
@@ -20,11 +21,15 @@ static struct {
     int (*stats)(struct txos_go_stats *);
     int (*abort_if)(const volatile int *);
     int (*at_once)(int, int);
+    int (*share)(void);
+    int (*join)(int);
     const char *(*version)(void);
 } lib;
 
 /* What this thread is in. */
 static __thread int here;
+/* The goroutines that take part in its transaction; 0: there are none. */
+static __thread uint64_t group;
 
 static const char *bind_all(void *handle) {
     static const struct {
@@ -43,6 +48,8 @@ static const char *bind_all(void *handle) {
         {"txos_stats", &lib.stats},
         {"txos_abort_if", &lib.abort_if},
         {"txos_signal_at_once", &lib.at_once},
+        {"txos_share", &lib.share},
+        {"sys_xjoin", &lib.join},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(handle, functions[i].name);
@@ -80,6 +87,7 @@ int txos_go_begin(int flags, uint64_t sequence, const int *flag) {
     if (flag)
         lib.abort_if(flag);
     here = TXOS_GO_INSIDE;
+    group = 0;
     return TXOS_GO_BEGUN;
 }
 
@@ -90,6 +98,8 @@ void txos_go_spoil(void) {
 
 int txos_go_end(int commit) {
     int spoiled = here == TXOS_GO_SPOILED;
+    if (commit && group)
+        return TXOS_GO_OTHERS;
     here = TXOS_GO_OUTSIDE;
     if (!lib.in_transaction())
         return TXOS_GO_GONE;
@@ -97,6 +107,46 @@ int txos_go_end(int commit) {
         return lib.end() == 0 ? TXOS_GO_DONE : TXOS_GO_LOST;
     lib.abort(1);
     return commit ? TXOS_GO_WAS_SPOILED : TXOS_GO_LOST;
+}
+
+int txos_go_share(uint64_t number) {
+    int fd = lib.share();
+    if (fd < 0)
+        return -errno;
+    group = number;
+    return fd;
+}
+
+uint64_t txos_go_group(void) {
+    return group;
+}
+
+void txos_go_set_group(uint64_t number) {
+    group = number;
+}
+
+void txos_go_close(int fd) {
+    close(fd);
+}
+
+int txos_go_join(int fd, uint64_t number) {
+    if (lib.join(fd) != 0)
+        return -errno;
+    here = TXOS_GO_INSIDE;
+    group = number;
+    return 0;
+}
+
+void txos_go_leave(int good) {
+    good = good && here != TXOS_GO_SPOILED;
+    here = TXOS_GO_OUTSIDE;
+    group = 0;
+    if (!lib.in_transaction())
+        return;
+    if (good)
+        lib.end();
+    else
+        lib.abort(1);
 }
 
 /* The state of a paused transaction is kept by its id: the lowest bit says whether it is spoiled. */

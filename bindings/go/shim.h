@@ -31,9 +31,21 @@ int txos_go_begin(int flags, uint64_t sequence, const int *flag);
 /* A transaction within that of the thread has failed. */
 void txos_go_spoil(void);
 /* What became of it. LOST: the library knows why. */
-enum { TXOS_GO_DONE, TXOS_GO_LOST, TXOS_GO_WAS_SPOILED, TXOS_GO_GONE };
-/* Ends the thread's transaction: commits, or aborts. */
+enum { TXOS_GO_DONE, TXOS_GO_LOST, TXOS_GO_WAS_SPOILED, TXOS_GO_GONE, TXOS_GO_OTHERS };
+/* Ends the thread's transaction: commits, or aborts. OTHERS: there are goroutines that take part; they are to be
+ * waited for before it can be committed. */
 int txos_go_end(int commit);
+
+/* The number that the thread's transaction has for the goroutines that take part; 0: there are none. */
+uint64_t txos_go_group(void);
+void txos_go_set_group(uint64_t number);
+/* Gives it that number. Returns a descriptor by which others join, or -errno. */
+int txos_go_share(uint64_t number);
+void txos_go_close(int fd);
+/* Has the thread take part. Returns 0, or -errno. */
+int txos_go_join(int fd, uint64_t number);
+/* It has done its part, or aborts for all. */
+void txos_go_leave(int good);
 
 /* Returns the id, or 0 if the thread is in no transaction of ours, or -errno. */
 long txos_go_pause(void);

@@ -81,6 +81,7 @@ func once(ctx context.Context, work func() error, settings *settings) (err error
 		// A panic goes on, and so does runtime.Goexit.
 		if !returned {
 			C.txos_go_end(0)
+			waitForOthers(true)
 		}
 	}()
 	unwatch := watch(ctx, flag)
@@ -130,6 +131,14 @@ func ended(ctx context.Context, returned error) (err error, lost bool) {
 		commit = 1
 	}
 	became := C.txos_go_end(commit)
+	if became == C.TXOS_GO_OTHERS {
+		if returned = waitForOthers(false); returned != nil || ctx.Err() != nil {
+			commit = 0
+		}
+		became = C.txos_go_end(commit)
+	} else if commit == 0 {
+		waitForOthers(true)
+	}
 	switch became {
 	case C.TXOS_GO_DONE:
 		return nil, false
@@ -195,10 +204,12 @@ func Pause(work func() error) (err error) {
 		errno := syscall.Errno(-id)
 		return &Error{Kind: ErrFailed, What: words("the transaction can't be paused: " + errno.Error()), Errno: errno}
 	}
+	group := C.txos_go_group()
 	defer func() {
 		if C.txos_go_resume(id) != 0 && err == nil {
 			err = &Error{Kind: ErrFailed, What: words("the transaction can't go on")}
 		}
+		C.txos_go_set_group(group)
 	}()
 	return work()
 }

@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import txos
@@ -161,6 +162,82 @@ class Pauses(InPlace):
         with self.assertRaises(RuntimeError):
             with txos.paused():
                 pass
+
+
+class Threads(InPlace):
+    def test_threads_take_part(self):
+        self.file.write_text("old")
+
+        def work(number):
+            self.assertTrue(txos.in_transaction())
+            self.assertEqual((self.dir / "begun").read_text(), "x")
+            if number == 3:
+                self.file.unlink()
+            if number == 4:
+                with txos.transaction():
+                    (self.dir / "inner").write_text("x")
+            if number == 5:
+                with txos.paused():
+                    (self.dir / "paused").write_text("x")
+            (self.dir / f"made{number}").write_text(str(number))
+            return number
+
+        with txos.transaction() as t, ThreadPoolExecutor(4) as pool:
+            (self.dir / "begun").write_text("x")
+            self.assertEqual(list(pool.map(t.taking_part(work), range(8))), list(range(8)))
+            self.assertFalse(pool.submit(txos.in_transaction).result())
+            self.assertEqual(self.outsider("ls"), "file\npaused\n")
+            self.assertEqual(t.taking_part(work)(9), 9)
+        made = "".join(f"made{number}\n" for number in [*range(8), 9])
+        self.assertEqual(self.outsider("ls"), f"begun\ninner\n{made}paused\n")
+
+    def test_an_exception_in_a_thread_aborts(self):
+        def work():
+            self.file.write_text("x")
+            raise KeyError("gone")
+
+        with ThreadPoolExecutor(1) as pool:
+            with self.assertRaises(KeyError), txos.transaction() as t:
+                pool.submit(t.taking_part(work)).result()
+            with self.assertRaises(txos.Aborted), txos.transaction() as t:
+                self.assertIsInstance(pool.submit(t.taking_part(work)).exception(), KeyError)
+            self.assertFalse(self.file.exists())
+            # One that comes too late.
+            with txos.transaction() as t:
+                call = t.taking_part(work)
+            with self.assertRaises(txos.Failed):
+                pool.submit(call).result()
+        self.assertFalse(self.file.exists())
+
+    def test_a_conflict_is_told_to_all(self):
+        self.file.write_text("1")
+        started = []
+
+        def count():
+            with self.file.open("r+") as file:
+                number = int(file.read())
+                if not started:
+                    started.append(True)
+                    self.outsider("echo 10 > file")
+                file.seek(0)
+                file.write(str(number + 1))
+                file.truncate()
+
+        with ThreadPoolExecutor(1) as pool:
+
+            def work():
+                pool.submit(t.taking_part(count)).result()
+
+            def block():
+                nonlocal t
+                with txos.transaction() as t:
+                    work()
+
+            t = None
+            with self.assertRaises(txos.Conflict):
+                block()
+            block()
+        self.assertEqual(self.file.read_text().strip(), "11")
 
 
 class Conflicts(InPlace):

@@ -14,7 +14,8 @@
 
 What is inside is what *this thread* does meanwhile to files, directories, links, attributes, its
 descriptors, working directory and umask. Variables are not put back by an abort. What other
-threads, and programs that are started in the block, do is not part of it.
+threads, and programs that are started in the block, do is not part of it
+(unless a thread calls a function of :meth:`transaction.taking_part`).
 
 Linux 5.11 or later on x86-64.
 """

@@ -78,6 +78,8 @@ class Library:
         self.abort_if = _function(
             handle, "txos_abort_if", ctypes.c_int, ctypes.POINTER(ctypes.c_int)
         )
+        self.share = _function(handle, "txos_share", ctypes.c_int)
+        self.join = _function(handle, "sys_xjoin", ctypes.c_int, ctypes.c_int)
         self.in_transaction = _function(handle, "txos_in_transaction", ctypes.c_int)
         self.strerror = _function(handle, "txos_strerror", ctypes.c_char_p)
         self.version = _function(handle, "txos_version", ctypes.c_char_p)

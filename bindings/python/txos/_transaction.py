@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import inspect
 import itertools
@@ -105,6 +106,8 @@ class transaction:
         self._process = 0
         #: A nested block has failed.
         self._spoiled = False
+        #: By which other threads join.
+        self._shown = -1
 
     def __enter__(self) -> transaction:
         if self._thread:
@@ -112,6 +115,7 @@ class transaction:
         lib = library()
         self._outer = _here.block
         self._spoiled = False
+        self._shown = -1
         if self._outer is None:
             process = os.getpid()
             self._timer = None if self._timeout is None else _Timer(self._timeout)
@@ -157,6 +161,9 @@ class transaction:
                 )
             return
         if kind is None and not self._spoiled:
+            if self._shown >= 0:
+                # (After an abort the library closes it.)
+                os.close(self._shown)
             if lib.end() == 0:
                 return
             raise self._why(lib)[1]
@@ -179,6 +186,53 @@ class transaction:
     def abort(self, why: str = "the program aborted the transaction") -> NoReturn:
         """Leaves the block with :class:`Aborted`; nothing of it has happened."""
         raise Aborted(why)
+
+    def taking_part(self, function: F) -> F:
+        """Makes a function that other threads can call as part of this transaction.
+
+        ::
+
+            with txos.transaction() as t, ThreadPoolExecutor() as pool:
+                list(pool.map(t.taking_part(convert), files))
+
+        Such a call sees and makes the transaction's changes. The block's end waits for calls that are not over. If
+        one raises an exception, the transaction can't commit any more. Threads make their system calls for files one
+        at a time. Only the thread that entered the block can ask for this, and the calls must begin before its end:
+        later ones raise :class:`Failed`.
+        """
+        outermost = self
+        while outermost._outer is not None:
+            outermost = outermost._outer
+        return outermost._taking_part(function)
+
+    def _taking_part(self, function: F) -> F:
+        if self._thread != threading.get_ident() or _here.block is None:
+            raise RuntimeError("the thread is not in this transaction")
+        lib = library()
+        if self._shown < 0:
+            self._shown = lib.share()
+            if self._shown < 0:
+                reason, why = lib.last_abort()
+                raise why if ctypes.get_errno() == errno.ECANCELED else Failed(lib.words())
+        shown = self._shown
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            if _here.block is self:
+                return function(*args, **kwargs)
+            if lib.join(shown) != 0:
+                raise Failed(lib.words(), errno=ctypes.get_errno())
+            _here.block = self
+            try:
+                return function(*args, **kwargs)
+            except BaseException:
+                self._spoiled = True
+                raise
+            finally:
+                _here.block = None
+                lib.end()
+
+        return call
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """As the function :func:`paused`."""

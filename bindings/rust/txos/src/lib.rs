@@ -14,7 +14,8 @@
 //!
 //! The closure may use anything: it is the system calls of the thread that are transactional, not a
 //! set of functions. What it does to variables is not put back by an abort; it is called again
-//! after a conflict. Other threads, and programs that it starts, work outside of the transaction.
+//! after a conflict. Other threads work outside of the transaction, unless they are started in [`Tx::scope`]; so do
+//! programs that it starts.
 //!
 //! A file that was opened in a closure that did not commit is closed by that. A `File` of it that is
 //! left over answers `EBADF`; its number stays taken until it is dropped.
@@ -31,5 +32,5 @@ mod transaction;
 
 pub use error::{Cause, Error};
 pub use transaction::{
-    Stats, Transaction, Tx, in_transaction, library_version, stats, transaction,
+    Scope, Stats, Transaction, Tx, in_transaction, library_version, stats, transaction,
 };

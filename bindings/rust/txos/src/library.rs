@@ -75,6 +75,8 @@ pub struct Library {
     pub abort_reason: unsafe extern "C" fn(*mut CAbort) -> c_int,
     pub stats: unsafe extern "C" fn(*mut CStats) -> c_int,
     pub abort_if: unsafe extern "C" fn(*const c_int) -> c_int,
+    pub share: unsafe extern "C" fn() -> c_int,
+    pub join: unsafe extern "C" fn(c_int) -> c_int,
     pub version: unsafe extern "C" fn() -> *const c_char,
 }
 
@@ -142,6 +144,8 @@ fn functions(handle: *mut c_void) -> Result<Library, String> {
             abort_reason: function(handle, c"txos_abort_reason")?,
             stats: function(handle, c"txos_stats")?,
             abort_if: function(handle, c"txos_abort_if")?,
+            share: function(handle, c"txos_share")?,
+            join: function(handle, c"sys_xjoin")?,
             version: function(handle, c"txos_version")?,
         })
     }

@@ -10,7 +10,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, c_int};
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -322,6 +322,97 @@ impl Tx {
         let result = work();
         drop(paused);
         Ok(result)
+    }
+}
+
+impl Tx {
+    /// Calls a closure that may start threads which take part in the transaction: they see and make the same
+    /// changes. All of them have ended when this returns.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// txos::transaction(|tx| -> Result<(), Box<dyn std::error::Error>> {
+    ///     tx.scope(|scope| {
+    ///         let half = scope.spawn(|_| std::fs::write("one", "1"));
+    ///         std::fs::write("two", "2")?;
+    ///         half.join().expect("it does not panic")??;
+    ///         Ok(())
+    ///     })?
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// System calls for files are made one at a time.
+    ///
+    /// # Errors
+    /// The transaction is lost already, or can't be shown to threads.
+    ///
+    /// # Panics
+    /// A thread has panicked that was not joined, as with [`std::thread::scope`].
+    pub fn scope<'env, T>(
+        &self,
+        work: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> T,
+    ) -> Result<T, Error> {
+        unsafe extern "C" {
+            fn close(fd: c_int) -> c_int;
+        }
+        /// Closed also after a panic.
+        struct Shown(c_int);
+        impl Drop for Shown {
+            fn drop(&mut self) {
+                // SAFETY: it is this one's own. (The library knows whether an abort has to close it.)
+                unsafe { close(self.0) };
+            }
+        }
+        let lib = library().map_err(unavailable)?;
+        // SAFETY: see above.
+        let shown = Shown(unsafe { (lib.share)() });
+        if shown.0 < 0 {
+            let otherwise = || Error::Failed(Cause { what: words(lib), ..Cause::default() });
+            return Err(last_abort(lib).unwrap_or_else(otherwise));
+        }
+        Ok(std::thread::scope(|threads| work(&Scope { threads, lib, shown: shown.0 })))
+    }
+}
+
+/// Where threads are started that take part in a transaction.
+#[derive(Debug)]
+pub struct Scope<'scope, 'env> {
+    threads: &'scope std::thread::Scope<'scope, 'env>,
+    lib: &'static Library,
+    shown: c_int,
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts a thread that calls a closure as part of the transaction. If it panics, the transaction is aborted.
+    /// What it returns says nothing about that: an error is to be passed on by who joins it.
+    ///
+    /// Joined, it gives an error if the transaction was over before the thread could enter it; then the closure was
+    /// not called.
+    pub fn spawn<T: Send + 'scope>(
+        &self,
+        work: impl FnOnce(&Tx) -> T + Send + 'scope,
+    ) -> std::thread::ScopedJoinHandle<'scope, Result<T, Error>> {
+        let (lib, shown) = (self.lib, self.shown);
+        self.threads.spawn(move || {
+            // SAFETY: see above.
+            if unsafe { (lib.join)(shown) } != 0 {
+                let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+                return Err(Error::Failed(Cause { what: words(lib), errno, ..Cause::default() }));
+            }
+            HERE.set(Here::Inside { spoiled: false });
+            let result = catch_unwind(AssertUnwindSafe(|| work(&Tx { thread: PhantomData })));
+            let spoiled = HERE.replace(Here::Outside) == Here::Inside { spoiled: true };
+            // SAFETY: see above.
+            unsafe {
+                if spoiled || result.is_err() {
+                    (lib.abort)(1);
+                } else {
+                    (lib.end)();
+                }
+            }
+            result.map_or_else(|panic| resume_unwind(panic), Ok)
+        })
     }
 }
 

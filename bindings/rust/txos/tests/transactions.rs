@@ -243,6 +243,79 @@ fn threads_don_t_lose_increments() {
 }
 
 #[test]
+fn threads_take_part() {
+    let place = Place::new();
+    fs::write(place.path("old"), "x").unwrap();
+    transaction(|tx| -> Result<(), Box<dyn std::error::Error>> {
+        fs::write(place.path("begun"), "x")?;
+        let sum = tx.scope(|scope| {
+            let threads = [1, 2, 3].map(|number| {
+                let place = &place;
+                scope.spawn(move |tx| -> io::Result<u32> {
+                    assert!(txos::in_transaction());
+                    assert_eq!(fs::read_to_string(place.path("begun"))?, "x");
+                    if number == 2 {
+                        fs::remove_file(place.path("old"))?;
+                        tx.pause(|| fs::write(place.path("paused"), "x")).unwrap()?;
+                    }
+                    if number == 3 {
+                        transaction(|_| fs::write(place.path("inner"), "x"))?;
+                    }
+                    fs::write(place.path(&format!("made{number}")), "x")?;
+                    Ok(number)
+                })
+            });
+            threads.map(|thread| thread.join().unwrap().unwrap().unwrap()).iter().sum::<u32>()
+        })?;
+        assert_eq!(sum, 6);
+        assert_eq!(place.names(), "old\npaused\n");
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(place.names(), "begun\ninner\nmade1\nmade2\nmade3\npaused\n");
+}
+
+#[test]
+fn what_fails_in_a_thread_aborts() {
+    let place = Place::new();
+    // A panic.
+    let done = std::panic::catch_unwind(|| {
+        transaction(|tx| -> Result<(), Error> {
+            tx.scope(|scope| {
+                scope.spawn(|_| {
+                    fs::write(place.path("made"), "x").unwrap();
+                    panic!("on purpose");
+                });
+            })
+        })
+    });
+    assert!(done.is_err() && place.names().is_empty());
+    // One that is caught.
+    let done = transaction(|tx| -> Result<(), Error> {
+        tx.scope(|scope| {
+            let thread = scope.spawn(|_| {
+                fs::write(place.path("made"), "x").unwrap();
+                panic!("on purpose");
+            });
+            assert!(thread.join().is_err());
+        })
+    });
+    assert!(matches!(done, Err(Error::Aborted)), "{done:?}");
+    // A transaction within it.
+    let done = transaction(|tx| -> Result<(), Error> {
+        tx.scope(|scope| {
+            let _ =
+                scope.spawn(|_| transaction(|_| Err::<(), _>(io::Error::other("inner")))).join();
+        })
+    });
+    assert!(matches!(done, Err(Error::Aborted)), "{done:?}");
+    assert_eq!(place.names(), "");
+    // And nothing is left behind.
+    transaction(|_| fs::write(place.path("made"), "x")).unwrap();
+    assert_eq!(place.names(), "made\n");
+}
+
+#[test]
 fn the_library_says_its_version() {
     assert_eq!(txos::library_version().unwrap(), env!("CARGO_PKG_VERSION"));
 }

@@ -119,6 +119,13 @@ thread_local! {
     static LIST: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Makes what is kept for the calling thread: its destructor is registered when it is first used, which takes
+/// the C library's locks. Another thread that holds one of them may be waiting for this one later.
+pub fn touch_thread() {
+    let _ = LIST.try_with(|list| std::hint::black_box(list.borrow().len()));
+    crate::sys_owner::touch_thread();
+}
+
 /// A list longer than this is given back to the allocator.
 const LIST_KEPT_MAX: usize = 4096;
 

@@ -28,10 +28,10 @@ use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, linger, to_program};
 use super::tls::{Tls, here};
 use super::trap::Context;
-use super::{api, dispatch, in_process, process};
+use super::{api, dispatch, process};
 use crate::call::Call;
 use crate::raw::syscall;
-use crate::tx::waits::{Past, Step};
+use crate::tx::waits::{Opening, Past, Step};
 use crate::tx::{Failure, How, Tx, flags, kernel};
 
 /// How long a member waits before it tries again what could only be tried.
@@ -41,6 +41,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// People are told of a wait that is longer.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
+/// With this signal the C library has all threads change their ids. It waits for each.
+const SETXID: signals::Set = signals::of(33);
+
 /// What all members find.
 #[derive(Debug)]
 pub struct Shared {
@@ -49,10 +52,10 @@ pub struct Shared {
     changed: Condvar,
     /// The flags of `sys_xbegin`.
     flags: u32,
-    /// It is a whole command.
-    whole: bool,
     /// Who began it.
     ids: Ids,
+    /// The number of the thread that began it.
+    thread: u64,
     /// What a descriptor that shows it says; 0: there is none.
     token: AtomicU64,
 }
@@ -60,42 +63,14 @@ pub struct Shared {
 #[derive(Debug)]
 struct Turn {
     tx: Option<Box<Tx>>,
-    command: Option<in_process::Command>,
     actions: Changed,
     /// How it was aborted.
     over: Option<Over>,
     /// Members besides the thread that began.
     others: u32,
-    /// The thread that began a command has ended.
-    began_gone: bool,
     /// The thread that began has taken it back, and ends it.
     closed: bool,
     abort_if: *const AtomicI32,
-    /// Descriptors that show it.
-    shown: Shown,
-}
-
-/// Descriptors that show a transaction. They stay open while somebody may join by their numbers, be it over or
-/// not, and are closed when it was aborted and the thread that began it has left.
-#[derive(Debug, Default)]
-pub struct Shown(Vec<i32>);
-
-impl Shown {
-    /// The transaction was committed: they are the program's, as every other one that it has opened.
-    pub fn keep(&mut self) {
-        self.0.clear();
-    }
-
-    fn closes(&mut self, number: i32) -> bool {
-        let found = self.0.iter().position(|&shown| shown == number);
-        found.map(|at| self.0.swap_remove(at)).is_some()
-    }
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        self.0.drain(..).for_each(kernel::close);
-    }
 }
 
 // SAFETY: nothing in a transaction belongs to one thread: who has the turn has all of it, reference counts
@@ -157,11 +132,6 @@ impl Membership {
         self.began
     }
 
-    /// Whether the transaction is a whole command.
-    pub fn is_of_a_command(&self) -> bool {
-        self.shared.whole
-    }
-
     /// Whether this thread may begin it again.
     pub fn may_restart(&self) -> bool {
         self.began && self.alone
@@ -194,7 +164,6 @@ impl Turn {
         }
         let Some(session) = thread.session.as_mut() else { return lives };
         session.tx = self.tx.take();
-        session.command = self.command.take();
         std::mem::swap(&mut session.actions, &mut self.actions);
         here().abort_if.set(self.abort_if);
         if let Some(member) = session.member.as_mut() {
@@ -216,7 +185,6 @@ impl Turn {
         // A thread that has ended, or a child.
         let Some(session) = thread.session.as_mut() else { return };
         self.tx = session.tx.take();
-        self.command = session.command.take();
         std::mem::swap(&mut session.actions, &mut self.actions);
         self.abort_if = here().abort_if.get();
         if lived && self.tx.is_none() {
@@ -228,6 +196,23 @@ impl Turn {
             }
         }
     }
+}
+
+/// Aborts a thread's transaction, for all members. `again`: it may begin again.
+pub fn abort(thread: &mut Thread, why: Failure, again: bool) {
+    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
+    let Some(shared) = member.map(|member| Arc::clone(&member.shared)) else {
+        return session::abort_in(thread, why);
+    };
+    let mut turn = shared.turn();
+    let lived = turn.lend(thread);
+    session::abort_in(thread, why);
+    turn.take_back(thread, lived);
+    if lived && let Some(over) = turn.over.as_mut() {
+        over.again |= again;
+    }
+    drop(turn);
+    shared.changed.notify_all();
 }
 
 /// Does something with the transaction of a thread, which has it alone meanwhile.
@@ -248,14 +233,13 @@ pub fn with<R>(thread: &mut Thread, work: impl FnOnce(&mut Thread) -> R) -> R {
     result
 }
 
-/// The thread that began may begin again, although another one asked for the abort.
-pub fn allow_restart(thread: &Thread) {
+/// Whether threads that run already can join the thread's transaction.
+pub fn is_shown(thread: &Thread) -> bool {
     let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
-    if let Some(member) = member
-        && let Some(over) = member.shared.turn().over.as_mut()
-    {
-        over.again = true;
-    }
+    member.is_some_and(|member| {
+        let shared = &member.shared;
+        shared.flags & flags::MANAGED != 0 && shared.token.load(Ordering::Relaxed) != 0
+    })
 }
 
 /// `txos_abort_if` of a member: for all of them.
@@ -274,6 +258,7 @@ enum Done {
     Past(Past),
     PastNew(Past),
     PastLive(Past, &'static str),
+    Open(Opening),
     NotYet,
 }
 
@@ -312,12 +297,6 @@ fn in_turns(
     class: Class,
     mut context: Option<&mut Context>,
 ) -> Next {
-    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
-    if call.number() == libc::SYS_close
-        && member.is_some_and(|member| member.shared.turn().shown.closes(call.int(0)))
-    {
-        return Next::Answer(call.make());
-    }
     let mut poll = None;
     loop {
         let context = context.as_deref_mut();
@@ -341,6 +320,7 @@ fn in_turns(
                 }
                 return Next::Answer(answer);
             }
+            Done::Open(opening) => return open(thread, &opening),
             Done::NotYet => std::thread::sleep(NAP),
         }
     }
@@ -358,6 +338,25 @@ fn make(thread: &Thread, call: &Past) -> i64 {
         signals::take_back(libc::SIGPIPE);
     }
     -i64::from(libc::ECANCELED)
+}
+
+/// Opens a FIFO, for whose other end the thread may wait.
+fn open(thread: &mut Thread, opening: &Opening) -> Next {
+    let fd = match opening.open_fifo() {
+        Ok(fd) => fd,
+        Err(errno) => return Next::Answer(crate::raw::answer(Err(errno))),
+    };
+    with(thread, |thread| {
+        let answer = match thread.session.as_mut().and_then(|session| session.tx.as_mut()) {
+            Some(tx) => thread::guarded(|| tx.opened(opening, fd)),
+            None => Ok(Err(kernel::Errno::CANCELED)),
+        };
+        let answer = answer.unwrap_or(Err(kernel::Errno::IO));
+        if answer.is_err() {
+            kernel::close(fd);
+        }
+        Next::Answer(crate::raw::answer(answer))
+    })
 }
 
 /// A descriptor was made past the transaction.
@@ -395,7 +394,11 @@ fn one_turn(
     };
     let usual = |call: &Call| dispatch::by_class(thread, call, class, context);
     match step {
-        Step::Here => Done::Next(usual(call)),
+        Step::Here => {
+            let next = usual(call);
+            let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
+            tx.and_then(|tx| tx.take_opening()).map_or(Done::Next(next), Done::Open)
+        }
         Step::Past(call) => Done::Past(call),
         Step::PastNew(call) => Done::PastNew(call),
         Step::PastLive(call, what) => Done::PastLive(call, what),
@@ -407,7 +410,10 @@ fn one_turn(
         Step::Poll => {
             let poll = poll.get_or_insert_with(|| Poll::of(call));
             match usual(&poll.without_time(call)) {
-                Next::Answer(0) if !poll.is_over() => Done::NotYet,
+                Next::Answer(0) if !poll.is_over() => {
+                    poll.ask_again(call);
+                    Done::NotYet
+                }
                 next => Done::Next(next),
             }
         }
@@ -420,6 +426,8 @@ struct Poll {
     until: Option<Instant>,
     /// No time at all: as a `timespec` and a `timeval`.
     none: [u64; 2],
+    /// What `select` is asked, word by word. The answer takes its place.
+    sets: [Vec<u64>; 3],
 }
 
 impl Poll {
@@ -437,7 +445,29 @@ impl Poll {
             libc::SYS_select => time(4, 1_000_000),
             _ => time(4, SECOND),
         };
-        Poll { until: time.and_then(|time| Instant::now().checked_add(time)), none: [0; 2] }
+        let mut sets = [const { Vec::new() }; 3];
+        if matches!(call.number(), libc::SYS_select | libc::SYS_pselect6) {
+            for (set, at) in sets.iter_mut().zip(1..) {
+                *set = Poll::words(call, at).map_while(|word| word.read().ok()).collect();
+            }
+        }
+        let until = time.and_then(|time| Instant::now().checked_add(time));
+        Poll { until, none: [0; 2], sets }
+    }
+
+    /// The words of a set of `select`.
+    fn words(call: &Call, at: usize) -> impl Iterator<Item = crate::user::UserPtr<u64>> {
+        let (given, limit) = (call.pointer::<u64>(at), u64::from(call.uint(0).min(1 << 20)));
+        let words = if given.is_null() { 0 } else { limit.div_ceil(64) };
+        (0..words).map(move |word| given.item(word))
+    }
+
+    fn ask_again(&self, call: &Call) {
+        for (set, at) in self.sets.iter().zip(1..) {
+            for (word, bits) in Poll::words(call, at).zip(set) {
+                let _ = word.write(*bits);
+            }
+        }
     }
 
     /// The call, which does not wait.
@@ -464,26 +494,28 @@ fn share(thread: &mut Thread) -> Option<Arc<Shared>> {
     if let Some(member) = session.member.as_ref() {
         return member.lives().then(|| Arc::clone(&member.shared));
     }
+    if session.command.is_some() {
+        return None;
+    }
+    session.masks.at_once |= SETXID;
+    here().at_once.set(session.masks.handled());
     let mut tx = session.tx.take()?;
     // On a panic it is as it was: the next call finds out.
     let _ = thread::guarded(|| tx.share());
     let turn = Turn {
         tx: Some(tx),
-        command: session.command.take(),
         actions: std::mem::take(&mut session.actions),
         over: None,
         others: 0,
-        began_gone: false,
         closed: false,
         abort_if: here().abort_if.get(),
-        shown: Shown::default(),
     };
     let shared = Arc::new(Shared {
-        whole: turn.command.is_some(),
         turn: Mutex::new(turn),
         changed: Condvar::new(),
         flags: session.plan.flags,
         ids: Ids::now(),
+        thread: thread_number(),
         token: AtomicU64::new(0),
     });
     let member = Membership { shared, began: true, told: false, alone: true, again: false };
@@ -508,7 +540,6 @@ fn enter(shared: Arc<Shared>, masks: Masks) -> Option<Session> {
         actions: Changed::default(),
         restartable: false,
         command: None,
-        shown: Shown::default(),
         member: Some(Membership { shared, began: false, told: false, alone: false, again: false }),
     })
 }
@@ -528,13 +559,13 @@ pub struct Newborn {
 /// ECANCELED if the transaction has failed: what an outsider did would stay. EAGAIN if there is no memory.
 pub fn expect(thread: &mut Thread) -> Result<Option<Box<Newborn>>, i32> {
     let Some(session) = thread.session.as_ref() else { return Ok(None) };
-    if session.plan.flags & flags::MANAGED != 0 {
-        // Most threads of a language's runtime outlive a transaction.
+    if session.plan.flags & flags::THREADS == 0 {
         return Ok(None);
     }
-    let programs = session.masks.programs;
-    let masks = Masks { before: programs, ..session.masks };
     let shared = share(thread).ok_or(libc::ECANCELED)?;
+    let masks = thread.session.as_ref().map(|session| session.masks).unwrap_or_default();
+    // The C library blocks all while it makes a thread, and has that put its mask in force first.
+    let masks = Masks { before: masks.programs, fresh: true, ..masks };
     let session = enter(shared, masks).ok_or(libc::ECANCELED)?;
     let stack = thread::new_stack().map_err(|thread::NoMemory| libc::EAGAIN)?;
     let thread = Box::new(Thread { session: Some(session), ..Thread::default() });
@@ -574,33 +605,10 @@ pub unsafe extern "C" fn born(newborn: *mut Newborn) {
     to_program(tls);
 }
 
-/// The thread ends. A command ends with its last thread.
+/// The thread ends.
 fn exit(thread: &mut Thread, call: &Call) -> Next {
-    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
-    let Some(member) = member.filter(|member| member.shared.whole) else {
-        leave_at_end(thread);
-        thread.session = None;
-        thread::disarm(here());
-        // SAFETY: nothing comes after it.
-        return Next::Answer(unsafe { syscall(libc::SYS_exit, *call.words()) });
-    };
-    let is_last = {
-        let mut turn = member.shared.turn();
-        turn.began_gone |= member.began;
-        let others = u32::from(!member.began);
-        let is_last = turn.began_gone && turn.others == others;
-        if !is_last {
-            turn.others -= others;
-        }
-        is_last
-    };
-    if is_last {
-        return with(thread, |thread| process::exit(thread, Class::ExitGroup, *call.words()));
-    }
-    if let Some(session) = thread.session.take() {
-        // Its place was given up above.
-        session.forget();
-    }
+    leave_at_end(thread);
+    thread.session = None;
     thread::disarm(here());
     thread::abandon(here());
     // SAFETY: nothing comes after it.
@@ -641,24 +649,23 @@ pub fn gather(thread: &mut Thread) -> bool {
     let mut said = false;
     let mut turn = shared.turn();
     while turn.others > 0 {
-        match &turn.over {
-            Some(over) if !(over.again && restartable) => break,
-            Some(_) => {}
-            None => {
-                here().abort_if.set(turn.abort_if);
-                let why = match signals::ending_pending() {
-                    Some(name) => Some(interrupted(name)),
-                    None => here().is_called_off().then(session::called_off),
-                };
-                if let Some(why) = why {
-                    let plan = session.plan.clone();
-                    let tx = turn.tx.take();
-                    turn.end(why, plan, false);
-                    drop_tx(tx, &mut thread.counters);
-                    turn.actions.undo();
-                    continue;
-                }
+        if turn.over.as_ref().is_some_and(|over| !(over.again && restartable)) {
+            break;
+        }
+        here().abort_if.set(turn.abort_if);
+        let why = match signals::ending_pending() {
+            Some(name) => Some(interrupted(name)),
+            None => here().is_called_off().then(session::called_off),
+        };
+        if let Some(why) = why {
+            let plan = session.plan.clone();
+            let tx = turn.tx.take();
+            turn.over = Some(Over { failure: why, plan, again: false });
+            if tx.is_some() {
+                drop_tx(tx, &mut thread.counters);
+                turn.actions.undo();
             }
+            break;
         }
         let waited = shared.changed.wait_timeout(turn, LOOK);
         turn = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -671,9 +678,7 @@ pub fn gather(thread: &mut Thread) -> bool {
     turn.closed = true;
     let alone = turn.others == 0;
     session.tx = turn.tx.take();
-    session.command = turn.command.take();
     session.actions = std::mem::take(&mut turn.actions);
-    session.shown = std::mem::take(&mut turn.shown);
     let over = turn.over.clone();
     if session.tx.is_some() {
         // For those that still hold on to it.
@@ -753,8 +758,26 @@ pub fn show(thread: &mut Thread) -> Result<i32, Failure> {
         kernel::close(fd);
         return Err(failed("writing to a memory file", e));
     }
-    shared.turn().shown.0.push(fd);
+    // It is no part of the transaction: it stays until the program closes it.
     Ok(fd)
+}
+
+fn thread_number() -> u64 {
+    // SAFETY: it takes nothing.
+    unsafe { syscall(libc::SYS_gettid, [0; 6]) as u64 }
+}
+
+/// Whether the calling thread has the descriptors and the directories of another one.
+fn shares_tables(other: u64) -> bool {
+    const KCMP_FILES: u64 = 2;
+    const KCMP_FS: u64 = 3;
+    let own = thread_number();
+    let same = |kind: u64| {
+        // SAFETY: it compares, and has no pointers with these kinds.
+        let answer = unsafe { syscall(libc::SYS_kcmp, [own, other, kind, 0, 0, 0]) };
+        answer == 0
+    };
+    own == other || same(KCMP_FILES) && same(KCMP_FS)
 }
 
 fn random() -> u64 {
@@ -798,9 +821,17 @@ pub fn join(tls: &Tls, thread: &mut Thread, fd: i32, before: signals::Set) -> Re
             "sys_xjoin: the thread that began has another user, other groups or capabilities",
         ));
     }
+    if !shares_tables(shared.thread) {
+        return Err(refusal(
+            libc::EPERM,
+            "sys_xjoin: the thread has other descriptors, or another working directory, than the one that began \
+             (unshare)",
+        ));
+    }
     let can_arm = thread::arm(tls);
     can_arm.map_err(|errno| refusal(libc::ENOSYS, format!("sys_xjoin: errno {errno}")))?;
-    let masks = Masks { before, programs: before, live: 0, at_once: signals::at_once() };
+    let at_once = signals::at_once() | SETXID;
+    let masks = Masks { before, programs: before, live: 0, at_once };
     let session = enter(shared, masks).ok_or_else(over)?;
     crate::reach::forget();
     tls.at_once.set(session.masks.handled());

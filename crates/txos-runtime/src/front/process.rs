@@ -1,7 +1,7 @@
 //! Calls that make or end threads and processes.
 //!
-//! A thread that they make is in the transaction ([`members`]), unless a language's runtime makes it or it does
-//! not share everything with its process. All else is not: under TX_STRICT it aborts the transaction, else there
+//! A thread that they make is in the transaction ([`members`]), unless a language's runtime makes it (it may join
+//! later) or it does not share everything with its process. All else is not: under TX_STRICT it aborts the transaction, else there
 //! is one warning for each kind. How the child starts depends on what it shares with its parent:
 //!
 //! | child | how |
@@ -164,7 +164,12 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
     {
         return next;
     }
-    let outside = members::with(thread, |thread| may_create(thread, class, is_thread));
+    // One of a language's runtime may be about to join.
+    let may_join = is_thread && members::is_shown(thread);
+    let outside = match may_join {
+        true => None,
+        false => members::with(thread, |thread| may_create(thread, class, is_thread)),
+    };
     if let Some(next) = outside {
         return next;
     }

@@ -34,8 +34,6 @@ pub struct Session {
     pub command: Option<in_process::Command>,
     /// Other threads are in it: the transaction, the command and the dispositions are there.
     pub member: Option<members::Membership>,
-    /// Of one that other threads were in.
-    pub shown: members::Shown,
 }
 
 /// How the program goes on.
@@ -51,7 +49,6 @@ impl Session {
     /// In a child: it is the parent's.
     pub fn forget(mut self) {
         std::mem::forget(self.tx.take());
-        self.shown.keep();
         if let Some(member) = self.member.take() {
             member.forget();
         }
@@ -67,7 +64,6 @@ impl Session {
     /// Whether it is a whole command.
     pub fn is_command(&self) -> bool {
         self.command.is_some()
-            || self.member.as_ref().is_some_and(members::Membership::is_of_a_command)
     }
 
     /// Whether it can still be committed, as far as is known.
@@ -253,7 +249,6 @@ fn begin_in(
         restartable: command.is_none(),
         command,
         member: None,
-        shown: members::Shown::default(),
     });
     to_program(tls);
     Ok(())
@@ -315,10 +310,7 @@ pub fn end(tls: &Tls) -> i32 {
     let result = on_own_stack(tls, || commit(thread)).unwrap_or_else(|panic| Err(defect(&panic)));
     match result {
         Ok(()) => {
-            let mask = thread.session.take().map(|mut session| {
-                session.shown.keep();
-                session.masks.programs
-            });
+            let mask = thread.session.take().map(|session| session.masks.programs);
             linger(tls);
             if let Some(mask) = mask {
                 signals::set_mask(mask);
@@ -414,26 +406,22 @@ pub fn abort(tls: &Tls, no_restart: bool) {
         ..Failure::default()
     };
     let aborted = on_own_stack(tls, || {
-        members::with(thread, |thread| {
-            abort_in(thread, why);
-            let command = thread.session.as_ref().and_then(|session| session.command.as_ref());
-            if let Some(command) = command {
-                command.end_failed(&thread.report);
-            }
-        });
-        let Some(session) = thread.session.as_ref() else { return };
-        match &session.member {
-            Some(member) if !no_restart && member.began() => {
-                members::gather(thread);
-            }
-            Some(_) if !no_restart => members::allow_restart(thread),
-            _ => {}
+        members::abort(thread, why, !no_restart);
+        let session = thread.session.as_ref();
+        if let Some(command) = session.and_then(|session| session.command.as_ref()) {
+            command.end_failed(&thread.report);
+        }
+        match thread.session.as_ref().and_then(|session| session.member.as_ref()) {
+            Some(member) if !no_restart && member.began() => members::gather(thread),
+            Some(_) => false,
+            None => !no_restart,
         }
     });
-    if aborted.is_err() {
+    let again = aborted.unwrap_or_else(|_| {
         tell_defect("an abort did not finish");
-    }
-    if !no_restart && thread.session.as_ref().is_some_and(Session::restarts) {
+        !no_restart
+    });
+    if again && thread.session.as_ref().is_some_and(Session::restarts) {
         restart(thread);
     }
     outside(tls, thread);

@@ -108,6 +108,8 @@ pub struct Masks {
     pub live: Set,
     /// Handled at once although they are sent.
     pub at_once: Set,
+    /// The thread is new: the first mask that it sets is the one of before.
+    pub fresh: bool,
 }
 
 impl Masks {
@@ -137,6 +139,9 @@ impl Masks {
                 libc::SIG_SETMASK => set,
                 _ => return -i64::from(libc::EINVAL),
             } & !(of(libc::SIGKILL) | of(libc::SIGSTOP));
+            if std::mem::take(&mut self.fresh) {
+                self.before = self.programs;
+            }
         }
         if !old.is_null() && old.write(before).is_err() {
             // As in the kernel, the mask has been changed.

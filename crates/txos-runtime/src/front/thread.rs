@@ -154,6 +154,7 @@ pub fn existing(tls: &Tls) -> Option<&mut Thread> {
 /// Whatever thread-local state the Rust library keeps for code that runs in a signal handler: it
 /// registers destructors when it is first used, which may allocate.
 fn touch() {
+    txos_engine::realm::touch_thread();
     std::hint::black_box(std::thread::current().id());
     let _ = catch_unwind(|| std::hint::black_box(std::thread::panicking()));
 }
@@ -326,8 +327,8 @@ extern "C" fn end_of_thread(_: *mut c_void) {
         return;
     }
     let session = existing(tls).and_then(|thread| thread.session.as_ref());
-    if session.is_some_and(Session::is_command) {
-        // If it is the last thread, it ends the process when all destructors have run.
+    if session.is_some_and(|session| session.member.as_ref().is_some_and(|m| !m.began())) {
+        // Other destructors are part of the transaction, too: it leaves when it ends.
         return;
     }
     leave_program(tls);

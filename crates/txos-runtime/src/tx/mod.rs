@@ -89,8 +89,10 @@ pub mod flags {
     pub const ORDER_RESET: u32 = 0x40;
     /// After an abort, descriptors are what the program's objects say: see txos.h.
     pub const MANAGED: u32 = 0x100;
+    /// Threads that are made in it are members.
+    pub const THREADS: u32 = 0x80;
     /// All that a program may ask for.
-    pub const ALL: u32 = 0x17f;
+    pub const ALL: u32 = 0x1ff;
     /// Not a program's: the transaction is a whole command, kept in the history like one.
     pub const COMMAND: u32 = 0x8000_0000;
 }
@@ -161,6 +163,7 @@ pub struct Tx {
     report: parts::Report,
     start: parts::Start,
     ways: ways::Ways,
+    waits: waits::Waits,
     doom: Option<Failure>,
 }
 
@@ -211,6 +214,7 @@ impl Tx {
             copies: parts::Copies::default(),
             report: parts::Report::default(),
             start: parts::Start::default(),
+            waits: waits::Waits::default(),
             doom: None,
         });
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {

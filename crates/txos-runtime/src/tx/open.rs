@@ -8,6 +8,7 @@ use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
 use super::perm::mask;
 use super::tree::ShadowTree;
+use super::waits::Opening;
 use super::walk::{Last, Place, Rules, Spot};
 use super::{Tx, settings};
 
@@ -369,11 +370,30 @@ impl Tx {
             // A new one: its private copy, which only this transaction can reach.
             None => self.own_copy(id)?,
         };
-        let fd = kernel::open(&path, flags & !(libc::O_CREAT | libc::O_EXCL), 0)?;
-        let cloexec = flags & libc::O_CLOEXEC != 0;
-        let flags = flags & !(libc::O_CLOEXEC | libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
-        let open = OpenFile { node: Some(id), flags, ..OpenFile::default() };
-        let file = self.fds.add(open);
+        let is_fifo = self.tree.nodes[id].kind() == FileKind::Fifo;
+        let opening =
+            Opening { path, flags: flags & !(libc::O_CREAT | libc::O_EXCL), node: Some(id) };
+        self.open_in_turn(opening, is_fifo)
+    }
+
+    /// Opens what the kernel reads and writes; if that waits for the other end of a FIFO, between two turns of
+    /// the member.
+    fn open_in_turn(&mut self, opening: Opening, is_fifo: bool) -> Sys<u64> {
+        if is_fifo && opening.waits() && self.waits.leave(&opening) {
+            return Err(Errno::AGAIN);
+        }
+        let fd = opening.open()?;
+        self.opened(&opening, fd)
+    }
+
+    /// Takes note of what was opened.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn opened(&mut self, opening: &Opening, fd: i32) -> Sys<u64> {
+        let cloexec = opening.flags & libc::O_CLOEXEC != 0;
+        let flags = opening.flags & !(libc::O_CLOEXEC | libc::O_NOCTTY);
+        let file = self.fds.add(OpenFile { node: opening.node, flags, ..OpenFile::default() });
         self.fds.number(file, fd, cloexec, 0).map(|n| n as u64)
     }
 
@@ -387,6 +407,11 @@ impl Tx {
         }
         if flags & libc::O_CREAT != 0 && kernel::statx(libc::AT_FDCWD, path, 0).is_err() {
             self.unsupported_call("a new file outside of the versioned trees", path)?;
+        }
+        if self.waits.has_members()
+            && kernel::statx(libc::AT_FDCWD, path, 0).is_ok_and(|s| s.kind() == FileKind::Fifo)
+        {
+            return self.open_in_turn(Opening { path: path.to_vec(), flags, node: None }, true);
         }
         let fd = kernel::open(path, flags, mode)?;
         let open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };

@@ -5,8 +5,11 @@
 //! can answer is worked out here, with the kernel's descriptors for the program's, and made by the member when
 //! it holds the transaction no longer.
 
+use txos_engine::object::FileKind;
+
 use super::files::Descriptor;
 use super::kernel::{self, Errno, OwnedFd, Sys};
+use super::node::Id;
 use super::{Tx, passed, single_call, sockets};
 use crate::call::Call;
 use txos_calls::Class;
@@ -28,6 +31,72 @@ pub enum Step {
     Poll,
     /// Nothing can be done yet.
     Later,
+}
+
+/// What waits outside of the turns.
+#[derive(Debug, Default)]
+pub struct Waits {
+    /// There are several threads.
+    members: bool,
+    /// What the last call is to open.
+    opening: Option<Opening>,
+}
+
+impl Waits {
+    /// Whether other threads may be waiting for their turn.
+    #[must_use]
+    pub fn has_members(&self) -> bool {
+        self.members
+    }
+
+    /// Leaves an opening to the member, if there are others.
+    pub fn leave(&mut self, opening: &Opening) -> bool {
+        if self.members {
+            self.opening = Some(opening.clone());
+        }
+        self.members
+    }
+}
+
+/// Something to be opened by the kernel.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// The kernel's path.
+    pub path: Vec<u8>,
+    /// As for `open(2)`.
+    pub flags: i32,
+    /// What it is in the transaction.
+    pub node: Option<Id>,
+}
+
+impl Opening {
+    /// Whether opening a FIFO so waits for its other end.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.flags & (libc::O_NONBLOCK | libc::O_PATH) == 0
+            && self.flags & libc::O_ACCMODE != libc::O_RDWR
+    }
+
+    /// Opens it, if it is a FIFO still.
+    ///
+    /// # Errors
+    /// As `open(2)`; EIO if it is something else by now.
+    pub fn open_fifo(&self) -> Sys<i32> {
+        let fd = kernel::open(&self.path, self.flags & !libc::O_TRUNC, 0)?;
+        if kernel::look_fd(fd).is_ok_and(|stat| stat.kind() == FileKind::Fifo) {
+            return Ok(fd);
+        }
+        kernel::close(fd);
+        Err(Errno::IO)
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn open(&self) -> Sys<i32> {
+        kernel::open(&self.path, self.flags, 0)
+    }
 }
 
 /// A call with the kernel's descriptors.
@@ -56,6 +125,7 @@ impl From<Call> for Past {
 impl Tx {
     /// Another thread enters: from here on no call is the only one.
     pub fn share(&mut self) {
+        self.waits.members = true;
         self.before_pause();
         self.start.first = single_call::First::Over;
     }
@@ -80,6 +150,8 @@ impl Tx {
         Ok(match call.number() {
             libc::SYS_read | libc::SYS_readv => self.past(call, 0, false)?,
             libc::SYS_write | libc::SYS_writev => self.past(call, 0, true)?,
+            libc::SYS_preadv2 if call.long(3) == -1 => self.past(call, 0, false)?,
+            libc::SYS_pwritev2 if call.long(3) == -1 => self.past(call, 0, true)?,
             libc::SYS_poll | libc::SYS_ppoll | libc::SYS_select | libc::SYS_pselect6 => {
                 match self.fds.is_as_the_kernels() {
                     true => Step::Past((*call).into()),
@@ -151,8 +223,8 @@ impl Tx {
             };
             if closed_by_abort
                 && let Some(kept) = past.kept.get_mut(place)
-                && let Ok(duplicate) = kernel::copy_high(real)
             {
+                let duplicate = kernel::copy_high(real)?;
                 real = duplicate;
                 *kept = Some(OwnedFd::of(duplicate));
             }
@@ -200,6 +272,11 @@ impl Tx {
     fn when_ready(&mut self, number: i32, events: i16) -> Sys<Step> {
         let real = self.real(number)?;
         Ok(if kernel::is_ready(real, events) { Step::Here } else { Step::Later })
+    }
+
+    /// What the last call left to be opened by the member.
+    pub fn take_opening(&mut self) -> Option<Opening> {
+        self.waits.opening.take()
     }
 
     /// A descriptor that the kernel gave a member past the transaction gets its number.

@@ -258,6 +258,33 @@ static void pipes_with_other_numbers(void) {
     talks(1);
 }
 
+static void *opens(void *argument) {
+    int fd = open(argument, O_WRONLY);
+    CHECK(fd >= 0 && write(fd, "x", 1) == 1 && close(fd) == 0);
+    return NULL;
+}
+
+/* Opening a FIFO waits for its other end; the member that opens that is not held up. */
+static void fifos(void) {
+    CHECK(mkfifo("old", 0644) == 0);
+    CHECK(sys_xbegin(0) == 0 && mkfifo("new", 0644) == 0);
+    const char *live = "/dev/shm/txos-test-members-fifo";
+    CHECK(unlink(live) == 0 || errno == ENOENT);
+    CHECK(mkfifo(live, 0644) == 0);
+    const char *names[] = {"old", "new", live};
+    for (int i = 0; i < 3; i++) {
+        char byte;
+        pthread_t thread = start(opens, (void *)names[i]);
+        int fd = open(names[i], O_RDONLY);
+        CHECK(fd >= 0 && read(fd, &byte, 1) == 1 && byte == 'x' && read(fd, &byte, 1) == 0);
+        struct stat s;
+        CHECK(fstat(fd, &s) == 0 && S_ISFIFO(s.st_mode) && close(fd) == 0);
+        finish(thread);
+        CHECK(open(names[i], O_WRONLY | O_NONBLOCK) == -1 && errno == ENXIO);
+    }
+    CHECK(unlink(live) == 0 && sys_xend() == 0 && is_there("new"));
+}
+
 static void *connects(void *argument) {
     struct sockaddr_un *name = argument;
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -667,6 +694,38 @@ static void share_and_join(void) {
     finish(thread);
 }
 
+static void *joins_as_another(void *argument) {
+    /* Past the C library, which would change all threads. */
+    CHECK(syscall(SYS_setresuid, -1, 65534, -1) == 0);
+    CHECK(sys_xjoin(shown) == -1 && errno == EPERM && strstr(txos_strerror(), "another user"));
+    CHECK(!txos_in_transaction());
+    return argument;
+}
+
+static void join_as_another(void) {
+    CHECK(pthread_barrier_init(&both, NULL, 2) == 0);
+    CHECK(sys_xbegin(TX_MANAGED) == 0);
+    shown = txos_share();
+    CHECK(shown >= 0);
+    finish(start(joins_as_another, NULL));
+    CHECK(sys_xend() == 0 && close(shown) == 0 && stats().unsupported == 0);
+}
+
+static void *stays_outside(void *argument) {
+    return txos_in_transaction() ? NULL : argument;
+}
+
+static void managed(void) {
+    CHECK(sys_xbegin(TX_MANAGED) == 0);
+    CHECK(finish(start(stays_outside, "outside")) != NULL);
+    CHECK(sys_xend() == 0 && stats().unsupported == 1);
+    /* In one that has failed there is no new member, and nobody outside either. */
+    pthread_t thread;
+    CHECK(sys_xbegin(0) == 0 && ioctl(-1, LOSE) == -1);
+    CHECK(pthread_create(&thread, NULL, stays_outside, NULL) == ECANCELED);
+    CHECK(sys_xend() == -1);
+}
+
 /* --- A whole command --- */
 
 static void *end_of_command(void *argument) {
@@ -710,6 +769,7 @@ static const struct {
     SCENARIO(again_and_again),
     SCENARIO(pipes),
     SCENARIO(pipes_with_other_numbers),
+    SCENARIO(fifos),
     SCENARIO(sockets),
     SCENARIO(file_locks),
     SCENARIO(abort_by_member),
@@ -727,6 +787,8 @@ static const struct {
     SCENARIO(signals),
     SCENARIO(paused),
     SCENARIO(share_and_join),
+    SCENARIO(join_as_another),
+    SCENARIO(managed),
     SCENARIO(command),
     SCENARIO(command_ended_by_member),
     SCENARIO(command_whose_main_ends_first),

@@ -57,6 +57,7 @@ scenarios! {
     again_and_again,
     pipes,
     pipes_with_other_numbers,
+    fifos,
     sockets,
     file_locks,
     abort_by_member,
@@ -74,6 +75,8 @@ scenarios! {
     signals,
     paused,
     share_and_join,
+    join_as_another,
+    managed,
 }
 
 /// A whole command commits when the process ends, whichever thread ends it.

@@ -40,6 +40,8 @@ pub enum Mode {
     InParts,
     /// The library's transactions in a program that is linked with it.
     Inside,
+    /// The same, by threads in turn that are members of one transaction.
+    Members,
     /// The same, aborted.
     Aborted,
     /// `txos run --in-process`; reverted, and that reverted.
@@ -53,6 +55,7 @@ pub enum Mode {
 pub const MODES: &[Mode] = &[
     Mode::Run,
     Mode::Inside,
+    Mode::Members,
     Mode::Kept,
     Mode::RolledBack,
     Mode::Aborted,
@@ -73,6 +76,7 @@ impl Mode {
             Mode::Discarded => "discarded",
             Mode::InParts => "in-parts",
             Mode::Inside => "inside",
+            Mode::Members => "members",
             Mode::Aborted => "aborted",
             Mode::Loaded => "loaded",
             Mode::Left => "left",
@@ -367,9 +371,10 @@ impl Field {
             Mode::Itself => self.each_part(native, parts, NOW, |n| {
                 self.interpret(self.contained(), Linked::Natively, n)
             }),
-            Mode::Inside => self.each_part(native, parts, NOW, |n| {
+            Mode::Inside | Mode::Members => self.each_part(native, parts, NOW, |n| {
+                let how = if mode == Mode::Inside { "commit" } else { "members" };
                 let contained = self.interpret(self.contained(), Linked::WithLibrary, n);
-                contained.args(["--in", "commit"])
+                contained.args(["--in", how])
             }),
             Mode::Loaded => self.run_each(native, parts, &|n| self.run_in_process(n)),
             Mode::Aborted => {

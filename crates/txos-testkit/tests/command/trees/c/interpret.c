@@ -20,6 +20,8 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <linux/falloc.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -692,6 +694,65 @@ static void read_list(const char *file, long section)
     fclose(stream);
 }
 
+/* Threads that carry out operations by turns. */
+enum { MEMBERS = 2 };
+static struct member {
+    sem_t go, done;
+    bool joins, ends;
+    pthread_t thread;
+} members[MEMBERS];
+static bool by_turns;
+static int shown = -1;
+
+static void *member(void *argument)
+{
+    struct member *own = argument;
+    sem_wait(&own->go);
+    if (own->joins && sys_xjoin(shown) != 0) {
+        fprintf(stderr, "interpret: not joined: %s\n", txos_strerror());
+        exit(3);
+    }
+    while (!own->ends) {
+        carry_out();
+        sem_post(&own->done);
+        sem_wait(&own->go);
+    }
+    if (own->joins && sys_xend() != 0) {
+        fprintf(stderr, "interpret: not left: %s\n", txos_strerror());
+        exit(3);
+    }
+    return NULL;
+}
+
+static void start_member(struct member *own)
+{
+    sem_init(&own->go, 0, 0);
+    sem_init(&own->done, 0, 0);
+    if (pthread_create(&own->thread, NULL, member, own) != 0)
+        exit(3);
+}
+
+static void end_members(void)
+{
+    for (int i = 0; i < MEMBERS; i++) {
+        members[i].ends = true;
+        sem_post(&members[i].go);
+        pthread_join(members[i].thread, NULL);
+    }
+    close(shown);
+}
+
+static void carry_out_by_turns(unsigned n)
+{
+    unsigned whose = n % (MEMBERS + 1);
+    if (whose == MEMBERS) {
+        carry_out();
+        return;
+    }
+    sem_post(&members[whose].go);
+    sem_wait(&members[whose].done);
+}
+
 static void carry_out_list(void)
 {
     for (unsigned n = 0; n < line_count; n++) {
@@ -708,6 +769,8 @@ static void carry_out_list(void)
         }
         if (skipped())
             say(" is left out");
+        else if (by_turns)
+            carry_out_by_turns(n);
         else
             carry_out();
         say("\n");
@@ -774,14 +837,25 @@ int main(int argc, char **argv)
         return 2;
     }
     umask(022);
+    by_turns = strcmp(in, "members") == 0;
+    if (by_turns) {
+        members[0].joins = true;
+        start_member(&members[0]);
+    }
     if (*in) {
         if (!sys_xbegin || sys_xbegin(0) != 0) {
             fprintf(stderr, "interpret: no transaction: %s\n", txos_strerror ? txos_strerror() : "not linked");
             return 3;
         }
     }
+    if (by_turns) {
+        start_member(&members[1]);
+        shown = txos_share();
+    }
     carry_out_list();
-    if (strcmp(in, "commit") == 0 && sys_xend() != 0) {
+    if (by_turns)
+        end_members();
+    if ((by_turns || strcmp(in, "commit") == 0) && sys_xend() != 0) {
         fprintf(stderr, "interpret: not committed: %s\n", txos_strerror());
         return 3;
     }
