@@ -114,16 +114,21 @@ fn bury_abandoned() {
         // SAFETY: no signal is sent; it is asked whether there is such a thread.
         let is_gone = unsafe { syscall(libc::SYS_tgkill, words) } == -i64::from(libc::ESRCH);
         if is_gone && !abandoned.record.is_null() {
-            // SAFETY: it was leaked by `install`, and its thread is gone.
-            drop(unsafe { Box::from_raw(abandoned.record) });
-            free_stack(abandoned.stack);
+            // SAFETY: it was leaked by `install`, and its thread, which ran on that stack, is gone.
+            unsafe {
+                drop(Box::from_raw(abandoned.record));
+                free_stack(abandoned.stack);
+            }
         }
         !is_gone
     });
 }
 
-/// Gives a stack of [`new_stack`] back, on which nothing runs.
-pub fn free_stack(end: *mut u8) {
+/// Gives a stack back.
+///
+/// # Safety
+/// It is one of [`new_stack`], and nothing runs on it.
+pub unsafe fn free_stack(end: *mut u8) {
     // SAFETY: it has this size.
     unsafe { alloc::unmap(end.sub(STACK), STACK) };
 }
@@ -342,8 +347,8 @@ extern "C" fn end_of_thread(_: *mut c_void) {
         // stack: this runs on the thread's.
         unsafe {
             drop(Box::from_raw(thread));
+            free_stack(tls.stack.replace(null_mut()));
         }
-        free_stack(tls.stack.replace(null_mut()));
     }
     signals::set_mask(mask);
 }
