@@ -111,9 +111,8 @@ func (g *group) fail(err error) {
 	}
 }
 
-// waitForOthers waits until all goroutines that take part have returned, and gives their first error. The library
-// closes the descriptor that they joined by if the transaction was aborted.
-func waitForOthers(aborted bool) error {
+// waitForOthers waits until all goroutines that take part have returned, and gives their first error.
+func waitForOthers() error {
 	number := uint64(C.txos_go_group())
 	found, ok := groups.Load(number)
 	if !ok {
@@ -123,8 +122,6 @@ func waitForOthers(aborted bool) error {
 	g := found.(*group)
 	g.wait.Wait()
 	groups.Delete(number)
-	if !aborted {
-		C.txos_go_close(g.fd)
-	}
+	C.txos_go_close(g.fd)
 	return g.err
 }

@@ -81,7 +81,7 @@ func once(ctx context.Context, work func() error, settings *settings) (err error
 		// A panic goes on, and so does runtime.Goexit.
 		if !returned {
 			C.txos_go_end(0)
-			waitForOthers(true)
+			waitForOthers()
 		}
 	}()
 	unwatch := watch(ctx, flag)
@@ -132,12 +132,12 @@ func ended(ctx context.Context, returned error) (err error, lost bool) {
 	}
 	became := C.txos_go_end(commit)
 	if became == C.TXOS_GO_OTHERS {
-		if returned = waitForOthers(false); returned != nil || ctx.Err() != nil {
+		if returned = waitForOthers(); returned != nil || ctx.Err() != nil {
 			commit = 0
 		}
 		became = C.txos_go_end(commit)
 	} else if commit == 0 {
-		waitForOthers(true)
+		waitForOthers()
 	}
 	switch became {
 	case C.TXOS_GO_DONE:

@@ -161,13 +161,13 @@ class transaction:
                 )
             return
         if kind is None and not self._spoiled:
-            if self._shown >= 0:
-                # (After an abort the library closes it.)
-                os.close(self._shown)
-            if lib.end() == 0:
+            ended = lib.end()
+            self._hide()
+            if ended == 0:
                 return
             raise self._why(lib)[1]
         lib.abort(1)
+        self._hide()
         reason, why = self._why(lib)
         if reason != ASKED:
             # It had failed before: the exception is only what the program made of that. One that
@@ -176,6 +176,11 @@ class transaction:
                 raise why from error
         elif kind is None:
             raise Aborted("a block within this one failed, and its exception was caught")
+
+    def _hide(self) -> None:
+        if self._shown >= 0:
+            os.close(self._shown)
+            self._shown = -1
 
     def _why(self, lib: _library.Library) -> tuple[int, TransactionError]:
         reason, why = lib.last_abort()

@@ -21,6 +21,7 @@ extern "C" {
 #define TX_NONBLOCK    0x10 /* never wait for another transaction: abort instead */
 #define TX_ORDERED     0x20 /* commit in the order of the sequence number, the second argument */
 #define TX_ORDER_RESET 0x40 /* begin the sequence of this process group at that number */
+#define TX_THREADS     0x80 /* threads that are made in the transaction are members of it */
 #define TX_MANAGED     0x100 /* for languages whose objects close descriptors late, see below */
 
 /* Begins a transaction in the calling thread.
@@ -44,10 +45,10 @@ int sys_xbegin(int flags, ...)
 #endif
     ;
 
-/* A thread that is made in a transaction is a member of it from its beginning on (but with TX_MANAGED, whose
- * threads are the runtime's and stay outside): it sees and makes the transaction's changes, until it calls
- * sys_xend(), which leaves and does not wait, or ends. sys_xabort(), by any member, aborts for all; so does a
- * conflict. Each is told by its calls, which fail with ECANCELED until it leaves. */
+/* With TX_THREADS, a thread that is made in the transaction is a member of it from its beginning on; any thread can
+ * join by sys_xjoin(). A member sees and makes the transaction's changes, until it calls sys_xend(), which leaves
+ * and does not wait, or ends. sys_xabort(), by any member, aborts for all; so does a conflict. Each is told by its
+ * calls, which fail with ECANCELED until it leaves. */
 
 /* Ends the transaction: commits it, once all other members have left. Returns 0 if everything it did is published, or -1 with errno
  * (ECANCELED: a conflict; txos_abort_reason() says which) and nothing of it has happened. */
@@ -64,12 +65,13 @@ long sys_xpause(void);
 int sys_xresume(long id);
 
 /* Shows the transaction of the calling thread to other threads of the process that run already. Returns a
- * descriptor, which is closed on exec, or -1 with errno. */
+ * descriptor, which is closed on exec, or -1 with errno (EPERM: this command runs as one transaction as a whole).
+ * The descriptor is no part of the transaction; close it when that has ended. */
 int txos_share(void);
 
 /* Enters the transaction that a descriptor of txos_share() shows, as a member. Returns 0, or -1 with errno:
  * EBUSY (the thread is in a transaction), EINVAL (no such descriptor, or the transaction is over), EPERM (another
- * user, other groups or capabilities), ENOTSUP (it is another process's). */
+ * user, other groups or capabilities, other descriptors or directories than the thread that began), ENOTSUP (it is another process's). */
 int sys_xjoin(int fd);
 
 /* What the last failed function of this thread failed at, in words: what, on which path, why, what

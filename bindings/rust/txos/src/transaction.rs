@@ -360,7 +360,7 @@ impl Tx {
         struct Shown(c_int);
         impl Drop for Shown {
             fn drop(&mut self) {
-                // SAFETY: it is this one's own. (The library knows whether an abort has to close it.)
+                // SAFETY: it is this one's own.
                 unsafe { close(self.0) };
             }
         }

@@ -81,7 +81,7 @@ pub use segment::{default_dir, rebuild};
 pub use snapshot::{Member, Statistics, WaitsFor};
 pub use status::State;
 pub use takeover::{DeadPublish, PublishFate, ResolvePublish, Unresolved};
-pub use tx_handle::{Begin, BeginError, RetryHistory, TxHandle, Watch};
+pub use tx_handle::{Begin, BeginError, RetryHistory, TxHandle, Watch, touch_thread};
 pub use wait::{WaitDecision, WaitInfo};
 pub use word::Access;
 

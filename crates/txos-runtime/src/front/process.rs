@@ -1,7 +1,7 @@
 //! Calls that make or end threads and processes.
 //!
-//! A thread that they make is in the transaction ([`members`]), unless a language's runtime makes it (it may join
-//! later) or it does not share everything with its process. All else is not: under TX_STRICT it aborts the transaction, else there
+//! With TX_THREADS, a thread that they make is in the transaction ([`members`]), if it shares everything with its
+//! process. All else is not: under TX_STRICT it aborts the transaction, else there
 //! is one warning for each kind. How the child starts depends on what it shares with its parent:
 //!
 //! | child | how |

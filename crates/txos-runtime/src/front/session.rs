@@ -233,7 +233,8 @@ fn begin_in(
         thread.counters.restarted += 1;
     }
     let live = if command.is_some() { signals::ending() } else { 0 };
-    let masks = Masks { before, programs: before, live, at_once: signals::at_once() };
+    let at_once = signals::at_once();
+    let masks = Masks { before, programs: before, live, at_once, fresh: false };
     if live != 0 {
         signals::set_mask(masks.real() | masks.at_once);
     }
@@ -478,6 +479,11 @@ pub fn share(tls: &Tls) -> i32 {
     }
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
+    if thread.session.as_ref().is_some_and(Session::is_command) {
+        thread.report.say("txos_share: this command runs as one transaction as a whole");
+        to_program(tls);
+        return api::fail(libc::EPERM);
+    }
     let shown = on_own_stack(tls, || members::show(thread));
     let answer = match shown.unwrap_or_else(|panic| Err(defect(&panic))) {
         Ok(fd) => fd,

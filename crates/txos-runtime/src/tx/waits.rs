@@ -221,9 +221,7 @@ impl Tx {
                 Descriptor::Open { over, .. } => !over || real != number,
                 _ => false,
             };
-            if closed_by_abort
-                && let Some(kept) = past.kept.get_mut(place)
-            {
+            if closed_by_abort && let Some(kept) = past.kept.get_mut(place) {
                 let duplicate = kernel::copy_high(real)?;
                 real = duplicate;
                 *kept = Some(OwnedFd::of(duplicate));

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +96,7 @@ static void *takes_part(void *argument) {
 
 static void together(int commits) {
     put("old", "x", O_CREAT);
-    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(sys_xbegin(TX_STRICT | TX_THREADS) == 0);
     put("made", "one ", O_CREAT | O_EXCL);
     int answer;
     CHECK(finish(start(takes_part, &answer)) == &answer);
@@ -139,7 +140,7 @@ static void many(void) {
     enum { N = 8 };
     for (int round = 0; round < 4; round++) {
         pthread_t thread[N];
-        CHECK(sys_xbegin(0) == 0);
+        CHECK(sys_xbegin(TX_THREADS) == 0);
         for (long i = 0; i < N; i++)
             thread[i] = start(makes_files, (void *)(i + round % 2 * N));
         for (int i = 0; i < N; i++)
@@ -188,7 +189,7 @@ static void *touches(void *argument) {
 
 static void again_and_again(void) {
     for (int i = 0; i < 100; i++) {
-        CHECK(sys_xbegin(0) == 0);
+        CHECK(sys_xbegin(TX_THREADS) == 0);
         finish(start(touches, NULL));
         CHECK(sys_xend() == 0);
     }
@@ -209,6 +210,7 @@ static void *reads(void *argument) {
         struct pollfd one = {.fd = ends->in, .events = POLLIN};
         CHECK(poll(&one, 1, -1) == 1 && one.revents & POLLIN);
         CHECK(read(ends->in, &byte, 1) == 1);
+        usleep(5000); /* the other one is to wait */
         put("heard", (char[]){byte, 0}, O_CREAT | O_APPEND);
         fd_set set;
         FD_ZERO(&set);
@@ -222,7 +224,7 @@ static void *reads(void *argument) {
 /* `low`: there is a number that the kernel has open and the program has closed. */
 static void talks(int low) {
     int spare = open("/dev/null", O_RDONLY), there[2], back[2];
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     if (low)
         CHECK(close(spare) == 0);
     CHECK(pipe(there) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, back) == 0);
@@ -235,7 +237,14 @@ static void talks(int low) {
     for (char byte = 'a'; byte <= 'z'; byte++) {
         char answer;
         CHECK(write(there[1], &byte, 1) == 1);
-        CHECK(epoll_wait(epoll, &event, 1, -1) == 1);
+        if (byte % 2) {
+            CHECK(epoll_wait(epoll, &event, 1, -1) == 1);
+        } else {
+            fd_set set;
+            FD_ZERO(&set);
+            FD_SET(back[0], &set);
+            CHECK(select(back[0] + 1, &set, NULL, NULL, NULL) == 1 && FD_ISSET(back[0], &set));
+        }
         CHECK(read(back[0], &answer, 1) == 1 && answer == byte);
     }
     finish(thread);
@@ -267,7 +276,7 @@ static void *opens(void *argument) {
 /* Opening a FIFO waits for its other end; the member that opens that is not held up. */
 static void fifos(void) {
     CHECK(mkfifo("old", 0644) == 0);
-    CHECK(sys_xbegin(0) == 0 && mkfifo("new", 0644) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0 && mkfifo("new", 0644) == 0);
     const char *live = "/dev/shm/txos-test-members-fifo";
     CHECK(unlink(live) == 0 || errno == ENOENT);
     CHECK(mkfifo(live, 0644) == 0);
@@ -298,7 +307,7 @@ static void *connects(void *argument) {
 /* A server binds, sets the mode and listens in one transaction with the client that checks it. */
 static void sockets(void) {
     struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = "socket"};
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     int server = socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK(bind(server, (void *)&name, sizeof name) == 0);
     CHECK(chmod("socket", 0600) == 0 && listen(server, 1) == 0);
@@ -323,7 +332,7 @@ static void *locks(void *argument) {
 static void file_locks(void) {
     volatile int done = 0;
     put("locked", "x", O_CREAT);
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     int fd = open("locked", O_RDWR);
     CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
     pthread_t thread = start(locks, (void *)&done);
@@ -341,13 +350,15 @@ static void *aborts(void *argument) {
     put("by member", "x", O_CREAT);
     sys_xabort(argument != NULL);
     CHECK(!txos_in_transaction() && !is_there("by member"));
+    sigset_t mask;
+    CHECK(pthread_sigmask(SIG_SETMASK, NULL, &mask) == 0 && !sigismember(&mask, SIGUSR1));
     CHECK(reason().reason == TXOS_ASKED);
     put("outside", "x", O_CREAT | O_APPEND);
     return NULL;
 }
 
 static void abort_by_member(void) {
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     put("by beginner", "x", O_CREAT);
     finish(start(aborts, "no restart"));
     CHECK(open("by beginner", O_RDONLY) == -1 && errno == ECANCELED);
@@ -366,7 +377,7 @@ static void *loses(void *argument) {
 
 static void begins_again(void) {
     volatile int times = 0;
-    int attempt = sys_xbegin(TX_RESTART);
+    int attempt = sys_xbegin(TX_RESTART | TX_THREADS);
     CHECK(attempt == times);
     put("made", "x", O_CREAT | O_APPEND);
     switch (times++) {
@@ -403,7 +414,7 @@ static void *waits_for_stop(void *argument) {
 /* Another thread may be using what is on the stack: it begins again when that has left. */
 static void not_beside_members(void) {
     volatile int times = 0;
-    int attempt = sys_xbegin(TX_RESTART);
+    int attempt = sys_xbegin(TX_RESTART | TX_THREADS);
     CHECK(attempt == times);
     if (times++ == 0) {
         pthread_t thread = start(waits_for_stop, NULL);
@@ -420,7 +431,7 @@ static void not_beside_members(void) {
 /* The same, without joining: the end waits. */
 static void waits_to_begin_again(void) {
     volatile int times = 0;
-    int attempt = sys_xbegin(TX_RESTART);
+    int attempt = sys_xbegin(TX_RESTART | TX_THREADS);
     CHECK(attempt == times);
     if (times++ == 0) {
         CHECK(pthread_detach(start(waits_for_stop, NULL)) == 0);
@@ -432,6 +443,32 @@ static void waits_to_begin_again(void) {
     CHECK(sys_xend() == 0 && attempt == 1);
 }
 
+static volatile int alive;
+
+static void *ends_late(void *argument) {
+    alive = 1;
+    pthread_barrier_wait(argument);
+    usleep(50000);
+    alive = 0;
+    return argument;
+}
+
+/* The same for an abort that asks for it. */
+static void abort_waits_to_begin_again(void) {
+    static pthread_barrier_t started;
+    volatile int times = 0;
+    CHECK(pthread_barrier_init(&started, NULL, 2) == 0);
+    int attempt = sys_xbegin(TX_RESTART | TX_THREADS);
+    CHECK(attempt == times && !alive);
+    if (times++ < 3) {
+        CHECK(pthread_detach(start(ends_late, &started)) == 0);
+        pthread_barrier_wait(&started);
+        sys_xabort(0);
+        _exit(2);
+    }
+    CHECK(sys_xend() == 0 && attempt == 3);
+}
+
 static int called_off;
 
 static void *calls_off(void *argument) {
@@ -440,7 +477,7 @@ static void *calls_off(void *argument) {
 }
 
 static void abort_if(void) {
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     finish(start(calls_off, NULL));
     CHECK(access(".", F_OK) == 0);
     called_off = 1;
@@ -454,20 +491,20 @@ static pthread_barrier_t both;
 
 static void *leaves(void *argument) {
     put("inside", "x", O_CREAT);
-    CHECK(sys_xbegin(0) == 0 && sys_xend() == 0 && txos_in_transaction());
+    CHECK(sys_xbegin(TX_THREADS) == 0 && sys_xend() == 0 && txos_in_transaction());
     CHECK(sys_xend() == 0 && !txos_in_transaction());
     CHECK(!is_there("inside"));
     put("outside", "x", O_CREAT);
     CHECK(sys_xend() == -1 && errno == EINVAL);
     /* It can have its own. */
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     put("own", "x", O_CREAT);
     CHECK(sys_xend() == 0);
     return argument;
 }
 
 static void member_leaves(void) {
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     finish(start(leaves, NULL));
     CHECK(holds("inside", "x"));
     sys_xabort(1);
@@ -484,7 +521,7 @@ static void *slow(void *argument) {
 }
 
 static void end_waits(void) {
-    CHECK(pthread_barrier_init(&both, NULL, 2) == 0 && sys_xbegin(0) == 0);
+    CHECK(pthread_barrier_init(&both, NULL, 2) == 0 && sys_xbegin(TX_THREADS) == 0);
     CHECK(pthread_detach(start(slow, NULL)) == 0);
     pthread_barrier_wait(&both);
     CHECK(sys_xend() == 0);
@@ -501,14 +538,14 @@ static void *ends_in_some_way(void *argument) {
 }
 
 static void member_ends(void) {
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     finish(start(ends_in_some_way, "pthread_exit"));
     finish(start(ends_in_some_way, NULL));
     CHECK(sys_xend() == 0 && holds("made", "xx"));
 }
 
 static void *begins_and_ends(void *argument) {
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     put("made", "x", O_CREAT);
     CHECK(pthread_detach(start(waits_for_stop, NULL)) == 0);
     return argument;
@@ -519,7 +556,7 @@ static void beginner_ends(void) {
     CHECK(!is_there("made"));
     stop = 1;
     usleep(50000);
-    CHECK(sys_xbegin(0) == 0 && sys_xend() == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0 && sys_xend() == 0);
 }
 
 static int status_of(pid_t child) {
@@ -536,7 +573,7 @@ static void *exits(void *argument) {
 static void exit_by_member(void) {
     pid_t child = fork();
     if (child == 0) {
-        CHECK(sys_xbegin(0) == 0);
+        CHECK(sys_xbegin(TX_THREADS) == 0);
         put("by beginner", "x", O_CREAT);
         finish(start(exits, "7"));
     }
@@ -557,7 +594,7 @@ static void *forks(void *argument) {
         pid_t child = fork();
         if (child == 0) {
             CHECK(!txos_in_transaction() && !is_there("made"));
-            CHECK(sys_xbegin(0) == 0);
+            CHECK(sys_xbegin(TX_THREADS) == 0);
             put("by child", ".", O_CREAT | O_APPEND);
             CHECK(sys_xend() == 0);
             _exit(9);
@@ -568,7 +605,7 @@ static void *forks(void *argument) {
 }
 
 static void fork_beside(void) {
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     put("made", "x", O_CREAT);
     pthread_t one = start(works, NULL), two = start(works, NULL);
     finish(start(forks, NULL));
@@ -595,7 +632,7 @@ static void interrupted(void) {
     CHECK(pipe(ready) == 0);
     pid_t child = fork();
     if (child == 0) {
-        CHECK(sys_xbegin(0) == 0);
+        CHECK(sys_xbegin(TX_THREADS) == 0);
         put("made", "x", O_CREAT);
         start(never_ends, &ready[1]);
         sys_xend();
@@ -622,12 +659,12 @@ static void *sets_handler(void *argument) {
 
 static void signals(void) {
     struct sigaction now;
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     finish(start(sets_handler, "handler"));
     CHECK(sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == handler);
     sys_xabort(1);
     CHECK(sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == SIG_DFL);
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     finish(start(sets_handler, "handler"));
     CHECK(sys_xend() == 0);
     CHECK(sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == handler);
@@ -643,7 +680,7 @@ static void *pauses(void *argument) {
 }
 
 static void paused(void) {
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     put("made", "x", O_CREAT);
     finish(start(pauses, NULL));
     long id = sys_xpause();
@@ -662,7 +699,7 @@ static void *joins(void *argument) {
     CHECK(sys_xjoin(-1) == -1 && errno == EBADF);
     int other = open("/etc/passwd", O_RDONLY);
     CHECK(sys_xjoin(other) == -1 && errno == EINVAL && strstr(txos_strerror(), "txos_share"));
-    CHECK(sys_xbegin(0) == 0 && sys_xjoin(shown) == -1 && errno == EBUSY && sys_xend() == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0 && sys_xjoin(shown) == -1 && errno == EBUSY && sys_xend() == 0);
     CHECK(sys_xjoin(shown) == 0 && txos_in_transaction());
     CHECK(holds("made", "x") && sys_xjoin(shown) == -1 && errno == EBUSY);
     put("joined", "x", O_CREAT);
@@ -678,7 +715,7 @@ static void share_and_join(void) {
     CHECK(txos_share() == -1 && errno == EINVAL);
     CHECK(pthread_barrier_init(&both, NULL, 2) == 0);
     pthread_t thread = start(joins, NULL);
-    CHECK(sys_xbegin(0) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
     put("made", "x", O_CREAT);
     shown = txos_share();
     CHECK(shown >= 0 && fcntl(shown, F_GETFD) == FD_CLOEXEC);
@@ -711,6 +748,61 @@ static void join_as_another(void) {
     CHECK(sys_xend() == 0 && close(shown) == 0 && stats().unsupported == 0);
 }
 
+static pthread_key_t late;
+
+static void destructor(void *argument) {
+    put(argument, "x", O_CREAT);
+}
+
+static void *has_destructor(void *argument) {
+    access(".", F_OK);
+    CHECK(pthread_setspecific(late, argument) == 0);
+    return argument;
+}
+
+/* What a member's destructors do is part of the transaction. */
+static void destructors(void) {
+    CHECK(sys_xbegin(0) == 0 && sys_xend() == 0); /* the library's own comes first */
+    CHECK(pthread_key_create(&late, destructor) == 0);
+    CHECK(sys_xbegin(TX_THREADS) == 0);
+    finish(start(has_destructor, "by destructor"));
+    CHECK(is_there("by destructor"));
+    sys_xabort(1);
+    CHECK(!is_there("by destructor"));
+}
+
+/* The C library has all threads change their ids, and waits for each. */
+static void set_ids(void) {
+    CHECK(pthread_barrier_init(&both, NULL, 2) == 0 && sys_xbegin(TX_THREADS) == 0);
+    pthread_t thread = start(slow, NULL);
+    pthread_barrier_wait(&both);
+    CHECK(setuid(getuid()) == 0);
+    finish(thread);
+    CHECK(sys_xend() == 0);
+}
+
+static void *joins_with_own_tables(void *argument) {
+    CHECK(unshare(argument ? CLONE_FILES : CLONE_FS) == 0);
+    pthread_barrier_wait(&both);
+    pthread_barrier_wait(&both);
+    CHECK(sys_xjoin(shown) == -1 && (errno == EPERM || errno == EBADF) && !txos_in_transaction());
+    return argument;
+}
+
+static void join_with_own_tables(void) {
+    for (int files = 0; files < 2; files++) {
+        CHECK(pthread_barrier_init(&both, NULL, 2) == 0);
+        pthread_t thread = start(joins_with_own_tables, files ? "files" : NULL);
+        pthread_barrier_wait(&both);
+        CHECK(sys_xbegin(0) == 0);
+        shown = txos_share();
+        CHECK(shown >= 0);
+        pthread_barrier_wait(&both);
+        finish(thread);
+        CHECK(sys_xend() == 0 && close(shown) == 0);
+    }
+}
+
 static void *stays_outside(void *argument) {
     return txos_in_transaction() ? NULL : argument;
 }
@@ -721,41 +813,9 @@ static void managed(void) {
     CHECK(sys_xend() == 0 && stats().unsupported == 1);
     /* In one that has failed there is no new member, and nobody outside either. */
     pthread_t thread;
-    CHECK(sys_xbegin(0) == 0 && ioctl(-1, LOSE) == -1);
+    CHECK(sys_xbegin(TX_THREADS) == 0 && ioctl(-1, LOSE) == -1);
     CHECK(pthread_create(&thread, NULL, stays_outside, NULL) == ECANCELED);
     CHECK(sys_xend() == -1);
-}
-
-/* --- A whole command --- */
-
-static void *end_of_command(void *argument) {
-    put("by member", "x", O_CREAT);
-    if (argument)
-        exit(0);
-    return NULL;
-}
-
-static void command(void) {
-    put("by beginner", "x", O_CREAT);
-    finish(start(end_of_command, NULL));
-    CHECK(holds("by member", "x"));
-}
-
-static void command_ended_by_member(void) {
-    put("by beginner", "x", O_CREAT);
-    finish(start(end_of_command, "exits"));
-}
-
-static void command_whose_main_ends_first(void) {
-    put("by beginner", "x", O_CREAT);
-    CHECK(pthread_barrier_init(&both, NULL, 2) == 0);
-    start(slow, NULL);
-    pthread_barrier_wait(&both);
-    pthread_exit(NULL);
-}
-
-static void command_that_fails(void) {
-    finish(start(exits, "7"));
 }
 
 static const struct {
@@ -776,7 +836,11 @@ static const struct {
     SCENARIO(begins_again),
     SCENARIO(not_beside_members),
     SCENARIO(waits_to_begin_again),
+    SCENARIO(abort_waits_to_begin_again),
     SCENARIO(abort_if),
+    SCENARIO(destructors),
+    SCENARIO(set_ids),
+    SCENARIO(join_with_own_tables),
     SCENARIO(member_leaves),
     SCENARIO(end_waits),
     SCENARIO(member_ends),
@@ -789,10 +853,6 @@ static const struct {
     SCENARIO(share_and_join),
     SCENARIO(join_as_another),
     SCENARIO(managed),
-    SCENARIO(command),
-    SCENARIO(command_ended_by_member),
-    SCENARIO(command_whose_main_ends_first),
-    SCENARIO(command_that_fails),
 };
 
 int main(int argc, char **argv) {

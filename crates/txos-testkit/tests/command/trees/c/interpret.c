@@ -843,7 +843,7 @@ int main(int argc, char **argv)
         start_member(&members[0]);
     }
     if (*in) {
-        if (!sys_xbegin || sys_xbegin(0) != 0) {
+        if (!sys_xbegin || sys_xbegin(by_turns ? TX_THREADS : 0) != 0) {
             fprintf(stderr, "interpret: no transaction: %s\n", txos_strerror ? txos_strerror() : "not linked");
             return 3;
         }

@@ -173,7 +173,7 @@ static void *team(void *argument)
     if (pthread_create(&runs_already, NULL, joining, &members[0]) != 0)
         abort();
     while (!atomic_load(&over)) {
-        if (sys_xbegin(TX_RESTART) < 0) {
+        if (sys_xbegin(TX_THREADS) < 0) {
             wrong("sys_xbegin: %m: %s", txos_strerror());
             break;
         }
@@ -197,20 +197,26 @@ static void *team(void *argument)
                 pthread_join(thread[i], NULL);
         if (shown >= 0)
             sem_wait(&members[0].done);
-        close(shown);
-        if (chance(&state, 8) == 0) {
+        bool aborted = chance(&state, 8) == 0;
+        int ended = 0;
+        if (aborted)
             sys_xabort(1);
+        else
+            ended = sys_xend();
+        int error = errno;
+        if (shown >= 0)
+            close(shown);
+        errno = error;
+        if (aborted) {
             atomic_fetch_add(&aborts, 1);
-            continue;
-        }
-        if (sys_xend() == 0) {
+        } else if (ended == 0) {
             if (lost)
                 wrong("a lost transaction was committed");
             atomic_fetch_add(&commits, 1);
         } else {
             struct txos_abort why = {.size = sizeof why};
             txos_abort_reason(&why);
-            if (errno != ECANCELED || why.reason != TXOS_ASKED)
+            if (error != ECANCELED || (why.reason != TXOS_ASKED && why.reason != TXOS_CONFLICT))
                 wrong("sys_xend: %m: %s", why.what);
             atomic_fetch_add(&losses, 1);
         }
@@ -236,7 +242,7 @@ static void *reader(void *unused)
 {
     (void)unused;
     while (!atomic_load(&over)) {
-        if (sys_xbegin(TX_RESTART) < 0) {
+        if (sys_xbegin(TX_THREADS) < 0) {
             wrong("sys_xbegin: %m: %s", txos_strerror());
             break;
         }
@@ -251,8 +257,9 @@ static void *reader(void *unused)
         if (there)
             pthread_join(half, NULL);
         if (sys_xend() != 0) {
-            wrong("a reader's sys_xend: %m: %s", txos_strerror());
-            break;
+            if (errno != ECANCELED)
+                wrong("a reader's sys_xend: %m: %s", txos_strerror());
+            continue;
         }
         for (int i = 1; i < MEMBERS; i++)
             if (numbers[i] != numbers[0] || numbers[i] < 0)
