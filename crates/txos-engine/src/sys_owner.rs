@@ -58,11 +58,6 @@ thread_local! {
     static STATE: RefCell<State> = RefCell::default();
 }
 
-/// Makes what is kept for the calling thread.
-pub(crate) fn touch_thread() {
-    let _ = STATE.try_with(|state| std::hint::black_box(state.borrow().held));
-}
-
 /// While it is held, calls of this thread that fail for want of permission are made with the rights of
 /// the owner.
 #[derive(Debug)]
