@@ -20,6 +20,7 @@ use metatm::symbols::Symbols;
 use metatm::tm::policy::Decision;
 
 use options::{Cli, Command, Run};
+use rustc_hash::FxHashMap;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -48,6 +49,7 @@ fn run(args: &Run) -> Result<ExitCode, String> {
         (optional(&args.initrd)?, optional(&args.disk)?, optional(&args.map)?);
     let symbols = Symbols::parse(&String::from_utf8_lossy(&map));
     let mut machine = Machine::new(&args.machine.config(), disk).map_err(|e| e.to_string())?;
+    machine.profile = args.profile.then(Default::default);
     machine.bus.tm.stats.traced = args.trace.unwrap_or(0);
     machine
         .boot(&Images { kernel: &kernel, initrd: &initrd, command_line: &args.append })
@@ -82,6 +84,9 @@ fn run(args: &Run) -> Result<ExitCode, String> {
     if args.trace.is_some() {
         trace(&machine, &symbols);
     }
+    if let Some(profile) = &machine.profile {
+        print_profile(profile, &symbols);
+    }
     if args.json {
         let text =
             serde_json::to_string_pretty(&machine.bus.tm.stats).map_err(|e| e.to_string())?;
@@ -92,6 +97,23 @@ fn run(args: &Run) -> Result<ExitCode, String> {
         Ended::Asked(_) => ExitCode::SUCCESS,
         Ended::Cycles | Ended::TimeUp | Ended::Asleep | Ended::Debugger => ExitCode::from(3),
     })
+}
+
+/// Prints the functions in which the harts spent most cycles. Turns are told apart by where they begin, so that single figures are
+/// those of a sample.
+fn print_profile(profile: &FxHashMap<u64, u64>, symbols: &Symbols) {
+    let mut functions: BTreeMap<String, u64> = BTreeMap::new();
+    for (&pc, cycles) in profile {
+        let name = if pc == 0 { "(programs)".to_owned() } else { symbols.function(pc) };
+        *functions.entry(name).or_default() += cycles;
+    }
+    let all = functions.values().sum::<u64>().max(1);
+    let mut functions: Vec<_> = functions.into_iter().collect();
+    functions.sort_by_key(|(_, cycles)| std::cmp::Reverse(*cycles));
+    println!("\n      cycles      %  function");
+    for (name, cycles) in functions.into_iter().take(40) {
+        println!("{cycles:>12}  {:>5.1}  {name}", 100.0 * cycles as f64 / all as f64);
+    }
 }
 
 /// Prints the last conflicts, who conflicted most with whom, and the regions that were restarted most.

@@ -46,6 +46,9 @@ pub struct Run {
     /// Print the last conflicts at the end, 10,000 if it is not said how many: who conflicted with whom, and where
     #[arg(long, value_name = "CONFLICTS", num_args = 0..=1, default_missing_value = "10000", require_equals = true)]
     pub trace: Option<usize>,
+    /// Print at the end in which functions the harts spent their cycles
+    #[arg(long)]
+    pub profile: bool,
     /// Print the figures at the end as JSON
     #[arg(long)]
     pub json: bool,

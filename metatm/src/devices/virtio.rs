@@ -58,6 +58,8 @@ pub struct Virtio {
 const VERSION_1: u64 = 1 << 32;
 /// Status: the device needs a reset.
 const NEEDS_RESET: u32 = 64;
+/// Flag of a queue's driver: it wants no interrupts for now.
+const NO_INTERRUPT: u8 = 1;
 
 impl Virtio {
     /// A device of a kind, with features, queues and a configuration.
@@ -207,7 +209,39 @@ impl Virtio {
         let index = u16::from_le_bytes([raw[0], raw[1]]);
         let entry = [u32::from(head).to_le_bytes(), len.to_le_bytes()].concat();
         let at = queue.used + 4 + 8 * u64::from(index % queue.size);
-        self.interrupt |= 1;
+        // A driver that polls asks for no interrupts.
+        let flags = ram.slice(queue.available, 2);
+        if flags.is_none_or(|flags| flags[0] & NO_INTERRUPT == 0) {
+            self.interrupt |= 1;
+        }
         vec![(at, entry), (queue.used + 2, index.wrapping_add(1).to_le_bytes().to_vec())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::ram::BASE;
+
+    #[test]
+    fn a_driver_that_polls_gets_no_interrupt() {
+        let mut ram = Ram::new(16384);
+        let mut device = Virtio::new(1, 0, 1, Vec::new());
+        let (available, used) = (BASE + 4096, BASE + 8192);
+        for (at, value) in [
+            (0x30, 0),
+            (0x38, 8),
+            (0x80, BASE as u32),
+            (0x90, available as u32),
+            (0xa0, used as u32),
+            (0x44, 1),
+        ] {
+            device.write(at, value);
+        }
+        for (flags, wanted) in [(1, 0), (0, 1)] {
+            ram.store(available, 2, flags);
+            assert!(!device.done(&ram, 0, 0, 4).is_empty());
+            assert_eq!(device.interrupt, wanted, "flags {flags}");
+        }
     }
 }

@@ -32,11 +32,13 @@ pub mod trap;
 
 use std::time::Instant;
 
+use rustc_hash::FxHashMap;
+
 use crate::devices::disk::Disk;
 use crate::tm::{self, Tm};
 use bus::{Bus, Ending};
 use cache::Caches;
-use hart::{Hart, State};
+use hart::{Hart, Mode, State};
 use ram::Ram;
 use sbi::Others;
 
@@ -155,6 +157,8 @@ pub struct Machine {
     pub debug: Option<debug::Debug>,
     /// When a run ends even if the guest goes on; what the guest does until then does not depend on it.
     pub deadline: Option<Instant>,
+    /// Cycles by the address at which a turn began, if they are wanted; programs have the address 0.
+    pub profile: Option<FxHashMap<u64, u64>>,
     states: Vec<State>,
     slice: u64,
 }
@@ -203,6 +207,7 @@ impl Machine {
             bus,
             debug: None,
             deadline: None,
+            profile: None,
             states: vec![State::Stopped; config.harts],
             slice: config.slice,
         })
@@ -309,6 +314,8 @@ impl Machine {
 
     /// A hart's turn. Gives false if the debugger has interrupted it.
     fn turn(&mut self, hart: usize, until: u64) -> bool {
+        let this = &self.harts[hart];
+        let (from, pc) = (this.clock, if this.mode == Mode::User { 0 } else { this.pc });
         let whole = match self.debug {
             None => {
                 self.execute(hart, until);
@@ -317,6 +324,9 @@ impl Machine {
             Some(_) => self.turn_debugged(hart, until),
         };
         self.states[hart] = self.harts[hart].state;
+        if let Some(profile) = &mut self.profile {
+            *profile.entry(pc).or_default() += self.harts[hart].clock - from;
+        }
         whole
     }
 
