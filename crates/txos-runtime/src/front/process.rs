@@ -58,8 +58,7 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
     let mut status = args[0];
     let command = thread.session.as_mut().and_then(|session| session.command.take());
     let number = match (class, command) {
-        // The command has no other thread.
-        (_, Some(command)) => {
+        (Class::ExitGroup, Some(command)) => {
             status = command.end(thread, status as i32) as u64;
             libc::SYS_exit_group
         }
