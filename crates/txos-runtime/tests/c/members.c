@@ -559,6 +559,23 @@ static void beginner_ends(void) {
     CHECK(sys_xbegin(TX_THREADS) == 0 && sys_xend() == 0);
 }
 
+static void *commits_alone(void *argument) {
+    CHECK(pthread_join(*(pthread_t *)argument, NULL) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    put("made", "x", O_CREAT);
+    put("too", "x", O_CREAT);
+    CHECK(sys_xend() == 0 && holds("made", "x") && holds("too", "x"));
+    _exit(0);
+}
+
+/* What /proc/self tells of the process is gone with its first thread. */
+static void main_ends_first(void) {
+    static pthread_t first;
+    first = pthread_self();
+    start(commits_alone, &first);
+    pthread_exit(NULL);
+}
+
 static int status_of(pid_t child) {
     int status;
     CHECK(child > 0 && waitpid(child, &status, 0) == child);
@@ -845,6 +862,7 @@ static const struct {
     SCENARIO(end_waits),
     SCENARIO(member_ends),
     SCENARIO(beginner_ends),
+    SCENARIO(main_ends_first),
     SCENARIO(exit_by_member),
     SCENARIO(fork_beside),
     SCENARIO(interrupted),

@@ -64,6 +64,7 @@ scenarios! {
     end_waits,
     member_ends,
     beginner_ends,
+    main_ends_first,
     exit_by_member,
     fork_beside,
     interrupted,
