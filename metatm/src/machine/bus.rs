@@ -123,6 +123,13 @@ impl Bus {
         had
     }
 
+    /// Whether any hart has a reservation.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_reserved(&self) -> bool {
+        self.reserved != 0
+    }
+
     #[cold]
     fn break_reservations(&mut self, hart: usize, at: u64) {
         for other in 0..self.reservations.len() {

@@ -68,13 +68,14 @@ impl Table {
     #[inline]
     fn touch(&mut self, line: u64) -> u64 {
         let set = self.set(line);
-        for way in 0..set.len() {
-            if set[way] >> 2 == line && set[way] & 3 != INVALID {
-                set[..=way].rotate_right(1);
-                return set[0] & 3;
-            }
+        let found = |entry: &u64| entry >> 2 == line && entry & 3 != INVALID;
+        let Some(way) = set.iter().position(found) else { return INVALID };
+        let entry = set[way];
+        for i in (0..way).rev() {
+            set[i + 1] = set[i];
         }
-        INVALID
+        set[0] = entry;
+        entry & 3
     }
 
     fn state(&mut self, line: u64, new: u64) {
@@ -205,7 +206,9 @@ impl Caches {
             (state, false) => state,
         };
         let own = &mut self.own[hart];
-        own.second.state(line, new);
+        if new != state {
+            own.second.state(line, new);
+        }
         if kind == Kind::Fetch {
             own.last_code = line;
         } else {

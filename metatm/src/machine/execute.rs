@@ -1,5 +1,6 @@
 //! Executes instructions.
 
+use super::burst::{burst, compute, taken};
 use super::bus::{Bus, Stop};
 use super::hart::{Hart, Mode, State, status};
 use super::memory::{exclusive, fetch, load, store};
@@ -23,6 +24,9 @@ pub fn run<const MODEL: bool>(
             if hart.state != State::Runs {
                 return true;
             }
+        }
+        if !burst::<MODEL>(hart, bus, until) {
+            return false;
         }
         let before = hart.clock;
         hart.clock += 1;
@@ -51,11 +55,6 @@ pub fn run<const MODEL: bool>(
     false
 }
 
-#[inline(always)]
-fn word(value: u64) -> u64 {
-    i64::from(value as i32) as u64
-}
-
 /// Executes one instruction.
 #[inline(always)]
 fn execute<const MODEL: bool>(
@@ -72,24 +71,15 @@ fn execute<const MODEL: bool>(
     let at = a.wrapping_add(imm);
     let jump = |taken: bool| if taken { hart.pc.wrapping_add(imm) } else { next };
     let value = match instr.op {
-        Addi => at,
         Ld => load::<MODEL>(hart, bus, at, 8)?,
-        Lw => word(load::<MODEL>(hart, bus, at, 4)?),
+        Lw => load::<MODEL>(hart, bus, at, 4)? as i32 as u64,
         Lbu => load::<MODEL>(hart, bus, at, 1)?,
         Lhu => load::<MODEL>(hart, bus, at, 2)?,
         Lwu => load::<MODEL>(hart, bus, at, 4)?,
         Lb => load::<MODEL>(hart, bus, at, 1)? as i8 as u64,
         Lh => load::<MODEL>(hart, bus, at, 2)? as i16 as u64,
         Beq | Bne | Blt | Bge | Bltu | Bgeu => {
-            let taken = match instr.op {
-                Beq => a == b,
-                Bne => a != b,
-                Blt => (a as i64) < b as i64,
-                Bge => a as i64 >= b as i64,
-                Bltu => a < b,
-                _ => a >= b,
-            };
-            hart.pc = jump(taken);
+            hart.pc = jump(taken(instr.op, a, b));
             return Ok(());
         }
         Sd | Sw | Sh | Sb => {
@@ -103,35 +93,6 @@ fn execute<const MODEL: bool>(
             hart.pc = next;
             return Ok(());
         }
-        Add => a.wrapping_add(b),
-        Sub => a.wrapping_sub(b),
-        Addiw => word(at),
-        Addw => word(a.wrapping_add(b)),
-        Subw => word(a.wrapping_sub(b)),
-        Andi => a & imm,
-        Ori => a | imm,
-        Xori => a ^ imm,
-        And => a & b,
-        Or => a | b,
-        Xor => a ^ b,
-        Slli => a << (imm & 63),
-        Srli => a >> (imm & 63),
-        Srai => (a as i64 >> (imm & 63)) as u64,
-        Slliw => word(a << (imm & 31)),
-        Srliw => word((a as u32 >> (imm & 31)).into()),
-        Sraiw => (i64::from(a as i32 >> (imm & 31))) as u64,
-        Sll => a << (b & 63),
-        Srl => a >> (b & 63),
-        Sra => (a as i64 >> (b & 63)) as u64,
-        Sllw => word(a << (b & 31)),
-        Srlw => word((a as u32 >> (b & 31)).into()),
-        Sraw => (i64::from(a as i32 >> (b & 31))) as u64,
-        Slt => u64::from((a as i64) < b as i64),
-        Sltu => u64::from(a < b),
-        Slti => u64::from((a as i64) < imm as i64),
-        Sltiu => u64::from(a < imm),
-        Lui => imm,
-        Auipc => hart.pc.wrapping_add(imm),
         Jal => {
             hart.pc = hart.pc.wrapping_add(imm);
             set(hart, instr, next);
@@ -142,28 +103,14 @@ fn execute<const MODEL: bool>(
             set(hart, instr, next);
             return Ok(());
         }
-        Mul => a.wrapping_mul(b),
-        Mulw => word(a.wrapping_mul(b)),
-        Mulh => ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64,
-        Mulhsu => ((i128::from(a as i64) * i128::from(b)) >> 64) as u64,
-        Mulhu => ((u128::from(a) * u128::from(b)) >> 64) as u64,
-        Div if b == 0 => u64::MAX,
-        Div => (a as i64).wrapping_div(b as i64) as u64,
-        Divu => a.checked_div(b).unwrap_or(u64::MAX),
-        Rem if b == 0 => a,
-        Rem => (a as i64).wrapping_rem(b as i64) as u64,
-        Remu => a.checked_rem(b).unwrap_or(a),
-        Divw if b as i32 == 0 => u64::MAX,
-        Divw => i64::from((a as i32).wrapping_div(b as i32)) as u64,
-        Divuw => (a as u32).checked_div(b as u32).map_or(u64::MAX, |v| word(v.into())),
-        Remw if b as i32 == 0 => word(a),
-        Remw => i64::from((a as i32).wrapping_rem(b as i32)) as u64,
-        Remuw => word((a as u32).checked_rem(b as u32).unwrap_or(a as u32).into()),
         Fence => {
             hart.pc = next;
             return Ok(());
         }
-        _ => return rare::<MODEL>(hart, bus, instr, next, others),
+        _ => match compute(instr, hart.pc, a, b) {
+            Some(value) => value,
+            None => return rare::<MODEL>(hart, bus, instr, next, others),
+        },
     };
     set(hart, instr, value);
     hart.pc = next;

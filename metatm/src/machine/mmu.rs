@@ -48,19 +48,36 @@ struct Entry {
 
 const NONE: Entry = Entry { page: u64::MAX, at: 0 };
 
+/// Translations of one context, by the kind of access.
+#[derive(Clone, Copy, Debug)]
+pub struct Table([[Entry; ENTRIES]; 3]);
+
+impl Table {
+    const EMPTY: Table = Table([[NONE; ENTRIES]; 3]);
+
+    /// The physical address of a virtual one, if it is remembered.
+    #[must_use]
+    #[inline(always)]
+    pub fn look_up(&self, kind: Kind, address: u64) -> Option<u64> {
+        let page = address / PAGE;
+        let entry = &self.0[kind as usize][page as usize % ENTRIES];
+        if entry.page == page { Some(entry.at | (address % PAGE)) } else { None }
+    }
+}
+
 /// What a hart remembers of translations: a table for each kind of access and for each context (programs; the kernel; the kernel while
 /// it may access programs' pages).
 #[derive(Debug)]
 pub struct Tlb {
     context: usize,
-    entries: Vec<[[Entry; ENTRIES]; 3]>,
+    entries: Vec<Table>,
     /// The page from which instructions are fetched, and its number in memory.
     pub fetch: (u64, usize),
 }
 
 impl Default for Tlb {
     fn default() -> Self {
-        Tlb { context: 1, entries: vec![[[NONE; ENTRIES]; 3]; 3], fetch: (u64::MAX, 0) }
+        Tlb { context: 1, entries: vec![Table::EMPTY; 3], fetch: (u64::MAX, 0) }
     }
 }
 
@@ -68,7 +85,7 @@ impl Tlb {
     /// Forgets everything.
     pub fn flush(&mut self) {
         for context in &mut self.entries {
-            *context = [[NONE; ENTRIES]; 3];
+            *context = Table::EMPTY;
         }
         self.fetch = (u64::MAX, 0);
     }
@@ -76,7 +93,7 @@ impl Tlb {
     /// Forgets one page.
     pub fn flush_page(&mut self, address: u64) {
         let page = address / PAGE;
-        for kind in self.entries.iter_mut().flatten() {
+        for kind in self.entries.iter_mut().flat_map(|table| &mut table.0) {
             kind[page as usize % ENTRIES] = NONE;
         }
         self.fetch = (u64::MAX, 0);
@@ -99,16 +116,21 @@ impl Tlb {
     #[must_use]
     #[inline(always)]
     pub fn look_up(&self, kind: Kind, address: u64) -> Option<u64> {
-        let page = address / PAGE;
-        let entry = &self.entries[self.context][kind as usize][page as usize % ENTRIES];
-        if entry.page == page { Some(entry.at | (address % PAGE)) } else { None }
+        self.table().look_up(kind, address)
+    }
+
+    /// The translations of the present context.
+    #[must_use]
+    #[inline(always)]
+    pub fn table(&self) -> &Table {
+        &self.entries[self.context]
     }
 
     /// Remembers a translation.
     pub fn keep(&mut self, kind: Kind, address: u64, physical: u64) {
         let page = address / PAGE;
         let entry = Entry { page, at: physical & !(PAGE - 1) };
-        self.entries[self.context][kind as usize][page as usize % ENTRIES] = entry;
+        self.entries[self.context].0[kind as usize][page as usize % ENTRIES] = entry;
     }
 }
 

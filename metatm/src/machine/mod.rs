@@ -13,10 +13,11 @@
 //! | [`cache`] | caches and their coherence, as time |
 //! | [`bus`] | what harts share |
 //! | [`memory`] | loads, stores, fetches |
-//! | [`execute`], [`special`], [`trap`] | instructions and traps |
+//! | [`burst`], [`execute`], [`special`], [`trap`] | instructions and traps |
 //! | [`sbi`], [`boot`] | the firmware and the device tree |
 
 pub mod boot;
+pub mod burst;
 pub mod bus;
 pub mod cache;
 pub mod csr;

@@ -112,6 +112,12 @@ impl Ram {
         }
     }
 
+    /// Its bytes, and the decoded instructions of each page.
+    #[inline(always)]
+    pub fn parts(&mut self) -> (&mut [u8], &[Option<CodePage>]) {
+        (&mut self.bytes, &self.code)
+    }
+
     /// Keeps a decoded instruction.
     pub fn keep(&mut self, page: usize, offset: usize, instr: Instr) {
         let code = self.code[page].get_or_insert_with(|| Box::new([Instr::UNDECODED; 2048]));

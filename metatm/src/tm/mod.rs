@@ -464,6 +464,13 @@ impl Tm {
         self.granules.get(&(at >> self.shift)).is_some_and(|holders| !holders.is_empty())
     }
 
+    /// Whether no transaction has the granule of an address in its sets. May say no for another one's sake.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_quiet(&self, at: u64) -> bool {
+        self.filter[(at >> self.shift) as usize % FILTER] == 0
+    }
+
     fn conflicts(
         &mut self,
         ram: &mut Ram,
