@@ -393,13 +393,11 @@ pub struct PlaceArgs {
 impl PlaceArgs {
     /// Both, absolute.
     pub fn paths(&self) -> Result<(Option<PathBuf>, Vec<PathBuf>), crate::exit::Failure> {
-        let absolute = |path: &PathBuf| {
-            std::path::absolute(path).map_err(|e| {
-                crate::exit::Failure::new(format!("finding the working directory: {e}"))
-            })
-        };
+        let absolute = |path: &PathBuf| crate::paths::absolute(path);
         let hide = self.hide.iter().map(absolute).collect::<Result<_, _>>()?;
-        Ok((self.dir.as_ref().map(absolute).transpose()?, hide))
+        let dir = self.dir.as_ref().map(absolute).transpose()?;
+        // As the kernel will call it. One that is not there is an error of the run.
+        Ok((dir.map(|dir| dir.canonicalize().unwrap_or(dir)), hide))
     }
 }
 
@@ -504,6 +502,7 @@ impl RunArgs {
             hide,
             limits: (&self.limits).into(),
             answerer: None,
+            given: None,
             command: self.command.clone(),
             hide_arguments: crate::run::hides_arguments(self.no_record_args),
             name: self.name.clone(),
@@ -526,40 +525,47 @@ impl RunArgs {
     pub fn only_outermost(&self) -> Vec<&'static str> {
         let (view, publish) = (&self.view, &self.publish);
         let wait = WaitArgs { seconds: WAIT_SECONDS };
-        [
+        named([
             (self.report.is_some(), "--report"),
             (self.review, "--review"),
             (self.keep, "--keep"),
             (self.dry_run, "--dry-run"),
-            (self.commit_on != CommitOn::default(), "--commit-on"),
             (self.retry.is_some(), "--retry"),
             (self.name.is_some(), "--name"),
             (self.message.is_some(), "--message"),
-            (self.no_record_args, "--no-record-args"),
             (!view.scope.is_empty(), "--scope"),
             (!view.exclude.is_empty(), "--exclude"),
             (view.hold_output, "--hold-output"),
-            (view.strict, "--strict"),
-            (view.no_preload, "--no-preload"),
-            (view.leftover != LeftoverArg::default(), "--leftover"),
             (publish.isolation != IsolationArg::default(), "--isolation"),
             (publish.no_merge_append, "--no-merge-append"),
             (!publish.keep_inode.is_empty(), "--keep-inode"),
             (publish.no_gate, "--no-gate"),
             (publish.no_durable, "--no-durable"),
             (self.wait.seconds != wait.seconds, "--wait"),
+            (self.in_process, "--in-process"),
+            (self.durable, "--durable"),
+        ])
+    }
+
+    /// What was asked for besides that only a transaction of its own can hold, and not a command that joins another one.
+    pub fn only_by_itself(&self) -> Vec<&'static str> {
+        named([
+            (self.commit_on != CommitOn::default(), "--commit-on"),
+            (self.no_record_args, "--no-record-args"),
+            (self.view.strict, "--strict"),
+            (self.view.no_preload, "--no-preload"),
+            (self.view.leftover != LeftoverArg::default(), "--leftover"),
             (!self.place.hide.is_empty(), "--hide"),
             (self.limits.max_bytes.is_some(), "--max-bytes"),
             (self.limits.time.is_some(), "--time"),
             (self.limits.memory.is_some(), "--memory"),
             (self.limits.no_network, "--no-network"),
-            (self.in_process, "--in-process"),
-            (self.durable, "--durable"),
-        ]
-        .into_iter()
-        .filter_map(|(asked, name)| asked.then_some(name))
-        .collect()
+        ])
     }
+}
+
+fn named<const N: usize>(options: [(bool, &'static str); N]) -> Vec<&'static str> {
+    options.into_iter().filter_map(|(asked, name)| asked.then_some(name)).collect()
 }
 
 impl From<LeftoverArg> for Leftover {

@@ -40,6 +40,7 @@ mod git_patch;
 mod help;
 mod html;
 mod in_process;
+mod inside;
 mod json;
 mod keep;
 mod later;
@@ -82,6 +83,7 @@ use std::process::ExitCode;
 
 use txos_engine::TxId;
 use txos_engine::show::visible;
+use txos_run::question::asked_by;
 
 use crate::app::{App, tell};
 use crate::args::{Cli, Command};
@@ -133,18 +135,26 @@ fn main() -> ExitCode {
 /// Makes sure that what was asked from inside a transaction only looks: whoever asks may have written the words
 /// himself, and this process is outside.
 fn answer(command: &Command) -> Result<(), Failure> {
-    if let Some(id) = txos_run::question::asked_by() {
-        may_be_asked(command).map_err(|why| refused_inside(id, why))?;
+    if let Some(id) = asked_by() {
+        // What it runs is inside, too.
+        if !matches!(command, Command::Run(_)) {
+            may_be_asked(command).map_err(|why| refused_inside(id, why))?;
+        }
         signals::unblock();
     }
     Ok(())
 }
 
+/// Whether this is in a transaction, or does what a process in one asks for.
+fn is_inside() -> bool {
+    txos_run::inside().is_some() || asked_by().is_some()
+}
+
 /// Opens where the report of a command goes, if it has one.
 fn open_report(app: &App, command: &Command) -> Result<(), Failure> {
     match command {
-        // Inside a transaction `run` is replaced by its command, and refuses to report.
-        Command::Run(_) if txos_run::inside().is_some() => Ok(()),
+        // Inside a transaction `run` is done by another process, and refuses to report.
+        Command::Run(_) if is_inside() => Ok(()),
         Command::Run(args) => app.report.open("run", args.report.as_ref()),
         Command::Exec(args) => app.report.open("exec", args.report.as_ref()),
         Command::Undo(args) => app.report.open("undo", args.report.as_ref()),
@@ -159,7 +169,7 @@ fn open_report(app: &App, command: &Command) -> Result<(), Failure> {
 
 fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
     match &cli.command {
-        Command::Run(args) if args.in_process && txos_run::inside().is_none() => {
+        Command::Run(args) if args.in_process && !is_inside() => {
             return in_process::run(app, args);
         }
         Command::Run(args) => return run::run(app, args),

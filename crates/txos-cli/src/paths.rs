@@ -8,6 +8,24 @@ use txos_run::question;
 
 use crate::exit::Failure;
 
+/// A path from the command line, absolute and not resolved.
+pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    let Some(directory) = std::env::var_os(question::ASKED_IN) else {
+        return std::path::absolute(path)
+            .map_err(|e| Failure::new(format!("finding the working directory: {e}")));
+    };
+    // Asked for from inside a transaction, with a view of its own.
+    let mut absolute = PathBuf::new();
+    for part in Path::new(&directory).join(path).components() {
+        match part {
+            Component::ParentDir => drop(absolute.pop()),
+            Component::CurDir => {}
+            part => absolute.push(part),
+        }
+    }
+    Ok(absolute)
+}
+
 /// A path from the command line as the change set writes it: absolute, the directories above it
 /// resolved as far as they exist. The last component is not followed (it may be a link that the
 /// transaction changed, or not exist outside of it).

@@ -1,9 +1,7 @@
 //! `txos run`: a command in a new transaction, from beginning to end.
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,14 +19,14 @@ use crate::app::{App, tell};
 use crate::args::{CommitOn, Ending, RunArgs};
 use crate::changes::{Counts, paths};
 use crate::commit::Review;
-use crate::exit::{self, DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
+use crate::exit::{DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
 use crate::log::command_line;
 use crate::realm::Waiting;
 use crate::report::Outcome;
 use crate::review::Decision;
 use crate::signals::Deferred;
 use crate::streams::Marks;
-use crate::{keep, review, space, trash};
+use crate::{inside, keep, review, space, trash};
 
 /// What to say of a transaction that is gone.
 const ROLLED_BACK: &str = "rolled back, nothing changed";
@@ -119,8 +117,11 @@ fn rolled_back_text(args: &RunArgs, live: &Live) -> String {
 
 /// Runs it.
 pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
+    if let Some(outer) = txos_run::question::asked_by() {
+        return inside::serve(app, args, outer);
+    }
     if let Some(outer) = txos_run::inside() {
-        return Err(join(app, args, &outer.to_string()));
+        return inside::ask(app, args, outer);
     }
     let ending = args.ending();
     if ending == Ending::Review && !review::possible() {
@@ -172,41 +173,6 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         attempts.retries += 1;
         std::thread::sleep(before_restart(attempts.retries, u64::from(std::process::id())));
     }
-}
-
-/// Inside a transaction `run` joins it: the command simply runs, and the outer commit publishes.
-fn join(app: &App, args: &RunArgs, outer: &str) -> Failure {
-    let mut refused = args.only_outermost();
-    if app.store_option().is_some() {
-        refused.push("--store");
-    }
-    if !refused.is_empty() {
-        return Failure::new(format!(
-            "this is inside transaction {outer}, which `txos run` joins: {} can't be had here, only with \
-             the outermost `txos run`; nothing was run",
-            refused.join(", ")
-        ));
-    }
-    let Some((program, rest)) = args.command.split_first() else {
-        return Failure::new("there is no command to run");
-    };
-    app.warn(format_args!(
-        "inside transaction {outer}, which `txos run` joins: what {} changes is not rolled back if it \
-         fails, and is published or rolled back with all of {outer}",
-        quoted(program.as_ref())
-    ));
-    let mut command = Command::new(program);
-    if let Some(dir) = &args.place.dir {
-        if let Err(error) = std::env::set_current_dir(dir) {
-            return Failure::new(format!("entering {}: {error}; nothing was run", quoted(dir)));
-        }
-        command.env("PWD", std::env::current_dir().unwrap_or_default());
-    }
-    let status = exit::of_start_error(command.args(rest).exec());
-    if let Some(why) = refusal(&status, CommitOn::Success, &args.command) {
-        tell(format_args!("txos: {why}"));
-    }
-    Failure::Status(of_command(&status))
 }
 
 /// Whether the recorder is to be preloaded into the command's programs.

@@ -11,6 +11,7 @@
 //! | [`session`] | the processes: monitor, reaper, command |
 //! | [`participant`] | the transaction among the others that run |
 //! | [`supervisor`] | seccomp: recording, and what leads out of the transaction |
+//! | [`inside`] | a transaction inside another one |
 //! | [`question`] | looks at the store that a program in the view asks for |
 //! | [`limits`], [`memory`] | how much a command may write, for how long it may run, how much memory it may have |
 //! | [`sys`] | every unsafe call |
@@ -27,6 +28,7 @@ pub mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod inside;
 pub mod limits;
 mod memory;
 mod options;
@@ -120,7 +122,9 @@ pub fn run(
     handle: Option<participant::Handle>,
 ) -> Result<Ran> {
     if options.hide.is_empty() {
-        return session::monitor::run(home, tx, reads, options, handle);
+        let mut ran = session::monitor::run(home, tx, reads, options, handle)?;
+        ran.take_over_from_inside(tx)?;
+        return Ok(ran);
     }
     let hidden = view::hide::place(tx, &options.hide)?;
     let mut reads = reads;
@@ -128,6 +132,7 @@ pub fn run(
     reads.leave_out(&paths);
     // If it fails, a pending transaction is put back to what it was before, and a new one is discarded.
     let mut ran = session::monitor::run(home, tx, reads, options, handle)?;
+    ran.take_over_from_inside(tx)?;
     // A mounted overlay must not be changed behind its back.
     ran.await_end_of_view();
     ran.reads.leave_out_no_more(&paths);

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::{Result, Step};
+use crate::inside::Given;
 use crate::limits::Limits;
 use crate::question::Answerer;
 use crate::session::output::Hold;
@@ -55,6 +57,8 @@ pub struct RunOptions {
     pub limits: Limits,
     /// What answers questions from inside; `None`: nobody does.
     pub answerer: Option<Answerer>,
+    /// What the command has from a process in another transaction, inside of which this one is.
+    pub given: Option<Arc<Given>>,
 }
 
 impl RunOptions {

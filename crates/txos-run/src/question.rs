@@ -28,6 +28,8 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use txos_engine::TxId;
 
+use crate::inside::Terms;
+
 /// Where questions go: an abstract name.
 pub const NAME: &[u8] = b"txos-question";
 
@@ -37,7 +39,7 @@ pub const ASKED_BY: &str = "TXOS_ASKED_BY";
 pub const ASKED_IN: &str = "TXOS_ASKED_IN";
 
 /// Longest question in bytes.
-const QUESTION_MAX: usize = 128 * 1024;
+pub(crate) const QUESTION_MAX: usize = 128 * 1024;
 /// How long an asker may take from the connect to its question.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(10);
 /// How many questions are answered at a time.
@@ -47,6 +49,9 @@ const QUESTIONS_MAX: usize = 16;
 struct Question {
     words: Vec<Vec<u8>>,
     directory: Vec<u8>,
+    /// Whether a command is to be run, in a transaction inside ([`crate::inside`]).
+    #[serde(default)]
+    inside: bool,
 }
 
 /// Asks the process that runs this one's transaction to run a command of txos that only looks. It writes to
@@ -55,6 +60,16 @@ struct Question {
 /// # Errors
 /// If nobody is there to be asked, or the answer does not come.
 pub fn ask(words: &[OsString]) -> io::Result<u8> {
+    let socket = question(words, false)?;
+    let mut status = [0u8; 1];
+    match rustix::io::retry_on_intr(|| rustix::io::read(&socket, &mut status))? {
+        1 => Ok(status[0]),
+        _ => Err(Errno::CONNRESET.into()),
+    }
+}
+
+/// Puts a question; gives the socket on which the answer comes.
+pub(crate) fn question(words: &[OsString], inside: bool) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -66,6 +81,7 @@ pub fn ask(words: &[OsString]) -> io::Result<u8> {
     let question = Question {
         words: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
         directory: directory.into_os_string().into_vec(),
+        inside,
     };
     let bytes = serde_json::to_vec(&question)?;
     if bytes.len() > QUESTION_MAX {
@@ -78,11 +94,7 @@ pub fn ask(words: &[OsString]) -> io::Result<u8> {
     control.push(SendAncillaryMessage::ScmRights(&fds));
     let parts = [io::IoSlice::new(&bytes)];
     rustix::net::sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL)?;
-    let mut status = [0u8; 1];
-    match rustix::io::retry_on_intr(|| rustix::io::read(&socket, &mut status))? {
-        1 => Ok(status[0]),
-        _ => Err(Errno::CONNRESET.into()),
-    }
+    Ok(socket)
 }
 
 /// The transaction from inside of which this process was asked to look, if it was.
@@ -105,6 +117,8 @@ pub struct Answerer {
 pub struct Questions {
     answerer: Answerer,
     id: TxId,
+    /// What holds for transactions inside; or why there can be none.
+    inside: Result<Terms, String>,
     /// Held by each thread that answers: how many there are is how often it is held.
     open: Arc<()>,
 }
@@ -112,8 +126,8 @@ pub struct Questions {
 impl Questions {
     /// Of this transaction.
     #[must_use]
-    pub fn new(answerer: Answerer, id: TxId) -> Questions {
-        Questions { answerer, id, open: Arc::default() }
+    pub fn new(answerer: Answerer, id: TxId, inside: Result<Terms, String>) -> Questions {
+        Questions { answerer, id, inside, open: Arc::default() }
     }
 
     /// Begins to answer a question, on a thread of its own; gives the asker's end.
@@ -132,9 +146,10 @@ impl Questions {
         )?;
         set_socket_timeout(&ours, Timeout::Recv, Some(QUESTION_PATIENCE))?;
         let (answerer, id, open) = (self.answerer.clone(), self.id, Arc::clone(&self.open));
+        let inside = self.inside.clone();
         let answer = move || {
             // The asker sees that the answer does not come.
-            let _ = answer(&answerer, id, &ours);
+            let _ = answer(&answerer, id, inside, ours);
             drop(open);
         };
         let thread = std::thread::Builder::new().name("txos-question".into()).spawn(answer);
@@ -143,13 +158,18 @@ impl Questions {
     }
 }
 
-fn answer(answerer: &Answerer, id: TxId, socket: &OwnedFd) -> io::Result<()> {
+fn answer(
+    answerer: &Answerer,
+    id: TxId,
+    inside: Result<Terms, String>,
+    socket: OwnedFd,
+) -> io::Result<()> {
     let mut bytes = vec![0u8; QUESTION_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = {
         let mut parts = [io::IoSliceMut::new(&mut bytes)];
-        rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes
+        rustix::net::recvmsg(&socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes
     };
     let mut fds = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
@@ -168,9 +188,22 @@ fn answer(answerer: &Answerer, id: TxId, socket: &OwnedFd) -> io::Result<()> {
     command.env(ASKED_BY, id.as_str()).env(ASKED_IN, OsStr::from_bytes(&question.directory));
     // The terminal is the asker's: no pager may take its keys.
     command.env("TXOS_PAGER", "").stdin(Stdio::null()).stdout(out).stderr(err);
+    if question.inside {
+        let terms = match inside {
+            Ok(terms) => terms,
+            Err(why) => return crate::inside::refuse(&socket, &why),
+        };
+        // It reads what the asker hands over, and goes on as long as that takes.
+        set_socket_timeout(&socket, Timeout::Recv, None)?;
+        command.env(crate::inside::TERMS, serde_json::to_string(&terms)?);
+        command.stdin(socket.try_clone()?);
+    }
     let status = command.status()?;
     drop(command);
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
-    rustix::net::send(socket, &[code], SendFlags::NOSIGNAL)?;
+    if question.inside {
+        return crate::inside::ended(&socket, code);
+    }
+    rustix::net::send(&socket, &[code], SendFlags::NOSIGNAL)?;
     Ok(())
 }

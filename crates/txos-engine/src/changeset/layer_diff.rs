@@ -5,6 +5,8 @@
 //! which the two lists agree, and above which nothing is hidden or moved by one of them alone, is the same in
 //! both; all others are looked up in both.
 
+mod replay;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,12 +15,15 @@ use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, CWD};
 
+pub use replay::{Replay, Step};
+
 use super::overlay::overlay_xattr;
 use super::{Entry, Side, Status, is_overlay_xattr, same_bytes};
 use crate::error::{Context, Error, Result};
 use crate::object::FileKind;
 use crate::path::layer::{child, is_at_or_below, split};
 use crate::path::{from_bytes, join};
+use crate::readset::ReadSet;
 use crate::store::{
     Content, Item, Layer, Manifest, Transaction, Tree, look_at_entries, saved_content,
 };
@@ -124,6 +129,15 @@ impl<'a> State<'a> {
         at
     }
 
+    /// The name in the stable tree that a name stands for, also if what is there was copied.
+    fn lower_of(&self, path: &[u8]) -> Option<Vec<u8>> {
+        if self.item(path).is_none() {
+            return self.lower(path);
+        }
+        let (dir, name) = split(path);
+        self.lower(dir).map(|dir| child(&dir, name))
+    }
+
     fn stable(&self, lower: &[u8]) -> PathBuf {
         match lower {
             b"" => self.layer.target.clone(),
@@ -194,11 +208,13 @@ struct Pair<'a> {
     new: State<'a>,
     /// From where to where, parents first.
     moves: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What was seen of the command that made the new one of the old.
+    reads: Option<&'a ReadSet>,
 }
 
 impl<'a> Pair<'a> {
     fn new(old: State<'a>, new: State<'a>) -> Self {
-        let mut pair = Pair { old, new, moves: Vec::new() };
+        let mut pair = Pair { old, new, moves: Vec::new(), reads: None };
         let mut by_inode: HashMap<u64, &[u8]> = HashMap::new();
         for (key, item) in pair.old.tree {
             if let Some(path) = below_upper(key).filter(|_| !item.is_whiteout() && !item.several) {
@@ -282,9 +298,13 @@ impl<'a> Pair<'a> {
         let (Some(was), Some(is)) = (self.old.object(from), self.new.object(to)) else {
             return false;
         };
-        let stays = self.new.item(from).is_none_or(|item| {
-            self.old.item(from).is_some_and(|old| old.ino == item.ino && !item.is_whiteout())
-        });
+        let stays = match self.new.item(from) {
+            // Nothing is there, either, if a directory above it has gone.
+            None => self.new.object(from).is_some(),
+            Some(item) => {
+                self.old.item(from).is_some_and(|old| old.ino == item.ino && !item.is_whiteout())
+            }
+        };
         !stays
             && was.side.kind == is.side.kind
             && (was.side.kind == FileKind::Dir || same(&was, &is))

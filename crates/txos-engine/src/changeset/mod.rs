@@ -18,7 +18,7 @@ pub use attrs::{AttrChange, Attrs, XattrChange};
 pub use content::same_bytes;
 pub use delta::{Delta, What};
 pub(crate) use entries::{Source, expand, walk};
-pub use layer_diff::{layer_entries, running_layer_entries};
+pub use layer_diff::{Replay, Step, layer_entries, running_layer_entries};
 pub use overlay::Renamed;
 pub(crate) use overlay::{forget_indexed, is_overlay_xattr};
 

@@ -16,6 +16,7 @@ mod objects;
 mod renamed;
 
 pub(crate) use objects::forget_indexed;
+pub(super) use objects::unhex;
 pub use renamed::Renamed;
 
 use std::collections::{HashMap, HashSet};

@@ -58,11 +58,11 @@ struct Both<'a> {
 
 /// What one side changed of the stable tree, or of what both began with.
 #[derive(Debug, Default)]
-struct Changed {
+pub(super) struct Changed {
     /// Each path; whether what is below it is elsewhere, or gone, with it.
-    paths: HashMap<Vec<u8>, bool>,
+    pub(super) paths: HashMap<Vec<u8>, bool>,
     /// Directories in which a name came or went.
-    listings: HashSet<Vec<u8>>,
+    pub(super) listings: HashSet<Vec<u8>>,
     /// Stable objects with several names.
     objects: HashSet<FileId>,
 }
@@ -424,7 +424,13 @@ impl Both<'_> {
 }
 
 impl Changed {
-    fn add(&mut self, layer: &Layer, path: &[u8], before: Option<&Item>, now: Option<&Item>) {
+    pub(super) fn add(
+        &mut self,
+        layer: &Layer,
+        path: &[u8],
+        before: Option<&Item>,
+        now: Option<&Item>,
+    ) {
         let Some(path) = below_upper(path) else { return };
         let path = stable(layer, path);
         let there = stat_at(CWD, &path, AtFlags::SYMLINK_NOFOLLOW).ok();
@@ -451,7 +457,7 @@ impl Changed {
     }
 
     /// What of these changes `reader` has seen as it was before.
-    fn seen_by(&self, reads: &ReadSet, reader: TxId, writer: TxId) -> Vec<Conflict> {
+    pub(super) fn seen_by(&self, reads: &ReadSet, reader: TxId, writer: TxId) -> Vec<Conflict> {
         let is_seen = |path: &[u8], outcome: Outcome, facets: Facets| {
             let (id, is_dir) = match outcome {
                 Outcome::Present(v) => (Some(v.id), v.kind() == FileKind::Dir),
@@ -474,19 +480,19 @@ impl Changed {
     }
 }
 
-fn conflict(path: &[u8], what: ConflictKind) -> Conflict {
+pub(super) fn conflict(path: &[u8], what: ConflictKind) -> Conflict {
     Conflict { path: from_bytes(path), what, when: None }
 }
 
 /// The path below the layer's root; none of what is in the index.
-fn below_upper(path: &[u8]) -> Option<&[u8]> {
+pub(super) fn below_upper(path: &[u8]) -> Option<&[u8]> {
     match path.strip_prefix(b"upper")? {
         b"" => Some(b""),
         rest => rest.strip_prefix(b"/"),
     }
 }
 
-fn stable(layer: &Layer, path: &[u8]) -> Vec<u8> {
+pub(super) fn stable(layer: &Layer, path: &[u8]) -> Vec<u8> {
     match path {
         b"" => layer.target.as_os_str().as_bytes().to_vec(),
         path => join(layer.target.as_os_str().as_bytes(), path),
@@ -494,14 +500,14 @@ fn stable(layer: &Layer, path: &[u8]) -> Vec<u8> {
 }
 
 /// The extended attributes that say what an object is.
-fn lasting(item: &Item) -> Vec<&(Vec<u8>, Vec<u8>)> {
+pub(super) fn lasting(item: &Item) -> Vec<&(Vec<u8>, Vec<u8>)> {
     let passing =
         |name: &[u8]| name.ends_with(b".overlay.impure") || savepoint::is_of_the_inode(name);
     item.xattrs.iter().filter(|(name, _)| !passing(name)).collect()
 }
 
 /// overlayfs's marks of a directory that say what is below it.
-fn marks(item: &Item) -> Vec<(&[u8], &[u8])> {
+pub(super) fn marks(item: &Item) -> Vec<(&[u8], &[u8])> {
     let leads = |name: &[u8]| {
         [&b".overlay.opaque"[..], b".overlay.redirect", b".overlay.origin"]
             .iter()
@@ -512,7 +518,7 @@ fn marks(item: &Item) -> Vec<(&[u8], &[u8])> {
 }
 
 /// Whether a directory is only there because something below it was changed.
-fn is_copied_up(layer: &Layer, path: &[u8], item: &Item) -> bool {
+pub(super) fn is_copied_up(layer: &Layer, path: &[u8], item: &Item) -> bool {
     let moved = |(name, _): &(&[u8], &[u8])| !name.ends_with(b".origin");
     if item.kind() != FileKind::Dir || marks(item).iter().any(moved) {
         return false;

@@ -31,6 +31,7 @@
 mod before;
 mod fork;
 mod home;
+mod inside;
 mod merge;
 mod meta;
 mod savepoint;
@@ -44,8 +45,12 @@ pub use before::Before;
 pub use fork::Fork;
 pub(crate) use home::check_trusted;
 pub use home::{CommitLock, Home};
+pub use inside::{Handover, Inside};
 pub use meta::{LayerMeta, Meta, State};
-pub(crate) use savepoint::{Content, Item, Manifest, Tree, look as look_at_entries, saved_content};
+pub(crate) use savepoint::{
+    Content, Item, Manifest, Tree, attributes as set_attributes, look as look_at_entries,
+    saved_content,
+};
 pub use stack::{Command, Stack, StackLayer};
 pub(crate) use transaction::check_root;
 pub(crate) use transaction::layers;

@@ -365,8 +365,18 @@ pub(crate) fn restore(layer: &Layer, wanted: &Tree) -> Result<Option<Tree>> {
 
 /// [`restore`], with what `from` has saved.
 pub(crate) fn restore_from(layer: &Layer, from: &Layer, wanted: &Tree) -> Result<Option<Tree>> {
+    make_as(layer, from, wanted, false)
+}
+
+/// [`restore`], with what `from` has now: `wanted` is what was seen when it was looked at. Processes may change it
+/// meanwhile.
+pub(crate) fn copy_from(layer: &Layer, from: &Layer, wanted: &Tree) -> Result<Option<Tree>> {
+    make_as(layer, from, wanted, true)
+}
+
+fn make_as(layer: &Layer, from: &Layer, wanted: &Tree, live: bool) -> Result<Option<Tree>> {
     let now = look(layer, Some(wanted))?;
-    let work = Restore::begin(layer, from)?;
+    let work = Restore { live, ..Restore::begin(layer, from)? };
     let changed = work.changed(wanted, &now);
     let gone = work.remove(wanted, &now)?;
     if changed.is_empty() && !gone && now.len() == wanted.len() && is_still(wanted, &now) {
@@ -400,6 +410,8 @@ struct Restore<'a> {
     layer: &'a Layer,
     /// Where content is saved.
     from: &'a Layer,
+    /// Content is what `from` has now, saved or not.
+    live: bool,
     top: OwnedFd,
     place: PathBuf,
     new: OwnedFd,
@@ -414,6 +426,7 @@ impl<'a> Restore<'a> {
         let mut work = Restore {
             layer,
             from,
+            live: false,
             top: open(top(layer))?,
             new: open(&place)?,
             place,
@@ -516,7 +529,7 @@ impl<'a> Restore<'a> {
                     let (dir, base) = self.dir_of(first)?;
                     sys::link(dir.as_fd(), base, self.new.as_fd(), name.as_bytes())?;
                 } else {
-                    self.object(name.as_bytes(), item)?;
+                    self.object(name.as_bytes(), path, item)?;
                 }
                 let (dir, base) = self.dir_of(path)?;
                 let flags = RenameFlags::empty();
@@ -531,18 +544,28 @@ impl<'a> Restore<'a> {
     }
 
     /// Makes an object that is no directory in the place for new ones.
-    fn object(&self, name: &[u8], item: &Item) -> Sys<()> {
+    fn object(&self, name: &[u8], path: &[u8], item: &Item) -> Sys<()> {
         let new = self.new.as_fd();
         match (&item.content, FileType::from_raw_mode(item.mode)) {
             (Content::Link(target), FileType::Symlink) => {
                 sys::step("save symlink", || rustix::fs::symlinkat(&target[..], new, name))?;
             }
             (_, FileType::RegularFile) => {
-                let saved = saved_content(self.from, item).ok_or(Errno::NODATA)?;
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
-                let from = sys::open(saved.as_os_str().as_bytes(), flags, 0)?;
+                let from = if self.live {
+                    let (dir, base) = split(path);
+                    let top = sys::open(top(self.from).as_os_str().as_bytes(), OFlags::PATH, 0)?;
+                    sys::open_at(sys::open_dir_beneath(top.as_fd(), dir)?.as_fd(), base, flags)?
+                } else {
+                    let saved = saved_content(self.from, item).ok_or(Errno::NODATA)?;
+                    sys::open(saved.as_os_str().as_bytes(), flags, 0)?
+                };
                 let to = sys::create(new, name)?;
                 crate::sys_copy::content(&from, &to)?;
+                if self.live && sys::size(&to)? > item.size {
+                    // It has grown since it was looked at.
+                    sys::truncate(to.as_fd(), item.size)?;
+                }
             }
             (_, kind) => sys::step("save mknod", || {
                 rustix::fs::mknodat(new, name, kind, Mode::RUSR | Mode::WUSR, item.rdev)
@@ -566,7 +589,7 @@ impl<'a> Restore<'a> {
 }
 
 /// Gives an entry the attributes that are wanted; the directory itself for an empty name.
-fn attributes(dir: BorrowedFd<'_>, name: &[u8], item: &Item) -> Sys<()> {
+pub(crate) fn attributes(dir: BorrowedFd<'_>, name: &[u8], item: &Item) -> Sys<()> {
     let path = sys::entry_path(dir, name);
     let now = match name {
         b"" => stat_at(dir, b"", AtFlags::EMPTY_PATH)?,

@@ -4,12 +4,14 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::FdFlags;
 use rustix::process::Pid;
 
 use super::channel::{Channel, News};
+use crate::inside::Given;
 use crate::sys::{fork, seccomp, signals};
 
 /// What the command's process needs to know, prepared before any fork.
@@ -30,6 +32,8 @@ pub struct Prepared {
     pub address_space: Option<u64>,
     /// Standard output and error, where they are held.
     pub output: [Option<OwnedFd>; 2],
+    /// What a process in another transaction hands it.
+    pub given: Option<Arc<Given>>,
 }
 
 /// Becomes the command. Everything the command inherits is as the monitor had it.
@@ -61,6 +65,9 @@ fn prepare(
     if let Some(group) = prepared.group {
         // Fails only for a session leader or a group that is gone; then ours will have to do.
         let _ = rustix::process::setpgid(None, Some(group));
+    }
+    if let Some(given) = &prepared.given {
+        given.put_in_place().map_err(|e| ("handing over the descriptors of", e))?;
     }
     let [out, err] = &prepared.output;
     if let Some(out) = out {

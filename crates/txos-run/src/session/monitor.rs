@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use txos_engine::TxId;
 use txos_engine::changeset::Renamed;
 use txos_engine::object::Facets;
-use txos_engine::readset::ReadSet;
+use txos_engine::readset::{Coverage, ReadSet};
 use txos_engine::store::{Home, Transaction};
 
 use super::channel::{self, Channel, News, Order};
@@ -18,6 +18,7 @@ use super::command::Prepared;
 use super::reaper::Reaper;
 use super::{output, tree};
 use crate::error::{Error, Result, Step};
+use crate::inside::{Given, Heard, Terms};
 use crate::limits::{Guard, Stop};
 use crate::memory::{self, Group};
 use crate::options::{Leftover, RunOptions};
@@ -53,7 +54,8 @@ pub fn run(
     let path_classes = PathClasses::of_plan(&plan);
     let root_is_local = plan.root_is_local;
     // What a pending transaction has moved is looked at where it was.
-    let renames = if reads.is_empty() { ViewRenames::default() } else { Renamed::read(tx)?.into() };
+    let begins = reads.is_empty() && options.given.is_none();
+    let renames = if begins { ViewRenames::default() } else { Renamed::read(tx)?.into() };
     let warnings = Arc::new(Warnings::default());
     for pattern in &plan.unmatched {
         say(&format!(
@@ -62,20 +64,25 @@ pub fn run(
             txos_engine::show::quoted(pattern.as_ref())
         ));
     }
-    let group = txos_engine::process_group();
+    let given = options.given.clone();
+    let group = match &given {
+        Some(given) => given.group,
+        None => txos_engine::process_group(),
+    };
     let (ends, command_output) = output::prepare(options.hold_output, tx.dir())?;
     let directory = options.working_directory()?;
     let (mut memory, address_space) = memory::limit(tx, options.limits.memory);
     let recorder = options.recorder.then(Recorder::new).flatten();
     let prepared = Prepared {
         argv: c_strings(&options.command)?,
-        environment: environment(tx.id(), options.directory.as_deref()),
+        environment: environment(tx.id(), options.directory.as_deref(), given.as_deref()),
         directory: directory.clone(),
         memory: memory.as_mut().and_then(Group::take_procs),
         address_space,
         group,
         program: filter::program(recorder.is_some()),
         output: command_output,
+        given,
     };
     let (channel, reapers_end) = channel::pair().step("making a socket pair")?;
     let _subreaper = Subreaper::become_one()?;
@@ -124,6 +131,7 @@ pub fn run(
         exited_at: None,
         reported_waiting: false,
         all_gone: false,
+        asker_gone: false,
         interrupted: None,
         guard: Guard::new(&options.limits, uppers),
         directory,
@@ -161,9 +169,17 @@ const ID: &str = "TXOS_ID";
 
 /// This process's environment, with the transaction's id, and with the directory that was asked for. (No variable
 /// has a zero byte.)
-fn environment(id: TxId, directory: Option<&std::path::Path>) -> Vec<CString> {
+fn environment(
+    id: TxId,
+    directory: Option<&std::path::Path>,
+    given: Option<&Given>,
+) -> Vec<CString> {
     let names_it = |name: &OsString| name == ID || name == "PWD" && directory.is_some();
-    let inherited = std::env::vars_os().filter(|(name, _)| !names_it(name));
+    let all: Vec<_> = match given {
+        Some(given) => given.environment().collect(),
+        None => std::env::vars_os().collect(),
+    };
+    let inherited = all.into_iter().filter(|(name, _)| !names_it(name));
     let directory = directory.map(|dir| ("PWD".into(), dir.as_os_str().to_owned()));
     inherited
         .chain([(ID.into(), id.as_str().into())])
@@ -172,6 +188,18 @@ fn environment(id: TxId, directory: Option<&std::path::Path>) -> Vec<CString> {
             CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
         })
         .collect()
+}
+
+/// What holds for transactions inside of this one, or why there can be none.
+fn terms(options: &RunOptions, coverage: Coverage) -> std::result::Result<Terms, String> {
+    if options.given.is_some() {
+        return Err("it is inside another one itself".into());
+    }
+    let limits = &options.limits;
+    if limits.max_bytes.is_some() || limits.memory.is_some() || limits.no_network {
+        return Err("its limits would not hold for one inside of it".into());
+    }
+    Ok(Terms { exclude: options.exclude.clone(), strict: options.strict, coverage })
 }
 
 /// Direct children that this process had before.
@@ -229,6 +257,8 @@ struct Monitor<'a> {
     reported_waiting: bool,
     /// The reaper has said that all others have ended.
     all_gone: bool,
+    /// Whoever asked for a transaction inside another one is gone.
+    asker_gone: bool,
     /// Told by a signal to stop waiting for background processes.
     interrupted: Option<i32>,
     /// Over what it may use.
@@ -286,10 +316,12 @@ impl Monitor<'_> {
     /// Until the reaper says that all are gone, or is gone itself.
     fn watch(&mut self) -> Result<()> {
         loop {
-            let mut fds = [
+            let asker = self.options.given.as_ref().filter(|_| !self.asker_gone);
+            let mut fds = vec![
                 PollFd::from_borrowed_fd(self.channel.fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
             ];
+            fds.extend(asker.map(|asker| PollFd::from_borrowed_fd(asker.socket(), PollFlags::IN)));
             let left = [self.quiet_left(), self.guard.left()].into_iter().flatten().min();
             let timeout = left.and_then(|d| Timespec::try_from(d).ok());
             match poll(&mut fds, timeout.as_ref()) {
@@ -305,6 +337,7 @@ impl Monitor<'_> {
             while let Some(signal) = self.signals.next() {
                 self.pass_on(signal);
             }
+            self.hear_asker()?;
             loop {
                 match self.channel.receive::<News>(false) {
                     Ok(Some((News::AllGone, _))) => {
@@ -315,6 +348,25 @@ impl Monitor<'_> {
                     Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
                     Ok(None) => return Err(Error::ReaperLost),
                     Err(e) => return Err(e).step("hearing from the reaper"),
+                }
+            }
+        }
+    }
+
+    /// What the asker says of a transaction that is inside another one.
+    fn hear_asker(&mut self) -> Result<()> {
+        let Some(asker) = self.options.given.as_ref().filter(|_| !self.asker_gone) else {
+            return Ok(());
+        };
+        loop {
+            match asker.hear() {
+                Heard::Nothing => return Ok(()),
+                Heard::Signal(number) => self.order(&Order::Signal(number))?,
+                Heard::Resumed => self.order(&Order::Continue)?,
+                Heard::Gone => {
+                    self.asker_gone = true;
+                    self.interrupted = Some(libc::SIGKILL);
+                    return self.order(&Order::Kill);
                 }
             }
         }
@@ -342,6 +394,8 @@ impl Monitor<'_> {
                     return Err(std::io::Error::from_raw_os_error(libc::EMFILE))
                         .step("receiving the seccomp listener");
                 };
+                let coverage = self.reads.as_ref().map(|r| r.coverage().clone());
+                let terms = terms(self.options, coverage.unwrap_or_default());
                 self.supervisor = Some(supervisor::start(supervisor::Setup {
                     listener,
                     reads: self.reads.take().unwrap_or_default(),
@@ -361,7 +415,7 @@ impl Monitor<'_> {
                         .options
                         .answerer
                         .clone()
-                        .map(|answerer| Questions::new(answerer, self.tx.id())),
+                        .map(|answerer| Questions::new(answerer, self.tx.id(), terms)),
                     orders: self.channel.duplicate().step("duplicating the channel")?,
                 })?);
             }
@@ -409,6 +463,10 @@ impl Monitor<'_> {
 
     /// The command was stopped: so are we, until the shell lets us go on.
     fn stop_too(&self) -> Result<()> {
+        if let Some(asker) = &self.options.given {
+            asker.stopped();
+            return Ok(());
+        }
         rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
             .step("stopping with the command")?;
         self.order(&Order::Continue)

@@ -412,21 +412,6 @@ fn a_run_that_changes_nothing_succeeds() {
     lab.expect_clean();
 }
 
-#[test]
-fn a_nested_run_joins() {
-    let lab = Lab::in_memory();
-    let txos = txos_testkit::binary::txos().display().to_string();
-    let inner =
-        format!("echo > a; {txos} run -- sh -c 'echo > b; ls'; {txos} run -- sh -c 'exit 4'");
-    let _ = lab.script(&[], &format!("{inner}; test $? = 4")).run().expect(0);
-    assert!(lab.path("a").exists() && lab.path("b").exists());
-    let _ = lab.script(&[], &inner).run().expect(4);
-    let _ = lab.script(&[], &format!("{txos} run -- sh -c 'echo > c'; exit 5")).run().expect(5);
-    assert!(!lab.path("c").exists(), "the inner run was published before the outer one");
-    let log = lab.txos(["log", "--json"]).run().expect(0).json();
-    assert_eq!(log["transactions"].as_array().map(Vec::len), Some(1));
-}
-
 /// As the first process of a container, or in a rescue shell that init itself is: the process group has
 /// no number.
 #[test]

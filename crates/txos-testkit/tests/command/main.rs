@@ -31,6 +31,7 @@ mod commit;
 mod completion;
 mod documents;
 mod effects;
+mod inside;
 mod kinds_of_root;
 mod limits;
 mod links;

@@ -272,7 +272,7 @@ fn interrupted_at_each_step() {
 }
 
 /// One random change, of names that the two share in part.
-fn change(random: &mut Random, names: &[&str]) -> String {
+pub fn change(random: &mut Random, names: &[&str]) -> String {
     let (p, q, n) = (*random.pick(names), *random.pick(names), random.below(1000));
     match random.below(11) {
         0..3 => format!("echo {n} >> {p}"),

@@ -366,7 +366,7 @@ impl Scan<'_> {
 }
 
 /// The bytes that a name in the index spells.
-fn unhex(name: &[u8]) -> Option<Vec<u8>> {
+pub(in crate::changeset) fn unhex(name: &[u8]) -> Option<Vec<u8>> {
     let digit = |b: u8| char::from(b).to_digit(16);
     name.chunks(2)
         .map(|pair| match pair {

@@ -1,0 +1,184 @@
+//! `txos run` inside a transaction: a transaction of its own, inside that one.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+
+use txos_engine::TxId;
+use txos_engine::readset::ReadSet;
+use txos_engine::show::quoted;
+use txos_engine::store::{Begin, Home, Inside, Transaction};
+use txos_run::inside::{Asked, Given, Terms};
+use txos_run::{CommandStatus, Ran, RunOptions};
+
+use crate::app::{App, tell};
+use crate::args::{CommitOn, RunArgs};
+use crate::exit::{self, Failure, of_command};
+use crate::run::{refusal, tell_failure};
+use crate::trash;
+
+/// Has it run by the process that runs the outer transaction. Where that can't be, the command joins the outer one.
+pub fn ask(app: &App, args: &RunArgs, outer: TxId) -> Result<u8, Failure> {
+    let mut refused = args.only_outermost();
+    if app.store_option().is_some() {
+        refused.push("--store");
+    }
+    if !refused.is_empty() {
+        return Err(cant_be_had(outer, &refused, "inside transaction"));
+    }
+    if args.command.is_empty() {
+        return Err(Failure::new("there is no command to run"));
+    }
+    let words: Vec<_> =
+        crate::launcher::arguments(std::env::args_os()).into_iter().skip(1).collect();
+    let asked = txos_run::inside::ask(&words).map_err(|error| {
+        Failure::from(error)
+            .with_aftermath(&format!("{outer} has nothing of what the command changed"))
+    })?;
+    match asked {
+        Asked::Ended(status) => Ok(status),
+        Asked::Refused(why) => Err(join(app, args, outer, &why)),
+    }
+}
+
+fn cant_be_had(outer: TxId, refused: &[&str], how: &str) -> Failure {
+    Failure::new(format!(
+        "this is {how} {outer}: {} can't be had here, only with the outermost `txos run`; nothing was run",
+        refused.join(", ")
+    ))
+}
+
+/// The command simply runs in the outer transaction.
+fn join(app: &App, args: &RunArgs, outer: TxId, why: &str) -> Failure {
+    let refused = args.only_by_itself();
+    if !refused.is_empty() {
+        let how = format!("inside transaction {outer}, and {why}, so that `txos run` joins");
+        return cant_be_had(outer, &refused, &how);
+    }
+    let Some((program, rest)) = args.command.split_first() else {
+        return Failure::new("there is no command to run");
+    };
+    app.warn(format_args!(
+        "inside transaction {outer}, and {why}, so that `txos run` joins it: what {} changes is not rolled back if it \
+         fails, and is published or rolled back with all of {outer}",
+        quoted(program.as_ref())
+    ));
+    let mut command = Command::new(program);
+    if let Some(dir) = &args.place.dir {
+        if let Err(error) = std::env::set_current_dir(dir) {
+            return Failure::new(format!("entering {}: {error}; nothing was run", quoted(dir)));
+        }
+        command.env("PWD", std::env::current_dir().unwrap_or_default());
+    }
+    let status = exit::of_start_error(command.args(rest).exec());
+    if let Some(why) = refusal(&status, CommitOn::Success, &args.command) {
+        tell(format_args!("txos: {why}"));
+    }
+    Failure::Status(of_command(&status))
+}
+
+/// Runs it, outside of the view of the process that asks.
+pub fn serve(app: &App, args: &RunArgs, outer: TxId) -> Result<u8, Failure> {
+    let given = Given::receive().map_err(|error| {
+        Failure::new(format!("hearing from the process that asks: {error}; nothing was run"))
+    })?;
+    let given = Arc::new(given);
+    let refused = args.only_outermost();
+    if !refused.is_empty() || args.command.is_empty() {
+        return Err(cant_be_had(outer, &refused, "inside transaction"));
+    }
+    let terms = Terms::given();
+    let home = app.open()?;
+    let (directory, hide) = args.place.paths()?;
+    let directory = match directory {
+        Some(directory) => Some(directory),
+        None => std::env::var_os(txos_run::question::ASKED_IN).map(Into::into),
+    };
+    let mut options =
+        RunOptions { answerer: Some(app.answerer()), ..args.options((directory, hide)) };
+    options.durable = false;
+    options.exclude = terms.exclude;
+    options.strict |= terms.strict;
+    options.given = Some(Arc::clone(&given));
+    let nothing = format!("{outer} has nothing of it");
+    let words = options.recorded().iter().map(|w| quoted(w.as_ref())).collect();
+    let begun = home.begin_inside(
+        outer,
+        Begin {
+            layers: Vec::new(),
+            name: None,
+            message: None,
+            command: words,
+            arguments_hidden: options.recorded().len() < options.command.len(),
+            directory: options.directory.clone().unwrap_or_default(),
+            durable: false,
+        },
+    );
+    let (mut tx, inside) = begun.map_err(|e| Failure::from(e).with_aftermath(&nothing))?;
+    let reads = ReadSet::new(terms.coverage);
+    let ran = txos_run::run(&home, &mut tx, reads, &options, None);
+    let ended = match ran {
+        Ok(mut ran) => conclude(app, args, &tx, &inside, &given, &mut ran),
+        Err(error) => Err(Failure::from(error).with_aftermath(&nothing)),
+    };
+    discard(app, &home, tx);
+    ended
+}
+
+fn discard(app: &App, home: &Home, tx: Transaction) {
+    trash::discard(app, home, tx);
+}
+
+/// The command has ended: brings what it changed into the outer transaction, or not.
+fn conclude(
+    app: &App,
+    args: &RunArgs,
+    tx: &Transaction,
+    inside: &Inside,
+    given: &Given,
+    ran: &mut Ran,
+) -> Result<u8, Failure> {
+    let (id, outer) = (tx.id(), inside.outer());
+    ran.await_end_of_view();
+    ran.drop_held();
+    let nothing = match ran.live.is_empty() {
+        true => format!("rolled back, {outer} has nothing of it"),
+        false => format!(
+            "rolled back, {outer} has nothing of it; live, and not rolled back: {}",
+            ran.live
+        ),
+    };
+    // The outer command goes on with how this one ended.
+    inside.hand_over_reads(id, &ran.reads)?;
+    let status = of_command(&ran.status);
+    if let Some(why) = refusal(&ran.status, args.commit_on, &args.command) {
+        if let CommandStatus::Lost { conflict } = &ran.status {
+            return Err(Failure::conflict(vec![conflict.clone()], nothing));
+        }
+        tell_failure(app, &ran.status, &format!("{why}; {nothing}"));
+        return Ok(status);
+    }
+    let replay =
+        inside.steps(tx, &ran.reads).map_err(|e| Failure::from(e).with_aftermath(&nothing))?;
+    let conflicts = inside.conflicts(tx, &replay, &ran.reads);
+    let conflicts = conflicts.map_err(|e| Failure::from(e).with_aftermath(&nothing))?;
+    if !conflicts.is_empty() {
+        return Err(Failure::conflict(conflicts, nothing));
+    }
+    if !given.is_there() {
+        return Ok(status);
+    }
+    if replay.steps().next().is_some() {
+        inside.begin_handover(id)?;
+        for (step, content) in replay.with_content() {
+            if let Err(why) = given.hand_over(step, content) {
+                return Err(Failure::new(format!(
+                    "{why}; a part of what the command changed is in {outer} now, which will not be committed"
+                )));
+            }
+        }
+        inside.end_handover(id)?;
+    }
+    app.say(format_args!("{}, in {outer} now", replay.counts()));
+    Ok(status)
+}
