@@ -17,7 +17,7 @@ extern "C" {
 #define TX_RESTART     0x01 /* after an abort by conflict, sys_xbegin() returns once more */
 #define TX_DURABLE     0x02 /* when sys_xend() returns 0, the changes survive a power cut */
 #define TX_STRICT      0x04 /* a call that can't be made transactional aborts (else: one warning) */
-#define TX_CHECKPOINT  0x08 /* put memory back on abort; not available yet: ENOTSUP */
+#define TX_CHECKPOINT  0x08 /* an abort puts memory back, and goes on at sys_xbegin(), see below */
 #define TX_NONBLOCK    0x10 /* never wait for another transaction: abort instead */
 #define TX_ORDERED     0x20 /* commit in the order of the sequence number, the second argument */
 #define TX_ORDER_RESET 0x40 /* begin the sequence of this process group at that number */
@@ -38,6 +38,13 @@ extern "C" {
  * part in transactions (pipes, sockets, devices, event descriptors) stays open as it is, and handlers of
  * signals stay. After a conflict was lost, the runtime can still make event descriptors and pipes, use
  * pipes to itself, and start threads.
+ *
+ * With TX_CHECKPOINT an abort puts registers and memory back to what they are now: the stack, variables, the
+ * heap, mappings, and with them what the C library keeps there, such as buffers of streams. The program goes on
+ * where sys_xbegin() returns: with TX_RESTART in the next attempt; else it returns -1 with ECANCELED. So no call
+ * within the transaction, nor sys_xend() or sys_xabort(), is seen to fail or return after an abort. Memory that is
+ * shared with others stays as it is. The process may have one thread only (EBUSY), and makes no others until the
+ * end. The program must be linked with libtxos.so, not with libtxos.a (ENOTSUP).
  */
 int sys_xbegin(int flags, ...)
 #if defined(__GNUC__)

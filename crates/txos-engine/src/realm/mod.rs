@@ -80,6 +80,8 @@ pub use identity::Identity;
 pub use segment::{default_dir, rebuild};
 pub use snapshot::{Member, Statistics, WaitsFor};
 pub use status::State;
+#[cfg(not(loom))]
+pub use table::mapped;
 pub use takeover::{DeadPublish, PublishFate, ResolvePublish, Unresolved};
 pub use tx_handle::{Begin, BeginError, RetryHistory, TxHandle, Watch, touch_thread};
 pub use wait::{WaitDecision, WaitInfo};

@@ -13,6 +13,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::SLOTS;
 use super::layout::{
@@ -26,6 +27,17 @@ use super::sync::AtomicU64;
 pub(super) const SEGMENT_LEN: usize = LISTS_AT + SLOTS as usize * LIST_LEN;
 /// Length of a list in bytes.
 const LIST_LEN: usize = 1 << (LIST_LOG2 - 3);
+
+/// Where segments are mapped; 0: a free place. A process has one realm, or a few after changes of its user.
+static MAPPED: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+
+/// The addresses at which this process has realms mapped. They are no part of what a program's memory is put
+/// back to.
+#[must_use]
+pub fn mapped() -> Vec<std::ops::Range<u64>> {
+    let at = MAPPED.iter().map(|slot| slot.load(Ordering::Relaxed) as u64);
+    at.filter(|&at| at != 0).map(|at| at..at + SEGMENT_LEN as u64).collect()
+}
 
 /// A mapped segment.
 #[derive(Debug)]
@@ -53,7 +65,16 @@ impl Table {
         let base =
             unsafe { mmap(std::ptr::null_mut(), SEGMENT_LEN, prot, MapFlags::SHARED, file, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
-        Ok(Table { base })
+        // From here on it is unmapped when it is dropped.
+        let table = Table { base };
+        let at = table.base.as_ptr() as usize;
+        let free = |slot: &&AtomicUsize| {
+            slot.compare_exchange(0, at, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        match MAPPED.iter().find(free) {
+            Some(_) => Ok(table),
+            None => Err(rustix::io::Errno::NOMEM),
+        }
     }
 
     /// The part at `offset`.
@@ -124,6 +145,10 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
+        let at = self.base.as_ptr() as usize;
+        for slot in &MAPPED {
+            let _ = slot.compare_exchange(at, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
         // SAFETY: mapped in `map` with this length, and no reference into it outlives the value.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), SEGMENT_LEN) };
     }

@@ -140,8 +140,158 @@ fn is_large(layout: Layout) -> bool {
     layout.align() > PAGE || effective(layout) > CLASS_MAX
 }
 
+/// What is mapped here: memory of the runtime's own, which a checkpoint leaves alone. One line each, in no order.
+static OWN: Own = Own {
+    locked: AtomicBool::new(false),
+    list: AtomicPtr::new(null_mut()),
+    len: AtomicUsize::new(0),
+    room: AtomicUsize::new(0),
+};
+
+/// Where one mapping starts and ends.
+type Range = [u64; 2];
+
+/// A list that grows, in memory of its own. Each change takes effect by one store, as those of a [`Class`].
+#[repr(C)]
+struct Own {
+    list: AtomicPtr<Range>,
+    len: AtomicUsize,
+    room: AtomicUsize,
+    locked: AtomicBool,
+}
+
+impl Own {
+    fn lock(&self) {
+        while self.locked.swap(true, Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn unlock(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+
+    /// Notes a mapping. Whether there was room for that.
+    fn add(&self, start: u64, size: u64) -> bool {
+        self.lock();
+        let (len, room) = (self.len.load(Ordering::Relaxed), self.room.load(Ordering::Relaxed));
+        let fits = len < room || self.grow(room);
+        if fits {
+            // SAFETY: the list has room for one more, and the lock is held.
+            unsafe { self.list.load(Ordering::Relaxed).add(len).write([start, start + size]) };
+            self.len.store(len + 1, Ordering::Release);
+        }
+        self.unlock();
+        fits
+    }
+
+    fn grow(&self, room: usize) -> bool {
+        let larger = (room * 2).max(PAGE / size_of::<Range>());
+        let bytes = larger * size_of::<Range>();
+        let new = map_any(bytes).cast::<Range>();
+        if new.is_null() {
+            return false;
+        }
+        let (old, len) = (self.list.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
+        // SAFETY: the new list is larger than the old one, and nobody else knows of it.
+        unsafe {
+            if !old.is_null() {
+                new.copy_from_nonoverlapping(old, len);
+                unmap_any(old.cast(), room * size_of::<Range>());
+            }
+        }
+        self.list.store(new, Ordering::Relaxed);
+        self.room.store(larger, Ordering::Relaxed);
+        true
+    }
+
+    /// Forgets a mapping.
+    fn remove(&self, start: u64) {
+        self.lock();
+        let (list, len) = (self.list.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
+        for at in (0..len).rev() {
+            // SAFETY: both are in the list, and the lock is held.
+            unsafe {
+                if list.add(at).read()[0] == start {
+                    list.add(at).write(list.add(len - 1).read());
+                    self.len.store(len - 1, Ordering::Release);
+                    break;
+                }
+            }
+        }
+        self.unlock();
+    }
+}
+
+/// The runtime's own memory: where each piece starts and ends.
+pub fn own() -> Vec<Range> {
+    let mut copy = Vec::new();
+    loop {
+        // Room for what making room maps as well.
+        copy.reserve(OWN.len.load(Ordering::Acquire) + 8);
+        OWN.lock();
+        let (list, len) = (OWN.list.load(Ordering::Relaxed), OWN.len.load(Ordering::Relaxed));
+        let fits = len < copy.capacity();
+        if fits && !list.is_null() {
+            let room = OWN.room.load(Ordering::Relaxed) * size_of::<Range>();
+            copy.push([list as u64, (list as usize + room) as u64]);
+            // SAFETY: there are so many, and the lock is held. The copy has room for them.
+            unsafe {
+                let to: *mut Range = copy.as_mut_ptr();
+                to.add(1).copy_from_nonoverlapping(list, len);
+                copy.set_len(len + 1);
+            }
+        }
+        OWN.unlock();
+        if fits {
+            return copy;
+        }
+        copy.clear();
+    }
+}
+
+/// What was the runtime's own memory in a copy of this process. `read` gives bytes of the copy's memory.
+///
+/// # Errors
+/// Those of `read`.
+pub fn own_in_copy<E>(
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<Vec<Range>, E> {
+    let mut head = [0_u64; 3];
+    read((&raw const OWN) as u64, bytes_of(&mut head))?;
+    let [list, len, room] = head;
+    let mut copy: Vec<Range> = vec![[0; 2]; usize::try_from(len).unwrap_or(0)];
+    if len > 0 {
+        read(list, bytes_of(&mut copy))?;
+        copy.push([list, list + room * size_of::<Range>() as u64]);
+    }
+    Ok(copy)
+}
+
+/// Numbers as the bytes that they are.
+fn bytes_of<T: crate::user::Plain>(numbers: &mut [T]) -> &mut [u8] {
+    // SAFETY: any bytes are such numbers, and they have no gaps.
+    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
+}
+
 /// New zeroed pages; null if there are none.
 pub fn map(size: usize) -> *mut u8 {
+    let start = map_any(size);
+    if start.is_null() || note(start, size) { start } else { null_mut() }
+}
+
+/// Notes a new mapping; if that can't be, it is gone.
+fn note(start: *mut u8, size: usize) -> bool {
+    let noted = OWN.add(start as u64, size as u64);
+    if !noted {
+        // SAFETY: it was just mapped.
+        unsafe { unmap_any(start, size) };
+    }
+    noted
+}
+
+/// New zeroed pages that nobody has noted.
+fn map_any(size: usize) -> *mut u8 {
     let (prot, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     let args = [0, size as u64, prot as u64, flags as u64, u64::MAX, 0];
@@ -155,8 +305,23 @@ pub fn map(size: usize) -> *mut u8 {
 /// # Safety
 /// They were mapped by [`map`], and nobody uses them.
 pub unsafe fn unmap(start: *mut u8, size: usize) {
+    OWN.remove(start as u64);
+    // SAFETY: as the caller says.
+    unsafe { unmap_any(start, size) };
+}
+
+/// Gives pages back that nobody has noted, or no more.
+///
+/// # Safety
+/// As [`unmap`].
+unsafe fn unmap_any(start: *mut u8, size: usize) {
     // SAFETY: as the caller says.
     unsafe { syscall(libc::SYS_munmap, [start as u64, size as u64, 0, 0, 0, 0]) };
+}
+
+/// What was mapped there by [`map`] has gone elsewhere, and is not the runtime's any more.
+pub fn disown(start: u64) {
+    OWN.remove(start);
 }
 
 /// In a child that was forked: whatever other threads were doing, they are not here to finish it.
@@ -164,6 +329,7 @@ pub fn after_fork() {
     for class in &POOL {
         class.unlock();
     }
+    OWN.unlock();
 }
 
 fn map_large(layout: Layout) -> *mut u8 {
@@ -171,7 +337,7 @@ fn map_large(layout: Layout) -> *mut u8 {
     if layout.align() <= PAGE {
         return map(size);
     }
-    let start = map(size + layout.align());
+    let start = map_any(size + layout.align());
     if start.is_null() {
         return start;
     }
@@ -180,13 +346,14 @@ fn map_large(layout: Layout) -> *mut u8 {
     // SAFETY: the pages around the aligned part were just mapped, and nobody knows of them.
     unsafe {
         if before > 0 {
-            unmap(start, before);
+            unmap_any(start, before);
         }
         if after > 0 {
-            unmap((aligned + size) as *mut u8, after);
+            unmap_any((aligned + size) as *mut u8, after);
         }
     }
-    aligned as *mut u8
+    let aligned = aligned as *mut u8;
+    if note(aligned, size) { aligned } else { null_mut() }
 }
 
 // SAFETY: blocks come from the free list of a class that is at least as large and aligned as asked,
@@ -233,7 +400,12 @@ unsafe impl GlobalAlloc for Memory {
                 let args = [block as u64, from as u64, to as u64, may_move, 0, 0];
                 // SAFETY: the block is a mapping of its own, of that size.
                 let answer = unsafe { syscall(libc::SYS_mremap, args) };
-                if answer < 0 { null_mut() } else { answer as *mut u8 }
+                if answer < 0 {
+                    return null_mut();
+                }
+                OWN.remove(block as u64);
+                let moved = answer as *mut u8;
+                if note(moved, to) { moved } else { null_mut() }
             }
             _ => {
                 // SAFETY: both are valid layouts; the old block is given up only when the content
@@ -289,6 +461,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_mapped_is_known_as_own() {
+        let is_own = |at: u64| own().iter().any(|[start, end]| (*start..*end).contains(&at));
+        let mut held: Vec<Vec<u8>> = Vec::new();
+        for size in [5 << 20, 2 << 20, 9 << 20] {
+            held.push(vec![1; size]);
+        }
+        held[1].resize(30 << 20, 2);
+        for block in &held {
+            let start = block.as_ptr() as u64;
+            assert!(is_own(start) && is_own(start + block.len() as u64 - 1));
+        }
+        assert!(is_own(&raw const *Box::new(1_u8) as u64));
+        let local = 0;
+        assert!(!is_own(&raw const local as u64), "the stack of a test");
+        let copy = own_in_copy(|at, to| {
+            // SAFETY: the copy is this process itself.
+            unsafe { (at as *const u8).copy_to(to.as_mut_ptr(), to.len()) };
+            Ok::<_, ()>(())
+        });
+        let start = held[0].as_ptr() as u64;
+        assert!(copy.unwrap().iter().any(|[from, to]| (*from..*to).contains(&start)));
     }
 
     #[test]

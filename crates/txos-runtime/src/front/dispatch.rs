@@ -36,10 +36,22 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     }
     let class =
         if signals::stops_own_thread(call) { Class::Harmless } else { classify(number, &args) };
+    if let Some(answer) = before_checkpointed(thread, call, class) {
+        return Next::Answer(answer);
+    }
     match thread.session.as_ref().and_then(|session| session.member.as_ref()) {
         Some(_) => members::dispatch(thread, call, class, context),
         None => by_class(thread, call, class, context),
     }
+}
+
+/// What a call is to memory that was kept. `None`: it is to be carried out as ever.
+#[inline]
+fn before_checkpointed(thread: &mut Thread, call: &Call, class: Class) -> Option<i64> {
+    let session = thread.session.as_mut()?;
+    let checkpoint = session.checkpoint.as_mut()?;
+    let done = thread::guarded(|| checkpoint.call(call, class));
+    done.unwrap_or_else(|_| Some(-i64::from(libc::ENOMEM)))
 }
 
 /// Carries out a call of a thread that has the transaction to itself.
@@ -241,10 +253,10 @@ fn is_for_itself(call: &Call) -> bool {
 pub fn fail(thread: &mut Thread, why: Failure) -> Next {
     let conflict = why.reason == reason::CONFLICT;
     session::abort_in(thread, why);
-    let Some(session) = thread.session.as_ref() else { return CANCELED };
+    let Some(session) = thread.session.as_mut() else { return CANCELED };
     if let Some(command) = &session.command {
         // A command that runs as one transaction has nobody to tell.
         command.end_failed(&thread.report);
     }
-    if conflict && session.restarts() { Next::Again } else { CANCELED }
+    if session.goes_back(conflict) { Next::Again } else { CANCELED }
 }

@@ -71,7 +71,8 @@ pub unsafe extern "C" fn sys_xbegin(flags: i32, sequence: u64) -> i32 {
     )
 }
 
-/// Begins again, with nothing of the runtime left on any stack, and returns from `sys_xbegin`.
+/// Begins again, with nothing of the runtime left on any stack, and returns from `sys_xbegin`. Before, memory
+/// is put back if it was kept: on the runtime's own stack, as the program's is part of it.
 ///
 /// # Safety
 /// `regs` is what the thread's own `sys_xbegin` saved, in memory that stays; the transaction is
@@ -81,6 +82,9 @@ pub unsafe extern "C" fn again(regs: *const Regs) -> ! {
     naked_asm!(
         "cld",
         "mov rbx, rdi",
+        "mov rax, [rip + txos_tls@GOTTPOFF]",
+        "mov rsp, fs:[rax + 16]",
+        "call {put_back}",
         "mov rsp, [rbx + 48]",
         "call {begin_again}",
         "mov rdi, rbx",
@@ -94,6 +98,7 @@ pub unsafe extern "C" fn again(regs: *const Regs) -> ! {
         "ldmxcsr [rdi + 64]",
         "fldcw [rdi + 68]",
         "jmp [rdi + 56]",
+        put_back = sym session::put_back,
         begin_again = sym session::begin_again,
     )
 }

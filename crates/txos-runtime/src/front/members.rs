@@ -532,6 +532,8 @@ fn enter(shared: Arc<Shared>, masks: Masks) -> Option<Session> {
         turn.others += 1;
     }
     Some(Session {
+        checkpoint: None,
+        gives_up: false,
         plan: How { flags: shared.flags, ..How::default() },
         tx: None,
         depth: 0,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`api`] | the functions of txos.h |
 //! | [`session`] | begin, end, abort, restart, pause |
+//! | `checkpoint` | memory as it was, for an abort (TX_CHECKPOINT) |
 //! | [`entry`] | the assembly at the border |
 //! | [`trap`] | system calls that come by Syscall User Dispatch |
 //! | [`interpose`] | functions of the C library that come here without a trap |
@@ -26,6 +27,8 @@
 pub mod alloc;
 #[cfg(target_arch = "x86_64")]
 pub mod api;
+#[cfg(target_arch = "x86_64")]
+mod checkpoint;
 #[cfg(target_arch = "x86_64")]
 pub mod classify;
 #[cfg(target_arch = "x86_64")]

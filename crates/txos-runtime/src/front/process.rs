@@ -71,7 +71,8 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
             libc::SYS_exit
         }
     };
-    if let Some(session) = thread.session.take() {
+    if let Some(mut session) = thread.session.take() {
+        session.checkpoint = None;
         // This thread has the turn, and leaves with it.
         session.forget();
     }
@@ -121,6 +122,10 @@ pub fn exec(thread: &mut Thread, call: &Call) -> Next {
         return fail(thread, why);
     }
     session::abort_in(thread, why);
+    if let Some(session) = thread.session.as_mut() {
+        // Who keeps memory would stay, as the new program's child.
+        session.checkpoint = None;
+    }
     let mask = thread.session.as_ref().map_or(0, |session| session.masks.before);
     let blocked = signals::set_mask(mask);
     // If it succeeds nothing of this is left.

@@ -5,6 +5,7 @@ use std::ptr::null;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicI32;
 
+use super::checkpoint::Checkpoint;
 use super::entry::{self, Regs};
 use super::report::reason;
 use super::signals::{self, Changed, Masks};
@@ -28,6 +29,10 @@ pub struct Session {
     pub masks: Masks,
     /// Dispositions to put back.
     pub actions: Changed,
+    /// Memory as it was, with TX_CHECKPOINT.
+    pub checkpoint: Option<Box<Checkpoint>>,
+    /// Once memory is put back, the program goes on outside.
+    pub gives_up: bool,
     /// The thread's frame it began in, if it is still the same thread.
     pub restartable: bool,
     /// It is a whole command.
@@ -49,6 +54,7 @@ impl Session {
     /// In a child: it is the parent's.
     pub fn forget(mut self) {
         std::mem::forget(self.tx.take());
+        std::mem::forget(self.checkpoint.take());
         if let Some(member) = self.member.take() {
             member.forget();
         }
@@ -59,6 +65,13 @@ impl Session {
         self.restartable
             && self.plan.flags & flags::RESTART != 0
             && self.member.as_ref().is_none_or(members::Membership::may_restart)
+    }
+
+    /// Whether the program goes on where it began, whatever becomes of it: memory was kept. `again`: it begins
+    /// again there if it may.
+    pub fn goes_back(&mut self, again: bool) -> bool {
+        self.gives_up = !(again && self.restarts());
+        !self.gives_up || self.checkpoint.is_some()
     }
 
     /// Whether it is a whole command.
@@ -142,7 +155,7 @@ pub unsafe extern "C" fn begin(flags: i32, sequence: u64, regs: *const Regs) -> 
         return api::fail(libc::EDEADLK);
     }
     if tls.state.get() == ACTIVE {
-        return nested(tls);
+        return nested(tls, flags as u32);
     }
     let flags = flags as u32;
     let asked = flags & (flags::ORDERED | flags::ORDER_RESET) != 0;
@@ -156,9 +169,18 @@ pub unsafe extern "C" fn begin(flags: i32, sequence: u64, regs: *const Regs) -> 
 }
 
 /// A begin within a transaction.
-fn nested(tls: &Tls) -> i32 {
+fn nested(tls: &Tls, flags: u32) -> i32 {
     leave_program(tls);
-    let session = thread::existing(tls).and_then(|thread| thread.session.as_mut());
+    let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
+    let kept = thread.session.as_ref().is_some_and(|session| session.checkpoint.is_some());
+    if flags & flags::CHECKPOINT != 0 && !kept {
+        thread.report.say(
+            "sys_xbegin: TX_CHECKPOINT: the transaction that this one is part of was begun without it",
+        );
+        to_program(tls);
+        return api::fail(libc::EINVAL);
+    }
+    let session = thread.session.as_mut();
     let began = session.filter(|session| session.lives()).map(|session| session.depth += 1);
     to_program(tls);
     began.map_or_else(|| api::fail(libc::ECANCELED), |()| 0)
@@ -203,12 +225,6 @@ fn begin_in(
             format!("sys_xbegin: flags {:#x} are not known", plan.flags & !flags::ALL),
         ));
     }
-    if plan.flags & flags::CHECKPOINT != 0 {
-        return Err(refusal(
-            libc::ENOTSUP,
-            "sys_xbegin: TX_CHECKPOINT is not available: memory is not put back on abort",
-        ));
-    }
     thread::arm(tls).map_err(|error| {
         refusal(
             libc::ENOSYS,
@@ -223,6 +239,13 @@ fn begin_in(
     crate::reach::forget();
     let how = How { flags: plan.flags | own, ..plan.clone() };
     thread::leave_program(tls);
+    let checkpoint = match plan.flags & flags::CHECKPOINT {
+        0 => None,
+        asked => match on_own_stack(tls, || Checkpoint::begin(plan.flags | asked)) {
+            Ok(kept) => Some(kept?),
+            Err(panic) => return Err(defect(&panic)),
+        },
+    };
     let tx = match on_own_stack(tls, || Tx::begin(how)) {
         Ok(begun) => begun?,
         Err(panic) => return Err(defect(&panic)),
@@ -242,6 +265,8 @@ fn begin_in(
     thread.regs = regs;
     thread.session = Some(Session {
         plan,
+        checkpoint,
+        gives_up: false,
         tx: Some(tx),
         depth: 0,
         abort_if: null(),
@@ -255,6 +280,22 @@ fn begin_in(
     Ok(())
 }
 
+/// Before [`begin_again`]: puts memory back, if it was kept.
+///
+/// # Safety
+/// For the assembly of `entry`: on the runtime's own stack, which is not in use. Nothing on the program's is.
+pub unsafe extern "C" fn put_back() {
+    let tls = here();
+    let session = thread::existing(tls).and_then(|thread| thread.session.as_mut());
+    let Some(checkpoint) = session.and_then(|session| session.checkpoint.as_mut()) else { return };
+    tls.busy.set(1);
+    // SAFETY: as the caller says; the checkpoint is the runtime's own memory.
+    if let Err(panic) = thread::guarded(|| unsafe { checkpoint.put_back() }) {
+        super::checkpoint::end_process(&panic);
+    }
+    tls.busy.set(0);
+}
+
 /// Begins again; what it returns is what `sys_xbegin` returns. Signals are still blocked.
 ///
 /// # Safety
@@ -266,8 +307,13 @@ pub unsafe extern "C" fn begin_again() -> i32 {
     let regs = thread.regs;
     let Some(session) = thread.session.take() else { return api::fail(libc::EINVAL) };
     let mut plan = session.plan.clone();
-    let before = session.masks.before;
+    let (before, gives_up) = (session.masks.before, session.gives_up);
     drop(session);
+    if gives_up {
+        linger(tls);
+        signals::set_mask(before);
+        return api::fail(libc::ECANCELED);
+    }
     plan.attempt = plan.attempt.saturating_add(1);
     linger(tls);
     // What came meanwhile is delivered between two attempts.
@@ -325,7 +371,11 @@ pub fn end(tls: &Tls) -> i32 {
             thread.report.abort = failure;
             let Some(session) = thread.session.as_mut() else { return api::fail(errno) };
             session.undo_actions();
-            if again && session.restarts() {
+            // What is undecided is not taken back.
+            if errno == libc::EINPROGRESS {
+                session.checkpoint = None;
+            }
+            if session.goes_back(again) {
                 restart(thread);
             }
             outside(tls, thread);
@@ -422,7 +472,7 @@ pub fn abort(tls: &Tls, no_restart: bool) {
         tell_defect("an abort did not finish");
         !no_restart
     });
-    if again && thread.session.as_ref().is_some_and(Session::restarts) {
+    if thread.session.as_mut().is_some_and(|session| session.goes_back(again)) {
         restart(thread);
     }
     outside(tls, thread);
@@ -481,6 +531,11 @@ pub fn share(tls: &Tls) -> i32 {
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
     if thread.session.as_ref().is_some_and(Session::is_command) {
         thread.report.say("txos_share: this command runs as one transaction as a whole");
+        to_program(tls);
+        return api::fail(libc::EPERM);
+    }
+    if thread.session.as_ref().is_some_and(|session| session.checkpoint.is_some()) {
+        thread.report.say("txos_share: no thread can join a transaction with TX_CHECKPOINT");
         to_program(tls);
         return api::fail(libc::EPERM);
     }
@@ -573,6 +628,12 @@ pub fn pause(tls: &Tls) -> i64 {
     if session.is_command() {
         thread.session = Some(session);
         thread.report.say("sys_xpause: this command runs as one transaction as a whole");
+        to_program(tls);
+        return api::fail(libc::EPERM).into();
+    }
+    if session.checkpoint.is_some() {
+        thread.session = Some(session);
+        thread.report.say("sys_xpause: a transaction with TX_CHECKPOINT can't be paused");
         to_program(tls);
         return api::fail(libc::EPERM).into();
     }

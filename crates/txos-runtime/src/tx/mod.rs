@@ -185,14 +185,6 @@ impl Tx {
     /// # Errors
     /// If no place can be had, or a flag is not supported.
     pub fn begin(how: How) -> Result<Box<Tx>, Failure> {
-        if how.flags & flags::CHECKPOINT != 0 {
-            return Err(Failure {
-                reason: reason::UNSUPPORTED,
-                errno: libc::ENOTSUP,
-                what: "TX_CHECKPOINT is not available yet".into(),
-                ..Failure::default()
-            });
-        }
         if how.flags & flags::COMMAND == 0 && shared::in_a_view() {
             return Err(Failure {
                 reason: reason::UNSUPPORTED,

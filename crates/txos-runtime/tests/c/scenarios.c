@@ -94,8 +94,6 @@ static void basics(void) {
 
 static void refusals(void) {
     CHECK(sys_xbegin(0x4000) == -1 && errno == EINVAL && strstr(txos_strerror(), "0x4000"));
-    CHECK(sys_xbegin(TX_CHECKPOINT) == -1 && errno == ENOTSUP);
-    CHECK(strstr(txos_strerror(), "TX_CHECKPOINT") && !txos_in_transaction());
     sigset_t mask;
     CHECK(sigprocmask(SIG_BLOCK, NULL, &mask) == 0 && !sigismember(&mask, SIGUSR1));
     CHECK(sys_xresume(77) == -1 && errno == EINVAL);

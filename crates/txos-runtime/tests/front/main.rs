@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod build;
+mod checkpoint;
 mod loading;
 mod members;
 mod scenarios;

@@ -40,6 +40,20 @@ fn examples() {
     check_examples(&lab, &run, '-');
 }
 
+#[test]
+fn numbers_are_taken_once() {
+    let lab = Lab::new();
+    let program = example(&lab, "checkpoint");
+    let take = "for i in 1 2 3; do \"$0\" next 40 > taken.$i & all=\"$all $!\"; done; \
+                for one in $all; do wait $one || exit; done";
+    let _ = in_lab(&lab, "sh").args(["-c", take]).arg(&program).run().expect(0);
+    let all = [1, 2, 3].map(|i| lab.read(&format!("taken.{i}"))).concat();
+    let mut all: Vec<u32> = all.lines().map(|line| line.parse().expect("a number")).collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..120).collect::<Vec<_>>());
+    assert_eq!(lab.read("next"), "120\n");
+}
+
 /// Both examples, in whichever language. `join`: what is between the words of their names.
 pub fn check_examples(lab: &Lab, run: &dyn Fn(&str, &str) -> Done, join: char) {
     let (safe_open, two_files) = (format!("safe{join}open"), format!("two{join}files"));

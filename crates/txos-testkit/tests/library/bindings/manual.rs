@@ -35,7 +35,12 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("sys_xend", "echo wash > todo; echo eat > done", "", "done:eat done:wash"),
     ("sys_xabort", "echo kept > data", "inside 1, outside 0\n", "data:kept"),
     ("sys_xpause", "echo kept > data", "", "data:kept log:tried"),
-    ("txos_strerror", "", "sys_xbegin: TX_CHECKPOINT is not available", ""),
+    (
+        "txos_strerror",
+        "",
+        "sys_xbegin: TX_CHECKPOINT: it can't be had together with TX_THREADS",
+        "",
+    ),
     ("txos_abort_reason", "echo old > data", "reason 2: ", "data:old data:changed"),
     ("txos_stats", "", "1 committed", ""),
     ("txos_exclude", "echo data > data", "read data", "data:data"),

@@ -466,7 +466,7 @@ static void errors(void)
     errno = 0;
     CHECK(sys_xbegin(1 << 20) == -1 && errno == EINVAL, "an unknown flag");
     errno = 0;
-    CHECK(sys_xbegin(TX_CHECKPOINT) == -1 && errno == ENOTSUP, "TX_CHECKPOINT");
+    CHECK(sys_xbegin(TX_CHECKPOINT | TX_MANAGED) == -1 && errno == EINVAL, "TX_CHECKPOINT");
     errno = 0;
     CHECK(txos_abort_reason(&why) == -1 && errno == EINVAL, "a size that is too small");
     CHECK(txos_abort_reason(NULL) == -1 && errno == EINVAL, "no place");
