@@ -3,7 +3,7 @@
 //! `txos run` in the view of a transaction can't make another view: its supervisor would have to be the outer one's, and
 //! the store is out of sight. So it asks the outer one's monitor ([`crate::question`]), which starts a process of
 //! `txos` outside. That one runs the command in a view of its own, with everything the asker hands it:
-//! environment, working directory, file mode mask, process group and descriptors. The asker waits, passes signals on, and at the
+//! environment, working directory, file mode mask, process group, ignored signals and descriptors. The asker waits, passes signals on, and at the
 //! end does in its view what the command has changed ([`Given::hand_over`]).
 //!
 //! Each message is one packet, its first byte one of [`tag`].
@@ -86,6 +86,8 @@ struct Brief {
     environment: Vec<Vec<u8>>,
     umask: u32,
     group: i32,
+    /// Signals that are ignored.
+    ignored: Vec<i32>,
     descriptors: Vec<i32>,
 }
 
@@ -194,6 +196,7 @@ fn send_brief(socket: &OwnedFd) -> io::Result<()> {
             .collect(),
         umask: mask.bits(),
         group: rustix::process::getpgrp().as_raw_nonzero().get(),
+        ignored: signals::ignored(),
         descriptors: numbers,
     };
     // An environment may be longer than a packet: it goes through a file.
@@ -267,6 +270,7 @@ pub struct Given {
     pub(crate) environment: Vec<Vec<u8>>,
     pub(crate) umask: u32,
     pub(crate) group: Option<Pid>,
+    ignored: Vec<i32>,
     pub(crate) descriptors: Vec<(i32, OwnedFd)>,
     /// Their numbers are taken in this process, so that nothing of its own is there.
     _taken: Vec<OwnedFd>,
@@ -321,6 +325,7 @@ impl Given {
             environment: brief.environment,
             umask: brief.umask,
             group: Pid::from_raw(brief.group),
+            ignored: brief.ignored,
             descriptors,
             _taken: taken,
         })
@@ -387,6 +392,11 @@ impl Given {
                 },
             }
         }
+    }
+
+    /// Ignores the signals that the asker ignores. This process, started by a monitor, ignores others.
+    pub(crate) fn ignore_as_the_asker(&self) {
+        signals::ignore_only(&self.ignored);
     }
 
     /// Puts what was handed over where the command finds it.

@@ -89,6 +89,9 @@ fn prepare(
             .map_err(|e| ("limiting the memory of", e.into()))?;
     }
     signals.restore(true);
+    if let Some(given) = &prepared.given {
+        given.ignore_as_the_asker();
+    }
     let listener =
         seccomp::install(&prepared.program).map_err(|e| ("installing the seccomp filter", e))?;
     channel.send_listener(listener.as_fd()).map_err(|e| ("sending the listener", e))

@@ -36,6 +36,8 @@ pub struct PathClasses {
     /// What is directly in these is live, unless it is a layer; and why.
     open: Vec<(Vec<u8>, String)>,
     layers: Vec<Vec<u8>>,
+    /// What is below none of the layers is live, where they are many and not all of the tree.
+    layers_only: bool,
     /// Only these are versioned, if any.
     only: Vec<Vec<u8>>,
     /// Links into live trees that programs like to write through: as written, and where they lead.
@@ -69,6 +71,7 @@ impl PathClasses {
             excluded: plan.excluded.iter().map(bytes).collect(),
             open: plan.unversioned.iter().map(|(dir, why)| (bytes(dir), why.clone())).collect(),
             layers: plan.layers.iter().map(bytes).collect(),
+            layers_only: plan.rootless,
             only: plan.coverage.only_under.clone(),
             links,
         }
@@ -117,6 +120,8 @@ impl PathClasses {
             PathClass::Live
         } else if !self.only.is_empty() && !below(&self.only) {
             PathClass::OutOfScope
+        } else if self.layers_only && !below(&self.layers) {
+            PathClass::Live
         } else {
             PathClass::Versioned
         }
@@ -136,6 +141,7 @@ mod tests {
             links: vec![(b"/var/run".to_vec(), b"/run".to_vec())],
             open: vec![(b"/home".to_vec(), "why".into())],
             layers: vec![b"/home/me".to_vec()],
+            layers_only: false,
         };
         let class = |p: &str| classes.find(p.as_bytes()).0;
         assert_eq!(class("/etc/passwd"), PathClass::Versioned);
@@ -155,5 +161,9 @@ mod tests {
         assert_eq!(class("/home/x"), PathClass::Live);
         assert_eq!(class("/home/me"), PathClass::Versioned);
         assert_eq!(class("/home/me/x"), PathClass::Versioned);
+        assert_eq!(class("/srv/x/y"), PathClass::Versioned);
+        let covered = PathClasses { layers_only: true, ..classes.clone() };
+        assert_eq!(covered.find(b"/srv/x/y").0, PathClass::Live, "no layer is there");
+        assert_eq!(covered.find(b"/home/me/x").0, PathClass::Versioned);
     }
 }

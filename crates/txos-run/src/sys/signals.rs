@@ -69,6 +69,36 @@ fn set_disposition(signal: i32, handler: libc::sighandler_t) -> libc::sigaction 
     }
 }
 
+/// Signals whose disposition is handed from one process to another: all that can have one, but those that this
+/// process's own libraries need.
+fn that_can_be_ignored() -> impl Iterator<Item = i32> {
+    let own = [libc::SIGKILL, libc::SIGSTOP, libc::SIGPIPE, 32, 33];
+    (1..=libc::SIGRTMAX()).filter(move |signal| !own.contains(signal))
+}
+
+/// The signals that this process ignores, and so does each program that it starts. `SIGPIPE`, which the runtime of Rust
+/// programs ignores, is left out.
+#[must_use]
+pub fn ignored() -> Vec<i32> {
+    let is_ignored = |signal: &i32| {
+        // SAFETY: all-zero is a valid `sigaction`; without a new one the call only fills in the old one.
+        unsafe {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(*signal, std::ptr::null(), &raw mut now) == 0
+                && now.sa_sigaction == libc::SIG_IGN
+        }
+    };
+    that_can_be_ignored().filter(is_ignored).collect()
+}
+
+/// Ignores these, and no others.
+pub fn ignore_only(signals: &[i32]) {
+    for signal in that_can_be_ignored() {
+        let handler = if signals.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
+        set_disposition(signal, handler);
+    }
+}
+
 impl Guard {
     /// Ignores the terminal's signals and collects the others, until dropped.
     ///

@@ -2,9 +2,10 @@
 //! it succeeds.
 
 use rustix::process::Signal;
+use txos_testkit::pty::Pty;
 use txos_testkit::random::Random;
 use txos_testkit::wait::until;
-use txos_testkit::{Invocation, Lab, require_some};
+use txos_testkit::{Invocation, Lab, require, require_some, skip};
 
 use crate::merging::change;
 use crate::rootless::Place;
@@ -311,6 +312,45 @@ fn what_is_deeper_joins_the_one_above() {
     let script = format!("{txos} run --strict -- true");
     let done = lab.script(&["--max-bytes", "10M"], &script).run().expect(125);
     let _ = done.says("--strict can't be had here");
+    lab.expect_clean();
+}
+
+/// Keys at the terminal stop, continue and interrupt the command of a shell's job that is inside.
+#[test]
+fn jobs_of_a_shell_inside_stop_and_go_on() {
+    let lab = Lab::in_memory();
+    require!(skip::has("bash"), "no bash");
+    let txos = txos();
+    let (mut pty, terminal) = Pty::open(80, 24);
+    let shell = Invocation::new(&txos)
+        .args(["run", "--scope", ".", "--", "bash", "--norc", "--noprofile", "-i"])
+        .env("PS1", "PROMPT>")
+        .env("TXOS_STORE", lab.store())
+        .env("TXOS_REALM", lab.realm())
+        .dir(lab.tree())
+        .terminal(terminal)
+        .start();
+    pty.expect("PROMPT>");
+    pty.type_in(&format!("{txos} run -- sh -c 'echo rea''dy; read x; echo $x > made'\n"));
+    pty.expect("ready");
+    pty.type_in("\x1a");
+    pty.expect("Stopped");
+    pty.expect("PROMPT>");
+    pty.type_in("fg\n");
+    pty.expect("made");
+    pty.type_in("typed\n");
+    pty.expect(" now");
+    pty.expect("PROMPT>");
+    pty.type_in(&format!("{txos} run -- sh -c 'echo > lost; echo rea''dy; exec sleep 1000'\n"));
+    pty.expect("ready");
+    pty.type_in("\x03");
+    pty.expect("PROMPT>");
+    pty.type_in("echo status $?; ls; exit\n");
+    pty.expect("status 130");
+    pty.expect("committed");
+    let _ = pty.rest();
+    let _ = shell.wait().expect(0);
+    assert_eq!(lab.native("ls; cat made").expect(0).text(), "made\ntyped\n");
     lab.expect_clean();
 }
 

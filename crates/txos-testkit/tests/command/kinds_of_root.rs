@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use rustix::mount::{MountFlags, UnmountFlags};
 use txos_testkit::tree::overlay_traces;
 use txos_testkit::user::User;
 use txos_testkit::{Invocation, Lab, Tree, binary, require};
@@ -100,6 +101,45 @@ fn everything_lands() {
         let _ = kind.txos(&lab, &["revert", "@"]).run().expect(0);
         before.expect_same(&Tree::of(lab.tree()));
         let _ = kind.txos(&lab, &["gc", "--keep", "0"]).run().expect(0);
+    }
+}
+
+/// In a container whose root directory is an overlay: what is on it is live, and that is said. A volume is versioned.
+#[test]
+fn on_an_overlay_changes_are_live_and_told_of() {
+    let lab = Lab::new();
+    require!(possible(), "no user namespaces without privilege here");
+    let over = lab.dir().join("over");
+    let base = lab.dir().join("base");
+    for dir in [&over, &base] {
+        std::fs::create_dir(dir).unwrap();
+    }
+    rustix::mount::mount("tmpfs", &base, "tmpfs", MountFlags::empty(), Some(c"mode=755")).unwrap();
+    let of = |name: &str| {
+        let dir = base.join(name);
+        std::fs::create_dir_all(dir.join("d")).unwrap();
+        dir.display().to_string()
+    };
+    let options = format!("lowerdir={},upperdir={},workdir={}", of("l"), of("u"), of("w"));
+    let options = std::ffi::CString::new(options).unwrap();
+    rustix::mount::mount("overlay", &over, "overlay", MountFlags::empty(), Some(&*options))
+        .unwrap();
+    let file = over.join("d/file");
+    for kind in KINDS {
+        let script = format!("echo 1 > {}; echo 1 > versioned; exit 3", file.display());
+        let done = kind.txos(&lab, &["run", "--", "sh", "-c", &script]).run().expect(3);
+        let _ = done.says("takes effect at once").says("not rolled back");
+        assert!(file.exists() && !lab.path("versioned").exists(), "{kind:?}");
+        std::fs::remove_file(&file).unwrap();
+        let strict = ["run", "--strict", "--", "sh", "-c", &script];
+        let _ = kind.txos(&lab, &strict).run().expect(125).says("was stopped");
+        assert!(!file.exists(), "{kind:?}");
+        let scope = over.join("d").display().to_string();
+        let done = kind.txos(&lab, &["run", "--scope", &scope, "--", "true"]).run().expect(125);
+        let _ = done.says("is on an overlay file system");
+    }
+    for dir in [&over, &base] {
+        rustix::mount::unmount(dir, UnmountFlags::DETACH).unwrap();
     }
 }
 
