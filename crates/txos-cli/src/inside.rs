@@ -179,6 +179,9 @@ fn conclude(
         }
         inside.end_handover(id)?;
     }
-    app.say(format_args!("{}, in {outer} now", replay.counts()));
+    match replay.counts() {
+        counts if counts.total() == 0 => app.say("nothing changed"),
+        counts => app.say(format_args!("{counts}, in {outer} now")),
+    }
     Ok(status)
 }

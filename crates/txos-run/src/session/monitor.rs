@@ -57,7 +57,8 @@ pub fn run(
     let begins = reads.is_empty() && options.given.is_none();
     let renames = if begins { ViewRenames::default() } else { Renamed::read(tx)?.into() };
     let warnings = Arc::new(Warnings::default());
-    for pattern in &plan.unmatched {
+    // Of one inside of another it was said before.
+    for pattern in plan.unmatched.iter().filter(|_| options.given.is_none()) {
         say(&format!(
             "warning: --exclude {}: nothing that is there now matches; what is made later under such a \
              name is versioned",

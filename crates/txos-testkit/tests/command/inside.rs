@@ -294,6 +294,24 @@ fn options_hold_or_are_refused() {
     lab.expect_clean();
 }
 
+/// What the outer one hides or leaves alone is hidden and left alone inside, and said once.
+#[test]
+fn the_terms_of_the_outer_one_hold() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo s > secret; echo 1 > f; echo l > live").expect(0);
+    let script = format!("{}; :", inner("ls; echo 2 >> f; echo 2 >> live; exit 3"));
+    let options = ["--hide", "secret", "--exclude", "live", "--exclude", "none"];
+    let done = lab.script(&options, &script).run().expect(0);
+    assert_eq!(done.text(), "f\nlive\n");
+    assert_eq!(done.stderr.matches("--exclude none: nothing").count(), 1, "{done:?}");
+    assert_eq!(lab.native("cat secret f live").expect(0).text(), "s\n1\nl\n2\n");
+    let script = format!("{}; :", inner("echo > /dev/shm/$TXOS_ID; echo > made"));
+    let done = lab.script(&["--strict"], &script).run().expect(0);
+    let _ = done.says("was stopped: ");
+    assert!(!lab.path("made").exists());
+    lab.expect_clean();
+}
+
 /// Where no transaction of its own can be had, it says so, and joins the one above.
 #[test]
 fn what_is_deeper_joins_the_one_above() {

@@ -56,6 +56,25 @@ fn an_unrelated_unmount_is_no_conflict() {
     }
 }
 
+/// Where others could put something in a store's place there is none: that is said when a command changes something
+/// there, not whenever one runs.
+#[test]
+fn a_mount_that_can_hold_no_store_is_told_of_when_it_matters() {
+    let lab = Lab::in_memory();
+    let open = lab.dir().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let below = mount(&lab, "open/below");
+    let _ = lab.whole(&[], "echo 1 > f").run().expect(0).says_not("warning");
+    let script = format!("echo 2 > f; echo 2 > {}/file; exit 3", below.display());
+    let done = lab.whole(&[], &script).run().expect(3);
+    let _ = done.says("takes effect at once").says("not rolled back");
+    assert_eq!(lab.read("f"), "1\n");
+    assert_eq!(std::fs::read_to_string(below.join("file")).unwrap(), "2\n");
+    unmount(&below);
+    lab.expect_clean();
+}
+
 /// What was seen of it, or changed in it, counts.
 #[test]
 fn an_unmount_of_what_was_used_is_a_conflict() {
