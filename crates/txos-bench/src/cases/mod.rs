@@ -2,6 +2,7 @@
 
 mod build;
 mod calls;
+mod checkpoint;
 mod deep;
 mod durable;
 mod flush;
@@ -69,6 +70,11 @@ pub const CASES: &[Case] = &[
         name: "calls",
         about: "system calls of a program, with the library and in transactions",
         run: Run::Figures(calls::calls),
+    },
+    Case {
+        name: "checkpoint",
+        about: "memory that an abort puts back: begin, first writes, commit, abort",
+        run: Run::Figures(checkpoint::checkpoint),
     },
     Case {
         name: "deep",

@@ -5,7 +5,7 @@ use std::ptr::null;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicI32;
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{self, Checkpoint};
 use super::entry::{self, Regs};
 use super::report::reason;
 use super::signals::{self, Changed, Masks};
@@ -239,16 +239,21 @@ fn begin_in(
     crate::reach::forget();
     let how = How { flags: plan.flags | own, ..plan.clone() };
     thread::leave_program(tls);
-    let checkpoint = match plan.flags & flags::CHECKPOINT {
-        0 => None,
-        asked => match on_own_stack(tls, || Checkpoint::begin(plan.flags | asked)) {
-            Ok(kept) => Some(kept?),
-            Err(panic) => return Err(defect(&panic)),
-        },
-    };
+    let kept = plan.flags & flags::CHECKPOINT != 0;
+    if kept {
+        checkpoint::may_keep(plan.flags)?;
+    }
     let tx = match on_own_stack(tls, || Tx::begin(how)) {
         Ok(begun) => begun?,
         Err(panic) => return Err(defect(&panic)),
+    };
+    // Last, so that what is written to until here need not be copied.
+    let (tx, checkpoint) = match kept {
+        true => match on_own_stack(tls, || keep_memory(tx)) {
+            Ok(kept) => kept?,
+            Err(panic) => return Err(defect(&panic)),
+        },
+        false => (tx, None),
     };
     if plan.attempt == 0 {
         thread.counters.begun += 1;
@@ -278,6 +283,17 @@ fn begin_in(
     });
     to_program(tls);
     Ok(())
+}
+
+/// Keeps memory as it is, for a transaction that has just begun; if that can't be, it has not.
+fn keep_memory(tx: Box<Tx>) -> Result<(Box<Tx>, Option<Box<Checkpoint>>), Failure> {
+    match Checkpoint::begin() {
+        Ok(checkpoint) => Ok((tx, Some(checkpoint))),
+        Err(failure) => {
+            let _ = tx.abort();
+            Err(failure)
+        }
+    }
 }
 
 /// Before [`begin_again`]: puts memory back, if it was kept.

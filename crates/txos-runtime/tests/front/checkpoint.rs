@@ -74,17 +74,3 @@ fn lost() {
     let said = text(&output.stderr);
     assert!(said.contains("is rolled back, but memory could not be put back"), "{said}");
 }
-
-/// `TXOS_CHECKPOINT_SECONDS`: new seeds for so long.
-#[test]
-#[ignore = "a long mode"]
-fn random_calls_of_new_seeds() {
-    let seconds = std::env::var("TXOS_CHECKPOINT_SECONDS").ok().and_then(|s| s.parse().ok());
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds.unwrap_or(60));
-    let mut seed = u64::from(std::process::id());
-    while std::time::Instant::now() < end {
-        let output = run(&["random", &seed.to_string()], Link::Shared);
-        assert!(output.status.success(), "seed {seed}: {}", words(&output));
-        seed += 1;
-    }
-}

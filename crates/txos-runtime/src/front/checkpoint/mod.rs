@@ -143,30 +143,38 @@ fn not_the_programs(library: &Library) -> Spans {
     Spans::of(kernels.into_iter().chain([own]))
 }
 
+/// Whether this process's memory can be kept, as far as that is known before.
+///
+/// # Errors
+/// Why it can't.
+pub fn may_keep(asked: u32) -> Result<(), Failure> {
+    if asked & (flags::THREADS | flags::MANAGED) != 0 {
+        let why = "it can't be had together with TX_THREADS or TX_MANAGED";
+        return Err(refusal(libc::EINVAL, why));
+    }
+    if library().within {
+        let why = "the library is linked into the program, so their variables can't be told \
+                   apart; link the program with libtxos.so";
+        return Err(refusal(libc::ENOTSUP, why));
+    }
+    match threads() {
+        Some(1) => {}
+        Some(_) => {
+            let why = "the process has other threads, which would go on with memory that is \
+                       put back";
+            return Err(refusal(libc::EBUSY, why));
+        }
+        None => return Err(refusal(libc::ENOTSUP, "/proc/self is not there")),
+    }
+    Ok(())
+}
+
 impl Checkpoint {
     /// Keeps the process's memory as it is. For the runtime's own stack.
     ///
     /// # Errors
     /// Why that can't be: nothing has changed.
-    pub fn begin(asked: u32) -> Result<Box<Checkpoint>, Failure> {
-        if asked & (flags::THREADS | flags::MANAGED) != 0 {
-            let why = "it can't be had together with TX_THREADS or TX_MANAGED";
-            return Err(refusal(libc::EINVAL, why));
-        }
-        if library().within {
-            let why = "the library is linked into the program, so their variables can't be told \
-                       apart; link the program with libtxos.so";
-            return Err(refusal(libc::ENOTSUP, why));
-        }
-        match threads() {
-            Some(1) => {}
-            Some(_) => {
-                let why = "the process has other threads, which would go on with memory that is \
-                           put back";
-                return Err(refusal(libc::EBUSY, why));
-            }
-            None => return Err(refusal(libc::ENOTSUP, "/proc/self is not there")),
-        }
+    pub fn begin() -> Result<Box<Checkpoint>, Failure> {
         let mut alternate = std::mem::MaybeUninit::<libc::stack_t>::zeroed();
         // SAFETY: the kernel writes what it has; asking for the end of the heap changes nothing.
         let (heap, alternate) = unsafe {

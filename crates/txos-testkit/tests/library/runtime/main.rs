@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod by_kernel;
+mod checkpoint;
 mod conflicts;
 mod crashes;
 mod differ;
