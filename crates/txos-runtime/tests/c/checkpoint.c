@@ -529,7 +529,8 @@ static unsigned next(unsigned below) {
 }
 
 static char *blocks[64];
-static char *area;
+static char *area, *top;
+static long top_size;
 
 static void random_step(void) {
     unsigned i = next(64), at = next(200), pages = next(20) + 1;
@@ -563,10 +564,13 @@ static void random_step(void) {
                area + next(200) * PAGE);
         break;
     case 8:
-        if (i % 2)
-            sbrk(next(50000));
-        else
-            sbrk(-(long)next(30000));
+        /* The C library's heap may have grown behind it: then it is not at the end any more. */
+        if (i % 2 && sbrk(top_size = next(50000)) != (void *)-1)
+            top = sbrk(0);
+        else if (top == sbrk(0) && top_size > 0) {
+            sbrk(-top_size);
+            top_size = 0;
+        }
         break;
     default:
         /* The kernel writes, where something can be written to. */

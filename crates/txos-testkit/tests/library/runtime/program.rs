@@ -33,7 +33,7 @@ pub fn program(name: &'static str, linked: Linked) -> PathBuf {
 /// If the compiler complains.
 pub fn compile(sources: &str, name: &str, linked: Linked) -> PathBuf {
     // Tests of other directories may have one of the same name.
-    let family = sources.replace('/', "-");
+    let family = sources.replace(['/', '.'], "-");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join(sources);
     let dir = sources.join(name);
     let mut files = vec![sources.join(format!("{name}.c"))];
