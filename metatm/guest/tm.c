@@ -95,7 +95,8 @@ static void alone(void)
         a = 2;
         XRESTART(9);
     }
-    check((status & 255) == 9 && status >> 8 == 1, "xrestart gives its reason and the number of restarts");
+    check((status & 255) == 9 && (status >> 8 & 0xffffff) == 1, "xrestart gives its reason and the number of restarts");
+    check(status >> 32 >= 2 && status >> 32 < 50, "it says how many instructions were executed in vain");
     check(a == 1, "a restart takes back what was written");
     a = 3;
     XEND();
@@ -110,6 +111,21 @@ static void alone(void)
     if (status == 0)
         sbi(0x10, 0, 0, 0, 0);
     check((status & 255) == 2, "firmware in a transaction asks for the lock");
+    XEND();
+
+    status = xbegin();
+    if (status == 0)
+        asm volatile("csrw sscratch, x0");
+    check((status & 255) == 2, "a control register in a transaction asks for the lock");
+    XEND();
+    status = xbegin();
+    if (status == 0)
+        asm volatile("sfence.vma" : : : "memory");
+    check((status & 255) == 2, "a fence of translations in a transaction asks for the lock");
+    XEND();
+    status = xbegin();
+    asm volatile("csrrsi x0, sstatus, 0\n csrci sstatus, 2");
+    check(status == 0 && xid() != 0, "interrupts can be disabled in a transaction");
     XEND();
 
     status = xbegin();

@@ -45,8 +45,10 @@ pub struct Result {
     pub idle: f64,
     /// Cycles in the kernel while the workload ran.
     pub kernel_cycles: u64,
-    /// Of these, waiting for locks, stalled, or in attempts that were restarted.
+    /// Of these, waiting for locks, stalled, waiting to start again, or in attempts that were restarted.
     pub sync_cycles: u64,
+    /// Of these, waiting for locks.
+    pub spin_cycles: u64,
     /// Instructions, all in all.
     pub instructions: u64,
     /// Transactions.
@@ -58,7 +60,8 @@ pub struct Result {
 }
 
 /// Functions in which a kernel waits for a spinlock.
-fn waits(name: &str) -> bool {
+#[must_use]
+pub fn waits(name: &str) -> bool {
     name.starts_with("_raw_spin_lock")
         || name.starts_with("cx_lock")
         || name.starts_with("cx_exclusive")
@@ -76,7 +79,7 @@ pub fn run(
     let mut machine =
         Machine::new(config, guest.disk.to_vec()).map_err(|e: Error| e.to_string())?;
     machine.deadline = Instant::now().checked_add(guest.time);
-    machine.bus.watched = guest.kernel.symbols.ranges(waits);
+    machine.bus.watched.ranges = guest.kernel.symbols.ranges(waits);
     let line = format!("console=ttyS0 quiet workload={workload} {}", guest.line);
     machine
         .boot(&Images { kernel: &guest.kernel.image, initrd: guest.initrd, command_line: &line })
@@ -90,7 +93,7 @@ pub fn run(
     });
     let busy = |machine: &Machine| -> (u64, u64) {
         let kernel = machine.harts.iter().map(|h| h.clock.saturating_sub(h.idle + h.user)).sum();
-        (kernel, machine.harts.iter().map(|h| h.watched).sum())
+        (kernel, machine.harts.iter().map(|h| h.visit.cycles).sum())
     };
     let before = busy(&machine);
     machine.bus.tm.stats = Stats { traced: machine.bus.tm.stats.traced, ..Stats::default() };
@@ -129,6 +132,7 @@ pub fn run(
         system: field("system") / 100.0,
         idle: field("idle") / 100.0,
         kernel_cycles: after.0 - before.0,
+        spin_cycles: after.1 - before.1,
         sync_cycles: after.1 - before.1 + tm.stall_cycles + tm.backoff_cycles + tm.wasted_cycles,
         instructions: machine.harts.iter().map(|h| h.instret).sum(),
         tm,

@@ -50,6 +50,9 @@ fn run(args: &Run) -> Result<ExitCode, String> {
     let symbols = Symbols::parse(&String::from_utf8_lossy(&map));
     let mut machine = Machine::new(&args.machine.config(), disk).map_err(|e| e.to_string())?;
     machine.profile = args.profile.then(Default::default);
+    if args.profile {
+        machine.bus.watched.ranges = symbols.ranges(experiment::waits);
+    }
     machine.bus.tm.stats.traced = args.trace.unwrap_or(0);
     machine
         .boot(&Images { kernel: &kernel, initrd: &initrd, command_line: &args.append })
@@ -86,6 +89,7 @@ fn run(args: &Run) -> Result<ExitCode, String> {
     }
     if let Some(profile) = &machine.profile {
         print_profile(profile, &symbols);
+        print_waits(&machine, &symbols);
     }
     if args.json {
         let text =
@@ -113,6 +117,32 @@ fn print_profile(profile: &FxHashMap<u64, u64>, symbols: &Symbols) {
     println!("\n      cycles      %  function");
     for (name, cycles) in functions.into_iter().take(40) {
         println!("{cycles:>12}  {:>5.1}  {name}", 100.0 * cycles as f64 / all as f64);
+    }
+}
+
+/// Prints what synchronization cost, and which critical regions waited longest for their locks.
+fn print_waits(machine: &Machine, symbols: &Symbols) {
+    let stats = &machine.bus.tm.stats;
+    let locks: u64 = machine.harts.iter().map(|h| h.visit.cycles).sum();
+    let busy = machine.harts.iter().map(|h| h.clock.saturating_sub(h.idle + h.user)).sum();
+    for (cycles, what) in [
+        (busy, "in the kernel, of which"),
+        (locks, "waiting for locks"),
+        (stats.stall_cycles, "in stalls"),
+        (stats.backoff_cycles, "waiting to start again"),
+        (stats.wasted_cycles, "in attempts that were restarted"),
+    ] {
+        println!("{cycles:>12}  cycles {what}");
+    }
+    let mut regions: BTreeMap<String, u64> = BTreeMap::new();
+    for (pc, cycles) in &machine.bus.watched.regions {
+        *regions.entry(symbols.name(*pc)).or_default() += cycles;
+    }
+    let mut regions: Vec<_> = regions.into_iter().collect();
+    regions.sort_by_key(|(_, cycles)| std::cmp::Reverse(*cycles));
+    println!("\n      cycles      %  region that waited for its lock");
+    for (name, cycles) in regions.into_iter().take(20) {
+        println!("{cycles:>12}  {:>5.1}  {name}", 100.0 * cycles as f64 / locks.max(1) as f64);
     }
 }
 

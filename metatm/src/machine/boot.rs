@@ -18,6 +18,8 @@ pub struct Description<'a> {
     pub command_line: &'a str,
     /// Where the initial file system begins and ends.
     pub initrd: Option<(u64, u64)>,
+    /// What the kernel's random numbers come from: there is no other source of them.
+    pub seed: u64,
 }
 
 const PLIC: u32 = 1;
@@ -43,6 +45,7 @@ pub fn device_tree(d: &Description<'_>) -> Result<Vec<u8>, vm_fdt::Error> {
         fdt.property_u64("linux,initrd-start", start)?;
         fdt.property_u64("linux,initrd-end", end)?;
     }
+    fdt.property("rng-seed", &entropy(d.seed))?;
     fdt.end_node(chosen)?;
 
     let memory = fdt.begin_node(&format!("memory@{:x}", ram::BASE))?;
@@ -98,6 +101,20 @@ pub fn device_tree(d: &Description<'_>) -> Result<Vec<u8>, vm_fdt::Error> {
     fdt.end_node(soc)?;
     fdt.end_node(root)?;
     fdt.finish()
+}
+
+/// As many bytes as a kernel takes for enough; the same ones for the same seed.
+fn entropy(seed: u64) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    let mut state = seed;
+    for word in bytes.chunks_mut(8) {
+        // Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word.copy_from_slice(&(mixed ^ mixed >> 31).to_le_bytes());
+    }
+    bytes
 }
 
 fn interrupt_controller(fdt: &mut FdtWriter, harts: u32) -> Result<(), vm_fdt::Error> {

@@ -8,6 +8,7 @@ use super::cache::Caches;
 use super::hart::{Hart, Mode};
 use super::mmu::{Kind, Table};
 use super::ram::{BASE, CodePage, PAGE};
+use super::watch::{Visit, Watched};
 use crate::isa::{Instr, Op};
 use crate::tm::Tm;
 
@@ -161,25 +162,25 @@ macro_rules! operation {
     }};
 }
 
-/// Cycles of the instructions in watched ranges.
-struct Watch<'a> {
-    ranges: &'a [(u64, u64)],
-    /// Whether the page has any.
+/// The instruction that runs, where its cycles are watched.
+struct Clocked<'a> {
+    visit: &'a mut Visit,
+    watched: &'a mut Watched,
+    /// Whether the page has what is watched.
     here: bool,
     pc: u64,
     clock: u64,
-    cycles: u64,
 }
 
-impl Watch<'_> {
-    /// An instruction begins: the one before it is paid.
+impl Clocked<'_> {
+    /// An instruction begins: the one before it has ended.
     #[inline(always)]
-    fn next(&mut self, pc: u64, clock: u64) {
+    fn next(&mut self, pc: u64, clock: u64, ra: u64) {
         if !self.here {
             return;
         }
-        if self.ranges.iter().any(|&(from, to)| from <= self.pc && self.pc < to) {
-            self.cycles += clock - self.clock;
+        if clock > self.clock {
+            self.visit.instruction(self.watched, self.pc, ra, clock - self.clock);
         }
         (self.pc, self.clock) = (pc, clock);
     }
@@ -202,11 +203,12 @@ fn in_page<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, until: u64) -> Lea
     let Some(Some(decoded)) = code.get(number) else { return Leaves::Instruction };
     let (caches, tm) = (bus.caches.as_mut(), &bus.tm);
     let mut view = View { hart: hart.id, table, bytes, code, caches, tm, in_tx, reserved };
-    let kernel = hart.mode != Mode::User;
-    let here = |&(from, to): &(u64, u64)| from < (page + 1) * PAGE && page * PAGE < to;
-    let here = MODEL && kernel && bus.watched.iter().any(here);
     let (mut pc, mut clock, mut done) = (hart.pc, hart.clock, 0);
-    let mut watch = Watch { ranges: &bus.watched, here, pc, clock, cycles: 0 };
+    let (visit, watched) = (&mut hart.visit, &mut bus.watched);
+    let here = MODEL
+        && hart.mode != Mode::User
+        && watched.has_page(page * PAGE, page.wrapping_add(1).wrapping_mul(PAGE));
+    let mut clocked = Clocked { visit, watched, here, pc, clock };
     let x = &mut hart.x;
     let leaves = loop {
         if clock >= until {
@@ -215,7 +217,7 @@ fn in_page<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, until: u64) -> Lea
         let offset = pc.wrapping_sub(page * PAGE);
         let Some(&instr) = decoded.get(offset as usize >> 1) else { break Leaves::Page };
         if MODEL {
-            watch.next(pc, clock);
+            clocked.next(pc, clock, x[1]);
             if let Some(caches) = &mut view.caches {
                 clock += caches.access(view.hart, Kind::Fetch, start + offset);
             }
@@ -296,8 +298,7 @@ fn in_page<const MODEL: bool>(hart: &mut Hart, bus: &mut Bus, until: u64) -> Lea
         clock += 1;
         done += 1;
     };
-    watch.next(pc, clock);
-    hart.watched += watch.cycles;
+    clocked.next(pc, clock, x[1]);
     (hart.pc, hart.clock) = (pc, clock);
     hart.instret += done;
     leaves

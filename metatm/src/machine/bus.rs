@@ -3,6 +3,7 @@
 use super::cache::Caches;
 use super::mmu::Kind;
 use super::ram::Ram;
+use super::watch::Watched;
 use crate::devices::disk::{Disk, Writes};
 use crate::devices::map;
 use crate::devices::net::Net;
@@ -75,8 +76,8 @@ pub struct Bus {
     pub tick: u64,
     /// Latency of the wire in cycles.
     pub wire: u64,
-    /// Ranges of addresses whose cycles each hart counts: where the kernel waits for locks.
-    pub watched: Vec<(u64, u64)>,
+    /// Where the kernel waits for locks.
+    pub watched: Watched,
     /// How the machine ends.
     pub ending: Option<Ending>,
     /// Whether devices may have something to do.
@@ -104,7 +105,7 @@ impl Bus {
             start: vec![None; harts],
             tick: 100,
             wire: 100_000,
-            watched: Vec::new(),
+            watched: Watched::default(),
             ending: None,
             device_work: true,
         }

@@ -36,8 +36,9 @@ pub fn run<const MODEL: bool>(
             fetch::<MODEL>(hart, bus).and_then(|instr| execute::<MODEL>(hart, bus, instr, others));
         if user {
             hart.user += hart.clock - before;
-        } else if MODEL && bus.watched.iter().any(|&(from, to)| from <= pc && pc < to) {
-            hart.watched += hart.clock - before;
+        } else if MODEL && !bus.watched.ranges.is_empty() {
+            let cycles = hart.clock - before;
+            hart.visit.instruction(&mut bus.watched, pc, hart.x[1], cycles);
         }
         match done {
             Ok(()) => hart.instret += 1,
@@ -47,6 +48,7 @@ pub fn run<const MODEL: bool>(
             }
             Err(Stop::Stall(cycles)) => {
                 hart.clock += cycles;
+                hart.stalled += cycles;
                 return true;
             }
             Err(Stop::Yield) => return true,

@@ -1,6 +1,8 @@
 //! A hart: registers, control registers, and its view of memory.
 
 use super::mmu::Tlb;
+use super::watch::Visit;
+use crate::tm::Mark;
 
 /// Privilege. There is no machine mode: the simulator is the firmware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,8 +114,10 @@ pub struct Hart {
     pub idle: u64,
     /// Cycles in user mode.
     pub user: u64,
-    /// Cycles in watched ranges.
-    pub watched: u64,
+    /// Cycles in which it waited for locks.
+    pub visit: Visit,
+    /// Cycles in which accesses of transactions stalled.
+    pub stalled: u64,
     /// Instructions so far.
     pub instret: u64,
     /// Interrupts taken.
@@ -145,7 +149,8 @@ impl Hart {
             clock: 0,
             idle: 0,
             user: 0,
-            watched: 0,
+            visit: Visit::default(),
+            stalled: 0,
             instret: 0,
             interrupts: 0,
             software: false,
@@ -176,6 +181,12 @@ impl Hart {
         let dirty = self.csr.sstatus & status::FS == status::FS;
         // UXL says that programs have 64 bits.
         self.csr.sstatus | 2 << 32 | if dirty { status::SD } else { 0 }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark { waited: self.visit.cycles + self.stalled, instructions: self.instret }
     }
 
     /// Whether it is in a handler of an interrupt.

@@ -14,6 +14,7 @@
 //! | [`bus`] | what harts share |
 //! | [`memory`] | loads, stores, fetches |
 //! | [`burst`], [`execute`], [`special`], [`trap`] | instructions and traps |
+//! | [`watch`] | cycles in which harts wait for locks |
 //! | [`sbi`], [`boot`] | the firmware and the device tree |
 
 pub mod boot;
@@ -30,6 +31,7 @@ pub mod ram;
 pub mod sbi;
 pub mod special;
 pub mod trap;
+pub mod watch;
 
 use std::time::Instant;
 
@@ -234,6 +236,7 @@ impl Machine {
                 ticks_per_second: TICKS as u32,
                 command_line: images.command_line,
                 initrd,
+                seed: self.bus.tm.config.seed,
             })
         };
         let room = tree(Some((0, 0)))?.len() as u64 + 4096;

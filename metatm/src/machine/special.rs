@@ -119,6 +119,7 @@ pub fn transactional<const MODEL: bool>(
             let checkpoint = hart.checkpoint(next, instr.rd);
             let priority = hart.csr.xprio as i32;
             bus.tm.begin(checkpoint, hart.id, hart.clock, hart.in_interrupt(), priority);
+            bus.tm.mark(hart.id, hart.mark());
             0
         }
         Op::Xend => {

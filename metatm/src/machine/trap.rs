@@ -72,7 +72,8 @@ pub fn pop(hart: &mut Hart, bus: &mut Bus) {
 
 /// Starts the hart's transaction again, if it is doomed. Gives whether it was.
 pub fn restart(hart: &mut Hart, bus: &mut Bus) -> bool {
-    let Some((checkpoint, status, cycles)) = bus.tm.restart(hart.id, hart.clock) else {
+    let Some((checkpoint, status, cycles)) = bus.tm.restart(hart.id, hart.clock, hart.mark())
+    else {
         return false;
     };
     hart.go_back(&checkpoint, status);

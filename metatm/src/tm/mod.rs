@@ -125,6 +125,15 @@ struct Holder {
     write: u8,
 }
 
+/// What a hart has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    /// Cycles in which it waited: what it waits in an attempt that fails is not counted as wasted, too.
+    pub waited: u64,
+    /// Instructions.
+    pub instructions: u64,
+}
+
 /// A transaction.
 #[derive(Debug)]
 pub struct Tx {
@@ -158,6 +167,10 @@ pub struct Tx {
     pub in_interrupt: bool,
     /// When its present attempt began, in cycles.
     pub attempt: u64,
+    /// What its hart had done by then.
+    mark: Mark,
+    /// Instructions of attempts that were restarted.
+    pub lost: u64,
     undo: Vec<(u64, u64, u64)>,
     keys: Vec<u64>,
 }
@@ -249,6 +262,31 @@ impl Tm {
         self.rng
     }
 
+    /// A transaction that begins, without a number.
+    fn transaction(checkpoint: Checkpoint, hart: usize, now: u64) -> Tx {
+        Tx {
+            hart,
+            number: 0,
+            depth: 1,
+            checkpoint,
+            doomed: None,
+            born: now,
+            restarts: 0,
+            size: 0,
+            karma: 0,
+            stalls: 0,
+            stalled: (0, 0, false),
+            enemies: Vec::new(),
+            priority: 0,
+            in_interrupt: false,
+            attempt: now,
+            mark: Mark::default(),
+            lost: 0,
+            undo: Vec::new(),
+            keys: Vec::new(),
+        }
+    }
+
     /// Begins a transaction, or one level more.
     pub fn begin(
         &mut self,
@@ -264,25 +302,7 @@ impl Tm {
         }
         let number = self.next;
         self.next += 1;
-        let tx = Tx {
-            hart,
-            number,
-            depth: 1,
-            checkpoint,
-            doomed: None,
-            born: now,
-            restarts: 0,
-            size: 0,
-            karma: 0,
-            stalls: 0,
-            stalled: (0, 0, false),
-            enemies: Vec::new(),
-            priority,
-            in_interrupt,
-            attempt: now,
-            undo: Vec::new(),
-            keys: Vec::new(),
-        };
+        let tx = Tx { number, priority, in_interrupt, ..Tm::transaction(checkpoint, hart, now) };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.txs[usize::from(slot)] = tx;
@@ -299,6 +319,15 @@ impl Tm {
         *self.stats.begun_by_pc.entry(self.txs[usize::from(slot)].checkpoint.x[1]).or_default() +=
             1;
         self.stats.in_interrupts += u64::from(in_interrupt);
+    }
+
+    /// A transaction has begun, and its hart has done so much so far.
+    pub fn mark(&mut self, hart: usize, mark: Mark) {
+        if let Some(slot) = self.current[hart]
+            && self.txs[usize::from(slot)].depth == 1
+        {
+            self.txs[usize::from(slot)].mark = mark;
+        }
     }
 
     /// Ends a level. Gives `None` without a transaction, else whether that was a commit.
@@ -385,8 +414,8 @@ impl Tm {
     }
 
     /// Makes the next attempt of a hart's doomed transaction: gives where it starts, what `xbegin` gives there, and
-    /// for how many cycles it waits.
-    pub fn restart(&mut self, hart: usize, now: u64) -> Option<(Checkpoint, u64, u64)> {
+    /// for how many cycles it waits. `mark` is what the hart has done so far.
+    pub fn restart(&mut self, hart: usize, now: u64, mark: Mark) -> Option<(Checkpoint, u64, u64)> {
         let slot = usize::from(self.current[hart]?);
         let reason = self.txs[slot].doomed.take()?;
         let tx = &mut self.txs[slot];
@@ -403,9 +432,13 @@ impl Tm {
         let cycles = self.config.abort_cycles + wait;
         self.stats.backoff_cycles += cycles;
         let tx = &mut self.txs[slot];
-        self.stats.wasted_cycles += now.saturating_sub(tx.attempt);
+        let waited = mark.waited.saturating_sub(tx.mark.waited);
+        self.stats.wasted_cycles += now.saturating_sub(tx.attempt).saturating_sub(waited);
+        tx.lost += mark.instructions.saturating_sub(tx.mark.instructions);
+        tx.mark = mark;
+        let lost = tx.lost.min(0x7fff_ffff) << 32;
         tx.attempt = now + cycles;
-        Some((checkpoint, reason.code() | u64::from(restarts.min(0xff_ffff)) << 8, cycles))
+        Some((checkpoint, reason.code() | u64::from(restarts.min(0xff_ffff)) << 8 | lost, cycles))
     }
 
     /// Looks at an access before it is made: conflicts are decided, and the sets grow.
@@ -614,6 +647,50 @@ mod tests {
     use crate::machine::hart::Hart;
     use crate::machine::ram::BASE;
 
+    fn writes(tm: &mut Tm, ram: &mut Ram, hart: usize, at: u64, len: u64) -> bool {
+        tm.access(ram, &Access { hart, at, len, write: true, pc: 0, now: 0 }).is_ok()
+    }
+
+    #[test]
+    fn neighbours_conflict_by_line_and_not_by_byte() {
+        for (granularity, conflict) in [(1, false), (64, true)] {
+            let mut tm = Tm::new(Config { granularity, ..Config::default() }, 2);
+            let mut ram = Ram::new(4096);
+            for hart in 0..2 {
+                tm.begin(Hart::new(hart).checkpoint(0, 0), hart, hart as u64, false, 0);
+            }
+            // Two bytes of one word; then the first of the next line.
+            assert!(writes(&mut tm, &mut ram, 0, BASE, 1));
+            assert!(writes(&mut tm, &mut ram, 0, BASE + 64, 1));
+            let went_on = writes(&mut tm, &mut ram, 1, BASE + 1, 1);
+            assert_eq!(!went_on || tm.doomed(0).is_some(), conflict, "{granularity} bytes");
+            if !conflict {
+                let overlaps = writes(&mut tm, &mut ram, 1, BASE, 2);
+                assert!(!overlaps || tm.doomed(0).is_some(), "the same byte");
+            }
+        }
+    }
+
+    #[test]
+    fn of_one_hart_s_transactions_the_newest_goes_on_under_every_policy() {
+        for &policy in Policy::value_variants() {
+            let mut tm = Tm::new(Config { policy, ..Config::default() }, 1);
+            let mut ram = Ram::new(4096);
+            tm.begin(Hart::new(0).checkpoint(0, 0), 0, 0, false, 0);
+            // The older one is larger, and has higher priority.
+            for i in 0..8 {
+                assert!(writes(&mut tm, &mut ram, 0, BASE + 8 * i, 8));
+            }
+            tm.push(0, None);
+            tm.begin(Hart::new(0).checkpoint(0, 0), 0, 100, true, 139);
+            assert!(writes(&mut tm, &mut ram, 0, BASE, 8), "{policy:?}");
+            assert_eq!(tm.doomed(0), None, "{policy:?}");
+            assert_eq!(tm.end(0, 200), Some(true));
+            tm.pop(0);
+            assert_eq!(tm.doomed(0), Some(Reason::Conflict), "{policy:?}");
+        }
+    }
+
     /// Both have read the word that both write: one of them must give way, however often each makes its read again.
     #[test]
     fn atomic_operations_on_one_word_come_to_an_end_under_every_policy() {
@@ -628,7 +705,7 @@ mod tests {
                     tm.begin(Hart::new(hart).checkpoint(0, 0), hart, now, false, 0);
                     has_read[hart] = false;
                 }
-                if tm.restart(hart, now).is_some() {
+                if tm.restart(hart, now, Mark::default()).is_some() {
                     has_read[hart] = false;
                 }
                 let access = |pc, write| Access { hart, at: BASE, len: 8, write, pc, now };

@@ -163,3 +163,107 @@ impl Backoff {
         drawn % (most + 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::hart::Hart;
+    use crate::tm::Tm;
+
+    /// Two transactions of two harts, the first of which is older.
+    fn pair() -> [Tx; 2] {
+        [(1, 0), (2, 10)].map(|(number, born)| {
+            let mut tx = Tm::transaction(Hart::new(0).checkpoint(0, 0), 0, born);
+            tx.number = number;
+            tx
+        })
+    }
+
+    fn decide(policy: Policy, own: &mut Tx, holder: &mut Tx) -> Decision {
+        policy.decide(own, holder, &Figures::default(), 0)
+    }
+
+    #[test]
+    fn the_older_one_goes_on_under_timestamp() {
+        let [mut old, mut young] = pair();
+        assert_eq!(decide(Policy::Timestamp, &mut old, &mut young), Decision::HolderLoses);
+        assert_eq!(decide(Policy::Timestamp, &mut young, &mut old), Decision::RequesterLoses);
+    }
+
+    #[test]
+    fn size_matters_until_one_has_been_restarted_too_often() {
+        let [mut old, mut young] = pair();
+        (old.size, young.size) = (8, 16);
+        assert_eq!(decide(Policy::SizeMatters, &mut young, &mut old), Decision::HolderLoses);
+        assert_eq!(decide(Policy::SizeMatters, &mut old, &mut young), Decision::RequesterLoses);
+        old.restarts = Figures::default().size_restarts + 1;
+        assert_eq!(decide(Policy::SizeMatters, &mut young, &mut old), Decision::RequesterLoses);
+        assert_eq!(decide(Policy::SizeMatters, &mut old, &mut young), Decision::HolderLoses);
+    }
+
+    #[test]
+    fn the_operating_system_s_priority_comes_before_age() {
+        let [mut old, mut young] = pair();
+        (old.priority, young.priority) = (120, 100);
+        assert_eq!(decide(Policy::OsPriority, &mut young, &mut old), Decision::HolderLoses);
+        assert_eq!(decide(Policy::OsPriority, &mut old, &mut young), Decision::RequesterLoses);
+        young.priority = 120;
+        assert_eq!(decide(Policy::OsPriority, &mut young, &mut old), Decision::RequesterLoses);
+    }
+
+    #[test]
+    fn polite_stalls_longer_and_longer_and_then_goes_on() {
+        let [mut own, mut holder] = pair();
+        let mut last = 0;
+        for stalls in 0..Figures::default().polite_stalls {
+            own.stalls = stalls;
+            let decision = decide(Policy::Polite, &mut own, &mut holder);
+            let Decision::Stall(cycles) = decision else { panic!("{decision:?}") };
+            assert!(cycles > last, "{cycles} after {last}");
+            last = cycles;
+        }
+        own.stalls = Figures::default().polite_stalls;
+        assert_eq!(decide(Policy::Polite, &mut own, &mut holder), Decision::HolderLoses);
+    }
+
+    #[test]
+    fn kindergarten_gives_way_to_each_once() {
+        let [mut own, mut holder] = pair();
+        assert_eq!(decide(Policy::Kindergarten, &mut own, &mut holder), Decision::RequesterLoses);
+        assert_eq!(decide(Policy::Kindergarten, &mut own, &mut holder), Decision::HolderLoses);
+        let [_, mut another] = pair();
+        another.number = 3;
+        assert_eq!(decide(Policy::Kindergarten, &mut own, &mut another), Decision::RequesterLoses);
+    }
+
+    #[test]
+    fn work_counts_under_karma_eruption_and_polka() {
+        for policy in [Policy::Karma, Policy::Eruption, Policy::Polka] {
+            let [mut own, mut holder] = pair();
+            (own.karma, holder.karma) = (2, 4);
+            let decision = decide(policy, &mut own, &mut holder);
+            assert!(matches!(decision, Decision::Stall(_)), "{policy:?}: {decision:?}");
+            // The holder inherits the work of who waits for it, once.
+            assert_eq!(holder.karma, if policy == Policy::Eruption { 6 } else { 4 });
+            own.stalls = 2;
+            assert!(matches!(decide(policy, &mut own, &mut holder), Decision::Stall(_)));
+            own.stalls = 5;
+            assert_eq!(decide(policy, &mut own, &mut holder), Decision::HolderLoses, "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn backoff_grows_as_it_is_called() {
+        let figures = Figures::default();
+        let most = |backoff: Backoff, restarts| {
+            let most = |drawn| backoff.cycles(restarts, &figures, drawn);
+            (0..100_000).map(most).max()
+        };
+        for (restarts, linear, exponential) in [(1, 32, 32), (2, 64, 64), (4, 128, 256)] {
+            assert_eq!(most(Backoff::None, restarts), Some(0));
+            assert_eq!(most(Backoff::Linear, restarts), Some(linear));
+            assert_eq!(most(Backoff::Exponential, restarts), Some(exponential));
+        }
+        assert_eq!(most(Backoff::Exponential, 30), Some(32 << 8));
+    }
+}

@@ -245,7 +245,7 @@ mod tests {
             assert_eq!(self.tm.doomed(hart).is_some(), self.spec.doomed(hart), "hart {hart}");
             if self.spec.doomed(hart) {
                 self.spec.restart(hart);
-                assert!(self.tm.restart(hart, self.now).is_some());
+                assert!(self.tm.restart(hart, self.now, crate::tm::Mark::default()).is_some());
             }
         }
 
@@ -349,7 +349,7 @@ mod tests {
         fn log(&mut self, hart: usize) -> &mut Option<Log> {
             let lost = self.tm.doomed(hart).is_some();
             if lost {
-                assert!(self.tm.restart(hart, self.now).is_some());
+                assert!(self.tm.restart(hart, self.now, crate::tm::Mark::default()).is_some());
             }
             let log = self.logs[hart].last_mut().expect("there is one");
             if lost {
