@@ -326,10 +326,10 @@ pub struct RunArgs {
     #[command(flatten)]
     pub wait: WaitArgs,
 
-    /// Run CMD itself as one transaction, without a private view (one dynamically linked process)
+    /// Run CMD as a transaction without a private view: where nothing may be mounted, as in containers
     ///
-    /// A library that is loaded into CMD answers its system calls; nothing is mounted, and no
-    /// privileges are needed. Processes and threads that CMD starts are not part of it.
+    /// A library that is loaded into CMD, and into the programs that it runs, answers their system calls. No
+    /// privileges are needed. The programs must be dynamically linked, and must not take another user.
     #[arg(long, help_heading = "In the process", conflicts_with_all = NOT_IN_PROCESS)]
     pub in_process: bool,
     /// With --in-process: make the changes safe against a power cut

@@ -1,5 +1,5 @@
-//! `txos run --in-process`: the command becomes a transaction of its own process, by a library
-//! that is loaded into it.
+//! `txos run --in-process`: the command becomes a transaction of its own process, and of those that it starts, by a
+//! library that is loaded into them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

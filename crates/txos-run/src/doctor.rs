@@ -145,6 +145,11 @@ impl Asker {
 /// What to do when the kernel refuses namespaces; starts with a full stop to follow an error.
 #[must_use]
 pub fn namespace_advice(rootless: bool, asker: Asker) -> String {
+    let cause = cause_of_refusal(rootless, asker);
+    format!("{cause}. Or run the command with --in-process, which needs no namespaces")
+}
+
+fn cause_of_refusal(rootless: bool, asker: Asker) -> String {
     if !rootless {
         return ". This needs the capability CAP_SYS_ADMIN: in a container, start it privileged"
             .into();

@@ -394,7 +394,7 @@ impl TxHandle<'_> {
         slot.doomed_over.store(index, Relaxed);
         slot.doomed_under.store(self.realm.policy().code(), Relaxed);
         // The last word: until it is there the rest is not known.
-        slot.doomed_by_pid.store(self.realm.me.pid(), Release);
+        slot.doomed_by_pid.store(self.realm.me().pid(), Release);
         sync::ring(&slot.bell);
         // Those that wait for it need not.
         if now.is_waited_for() {

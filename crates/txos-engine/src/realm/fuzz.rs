@@ -42,7 +42,7 @@ impl Scene {
         let state = |input: &mut Input<'_>| u64::from(input.byte() % 8);
         match input.byte() % 10 {
             0 => 0,
-            1 => self.realm.me.word(),
+            1 => self.realm.me().word(),
             2 => Identity::of(1).map_or(1, Identity::word),
             3 => u64::MAX,
             4 => Status::new(u64::from(input.byte()), State::Publishing).0,

@@ -52,6 +52,11 @@ impl Identity {
         (word != 0).then_some(Identity(word))
     }
 
+    /// One that was made before, from its word.
+    pub(super) fn known(word: u64) -> Identity {
+        Identity(word)
+    }
+
     pub(super) fn word(self) -> u64 {
         self.0
     }

@@ -104,7 +104,8 @@ pub struct Realm {
     segment: segment::Segment,
     #[cfg(loom)]
     table: std::sync::Arc<model::Table>,
-    me: Identity,
+    /// [`Identity`] of this process: another one after [`Realm::move_here`].
+    me: std::sync::atomic::AtomicU64,
     /// What people are told that runs here.
     label: String,
     /// Where the journal of this process's commits is.
@@ -116,12 +117,29 @@ pub struct Realm {
 
 impl std::fmt::Debug for Realm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Realm").field("me", &self.me).field("label", &self.label).finish()
+        f.debug_struct("Realm").field("me", &self.me()).field("label", &self.label).finish()
+    }
+}
+
+impl Realm {
+    /// The process that takes part.
+    fn me(&self) -> Identity {
+        Identity::known(self.me.load(std::sync::atomic::Ordering::Relaxed))
     }
 }
 
 #[cfg(not(loom))]
 impl Realm {
+    /// The calling process, a copy of the one that has joined, takes part in its place: here, in this copy.
+    ///
+    /// # Errors
+    /// As [`Identity::of_self`].
+    pub fn move_here(&self) -> std::io::Result<()> {
+        let me = Identity::of_self()?;
+        self.me.store(me.word(), std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Joins the realm in `dir`, making it if there is none.
     ///
     /// `label` is what others are told that runs here; `home` the home store whose journal says
@@ -172,7 +190,7 @@ impl Realm {
         }
         Ok(Realm {
             segment,
-            me,
+            me: me.word().into(),
             label: label.to_owned(),
             home: home.to_owned(),
             resolver,

@@ -75,7 +75,7 @@ impl Realm {
         loop {
             let before = lock.load(Acquire);
             let free = Identity::from_word(before).is_none_or(Identity::is_dead);
-            if free && lock.compare_exchange(before, self.me.word(), AcqRel, Relaxed).is_ok() {
+            if free && lock.compare_exchange(before, self.me().word(), AcqRel, Relaxed).is_ok() {
                 break;
             }
             tries += 1;

@@ -89,7 +89,7 @@ impl Realm {
         }
         for number in bits(pinned & HOLDERS) {
             let place = table.slot(number);
-            if place.owner.compare_exchange(0, self.me.word(), AcqRel, Relaxed).is_ok() {
+            if place.owner.compare_exchange(0, self.me().word(), AcqRel, Relaxed).is_ok() {
                 for slot in slots() {
                     slot.pins.fetch_and(!(1 << number), AcqRel);
                 }
@@ -130,7 +130,7 @@ impl Realm {
         if Identity::from_word(before).is_some_and(|taker| !taker.is_dead()) {
             return false;
         }
-        slot.taker.compare_exchange(before, self.me.word(), AcqRel, Relaxed).is_ok()
+        slot.taker.compare_exchange(before, self.me().word(), AcqRel, Relaxed).is_ok()
     }
 
     /// A publish has ended: said before what it holds is released ([`Realm::publishes_ended`]).

@@ -469,7 +469,7 @@ fn a_segment_full_of_garbage_breaks_nothing() {
         slot.waiting_for.store(number * 77, Ordering::SeqCst);
         slot.id.store(u64::MAX, Ordering::SeqCst);
         slot.group.store(u32::MAX, Ordering::SeqCst);
-        slot.owner.store(realm.me.word(), Ordering::SeqCst);
+        slot.owner.store(realm.me().word(), Ordering::SeqCst);
     }
     realm.table().board().policy.store(99, Ordering::SeqCst);
     assert_eq!(realm.policy(), Policy::OsPriority);
@@ -502,7 +502,7 @@ fn a_slot_that_never_begins_is_not_waited_for_unasked() {
     let index = realm.index_of(&page(1));
     let mut handle = nonblocking(&realm);
     let number = (handle.slot + 1) % SLOTS;
-    realm.table().slot(number).owner.store(realm.me.word(), Ordering::SeqCst);
+    realm.table().slot(number).owner.store(realm.me().word(), Ordering::SeqCst);
     realm.table().orec(index).store(1 << number, Ordering::SeqCst);
     assert!(matches!(handle.acquire(&page(1), Access::Write), Err(AbortCause::Busy(_))));
     drop(handle);
@@ -530,7 +530,7 @@ fn what_only_says_that_it_publishes_is_waited_for_like_others() {
         Identity::new(child.id(), start)
     };
     for (owner, waits_for, expected) in
-        [(realm.me, 0, Some(true)), (realm.me, 5, Some(false)), (dead, 0, Some(false))]
+        [(realm.me(), 0, Some(true)), (realm.me(), 5, Some(false)), (dead, 0, Some(false))]
     {
         let seen = std::sync::Arc::new(std::sync::Mutex::new(None));
         let asked = std::sync::Arc::clone(&seen);

@@ -156,7 +156,7 @@ impl Realm {
         slot.group.store(turn.map_or(0, |t| t.group + 1), Relaxed);
         slot.sequence.store(turn.map_or(0, |t| t.sequence), Relaxed);
         slot.id.store(how.id.map_or(0, |id| u64::from_le_bytes(*id.as_bytes())), Relaxed);
-        let thread = if how.thread == 0 { self.me.pid() } else { how.thread };
+        let thread = if how.thread == 0 { self.me().pid() } else { how.thread };
         slot.thread.store(thread, Relaxed);
         let listed = how.soft && !cfg!(loom);
         #[cfg(not(loom))]
@@ -194,7 +194,7 @@ impl Realm {
         if slot.owner.load(Relaxed) != 0
             || slot.pins.load(Relaxed) != 0
             || !is_mine_to_take()
-            || slot.owner.compare_exchange(0, self.me.word(), Acquire, Relaxed).is_err()
+            || slot.owner.compare_exchange(0, self.me().word(), Acquire, Relaxed).is_err()
         {
             return false;
         }
@@ -224,7 +224,7 @@ impl Realm {
     #[cold]
     fn claim(&self, how: &Begin, turn: Option<Turn>) -> Result<u32, BeginError> {
         let slots = self.table().slots();
-        let first = self.me.pid() % slots;
+        let first = self.me().pid() % slots;
         let any = || (0..slots).map(|n| (first + n) % slots).find(|&n| self.try_claim(n, turn));
         if let Some(number) = any() {
             return Ok(number);
@@ -256,7 +256,7 @@ impl Realm {
 
     /// Writes down what runs in a slot, unless this process was its last user.
     fn dress(&self, slot: &Slot) {
-        if slot.dressed.load(Relaxed) == self.me.word() {
+        if slot.dressed.load(Relaxed) == self.me().word() {
             return;
         }
         slot.dressed.store(0, Relaxed);
@@ -265,7 +265,7 @@ impl Realm {
         let home = if home.len() < super::layout::HOME_LEN { home } else { b"" };
         write_text(&slot.home, home);
         write_text(&slot.label, self.label.as_bytes());
-        slot.dressed.store(self.me.word(), Release);
+        slot.dressed.store(self.me().word(), Release);
     }
 
     /// A slot became free: tells who waits for one.
@@ -310,6 +310,20 @@ impl<'r> TxHandle<'r> {
     #[must_use]
     pub fn realm(&self) -> &'r Realm {
         self.realm
+    }
+
+    /// The transaction goes on in the calling process, a copy of the one that began it, which must not go on with
+    /// it. `false`: the other one has died, and others have found that, so it can't go on.
+    ///
+    /// # Errors
+    /// As [`Identity::of_self`](super::Identity::of_self).
+    #[cfg(not(loom))]
+    pub fn move_here(&self) -> std::io::Result<bool> {
+        let before = self.realm.me().word();
+        self.realm.move_here()?;
+        let now = self.realm.me().word();
+        let owner = &self.own().owner;
+        Ok(owner.compare_exchange(before, now, AcqRel, Acquire).is_ok())
     }
 
     /// Its name.
@@ -638,7 +652,8 @@ impl<'r> TxHandle<'r> {
         }
         // It is somebody else's, if somebody took this process for dead: then it is left alone.
         let now = Status(slot.status.load(Relaxed));
-        if slot.owner.load(Relaxed) != self.realm.me.word() || now.generation() != self.generation {
+        if slot.owner.load(Relaxed) != self.realm.me().word() || now.generation() != self.generation
+        {
             self.held.clear();
             return;
         }

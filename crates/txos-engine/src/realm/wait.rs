@@ -193,7 +193,7 @@ impl Realm {
                 return;
             }
             // Without a slot there is no bell to be rung at: look again, less and less often.
-            let pause = crate::contention::backoff::pause(turn, u64::from(self.me.pid()));
+            let pause = crate::contention::backoff::pause(turn, u64::from(self.me().pid()));
             sync::sleep(pause.min(Duration::from_nanos(deadline - now)));
             turn += 1;
             if turn % 16 == 0 {

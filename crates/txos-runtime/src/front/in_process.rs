@@ -1,20 +1,23 @@
-//! `txos run --in-process`: a whole command as one transaction of its main thread.
+//! `txos run --in-process`: a whole command as one transaction.
 //!
 //! The library is preloaded, begins before `main`, and decides when the process ends: `exit` has
-//! flushed everything by then, and its status says whether the work is done.
+//! flushed everything by then, and its status says whether the work is done. In the programs that the command's
+//! processes run it goes on ([`super::processes`]).
 #![allow(unsafe_code)] // a constructor, the environment of the process
 
 use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::OnceLock;
 
 use super::entry::Regs;
+use super::processes::client;
 use super::report::{Report, reason};
 use super::session;
 use super::thread::Thread;
 use super::tls::here;
 use super::{api, interpose};
 use crate::raw::syscall;
-use crate::tx::{Failure, How, flags};
+use crate::tx::{Failure, How, flags, kernel};
 
 /// Set for the command: what to begin, and what `LD_PRELOAD` was before.
 pub const VARIABLE: &str = "TXOS_IN_PROCESS";
@@ -51,9 +54,14 @@ impl Command {
         }
     }
 
-    /// It can't succeed any more.
+    /// It can't succeed any more: says so, and gives the status to end with.
+    pub fn failed(&self, report: &Report) -> i32 {
+        self.tell(&report.abort, &report.live)
+    }
+
+    /// The same; the process ends.
     pub fn end_failed(&self, report: &Report) -> ! {
-        let status = self.tell(&report.abort, &report.live);
+        let status = self.failed(report);
         loop {
             let args = [status as u64, 0, 0, 0, 0, 0];
             // SAFETY: the process ends.
@@ -103,6 +111,18 @@ fn start(name: String) {
     if txos_engine::sys_secure::has_foreign_rights() {
         return;
     }
+    if let Some(number) = std::env::var_os(client::VARIABLE) {
+        let socket = number.to_str().and_then(|number| number.parse().ok());
+        forget_environment();
+        let gone_on =
+            socket.ok_or_else(|| "the descriptor that leads to it is not known".to_owned());
+        if let Err(why) = gone_on.and_then(|socket| client::go_on(here(), socket)) {
+            api::tell(&format!("{name} can't go on in the transaction of its command: {why}"));
+            // SAFETY: the process ends.
+            unsafe { libc::_exit(FAILED) };
+        }
+        return;
+    }
     let Some(words) = std::env::var_os(VARIABLE) else { return };
     let (flags, quiet) = parse(&words.to_string_lossy());
     forget_environment();
@@ -117,20 +137,91 @@ fn start(name: String) {
     }
 }
 
-/// Neither the variable nor the preloading is for the command's children.
+/// The library's path, as the dynamic linker was told it.
+static LIBRARY: OnceLock<CString> = OnceLock::new();
+
+/// The path of the library, for programs that are to load it.
+pub fn library() -> &'static CStr {
+    LIBRARY.get().map_or(c"", CString::as_c_str)
+}
+
+/// Neither the variables nor the preloading is for the command to see.
 fn forget_environment() {
     let rest = std::env::var_os(PRELOAD).map(OsString::into_vec).unwrap_or_default();
     // It was put in front, with a colon if there was anything.
+    let own = rest.split(|&byte| byte == b':').next().unwrap_or_default();
+    if let Ok(own) = CString::new(own) {
+        let _ = LIBRARY.set(own);
+    }
     let rest = rest.iter().position(|&byte| byte == b':').map(|at| rest[at + 1..].to_vec());
     let rest = rest.filter(|rest| !rest.is_empty()).and_then(|rest| CString::new(rest).ok());
     // SAFETY: nothing but the dynamic linker and constructors has run: there is one thread.
     unsafe {
         libc::unsetenv(c"TXOS_IN_PROCESS".as_ptr());
+        libc::unsetenv(c"TXOS_MEMBER".as_ptr());
         match rest {
             Some(rest) => libc::setenv(c"LD_PRELOAD".as_ptr(), rest.as_ptr(), 1),
             None => libc::unsetenv(c"LD_PRELOAD".as_ptr()),
         };
     }
+}
+
+/// What a program is to the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A script: its interpreter, and the argument for that.
+    Script(Vec<u8>, Vec<u8>),
+    /// A 64-bit program that is dynamically linked.
+    Dynamic,
+    /// Another one.
+    Static,
+    /// None.
+    Unknown,
+}
+
+/// Looks at the beginning of a program.
+pub fn kind_of(fd: i32) -> Kind {
+    const PT_INTERP: u64 = 3;
+    let mut head = [0; 512];
+    let size = kernel::pread(fd, &mut head, 0).unwrap_or(0);
+    let head = &head[..size];
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii();
+        let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+        let (interpreter, argument) = line.split_at(end);
+        return match interpreter {
+            [] => Kind::Unknown,
+            _ => Kind::Script(interpreter.to_vec(), argument.trim_ascii().to_vec()),
+        };
+    }
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |value, b| value << 8 | u64::from(*b));
+    if !head.starts_with(b"\x7fELF") {
+        return Kind::Unknown;
+    }
+    if size < 64 {
+        return Kind::Unknown;
+    }
+    if head.get(4..6) != Some(&[2, 1]) {
+        return Kind::Static;
+    }
+    let (start, size, count) = (word(&head[32..40]), word(&head[54..56]), word(&head[56..58]));
+    let is_dynamic = (0..count).any(|index| {
+        let mut kind = [0; 4];
+        let at = start.saturating_add(index * size);
+        kernel::pread(fd, &mut kind, at) == Ok(4) && word(&kind) == PT_INTERP
+    });
+    if is_dynamic { Kind::Dynamic } else { Kind::Static }
+}
+
+/// Whether a program runs with more rights than the process has, so that the dynamic linker preloads nothing.
+pub fn gains_rights(fd: i32) -> bool {
+    let Ok(stat) = kernel::look_fd(fd) else { return false };
+    let (user, group) = (kernel::geteuid(), kernel::getegid());
+    stat.mode & 0o4000 != 0 && stat.uid != user
+        || stat.mode & 0o2010 == 0o2010 && stat.gid != group
+        || user != 0
+            && kernel::xattr(&kernel::magic_path(fd), b"security.capability")
+                .is_ok_and(|value| value.is_some())
 }
 
 /// The library is loaded.

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::classify::Class;
 use super::entry::Regs;
+use super::processes::client;
 use super::report::reason;
 use super::session::{self, Next, Session};
 use super::signals::{self, Changed, Masks};
@@ -88,13 +89,26 @@ struct Over {
 }
 
 /// User and groups.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Ids([u32; 4], Vec<u32>, u64);
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ids([u32; 4], [u32; 2], Vec<u32>, u64);
 
 impl Ids {
-    fn now() -> Ids {
+    /// Those of the calling thread.
+    pub fn now() -> Ids {
         let ids = [kernel::getuid(), kernel::geteuid(), kernel::getgid(), kernel::getegid()];
-        Ids(ids, kernel::groups(), kernel::capabilities())
+        // A number that is none changes nothing, and the answer is the present one.
+        let fs = [libc::SYS_setfsuid, libc::SYS_setfsgid]
+            // SAFETY: they have no pointers.
+            .map(|call| unsafe { syscall(call, [u64::MAX, 0, 0, 0, 0, 0]) } as u32);
+        Ids(ids, fs, kernel::groups(), kernel::capabilities())
+    }
+
+    /// A word that is another one, as a rule, for others.
+    pub fn word(&self) -> u64 {
+        use std::hash::{Hash, Hasher};
+        let mut hasher = crate::tx::node::Fold::default();
+        self.hash(&mut hasher);
+        hasher.finish()
     }
 }
 
@@ -543,6 +557,7 @@ fn enter(shared: Arc<Shared>, masks: Masks) -> Option<Session> {
         restartable: false,
         command: None,
         member: Some(Membership { shared, began: false, told: false, alone: false, again: false }),
+        process: None,
     })
 }
 
@@ -552,7 +567,23 @@ fn enter(shared: Arc<Shared>, masks: Masks) -> Option<Session> {
 pub struct Newborn {
     /// The end of its runtime's stack. (Assembly looks here.)
     stack: *mut u8,
-    thread: Box<Thread>,
+    /// Its record, if it is a thread.
+    thread: Option<Box<Thread>>,
+    /// What it begins with, if it is a process.
+    child: Option<client::Child>,
+}
+
+impl Newborn {
+    /// A thread.
+    pub fn thread(stack: *mut u8, session: Session) -> Box<Newborn> {
+        let thread = Box::new(Thread { session: Some(session), ..Thread::default() });
+        Box::new(Newborn { stack, thread: Some(thread), child: None })
+    }
+
+    /// A process with a copy of its parent's memory, in which it may use the stack of the parent's runtime.
+    pub fn process(stack: *mut u8, child: client::Child) -> Box<Newborn> {
+        Box::new(Newborn { stack, thread: None, child: Some(child) })
+    }
 }
 
 /// What a thread that is to be a member starts with. `None`: it stays outside.
@@ -570,8 +601,7 @@ pub fn expect(thread: &mut Thread) -> Result<Option<Box<Newborn>>, i32> {
     let masks = Masks { before: masks.programs, fresh: true, ..masks };
     let session = enter(shared, masks).ok_or(libc::ECANCELED)?;
     let stack = thread::new_stack().map_err(|thread::NoMemory| libc::EAGAIN)?;
-    let thread = Box::new(Thread { session: Some(session), ..Thread::default() });
-    Ok(Some(Box::new(Newborn { stack, thread })))
+    Ok(Some(Newborn::thread(stack, session)))
 }
 
 /// There is no such thread after all.
@@ -590,10 +620,17 @@ pub unsafe extern "C" fn born(newborn: *mut Newborn) {
     let newborn = unsafe { Box::from_raw(newborn) };
     let tls = here();
     tls.busy.set(1);
-    let armed = thread::guarded(|| {
-        let Newborn { stack, thread } = *newborn;
-        thread::install(tls, stack, thread);
-        thread::arm(tls)
+    let armed = thread::guarded(|| match *newborn {
+        Newborn { child: Some(child), .. } => {
+            if let Some(thread) = thread::existing(tls) {
+                client::begins(thread, child);
+            }
+            Ok(())
+        }
+        Newborn { stack, thread, .. } => {
+            thread::install(tls, stack, thread.unwrap_or_default());
+            thread::arm(tls)
+        }
     });
     tls.busy.set(0);
     let Some(thread) = thread::existing(tls) else { return };

@@ -12,6 +12,7 @@
 //! | [`classify`] | which calls are the transaction's, the thread's, the process's |
 //! | [`process`] | calls that make or end threads and processes |
 //! | [`members`] | a transaction that several threads are in |
+//! | [`processes`] | a transaction that several processes are in |
 //! | [`signals`] | the signal mask and dispositions as the program sees them |
 //! | [`thread`], [`tls`] | what is kept for each thread |
 //! | [`in_process`] | `txos run --in-process` |
@@ -45,6 +46,8 @@ pub mod interpose;
 pub mod members;
 #[cfg(target_arch = "x86_64")]
 pub mod process;
+#[cfg(target_arch = "x86_64")]
+pub mod processes;
 #[cfg(target_arch = "x86_64")]
 pub mod report;
 #[cfg(target_arch = "x86_64")]

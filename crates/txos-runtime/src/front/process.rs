@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::classify::Class;
 use super::dispatch::fail;
 use super::entry::{self, Birth};
+use super::processes::client;
 use super::report::reason;
-use super::session::{self, Next};
+use super::session::{self, Next, Session};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
@@ -81,9 +82,12 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
     Next::Answer(unsafe { syscall(number, [status, 0, 0, 0, 0, 0]) })
 }
 
-/// Another program: outside of the transaction, which is aborted. A whole command is stopped: what
-/// it goes on with would happen at once.
+/// Another program: outside of the transaction, which is aborted. A whole command goes on in it.
 pub fn exec(thread: &mut Thread, call: &Call) -> Next {
+    let whole = thread.session.as_ref().is_some_and(|session| session.command.is_some());
+    if whole {
+        return client::run_program(thread, call);
+    }
     let (mut call, number) = (*call, call.number());
     // In the transaction: its working directory, and what it has made, moved and taken away.
     let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
@@ -107,9 +111,7 @@ pub fn exec(thread: &mut Thread, call: &Call) -> Next {
     if let Err(error) = executable(&call) {
         return Next::Answer(error); // a search along PATH tries many
     }
-    let whole = thread.session.as_ref().is_some_and(|session| session.command.is_some());
-    // A whole command's is not run.
-    if !whole && let Some(next) = outside_call(thread, "running another program", number) {
+    if let Some(next) = outside_call(thread, "running another program", number) {
         return next;
     }
     let why = Failure {
@@ -118,9 +120,6 @@ pub fn exec(thread: &mut Thread, call: &Call) -> Next {
         what: "another program took the place of this one (exec)".into(),
         ..Failure::default()
     };
-    if whole {
-        return fail(thread, why);
-    }
     session::abort_in(thread, why);
     if let Some(session) = thread.session.as_mut() {
         // Who keeps memory would stay, as the new program's child.
@@ -161,7 +160,11 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
         Class::Vfork => Made::vfork(),
         _ => Made::fork(),
     };
-    let is_thread = made.flags & libc::CLONE_THREAD as u64 != 0;
+    let is_thread = made.is_thread();
+    let is_command = thread.session.as_ref().is_some_and(Session::is_command);
+    if is_command {
+        return client::create(thread, &made, context);
+    }
     if is_thread
         && made.is_whole_thread()
         && let Some(next) = create_member(thread, &made, context)
@@ -214,19 +217,6 @@ fn may_create(thread: &mut Thread, class: Class, is_thread: bool) -> Option<Next
     if !is_thread && thread.session.as_ref().is_some_and(|session| session.tx.is_none()) {
         return Some(Next::Answer(-i64::from(libc::ECANCELED)));
     }
-    let whole = thread.session.as_ref().is_some_and(|session| session.command.is_some());
-    if whole && !is_thread {
-        // What it did would happen at once, and stay when the command is rolled back.
-        let why = Failure {
-            reason: reason::UNSUPPORTED,
-            errno: libc::ECANCELED,
-            what: "the command starts another process, which only `txos run` without \
-                   --in-process can take along"
-                .into(),
-            ..Failure::default()
-        };
-        return Some(fail(thread, why));
-    }
     let number = match class {
         Class::Clone => libc::SYS_clone,
         Class::Clone3 => libc::SYS_clone3,
@@ -250,7 +240,7 @@ const CLONE_ARGS_LEAST: usize = 64;
 
 /// What is to be made.
 #[derive(Clone, Debug)]
-struct Made {
+pub struct Made {
     flags: u64,
     /// The end of its stack, if it has one of its own.
     stack: Option<u64>,
@@ -273,6 +263,7 @@ impl Made {
         Made::of_clone([flags as u64, 0, 0, 0, 0, 0])
     }
 
+    /// What `clone(2)` is asked for.
     fn of_clone(args: [u64; 6]) -> Made {
         let stack = (args[1] != 0).then_some(args[1]);
         Made { flags: args[0], stack, how: How::Clone(args) }
@@ -303,9 +294,46 @@ impl Made {
         Ok(Made { flags: all[FLAGS], stack, how: How::Clone3(all, known as u64) })
     }
 
+    /// Whether it is a thread of the process.
+    pub fn is_thread(&self) -> bool {
+        self.flags & libc::CLONE_THREAD as u64 != 0
+    }
+
+    /// Whether it is to have namespaces of its own.
+    pub fn has_namespaces(&self) -> bool {
+        const NAMESPACES: i32 = libc::CLONE_NEWNS
+            | libc::CLONE_NEWUSER
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWNET
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWCGROUP;
+        // CLONE_NEWTIME is a signal's number of `clone`.
+        let time = matches!(self.how, How::Clone3(..)) && self.flags & 0x80 != 0;
+        self.flags & NAMESPACES as u64 != 0 || time
+    }
+
+    /// The end of the stack that it begins on, if it has one of its own.
+    pub fn stack(&self) -> Option<u64> {
+        self.stack.filter(|&top| is_stack(top))
+    }
+
+    /// The same, with a copy of the memory instead of the memory itself.
+    pub fn apart(mut self) -> Made {
+        const SHARED: i32 =
+            libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_SIGHAND;
+        let not_shared = !(SHARED as u64);
+        match &mut self.how {
+            How::Clone(args) => args[0] &= not_shared,
+            How::Clone3(all, _) => all[FLAGS] &= not_shared,
+        }
+        self.flags &= not_shared;
+        self
+    }
+
     /// Whether it is a thread like those of the C library: it shares everything with its process, and has its own
     /// thread-local memory, in which the C library keeps its number.
-    fn is_whole_thread(&self) -> bool {
+    pub fn is_whole_thread(&self) -> bool {
         const WHOLE: i32 = libc::CLONE_VM
             | libc::CLONE_FS
             | libc::CLONE_FILES
@@ -324,7 +352,7 @@ impl Made {
     }
 
     /// With a stack: it may share the memory, and its parent may go on at the same time.
-    fn with_stack(mut self, top: u64, birth: Birth) -> i64 {
+    pub fn with_stack(mut self, top: u64, birth: Birth) -> i64 {
         // The kernel wants no particular alignment; neither does what is put there.
         let place = top - size_of::<Birth>() as u64;
         // SAFETY: the program gives this stack away for the child to write on.
@@ -349,28 +377,29 @@ impl Made {
 
     /// Without: the child gets a copy of everything. One that would share the memory and stand on
     /// the same stack would overwrite what the parent needs to go on.
-    fn copy(mut self, mask: signals::Set, context: &mut Context) -> i64 {
-        let not_shared = !(libc::CLONE_VM as u64);
-        // SAFETY: the child is a copy that goes on here, on its own copy of this stack.
-        let answer = unsafe {
-            match &mut self.how {
-                How::Clone(args) => {
-                    args[0] &= not_shared;
-                    syscall(libc::SYS_clone, *args)
-                }
-                How::Clone3(all, size) => {
-                    all[FLAGS] &= not_shared;
-                    debug_assert!(all[EXIT_SIGNAL] < 65);
-                    let args = [all.as_ptr() as u64, *size, 0, 0, 0, 0];
-                    syscall(libc::SYS_clone3, args)
-                }
-            }
-        };
+    fn copy(self, mask: signals::Set, context: &mut Context) -> i64 {
+        let answer = self.copied();
         if answer == 0 {
             alloc::after_fork();
             thread::after_fork(here());
             context.set_mask(mask);
         }
         answer
+    }
+
+    /// The same; the child has done nothing yet.
+    pub fn copied(self) -> i64 {
+        let mut made = self.apart();
+        // SAFETY: the child is a copy that goes on here, on its own copy of this stack.
+        unsafe {
+            match &mut made.how {
+                How::Clone(args) => syscall(libc::SYS_clone, *args),
+                How::Clone3(all, size) => {
+                    debug_assert!(all[EXIT_SIGNAL] < 65);
+                    let args = [all.as_ptr() as u64, *size, 0, 0, 0, 0];
+                    syscall(libc::SYS_clone3, args)
+                }
+            }
+        }
     }
 }

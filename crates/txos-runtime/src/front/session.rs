@@ -2,11 +2,12 @@
 #![allow(unsafe_code)] // called from assembly, and jumps back to where a transaction began
 
 use std::ptr::null;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicI32;
+use std::sync::{Arc, Mutex};
 
 use super::checkpoint::{self, Checkpoint};
 use super::entry::{self, Regs};
+use super::processes::client;
 use super::report::reason;
 use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
@@ -39,6 +40,8 @@ pub struct Session {
     pub command: Option<in_process::Command>,
     /// Other threads are in it: the transaction, the command and the dispositions are there.
     pub member: Option<members::Membership>,
+    /// Another process has the transaction.
+    pub process: Option<Arc<client::Process>>,
 }
 
 /// How the program goes on.
@@ -76,14 +79,14 @@ impl Session {
 
     /// Whether it is a whole command.
     pub fn is_command(&self) -> bool {
-        self.command.is_some()
+        self.command.is_some() || self.process.is_some()
     }
 
     /// Whether it can still be committed, as far as is known.
     fn lives(&self) -> bool {
         match &self.member {
             Some(member) => member.lives(),
-            None => self.tx.is_some(),
+            None => self.tx.is_some() || self.process.is_some(),
         }
     }
 
@@ -280,6 +283,7 @@ fn begin_in(
         restartable: command.is_none(),
         command,
         member: None,
+        process: None,
     });
     to_program(tls);
     Ok(())
@@ -466,6 +470,10 @@ pub fn abort(tls: &Tls, no_restart: bool) {
     }
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return };
+    if let Some(process) = thread.session.as_ref().and_then(|session| session.process.clone()) {
+        let _ = on_own_stack(tls, || process.abort());
+        return to_program(tls);
+    }
     let why = Failure {
         reason: reason::ASKED,
         errno: libc::ECANCELED,

@@ -57,6 +57,9 @@ pub const SYNCHRONOUS: Set = of(libc::SIGSEGV)
     | of(libc::SIGSYS)
     | of(libc::SIGABRT);
 
+/// All others, of those that can be blocked.
+pub const SENT: Set = !(SYNCHRONOUS | of(libc::SIGKILL) | of(libc::SIGSTOP));
+
 /// What ends a command that runs as one transaction at once, if nobody handles it.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
@@ -268,18 +271,30 @@ pub fn install_trap() -> Result<(), i32> {
     if trap_installed() {
         return Ok(());
     }
-    let ours = Action {
-        handler: entry::trap as *const () as usize,
-        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER,
-        restorer: entry::restore as *const () as usize,
-        // Those that may end the process at any time may do so during a long call as well; they
-        // are blocked by the transaction unless that is so.
-        mask: ENDING.iter().fold(!0, |set, &signal| set & !of(signal)),
-    };
+    // Those that may end the process at any time may do so during a long call as well; they
+    // are blocked by the transaction unless that is so.
+    let ours = trap_with(ENDING.iter().fold(!0, |set, &signal| set & !of(signal)));
     *own = kernel_action(libc::SIGSYS, Some(&ours))
         .map_err(|error| i32::try_from(-error).unwrap_or(libc::EINVAL))?;
     INSTALLED.store(true, Ordering::Release);
     Ok(())
+}
+
+/// Our handler of SIGSYS; what is blocked meanwhile.
+fn trap_with(mask: Set) -> Action {
+    Action {
+        handler: entry::trap as *const () as usize,
+        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER,
+        restorer: entry::restore as *const () as usize,
+        mask,
+    }
+}
+
+/// All signals that are sent are the program's, in the transaction: they are blocked only while the runtime's code
+/// runs.
+pub fn let_all_in() {
+    let_traps_through(SENT);
+    let _ = kernel_action(libc::SIGSYS, Some(&trap_with(!0)));
 }
 
 /// Sends the thread a signal that it has no handler for any more.

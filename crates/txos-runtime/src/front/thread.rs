@@ -42,6 +42,19 @@ pub struct Thread {
     pub report: Report,
     /// What happened so far.
     pub counters: Counters,
+    /// The end of a second stack for the runtime, for calls of handlers that interrupt a call of the program's.
+    pub spare: Option<Spare>,
+}
+
+/// A stack that is kept.
+#[derive(Debug)]
+pub struct Spare(*mut u8);
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        // SAFETY: it is one of `new_stack`, and nothing runs on a stack that is kept.
+        unsafe { free_stack(self.0) };
+    }
 }
 
 /// The thread's record can't be had.
@@ -213,6 +226,17 @@ pub fn after_fork(tls: &Tls) {
     }
 }
 
+/// In a child that goes on in its parent's transaction: dispatch is not inherited.
+pub fn after_fork_of_member(tls: &Tls) {
+    // SAFETY: null, or a page that stays mapped.
+    if let Some(mark) = unsafe { MARK.load(Ordering::Acquire).as_ref() } {
+        mark.store(1, Ordering::Relaxed);
+    }
+    tls.armed.set(0);
+    session::forget_paused();
+    shared::after_fork();
+}
+
 /// Has this thread's system calls dispatched.
 ///
 /// # Errors
@@ -290,6 +314,51 @@ pub fn to_program(tls: &Tls) {
     }
 }
 
+/// Makes a call of the program's that may wait, in a process all of whose signals are the program's: their handlers
+/// run meanwhile, in the transaction, as the program's code does.
+///
+/// Their own calls come here again, by a second stack. The program's alternate stack is not used meanwhile: what the
+/// kernel has put there for this call would be overwritten.
+///
+/// One that jumps out never comes back here: the stack that this
+/// runs on is left to the process.
+pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) -> i64 {
+    let spare = existing(tls).and_then(|thread| thread.spare.take());
+    let Some(spare) = spare.or_else(|| new_stack().ok().map(Spare)) else {
+        // Without memory for it the signals wait.
+        return call.make();
+    };
+    let own = tls.stack.replace(spare.0);
+    let alternate = exchange_alternate(None);
+    tls.busy.set(0);
+    tls.state.set(super::tls::ACTIVE);
+    tls.selector.set(BLOCK);
+    let blocked = signals::set_mask(mask);
+    let answer = call.make();
+    signals::set_mask(blocked);
+    tls.selector.set(ALLOW);
+    tls.state.set(IDLE);
+    tls.busy.set(1);
+    if let Some(alternate) = alternate {
+        exchange_alternate(Some(alternate));
+    }
+    tls.stack.set(own);
+    if let Some(thread) = existing(tls) {
+        thread.spare = Some(spare);
+    }
+    answer
+}
+
+/// Has handlers run on this stack, or on none of their own; gives the one of before, if there was one.
+fn exchange_alternate(new: Option<libc::stack_t>) -> Option<libc::stack_t> {
+    let none = libc::stack_t { ss_sp: null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+    let (new, mut old) = (new.unwrap_or(none), none);
+    let words = [(&raw const new) as u64, (&raw mut old) as u64, 0, 0, 0, 0];
+    // SAFETY: the kernel reads one description and writes the other; the stack is the program's.
+    let answer = unsafe { syscall(libc::SYS_sigaltstack, words) };
+    (answer == 0 && old.ss_flags & libc::SS_DISABLE == 0).then_some(old)
+}
+
 /// Does some work on the runtime's stack. A panic ends there.
 ///
 /// # Errors
@@ -332,7 +401,10 @@ extern "C" fn end_of_thread(_: *mut c_void) {
         return;
     }
     let session = existing(tls).and_then(|thread| thread.session.as_ref());
-    if session.is_some_and(|session| session.member.as_ref().is_some_and(|m| !m.began())) {
+    let stays = |session: &Session| {
+        session.process.is_some() || session.member.as_ref().is_some_and(|m| !m.began())
+    };
+    if session.is_some_and(stays) {
         // Other destructors are part of the transaction, too: it leaves when it ends.
         return;
     }

@@ -17,6 +17,7 @@ use super::content::Data;
 use super::kernel::{self, Errno, Sys};
 use super::list::Cursor;
 use super::node::{Id, Map};
+use super::spaces::SPACE;
 use super::tree::ShadowTree;
 
 /// Index of an open file.
@@ -88,6 +89,10 @@ impl OpenFile {
 #[derive(Debug, Default)]
 pub struct FdTable {
     descriptors: Vec<Descriptor>,
+    /// Those of other processes of the transaction ([`super::spaces`]).
+    of_others: Map<i32, Descriptor>,
+    /// The number that the process of this call has chosen for what the call opens.
+    pub chosen: Option<i32>,
     files: Vec<OpenFile>,
     /// The open files on each node, closed ones of the transaction's own left out.
     on: Map<Id, Vec<File>>,
@@ -113,6 +118,9 @@ impl FdTable {
     /// What is known of a number.
     #[must_use]
     pub fn descriptor(&self, number: i32) -> Descriptor {
+        if number >= SPACE {
+            return self.of_others.get(&number).copied().unwrap_or_default();
+        }
         usize::try_from(number)
             .ok()
             .and_then(|n| self.descriptors.get(n))
@@ -179,6 +187,13 @@ impl FdTable {
 
     /// Sets what is known of a number.
     pub fn set(&mut self, number: i32, descriptor: Descriptor) {
+        if number >= SPACE {
+            match descriptor {
+                Descriptor::Open { .. } => self.of_others.insert(number, descriptor),
+                _ => self.of_others.remove(&number),
+            };
+            return;
+        }
         let Ok(at) = usize::try_from(number) else { return };
         if self.descriptors.len() <= at {
             self.descriptors.resize(at + 1, Descriptor::Untouched);
@@ -189,6 +204,16 @@ impl FdTable {
         } else {
             self.closed.remove(&number);
         }
+    }
+
+    /// The numbers of another process, without what makes them its own, and what they are.
+    #[must_use]
+    pub fn of_space(&self, space: i32) -> Vec<(i32, Descriptor)> {
+        let own = |number: i32| number / SPACE == space / SPACE;
+        if space == 0 {
+            return self.touched();
+        }
+        self.of_others.iter().filter(|(n, _)| own(**n)).map(|(n, d)| (*n - space, *d)).collect()
     }
 
     /// Every number that was touched.
@@ -588,7 +613,7 @@ impl FdTable {
     /// EMFILE.
     pub fn number(&mut self, file: File, real: i32, cloexec: bool, min: i32) -> Sys<i32> {
         let lower = self.lowest_closed(min).filter(|&n| n < real);
-        let (number, real, over) = match lower {
+        let (number, real, over) = match self.chosen.or(lower) {
             Some(number) => {
                 let high = kernel::move_high(real)?;
                 (number, self.keep_private(high), true)

@@ -288,7 +288,7 @@ impl Tx {
 
 impl ShadowTree {
     /// Attributes of a file without a name, by a descriptor's path.
-    fn write_attributes(&self, id: usize, path: &[u8]) {
+    pub fn write_attributes(&self, id: usize, path: &[u8]) {
         use super::node::changed;
         let node = &self.nodes[id];
         let (stat, bits) = (node.stat, node.changed);

@@ -176,8 +176,18 @@ impl Tx {
         if standard || null || event {
             return Ok(());
         }
-        self.report.said_outside = true;
-        let what = match stat.kind() {
+        self.output_of_kind(stat.kind())
+    }
+
+    /// Something was put out to an object of this kind.
+    ///
+    /// # Errors
+    /// The transaction is doomed.
+    pub fn output_of_kind(&mut self, kind: FileKind) -> Sys<()> {
+        if std::mem::replace(&mut self.report.said_outside, true) {
+            return Ok(());
+        }
+        let what = match kind {
             FileKind::Fifo => "output to a pipe",
             FileKind::Socket => "output to a socket",
             FileKind::CharDevice => "output to a terminal or device",
@@ -302,6 +312,15 @@ impl Tx {
     /// # Errors
     /// As the call.
     pub fn mmap(&mut self, call: &Call) -> Sys<u64> {
+        let real = self.to_be_mapped(call)?;
+        call.with_descriptor(4, real).answer()
+    }
+
+    /// The kernel's descriptor of what `mmap(2)` maps.
+    ///
+    /// # Errors
+    /// As `mmap(2)`.
+    pub fn to_be_mapped(&mut self, call: &Call) -> Sys<i32> {
         const SHARED: u64 = 1;
         let (prot, flags, number) = (call.int(2), call.word(3), call.int(4));
         if call.word(5) & 4095 != 0 {
@@ -336,7 +355,7 @@ impl Tx {
                 self.touch_data(id)?;
             }
         }
-        call.with_descriptor(4, self.real(number)?).answer()
+        self.real(number)
     }
 }
 

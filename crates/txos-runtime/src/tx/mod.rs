@@ -11,6 +11,7 @@
 //! | [`content`], `io` | what files hold: stable, private pages, private copies; reading and writing |
 //! | `attrs`, `list` | stat, modes, owners, times, extended attributes; directory listings |
 //! | [`files`], `open`, `fcntl` | descriptors; open; fcntl, ioctl, locks |
+//! | [`spaces`] | several processes in one transaction: what is each one's own |
 //! | `passed`, `sockets` | paths of calls that the kernel carries out; addresses of sockets |
 //! | `acquire` | the read set, and the realm |
 //! | `ways` | directories on the way of a path: held, known to the process |
@@ -52,6 +53,7 @@ pub mod shared;
 mod single_call;
 mod single_rename;
 mod sockets;
+pub mod spaces;
 mod staging;
 #[cfg(test)]
 mod tests;

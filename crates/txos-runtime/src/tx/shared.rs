@@ -31,6 +31,15 @@ pub fn after_fork() {
     }
 }
 
+/// In a child that goes on with its parent's transaction: it takes the parent's place.
+pub fn moved_here() {
+    if let Ok(place) = PLACE.try_lock()
+        && let Some(realm) = place.as_ref().and_then(|place| place.realm)
+    {
+        let _ = realm.move_here();
+    }
+}
+
 /// The realm that was joined last, to look at: whose it is was asked when it was joined.
 pub fn realm_as_known() -> Option<&'static Realm> {
     let known = *PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -249,7 +249,7 @@ impl Stage {
         };
         Realm {
             table: Arc::clone(&self.table),
-            me: Identity::new(pid, 1),
+            me: Identity::new(pid, 1).word().into(),
             label: String::new(),
             home: "/".into(),
             resolver: Box::new(resolver),

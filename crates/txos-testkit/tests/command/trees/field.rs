@@ -46,6 +46,8 @@ pub enum Mode {
     Aborted,
     /// `txos run --in-process`; reverted, and that reverted.
     Loaded,
+    /// The same, by a child of the command.
+    Child,
     /// `txos run` for the first part, the others natively, by others; then the first is reverted but for what
     /// the others have changed, and that reverted.
     Left,
@@ -62,6 +64,7 @@ pub const MODES: &[Mode] = &[
     Mode::InParts,
     Mode::Discarded,
     Mode::Loaded,
+    Mode::Child,
     Mode::Left,
 ];
 
@@ -79,6 +82,7 @@ impl Mode {
             Mode::Members => "members",
             Mode::Aborted => "aborted",
             Mode::Loaded => "loaded",
+            Mode::Child => "child",
             Mode::Left => "left",
         }
     }
@@ -376,7 +380,11 @@ impl Field {
                 let contained = self.interpret(self.contained(), Linked::WithLibrary, n);
                 contained.args(["--in", how])
             }),
-            Mode::Loaded => self.run_each(native, parts, &|n| self.run_in_process(n)),
+            Mode::Loaded => self.run_each(native, parts, &|n| self.run_in_process(&[], n)),
+            Mode::Child => {
+                let shell = ["sh", "-c", "\"$@\"; exit $?", "sh"];
+                self.run_each(native, parts, &|n| self.run_in_process(&shell, n))
+            }
             Mode::Aborted => {
                 for n in 1..=parts {
                     let run = self.interpret(self.contained(), Linked::WithLibrary, n);
@@ -413,8 +421,8 @@ impl Field {
         }
     }
 
-    fn run_in_process(&self, section: usize) -> Invocation {
-        let txos = self.txos(&["run", "--in-process", "--"]);
+    fn run_in_process(&self, by: &[&str], section: usize) -> Invocation {
+        let txos = self.txos(&["run", "--in-process", "--"]).args(by);
         self.interpret(txos, Linked::Natively, section)
     }
 

@@ -9,6 +9,7 @@ mod crashes;
 mod differ;
 mod members;
 mod place;
+mod processes;
 mod program;
 mod sweep;
 mod threads;

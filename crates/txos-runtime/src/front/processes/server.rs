@@ -1,0 +1,673 @@
+//! The process that has the transaction: it makes the calls of all the others, one after the other.
+//!
+//! It is a copy of the process that began, made when that makes its first child. Nothing of the program runs in it.
+//! It ends when the transaction does.
+#![allow(unsafe_code)] // calls with addresses in windows, raw system calls
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::locks::Locks;
+use super::wire::{self, Answer, Ask, How, Part, Request, Shape, Size};
+use crate::call::Call;
+use crate::front::in_process::Command;
+use crate::front::report::reason;
+use crate::front::thread::{self, Thread};
+use crate::front::{api, members, session, signals};
+use crate::raw::{Errno, Sys, check, syscall};
+use crate::tx::spaces::{Moved, Outlet, Own, Program, SPACE, SPACES};
+use crate::tx::waits::Step;
+use crate::tx::{Failure, Tx, kernel};
+use txos_calls::Class;
+
+/// People are told of a wait that is longer.
+const TELL_AFTER: Duration = Duration::from_secs(2);
+
+/// A process of the transaction.
+#[derive(Debug)]
+struct Member {
+    socket: i32,
+    window: *mut u8,
+    /// The window's descriptor, for the program that the process runs next.
+    window_fd: i32,
+    space: i32,
+    own: Own,
+    /// Its number, and a descriptor of it.
+    process: Option<(u32, i32)>,
+    /// It began the transaction.
+    first: bool,
+    /// It has begun to run another program, which has not said anything yet.
+    becomes: bool,
+}
+
+/// What the server has.
+struct Server<'t> {
+    thread: &'t mut Thread,
+    members: Vec<Member>,
+    /// What was open before the transaction, and others may read.
+    outlets: Vec<Outlet>,
+    /// User and groups, of all of them.
+    ids: members::Ids,
+    locks: Locks,
+    /// The status of the process that began, once it has ended.
+    ended: Option<i32>,
+}
+
+/// Serves the transaction of a thread, of which this process is a copy, until it is over.
+pub fn run(
+    thread: &mut Thread,
+    socket: i32,
+    window_fd: i32,
+    moved: &[Moved],
+    outlets: Vec<Outlet>,
+) -> ! {
+    signals::block_all();
+    let served = thread::guarded(|| serve(thread, socket, window_fd, moved, outlets));
+    if let Err(panic) = served {
+        api::tell(&session::defect(&panic).what);
+    }
+    end()
+}
+
+/// The process ends.
+fn end() -> ! {
+    loop {
+        // SAFETY: nothing comes after it.
+        unsafe { syscall(libc::SYS_exit_group, [0; 6]) };
+    }
+}
+
+fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outlets: Vec<Outlet>) {
+    let Some(tx) = transaction(thread) else { return };
+    let there = tx.moved_here();
+    for number in moved {
+        let Moved::Kernels { number, real, .. } = *number else { continue };
+        tx.forget_number(number);
+        leave(number);
+        if real != number {
+            leave(real);
+        }
+    }
+    let Ok(window) = wire::map_window(window_fd) else { return };
+    let answer = there.as_ref().map_or_else(|failure| -i64::from(failure.errno), |()| 0);
+    let _ = wire::send(socket, &Answer::new(How::Done, answer), &[]);
+    if there.is_err() {
+        return;
+    }
+    // SAFETY: the name ends with its zero.
+    unsafe { syscall(libc::SYS_prctl, [15, c"txos".as_ptr() as u64, 0, 0, 0, 0]) };
+    // SAFETY: it takes nothing.
+    let parent = unsafe { syscall(libc::SYS_getppid, [0; 6]) } as u32;
+    let first = Member {
+        socket,
+        window,
+        window_fd,
+        space: 0,
+        own: Own::default(),
+        process: descriptor_of(parent).ok().map(|process| (parent, process)),
+        first: true,
+        becomes: false,
+    };
+    raise_limit();
+    let ids = members::Ids::now();
+    let (members, locks) = (vec![first], Locks::default());
+    let mut server = Server { thread, members, outlets, ids, locks, ended: None };
+    server.take_own_out();
+    server.run();
+}
+
+/// All files of all processes are open here.
+fn raise_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let number = u64::from(libc::RLIMIT_NOFILE);
+    // SAFETY: the kernel writes the structure, and reads it.
+    unsafe {
+        syscall(libc::SYS_prlimit64, [0, number, 0, (&raw mut limit) as u64, 0, 0]);
+        limit.rlim_cur = limit.rlim_max;
+        syscall(libc::SYS_prlimit64, [0, number, (&raw const limit) as u64, 0, 0, 0]);
+    }
+}
+
+/// A descriptor of a process.
+fn descriptor_of(number: u32) -> Sys<i32> {
+    // SAFETY: it has no pointers.
+    let process =
+        check(unsafe { syscall(libc::SYS_pidfd_open, [u64::from(number), 0, 0, 0, 0, 0]) })?;
+    kernel::move_high(process as i32)
+}
+
+/// A descriptor of the program's that is none of the transaction's: nobody waits for this process to close it.
+/// Messages go to standard error.
+fn leave(number: i32) {
+    match number {
+        2 => {}
+        0 | 1 => {
+            if let Ok(null) = kernel::open(b"/dev/null", libc::O_RDWR | libc::O_CLOEXEC, 0) {
+                let _ = kernel::dup3(null, number, true);
+                kernel::close(null);
+            }
+        }
+        _ => kernel::close(number),
+    }
+}
+
+fn transaction(thread: &mut Thread) -> Option<&mut Tx> {
+    thread.session.as_mut()?.tx.as_deref_mut()
+}
+
+impl Server<'_> {
+    /// What is the first process's own, which is in force when the transaction moves here.
+    fn take_own_out(&mut self) {
+        if let (Some(tx), Some(first)) = (transaction(self.thread), self.members.first_mut()) {
+            tx.exchange(&mut first.own);
+        }
+    }
+
+    fn run(&mut self) {
+        let mut waiting_since = None;
+        let mut said = false;
+        loop {
+            if let Some(status) = self.ended {
+                if self.members.len() == 1 {
+                    return self.commit(status);
+                }
+                let since = *waiting_since.get_or_insert_with(Instant::now);
+                if !said && since.elapsed() >= TELL_AFTER {
+                    said = true;
+                    let count = self.members.len() - 1;
+                    let (es, s) = if count == 1 { ("", "s") } else { ("es", "") };
+                    api::tell(&format!(
+                        "the command has ended; its transaction waits for {count} process{es} that \
+                         still run{s}"
+                    ));
+                }
+            }
+            let ready = self.wait();
+            for at in ready.into_iter().rev() {
+                if !self.heed(at) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Which members have something to say.
+    fn wait(&self) -> Vec<usize> {
+        let mut polled: Vec<libc::pollfd> = self
+            .members
+            .iter()
+            .map(|member| libc::pollfd { fd: member.socket, events: libc::POLLIN, revents: 0 })
+            .collect();
+        let time = if self.ended.is_some() { 250 } else { -1_i64 };
+        let words = [polled.as_mut_ptr() as u64, polled.len() as u64, time as u64, 0, 0, 0];
+        // SAFETY: the kernel writes to the array, whose length it is told.
+        unsafe { syscall(libc::SYS_poll, words) };
+        let ready = polled.iter().enumerate().filter(|(_, polled)| polled.revents != 0);
+        ready.map(|(at, _)| at).collect()
+    }
+
+    /// Takes one request of a member, and answers it. `false`: the transaction is over.
+    fn heed(&mut self, at: usize) -> bool {
+        let socket = self.members[at].socket;
+        let Ok(Some((request, beside))) = wire::receive::<Request>(socket) else {
+            return self.gone(at);
+        };
+        // Nobody sends any.
+        beside.into_iter().flatten().for_each(kernel::close);
+        let answered = self.answer(at, &request);
+        if let Some(why) = self.doom() {
+            self.over(why);
+            return false;
+        }
+        match answered {
+            Some((answer, descriptors)) => {
+                let sent = wire::send(socket, &answer, &descriptors.numbers());
+                descriptors.close();
+                sent.is_ok() || self.gone(at)
+            }
+            None => true,
+        }
+    }
+
+    /// A process is gone. `false`: with it the transaction.
+    fn gone(&mut self, at: usize) -> bool {
+        let member = self.members.swap_remove(at);
+        kernel::close(member.socket);
+        kernel::close(member.window_fd);
+        // SAFETY: only this process's mapping goes, and nothing points into it.
+        unsafe { wire::unmap_window(member.window) };
+        if let Some((_, process)) = member.process {
+            kernel::close(process);
+        }
+        if member.becomes {
+            let what = "a program of the command has ended before the library was loaded into it, or has run without";
+            self.over(unsupported(what.into()));
+            return false;
+        }
+        if member.first {
+            session::abort_in(self.thread, session::ended());
+            self.end_members();
+            return false;
+        }
+        if let Some(tx) = transaction(self.thread) {
+            tx.close_space(member.space, true);
+        }
+        self.locks.closed_all(member.space, |_| true);
+        true
+    }
+
+    fn doom(&mut self) -> Option<Failure> {
+        transaction(self.thread)?.doomed().cloned()
+    }
+
+    /// The transaction can't be committed any more: all its processes end.
+    fn over(&mut self, why: Failure) {
+        session::abort_in(self.thread, why);
+        let command = self.command();
+        let status = command.map_or(125, |command| command.failed(&self.thread.report));
+        for member in self.members.iter().filter(|member| member.first) {
+            let _ = wire::send(member.socket, &Answer::new(How::Over, status.into()), &[]);
+            // It learns that before its next call of any kind.
+            // SAFETY: the window is mapped as long as there is this member.
+            unsafe { wire::is_over(member.window) }.store(1, Ordering::Release);
+        }
+        self.end_members();
+    }
+
+    fn command(&mut self) -> Option<Command> {
+        self.thread.session.as_mut().and_then(|session| session.command.take())
+    }
+
+    /// Kills the processes that the first one has started.
+    fn end_members(&mut self) {
+        for member in self.members.iter().filter(|member| !member.first) {
+            let Some((_, process)) = member.process else { continue };
+            let words = [process as u64, libc::SIGKILL as u64, 0, 0, 0, 0];
+            // SAFETY: it has no pointers.
+            unsafe { syscall(libc::SYS_pidfd_send_signal, words) };
+        }
+    }
+
+    /// Only the first process is left, and has ended.
+    fn commit(&mut self, status: i32) {
+        let Some(mut first) = self.members.pop() else { return };
+        if let Some(tx) = transaction(self.thread) {
+            tx.exchange(&mut first.own);
+        }
+        let command = self.command();
+        let status = command.map_or(125, |command| command.end(self.thread, status));
+        let _ = wire::send(first.socket, &Answer::new(How::Over, status.into()), &[]);
+    }
+
+    fn answer(&mut self, at: usize, request: &Request) -> Option<(Answer, Beside)> {
+        let done = |answer: i64| Some((Answer::new(How::Done, answer), Beside::default()));
+        let failed = |errno: Errno| done(-i64::from(errno.raw_os_error()));
+        let answered = match request.ask() {
+            Some(Ask::Call) => self.call(at, request),
+            Some(Ask::Map) => self.map(at, request),
+            Some(Ask::Program) => self.program(at, request),
+            Some(Ask::Child) => self.child(at),
+            Some(Ask::Here) => self.here(at, request),
+            Some(Ask::Becomes) => {
+                self.members[at].becomes = request.number == 1;
+                Ok(Answered::of(0))
+            }
+            Some(Ask::End) => {
+                self.ended = Some(request.words[0] as i32);
+                return None;
+            }
+            Some(Ask::Live) => match txos_calls::class(request.number) {
+                Class::Passed(what) => {
+                    let tx = transaction(self.thread)?;
+                    tx.done_live(request.number, what).map(|()| Answered::of(0))
+                }
+                _ => Err(Errno::INVAL),
+            },
+            Some(Ask::Output) => {
+                let tx = transaction(self.thread)?;
+                tx.output(request.number, request.words[0] as u32).map(|()| Answered::of(0))
+            }
+            Some(Ask::IsMember) => {
+                let number = request.words[0] as u32;
+                let is_one = |member: &Member| member.process.is_some_and(|p| p.0 == number);
+                Ok(Answered::of(self.members.iter().any(is_one).into()))
+            }
+            Some(Ask::Fail) => {
+                let what = text(&self.members[at], request.words[0], request.words[1]);
+                transaction(self.thread)?.cannot_go_on(unsupported(what));
+                Err(Errno::CANCELED)
+            }
+            Some(Ask::Abort) => {
+                let why = Failure {
+                    reason: reason::ASKED,
+                    errno: libc::ECANCELED,
+                    what: "the program aborted the transaction".into(),
+                    ..Failure::default()
+                };
+                transaction(self.thread)?.cannot_go_on(why);
+                Err(Errno::CANCELED)
+            }
+            None => Err(Errno::INVAL),
+        };
+        match answered {
+            Ok(Answered(answer, beside)) => Some((answer, beside)),
+            Err(errno) => failed(errno),
+        }
+    }
+
+    /// A call, with the descriptors and addresses of this process.
+    fn call(&mut self, at: usize, request: &Request) -> Sys<Answered> {
+        let (thread, member) = (&mut *self.thread, &mut self.members[at]);
+        let tx = transaction(thread).ok_or(Errno::CANCELED)?;
+        let refused = matches!(txos_calls::class(request.number), Class::Refused(..));
+        let (call, opens) = match shape_of(request) {
+            Some(shape) => (member.call(request, &shape)?, shape.opens),
+            // SAFETY: it is answered without a look at its arguments.
+            None if refused => (unsafe { Call::new(request.number, [0; 6]) }, false),
+            None => return Err(Errno::NOSYS),
+        };
+        let chosen = i32::try_from(request.chosen).ok().filter(|n| (0..SPACE).contains(n));
+        let chosen = chosen.map(|number| member.space + number);
+        tx.exchange(&mut member.own);
+        tx.wear_umask();
+        let closes = (call.number() == libc::SYS_close)
+            .then(|| tx.lockable(call.int(0)).ok().map(|file| file.id))
+            .flatten();
+        if let Some(command) = lock_command(&call) {
+            let locked = lock(&mut self.locks, tx, member.space, &call, command);
+            match locked {
+                // Outsiders are to be kept away as well.
+                Ok(true) => {}
+                Ok(false) => {
+                    tx.exchange(&mut member.own);
+                    return Ok(Answered::of(0));
+                }
+                Err(errno) => {
+                    tx.exchange(&mut member.own);
+                    let waits = call.int(1) == libc::F_SETLKW;
+                    return match errno {
+                        Errno::AGAIN | Errno::ACCESS if waits => {
+                            Ok(Answered(Answer::new(How::Later, 0), Beside::default()))
+                        }
+                        errno => Err(errno),
+                    };
+                }
+            }
+        }
+        let answer = match tx.next_step(&call) {
+            Step::Here => Some(tx.call_with(&call, chosen)),
+            Step::Try(call, errno) => {
+                let answer = tx.call_with(&call, chosen);
+                (answer != -i64::from(errno.raw_os_error())).then_some(answer)
+            }
+            Step::Later => None,
+            _ => Some(-i64::from(libc::EINVAL)),
+        };
+        let opening = tx.take_opening();
+        tx.exchange(&mut member.own);
+        if matches!(answer, Some(0..))
+            && call.number() == libc::SYS_close
+            && let Some(id) = closes
+        {
+            self.locks.closed(member.space, id);
+        }
+        if let Some(opening) = opening {
+            let size = member.put(&opening.path)?;
+            let mut answer = Answer::new(How::Yourself, 0);
+            answer.more = [size, opening.flags as u64];
+            return Ok(Answered(answer, Beside::default()));
+        }
+        let Some(answer) = answer else {
+            return Ok(Answered(Answer::new(How::Later, 0), Beside::default()));
+        };
+        match (opens, chosen) {
+            (true, Some(number)) if answer >= 0 && !tx.is_of_the_transaction(number) => {
+                let fd = tx.take_kernels(number).ok_or(Errno::MFILE)?;
+                Ok(Answered(Answer::new(How::WithDescriptors, 0), Beside::to_close(&[fd])))
+            }
+            _ => Ok(Answered::of(answer)),
+        }
+    }
+
+    fn map(&mut self, at: usize, request: &Request) -> Sys<Answered> {
+        let (thread, member) = (&mut *self.thread, &mut self.members[at]);
+        let tx = transaction(thread).ok_or(Errno::CANCELED)?;
+        let mut words = request.words;
+        words[4] = member.number(words[4])?;
+        // SAFETY: it is not made; the address in it is only looked at.
+        let call = unsafe { Call::new(libc::SYS_mmap, words) };
+        tx.exchange(&mut member.own);
+        let real = tx.to_be_mapped(&call);
+        tx.exchange(&mut member.own);
+        Ok(Answered(Answer::new(How::WithDescriptors, 0), Beside::kept(real?)))
+    }
+
+    fn program(&mut self, at: usize, request: &Request) -> Sys<Answered> {
+        let (thread, member) = (&mut *self.thread, &mut self.members[at]);
+        let tx = transaction(thread).ok_or(Errno::CANCELED)?;
+        let path = member.path(request.words[1])?;
+        let dir = member.number(request.words[0])? as i32;
+        tx.exchange(&mut member.own);
+        let program = tx.program_of_member(dir, &path, request.words[2] as i32);
+        tx.exchange(&mut member.own);
+        match program? {
+            Program::AsGiven => Ok(Answered::of(0)),
+            Program::Copy(fd) => {
+                Ok(Answered(Answer::new(How::WithDescriptors, 0), Beside::to_close(&[fd])))
+            }
+            Program::Stable(path) => {
+                let mut answer = Answer::new(How::Yourself, 0);
+                answer.more[0] = member.put(&path)?;
+                Ok(Answered(answer, Beside::default()))
+            }
+        }
+    }
+
+    /// A place for a child of a process: it begins as a copy of it.
+    fn child(&mut self, at: usize) -> Sys<Answered> {
+        let taken = |space: i32| self.members.iter().any(|member| member.space == space);
+        let spaces = (1..SPACES).map(|n| n * SPACE);
+        let space = spaces.into_iter().find(|&space| !taken(space)).ok_or(Errno::AGAIN)?;
+        let parent = &mut self.members[at];
+        let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
+        let window_fd = wire::new_window()?;
+        let window = wire::map_window(window_fd)?;
+        let [socket, theirs] = wire::new_pair()?;
+        tx.exchange(&mut parent.own);
+        let own = tx.copy_of_process(parent.space, space);
+        tx.exchange(&mut parent.own);
+        let own = own.inspect_err(|_| {
+            tx.close_space(space, true);
+            // SAFETY: nobody else knows of it.
+            unsafe { wire::unmap_window(window) };
+            [window_fd, socket, theirs].into_iter().for_each(kernel::close);
+        })?;
+        let (process, first, becomes) = (None, false, false);
+        let member = Member { socket, window, window_fd, space, own, process, first, becomes };
+        self.members.push(member);
+        let mut answer = Answer::new(How::WithDescriptors, 0);
+        answer.more[0] = space as u64;
+        let window = kernel::copy_high(window_fd)?;
+        Ok(Answered(answer, Beside::to_close(&[theirs, window])))
+    }
+
+    /// A process says its number, or that it runs another program.
+    fn here(&mut self, at: usize, request: &Request) -> Sys<Answered> {
+        let member = &mut self.members[at];
+        member.becomes = false;
+        if request.words[2] != self.ids.word() {
+            let what = "a process of the command has another user, other groups or capabilities";
+            transaction(self.thread).ok_or(Errno::CANCELED)?.cannot_go_on(unsupported(what.into()));
+            return Err(Errno::CANCELED);
+        }
+        let number = request.words[0] as u32;
+        if member.process.is_none_or(|(known, _)| known != number) {
+            member.process = Some((number, descriptor_of(number)?));
+        }
+        if request.words[1] == 0 {
+            return Ok(Answered::of(0));
+        }
+        let space = member.space;
+        let flags = self.thread.session.as_ref().map_or(0, |session| session.plan.flags);
+        let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
+        tx.close_space(space, false);
+        self.locks.closed_all(space, |id| !tx.has_open(space, id));
+        let numbers = tx.numbers_of(space);
+        let mut words = vec![space as u64, numbers.len() as u64];
+        words.extend(numbers.into_iter().map(|number| number as u64));
+        let outlets = self.outlets.iter();
+        words.extend(outlets.flat_map(|o| [o.id.dev, o.id.ino, u64::from(o.kind)]));
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+        let mut answer = Answer::new(How::WithDescriptors, i64::from(flags));
+        answer.more[0] = self.members[at].put(&bytes)?;
+        Ok(Answered(answer, Beside::kept(self.members[at].window_fd)))
+    }
+}
+
+/// What a call does about a record lock of the process, if that is what it is about.
+fn lock_command(call: &Call) -> Option<i32> {
+    let command = call.int(1);
+    let is_one = [libc::F_GETLK, libc::F_SETLK, libc::F_SETLKW].contains(&command);
+    (call.number() == libc::SYS_fcntl && is_one).then_some(command)
+}
+
+/// Between the processes of the transaction. Whether the call is to be made for outsiders, too.
+fn lock(locks: &mut Locks, tx: &mut Tx, space: i32, call: &Call, command: i32) -> Sys<bool> {
+    let file = tx.lockable(call.int(0))?;
+    let place = call.pointer::<libc::flock>(2);
+    let given = place.read()?;
+    let mut lock = given;
+    locks.ask(space, &file, command, &mut lock)?;
+    if command == libc::F_GETLK && i32::from(lock.l_type) != libc::F_UNLCK {
+        place.write(lock)?;
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// Why the transaction can't go on.
+fn unsupported(what: String) -> Failure {
+    Failure { reason: reason::UNSUPPORTED, errno: libc::ECANCELED, what, ..Failure::default() }
+}
+
+/// An answer, and what goes beside it.
+struct Answered(Answer, Beside);
+
+impl Answered {
+    fn of(answer: i64) -> Answered {
+        Answered(Answer::new(How::Done, answer), Beside::default())
+    }
+}
+
+/// Descriptors beside an answer.
+#[derive(Default)]
+struct Beside {
+    numbers: Vec<i32>,
+    /// They are closed when the answer is sent.
+    closed: bool,
+}
+
+impl Beside {
+    fn to_close(numbers: &[i32]) -> Beside {
+        Beside { numbers: numbers.to_vec(), closed: true }
+    }
+
+    fn kept(number: i32) -> Beside {
+        Beside { numbers: vec![number], closed: false }
+    }
+
+    fn numbers(&self) -> Vec<i32> {
+        self.numbers.clone()
+    }
+
+    fn close(self) {
+        if self.closed {
+            self.numbers.into_iter().for_each(kernel::close);
+        }
+    }
+}
+
+/// What the arguments of a request are.
+fn shape_of(request: &Request) -> Option<Shape> {
+    wire::shape_with(request.number, &request.words)
+}
+
+/// Words that a process has put into its window.
+fn text(member: &Member, place: u64, size: u64) -> String {
+    if !wire::is_inside(place, size) {
+        return "a process of the transaction can't go on".into();
+    }
+    String::from_utf8_lossy(&member.bytes(place as usize, size as usize)).into_owned()
+}
+
+impl Member {
+    /// The transaction's number for one of the process's.
+    fn number(&self, word: u64) -> Sys<u64> {
+        match word as i32 {
+            number @ 0..SPACE => Ok((self.space + number) as u64),
+            SPACE.. => Err(Errno::BADF),
+            none => Ok(none as u64),
+        }
+    }
+
+    /// The call that a request asks for.
+    fn call(&self, request: &Request, shape: &Shape) -> Sys<Call> {
+        let mut words = request.words;
+        for &at in shape.descriptors {
+            words[at] = self.number(words[at])?;
+        }
+        for &(at, part) in shape.parts {
+            if words[at] == 0 {
+                continue;
+            }
+            match part {
+                Part::Path | Part::Text => drop(self.path(words[at])?),
+                Part::In(size) | Part::Out(size) | Part::Both(size) => {
+                    let size = match size {
+                        Size::Of(size) => size as u64,
+                        Size::Word(word) => request.words[word],
+                    };
+                    if !wire::is_inside(words[at], size) {
+                        return Err(Errno::FAULT);
+                    }
+                }
+            }
+            words[at] += self.window as u64;
+        }
+        // SAFETY: the addresses are in the window, where there is as much as the call reads or writes, and to
+        // which there is no reference.
+        Ok(unsafe { Call::new(request.number, words) })
+    }
+
+    /// A path in the window.
+    fn path(&self, place: u64) -> Sys<Vec<u8>> {
+        if !wire::is_inside(place, 1) {
+            return Err(Errno::FAULT);
+        }
+        let room = self.bytes(place as usize, wire::WINDOW - place as usize);
+        let end = room.iter().position(|&byte| byte == 0).ok_or(Errno::FAULT)?;
+        Ok(room[..end].to_vec())
+    }
+
+    /// Bytes in the window.
+    fn bytes(&self, place: usize, size: usize) -> Vec<u8> {
+        let size = size.min(wire::WINDOW - place);
+        let mut bytes = vec![0; size.min(8192)];
+        // SAFETY: they are inside; the process may change them meanwhile, which a copy by words does not mind.
+        unsafe {
+            std::ptr::copy(self.window.add(place), bytes.as_mut_ptr(), bytes.len());
+        }
+        bytes
+    }
+
+    /// Puts bytes into the window, and a zero after them: how many they are.
+    fn put(&self, bytes: &[u8]) -> Sys<u64> {
+        let place = wire::Layout::default().place(bytes.len() + 1)?;
+        // SAFETY: the place is inside.
+        unsafe {
+            std::ptr::copy(bytes.as_ptr(), self.window.add(place), bytes.len());
+            self.window.add(place + bytes.len()).write(0);
+        }
+        Ok(bytes.len() as u64)
+    }
+}

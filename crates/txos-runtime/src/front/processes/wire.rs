@@ -1,0 +1,536 @@
+//! What goes between a process of a transaction and the process that has the transaction.
+//!
+//! Each pair shares a *window* of memory and a socket. A call's paths and buffers are put into the window, and the
+//! addresses among its arguments become places in it. The message has the rest. [`shape`] says which arguments are
+//! what, to both sides: the one copies by it, the other checks by it.
+#![allow(unsafe_code)] // messages are bytes, and descriptors go beside them
+
+use std::io;
+use std::mem::{MaybeUninit, zeroed};
+use std::sync::atomic::AtomicU32;
+
+use crate::raw::{Errno, Sys, check, syscall};
+
+/// The size of a window, in bytes.
+pub const WINDOW: usize = 1 << 20;
+/// How much of it is for the bytes of one read or write, at most.
+pub const BYTES: usize = WINDOW - (64 << 10);
+/// The first place in it that is used: zero is a null pointer, and there is the word that is not zero once the
+/// transaction is over.
+const FIRST: usize = 64;
+
+/// What is asked.
+#[repr(u64)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// To carry out a call.
+    Call = 1,
+    /// What a mapping of a file is to be of.
+    Map,
+    /// The program to run.
+    Program,
+    /// A place for a child.
+    Child,
+    /// The first message of a process: its number; or of another program in it.
+    Here,
+    /// The process runs another program now, or that failed: it says so with [`Ask::Here`] next, or has run without the
+    /// library.
+    Becomes,
+    /// The first process has ended, with this status: to commit.
+    End,
+    /// Something was done that is not part of the transaction.
+    Live,
+    /// Something is written to what was open before the transaction.
+    Output,
+    /// The transaction can't go on, for the reason in the window.
+    Fail,
+    /// Whether a process is in the transaction.
+    IsMember,
+    /// To abort.
+    Abort,
+}
+
+impl Ask {
+    fn of(word: u64) -> Option<Ask> {
+        use Ask::{
+            Abort, Becomes, Call, Child, End, Fail, Here, IsMember, Live, Map, Output, Program,
+        };
+        let all =
+            [Becomes, Call, Map, Program, Child, Here, End, Live, Output, Fail, IsMember, Abort];
+        all.into_iter().find(|ask| *ask as u64 == word)
+    }
+}
+
+/// A request.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    ask: u64,
+    /// The number of the call.
+    pub number: i64,
+    /// Its arguments.
+    pub words: [u64; 6],
+    /// The number that what is opened gets; -1: none.
+    pub chosen: i64,
+}
+
+impl Request {
+    /// A request without arguments.
+    pub fn new(ask: Ask, number: i64) -> Request {
+        Request { ask: ask as u64, number, words: [0; 6], chosen: -1 }
+    }
+
+    /// The same with arguments.
+    pub fn with(self, words: [u64; 6]) -> Request {
+        Request { words, ..self }
+    }
+
+    /// What is asked.
+    pub fn ask(&self) -> Option<Ask> {
+        Ask::of(self.ask)
+    }
+}
+
+/// How a request was answered.
+#[repr(u64)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// As the answer says.
+    Done = 1,
+    /// The same; the descriptors beside it are the process's, or are to be used once.
+    WithDescriptors,
+    /// By the process itself, with the path in the window.
+    Yourself,
+    /// Not yet: to be asked again.
+    Later,
+    /// The transaction is over: the process ends with the answer as its status.
+    Over,
+}
+
+/// An answer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    how: u64,
+    /// As the kernel's.
+    pub answer: i64,
+    /// What else there is to say.
+    pub more: [u64; 2],
+}
+
+impl Answer {
+    /// An answer.
+    pub fn new(how: How, answer: i64) -> Answer {
+        Answer { how: how as u64, answer, more: [0; 2] }
+    }
+
+    /// How it was answered.
+    pub fn how(&self) -> Option<How> {
+        let all = [How::Done, How::WithDescriptors, How::Yourself, How::Later, How::Over];
+        all.into_iter().find(|how| *how as u64 == self.how)
+    }
+}
+
+/// A message is one of these.
+pub trait Message: Copy {}
+impl Message for Request {}
+impl Message for Answer {}
+
+/// How many descriptors go beside a message at most.
+const BESIDE: usize = 2;
+
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Sends a message.
+///
+/// # Errors
+/// As `sendmsg(2)`.
+pub fn send<M: Message>(socket: i32, message: &M, beside: &[i32]) -> Sys<()> {
+    let mut part = libc::iovec {
+        iov_base: std::ptr::from_ref(message).cast_mut().cast(),
+        iov_len: size_of::<M>(),
+    };
+    let mut control = Control([0; 64]);
+    // SAFETY: zero is a value of all its fields.
+    let mut header: libc::msghdr = unsafe { zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    if !beside.is_empty() {
+        let size = size_of_val(beside);
+        header.msg_control = (&raw mut control).cast();
+        // SAFETY: the room is enough for the header and so many descriptors.
+        unsafe {
+            header.msg_controllen = libc::CMSG_SPACE(size as u32) as usize;
+            let first = libc::CMSG_FIRSTHDR(&raw const header);
+            (*first).cmsg_level = libc::SOL_SOCKET;
+            (*first).cmsg_type = libc::SCM_RIGHTS;
+            (*first).cmsg_len = libc::CMSG_LEN(size as u32) as usize;
+            let to = libc::CMSG_DATA(first).cast::<i32>();
+            std::ptr::copy_nonoverlapping(beside.as_ptr(), to, beside.len());
+        }
+    }
+    let words = [socket as u64, (&raw const header) as u64, libc::MSG_NOSIGNAL as u64, 0, 0, 0];
+    loop {
+        // SAFETY: all that the header names lives until the answer.
+        match check(unsafe { syscall(libc::SYS_sendmsg, words) }) {
+            Err(Errno::INTR) => {}
+            sent => return sent.map(drop),
+        }
+    }
+}
+
+/// Receives a message, and the descriptors beside it, with the close-on-exec flag. `None`: the other end is gone.
+///
+/// # Errors
+/// As `recvmsg(2)`.
+pub fn receive<M: Message>(socket: i32) -> Sys<Option<(M, [Option<i32>; BESIDE])>> {
+    let mut message = MaybeUninit::<M>::zeroed();
+    let mut part = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: size_of::<M>() };
+    let mut control = Control([0; 64]);
+    // SAFETY: zero is a value of all its fields.
+    let mut header: libc::msghdr = unsafe { zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = size_of::<Control>();
+    let words = [socket as u64, (&raw mut header) as u64, libc::MSG_CMSG_CLOEXEC as u64, 0, 0, 0];
+    let size = loop {
+        // SAFETY: all that the header names lives until the answer.
+        match check(unsafe { syscall(libc::SYS_recvmsg, words) }) {
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => break 0,
+            received => break received? as usize,
+        }
+    };
+    let mut beside = [None; BESIDE];
+    // SAFETY: the kernel has written the header and what it names.
+    unsafe {
+        let first = libc::CMSG_FIRSTHDR(&raw const header);
+        if !first.is_null() && (*first).cmsg_type == libc::SCM_RIGHTS {
+            let bytes = (*first).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+            let from = libc::CMSG_DATA(first).cast::<i32>();
+            for (at, place) in beside.iter_mut().enumerate().take(bytes / size_of::<i32>()) {
+                *place = Some(from.add(at).read_unaligned());
+            }
+        }
+    }
+    if size != size_of::<M>() {
+        return Ok(None);
+    }
+    // SAFETY: all of it was written, and every pattern of bits is one of it.
+    Ok(Some((unsafe { message.assume_init() }, beside)))
+}
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A path that is looked up, which ends with a zero. Its directory is the argument before it, if that is a
+    /// descriptor.
+    Path,
+    /// Other text that ends with a zero.
+    Text,
+    /// Bytes that the call reads; how many.
+    In(Size),
+    /// Bytes that the call writes; how many.
+    Out(Size),
+    /// Bytes that it reads and writes; how many.
+    Both(Size),
+}
+
+/// How many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// So many.
+    Of(usize),
+    /// As many as another argument says.
+    Word(usize),
+}
+
+/// A call's arguments.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shape {
+    /// Which are descriptors.
+    pub descriptors: &'static [usize],
+    /// Which are addresses.
+    pub parts: &'static [(usize, Part)],
+    /// It opens something.
+    pub opens: bool,
+}
+
+const fn shaped(descriptors: &'static [usize], parts: &'static [(usize, Part)]) -> Option<Shape> {
+    Some(Shape { descriptors, parts, opens: false })
+}
+
+const fn opening(descriptors: &'static [usize], parts: &'static [(usize, Part)]) -> Option<Shape> {
+    Some(Shape { descriptors, parts, opens: true })
+}
+
+/// The arguments of a call; `None`: it is not one that is sent.
+pub fn shape(number: i64) -> Option<Shape> {
+    use Part::{Both, In, Out, Path, Text};
+    use Size::{Of, Word};
+    const STAT: Part = Out(Of(size_of::<libc::stat>()));
+    const STATX: Part = Out(Of(size_of::<libc::statx>()));
+    const STATFS: Part = Out(Of(size_of::<libc::statfs>()));
+    match number {
+        libc::SYS_read | libc::SYS_pread64 | libc::SYS_getdents | libc::SYS_getdents64 => {
+            shaped(&[0], &[(1, Out(Word(2)))])
+        }
+        libc::SYS_write | libc::SYS_pwrite64 => shaped(&[0], &[(1, In(Word(2)))]),
+        libc::SYS_open | libc::SYS_creat => opening(&[], &[(0, Path)]),
+        libc::SYS_openat => opening(&[0], &[(1, Path)]),
+        libc::SYS_openat2 => opening(&[0], &[(1, Path), (2, In(Word(3)))]),
+        libc::SYS_close
+        | libc::SYS_lseek
+        | libc::SYS_ftruncate
+        | libc::SYS_fallocate
+        | libc::SYS_fsync
+        | libc::SYS_fdatasync
+        | libc::SYS_syncfs
+        | libc::SYS_sync_file_range
+        | libc::SYS_flock
+        | libc::SYS_fchdir
+        | libc::SYS_fchmod
+        | libc::SYS_fchown
+        | libc::SYS_fadvise64
+        | libc::SYS_readahead => shaped(&[0], &[]),
+        libc::SYS_copy_file_range => shaped(&[0, 2], &[(1, Both(Of(8))), (3, Both(Of(8)))]),
+        libc::SYS_sendfile => shaped(&[0, 1], &[(2, Both(Of(8)))]),
+        libc::SYS_sync | libc::SYS_umask => shaped(&[], &[]),
+        libc::SYS_stat | libc::SYS_lstat => shaped(&[], &[(0, Path), (1, STAT)]),
+        libc::SYS_fstat => shaped(&[0], &[(1, STAT)]),
+        libc::SYS_newfstatat => shaped(&[0], &[(1, Path), (2, STAT)]),
+        libc::SYS_statx => shaped(&[0], &[(1, Path), (4, STATX)]),
+        libc::SYS_statfs => shaped(&[], &[(0, Path), (1, STATFS)]),
+        libc::SYS_fstatfs => shaped(&[0], &[(1, STATFS)]),
+        libc::SYS_access
+        | libc::SYS_truncate
+        | libc::SYS_chdir
+        | libc::SYS_mkdir
+        | libc::SYS_rmdir
+        | libc::SYS_unlink
+        | libc::SYS_chmod
+        | libc::SYS_chown
+        | libc::SYS_lchown
+        | libc::SYS_mknod
+        | libc::SYS_chroot => shaped(&[], &[(0, Path)]),
+        libc::SYS_rename | libc::SYS_link => shaped(&[], &[(0, Path), (1, Path)]),
+        libc::SYS_symlink => shaped(&[], &[(0, Text), (1, Path)]),
+        libc::SYS_faccessat
+        | libc::SYS_faccessat2
+        | libc::SYS_mkdirat
+        | libc::SYS_unlinkat
+        | libc::SYS_fchmodat
+        | libc::SYS_fchmodat2
+        | libc::SYS_fchownat
+        | libc::SYS_mknodat => shaped(&[0], &[(1, Path)]),
+        libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => {
+            shaped(&[0, 2], &[(1, Path), (3, Path)])
+        }
+        libc::SYS_symlinkat => shaped(&[1], &[(0, Text), (2, Path)]),
+        libc::SYS_readlink => shaped(&[], &[(0, Path), (1, Out(Word(2)))]),
+        libc::SYS_readlinkat => shaped(&[0], &[(1, Path), (2, Out(Word(3)))]),
+        libc::SYS_getcwd => shaped(&[], &[(0, Out(Word(1)))]),
+        libc::SYS_utime => shaped(&[], &[(0, Path), (1, In(Of(16)))]),
+        libc::SYS_utimes => shaped(&[], &[(0, Path), (1, In(Of(32)))]),
+        libc::SYS_futimesat | libc::SYS_utimensat => shaped(&[0], &[(1, Path), (2, In(Of(32)))]),
+        libc::SYS_setxattr | libc::SYS_lsetxattr => {
+            shaped(&[], &[(0, Path), (1, Text), (2, In(Word(3)))])
+        }
+        libc::SYS_fsetxattr => shaped(&[0], &[(1, Text), (2, In(Word(3)))]),
+        libc::SYS_getxattr | libc::SYS_lgetxattr => {
+            shaped(&[], &[(0, Path), (1, Text), (2, Out(Word(3)))])
+        }
+        libc::SYS_fgetxattr => shaped(&[0], &[(1, Text), (2, Out(Word(3)))]),
+        libc::SYS_listxattr | libc::SYS_llistxattr => shaped(&[], &[(0, Path), (1, Out(Word(2)))]),
+        libc::SYS_flistxattr => shaped(&[0], &[(1, Out(Word(2)))]),
+        libc::SYS_removexattr | libc::SYS_lremovexattr => shaped(&[], &[(0, Path), (1, Text)]),
+        libc::SYS_fremovexattr => shaped(&[0], &[(1, Text)]),
+        _ => None,
+    }
+}
+
+/// The same, of calls whose arguments depend on each other as well.
+pub fn shape_with(number: i64, words: &[u64; 6]) -> Option<Shape> {
+    /// `FIONREAD`, `FS_IOC_GETFLAGS`.
+    const READABLE: u32 = 0x541b;
+    const FLAGS: u32 = 0x8008_6601;
+    const LOCK: Part = Part::Both(Size::Of(size_of::<libc::flock>()));
+    match (number, words[1] as i32) {
+        (
+            libc::SYS_fcntl,
+            libc::F_GETLK
+            | libc::F_SETLK
+            | libc::F_SETLKW
+            | libc::F_OFD_GETLK
+            | libc::F_OFD_SETLK
+            | libc::F_OFD_SETLKW,
+        ) => shaped(&[0], &[(2, LOCK)]),
+        (libc::SYS_fcntl, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => opening(&[0], &[]),
+        (
+            libc::SYS_fcntl,
+            libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD | libc::F_GETLEASE,
+        ) => shaped(&[0], &[]),
+        (libc::SYS_ioctl, _) if words[1] as u32 == READABLE => {
+            shaped(&[0], &[(2, Part::Out(Size::Of(4)))])
+        }
+        (libc::SYS_ioctl, _) if words[1] as u32 == FLAGS => {
+            shaped(&[0], &[(2, Part::Out(Size::Of(8)))])
+        }
+        _ => shape(number),
+    }
+}
+
+/// What goes where in a window.
+#[derive(Debug)]
+pub struct Layout {
+    next: usize,
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        Layout { next: FIRST }
+    }
+}
+
+impl Layout {
+    /// A place for so many bytes.
+    ///
+    /// # Errors
+    /// E2BIG if they don't fit.
+    pub fn place(&mut self, size: usize) -> Sys<usize> {
+        let at = self.next;
+        let end = at.checked_add(size).filter(|&end| end <= WINDOW).ok_or(Errno::TOOBIG)?;
+        self.next = end.next_multiple_of(16);
+        Ok(at)
+    }
+}
+
+/// Whether so many bytes at a place are in a window.
+pub fn is_inside(place: u64, size: u64) -> bool {
+    place >= FIRST as u64 && place.checked_add(size).is_some_and(|end| end <= WINDOW as u64)
+}
+
+/// A new window: its descriptor.
+///
+/// # Errors
+/// As `memfd_create(2)`.
+pub fn new_window() -> Sys<i32> {
+    sealed(c"txos window", WINDOW as u64, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
+}
+
+/// A file that keeps a number, and holds nothing: its descriptor.
+///
+/// # Errors
+/// As `memfd_create(2)`.
+pub fn new_placeholder() -> Sys<i32> {
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+    sealed(c"txos: open in a transaction", 0, seals)
+}
+
+fn sealed(name: &std::ffi::CStr, size: u64, seals: i32) -> Sys<i32> {
+    let kind = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+    // SAFETY: the name ends with its zero.
+    let fd = check(unsafe {
+        syscall(libc::SYS_memfd_create, [name.as_ptr() as u64, kind, 0, 0, 0, 0])
+    })? as i32;
+    crate::tx::kernel::ftruncate(fd, size)?;
+    let seals = seals | libc::F_SEAL_SEAL;
+    let words = [fd as u64, libc::F_ADD_SEALS as u64, seals as u64, 0, 0, 0];
+    // SAFETY: it has no pointers.
+    check(unsafe { syscall(libc::SYS_fcntl, words) })?;
+    Ok(crate::tx::kernel::move_high(fd).unwrap_or(fd))
+}
+
+/// Maps a window.
+///
+/// # Errors
+/// As `mmap(2)`.
+pub fn map_window(fd: i32) -> Sys<*mut u8> {
+    let prot = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let words = [0, WINDOW as u64, prot, libc::MAP_SHARED as u64, fd as u64, 0];
+    // SAFETY: it is mapped where nothing is.
+    check(unsafe { syscall(libc::SYS_mmap, words) }).map(|at| at as *mut u8)
+}
+
+/// The word that says whether the transaction is over.
+///
+/// # Safety
+/// The window is mapped as long as the reference lives.
+pub unsafe fn is_over<'w>(window: *mut u8) -> &'w AtomicU32 {
+    // SAFETY: it is in the window, which is aligned, and both sides use it like that.
+    unsafe { &*window.cast::<AtomicU32>() }
+}
+
+/// Unmaps one.
+///
+/// # Safety
+/// Nobody uses it any more.
+pub unsafe fn unmap_window(window: *mut u8) {
+    // SAFETY: as the caller says.
+    unsafe { syscall(libc::SYS_munmap, [window as u64, WINDOW as u64, 0, 0, 0, 0]) };
+}
+
+/// Two sockets that are connected, at high numbers.
+///
+/// # Errors
+/// As `socketpair(2)`.
+pub fn new_pair() -> Sys<[i32; 2]> {
+    let mut pair = [-1i32; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    let words = [libc::AF_UNIX as u64, kind as u64, 0, (&raw mut pair) as u64, 0, 0];
+    // SAFETY: the kernel writes the two numbers.
+    check(unsafe { syscall(libc::SYS_socketpair, words) })?;
+    Ok([crate::tx::kernel::move_high(pair[0])?, crate::tx::kernel::move_high(pair[1])?])
+}
+
+/// The reason for people.
+pub fn words_of(errno: Errno) -> io::Error {
+    io::Error::from(errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_take_descriptors_along() {
+        let [one, other] = new_pair().unwrap();
+        let window = new_window().unwrap();
+        let request = Request { chosen: 7, ..Request::new(Ask::Child, 5) };
+        send(one, &request, &[window, one]).unwrap();
+        let (got, beside) = receive::<Request>(other).unwrap().unwrap();
+        assert_eq!((got.ask(), got.number, got.chosen), (Some(Ask::Child), 5, 7));
+        let [Some(copy), Some(second)] = beside else { panic!("{beside:?}") };
+        assert_eq!(crate::tx::kernel::look_fd(copy).unwrap().size, WINDOW as u64);
+        for fd in [one, second, window, copy] {
+            crate::tx::kernel::close(fd);
+        }
+        assert!(receive::<Request>(other).unwrap().is_none());
+        crate::tx::kernel::close(other);
+    }
+
+    #[test]
+    fn places_are_inside() {
+        let mut layout = Layout::default();
+        let at = layout.place(5000).unwrap();
+        assert!(is_inside(at as u64, 5000) && at > 0);
+        assert_eq!(layout.place(WINDOW), Err(Errno::TOOBIG));
+        for (place, size) in [(0, 1), (WINDOW as u64, 1), (u64::MAX, 2), (64, u64::MAX)] {
+            assert!(!is_inside(place, size), "{place} {size}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_is_the_transactions() {
+        use txos_calls::{Class, class};
+        for number in 0..txos_calls::LAST {
+            if let Some(shape) = shape(number) {
+                let harmless = [libc::SYS_fadvise64, libc::SYS_readahead].contains(&number);
+                assert!(class(number) == Class::Transactional || harmless, "{number}");
+                assert!(shape.descriptors.iter().all(|i| shape.parts.iter().all(|p| p.0 != *i)));
+            }
+        }
+    }
+}

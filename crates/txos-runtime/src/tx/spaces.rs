@@ -1,0 +1,376 @@
+//! Several processes in one transaction.
+//!
+//! The transaction lies in a process of its own, which makes the calls of all the others ([`crate::front`] has
+//! the way there). What the kernel keeps for each process is kept for each here: descriptors, the working directory
+//! and root, the umask. The numbers of a process are those of its *space*: a multiple of [`SPACE`], plus the number.
+//! The process that began has space 0, so its numbers are what they were.
+
+use txos_engine::object::{FileId, FileKind};
+
+use super::content::Data;
+use super::files::Descriptor;
+use super::kernel::{self, Errno, Sys};
+use super::node::Id;
+use super::parts::ProcessGlobals;
+use super::{Failure, Tx, acquire, perm, shared};
+use crate::call::Call;
+
+/// How many numbers a process can have, which is also the kernel's usual limit.
+pub const SPACE: i32 = 1 << 20;
+/// How many processes there can be at a time.
+pub const SPACES: i32 = i32::MAX / SPACE;
+
+/// What is a process's own, besides its numbers, while no call of it is carried out.
+#[derive(Debug, Default)]
+pub struct Own {
+    process: ProcessGlobals,
+    cwd: Option<Id>,
+    root: Id,
+}
+
+/// What an executable program is to a process of the transaction.
+#[derive(Debug)]
+pub enum Program {
+    /// The kernel finds it by the name that was given.
+    AsGiven,
+    /// It is here in the stable tree.
+    Stable(Vec<u8>),
+    /// A descriptor of its private copy.
+    Copy(i32),
+}
+
+/// A number of the process that began, when the transaction moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The transaction knows what it is, and carries out the calls on it.
+    Ours {
+        /// The program's number.
+        number: i32,
+        /// Its close-on-exec flag.
+        cloexec: bool,
+    },
+    /// The kernel does: it has it open at this number.
+    Kernels {
+        /// The program's number.
+        number: i32,
+        /// The kernel's.
+        real: i32,
+        /// Its close-on-exec flag.
+        cloexec: bool,
+        /// It was open before the transaction: who else has it is not known.
+        before: bool,
+    },
+    /// It is closed.
+    Closed {
+        /// The program's number.
+        number: i32,
+    },
+}
+
+impl Moved {
+    /// What others may read of it.
+    #[must_use]
+    pub fn outlet(&self) -> Option<Outlet> {
+        match *self {
+            Moved::Kernels { number, before: true, .. } if number > 2 => Outlet::of(number),
+            _ => None,
+        }
+    }
+}
+
+/// A file for record locks.
+#[derive(Clone, Copy, Debug)]
+pub struct Lockable {
+    /// Which.
+    pub id: Id,
+    /// It is open for reading.
+    pub reads: bool,
+    /// It is open for writing.
+    pub writes: bool,
+    /// Where its offset is, in bytes.
+    pub offset: i64,
+    /// How long it is, in bytes.
+    pub size: i64,
+}
+
+/// What others may read that a process writes to: an object that it had open before the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlet {
+    /// Which.
+    pub id: FileId,
+    /// Its kind, as `st_mode` has it.
+    pub kind: u32,
+}
+
+impl Outlet {
+    /// What a descriptor leads to, if that is something of this kind.
+    #[must_use]
+    pub fn of(number: i32) -> Option<Outlet> {
+        let stat = kernel::look_fd(number).ok()?;
+        let null = stat.kind() == FileKind::CharDevice && libc::major(stat.rdev) == 1;
+        let kind = stat.mode & libc::S_IFMT;
+        (kind != 0 && kind != libc::S_IFDIR && !null).then_some(Outlet { id: stat.id, kind })
+    }
+}
+
+impl Tx {
+    /// Every number of the process that began, before the transaction moves to another process.
+    pub fn numbers_to_move(&mut self) -> Vec<Moved> {
+        self.share();
+        let mask = self.umask();
+        self.process.umask.get_or_insert(mask);
+        let mut moved = Vec::new();
+        let mut numbers = kernel::open_numbers().unwrap_or_default();
+        numbers.extend(self.fds.touched().into_iter().map(|(number, _)| number));
+        numbers.sort_unstable();
+        numbers.dedup();
+        for number in numbers {
+            if self.fds.descriptor(number) == Descriptor::Untouched && self.fds.is_ours(number) {
+                continue;
+            }
+            // The offset of one from before is the transaction's from here on.
+            let real = self.real(number);
+            moved.push(match self.fds.descriptor(number) {
+                Descriptor::Untouched => continue,
+                Descriptor::Closed => Moved::Closed { number },
+                Descriptor::Open { cloexec, .. } if self.is_of_the_transaction(number) => {
+                    Moved::Ours { number, cloexec }
+                }
+                Descriptor::Open { cloexec, over, .. } => {
+                    let real = real.unwrap_or(number);
+                    Moved::Kernels { number, real, cloexec, before: over && real == number }
+                }
+            });
+        }
+        moved
+    }
+
+    /// Numbers of ours: the process that began closes them when the transaction has moved.
+    #[must_use]
+    pub fn private_numbers(&self) -> Vec<i32> {
+        self.fds.private.iter().copied().collect()
+    }
+
+    /// The transaction goes on in the calling process, a copy of the one that began it.
+    ///
+    /// # Errors
+    /// Why it can't.
+    pub fn moved_here(&mut self) -> Result<(), Failure> {
+        let moved = self.locks.handle.as_ref().map_or(Ok(true), |handle| handle.move_here());
+        shared::moved_here();
+        match moved {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure {
+                reason: super::reason::FAILED,
+                errno: libc::ECANCELED,
+                what: "the process that began the transaction has died".into(),
+                ..Failure::default()
+            }),
+            Err(error) => Err(Failure {
+                reason: super::reason::FAILED,
+                errno: error.raw_os_error().unwrap_or(libc::EIO),
+                what: format!("the transaction can't move to a process of its own: {error}"),
+                ..Failure::default()
+            }),
+        }
+    }
+
+    /// In that process: a number is none of the transaction's.
+    pub fn forget_number(&mut self, number: i32) {
+        if let Descriptor::Open { file, real, over, .. } = self.fds.descriptor(number) {
+            self.fds.get_mut(file).numbers.retain(|&other| other != number);
+            if over && real != number {
+                self.fds.close_private(real);
+            }
+        }
+        self.fds.set(number, Descriptor::Untouched);
+    }
+
+    /// Whether the calls on a number are the transaction's to carry out: it leads to a file or a directory of a
+    /// versioned tree, or to another of its objects.
+    #[must_use]
+    pub fn is_of_the_transaction(&self, number: i32) -> bool {
+        match self.fds.descriptor(number) {
+            Descriptor::Open { file, .. } => {
+                let open = self.fds.get(file);
+                // What the bytes of a device or FIFO are, the kernel knows.
+                let path_only = open.flags & libc::O_PATH != 0;
+                open.node.is_some_and(|id| {
+                    !self.tree.nodes[id].live && (path_only || self.tree.has_content(id))
+                })
+            }
+            _ => false,
+        }
+    }
+
+    /// Puts what is a process's own in force, and what was in force into its place.
+    pub fn exchange(&mut self, own: &mut Own) {
+        std::mem::swap(&mut self.process, &mut own.process);
+        std::mem::swap(&mut self.tree.cwd, &mut own.cwd);
+        std::mem::swap(&mut self.tree.root, &mut own.root);
+    }
+
+    /// A copy of the process whose calls are carried out, in another space: what `fork(2)` makes.
+    ///
+    /// # Errors
+    /// As `getcwd(2)` and `fcntl(2)` with F_DUPFD.
+    pub fn copy_of_process(&mut self, from: i32, to: i32) -> Sys<Own> {
+        for (number, descriptor) in self.fds.of_space(from) {
+            let Descriptor::Open { file, cloexec, .. } = descriptor else { continue };
+            if !self.is_of_the_transaction(from + number) {
+                continue;
+            }
+            let real = self.real(from + number)?;
+            let real = self.fds.keep_private(kernel::copy_high(real)?);
+            self.fds.set(to + number, Descriptor::Open { file, real, cloexec, over: true });
+            self.fds.get_mut(file).numbers.push(to + number);
+        }
+        let umask = Some(self.umask());
+        let cwd = Some(self.cwd()?);
+        let process = ProcessGlobals {
+            umask,
+            umask_was: self.process.umask_was,
+            moved: self.process.moved,
+            ..ProcessGlobals::default()
+        };
+        Ok(Own { process, cwd, root: self.tree.root })
+    }
+
+    /// The numbers of a process that the transaction knows.
+    #[must_use]
+    pub fn numbers_of(&self, space: i32) -> Vec<i32> {
+        let numbers = self.fds.of_space(space).into_iter().map(|(number, _)| number);
+        numbers.filter(|number| self.is_of_the_transaction(space + number)).collect()
+    }
+
+    /// A process ends, or runs another program: its numbers are closed, or those with the close-on-exec flag.
+    pub fn close_space(&mut self, space: i32, all: bool) {
+        for (number, descriptor) in self.fds.of_space(space) {
+            match descriptor {
+                Descriptor::Open { cloexec, .. } if all || cloexec => {
+                    let _ = self.fds.close_number(space + number);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The kernel's umask becomes that of the process whose calls are carried out, for what is made at once.
+    pub fn wear_umask(&mut self) {
+        let mask = self.umask();
+        kernel::set_umask(mask);
+        self.process.umask_was = Some(mask);
+    }
+
+    /// What record locks want to know of a file of the transaction's.
+    ///
+    /// # Errors
+    /// EBADF: it is none.
+    pub fn lockable(&mut self, number: i32) -> Sys<Lockable> {
+        let file = self.file(number)?;
+        let real = self.real(number)?;
+        let open = self.fds.get(file);
+        let id = open.node.filter(|&id| !self.tree.nodes[id].live).ok_or(Errno::BADF)?;
+        Ok(Lockable {
+            id,
+            reads: open.reads(),
+            writes: open.writes(),
+            offset: kernel::seek(real, 0, libc::SEEK_CUR).map_or(0, |offset| offset as i64),
+            size: self.tree.nodes[id].stat.size as i64,
+        })
+    }
+
+    /// Whether a process has a file open.
+    #[must_use]
+    pub fn has_open(&self, space: i32, id: Id) -> bool {
+        let is_on = |descriptor: &Descriptor| match *descriptor {
+            Descriptor::Open { file, .. } => self.fds.get(file).node == Some(id),
+            _ => false,
+        };
+        self.fds.of_space(space).iter().any(|(_, descriptor)| is_on(descriptor))
+    }
+
+    /// A call for a process that has chosen the number for what it opens.
+    pub fn call_with(&mut self, call: &Call, chosen: Option<i32>) -> i64 {
+        self.fds.chosen = chosen;
+        let answer = self.call(call);
+        self.fds.chosen = None;
+        answer
+    }
+
+    /// What was opened is nothing of the transaction's: the kernel's descriptor of it, which the caller closes.
+    /// One that can be written to counts as output: the writes will not be seen.
+    pub fn take_kernels(&mut self, number: i32) -> Option<i32> {
+        let Descriptor::Open { file, real, .. } = self.fds.descriptor(number) else { return None };
+        let is_terminal = kernel::look_fd(real).is_ok_and(|stat| {
+            stat.kind() == FileKind::CharDevice && matches!(libc::major(stat.rdev), 4 | 5 | 136)
+        });
+        if self.fds.get(file).writes() && !is_terminal {
+            let _ = self.write_outside(number, real);
+        }
+        let copy = kernel::copy_high(real).ok()?;
+        let _ = self.fds.close_number(number);
+        self.fds.get_mut(file).numbers.clear();
+        self.fds.set(number, Descriptor::Untouched);
+        Some(copy)
+    }
+
+    /// The program that a process is to run.
+    ///
+    /// # Errors
+    /// As `execveat(2)`.
+    pub fn program_of_member(&mut self, dir: i32, path: &[u8], flags: i32) -> Sys<Program> {
+        use super::attrs::Object;
+        if path.is_empty() && flags & libc::AT_EMPTY_PATH == 0 {
+            return Err(Errno::NOENT);
+        }
+        let id = match self.object(dir, path, flags & libc::AT_SYMLINK_NOFOLLOW)? {
+            Object::Node(id) => id,
+            Object::Live(found) => return Ok(Program::Stable(found)),
+            Object::Fd(_) => return Ok(Program::AsGiven),
+        };
+        self.may(id, perm::mask::X)?;
+        if self.tree.nodes[id].kind() != FileKind::File {
+            return Err(Errno::ACCESS);
+        }
+        let node = &self.tree.nodes[id];
+        if let (Data::Stable, Some(stable), 0) = (&node.data, &node.stable, node.changed) {
+            let stable = stable.path.clone();
+            self.touch_data(id)?;
+            return Ok(Program::Stable(stable));
+        }
+        self.copy_up(id, false)?;
+        let fd = self.tree.open_backing(id, libc::O_RDONLY)?;
+        self.tree.write_attributes(id, &kernel::magic_path(fd));
+        Ok(Program::Copy(fd))
+    }
+
+    /// Something is done that is not part of the transaction.
+    ///
+    /// # Errors
+    /// It may not be: the transaction is doomed.
+    pub fn done_live(&mut self, number: i64, what: &'static str) -> Sys<()> {
+        self.report.calling = number;
+        if self.doom.is_some() {
+            return Err(acquire::DOOMED);
+        }
+        self.unsupported_call(what, b"")
+    }
+
+    /// A process writes to something from before the transaction that is not the transaction's.
+    ///
+    /// # Errors
+    /// It may not: the transaction is doomed.
+    pub fn output(&mut self, number: i64, kind: u32) -> Sys<()> {
+        self.report.calling = number;
+        if self.doom.is_some() {
+            return Err(acquire::DOOMED);
+        }
+        self.output_of_kind(FileKind::from_mode(kind))
+    }
+
+    /// It can't go on: why.
+    pub fn cannot_go_on(&mut self, why: Failure) {
+        self.doom(why);
+    }
+}

@@ -1,0 +1,314 @@
+//! Commands of several processes, each whole in one transaction without a view: they leave what they leave
+//! natively, or, when they fail or die, nothing.
+
+use rustix::process::Signal;
+use txos_testkit::user::User;
+use txos_testkit::wait::until;
+use txos_testkit::{Invocation, Lab, Tree, binary, require, skip};
+
+use super::program::{Linked, program};
+use super::whole::{Pair, SOURCES};
+
+#[test]
+fn shells_have_pipes_and_subshells() {
+    let pair = Pair::new(SOURCES);
+    for script in [
+        "cat src/numbers | tail -3 | tr 0-9 a-j > letters; cat letters",
+        "(cd src/deep && ls && cp big copy && pwd | grep -c deep); ls src/deep",
+        "for i in 1 2 3; do (echo $i >> log) & wait; done; sort log",
+        "x=$(cat src/deep/er/f3; echo more); echo \"$x\" > of-both; cat < of-both",
+        "mkdir a && mv a b && touch b/c && exec ls b",
+        "find src -name 'f1*' -exec chmod 600 {} + ; ls src/py | xargs -P 2 -n 3 echo | wc -l > count; cat count",
+        "set -e; rm -r src/py; ln -s numbers src/link; readlink src/link; tar cf - src | tar xf - -C b; diff -r src b/src",
+        "cat /dev/stdin < src/numbers | head -1 > one; ls -l /proc/self/fd/ > /dev/null; cat one",
+        "seq 5 | while read n; do echo line $n; done > lines; sort -r lines -o lines; cat lines",
+    ] {
+        pair.does(&["sh", "-c", script]);
+    }
+    pair.fails(&["sh", "-c", "rm -r src; (mkdir new; /bin/echo x > new/f); exit 3"], 3);
+    pair.fails(&["sh", "-c", "cp src/numbers n; exec /bin/false"], 1);
+    pair.clean();
+}
+
+/// Descriptors and their offsets are shared with children, or not, as natively.
+#[test]
+fn descriptors_are_inherited() {
+    let pair = Pair::new(SOURCES);
+    for script in [
+        "exec 3> f; echo a >&3; (echo b >&3); sh -c 'echo c >&3'; echo d >&3; exec 3>&-; cat f",
+        "exec 4< src/numbers; read a <&4; sh -c 'head -c 5 <&4 > part'; cat part; echo $a > first",
+        "exec 5>> log; echo x >&5; (exec 6>&5; echo y >&6; exec 5>&-; echo z >&6); cat log",
+        "exec 3<> both; echo one >&3; sh -c 'echo two >&3; exec 3>&-; echo gone'; echo three >&3; cat both",
+        "exec 7> kept; rm kept; sh -c 'echo unseen >&7; ls kept' 2>&1 | sed 's/.*: //'; echo > done",
+        "echo x > t; exec 3< t; echo longer > t; cat <&3; mv t u; cat u /dev/fd/3 > all; cat all",
+    ] {
+        pair.does(&["bash", "-c", script]);
+    }
+    let python = "import os, fcntl\n\
+        a = os.open('table', os.O_RDWR | os.O_CREAT, 0o644)\n\
+        b = os.dup(a); os.set_inheritable(b, True)\n\
+        if os.fork() == 0:\n    os.write(a, b'child'); os.lseek(b, 2, 0); os._exit(0)\n\
+        os.wait(); os.write(b, b'PARENT')\n\
+        fcntl.flock(a, fcntl.LOCK_EX)\n\
+        print(os.lseek(a, 0, 1), os.get_inheritable(a), os.get_inheritable(b), a, b)\n\
+        print(os.spawnlp(os.P_WAIT, 'sh', 'sh', '-c', 'echo by number >&%d 2>/dev/null || exit 9' % b))\n\
+        print(os.spawnlp(os.P_WAIT, 'sh', 'sh', '-c', 'echo by number >&%d' % a))\n\
+        print(open('table').read())\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    pair.clean();
+}
+
+#[test]
+fn what_was_made_is_run() {
+    let pair = Pair::new(SOURCES);
+    for script in [
+        "printf '#!/bin/sh\\necho script $0 $1 >> ran\\n' > s; chmod +x s; ./s one; ./s two; cat ran",
+        "cp /bin/echo e; ./e copied > out; cat out; mv e f; ./f moved; PATH=.:$PATH f by the path",
+        "printf '#!./f -n\\n' > t; chmod 755 t; ./t arg > by; cat by",
+        "mkdir -p bin; ln -s ../f bin/g; bin/g linked; cd bin; ./g from inside > ../said; cat ../said",
+        "chmod -x f; ./f 2>/dev/null; echo $? > status; cat status; chmod +x f; ./f again",
+    ] {
+        pair.does(&["sh", "-c", script]);
+    }
+    pair.clean();
+}
+
+#[test]
+fn make_builds() {
+    require!(skip::has("make") && skip::has("cc"), "there is no make, or no cc");
+    let sources = "for i in 1 2 3 4 5 6; do echo \"int f$i(void) { return $i; }\" > f$i.c; done
+        printf 'int f1(void), f6(void);\\nint main(void) { return f1() + f6(); }\\n' > main.c
+        printf 'OBJECTS = main.o f1.o f2.o f3.o f4.o f5.o f6.o\\nall: out/program\\n' > Makefile
+        printf 'out/program: $(OBJECTS)\\n\\tmkdir -p out; $(CC) -o $@ $(OBJECTS)\\n' >> Makefile
+        printf 'check: all\\n\\t./out/program; test $$? = 7 && touch checked\\n' >> Makefile";
+    let pair = Pair::new(sources);
+    let make = ["make", "-s", "-j2", "CFLAGS=-O1 -g0"];
+    pair.does(&[&make[..], &["check"]].concat());
+    pair.does(&["make", "-s", "-j2", "-f", "Makefile", "-W", "f3.c", "CFLAGS=-O0 -g0"]);
+    pair.fails(&["sh", "-c", "echo broken > f2.c; make -s -j2"], 2);
+    pair.clean();
+}
+
+#[test]
+fn languages_start_processes() {
+    let pair = Pair::new(SOURCES);
+    let python = "import subprocess, os, threading\n\
+        print(subprocess.run(['sh', '-c', 'cat src/numbers | head -2; pwd'], capture_output=True, cwd='src/../.').returncode)\n\
+        print(subprocess.check_output('tail -1 src/numbers', shell=True))\n\
+        with open('log', 'w') as log:\n    subprocess.run(['echo', 'logged'], stdout=log)\n    log.write('after')\n\
+        try:\n    subprocess.run(['/no/such/program'])\nexcept FileNotFoundError as e:\n    print('none')\n\
+        def work(n):\n    subprocess.run(['cp', 'src/numbers', 'copy%d' % n], check=True)\n\
+        all = [threading.Thread(target=work, args=[n]) for n in range(4)]\n\
+        [t.start() for t in all]; [t.join() for t in all]\n\
+        print(open('log').read(), sorted(os.listdir()))\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    let perl = "open(my $to, '|-', 'sort -n > sorted') or die; print $to \"$_\\n\" for (3, 1, 2); close $to;\n\
+        my $pid = fork; unless ($pid) { mkdir 'by-child'; exit 4 } waitpid $pid, 0; print $? >> 8, \"\\n\";\n\
+        system('ls by-child; cat sorted'); print `wc -l < sorted`; rename 'sorted', 'by-child/s';";
+    pair.does(&["perl", "-e", perl]);
+    pair.clean();
+}
+
+/// By whatever path or descriptor, and however much at a time.
+#[test]
+fn no_way_leads_past_the_transaction() {
+    let pair = Pair::new(SOURCES);
+    for script in [
+        "dd if=/dev/zero of=zeros bs=3M count=2 status=none; wc -c < zeros; cat zeros zeros | wc -c",
+        "/bin/true; mkfifo f; (echo through > f) & cat f > out; wait; rm f; cat out",
+        "rm /proc/self/root$PWD/src/deep/f1 2>&1 | sed 's/.*: //'; touch /proc/self/cwd/new; mv /proc/self/cwd/new /proc/self/root$PWD/newer; ls",
+        "echo x > o; exec 3<> o; head -c 1 /proc/self/fd/3; cat /dev/fd/3 > copy; cat copy",
+        "umask 077; mkdir private; sh -c 'umask 22; mkdir public'; touch mine; ls -l | cut -c1-10",
+    ] {
+        pair.does(&["bash", "-c", script]);
+    }
+    let python = "import os, sys\n\
+        outside = os.open('/dev/shm', 0)\n\
+        if os.fork() == 0:\n    os.unlink('../..' + os.getcwd() + '/src/deep/er/f1', dir_fd=outside); os._exit(0)\n\
+        os.wait()\n\
+        os.mkdir('../..' + os.getcwd() + '/made', dir_fd=outside)\n\
+        r, w = os.pipe()\n\
+        if os.fork() == 0:\n    os.write(w, b'y' * 3000000); os._exit(0)\n\
+        os.close(w); total = 0\n\
+        while part := os.read(r, 2000000):\n    total += len(part)\n\
+        print(total, os.path.exists('src/deep/er/f1'))\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    pair.fails(
+        &[
+            "bash",
+            "-c",
+            "/bin/true; rm -r /proc/self/root$PWD/src; echo x > /proc/self/cwd/y; false",
+        ],
+        1,
+    );
+    pair.clean();
+}
+
+#[test]
+fn processes_lock_each_other_out() {
+    let pair = Pair::new("echo 0 > counter; : > lines");
+    let python = "import os, fcntl\n\
+        for child in range(4):\n\
+        \x20   if os.fork() == 0:\n\
+        \x20       for turn in range(25):\n\
+        \x20           with open('counter', 'r+') as f:\n\
+        \x20               fcntl.lockf(f, fcntl.LOCK_EX)\n\
+        \x20               n = int(f.read()); f.seek(0); f.write(str(n + 1)); f.flush()\n\
+        \x20           lines = os.open('lines', os.O_WRONLY | os.O_APPEND)\n\
+        \x20           os.writev(lines, [b'abcde' * 9, b'fghij' * 9, b'\\n']); os.close(lines)\n\
+        \x20       os._exit(0)\n\
+        for child in range(4): os.wait()\n\
+        print(open('counter').read(), set(open('lines').read().split()))\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    pair.does(&["sh", "-c", "(flock 9; sleep 1; echo first >> order) 9> lk & sleep .3; flock lk echo second >> order; wait; cat order"]);
+    pair.clean();
+}
+
+/// What a killed process has done stays part of the transaction; it goes on without it.
+#[test]
+fn one_of_several_is_killed() {
+    let pair = Pair::new(SOURCES);
+    pair.does(&["sh", "-c", "sh -c 'echo was > here; kill -9 $$'; echo $? >> here; cat here"]);
+    pair.clean();
+}
+
+#[test]
+fn the_first_is_killed() {
+    let pair = Pair::new(SOURCES);
+    let before = Tree::of(pair.ours.tree());
+    let fifo = pair.lab.dir().join("ready");
+    let _ = pair.lab.native(&format!("mkfifo {}", fifo.display()));
+    let script = format!(
+        "rm -r src; sh -c 'echo x > new; echo $$; echo $$ > {}; sleep 1000'",
+        fifo.display()
+    );
+    let running = pair.transaction(&["sh", "-c", &script]).start();
+    let child = std::fs::read_to_string(&fifo).unwrap();
+    running.signal(Signal::KILL);
+    assert!(running.wait().killed());
+    let there = format!("/proc/{}", child.trim());
+    until("its child is gone", || {
+        let stat = std::fs::read_to_string(format!("{there}/stat")).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z")
+    });
+    before.expect_same(&Tree::of(pair.ours.tree()));
+    pair.clean();
+}
+
+/// The process that has the transaction dies: nothing of it has happened, and the command knows.
+#[test]
+fn the_server_is_killed() {
+    let pair = Pair::new(SOURCES);
+    let before = Tree::of(pair.ours.tree());
+    // The server is the one child that is no program of the command's.
+    let script = "/bin/true; rm -r src; /bin/true; \
+        for s in /proc/[0-9]*/stat; do read -r pid name state parent rest < $s || true; \
+        if [ \"$name $parent\" = \"(txos) $$\" ]; then kill -9 $pid; fi; done; ls; echo not here";
+    let done = pair.transaction(&["bash", "-c", script]).run().expect(125);
+    let done = done.says("the process that has the transaction is gone");
+    assert!(!done.text().contains("not here"), "{done:?}");
+    before.expect_same(&Tree::of(pair.ours.tree()));
+    let _ = pair.ours.txos(["recover"]).run();
+    pair.clean();
+}
+
+#[test]
+fn who_stays_in_the_background_is_waited_for() {
+    let pair = Pair::new(SOURCES);
+    let command = ["sh", "-c", "(sleep 3; echo late > late) & echo started"];
+    let done = pair.transaction(&command).run().expect(0);
+    let _ = done.says("its transaction waits for 2 processes that still run");
+    assert_eq!(pair.ours.read("late"), "late\n");
+    pair.clean();
+}
+
+#[test]
+fn what_cant_take_part_ends_the_command() {
+    let pair =
+        Pair::new("printf 'int main(void) { return 0; }' > m.c; cc -static -o still m.c; rm m.c");
+    let before = Tree::of(pair.ours.tree());
+    require!(pair.ours.tree().join("still").exists(), "there is no static C library");
+    let done = pair.transaction(&["sh", "-c", "echo x > new; ./still; echo on"]).run().expect(125);
+    let done = done.says("statically linked");
+    assert!(!done.text().contains("on"), "{done:?}");
+    before.expect_same(&Tree::of(pair.ours.tree()));
+    let other =
+        "use POSIX; mkdir 'x'; unless (fork) { POSIX::setuid(65534); exit } wait; mkdir 'y'";
+    let done = pair.transaction(&["perl", "-e", other]).run().expect(125);
+    let _ = done.says("has taken another user");
+    before.expect_same(&Tree::of(pair.ours.tree()));
+    for (command, why) in [
+        (
+            &["sh", "-c", "mkdir x; setpriv --bounding-set=-all /bin/true; mkdir y"][..],
+            "capabilities",
+        ),
+        (&["sh", "-c", "mkdir x; unshare -m true; mkdir y"], "namespaces"),
+    ] {
+        let _ = pair.transaction(command).run().expect(125).says(why);
+        before.expect_same(&Tree::of(pair.ours.tree()));
+    }
+    pair.clean();
+}
+
+#[test]
+fn a_conflict_ends_all_of_it() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo 1 > f; mkfifo ready go");
+    let script = "read x < f; echo > ready; read y < go; sh -c 'echo 2 > f'; /bin/true";
+    let running = lab.txos(["run", "--in-process", "--", "sh", "-c", script]).start();
+    let _ = std::fs::read_to_string(lab.path("ready")).unwrap();
+    std::fs::write(lab.path("f"), "other\n").unwrap();
+    std::fs::write(lab.path("go"), "go\n").unwrap();
+    let done = running.wait().expect(75);
+    let _ = done.says("conflict: ");
+    assert_eq!(lab.read("f"), "other\n");
+    lab.expect_clean();
+}
+
+/// What container engines leave root, as a rule.
+const CAPABILITIES: &str = "--bounding-set=-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,\
+                            +setpcap,+net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap";
+
+/// Without mounts, namespaces and the capabilities for them, as root and as an ordinary user.
+#[test]
+fn no_privilege_is_needed() {
+    let lab = Lab::in_memory();
+    let contained = program("contained", Linked::Natively);
+    let script = "mkdir -p a/b; seq 1000 > a/n; sort -rn a/n | head -3 > a/b/top; ln a/n a/m; rm -r old; \
+                  (cd a && tar cf ../all.tar .); cat a/b/top";
+    for user in [None, Some(User::new())] {
+        let place = lab.nested(if user.is_some() { "users" } else { "roots" });
+        let _ = place.native("mkdir old; echo x > old/f; chmod 777 . old");
+        let _ = place.native("chmod 666 old/f");
+        if let Some(user) = &user {
+            for dir in [lab.dir(), place.tree()] {
+                std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
+            }
+        }
+        let runs = |words: &[&str]| {
+            let run = match user {
+                None => Invocation::new("setpriv").args([CAPABILITIES, "--inh-caps=-all"]),
+                Some(_) => Invocation::new("env"),
+            };
+            let run = run.arg(&contained).arg(binary::txos()).args(words).dir(place.tree());
+            match &user {
+                None => run.env("TXOS_STORE", place.store()).env("TXOS_REALM", place.realm()),
+                Some(user) => user.runs(run),
+            }
+        };
+        // The view is not to be had.
+        let _ = runs(&["run", "--", "true"]).run().expect(125).says("--in-process");
+        let before = Tree::of(place.tree());
+        let failing = format!("{script}; false");
+        let _ = runs(&["run", "--in-process", "--", "sh", "-c", &failing]).run().expect(1);
+        before.expect_same(&Tree::of(place.tree()));
+        let done = runs(&["run", "--in-process", "--", "sh", "-c", script]).run().expect(0);
+        assert_eq!(done.text(), "1000\n999\n998\n", "{done:?}");
+        let listed =
+            Invocation::new("tar").args(["tf", "all.tar"]).dir(place.tree()).run().expect(0);
+        assert_eq!(listed.text().lines().count(), 5, "{listed:?}");
+        assert!(!place.path("old").exists());
+        let _ = runs(&["revert", "@"]).run().expect(0);
+        before.expect_same(&Tree::of(place.tree()));
+    }
+}
