@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use txos_engine::object::FileId;
+use txos_engine::object::{FileId, FileKind};
 
 use super::server;
 use super::wire::{self, Answer, Ask, How, Part, Request, Shape, Size};
@@ -561,7 +561,9 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
         }
         // Programs go on with reads and writes.
         libc::SYS_copy_file_range if link.is_ours(int(0)) != link.is_ours(int(2)) => {
-            Err(Errno::XDEV)
+            let other = if link.is_ours(int(0)) { int(2) } else { int(0) };
+            let is_file = kernel::look_fd(other)?.kind() == FileKind::File;
+            Err(if is_file { Errno::XDEV } else { Errno::INVAL })
         }
         libc::SYS_splice if link.is_ours(int(0)) || link.is_ours(int(2)) => Err(Errno::INVAL),
         libc::SYS_sendfile if link.is_ours(int(0)) != link.is_ours(int(1)) => Err(Errno::INVAL),
