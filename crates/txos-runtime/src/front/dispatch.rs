@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // system calls
 
 use super::classify::{Class, classify};
-use super::processes::client;
+use super::processes;
 use super::report::reason;
 use super::session::{self, Next};
 use super::thread::{self, Thread};
@@ -38,7 +38,7 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     let class =
         if signals::stops_own_thread(call) { Class::Harmless } else { classify(number, &args) };
     if thread.session.as_ref().is_some_and(|session| session.process.is_some()) {
-        return client::dispatch(thread, call, class, context);
+        return processes::dispatch(thread, call, class, context);
     }
     if let Some(answer) = before_checkpointed(thread, call, class) {
         return Next::Answer(answer);

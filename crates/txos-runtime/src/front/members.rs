@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::classify::Class;
 use super::entry::Regs;
-use super::processes::client;
+use super::processes::{client, link};
 use super::report::reason;
 use super::session::{self, Next, Session};
 use super::signals::{self, Changed, Masks};
@@ -570,7 +570,7 @@ pub struct Newborn {
     /// Its record, if it is a thread.
     thread: Option<Box<Thread>>,
     /// What it begins with, if it is a process.
-    child: Option<client::Child>,
+    child: Option<link::Child>,
 }
 
 impl Newborn {
@@ -581,7 +581,7 @@ impl Newborn {
     }
 
     /// A process with a copy of its parent's memory, in which it may use the stack of the parent's runtime.
-    pub fn process(stack: *mut u8, child: client::Child) -> Box<Newborn> {
+    pub fn process(stack: *mut u8, child: link::Child) -> Box<Newborn> {
         Box::new(Newborn { stack, thread: None, child: Some(child) })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use super::checkpoint::{self, Checkpoint};
 use super::entry::{self, Regs};
-use super::processes::client;
+use super::processes::link;
 use super::report::reason;
 use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
@@ -41,7 +41,7 @@ pub struct Session {
     /// Other threads are in it: the transaction, the command and the dispositions are there.
     pub member: Option<members::Membership>,
     /// Another process has the transaction.
-    pub process: Option<Arc<client::Process>>,
+    pub process: Option<Arc<link::Process>>,
 }
 
 /// How the program goes on.

@@ -1,10 +1,11 @@
 //! A transaction of several processes.
 //!
 //! A command that is one transaction (`txos run --in-process`) has it in its own process, until it makes its first
-//! child or thread, or runs another program. Then the transaction moves to a process of its own, the [`server`]: a copy of the command's, which has
-//! the transaction by that. From there on the command, its children and theirs are alike. Each has a socket and a
+//! child or thread, or runs another program. Then the transaction moves to a process of its own, the [`server`]: a
+//! copy of the command's, which has the transaction by that. From there on the command, its children and theirs are
+//! alike. Each has a socket and a
 //! window of memory in common with the server ([`wire`]), sends the calls that are the transaction's, and makes all
-//! others itself ([`client`]). What it has open of the transaction's is open at the server. In its own table a
+//! others itself (`calls`). What it has open of the transaction's is open at the server. In its own table a
 //! *placeholder* keeps the number, so that numbers, inheritance and close-on-exec are the kernel's affair.
 //!
 //! | event | what happens |
@@ -16,13 +17,27 @@
 //! | the transaction is lost | the server kills the children; the command ends with the status for that |
 //! | the server dies | nothing was published, or recovery finishes it; the processes end |
 //!
-//! Record locks are kept apart in `locks`.
-//!
 //! The server makes one call after the other, so each is atomic for the others, and a process that is killed at any
 //! instant has made a call or not. It has the command's user, groups and capabilities. A process that has others
 //! can't go on in the transaction.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`client`] | processes come and go |
+//! | [`link`] | what a process has of its transaction |
+//! | `calls`, `descriptors`, `paths` | a call: sent, or made by the process itself |
+//! | `programs` | another program in a process |
+//! | [`wire`] | messages, windows, and which arguments of a call are what |
+//! | [`server`], `locks` | the process that has the transaction |
 
+mod calls;
 pub mod client;
+mod descriptors;
+pub mod link;
 mod locks;
+mod paths;
+mod programs;
 pub mod server;
 pub mod wire;
+
+pub use calls::dispatch;

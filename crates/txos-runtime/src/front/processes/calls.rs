@@ -1,0 +1,610 @@
+//! The calls of a process of a transaction: what is sent to the server, and what the process makes itself.
+#![allow(unsafe_code)] // the program's memory, windows
+
+use super::descriptors::{close, close_range, duplicate, duplicate_to, map};
+use super::link::{Link, Process, number_of_process, process_of};
+use super::paths::{Place, places};
+use super::wire::{self, Ask, How, Part, Request, Shape, Size};
+use super::{client, programs};
+use crate::call::Call;
+use crate::front::classify::Class;
+use crate::front::session::Next;
+use crate::front::signals;
+use crate::front::thread::{self, Thread};
+use crate::front::tls::here;
+use crate::front::trap::Context;
+use crate::front::{dispatch, members};
+use crate::raw::{self, Errno, Sys, check};
+use crate::tx::kernel;
+use crate::user::UserSlice;
+use txos_engine::object::FileKind;
+
+/// How long a process waits before it asks again, in nanoseconds.
+const NAP_NS: i64 = 1_000_000;
+
+/// Carries out a call of a process of the transaction.
+pub fn dispatch(
+    thread: &mut Thread,
+    call: &Call,
+    class: Class,
+    context: Option<&mut Context>,
+) -> Next {
+    let Some(process) = process_of(thread) else {
+        return Next::Answer(-i64::from(libc::ECANCELED));
+    };
+    if process.is_over() {
+        // It has said so in an answer, too, with the status to end with.
+        process.link().ask_plainly(&Request::new(Ask::IsMember, 0));
+    }
+    match (class, context) {
+        (Class::Exit | Class::ExitGroup, _) => client::exit(thread, &process, call, class),
+        (Class::Exec, _) => programs::exec(thread, &process, call),
+        (Class::Suspend, _) => {
+            let mask = mask_of(thread);
+            let size = size_of::<signals::Set>() as u64;
+            let words = [(&raw const mask) as u64, size, 0, 0, 0, 0];
+            Next::Answer(match call.number() {
+                libc::SYS_pause => {
+                    // SAFETY: the set lives until the answer.
+                    let call = unsafe { Call::new(libc::SYS_rt_sigsuspend, words) };
+                    thread::make_in_program(here(), mask, &call)
+                }
+                _ => thread::make_in_program(here(), mask, call),
+            })
+        }
+        (Class::Wait, _) => Next::Answer(thread::make_in_program(here(), mask_of(thread), call)),
+        (Class::Harmless, _) if may_wait(call.number()) => {
+            Next::Answer(thread::make_in_program(here(), mask_of(thread), call))
+        }
+        (Class::Prctl, _) if call.word(0) == thread::PR_SET_SYSCALL_USER_DISPATCH => {
+            Next::Answer(-i64::from(libc::EBUSY))
+        }
+        // A filter could refuse what the library needs.
+        (Class::Prctl, _) if call.word(0) == libc::PR_SET_SECCOMP as u64 => {
+            Next::Answer(-i64::from(libc::EINVAL))
+        }
+        (Class::Prctl, _) => Next::Answer(call.make()),
+        (
+            Class::Transactional
+            | Class::Descriptor
+            | Class::Passed(_)
+            | Class::Refused(..)
+            | Class::Unknown
+            | Class::Map,
+            _,
+        ) => {
+            let mut done = carry_out(&process, call, class);
+            while let Ok(Done::Later) = done {
+                let mut time = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
+                let words = [(&raw mut time) as u64, 0, 0, 0, 0, 0];
+                // SAFETY: the time lives until the answer.
+                let nap = unsafe { Call::new(libc::SYS_nanosleep, words) };
+                done = match thread::make_in_program(here(), mask_of(thread), &nap) {
+                    0 => carry_out(&process, call, class),
+                    error => check(error).map(|_| Done::Answer(0)),
+                };
+            }
+            let answer = match done {
+                Ok(Done::Answer(answer)) => Ok(answer as u64),
+                Ok(Done::LiveAfter) => {
+                    let answer = thread::make_in_program(here(), mask_of(thread), call);
+                    if answer >= 0 {
+                        process.link().live(call.number());
+                    }
+                    check(answer)
+                }
+                Ok(Done::Natively) if may_wait(call.number()) => {
+                    check(thread::make_in_program(here(), mask_of(thread), call))
+                }
+                Ok(Done::Natively) => call.answer(),
+                Ok(Done::Open(path, flags)) => {
+                    let mode = 0;
+                    let words =
+                        [libc::AT_FDCWD as u64, path.as_ptr() as u64, flags as u64, mode, 0, 0];
+                    // SAFETY: the path lives until the answer.
+                    let call = unsafe { Call::new(libc::SYS_openat, words) };
+                    check(thread::make_in_program(here(), mask_of(thread), &call))
+                }
+                Ok(Done::Later) => Err(Errno::AGAIN),
+                Err(errno) => Err(errno),
+            };
+            Next::Answer(raw::answer(answer))
+        }
+        (class, context) => dispatch::by_class(thread, call, class, context),
+    }
+}
+
+/// How a call ends.
+pub enum Done {
+    Answer(i64),
+    /// The kernel's answer is the program's.
+    Natively,
+    /// The same; if it succeeds, it is live.
+    LiveAfter,
+    /// The process opens this, and may wait for its other end.
+    Open(Vec<u8>, i32),
+    /// It is to be asked again.
+    Later,
+}
+
+pub fn mask_of(thread: &Thread) -> signals::Set {
+    thread.session.as_ref().map_or(0, |session| session.masks.real())
+}
+
+/// Whether a call may wait, so that a signal is to end it.
+fn may_wait(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_read
+            | libc::SYS_readv
+            | libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_splice
+            | libc::SYS_tee
+            | libc::SYS_vmsplice
+            | libc::SYS_sendfile
+            | libc::SYS_open
+            | libc::SYS_openat
+            | libc::SYS_fcntl
+            | libc::SYS_flock
+            | libc::SYS_ioctl
+            | libc::SYS_poll
+            | libc::SYS_ppoll
+            | libc::SYS_select
+            | libc::SYS_pselect6
+            | libc::SYS_epoll_wait
+            | libc::SYS_epoll_pwait
+            | libc::SYS_epoll_pwait2
+            | libc::SYS_wait4
+            | libc::SYS_waitid
+            | libc::SYS_nanosleep
+            | libc::SYS_clock_nanosleep
+            | libc::SYS_futex
+            | libc::SYS_futex_waitv
+            | libc::SYS_rt_sigtimedwait
+            | libc::SYS_semtimedop
+            | libc::SYS_connect
+            | libc::SYS_accept
+            | libc::SYS_accept4
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_kill
+            | libc::SYS_tkill
+            | libc::SYS_tgkill
+            | libc::SYS_rt_sigqueueinfo
+    )
+}
+
+fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
+    let answered = |answer: Sys<i64>| answer.map(Done::Answer);
+    let int = |i: usize| call.int(i);
+    let number = call.number();
+    let mut link = process.link();
+    if !link.outlets.is_empty() {
+        link.note_output(call);
+    }
+    if matches!(number, libc::SYS_sendmsg | libc::SYS_sendmmsg) && link.sends_ours(call) {
+        link.fail("a process of the command sends an open file of the transaction to another one");
+    }
+    match number {
+        libc::SYS_close => answered(close(&mut link, call)),
+        libc::SYS_close_range => answered(close_range(&mut link, call)),
+        libc::SYS_dup if link.is_ours(int(0)) => answered(duplicate(&mut link, int(0), 0, false)),
+        libc::SYS_dup2 if int(0) == int(1) => Ok(Done::Natively),
+        libc::SYS_dup3 if int(0) == int(1) || int(2) & !libc::O_CLOEXEC != 0 => Err(Errno::INVAL),
+        libc::SYS_dup2 => answered(duplicate_to(&mut link, call, false)),
+        libc::SYS_dup3 => answered(duplicate_to(&mut link, call, int(2) & libc::O_CLOEXEC != 0)),
+        libc::SYS_fcntl if link.is_ours(int(0)) => match int(1) {
+            libc::F_DUPFD => answered(duplicate(&mut link, int(0), int(2), false)),
+            libc::F_DUPFD_CLOEXEC => answered(duplicate(&mut link, int(0), int(2), true)),
+            libc::F_SETFD => {
+                let flag = int(2) & libc::FD_CLOEXEC != 0;
+                kernel::set_close_on_exec(int(0), flag)?;
+                drop(link);
+                by_shape(process, call)
+            }
+            _ => {
+                drop(link);
+                by_shape(process, call)
+            }
+        },
+        libc::SYS_ioctl if link.is_ours(int(0)) => match call.word(1) {
+            on @ (libc::FIOCLEX | libc::FIONCLEX) => {
+                let on = on == libc::FIOCLEX;
+                kernel::set_close_on_exec(int(0), on)?;
+                drop(link);
+                let words = [call.word(0), libc::F_SETFD as u64, on.into(), 0, 0, 0];
+                // SAFETY: it has no pointers.
+                by_shape(process, &unsafe { Call::new(libc::SYS_fcntl, words) })
+            }
+            _ if wire::shape_with(number, call.words()).is_some() => {
+                drop(link);
+                by_shape(process, call)
+            }
+            _ => Err(Errno::NOTTY),
+        },
+        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 if link.is_ours(int(0)) => {
+            drop(link);
+            answered(in_parts(process, call, false))
+        }
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 if link.is_ours(int(0)) => {
+            drop(link);
+            answered(in_parts(process, call, true))
+        }
+        libc::SYS_mmap if link.is_ours(int(4)) => answered(map(&link, call)),
+        libc::SYS_umask => {
+            // For what the process makes itself.
+            kernel::set_umask(call.uint(0) & 0o777);
+            drop(link);
+            by_shape(process, call)
+        }
+        // Programs go on with reads and writes.
+        libc::SYS_copy_file_range if link.is_ours(int(0)) != link.is_ours(int(2)) => {
+            let other = if link.is_ours(int(0)) { int(2) } else { int(0) };
+            let is_file = kernel::look_fd(other)?.kind() == FileKind::File;
+            Err(if is_file { Errno::XDEV } else { Errno::INVAL })
+        }
+        libc::SYS_splice if link.is_ours(int(0)) || link.is_ours(int(2)) => Err(Errno::INVAL),
+        libc::SYS_sendfile if link.is_ours(int(0)) != link.is_ours(int(1)) => Err(Errno::INVAL),
+        _ => match class {
+            Class::Passed(_) => passed(process, &link, call),
+            Class::Refused(..) => {
+                let request = Request::new(Ask::Call, number);
+                answered(answer_of(link.ask_plainly(&request)))
+            }
+            Class::Unknown => Err(Errno::NOSYS),
+            _ => {
+                drop(link);
+                by_shape(process, call)
+            }
+        },
+    }
+}
+
+pub fn answer_of(answer: i64) -> Sys<i64> {
+    check(answer).map(|n| n as i64)
+}
+
+/// What others may see at once.
+fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
+    let number = call.number();
+    let own = || u64::from(call.uint(0)) == number_of_process();
+    let only_own = match number {
+        libc::SYS_setpgid | libc::SYS_sched_setaffinity | libc::SYS_prlimit64 => {
+            let mut request = Request::new(Ask::IsMember, number);
+            request.words[0] = u64::from(call.uint(0));
+            call.uint(0) == 0 || own() || link.ask_plainly(&request) == 1
+        }
+        libc::SYS_setsid | libc::SYS_setrlimit => true,
+        libc::SYS_setpriority => call.word(0) == 0 && call.word(1) == 0,
+        libc::SYS_kill | libc::SYS_tgkill | libc::SYS_rt_sigqueueinfo => {
+            let mut request = Request::new(Ask::IsMember, number);
+            request.words[0] = u64::from(call.uint(0));
+            call.int(0) > 0 && (own() || link.ask_plainly(&request) == 1)
+        }
+        _ => txos_calls::only_asks(number, call.words()),
+    };
+    if only_own {
+        return Ok(Done::Natively);
+    }
+    if matches!(number, libc::SYS_unshare | libc::SYS_setns) {
+        link.fail("a process of the command is to have other namespaces");
+    }
+    // Nobody may be there to connect to.
+    let is_told_after = number == libc::SYS_connect && !process.strict;
+    if !is_told_after {
+        link.live(number);
+    }
+    if is_told_after {
+        return Ok(Done::LiveAfter);
+    }
+    if !takes_rights(number) {
+        return Ok(Done::Natively);
+    }
+    let answer = answer_of(call.make());
+    if answer.is_ok() && members::Ids::now() != link.ids {
+        link.fail("a process of the command has taken another user, other groups or capabilities");
+    }
+    answer.map(Done::Answer)
+}
+
+/// Whether a call may change user, groups or capabilities.
+fn takes_rights(number: i64) -> bool {
+    txos_calls::row(number).is_some_and(|row| matches!(row.handler, txos_calls::Handler::NewIds(_)))
+}
+
+/// A read or write of several buffers, one after the other.
+fn in_parts(process: &Process, call: &Call, writes: bool) -> Sys<i64> {
+    let at_place = call.number() != libc::SYS_readv && call.number() != libc::SYS_writev;
+    if matches!(call.number(), libc::SYS_preadv2 | libc::SYS_pwritev2) && call.word(5) != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let mut place = at_place.then(|| call.long(3)).filter(|&place| place != -1);
+    if call.word(2) > 1024 {
+        return Err(Errno::INVAL);
+    }
+    let parts = call.pointer::<[u64; 2]>(1);
+    let mut all = Vec::new();
+    for at in 0..call.word(2) {
+        all.push(parts.item(at).read()?);
+    }
+    let sum = all.iter().fold(0_u64, |sum, part| sum.saturating_add(part[1]));
+    if sum <= wire::BYTES as u64 {
+        return at_once(process, call, &all, place, writes);
+    }
+    let mut total = 0;
+    for [base, size] in all {
+        if size == 0 {
+            continue;
+        }
+        let words = [call.word(0), base, size, place.unwrap_or(0) as u64, 0, 0];
+        // SAFETY: the buffer is one of the program's, for this.
+        let done = by_shape(process, &unsafe { Call::new(plain(place, writes), words) });
+        match done {
+            Ok(Done::Answer(done)) => {
+                total += done;
+                place = place.map(|place| place + done);
+                if done.cast_unsigned() < size {
+                    break;
+                }
+            }
+            Err(errno) if total == 0 => return Err(errno),
+            _ => break,
+        }
+    }
+    Ok(total)
+}
+
+/// The call with one buffer.
+fn plain(place: Option<i64>, writes: bool) -> i64 {
+    match (place.is_some(), writes) {
+        (false, false) => libc::SYS_read,
+        (false, true) => libc::SYS_write,
+        (true, false) => libc::SYS_pread64,
+        (true, true) => libc::SYS_pwrite64,
+    }
+}
+
+/// A read or write of several buffers that fit into the window together: one call.
+fn at_once(
+    process: &Process,
+    call: &Call,
+    parts: &[[u64; 2]],
+    place: Option<i64>,
+    writes: bool,
+) -> Sys<i64> {
+    // SAFETY: the buffers are the program's, for this.
+    let part = |[base, size]: [u64; 2]| unsafe { UserSlice::new(base, size) };
+    let mut bytes = Vec::new();
+    if writes {
+        for &given in parts {
+            bytes.extend(part(given).read()?);
+        }
+    } else {
+        bytes.resize(parts.iter().map(|part| part[1] as usize).sum(), 0);
+    }
+    let (at, size) = (bytes.as_mut_ptr() as u64, bytes.len() as u64);
+    let words = [call.word(0), at, size, place.unwrap_or(0) as u64, 0, 0];
+    // SAFETY: the buffer lives until the answer, and nobody has a reference to it meanwhile.
+    let done = by_shape(process, &unsafe { Call::new(plain(place, writes), words) })?;
+    let Done::Answer(done) = done else { return Err(Errno::IO) };
+    if !writes {
+        let mut rest = &bytes[..(done as usize).min(bytes.len())];
+        for &given in parts {
+            let (now, later) = rest.split_at(rest.len().min(given[1] as usize));
+            part(given).write(now)?;
+            rest = later;
+        }
+    }
+    Ok(done)
+}
+
+/// A call whose arguments go through the window; or the kernel's own, if it concerns nothing of the transaction's.
+fn by_shape(process: &Process, call: &Call) -> Sys<Done> {
+    let number = call.number();
+    let Some(shape) = wire::shape_with(number, call.words()) else {
+        return match txos_calls::class(number) {
+            // There is no way for its arguments; programs go on with older ones.
+            Class::Transactional if is_local(number) => Ok(Done::Natively),
+            Class::Transactional if txos_calls::descriptors(number).next().is_none() => {
+                Err(Errno::NOSYS)
+            }
+            _ if process.link().has_of_ours(call) => Err(Errno::INVAL),
+            _ => Ok(Done::Natively),
+        };
+    };
+    if places(&process.link(), call, &shape)?.is_none() {
+        return Ok(Done::Natively);
+    }
+    let reads = matches!(number, libc::SYS_read | libc::SYS_pread64);
+    let writes = matches!(number, libc::SYS_write | libc::SYS_pwrite64);
+    if !(reads || writes) || call.word(2) <= wire::BYTES as u64 {
+        return once(process, call, &shape);
+    }
+    // More than the window holds.
+    let (mut done, all) = (0_u64, call.word(2).min(0x7fff_f000));
+    while done < all {
+        let size = (all - done).min(wire::BYTES as u64);
+        let mut words = *call.words();
+        words[1] += done;
+        words[2] = size;
+        if matches!(number, libc::SYS_pread64 | libc::SYS_pwrite64) {
+            words[3] += done;
+        }
+        // SAFETY: a part of the program's buffer.
+        match once(process, &unsafe { Call::new(number, words) }, &shape) {
+            Ok(Done::Answer(moved)) => {
+                done += moved.cast_unsigned();
+                if moved.cast_unsigned() < size {
+                    break;
+                }
+            }
+            Err(errno) if done == 0 => return Err(errno),
+            _ => break,
+        }
+    }
+    Ok(Done::Answer(done as i64))
+}
+
+/// Calls that make descriptors of the kernel's, or are about them.
+fn is_local(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_pipe
+            | libc::SYS_pipe2
+            | libc::SYS_socket
+            | libc::SYS_socketpair
+            | libc::SYS_dup
+            | libc::SYS_ioctl
+    )
+}
+
+fn once(process: &Process, call: &Call, shape: &Shape) -> Sys<Done> {
+    let mut link = process.link();
+    match places(&link, call, shape)? {
+        Some(places) => asked(&mut link, call, shape, &places),
+        None => Ok(Done::Natively),
+    }
+}
+
+/// Asks once.
+fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<Done> {
+    let number = call.number();
+    let mut layout = wire::Layout::default();
+    let mut request = Request::new(Ask::Call, number).with(*call.words());
+    for &(at, part) in shape.parts {
+        if call.word(at) == 0 {
+            continue;
+        }
+        let size = |size: Size| match size {
+            Size::Of(size) => size,
+            Size::Word(word) => (call.word(word) as usize).min(wire::BYTES),
+        };
+        let place = match part {
+            Part::Path => {
+                let place = places.iter().find(|place| place.path_at == at).ok_or(Errno::IO)?;
+                match place.dir_at {
+                    Some(dir_at) => request.words[dir_at] = place.dir as u64,
+                    None if place.dir == libc::AT_FDCWD => {}
+                    None => return Err(Errno::NOTDIR),
+                }
+                let path = [&place.path[..], b"\0"].concat();
+                link.put(&mut layout, &path)?
+            }
+            Part::Text => {
+                let mut text = call.path(at)?;
+                text.push(0);
+                link.put(&mut layout, &text)?
+            }
+            Part::In(bytes) | Part::Both(bytes) => {
+                let size = size(bytes);
+                let given = call.buffer(at, size as u64).readable()?;
+                if given.len() < size {
+                    return Err(Errno::FAULT);
+                }
+                let place = layout.place(size)?;
+                // SAFETY: the place is inside, and nobody has a reference to it.
+                let room = unsafe { std::slice::from_raw_parts_mut(link.window.add(place), size) };
+                given.copy(0, room);
+                place
+            }
+            Part::Out(bytes) => layout.place(size(bytes))?,
+        };
+        if let Part::In(Size::Word(word)) | Part::Out(Size::Word(word)) = part {
+            request.words[word] = (call.word(word)).min(wire::BYTES as u64);
+        }
+        request.words[at] = place as u64;
+    }
+    let cloexec = shape.opens && opens_for_itself(call);
+    let chosen = if shape.opens { Some(link.reserve(0, cloexec)?) } else { None };
+    request.chosen = chosen.map_or(-1, i64::from);
+    let (answer, beside) = link.ask(&request);
+    match (answer.how(), chosen) {
+        (Some(How::Later), chosen) => {
+            chosen.into_iter().for_each(kernel::close);
+            return Ok(Done::Later);
+        }
+        (Some(How::WithDescriptors), Some(chosen)) => {
+            let [Some(fd), _] = beside else { return Err(Errno::IO) };
+            let moved = kernel::dup3(fd, chosen, cloexec);
+            kernel::close(fd);
+            return moved.map(|_| Done::Answer(chosen.into()));
+        }
+        (Some(How::Yourself), Some(chosen)) => {
+            kernel::close(chosen);
+            let (mut path, flags) = (link.path(answer.more[0]), answer.more[1] as i32);
+            path.push(0);
+            if flags & libc::O_ACCMODE != libc::O_RDONLY {
+                let mut request = Request::new(Ask::Output, number);
+                request.words[0] = libc::S_IFIFO.into();
+                link.ask_plainly(&request);
+            }
+            return Ok(Done::Open(path, flags));
+        }
+        _ => {}
+    }
+    let answered = answer_of(answer.answer);
+    match (chosen, &answered) {
+        (Some(chosen), Ok(_)) => {
+            link.numbers.insert(chosen);
+            return Ok(Done::Answer(chosen.into()));
+        }
+        (Some(chosen), Err(_)) => kernel::close(chosen),
+        _ => {}
+    }
+    let answered = answered?;
+    for &(at, part) in shape.parts {
+        let (Part::Out(bytes) | Part::Both(bytes)) = part else { continue };
+        if call.word(at) == 0 {
+            continue;
+        }
+        let size = match bytes {
+            Size::Of(size) => size,
+            Size::Word(word) => {
+                let room = (call.word(word) as usize).min(wire::BYTES);
+                usize::try_from(answered).unwrap_or(0).min(room)
+            }
+        };
+        // SAFETY: the place is inside; the server is done with it.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(link.window.add(request.words[at] as usize), size)
+        };
+        let to = call.buffer(at, size as u64).writable()?;
+        if to.len() < size {
+            return Err(Errno::FAULT);
+        }
+        to.write(0, bytes);
+    }
+    if matches!(number, libc::SYS_chdir | libc::SYS_fchdir) {
+        follow(link);
+    }
+    Ok(Done::Answer(answered))
+}
+
+/// The kernel's working directory becomes the transaction's, where there is one in the stable tree: other
+/// programs show it, and what is looked up past the transaction begins there.
+fn follow(link: &Link) {
+    let mut layout = wire::Layout::default();
+    let Ok(place) = layout.place(4096) else { return };
+    let mut request = Request::new(Ask::Call, libc::SYS_getcwd);
+    request.words = [place as u64, 4096, 0, 0, 0, 0];
+    if let Ok(size) = answer_of(link.ask_plainly(&request)) {
+        let path = link.path(size as u64);
+        let _ = kernel::chdir(path.strip_suffix(b"\0").unwrap_or(&path));
+    }
+}
+
+/// Whether what a call opens is closed when another program is run.
+fn opens_for_itself(call: &Call) -> bool {
+    let flags = match call.number() {
+        libc::SYS_open => call.int(1),
+        libc::SYS_openat => call.int(2),
+        libc::SYS_openat2 => call.pointer::<u64>(2).read().unwrap_or(0) as i32,
+        _ => 0,
+    };
+    flags & libc::O_CLOEXEC != 0
+}

@@ -1,0 +1,115 @@
+//! Numbers of a process that are the transaction's: closed, copied, mapped.
+#![allow(unsafe_code)] // calls of the runtime's own
+
+use super::calls::answer_of;
+use super::link::Link;
+use super::wire::{Ask, Request};
+use crate::call::Call;
+use crate::raw::{Errno, Sys};
+use crate::tx::kernel;
+
+pub fn close(link: &mut Link, call: &Call) -> Sys<i64> {
+    let number = call.int(0);
+    if link.is_own(number) {
+        return Err(Errno::BADF);
+    }
+    if !link.numbers.remove(&number) {
+        return answer_of(call.make());
+    }
+    let mut request = Request::new(Ask::Call, libc::SYS_close);
+    request.words[0] = number as u64;
+    let answer = link.ask_plainly(&request);
+    kernel::close(number);
+    answer_of(answer)
+}
+
+pub fn close_range(link: &mut Link, call: &Call) -> Sys<i64> {
+    const UNSHARE: u32 = 2;
+    const CLOEXEC: u32 = 4;
+    let (first, last, flags) = (call.uint(0), call.uint(1), call.uint(2));
+    if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
+        return Err(Errno::INVAL);
+    }
+    let open = kernel::open_numbers()?.into_iter();
+    for number in open.filter(|n| (first..=last).contains(&n.cast_unsigned())) {
+        if link.is_own(number) {
+            continue;
+        }
+        if flags & CLOEXEC != 0 {
+            kernel::set_close_on_exec(number, true)?;
+            if link.is_ours(number) {
+                let mut request = Request::new(Ask::Call, libc::SYS_fcntl);
+                request.words = [number as u64, libc::F_SETFD as u64, 1, 0, 0, 0];
+                link.ask_plainly(&request);
+            }
+            continue;
+        }
+        // SAFETY: it has no pointers.
+        let one = unsafe { Call::new(libc::SYS_close, [number as u64, 0, 0, 0, 0, 0]) };
+        let _ = close(link, &one);
+    }
+    Ok(0)
+}
+
+/// A second number for one of the transaction's.
+pub fn duplicate(link: &mut Link, number: i32, least: i32, cloexec: bool) -> Sys<i64> {
+    if !(0..kernel::descriptor_limit()).contains(&least) {
+        return Err(Errno::INVAL);
+    }
+    let new = link.reserve(least, cloexec)?;
+    stand_for(link, number, new, cloexec)
+}
+
+/// The server has a new number stand for what another one does.
+fn stand_for(link: &mut Link, number: i32, new: i32, cloexec: bool) -> Sys<i64> {
+    let how = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    let mut request = Request::new(Ask::Call, libc::SYS_fcntl);
+    request.words = [number as u64, how as u64, 0, 0, 0, 0];
+    request.chosen = new.into();
+    match answer_of(link.ask_plainly(&request)) {
+        Ok(_) => {
+            link.numbers.insert(new);
+            Ok(new.into())
+        }
+        Err(errno) => {
+            kernel::close(new);
+            Err(errno)
+        }
+    }
+}
+
+/// `dup2(2)`, `dup3(2)`.
+pub fn duplicate_to(link: &mut Link, call: &Call, cloexec: bool) -> Sys<i64> {
+    let (number, target) = (call.int(0), call.int(1));
+    if link.is_own(number) || link.is_own(target) {
+        return Err(Errno::BADF);
+    }
+    let ours = link.is_ours(number);
+    if !ours {
+        // Whether there is one, the kernel knows.
+        kernel::close_on_exec(number)?;
+    }
+    if !(0..kernel::descriptor_limit()).contains(&target) {
+        return Err(Errno::BADF);
+    }
+    if link.numbers.remove(&target) {
+        let mut request = Request::new(Ask::Call, libc::SYS_close);
+        request.words[0] = target as u64;
+        link.ask_plainly(&request);
+    }
+    if !ours {
+        return answer_of(call.make());
+    }
+    kernel::dup3(link.placeholder, target, cloexec)?;
+    stand_for(link, number, target, cloexec)
+}
+
+/// A file of the transaction's is mapped.
+pub fn map(link: &Link, call: &Call) -> Sys<i64> {
+    let request = Request::new(Ask::Map, libc::SYS_mmap).with(*call.words());
+    let (answer, beside) = link.ask(&request);
+    let [Some(fd), _] = beside else { return answer_of(answer.answer.min(-1)) };
+    let answer = call.with_descriptor(4, fd).make();
+    kernel::close(fd);
+    answer_of(answer)
+}

@@ -1,0 +1,248 @@
+//! What a process has of its transaction: the connection to the server, and what is the transaction's of its numbers.
+#![allow(unsafe_code)] // windows, the program's memory
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::wire::{self, Answer, Ask, How, Request};
+use crate::call::Call;
+use crate::front::thread::Thread;
+use crate::front::{api, members};
+use crate::raw::{Sys, syscall};
+use crate::tx::kernel;
+use crate::tx::spaces::Outlet;
+use crate::user::{UserPtr, UserSlice};
+
+/// txos itself failed.
+pub const FAILED: i32 = 125;
+
+/// What a process has of its transaction; all its threads share it.
+#[derive(Debug)]
+pub struct Process {
+    pub(super) link: Mutex<Link>,
+    pub(super) window: *mut u8,
+    /// It began the transaction.
+    pub(super) first: bool,
+    /// What can't be part of the transaction ends it.
+    pub(super) strict: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) socket: i32,
+    pub(super) window: *mut u8,
+    pub(super) window_fd: i32,
+    /// What keeps a number.
+    pub(super) placeholder: i32,
+    pub(super) space: i32,
+    /// The numbers that are the transaction's.
+    pub(super) numbers: BTreeSet<i32>,
+    /// What was open before the transaction, and others may read.
+    pub(super) outlets: Vec<Outlet>,
+    /// User and groups.
+    pub(super) ids: members::Ids,
+}
+
+// SAFETY: the window belongs to the process, and who has the lock has the window.
+unsafe impl Send for Link {}
+// SAFETY: without the lock only the word is used that says whether the transaction is over.
+unsafe impl Send for Process {}
+// SAFETY: as above.
+unsafe impl Sync for Process {}
+
+/// What a child begins with.
+#[derive(Debug)]
+pub struct Child {
+    pub(super) socket: i32,
+    pub(super) window_fd: i32,
+    pub(super) space: i32,
+    pub(super) numbers: BTreeSet<i32>,
+    pub(super) outlets: Vec<Outlet>,
+    /// The parent's, which are not the child's.
+    pub(super) parents: [i32; 2],
+    pub(super) placeholder: i32,
+}
+
+impl Process {
+    /// Aborts the transaction, for all its processes.
+    pub fn abort(&self) {
+        self.link().ask_plainly(&Request::new(Ask::Abort, 0));
+    }
+
+    /// Whether the server has said that the transaction is over.
+    pub(super) fn is_over(&self) -> bool {
+        // SAFETY: the window is mapped as long as the process is.
+        unsafe { wire::is_over(self.window) }.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Link {
+    /// Sends a request, and waits for the answer. If the transaction is over the process ends.
+    pub(super) fn ask(&self, request: &Request) -> (Answer, [Option<i32>; 2]) {
+        let _ = wire::send(self.socket, request, &[]);
+        self.take_answer()
+    }
+
+    pub(super) fn take_answer(&self) -> (Answer, [Option<i32>; 2]) {
+        match wire::receive::<Answer>(self.socket) {
+            Ok(Some((answer, beside))) if answer.how() == Some(How::Over) => {
+                beside.into_iter().flatten().for_each(kernel::close);
+                end(answer.answer as i32)
+            }
+            Ok(Some(answered)) => answered,
+            _ => {
+                api::tell(
+                    "the process that has the transaction is gone, and with it the transaction: what is not \
+                     published yet never will be (`txos recover` finishes what is)",
+                );
+                end(FAILED)
+            }
+        }
+    }
+
+    /// An answer to a request that takes nothing along.
+    pub(super) fn ask_plainly(&self, request: &Request) -> i64 {
+        let (answer, beside) = self.ask(request);
+        beside.into_iter().flatten().for_each(kernel::close);
+        answer.answer
+    }
+
+    /// The lowest number that is free, kept by a placeholder.
+    pub(super) fn reserve(&self, least: i32, cloexec: bool) -> Sys<i32> {
+        kernel::duplicate(self.placeholder, least, cloexec)
+    }
+
+    pub(super) fn is_own(&self, number: i32) -> bool {
+        number == self.socket || number == self.window_fd || number == self.placeholder
+    }
+
+    /// Whether a descriptor of a call is the transaction's.
+    pub(super) fn has_of_ours(&self, call: &Call) -> bool {
+        txos_calls::descriptors(call.number()).any(|at| self.is_ours(call.int(at)))
+    }
+
+    pub(super) fn is_ours(&self, number: i32) -> bool {
+        self.numbers.contains(&number)
+    }
+
+    /// A path that the server has put into the window.
+    pub(super) fn path(&self, size: u64) -> Vec<u8> {
+        let place = wire::Layout::default().place(0).unwrap_or(0);
+        let size = (size as usize).min(wire::WINDOW - place);
+        let mut bytes = vec![0; size];
+        // SAFETY: it is inside, and the server is done with it.
+        unsafe { std::ptr::copy(self.window.add(place), bytes.as_mut_ptr(), size) };
+        bytes
+    }
+
+    /// Puts bytes into the window: where they are.
+    pub(super) fn put(&self, layout: &mut wire::Layout, bytes: &[u8]) -> Sys<usize> {
+        let place = layout.place(bytes.len())?;
+        // SAFETY: the place is inside, and the server does not look before it is asked.
+        unsafe { std::ptr::copy(bytes.as_ptr(), self.window.add(place), bytes.len()) };
+        Ok(place)
+    }
+
+    /// Why the transaction can't go on.
+    pub(super) fn fail(&self, what: &str) {
+        let mut request = Request::new(Ask::Fail, 0);
+        if let Ok(place) = self.put(&mut wire::Layout::default(), what.as_bytes()) {
+            request.words = [place as u64, what.len() as u64, 0, 0, 0, 0];
+        }
+        self.ask_plainly(&request);
+    }
+
+    /// Whether a message takes along what is open at a number of the transaction's.
+    pub(super) fn sends_ours(&self, call: &Call) -> bool {
+        const HEADER: u64 = size_of::<libc::msghdr>() as u64;
+        // `struct mmsghdr` is a header and a number.
+        let (count, step) = match call.number() {
+            libc::SYS_sendmmsg => (u64::from(call.uint(2)).min(1024), HEADER + 8),
+            _ => (1, HEADER),
+        };
+        (0..count).any(|at| {
+            // SAFETY: the program has given it for this call.
+            let header = unsafe { UserPtr::<[u64; 7]>::new(call.word(1) + at * step) };
+            let Ok(header) = header.read() else { return false };
+            // SAFETY: as above.
+            let control = unsafe { UserSlice::new(header[4], header[5].min(1 << 16)) };
+            control.read().is_ok_and(|bytes| self.has_rights_of_ours(&bytes))
+        })
+    }
+
+    pub(super) fn has_rights_of_ours(&self, mut control: &[u8]) -> bool {
+        const HEADER: usize = 16;
+        while let Some((header, _)) = control.split_at_checked(HEADER) {
+            let word = |at: usize| header[at..at + 4].try_into().map_or(0, i32::from_ne_bytes);
+            let size = header[..8].try_into().map_or(0, usize::from_ne_bytes);
+            let Some(all) = control.get(HEADER..size) else { return false };
+            if (word(8), word(12)) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
+                && all.as_chunks::<4>().0.iter().any(|n| self.is_ours(i32::from_ne_bytes(*n)))
+            {
+                return true;
+            }
+            control = control.get(size.next_multiple_of(8)..).unwrap_or_default();
+        }
+        false
+    }
+
+    /// Tells of what a call writes to something that was open before the transaction.
+    pub(super) fn note_output(&self, call: &Call) {
+        let number = match call.number() {
+            libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_pwrite64
+            | libc::SYS_pwritev
+            | libc::SYS_pwritev2
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_sendfile
+            | libc::SYS_vmsplice => call.int(0),
+            libc::SYS_tee => call.int(1),
+            libc::SYS_splice => call.int(2),
+            _ => return,
+        };
+        if number <= libc::STDERR_FILENO || self.is_ours(number) {
+            return;
+        }
+        let outlet = Outlet::of(number).filter(|outlet| self.outlets.contains(outlet));
+        if let Some(outlet) = outlet {
+            let mut request = Request::new(Ask::Output, call.number());
+            request.words[0] = outlet.kind.into();
+            self.ask_plainly(&request);
+        }
+    }
+
+    /// Something is done that is not part of the transaction.
+    pub(super) fn live(&self, number: i64) {
+        self.ask_plainly(&Request::new(Ask::Live, number));
+    }
+}
+
+/// The process ends.
+pub(super) fn end(status: i32) -> ! {
+    loop {
+        // SAFETY: nothing comes after it.
+        unsafe { syscall(libc::SYS_exit_group, [status as u64, 0, 0, 0, 0, 0]) };
+    }
+}
+
+pub(super) fn number_of_process() -> u64 {
+    // SAFETY: it takes nothing.
+    unsafe { syscall(libc::SYS_getpid, [0; 6]) as u64 }
+}
+
+/// What a process says of itself.
+pub(super) fn here_words(ids: &members::Ids, other_program: bool) -> [u64; 6] {
+    [number_of_process(), other_program.into(), ids.word(), 0, 0, 0]
+}
+
+pub(super) fn process_of(thread: &Thread) -> Option<Arc<Process>> {
+    thread.session.as_ref()?.process.clone()
+}

@@ -1,0 +1,114 @@
+//! Where the paths of a call are looked up: what means the process itself is the kernel's, all else the server's.
+
+use super::link::{Link, number_of_process};
+use super::wire::{Part, Shape};
+use crate::call::Call;
+use crate::raw::{Errno, Sys};
+use crate::tx::kernel;
+
+/// Where the server looks a path up: the argument with the path, that with its directory, both as the server is to
+/// see them.
+pub struct Place {
+    pub path_at: usize,
+    pub dir_at: Option<usize>,
+    pub dir: i32,
+    pub path: Vec<u8>,
+}
+
+/// Where the server looks the paths of a call up. `None`: the call is the kernel's.
+pub fn places(link: &Link, call: &Call, shape: &Shape) -> Sys<Option<Vec<Place>>> {
+    let mut places = Vec::new();
+    let (mut natively, mut missing) = (0, None);
+    for &(path_at, part) in shape.parts {
+        if part != Part::Path || call.word(path_at) == 0 {
+            continue;
+        }
+        let dir_at = path_at.checked_sub(1).filter(|at| shape.descriptors.contains(at));
+        let dir = dir_at.map_or(libc::AT_FDCWD, |at| call.int(at));
+        match look_up(link, call.number(), dir, call.path(path_at)?) {
+            Some((dir, path)) => places.push(Place { path_at, dir_at, dir, path }),
+            None => {
+                natively += 1;
+                missing = missing.or(kernel::statx(dir, &call.path(path_at)?, 0).err());
+            }
+        }
+    }
+    // Descriptors without a path.
+    for &at in shape.descriptors {
+        let has_path = shape.parts.iter().any(|&(path_at, part)| {
+            part == Part::Path && path_at == at + 1 && call.word(path_at) != 0
+        });
+        if !has_path && call.int(at) != libc::AT_FDCWD && !link.is_ours(call.int(at)) {
+            natively += 1;
+        }
+    }
+    match (natively, places.is_empty()) {
+        (0, _) => Ok(Some(places)),
+        (_, true) => Ok(None),
+        // One path leads to the transaction, another one elsewhere.
+        _ => Err(missing.unwrap_or(Errno::XDEV)),
+    }
+}
+
+/// Directory and path for the server; `None`: it is the kernel's.
+pub fn look_up(link: &Link, number: i64, dir: i32, path: Vec<u8>) -> Option<(i32, Vec<u8>)> {
+    if !path.starts_with(b"/") {
+        if dir < 0 || link.is_ours(dir) {
+            return Some((dir, path));
+        }
+        return below(dir, path);
+    }
+    let mut parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
+    parts.retain(|part| !matches!(*part, b"" | b"."));
+    let own = number_of_process().to_string();
+    let is_own = |name: &[u8]| name == b"self" || name == b"thread-self" || name == own.as_bytes();
+    let rest = match parts[..] {
+        [b"dev", b"tty"] => return None,
+        [b"dev", b"stdin"] => vec![&b"fd"[..], b"0"],
+        [b"dev", b"stdout"] => vec![&b"fd"[..], b"1"],
+        [b"dev", b"stderr"] => vec![&b"fd"[..], b"2"],
+        [b"dev", b"fd", ref rest @ ..] => [&[&b"fd"[..]], rest].concat(),
+        [b"proc", name, ref rest @ ..] if is_own(name) => rest.to_vec(),
+        _ => return Some((dir, path)),
+    };
+    let joined = |parts: &[&[u8]]| parts.join(&b'/');
+    let of_number = || {
+        let place = [&b"proc"[..], own.as_bytes()];
+        let all = [&place[..], &rest[..]].concat();
+        (dir, [&b"/"[..], &joined(&all)].concat())
+    };
+    let is_ours = |name: &[u8]| {
+        let text = std::str::from_utf8(name).ok()?;
+        text.parse().ok().filter(|number| link.is_ours(*number))
+    };
+    if matches!(number, libc::SYS_chdir | libc::SYS_chroot) {
+        return Some(of_number());
+    }
+    match rest[..] {
+        [b"fd", name] => {
+            is_ours(name).map(|n| (dir, format!("/proc/self/fd/{}", link.space + n).into_bytes()))
+        }
+        [b"cwd", ref rest @ ..] if !rest.is_empty() => Some((libc::AT_FDCWD, joined(rest))),
+        [b"root", ref rest @ ..] if !rest.is_empty() => {
+            Some((dir, [&b"/"[..], &joined(rest)].concat()))
+        }
+        [b"fd", name, ref rest @ ..] => match is_ours(name) {
+            Some(number) => Some((number, joined(rest))),
+            None => below(std::str::from_utf8(name).ok()?.parse().ok()?, joined(rest)),
+        },
+        _ if rest.contains(&&b".."[..]) => Some(of_number()),
+        _ if rest.len() > 2 && rest[0] == b"task" => Some(of_number()),
+        _ => None,
+    }
+}
+
+/// A path below a directory that is open at a number of the kernel's.
+fn below(dir: i32, path: Vec<u8>) -> Option<(i32, Vec<u8>)> {
+    let upwards = path.split(|&byte| byte == b'/').any(|part| part == b"..");
+    let start = kernel::path_of_fd(dir).ok().filter(|start| start.starts_with(b"/"))?;
+    let kernels = [&b"/proc/"[..], b"/sys/", b"/dev/"].iter().any(|k| start.starts_with(k));
+    if path.is_empty() || kernels && !upwards {
+        return None;
+    }
+    Some((libc::AT_FDCWD, [&start[..], b"/", &path].concat()))
+}

@@ -1,0 +1,269 @@
+//! Running another program in a process of a transaction.
+#![allow(unsafe_code)] // the program's memory, execve
+
+use std::ffi::{CStr, CString};
+
+use super::client::VARIABLE;
+use super::link::{Link, Process};
+use super::paths::look_up;
+use super::wire::{self, Ask, How, Request};
+use crate::call::Call;
+use crate::front::session::Next;
+use crate::front::thread::Thread;
+use crate::front::{in_process, signals};
+use crate::raw::{self, Errno, Sys, check, syscall};
+use crate::tx::kernel;
+use crate::user::UserPtr;
+
+/// A program that is to be run.
+enum Found {
+    /// By the name that was given, or a path of the stable tree.
+    At(CString),
+    /// A private copy.
+    Copy(i32),
+}
+
+/// As many scripts interpreting each other as the kernel takes.
+const SCRIPTS_MAX: usize = 5;
+
+pub fn exec(thread: &mut Thread, process: &Process, call: &Call) -> Next {
+    let link = process.link();
+    match prepare(&link, call) {
+        Ok(image) => Next::Answer(image.run(&link, thread, call)),
+        Err(Stop::Errno(errno)) => Next::Answer(raw::answer(Err(errno))),
+        Err(Stop::Cannot(what)) => {
+            link.fail(&what);
+            Next::Answer(-i64::from(libc::EACCES))
+        }
+    }
+}
+
+enum Stop {
+    Errno(Errno),
+    /// The transaction can't go on.
+    Cannot(String),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Stop {
+        Stop::Errno(errno)
+    }
+}
+
+/// What the kernel is asked to run.
+struct Image {
+    path: CString,
+    /// The arguments in front of those that were given from the second on; `None`: those that were given.
+    arguments: Option<Vec<CString>>,
+    copy: Option<i32>,
+}
+
+fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
+    let at = usize::from(call.number() == libc::SYS_execveat);
+    let (dir, flags) = if at == 1 { (call.int(0), call.int(4)) } else { (libc::AT_FDCWD, 0) };
+    let given = call.path(at)?;
+    let mut name = given.clone();
+    let mut found = find(link, dir, &name, flags)?;
+    let first = match &found {
+        Found::At(path) => Some(path.clone()),
+        Found::Copy(_) => None,
+    };
+    let mut arguments: Vec<CString> = Vec::new();
+    let mut all_stable = first.is_some();
+    for _ in 0..=SCRIPTS_MAX {
+        let fd = match &found {
+            Found::Copy(fd) => *fd,
+            Found::At(path) => {
+                let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+                kernel::open(path.to_bytes(), flags, 0).map_err(|errno| match errno {
+                    Errno::ACCESS => Stop::Cannot(format!(
+                        "{} can be run but not read: the library can't be loaded into it",
+                        String::from_utf8_lossy(&name)
+                    )),
+                    errno => Stop::Errno(errno),
+                })?
+            }
+        };
+        let kind = in_process::kind_of(fd);
+        let rights = in_process::gains_rights(fd);
+        if let Found::At(_) = found {
+            kernel::close(fd);
+        }
+        let shown = String::from_utf8_lossy(&name).into_owned();
+        if rights {
+            return Err(Stop::Cannot(format!(
+                "{shown} runs with other rights, so that it can't be part of the transaction"
+            )));
+        }
+        match kind {
+            in_process::Kind::Dynamic => {
+                return Ok(match (all_stable, first, found) {
+                    (true, Some(path), _) => Image { path, arguments: None, copy: None },
+                    (_, _, Found::At(path)) => Image {
+                        path,
+                        arguments: (!arguments.is_empty()).then_some(arguments),
+                        copy: None,
+                    },
+                    (_, _, Found::Copy(fd)) => {
+                        let path = CString::new(kernel::magic_path(fd));
+                        Image {
+                            path: path.map_err(|_| Errno::INVAL)?,
+                            arguments: (!arguments.is_empty()).then_some(arguments),
+                            copy: Some(fd),
+                        }
+                    }
+                });
+            }
+            in_process::Kind::Script(interpreter, argument) => {
+                if let Found::Copy(fd) = found {
+                    kernel::close(fd);
+                }
+                // The program's own name is the last that the interpreter gets.
+                let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::NOEXEC);
+                if arguments.is_empty() {
+                    arguments.push(text(&given)?);
+                }
+                let mut before = vec![text(&interpreter)?];
+                if !argument.is_empty() {
+                    before.push(text(&argument)?);
+                }
+                arguments.splice(0..0, before);
+                name = interpreter;
+                found = find(link, libc::AT_FDCWD, &name, 0)?;
+                all_stable &= matches!(&found, Found::At(path) if path.to_bytes() == name);
+            }
+            in_process::Kind::Static => {
+                return Err(Stop::Cannot(format!(
+                    "{shown} is statically linked or not a 64-bit program: the library can't be loaded into it"
+                )));
+            }
+            in_process::Kind::Unknown => return Err(Errno::NOEXEC.into()),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// Where a program is.
+fn find(link: &Link, dir: i32, path: &[u8], flags: i32) -> Result<Found, Stop> {
+    let given = || CString::new(path).map_err(|_| Stop::Errno(Errno::INVAL));
+    if path.is_empty() && !link.is_ours(dir) {
+        return given().map(Found::At);
+    }
+    let Some((seen_from, mut text)) = look_up(link, 0, dir, path.to_vec()) else {
+        return given().map(Found::At);
+    };
+    text.push(0);
+    let place = link.put(&mut wire::Layout::default(), &text)?;
+    let mut request = Request::new(Ask::Program, 0);
+    request.words = [seen_from as u64, place as u64, flags as u64, 0, 0, 0];
+    let (answer, beside) = link.ask(&request);
+    check(answer.answer)?;
+    match (answer.how(), beside) {
+        (Some(How::WithDescriptors), [Some(fd), _]) => Ok(Found::Copy(fd)),
+        (Some(How::Yourself), _) => {
+            let stable = link.path(answer.more[0]);
+            // The name that was given is seen in the process: it is kept where it leads there.
+            let same = kernel::statx(dir, path, flags).map(|stat| stat.id)
+                == kernel::look(&stable).map(|stat| stat.id);
+            if same && dir == libc::AT_FDCWD {
+                return given().map(Found::At);
+            }
+            CString::new(stable).map(Found::At).map_err(|_| Stop::Errno(Errno::INVAL))
+        }
+        _ => given().map(Found::At),
+    }
+}
+
+impl Image {
+    /// Runs it in place of the present program; comes back if that fails.
+    fn run(self, link: &Link, thread: &Thread, call: &Call) -> i64 {
+        let answer = self.try_run(link, thread, call);
+        if let Some(fd) = self.copy {
+            kernel::close(fd);
+        }
+        raw::answer(answer)
+    }
+
+    fn try_run(&self, link: &Link, thread: &Thread, call: &Call) -> Sys<u64> {
+        let at = usize::from(call.number() == libc::SYS_execveat);
+        let given = strings(call.word(at + 1))?;
+        let mut arguments: Vec<u64> = match &self.arguments {
+            None => given,
+            Some(front) => {
+                let front = front.iter().map(|text| text.as_ptr() as u64);
+                front.chain(given.into_iter().skip(1)).collect()
+            }
+        };
+        arguments.push(0);
+        let environment = strings(call.word(at + 2))?;
+        let (mut kept, preload) = split_environment(&environment)?;
+        let library = in_process::library();
+        let mut list = b"LD_PRELOAD=".to_vec();
+        list.extend(library.to_bytes());
+        if !preload.is_empty() {
+            list.push(b':');
+            list.extend(preload);
+        }
+        let list = CString::new(list).map_err(|_| Errno::INVAL)?;
+        let member =
+            CString::new(format!("{VARIABLE}={}", link.socket)).map_err(|_| Errno::INVAL)?;
+        kept.extend([list.as_ptr() as u64, member.as_ptr() as u64, 0]);
+        kernel::set_close_on_exec(link.socket, false)?;
+        link.ask_plainly(&Request::new(Ask::Becomes, 1));
+        let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
+        let blocked = signals::set_mask(mask);
+        let words =
+            [self.path.as_ptr() as u64, arguments.as_ptr() as u64, kept.as_ptr() as u64, 0, 0, 0];
+        // SAFETY: all strings and lists live until the answer; if it succeeds nothing of this is left.
+        let answer = unsafe { syscall(libc::SYS_execve, words) };
+        signals::set_mask(blocked);
+        link.ask_plainly(&Request::new(Ask::Becomes, 0));
+        kernel::set_close_on_exec(link.socket, true)?;
+        check(answer)
+    }
+}
+
+/// The addresses in a list of strings that ends with a zero.
+fn strings(list: u64) -> Sys<Vec<u64>> {
+    /// More than the kernel takes.
+    const MAX: u64 = 1 << 20;
+    let mut all = Vec::new();
+    if list == 0 {
+        return Ok(all);
+    }
+    // SAFETY: the program has given it for this call.
+    let list = unsafe { UserPtr::<u64>::new(list) };
+    for at in 0..MAX {
+        match list.item(at).read()? {
+            0 => return Ok(all),
+            address => all.push(address),
+        }
+    }
+    Err(Errno::TOOBIG)
+}
+
+/// The environment without what the library adds to it, and what is to be preloaded.
+fn split_environment(all: &[u64]) -> Sys<(Vec<u64>, Vec<u8>)> {
+    const PRELOAD: &[u8] = b"LD_PRELOAD=";
+    let member = format!("{VARIABLE}=");
+    let (mut kept, mut preload) = (Vec::new(), Vec::new());
+    for &address in all {
+        let mut start = [0; 16];
+        for (at, byte) in start.iter_mut().enumerate() {
+            // SAFETY: the program has given it for this call.
+            *byte = unsafe { UserPtr::<u8>::new(address + at as u64) }.read()?;
+            if *byte == 0 {
+                break;
+            }
+        }
+        if start.starts_with(PRELOAD) {
+            // SAFETY: as above; it was found to be there.
+            preload = unsafe { CStr::from_ptr(address as *const libc::c_char) }.to_bytes()
+                [PRELOAD.len()..]
+                .to_vec();
+        } else if !start.starts_with(member.as_bytes()) {
+            kept.push(address);
+        }
+    }
+    Ok((kept, preload))
+}
