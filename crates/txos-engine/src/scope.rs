@@ -9,6 +9,7 @@
 //! | a read-only mount | live | versioned; changes fail with EROFS | an overlay has its store on the mount from the start; a thread makes a private copy only for a change |
 //! | a mount on a file | live | versioned | an overlay covers directories only |
 //! | devtmpfs elsewhere than on `/dev` | live | versioned | `statfs(2)` gives it the number of tmpfs |
+//! | an overlay | live | versioned | an overlay can't keep the private copies of another one |
 //! | trees outside of `--scope`, below `--exclude` | live | – | only `txos run` has these options |
 
 use crate::mounts::Mount;
@@ -55,6 +56,14 @@ pub fn versions_kind(name: &str) -> bool {
 #[must_use]
 pub fn versions_magic(magic: i64) -> bool {
     KINDS.iter().any(|kind| kind.magic == magic)
+}
+
+/// Whether a thread's transaction versions a file system, by `f_type` of `statfs(2)`: also an overlay, such as the root
+/// directory of a container, which can't be a layer of another one.
+#[must_use]
+pub fn versions_magic_in_a_thread(magic: i64) -> bool {
+    const OVERLAY: i64 = 0x794c_7630;
+    versions_magic(magic) || magic == OVERLAY
 }
 
 /// Whether a mount can have a layer of `txos run`: an overlay whose private copies are on the mount itself.

@@ -25,6 +25,35 @@ impl Image {
         Self::mount_with(lab, kind, &[], mib, name)
     }
 
+    /// An overlay as container engines mount one for the root directory, on a file system of this kind. What `prepare`,
+    /// a shell script, makes is in the lower layer.
+    ///
+    /// # Panics
+    /// If a directory can't be made, or the script fails.
+    #[must_use]
+    pub fn overlay(lab: &Lab, kind: &str, mib: u64, prepare: &str) -> Option<Overlay> {
+        let disk = Image::mount(lab, kind, mib, "disk")?;
+        for layer in ["lower", "upper", "work"] {
+            std::fs::create_dir(disk.point.join(layer)).expect("making a layer");
+        }
+        let _ = Invocation::shell(format!("set -e; {prepare}"))
+            .dir(disk.point.join("lower"))
+            .run()
+            .expect(0);
+        let point = lab.dir().join("overlay");
+        std::fs::create_dir_all(&point).expect("making a mount point");
+        let at = disk.point.display();
+        let options = format!(
+            "lowerdir={at}/lower,upperdir={at}/upper,workdir={at}/work,redirect_dir=off,index=off,xino=off"
+        );
+        let done = Invocation::new("mount")
+            .args(["-t", "overlay", "-o", &options, "overlay"])
+            .arg(&point)
+            .run();
+        let top = Image { point };
+        (done.code() == 0).then_some(Overlay { top, _disk: disk })
+    }
+
     /// The same, made with further options.
     ///
     /// # Panics
@@ -87,6 +116,14 @@ impl Image {
         let stat = rustix::fs::statvfs(&self.point).expect("statvfs");
         stat.f_bavail * stat.f_frsize
     }
+}
+
+/// An overlay and the file system below it.
+#[derive(Debug)]
+pub struct Overlay {
+    /// The overlay: it goes first.
+    pub top: Image,
+    _disk: Image,
 }
 
 impl Drop for Image {

@@ -339,7 +339,7 @@ impl Copies {
         if let Some((_, known)) = self.file_systems.iter().find(|(fs, _)| *fs == key) {
             return *known;
         }
-        let known = scope::versions_magic(super::kernel::file_system(path, stat));
+        let known = scope::versions_magic_in_a_thread(super::kernel::file_system(path, stat));
         self.file_systems.push((key, known));
         known
     }

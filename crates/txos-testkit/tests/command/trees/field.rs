@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use txos_testkit::image::Image;
+use txos_testkit::image::{Image, Overlay};
 use txos_testkit::tree::{Node, Tolerance, overlay_traces};
 use txos_testkit::trees::generate::Limits;
 use txos_testkit::trees::{Case, Op};
@@ -120,6 +120,7 @@ pub struct Field {
     /// Mounts that may be written to.
     writable: Vec<PathBuf>,
     _image: Option<Image>,
+    _overlay: Option<Overlay>,
 }
 
 impl Field {
@@ -127,7 +128,14 @@ impl Field {
     pub fn root() -> Field {
         let lab = Lab::in_memory();
         let writable = vec![lab.dir().to_owned(), PathBuf::from("/dev/shm")];
-        Field { lab, name: "root".to_owned(), ordinary: false, writable, _image: None }
+        Field {
+            lab,
+            name: "root".to_owned(),
+            ordinary: false,
+            writable,
+            _image: None,
+            _overlay: None,
+        }
     }
 
     /// An ordinary user's, in memory; `None`, told, if there are no namespaces for one.
@@ -145,10 +153,31 @@ impl Field {
     /// Root's, on a file system of another kind, if this machine can have it.
     pub fn on(kind: &str) -> Option<Field> {
         let lab = Lab::in_memory();
+        if kind == "overlay" {
+            let image = Image::overlay(&lab, "ext4", 300, ":")?;
+            let point = image.top.point.clone();
+            let writable = vec![lab.dir().to_owned(), PathBuf::from("/dev/shm"), point.clone()];
+            let (lab, name) = (lab.at(&point), kind.to_owned());
+            return Some(Field {
+                lab,
+                name,
+                ordinary: false,
+                writable,
+                _image: None,
+                _overlay: Some(image),
+            });
+        }
         let image = Image::mount(&lab, kind, 300, kind)?;
         let writable = vec![lab.dir().to_owned(), PathBuf::from("/dev/shm"), image.point.clone()];
         let lab = lab.at(&image.point);
-        Some(Field { lab, name: kind.to_owned(), ordinary: false, writable, _image: Some(image) })
+        Some(Field {
+            lab,
+            name: kind.to_owned(),
+            ordinary: false,
+            writable,
+            _image: Some(image),
+            _overlay: None,
+        })
     }
 
     /// Where, and whose.

@@ -237,6 +237,17 @@ fn random_trees_on_xfs() {
     on("xfs");
 }
 
+/// Without `txos run`'s own view, which can't have its layers there.
+#[test]
+fn random_trees_on_an_overlay() {
+    let field = Field::on("overlay");
+    require!(field.is_some(), "no overlay can be mounted here");
+    if let Some(field) = field {
+        let modes = [Mode::Inside, Mode::Aborted, Mode::Loaded, Mode::Child];
+        tries(&field, &modes, 15);
+    }
+}
+
 #[test]
 fn random_trees_on_btrfs() {
     on("btrfs");

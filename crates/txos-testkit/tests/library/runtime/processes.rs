@@ -2,9 +2,10 @@
 //! natively, or, when they fail or die, nothing.
 
 use rustix::process::Signal;
+use txos_testkit::image::Image;
 use txos_testkit::user::User;
 use txos_testkit::wait::until;
-use txos_testkit::{Invocation, Lab, Tree, binary, require, skip};
+use txos_testkit::{Invocation, Lab, Tree, binary, require, require_some, skip};
 
 use super::program::{Linked, program};
 use super::whole::{Pair, SOURCES};
@@ -311,4 +312,45 @@ fn no_privilege_is_needed() {
         let _ = runs(&["revert", "@"]).run().expect(0);
         before.expect_same(&Tree::of(place.tree()));
     }
+}
+
+/// The root directory of a container is an overlay over the layers of its image.
+#[test]
+fn what_an_image_holds_is_changed() {
+    let lab = Lab::in_memory();
+    let image = "mkdir tree; cd tree; mkdir -p etc usr/share/doc; seq 9 > etc/list; echo a > etc/conf; echo two > etc/two; ln etc/two usr/share/two; \
+                 echo doc > usr/share/doc/readme";
+    let overlay =
+        require_some!(Image::overlay(&lab, "ext4", 64, image), "no overlay can be mounted here");
+    let place = lab.at(&overlay.top.point);
+    let contained = program("contained", Linked::Natively);
+    let runs = |words: &[&str]| {
+        Invocation::new("setpriv")
+            .args([CAPABILITIES, "--inh-caps=-all"])
+            .arg(&contained)
+            .arg(binary::txos())
+            .args(words)
+            .dir(place.tree())
+            .env("TXOS_STORE", place.store())
+            .env("TXOS_REALM", place.realm())
+    };
+    let read = |name: &str| std::fs::read_to_string(place.path(name)).unwrap_or_default();
+    let script = "sed -i s/a/b/ etc/conf; echo 10 >> etc/list; rm usr/share/doc/readme; mv etc/conf etc/moved; \
+                  mkdir -p opt/new; cp etc/list opt/new; chmod 600 etc/list; cat etc/moved";
+    let failing = format!("{script}; false");
+    let _ = runs(&["run", "--in-process", "--", "sh", "-c", &failing]).run().expect(1);
+    assert_eq!((read("etc/conf"), read("usr/share/doc/readme")), ("a\n".into(), "doc\n".into()));
+    let _ = runs(&["run", "--in-process", "--", "sh", "-c", script]).run().expect(0);
+    assert_eq!((read("etc/moved"), read("etc/conf")), ("b\n".into(), String::new()));
+    assert!(read("opt/new/list").ends_with("9\n10\n") && read("usr/share/doc/readme").is_empty());
+    let _ = runs(&["revert", "@"]).run().expect(0);
+    assert_eq!((read("etc/conf"), read("usr/share/doc/readme")), ("a\n".into(), "doc\n".into()));
+    assert_eq!((read("etc/list").lines().count(), read("opt/new/list")), (9, String::new()));
+    // A file with several names becomes another one when it is changed, for each of them.
+    let linked = ["run", "--in-process", "--", "sh", "-c", "echo more >> etc/two"];
+    let _ = runs(&linked).run().expect(75);
+    assert_eq!((read("etc/two"), read("usr/share/two")), ("two\n".into(), "two\n".into()));
+    // A directory of the image can't be moved away: the kernel refuses that.
+    let _ = runs(&["run", "--in-process", "--", "rm", "-r", "usr/share/doc"]).run().expect(125);
+    assert_eq!(read("usr/share/doc/readme"), "doc\n");
 }
