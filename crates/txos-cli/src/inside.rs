@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use txos_engine::TxId;
+use txos_engine::changeset::Replay;
 use txos_engine::readset::ReadSet;
 use txos_engine::show::quoted;
 use txos_engine::store::{Begin, Home, Inside, Transaction};
@@ -158,9 +159,9 @@ fn conclude(
         tell_failure(app, &ran.status, &format!("{why}; {nothing}"));
         return Ok(status);
     }
-    let replay =
-        inside.steps(tx, &ran.reads).map_err(|e| Failure::from(e).with_aftermath(&nothing))?;
-    let conflicts = inside.conflicts(tx, &replay, &ran.reads);
+    let replay = Replay::of(inside, tx, &ran.reads)
+        .map_err(|e| Failure::from(e).with_aftermath(&nothing))?;
+    let conflicts = replay.conflicts(inside, tx, &ran.reads);
     let conflicts = conflicts.map_err(|e| Failure::from(e).with_aftermath(&nothing))?;
     if !conflicts.is_empty() {
         return Err(Failure::conflict(conflicts, nothing));

@@ -2,7 +2,7 @@
 //!
 //! The inner one begins with copies of the outer one's private copies, as they are at that time, over the same
 //! stable tree. If its command fails, it is discarded. If it succeeds, what it changed is done again in the view of the
-//! outer one, by ordinary operations ([`Inside::steps`]): there it is seen at once by every process, and needs
+//! outer one, by ordinary operations ([`Replay`](crate::changeset::Replay)): there it is seen at once by every process, and needs
 //! nothing that overlayfs would not know of.
 //!
 //! # Invariants
@@ -29,7 +29,6 @@ use super::before::make_dir_once;
 use super::merge::{Changed, below_upper, conflict, is_copied_up, lasting, marks};
 use super::savepoint::{self, Item, Tree};
 use super::{Begin, Home, Layer, LayerRequest, Transaction};
-use crate::changeset::{Replay, Step};
 use crate::error::{Conflict, ConflictKind, Context, Error, Result};
 use crate::id::TxId;
 use crate::object::FileKind;
@@ -110,29 +109,33 @@ impl Inside {
         self.outer.id()
     }
 
-    /// What has to be done in the view of the outer one, so that it has what the inner one has.
+    /// Does something with each layer of the outer one as it was copied, and of the inner one as it is now.
     ///
     /// # Errors
-    /// [`Error::Io`] with what can't be read.
-    pub fn steps(&self, tx: &Transaction, reads: &ReadSet) -> Result<Replay> {
+    /// [`Error::Io`] with what can't be read; those of `each`.
+    pub(crate) fn each_layer(
+        &self,
+        tx: &Transaction,
+        mut each: impl FnMut((&Layer, &Tree), (&Layer, &Tree)) -> Result<()>,
+    ) -> Result<()> {
         let _rights = crate::sys_owner::rights();
-        let mut replay = Replay::default();
         let outer = self.outer.layers();
         for ((layer, copied), base) in tx.layers().iter().zip(&outer).zip(&self.base) {
             let now = savepoint::look(layer, Some(base))?;
-            replay.add((copied, base), (layer, &now), reads, tx.id())?;
+            each((copied, base), (layer, &now))?;
         }
-        Ok(replay)
+        Ok(())
     }
 
-    /// What processes of the outer transaction have changed meanwhile of what the inner one changes or has looked at.
+    /// What processes of the outer transaction have changed meanwhile of what the inner one changes, path by path and
+    /// perhaps with all below, or has looked at.
     ///
     /// # Errors
     /// [`Error::Io`] with what can't be read.
-    pub fn conflicts(
+    pub(crate) fn conflicts(
         &self,
         tx: &Transaction,
-        replay: &Replay,
+        changes: &[(&[u8], bool)],
         reads: &ReadSet,
     ) -> Result<Vec<Conflict>> {
         let _rights = crate::sys_owner::rights();
@@ -151,14 +154,12 @@ impl Inside {
         // A directory's names may come and go: whoever writes a log beside a command that lists is no conflict.
         changed.listings.clear();
         for (path, &with_all_below) in &changed.paths {
-            let meets = |step: &Step| {
-                step.changes().into_iter().any(|(at, all)| {
-                    at == path
-                        || all && is_at_or_below(path, at)
-                        || with_all_below && is_at_or_below(at, path)
-                })
+            let meets = |&(at, all): &(&[u8], bool)| {
+                at == path
+                    || all && is_at_or_below(path, at)
+                    || with_all_below && is_at_or_below(at, path)
             };
-            if replay.steps().any(meets) {
+            if changes.iter().any(meets) {
                 conflicts.push(conflict(path, ConflictKind::ChangedByBoth));
             }
         }

@@ -17,13 +17,13 @@ use super::super::Counts;
 use super::{Object, Pair, State, below_upper, same, status, target};
 use crate::changeset::overlay::{overlay_xattr, unhex};
 use crate::changeset::{Entry, Status, is_overlay_xattr};
-use crate::error::{Context, Error, Result};
+use crate::error::{Conflict, Context, Error, Result};
 use crate::id::TxId;
 use crate::object::FileKind;
 use crate::path::from_bytes;
 use crate::path::layer::{child, is_at_or_below, split};
 use crate::readset::ReadSet;
-use crate::store::{Content, Item, Layer, Tree, set_attributes};
+use crate::store::{Content, Inside, Item, Layer, Transaction, Tree, set_attributes};
 use crate::sys::{self, Sys};
 use crate::sys_handle::Handle;
 use crate::version::stat_at;
@@ -91,9 +91,34 @@ impl Replay {
         Counts::of(&self.entries)
     }
 
+    /// What has to be done in the view of the outer transaction, so that it has what the inner one has.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) with what can't be read.
+    pub fn of(inside: &Inside, tx: &Transaction, reads: &ReadSet) -> Result<Replay> {
+        let mut replay = Replay::default();
+        inside.each_layer(tx, |old, new| replay.add(old, new, reads, tx.id()))?;
+        Ok(replay)
+    }
+
+    /// What processes of the outer transaction have changed meanwhile of what this changes, or the inner one has
+    /// looked at.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) with what can't be read.
+    pub fn conflicts(
+        &self,
+        inside: &Inside,
+        tx: &Transaction,
+        reads: &ReadSet,
+    ) -> Result<Vec<Conflict>> {
+        let changes: Vec<(&[u8], bool)> = self.steps().flat_map(Step::changes).collect();
+        inside.conflicts(tx, &changes, reads)
+    }
+
     /// Adds what makes one layer's old entries its new ones. `id` makes the names of what is moved unlike others.
     /// The old content is that of another layer, of which this one began as a copy.
-    pub(crate) fn add(
+    fn add(
         &mut self,
         (copied, old): (&Layer, &Tree),
         (layer, new): (&Layer, &Tree),
@@ -136,7 +161,7 @@ impl Step {
     }
 
     /// The paths that it changes; whether with all that is below.
-    pub(crate) fn changes(&self) -> Vec<(&[u8], bool)> {
+    fn changes(&self) -> Vec<(&[u8], bool)> {
         match &self.0 {
             Op::Rename { from, to } => vec![(from, true), (to, true)],
             Op::Remove { path } => vec![(path, true)],
