@@ -104,11 +104,16 @@ public final class Storm {
         for (String number : new java.io.File("/proc/self/fd").list()) {
             Path link = Path.of("/proc/self/fd", number);
             // Those from two thirds of the limit on are the library's.
-            if (Integer.parseInt(number) < 10_000 && Files.isSymbolicLink(link)) {
+            if (Integer.parseInt(number) >= 10_000) {
+                continue;
+            }
+            try {
                 Path target = Files.readSymbolicLink(link);
                 if (target.equals(Path.of("/")) || target.startsWith(dir)) {
                     left.add(number + " " + target);
                 }
+            } catch (java.nio.file.NoSuchFileException e) {
+                // Another thread of the virtual machine has closed it meanwhile.
             }
         }
         return left;
