@@ -195,10 +195,7 @@ pub fn kind_of(fd: i32) -> Kind {
         };
     }
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |value, b| value << 8 | u64::from(*b));
-    if !head.starts_with(b"\x7fELF") {
-        return Kind::Unknown;
-    }
-    if size < 64 {
+    if !head.starts_with(b"\x7fELF") || size < 64 {
         return Kind::Unknown;
     }
     if head.get(4..6) != Some(&[2, 1]) {

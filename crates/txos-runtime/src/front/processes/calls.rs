@@ -417,13 +417,13 @@ fn by_shape(process: &Process, call: &Call) -> Sys<Done> {
             _ => Ok(Done::Natively),
         };
     };
-    if places(&process.link(), call, &shape)?.is_none() {
-        return Ok(Done::Natively);
-    }
     let reads = matches!(number, libc::SYS_read | libc::SYS_pread64);
     let writes = matches!(number, libc::SYS_write | libc::SYS_pwrite64);
     if !(reads || writes) || call.word(2) <= wire::BYTES as u64 {
         return once(process, call, &shape);
+    }
+    if !process.link().is_ours(call.int(0)) {
+        return Ok(Done::Natively);
     }
     // More than the window holds.
     let (mut done, all) = (0_u64, call.word(2).min(0x7fff_f000));

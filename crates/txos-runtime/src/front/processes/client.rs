@@ -280,7 +280,8 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let before = signals::block_sent();
     let thread = thread::record(tls).map_err(|thread::NoMemory| "there is no memory")?;
     kernel::set_close_on_exec(socket, true).map_err(|e| wire::words_of(e).to_string())?;
-    let request = Request::new(Ask::Here, 0).with(here_words(&members::Ids::now(), true));
+    let ids = members::Ids::now();
+    let request = Request::new(Ask::Here, 0).with(here_words(&ids, true));
     let sent = wire::send(socket, &request, &[]);
     sent.map_err(|e| wire::words_of(e).to_string())?;
     let received = wire::receive::<Answer>(socket).map_err(|e| wire::words_of(e).to_string())?;
@@ -290,7 +291,6 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let window_fd = kernel::move_high(window_fd).unwrap_or(window_fd);
     let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
     let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
-    let ids = members::Ids::now();
     let (numbers, outlets) = (BTreeSet::new(), Vec::new());
     let mut link = Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets, ids };
     let told = link.path(answer.more[0]);

@@ -16,9 +16,7 @@ pub fn close(link: &mut Link, call: &Call) -> Sys<i64> {
     if !link.numbers.remove(&number) {
         return answer_of(call.make());
     }
-    let mut request = Request::new(Ask::Call, libc::SYS_close);
-    request.words[0] = number as u64;
-    let answer = link.ask_plainly(&request);
+    let answer = link.close(number);
     kernel::close(number);
     answer_of(answer)
 }
@@ -38,9 +36,7 @@ pub fn close_range(link: &mut Link, call: &Call) -> Sys<i64> {
         if flags & CLOEXEC != 0 {
             kernel::set_close_on_exec(number, true)?;
             if link.is_ours(number) {
-                let mut request = Request::new(Ask::Call, libc::SYS_fcntl);
-                request.words = [number as u64, libc::F_SETFD as u64, 1, 0, 0, 0];
-                link.ask_plainly(&request);
+                link.call(libc::SYS_fcntl, [number as u64, libc::F_SETFD as u64, 1, 0, 0, 0]);
             }
             continue;
         }
@@ -93,9 +89,7 @@ pub fn duplicate_to(link: &mut Link, call: &Call, cloexec: bool) -> Sys<i64> {
         return Err(Errno::BADF);
     }
     if link.numbers.remove(&target) {
-        let mut request = Request::new(Ask::Call, libc::SYS_close);
-        request.words[0] = target as u64;
-        link.ask_plainly(&request);
+        link.close(target);
     }
     if !ours {
         return answer_of(call.make());

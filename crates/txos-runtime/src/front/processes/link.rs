@@ -112,6 +112,16 @@ impl Link {
         answer.answer
     }
 
+    /// The server's answer to a call without addresses.
+    pub(super) fn call(&self, number: i64, words: [u64; 6]) -> i64 {
+        self.ask_plainly(&Request::new(Ask::Call, number).with(words))
+    }
+
+    /// Has the server close a number.
+    pub(super) fn close(&self, number: i32) -> i64 {
+        self.call(libc::SYS_close, [number as u64, 0, 0, 0, 0, 0])
+    }
+
     /// The lowest number that is free, kept by a placeholder.
     pub(super) fn reserve(&self, least: i32, cloexec: bool) -> Sys<i32> {
         kernel::duplicate(self.placeholder, least, cloexec)

@@ -61,6 +61,11 @@ impl Locks {
         check(unsafe { syscall(libc::SYS_fcntl, words) }).map(drop)
     }
 
+    /// Whether no process has asked for a lock that it could still have.
+    pub fn is_empty(&self) -> bool {
+        self.owned.is_empty()
+    }
+
     fn description(&mut self, space: i32, id: Id) -> Sys<i32> {
         if let Some(&fd) = self.owned.get(&(space, id)) {
             return Ok(fd);

@@ -1,5 +1,7 @@
 //! Where the paths of a call are looked up: what means the process itself is the kernel's, all else the server's.
 
+use std::cell::LazyCell;
+
 use super::link::{Link, number_of_process};
 use super::wire::{Part, Shape};
 use crate::call::Call;
@@ -60,7 +62,7 @@ pub fn look_up(link: &Link, number: i64, dir: i32, path: Vec<u8>) -> Option<(i32
     }
     let mut parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
     parts.retain(|part| !matches!(*part, b"" | b"."));
-    let own = number_of_process().to_string();
+    let own = LazyCell::new(|| number_of_process().to_string());
     let is_own = |name: &[u8]| name == b"self" || name == b"thread-self" || name == own.as_bytes();
     let rest = match parts[..] {
         [b"dev", b"tty"] => return None,

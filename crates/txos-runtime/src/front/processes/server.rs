@@ -370,7 +370,7 @@ impl Server<'_> {
         let chosen = chosen.map(|number| member.space + number);
         tx.exchange(&mut member.own);
         tx.wear_umask();
-        let closes = (call.number() == libc::SYS_close)
+        let closes = (call.number() == libc::SYS_close && !self.locks.is_empty())
             .then(|| tx.lockable(call.int(0)).ok().map(|file| file.id))
             .flatten();
         if let Some(command) = lock_command(&call) {
