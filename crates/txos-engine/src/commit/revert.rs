@@ -606,14 +606,14 @@ fn exchange(slot: &[u8], other: Option<LayerPath>) -> Does {
 impl Backwards {
     /// The operation that undoes this one.
     fn turn(&mut self, done: &Done<'_>) -> Result<Op> {
-        let Done { plan, roots, op, here, .. } = *done;
+        let Done { plan, roots, op, ends, here } = *done;
         let turned = match &op.does {
             Does::Exchange { staged: Staged { slot: was, .. }, .. }
             | Does::Remove { slot: was, .. }
                 if live_link(roots, op).is_some() =>
             {
                 let slot = self.own_slot(op);
-                let other = moved_back(plan, op).unwrap_or_default();
+                let other = moved_back(plan, op, ends).unwrap_or_default();
                 self.slots.push((op.layer, was.clone(), slot.clone()));
                 let base = if op.is_exchange() { here.or(op.new) } else { None };
                 let mut link = done.back(base, live_link(roots, op), Does::Link { slot, other });
@@ -755,12 +755,14 @@ fn sets_a_directory(op: &Op) -> bool {
 }
 
 /// Where another name of an operation's object is once the moves are undone.
-fn moved_back(done: &Plan, op: &Op) -> Option<LayerPath> {
+fn moved_back(done: &Plan, op: &Op, ends: &plan::Ends) -> Option<LayerPath> {
     let from = op.other()?;
     let (dir, name) = crate::path::layer::split(from);
     let is_moved =
         |o: &Op| o.layer == op.layer && matches!(o.does, Does::MoveIn { .. }) && *o.target == *from;
-    if dir == crate::path::layer::split(&op.after).0 && !done.ops.iter().any(is_moved) {
+    // (If the name's directory has gone into the store, another one has its path.)
+    let is_there = done.in_tree(op.layer, &ends.target).is_some();
+    if is_there && dir == crate::path::layer::split(&op.after).0 && !done.ops.iter().any(is_moved) {
         let (before, _) = crate::path::layer::split(&op.before);
         return Some(crate::path::layer::child(before, name).into());
     }
