@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal};
@@ -30,6 +30,7 @@ pub struct Invocation {
     input: Vec<u8>,
     fds: Vec<(OwnedFd, i32)>,
     terminal: Option<OwnedFd>,
+    patience: Duration,
 }
 
 impl Invocation {
@@ -44,7 +45,8 @@ impl Invocation {
             command.env_remove(name);
         }
         command.env("LC_ALL", "C.UTF-8");
-        Invocation { command, shown, input: Vec::new(), fds: Vec::new(), terminal: None }
+        let (input, fds) = (Vec::new(), Vec::new());
+        Invocation { command, shown, input, fds, terminal: None, patience: PATIENCE }
     }
 
     /// A shell script.
@@ -124,6 +126,13 @@ impl Invocation {
         self
     }
 
+    /// Gives it another time than the usual one, for what a long mode does.
+    #[must_use]
+    pub fn within(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
     /// Gives it a process group of its own: in a group that nobody controls, the kernel hangs up everybody
     /// when one is stopped and another ends.
     #[must_use]
@@ -161,7 +170,8 @@ impl Invocation {
             Ok(child) => child,
             Err(error) => panic!("{}: {error}", self.shown),
         };
-        Running { child, shown: self.shown, stdout, stderr, status: None }
+        let (shown, patience) = (self.shown, self.patience);
+        Running { child, shown, stdout, stderr, status: None, patience }
     }
 
     /// Starts it and waits for its end.
@@ -212,6 +222,7 @@ pub struct Running {
     stdout: File,
     stderr: File,
     status: Option<ExitStatus>,
+    patience: Duration,
 }
 
 impl Running {
@@ -252,13 +263,14 @@ impl Running {
     #[track_caller]
     pub fn wait(mut self) -> Done {
         let fd = rustix::process::pidfd_open(self.pid(), rustix::process::PidfdFlags::empty());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         while !self.ended() {
             if Instant::now() > deadline {
                 self.signal(Signal::KILL);
                 panic!(
-                    "{}: not ended after {PATIENCE:?}, killed\n{}",
+                    "{}: not ended after {:?}, killed\n{}",
                     self.shown,
+                    self.patience,
                     String::from_utf8_lossy(&contents(&self.stderr))
                 );
             }

@@ -370,8 +370,8 @@ struct Known<'a> {
 
 impl Known<'_> {
     /// Whether nobody but this realm has touched an object below `top` since this commit: a retained
-    /// link was taken away, a revert of this commit was undone, or a revert of a later commit has put back
-    /// what that one had changed.
+    /// link was taken away, a revert of this commit was undone, a revert of a later commit has put back
+    /// what that one had changed, or a revert of a part of this one has taken away another name of it.
     fn explains(&self, top: &[u8], below: &[u8], now: &Version, commit_stamp: Stamp) -> bool {
         if self.detached.contains(&now.id) && now.mtime < commit_stamp
             || self.own.get(&now.id) == Some(now)
@@ -388,11 +388,15 @@ impl Known<'_> {
                 .collect()
         });
         later.iter().any(|(later_stamp, plan)| {
-            now.ctime < *later_stamp
-                && plan.ops.iter().any(|o| {
-                    let is = |v: &Option<Version>| v.is_some_and(|v| v.id == now.id);
-                    (is(&o.new) || is(&o.base)) && plan.after_path(o) == path
-                })
+            let in_time = now.ctime < *later_stamp;
+            plan.ops.iter().any(|o| {
+                let is = |v: &Option<Version>| v.is_some_and(|v| v.id == now.id);
+                // It has taken away another name of the object, which was then as this commit had left it.
+                let took_name = is(&o.base)
+                    && !o.is_in_place()
+                    && (in_time || o.other().is_some() && now.mtime < commit_stamp);
+                took_name || in_time && (is(&o.new) || is(&o.base)) && plan.after_path(o) == path
+            })
         })
     }
 }

@@ -1,5 +1,7 @@
 //! A place where a case is carried out, in one way after the other, and what each must have left.
 
+mod paths;
+
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -51,6 +53,8 @@ pub enum Mode {
     /// `txos run` for the first part, the others natively, by others; then the first is reverted but for what
     /// the others have changed, and that reverted.
     Left,
+    /// `txos run` for the first part; then some of its paths are reverted, and the rest or those reverts.
+    Paths,
 }
 
 /// All but [`Mode::Itself`].
@@ -66,6 +70,7 @@ pub const MODES: &[Mode] = &[
     Mode::Loaded,
     Mode::Child,
     Mode::Left,
+    Mode::Paths,
 ];
 
 impl Mode {
@@ -84,6 +89,7 @@ impl Mode {
             Mode::Loaded => "loaded",
             Mode::Child => "child",
             Mode::Left => "left",
+            Mode::Paths => "paths",
         }
     }
 }
@@ -191,8 +197,9 @@ impl Field {
     }
 
     /// Whether a mode can be tried here.
-    pub fn can(&self, _mode: Mode) -> bool {
-        true
+    pub fn can(&self, mode: Mode) -> bool {
+        // A copy takes the place of a file of several names in an ordinary user's transaction.
+        !(self.ordinary && mode == Mode::Paths)
     }
 
     fn base(&self) -> PathBuf {
@@ -444,6 +451,7 @@ impl Field {
             }
             Mode::Run => self.run_each(native, parts, &|n| self.run(&[], n)),
             Mode::Left => self.left(native, parts),
+            Mode::Paths => self.paths_reverted(case),
             Mode::Kept => self.kept(case, native, End::Commit),
             Mode::Discarded => self.kept(case, native, End::Abort),
             Mode::InParts => self.kept(case, native, End::InParts),

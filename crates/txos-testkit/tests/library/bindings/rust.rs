@@ -1,6 +1,7 @@
 //! The Rust crate, which is a workspace of its own: format, lints, tests.
 
 use std::path::Path;
+use std::time::Duration;
 
 use txos_testkit::{Invocation, Lab, binary, require, skip};
 
@@ -45,6 +46,8 @@ fn the_crates_can_be_published() {
         "txos-cli",
         "txos-mcp",
     ];
+    /// Each crate is built from nothing, with all that it depends on.
+    const BUILD_MAX: Duration = Duration::from_secs(1800);
     require!(skip::has("tar"), "no tar");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let lab = Lab::new();
@@ -56,7 +59,7 @@ fn the_crates_can_be_published() {
         let target = lab.dir().join("target");
         let cargo =
             Invocation::new(&cargo).args(options).args(verify).args(names).arg("--target-dir");
-        let _ = cargo.arg(&target).dir(root().join(dir)).run().expect(0);
+        let _ = cargo.arg(&target).dir(root().join(dir)).within(BUILD_MAX).run().expect(0);
         target.join("package")
     };
     let _ = package(".", &PUBLISHED);
