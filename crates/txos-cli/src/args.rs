@@ -329,7 +329,7 @@ pub struct RunArgs {
     /// Run CMD as a transaction without a private view: where nothing may be mounted, as in containers
     ///
     /// A library that is loaded into CMD, and into the programs that it runs, answers their system calls. No
-    /// privileges are needed. The programs must be dynamically linked, and must not take another user.
+    /// privileges are needed. The programs must be dynamically linked.
     #[arg(long, help_heading = "In the process", conflicts_with_all = NOT_IN_PROCESS)]
     pub in_process: bool,
     /// With --in-process: make the changes safe against a power cut

@@ -40,6 +40,12 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     if thread.session.as_ref().is_some_and(|session| session.process.is_some()) {
         return processes::dispatch(thread, call, class, context);
     }
+    if processes::takes_rights(number)
+        && thread.session.as_ref().is_some_and(session::Session::is_command)
+        && !txos_calls::only_asks(number, &args)
+    {
+        return processes::client::change_ids(thread, call, class, context);
+    }
     if let Some(answer) = before_checkpointed(thread, call, class) {
         return Next::Answer(answer);
     }

@@ -80,7 +80,7 @@ impl Tx {
         let mut stat = node.stat;
         match &node.data {
             Data::Whole(backing) => {
-                let real = kernel::look(&backing.path)?;
+                let real = kernel::as_owner(|| kernel::look(&backing.path))?;
                 (stat.size, stat.blocks) = (real.size, real.blocks);
                 (stat.atime, stat.mtime, stat.ctime) = (real.atime, real.mtime, real.ctime);
                 stat.mode = stat.mode & !0o6000 | real.mode & stat.mode & 0o6000;
@@ -168,13 +168,17 @@ impl Tx {
     /// # Errors
     /// As the call.
     pub fn access(&mut self, dirfd: i32, path: &[u8], wanted: u32, flags: i32) -> Sys<u64> {
+        // The real user of this process is not the one for whom the call is made.
+        let effective = if kernel::is_worn() { libc::AT_EACCESS } else { 0 };
         let id = match self.object(dirfd, path, flags)? {
             Object::Node(id) => id,
             Object::Live(path) => {
+                let flags = flags | effective;
                 return kernel::access_at(libc::AT_FDCWD, &path, wanted, flags);
             }
             Object::Fd(real) => {
-                return kernel::access_at(real, b"", wanted, flags | libc::AT_EMPTY_PATH);
+                let flags = flags | effective | libc::AT_EMPTY_PATH;
+                return kernel::access_at(real, b"", wanted, flags);
             }
         };
         self.touch_attrs(id)?;
@@ -228,7 +232,7 @@ impl Tx {
         node.stat.ctime = now();
         node.changed |= changed::MODE;
         if let Some(backing) = node.data.whole() {
-            kernel::chmod(&backing.path, bits)?;
+            kernel::as_owner(|| kernel::chmod(&backing.path, bits))?;
         }
         self.mask_acl(id, bits)?;
         self.tree.forget_permissions(id);
@@ -342,8 +346,10 @@ impl Tx {
         }
         if let Some(backing) = node.data.whole() {
             let path = backing.path.clone();
-            kernel::chown(&path, new_uid, new_gid)?;
-            kernel::chmod(&path, mode)?;
+            kernel::as_owner(|| {
+                kernel::chown(&path, new_uid, new_gid)?;
+                kernel::chmod(&path, mode)
+            })?;
         }
         self.tree.forget_permissions(id);
         Ok(0)
@@ -409,7 +415,7 @@ impl Tx {
         node.stat.ctime = at;
         if let Some(backing) = node.data.whole() {
             let path = backing.path.clone();
-            kernel::utimes(&path, atime, mtime)?;
+            kernel::as_owner(|| kernel::utimes(&path, atime, mtime))?;
         }
         Ok(0)
     }
@@ -445,9 +451,9 @@ impl Tx {
         // The kernel knows best what a value must look like: it is tried on an object of ours.
         if let Some(backing) = self.tree.nodes[id].data.whole() {
             let path = backing.path.clone();
-            kernel::set_xattr(&path, name, value)?;
+            kernel::as_owner(|| kernel::set_xattr(&path, name, value))?;
         } else {
-            self.try_xattr(id, name, value)?;
+            kernel::as_owner(|| self.try_xattr(id, name, value))?;
         }
         xattrs.insert(name.to_vec(), value.to_vec());
         self.tree.xattrs_changed(id, xattrs, name, Some(value));
@@ -502,6 +508,10 @@ impl Tx {
             }
             return if self.process.cred().owns(stat.uid) { Ok(()) } else { Err(Errno::PERM) };
         }
+        if name == b"security.capability" {
+            let may = self.process.cred().may_setfcap();
+            return if may { Ok(()) } else { Err(Errno::PERM) };
+        }
         if name.starts_with(b"security.") {
             return if self.process.cred().may_trust() { Ok(()) } else { Err(Errno::PERM) };
         }
@@ -526,7 +536,7 @@ impl Tx {
         self.touch_write(id)?;
         if let Some(backing) = self.tree.nodes[id].data.whole() {
             let path = backing.path.clone();
-            kernel::remove_xattr(&path, name)?;
+            kernel::as_owner(|| kernel::remove_xattr(&path, name))?;
         }
         self.tree.xattrs_changed(id, xattrs, name, None);
         Ok(0)
@@ -559,6 +569,9 @@ impl Tx {
         }
         self.touch_xattrs(id)?;
         let path = self.tree.real_path(id).ok_or(Errno::NODATA)?;
+        if self.tree.nodes[id].data.whole().is_some() && !name.starts_with(b"trusted.") {
+            return kernel::as_owner(|| kernel::xattr_to(&path, name, out));
+        }
         kernel::xattr_to(&path, name, out)
     }
 

@@ -13,6 +13,7 @@ use txos_engine::realm::{Access, Facet};
 
 use super::kernel::{self, Errno, OwnedFd, Stat, Sys};
 use super::node::{Id, Node, Xattrs, changed, held};
+use super::perm::Cred;
 use super::tree::ShadowTree;
 use super::walk::Spot;
 use super::{Tx, now};
@@ -116,7 +117,8 @@ impl Backing {
     /// Whether nothing was written to the copy of a stable file.
     #[must_use]
     pub fn is_untouched(&self) -> bool {
-        self.fresh.is_some() && kernel::look(&self.path).ok().map(|s| s.ctime) == self.fresh
+        self.fresh.is_some()
+            && kernel::as_owner(|| kernel::look(&self.path)).ok().map(|s| s.ctime) == self.fresh
     }
 
     /// Whether a copy that was mapped to memory holds what the stable file holds: mapping alone is no
@@ -157,7 +159,8 @@ impl Tx {
     /// As `open(2)`.
     pub fn create_unnamed(&mut self, dir: Id, flags: i32, mode: u32) -> Sys<(Id, i32)> {
         let (layer, path) = self.staged_path(self.tree.nodes[dir].stat.mnt)?;
-        let (id, fd) = self.make_file(dir, layer, path, flags | libc::O_TMPFILE, mode)?;
+        let flags = flags | libc::O_TMPFILE;
+        let (id, fd) = self.make_file(dir, layer, path, flags, mode)?;
         self.tree.nodes[id].stat.nlink = 0;
         let name = format!("#{}", self.tree.nodes[id].stat.id.ino);
         self.tree.nodes[id].last_name = Some(join(&self.tree.path_of(dir), name.as_bytes()));
@@ -173,8 +176,19 @@ impl Tx {
         flags: i32,
         mode: u32,
     ) -> Sys<(Id, i32)> {
-        const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
         let exact = self.process.umask.is_some() || self.tree.new_mode_is_inherited(dir);
+        let cred = kernel::is_worn().then(|| self.process.cred());
+        kernel::as_owner(|| self.make_file_of(cred, (dir, layer), path, (flags, mode, exact)))
+    }
+
+    fn make_file_of(
+        &mut self,
+        owner: Option<Cred>,
+        (dir, layer): (Id, usize),
+        path: Vec<u8>,
+        (flags, mode, exact): (i32, u32, bool),
+    ) -> Sys<(Id, i32)> {
+        const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
         let fd = if flags & UNNAMED != 0 {
             // Like that it has the flags it is expected to have; our own name for it comes after.
             let place = txos_engine::readset::split(&path).map_or(&b"/"[..], |(dir, _)| dir);
@@ -190,6 +204,12 @@ impl Tx {
         };
         let finish = |tx: &mut Tx| -> Sys<(Stat, Xattrs)> {
             let parent = tx.tree.nodes[dir].stat;
+            if let Some(owner) = owner {
+                kernel::fchown(fd, owner.uid, owner.gid)?;
+                if !exact {
+                    kernel::fchmod(fd, mode & 0o7777)?;
+                }
+            }
             if parent.mode & libc::S_ISGID != 0 {
                 let made = kernel::look_fd(fd)?.mode;
                 kernel::fchown(fd, u32::MAX, parent.gid)?;
@@ -240,6 +260,10 @@ impl Tx {
         if self.tree.nodes[id].data.whole().is_some() {
             return Ok(());
         }
+        kernel::as_owner(|| self.copy_whole(id, empty))
+    }
+
+    fn copy_whole(&mut self, id: Id, empty: bool) -> Sys<()> {
         self.touch_write(id)?;
         if !empty {
             self.touch_data(id)?;
@@ -357,7 +381,9 @@ impl Tx {
                 Ok(self.tree.nodes[id].stat.size)
             }
             Data::Pages(pages) => Ok(pages.size),
-            Data::Whole(backing) => kernel::look(&backing.path).map(|s| s.size),
+            Data::Whole(backing) => {
+                kernel::as_owner(|| kernel::look(&backing.path)).map(|s| s.size)
+            }
         }
     }
 
@@ -456,7 +482,9 @@ impl Tx {
             return Ok(OwnedFd::of(fd));
         }
         let path = self.tree.nodes[id].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
-        let fd = OwnedFd::open(&path, libc::O_RDONLY | libc::O_CLOEXEC)?;
+        // Whether it may be read was judged when it was opened.
+        let open = || OwnedFd::open(&path, libc::O_RDONLY | libc::O_CLOEXEC);
+        let fd = kernel::as_owner(open)?;
         if !self.tree.is_same_file(id, fd.number()) {
             return Err(self.changed_outside(&path, "it was replaced by another file"));
         }

@@ -253,11 +253,11 @@ impl Tx {
             return Ok(backing.path.clone());
         }
         if let Some(place) = self.tree.made.get(&id).cloned() {
-            self.tree.dress(id, &place)?;
+            kernel::as_owner(|| self.tree.dress(id, &place))?;
             return Ok(place);
         }
         let (_, place) = self.staged_path(self.tree.nodes[id].stat.mnt)?;
-        self.tree.make_at(id, &place)?;
+        kernel::as_owner(|| self.tree.make_at(id, &place))?;
         self.tree.made.insert(id, place.clone());
         Ok(place)
     }

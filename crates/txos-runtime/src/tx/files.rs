@@ -278,9 +278,15 @@ impl Tx {
     /// # Errors
     /// EBADF; the transaction is doomed.
     pub fn file(&mut self, number: i32) -> Sys<File> {
+        let is_its_own = |space: i32| (0..SPACE).contains(&number.wrapping_sub(space));
+        if !self.process.space.is_none_or(is_its_own) {
+            return Err(Errno::BADF);
+        }
         match self.fds.descriptor(number) {
             Descriptor::Open { file, .. } => Ok(file),
             Descriptor::Closed => Err(Errno::BADF),
+            // What else this process has open belongs to none of the others.
+            Descriptor::Untouched if self.process.space.is_some() => Err(Errno::BADF),
             Descriptor::Untouched => self.adopt_number(number),
         }
     }
@@ -404,8 +410,10 @@ impl Tx {
         let path = kernel::magic_path(number);
         // What is written goes to private copies: reading is all that the stable file is for.
         let flags = libc::O_CLOEXEC | (open.flags & libc::O_DIRECT);
-        let fd = kernel::open(&path, flags | libc::O_RDONLY, 0)
-            .or_else(|_| kernel::open(&path, flags | (open.flags & libc::O_ACCMODE), 0));
+        let fd = kernel::as_owner(|| {
+            kernel::open(&path, flags | libc::O_RDONLY, 0)
+                .or_else(|_| kernel::open(&path, flags | (open.flags & libc::O_ACCMODE), 0))
+        });
         let Ok(fd) = fd else {
             open.borrowed = true;
             let fd = kernel::copy_high(number)?;
@@ -550,7 +558,7 @@ impl ShadowTree {
         let Some(backing) = self.nodes[id].data.whole() else { return Err(Errno::IO) };
         let path = backing.path.clone();
         let flags = (flags & KEPT) | libc::O_CLOEXEC;
-        kernel::open_past_mode(&path, || kernel::open(&path, flags, 0))
+        kernel::as_owner(|| kernel::open_past_mode(&path, || kernel::open(&path, flags, 0)))
     }
 }
 

@@ -293,13 +293,14 @@ impl Tx {
         let Some(path) = self.tree.nodes[id].data.whole().map(|b| b.path.clone()) else {
             return Err(Errno::IO);
         };
-        let before = kernel::look(&path)?.mtime;
-        match kernel::truncate(&path, size as u64) {
+        let look = || kernel::as_owner(|| kernel::look(&path));
+        let before = look()?.mtime;
+        match kernel::as_owner(|| kernel::truncate(&path, size as u64)) {
             // The copy's own mode may be in the way.
             Err(Errno::ACCESS) => return self.truncate(id, size),
             other => other?,
         };
-        if kernel::look(&path)?.mtime == before {
+        if look()?.mtime == before {
             self.drop_set_id(id)
         } else {
             self.written(id)

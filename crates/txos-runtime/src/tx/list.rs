@@ -30,7 +30,8 @@ impl Tx {
         // What has no name is reached by a magic link, which has to be followed.
         let link = if kernel::is_magic(&path) { 0 } else { libc::O_NOFOLLOW };
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | link;
-        let opened = match kernel::open(&path, flags, 0) {
+        // Whether it may be listed was judged when it was opened.
+        let opened = match kernel::as_owner(|| kernel::open(&path, flags, 0)) {
             // rmdir(2) asks for no permission to list.
             Err(Errno::ACCESS) => self.readable_descriptor(id).ok_or(Errno::ACCESS),
             other => other,

@@ -139,6 +139,8 @@ pub struct Node {
     pub may: u32,
     /// Permissions that it has refused, and how.
     pub may_not: u32,
+    /// Whose these are ([`super::parts::ProcessGlobals::who`]).
+    pub judged_for: u32,
     /// The errno of that.
     pub refusal: Errno,
     /// A descriptor from before the transaction leads to it: its inode stays.
@@ -195,6 +197,7 @@ impl Node {
             last_name: None,
             may: 0,
             may_not: 0,
+            judged_for: 0,
             refusal: Errno::ACCESS,
             kept: false,
             looked: None,

@@ -256,7 +256,7 @@ impl Tx {
             return Err(Errno::PERM);
         }
         match kind {
-            FileKind::File => self.open_file(id, flags),
+            FileKind::File => self.open_file(id, flags, !opening_decides),
             FileKind::Dir => {
                 let fd = self.placeholder(id, flags)?;
                 self.install(id, fd, flags)
@@ -265,7 +265,8 @@ impl Tx {
         }
     }
 
-    fn open_file(&mut self, id: Id, flags: i32) -> Sys<u64> {
+    /// `judged`: whether it may be opened so was asked before.
+    fn open_file(&mut self, id: Id, flags: i32, judged: bool) -> Sys<u64> {
         if flags & libc::O_TRUNC != 0 {
             self.truncate_to_nothing(id)?;
         }
@@ -286,7 +287,8 @@ impl Tx {
                 | libc::O_SYNC);
         // What is written goes to private copies: reading is all that the stable file is for.
         let (dir, name) = self.nearest(stable);
-        let opened = match kernel::open_exact_at(dir, name, kept | libc::O_RDONLY) {
+        let open = || kernel::open_exact_at(dir, name, kept | libc::O_RDONLY);
+        let opened = match if judged { kernel::as_owner(open) } else { open() } {
             Err(Errno::ACCESS | Errno::PERM) if flags & libc::O_ACCMODE == libc::O_WRONLY => {
                 kernel::open(&path, libc::O_PATH | libc::O_NOFOLLOW | kept & libc::O_CLOEXEC, 0)
             }
@@ -348,7 +350,8 @@ impl Tx {
         // The last name of a canonical path is a link only if the link itself is wanted.
         let link = self.tree.nodes[id].kind() == FileKind::Symlink;
         if !stable || link {
-            return kernel::open(&at, flags & KEPT, 0);
+            let open = || kernel::open(&at, flags & KEPT, 0);
+            return if stable { open() } else { kernel::as_owner(open) };
         }
         let fd = match kernel::open_exact(&at, flags & KEPT) {
             Err(Errno::LOOP | Errno::NOENT) => {

@@ -38,6 +38,14 @@ pub struct ProcessGlobals {
     pub umask_was: Option<u32>,
     /// The thread's credentials, once they were asked for.
     pub cred: Option<perm::Cred>,
+    /// Where its numbers begin, if the transaction has several processes.
+    pub space: Option<i32>,
+    /// What is not versioned the process is to do itself: where that is, once a path has led there.
+    pub delegates: bool,
+    /// As above.
+    pub elsewhere: Option<Vec<u8>>,
+    /// Whose permissions are asked for: 0 is who began, other numbers are other identities.
+    pub who: u32,
     /// Its real user and group are the effective ones.
     pub own_user: Option<bool>,
     /// Whether the transaction changed its working directory, and its root.

@@ -5,7 +5,7 @@ use txos_engine::object::FileKind;
 
 use super::Tx;
 use super::kernel::{self, Errno, Sys};
-use super::node::Id;
+use super::node::{Id, Node};
 use super::parts::ProcessGlobals;
 use super::tree::ShadowTree;
 
@@ -22,9 +22,9 @@ pub mod mask {
 /// Who the calling thread is to the file system.
 #[derive(Clone, Debug)]
 pub struct Cred {
-    /// Effective user.
+    /// The user to file systems.
     pub uid: u32,
-    /// Effective group.
+    /// The group to file systems.
     pub gid: u32,
     /// The other groups.
     pub groups: Vec<u32>,
@@ -40,15 +40,12 @@ const CAP_FSETID: u32 = 4;
 const CAP_SYS_CHROOT: u32 = 18;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_MKNOD: u32 = 27;
+const CAP_SETFCAP: u32 = 31;
 
 impl Cred {
     fn of_thread() -> Cred {
-        Cred {
-            uid: kernel::geteuid(),
-            gid: kernel::getegid(),
-            groups: kernel::groups(),
-            caps: kernel::capabilities(),
-        }
+        let kernel::Identity { uid, gid, groups, caps } = kernel::Identity::of_thread();
+        Cred { uid, gid, groups, caps }
     }
 
     fn has(&self, cap: u32) -> bool {
@@ -95,6 +92,12 @@ impl Cred {
     #[must_use]
     pub fn may_trust(&self) -> bool {
         self.has(CAP_SYS_ADMIN)
+    }
+
+    /// May give a file capabilities.
+    #[must_use]
+    pub fn may_setfcap(&self) -> bool {
+        self.has(CAP_SETFCAP)
     }
 
     /// Keeps set-id bits when it writes.
@@ -163,7 +166,7 @@ impl Tx {
     /// # Errors
     /// EACCES, EROFS, EPERM, as the kernel says.
     pub fn may(&mut self, id: Id, mask: u32) -> Sys<()> {
-        let node = &self.tree.nodes[id];
+        let node = self.tree.judged_for(id, self.process.who);
         if mask & !node.may == 0 || node.live {
             return Ok(());
         }
@@ -241,6 +244,15 @@ impl Tx {
 }
 
 impl ShadowTree {
+    /// A node with what is known of the permissions that somebody has on it.
+    pub fn judged_for(&mut self, id: Id, who: u32) -> &mut Node {
+        let node = &mut self.nodes[id];
+        if node.judged_for != who {
+            (node.may, node.may_not, node.judged_for) = (0, 0, who);
+        }
+        node
+    }
+
     /// What the kernel answered about an object no longer holds.
     pub fn forget_permissions(&mut self, id: Id) {
         let node = &mut self.nodes[id];

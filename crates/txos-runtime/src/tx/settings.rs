@@ -18,11 +18,12 @@ pub fn protected_symlinks() -> bool {
 pub fn protected_regular() -> u32 {
     static VALUE: OnceLock<u32> = OnceLock::new();
     *VALUE.get_or_init(|| {
-        let text = std::fs::read_to_string("/proc/sys/fs/protected_regular").unwrap_or_default();
+        let read = || std::fs::read_to_string("/proc/sys/fs/protected_regular");
+        let text = super::kernel::as_owner(read).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     })
 }
 
 fn is_set(path: &str) -> bool {
-    std::fs::read(path).is_ok_and(|text| text.trim_ascii() != b"0")
+    super::kernel::as_owner(|| std::fs::read(path)).is_ok_and(|text| text.trim_ascii() != b"0")
 }

@@ -20,12 +20,38 @@ pub const SPACE: i32 = 1 << 20;
 /// How many processes there can be at a time.
 pub const SPACES: i32 = i32::MAX / SPACE;
 
+fn is_terminal(fd: i32) -> bool {
+    kernel::look_fd(fd).is_ok_and(|stat| {
+        stat.kind() == FileKind::CharDevice && matches!(libc::major(stat.rdev), 4 | 5 | 136)
+    })
+}
+
+/// Whether a call has two paths that are looked up.
+#[must_use]
+pub fn has_two_paths(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_rename
+            | libc::SYS_renameat
+            | libc::SYS_renameat2
+            | libc::SYS_link
+            | libc::SYS_linkat
+    )
+}
+
 /// What is a process's own, besides its numbers, while no call of it is carried out.
 #[derive(Debug, Default)]
 pub struct Own {
     process: ProcessGlobals,
     cwd: Option<Id>,
     root: Id,
+}
+
+impl Own {
+    /// The process's numbers are those of this space, and it has no others.
+    pub fn is_of_space(&mut self, space: i32) {
+        self.process.space = Some(space);
+    }
 }
 
 /// What an executable program is to a process of the transaction.
@@ -110,6 +136,13 @@ impl Outlet {
         let null = stat.kind() == FileKind::CharDevice && libc::major(stat.rdev) == 1;
         let kind = stat.mode & libc::S_IFMT;
         (kind != 0 && kind != libc::S_IFDIR && !null).then_some(Outlet { id: stat.id, kind })
+    }
+
+    /// What a descriptor leads to that can be written to and is no terminal.
+    #[must_use]
+    pub fn written_by(number: i32) -> Option<Outlet> {
+        let writes = kernel::status_flags(number).is_ok_and(|flags| flags & libc::O_ACCMODE != 0);
+        Outlet::of(number).filter(|_| writes && !is_terminal(number))
     }
 }
 
@@ -203,6 +236,82 @@ impl Tx {
         }
     }
 
+    /// The process whose calls are carried out is somebody else from here on: `who` is a number for that.
+    ///
+    /// # Errors
+    /// The transaction is doomed.
+    pub fn becomes(&mut self, own: &mut Own, who: u32) -> Sys<()> {
+        own.process.who = who;
+        own.process.cred = None;
+        if who == 0 {
+            own.process.own_user = None;
+            return Ok(());
+        }
+        own.process.own_user = Some(true);
+        // What was found on the way to a directory was found by who began.
+        self.distrust_ways()
+    }
+
+    /// From here on, what a path leads to that is not versioned is not this process's to look at or to change: its own
+    /// directory in `/proc` is another one than the caller's, and would lead another user to everything. The call fails,
+    /// and [`Tx::take_elsewhere`] has the path.
+    pub fn delegate(&mut self, delegates: bool) {
+        self.process.delegates = delegates;
+        self.process.elsewhere = None;
+    }
+
+    /// The path that a process is to make its call with by itself, if the call has led out of the transaction.
+    ///
+    /// # Errors
+    /// EXDEV: the call has two paths. What can't be live has doomed the transaction.
+    pub fn take_elsewhere(&mut self, call: &Call) -> Sys<Option<Vec<u8>>> {
+        let Some(path) = self.process.elsewhere.take() else { return Ok(None) };
+        let makes = match call.number() {
+            libc::SYS_open => call.int(1) & libc::O_CREAT != 0,
+            libc::SYS_openat => call.int(2) & libc::O_CREAT != 0,
+            libc::SYS_creat => true,
+            _ => false,
+        };
+        let changes = matches!(
+            call.number(),
+            libc::SYS_mkdir
+                | libc::SYS_mkdirat
+                | libc::SYS_mknod
+                | libc::SYS_mknodat
+                | libc::SYS_rmdir
+                | libc::SYS_unlink
+                | libc::SYS_unlinkat
+                | libc::SYS_symlink
+                | libc::SYS_symlinkat
+                | libc::SYS_truncate
+                | libc::SYS_chmod
+                | libc::SYS_fchmodat
+                | libc::SYS_fchmodat2
+                | libc::SYS_chown
+                | libc::SYS_lchown
+                | libc::SYS_fchownat
+                | libc::SYS_utime
+                | libc::SYS_utimes
+                | libc::SYS_futimesat
+                | libc::SYS_utimensat
+                | libc::SYS_setxattr
+                | libc::SYS_lsetxattr
+                | libc::SYS_removexattr
+                | libc::SYS_lremovexattr
+        );
+        match call.number() {
+            number if has_two_paths(number) => return Err(Errno::XDEV),
+            _ if makes && kernel::statx(libc::AT_FDCWD, &path, 0).is_err() => {
+                self.unsupported_call("a new file outside of the versioned trees", &path)?;
+            }
+            _ if changes => {
+                self.unsupported_call("a change outside of the versioned trees", &path)?;
+            }
+            _ => {}
+        }
+        Ok(Some(path))
+    }
+
     /// Puts what is a process's own in force, and what was in force into its place.
     pub fn exchange(&mut self, own: &mut Own) {
         std::mem::swap(&mut self.process, &mut own.process);
@@ -231,6 +340,9 @@ impl Tx {
             umask,
             umask_was: self.process.umask_was,
             moved: self.process.moved,
+            space: Some(to),
+            who: self.process.who,
+            own_user: self.process.own_user,
             ..ProcessGlobals::default()
         };
         Ok(Own { process, cwd, root: self.tree.root })
@@ -302,9 +414,7 @@ impl Tx {
     /// One that can be written to counts as output: the writes will not be seen.
     pub fn take_kernels(&mut self, number: i32) -> Option<i32> {
         let Descriptor::Open { file, real, .. } = self.fds.descriptor(number) else { return None };
-        let is_terminal = kernel::look_fd(real).is_ok_and(|stat| {
-            stat.kind() == FileKind::CharDevice && matches!(libc::major(stat.rdev), 4 | 5 | 136)
-        });
+        let is_terminal = is_terminal(real);
         if self.fds.get(file).writes() && !is_terminal {
             let _ = self.write_outside(number, real);
         }
@@ -339,9 +449,13 @@ impl Tx {
             self.touch_data(id)?;
             return Ok(Program::Stable(stable));
         }
+        if kernel::is_worn() {
+            // The descriptor can be read.
+            self.may(id, perm::mask::R)?;
+        }
         self.copy_up(id, false)?;
         let fd = self.tree.open_backing(id, libc::O_RDONLY)?;
-        self.tree.write_attributes(id, &kernel::magic_path(fd));
+        kernel::as_owner(|| self.tree.write_attributes(id, &kernel::magic_path(fd)));
         Ok(Program::Copy(fd))
     }
 

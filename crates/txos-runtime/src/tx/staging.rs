@@ -149,7 +149,7 @@ impl Tx {
         if let Some(dir) = self.copies.layers.get(layer).and_then(|l| l.dir.clone()) {
             return Ok(dir);
         }
-        let made = self.in_the_store(|tx| tx.make_layers(layer));
+        let made = super::kernel::as_owner(|| self.in_the_store(|tx| tx.make_layers(layer)));
         if let Err(failure) = made {
             let errno = failure.errno;
             self.doom(failure);
@@ -277,7 +277,8 @@ impl Tx {
         }
         let (layer, top) = self.staged_dir(dir)?;
         let path = join(&top, name);
-        if look(&path).is_ok() { self.staged_path(mnt) } else { Ok((layer, path)) }
+        let taken = super::kernel::as_owner(|| look(&path)).is_ok();
+        if taken { self.staged_path(mnt) } else { Ok((layer, path)) }
     }
 
     /// The place of a new directory.
@@ -290,7 +291,7 @@ impl Tx {
             return Ok((self.layer(mnt)?, path));
         }
         let (layer, path) = self.staged_path(mnt)?;
-        super::kernel::mkdir(&path, 0o700)?;
+        super::kernel::as_owner(|| super::kernel::mkdir(&path, 0o700))?;
         self.tree.nodes[dir].dir_mut()?.staged = Some(path.clone());
         Ok((layer, path))
     }

@@ -159,7 +159,8 @@ impl Tx {
             return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.tree.root } else { from };
-        self.walk_on(start, path, follow, Rules::default())
+        let place = self.walk_on(start, path, follow, Rules::default());
+        self.or_elsewhere(place)
     }
 
     /// Walks to the directory in which a name is to come or go: a link at the end is not followed,
@@ -172,7 +173,19 @@ impl Tx {
             return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.tree.root } else { from };
-        self.walk_on(start, path, false, Rules { parent: true, ..Rules::default() })
+        let place = self.walk_on(start, path, false, Rules { parent: true, ..Rules::default() });
+        self.or_elsewhere(place)
+    }
+
+    /// What is not versioned is left to the process that asks.
+    fn or_elsewhere(&mut self, place: Sys<Place>) -> Sys<Place> {
+        match place {
+            Ok(Place::Live(path)) if self.process.delegates => {
+                self.process.elsewhere = Some(path);
+                Err(Errno::XDEV)
+            }
+            place => place,
+        }
     }
 
     /// As [`Tx::walk`], by the rules that openat2(2) was given.
@@ -184,7 +197,8 @@ impl Tx {
             return Err(Errno::NOENT);
         }
         let start = if path.starts_with(b"/") { self.tree.root } else { from };
-        self.walk_on(start, path, follow, rules)
+        let place = self.walk_on(start, path, follow, rules);
+        self.or_elsewhere(place)
     }
 
     #[expect(
@@ -333,7 +347,12 @@ impl Tx {
             Magic::Cwd => Some(self.cwd()?),
             Magic::Root => Some(self.tree.root),
             Magic::Fd(number) => {
-                let file = self.file(number).map_err(|_| Errno::NOENT)?;
+                let file = match self.file(number) {
+                    Ok(file) => file,
+                    // A number of the process that asks.
+                    Err(_) if self.process.delegates => return Ok(Place::Live(path)),
+                    Err(_) => return Err(Errno::NOENT),
+                };
                 self.fds.get(file).node.filter(|&id| !self.tree.nodes[id].live)
             }
         };
@@ -421,7 +440,7 @@ impl Tx {
         }
         self.hold(dir);
         let found = self.first_look(&top, id, name, &path, passing)?;
-        self.tree.nodes[dir].may |= libc::X_OK as u32;
+        self.tree.judged_for(dir, self.process.who).may |= libc::X_OK as u32;
         let found = found.map(|(stat, looked)| {
             let known = self.tree.nodes.len();
             let id = self.adopt((&top, id), (dir, name), path, stat);

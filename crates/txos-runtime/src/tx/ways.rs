@@ -142,6 +142,7 @@ impl Tx {
     /// difference, and what it touches it acquires at once.
     fn trusts_ways(&self) -> bool {
         self.ways.plain
+            && self.process.who == 0
             && self.tree.root == self.tree.top
             && !self.tree.beneath
             && !self.start.acquires_at_the_end()
@@ -178,6 +179,15 @@ impl Tx {
             return Ok(None);
         };
         Ok(self.take_way(way, fd, stat).map(|id| (id, at)))
+    }
+
+    /// What was found on the way to a directory holds only for who found it.
+    ///
+    /// # Errors
+    /// As [`Tx::unfold_ways`].
+    pub fn distrust_ways(&mut self) -> Sys<()> {
+        self.ways.plain = false;
+        self.unfold_ways()
     }
 
     /// What is known of the way to a directory.

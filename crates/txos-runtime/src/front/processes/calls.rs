@@ -2,20 +2,21 @@
 #![allow(unsafe_code)] // the program's memory, windows
 
 use super::descriptors::{close, close_range, duplicate, duplicate_to, map};
-use super::link::{Link, Process, number_of_process, process_of};
-use super::paths::{Place, places};
+use super::link::{Link, Process, here_request, number_of_process, process_of};
+use super::paths::{Place, look_up, places};
 use super::wire::{self, Ask, How, Part, Request, Shape, Size};
 use super::{client, programs};
 use crate::call::Call;
 use crate::front::classify::Class;
+use crate::front::dispatch;
 use crate::front::session::Next;
 use crate::front::signals;
 use crate::front::thread::{self, Thread};
 use crate::front::tls::here;
 use crate::front::trap::Context;
-use crate::front::{dispatch, members};
 use crate::raw::{self, Errno, Sys, check};
 use crate::tx::kernel;
+use crate::tx::spaces::Outlet;
 use crate::user::UserSlice;
 use txos_engine::object::FileKind;
 
@@ -105,6 +106,7 @@ pub fn dispatch(
                     let call = unsafe { Call::new(libc::SYS_openat, words) };
                     check(thread::make_in_program(here(), mask_of(thread), &call))
                 }
+                Ok(Done::With(path, call)) => with_path(thread, &process, &path, &call),
                 Ok(Done::Later) => Err(Errno::AGAIN),
                 Err(errno) => Err(errno),
             };
@@ -123,8 +125,33 @@ pub enum Done {
     LiveAfter,
     /// The process opens this, and may wait for its other end.
     Open(Vec<u8>, i32),
+    /// The process makes this call, with this path.
+    With(Vec<u8>, Call),
     /// It is to be asked again.
     Later,
+}
+
+/// Makes a call with a path that is not versioned, for a process that may not have it made.
+fn with_path(thread: &Thread, process: &Process, path: &[u8], call: &Call) -> Sys<u64> {
+    let Some(shape) = wire::shape_with(call.number(), call.words()) else { return Err(Errno::IO) };
+    let paths = shape.parts.iter().filter(|(_, part)| *part == Part::Path);
+    let Some(at) = paths.map(|&(at, _)| at).next() else { return Err(Errno::IO) };
+    // SAFETY: the path ends with its zero, and lives until the answer.
+    let mut call = unsafe { call.with_word(at, path.as_ptr() as u64) };
+    if let Some(dir) = at.checked_sub(1).filter(|at| shape.descriptors.contains(at)) {
+        // SAFETY: it is no address.
+        call = unsafe { call.with_word(dir, libc::AT_FDCWD as u64) };
+    }
+    let answer = thread::make_in_program(here(), mask_of(thread), &call);
+    let answer = check(answer)?;
+    if shape.opens
+        && let Some(outlet) = Outlet::written_by(answer as i32)
+    {
+        let mut request = Request::new(Ask::Output, call.number());
+        request.words[0] = outlet.kind.into();
+        process.link().ask_plainly(&request);
+    }
+    Ok(answer)
 }
 
 pub fn mask_of(thread: &Thread) -> signals::Set {
@@ -294,6 +321,13 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
     if matches!(number, libc::SYS_unshare | libc::SYS_setns) {
         link.fail("a process of the command is to have other namespaces");
     }
+    if takes_rights(number) {
+        // Also if it has failed: another thread's may not have. The server looks who the process is.
+        let answer = answer_of(call.make());
+        let told = link.ask_plainly(&here_request(false));
+        answer_of(told)?;
+        return answer.map(Done::Answer);
+    }
     // Nobody may be there to connect to.
     let is_told_after = number == libc::SYS_connect && !process.strict;
     if !is_told_after {
@@ -302,18 +336,11 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
     if is_told_after {
         return Ok(Done::LiveAfter);
     }
-    if !takes_rights(number) {
-        return Ok(Done::Natively);
-    }
-    let answer = answer_of(call.make());
-    if answer.is_ok() && members::Ids::now() != link.ids {
-        link.fail("a process of the command has taken another user, other groups or capabilities");
-    }
-    answer.map(Done::Answer)
+    Ok(Done::Natively)
 }
 
 /// Whether a call may change user, groups or capabilities.
-fn takes_rights(number: i64) -> bool {
+pub fn takes_rights(number: i64) -> bool {
     txos_calls::row(number).is_some_and(|row| matches!(row.handler, txos_calls::Handler::NewIds(_)))
 }
 
@@ -533,6 +560,19 @@ fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<D
             let moved = kernel::dup3(fd, chosen, cloexec);
             kernel::close(fd);
             return moved.map(|_| Done::Answer(chosen.into()));
+        }
+        (Some(How::Elsewhere), chosen) => {
+            chosen.into_iter().for_each(kernel::close);
+            let mut path = link.path(answer.more[0]);
+            // Links may lead back, by the process's directory in /proc.
+            if let [Place { path_at, dir_at, .. }] = *places
+                && let Some((dir, back)) = look_up(link, number, libc::AT_FDCWD, path.clone())
+                && back != path
+            {
+                return asked(link, call, shape, &[Place { path_at, dir_at, dir, path: back }]);
+            }
+            path.push(0);
+            return Ok(Done::With(path, *call));
         }
         (Some(How::Yourself), Some(chosen)) => {
             kernel::close(chosen);

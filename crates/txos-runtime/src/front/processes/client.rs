@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use txos_engine::object::FileId;
 
 use super::calls::{answer_of, mask_of};
-use super::link::{Child, FAILED, Link, Process, end, here_words, process_of};
+use super::link::{Child, FAILED, Link, Process, end, here_request, process_of};
 use super::wire::{self, Answer, Ask, Request};
 use super::{programs, server};
 use crate::call::Call;
@@ -75,8 +75,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         // It is the server's now.
         std::mem::forget(tx);
     }
-    let ids = members::Ids::now();
-    let link = Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets, ids };
+    let link = Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets };
     let strict = session.plan.flags & tx::flags::STRICT != 0;
     let process = Arc::new(Process { link: Mutex::new(link), window, first: true, strict });
     session.process = Some(Arc::clone(&process));
@@ -229,10 +228,8 @@ pub fn begins(thread: &mut Thread, child: Child) {
     let Child { socket, window_fd, space, numbers, outlets, parents, placeholder } = child;
     parents.into_iter().for_each(kernel::close);
     let window = wire::map_window(window_fd).unwrap_or_else(|_| end(FAILED));
-    let ids = members::Ids::now();
-    let link = Link { socket, window, window_fd, placeholder, space, numbers, outlets, ids };
-    let request = Request::new(Ask::Here, 0).with(here_words(&link.ids, false));
-    if link.ask_plainly(&request) < 0 {
+    let link = Link { socket, window, window_fd, placeholder, space, numbers, outlets };
+    if link.ask_plainly(&here_request(false)) < 0 {
         end(FAILED);
     }
     if let Some(session) = thread.session.as_mut() {
@@ -261,6 +258,19 @@ pub fn run_program(thread: &mut Thread, call: &Call) -> Next {
     }
 }
 
+/// A command that is one process so far takes another user, other groups or capabilities: the store is not theirs.
+pub fn change_ids(
+    thread: &mut Thread,
+    call: &Call,
+    class: Class,
+    context: Option<&mut Context>,
+) -> Next {
+    match start(thread) {
+        Ok(_) => super::dispatch(thread, call, class, context),
+        Err(why) => cannot_move(thread, &why),
+    }
+}
+
 /// The transaction can't move to a process of its own.
 fn cannot_move(thread: &mut Thread, why: &str) -> Next {
     let why = Failure {
@@ -280,9 +290,7 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let before = signals::block_sent();
     let thread = thread::record(tls).map_err(|thread::NoMemory| "there is no memory")?;
     kernel::set_close_on_exec(socket, true).map_err(|e| wire::words_of(e).to_string())?;
-    let ids = members::Ids::now();
-    let request = Request::new(Ask::Here, 0).with(here_words(&ids, true));
-    let sent = wire::send(socket, &request, &[]);
+    let sent = wire::send(socket, &here_request(true), &[]);
     sent.map_err(|e| wire::words_of(e).to_string())?;
     let received = wire::receive::<Answer>(socket).map_err(|e| wire::words_of(e).to_string())?;
     let Some((answer, [Some(window_fd), _])) = received else {
@@ -292,7 +300,7 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
     let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
     let (numbers, outlets) = (BTreeSet::new(), Vec::new());
-    let mut link = Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets, ids };
+    let mut link = Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets };
     let told = link.path(answer.more[0]);
     let mut words = told.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
     link.space = words.next().unwrap_or(0) as i32;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::wire::{self, Answer, Ask, How, Request};
 use crate::call::Call;
+use crate::front::api;
 use crate::front::thread::Thread;
-use crate::front::{api, members};
 use crate::raw::{Sys, syscall};
 use crate::tx::kernel;
 use crate::tx::spaces::Outlet;
@@ -40,8 +40,6 @@ pub(super) struct Link {
     pub(super) numbers: BTreeSet<i32>,
     /// What was open before the transaction, and others may read.
     pub(super) outlets: Vec<Outlet>,
-    /// User and groups.
-    pub(super) ids: members::Ids,
 }
 
 // SAFETY: the window belongs to the process, and who has the lock has the window.
@@ -248,9 +246,9 @@ pub(super) fn number_of_process() -> u64 {
     unsafe { syscall(libc::SYS_getpid, [0; 6]) as u64 }
 }
 
-/// What a process says of itself.
-pub(super) fn here_words(ids: &members::Ids, other_program: bool) -> [u64; 6] {
-    [number_of_process(), other_program.into(), ids.word(), 0, 0, 0]
+/// What a process says when it is there; or another program in it.
+pub(super) fn here_request(other_program: bool) -> Request {
+    Request::new(Ask::Here, 0).with([other_program.into(), 0, 0, 0, 0, 0])
 }
 
 pub(super) fn process_of(thread: &Thread) -> Option<Arc<Process>> {

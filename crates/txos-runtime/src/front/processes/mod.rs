@@ -18,8 +18,8 @@
 //! | the server dies | nothing was published, or recovery finishes it; the processes end |
 //!
 //! The server makes one call after the other, so each is atomic for the others, and a process that is killed at any
-//! instant has made a call or not. It has the command's user, groups and capabilities. A process that has others
-//! can't go on in the transaction.
+//! instant has made a call or not. It has the command's user, groups and capabilities. A call of a process that has others
+//! is made with those (`identities`).
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -29,10 +29,12 @@
 //! | `programs` | another program in a process |
 //! | [`wire`] | messages, windows, and which arguments of a call are what |
 //! | [`server`], `locks` | the process that has the transaction |
+//! | `identities` | who the processes are |
 
 mod calls;
 pub mod client;
 mod descriptors;
+mod identities;
 pub mod link;
 mod locks;
 mod paths;
@@ -40,4 +42,4 @@ mod programs;
 pub mod server;
 pub mod wire;
 
-pub use calls::dispatch;
+pub use calls::{dispatch, takes_rights};

@@ -7,21 +7,25 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::identities::{self, Ids};
 use super::locks::Locks;
 use super::wire::{self, Answer, Ask, How, Part, Request, Shape, Size};
 use crate::call::Call;
 use crate::front::in_process::Command;
 use crate::front::report::reason;
 use crate::front::thread::{self, Thread};
-use crate::front::{api, members, session, signals};
+use crate::front::{api, session, signals};
 use crate::raw::{Errno, Sys, check, syscall};
-use crate::tx::spaces::{Moved, Outlet, Own, Program, SPACE, SPACES};
+use crate::tx::spaces::{Moved, Outlet, Own, Program, SPACE, SPACES, has_two_paths};
 use crate::tx::waits::Step;
 use crate::tx::{Failure, Tx, kernel};
 use txos_calls::Class;
 
 /// People are told of a wait that is longer.
 const TELL_AFTER: Duration = Duration::from_secs(2);
+
+/// The real user of a process, where that is another than the one for files.
+const REAL: u32 = 1 << 31;
 
 /// A process of the transaction.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ struct Member {
     window_fd: i32,
     space: i32,
     own: Own,
+    /// Who it is, unless it is who began: the number for that.
+    who: u32,
     /// Its number, and a descriptor of it.
     process: Option<(u32, i32)>,
     /// It began the transaction.
@@ -46,8 +52,8 @@ struct Server<'t> {
     members: Vec<Member>,
     /// What was open before the transaction, and others may read.
     outlets: Vec<Outlet>,
-    /// User and groups, of all of them.
-    ids: members::Ids,
+    /// Who the processes are: who began, and others.
+    ids: Vec<Ids>,
     locks: Locks,
     /// The status of the process that began, once it has ended.
     ended: Option<i32>,
@@ -89,6 +95,8 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
         }
     }
     let Ok(window) = wire::map_window(window_fd) else { return };
+    // Before the first message comes.
+    let (Some(own), Ok(())) = (Ids::own(), wire::ask_for_senders(socket)) else { return };
     let answer = there.as_ref().map_or_else(|failure| -i64::from(failure.errno), |()| 0);
     let _ = wire::send(socket, &Answer::new(How::Done, answer), &[]);
     if there.is_err() {
@@ -104,13 +112,13 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
         window_fd,
         space: 0,
         own: Own::default(),
+        who: 0,
         process: descriptor_of(parent).ok().map(|process| (parent, process)),
         first: true,
         becomes: false,
     };
     raise_limit();
-    let ids = members::Ids::now();
-    let (members, locks) = (vec![first], Locks::default());
+    let (ids, members, locks) = (vec![own], vec![first], Locks::default());
     let mut server = Server { thread, members, outlets, ids, locks, ended: None };
     server.take_own_out();
     server.run();
@@ -160,6 +168,7 @@ impl Server<'_> {
     fn take_own_out(&mut self) {
         if let (Some(tx), Some(first)) = (transaction(self.thread), self.members.first_mut()) {
             tx.exchange(&mut first.own);
+            first.own.is_of_space(0);
         }
     }
 
@@ -209,12 +218,12 @@ impl Server<'_> {
     /// Takes one request of a member, and answers it. `false`: the transaction is over.
     fn heed(&mut self, at: usize) -> bool {
         let socket = self.members[at].socket;
-        let Ok(Some((request, beside))) = wire::receive::<Request>(socket) else {
+        let Ok(Some(received)) = wire::receive_from::<Request>(socket) else {
             return self.gone(at);
         };
         // Nobody sends any.
-        beside.into_iter().flatten().for_each(kernel::close);
-        let answered = self.answer(at, &request);
+        received.beside.into_iter().flatten().for_each(kernel::close);
+        let answered = self.answer(at, &received.message, received.sender);
         if let Some(why) = self.doom() {
             self.over(why);
             return false;
@@ -299,20 +308,29 @@ impl Server<'_> {
         let _ = wire::send(first.socket, &Answer::new(How::Over, status.into()), &[]);
     }
 
-    fn answer(&mut self, at: usize, request: &Request) -> Option<(Answer, Beside)> {
+    fn answer(
+        &mut self,
+        at: usize,
+        request: &Request,
+        sender: Option<u32>,
+    ) -> Option<(Answer, Beside)> {
         let done = |answer: i64| Some((Answer::new(How::Done, answer), Beside::default()));
         let failed = |errno: Errno| done(-i64::from(errno.raw_os_error()));
+        let known = self.members[at].process.map(|(number, _)| number);
         let answered = match request.ask() {
-            Some(Ask::Call) => self.call(at, request),
-            Some(Ask::Map) => self.map(at, request),
-            Some(Ask::Program) => self.program(at, request),
+            // The connection is one process's.
+            _ if sender.is_none() || known.is_some() && known != sender => Err(Errno::PERM),
+            Some(Ask::Here) => self.here(at, request, sender.unwrap_or(0)),
+            _ if known.is_none() => Err(Errno::PERM),
+            Some(Ask::Call) => self.as_member(at, request, |server| server.call(at, request)),
+            Some(Ask::Map) => self.as_member(at, request, |server| server.map(at, request)),
+            Some(Ask::Program) => self.as_member(at, request, |server| server.program(at, request)),
             Some(Ask::Child) => self.child(at),
-            Some(Ask::Here) => self.here(at, request),
             Some(Ask::Becomes) => {
                 self.members[at].becomes = request.number == 1;
                 Ok(Answered::of(0))
             }
-            Some(Ask::End) => {
+            Some(Ask::End) if self.members[at].first => {
                 self.ended = Some(request.words[0] as i32);
                 return None;
             }
@@ -347,12 +365,47 @@ impl Server<'_> {
                 transaction(self.thread)?.cannot_go_on(why);
                 Err(Errno::CANCELED)
             }
-            None => Err(Errno::INVAL),
+            Some(Ask::End) | None => Err(Errno::INVAL),
         };
         match answered {
             Ok(Answered(answer, beside)) => Some((answer, beside)),
             Err(errno) => failed(errno),
         }
+    }
+
+    /// Does something with the identity of a member.
+    fn as_member<T>(
+        &mut self,
+        at: usize,
+        request: &Request,
+        f: impl FnOnce(&mut Self) -> Sys<T>,
+    ) -> Sys<T> {
+        let ids = match self.members[at].who {
+            0 => return f(self),
+            who => &self.ids[who as usize],
+        };
+        let (identity, by_real) = ids.for_call(request.number, &request.words);
+        if by_real {
+            // Somebody else again: what the one may, the other may not.
+            self.judge_as(at, self.members[at].who | REAL)?;
+        }
+        let done = kernel::as_other(&identity, || f(self));
+        if by_real {
+            self.judge_as(at, self.members[at].who)?;
+        }
+        match done {
+            Ok(done) => done,
+            Err(errno) => {
+                let what = "a call of a process with another user, other groups or capabilities can't be made as that";
+                transaction(self.thread).ok_or(errno)?.cannot_go_on(unsupported(what.into()));
+                Err(Errno::CANCELED)
+            }
+        }
+    }
+
+    fn judge_as(&mut self, at: usize, who: u32) -> Sys<()> {
+        let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
+        tx.becomes(&mut self.members[at].own, who)
     }
 
     /// A call, with the descriptors and addresses of this process.
@@ -369,6 +422,9 @@ impl Server<'_> {
         let chosen = i32::try_from(request.chosen).ok().filter(|n| (0..SPACE).contains(n));
         let chosen = chosen.map(|number| member.space + number);
         tx.exchange(&mut member.own);
+        let moves = matches!(request.number, libc::SYS_chdir | libc::SYS_chroot);
+        let has_two = has_two_paths(request.number);
+        tx.delegate(!moves && (member.who != 0 || !has_two));
         tx.wear_umask();
         let closes = (call.number() == libc::SYS_close && !self.locks.is_empty())
             .then(|| tx.lockable(call.int(0)).ok().map(|file| file.id))
@@ -404,7 +460,14 @@ impl Server<'_> {
             _ => Some(-i64::from(libc::EINVAL)),
         };
         let opening = tx.take_opening();
+        let elsewhere = tx.take_elsewhere(&call);
+        tx.delegate(false);
         tx.exchange(&mut member.own);
+        if let Some(path) = elsewhere? {
+            let mut answer = Answer::new(How::Elsewhere, 0);
+            answer.more[0] = member.put(&path)?;
+            return Ok(Answered(answer, Beside::default()));
+        }
         if matches!(answer, Some(0..))
             && call.number() == libc::SYS_close
             && let Some(id) = closes
@@ -473,6 +536,7 @@ impl Server<'_> {
         let window_fd = wire::new_window()?;
         let window = wire::map_window(window_fd)?;
         let [socket, theirs] = wire::new_pair()?;
+        wire::ask_for_senders(socket)?;
         tx.exchange(&mut parent.own);
         let own = tx.copy_of_process(parent.space, space);
         tx.exchange(&mut parent.own);
@@ -483,7 +547,8 @@ impl Server<'_> {
             [window_fd, socket, theirs].into_iter().for_each(kernel::close);
         })?;
         let (process, first, becomes) = (None, false, false);
-        let member = Member { socket, window, window_fd, space, own, process, first, becomes };
+        let who = parent.who;
+        let member = Member { socket, window, window_fd, space, own, who, process, first, becomes };
         self.members.push(member);
         let mut answer = Answer::new(How::WithDescriptors, 0);
         answer.more[0] = space as u64;
@@ -491,20 +556,40 @@ impl Server<'_> {
         Ok(Answered(answer, Beside::to_close(&[theirs, window])))
     }
 
-    /// A process says its number, or that it runs another program.
-    fn here(&mut self, at: usize, request: &Request) -> Sys<Answered> {
-        let member = &mut self.members[at];
-        member.becomes = false;
-        if request.words[2] != self.ids.word() {
-            let what = "a process of the command has another user, other groups or capabilities";
-            transaction(self.thread).ok_or(Errno::CANCELED)?.cannot_go_on(unsupported(what.into()));
+    /// Looks who a process is. From there on its calls are made as that.
+    fn identify(&mut self, at: usize, process: u32) -> Sys<()> {
+        let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
+        let ids = Ids::of(process).ok_or(Errno::SRCH)?;
+        let known = self.ids.iter().position(|known| *known == ids);
+        let is_one = identities::is_of_this_namespace(process);
+        if !is_one || known.is_none() && !ids.can_be_served() {
+            let what = if is_one {
+                "a process of the command has a user, groups or capabilities that the one that began can't have"
+            } else {
+                "a process of the command has a user namespace of its own"
+            };
+            tx.cannot_go_on(unsupported(what.into()));
             return Err(Errno::CANCELED);
         }
-        let number = request.words[0] as u32;
-        if member.process.is_none_or(|(known, _)| known != number) {
-            member.process = Some((number, descriptor_of(number)?));
+        let who = known.unwrap_or(self.ids.len());
+        if who == self.ids.len() {
+            self.ids.push(ids);
         }
-        if request.words[1] == 0 {
+        let member = &mut self.members[at];
+        member.who = who as u32;
+        tx.becomes(&mut member.own, member.who)
+    }
+
+    /// A process is there, has other ids now, or runs another program.
+    fn here(&mut self, at: usize, request: &Request, sender: u32) -> Sys<Answered> {
+        let member = &mut self.members[at];
+        member.becomes = false;
+        if member.process.is_none() {
+            member.process = Some((sender, descriptor_of(sender)?));
+        }
+        self.identify(at, sender)?;
+        let member = &mut self.members[at];
+        if request.words[0] == 0 {
             return Ok(Answered::of(0));
         }
         let space = member.space;
@@ -597,7 +682,10 @@ fn text(member: &Member, place: u64, size: u64) -> String {
     if !wire::is_inside(place, size) {
         return "a process of the transaction can't go on".into();
     }
-    String::from_utf8_lossy(&member.bytes(place as usize, size as usize)).into_owned()
+    let bytes = member.bytes(place as usize, size as usize);
+    // It is shown, on a terminal as a rule.
+    let shown = |c: char| if c.is_control() { '?' } else { c };
+    String::from_utf8_lossy(&bytes).chars().map(shown).collect()
 }
 
 impl Member {

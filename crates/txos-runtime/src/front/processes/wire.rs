@@ -31,7 +31,7 @@ pub enum Ask {
     Program,
     /// A place for a child.
     Child,
-    /// The first message of a process: its number; or of another program in it.
+    /// The first message of a process, or of another program in it, or of one that has other ids now.
     Here,
     /// The process runs another program now, or that failed: it says so with [`Ask::Here`] next, or has run without the
     /// library.
@@ -101,6 +101,8 @@ pub enum How {
     WithDescriptors,
     /// By the process itself, with the path in the window.
     Yourself,
+    /// The same call by the process itself, with the path in the window in place of the one that it has.
+    Elsewhere,
     /// Not yet: to be asked again.
     Later,
     /// The transaction is over: the process ends with the answer as its status.
@@ -126,7 +128,8 @@ impl Answer {
 
     /// How it was answered.
     pub fn how(&self) -> Option<How> {
-        let all = [How::Done, How::WithDescriptors, How::Yourself, How::Later, How::Over];
+        use How::{Done, Elsewhere, Later, Over, WithDescriptors, Yourself};
+        let all = [Done, WithDescriptors, Yourself, Elsewhere, Later, Over];
         all.into_iter().find(|how| *how as u64 == self.how)
     }
 }
@@ -137,10 +140,10 @@ impl Message for Request {}
 impl Message for Answer {}
 
 /// How many descriptors go beside a message at most.
-const BESIDE: usize = 2;
+pub const BESIDE: usize = 2;
 
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct Control([u8; 128]);
 
 /// Sends a message.
 ///
@@ -151,7 +154,7 @@ pub fn send<M: Message>(socket: i32, message: &M, beside: &[i32]) -> Sys<()> {
         iov_base: std::ptr::from_ref(message).cast_mut().cast(),
         iov_len: size_of::<M>(),
     };
-    let mut control = Control([0; 64]);
+    let mut control = Control([0; 128]);
     // SAFETY: zero is a value of all its fields.
     let mut header: libc::msghdr = unsafe { zeroed() };
     header.msg_iov = &raw mut part;
@@ -185,9 +188,42 @@ pub fn send<M: Message>(socket: i32, message: &M, beside: &[i32]) -> Sys<()> {
 /// # Errors
 /// As `recvmsg(2)`.
 pub fn receive<M: Message>(socket: i32) -> Sys<Option<(M, [Option<i32>; BESIDE])>> {
+    receive_from(socket)
+        .map(|received| received.map(|Received { message, beside, .. }| (message, beside)))
+}
+
+/// A message, what goes beside it, and the process that the kernel names as its sender, if
+/// [`ask_for_senders`] has asked for that.
+#[derive(Debug)]
+pub struct Received<M> {
+    /// The message.
+    pub message: M,
+    /// Descriptors.
+    pub beside: [Option<i32>; BESIDE],
+    /// The sender's number.
+    pub sender: Option<u32>,
+}
+
+/// The kernel is to name the sender of each message.
+///
+/// # Errors
+/// As `setsockopt(2)`.
+pub fn ask_for_senders(socket: i32) -> Sys<()> {
+    let on = 1i32;
+    let (level, option) = (libc::SOL_SOCKET as u64, libc::SO_PASSCRED as u64);
+    let words = [socket as u64, level, option, (&raw const on) as u64, size_of::<i32>() as u64, 0];
+    // SAFETY: the kernel reads the number.
+    check(unsafe { syscall(libc::SYS_setsockopt, words) }).map(drop)
+}
+
+/// As [`receive`].
+///
+/// # Errors
+/// As `recvmsg(2)`.
+pub fn receive_from<M: Message>(socket: i32) -> Sys<Option<Received<M>>> {
     let mut message = MaybeUninit::<M>::zeroed();
     let mut part = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: size_of::<M>() };
-    let mut control = Control([0; 64]);
+    let mut control = Control([0; 128]);
     // SAFETY: zero is a value of all its fields.
     let mut header: libc::msghdr = unsafe { zeroed() };
     header.msg_iov = &raw mut part;
@@ -203,23 +239,29 @@ pub fn receive<M: Message>(socket: i32) -> Sys<Option<(M, [Option<i32>; BESIDE])
             received => break received? as usize,
         }
     };
-    let mut beside = [None; BESIDE];
+    let (mut beside, mut sender) = ([None; BESIDE], None);
     // SAFETY: the kernel has written the header and what it names.
     unsafe {
-        let first = libc::CMSG_FIRSTHDR(&raw const header);
-        if !first.is_null() && (*first).cmsg_type == libc::SCM_RIGHTS {
-            let bytes = (*first).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
-            let from = libc::CMSG_DATA(first).cast::<i32>();
-            for (at, place) in beside.iter_mut().enumerate().take(bytes / size_of::<i32>()) {
-                *place = Some(from.add(at).read_unaligned());
+        let mut part = libc::CMSG_FIRSTHDR(&raw const header);
+        while !part.is_null() {
+            let bytes = (*part).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+            let from = libc::CMSG_DATA(part).cast::<i32>();
+            if (*part).cmsg_type == libc::SCM_RIGHTS {
+                for (at, place) in beside.iter_mut().enumerate().take(bytes / size_of::<i32>()) {
+                    *place = Some(from.add(at).read_unaligned());
+                }
             }
+            if (*part).cmsg_type == libc::SCM_CREDENTIALS && bytes >= size_of::<libc::ucred>() {
+                sender = u32::try_from(from.cast::<libc::ucred>().read_unaligned().pid).ok();
+            }
+            part = libc::CMSG_NXTHDR(&raw const header, part);
         }
     }
     if size != size_of::<M>() {
         return Ok(None);
     }
     // SAFETY: all of it was written, and every pattern of bits is one of it.
-    Ok(Some((unsafe { message.assume_init() }, beside)))
+    Ok(Some(Received { message: unsafe { message.assume_init() }, beside, sender }))
 }
 
 /// What an argument is.

@@ -10,6 +10,7 @@
 //! | [`content`] | reading, writing, copying, sizes |
 //! | [`names`] | directories and names |
 //! | [`attrs`] | modes, owners, times, extended attributes |
+//! | [`identity`] | making calls for others |
 //! | [`process`] | who and where the process is |
 //!
 //! # Safety
@@ -25,6 +26,7 @@ pub use crate::raw::{Errno, Sys, check};
 
 mod attrs;
 mod content;
+mod identity;
 mod names;
 mod open;
 mod process;
@@ -32,6 +34,7 @@ mod stat;
 
 pub use attrs::*;
 pub use content::*;
+pub use identity::*;
 pub use names::*;
 pub use open::*;
 pub use process::*;
