@@ -52,6 +52,8 @@ struct State {
     suspended: u32,
     /// `Some(None)`: none could be started.
     helper: Option<Option<Helper>>,
+    /// Whether this thread is the machine's root, as long as a [`Rights`] is held.
+    privileged: Option<bool>,
 }
 
 thread_local! {
@@ -74,10 +76,29 @@ impl Drop for Rights {
     fn drop(&mut self) {
         let ended = STATE.with_borrow_mut(|state| {
             state.held -= 1;
-            if state.held == 0 { state.helper.take() } else { None }
+            if state.held > 0 {
+                return None;
+            }
+            state.privileged = None;
+            state.helper.take()
         });
         drop(ended);
     }
+}
+
+/// [`crate::rights::is_privileged`], asked once while a [`Rights`] is held: a thread takes no other credentials in the
+/// middle of reading private copies or of publishing, where this is asked for every extended attribute.
+pub(crate) fn is_privileged() -> bool {
+    let known = STATE.with_borrow(|state| state.privileged);
+    known.unwrap_or_else(|| {
+        let privileged = crate::rights::is_privileged();
+        STATE.with_borrow_mut(|state| {
+            if state.held > 0 {
+                state.privileged = Some(privileged);
+            }
+        });
+        privileged
+    })
 }
 
 /// Looks at something as the user may.
