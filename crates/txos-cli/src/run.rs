@@ -548,7 +548,7 @@ pub fn committed(
     app.report.note(|report| report.published(Outcome::Committed, summary, counted));
     if summary.complete && summary.changes == 0 && tx.meta.state != State::Committed {
         app.report.note(|report| report.ended(Outcome::Unchanged, Some(*counts)));
-        trash::discard(app, home, tx);
+        trash::discard_unchanged(app, home, tx);
         match live.is_empty() {
             true => app.say("nothing changed"),
             false => app.say(format_args!("nothing to commit; live: {live}")),

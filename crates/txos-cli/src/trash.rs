@@ -24,6 +24,28 @@ pub fn discard(app: &App, home: &Home, tx: Transaction) {
     clear(app, home);
 }
 
+/// How many small parts of transactions are left in the trash for the next command.
+const LEFT_MAX: usize = 16;
+
+/// Discards a transaction that changed nothing. The next command deletes what is left of it, while its view is made.
+pub fn discard_unchanged(app: &App, home: &Home, tx: Transaction) {
+    let id = tx.id();
+    // Private copies may be there all the same, of any size.
+    let is_bare = tx.layers().iter().all(|layer| {
+        [&layer.upper, &layer.work.join("index")].into_iter().all(|dir| {
+            std::fs::read_dir(dir).map_or_else(
+                |error| error.kind() == std::io::ErrorKind::NotFound,
+                |mut names| names.next().is_none(),
+            )
+        })
+    });
+    if let Err(error) = home.discard(tx) {
+        app.warn(format_args!("{error}; `txos gc --force {id}` tries again"));
+    } else if !is_bare || !home.has_little_trash(LEFT_MAX).unwrap_or(false) {
+        clear(app, home);
+    }
+}
+
 /// Deletes what little there is in the trash; leaves more to a process of its own.
 pub fn clear(app: &App, home: &Home) {
     if matches!(home.empty_trash(Some(PATIENCE)), Ok(true)) {

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
@@ -149,6 +150,38 @@ pub fn visible() -> io::Result<Vec<Mount>> {
     Ok(mounts)
 }
 
+/// [`visible`], looked at again only when the kernel says that a mount has come or gone.
+#[derive(Debug)]
+pub struct Watched {
+    table: OwnedFd,
+    mounts: Vec<Mount>,
+}
+
+impl Watched {
+    /// Looks at the mounts of this thread's namespace.
+    ///
+    /// # Errors
+    /// If the table can't be read.
+    pub fn begin() -> io::Result<Watched> {
+        // What changes from here on is told by the descriptor.
+        let table = open_table()?;
+        Ok(Watched { table, mounts: visible()? })
+    }
+
+    /// The mounts as they are now.
+    ///
+    /// # Errors
+    /// If the table can't be read.
+    pub fn now(&mut self) -> io::Result<&[Mount]> {
+        let mut fds = [PollFd::new(&self.table, PollFlags::PRI)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut fds, Some(&at_once))? > 0 {
+            self.mounts = visible()?;
+        }
+        Ok(&self.mounts)
+    }
+}
+
 /// The mounts of this process's namespace, hidden ones as well.
 ///
 /// # Errors
@@ -160,8 +193,7 @@ pub fn table() -> io::Result<Vec<Mount>> {
 /// The text of the mount table. (`std::fs::read` asks for the size, which is 0, and begins with 32 bytes.)
 fn read_table() -> Result<Vec<u8>, Errno> {
     const SOME: usize = 16 << 10;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let table = rustix::fs::openat(CWD, c"/proc/thread-self/mountinfo", flags, Mode::empty())?;
+    let table = open_table()?;
     let mut text = Vec::with_capacity(SOME);
     loop {
         text.reserve(SOME / 2);
@@ -171,6 +203,11 @@ fn read_table() -> Result<Vec<u8>, Errno> {
             Err(errno) => return Err(errno),
         }
     }
+}
+
+fn open_table() -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, c"/proc/thread-self/mountinfo", flags, Mode::empty())
 }
 
 /// Number of the mount that a path leads to. Triggers no automount.

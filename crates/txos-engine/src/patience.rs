@@ -38,6 +38,16 @@ pub fn begin() {
     BOUNDED.store(true, Ordering::Relaxed);
 }
 
+/// Starts a thread for a look that will come. Without one, it is started then.
+pub fn prepare() {
+    let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if idle.is_empty()
+        && let Ok(worker) = start()
+    {
+        idle.push(worker);
+    }
+}
+
 /// Does something that may ask a file system which somebody serves.
 ///
 /// # Errors

@@ -51,15 +51,29 @@ mod fault {
         f()
     }
 
+    /// From now on this thread's calls are no steps: what it does goes on beside the rest, in no fixed order.
+    #[cfg(not(debug_assertions))]
+    pub fn leave_thread_alone() {}
+
     #[cfg(debug_assertions)]
-    pub use armed::{look, step};
+    pub use armed::{leave_thread_alone, look, step};
 
     #[cfg(debug_assertions)]
     mod armed {
+        use std::cell::Cell;
         use std::sync::OnceLock;
         use std::sync::atomic::{AtomicU64, Ordering};
 
         use rustix::io::Errno;
+
+        thread_local! {
+            static LEFT_ALONE: Cell<bool> = const { Cell::new(false) };
+        }
+
+        /// From now on this thread's calls are no steps: what it does goes on beside the rest, in no fixed order.
+        pub fn leave_thread_alone() {
+            LEFT_ALONE.set(true);
+        }
 
         enum Action {
             KillBefore,
@@ -151,6 +165,9 @@ mod fault {
 
         /// What is to happen at this step or look.
         fn due(looks: bool, what: &str) -> Option<&'static Action> {
+            if LEFT_ALONE.get() {
+                return None;
+            }
             let (counter, kind) = if looks { (&LOOKS, "look ") } else { (&STEPS, "") };
             let n = counter.fetch_add(1, Ordering::Relaxed) + 1;
             delay(n);
@@ -191,7 +208,7 @@ mod fault {
     }
 }
 
-pub use fault::{look, step};
+pub use fault::{leave_thread_alone, look, step};
 
 /// Whether a step is to be left out or done wrongly, by the name of the mistake: in builds with debug
 /// assertions `TXOS_MISTAKE` names one. The tests of crash states make each once, to see that they are

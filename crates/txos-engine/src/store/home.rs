@@ -300,19 +300,44 @@ impl Home {
     /// If a trash directory can't be read; single entries that resist are left for next time.
     pub fn empty_trash(&self, budget: Option<Duration>) -> Result<bool> {
         let deadline = budget.map(|b| Instant::now() + b);
+        self.empty_trash_while(&|| deadline.is_none_or(|deadline| Instant::now() < deadline))
+    }
+
+    /// Deletes what is in the trash of all stores, as long as `goes_on` says so, which is asked before each entry. Gives
+    /// `true` when nothing is left.
+    ///
+    /// # Errors
+    /// As of [`Home::empty_trash`].
+    pub fn empty_trash_while(&self, goes_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut empty = true;
+        self.each_trash(|trash| empty &= delete_below(trash, goes_on).unwrap_or(false))?;
+        Ok(empty)
+    }
+
+    /// Whether the trash of no store holds more than `most` transactions or parts of one.
+    ///
+    /// # Errors
+    /// As of [`Home::empty_trash`].
+    pub fn has_little_trash(&self, most: usize) -> Result<bool> {
+        let mut little = true;
+        self.each_trash(|trash| {
+            little &= sys::names_in(trash.as_fd()).is_ok_and(|names| names.len() <= most);
+        })?;
+        Ok(little)
+    }
+
+    /// Opens the trash of each store that is there.
+    fn each_trash(&self, mut each: impl FnMut(&OwnedFd)) -> Result<()> {
         for store in self.stores()? {
-            let trash = store.join("trash");
             let Some(root) = open_trusted(&store)? else { continue };
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = match sys::open_at(root.as_fd(), b"trash", flags) {
-                Ok(fd) => fd,
-                Err(Errno::NOENT) => continue,
-                Err(e) => return Err(Error::io("opening", &trash, e)),
-            };
-            empty &= delete_below(&fd, deadline).unwrap_or(false);
+            match sys::open_at(root.as_fd(), b"trash", flags) {
+                Ok(trash) => each(&trash),
+                Err(Errno::NOENT) => {}
+                Err(e) => return Err(Error::io("opening", store.join("trash"), e)),
+            }
         }
-        Ok(empty)
+        Ok(())
     }
 }
 
@@ -333,15 +358,15 @@ pub(super) fn open_trusted(store: &Path) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Deletes everything below an open directory, not following links; `false` if time ran out or
+/// Deletes everything below an open directory, not following links; `false` if it was to stop or
 /// something could not be deleted. Depth is bounded by memory, not by descriptors: a directory
 /// that is too deep is first moved up to the top.
-fn delete_below(top: &OwnedFd, deadline: Option<Instant>) -> std::result::Result<bool, Errno> {
+fn delete_below(top: &OwnedFd, goes_on: &dyn Fn() -> bool) -> std::result::Result<bool, Errno> {
     let mut lifted = 0u64;
     loop {
         let mut again = false;
         let mut complete = true;
-        delete_level(top, top, deadline, 0, &mut lifted, &mut again, &mut complete)?;
+        delete_level(top, top, goes_on, 0, &mut lifted, &mut again, &mut complete)?;
         if !again {
             return Ok(complete);
         }
@@ -355,7 +380,7 @@ const DEPTH_MAX: u32 = 64;
 fn delete_level(
     top: &OwnedFd,
     dir: &OwnedFd,
-    deadline: Option<Instant>,
+    goes_on: &dyn Fn() -> bool,
     depth: u32,
     lifted: &mut u64,
     again: &mut bool,
@@ -366,7 +391,7 @@ fn delete_level(
     sys::look("lseek", || rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0)))?;
     sys::for_each_name(dir.as_fd(), |name, kind| names.push((name.to_vec(), kind)))?;
     for (name, kind) in names {
-        if deadline.is_some_and(|d| Instant::now() >= d) {
+        if !goes_on() {
             *complete = false;
             return Ok(());
         }
@@ -414,7 +439,7 @@ fn delete_level(
                 if !writable {
                     let _ = sys::step("store chmod", || rustix::fs::fchmod(&sub, Mode::RWXU));
                 }
-                delete_level(top, &sub, deadline, depth + 1, lifted, again, complete)?;
+                delete_level(top, &sub, goes_on, depth + 1, lifted, again, complete)?;
             }
             Err(Errno::NOENT) => continue,
             Err(_) => *complete = false,

@@ -21,6 +21,7 @@
 //! | [`monitor`] | the monitor's side: start, wait, stop |
 //! | [`reaper`] | the reaper |
 //! | [`command`] | the last steps before the command's program runs |
+//! | [`sweep`] | deleting what earlier transactions have left, meanwhile |
 //! | [`tree`] | finding and ending descendants |
 //! | [`output`], [`brief`] | output that is held until the commit, or for a moment |
 
@@ -30,4 +31,5 @@ pub mod command;
 pub mod monitor;
 pub mod output;
 pub mod reaper;
+pub mod sweep;
 pub mod tree;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use txos_engine::TxId;
 use txos_engine::changeset::Renamed;
 use txos_engine::object::Facets;
@@ -16,6 +16,7 @@ use txos_engine::store::{Home, Transaction};
 use super::channel::{self, Channel, News, Order};
 use super::command::Prepared;
 use super::reaper::Reaper;
+use super::sweep::Sweep;
 use super::{output, tree};
 use crate::error::{Error, Result, Step};
 use crate::inside::{Given, Heard, Terms};
@@ -109,6 +110,8 @@ pub fn run(
         fork::Fork::Parent(pid) => pid,
     };
     drop((reapers_end, prepared));
+    // Nothing is to be done here until the view is there.
+    let sweep = Sweep::begin(home.dir());
     let uppers = tx.layers().into_iter().map(|layer| layer.upper).collect();
     let mut monitor = Monitor {
         tx,
@@ -140,10 +143,12 @@ pub fn run(
     let holding = ends.collect();
     let outcome = holding.and_then(|holding| {
         let outcome = monitor.watch();
+        sweep.stop();
         let held = holding.finish();
         outcome.and(held)
     });
     let end = monitor.end();
+    drop(sweep);
     if let Some(killed) = memory.map(Group::end).filter(|&killed| killed > 0) {
         let plural = if killed == 1 { "" } else { "es" };
         say(&format!(
@@ -389,36 +394,17 @@ impl Monitor<'_> {
                 self.tx.save(false)?;
                 self.order(&Order::Go)?;
                 self.guard.begin();
+                // The command's process needs longer to get ready than this does.
+                self.start_supervisor()?;
             }
             News::Listener => {
                 let Some(listener) = fd else {
                     return Err(std::io::Error::from_raw_os_error(libc::EMFILE))
                         .step("receiving the seccomp listener");
                 };
-                let coverage = self.reads.as_ref().map(|r| r.coverage().clone());
-                let terms = terms(self.options, coverage.unwrap_or_default());
-                self.supervisor = Some(supervisor::start(supervisor::Setup {
-                    listener,
-                    reads: self.reads.take().unwrap_or_default(),
-                    reaper: self.reaper_pid,
-                    mount_namespace: self.mount_namespace,
-                    strict: self.options.strict,
-                    has_network: !self.options.limits.no_network,
-                    warnings: Arc::clone(&self.warnings),
-                    path_classes: std::mem::take(&mut self.path_classes),
-                    root_is_local: self.root_is_local,
-                    renames: std::mem::take(&mut self.renames),
-                    recorder: self.recorder.take(),
-                    handle: self.handle.take(),
-                    isolation: self.options.isolation,
-                    patience: self.options.patience,
-                    questions: self
-                        .options
-                        .answerer
-                        .clone()
-                        .map(|answerer| Questions::new(answerer, self.tx.id(), terms)),
-                    orders: self.channel.duplicate().step("duplicating the channel")?,
-                })?);
+                if let Some(supervisor) = &mut self.supervisor {
+                    supervisor.listen(listener);
+                }
             }
             News::NotPrepared { step, errno } => {
                 return Err(Error::View {
@@ -441,6 +427,40 @@ impl Monitor<'_> {
                 }
             }
             News::AllGone => {}
+        }
+        Ok(())
+    }
+
+    /// Starts the supervisor, which waits for the filter's listener.
+    fn start_supervisor(&mut self) -> Result<()> {
+        let coverage = self.reads.as_ref().map(|r| r.coverage().clone());
+        let terms = terms(self.options, coverage.unwrap_or_default());
+        let started = supervisor::start(supervisor::Setup {
+            reads: self.reads.take().unwrap_or_default(),
+            reaper: self.reaper_pid,
+            mount_namespace: self.mount_namespace,
+            strict: self.options.strict,
+            has_network: !self.options.limits.no_network,
+            warnings: Arc::clone(&self.warnings),
+            path_classes: std::mem::take(&mut self.path_classes),
+            root_is_local: self.root_is_local,
+            renames: std::mem::take(&mut self.renames),
+            recorder: self.recorder.take(),
+            handle: self.handle.take(),
+            isolation: self.options.isolation,
+            patience: self.options.patience,
+            questions: self
+                .options
+                .answerer
+                .clone()
+                .map(|answerer| Questions::new(answerer, self.tx.id(), terms)),
+            orders: self.channel.duplicate().step("duplicating the channel")?,
+        });
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let ended = || rustix::process::waitid(WaitId::Pid(self.reaper_pid), options);
+        match started {
+            Err(_) if matches!(ended(), Ok(Some(_))) => return Err(Error::ReaperLost),
+            started => self.supervisor = Some(started?),
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 use txos_engine::TxId;
 use txos_engine::store::Layer;
@@ -49,28 +50,47 @@ impl Reaper {
             let _ = rustix::process::setpgid(None, None);
         }
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).ok()?;
-        let left_live = match build::build(self.id, &self.layers, &self.plan, &self.staging) {
-            Ok(left) => left,
+        let built = match build::build(self.id, &self.layers, &self.plan, &self.staging) {
+            Ok(built) => built,
             Err(failure) => {
                 let _ = self.channel.send(&News::Failed(failure));
                 return None;
             }
         };
-        let left_live = left_live
+        let left_live = built
+            .left_live
             .into_iter()
             .map(|(path, why)| (txos_engine::show::quoted(&path), why))
             .collect();
         let namespace = std::fs::metadata("/proc/self/ns/mnt").ok()?;
         let mount_namespace = std::os::unix::fs::MetadataExt::ino(&namespace);
         self.channel.send(&News::Ready { mount_namespace, left_live }).ok()?;
+        // While the monitor notes that, the command's process is made, which waits at the gate.
+        let (gate, opener) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
+        let command = match fork::fork().ok()? {
+            fork::Fork::Child => {
+                drop(opener);
+                let mut passed = [0u8; 1];
+                match rustix::io::retry_on_intr(|| rustix::io::read(&gate, &mut passed)) {
+                    Ok(1) => drop(gate),
+                    // The reaper is gone, or told not to go on.
+                    _ => fork::exit(127),
+                }
+                become_command(&self.prepared, &self.channel, &mut self.signals)
+            }
+            fork::Fork::Parent(pid) => pid,
+        };
+        drop(gate);
+        if let Some(failure) = built.old_root.and_then(|old| old.detach().err()) {
+            let _ = self.channel.send(&News::Failed(failure));
+            return None;
+        }
         match self.channel.receive(true) {
             Ok(Some((Order::Go, _))) => {}
             _ => return None,
         }
-        let command = match fork::fork().ok()? {
-            fork::Fork::Child => become_command(&self.prepared, &self.channel, &mut self.signals),
-            fork::Fork::Parent(pid) => pid,
-        };
+        rustix::io::write(&opener, b"x").ok()?;
+        drop(opener);
         self.prepared.output = [None, None];
         self.watch(command)
     }

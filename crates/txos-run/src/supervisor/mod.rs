@@ -41,6 +41,7 @@ pub mod view_renames;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -77,8 +78,6 @@ pub enum Verdict {
 
 /// What the supervisor starts with.
 pub struct Setup {
-    /// Listener of the filter.
-    pub listener: OwnedFd,
     /// What was seen so far.
     pub reads: ReadSet,
     /// Ancestor of every process of the transaction.
@@ -124,9 +123,11 @@ pub struct Finished {
     pub left: Left,
 }
 
-/// A supervisor at work on its own thread.
+/// A supervisor on its own thread, which waits for the listener and then is at work.
 pub struct Running {
     thread: JoinHandle<Finished>,
+    /// Where the listener goes; none once it has gone there.
+    listener: Option<SyncSender<OwnedFd>>,
     over: Arc<AtomicBool>,
     watcher: Option<Watcher>,
     _limit: Descriptors,
@@ -203,6 +204,9 @@ pub fn start(setup: Setup) -> Result<Running> {
     let flag = Arc::clone(&over);
     let pid_namespace =
         rustix::fs::stat("/proc/self/ns/pid").step("looking at our pid namespace")?.st_ino;
+    let view = caller::View::of(setup.reaper, setup.root_is_local)?;
+    // Executing a program reads its head, on such a thread.
+    txos_engine::patience::prepare();
     let mut reads = setup.reads;
     reads.remember_touched();
     let watcher = match &setup.handle {
@@ -212,47 +216,66 @@ pub fn start(setup: Setup) -> Result<Running> {
         }
         None => None,
     };
-    let supervisor = Supervisor {
-        listener: Arc::new(Listener::new(setup.listener)),
-        reads,
-        participant: Participant::new(setup.handle, setup.isolation, setup.patience, &over),
-        processes: process::Processes::default(),
-        renames: setup.renames,
-        scratch: record::Scratch::default(),
-        known: record::KnownLooks::default(),
-        heads: execute::Heads::default(),
-        view: caller::View::of(setup.reaper, setup.root_is_local)?,
-        helpers: caller::Helpers::default(),
-        identities_differ: false,
-        foreign: None,
-        reaper: setup.reaper,
-        mount_namespace: setup.mount_namespace,
-        strict: setup.strict,
-        has_network: setup.has_network,
-        warnings: setup.warnings,
-        orders: setup.orders,
-        path_classes: setup.path_classes,
-        pid_namespace,
-        deferred: Vec::new(),
-        recorder: setup.recorder,
-        unreadable: false,
-        real_dirs: Default::default(),
-        roots_differ: false,
-        connects: Arc::default(),
-        questions: setup.questions,
-    };
+    let participant = Participant::new(setup.handle, setup.isolation, setup.patience, &over);
+    let (to_thread, from_starter) = sync_channel(1);
     let limit = Descriptors::raise();
+    let run = move || {
+        let Ok(listener) = from_starter.recv() else {
+            // No program was started.
+            let left = participant.leave(&mut reads);
+            return Finished { reads, left, ..Finished::default() };
+        };
+        let supervisor = Supervisor {
+            listener: Arc::new(Listener::new(listener)),
+            reads,
+            participant,
+            processes: process::Processes::default(),
+            renames: setup.renames,
+            scratch: record::Scratch::default(),
+            known: record::KnownLooks::default(),
+            heads: execute::Heads::default(),
+            view,
+            helpers: caller::Helpers::default(),
+            identities_differ: false,
+            foreign: None,
+            reaper: setup.reaper,
+            mount_namespace: setup.mount_namespace,
+            strict: setup.strict,
+            has_network: setup.has_network,
+            warnings: setup.warnings,
+            orders: setup.orders,
+            path_classes: setup.path_classes,
+            pid_namespace,
+            deferred: Vec::new(),
+            recorder: setup.recorder,
+            unreadable: false,
+            real_dirs: Default::default(),
+            roots_differ: false,
+            connects: Arc::default(),
+            questions: setup.questions,
+        };
+        supervisor.run(&flag)
+    };
     let thread = std::thread::Builder::new()
         .name("txos-supervisor".into())
-        .spawn(move || supervisor.run(&flag))
+        .spawn(run)
         .step("starting the supervisor's thread")?;
-    Ok(Running { thread, over, watcher, _limit: limit })
+    Ok(Running { thread, listener: Some(to_thread), over, watcher, _limit: limit })
 }
 
 impl Running {
+    /// Begins with the filter's listener.
+    pub fn listen(&mut self, listener: OwnedFd) {
+        if let Some(thread) = self.listener.take() {
+            // It waits for it, and there is room for one.
+            let _ = thread.send(listener);
+        }
+    }
+
     /// Ends the supervisor; every process of the transaction has ended.
     #[must_use]
-    pub fn finish(self) -> Finished {
+    pub fn finish(mut self) -> Finished {
+        self.listener = None;
         self.over.store(true, Ordering::Release);
         let stopped_for = self.watcher.and_then(Watcher::finish);
         wake::until_finished(&self.thread);

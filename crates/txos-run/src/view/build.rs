@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use txos_engine::TxId;
 use txos_engine::store::Layer;
 
-use super::mounts::{self, Mount};
+use super::mounts;
 use super::{nesting, overlay, plan::Plan};
 use crate::doctor::{Asker, namespace_advice};
 use crate::sys::fork;
@@ -81,26 +81,44 @@ struct Piece {
     path: PathBuf,
 }
 
-/// Builds the view; gives the layers that had to be left live, and why.
+/// What was built.
+pub struct Built {
+    /// The layers that had to be left live, and why.
+    pub left_live: Vec<(PathBuf, String)>,
+    /// What was the root directory until then, if that was changed.
+    pub old_root: Option<OldRoot>,
+}
+
+/// The old root directory, mounted over the new one, which is the working directory. It has to be
+/// [detached](OldRoot::detach) before any path is looked up: `..` would lead to it from the root.
+#[must_use]
+pub struct OldRoot(());
+
+impl OldRoot {
+    /// Lets go of it. That waits until every processor has seen it (some .1 to .5 ms).
+    ///
+    /// # Errors
+    /// If it can't be detached.
+    pub fn detach(self) -> Result<(), Failure> {
+        let failed = |step: &str, e: Errno| Failure::new(step, Path::new("/"), &e.into());
+        unmount(".", UnmountFlags::DETACH).map_err(|e| failed("detaching the old", e))?;
+        rustix::process::chdir("/").map_err(|e| failed("entering", e))
+    }
+}
+
+/// Builds the view.
 ///
 /// `staging` is a directory in the home store on which the new root is put together.
-pub fn build(
-    id: TxId,
-    layers: &[Layer],
-    plan: &Plan,
-    staging: &Path,
-) -> Result<Vec<(PathBuf, String)>, Failure> {
+pub fn build(id: TxId, layers: &[Layer], plan: &Plan, staging: &Path) -> Result<Built, Failure> {
     enter_namespaces(plan.rootless, plan.no_network)?;
-    let mounts = mounts::table()
-        .map_err(|e| Failure::new("reading", Path::new("/proc/self/mountinfo"), &e))?;
     let mut left_live = Vec::new();
     let mut pieces = Vec::new();
-    for layer in layers {
-        let attributes = attributes(&mounts, &layer.target);
+    for (index, layer) in layers.iter().enumerate() {
+        let attributes = plan.attributes.get(index).copied().unwrap_or(MountAttrFlags::empty());
         match overlay::make(layer, &nesting::source_name(id), attributes, plan.rootless) {
             Ok(mount) => pieces.push(Piece { mount, path: layer.target.clone() }),
             // A scope or the root must be versioned; another file system may stay live.
-            Err(e) if may_stay_live(&mounts, layers, layer) => {
+            Err(e) if may_stay_live(layers, layer)? => {
                 pieces.extend(capture(&layer.target, false)?);
                 let why = io::Error::from_raw_os_error(e.errno);
                 left_live.push((layer.target.clone(), format!("{why}{}", e.detail)));
@@ -119,8 +137,8 @@ pub fn build(
     for path in &plan.hidden {
         pieces.push(Piece { mount: nothing(path)?, path: path.clone() });
     }
-    attach(pieces, staging)?;
-    Ok(left_live)
+    let old_root = attach(pieces, staging)?;
+    Ok(Built { left_live, old_root })
 }
 
 fn unusable_advice(rootless: bool) -> &'static str {
@@ -131,16 +149,12 @@ fn unusable_advice(rootless: bool) -> &'static str {
     }
 }
 
-fn may_stay_live(mounts: &[Mount], layers: &[Layer], layer: &Layer) -> bool {
+fn may_stay_live(layers: &[Layer], layer: &Layer) -> Result<bool, Failure> {
+    let mounts = mounts::table()
+        .map_err(|e| Failure::new("reading", Path::new("/proc/self/mountinfo"), &e))?;
     let on_top = mounts::mount_id(&layer.target);
-    mounts.iter().any(|m| m.point == layer.target && on_top == Some(m.id))
-        && layers.iter().any(|l| l.target != layer.target && layer.target.starts_with(&l.target))
-}
-
-fn attributes(mounts: &[Mount], path: &Path) -> MountAttrFlags {
-    mounts::mount_id(path)
-        .and_then(|id| mounts.iter().find(|m| m.id == id))
-        .map_or(MountAttrFlags::empty(), Mount::attributes)
+    Ok(mounts.iter().any(|m| m.point == layer.target && on_top == Some(m.id))
+        && layers.iter().any(|l| l.target != layer.target && layer.target.starts_with(&l.target)))
 }
 
 fn enter_namespaces(rootless: bool, no_network: bool) -> Result<(), Failure> {
@@ -211,7 +225,7 @@ fn nothing(path: &Path) -> Result<OwnedFd, Failure> {
 }
 
 /// Attaches everything; the piece for `/`, if there is one, becomes the root directory.
-fn attach(pieces: Vec<Piece>, staging: &Path) -> Result<(), Failure> {
+fn attach(pieces: Vec<Piece>, staging: &Path) -> Result<Option<OldRoot>, Failure> {
     let mut root: Option<OwnedFd> = None;
     for piece in pieces {
         if piece.path == Path::new("/") {
@@ -232,8 +246,8 @@ fn attach(pieces: Vec<Piece>, staging: &Path) -> Result<(), Failure> {
         }
     }
     match root {
-        Some(root) => change_root(&root),
-        None => Ok(()),
+        Some(root) => change_root(&root).map(Some),
+        None => Ok(None),
     }
 }
 
@@ -261,12 +275,11 @@ fn resolve(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Makes an attached mount the root directory and lets go of the old one.
-fn change_root(root: &OwnedFd) -> Result<(), Failure> {
+/// Makes an attached mount the root directory.
+fn change_root(root: &OwnedFd) -> Result<OldRoot, Failure> {
     let failed = |step: &str, e: Errno| Failure::new(step, Path::new("/"), &e.into());
     rustix::process::fchdir(root).map_err(|e| failed("entering the view's", e))?;
     rustix::process::pivot_root(".", ".")
         .map_err(|e| failed("changing the root directory (pivot_root) to the view of", e))?;
-    unmount(".", UnmountFlags::DETACH).map_err(|e| failed("detaching the old", e))?;
-    rustix::process::chdir("/").map_err(|e| failed("entering", e))
+    Ok(OldRoot(()))
 }

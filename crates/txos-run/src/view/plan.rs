@@ -13,8 +13,10 @@
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::Access;
+use rustix::mount::MountAttrFlags;
 use txos_engine::readset::Coverage;
 use txos_engine::rights::is_privileged;
 use txos_engine::scope::{self, NEVER, can_be_layer};
@@ -51,6 +53,8 @@ pub struct Plan {
     pub root_is_local: bool,
     /// Whether the view has a network of its own, of which only the loopback interface is there.
     pub no_network: bool,
+    /// How what each of the layers lies over is mounted.
+    pub attributes: Vec<MountAttrFlags>,
 }
 
 /// File systems that the kernel serves alone, from memory or from a device: no look at them waits for a
@@ -92,6 +96,17 @@ pub fn is_never(path: &Path) -> bool {
     scope::is_never(path.as_os_str().as_bytes())
 }
 
+/// The mounts that a path leads to. A command's begin asks three times; they are looked at once, unless they change.
+fn visible() -> Result<Vec<Mount>> {
+    static WATCHED: Mutex<Option<mounts::Watched>> = Mutex::new(None);
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let watched = match &mut *watched {
+        Some(watched) => watched,
+        none => none.insert(mounts::Watched::begin().step("reading the mount table")?),
+    };
+    Ok(watched.now().step("reading the mount table")?.to_vec())
+}
+
 fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let id = mounts::mount_id(path)?;
     mounts.iter().find(|m| m.id == id)
@@ -118,7 +133,7 @@ impl Stores<'_> {
 /// # Errors
 /// If what the user asked for can't be versioned, with what to do about it.
 pub fn layers(home: &Home, options: &RunOptions) -> Result<Vec<LayerRequest>> {
-    let mounts = mounts::visible().step("reading the mount table")?;
+    let mounts = visible()?;
     let stores = Stores { home, home_mount: mounts::mount_id(home.dir()) };
     let scopes = scopes(options)?;
     let mut layers = Vec::new();
@@ -228,7 +243,7 @@ fn on_overlay(top: &Path) -> Error {
 /// # Errors
 /// If the mount table can't be read or an exclude pattern is malformed.
 pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan> {
-    let mounts = mounts::visible().step("reading the mount table")?;
+    let mounts = visible()?;
     let layers = tx.layers();
     let is_layer = |path: &Path| layers.iter().any(|l| l.target == path);
     let in_layer = |path: &Path| layers.iter().any(|l| path.starts_with(&l.target));
@@ -260,6 +275,9 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan>
     plan.live.sort();
     (plan.excluded, plan.unmatched) = excluded(options)?;
     plan.layers = layers.iter().map(|l| l.target.clone()).collect();
+    let attributes = |path: &Path| mount_of(&mounts, path).map(Mount::attributes);
+    plan.attributes =
+        layers.iter().map(|l| attributes(&l.target).unwrap_or(MountAttrFlags::empty())).collect();
     plan.hidden = home.stores()?;
     plan.hidden.retain(|s| s.is_dir());
     if plan.rootless {
