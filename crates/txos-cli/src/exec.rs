@@ -1,7 +1,7 @@
 //! `txos exec`: one more command in a pending transaction.
 
 use txos_engine::TxId;
-use txos_engine::changeset::{ChangeSet, running_layer_entries};
+use txos_engine::changeset::{ChangeSet, Counts, running_layer};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, Transaction};
 use txos_engine::version::Stamp;
@@ -75,6 +75,7 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         arguments_hidden: options.recorded().len() < options.command.len(),
         begun: Some(Stamp::now()),
         changes: None,
+        is_same: false,
     };
     if let Err(error) = tx.save_before(command) {
         // What was copied until then makes room again, for the next attempt.
@@ -169,14 +170,14 @@ impl Place<'_> {
             return Ok(status);
         }
         tx.meta.exit_status = Some(i32::from(status));
-        count(&mut tx);
-        let kept =
-            ChangeSet::read(&tx, &ran.reads, &[]).map_err(Failure::from).and_then(|changes| {
-                let counts = changes.counts();
-                keep::keep(app, &mut tx, &ran.reads, counts.total())?;
-                app.report.note(|report| report.ended(Outcome::Kept, Some(counts)));
-                Ok(counts)
-            });
+        let known = count(&mut tx);
+        let counts = known
+            .map_or_else(|| Ok(ChangeSet::read(&tx, &ran.reads, &[])?.counts()), Ok::<_, Failure>);
+        let kept = counts.and_then(|counts| {
+            keep::keep(app, &mut tx, &ran.reads, &counts)?;
+            app.report.note(|report| report.ended(Outcome::Kept, Some(counts)));
+            Ok(counts)
+        });
         let counts = match kept {
             Ok(counts) => counts,
             Err(failure) => {
@@ -194,7 +195,7 @@ impl Place<'_> {
         drop(signals);
         // What can't be removed now is removed by `gc`.
         if tx.discard_unnamed().is_ok() {
-            space::note(app, home, id);
+            space::note_small(app, home, id, counts.total());
             trash::clear(app, home);
         }
         if args.fork {
@@ -230,6 +231,7 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
         arguments_hidden: false,
         begun: Some(Stamp::now()),
         changes: None,
+        is_same: false,
     };
     tx.save_before(command)?;
     let ran = txos_run::run(home, &mut tx, reads, &options, None);
@@ -263,11 +265,15 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
 }
 
 /// Counts the paths that the command changed, for its layer. That they can't be counted is no reason to
-/// lose them.
-fn count(tx: &mut Transaction) {
-    let counted = running_layer_entries(tx);
-    let command = tx.meta.before.as_mut().and_then(|before| before.command.as_mut());
-    if let (Some(command), Ok(entries)) = (command, counted) {
-        command.changes = u64::try_from(entries.len()).ok();
-    }
+/// lose them. Gives what the transaction changes in all if that is known: the command changed nothing.
+fn count(tx: &mut Transaction) -> Option<Counts> {
+    let seen = running_layer(tx).ok()?;
+    let before = tx.meta.before.as_mut()?;
+    let below = before.savepoint.checked_sub(1);
+    let command = before.command.as_mut()?;
+    command.changes = u64::try_from(seen.entries.len()).ok();
+    command.is_same = seen.is_same;
+    let Some(below) = below else { return seen.is_same.then(Counts::default) };
+    let layer = tx.meta.stack.layers.get(below as usize).filter(|_| seen.is_same)?;
+    layer.kinds.map(Counts::of_kinds)
 }

@@ -19,8 +19,13 @@ const SAY_AFTER: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Makes the transaction pending.
-pub fn keep(app: &App, tx: &mut Transaction, reads: &ReadSet, changes: u64) -> Result<(), Failure> {
-    Ok(app.with_progress(|progress| txn::keep(tx, reads, changes, progress))?)
+pub fn keep(
+    app: &App,
+    tx: &mut Transaction,
+    reads: &ReadSet,
+    counts: &Counts,
+) -> Result<(), Failure> {
+    Ok(app.with_progress(|progress| txn::keep(tx, reads, counts, progress))?)
 }
 
 /// Takes a transaction to what its record names: what it was before the command that was run in it last, or

@@ -52,6 +52,7 @@ fn merge_one(
         arguments_hidden: false,
         begun: Some(Stamp::now()),
         changes: None,
+        is_same: false,
     };
     // Halfway it would be left to the next process that touches it.
     let signals = Deferred::begin();

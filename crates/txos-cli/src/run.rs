@@ -468,7 +468,7 @@ fn keep(
     counts: &Counts,
     gone: &str,
 ) -> Result<Transaction, Failure> {
-    if let Err(failure) = keep::keep(app, &mut tx, &ran.reads, counts.total()) {
+    if let Err(failure) = keep::keep(app, &mut tx, &ran.reads, counts) {
         trash::discard(app, home, tx);
         return Err(failure.with_aftermath(gone));
     }

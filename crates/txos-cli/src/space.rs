@@ -84,6 +84,17 @@ pub fn note(app: &App, home: &Home, id: TxId) {
     }
 }
 
+/// How many paths are counted in a time that a list has.
+const LISTED_MAX: u64 = 50_000;
+
+/// Leaves the counting of a pending transaction to those who list it; if it changes so many paths that this would
+/// take long, [notes](note) what it takes.
+pub fn note_small(app: &App, home: &Home, id: TxId, paths: u64) {
+    if paths > LISTED_MAX {
+        note(app, home, id);
+    }
+}
+
 fn write_note(home: &Home, meta: &Meta, bytes: u64) {
     let text = format!("{bytes} {}\n", of_record(meta));
     let path = home.tx_dir(meta.id).join(NOTE);

@@ -25,7 +25,7 @@ use crate::path::layer::{child, is_at_or_below, split};
 use crate::path::{from_bytes, join};
 use crate::readset::ReadSet;
 use crate::store::{
-    Content, Item, Layer, Manifest, Transaction, Tree, look_at_entries, saved_content,
+    Content, Item, Layer, Manifest, Transaction, Tree, is_same_tree, look_at_entries, saved_content,
 };
 use crate::sys;
 use crate::sys_handle::Handle;
@@ -47,23 +47,32 @@ pub fn layer_entries(tx: &Transaction, number: u32) -> Result<Vec<Entry>> {
             advice: "`txos show` lists its layers.".into(),
         });
     };
-    between(tx, number - 1, layer.saved.then_some(number))
+    Ok(between(tx, number - 1, layer.saved.then_some(number))?.entries)
 }
 
-/// The paths that the command changed that runs in a pending transaction and has just ended.
+/// What a command changed that runs in a pending transaction and has just ended.
+#[derive(Debug, Default)]
+pub struct RunningLayer {
+    /// The paths, in order of path.
+    pub entries: Vec<Entry>,
+    /// Whether every private copy is the object that it was, unchanged; then there are no such paths.
+    pub is_same: bool,
+}
+
+/// Looks what the command changed that runs in a pending transaction and has just ended.
 ///
 /// # Errors
 /// [`Error::Io`] with what can't be read.
-pub fn running_layer_entries(tx: &Transaction) -> Result<Vec<Entry>> {
+pub fn running_layer(tx: &Transaction) -> Result<RunningLayer> {
     let _rights = crate::sys_owner::rights();
     between(tx, tx.meta.before.as_ref().map_or(0, |before| before.savepoint), None)
 }
 
 /// What differs between two savepoints; `None` stands for the private copies as they are.
-fn between(tx: &Transaction, below: u32, above: Option<u32>) -> Result<Vec<Entry>> {
+fn between(tx: &Transaction, below: u32, above: Option<u32>) -> Result<RunningLayer> {
     let below = if below > 0 { tx.manifest(below)? } else { Manifest::default() };
     let above = above.map(|number| tx.manifest(number)).transpose()?;
-    let (mut entries, none) = (Vec::new(), Tree::new());
+    let (mut entries, mut is_same, none) = (Vec::new(), true, Tree::new());
     for layer in tx.layers() {
         if !layer.upper.try_exists().at("looking at", &layer.upper)? {
             continue; // Its file system is not mounted; it was not concerned.
@@ -77,11 +86,15 @@ fn between(tx: &Transaction, below: u32, above: Option<u32>) -> Result<Vec<Entry
                 &looked
             }
         };
+        if is_same_tree(old, new) {
+            continue;
+        }
+        is_same = false;
         let state = |tree| State { layer: &layer, tree };
         entries.extend(Pair::new(state(old), state(new)).entries()?);
     }
     entries.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(entries)
+    Ok(RunningLayer { entries, is_same })
 }
 
 /// One state of one layer. Paths are relative to the layer's root.

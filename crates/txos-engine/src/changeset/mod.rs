@@ -18,7 +18,7 @@ pub use attrs::{AttrChange, Attrs, XattrChange};
 pub use content::same_bytes;
 pub use delta::{Delta, What};
 pub(crate) use entries::{Source, expand, walk};
-pub use layer_diff::{Replay, Step, layer_entries, running_layer_entries};
+pub use layer_diff::{Replay, RunningLayer, Step, layer_entries, running_layer};
 pub use overlay::Renamed;
 pub(crate) use overlay::{forget_indexed, is_overlay_xattr};
 
@@ -263,6 +263,19 @@ impl Counts {
             } += 1;
         }
         counts
+    }
+
+    /// In the order of [`Counts::by_kind`].
+    #[must_use]
+    pub fn of_kinds(kinds: [u64; 6]) -> Self {
+        let [added, modified, attributes, type_changed, renamed, deleted] = kinds;
+        Counts { added, modified, attributes, type_changed, renamed, deleted }
+    }
+
+    /// Added, modified, with other attributes only, of another type, renamed, deleted.
+    #[must_use]
+    pub fn by_kind(&self) -> [u64; 6] {
+        [self.added, self.modified, self.attributes, self.type_changed, self.renamed, self.deleted]
     }
 
     /// All of them.

@@ -142,6 +142,10 @@ impl Transaction {
         }
         // What another one that died on the way had saved.
         self.discard_unnamed()?;
+        if self.is_saved_below(at) {
+            self.save_same(at, flush)?;
+            return Ok(at);
+        }
         let known = match self.meta.stack.saved_below(at) {
             Some(number) => self.manifest(number)?,
             None => Manifest::default(),
@@ -160,6 +164,28 @@ impl Transaction {
             trees.push(tree);
         }
         self.save_manifest(at, &Manifest { trees }, flush)?;
+        self.save_reads_of(at, flush)?;
+        Ok(at)
+    }
+
+    /// Whether the private copies are those that the savepoint before number `at` lists.
+    fn is_saved_below(&self, at: u32) -> bool {
+        let stack = &self.meta.stack;
+        stack.here().is_some_and(|layer| layer.is_same) && stack.saved_below(at) == Some(at - 1)
+    }
+
+    /// Makes the savepoint of a layer that changed nothing: another name of the list below.
+    fn save_same(&mut self, at: u32, flush: bool) -> Result<()> {
+        let saved = self.dir().join("saved");
+        let below = saved.join((at - 1).to_string());
+        let list = saved.join(at.to_string());
+        sys::step("store link", || fs::hard_link(&below, &list)).at("saving", &list)?;
+        self.save_reads_of(at, flush)
+    }
+
+    /// Keeps the read set with savepoint `at`, which is there from then on.
+    fn save_reads_of(&mut self, at: u32, flush: bool) -> Result<()> {
+        let saved = self.dir().join("saved");
         let (reads, kept) = (self.dir().join("reads"), reads_of(&saved, at));
         sys::step("store link", || fs::hard_link(&reads, &kept)).at("saving", &reads)?;
         if flush {
@@ -170,7 +196,7 @@ impl Transaction {
         if let Some(layer) = self.meta.stack.here_mut() {
             layer.saved = true;
         }
-        Ok(at)
+        Ok(())
     }
 
     /// Writes into the record where the transaction goes back to; it is active from then on.
@@ -295,6 +321,8 @@ impl Transaction {
             ended: self.meta.ended,
             exit_status: self.meta.exit_status,
             changes: self.meta.changes,
+            kinds: None,
+            is_same: command.is_same,
             counts: command.changes,
             saved: false,
         });

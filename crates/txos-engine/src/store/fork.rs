@@ -128,6 +128,8 @@ impl Transaction {
             ended: meta.ended,
             exit_status: None,
             changes,
+            kinds: layer.and_then(|layer| layer.kinds),
+            is_same: false,
             counts: Some(changes),
             saved: false,
         });

@@ -203,6 +203,8 @@ impl Transaction {
             ended: Some(Stamp::now()),
             exit_status: None,
             changes: self.meta.changes,
+            kinds: None,
+            is_same: false,
             counts: None,
             saved: true,
         });

@@ -24,6 +24,9 @@ pub struct Command {
     /// Number of paths that it changed, once that is known.
     #[serde(skip)]
     pub changes: Option<u64>,
+    /// Whether it is known to have left every private copy as it was.
+    #[serde(skip)]
+    pub is_same: bool,
 }
 
 /// What one command changed of a pending transaction.
@@ -49,6 +52,13 @@ pub struct StackLayer {
     /// Number of paths that the transaction changes with this layer and those below it.
     #[serde(default)]
     pub changes: u64,
+    /// The same by kind, if it was counted so: added, modified, with other attributes only, of another type, renamed,
+    /// deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<[u64; 6]>,
+    /// Whether the private copies are those of the layers below: its command changed nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_same: bool,
     /// Number of paths that this layer changes, if it was counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<u64>,
@@ -90,7 +100,7 @@ impl Stack {
         self.layers.get(self.at.checked_sub(1)? as usize)
     }
 
-    pub(super) fn here_mut(&mut self) -> Option<&mut StackLayer> {
+    pub(crate) fn here_mut(&mut self) -> Option<&mut StackLayer> {
         self.layers.get_mut(self.at.checked_sub(1)? as usize)
     }
 
@@ -122,6 +132,8 @@ impl Meta {
             ended: self.ended,
             exit_status: self.exit_status,
             changes: self.changes,
+            kinds: None,
+            is_same: false,
             counts: Some(self.changes),
             saved: false,
         });

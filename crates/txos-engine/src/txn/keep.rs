@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use crate::changeset::Counts;
 use crate::commit::{Phase, Progress};
 use crate::error::{Context, Result};
 use crate::readset::ReadSet;
@@ -12,8 +13,9 @@ use crate::stamp::Stamp;
 use crate::store::Transaction;
 use crate::sys;
 
-/// Makes a transaction pending, with what it read and the number of paths that it changed. Of a durable
-/// one the private copies are stable before its record says that it is pending.
+/// Makes a transaction pending, with what it read and the numbers of paths that it changed. Of a durable
+/// one the private copies are stable before its record says that it is pending: those that a command has left
+/// as they were have been since they were kept.
 ///
 /// # Errors
 /// [`crate::Error::Io`] with the step. Unless the step is the flush of the transaction's directory, the
@@ -22,15 +24,20 @@ use crate::sys;
 pub fn keep(
     tx: &mut Transaction,
     reads: &ReadSet,
-    changes: u64,
+    counts: &Counts,
     progress: &dyn Progress,
 ) -> Result<()> {
     let flush = tx.meta.durable;
     tx.save_reads(reads, flush)?;
     tx.meta.ended = Some(Stamp::now());
-    tx.meta.changes = changes;
+    tx.meta.changes = counts.total();
     tx.stay();
-    if flush {
+    let here = tx.meta.stack.here_mut();
+    let is_same = here.as_ref().is_some_and(|layer| layer.is_same);
+    if let Some(layer) = here {
+        layer.kinds = Some(counts.by_kind());
+    }
+    if flush && !is_same {
         progress.phase(Phase::Flushing, None);
         flush_layers(tx)?;
     }

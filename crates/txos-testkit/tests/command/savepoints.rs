@@ -112,6 +112,51 @@ fn layers(lab: &Lab, id: &str) -> Vec<(String, bool)> {
     shown["transaction"]["stack"].as_array().unwrap().iter().map(layer).collect()
 }
 
+/// A command that changes nothing is a layer like any other, whose savepoint is another name of the one below; what it makes and
+/// removes again, and what it rewrites as it was, is told from that.
+#[test]
+fn layers_of_commands_that_change_nothing() {
+    let scripts = [
+        "set -e; echo new > a; ln a a3; mkdir -p n/m; echo 1 > n/m/f; rm b",
+        ": nothing",
+        "cat a n/m/f a3 >/dev/null; ls -lR >/dev/null; : nothing",
+        "set -e; echo gone > g; rm g; cat n/m/f > t; cat t > n/m/f; rm t",
+        ": nothing at all",
+        "set -e; echo 2 >> n/m/f; chmod 600 a3; mv n o",
+        ": nothing again",
+    ];
+    let twin = Twin::new(Lab::new(), &[], PREPARE, &scripts);
+    let shown = twin.lab.txos(["show", &twin.id, "--json"]).run().expect(0).json();
+    let changes = |n: usize| shown["transaction"]["stack"][n]["changes"].as_u64();
+    assert_eq!([1, 2, 4, 6].map(changes), [Some(0); 4]);
+    assert!(changes(5) > Some(0));
+    for (back, at) in [(1, 6), (1, 5), (2, 3), (1, 2), (1, 1), (1, 0)] {
+        let _ = twin.go("undo", back).expect(0);
+        twin.is_at(at);
+    }
+    for (forth, at) in [(3, 3), (4, 7)] {
+        let _ = twin.go("redo", forth).expect(0);
+        twin.is_at(at);
+    }
+    // A command that fails is taken back to the savepoint of one that changed nothing.
+    let failing = "echo lost > a; rm -r o; exit 7";
+    let _ = twin.lab.txos(["exec", &twin.id, "--", "sh", "-c", failing]).run().expect(7);
+    twin.is_at(7);
+    let report = twin.lab.dir().join("report");
+    let exec = twin.lab.txos(["exec", "--report"]).arg(&report).args([&twin.id, "--", "true"]);
+    let _ = exec.run().expect(0);
+    let text = std::fs::read_to_string(&report).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let counts: Vec<u64> =
+        report["counts"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).collect();
+    let shown = twin.lab.txos(["show", &twin.id, "--json"]).run().expect(0).json();
+    assert_eq!(counts.iter().sum::<u64>(), shown["transaction"]["changes"].as_u64().unwrap());
+    assert_eq!(report["counts"], shown["counts"]);
+    let _ = twin.lab.txos(["commit", &twin.id]).run().expect(0);
+    assert_eq!(dump(twin.lab.tree()), twin.states[7]);
+    twin.lab.expect_clean();
+}
+
 #[test]
 fn every_state_is_gone_to_and_fro() {
     let twin = Twin::new(Lab::in_memory(), &["--no-durable"], PREPARE, &LAYERS);
