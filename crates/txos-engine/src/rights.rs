@@ -65,6 +65,11 @@ pub fn is_privileged() -> bool {
     Rights::now() == Rights::MachineRoot
 }
 
+/// [`is_privileged`], asked once while this thread uses the user's rights as an owner.
+pub(crate) fn is_privileged_throughout() -> bool {
+    crate::sys_owner::privileged(is_privileged)
+}
+
 /// Whether this process is user number 0 without being the machine's root.
 #[must_use]
 pub fn is_unprivileged_root() -> bool {

@@ -86,12 +86,12 @@ impl Drop for Rights {
     }
 }
 
-/// [`crate::rights::is_privileged`], asked once while a [`Rights`] is held: a thread takes no other credentials in the
-/// middle of reading private copies or of publishing, where this is asked for every extended attribute.
-pub(crate) fn is_privileged() -> bool {
+/// Whether this thread is the machine's root, asked once while a [`Rights`] is held: a thread takes no other credentials in
+/// the middle of reading private copies or of publishing, where this is wanted for every extended attribute.
+pub(crate) fn privileged(ask: impl FnOnce() -> bool) -> bool {
     let known = STATE.with_borrow(|state| state.privileged);
     known.unwrap_or_else(|| {
-        let privileged = crate::rights::is_privileged();
+        let privileged = ask();
         STATE.with_borrow_mut(|state| {
             if state.held > 0 {
                 state.privileged = Some(privileged);

@@ -41,7 +41,7 @@ use crate::version::{Version, stat_at};
 /// else can set; in a user namespace, also in that of a root who is not the machine's, it is `user.` (mount option `userxattr`). Never both: to
 /// root's overlay `user.overlay.*` is data like any other, which any user can write.
 fn overlay_prefix() -> &'static [u8] {
-    if crate::sys_owner::is_privileged() { b"trusted.overlay." } else { b"user.overlay." }
+    if crate::rights::is_privileged_throughout() { b"trusted.overlay." } else { b"user.overlay." }
 }
 
 /// Whether an extended attribute belongs to overlayfs.
@@ -121,7 +121,7 @@ impl<'a> Scan<'a> {
         Ok(Scan {
             upper_root: open(&layer.upper)?,
             stable_root,
-            marks_impure: crate::sys_owner::is_privileged(),
+            marks_impure: crate::rights::is_privileged_throughout(),
             layer,
             reads,
             keep_inode,
@@ -179,7 +179,7 @@ impl<'a> Scan<'a> {
     fn is_unmarked_copy(&self, file: &File) -> bool {
         let origin = overlay_xattr(&file.xattrs, b"origin");
         origin.is_none_or(<[u8]>::is_empty)
-            && (origin.is_some() || !crate::sys_owner::is_privileged())
+            && (origin.is_some() || !crate::rights::is_privileged_throughout())
             && self.reads.kept(&self.stable_abs(&file.stable_path))
     }
 
@@ -245,7 +245,10 @@ impl<'a> Scan<'a> {
         // The root of a layer can't keep a foreign owner in a user namespace, and its user can't
         // change what is not his.
         let user = rustix::process::geteuid();
-        if dir.path.is_empty() && !crate::sys_owner::is_privileged() && old.uid != user.as_raw() {
+        if dir.path.is_empty()
+            && !crate::rights::is_privileged_throughout()
+            && old.uid != user.as_raw()
+        {
             return Ok(());
         }
         let at = |fd| sys::entry_path(fd, b"");

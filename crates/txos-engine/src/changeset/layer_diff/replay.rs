@@ -366,7 +366,7 @@ fn is_one_object(pair: &Pair<'_>, before: &[u8], now: &Item) -> bool {
     let Some(lower) = pair.old.lower(before) else { return false };
     let origin = overlay_xattr(&now.xattrs, b"origin");
     if origin.is_none_or(<[u8]>::is_empty)
-        && (origin.is_some() || !crate::sys_owner::is_privileged())
+        && (origin.is_some() || !crate::rights::is_privileged_throughout())
     {
         // No handle could be stored. Then what the command was seen to do tells.
         let stable = pair.old.stable(&lower);
