@@ -238,7 +238,8 @@ impl WaitArgs {
 }
 
 /// What belongs to the private view, or to the change set that it leaves.
-const NOT_IN_PROCESS: [&str; 25] = [
+const NOT_IN_PROCESS: [&str; 26] = [
+    "which_view",
     "dir",
     "hide",
     "max_bytes",
@@ -326,10 +327,21 @@ pub struct RunArgs {
     #[command(flatten)]
     pub wait: WaitArgs,
 
-    /// Run CMD as a transaction without a private view: where nothing may be mounted, as in containers
+    /// Where CMD gets its own view of the files from
     ///
-    /// A library that is loaded into CMD, and into the programs that it runs, answers their system calls. No
-    /// privileges are needed. The programs must be dynamically linked.
+    /// `overlay`: mounts and a supervisor, for any program. `library`: a library that is loaded into CMD and into the programs that it
+    /// runs answers their system calls; nothing is mounted and no privileges are needed, but the programs must be dynamically
+    /// linked. `auto` is the overlay, or the library where the overlay is not to be had: where no mounts or namespaces are
+    /// allowed, and on a root directory that is an overlay itself, as in containers.
+    #[arg(
+        long = "view",
+        value_name = "WHICH",
+        default_value_t,
+        value_enum,
+        help_heading = "Isolation"
+    )]
+    pub which_view: WhichView,
+    /// As --view library; but the changes are safe against a power cut only with --durable
     #[arg(long, help_heading = "In the process", conflicts_with_all = NOT_IN_PROCESS)]
     pub in_process: bool,
     /// With --in-process: make the changes safe against a power cut
@@ -440,6 +452,18 @@ impl From<&LimitArgs> for Limits {
     }
 }
 
+/// Where a command gets its view from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhichView {
+    /// The overlay where it is to be had, else the library
+    #[default]
+    Auto,
+    /// Mounts and a supervisor
+    Overlay,
+    /// A library in the command's programs
+    Library,
+}
+
 /// When to commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CommitOn {
@@ -543,7 +567,37 @@ impl RunArgs {
             (publish.no_durable, "--no-durable"),
             (self.wait.seconds != wait.seconds, "--wait"),
             (self.in_process, "--in-process"),
+            (self.which_view != WhichView::default(), "--view"),
             (self.durable, "--durable"),
+        ])
+    }
+
+    /// What was asked for that a command with the library in it can't hold, by name.
+    pub fn only_with_overlay(&self) -> Vec<&'static str> {
+        let (view, publish) = (&self.view, &self.publish);
+        let wait = WaitArgs { seconds: WAIT_SECONDS };
+        named([
+            (self.report.is_some(), "--report"),
+            (self.review, "--review"),
+            (self.keep, "--keep"),
+            (self.dry_run, "--dry-run"),
+            (self.retry.is_some(), "--retry"),
+            (self.commit_on != CommitOn::default(), "--commit-on"),
+            (!view.scope.is_empty(), "--scope"),
+            (!view.exclude.is_empty(), "--exclude"),
+            (view.hold_output, "--hold-output"),
+            (view.no_preload, "--no-preload"),
+            (view.leftover != LeftoverArg::default(), "--leftover"),
+            (!self.place.hide.is_empty(), "--hide"),
+            (self.limits.max_bytes.is_some(), "--max-bytes"),
+            (self.limits.time.is_some(), "--time"),
+            (self.limits.memory.is_some(), "--memory"),
+            (self.limits.no_network, "--no-network"),
+            (publish.isolation != IsolationArg::default(), "--isolation"),
+            (publish.no_merge_append, "--no-merge-append"),
+            (!publish.keep_inode.is_empty(), "--keep-inode"),
+            (publish.no_gate, "--no-gate"),
+            (self.wait.seconds != wait.seconds, "--wait"),
         ])
     }
 

@@ -15,11 +15,14 @@ use txos_engine::show::quoted;
 use crate::app::{App, tell};
 use crate::args::{CommitOn, RunArgs};
 use crate::exit::{self, Failure, of_command};
-use crate::run::refusal;
+use crate::run::{hides_arguments, refusal};
 use crate::runtime;
 
 /// Read by the library, and removed before the command sees it.
 const VARIABLE: &str = "TXOS_IN_PROCESS";
+/// Its name and message for the history, likewise.
+const NAME: &str = "TXOS_IN_PROCESS_NAME";
+const MESSAGE: &str = "TXOS_IN_PROCESS_MESSAGE";
 const PRELOAD: &str = "LD_PRELOAD";
 /// Where the shells look without PATH.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -37,6 +40,14 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     }
     let mut command = Command::new(program);
     command.args(rest).env(PRELOAD, preload()?).env(VARIABLE, wishes(app, args));
+    for (variable, text) in [(NAME, &args.name), (MESSAGE, &args.message)] {
+        if let Some(text) = text {
+            command.env(variable, text);
+        }
+    }
+    if let (Some(dir), _) = args.place.paths()? {
+        command.current_dir(dir);
+    }
     let status = exit::of_start_error(command.exec());
     if let Some(why) = refusal(&status, CommitOn::Success, &args.command) {
         tell(format_args!("txos: {why}"));
@@ -44,8 +55,22 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     Ok(of_command(&status))
 }
 
+/// Whether a command can be run so, with all that was asked for.
+pub fn can_take(args: &RunArgs) -> bool {
+    let program = args.command.first().and_then(|program| look_up(program));
+    args.only_with_overlay().is_empty()
+        && program.is_none_or(|path| check(&path, SCRIPTS_MAX).is_ok())
+}
+
 fn wishes(app: &App, args: &RunArgs) -> String {
-    let wishes = [(args.durable, "durable"), (args.view.strict, "strict"), (app.quiet(), "quiet")];
+    let durable = if args.in_process { args.durable } else { !args.publish.no_durable };
+    let hides = hides_arguments(args.no_record_args);
+    let wishes = [
+        (durable, "durable"),
+        (args.view.strict, "strict"),
+        (app.quiet(), "quiet"),
+        (hides, "hide-arguments"),
+    ];
     let words: Vec<&str> = wishes.iter().filter(|(wish, _)| *wish).map(|(_, word)| *word).collect();
     words.join(",")
 }
@@ -88,7 +113,7 @@ fn check(path: &Path, scripts: usize) -> Result<(), String> {
         || meta.mode() & 0o2010 == 0o2010 && meta.gid() != group;
     if gains {
         return Err("it runs with other privileges, so nothing can be loaded into it; run it \
-                    without --in-process"
+                    with --view overlay"
             .into());
     }
     match kind(&file) {
@@ -96,7 +121,7 @@ fn check(path: &Path, scripts: usize) -> Result<(), String> {
             .map_err(|why| format!("its interpreter {}: {why}", quoted(&interpreter))),
         Ok(Kind::Static) => {
             Err("it is statically linked, so nothing can be loaded into it; run it \
-                                 without --in-process"
+                                 with --view overlay"
                 .into())
         }
         _ => Ok(()),

@@ -16,7 +16,7 @@ use txos_engine::{Conflict, TxId};
 use txos_run::{CommandStatus, Hold, Live, Ran};
 
 use crate::app::{App, tell};
-use crate::args::{CommitOn, Ending, RunArgs};
+use crate::args::{CommitOn, Ending, RunArgs, WhichView};
 use crate::changes::{Counts, paths};
 use crate::commit::Review;
 use crate::exit::{DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
@@ -26,7 +26,7 @@ use crate::report::Outcome;
 use crate::review::Decision;
 use crate::signals::Deferred;
 use crate::streams::Marks;
-use crate::{inside, keep, review, space, trash};
+use crate::{in_process, inside, keep, review, space, trash};
 
 /// What to say of a transaction that is gone.
 const ROLLED_BACK: &str = "rolled back, nothing changed";
@@ -123,6 +123,21 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     if let Some(outer) = txos_run::inside() {
         return inside::ask(app, args, outer);
     }
+    if args.which_view == WhichView::Library {
+        let refused = args.only_with_overlay();
+        if refused.is_empty() {
+            return in_process::run(app, args);
+        }
+        let refused = refused.join(", ");
+        return Err(Failure::new(format!("--view library can't hold {refused}; nothing was run")));
+    }
+    if args.which_view == WhichView::Auto
+        && txos_run::root_is_overlay()
+        && in_process::can_take(args)
+    {
+        tracing::info!("the root directory is an overlay: the view is the library's");
+        return in_process::run(app, args);
+    }
     let ending = args.ending();
     if ending == Ending::Review && !review::possible() {
         return Err(Failure::new(
@@ -135,7 +150,17 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     let mut attempts = Attempts { retries: 0, began: Instant::now(), live: Live::default() };
     let mut again = None;
     loop {
-        let (ended, next) = attempt(app, engine, args, ending, again, &mut attempts)?;
+        let attempted = attempt(app, engine, args, ending, again, &mut attempts);
+        if attempted.is_err()
+            && args.which_view == WhichView::Auto
+            && in_process::can_take(args)
+            && let Some(why) = txos_run::refuses_views()
+        {
+            // So it can't have run.
+            tracing::info!("no namespaces are to be had ({why}): the view is the library's");
+            return in_process::run(app, args);
+        }
+        let (ended, next) = attempted?;
         let (conflicts, only_read) = match ended {
             Attempt::Ended(status) => return Ok(status),
             Attempt::Conflict { conflicts, again: next, only_read } => {

@@ -43,6 +43,7 @@ pub fn doctor() -> Vec<Check> {
     let mut checks = vec![kernel(), overlay(), supervision(), wake_up()];
     checks.extend(kind_of_root());
     checks.push(namespaces(root));
+    checks.push(view());
     if let Some(check) = tracing() {
         checks.push(check);
     }
@@ -51,6 +52,34 @@ pub fn doctor() -> Vec<Check> {
     }
     checks.push(root_directory(root));
     checks
+}
+
+/// Why no overlay can be mounted for a command: the kernel refuses this process the namespaces.
+#[must_use]
+pub fn refuses_views() -> Option<std::io::Error> {
+    probe::namespaces(!is_privileged()).err()
+}
+
+/// Whether the root directory is an overlay, as a container's: overlayfs can't be stacked on it as it would have to.
+#[must_use]
+pub fn root_is_overlay() -> bool {
+    const OVERLAYFS_SUPER_MAGIC: i64 = 0x794c_7630;
+    rustix::fs::statfs("/").is_ok_and(|stat| stat.f_type == OVERLAYFS_SUPER_MAGIC)
+}
+
+/// In which view `txos run` runs a command.
+fn view() -> Check {
+    let name = "view";
+    let library = "the library's, in the command's programs (docs/runtime.md)";
+    if let Some(error) = refuses_views() {
+        return Check::good(name, format!("{library}: no namespaces are to be had ({error})"));
+    }
+    if root_is_overlay() {
+        let detail =
+            format!("{library}: the root directory is an overlay; with --scope, an overlay's");
+        return Check::good(name, detail);
+    }
+    Check::good(name, "an overlay's")
 }
 
 fn kernel() -> Check {
@@ -146,7 +175,7 @@ impl Asker {
 #[must_use]
 pub fn namespace_advice(rootless: bool, asker: Asker) -> String {
     let cause = cause_of_refusal(rootless, asker);
-    format!("{cause}. Or run the command with --in-process, which needs no namespaces")
+    format!("{cause}. Or run the command with --view library, which needs no namespaces")
 }
 
 fn cause_of_refusal(rootless: bool, asker: Asker) -> String {

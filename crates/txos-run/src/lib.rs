@@ -45,7 +45,7 @@ mod warning;
 use txos_engine::readset::ReadSet;
 use txos_engine::store::{Begin, Home, Transaction};
 
-pub use doctor::{Check, doctor};
+pub use doctor::{Check, doctor, refuses_views, root_is_overlay};
 pub use error::Error;
 use error::Result;
 pub use limits::{Limit, Limits};

@@ -17,10 +17,14 @@ use super::thread::Thread;
 use super::tls::here;
 use super::{api, interpose};
 use crate::raw::syscall;
+use crate::tx::staging::{Label, label};
 use crate::tx::{Failure, How, flags, kernel};
 
 /// Set for the command: what to begin, and what `LD_PRELOAD` was before.
 pub const VARIABLE: &str = "TXOS_IN_PROCESS";
+/// Its name and message for the history.
+const NAME: &str = "TXOS_IN_PROCESS_NAME";
+const MESSAGE: &str = "TXOS_IN_PROCESS_MESSAGE";
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// Somebody else was first (`EX_TEMPFAIL`).
@@ -93,17 +97,18 @@ fn rolled_back(live: &str) -> String {
 }
 
 /// What the variable asks for: words, separated by commas.
-fn parse(words: &str) -> (u32, bool) {
-    let (mut asked, mut quiet) = (0, false);
+fn parse(words: &str) -> (u32, bool, bool) {
+    let (mut asked, mut quiet, mut hides) = (0, false, false);
     for word in words.split(',') {
         match word {
             "durable" => asked |= flags::DURABLE,
             "strict" => asked |= flags::STRICT,
             "quiet" => quiet = true,
+            "hide-arguments" => hides = true,
             _ => {}
         }
     }
-    (asked, quiet)
+    (asked, quiet, hides)
 }
 
 /// Begins the command's transaction, if this process is one.
@@ -124,7 +129,10 @@ fn start(name: String) {
         return;
     }
     let Some(words) = std::env::var_os(VARIABLE) else { return };
-    let (flags, quiet) = parse(&words.to_string_lossy());
+    let (flags, quiet, hides_arguments) = parse(&words.to_string_lossy());
+    let text = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
+    let (name_in_history, message) = (text(NAME), text(MESSAGE));
+    label(Label { name: name_in_history, message, hides_arguments });
     forget_environment();
     let plan = How { flags, ..How::default() };
     let command = Command { name, quiet };
@@ -158,6 +166,8 @@ fn forget_environment() {
     // SAFETY: nothing but the dynamic linker and constructors has run: there is one thread.
     unsafe {
         libc::unsetenv(c"TXOS_IN_PROCESS".as_ptr());
+        libc::unsetenv(c"TXOS_IN_PROCESS_NAME".as_ptr());
+        libc::unsetenv(c"TXOS_IN_PROCESS_MESSAGE".as_ptr());
         libc::unsetenv(c"TXOS_MEMBER".as_ptr());
         match rest {
             Some(rest) => libc::setenv(c"LD_PRELOAD".as_ptr(), rest.as_ptr(), 1),

@@ -54,7 +54,7 @@ mod single_call;
 mod single_rename;
 mod sockets;
 pub mod spaces;
-mod staging;
+pub mod staging;
 #[cfg(test)]
 mod tests;
 mod tree;

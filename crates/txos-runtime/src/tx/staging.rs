@@ -3,7 +3,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use txos_engine::commit::Ground;
 use txos_engine::object::FileId;
@@ -26,6 +26,24 @@ pub struct Staging {
     began_at: u64,
     /// The mount of each layer, and the directory of its copies.
     places: Vec<(u64, FileId)>,
+}
+
+/// How a command's transaction stands in the history.
+#[derive(Clone, Debug, Default)]
+pub struct Label {
+    /// Its name.
+    pub name: Option<String>,
+    /// Its message.
+    pub message: Option<String>,
+    /// The command's arguments are not to be seen.
+    pub hides_arguments: bool,
+}
+
+static LABEL: OnceLock<Label> = OnceLock::new();
+
+/// Says how the transaction of this process's command stands in the history.
+pub fn label(label: Label) {
+    let _ = LABEL.set(label);
 }
 
 /// Places that ended transactions of this process have left for the next ones, empty.
@@ -100,12 +118,18 @@ impl Tx {
     fn staging(&mut self) -> Result<&mut Staging, Failure> {
         if self.copies.staging.is_none() {
             let home = shared::home()?;
+            let Label { name, message, hides_arguments } = LABEL.get().cloned().unwrap_or_default();
+            let mut command = command();
+            let has_arguments = command.len() > 1;
+            if hides_arguments {
+                command.truncate(1);
+            }
             let begin = Begin {
                 layers: Vec::new(),
-                name: None,
-                message: None,
-                command: command(),
-                arguments_hidden: false,
+                name,
+                message,
+                command,
+                arguments_hidden: hides_arguments && has_arguments,
                 directory: PathBuf::from("/"),
                 durable: self.how.flags & super::flags::DURABLE != 0,
             };

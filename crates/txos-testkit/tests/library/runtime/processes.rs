@@ -285,8 +285,9 @@ fn no_privilege_is_needed() {
                 Some(user) => user.runs(run),
             }
         };
-        // The view is not to be had.
-        let _ = runs(&["run", "--", "true"]).run().expect(125).says("--in-process");
+        // The overlay is not to be had.
+        let overlay = runs(&["run", "--view", "overlay", "--", "true"]);
+        let _ = overlay.run().expect(125).says("--view library");
         let before = Tree::of(place.tree());
         let failing = format!("{script}; false");
         let _ = runs(&["run", "--in-process", "--", "sh", "-c", &failing]).run().expect(1);
@@ -299,7 +300,50 @@ fn no_privilege_is_needed() {
         assert!(!place.path("old").exists());
         let _ = runs(&["revert", "@"]).run().expect(0);
         before.expect_same(&Tree::of(place.tree()));
+        // So the library's is taken, unless something is asked for that it can't hold.
+        let _ = runs(&["run", "--", "sh", "-c", &failing]).run().expect(1);
+        before.expect_same(&Tree::of(place.tree()));
+        let named = ["-v", "run", "--name", "auto", "-m", "why", "--", "sh", "-c", script];
+        let _ = runs(&named).run().expect(0).says("the view is the library's");
+        let shown = runs(&["show", "auto"]).run().expect(0);
+        assert!(shown.text().contains("why"), "{shown:?}");
+        let _ = runs(&["revert", "auto"]).run().expect(0);
+        before.expect_same(&Tree::of(place.tree()));
+        let _ = runs(&["run", "--keep", "--", "true"]).run().expect(125);
+        let keep = ["run", "--view", "library", "--keep", "--", "true"];
+        let _ = runs(&keep).run().expect(125).says("--view library can't hold --keep");
+        let doctor = runs(&["doctor"]).run();
+        assert!(doctor.text().contains("the library's"), "{doctor:?}");
     }
+}
+
+/// On a root directory that is an overlay the library's view is taken without being asked for.
+#[test]
+fn a_containers_root_is_versioned() {
+    let lab = Lab::in_memory();
+    require!(rustix::process::geteuid().is_root(), "only root can mount an overlay");
+    let script = r#"
+        set -e; cd "$1"; mkdir mnt top; mount -t tmpfs none top; mkdir top/up top/work
+        mount -t overlay -o lowerdir=/,upperdir=top/up,workdir=top/work none mnt || exit 77
+        for d in proc dev tmp; do mount --rbind /$d mnt/$d; done
+        in="chroot mnt $2"
+        $in -v run -- sh -c 'echo made > /etc/txos-made; rm /etc/hosts; mkdir /opt/txos-made' || exit 1
+        test "$(cat mnt/etc/txos-made)" = made; test ! -e mnt/etc/hosts; test -d mnt/opt/txos-made
+        $in revert @; test ! -e mnt/etc/txos-made; test -e mnt/etc/hosts; test ! -e mnt/opt/txos-made
+        $in run -- sh -c 'rm /etc/hosts; exit 5' || test $? = 5; test -e mnt/etc/hosts
+        $in run --view overlay -- sh -c 'echo made > /etc/txos-made' || test $? = 125; test ! -e mnt/etc/txos-made
+        echo all of it
+    "#;
+    let done = Invocation::new("unshare")
+        .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])
+        .arg(lab.dir())
+        .arg(binary::txos())
+        .env("TXOS_STORE", lab.store())
+        .env("TXOS_REALM", lab.realm())
+        .run();
+    require!(done.code() != 77, "no overlay can be mounted over the root directory here");
+    let done = done.expect(0).says("the root directory is an overlay").says("--scope DIRECTORY");
+    assert!(done.text().ends_with("all of it\n"), "{done:?}");
 }
 
 /// The root directory of a container is an overlay over the layers of its image.
