@@ -10,6 +10,7 @@
 #include <jni.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +28,9 @@ static struct {
     int (*stats)(struct txos_stats *);
     const char *(*version)(void);
     long (*exclude)(const char *, const char *);
+    int (*share)(void);
+    int (*join)(int);
+    int (*abort_if)(const volatile int *);
 } lib;
 
 static const struct {
@@ -44,6 +48,9 @@ static const struct {
     { "txos_stats", (void **)&lib.stats },
     { "txos_version", (void **)&lib.version },
     { "txos_exclude", (void **)&lib.exclude },
+    { "txos_share", (void **)&lib.share },
+    { "sys_xjoin", (void **)&lib.join },
+    { "txos_abort_if", (void **)&lib.abort_if },
 };
 
 /* A copy of a Java array of bytes as a C string. */
@@ -167,4 +174,44 @@ JNIEXPORT jlong JNICALL Java_txos_Native_exclude(JNIEnv *env, jclass self, jbyte
         return -ENAMETOOLONG;
     long count = lib.exclude(name, end);
     return count >= 0 ? count : -(jlong)errno;
+}
+
+/* A descriptor, or the errno as a negative number. */
+JNIEXPORT jint JNICALL Java_txos_Native_share(JNIEnv *env, jclass self) {
+    (void)env, (void)self;
+    int shown = lib.share();
+    return shown >= 0 ? shown : -errno;
+}
+
+/* 0, or the errno. */
+JNIEXPORT jint JNICALL Java_txos_Native_join(JNIEnv *env, jclass self, jint shown) {
+    (void)env, (void)self;
+    return lib.join(shown) == 0 ? 0 : errno;
+}
+
+JNIEXPORT void JNICALL Java_txos_Native_hide(JNIEnv *env, jclass self, jint shown) {
+    (void)env, (void)self;
+    close(shown);
+}
+
+/* The address of a number that is 0, for the next three; 0: there is no memory. */
+JNIEXPORT jlong JNICALL Java_txos_Native_newFlag(JNIEnv *env, jclass self) {
+    (void)env, (void)self;
+    return (jlong)(intptr_t)calloc(1, sizeof(int));
+}
+
+JNIEXPORT void JNICALL Java_txos_Native_setFlag(JNIEnv *env, jclass self, jlong flag) {
+    (void)env, (void)self;
+    __atomic_store_n((int *)(intptr_t)flag, 1, __ATOMIC_RELAXED);
+}
+
+JNIEXPORT void JNICALL Java_txos_Native_freeFlag(JNIEnv *env, jclass self, jlong flag) {
+    (void)env, (void)self;
+    free((void *)(intptr_t)flag);
+}
+
+/* 0, or the errno. */
+JNIEXPORT jint JNICALL Java_txos_Native_abortIf(JNIEnv *env, jclass self, jlong flag) {
+    (void)env, (void)self;
+    return lib.abort_if((const volatile int *)(intptr_t)flag) == 0 ? 0 : errno;
 }

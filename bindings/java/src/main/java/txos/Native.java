@@ -77,6 +77,20 @@ final class Native {
 
     static native long exclude(byte[] path, byte[] suffix);
 
+    static native int share();
+
+    static native int join(int shown);
+
+    static native void hide(int shown);
+
+    static native long newFlag();
+
+    static native void setFlag(long flag);
+
+    static native void freeFlag(long flag);
+
+    static native int abortIf(long flag);
+
     private static MethodHandle isVirtual() {
         try {
             return MethodHandles.publicLookup()
@@ -219,6 +233,11 @@ final class Native {
             // What is not there is not read either.
             exclude(bytes(path), bytes(suffix));
         }
+    }
+
+    /** Leaves files out that are only read; gives how many, or the errno as a negative number. */
+    static long leaveOut(Path path, String suffix) {
+        return exclude(bytes(path.toString()), bytes(suffix));
     }
 
     /** What the class library opens once and for all is opened now: an abort would close it. */

@@ -95,9 +95,11 @@ public final class Options {
     }
 
     /**
-     * How long one call of the body may take. After that its thread is
-     * {@linkplain Thread#interrupt() interrupted}; when the body ends, the transaction is aborted, and
-     * {@link TransactionTimeoutException} is thrown. Java has no means to stop a body that goes on nevertheless.
+     * How long one attempt may take, the wait for other transactions included. After that its thread is
+     * {@linkplain Thread#interrupt() interrupted}, the next system call for a file fails, and so does a wait for another
+     * transaction; the transaction is aborted, and {@link TransactionTimeoutException} is thrown when the body has ended.
+     * Java has no means to stop a body that goes on nevertheless. Within another transaction the thread is only
+     * interrupted.
      * Holds for {@link Transactions} only.
      *
      * @param limit more than nothing; null: none, the default

@@ -16,8 +16,9 @@ package txos;
  * a function as a transaction, and again after a conflict.
  *
  * <p>Objects are not put back by an abort, only files: what was computed is still in its variables. It is the
- * thread's system calls that are transactional, so any library takes part; other threads do not, nor does a
- * process that the transaction starts. A transaction within another is part of it: one commit at the outermost
+ * thread's system calls that are transactional, so any library takes part; other threads do not, unless they run
+ * tasks of {@link Transactions#takingPart(java.util.concurrent.Callable)}, nor does a process that the transaction
+ * starts. A transaction within another is part of it: one commit at the outermost
  * end.
  *
  * @see <a href="https://doi.org/10.1145/2168836.2168840">Improving Server Applications with System
@@ -35,9 +36,22 @@ public final class SysTransaction implements AutoCloseable {
     private boolean spoiled;
     /** Of the one that was innermost when it was paused. */
     private Paused paused;
+    /** Other threads that take part; of the outermost one. */
+    private Members members;
+    /** It stands for a task of another thread that takes part. */
+    private final boolean isMember;
 
-    private SysTransaction(SysTransaction outer) {
+    private SysTransaction(SysTransaction outer, Members members) {
         this.outer = outer;
+        this.members = members;
+        this.isMember = members != null;
+    }
+
+    /** The calling thread has just begun to take part. */
+    static SysTransaction member(Members members) {
+        SysTransaction member = new SysTransaction(null, members);
+        INNERMOST.set(member);
+        return member;
     }
 
     /**
@@ -63,20 +77,24 @@ public final class SysTransaction implements AutoCloseable {
         Native.load();
         SysTransaction outer = INNERMOST.get();
         if (outer == null) {
-            if (Native.inVirtualThread()) {
-                throw new TransactionStateException(
-                        "a transaction is a thread's of the system, and a virtual thread changes from one to"
-                                + " another: run it in a platform thread (Thread.ofPlatform(), or an"
-                                + " ExecutorService of such threads)");
-            }
+            refuseVirtualThread();
             int errno = Native.begin(options.flags(), options.sequence());
             if (errno != 0) {
                 throw TransactionException.ofBegin(errno);
             }
         }
-        SysTransaction begun = new SysTransaction(outer);
+        SysTransaction begun = new SysTransaction(outer, null);
         INNERMOST.set(begun);
         return begun;
+    }
+
+    static void refuseVirtualThread() {
+        if (Native.inVirtualThread()) {
+            throw new TransactionStateException(
+                    "a transaction is a thread's of the system, and a virtual thread changes from one to"
+                            + " another: run it in a platform thread (Thread.ofPlatform(), or an"
+                            + " ExecutorService of such threads)");
+        }
     }
 
     /**
@@ -89,36 +107,77 @@ public final class SysTransaction implements AutoCloseable {
      */
     public static void end() {
         SysTransaction now = innermost("ended");
+        if (now.isMember) {
+            throw new TransactionStateException(
+                    "the thread takes part in a transaction that another one began, and leaves it when the task returns");
+        }
         now.leave();
         if (now.outer != null) {
             return;
         }
         if (now.spoiled) {
             Native.abort();
-            if (!TransactionException.lastWasAsked()) {
-                throw TransactionException.ofAbort(null);
-            }
-            throw new AbortedException("a transaction within this one was closed without its end", null);
+            TransactionException why = now.whyOf(null);
+            throw why != null
+                    ? why
+                    : new AbortedException("a transaction within this one was closed without its end", null);
         }
-        if (Native.end() != 0) {
-            throw TransactionException.ofAbort(null);
+        boolean committed = Native.end() == 0;
+        TransactionException why = committed ? null : now.whyOf(null);
+        now.hide();
+        if (!committed) {
+            throw why != null ? why : TransactionException.ofAbort(null);
+        }
+    }
+
+    /** Why it failed, if that was not what the program asked for; after its end. */
+    private TransactionException whyOf(Throwable cause) {
+        if (!TransactionException.lastWasAsked()) {
+            hide();
+            return TransactionException.ofAbort(cause);
+        }
+        Throwable failure = members == null ? null : members.failure();
+        hide();
+        for (Throwable each = cause; each != null; each = each.getCause()) {
+            if (each == failure) {
+                return null;
+            }
+        }
+        if (failure == null) {
+            return null;
+        }
+        AbortedException why = new AbortedException("a task that took part in the transaction failed: " + failure, failure);
+        if (cause != null) {
+            why.addSuppressed(cause);
+        }
+        return why;
+    }
+
+    private void hide() {
+        if (members != null) {
+            members.close();
         }
     }
 
     /**
-     * Aborts the transaction of the calling thread, with all those that it is part of: nothing of them has
-     * happened. Descriptors that they opened are dead: to read from a stream that is left over fails, and to
+     * Aborts the transaction of the calling thread, with all those that it is part of, and for all threads that
+     * take part: nothing of them has happened. Descriptors that they opened are dead: to read from a stream that is left over fails, and to
      * close it is right.
      *
      * @throws TransactionStateException the calling thread is in no transaction
      */
     public static void abort() {
         SysTransaction now = innermost("aborted");
+        SysTransaction outermost = now;
         for (SysTransaction each = now; each != null; each = each.outer) {
             each.ended = true;
+            outermost = each;
         }
         INNERMOST.remove();
         Native.abort();
+        if (!outermost.isMember) {
+            outermost.hide();
+        }
     }
 
     /**
@@ -196,6 +255,52 @@ public final class SysTransaction implements AutoCloseable {
         return INNERMOST.get() == this;
     }
 
+    private SysTransaction outermost() {
+        SysTransaction outermost = this;
+        while (outermost.outer != null) {
+            outermost = outermost.outer;
+        }
+        return outermost;
+    }
+
+    /** Whether the calling thread is in the transaction of these. */
+    static boolean isIn(Members members) {
+        SysTransaction now = INNERMOST.get();
+        return now != null && now.outermost().members == members;
+    }
+
+    /** The calling thread's transaction, shown to others. */
+    static Members members() {
+        SysTransaction outermost = innermost("shown to other threads").outermost();
+        if (outermost.members == null) {
+            outermost.members = Members.show();
+        }
+        return outermost.members;
+    }
+
+    /** Nothing that a task has begun in it is left, or has failed. */
+    boolean isWhole() {
+        return isInnermost() && !spoiled;
+    }
+
+    /** A task has ended. */
+    void leaveMembers(boolean good) {
+        if (ended) {
+            return;
+        }
+        if (good) {
+            leave();
+            Native.end();
+            return;
+        }
+        if (paused != null) {
+            paused.close();
+        }
+        ended = true;
+        INNERMOST.remove();
+        Native.abort();
+    }
+
     /** Aborts what a function has left behind, in whatever state; gives why it had failed already. */
     TransactionException abandon(Throwable cause) {
         if (ended) {
@@ -208,7 +313,7 @@ public final class SysTransaction implements AutoCloseable {
             INNERMOST.get().leave();
         }
         if (INNERMOST.get() == null) {
-            return null; // It went on in another thread.
+            return null; // It went on in another thread, which also hides it.
         }
         leave();
         if (outer != null) {
@@ -216,7 +321,7 @@ public final class SysTransaction implements AutoCloseable {
             return null;
         }
         Native.abort();
-        return TransactionException.lastWasAsked() ? null : TransactionException.ofAbort(cause);
+        return whyOf(cause);
     }
 
     private void leave() {

@@ -1,7 +1,10 @@
 package txos;
 
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledFuture;
@@ -196,16 +199,20 @@ public final class Transactions {
     }
 
     private static <T, X extends Exception> T once(Options options, Body<T, X> body) throws X {
-        Watch watch = options.timeout() == null ? null : Watch.start(options);
-        SysTransaction transaction;
-        try {
-            transaction = SysTransaction.begin(options);
-        } catch (RuntimeException e) {
-            if (watch != null) {
-                watch.stop();
-            }
-            throw e;
+        if (options.timeout() == null) {
+            return attempt(SysTransaction.begin(options), body, null);
         }
+        boolean nested = SysTransaction.isActive();
+        try (Watch watch = Watch.start(options)) {
+            SysTransaction transaction = SysTransaction.begin(options);
+            if (!nested) {
+                Native.abortIf(watch.flag);
+            }
+            return attempt(transaction, body, watch);
+        }
+    }
+
+    private static <T, X extends Exception> T attempt(SysTransaction transaction, Body<T, X> body, Watch watch) throws X {
         T value;
         try {
             value = body.call();
@@ -213,15 +220,15 @@ public final class Transactions {
             boolean late = watch != null && watch.stop();
             // It had failed before: this is only what the program, or the class library, made of that.
             TransactionException failure = transaction.abandon(thrown);
+            if (late && thrown instanceof Exception && (failure == null || failure instanceof AbortedException)) {
+                throw new TransactionTimeoutException(watch.message(), thrown);
+            }
             if (failure != null) {
                 throw failure;
             }
-            if (late && thrown instanceof Exception) {
-                throw new TransactionTimeoutException(watch.message(), thrown);
-            }
             throw thrown;
         }
-        if (watch != null && watch.stop()) {
+        if (watch != null && watch.isLate()) {
             throw new TransactionTimeoutException(watch.message(), transaction.abandon(null));
         }
         if (!transaction.isInnermost()) {
@@ -230,8 +237,91 @@ public final class Transactions {
                     ? failure
                     : new AbortedException("the function aborted the transaction, or left it otherwise", null);
         }
-        SysTransaction.end();
+        try {
+            SysTransaction.end();
+        } catch (AbortedException e) {
+            throw watch != null && watch.stop() ? new TransactionTimeoutException(watch.message(), e) : e;
+        }
         return value;
+    }
+
+    /**
+     * Makes a task that other threads can call as part of the calling thread's transaction.
+     *
+     * <pre>{@code
+     * Transactions.run(() -> {
+     *     List<Callable<Void>> tasks = new ArrayList<>();
+     *     for (Path file : files) {
+     *         tasks.add(Transactions.takingPart(() -> convert(file)));
+     *     }
+     *     for (Future<Void> done : pool.invokeAll(tasks)) {
+     *         done.get();
+     *     }
+     * });
+     * }</pre>
+     *
+     * <p>Such a call sees and makes the transaction's changes. The transaction's end waits for calls that are not
+     * over. One that throws aborts the transaction, and so does a conflict in it. Threads make their system
+     * calls for files one at a time, so this does not make them faster. Descriptors, the working directory and the user
+     * are to be those of the thread that began. Start the threads before the transaction if it is
+     * {@linkplain Options#strict(boolean) strict}: to make one has no part in transactions.
+     *
+     * @param <T> what it gives
+     * @param task what is to be part of the transaction
+     * @return to be called by any platform thread before the transaction ends; a call throws
+     *     {@link TransactionStateException} after that, in a virtual thread, and in a thread that is in another
+     *     transaction, and has not begun then. In a thread of the same transaction it is a call as ever.
+     * @throws TransactionStateException the calling thread is in no transaction, or in one that can't be shared: within
+     *     {@code txos run}, the whole command is one already
+     * @throws TransactionException the transaction has failed already
+     */
+    public static <T> Callable<T> takingPart(Callable<T> task) {
+        Members members = SysTransaction.members();
+        return () -> members.call(task);
+    }
+
+    /**
+     * An executor whose tasks take part in the calling thread's transaction, as
+     * {@link #takingPart(Callable)} says; for {@link java.util.concurrent.CompletableFuture} among others.
+     *
+     * @param pool what runs the tasks; it is used only through what this gives
+     * @return to be given tasks before the transaction ends. One that throws aborts the transaction.
+     * @throws TransactionStateException the calling thread is in no transaction, or in one that can't be shared
+     * @throws TransactionException the transaction has failed already
+     */
+    public static Executor takingPart(Executor pool) {
+        Members members = SysTransaction.members();
+        return task -> pool.execute(() -> {
+            try {
+                members.call(Executors.callable(task));
+            } catch (RuntimeException e) {
+                throw e;
+            } catch (Exception e) {
+                throw new AssertionError("a task without a checked exception has thrown one", e);
+            }
+        });
+    }
+
+    /**
+     * Leaves a file, or all files below a directory, out of the transactions of this process as long as they are only
+     * read: no conflict, no wait, and an abort does not close them. It is for jars and classes that are opened late,
+     * such as a plug-in's. A file is known by device and inode as it is now: one that takes its place is part of
+     * transactions.
+     *
+     * @param path a file or a directory
+     * @param suffix how the names of files below a directory end, for example {@code .jar}; empty: all
+     * @return how many files
+     * @throws TransactionStateException in a transaction, or the path can't be read; the message says why
+     * @throws TransactionsUnavailableException there are no transactions here
+     */
+    public static long leaveOut(Path path, String suffix) {
+        Native.load();
+        long count = Native.leaveOut(path, suffix);
+        if (count < 0) {
+            throw new TransactionStateException("can't be left out of transactions: " + path + ": "
+                    + Native.string(Native.words()));
+        }
+        return count;
     }
 
     /**
@@ -258,8 +348,8 @@ public final class Transactions {
         return Native.string(Native.version());
     }
 
-    /** Interrupts a thread after a while. */
-    private static final class Watch {
+    /** Calls a transaction off after a while, and interrupts its thread. */
+    private static final class Watch implements AutoCloseable {
         private static final ScheduledExecutorService CLOCK = Executors.newSingleThreadScheduledExecutor(task -> {
             Thread thread = new Thread(task, "txos-timeouts");
             thread.setDaemon(true);
@@ -271,6 +361,8 @@ public final class Transactions {
             CLOCK.submit(() -> {});
         }
 
+        /** Where the library looks. */
+        final long flag;
         private final Options options;
         private final Thread thread = Thread.currentThread();
         private final ScheduledFuture<?> alarm;
@@ -278,6 +370,7 @@ public final class Transactions {
         private boolean late;
 
         static Watch start(Options options) {
+            Native.load();
             if (!SysTransaction.isActive()) {
                 return new Watch(options);
             }
@@ -288,24 +381,42 @@ public final class Transactions {
 
         private Watch(Options options) {
             this.options = options;
+            this.flag = Native.newFlag();
+            if (flag == 0) {
+                throw new OutOfMemoryError("four bytes for a limit of time");
+            }
             this.alarm = CLOCK.schedule(this::ring, options.timeout().toNanos(), TimeUnit.NANOSECONDS);
         }
 
         private synchronized void ring() {
             if (!stopped) {
                 late = true;
+                Native.setFlag(flag);
                 thread.interrupt();
             }
         }
 
+        synchronized boolean isLate() {
+            return late;
+        }
+
         /** Whether it was too late. */
         synchronized boolean stop() {
-            stopped = true;
-            alarm.cancel(false);
-            if (late) {
-                Thread.interrupted();
+            if (!stopped) {
+                stopped = true;
+                alarm.cancel(false);
+                if (late) {
+                    Thread.interrupted();
+                }
             }
             return late;
+        }
+
+        /** When the transaction has ended. */
+        @Override
+        public void close() {
+            stop();
+            Native.freeFlag(flag);
         }
 
         String message() {

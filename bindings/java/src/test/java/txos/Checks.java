@@ -1,5 +1,6 @@
 package txos;
 
+import java.io.BufferedReader;
 import java.io.BufferedWriter;
 import java.io.File;
 import java.io.FileInputStream;
@@ -37,7 +38,14 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Stream;
 import java.util.zip.ZipEntry;
@@ -378,6 +386,193 @@ public final class Checks {
         check(!Files.exists(dir.resolve("a")), "a");
     }
 
+    public void aTimeoutEndsAWait() throws Exception {
+        whileAnotherHolds("a", () -> {
+            TransactionTimeoutException e = thrown(TransactionTimeoutException.class,
+                    () -> Transactions.run(FAST.timeout(Duration.ofMillis(50)), () -> write("b", read("a"))));
+            check(e.getMessage().contains("PT0.05S"), e);
+        });
+        check(!Thread.interrupted(), "still interrupted");
+        // One that never returns, but makes calls.
+        thrown(TransactionTimeoutException.class, () -> Transactions.run(FAST.timeout(Duration.ofMillis(50)), () -> {
+            while (true) {
+                write("b", "1");
+            }
+        }));
+        check(!Files.exists(dir.resolve("b")), "b");
+    }
+
+    // --- Threads that take part ---
+
+    public void threadsTakePart() throws Exception {
+        write("old", "1");
+        ExecutorService pool = Executors.newFixedThreadPool(4);
+        try {
+            int sum = Transactions.run(FAST, () -> {
+                write("begun", "1");
+                List<Callable<Integer>> tasks = new ArrayList<>();
+                for (int i = 0; i < 8; i++) {
+                    int number = i;
+                    tasks.add(Transactions.takingPart(() -> part(number)));
+                }
+                int found = 0;
+                for (Future<Integer> done : pool.invokeAll(tasks)) {
+                    found += done.get();
+                }
+                check(!pool.submit(SysTransaction::isActive).get(), "a thread without a task is in it");
+                equal(List.of("old", "paused"), outsider(), "what others see");
+                // In its own thread, it is a call as ever.
+                return found + Transactions.takingPart(() -> part(9)).call();
+            });
+            equal(28 + 9, sum, "what the tasks gave");
+            List<String> made = new ArrayList<>(List.of("begun", "inner", "paused"));
+            for (int i : new int[] {0, 1, 2, 3, 4, 5, 6, 7, 9}) {
+                made.add("made" + i);
+            }
+            made.sort(null);
+            equal(made, outsider(), "what others see");
+            // Executors, and those of a task itself.
+            Transactions.run(FAST, () -> {
+                Executor members = Transactions.takingPart(pool);
+                CompletableFuture<Void> all = new CompletableFuture<>();
+                members.execute(() -> {
+                    unchecked(() -> write("first", "1"));
+                    Transactions.takingPart(pool).execute(() -> {
+                        unchecked(() -> write("second", read("first")));
+                        all.complete(null);
+                    });
+                });
+                all.get();
+                check(CompletableFuture.supplyAsync(() -> Files.exists(dir.resolve("second")), members).get(), "second");
+                check(!outsider().contains("first"), "others see it");
+            });
+            equal("1", read("second"), "what was published");
+        } finally {
+            pool.shutdown();
+        }
+    }
+
+    private int part(int number) throws IOException {
+        check(SysTransaction.isActive(), "it is outside");
+        equal("1", read("begun"), "what was made before");
+        if (number == 3) {
+            Files.delete(dir.resolve("old"));
+        }
+        if (number == 4) {
+            Transactions.run(() -> write("inner", "1"));
+        }
+        if (number == 5) {
+            try (SysTransaction.Paused paused = SysTransaction.pause()) {
+                write("paused", "1");
+            }
+        }
+        write("made" + number, "1");
+        return number;
+    }
+
+    public void aFailureInAThreadAborts() throws Exception {
+        ExecutorService pool = Executors.newSingleThreadExecutor();
+        try {
+            IllegalStateException broken = new IllegalStateException("broken");
+            Callable<Void> fails = () -> {
+                write("made", "1");
+                throw broken;
+            };
+            // Passed on, caught, and after the function has returned.
+            ExecutionException passed = thrown(ExecutionException.class,
+                    () -> Transactions.run(FAST, () -> pool.submit(Transactions.takingPart(fails)).get()));
+            check(passed.getCause() == broken, passed);
+            AbortedException caught = thrown(AbortedException.class, () -> Transactions.run(FAST, () -> {
+                thrown(ExecutionException.class, () -> pool.submit(Transactions.takingPart(fails)).get());
+            }));
+            check(caught.getCause() == broken && caught.getMessage().contains("broken"), caught);
+            CountDownLatch begun = new CountDownLatch(1);
+            CountDownLatch returned = new CountDownLatch(1);
+            AbortedException late = thrown(AbortedException.class, () -> Transactions.run(FAST, () -> {
+                pool.submit(Transactions.takingPart(() -> {
+                    begun.countDown();
+                    returned.await();
+                    throw broken;
+                }));
+                begun.await();
+                write("made", "1");
+                returned.countDown();
+            }));
+            check(late.getCause() == broken, late);
+            // An abort of one is for all.
+            thrown(AbortedException.class, () -> Transactions.run(FAST, () -> {
+                write("made", "1");
+                pool.submit(Transactions.takingPart(() -> {
+                    SysTransaction.abort();
+                    return null;
+                })).get();
+            }));
+            // Whose end is the business of the thread that began.
+            Transactions.run(FAST, () -> pool.submit(Transactions.takingPart(() -> {
+                thrown(TransactionStateException.class, SysTransaction::end);
+                return null;
+            })).get());
+            // Too late, and without a transaction.
+            AtomicReference<Callable<Void>> kept = new AtomicReference<>();
+            Transactions.run(FAST, () -> kept.set(Transactions.takingPart(fails)));
+            ExecutionException over = thrown(ExecutionException.class, () -> pool.submit(kept.get()).get());
+            check(over.getCause() instanceof TransactionStateException && over.getMessage().contains("is over"), over);
+            thrown(TransactionStateException.class, () -> Transactions.takingPart(fails));
+            thrown(TransactionStateException.class, () -> Transactions.takingPart(pool));
+        } finally {
+            pool.shutdown();
+        }
+        equal(List.of(), outsider(), "what others see");
+    }
+
+    public void aConflictIsToldToAllThreads() throws Exception {
+        write("a", "1");
+        ExecutorService pool = Executors.newSingleThreadExecutor();
+        try {
+            Transactions.Result<Integer> result = Transactions.result(FAST, () -> pool.submit(Transactions.takingPart(() -> {
+                int number = Integer.parseInt(read("a").trim());
+                if (number == 1) {
+                    shell("echo 10 > a");
+                }
+                write("a", "" + (number + 1));
+                return number + 1;
+            })).get());
+            equal(11, result.value(), "what the second attempt counted");
+            equal(2, result.attempts(), "attempts");
+            equal(dir.resolve("a").toString(), result.conflicts().get(0).path().orElse(""), "the place");
+        } finally {
+            pool.shutdown();
+        }
+        equal("11", read("a"), "a");
+    }
+
+    public void filesThatAreLeftOut() throws Exception {
+        write("plug-in.jar", "1");
+        write("other", "1");
+        equal(1L, Transactions.leaveOut(dir, ".jar"), "files");
+        try (SysTransaction tx = SysTransaction.begin(FAST)) {
+            FileInputStream kept = new FileInputStream(dir.resolve("plug-in.jar").toFile());
+            equal("1", read("plug-in.jar"), "the jar");
+            shell("echo 2 >> plug-in.jar");
+            thrown(TransactionStateException.class, () -> Transactions.leaveOut(dir, ""));
+            SysTransaction.abort();
+            // Its descriptor has outlived the abort.
+            equal("12\n", new String(kept.readAllBytes()), "the jar");
+            kept.close();
+        }
+        Transactions.run(FAST.retries(0), () -> {
+            read("plug-in.jar");
+            shell("echo 3 >> plug-in.jar");
+            write("b", "1");
+        });
+        thrown(ConflictException.class, () -> Transactions.run(FAST.retries(0), () -> {
+            read("other");
+            shell("echo 3 >> other");
+            write("b", "1");
+        }));
+        thrown(TransactionStateException.class, () -> Transactions.leaveOut(dir.resolve("none"), ""));
+    }
+
     public void aThreadThatEndsAborts() throws Exception {
         inThread(() -> {
             SysTransaction.begin(FAST);
@@ -616,6 +811,55 @@ public final class Checks {
     }
 
     // --- What the virtual machine does by itself ---
+
+    /** Another virtual machine is asked for its threads, by SIGQUIT and by jcmd, while it is in a transaction. */
+    public void signalsOfTheMachineAreAnswered() throws Exception {
+        Process process = new ProcessBuilder(
+                        ProcessHandle.current().info().command().orElse("java"),
+                        "-cp", System.getProperty("java.class.path"), "txos.Checks$Asked", dir.resolve("made").toString())
+                .redirectErrorStream(true)
+                .start();
+        try (BufferedReader lines = process.inputReader()) {
+            until(lines, "in a transaction");
+            shell("kill -QUIT " + process.pid());
+            until(lines, "Full thread dump");
+            Path jcmd = Path.of(System.getProperty("java.home"), "bin", "jcmd");
+            String told = shell(jcmd + " " + process.pid() + " Thread.print");
+            check(told.contains("Full thread dump"), told);
+            check(!Files.exists(dir.resolve("made")), "it has ended already");
+            process.getOutputStream().write('\n');
+            process.getOutputStream().flush();
+            until(lines, "done");
+        }
+        equal(0, process.waitFor(), "an exit status");
+        equal("1", read("made"), "what it wrote");
+    }
+
+    private static void until(BufferedReader lines, String text) throws IOException {
+        List<String> seen = new ArrayList<>();
+        String line;
+        while ((line = lines.readLine()) != null) {
+            seen.add(line);
+            if (line.contains(text)) {
+                return;
+            }
+        }
+        throw new AssertionError("there is no " + text + " in " + seen);
+    }
+
+    /** See {@link #signalsOfTheMachineAreAnswered}. */
+    static final class Asked {
+        private Asked() {}
+
+        public static void main(String[] args) throws Exception {
+            Transactions.run(FAST, () -> {
+                Files.writeString(Path.of(args[0]), "1");
+                System.out.println("in a transaction");
+                System.in.read();
+            });
+            System.out.println("done");
+        }
+    }
 
     public void compiledCodeAndItsTrapsGoOn() {
         Transactions.run(FAST, () -> unchecked(() -> {
@@ -864,6 +1108,10 @@ public final class Checks {
             work.run();
             return null;
         });
+    }
+
+    private String read(String name) throws IOException {
+        return Files.readString(dir.resolve(name));
     }
 
     private void write(String name, String text) throws IOException {
