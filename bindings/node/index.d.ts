@@ -49,6 +49,45 @@ export function pause<T>(work: () => T): T;
  */
 export function abort(why?: string): never;
 
+/** What shows a transaction to workers: to be sent to one by `postMessage`, and given to {@link takePart} there. */
+export interface Ticket {
+  /** A number of the process, of no use for anything else. */
+  readonly descriptor: number;
+  /** What the threads tell each other. */
+  readonly state: Int32Array;
+}
+
+/**
+ * Shows this thread's transaction to workers of the process, which can take part in it until it ends. Its end waits for
+ * those that have begun to. This thread's event loop stands still meanwhile: wait for a worker by `Atomics.wait`, or by
+ * `receiveMessageOnPort`.
+ *
+ * @throws {NotInTransactionError} if this thread is in none
+ * @throws {FailedError} it can't be shared: within `txos run` the whole command is one transaction already
+ */
+export function share(): Ticket;
+
+/**
+ * Calls a function in this thread as part of the transaction of another one, and gives what it returns: it sees and makes
+ * the same changes. Threads make their calls for files one at a time. An exception aborts the transaction for all, and
+ * goes on; the transaction itself fails then with {@link AbortedError}. Only synchronous functions, as in
+ * {@link transaction}.
+ *
+ * @throws {NotInTransactionError} the transaction is over
+ * @throws {TransactionError} the transaction did not happen, or this thread can't take part
+ */
+export function takePart<T>(ticket: Ticket, work: () => T): T extends PromiseLike<unknown> ? never : T;
+
+/**
+ * Leaves a file, or all files below a directory whose names end with `suffix` (all of them by default), out of the
+ * transactions of this process as long as they are only read: no conflict, no wait, and an abort does not close them. A
+ * file is known by its identity as it is now: one that takes its place is part of transactions.
+ *
+ * @returns how many files
+ * @throws {FailedError} in a transaction, or the path can't be read
+ */
+export function leaveOut(path: string, suffix?: string): number;
+
 /** Whether this thread is in a transaction, and has not paused it. */
 export function inTransaction(): boolean;
 

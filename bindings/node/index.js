@@ -26,6 +26,8 @@ const GONE = 2;
 const STARTED_SOMETHING = 3;
 const LATE = 4;
 
+const { ECANCELED } = require('os').constants.errno;
+
 /** The transaction that this thread is in, unless it is paused. */
 let here = null;
 
@@ -59,13 +61,17 @@ function settingsOf(options) {
 // Their bodies run when somebody awaits or iterates: after the transaction.
 const LATER = [async function () {}, function* () {}, async function* () {}].map((f) => Object.getPrototypeOf(f));
 
-function transaction(work, options) {
+function check(work) {
   if (typeof work !== 'function') throw new TypeError('txos: a transaction is a function');
   if (LATER.includes(Object.getPrototypeOf(work))) {
     throw new AsynchronousError(
       "an asynchronous or generator function can't be a transaction: it goes on after the transaction has ended",
     );
   }
+}
+
+function transaction(work, options) {
+  check(work);
   if (here !== null) return within(work);
   const lib = library();
   const settings = settingsOf(options);
@@ -89,7 +95,7 @@ function lost(error) {
 function once(lib, work, { flags, timeout, sequence }) {
   const begun = sequence === undefined ? lib.begin(flags, timeout) : lib.begin(flags, timeout, sequence);
   if (begun !== 0) throw lost(errors.ofBegin(-begun, lib.words()));
-  const own = { spoiled: false, refused: null };
+  const own = { spoiled: false, refused: null, ticket: null };
   here = own;
   let result;
   try {
@@ -98,11 +104,13 @@ function once(lib, work, { flags, timeout, sequence }) {
   } catch (error) {
     here = null;
     const became = lib.end(false);
+    hide(lib, own);
     throw became === GONE ? error : (reasonOf(lib, own, became, error) ?? error);
   }
   here = null;
   const commit = !own.spoiled && own.refused === null;
   const became = lib.end(commit);
+  hide(lib, own);
   if (became === COMMITTED) return result;
   if (became === GONE) {
     throw new FailedError('nothing was committed: at the end of the function there was no transaction any more: other code has ended it');
@@ -134,7 +142,9 @@ function reasonOf(lib, own, became, cause) {
   if (became === LATE) return new TimedOutError('the time of the transaction was over', { cause });
   const why = errors.ofAbort(lib.why(), cause);
   // It had failed before: the exception is only what the function made of that.
-  return why instanceof AbortedError ? null : lost(why);
+  if (!(why instanceof AbortedError)) return lost(why);
+  const workerFailed = own.ticket !== null && Atomics.load(own.ticket.state, FAILED) === 1 && (cause === undefined || cause.code === 'ECANCELED');
+  return workerFailed ? new AbortedError('a worker that took part in the transaction failed', { cause }) : null;
 }
 
 /** A transaction within one is part of it. */
@@ -168,6 +178,84 @@ function pause(work) {
   }
 }
 
+/** What share() gives counts, for threads that only have its numbers. */
+const OVER = 0;
+const JOINING = 1;
+const FAILED = 2;
+
+function share() {
+  const own = here;
+  if (own === null) {
+    throw new NotInTransactionError('not in a transaction: call share() in the function that transaction() was given, on the same thread');
+  }
+  if (own.ticket === null) {
+    const lib = library();
+    const descriptor = lib.share();
+    if (descriptor < 0) {
+      const why = errors.ofAbort(lib.why());
+      throw -descriptor === ECANCELED ? why : new FailedError(lib.words(), { errno: -descriptor });
+    }
+    own.ticket = { descriptor, state: new Int32Array(new SharedArrayBuffer(12)) };
+  }
+  return own.ticket;
+}
+
+/** Nobody can join any more: only then may the number be another descriptor's. */
+function hide(lib, { ticket }) {
+  if (ticket === null) return;
+  const { descriptor, state } = ticket;
+  Atomics.store(state, OVER, 1);
+  for (let joining; (joining = Atomics.load(state, JOINING)) !== 0; ) Atomics.wait(state, JOINING, joining);
+  lib.hide(descriptor);
+}
+
+function join(lib, { descriptor, state }) {
+  Atomics.add(state, JOINING, 1);
+  try {
+    if (Atomics.load(state, OVER)) throw new NotInTransactionError('the transaction that this thread was to take part in is over');
+    const joined = lib.join(descriptor);
+    if (joined !== 0) throw new FailedError(`this thread can't take part in the transaction: ${lib.words()}`, { errno: -joined });
+  } finally {
+    Atomics.sub(state, JOINING, 1);
+    Atomics.notify(state, JOINING);
+  }
+}
+
+function takePart(ticket, work) {
+  if (!(ticket?.state instanceof Int32Array)) throw new TypeError('txos: takePart needs what share() gave');
+  check(work);
+  if (here !== null) throw new FailedError('this thread is in a transaction already: call the function itself, or end that first');
+  const lib = library();
+  join(lib, ticket);
+  const own = { spoiled: false, refused: null, ticket };
+  here = own;
+  let result;
+  let failed = true;
+  let failure;
+  try {
+    result = work();
+    if (isThenable(result)) own.refused ??= promised();
+    failed = own.spoiled || own.refused !== null;
+    failure = own.refused ?? new AbortedError('a transaction within this one failed, and its exception was caught');
+  } catch (error) {
+    failure = error;
+  }
+  here = null;
+  if (failed) Atomics.store(ticket.state, FAILED, 1);
+  const became = lib.end(!failed);
+  if (became === COMMITTED) return result;
+  Atomics.store(ticket.state, FAILED, 1);
+  if (became === GONE) throw failed ? failure : new FailedError('other code has left the transaction');
+  throw reasonOf(lib, own, became, failed ? failure : undefined) ?? (failed ? failure : new AbortedError('the transaction was aborted'));
+}
+
+function leaveOut(path, suffix = '') {
+  const lib = library();
+  const count = lib.exclude(String(path), String(suffix));
+  if (count < 0) throw new FailedError(`can't be left out of transactions: ${lib.words()}`, { path: String(path), errno: -count });
+  return count;
+}
+
 function abort(why = 'the program aborted the transaction') {
   if (here === null) throw new NotInTransactionError('not in a transaction: there is nothing to abort');
   here.spoiled = true;
@@ -189,7 +277,7 @@ function libraryVersion() {
 
 const { TransactionError, UnsupportedError, LibraryError } = errors;
 module.exports = {
-  transaction, pause, abort, inTransaction, stats, libraryVersion,
+  transaction, pause, abort, share, takePart, leaveOut, inTransaction, stats, libraryVersion,
   TransactionError, ConflictError, UnsupportedError, FailedError, AbortedError, TimedOutError,
   AsynchronousError, NotInTransactionError, LibraryError,
 };

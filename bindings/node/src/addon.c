@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <uv.h>
 
 /* struct txos_abort and struct txos_stats of txos.h. */
@@ -37,6 +38,9 @@ static struct {
     int (*abort_reason)(struct reason *);
     int (*stats)(struct counters *);
     int (*abort_if)(const volatile int *);
+    int (*share)(void);
+    int (*join)(int);
+    long (*exclude)(const char *, const char *);
     const char *(*version)(void);
 } lib;
 
@@ -48,6 +52,10 @@ static __thread struct level {
     unsigned requests;
     /* Calls it off when its time is over. */
     bool timed, over;
+    /* This thread takes part in a transaction of another one. */
+    bool member;
+    /* The id of the transaction while it is paused, else 0. */
+    long paused;
     pthread_t timer;
     pthread_mutex_t mutex;
     pthread_cond_t end;
@@ -71,6 +79,9 @@ static const char *bind_all(void *handle) {
         {"txos_abort_reason", &lib.abort_reason},
         {"txos_stats", &lib.stats},
         {"txos_abort_if", &lib.abort_if},
+        {"txos_share", &lib.share},
+        {"sys_xjoin", &lib.join},
+        {"txos_exclude", &lib.exclude},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(handle, functions[i].name);
@@ -197,7 +208,8 @@ static napi_value begin(napi_env env, napi_callback_info info) {
         return number(env, -ENOMEM);
     struct level *level = &levels[depth];
     level->called_off = 0;
-    level->timed = false;
+    level->timed = level->member = false;
+    level->paused = 0;
     int error = timeout > 0 ? start_timer(level, timeout) : 0;
     if (error != 0)
         return number(env, -error);
@@ -239,6 +251,69 @@ static napi_value end(napi_env env, napi_callback_info info) {
     return number(env, became);
 }
 
+/* share(): a descriptor by which workers join, or -errno. */
+static napi_value share(napi_env env, napi_callback_info info) {
+    (void)info;
+    int shown = lib.share();
+    return number(env, shown >= 0 ? shown : -errno);
+}
+
+/* hide(descriptor) */
+static napi_value hide(napi_env env, napi_callback_info info) {
+    napi_value value;
+    int32_t shown = -1;
+    arguments(env, info, &value, 1);
+    napi_get_value_int32(env, value, &shown);
+    close(shown);
+    return NULL;
+}
+
+/* join(descriptor): 0, or -errno. `end` leaves it. */
+static napi_value join(napi_env env, napi_callback_info info) {
+    napi_value value;
+    int32_t shown = -1;
+    arguments(env, info, &value, 1);
+    napi_get_value_int32(env, value, &shown);
+    if (depth == NESTED)
+        return number(env, -ENOMEM);
+    if (lib.join(shown) != 0)
+        return number(env, -errno);
+    struct level *level = &levels[depth++];
+    level->called_off = 0;
+    level->timed = false;
+    level->member = true;
+    level->paused = 0;
+    level->requests = requests(env);
+    return number(env, 0);
+}
+
+/* exclude(path, suffix): how many files, or -errno. */
+static napi_value exclude(napi_env env, napi_callback_info info) {
+    napi_value values[2];
+    char path[4096], suffix[256];
+    size_t length;
+    arguments(env, info, values, 2);
+    if (napi_get_value_string_utf8(env, values[0], path, sizeof path, &length) != napi_ok ||
+        napi_get_value_string_utf8(env, values[1], suffix, sizeof suffix, &length) != napi_ok)
+        return number(env, -EINVAL);
+    long count = lib.exclude(path, suffix);
+    return number(env, count >= 0 ? (double)count : -errno);
+}
+
+/* The thread, or the process, ends in a transaction: process.exit(), or a worker that is stopped. No JavaScript runs
+ * any more that could end it, and a worker that takes part must not seem to have done its part. */
+static void abandon(void *nothing) {
+    (void)nothing;
+    while (depth > 0) {
+        struct level *level = &levels[--depth];
+        if (level->paused > 0)
+            lib.resume(level->paused);
+        if (lib.in_transaction())
+            lib.abort(1);
+        stop_timer(level);
+    }
+}
+
 static napi_value pause_it(napi_env env, napi_callback_info info) {
     (void)info;
     if (depth == 0)
@@ -251,6 +326,7 @@ static napi_value pause_it(napi_env env, napi_callback_info info) {
         levels[depth - 1].requests += requests(env);
         return number(env, -error);
     }
+    levels[depth - 1].paused = id;
     return number(env, id);
 }
 
@@ -260,6 +336,7 @@ static napi_value resume(napi_env env, napi_callback_info info) {
     arguments(env, info, &value, 1);
     napi_get_value_int64(env, value, &id);
     int error = lib.resume(id) == 0 ? 0 : errno;
+    levels[depth - 1].paused = 0;
     levels[depth - 1].requests += requests(env);
     return number(env, -error);
 }
@@ -309,6 +386,7 @@ static napi_value stats(napi_env env, napi_callback_info info) {
 }
 
 NAPI_MODULE_INIT() {
+    napi_add_env_cleanup_hook(env, abandon, NULL);
     const struct {
         const char *name;
         napi_callback function;
@@ -317,7 +395,8 @@ NAPI_MODULE_INIT() {
         {"pause", pause_it},
         {"resume", resume},     {"why", why},         {"words", words},
         {"inTransaction", in_transaction},            {"version", version},
-        {"stats", stats},
+        {"stats", stats},       {"share", share},     {"hide", hide},
+        {"join", join},         {"exclude", exclude},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         napi_value function;

@@ -2,12 +2,13 @@
 
 const assert = require('node:assert/strict');
 const { execFileSync, spawnSync } = require('node:child_process');
+const { once } = require('node:events');
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
 const { promisify } = require('node:util');
 const { afterEach, beforeEach, test } = require('node:test');
-const { Worker } = require('node:worker_threads');
+const { MessageChannel, Worker, receiveMessageOnPort } = require('node:worker_threads');
 const zlib = require('node:zlib');
 // Taken before the package is there to replace it.
 const { readFile: earlier } = fs;
@@ -325,6 +326,184 @@ test('workers have transactions of their own, and lose nothing', async () => {
   })));
   assert.equal(read(), String(4 * each));
   assert.equal(names(), 'file');
+});
+
+// A worker that takes part where it is told to: what to do is JavaScript, which is given `fs`, `txos`, `dir` and the ticket.
+const member = async () => {
+  const code = `
+    const { parentPort, workerData: { dir, done } } = require('node:worker_threads');
+    const fs = require('node:fs');
+    const txos = require(${JSON.stringify(require.resolve('txos'))});
+    parentPort.on('message', ({ ticket, work, port }) => {
+      let answer;
+      try {
+        answer = { gave: txos.takePart(ticket, new Function('fs', 'txos', 'dir', 'ticket', 'require', work).bind(null, fs, txos, dir, ticket, require)) };
+      } catch ({ name, message }) {
+        answer = { failed: name + ': ' + message };
+      }
+      port.postMessage(answer);
+      Atomics.add(done, 0, 1);
+      Atomics.notify(done, 0);
+    });`;
+  const done = new Int32Array(new SharedArrayBuffer(4));
+  const worker = new Worker(code, { eval: true, workerData: { dir, done } });
+  await once(worker, 'online');
+  let asked = 0;
+  // Gives a function that waits for the answer; this thread's event loop stands still.
+  const ask = (ticket, work) => {
+    const { port1, port2 } = new MessageChannel();
+    worker.postMessage({ ticket, work, port: port2 }, [port2]);
+    const count = ++asked;
+    return () => {
+      for (let seen; (seen = Atomics.load(done, 0)) < count; ) Atomics.wait(done, 0, seen);
+      return receiveMessageOnPort(port1).message;
+    };
+  };
+  return { worker, ask };
+};
+
+test('workers take part in a transaction', async () => {
+  const workers = await Promise.all([member(), member()]);
+  try {
+    let ticket;
+    txos.transaction(() => {
+      write('begun');
+      ticket = txos.share();
+      assert.equal(txos.share(), ticket);
+      const answers = workers.map(({ ask }, i) => ask(ticket, `
+        if (!txos.inTransaction()) throw new Error('outside');
+        fs.writeFileSync(dir + '/made${i}', fs.readFileSync(dir + '/file'));
+        txos.transaction(() => fs.mkdirSync(dir + '/inner${i}'));
+        txos.pause(() => fs.writeFileSync(dir + '/paused${i}', ''));
+        return ${i};`));
+      assert.deepEqual(answers.map((answer) => answer().gave), [0, 1]);
+      assert.equal(names(), 'file inner0 inner1 made0 made1 paused0 paused1');
+      assert.equal(txos.pause(() => outsider('ls')), 'paused0\npaused1\n');
+    });
+    assert.equal(outsider('ls; cat made1'), 'file\ninner0\ninner1\nmade0\nmade1\npaused0\npaused1\nbegun');
+    // Its end waits for one that is in it; what comes later is refused.
+    const inside = new Int32Array(new SharedArrayBuffer(4));
+    let last;
+    txos.transaction(() => {
+      const shown = { ...txos.share(), inside };
+      last = workers[0].ask(shown, `
+        Atomics.store(ticket.inside, 0, 1);
+        Atomics.notify(ticket.inside, 0);
+        fs.writeFileSync(dir + '/last', '');`);
+      Atomics.wait(inside, 0, 0);
+    });
+    assert.deepEqual(last(), { gave: undefined });
+    assert.ok(fs.existsSync(path.join(dir, 'last')));
+    assert.match(workers[0].ask(ticket, 'throw new Error("it was called")')().failed, /^NotInTransactionError: .* is over/);
+  } finally {
+    await Promise.all(workers.map(({ worker }) => worker.terminate()));
+  }
+});
+
+test('a worker that fails aborts', async () => {
+  const { worker, ask } = await member();
+  try {
+    for (const [work, told] of [
+      ['fs.writeFileSync(dir + "/file", ""); throw new Error("no good")', /^Error: no good/],
+      ['fs.writeFileSync(dir + "/file", ""); return Promise.resolve()', /^AsynchronousError/],
+      ['fs.writeFileSync(dir + "/file", ""); fs.promises.readFile(dir)', /^AsynchronousError/],
+    ]) {
+      let answer;
+      assert.throws(() => txos.transaction(() => {
+        answer = ask(txos.share(), work)();
+        assert.throws(() => write('new'), { code: 'ECANCELED' });
+      }), (error) => error instanceof txos.AbortedError && /worker/.test(error.message));
+      assert.match(answer.failed, told);
+      assert.throws(() => txos.transaction(() => { ask(txos.share(), work)(); write('new'); }), txos.AbortedError);
+      assert.throws(() => txos.transaction(() => { ask(txos.share(), work)(); throw new Error('mine'); }), /mine/);
+      assert.equal(names(), '');
+    }
+    assert.throws(() => txos.share(), txos.NotInTransactionError);
+    assert.throws(() => txos.takePart({}, () => {}), TypeError);
+    txos.transaction(() => assert.throws(() => txos.takePart(txos.share(), () => {}), txos.FailedError));
+  } finally {
+    await worker.terminate();
+  }
+});
+
+test('a conflict in a worker is lost by all', async () => {
+  const { worker, ask } = await member();
+  write('1');
+  const answers = [];
+  try {
+    txos.transaction(() => {
+      answers.push(ask(txos.share(), `
+        const before = Number(fs.readFileSync(dir + '/file', 'utf8'));
+        if (before === 1) require('node:child_process').execFileSync('sh', ['-c', 'echo 10 > file'], { cwd: dir });
+        fs.writeFileSync(dir + '/file', String(before + 1));
+        return before;`)());
+    });
+  } finally {
+    await worker.terminate();
+  }
+  assert.match(answers[0].failed, /^ConflictError/);
+  assert.deepEqual(answers.slice(1), [{ gave: 10 }]);
+  assert.equal(read(), '11');
+});
+
+test('a thread or process that ends aborts', async () => {
+  const head = `const fs = require('node:fs'); const txos = require(${JSON.stringify(require.resolve('txos'))});`;
+  const inside = `${head} txos.transaction(() => { fs.writeFileSync(${JSON.stringify(file)}, 'x'); process.exit(3); });`;
+  const paused = inside.replace('process.exit(3)', 'txos.pause(() => process.exit(3))');
+  for (const code of [inside, paused]) {
+    assert.equal(spawnSync(process.execPath, ['-e', code]).status, 3);
+    assert.equal(names(), '');
+    assert.deepEqual(await once(new Worker(code, { eval: true }), 'exit'), [3]);
+    assert.equal(names(), '');
+    // Nothing of it is left that another one would wait for.
+    txos.transaction(() => { write('x'); fs.unlinkSync(file); }, { nonblock: true, retries: 0 });
+  }
+  // One that is stopped from outside, in a loop.
+  const begun = new Int32Array(new SharedArrayBuffer(4));
+  const loop = `${head} const { workerData } = require('node:worker_threads');
+    txos.transaction(() => {
+      fs.writeFileSync(${JSON.stringify(file)}, 'x');
+      Atomics.store(workerData, 0, 1);
+      Atomics.notify(workerData, 0);
+      for (;;) ;
+    });`;
+  const worker = new Worker(loop, { eval: true, workerData: begun });
+  while (Atomics.load(begun, 0) === 0) await new Promise((tick) => setImmediate(tick));
+  await worker.terminate();
+  txos.transaction(() => { write('x'); fs.unlinkSync(file); }, { nonblock: true, retries: 0 });
+  assert.equal(names(), '');
+  // One that takes part has not done its part.
+  const { worker: other, ask } = await member();
+  assert.throws(() => txos.transaction(() => {
+    ask(txos.share(), 'fs.writeFileSync(dir + "/file", "x"); process.exit(0)');
+    for (;;) fs.statSync(dir);
+  }), (error) => error.code === 'ECANCELED' || error instanceof txos.AbortedError);
+  await other.terminate();
+  assert.equal(names(), '');
+});
+
+test('files that are left out', () => {
+  write('1');
+  fs.writeFileSync(path.join(dir, 'kept.js'), '1');
+  assert.equal(txos.leaveOut(dir, '.js'), 1);
+  const kept = path.join(dir, 'kept.js');
+  let fd;
+  assert.throws(() => txos.transaction(() => {
+    assert.throws(() => txos.leaveOut(dir), txos.FailedError);
+    fd = fs.openSync(kept);
+    txos.pause(() => outsider('echo 2 >>kept.js'));
+    txos.abort();
+  }), txos.AbortedError);
+  assert.equal(fs.readFileSync(fd, 'utf8'), '12\n');
+  fs.closeSync(fd);
+  const readAnd = (name) => () => {
+    fs.readFileSync(path.join(dir, name));
+    txos.pause(() => outsider(`echo 3 >>${name}`));
+    write('new');
+  };
+  txos.transaction(readAnd('kept.js'), { retries: 0 });
+  assert.throws(() => txos.transaction(readAnd('file'), { retries: 0 }), txos.ConflictError);
+  assert.throws(() => txos.leaveOut(path.join(dir, 'none')), txos.FailedError);
 });
 
 test('collection and compilation go on inside', () => {

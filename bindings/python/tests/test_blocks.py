@@ -202,6 +202,21 @@ class Threads(InPlace):
             with self.assertRaises(txos.Aborted), txos.transaction() as t:
                 self.assertIsInstance(pool.submit(t.taking_part(work)).exception(), KeyError)
             self.assertFalse(self.file.exists())
+            # One that fails while the block's end waits for it.
+            begun = threading.Event()
+
+            def late():
+                begun.set()
+                while t._thread:
+                    os.sched_yield()
+                raise KeyError("gone")
+
+            with self.assertRaises(txos.Aborted), txos.transaction() as t:
+                self.file.write_text("x")
+                failed = pool.submit(t.taking_part(late))
+                begun.wait()
+            self.assertIsInstance(failed.exception(), KeyError)
+            self.assertFalse(self.file.exists())
             # One that comes too late.
             with txos.transaction() as t:
                 call = t.taking_part(work)

@@ -26,6 +26,8 @@ from . import _library
 from ._errors import ASKED, Aborted, Conflict, Failed, TimedOut, TransactionError, of_begin
 from ._library import library
 
+_A_PART_FAILED = "a block within this one, or a call that took part, failed, and its exception was caught"
+
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -165,7 +167,8 @@ class transaction:
             self._hide()
             if ended == 0:
                 return
-            raise self._why(lib)[1]
+            reason, why = self._why(lib)
+            raise Aborted(_A_PART_FAILED) if reason == ASKED and self._spoiled else why
         lib.abort(1)
         self._hide()
         reason, why = self._why(lib)
@@ -175,7 +178,7 @@ class transaction:
             if kind is None or issubclass(kind, Exception):
                 raise why from error
         elif kind is None:
-            raise Aborted("a block within this one failed, and its exception was caught")
+            raise Aborted(_A_PART_FAILED)
 
     def _hide(self) -> None:
         if self._shown >= 0:
@@ -201,7 +204,7 @@ class transaction:
                 list(pool.map(t.taking_part(convert), files))
 
         Such a call sees and makes the transaction's changes. The block's end waits for calls that are not over. If
-        one raises an exception, the transaction can't commit any more. Threads make their system calls for files one
+        one raises an exception, the transaction is aborted for all. Threads make their system calls for files one
         at a time. Only the thread that entered the block can ask for this, and the calls must begin before its end:
         later ones raise :class:`Failed`.
         """
@@ -228,14 +231,19 @@ class transaction:
             if lib.join(shown) != 0:
                 raise Failed(lib.words(), errno=ctypes.get_errno())
             _here.block = self
+            good = False
             try:
-                return function(*args, **kwargs)
-            except BaseException:
-                self._spoiled = True
-                raise
+                result = function(*args, **kwargs)
+                good = True
+                return result
             finally:
                 _here.block = None
-                lib.end()
+                if good:
+                    lib.end()
+                else:
+                    # The block may be at its end already, which waits for this.
+                    self._spoiled = True
+                    lib.abort(1)
 
         return call
 

@@ -10,7 +10,7 @@ use super::parts::ProcessGlobals;
 use super::perm::mask;
 use super::tree::ShadowTree;
 use super::walk::{Place, Spot};
-use super::{Tx, now};
+use super::{Tx, now_after};
 use crate::user::{UserPtr, UserSlice};
 
 /// An object that a call names.
@@ -229,7 +229,7 @@ impl Tx {
         stat.mode = stat.mode & libc::S_IFMT | bits;
         let node = &mut self.tree.nodes[id];
         node.stat.mode = stat.mode;
-        node.stat.ctime = now();
+        node.stat.ctime = now_after(node.stat.ctime);
         node.changed |= changed::MODE;
         if let Some(backing) = node.data.whole() {
             kernel::as_owner(|| kernel::chmod(&backing.path, bits))?;
@@ -338,7 +338,7 @@ impl Tx {
             }
         }
         (node.stat.uid, node.stat.gid) = (new_uid, new_gid);
-        node.stat.ctime = now();
+        node.stat.ctime = now_after(node.stat.ctime);
         node.changed |= changed::OWNER;
         if mode != node.stat.mode {
             node.stat.mode = mode;
@@ -396,8 +396,8 @@ impl Tx {
             return Err(Errno::PERM);
         }
         self.touch_write(id)?;
-        let at = now();
         let node = &mut self.tree.nodes[id];
+        let at = now_after(node.stat.ctime);
         let value = |t: &libc::timespec| match t.tv_nsec {
             libc::UTIME_OMIT => None,
             libc::UTIME_NOW => Some(at),
@@ -612,6 +612,15 @@ impl Tx {
         self.unsupported_call("a rename outside of the versioned trees", from)?;
         kernel::rename_live(from, to, flags)
     }
+
+    /// A link among what is not versioned, of a path or of a descriptor. `sem_open(3)` makes one.
+    ///
+    /// # Errors
+    /// As the call; under TX_STRICT the transaction is doomed.
+    pub fn live_link(&mut self, from: (i32, &[u8]), to: &[u8], flags: i32) -> Sys<u64> {
+        self.unsupported_call("a link outside of the versioned trees", to)?;
+        kernel::link_live(from, to, flags)
+    }
 }
 
 impl ShadowTree {
@@ -629,7 +638,7 @@ impl ShadowTree {
         let node = &mut self.nodes[id];
         node.xattrs = Some(xattrs);
         node.changed |= changed::XATTRS;
-        node.stat.ctime = now();
+        node.stat.ctime = now_after(node.stat.ctime);
         if name == b"system.posix_acl_access"
             && let Some(bits) = value.and_then(acl_mode)
         {

@@ -16,7 +16,7 @@ use super::node::{Id, Node, Xattrs, changed, held};
 use super::perm::Cred;
 use super::tree::ShadowTree;
 use super::walk::Spot;
-use super::{Tx, now};
+use super::{Tx, now_after};
 use crate::user::{Readable, Writable};
 
 /// Bytes of a page.
@@ -532,8 +532,8 @@ impl Tx {
 
     /// A file's content changed: times, set-id bits.
     pub fn written(&mut self, id: Id) {
-        let at = now();
         let node = &mut self.tree.nodes[id];
+        let at = now_after(node.stat.ctime);
         (node.stat.mtime, node.stat.ctime) = (at, at);
         node.changed &= !changed::MTIME;
         self.drop_set_id(id);

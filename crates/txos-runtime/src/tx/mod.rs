@@ -175,6 +175,20 @@ pub fn now() -> Stamp {
     Stamp::now_coarse()
 }
 
+/// The present for an object that was last changed then. Since Linux 6.13 a file system stamps finer than a tick where
+/// somebody looks at the times: what comes after such a stamp must not seem to be before it.
+#[must_use]
+pub fn now_after(last: Stamp) -> Stamp {
+    not_before(last, now())
+}
+
+fn not_before(last: Stamp, now: Stamp) -> Stamp {
+    /// More than a tick of any kernel. What is further ahead is another time on the clock.
+    const TICK_NS: i64 = 20_000_000;
+    let ahead = last.as_ns().saturating_sub(now.as_ns());
+    if (0..TICK_NS).contains(&ahead) { last } else { now }
+}
+
 /// Tells the user something, past everything.
 pub fn say(text: &str) {
     let line = format!("txos: {text}\n");

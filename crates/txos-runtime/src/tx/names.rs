@@ -6,7 +6,7 @@ use super::kernel::{Errno, Stat, Sys};
 use super::node::{Entry, Id, Node, Xattrs};
 use super::tree::ShadowTree;
 use super::walk::{Last, Place, Rules, Spot};
-use super::{Tx, now};
+use super::{Tx, now, now_after};
 
 /// New objects have inode numbers from here on until they have a place on disk.
 const FIRST_INO: u64 = 0xffff_0000_0000;
@@ -257,7 +257,7 @@ impl Tx {
         self.tree.put(spot.dir, &spot.name, source)?;
         let node = &mut self.tree.nodes[source];
         node.stat.nlink += 1;
-        node.stat.ctime = now();
+        node.stat.ctime = now_after(node.stat.ctime);
         self.tree.nodes[source].data.set_tmpfile(false);
         Ok(0)
     }
@@ -583,8 +583,8 @@ impl ShadowTree {
     }
 
     fn stamp_dir(&mut self, dir: Id) {
-        let at = now();
         let node = &mut self.nodes[dir];
+        let at = now_after(node.stat.ctime);
         (node.stat.mtime, node.stat.ctime) = (at, at);
         // What was set by utimensat(2) before is over.
         node.changed &= !super::node::changed::MTIME;
@@ -605,7 +605,7 @@ impl ShadowTree {
         node.last_name = Some(path);
         node.names.retain(|(d, n)| !(*d == dir && &n[..] == name));
         node.stat.nlink = node.stat.nlink.saturating_sub(1);
-        node.stat.ctime = now();
+        node.stat.ctime = now_after(node.stat.ctime);
         if node.is_dir() {
             node.stat.nlink = 0;
             if let Ok(dir) = node.dir_mut() {
@@ -639,7 +639,7 @@ impl ShadowTree {
     fn stamp_moved(&mut self, id: Id) {
         let node = &mut self.nodes[id];
         if node.is_dir() {
-            node.stat.mtime = now();
+            node.stat.mtime = now_after(node.stat.ctime);
             node.changed |= super::node::changed::MTIME;
         }
     }
@@ -651,7 +651,7 @@ impl ShadowTree {
         {
             *name = (to.dir, to.name[..].into());
         }
-        node.stat.ctime = now();
+        node.stat.ctime = now_after(node.stat.ctime);
     }
 
     fn move_nlink(&mut self, is_dir: bool, from: Id, to: Id) {
@@ -683,7 +683,7 @@ impl ShadowTree {
 }
 
 /// Why there can be no link at a place that is not versioned.
-pub fn no_link_there(path: &[u8]) -> Errno {
+fn no_link_there(path: &[u8]) -> Errno {
     let dir = txos_engine::readset::split(path).map_or(&b"/"[..], |(dir, _)| dir);
     match (super::kernel::statx(libc::AT_FDCWD, dir, 0), super::kernel::look(path)) {
         (Err(e), _) => e,

@@ -287,3 +287,14 @@ fn the_mask_and_the_directory_are_the_transactions() {
     assert_eq!(std::env::current_dir().unwrap(), cwd);
     scene.abort();
 }
+
+#[test]
+fn a_change_is_not_stamped_before_the_one_before_it() {
+    use txos_engine::stamp::Stamp;
+    let stamp = |sec, nsec| Stamp { sec, nsec };
+    let tick = super::not_before(stamp(7, 4_453_907), stamp(7, 0));
+    assert_eq!(tick, stamp(7, 4_453_907));
+    assert_eq!(super::not_before(stamp(6, 999_999_999), stamp(7, 0)), stamp(7, 0));
+    // The clock was set back, or the time was set by hand: that is no reason to keep it.
+    assert_eq!(super::not_before(stamp(8, 0), stamp(7, 0)), stamp(7, 0));
+}

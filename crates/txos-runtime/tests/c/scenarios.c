@@ -917,6 +917,38 @@ static void thread_in_transaction(void) {
     CHECK(stats().unsupported == 1);
 }
 
+/* Links among what is not versioned are made at once, as sem_open(3) makes its semaphores. */
+static void live_links(void) {
+    char name[64], path[80], other[80];
+    snprintf(name, sizeof name, "/txos-test-links-%d", getpid());
+    snprintf(path, sizeof path, "/dev/shm%s", name);
+    snprintf(other, sizeof other, "%s-other", path);
+    CHECK(sys_xbegin(0) == 0);
+    sem_t *sem = sem_open(name, O_CREAT | O_EXCL, 0600, 1);
+    CHECK(sem != SEM_FAILED && sem_wait(sem) == 0);
+    CHECK(sem_open(name, O_CREAT | O_EXCL, 0600, 1) == SEM_FAILED && errno == EEXIST);
+    CHECK(sem_close(sem) == 0 && sem_unlink(name) == 0);
+    /* A path, and a file without one. */
+    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
+    CHECK(fd >= 0 && link(path, other) == 0);
+    CHECK(link(path, other) == -1 && errno == EEXIST);
+    CHECK(unlink(other) == 0 && unlink(path) == 0 && close(fd) == 0);
+    char own[64];
+    fd = open("/dev/shm", O_TMPFILE | O_WRONLY, 0600);
+    snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
+    CHECK(fd >= 0 && linkat(AT_FDCWD, own, AT_FDCWD, other, AT_SYMLINK_FOLLOW) == 0);
+    CHECK(linkat(fd, "", AT_FDCWD, path, AT_EMPTY_PATH) == 0 || geteuid() != 0);
+    CHECK(link(other, "/proc/txos") == -1);
+    sys_xabort(1);
+    /* They stay. */
+    CHECK(unlink(other) == 0);
+    unlink(path);
+    close(fd);
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(link("/proc/version", path) == -1);
+    CHECK(sys_xend() == -1 && reason().reason == TXOS_UNSUPPORTED);
+}
+
 static int raw_thread(void *argument) {
     *(volatile int *)argument = 1 + txos_in_transaction();
     return 0;
@@ -1155,6 +1187,7 @@ static const struct {
     SCENARIO(alternate_stack),
     SCENARIO(threads),
     SCENARIO(thread_in_transaction),
+    SCENARIO(live_links),
     SCENARIO(raw_clone),
     SCENARIO(exit_of_a_thread),
     SCENARIO(exit_of_the_process),

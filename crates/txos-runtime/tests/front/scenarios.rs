@@ -59,6 +59,7 @@ scenarios! {
     alternate_stack,
     threads,
     thread_in_transaction,
+    live_links,
     raw_clone,
     exit_of_a_thread,
     exit_of_the_process,

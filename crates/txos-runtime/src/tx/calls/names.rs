@@ -7,7 +7,7 @@ use crate::tx::Tx;
 use crate::tx::attrs::Object;
 use crate::tx::files::File;
 use crate::tx::kernel::{self, Errno, Sys};
-use crate::tx::names::{Target, no_link_there};
+use crate::tx::names::Target;
 use crate::tx::node::{Id, Node};
 use crate::tx::walk::{Place, Spot};
 use crate::tx::{acquire, open};
@@ -157,9 +157,14 @@ impl Tx {
         let path = to.1.path()?;
         match object {
             Object::Node(id) => self.link(id, to.0, &path),
-            _ => match self.new_name(to.0, &path, false)? {
-                Target::Here(_) => Err(Errno::XDEV),
-                Target::Live(path) => Err(no_link_there(&path)),
+            object => match (object, self.new_name(to.0, &path, false)?) {
+                (Object::Live(from), Target::Live(to)) => {
+                    self.live_link((CWD, &from), &to, flags & libc::AT_SYMLINK_FOLLOW)
+                }
+                (Object::Fd(real), Target::Live(to)) => {
+                    self.live_link((real, b""), &to, libc::AT_EMPTY_PATH)
+                }
+                _ => Err(Errno::XDEV),
             },
         }
     }

@@ -49,12 +49,17 @@ pub fn rename(from: &[u8], to: &[u8]) -> Sys<()> {
     step("staged rename", || rename_live(from, to, libc::RENAME_NOREPLACE)).map(drop)
 }
 
+/// `linkat(2)` of a path, or with `AT_EMPTY_PATH` of a descriptor.
+///
+/// # Errors
+/// As the system call.
+pub fn link_live(from: (i32, &[u8]), to: &[u8], flags: i32) -> Sys<u64> {
+    // SAFETY: both paths end with their zeroes.
+    with_paths(from.1, to, |f, t| unsafe { sys!(SYS_linkat, from.0, f.at(), CWD, t.at(), flags) })
+}
+
 fn linkat(from: &[u8], to: &[u8], flags: i32) -> Sys<()> {
-    step("staged link", || {
-        // SAFETY: both paths end with their zeroes.
-        with_paths(from, to, |f, t| unsafe { sys!(SYS_linkat, CWD, f.at(), CWD, t.at(), flags) })
-    })
-    .map(drop)
+    step("staged link", || link_live((CWD, from), to, flags)).map(drop)
 }
 
 /// `linkat(2)`.
