@@ -18,6 +18,9 @@ func Go(func() error) error { return elsewhere }
 // Pause fails with [ErrUnsupported] here.
 func Pause(func() error) error { return elsewhere }
 
+// LeaveOut fails with [ErrUnsupported] here.
+func LeaveOut(path, suffix string) (int, error) { return 0, elsewhere }
+
 // InTransaction is false here.
 func InTransaction() bool { return false }
 

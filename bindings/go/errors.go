@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 	if e.Path != "" && !strings.Contains(what, e.Path) {
 		what = e.Path + ": " + what
 	}
-	return e.Kind.Error() + ": " + what
+	return e.Kind.Error() + ": " + strings.TrimPrefix(what, "conflict: ")
 }
 
 // Is reports whether the error is of that kind.

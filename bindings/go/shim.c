@@ -23,6 +23,7 @@ static struct {
     int (*at_once)(int, int);
     int (*share)(void);
     int (*join)(int);
+    long (*exclude)(const char *, const char *);
     const char *(*version)(void);
 } lib;
 
@@ -50,6 +51,7 @@ static const char *bind_all(void *handle) {
         {"txos_signal_at_once", &lib.at_once},
         {"txos_share", &lib.share},
         {"sys_xjoin", &lib.join},
+        {"txos_exclude", &lib.exclude},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(handle, functions[i].name);
@@ -180,6 +182,11 @@ void txos_go_abort_reason(struct txos_go_abort *out) {
 void txos_go_stats(struct txos_go_stats *out) {
     out->size = sizeof *out;
     lib.stats(out);
+}
+
+long txos_go_exclude(const char *path, const char *suffix) {
+    long count = lib.exclude(path, suffix);
+    return count >= 0 ? count : -errno;
 }
 
 const char *txos_go_words(void) {

@@ -51,6 +51,9 @@ void txos_go_leave(int good);
 long txos_go_pause(void);
 int txos_go_resume(long id);
 
+/* How many files, or -errno. */
+long txos_go_exclude(const char *path, const char *suffix);
+
 int txos_go_inside(void);
 void txos_go_abort_reason(struct txos_go_abort *out);
 void txos_go_stats(struct txos_go_stats *out);

@@ -8,7 +8,9 @@ import "C"
 
 import (
 	"context"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -212,6 +214,36 @@ func Pause(work func() error) (err error) {
 		C.txos_go_set_group(group)
 	}()
 	return work()
+}
+
+// LeaveOut leaves a file out of the transactions of this process as long as it is only read; of a directory, all files
+// below it whose names end with suffix. It returns how many files that were. Such a file causes no conflict, is not
+// waited for, and an abort does not close it: it is for what a program opens late and keeps, such as plug-ins. A file is
+// known by its device and inode as it is now: one that takes its place is part of transactions.
+//
+// The error is an *[Error]: [ErrFailed] with EBUSY in a transaction, or if the path can't be read.
+func LeaveOut(path, suffix string) (int, error) {
+	if err := library(); err != nil {
+		return 0, err
+	}
+	full, err := filepath.Abs(path)
+	if err == nil && strings.Contains(full+suffix, "\x00") {
+		err = syscall.EINVAL
+	}
+	if err != nil {
+		return 0, &Error{Kind: ErrFailed, What: "can't be left out of transactions: " + err.Error(), Path: path, Err: err}
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	file, end := C.CString(full), C.CString(suffix)
+	defer C.free(unsafe.Pointer(file))
+	defer C.free(unsafe.Pointer(end))
+	count := C.txos_go_exclude(file, end)
+	if count < 0 {
+		errno := syscall.Errno(-count)
+		return 0, &Error{Kind: ErrFailed, What: "can't be left out of transactions: " + errno.Error(), Path: path, Errno: errno}
+	}
+	return int(count), nil
 }
 
 // InTransaction reports whether the calling goroutine is in a transaction, and has not paused it.

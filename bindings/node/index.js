@@ -1,5 +1,8 @@
 'use strict';
 
+const { resolve } = require('path');
+const { getSystemErrorName } = require('util');
+
 const errors = require('./lib/errors.js');
 const guard = require('./lib/guard.js');
 const library = require('./lib/library.js');
@@ -26,7 +29,7 @@ const GONE = 2;
 const STARTED_SOMETHING = 3;
 const LATE = 4;
 
-const { ECANCELED } = require('os').constants.errno;
+const { EBUSY, ECANCELED } = require('os').constants.errno;
 
 /** The transaction that this thread is in, unless it is paused. */
 let here = null;
@@ -251,8 +254,12 @@ function takePart(ticket, work) {
 
 function leaveOut(path, suffix = '') {
   const lib = library();
-  const count = lib.exclude(String(path), String(suffix));
-  if (count < 0) throw new FailedError(`can't be left out of transactions: ${lib.words()}`, { path: String(path), errno: -count });
+  if (`${path}${suffix}`.includes('\0')) throw new TypeError('txos: a path has no zero in it');
+  const count = lib.exclude(resolve(String(path)), String(suffix));
+  if (count < 0) {
+    const why = -count === EBUSY ? 'this thread is in one' : `it can't be read (${getSystemErrorName(count)})`;
+    throw new FailedError(`can't be left out of transactions: ${why}`, { path: String(path), errno: -count });
+  }
   return count;
 }
 

@@ -381,6 +381,35 @@ class Options(InPlace):
 
 
 class Strictness(InPlace):
+    def test_files_that_are_left_out(self):
+        kept = self.dir / "kept.data"
+        kept.write_text("1")
+        self.file.write_text("1")
+        self.assertEqual(txos.leave_out(self.dir, ".data"), 1)
+        with self.assertRaises(txos.Aborted), txos.transaction() as t:
+            with self.assertRaises(txos.Failed) as caught:
+                txos.leave_out(self.dir)
+            self.assertEqual(caught.exception.errno, errno.EBUSY)
+            left = kept.open()
+            with txos.paused():
+                self.outsider("echo 2 >> kept.data")
+            t.abort()
+        # Its descriptor has outlived the abort.
+        self.assertEqual(left.read(), "12\n")
+        left.close()
+
+        def read_and_write(path):
+            with txos.transaction():
+                path.read_text()
+                self.outsider(f"echo 3 >> {path}")
+                (self.dir / "made").write_text("x")
+
+        read_and_write(kept)
+        with self.assertRaises(txos.Conflict):
+            read_and_write(self.file)
+        with self.assertRaises(txos.Failed):
+            txos.leave_out(self.dir / "none")
+
     def test_what_cant_be_isolated_aborts(self):
         with self.assertRaises(txos.Unsupported) as caught:
             with txos.transaction(strict=True):

@@ -80,6 +80,9 @@ class Library:
         )
         self.share = _function(handle, "txos_share", ctypes.c_int)
         self.join = _function(handle, "sys_xjoin", ctypes.c_int, ctypes.c_int)
+        self.exclude = _function(
+            handle, "txos_exclude", ctypes.c_long, ctypes.c_char_p, ctypes.c_char_p
+        )
         self.in_transaction = _function(handle, "txos_in_transaction", ctypes.c_int)
         self.strerror = _function(handle, "txos_strerror", ctypes.c_char_p)
         self.version = _function(handle, "txos_version", ctypes.c_char_p)

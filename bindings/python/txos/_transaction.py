@@ -389,6 +389,26 @@ def atomic(
     return decorate if function is None else decorate(function)
 
 
+def leave_out(path: str | os.PathLike[str], suffix: str = "") -> int:
+    """Leaves a file out of the transactions of this process as long as it is only read; gives how many files that were.
+
+    Of a directory, all files below it whose names end with ``suffix``. Such a file causes no conflict, is not waited
+    for, and an abort does not close it. It is for what a program opens late and keeps, such as modules and data of a
+    plug-in. A file is known by its identity as it is now: one that takes its place is part of transactions. Raises
+    :class:`Failed` in a transaction, or if the path can't be read.
+    """
+    lib = library()
+    names = os.fsencode(os.path.abspath(path)), os.fsencode(suffix)
+    if any(b"\0" in name for name in names):
+        raise ValueError("embedded null byte")
+    count = lib.exclude(*names)
+    if count < 0:
+        number = ctypes.get_errno()
+        why = "the thread is in one" if number == errno.EBUSY else os.strerror(number)
+        raise Failed(f"can't be left out of transactions: {why}", path=os.fspath(path), errno=number)
+    return count
+
+
 def in_transaction() -> bool:
     """Whether the calling thread is in a transaction, and has not paused it."""
     return bool(library().in_transaction())

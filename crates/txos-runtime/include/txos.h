@@ -132,8 +132,8 @@ int txos_stats(struct txos_stats *out);
  * suffix (NULL: any), as it is now, out of the transactions of this process as long as it is only read.
  * Such a file is opened, read and closed as without a transaction, also in one that has failed, and its
  * descriptor outlives an abort. For libraries and class files; devices as well. It is known by its
- * identity: one that replaces it is part of transactions. Returns how many files, or -1 with errno (EBUSY
- * in a transaction). */
+ * identity: one that replaces it is part of transactions. The path is absolute, as the program opens it. Returns how
+ * many files, or -1 with errno (EBUSY in a transaction, EINVAL for another path). */
 long txos_exclude(const char *path, const char *suffix);
 
 /* Has the transaction that the calling thread is in aborted as soon as *flag is not 0: by its next

@@ -32,5 +32,5 @@ mod transaction;
 
 pub use error::{Cause, Error};
 pub use transaction::{
-    Scope, Stats, Transaction, Tx, in_transaction, library_version, stats, transaction,
+    Scope, Stats, Transaction, Tx, in_transaction, leave_out, library_version, stats, transaction,
 };

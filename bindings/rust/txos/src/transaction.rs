@@ -10,10 +10,11 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::ffi::{CStr, OsStr, c_int};
+use std::ffi::{CStr, CString, OsStr, c_int};
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Cause, Error};
@@ -414,6 +415,32 @@ impl<'scope> Scope<'scope, '_> {
             result.map_or_else(|panic| resume_unwind(panic), Ok)
         })
     }
+}
+
+/// Leaves a file out of the transactions of this process as long as it is only read; gives how many files that were.
+///
+/// Of a directory, all files below it whose names end with `suffix`. Such a file causes no conflict, is not waited for,
+/// and an abort does not close it: it is for what a program opens late and keeps, such as a plug-in's libraries. A file
+/// is known by its device and inode as it is now: one that takes its place is part of transactions.
+///
+/// # Errors
+/// In a transaction (`EBUSY`), if the path can't be read, or if there is no library.
+pub fn leave_out(path: impl AsRef<Path>, suffix: &str) -> Result<u64, Error> {
+    let lib = library().map_err(unavailable)?;
+    let given = path.as_ref();
+    let failed = |error: std::io::Error| {
+        let what = format!("can't be left out of transactions: {error}");
+        let errno = error.raw_os_error().unwrap_or(0);
+        Error::Failed(Cause { what, path: Some(given.into()), errno, pid: None })
+    };
+    let path = std::path::absolute(given).map_err(failed)?;
+    let names = [path.as_os_str().as_bytes(), suffix.as_bytes()].map(CString::new);
+    let [Ok(path), Ok(suffix)] = names else {
+        return Err(failed(std::io::ErrorKind::InvalidInput.into()));
+    };
+    // SAFETY: both are zero-terminated, and the call keeps neither.
+    let count = unsafe { (lib.exclude)(path.as_ptr(), suffix.as_ptr()) };
+    u64::try_from(count).map_err(|_| failed(std::io::Error::last_os_error()))
 }
 
 /// Whether the calling thread is in a transaction, and has not paused it.

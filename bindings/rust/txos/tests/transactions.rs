@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io;
+use std::io::{self, BufRead};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -420,4 +420,100 @@ fn a_file_that_is_left_over_leads_nowhere() {
     drop(left);
     io::Write::write_all(&mut other, b"text").unwrap();
     assert_eq!(place.names(), "other\n");
+}
+
+#[test]
+fn files_that_are_left_out() {
+    use std::io::Read;
+    let place = Place::new();
+    let (kept, other) = (place.path("kept.data"), place.path("other"));
+    for path in [&kept, &other] {
+        fs::write(path, "1").unwrap();
+    }
+    assert_eq!(txos::leave_out(&place.0, ".data"), Ok(1));
+    let mut left = None;
+    let done = transaction(|tx| -> io::Result<()> {
+        left = Some(fs::File::open(&kept)?);
+        let inside = txos::leave_out(&place.0, "").unwrap_err();
+        assert_eq!(inside.cause().unwrap().errno, 16, "{inside}");
+        tx.pause(|| place.outsider("kept.data"))?;
+        Err(io::Error::other("no good"))
+    });
+    assert!(done.is_err());
+    // Its descriptor has outlived the abort.
+    let mut text = String::new();
+    left.unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "1outsider\n");
+    let read_and_write = |name: &str| {
+        Transaction::new().retry(0).run(|_| -> io::Result<()> {
+            fs::read(place.path(name))?;
+            place.outsider(name);
+            fs::write(place.path("made"), "x")
+        })
+    };
+    read_and_write("kept.data").unwrap();
+    assert!(read_and_write("other").unwrap_err().downcast::<Error>().unwrap().is_conflict());
+    let error = txos::leave_out(place.path("none"), "").unwrap_err();
+    assert!(error.to_string().contains("none"), "{error}");
+}
+
+/// What the standard library makes, or opens, when it is first used, and keeps.
+#[test]
+fn first_uses_are_not_for_good() {
+    let place = Place::new();
+    fs::write(place.path("file"), "text").unwrap();
+    let hashes = || {
+        let map: std::collections::HashMap<u32, u32> = (0..100).map(|n| (n, n + 1)).collect();
+        assert_eq!(map[&7], 8);
+    };
+    let network = || {
+        use std::io::{Read, Write};
+        use std::net::{TcpListener, TcpStream};
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(server.local_addr().unwrap()).unwrap();
+        let (mut accepted, _) = server.accept().unwrap();
+        client.write_all(b"x").unwrap();
+        accepted.read_exact(&mut [0]).unwrap();
+    };
+    let processes = || {
+        let output = Command::new("echo").arg("text").output().unwrap();
+        assert_eq!(output.stdout, b"text\n");
+    };
+    let streams = || {
+        use std::io::Write;
+        io::stdout().flush().unwrap();
+        io::stderr().write_all(b"").unwrap();
+        assert!(io::stdin().lock().lines().next().is_none_or(|line| line.is_ok()));
+    };
+    let threads = || {
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || send.send(7).unwrap()).join().unwrap();
+        assert_eq!(receive.recv(), Ok(7));
+    };
+    let times = || {
+        std::thread::sleep(Duration::from_nanos(1));
+        assert!(std::time::SystemTime::now().elapsed().is_ok());
+        let panics = std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(7)));
+        assert!(panics.is_err() && std::env::temp_dir().is_absolute());
+    };
+    let uses: [&(dyn Fn() + std::panic::RefUnwindSafe); 6] =
+        [&hashes, &network, &processes, &streams, &threads, &times];
+    for use_it in uses {
+        for lost in [false, true] {
+            let done = Transaction::new().durable(false).retry(0).run(|tx| -> io::Result<()> {
+                if lost {
+                    fs::read(place.path("file"))?;
+                    tx.pause(|| place.outsider("file"))?;
+                    fs::read(place.path("file")).unwrap_err();
+                }
+                let used = std::panic::catch_unwind(use_it);
+                assert!(lost || used.is_ok());
+                Err(io::Error::other("no good"))
+            });
+            let error = done.unwrap_err();
+            let conflict = error.downcast::<Error>().is_ok_and(|error| error.is_conflict());
+            assert_eq!(conflict, lost);
+            use_it();
+        }
+    }
 }

@@ -4,33 +4,37 @@
 //! What a virtual machine loads in the middle of a transaction stays loaded when that is aborted, so its
 //! descriptors must stay open, their offsets must not be put back under another thread that loads as well,
 //! and a transaction that has failed must not keep a class from being loaded. So calls on such a file go to
-//! the kernel, as if there were no transaction. A file is known by its identity, not by its name.
+//! the kernel, as if there were no transaction. A file is known by its identity, not by its name: device, inode, and
+//! when it was made, as the number of an inode that is gone is soon another file's.
 #![allow(unsafe_code)] // sets that are shared by address
 
-use std::collections::HashSet;
-use std::fs::{self, Metadata};
+use std::collections::HashMap;
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use txos_engine::object::{FileId, FileKind};
+use txos_engine::version::Stamp;
 
 use crate::call::Call;
 use crate::raw::Errno;
-use crate::tx::kernel;
+use crate::tx::kernel::{self, Stat};
 
 /// More files than any class path has.
 const FILES_MAX: usize = 1 << 18;
 /// Directories within directories.
 const DEPTH_MAX: usize = 40;
 
+/// Files, each with the time at which it was made, where the file system knows that.
+type Files = HashMap<FileId, Option<Stamp>>;
+
 /// What was excluded so far.
 #[derive(Clone, Debug, Default)]
 struct Excluded {
-    files: HashSet<FileId>,
+    files: Files,
     /// Paths at or below which such files are, and how their names end.
     places: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -53,14 +57,15 @@ pub fn exclude(path: &Path, suffix: &[u8]) -> Result<usize, Errno> {
     if !path.is_absolute() {
         return Err(Errno::INVAL);
     }
-    let top = fs::metadata(path).map_err(errno)?;
-    let mut found = HashSet::new();
-    if top.is_dir() {
-        below(path, suffix, DEPTH_MAX, &mut found)?;
-    } else if is_kind(&top) {
-        found.insert(id_of(&top));
-    } else {
-        return Err(Errno::INVAL);
+    let top = kernel::statx(libc::AT_FDCWD, path.as_os_str().as_bytes(), 0)?;
+    let mut found = Files::new();
+    match top.kind() {
+        FileKind::Dir => below(path, suffix, DEPTH_MAX, &mut found)?,
+        // Of a device nothing can be put back.
+        FileKind::File | FileKind::CharDevice => {
+            found.insert(top.id, top.btime);
+        }
+        _ => return Err(Errno::INVAL),
     }
     let count = found.len();
     let _one = CHANGE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -79,7 +84,7 @@ fn below(
     dir: &Path,
     suffix: &[u8],
     depth: usize,
-    found: &mut HashSet<FileId>,
+    found: &mut Files,
 ) -> Result<(), Errno> {
     for entry in fs::read_dir(dir).map_err(errno)? {
         let entry = entry.map_err(errno)?;
@@ -92,25 +97,16 @@ fn below(
                 return listed;
             }
         } else if entry.file_name().as_bytes().ends_with(suffix)
-            && let Ok(file) = fs::metadata(&path)
-            && file.is_file()
+            && let Ok(file) = kernel::statx(libc::AT_FDCWD, path.as_os_str().as_bytes(), 0)
+            && file.kind() == FileKind::File
         {
             if found.len() >= FILES_MAX {
                 return Err(Errno::TOOBIG);
             }
-            found.insert(id_of(&file));
+            found.insert(file.id, file.btime);
         }
     }
     Ok(())
-}
-
-/// Regular files, and devices: of those nothing can be put back.
-fn is_kind(file: &Metadata) -> bool {
-    file.is_file() || file.file_type().is_char_device()
-}
-
-fn id_of(file: &Metadata) -> FileId {
-    FileId { dev: file.dev(), ino: file.ino() }
 }
 
 fn errno(error: std::io::Error) -> Errno {
@@ -160,11 +156,17 @@ fn number_of(call: &Call) -> Option<usize> {
         | libc::SYS_close => Some(0),
         libc::SYS_newfstatat if call.int(3) & libc::AT_EMPTY_PATH != 0 => Some(0),
         libc::SYS_statx if call.int(2) & libc::AT_EMPTY_PATH != 0 => Some(0),
-        libc::SYS_ioctl if call.word(1) == libc::FIONREAD => Some(0),
+        // Streams ask whether they are on a terminal.
+        libc::SYS_ioctl if [libc::FIONREAD, libc::TCGETS, libc::TIOCGWINSZ].contains(&call.word(1)) => {
+            Some(0)
+        }
         libc::SYS_fcntl => {
-            matches!(call.int(1), libc::F_GETFD | libc::F_SETFD | libc::F_GETFL).then_some(0)
+            use libc::{F_GETFD, F_GETFL, F_SETFD, F_SETFL};
+            matches!(call.int(1), F_GETFD | F_SETFD | F_GETFL | F_SETFL).then_some(0)
         }
         libc::SYS_mmap => Some(4),
+        // Go asks whether it can be polled.
+        libc::SYS_epoll_ctl => Some(2),
         _ => None,
     }
 }
@@ -202,6 +204,10 @@ fn opens_to_read(flags: i32) -> bool {
 }
 
 impl Excluded {
+    fn has(&self, stat: &Stat) -> bool {
+        self.files.get(&stat.id) == Some(&stat.btime)
+    }
+
     fn by_path(&self, call: &Call, at: usize, opens: bool) -> Option<i64> {
         let path = call.path(at).ok()?;
         let fits = |(place, suffix): &(Vec<u8>, Vec<u8>)| {
@@ -214,7 +220,7 @@ impl Excluded {
         }
         if !opens {
             let stat = kernel::statx(libc::AT_FDCWD, &path, 0).ok()?;
-            return self.files.contains(&stat.id).then(|| call.make());
+            return self.has(&stat).then(|| call.make());
         }
         let answer = call.make();
         let number = i32::try_from(answer).ok().filter(|&fd| fd >= 0)?;
@@ -229,7 +235,7 @@ impl Excluded {
     /// Whether a number is open on one of them, a regular file only to be read from.
     fn has_open(&self, number: i32) -> bool {
         let Ok(stat) = kernel::look_fd(number) else { return false };
-        self.files.contains(&stat.id)
+        self.has(&stat)
             && (stat.kind() != FileKind::File
                 || kernel::status_flags(number)
                     .is_ok_and(|flags| flags & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDONLY))
@@ -286,5 +292,15 @@ mod tests {
         fs::rename(top.join("deep/data"), top.join("B.class")).unwrap();
         assert!(!known("B.class"));
         fs::remove_dir_all(&top).unwrap();
+    }
+
+    #[test]
+    fn an_inode_that_is_made_anew_is_another_file() {
+        let stat = kernel::statx(libc::AT_FDCWD, b"/", 0).unwrap();
+        let mut excluded = Excluded::default();
+        excluded.files.insert(stat.id, stat.btime);
+        assert!(excluded.has(&stat));
+        let later = Stamp { sec: stat.btime.map_or(0, |at| at.sec) + 1, nsec: 0 };
+        assert!(!excluded.has(&Stat { btime: Some(later), ..stat }));
     }
 }

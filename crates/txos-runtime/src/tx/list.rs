@@ -44,6 +44,10 @@ impl Tx {
             return Err(self.changed_outside(&path, "the directory was replaced by another"));
         }
         let names = names?;
+        // What is not versioned may have other names at any time, also by this transaction itself.
+        if self.tree.nodes[id].live {
+            return Ok(names);
+        }
         self.note(id, txos_engine::object::Facets::ENTRY);
         let stable = self.tree.nodes[id].stable.as_ref().ok_or(Errno::IO)?;
         let mut set = ListingDigest::default();

@@ -17,6 +17,7 @@ use txos_engine::readset::validate::{OwnWrites, ValidationRules};
 use txos_engine::realm::{Access, Facet};
 use txos_engine::txn::{Outcome, Participant, Route};
 
+use super::attrs::Object;
 use super::kernel::{self, Errno, Sys};
 use super::parts::Copies;
 use super::parts::Start;
@@ -461,7 +462,12 @@ impl Tx {
             other => raw::answer(other),
         };
         let same = answer == look.answer && same_look(&look.call, &out, &look.gave);
-        if same { Ok(()) } else { Err(self.changed_between(&look.path)) }
+        // What is not versioned may change at any time, and that is no conflict.
+        let nofollow = libc::AT_SYMLINK_NOFOLLOW;
+        if same || matches!(self.object(libc::AT_FDCWD, &look.path, nofollow), Ok(Object::Live(_))) {
+            return Ok(());
+        }
+        Err(self.changed_between(&look.path))
     }
 
     fn read_again(&mut self, read: &Read) -> Sys<()> {

@@ -290,7 +290,7 @@ fn the_mask_and_the_directory_are_the_transactions() {
 
 #[test]
 fn a_change_is_not_stamped_before_the_one_before_it() {
-    use txos_engine::stamp::Stamp;
+    use txos_engine::version::Stamp;
     let stamp = |sec, nsec| Stamp { sec, nsec };
     let tick = super::not_before(stamp(7, 4_453_907), stamp(7, 0));
     assert_eq!(tick, stamp(7, 4_453_907));

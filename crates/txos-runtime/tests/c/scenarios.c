@@ -580,6 +580,13 @@ static void excluded(void) {
     CHECK(txos_exclude(path, NULL) == -1 && errno == EBUSY);
     fd = open(path, O_RDONLY);
     CHECK(fd >= 0 && read(fd, two, 2) == 2 && memcmp(two, "da", 2) == 0);
+    /* Libraries ask for more than they read. */
+    struct winsize window;
+    struct epoll_event event = {.events = EPOLLIN};
+    int poller = epoll_create1(0);
+    CHECK(ioctl(fd, TIOCGWINSZ, &window) == -1 && errno == ENOTTY && !isatty(fd));
+    CHECK(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
+    CHECK(epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event) == -1 && errno == EPERM && close(poller) == 0);
     CHECK(read(before, two, 2) == 2 && close(before) == 0);
     /* A transaction that has failed loads as well. */
     CHECK(ioctl(-1, LOSE) == -1 && errno == ECANCELED);

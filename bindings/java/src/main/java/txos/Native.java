@@ -237,7 +237,7 @@ final class Native {
 
     /** Leaves files out that are only read; gives how many, or the errno as a negative number. */
     static long leaveOut(Path path, String suffix) {
-        return exclude(bytes(path.toString()), bytes(suffix));
+        return exclude(bytes(path.toAbsolutePath().toString()), bytes(suffix));
     }
 
     /** What the class library opens once and for all is opened now: an abort would close it. */

@@ -27,6 +27,7 @@ import java.util.concurrent.TimeUnit;
  * reads.
  */
 public final class Transactions {
+    private static final int EBUSY = 16;
     // Random, so that those that met don't meet again, and longer each time.
     private static final int BACKOFF_MS = 1;
     private static final int BACKOFF_MAX_MS = 64;
@@ -318,8 +319,8 @@ public final class Transactions {
         Native.load();
         long count = Native.leaveOut(path, suffix);
         if (count < 0) {
-            throw new TransactionStateException("can't be left out of transactions: " + path + ": "
-                    + Native.string(Native.words()));
+            String why = count == -EBUSY ? "the thread is in one" : "it can't be read (errno " + -count + ")";
+            throw new TransactionStateException("can't be left out of transactions: " + path + ": " + why);
         }
         return count;
     }
