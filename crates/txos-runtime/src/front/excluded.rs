@@ -80,12 +80,7 @@ pub fn exclude(path: &Path, suffix: &[u8]) -> Result<usize, Errno> {
 }
 
 /// Links to files are followed, those to directories are not: they may lead anywhere.
-fn below(
-    dir: &Path,
-    suffix: &[u8],
-    depth: usize,
-    found: &mut Files,
-) -> Result<(), Errno> {
+fn below(dir: &Path, suffix: &[u8], depth: usize, found: &mut Files) -> Result<(), Errno> {
     for entry in fs::read_dir(dir).map_err(errno)? {
         let entry = entry.map_err(errno)?;
         let kind = entry.file_type().map_err(errno)?;
@@ -157,7 +152,9 @@ fn number_of(call: &Call) -> Option<usize> {
         libc::SYS_newfstatat if call.int(3) & libc::AT_EMPTY_PATH != 0 => Some(0),
         libc::SYS_statx if call.int(2) & libc::AT_EMPTY_PATH != 0 => Some(0),
         // Streams ask whether they are on a terminal.
-        libc::SYS_ioctl if [libc::FIONREAD, libc::TCGETS, libc::TIOCGWINSZ].contains(&call.word(1)) => {
+        libc::SYS_ioctl
+            if [libc::FIONREAD, libc::TCGETS, libc::TIOCGWINSZ].contains(&call.word(1)) =>
+        {
             Some(0)
         }
         libc::SYS_fcntl => {

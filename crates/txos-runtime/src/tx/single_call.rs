@@ -464,7 +464,8 @@ impl Tx {
         let same = answer == look.answer && same_look(&look.call, &out, &look.gave);
         // What is not versioned may change at any time, and that is no conflict.
         let nofollow = libc::AT_SYMLINK_NOFOLLOW;
-        if same || matches!(self.object(libc::AT_FDCWD, &look.path, nofollow), Ok(Object::Live(_))) {
+        if same || matches!(self.object(libc::AT_FDCWD, &look.path, nofollow), Ok(Object::Live(_)))
+        {
             return Ok(());
         }
         Err(self.changed_between(&look.path))

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use txos_testkit::{Invocation, Lab, binary, require, skip};
 
-use crate::{in_lab, root};
+use crate::{in_lab, old_library, root, survives_kills};
 
 /// Builds the wheel; gives its path.
 fn wheel(lab: &Lab) -> PathBuf {
@@ -75,6 +75,56 @@ fn the_wheel_is_installed_and_used() {
     assert_eq!(shown, "1 7 backend = localhost:8080\n");
 }
 
+/// See [`survives_kills`].
+const COUNTS: &str = r#"
+import os, sys, threading, txos
+from pathlib import Path
+
+where, reports = map(Path, sys.argv[1:])
+
+
+def add(name, replace):
+    """Writes the number in place, or a file that takes the other's place."""
+    path = where / name
+    to = where / f"{name}.new" if replace else path
+    to.write_text(str(int(path.read_text()) + 1))
+    to.rename(path)
+
+
+def work(name):
+    report = os.open(reports / name, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    count = 0
+    while True:
+
+        @txos.atomic(durable=False, retry=None)
+        def both():
+            add(name, count % 2 == 0)
+            add("total", count % 3 == 0)
+
+        both()
+        os.write(report, b".")
+        count += 1
+
+
+for name in ("1", "2"):
+    threading.Thread(target=work, args=(name,)).start()
+work("0")
+"#;
+
+#[test]
+fn python_is_killed_at_random() {
+    require!(skip::has("python3"), "there is no Python");
+    let lab = Lab::new();
+    let program = || {
+        in_lab(&lab, "python3")
+            .args(["-c", COUNTS])
+            .env("PYTHONPATH", root().join("bindings/python"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("TXOS_LIB", binary::library())
+    };
+    survives_kills(&lab, skip::long("bindings"), &program);
+}
+
 #[test]
 fn the_checkout_is_used_in_place() {
     require!(skip::has("python3"), "there is no Python");
@@ -99,6 +149,16 @@ fn the_checkout_is_used_in_place() {
         .expect(0)
         .text();
     assert!(told.contains("/nonexistent/libtxos.so"), "{told}");
+    // One that is too old.
+    let told = in_lab(&lab, "python3")
+        .args(["-c", program])
+        .env("PYTHONPATH", root().join("bindings/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TXOS_LIB", old_library(&lab))
+        .run()
+        .expect(0)
+        .text();
+    assert!(told.contains("version 0.0.1") && told.contains("older than this package"), "{told}");
 }
 
 #[test]

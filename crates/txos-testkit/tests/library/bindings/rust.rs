@@ -1,11 +1,11 @@
 //! The Rust crate, which is a workspace of its own: format, lints, tests.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use txos_testkit::{Invocation, Lab, binary, require, skip};
 
-use crate::{first_program, in_lab, root};
+use crate::{first_program, in_lab, old_library, root, survives_kills};
 
 #[test]
 fn format_lints_and_tests() {
@@ -82,27 +82,80 @@ fn the_crates_can_be_published() {
     }
 }
 
-/// README's first program, in a project that has nothing but the packed crate.
-fn the_first_program(lab: &Lab, made: &Path) {
+/// See [`survives_kills`].
+const COUNTS: &str = r#"
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Writes the number in place, or a file that takes the other's place.
+fn add(path: &Path, replace: bool) -> io::Result<()> {
+    let number: u64 = std::fs::read_to_string(path)?.parse().map_err(io::Error::other)?;
+    let to = if replace { path.with_extension("new") } else { path.to_owned() };
+    std::fs::write(&to, (number + 1).to_string())?;
+    std::fs::rename(to, path)
+}
+
+fn work(dir: &Path, reports: &Path, name: &str) -> io::Result<()> {
+    let mut report = std::fs::OpenOptions::new().create(true).append(true).open(reports.join(name))?;
+    for n in 0.. {
+        txos::Transaction::new().durable(false).retry(u32::MAX).run(|_| -> io::Result<()> {
+            add(&dir.join(name), n % 2 == 0)?;
+            add(&dir.join("total"), n % 3 == 0)
+        })?;
+        report.write_all(b".")?;
+    }
+    Ok(())
+}
+
+fn main() {
+    let [dir, reports] = [1, 2].map(|n| PathBuf::from(std::env::args().nth(n).unwrap()));
+    std::thread::scope(|scope| {
+        for name in ["0", "1", "2"] {
+            let (dir, reports) = (&dir, &reports);
+            scope.spawn(move || work(dir, reports, name).unwrap());
+        }
+    });
+}
+"#;
+
+/// A project with nothing but the crate, which lies there; gives where its program is built.
+fn build_project(lab: &Lab, on: &Path, main: &str) -> PathBuf {
     let project = lab.dir().join("project");
     std::fs::create_dir_all(project.join("src")).unwrap();
-    let name = concat!("txos-", env!("CARGO_PKG_VERSION"));
-    let packed = made.join(format!("{name}.crate"));
-    let _ = Invocation::new("tar").arg("-xzf").arg(packed).dir(&project).run().expect(0);
     let manifest = format!(
         "[package]\nname = \"first\"\nedition = \"2024\"\n\
-         [dependencies]\ntxos = {{ path = \"{name}\" }}\n[workspace]\n"
+         [dependencies]\ntxos = {{ path = \"{}\" }}\n[workspace]\n",
+        on.display()
     );
     std::fs::write(project.join("Cargo.toml"), manifest).unwrap();
-    let program = first_program("bindings/rust/txos/README.md", "rust");
-    let main = "\nfn main() -> std::io::Result<()> {\n    switch()\n}\n";
-    std::fs::write(project.join("src/main.rs"), program + main).unwrap();
+    std::fs::write(project.join("src/main.rs"), main).unwrap();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = lab.dir().join("project-target");
     let build = in_lab(lab, cargo).args(["build", "--offline", "--quiet", "--target-dir"]);
     let _ = build.arg(&target).dir(&project).run().expect(0);
-    let first = in_lab(lab, target.join("debug/first")).env("TXOS_LIB", binary::library());
-    let _ = first.run().expect(0);
+    target.join("debug/first")
+}
+
+/// README's first program, with the packed crate.
+fn the_first_program(lab: &Lab, made: &Path) {
+    let name = concat!("txos-", env!("CARGO_PKG_VERSION"));
+    let packed = made.join(format!("{name}.crate"));
+    let _ = Invocation::new("tar").arg("-xzf").arg(packed).dir(lab.dir()).run().expect(0);
+    let program = first_program("bindings/rust/txos/README.md", "rust");
+    let main = program + "\nfn main() -> std::io::Result<()> {\n    switch()\n}\n";
+    let program = build_project(lab, &lab.dir().join(name), &main);
+    let first = |library: &Path| in_lab(lab, &program).env("TXOS_LIB", library).run();
+    let _ = first(binary::library()).expect(0);
     assert_eq!(lab.read("app.conf"), "port = 8080\n");
     assert_eq!(lab.read("proxy.conf"), "backend = localhost:8080\n");
+    let told = first(&old_library(lab)).expect(1).stderr;
+    assert!(told.contains("older than this crate") && told.contains("lacks"), "{told}");
+}
+
+#[test]
+fn rust_is_killed_at_random() {
+    let lab = Lab::new();
+    let program = build_project(&lab, &root().join("bindings/rust/txos"), COUNTS);
+    let counts = || in_lab(&lab, &program).env("TXOS_LIB", binary::library());
+    survives_kills(&lab, skip::long("bindings"), &counts);
 }
