@@ -1,5 +1,6 @@
 /** System transactions: what a function does to files is published as a whole when it returns, or has never happened. */
 
+/** How a transaction is to be. */
 export interface TransactionOptions {
   /** Whether the changes survive a power cut once the transaction has ended: a flush, some milliseconds on most
    * disks. The default: true. */

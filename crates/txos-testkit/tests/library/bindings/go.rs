@@ -195,6 +195,30 @@ fn the_poller_outlives_an_aborted_transaction() {
     assert!(!lab.tree().join("made").exists());
 }
 
+/// A database of others and a file, changed together. Needs Go's module proxy, or what Go has kept of it.
+#[test]
+fn what_others_have_written() {
+    require!(skip::long("bindings"), "it needs a network: ./test --long bindings");
+    require!(has_go(), "there is no Go with a C compiler");
+    let lab = Lab::new();
+    let module = lab.dir().join("foreign");
+    fs::create_dir(&module).unwrap();
+    fs::copy(root().join("bindings/go/testdata/foreign.go"), module.join("main.go")).unwrap();
+    let from = format!("-replace=txos={}", root().join("bindings/go").display());
+    for args in [
+        &["mod", "init", "example"][..],
+        &["mod", "edit", "-require=txos@v0.1.0", &from],
+        &["get", "go.etcd.io/bbolt@v1.3.11"],
+        &["build", "-o", "program", "."],
+    ] {
+        let _ = go(&lab).without_env("GOPROXY").args(args).dir(&module).run().expect(0);
+    }
+    let program = in_lab(&lab, module.join("program")).env("TXOS_LIB", binary::library());
+    let told = program.run().expect(0).text();
+    let expected = "aborted: 0 \ncommitted: 50 Ada\naborted: 50 Ada\ncommitted: 100 Bob\n";
+    assert_eq!(told, expected);
+}
+
 /// See [`survives_kills`].
 const COUNTS: &str = r#"
 package main

@@ -86,6 +86,26 @@ fn the_first_program(lab: &Lab, project: &Path) {
     assert!(words.contains("LibraryError") && words.contains("older than this package"), "{words}");
 }
 
+/// Packages of others change the same as natively, or nothing. Needs the npm registry, or what npm has kept of it.
+#[test]
+fn what_others_have_written() {
+    require!(skip::long("bindings"), "it needs a network: ./test --long bindings");
+    require!(has_node(), "there is no Node.js with npm, its headers and a C compiler");
+    let lab = Lab::new();
+    let project = project(&lab);
+    let packages = ["fs-extra@11", "graceful-fs@4", "rimraf@6", "tar@7", "write-file-atomic@6"];
+    let _ = Invocation::new("npm")
+        .args(["install", "--no-audit", "--no-fund", "--ignore-scripts"])
+        .args(packages)
+        .dir(&project)
+        .run()
+        .expect(0);
+    let program = project.join("foreign.js");
+    fs::copy(root().join("bindings/node/test/foreign/packages.js"), &program).unwrap();
+    let told = in_lab(&lab, "node").arg(&program).run().expect(0).text();
+    assert_eq!(told, "20\n");
+}
+
 /// See [`survives_kills`].
 const COUNTS: &str = r"
 const fs = require('node:fs');
@@ -120,9 +140,14 @@ fn killed_at_random() {
     survives_kills(&lab, skip::long("bindings"), &|| in_lab(&lab, "node").arg(&program));
 }
 
-/// What is declared is there, and nothing else.
+/// What is declared is there, and nothing else, and each says what it is.
 fn declarations(lab: &Lab, project: &Path) {
     let text = fs::read_to_string(root().join("bindings/node/index.d.ts")).unwrap();
+    for (before, line) in text.lines().zip(text.lines().skip(1)) {
+        let member = line.starts_with("  ") && line.ends_with(';') && !line.contains('*');
+        let documented = before.ends_with("*/");
+        assert!(documented || !(member || line.starts_with("export ")), "{line}");
+    }
     let declared = text.lines().filter_map(|line| {
         let rest = line.strip_prefix("export ")?;
         let rest = rest.strip_prefix("function ").or_else(|| rest.strip_prefix("class "))?;

@@ -125,6 +125,46 @@ fn python_is_killed_at_random() {
     survives_kills(&lab, skip::long("bindings"), &program);
 }
 
+/// Tests of Python's own library pass in a transaction as they do natively, but for those that start programs, which
+/// are outside.
+#[test]
+fn tests_of_the_standard_library_pass_in_transactions() {
+    const MODULES: [&str; 8] = [
+        "test.test_fileio",
+        "test.test_glob",
+        "test.test_io",
+        "test.test_mailbox",
+        "test.test_pathlib",
+        "test.test_shutil",
+        "test.test_tempfile",
+        "test.test_zipfile",
+    ];
+    require!(skip::long("bindings"), "it takes a minute: ./test --long bindings");
+    require!(skip::has("python3"), "there is no Python");
+    let there = Invocation::new("python3").args(["-c", "import test.test_pathlib"]).run();
+    require!(there.code() == 0, "this Python has no tests of its own");
+    let passing = |how: &str| {
+        let lab = Lab::new();
+        let run = in_lab(&lab, "python3").args(["-m", "tests.foreign", how]).args(MODULES);
+        let told = run
+            .env("PYTHONPATH", root().join("bindings/python"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("TXOS_LIB", binary::library())
+            .run()
+            .expect(0)
+            .text();
+        told.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+    };
+    let (native, inside) = (passing("native"), passing("inside"));
+    // They have other programs read or write the files, or count descriptors, of which the library has some.
+    let outside = ["CommandLine", "_vs_", "unzip", "shutdown", "many_opens"];
+    let lost: Vec<_> = native
+        .difference(&inside)
+        .filter(|name| !outside.iter().any(|word| name.contains(word)))
+        .collect();
+    assert!(native.len() > 1000 && lost.is_empty(), "{}: {lost:?}", native.len());
+}
+
 #[test]
 fn the_checkout_is_used_in_place() {
     require!(skip::has("python3"), "there is no Python");
