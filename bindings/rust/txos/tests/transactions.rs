@@ -503,7 +503,10 @@ fn first_uses_are_not_for_good() {
             let done = Transaction::new().durable(false).retry(0).run(|tx| -> io::Result<()> {
                 if lost {
                     fs::read(place.path("file"))?;
-                    tx.pause(|| place.outsider("file"))?;
+                    tx.pause(|| {
+                        fs::write(place.path("new"), "text")?;
+                        fs::rename(place.path("new"), place.path("file"))
+                    })??;
                     fs::read(place.path("file")).unwrap_err();
                 }
                 let used = std::panic::catch_unwind(use_it);
