@@ -52,7 +52,7 @@ mod settings;
 pub mod shared;
 mod single_call;
 mod single_rename;
-mod sockets;
+pub mod sockets;
 pub mod spaces;
 pub mod staging;
 #[cfg(test)]

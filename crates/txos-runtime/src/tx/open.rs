@@ -385,7 +385,9 @@ impl Tx {
         if is_fifo && opening.waits() && self.waits.leave(&opening) {
             return Err(Errno::AGAIN);
         }
-        let fd = opening.open()?;
+        let is_new = opening.node.is_some_and(|id| self.tree.nodes[id].stable.is_none());
+        // One of the private copies, whose mode was judged.
+        let fd = if is_new { kernel::as_owner(|| opening.open()) } else { opening.open() }?;
         self.opened(&opening, fd)
     }
 

@@ -17,6 +17,7 @@ use super::kernel::{self, Errno, OwnedFd, Side, Sys};
 use super::names::Target;
 use super::node::Node;
 use super::perm::mask;
+use super::walk::Spot;
 use crate::call::Call;
 use crate::user::{UserPtr, UserSlice};
 
@@ -46,7 +47,8 @@ impl Header {
         self.words.as_ptr() as u64
     }
 
-    fn address(&self) -> UserSlice {
+    /// The address of a message.
+    pub fn address(&self) -> UserSlice {
         // SAFETY: the program gave it in its header.
         unsafe { UserSlice::new(self.words[0], self.words[1] & 0xffff_ffff) }
     }
@@ -58,7 +60,7 @@ impl Header {
     }
 
     /// Replaces the address.
-    fn set_address(&mut self, address: &Address) {
+    pub fn set_address(&mut self, address: &Address) {
         self.words[0] = address.bytes.as_ptr() as u64;
         self.words[1] = self.words[1] & !0xffff_ffff | address.len as u64;
     }
@@ -81,7 +83,10 @@ pub struct Address {
 
 impl Address {
     /// By a path of the kernel's. `new`: its last name is to be made.
-    fn of(path: &[u8], new: bool) -> Sys<Address> {
+    ///
+    /// # Errors
+    /// ENAMETOOLONG; as `open(2)` of the directory of a long path.
+    pub fn of(path: &[u8], new: bool) -> Sys<Address> {
         let mut address = Address { bytes: [0; FAMILY + PATH_MAX], len: 0, _through: None };
         let short = if path.len() < PATH_MAX {
             path.to_vec()
@@ -107,7 +112,9 @@ impl Address {
         Ok(address)
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// What the kernel is given.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
@@ -115,7 +122,7 @@ impl Address {
     ///
     /// # Safety
     /// These are the arguments for them, and this lives and stays in its place until the answer.
-    unsafe fn put_in(&self, call: &Call, at: usize, len: usize) -> Call {
+    pub unsafe fn put_in(&self, call: &Call, at: usize, len: usize) -> Call {
         // SAFETY: the kernel reads the address, and the caller keeps it until then.
         unsafe { call.with_word(at, self.bytes.as_ptr() as u64).with_word(len, self.len as u64) }
     }
@@ -123,7 +130,7 @@ impl Address {
 
 /// The path in an address; `None` if it is another kind of address, or none: the kernel says what is
 /// wrong.
-fn path_in(address: UserSlice) -> Option<Vec<u8>> {
+pub fn path_in(address: UserSlice) -> Option<Vec<u8>> {
     if address.address() == 0 || address.len() <= FAMILY as u64 || address.len() > ADDRESS_MAX {
         return None;
     }
@@ -242,24 +249,77 @@ impl Tx {
             }
             Target::Here(spot) => spot,
         };
-        if !self.fds.get(file).before.is_empty() {
+        let before = !self.fds.get(file).before.is_empty();
+        self.bind_here(real, &spot, path, before)?;
+        Ok(0)
+    }
+
+    /// Binds a socket, at its own descriptor, to a new name of the transaction. `before`: it is from before.
+    fn bind_here(&mut self, real: i32, spot: &Spot, path: Vec<u8>, before: bool) -> Sys<Vec<u8>> {
+        if before {
             // It would stay bound when the transaction is rolled back.
-            return self.unsupported_errno("binding a socket from before to a path");
+            return self
+                .unsupported_errno("binding a socket from before to a path")
+                .map(|_| Vec::new());
         }
-        self.prepare_name(&spot)?;
+        self.prepare_name(spot)?;
         let (mode, xattrs) = self.new_mode(spot.dir, libc::S_IFSOCK | 0o777);
         let stat = self.new_stat(spot.dir, mode, 0);
         let (_, place) = self.staged_path(stat.mnt)?;
-        let address = Address::of(&place, true)?;
-        kernel::step("staged bind", || kernel::bind(real, address.bytes()))?;
+        let address = kernel::as_owner(|| -> Sys<Address> {
+            let address = Address::of(&place, true)?;
+            kernel::step("staged bind", || kernel::bind(real, address.bytes()))?;
+            Ok(address)
+        })?;
         let mut node = Node::new(stat, None);
         node.xattrs = Some(xattrs.unwrap_or_default());
         let id = self.tree.add(node);
         self.tree.made.insert(id, place);
         self.tree.put(spot.dir, &spot.name, id)?;
         let kept = address.bytes().to_vec();
-        self.process.bound.push((kept, path));
-        Ok(0)
+        self.process.bound.push((kept.clone(), path));
+        Ok(kept)
+    }
+
+    /// `bind(2)` for a process of several, which has sent the socket: the address that the kernel knows.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn bind_of_member(&mut self, socket: i32, path: &[u8], before: bool) -> Sys<Vec<u8>> {
+        match self.new_name(libc::AT_FDCWD, path, false) {
+            Err(Errno::EXIST) => Err(self.bound_or(socket, Errno::ADDRINUSE)),
+            Err(errno) => Err(errno),
+            // It is left to the process.
+            Ok(Target::Live(_)) => Err(Errno::XDEV),
+            Ok(Target::Here(spot)) => self.bind_here(socket, &spot, path.to_vec(), before),
+        }
+    }
+
+    /// The socket that an address leads a process of several to: a descriptor of it, and whether only the
+    /// transaction has it.
+    ///
+    /// # Errors
+    /// As `connect(2)`.
+    pub fn peer_of_member(&mut self, path: &[u8]) -> Sys<(OwnedFd, bool)> {
+        const PLACE: i32 = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let id = match self.object(libc::AT_FDCWD, path, 0)? {
+            Object::Node(id) => id,
+            _ => return Err(Errno::CONNREFUSED),
+        };
+        self.may(id, mask::W)?;
+        if self.tree.nodes[id].kind() != FileKind::Socket {
+            return Err(Errno::CONNREFUSED);
+        }
+        let stable = self.tree.nodes[id].stable.as_ref().map(|stable| stable.path.clone());
+        let Some(stable) = stable else {
+            let place = self.own_copy(id)?;
+            return Ok((kernel::as_owner(|| OwnedFd::open(&place, PLACE))?, true));
+        };
+        let fd = OwnedFd::open(&stable, PLACE)?;
+        if !self.tree.is_same_file(id, fd.number()) {
+            return Err(self.changed_outside(&stable, "it was replaced by another socket"));
+        }
+        Ok((fd, false))
     }
 
     /// EINVAL if a socket has an address already.

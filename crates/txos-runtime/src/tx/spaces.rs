@@ -260,6 +260,17 @@ impl Tx {
         self.process.elsewhere = None;
     }
 
+    /// The path to what is not versioned, if one has led there.
+    pub fn take_live(&mut self) -> Option<Vec<u8>> {
+        self.process.elsewhere.take()
+    }
+
+    /// The addresses of sockets that were bound to a name: the kernel's, and the program's path.
+    #[must_use]
+    pub fn bound(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.process.bound.clone()
+    }
+
     /// The path that a process is to make its call with by itself, if the call has led out of the transaction.
     ///
     /// # Errors

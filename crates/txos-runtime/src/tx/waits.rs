@@ -277,6 +277,19 @@ impl Tx {
         self.waits.opening.take()
     }
 
+    /// Of something that only the transaction has: a descriptor of it, by which another process can open it.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn place_of(&self, opening: &Opening) -> Sys<Option<OwnedFd>> {
+        let is_new = opening.node.is_some_and(|id| self.tree.nodes[id].stable.is_none());
+        if !is_new {
+            return Ok(None);
+        }
+        let open = || OwnedFd::open(&opening.path, libc::O_PATH | libc::O_CLOEXEC);
+        kernel::as_owner(open).map(Some)
+    }
+
     /// A descriptor that the kernel gave a member past the transaction gets its number.
     pub fn took(&mut self, fd: i32) -> i64 {
         crate::raw::answer(self.fds.plain(fd).map(|number| number as u64))

@@ -5,7 +5,7 @@ use super::descriptors::{close, close_range, duplicate, duplicate_to, map};
 use super::link::{Link, Process, here_request, number_of_process, process_of};
 use super::paths::{Place, look_up, places};
 use super::wire::{self, Ask, How, Part, Request, Shape, Size};
-use super::{client, programs};
+use super::{client, programs, sockets};
 use crate::call::Call;
 use crate::front::classify::Class;
 use crate::front::dispatch;
@@ -15,7 +15,7 @@ use crate::front::thread::{self, Thread};
 use crate::front::tls::here;
 use crate::front::trap::Context;
 use crate::raw::{self, Errno, Sys, check};
-use crate::tx::kernel;
+use crate::tx::kernel::{self, OwnedFd};
 use crate::tx::spaces::Outlet;
 use crate::user::UserSlice;
 use txos_engine::object::FileKind;
@@ -98,7 +98,7 @@ pub fn dispatch(
                     check(thread::make_in_program(here(), mask_of(thread), call))
                 }
                 Ok(Done::Natively) => call.answer(),
-                Ok(Done::Open(path, flags)) => {
+                Ok(Done::Open(path, flags, _through)) => {
                     let mode = 0;
                     let words =
                         [libc::AT_FDCWD as u64, path.as_ptr() as u64, flags as u64, mode, 0, 0];
@@ -106,6 +106,7 @@ pub fn dispatch(
                     let call = unsafe { Call::new(libc::SYS_openat, words) };
                     check(thread::make_in_program(here(), mask_of(thread), &call))
                 }
+                Ok(Done::To(prepared)) => prepared.make(thread, &process),
                 Ok(Done::With(path, call)) => with_path(thread, &process, &path, &call),
                 Ok(Done::Later) => Err(Errno::AGAIN),
                 Err(errno) => Err(errno),
@@ -124,9 +125,11 @@ pub enum Done {
     /// The same; if it succeeds, it is live.
     LiveAfter,
     /// The process opens this, and may wait for its other end.
-    Open(Vec<u8>, i32),
+    Open(Vec<u8>, i32, Option<OwnedFd>),
     /// The process makes this call, with this path.
     With(Vec<u8>, Call),
+    /// It makes a call with another address.
+    To(sockets::Prepared),
     /// It is to be asked again.
     Later,
 }
@@ -218,6 +221,15 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
         link.fail("a process of the command sends an open file of the transaction to another one");
     }
     match number {
+        libc::SYS_bind | libc::SYS_connect | libc::SYS_sendto | libc::SYS_sendmsg
+            if let Some(path) = sockets::path_of(call) =>
+        {
+            let prepared = sockets::prepare(&mut link, process.strict, call, path)?;
+            Ok(prepared.map_or(Done::Answer(0), Done::To))
+        }
+        libc::SYS_getsockname | libc::SYS_getpeername if !link.bound.is_empty() => {
+            Ok(sockets::name(&link.bound, call)?.map_or(Done::Natively, Done::Answer))
+        }
         libc::SYS_close => answered(close(&mut link, call)),
         libc::SYS_close_range => answered(close_range(&mut link, call)),
         libc::SYS_dup if link.is_ours(int(0)) => answered(duplicate(&mut link, int(0), 0, false)),
@@ -498,11 +510,10 @@ fn once(process: &Process, call: &Call, shape: &Shape) -> Sys<Done> {
     }
 }
 
-/// Asks once.
-fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<Done> {
-    let number = call.number();
+/// A call as a request, with its paths and buffers in the window.
+fn request_of(link: &Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<Request> {
     let mut layout = wire::Layout::default();
-    let mut request = Request::new(Ask::Call, number).with(*call.words());
+    let mut request = Request::new(Ask::Call, call.number()).with(*call.words());
     for &(at, part) in shape.parts {
         if call.word(at) == 0 {
             continue;
@@ -546,6 +557,13 @@ fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<D
         }
         request.words[at] = place as u64;
     }
+    Ok(request)
+}
+
+/// Asks once.
+fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<Done> {
+    let number = call.number();
+    let mut request = request_of(link, call, shape, places)?;
     let cloexec = shape.opens && opens_for_itself(call);
     let chosen = if shape.opens { Some(link.reserve(0, cloexec)?) } else { None };
     request.chosen = chosen.map_or(-1, i64::from);
@@ -576,14 +594,17 @@ fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<D
         }
         (Some(How::Yourself), Some(chosen)) => {
             kernel::close(chosen);
-            let (mut path, flags) = (link.path(answer.more[0]), answer.more[1] as i32);
+            let (path, flags) = (link.path(answer.more[0]), answer.more[1] as i32);
+            let [through, other] = beside.map(|fd| fd.map(OwnedFd::of));
+            drop(other);
+            let mut path = through.as_ref().map_or(path, |fd| kernel::magic_path(fd.number()));
             path.push(0);
             if flags & libc::O_ACCMODE != libc::O_RDONLY {
                 let mut request = Request::new(Ask::Output, number);
                 request.words[0] = libc::S_IFIFO.into();
                 link.ask_plainly(&request);
             }
-            return Ok(Done::Open(path, flags));
+            return Ok(Done::Open(path, flags, through));
         }
         _ => {}
     }

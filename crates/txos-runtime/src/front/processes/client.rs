@@ -44,6 +44,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     }
     let moved = tx.numbers_to_move();
     let outlets: Vec<Outlet> = moved.iter().filter_map(Moved::outlet).collect();
+    let bound = tx.bound();
     let placeholder = wire::new_placeholder().map_err(|e| failed("memfd_create", e))?;
     let window_fd = wire::new_window();
     let window_fd = window_fd.map_err(|e| failed("memfd_create", e))?;
@@ -75,7 +76,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         // It is the server's now.
         std::mem::forget(tx);
     }
-    let link = Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets };
+    let link = Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets, bound };
     let strict = session.plan.flags & tx::flags::STRICT != 0;
     let process = Arc::new(Process { link: Mutex::new(link), window, first: true, strict });
     session.process = Some(Arc::clone(&process));
@@ -215,6 +216,7 @@ fn expect(link: &Link) -> Sys<Child> {
         space: answer.more[0] as i32,
         numbers: link.numbers.clone(),
         outlets: link.outlets.clone(),
+        bound: link.bound.clone(),
         parents: [link.socket, link.window_fd],
         placeholder: link.placeholder,
     })
@@ -225,10 +227,10 @@ pub fn begins(thread: &mut Thread, child: Child) {
     alloc::after_fork();
     let tls = here();
     thread::after_fork_of_member(tls);
-    let Child { socket, window_fd, space, numbers, outlets, parents, placeholder } = child;
+    let Child { socket, window_fd, space, numbers, outlets, bound, parents, placeholder } = child;
     parents.into_iter().for_each(kernel::close);
     let window = wire::map_window(window_fd).unwrap_or_else(|_| end(FAILED));
-    let link = Link { socket, window, window_fd, placeholder, space, numbers, outlets };
+    let link = Link { socket, window, window_fd, placeholder, space, numbers, outlets, bound };
     if link.ask_plainly(&here_request(false)) < 0 {
         end(FAILED);
     }
@@ -299,8 +301,9 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let window_fd = kernel::move_high(window_fd).unwrap_or(window_fd);
     let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
     let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
-    let (numbers, outlets) = (BTreeSet::new(), Vec::new());
-    let mut link = Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets };
+    let (numbers, outlets, bound) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let mut link =
+        Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets, bound };
     let told = link.path(answer.more[0]);
     let mut words = told.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
     link.space = words.next().unwrap_or(0) as i32;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::sockets::Bound;
 use super::wire::{self, Answer, Ask, How, Request};
 use crate::call::Call;
 use crate::front::api;
@@ -40,6 +41,8 @@ pub(super) struct Link {
     pub(super) numbers: BTreeSet<i32>,
     /// What was open before the transaction, and others may read.
     pub(super) outlets: Vec<Outlet>,
+    /// Sockets that were bound to a name.
+    pub(super) bound: Vec<Bound>,
 }
 
 // SAFETY: the window belongs to the process, and who has the lock has the window.
@@ -57,6 +60,7 @@ pub struct Child {
     pub(super) space: i32,
     pub(super) numbers: BTreeSet<i32>,
     pub(super) outlets: Vec<Outlet>,
+    pub(super) bound: Vec<Bound>,
     /// The parent's, which are not the child's.
     pub(super) parents: [i32; 2],
     pub(super) placeholder: i32,

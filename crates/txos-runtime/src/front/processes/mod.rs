@@ -27,6 +27,7 @@
 //! | [`link`] | what a process has of its transaction |
 //! | `calls`, `descriptors`, `paths` | a call: sent, or made by the process itself |
 //! | `programs` | another program in a process |
+//! | `sockets` | addresses of sockets that are paths |
 //! | [`wire`] | messages, windows, and which arguments of a call are what |
 //! | [`server`], `locks` | the process that has the transaction |
 //! | `identities` | who the processes are |
@@ -40,6 +41,7 @@ mod locks;
 mod paths;
 mod programs;
 pub mod server;
+mod sockets;
 pub mod wire;
 
 pub use calls::{dispatch, takes_rights};

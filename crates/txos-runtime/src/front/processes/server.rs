@@ -16,6 +16,7 @@ use crate::front::report::reason;
 use crate::front::thread::{self, Thread};
 use crate::front::{api, session, signals};
 use crate::raw::{Errno, Sys, check, syscall};
+use crate::tx::kernel::OwnedFd;
 use crate::tx::spaces::{Moved, Outlet, Own, Program, SPACE, SPACES, has_two_paths};
 use crate::tx::waits::Step;
 use crate::tx::{Failure, Tx, kernel};
@@ -221,9 +222,10 @@ impl Server<'_> {
         let Ok(Some(received)) = wire::receive_from::<Request>(socket) else {
             return self.gone(at);
         };
-        // Nobody sends any.
-        received.beside.into_iter().flatten().for_each(kernel::close);
-        let answered = self.answer(at, &received.message, received.sender);
+        // A socket, to be bound; what else is sent is not wanted.
+        let [beside, other] = received.beside.map(|fd| fd.map(OwnedFd::of));
+        drop(other);
+        let answered = self.answer(at, &received.message, received.sender, beside);
         if let Some(why) = self.doom() {
             self.over(why);
             return false;
@@ -313,6 +315,7 @@ impl Server<'_> {
         at: usize,
         request: &Request,
         sender: Option<u32>,
+        beside: Option<OwnedFd>,
     ) -> Option<(Answer, Beside)> {
         let done = |answer: i64| Some((Answer::new(How::Done, answer), Beside::default()));
         let failed = |errno: Errno| done(-i64::from(errno.raw_os_error()));
@@ -325,6 +328,7 @@ impl Server<'_> {
             Some(Ask::Call) => self.as_member(at, request, |server| server.call(at, request)),
             Some(Ask::Map) => self.as_member(at, request, |server| server.map(at, request)),
             Some(Ask::Program) => self.as_member(at, request, |server| server.program(at, request)),
+            Some(Ask::Address) => self.as_member(at, request, |s| s.address(at, request, beside)),
             Some(Ask::Child) => self.child(at),
             Some(Ask::Becomes) => {
                 self.members[at].becomes = request.number == 1;
@@ -460,6 +464,7 @@ impl Server<'_> {
             _ => Some(-i64::from(libc::EINVAL)),
         };
         let opening = tx.take_opening();
+        let way = opening.as_ref().map_or(Ok(None), |opening| tx.place_of(opening));
         let elsewhere = tx.take_elsewhere(&call);
         tx.delegate(false);
         tx.exchange(&mut member.own);
@@ -478,7 +483,8 @@ impl Server<'_> {
             let size = member.put(&opening.path)?;
             let mut answer = Answer::new(How::Yourself, 0);
             answer.more = [size, opening.flags as u64];
-            return Ok(Answered(answer, Beside::default()));
+            let way = way?.map(OwnedFd::into_number);
+            return Ok(Answered(answer, Beside::to_close(way.as_slice())));
         }
         let Some(answer) = answer else {
             return Ok(Answered(Answer::new(How::Later, 0), Beside::default()));
@@ -489,6 +495,43 @@ impl Server<'_> {
                 Ok(Answered(Answer::new(How::WithDescriptors, 0), Beside::to_close(&[fd])))
             }
             _ => Ok(Answered::of(answer)),
+        }
+    }
+
+    /// Where the address of a socket leads, or what it is bound to.
+    fn address(&mut self, at: usize, request: &Request, socket: Option<OwnedFd>) -> Sys<Answered> {
+        let (thread, member) = (&mut *self.thread, &mut self.members[at]);
+        let tx = transaction(thread).ok_or(Errno::CANCELED)?;
+        let path = member.path(request.words[0])?;
+        tx.exchange(&mut member.own);
+        tx.delegate(true);
+        tx.wear_umask();
+        let bound = match socket {
+            Some(socket) => {
+                let before = request.words[1] != 0;
+                tx.bind_of_member(socket.number(), &path, before).map(Err)
+            }
+            None => tx.peer_of_member(&path).map(Ok),
+        };
+        let elsewhere = tx.take_live();
+        tx.delegate(false);
+        tx.exchange(&mut member.own);
+        if let Some(path) = elsewhere {
+            let mut answer = Answer::new(How::Elsewhere, 0);
+            answer.more[0] = member.put(&path)?;
+            return Ok(Answered(answer, Beside::default()));
+        }
+        match bound? {
+            Err(kept) => {
+                let mut answer = Answer::new(How::Done, 0);
+                answer.more[0] = member.put(&kept)?;
+                Ok(Answered(answer, Beside::default()))
+            }
+            Ok((fd, new)) => {
+                let mut answer = Answer::new(How::WithDescriptors, 0);
+                answer.more[1] = new.into();
+                Ok(Answered(answer, Beside::to_close(&[fd.into_number()])))
+            }
         }
     }
 

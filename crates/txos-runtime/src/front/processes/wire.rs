@@ -48,15 +48,20 @@ pub enum Ask {
     IsMember,
     /// To abort.
     Abort,
+    /// To bind the socket beside it to the path in the window, or where that leads.
+    Address,
 }
 
 impl Ask {
     fn of(word: u64) -> Option<Ask> {
         use Ask::{
-            Abort, Becomes, Call, Child, End, Fail, Here, IsMember, Live, Map, Output, Program,
+            Abort, Address, Becomes, Call, Child, End, Fail, Here, IsMember, Live, Map, Output,
+            Program,
         };
-        let all =
-            [Becomes, Call, Map, Program, Child, Here, End, Live, Output, Fail, IsMember, Abort];
+        let all = [
+            Becomes, Call, Map, Program, Child, Here, End, Live, Output, Fail, IsMember, Abort,
+            Address,
+        ];
         all.into_iter().find(|ask| *ask as u64 == word)
     }
 }

@@ -91,6 +91,12 @@ impl OwnedFd {
     pub fn number(&self) -> i32 {
         self.0
     }
+
+    /// The number, which the caller closes.
+    #[must_use]
+    pub fn into_number(self) -> i32 {
+        std::mem::ManuallyDrop::new(self).0
+    }
 }
 
 impl Drop for OwnedFd {

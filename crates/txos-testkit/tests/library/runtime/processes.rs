@@ -239,6 +239,72 @@ fn what_cant_take_part_ends_the_command() {
     pair.clean();
 }
 
+/// A socket's name is a name like others: the processes meet by it, outsiders find it after the commit.
+#[test]
+fn sockets_have_names() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new("mkdir -m 755 dir; chmod 755 .");
+    let script = r#"
+import os, socket, sys
+def child(does):
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            does()
+        except OSError as e:
+            print(e.strerror)
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(pid, 0)
+server = socket.socket(socket.AF_UNIX)
+server.bind('dir/stream')
+print(server.getsockname(), oct(os.stat('dir/stream').st_mode))
+try:
+    socket.socket(socket.AF_UNIX).bind('dir/stream')
+except OSError as e:
+    print(e.strerror)
+server.listen()
+def connects():
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(os.path.abspath('dir/stream'))
+    print(os.path.basename(client.getpeername()))
+    client.send(b'hello')
+child(connects)
+print(server.accept()[0].recv(10))
+os.rename('dir/stream', 'dir/moved')
+child(connects)
+os.rename('dir/moved', 'dir/stream')
+os.chmod('dir/stream', 0o700)
+def other():
+    if os.getuid() == 0:
+        os.setgroups([]); os.setgid(65534); os.setuid(65534)
+        connects()
+    else:
+        raise PermissionError(13, 'Permission denied')
+child(other)
+datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+datagrams.bind('dir/' + 'd' * 100)
+def sends():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s.bind('dir/sender')
+    s.sendto(b'one', 'dir/' + 'd' * 100)
+    s.sendmsg([b'two'], [], 0, 'dir/' + 'd' * 100)
+child(sends)
+print(datagrams.recv(10), datagrams.recv(10))
+os.unlink('dir/sender')
+child(lambda: socket.socket(socket.AF_UNIX).connect('dir'))
+child(lambda: socket.socket(socket.AF_UNIX).connect('nowhere'))
+child(lambda: socket.socket(socket.AF_UNIX).bind('nowhere/socket'))
+"#;
+    let done =
+        pair.transaction(&["python3", "-c", &format!("{script}sys.exit(3)")]).run().expect(3);
+    assert!(!done.stderr.contains("(bind)") && !done.stderr.contains("(connect)"), "{done:?}");
+    pair.does(&["python3", "-c", script]);
+    assert!(!pair.ours.path("dir/sender").exists() && pair.ours.path("dir/stream").exists());
+    pair.clean();
+}
+
 #[test]
 fn a_conflict_ends_all_of_it() {
     let lab = Lab::in_memory();
