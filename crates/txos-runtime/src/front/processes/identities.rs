@@ -6,6 +6,7 @@
 //! can't go on in the transaction.
 
 use std::fs::{read, read_link};
+use std::io::ErrorKind;
 
 use crate::tx::kernel::Identity;
 
@@ -74,10 +75,21 @@ impl Ids {
     }
 }
 
-/// Whether a process has the user namespace of the calling one.
+/// Whether what the kernel says of a process means the same to the calling one: it has the same user namespace. Where that may
+/// not be looked at, the maps say so: one that a process without rights has made has only that process's user in it
+/// (user_namespaces(7)).
 pub fn is_of_this_namespace(process: u32) -> bool {
-    let of = |process: &str| read_link(format!("/proc/{process}/ns/user")).ok();
-    of("self").is_some_and(|own| of(&process.to_string()) == Some(own))
+    let of = |process: &str| read_link(format!("/proc/{process}/ns/user"));
+    match (of("self"), of(&process.to_string())) {
+        (Ok(own), Ok(theirs)) => own == theirs,
+        (Ok(_), Err(error)) if error.kind() == ErrorKind::PermissionDenied => {
+            ["uid_map", "gid_map"].iter().all(|name| {
+                let map = |process: &str| read(format!("/proc/{process}/{name}")).ok();
+                map("self").is_some_and(|own| map(&process.to_string()) == Some(own))
+            })
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]

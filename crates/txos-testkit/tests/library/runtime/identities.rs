@@ -3,8 +3,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use txos_testkit::{Tree, require};
+use txos_testkit::{Invocation, Lab, Tree, binary, require, require_some, skip, system};
 
+use super::processes::CAPABILITIES;
+use super::program::{Linked, program};
 use super::whole::{Pair, SOURCES};
 
 /// An ordinary user.
@@ -253,6 +255,54 @@ fn a_process_is_its_own() {
         does(&pair, &script);
     }
     pair.clean();
+}
+
+/// Where nothing may be mounted, apt-get installs a package all the same: it downloads as a user of its own, and the trigger of the manual
+/// pages runs as another one.
+#[test]
+fn apt_get_installs_in_a_container() {
+    require!(
+        is_root() && skip::has("apt-get"),
+        "only root installs packages, where there is apt-get"
+    );
+    let lab = Lab::new();
+    let _guard = system::changing();
+    let installed =
+        |package: &str| Invocation::new("dpkg-query").args(["-W", package]).run().code() == 0;
+    let fetch = "apt-get --print-uris download hostname >/dev/null 2>&1 || apt-get update -qq";
+    require!(Invocation::shell(fetch).run().code() == 0, "no package archive can be reached");
+    let package = ["figlet", "sl", "hello", "cowsay"].into_iter().find(|p| !installed(p));
+    let package = require_some!(package, "every candidate is installed here");
+    let status = || std::fs::read("/var/lib/dpkg/status").unwrap();
+    let before = status();
+    let contained = program("contained", Linked::Natively);
+    let runs = |words: &[&str]| {
+        Invocation::new("setpriv")
+            .args([CAPABILITIES, "--inh-caps=-all"])
+            .arg(&contained)
+            .arg(binary::txos())
+            .args(words)
+            .env("TXOS_STORE", lab.store())
+            .env("TXOS_REALM", lab.realm())
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .run()
+    };
+    let install = |tail: &str| {
+        let script = format!("apt-get install -y --no-install-recommends {package} && {tail}");
+        runs(&["run", "--no-durable", "--view", "library", "--", "sh", "-c", &script])
+    };
+    let failed = install(&format!("dpkg -s {package} && false"));
+    require!(
+        !failed.text().contains("Unable to fetch") && failed.code() != 100,
+        "the archive fails: {failed:?}"
+    );
+    let _ = failed.expect(1);
+    assert!(!installed(package) && status() == before, "something is left of {package}");
+    let done = install("true").expect(0);
+    let is_there = installed(package);
+    let _ = runs(&["revert", "@"]).expect(0);
+    assert!(is_there, "{done:?}");
+    assert!(!installed(package) && status() == before, "something is left of {package}");
 }
 
 /// All of it is taken back, whoever has made it.
