@@ -412,6 +412,57 @@ fn a_containers_root_is_versioned() {
     assert!(done.text().ends_with("all of it\n"), "{done:?}");
 }
 
+/// Tools that start many processes, where nothing may be mounted: a failure leaves nothing, and a revert takes all of it back.
+/// With `--long packages` also those that fetch what they install.
+#[test]
+fn tools_work_in_a_container() {
+    const GIT: &str = "git init -q g; cd g; seq 1000 > a; mkdir d; seq 9 > d/b; git add .; git commit -qm one; git mv a c; git commit -qm two; \
+        git gc -q; cd ..; git clone -q g h; test -z \"$(git -C h fsck 2>&1 | grep -v '^notice')\"; git -C h log --oneline | wc -l | grep -q 2";
+    const RSYNC: &str = "rsync -aHAX src/ copy/; tar cf all.tar src; mkdir out; tar xf all.tar -C out; diff -r src out/src; rsync -a --delete src/deep/ copy/";
+    const PIP: &str = "python3 -m venv v; v/bin/pip install -q --no-input six; v/bin/python -c 'import six; print(six.__version__)' > version";
+    const NPM: &str = "mkdir n; cd n; npm init -y > init; npm install --no-audit --no-fund left-pad > log; node -e 'require(\"left-pad\")(1, 3)'";
+    const CARGO: &str =
+        "cargo init -q --name small c; cd c; cargo build -q --offline; target/debug/small > said";
+    let lab = Lab::in_memory();
+    let contained = program("contained", Linked::Natively);
+    let is_root = rustix::process::geteuid().is_root();
+    let mut tools = vec![("git", GIT), ("rsync", RSYNC)];
+    if skip::long("packages") {
+        tools.extend([("python3", PIP), ("npm", NPM), ("cargo", CARGO)]);
+    }
+    for (tool, script) in tools {
+        if !skip::has(tool) {
+            skip::say(&format!("no {tool}"));
+            return;
+        }
+        let place = lab.nested(tool);
+        let _ = place.native(SOURCES);
+        let before = Tree::of(place.tree());
+        let runs = |words: &[&str]| {
+            let run = Invocation::new(if is_root { "setpriv" } else { "env" });
+            let run = if is_root { run.args([CAPABILITIES, "--inh-caps=-all"]) } else { run };
+            run.arg(&contained)
+                .arg(binary::txos())
+                .args(words)
+                .dir(place.tree())
+                .env("TXOS_STORE", place.store())
+                .env("TXOS_REALM", place.realm())
+                .env("GIT_AUTHOR_NAME", "Nobody")
+                .env("GIT_AUTHOR_EMAIL", "nobody@example.invalid")
+                .env("GIT_COMMITTER_NAME", "Nobody")
+                .env("GIT_COMMITTER_EMAIL", "nobody@example.invalid")
+        };
+        let with = |end: &str| format!("set -e; ({script}); exit {end}");
+        let run = ["run", "--no-durable", "--view", "library", "--", "sh", "-c"];
+        let _ = runs(&[&run[..], &[&with("4")]].concat()).run().expect(4);
+        before.expect_same(&Tree::of(place.tree()));
+        let _ = runs(&[&run[..], &[&with("0")]].concat()).run().expect(0);
+        assert!(before != Tree::of(place.tree()), "{tool} has left nothing");
+        let _ = runs(&["revert", "@"]).run().expect(0);
+        before.expect_same(&Tree::of(place.tree()));
+    }
+}
+
 /// The root directory of a container is an overlay over the layers of its image.
 #[test]
 fn what_an_image_holds_is_changed() {
