@@ -23,6 +23,8 @@ const VARIABLE: &str = "TXOS_IN_PROCESS";
 /// Its name and message for the history, likewise.
 const NAME: &str = "TXOS_IN_PROCESS_NAME";
 const MESSAGE: &str = "TXOS_IN_PROCESS_MESSAGE";
+/// Set for the command and its children.
+const VIEW: &str = "TXOS_VIEW";
 const PRELOAD: &str = "LD_PRELOAD";
 /// Where the shells look without PATH.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -53,6 +55,11 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         tell(format_args!("txos: {why}"));
     }
     Ok(of_command(&status))
+}
+
+/// Whether this runs in a transaction in the library's view.
+pub fn is_inside() -> bool {
+    std::env::var_os(VIEW).is_some_and(|view| view == "library")
 }
 
 /// Whether a command can be run so, with all that was asked for.

@@ -49,6 +49,26 @@ fn cant_be_had(outer: TxId, refused: &[&str], how: &str) -> Failure {
     ))
 }
 
+/// In a transaction in the library's view the command joins that.
+pub fn join_librarys(app: &App, args: &RunArgs) -> Result<u8, Failure> {
+    let refused = [args.only_outermost(), args.only_by_itself()].concat();
+    if !refused.is_empty() {
+        return Err(Failure::new(format!(
+            "this is inside a transaction in the library's view: {} can't be had here, only with the outermost `txos run`; \
+             nothing was run",
+            refused.join(", ")
+        )));
+    }
+    if let Some(program) = args.command.first() {
+        app.warn(format_args!(
+            "inside a transaction in the library's view, which `txos run` joins: what {} changes is not rolled back if it fails, \
+             and is published or rolled back with all of that transaction",
+            quoted(program.as_ref())
+        ));
+    }
+    Err(become_command(args))
+}
+
 /// The command simply runs in the outer transaction.
 fn join(app: &App, args: &RunArgs, outer: TxId, why: &str) -> Failure {
     let refused = args.only_by_itself();
@@ -56,7 +76,7 @@ fn join(app: &App, args: &RunArgs, outer: TxId, why: &str) -> Failure {
         let how = format!("inside transaction {outer}, and {why}, so that `txos run` joins");
         return cant_be_had(outer, &refused, &how);
     }
-    let Some((program, rest)) = args.command.split_first() else {
+    let Some(program) = args.command.first() else {
         return Failure::new("there is no command to run");
     };
     app.warn(format_args!(
@@ -64,6 +84,14 @@ fn join(app: &App, args: &RunArgs, outer: TxId, why: &str) -> Failure {
          fails, and is published or rolled back with all of {outer}",
         quoted(program.as_ref())
     ));
+    become_command(args)
+}
+
+/// Becomes the command. Returns only if that fails.
+fn become_command(args: &RunArgs) -> Failure {
+    let Some((program, rest)) = args.command.split_first() else {
+        return Failure::new("there is no command to run");
+    };
     let mut command = Command::new(program);
     if let Some(dir) = &args.place.dir {
         if let Err(error) = std::env::set_current_dir(dir) {

@@ -147,7 +147,7 @@ fn answer(command: &Command) -> Result<(), Failure> {
 
 /// Whether this is in a transaction, or does what a process in one asks for.
 fn is_inside() -> bool {
-    txos_run::inside().is_some() || asked_by().is_some()
+    txos_run::inside().is_some() || asked_by().is_some() || in_process::is_inside()
 }
 
 /// Opens where the report of a command goes, if it has one.
@@ -168,6 +168,18 @@ fn open_report(app: &App, command: &Command) -> Result<(), Failure> {
 }
 
 fn dispatch(app: &App, cli: &Cli) -> Result<u8, Failure> {
+    if in_process::is_inside() && txos_run::inside().is_none() {
+        match &cli.command {
+            Command::Run(args) => return inside::join_librarys(app, args),
+            Command::Config(_) | Command::Completions { .. } | Command::Man { .. } => {}
+            _ => {
+                return Err(Failure::new(
+                    "this is inside a transaction in the library's view, where the store is out of reach; the same command \
+                     works outside of it",
+                ));
+            }
+        }
+    }
     match &cli.command {
         Command::Run(args) if args.in_process && !is_inside() => {
             return in_process::run(app, args);

@@ -134,6 +134,9 @@ fn start(name: String) {
     let (name_in_history, message) = (text(NAME), text(MESSAGE));
     label(Label { name: name_in_history, message, hides_arguments });
     forget_environment();
+    // For `txos` in this transaction.
+    // SAFETY: nothing but the dynamic linker and constructors has run: there is one thread.
+    unsafe { libc::setenv(c"TXOS_VIEW".as_ptr(), c"library".as_ptr(), 1) };
     let plan = How { flags, ..How::default() };
     let command = Command { name, quiet };
     if session::outermost(here(), Regs::default(), plan, Some(command)).is_err() {

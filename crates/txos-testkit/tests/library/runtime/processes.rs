@@ -412,6 +412,24 @@ fn a_containers_root_is_versioned() {
     assert!(done.text().ends_with("all of it\n"), "{done:?}");
 }
 
+/// `txos run` in a transaction in the library's view is part of it; what it can't do there it refuses by name.
+#[test]
+fn an_inner_run_joins() {
+    let lab = Lab::in_memory();
+    let txos = binary::txos().display().to_string();
+    let script = format!(
+        "echo a > f; {txos} run -- sh -c 'cat f; echo b > g; exit 3'; echo $? > status; {txos} run --keep -- touch h; echo $? >> status; \
+         {txos} list; echo $? >> status; {txos} run --strict -- true; echo $? >> status"
+    );
+    let done = lab.txos(["run", "--view", "library", "--", "sh", "-c", &script]).run().expect(0);
+    assert_eq!(done.text(), "a\n", "{done:?}");
+    let done = done.says("which `txos run` joins").says("--keep can't be had here");
+    let _ = done.says("--strict can't be had here").says("the store is out of reach");
+    assert_eq!((lab.read("status"), lab.read("g")), ("3\n125\n125\n125\n".into(), "b\n".into()));
+    assert!(!lab.path("h").exists());
+    lab.expect_clean();
+}
+
 /// Tools that start many processes, where nothing may be mounted: a failure leaves nothing, and a revert takes all of it back.
 /// With `--long packages` also those that fetch what they install.
 #[test]
