@@ -208,6 +208,7 @@ impl Transaction {
             unsafe { (lib.abort_if)(timer.flag()) };
         }
         let process = std::process::id();
+        let _shown = Shown::begin();
         HERE.set(Here::Inside { spoiled: false });
         let result = catch_unwind(AssertUnwindSafe(|| work(&Tx { thread: PhantomData })));
         let spoiled = HERE.replace(Here::Outside) == Here::Inside { spoiled: true };
@@ -354,25 +355,49 @@ impl Tx {
         &self,
         work: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> T,
     ) -> Result<T, Error> {
+        let lib = library().map_err(unavailable)?;
+        if SHOWN.get() < 0 || !in_transaction() {
+            // SAFETY: see above.
+            let shown = unsafe { (lib.share)() };
+            if shown < 0 {
+                let otherwise = || Error::Failed(Cause { what: words(lib), ..Cause::default() });
+                return Err(last_abort(lib).unwrap_or_else(otherwise));
+            }
+            SHOWN.set(shown);
+        }
+        let shown = SHOWN.get();
+        Ok(std::thread::scope(|threads| work(&Scope { threads, lib, shown })))
+    }
+}
+
+thread_local! {
+    /// By which threads join the transaction that this thread is in; -1: it is shown to none yet.
+    static SHOWN: Cell<c_int> = const { Cell::new(-1) };
+}
+
+/// Closes what has shown a transaction, when that has ended. In it the number would be the transaction's to give away
+/// again, and a program that the closure starts would find it there.
+struct Shown {
+    /// Of the transaction in whose pause this one is.
+    outer: c_int,
+}
+
+impl Shown {
+    fn begin() -> Shown {
+        Shown { outer: SHOWN.replace(-1) }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
         unsafe extern "C" {
             fn close(fd: c_int) -> c_int;
         }
-        /// Closed also after a panic.
-        struct Shown(c_int);
-        impl Drop for Shown {
-            fn drop(&mut self) {
-                // SAFETY: it is this one's own.
-                unsafe { close(self.0) };
-            }
+        let shown = SHOWN.replace(self.outer);
+        if shown >= 0 {
+            // SAFETY: it is this transaction's own.
+            unsafe { close(shown) };
         }
-        let lib = library().map_err(unavailable)?;
-        // SAFETY: see above.
-        let shown = Shown(unsafe { (lib.share)() });
-        if shown.0 < 0 {
-            let otherwise = || Error::Failed(Cause { what: words(lib), ..Cause::default() });
-            return Err(last_abort(lib).unwrap_or_else(otherwise));
-        }
-        Ok(std::thread::scope(|threads| work(&Scope { threads, lib, shown: shown.0 })))
     }
 }
 
@@ -401,6 +426,7 @@ impl<'scope> Scope<'scope, '_> {
                 let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
                 return Err(Error::Failed(Cause { what: words(lib), errno, ..Cause::default() }));
             }
+            let _shown = Shown::begin();
             HERE.set(Here::Inside { spoiled: false });
             let result = catch_unwind(AssertUnwindSafe(|| work(&Tx { thread: PhantomData })));
             let spoiled = HERE.replace(Here::Outside) == Here::Inside { spoiled: true };

@@ -32,6 +32,7 @@ impl Place {
     /// The names in it, as another process sees them.
     fn names(&self) -> String {
         let output = Command::new("ls").arg(&self.0).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
