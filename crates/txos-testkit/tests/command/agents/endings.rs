@@ -30,6 +30,12 @@ fn sleeping(lab: &Lab, word: &str, script: &str) -> (Agent, String, u64) {
 /// It is pending with what the first command did, and nothing runs.
 fn is_as_before(lab: &Lab, id: &str, word: &str) {
     until("nothing runs", || !runs(word));
+    // The processes of txos end after the command's.
+    until("nobody holds it", || {
+        let all = lab.txos(["list", "--json"]).run().expect(0).json();
+        let all = all["transactions"].as_array().unwrap();
+        all.iter().any(|tx| tx["id"] == id && tx["state"] == "pending")
+    });
     let mut agent = Agent::new(lab, FREE);
     let begun = agent.does("begin", json!({"resume": id}));
     assert_eq!((&begun["id"], &begun["resumed"]), (&json!(id), &json!(true)));
