@@ -550,13 +550,9 @@ impl RunArgs {
         let (view, publish) = (&self.view, &self.publish);
         let wait = WaitArgs { seconds: WAIT_SECONDS };
         named([
-            (self.report.is_some(), "--report"),
             (self.review, "--review"),
             (self.keep, "--keep"),
-            (self.dry_run, "--dry-run"),
             (self.retry.is_some(), "--retry"),
-            (self.name.is_some(), "--name"),
-            (self.message.is_some(), "--message"),
             (!view.scope.is_empty(), "--scope"),
             (!view.exclude.is_empty(), "--exclude"),
             (view.hold_output, "--hold-output"),
@@ -604,6 +600,10 @@ impl RunArgs {
     /// What was asked for besides that only a transaction of its own can hold, and not a command that joins another one.
     pub fn only_by_itself(&self) -> Vec<&'static str> {
         named([
+            (self.report.is_some(), "--report"),
+            (self.dry_run, "--dry-run"),
+            (self.name.is_some(), "--name"),
+            (self.message.is_some(), "--message"),
             (self.commit_on != CommitOn::default(), "--commit-on"),
             (self.no_record_args, "--no-record-args"),
             (self.view.strict, "--strict"),

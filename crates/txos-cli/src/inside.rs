@@ -8,14 +8,16 @@ use txos_engine::TxId;
 use txos_engine::changeset::Replay;
 use txos_engine::readset::ReadSet;
 use txos_engine::show::quoted;
-use txos_engine::store::{Begin, Home, Inside, Transaction};
+use txos_engine::store::{Begin, Inside, InsideRecord, Transaction};
+use txos_engine::version::Stamp;
 use txos_run::inside::{Asked, Given, Terms};
 use txos_run::{CommandStatus, Ran, RunOptions};
 
 use crate::app::{App, tell};
 use crate::args::{CommitOn, RunArgs};
 use crate::exit::{self, Failure, of_command};
-use crate::run::{refusal, tell_failure};
+use crate::report::Outcome;
+use crate::run::{refusal, tell_failure, was_run};
 use crate::trash;
 
 /// Has it run by the process that runs the outer transaction. Where that can't be, the command joins the outer one.
@@ -37,7 +39,12 @@ pub fn ask(app: &App, args: &RunArgs, outer: TxId) -> Result<u8, Failure> {
             .with_aftermath(&format!("{outer} has nothing of what the command changed"))
     })?;
     match asked {
-        Asked::Ended(status) => Ok(status),
+        Asked::Ended { status, report } => {
+            if let Some(text) = report {
+                app.report.is_ready(text);
+            }
+            Ok(status)
+        }
         Asked::Refused(why) => Err(join(app, args, outer, &why)),
     }
 }
@@ -135,8 +142,8 @@ pub fn serve(app: &App, args: &RunArgs, outer: TxId) -> Result<u8, Failure> {
         outer,
         Begin {
             layers: Vec::new(),
-            name: None,
-            message: None,
+            name: args.name.clone(),
+            message: args.message.clone(),
             command: words,
             arguments_hidden: options.recorded().len() < options.command.len(),
             directory: options.directory.clone().unwrap_or_default(),
@@ -144,18 +151,56 @@ pub fn serve(app: &App, args: &RunArgs, outer: TxId) -> Result<u8, Failure> {
         },
     );
     let (mut tx, inside) = begun.map_err(|e| Failure::from(e).with_aftermath(&nothing))?;
+    let id = tx.id();
+    app.report.note(|report| report.inside(id, outer));
     let reads = ReadSet::new(terms.coverage);
     let ran = txos_run::run(&home, &mut tx, reads, &options, None);
-    let ended = match ran {
-        Ok(mut ran) => conclude(app, args, &tx, &inside, &given, &mut ran),
-        Err(error) => Err(Failure::from(error).with_aftermath(&nothing)),
+    let (ended, exit_status, outcome) = match ran {
+        Ok(mut ran) => {
+            app.report.note(|report| report.ran(&ran.warnings, &ran.live));
+            let exit_status = i32::from(of_command(&ran.status));
+            let (ended, outcome) = conclude(app, args, &tx, &inside, &given, &mut ran);
+            (ended, Some(exit_status), outcome)
+        }
+        Err(error) => {
+            let failure = Failure::from(error).with_aftermath(&nothing);
+            (Err(failure), None, Came::default())
+        }
     };
-    discard(app, &home, tx);
+    let (begun, end) = (tx.meta.begun, Stamp::now());
+    let record = InsideRecord {
+        id,
+        name: tx.meta.name.clone(),
+        message: tx.meta.message.clone(),
+        command: tx.meta.command.clone(),
+        arguments_hidden: tx.meta.arguments_hidden,
+        begun,
+        ended: end,
+        exit_status,
+        succeeded: outcome.succeeded,
+        changes: outcome.changes,
+    };
+    // It is for people; the command has gone on by now.
+    if let Err(error) = inside.leave_record(&record) {
+        app.warn(Failure::from(error).message().unwrap_or_default());
+    }
+    trash::discard(app, &home, tx);
+    if args.report.is_some() {
+        app.report.note(|report| report.lasted(begun, end));
+        let status = ended.as_ref().map_or_else(Failure::status, |status| *status);
+        let sent = app.report.text(app, &ended, status).and_then(|text| given.report(&text));
+        if let Err(error) = sent {
+            app.warn(format_args!("the report could not be written: {error}"));
+        }
+    }
     ended
 }
 
-fn discard(app: &App, home: &Home, tx: Transaction) {
-    trash::discard(app, home, tx);
+/// What came of a command.
+#[derive(Clone, Copy, Default)]
+struct Came {
+    succeeded: bool,
+    changes: u64,
 }
 
 /// The command has ended: brings what it changed into the outer transaction, or not.
@@ -166,6 +211,21 @@ fn conclude(
     inside: &Inside,
     given: &Given,
     ran: &mut Ran,
+) -> (Result<u8, Failure>, Came) {
+    let mut came = Came::default();
+    let ended = bring_in(app, args, tx, inside, given, ran, &mut came);
+    (ended, came)
+}
+
+#[expect(clippy::too_many_arguments, reason = "all of one command")]
+fn bring_in(
+    app: &App,
+    args: &RunArgs,
+    tx: &Transaction,
+    inside: &Inside,
+    given: &Given,
+    ran: &mut Ran,
+    came: &mut Came,
 ) -> Result<u8, Failure> {
     let (id, outer) = (tx.id(), inside.outer());
     ran.await_end_of_view();
@@ -180,7 +240,8 @@ fn conclude(
     // The outer command goes on with how this one ended.
     inside.hand_over_reads(id, &ran.reads)?;
     let status = of_command(&ran.status);
-    if let Some(why) = refusal(&ran.status, args.commit_on, &args.command) {
+    let shows_always = args.dry_run && was_run(&ran.status);
+    if !shows_always && let Some(why) = refusal(&ran.status, args.commit_on, &args.command) {
         if let CommandStatus::Lost { conflict } = &ran.status {
             return Err(Failure::conflict(vec![conflict.clone()], nothing));
         }
@@ -189,6 +250,12 @@ fn conclude(
     }
     let replay = Replay::of(inside, tx, &ran.reads)
         .map_err(|e| Failure::from(e).with_aftermath(&nothing))?;
+    let counts = replay.counts();
+    if args.dry_run {
+        app.report.note(|report| report.ended(Outcome::DryRun, Some(counts)));
+        app.say(format_args!("dry run: {counts}; {nothing}"));
+        return Ok(status);
+    }
     let conflicts = replay.conflicts(inside, tx, &ran.reads);
     let conflicts = conflicts.map_err(|e| Failure::from(e).with_aftermath(&nothing))?;
     if !conflicts.is_empty() {
@@ -208,9 +275,13 @@ fn conclude(
         }
         inside.end_handover(id)?;
     }
-    match replay.counts() {
-        counts if counts.total() == 0 => app.say("nothing changed"),
-        counts => app.say(format_args!("{counts}, in {outer} now")),
+    *came = Came { succeeded: true, changes: counts.total() };
+    if counts.total() == 0 {
+        app.report.note(|report| report.ended(Outcome::Unchanged, Some(counts)));
+        app.say("nothing changed");
+    } else {
+        app.report.note(|report| report.ended(Outcome::InOuter, Some(counts)));
+        app.say(format_args!("{counts}, in {outer} now"));
     }
     Ok(status)
 }

@@ -61,6 +61,7 @@ pub struct Transaction {
     parts_reverted_by: Vec<TxId>,
     layers: Vec<Layer>,
     stack: Vec<StackLayer>,
+    inside: Vec<InsideCommand>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<Wait>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +105,48 @@ impl StackLayer {
     }
 }
 
+/// A transaction that ran inside of another one.
+#[derive(Debug, Serialize)]
+struct InsideCommand {
+    id: TxId,
+    name: Option<String>,
+    message: Option<String>,
+    command: Vec<String>,
+    arguments_hidden: bool,
+    begun: Stamp,
+    ended: Stamp,
+    exit_status: Option<i32>,
+    succeeded: bool,
+    changes: u64,
+    /// Number of the layer whose command ran it.
+    layer: usize,
+    undone: bool,
+}
+
+impl InsideCommand {
+    fn all(meta: &Meta) -> Vec<InsideCommand> {
+        let stack = meta.stack_or_first();
+        let command = |record: &txos_engine::store::InsideRecord| {
+            let layer = record.layer_in(&stack)?;
+            Some(InsideCommand {
+                id: record.id,
+                name: record.name.clone(),
+                message: record.message.clone(),
+                command: record.command.clone(),
+                arguments_hidden: record.arguments_hidden,
+                begun: record.begun,
+                ended: record.ended,
+                exit_status: record.exit_status,
+                succeeded: record.succeeded,
+                changes: record.changes,
+                layer: layer + 1,
+                undone: layer >= stack.at as usize,
+            })
+        };
+        meta.inside.iter().filter_map(command).collect()
+    }
+}
+
 impl Transaction {
     /// From its record.
     pub fn new(meta: &Meta, status: TxStatus) -> Self {
@@ -130,6 +173,7 @@ impl Transaction {
             parts_reverted_by: meta.parts_reverted_by.clone(),
             layers: meta.layers.iter().map(layer).collect(),
             stack: StackLayer::all(meta),
+            inside: InsideCommand::all(meta),
             waits_for: None,
             disk: None,
         }

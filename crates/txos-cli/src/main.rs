@@ -153,8 +153,8 @@ fn is_inside() -> bool {
 /// Opens where the report of a command goes, if it has one.
 fn open_report(app: &App, command: &Command) -> Result<(), Failure> {
     match command {
-        // Inside a transaction `run` is done by another process, and refuses to report.
-        Command::Run(_) if is_inside() => Ok(()),
+        // What a process in a transaction asks for it reports itself.
+        Command::Run(_) if asked_by().is_some() => Ok(()),
         Command::Run(args) => app.report.open("run", args.report.as_ref()),
         Command::Exec(args) => app.report.open("exec", args.report.as_ref()),
         Command::Undo(args) => app.report.open("undo", args.report.as_ref()),

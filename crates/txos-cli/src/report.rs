@@ -62,6 +62,8 @@ pub enum Outcome {
     Undone,
     /// Layers of a pending transaction are put back.
     Redone,
+    /// What it changed is part of the transaction that it ran in.
+    InOuter,
     /// It succeeded and there was nothing to publish.
     Unchanged,
     /// What would change was shown.
@@ -86,6 +88,7 @@ pub struct Report {
     message: Option<String>,
     retryable: Option<bool>,
     attempts: u32,
+    inside: Option<TxId>,
     counts: Option<Counts>,
     merged_appends: u64,
     warnings: Vec<Warning>,
@@ -134,6 +137,18 @@ impl Report {
         let (command, attempts) = (self.command, self.attempts + 1);
         *self = Report { command, attempts, ..Report::default() };
         self.id = Some(id);
+    }
+
+    /// A command in a transaction inside of another one.
+    pub fn inside(&mut self, id: TxId, outer: TxId) {
+        self.command = "run";
+        self.attempt(id);
+        self.inside = Some(outer);
+    }
+
+    /// When it began and ended, of a transaction of which there is no record.
+    pub fn lasted(&mut self, begun: Stamp, ended: Stamp) {
+        (self.begun, self.ended) = (Some(begun), Some(ended));
     }
 
     /// The transaction that a command is about.
@@ -199,6 +214,8 @@ impl Report {
 pub struct Reporter {
     report: RefCell<Report>,
     out: RefCell<Option<File>>,
+    /// What another process has written for this one.
+    ready: RefCell<Option<Vec<u8>>>,
 }
 
 impl Reporter {
@@ -234,9 +251,26 @@ impl Reporter {
         change(&mut self.report.borrow_mut());
     }
 
+    /// Another process has written the report.
+    pub fn is_ready(&self, text: Vec<u8>) {
+        *self.ready.borrow_mut() = Some(text);
+    }
+
     /// Writes it, if it was asked for.
     pub fn write(&self, app: &App, ended: &Result<u8, Failure>, status: u8) {
         let Some(mut out) = self.out.borrow_mut().take() else { return };
+        let ready = self.ready.take();
+        let written = ready.map_or_else(|| self.text(app, ended, status), Ok);
+        if let Err(error) = written.and_then(|text| out.write_all(&text)) {
+            app.warn(format_args!("the report could not be written: {error}"));
+        }
+    }
+
+    /// What it says.
+    ///
+    /// # Errors
+    /// Those of the encoding.
+    pub fn text(&self, app: &App, ended: &Result<u8, Failure>, status: u8) -> io::Result<Vec<u8>> {
         let mut report = self.report.take();
         report.exit_status = status;
         match ended {
@@ -251,10 +285,8 @@ impl Reporter {
             (report.begun, report.ended) = (Some(meta.begun), meta.ended);
         }
         let mut text = Vec::new();
-        let written = json::write(&mut text, &report).and_then(|()| out.write_all(&text));
-        if let Err(error) = written {
-            app.warn(format_args!("the report could not be written: {error}"));
-        }
+        json::write(&mut text, &report)?;
+        Ok(text)
     }
 }
 

@@ -615,7 +615,7 @@ pub fn warn_unrecorded(app: &App, summary: &Summary) -> bool {
     summary.unrecorded.is_some()
 }
 
-fn was_run(status: &CommandStatus) -> bool {
+pub fn was_run(status: &CommandStatus) -> bool {
     matches!(status, CommandStatus::Exited(_) | CommandStatus::Signaled(_))
 }
 

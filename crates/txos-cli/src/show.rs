@@ -21,7 +21,7 @@ use crate::patch::{Reader, write_patch};
 use crate::pick::{Wanted, pick};
 use crate::space::Counting;
 use crate::tx_status::TxStatus;
-use crate::undo::write_layers;
+use crate::undo::{write_inside, write_layers};
 use crate::{git_patch, html, json, keep, overview, paths};
 
 /// A transaction to look at. While this lives, a pending one stays as it is.
@@ -61,6 +61,7 @@ pub fn show(app: &App, args: &ShowArgs) -> Result<u8, Failure> {
         let looked = looked;
         write_entry(out, &looked.meta, looked.status, space, app.out)?;
         write_layers(out, &looked.meta, app.out)?;
+        write_inside(out, &looked.meta, app.out)?;
         if !looked.entries.is_empty() {
             writeln!(out)?;
             write_name_status(out, &looked.entries, app.out)?;

@@ -89,6 +89,7 @@ pub fn sample() -> Meta {
         parts_reverted_by: Vec::new(),
         splitting: None,
         stack: txos_engine::store::Stack::default(),
+        inside: Vec::new(),
         unprivileged_root: false,
         numbering: None,
         before: None,

@@ -1,5 +1,6 @@
 //! `txos undo` and `txos redo`: layers of a pending transaction taken back, and put back.
 
+use txos_engine::show::quoted;
 use txos_engine::store::{Home, Meta, StackLayer, Transaction};
 
 use crate::app::App;
@@ -98,6 +99,45 @@ fn tell(app: &App, tx: &Transaction, way: Way, at: u32, to: u32) {
         "{done}: {which} of {style}{id}{style:#}{command}; it is at layer {to} of {}{back}",
         layers.len()
     ));
+}
+
+/// What ran inside, one a line, in order.
+pub fn write_inside(
+    out: &mut dyn std::io::Write,
+    meta: &Meta,
+    paint: crate::style::Paint,
+) -> std::io::Result<()> {
+    let stack = meta.stack_or_first();
+    let mut first = true;
+    for record in &meta.inside {
+        let Some(layer) = record.layer_in(&stack) else { continue };
+        if std::mem::take(&mut first) {
+            writeln!(out)?;
+            writeln!(out, "Inside:")?;
+        }
+        let undone = layer >= stack.at as usize;
+        let gone = undone || !record.succeeded;
+        let faint = if gone { paint.faint() } else { paint.plain() };
+        let paths = match record.succeeded {
+            true => crate::changes::paths(record.changes),
+            false => "rolled back".to_owned(),
+        };
+        let name = record.name.as_ref().map(|name| format!("{}: ", quoted(name.as_ref())));
+        let status = match record.exit_status {
+            Some(0) | None => String::new(),
+            Some(status) => format!(" (status {status})"),
+        };
+        let mark = if undone { " (undone)" } else { "" };
+        writeln!(
+            out,
+            "{faint}{:>4}  {}  {paths:>11}  {}{}{status}{mark}{faint:#}",
+            layer + 1,
+            crate::log::date(record.ended),
+            name.unwrap_or_default(),
+            command_line(&record.command)
+        )?;
+    }
+    Ok(())
 }
 
 /// The layers, one a line, the last one first.

@@ -45,6 +45,8 @@ mod tag {
     pub const STEP: u8 = 2;
     /// From the answerer: the command was stopped.
     pub const STOPPED: u8 = 3;
+    /// From the answerer: the report that was asked for comes along.
+    pub const REPORT: u8 = 8;
     /// From the asker: a signal for the command.
     pub const SIGNAL: u8 = 4;
     /// From the asker: it goes on after a stop.
@@ -94,8 +96,13 @@ struct Brief {
 /// What became of a command inside.
 #[derive(Debug)]
 pub enum Asked {
-    /// It ended, with this status.
-    Ended(u8),
+    /// It ended.
+    Ended {
+        /// With this status.
+        status: u8,
+        /// What is to be written where the asker was told to report.
+        report: Option<Vec<u8>>,
+    },
     /// Nothing was run, because a transaction of its own can't be had here.
     Refused(String),
 }
@@ -118,6 +125,7 @@ pub fn ask(words: &[OsString]) -> Result<Asked> {
         )));
     }
     let guard = signals::Guard::take().step("collecting signals")?;
+    let mut report = None;
     let gone = || {
         Err(io::Error::from(Errno::CONNRESET))
             .step("hearing from the process that runs the command")
@@ -143,7 +151,8 @@ pub fn ask(words: &[OsString]) -> Result<Asked> {
             Ok(None) | Err(_) => return gone(),
         };
         match packet.split_first() {
-            Some((&tag::ENDED, &[status])) => return Ok(Asked::Ended(status)),
+            Some((&tag::ENDED, &[status])) => return Ok(Asked::Ended { status, report }),
+            Some((&tag::REPORT, _)) => report = fds.pop().and_then(|fd| whole(&fd).ok()),
             Some((&tag::REFUSED, why)) => {
                 return Ok(Asked::Refused(String::from_utf8_lossy(why).into_owned()));
             }
@@ -199,13 +208,27 @@ fn send_brief(socket: &OwnedFd) -> io::Result<()> {
         ignored: signals::ignored(),
         descriptors: numbers,
     };
-    // An environment may be longer than a packet: it goes through a file.
-    let file = rustix::fs::memfd_create("txos-brief", rustix::fs::MemfdFlags::CLOEXEC)?;
-    let bytes = serde_json::to_vec(&brief)?;
-    txos_engine::sys::write_all_at(file.as_fd(), &bytes, 0)?;
+    // An environment may be longer than a packet.
+    let file = file_of(&serde_json::to_vec(&brief)?)?;
     fds.insert(0, file.as_fd());
     send(socket.as_fd(), &[0], Some(&fds))?;
     Ok(())
+}
+
+/// A file in memory, for what may be longer than a packet.
+fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create("txos-inside", rustix::fs::MemfdFlags::CLOEXEC)?;
+    txos_engine::sys::write_all_at(file.as_fd(), bytes, 0)?;
+    Ok(file)
+}
+
+/// What such a file holds.
+fn whole(file: &OwnedFd) -> io::Result<Vec<u8>> {
+    let size = rustix::fs::fstat(file)?.st_size;
+    let mut bytes = vec![0u8; usize::try_from(size).unwrap_or_default()];
+    let got = rustix::io::pread(file, &mut bytes[..], 0)?;
+    bytes.truncate(got);
+    Ok(bytes)
 }
 
 fn send(
@@ -300,11 +323,9 @@ impl Given {
             return Err(Errno::BADMSG.into());
         }
         let file = fds.remove(0);
-        let mut bytes =
-            vec![0u8; usize::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or_default()];
-        let got = rustix::io::pread(&file, &mut bytes[..], 0)?;
+        let bytes = whole(&file)?;
         drop(file);
-        let brief: Brief = serde_json::from_slice(bytes.get(..got).unwrap_or_default())?;
+        let brief: Brief = serde_json::from_slice(&bytes)?;
         // Above all numbers of the command, so that none is overwritten before it is put in its place.
         let above = brief.descriptors.iter().max().map_or(3, |max| max + 1);
         let move_up = |fd: OwnedFd| rustix::io::fcntl_dupfd_cloexec(&fd, above);
@@ -358,6 +379,16 @@ impl Given {
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&at_once)).is_ok()
             && !fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP))
+    }
+
+    /// Hands over what is to be written where the asker was told to report.
+    ///
+    /// # Errors
+    /// If the asker is gone.
+    pub fn report(&self, text: &[u8]) -> io::Result<()> {
+        let file = file_of(text)?;
+        send(self.socket(), &[tag::REPORT], Some(&[file.as_fd()]))?;
+        Ok(())
     }
 
     /// Has a step done by the asker, in its view.
@@ -434,9 +465,10 @@ impl Ran {
     /// Takes over what transactions inside of this one have left.
     pub(crate) fn take_over_from_inside(
         &mut self,
-        tx: &txos_engine::store::Transaction,
+        tx: &mut txos_engine::store::Transaction,
     ) -> Result<()> {
         let left = tx.take_over(&mut self.reads)?;
+        tx.meta.inside.extend(left.records);
         if let Some(id) = left.half {
             let reason = format!(
                 "the process was ended, or failed, that brought into {} what {id} inside of it had changed: only a part of that is \

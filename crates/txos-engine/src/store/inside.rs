@@ -18,6 +18,7 @@
 //! ```text
 //! tx/OUTER/inner/ID.reads   what the inner transaction ID has seen
 //! tx/OUTER/inner/ID.half    its steps are being done
+//! tx/OUTER/inner/ID.record  how it ended, for the outer one's record
 //! ```
 
 use std::collections::BTreeSet;
@@ -25,15 +26,18 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use super::before::make_dir_once;
 use super::merge::{Changed, below_upper, conflict, is_copied_up, lasting, marks};
 use super::savepoint::{self, Item, Tree};
-use super::{Begin, Home, Layer, LayerRequest, Transaction};
+use super::{Begin, Home, Layer, LayerRequest, Stack, Transaction};
 use crate::error::{Conflict, ConflictKind, Context, Error, Result};
 use crate::id::TxId;
 use crate::object::FileKind;
 use crate::path::layer::is_at_or_below;
 use crate::readset::ReadSet;
+use crate::version::Stamp;
 
 /// How often the private copies are looked at until they stay the same for as long as copying takes.
 const ATTEMPTS_MAX: usize = 5;
@@ -51,9 +55,50 @@ pub struct Inside {
     base: Vec<Tree>,
 }
 
+/// A transaction that ran inside of another one, as that one's record has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InsideRecord {
+    /// Its id. There is nothing in the store of that name any more.
+    pub id: TxId,
+    /// `--name`, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// `--message`, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Its command, each word quoted if need be.
+    pub command: Vec<String>,
+    /// Whether the command had arguments that were not to be recorded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub arguments_hidden: bool,
+    /// When it began.
+    pub begun: Stamp,
+    /// When it had ended, and what it changed was there or gone.
+    pub ended: Stamp,
+    /// Status with which the command ended; none if it was stopped.
+    pub exit_status: Option<i32>,
+    /// Whether what it changed is part of the outer one; else it was rolled back.
+    pub succeeded: bool,
+    /// Number of paths that it changed, if it succeeded.
+    pub changes: u64,
+}
+
+impl InsideRecord {
+    /// The index of the layer whose command it ran in; none if that command's changes are not there.
+    #[must_use]
+    pub fn layer_in(&self, stack: &Stack) -> Option<usize> {
+        stack.layers.iter().position(|layer| {
+            layer.begun.is_none_or(|begun| begun <= self.begun)
+                && layer.ended.is_none_or(|ended| self.ended <= ended)
+        })
+    }
+}
+
 /// What the inner transactions of one have left to it.
 #[derive(Debug, Default)]
 pub struct Handover {
+    /// How they ended.
+    pub records: Vec<InsideRecord>,
     /// What they have seen of the stable tree, and it is not what the outer one has seen.
     pub differ: Option<Conflict>,
     /// One was interrupted while its changes were done.
@@ -184,6 +229,17 @@ impl Inside {
         super::replace_file(&self.file(id, "reads")?, &reads.to_bytes()?, false)
     }
 
+    /// Leaves to the outer transaction how this one ended.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the step.
+    pub fn leave_record(&self, record: &InsideRecord) -> Result<()> {
+        let file = self.file(record.id, "record")?;
+        let bytes = serde_json::to_vec(record)
+            .map_err(|e| Error::io("encoding", &file, std::io::Error::other(e)))?;
+        super::replace_file(&file, &bytes, false)
+    }
+
     /// From now on the outer transaction may hold half of this one.
     ///
     /// # Errors
@@ -226,6 +282,11 @@ impl Transaction {
             };
             let path = dir.join(name);
             match what {
+                // It is for people: what can't be read is left out.
+                "record" => {
+                    let bytes = crate::sys::read_record(&path).at("reading", &path)?;
+                    found.records.extend(serde_json::from_slice::<InsideRecord>(&bytes));
+                }
                 "half" => found.half = id.parse().ok().or(found.half),
                 "reads" => {
                     let bytes = crate::sys::read_record(&path).at("reading", &path)?;
@@ -239,6 +300,7 @@ impl Transaction {
                 _ => {}
             }
         }
+        found.records.sort_by_key(|record| record.ended);
         fs::remove_dir_all(&dir).at("removing", &dir)?;
         Ok(found)
     }

@@ -124,6 +124,9 @@ pub struct Meta {
     /// What its commands changed, one layer each, while it is pending, and which they were, after that.
     #[serde(default, skip_serializing_if = "Stack::is_empty")]
     pub stack: Stack,
+    /// The transactions that ran inside of its commands, in the order in which they ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inside: Vec<super::InsideRecord>,
     /// While one more command runs in a pending transaction, or its layers are undone or redone: what it
     /// goes back to. That is beside the layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -45,7 +45,7 @@ pub use before::Before;
 pub use fork::Fork;
 pub(crate) use home::check_trusted;
 pub use home::{CommitLock, Home};
-pub use inside::{Handover, Inside};
+pub use inside::{Handover, Inside, InsideRecord};
 pub use meta::{LayerMeta, Meta, State};
 pub(crate) use savepoint::{
     Content, Item, Manifest, Tree, attributes as set_attributes, is_same as is_same_tree,

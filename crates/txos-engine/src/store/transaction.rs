@@ -151,6 +151,7 @@ impl Home {
             parts_reverted_by: Vec::new(),
             splitting: None,
             stack: super::Stack::default(),
+            inside: Vec::new(),
             before: None,
             fork: None,
             layers: begin

@@ -14,7 +14,7 @@ use super::{Supervisor, Verdict};
 use crate::sys::memory;
 use crate::sys::seccomp::Call;
 use crate::warning::WarningKind;
-use rustix::fs::{FileType, OFlags, ResolveFlags};
+use rustix::fs::{CWD, FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use txos_calls::{Aspects, At, Follow, OpenFlags};
 
@@ -402,10 +402,34 @@ impl Supervisor {
         intent: Intent,
     ) -> Verdict {
         if self.path(call, at) {
-            self.note(call, follow.with(&call.data.args), facets);
-            return self.effect_here(call, intent, follow.with(&call.data.args));
+            let follow = follow.with(&call.data.args);
+            if matches!(intent, Intent::Make) || !self.is_nothing_there(call, follow) {
+                self.note(call, follow, facets);
+            }
+            return self.effect_here(call, intent, follow);
         }
         Verdict::Through
+    }
+
+    /// Whether nothing is at a path, neither in the stable tree nor in the view: then a call that changes what is there
+    /// fails, and that nothing is there is all that is observed. So transactions that see to it that a name is free, by
+    /// removing it, don't wait for each other. `false`: something may be there, and nothing was observed if the stable
+    /// tree has it.
+    fn is_nothing_there(&mut self, call: &Call, follow: bool) -> bool {
+        let path = &self.scratch.path;
+        if follow || is_below_never(path) {
+            return false;
+        }
+        let stable =
+            txos_engine::patience::find(CWD, path, OFlags::NOFOLLOW, ResolveFlags::empty());
+        if !matches!(stable, Err(Errno::NOENT)) {
+            return false;
+        }
+        self.note(call, follow, Facets::ENTRY);
+        let path = std::mem::take(&mut self.scratch.path);
+        let nothing = matches!(self.kind_in_view(call, &path), Found::Nothing);
+        self.scratch.path = path;
+        nothing
     }
 
     pub(super) fn unlink(&mut self, call: &Call, at: At, flags: Option<usize>) -> Verdict {
@@ -415,7 +439,9 @@ impl Supervisor {
             facets |= Facets::LISTING; // It was empty, or the call fails because it was not.
         }
         if self.path(call, at) {
-            self.note(call, false, facets);
+            if !self.is_nothing_there(call, false) {
+                self.note(call, false, facets);
+            }
             // Where a caller is that can't be followed, something else may be unlinked than was noted.
             let _ = self.opener(call);
             return self.effect_here(call, Intent::Alter, false);

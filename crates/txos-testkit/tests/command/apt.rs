@@ -32,19 +32,37 @@ const APT: [&str; 20] = [
     "libunistring2",
 ];
 
+/// Waits, for a minute, until another package is being installed as well: `/run` is the machine's.
+const WAITS_FOR: &str = "touch /run/$DPKG_MAINTSCRIPT_PACKAGE; n=0
+    while [ ! -e /run/OTHER ]; do sleep .05; n=$((n + 1)); [ $n -lt 1200 ] || exit 1; done";
+
 /// A small Debian with apt, a repository of packages, txos, and the front door.
 struct Machine(DebianRoot);
 
 impl Machine {
     fn new(lab: &Lab) -> Option<Machine> {
-        let more = [&APT[..], &["libxxhash0", "perl-base"]].concat();
+        let more = [&APT[..], &["libxxhash0", "mawk", "perl-base"]].concat();
         let debian = DebianRoot::new(lab, &more)?;
         let repository = debian.path("repository");
         fs::create_dir(&repository).unwrap();
         let failing = [("postinst", "exit 1")];
+        let (left, right) =
+            (WAITS_FOR.replace("OTHER", "right"), WAITS_FOR.replace("OTHER", "left"));
+        let (left, right) = ([("postinst", left.as_str())], [("postinst", right.as_str())]);
         let files = |name: &str| (format!("/opt/{name}/data"), format!("/etc/{name}.conf"));
-        for (name, scripts) in [("one", &[][..]), ("two", &[]), ("bad", &failing[..])] {
-            let (data, conf) = files(name);
+        for (name, scripts) in [
+            ("one", &[][..]),
+            ("two", &[]),
+            ("bad", &failing[..]),
+            ("left", &left),
+            ("right", &right),
+            ("greedy", &[]),
+        ] {
+            let (mut data, conf) = files(name);
+            if name == "greedy" {
+                // It belongs to another one.
+                data = files("one").0;
+            }
             let files = [(data.as_str(), "1\n"), (conf.as_str(), "1\n")];
             let deb = Deb { name, version: "1", files: &files, scripts, ..Deb::default() };
             let file = deb.build(lab.dir());
@@ -55,6 +73,7 @@ impl Machine {
             return None;
         }
         fs::create_dir_all(debian.path("etc/apt")).unwrap();
+        fs::create_dir_all(debian.path("opt")).unwrap();
         fs::write(debian.path("etc/apt/sources.list"), "deb [trusted=yes] file:/repository ./\n")
             .unwrap();
         for dir in ["var/cache/apt/archives/partial", "var/lib/apt/lists/partial", "var/log/apt"] {
@@ -65,6 +84,7 @@ impl Machine {
         let door = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/apt");
         process::copy_program(door, debian.path("usr/lib/txos/txos-apt"));
         let machine = Machine(debian);
+        (machine.sh("ln -s mawk /usr/bin/awk && awk 1 /dev/null").code() == 0).then_some(())?;
         (machine.0.sh("apt-get update").code() == 0).then_some(machine)
     }
 
@@ -145,4 +165,52 @@ fn two_runs_of_apt_at_once() {
     }
     assert_eq!(machine.installed(), "one:ii \ntwo:ii \none\ntwo\n");
     let _ = machine.sh("apt-get check").expect(0);
+}
+
+/// Two at once, of packages that share nothing, work at the same time: each waits for the other's. dpkg's database has
+/// both in the end, the log too, and each can be undone by itself.
+#[test]
+fn two_runs_of_apt_at_the_same_time() {
+    require!(skip::has("dpkg-deb") && skip::has("dpkg-scanpackages"), "no dpkg-dev");
+    let lab = Lab::new();
+    let machine = require_some!(Machine::new(&lab), "no small Debian with apt can be made here");
+    let _ = machine.sh("/usr/lib/txos/txos-apt enable").expect(0);
+    let before = machine.sh("dpkg -l | sort").text();
+    let audit = || machine.sh("dpkg --audit; apt-get -qq check").expect(0).text();
+    let sound = audit();
+    let install = |names: [&str; 2]| {
+        names.map(|name| {
+            let words = ["env", "TXOS_APT_AT_ONCE=1", "apt-get", "-y", "install", name];
+            machine.0.command(&words).start()
+        })
+    };
+    for run in install(["left", "right"]) {
+        let _ = run.wait().expect(0).says("committed").says_not("in its turn");
+    }
+    let packages = || {
+        machine
+            .sh("dpkg-query -W -f '${Package}:${db:Status-Abbrev}\n' left right; cd /opt; ls")
+            .text()
+    };
+    assert_eq!(packages(), "left:ii \nright:ii \nleft\nright\n");
+    assert_eq!(audit(), sound);
+    let log = machine.sh("cat /var/log/apt/history.log").text();
+    assert!(log.contains("Install: left") && log.contains("Install: right"), "{log}");
+    assert_eq!(machine.sh("ls -A /var/lib/txos-apt").text(), "");
+    // Packages that can't be there together: the second one hears what it would in its turn.
+    let [one, greedy] = install(["one", "greedy"]).map(|run| run.wait());
+    let codes = [one.code(), greedy.code()];
+    assert!(codes == [0, 100] || codes == [100, 0], "{one:?}\n{greedy:?}");
+    assert_eq!(audit(), sound);
+    assert_eq!(machine.sh("ls /opt").text(), "left\none\nright\n");
+    // What there is goes again, by both ways.
+    let remove =
+        "apt-get -y purge left one; dpkg -l greedy | grep -q ^ii && apt-get -y purge greedy";
+    let _ = machine
+        .sh(&format!("export TXOS_APT_AT_ONCE=1; {remove}; apt-get -y purge right"))
+        .expect(0);
+    assert_eq!(
+        (machine.sh("dpkg -l | sort").text(), machine.sh("ls /opt").text()),
+        (before, String::new())
+    );
 }

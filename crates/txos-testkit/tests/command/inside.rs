@@ -262,6 +262,7 @@ fn options_hold_or_are_refused() {
         ("--leftover kill", "echo > g; sleep 1000 & :", "status 0\nf\ng\n"),
         ("--no-network", "echo > g; grep -c : /proc/net/dev", "1\nstatus 0\nf\ng\n"),
         ("--no-preload --no-record-args", "echo > g", "status 0\nf\ng\n"),
+        ("--dry-run", "echo > g; exit 4", "status 4\nf\n"),
     ] {
         let done = run(options, script);
         assert_eq!(done.text(), shown, "{options}: {done:?}");
@@ -270,10 +271,7 @@ fn options_hold_or_are_refused() {
     for option in [
         "--review",
         "--keep",
-        "--dry-run",
         "--retry 1",
-        "--name n",
-        "--message m",
         "--scope .",
         "--exclude x",
         "--hold-output",
@@ -291,6 +289,82 @@ fn options_hold_or_are_refused() {
         assert!(done.stderr.contains(&format!(": {name} can't be had here")), "{done:?}");
         assert!(!lab.path("made-by-refused").exists());
     }
+    lab.expect_clean();
+}
+
+/// The outer one's record says what ran inside of which of its commands, and how that ended; a report says it as well.
+#[test]
+fn it_is_told_of_in_the_record_of_the_outer_one() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo 1 > f").expect(0);
+    let run = format!("{} run", txos());
+    let script = format!(
+        "{run} --name first -m 'The first.' --report one -- sh -c 'echo > g; echo > h'
+        {run} --report FD:7 7> two -- sh -c 'echo > i; exit 3'
+        {run} --dry-run --report three -- rm f
+        {run} --no-record-args -- sh -c true secret
+        grep -c . one two three"
+    );
+    let kept = lab.script(&["--keep", "--name", "outer"], &script).run().expect(0);
+    let _ = kept.says("dry run: 1 path (1 deleted); rolled back, ");
+    let text = |name: &str| {
+        lab.txos(["exec", "outer", "--", "cat", name]).dir(lab.tree()).run().expect(0).json()
+    };
+    let id = lab.txos(["list", "-q"]).run().expect(0).text();
+    let (one, two, three) = (text("one"), text("two"), text("three"));
+    for (report, outcome, status) in
+        [(&one, "in-outer", 0), (&two, "rolled-back", 3), (&three, "dry-run", 0)]
+    {
+        assert_eq!((&report["outcome"], &report["exit_status"]), (&outcome.into(), &status.into()));
+        assert_eq!((&report["command"], &report["inside"]), (&"run".into(), &id.trim().into()));
+        assert!(report["begun"]["sec"].is_u64() && report["ended"]["sec"].is_u64(), "{report}");
+    }
+    assert_eq!((&one["counts"]["added"], &three["counts"]["deleted"]), (&2.into(), &1.into()));
+    // One more command with one inside, one that fails, and one that is undone.
+    let exec =
+        |script: &str| lab.txos(["exec", "outer", "--", "sh", "-c", script]).dir(lab.tree()).run();
+    let _ = exec(&format!("{run} --name second -- touch s; {run} -- touch t")).expect(0);
+    let _ = exec(&format!("{run} --name lost -- touch u; false")).expect(1);
+    let _ = exec(&format!("{run} --name undone -- touch v")).expect(0);
+    let _ = lab.txos(["undo", "outer"]).run().expect(0);
+    let inside = |verb: &str| {
+        let shown = lab.txos([verb, "--json", "outer"]).run().expect(0).json();
+        let all = shown["transaction"]["inside"].as_array().unwrap().clone();
+        let word = |i: &serde_json::Value| {
+            let name = i["name"].as_str().unwrap_or("-").to_owned();
+            let words = i["command"].as_array().unwrap().len();
+            format!(
+                "{} {name} {} {} {} {words}",
+                i["layer"], i["exit_status"], i["succeeded"], i["changes"]
+            )
+        };
+        let list: Vec<String> = all.iter().map(word).collect();
+        (list, all)
+    };
+    let (list, all) = inside("show");
+    // (Each `cat` of above is a layer.)
+    assert_eq!(
+        list,
+        [
+            "1 first 0 true 2 3",
+            "1 - 3 false 0 3",
+            "1 - 0 false 0 2",
+            "1 - 0 true 0 1",
+            "5 second 0 true 1 2",
+            "5 - 0 true 1 2",
+            "6 undone 0 true 1 2"
+        ]
+    );
+    assert_eq!((&all[0]["message"], &all[6]["undone"]), (&"The first.".into(), &true.into()));
+    let _ = lab.txos(["commit", "outer"]).run().expect(0);
+    assert_eq!(inside("show").0[..6], list[..6]);
+    let shown = lab.txos(["show", "outer"]).run().expect(0).text();
+    for line in
+        ["Inside:", "2 paths  first: sh -c", "rolled back  sh -c 'echo > i; exit 3' (status 3)"]
+    {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert!(!shown.contains("lost"), "{shown}");
     lab.expect_clean();
 }
 
