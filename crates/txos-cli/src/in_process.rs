@@ -3,13 +3,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use txos_engine::program::{Kind, changes_ids, kind};
 use txos_engine::show::quoted;
 
 use crate::app::{App, tell};
@@ -115,85 +115,23 @@ fn look_up(program: &OsStr) -> Option<PathBuf> {
 /// kernel to judge.
 fn check(path: &Path, scripts: usize) -> Result<(), String> {
     let (Ok(file), Ok(meta)) = (File::open(path), path.metadata()) else { return Ok(()) };
-    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let gains = meta.mode() & 0o4000 != 0 && meta.uid() != user
-        || meta.mode() & 0o2010 == 0o2010 && meta.gid() != group;
-    if gains {
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if changes_ids(meta.mode(), (meta.uid(), meta.gid()), own) {
         return Err("it runs with other privileges, so nothing can be loaded into it; run it \
                     with --view overlay"
             .into());
     }
-    match kind(&file) {
-        Ok(Kind::Script(interpreter)) if scripts > 0 => check(&interpreter, scripts - 1)
-            .map_err(|why| format!("its interpreter {}: {why}", quoted(&interpreter))),
-        Ok(Kind::Static) => {
-            Err("it is statically linked, so nothing can be loaded into it; run it \
-                                 with --view overlay"
+    match kind(|room, at| file.read_at(room, at).unwrap_or(0)) {
+        Kind::Script(interpreter, _) if scripts > 0 => {
+            let interpreter = Path::new(OsStr::from_bytes(&interpreter));
+            check(interpreter, scripts - 1)
+                .map_err(|why| format!("its interpreter {}: {why}", quoted(interpreter)))
+        }
+        Kind::Static => {
+            Err("it is statically linked or not a 64-bit program, so nothing can be loaded \
+                             into it; run it with --view overlay"
                 .into())
         }
         _ => Ok(()),
-    }
-}
-
-/// What a program is to the kernel.
-#[derive(Debug, PartialEq, Eq)]
-enum Kind {
-    Script(PathBuf),
-    Dynamic,
-    Static,
-    Unknown,
-}
-
-/// Looks at the beginning of a program: a 64-bit ELF file with a request for an interpreter is
-/// dynamically linked.
-fn kind(file: &File) -> io::Result<Kind> {
-    const PT_INTERP: u32 = 3;
-    let mut head = Vec::new();
-    Read::take(file, 512).read_to_end(&mut head)?;
-    if let Some(line) = head.strip_prefix(b"#!") {
-        let line = line.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii_start();
-        let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
-        return Ok(Kind::Script(Path::new(OsStr::from_bytes(name)).into()));
-    }
-    let word = |at: usize, size: usize| {
-        let bytes = head.get(at..at + size)?;
-        Some(bytes.iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte)))
-    };
-    let ours = head.starts_with(b"\x7fELF\x02\x01");
-    let (Some(start), Some(size), Some(count)) = (word(32, 8), word(54, 2), word(56, 2)) else {
-        return Ok(Kind::Unknown);
-    };
-    if !ours || size < 8 {
-        return Ok(Kind::Unknown);
-    }
-    for index in 0..count {
-        let mut kind = [0; 4];
-        file.read_exact_at(&mut kind, start + index * size)?;
-        if u32::from_le_bytes(kind) == PT_INTERP {
-            return Ok(Kind::Dynamic);
-        }
-    }
-    Ok(Kind::Static)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_are_told_apart() {
-        let own = File::open(std::env::current_exe().unwrap()).unwrap();
-        assert_eq!(kind(&own).unwrap(), Kind::Dynamic);
-        let dir = std::env::temp_dir().join(format!("txos-kind-{}", std::process::id()));
-        for (text, expected) in [
-            (&b"#! /bin/sh -e\nexit\n"[..], Kind::Script("/bin/sh".into())),
-            (b"#!/usr/bin/env python3", Kind::Script("/usr/bin/env".into())),
-            (b"exit", Kind::Unknown),
-            (b"", Kind::Unknown),
-        ] {
-            std::fs::write(&dir, text).unwrap();
-            assert_eq!(kind(&File::open(&dir).unwrap()).unwrap(), expected);
-        }
-        std::fs::remove_file(&dir).unwrap();
     }
 }

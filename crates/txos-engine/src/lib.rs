@@ -48,6 +48,7 @@ pub mod path;
 pub mod patience;
 mod places;
 mod plan;
+pub mod program;
 pub mod readset;
 pub mod realm;
 pub mod rights;

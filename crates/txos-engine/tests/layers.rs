@@ -11,6 +11,7 @@ const ORDER: &[&str] = &[
     "stamp",
     "object",
     "path",
+    "program",
     "show",
     "conflict",
     "error",

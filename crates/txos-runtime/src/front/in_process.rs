@@ -9,6 +9,8 @@ use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
 
+use txos_engine::program::Kind;
+
 use super::entry::Regs;
 use super::processes::client;
 use super::report::{Report, reason};
@@ -180,55 +182,15 @@ fn forget_environment() {
 }
 
 /// What a program is to the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A script: its interpreter, and the argument for that.
-    Script(Vec<u8>, Vec<u8>),
-    /// A 64-bit program that is dynamically linked.
-    Dynamic,
-    /// Another one.
-    Static,
-    /// None.
-    Unknown,
-}
-
-/// Looks at the beginning of a program.
 pub fn kind_of(fd: i32) -> Kind {
-    const PT_INTERP: u64 = 3;
-    let mut head = [0; 512];
-    let size = kernel::pread(fd, &mut head, 0).unwrap_or(0);
-    let head = &head[..size];
-    if let Some(line) = head.strip_prefix(b"#!") {
-        let line = line.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii();
-        let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
-        let (interpreter, argument) = line.split_at(end);
-        return match interpreter {
-            [] => Kind::Unknown,
-            _ => Kind::Script(interpreter.to_vec(), argument.trim_ascii().to_vec()),
-        };
-    }
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |value, b| value << 8 | u64::from(*b));
-    if !head.starts_with(b"\x7fELF") || size < 64 {
-        return Kind::Unknown;
-    }
-    if head.get(4..6) != Some(&[2, 1]) {
-        return Kind::Static;
-    }
-    let (start, size, count) = (word(&head[32..40]), word(&head[54..56]), word(&head[56..58]));
-    let is_dynamic = (0..count).any(|index| {
-        let mut kind = [0; 4];
-        let at = start.saturating_add(index * size);
-        kernel::pread(fd, &mut kind, at) == Ok(4) && word(&kind) == PT_INTERP
-    });
-    if is_dynamic { Kind::Dynamic } else { Kind::Static }
+    txos_engine::program::kind(|room, at| kernel::pread(fd, room, at).unwrap_or(0))
 }
 
 /// Whether a program runs with more rights than the process has, so that the dynamic linker preloads nothing.
 pub fn gains_rights(fd: i32) -> bool {
     let Ok(stat) = kernel::look_fd(fd) else { return false };
     let (user, group) = (kernel::geteuid(), kernel::getegid());
-    stat.mode & 0o4000 != 0 && stat.uid != user
-        || stat.mode & 0o2010 == 0o2010 && stat.gid != group
+    txos_engine::program::changes_ids(stat.mode, (stat.uid, stat.gid), (user, group))
         || user != 0
             && kernel::xattr(&kernel::magic_path(fd), b"security.capability")
                 .is_ok_and(|value| value.is_some())

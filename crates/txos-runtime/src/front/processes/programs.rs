@@ -3,6 +3,8 @@
 
 use std::ffi::{CStr, CString};
 
+use txos_engine::program::Kind;
+
 use super::client::VARIABLE;
 use super::link::{Link, Process};
 use super::paths::look_up;
@@ -96,7 +98,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
             )));
         }
         match kind {
-            in_process::Kind::Dynamic => {
+            Kind::Dynamic => {
                 return Ok(match (all_stable, first, found) {
                     (true, Some(path), _) => Image { path, arguments: None, copy: None },
                     (_, _, Found::At(path)) => Image {
@@ -114,7 +116,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                     }
                 });
             }
-            in_process::Kind::Script(interpreter, argument) => {
+            Kind::Script(interpreter, argument) => {
                 if let Found::Copy(fd) = found {
                     kernel::close(fd);
                 }
@@ -132,12 +134,12 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                 found = find(link, libc::AT_FDCWD, &name, 0)?;
                 all_stable &= matches!(&found, Found::At(path) if path.to_bytes() == name);
             }
-            in_process::Kind::Static => {
+            Kind::Static => {
                 return Err(Stop::Cannot(format!(
                     "{shown} is statically linked or not a 64-bit program: the library can't be loaded into it"
                 )));
             }
-            in_process::Kind::Unknown => return Err(Errno::NOEXEC.into()),
+            Kind::Unknown => return Err(Errno::NOEXEC.into()),
         }
     }
     Err(Errno::LOOP.into())
