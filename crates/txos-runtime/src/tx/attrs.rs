@@ -494,7 +494,10 @@ impl Tx {
         let stat = self.tree.nodes[id].stat;
         self.read_only(id)?;
         if name.starts_with(b"user.") {
-            if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
+            let is_shared = stat.kind() == FileKind::Dir && stat.mode & libc::S_ISVTX != 0;
+            if !matches!(stat.kind(), FileKind::File | FileKind::Dir)
+                || is_shared && !self.process.cred().owns(stat.uid)
+            {
                 return Err(Errno::PERM);
             }
             return self.may(id, mask::W);
@@ -560,6 +563,9 @@ impl Tx {
             self.may(id, mask::R)?;
         }
         whole_name(name)?;
+        if name.starts_with(b"trusted.") && !self.process.cred().may_trust() {
+            return Err(Errno::NODATA);
+        }
         if let Some(xattrs) = &self.tree.nodes[id].xattrs {
             let value = match xattrs.get(name) {
                 Some(value) => value.clone(),

@@ -177,6 +177,12 @@ impl Tx {
         mode: u32,
     ) -> Sys<(Id, i32)> {
         let exact = self.process.umask.is_some() || self.tree.new_mode_is_inherited(dir);
+        // A program with a group's rights is not made by somebody else for that group, as its directory has it.
+        let parent = self.tree.nodes[dir].stat;
+        let set_id = libc::S_ISGID | libc::S_IXGRP;
+        let is_given =
+            parent.mode & libc::S_ISGID == 0 || self.process.cred().keeps_setgid(parent.gid);
+        let mode = if mode & set_id == set_id && !is_given { mode & !libc::S_ISGID } else { mode };
         let cred = kernel::is_worn().then(|| self.process.cred());
         kernel::as_owner(|| self.make_file_of(cred, (dir, layer), path, (flags, mode, exact)))
     }
@@ -305,19 +311,17 @@ impl Tx {
         empty: bool,
     ) -> Sys<()> {
         if !empty {
-            let from = match kernel::open(from_path, libc::O_RDONLY | libc::O_CLOEXEC, 0) {
+            let from = match kernel::open_file_at(libc::AT_FDCWD, from_path, libc::O_CLOEXEC) {
                 Ok(from) => from,
                 // Somebody may write to it who may not read it: a descriptor may know better.
                 Err(e) => self.readable_descriptor(id).ok_or(e)?,
             };
             let from = OwnedFd::of(from);
-            let is_same = self.tree.is_same_file(id, from.number());
-            let copied = kernel::copy_content(from.number(), to, before.size);
-            drop(from);
-            if !is_same {
+            if !self.tree.is_same_file(id, from.number()) {
                 return Err(self.changed_outside(from_path, "it was replaced by another file"));
             }
-            copied?;
+            kernel::copy_content(from.number(), to, before.size)?;
+            drop(from);
             if let Data::Pages(pages) = &self.tree.nodes[id].data {
                 for (number, page) in &pages.pages {
                     let at = number * PAGE as u64;
@@ -355,19 +359,21 @@ impl Tx {
         }
         self.touch_xattrs(id)?;
         let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Ok(Xattrs::new()) };
-        let path = stable.path.clone();
-        let mut out = Xattrs::new();
-        let names = match kernel::xattr_names(&path) {
-            Ok(names) => names,
-            Err(Errno::OPNOTSUPP) => return Ok(out),
-            Err(e) => return Err(e),
-        };
-        for name in names {
-            if let Ok(Some(value)) = kernel::xattr(&path, &name) {
-                out.insert(name, value);
-            }
+        let (path, file) = (stable.path.clone(), stable.stat.id);
+        if !kernel::is_worn() {
+            return xattrs_at(&path);
         }
-        Ok(out)
+        // Also those that are hidden from whom the call is made for: they stay when it changes others.
+        kernel::as_owner(|| {
+            let is_it =
+                || kernel::is_magic(&path) || kernel::look(&path).is_ok_and(|s| s.id == file);
+            let there = is_it();
+            let found = xattrs_at(&path);
+            if there && is_it() {
+                return found;
+            }
+            Err(self.changed_outside(&path, "it was replaced or removed"))
+        })
     }
 
     /// A file's size as the transaction sees it.
@@ -483,8 +489,8 @@ impl Tx {
         }
         let path = self.tree.nodes[id].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
         // Whether it may be read was judged when it was opened.
-        let open = || OwnedFd::open(&path, libc::O_RDONLY | libc::O_CLOEXEC);
-        let fd = kernel::as_owner(open)?;
+        let open = || kernel::open_file_at(libc::AT_FDCWD, &path, libc::O_CLOEXEC);
+        let fd = OwnedFd::of(kernel::as_owner(open)?);
         if !self.tree.is_same_file(id, fd.number()) {
             return Err(self.changed_outside(&path, "it was replaced by another file"));
         }
@@ -554,6 +560,22 @@ impl Tx {
             }
         }
     }
+}
+
+/// The extended attributes of an object of the stable tree.
+fn xattrs_at(path: &[u8]) -> Sys<Xattrs> {
+    let mut out = Xattrs::new();
+    let names = match kernel::xattr_names(path) {
+        Ok(names) => names,
+        Err(Errno::OPNOTSUPP) => return Ok(out),
+        Err(e) => return Err(e),
+    };
+    for name in names {
+        if let Ok(Some(value)) = kernel::xattr(path, &name) {
+            out.insert(name, value);
+        }
+    }
+    Ok(out)
 }
 
 impl ShadowTree {

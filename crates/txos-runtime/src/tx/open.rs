@@ -287,7 +287,12 @@ impl Tx {
                 | libc::O_SYNC);
         // What is written goes to private copies: reading is all that the stable file is for.
         let (dir, name) = self.nearest(stable);
-        let open = || kernel::open_exact_at(dir, name, kept | libc::O_RDONLY);
+        // The process that has the transaction of several waits for no one of them.
+        let serves = self.process.space.is_some();
+        let open = || match serves {
+            true => kernel::open_file_at(dir, name, kept),
+            false => kernel::open_exact_at(dir, name, kept | libc::O_RDONLY),
+        };
         let opened = match if judged { kernel::as_owner(open) } else { open() } {
             Err(Errno::ACCESS | Errno::PERM) if flags & libc::O_ACCMODE == libc::O_WRONLY => {
                 kernel::open(&path, libc::O_PATH | libc::O_NOFOLLOW | kept & libc::O_CLOEXEC, 0)

@@ -252,6 +252,12 @@ impl Tx {
         self.distrust_ways()
     }
 
+    /// Whether a process has another root directory than the transaction.
+    #[must_use]
+    pub fn has_other_root(&self, own: &Own) -> bool {
+        own.root != self.tree.top
+    }
+
     /// From here on, what a path leads to that is not versioned is not this process's to look at or to change: its own
     /// directory in `/proc` is another one than the caller's, and would lead another user to everything. The call fails,
     /// and [`Tx::take_elsewhere`] has the path.

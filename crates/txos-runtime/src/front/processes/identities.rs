@@ -18,7 +18,15 @@ pub struct Ids {
     /// For `access(2)`: the real user and group.
     real: (u32, u32),
     permitted: u64,
+    /// Real, effective, saved, and for files.
+    users: [u32; 4],
+    /// The same of the group.
+    of_groups: [u32; 4],
 }
+
+const CAP_SETGID: u64 = 1 << 6;
+const CAP_SETUID: u64 = 1 << 7;
+const CAP_SYS_CHROOT: u64 = 1 << 18;
 
 impl Ids {
     /// Those of a process; `None`: it is gone, or can't be looked at.
@@ -43,29 +51,46 @@ impl Ids {
         };
         let caps = |name: &str| u64::from_str_radix(line(name)?.next()?, 16).ok();
         let (users, of_groups) = (numbers("Uid:")?, numbers("Gid:")?);
-        let (&[real_uid, _, _, uid], &[real_gid, _, _, gid]) = (&users[..], &of_groups[..]) else {
-            return None;
-        };
+        let (users, of_groups) = (<[u32; 4]>::try_from(users).ok()?, of_groups.try_into().ok()?);
+        let ([real_uid, _, _, uid], [real_gid, _, _, gid]): (_, [u32; 4]) = (users, of_groups);
         let mut groups = numbers("Groups:")?;
         groups.sort_unstable();
         let files = Identity { uid, gid, groups, caps: caps("CapEff:")? };
-        Some(Ids { files, real: (real_uid, real_gid), permitted: caps("CapPrm:")? })
+        let (real, permitted) = ((real_uid, real_gid), caps("CapPrm:")?);
+        Some(Ids { files, real, permitted, users, of_groups })
     }
 
-    /// With which identity a call is made; and whether it is that of the real user.
-    pub fn for_call(&self, number: i64, words: &[u64; 6]) -> (Identity, bool) {
+    /// With which identity a call is made.
+    pub fn for_call(&self, number: i64, words: &[u64; 6]) -> Identity {
         let by_real = match number {
             libc::SYS_access | libc::SYS_faccessat => true,
             libc::SYS_faccessat2 => words[3] & libc::AT_EACCESS as u64 == 0,
             _ => false,
         };
         if !by_real || (self.files.uid, self.files.gid) == self.real {
-            return (self.files.clone(), false);
+            return self.files.clone();
         }
         // access(2): a real user other than root is asked for without capabilities.
         let caps = if self.real.0 == 0 { self.permitted } else { 0 };
-        let real = Identity { uid: self.real.0, gid: self.real.1, caps, ..self.files.clone() };
-        (real, true)
+        Identity { uid: self.real.0, gid: self.real.1, caps, ..self.files.clone() }
+    }
+
+    /// Whether a process with these ids can get others by its own calls, or by a program that gives no rights
+    /// (credentials(7), capabilities(7)). One that runs a set-user-id program has asked for something before that, as a
+    /// rule, and is not to get it with that program's rights.
+    pub fn can_become(&self, next: &Ids) -> bool {
+        let may = |cap: u64| self.permitted & cap != 0;
+        let same_groups = self.files.groups == next.files.groups;
+        (may(CAP_SETUID) || next.users.iter().all(|id| self.users.contains(id)))
+            && (may(CAP_SETGID)
+                || same_groups && next.of_groups.iter().all(|id| self.of_groups.contains(id)))
+            // Root's programs have what their bounding set leaves them.
+            && (next.permitted & !self.permitted == 0 || may(CAP_SETUID) || self.users.contains(&0))
+    }
+
+    /// Whether it is free to leave a root directory that it was given.
+    pub fn can_leave_its_root(&self) -> bool {
+        self.files.caps & CAP_SYS_CHROOT != 0
     }
 
     /// Whether the server can make calls as this one.
@@ -113,11 +138,49 @@ mod tests {
     #[test]
     fn access_goes_by_the_real_user() {
         let ids = Ids::from_status(STATUS).unwrap();
-        let (access, by_real) = ids.for_call(libc::SYS_access, &[0; 6]);
-        assert_eq!((access.uid, access.gid, access.caps, by_real), (1, 5, 0, true));
-        let (effective, _) =
+        let access = ids.for_call(libc::SYS_access, &[0; 6]);
+        assert_eq!((access.uid, access.gid, access.caps), (1, 5, 0));
+        let effective =
             ids.for_call(libc::SYS_faccessat2, &[0, 0, 0, libc::AT_EACCESS as u64, 0, 0]);
         assert_eq!(effective.uid, 4);
+    }
+
+    #[test]
+    fn rights_are_given_up_and_not_taken() {
+        let ids = |uid: &str, gid: &str, groups: &str, caps: &str| {
+            let text = format!(
+                "Uid:\t{uid}\nGid:\t{gid}\nGroups:\t{groups}\nCapPrm:\t{caps}\nCapEff:\t{caps}\n"
+            );
+            Ids::from_status(text.as_bytes()).unwrap()
+        };
+        let root = ids("0 0 0 0", "0 0 0 0", "0", "1ffffffffff");
+        let user = ids("7 7 7 7", "7 7 7 7", "8 9", "0");
+        let for_now = ids("0 7 0 7", "0 7 0 7", "0", "0");
+        let set_user_id = ids("7 0 0 0", "7 7 7 7", "8 9", "1ffffffffff");
+        let set_group_id = ids("7 7 7 7", "7 5 5 5", "8 9", "0");
+        for (from, to) in [
+            (&root, &user),
+            (&root, &for_now),
+            (&for_now, &root),
+            (&user, &user),
+            (&set_user_id, &user),
+            (&set_group_id, &user),
+            (&set_group_id, &ids("7 7 7 7", "5 7 7 7", "8 9", "0")),
+            (&ids("0 0 0 0", "0 0 0 0", "0", "0"), &root),
+        ] {
+            assert!(from.can_become(from) && from.can_become(to), "{from:?} {to:?}");
+        }
+        for to in [
+            &root,
+            &set_user_id,
+            &set_group_id,
+            &ids("7 7 7 7", "7 7 7 7", "8", "0"),
+            &ids("7 7 7 7", "7 7 7 7", "8 9", "1"),
+            &ids("6 6 6 6", "7 7 7 7", "8 9", "0"),
+        ] {
+            assert!(!user.can_become(to), "{to:?}");
+        }
+        assert!(root.can_leave_its_root() && !user.can_leave_its_root());
     }
 
     #[test]

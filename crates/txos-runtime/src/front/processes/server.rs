@@ -25,8 +25,8 @@ use txos_calls::Class;
 /// People are told of a wait that is longer.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
-/// The real user of a process, where that is another than the one for files.
-const REAL: u32 = 1 << 31;
+/// From here on are the numbers of those for whom a single call is judged.
+const ONCE: u32 = 1 << 31;
 
 /// A process of the transaction.
 #[derive(Debug)]
@@ -55,6 +55,8 @@ struct Server<'t> {
     outlets: Vec<Outlet>,
     /// Who the processes are: who began, and others.
     ids: Vec<Ids>,
+    /// How many calls were judged for others.
+    judged: u32,
     locks: Locks,
     /// The status of the process that began, once it has ended.
     ended: Option<i32>,
@@ -120,7 +122,7 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
     };
     raise_limit();
     let (ids, members, locks) = (vec![own], vec![first], Locks::default());
-    let mut server = Server { thread, members, outlets, ids, locks, ended: None };
+    let mut server = Server { thread, members, outlets, ids, judged: 0, locks, ended: None };
     server.take_own_out();
     server.run();
 }
@@ -232,9 +234,18 @@ impl Server<'_> {
         }
         match answered {
             Some((answer, descriptors)) => {
-                let sent = wire::send(socket, &answer, &descriptors.numbers());
+                let sent = wire::send_at_once(socket, &answer, &descriptors.numbers());
                 descriptors.close();
-                sent.is_ok() || self.gone(at)
+                match sent {
+                    Ok(()) => true,
+                    // All others would wait for that one.
+                    Err(Errno::AGAIN) => {
+                        let what = "a process of the command goes on asking, and takes no answers";
+                        self.over(unsupported(what.into()));
+                        false
+                    }
+                    Err(_) => self.gone(at),
+                }
             }
             None => true,
         }
@@ -277,7 +288,7 @@ impl Server<'_> {
         let command = self.command();
         let status = command.map_or(125, |command| command.failed(&self.thread.report));
         for member in self.members.iter().filter(|member| member.first) {
-            let _ = wire::send(member.socket, &Answer::new(How::Over, status.into()), &[]);
+            let _ = wire::send_at_once(member.socket, &Answer::new(How::Over, status.into()), &[]);
             // It learns that before its next call of any kind.
             // SAFETY: the window is mapped as long as there is this member.
             unsafe { wire::is_over(member.window) }.store(1, Ordering::Release);
@@ -307,7 +318,7 @@ impl Server<'_> {
         }
         let command = self.command();
         let status = command.map_or(125, |command| command.end(self.thread, status));
-        let _ = wire::send(first.socket, &Answer::new(How::Over, status.into()), &[]);
+        let _ = wire::send_at_once(first.socket, &Answer::new(How::Over, status.into()), &[]);
     }
 
     fn answer(
@@ -388,16 +399,14 @@ impl Server<'_> {
             0 => return f(self),
             who => &self.ids[who as usize],
         };
-        let (identity, by_real) = ids.for_call(request.number, &request.words);
-        if by_real {
-            // Somebody else again: what the one may, the other may not.
-            self.judge_as(at, self.members[at].who | REAL)?;
-        }
-        let done = kernel::as_other(&identity, || f(self));
-        if by_real {
-            self.judge_as(at, self.members[at].who)?;
-        }
-        match done {
+        let identity = ids.for_call(request.number, &request.words);
+        // What was found for one call may be forbidden by now, and may never have been allowed to the real user. The
+        // transaction's owner could open it still.
+        self.judged = self.judged.wrapping_add(1);
+        let who = self.judged | ONCE;
+        let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
+        tx.becomes(&mut self.members[at].own, who)?;
+        match kernel::as_other(&identity, || f(self)) {
             Ok(done) => done,
             Err(errno) => {
                 let what = "a call of a process with another user, other groups or capabilities can't be made as that";
@@ -405,11 +414,6 @@ impl Server<'_> {
                 Err(Errno::CANCELED)
             }
         }
-    }
-
-    fn judge_as(&mut self, at: usize, who: u32) -> Sys<()> {
-        let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
-        tx.becomes(&mut self.members[at].own, who)
     }
 
     /// A call, with the descriptors and addresses of this process.
@@ -604,14 +608,25 @@ impl Server<'_> {
         let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
         let ids = Ids::of(process).ok_or(Errno::SRCH)?;
         let known = self.ids.iter().position(|known| *known == ids);
-        let is_one = identities::is_of_this_namespace(process);
-        if !is_one || known.is_none() && !ids.can_be_served() {
-            let what = if is_one {
-                "a process of the command has a user, groups or capabilities that the one that began can't have"
-            } else {
-                "a process of the command has a user namespace of its own"
-            };
-            tx.cannot_go_on(unsupported(what.into()));
+        let member = &self.members[at];
+        let before = &self.ids[member.who as usize];
+        let why = if !identities::is_of_this_namespace(process) {
+            Some("a process of the command has a user namespace of its own")
+        } else if known.is_none() && !ids.can_be_served() {
+            Some(
+                "a process of the command has a user, groups or capabilities that the one that began can't have",
+            )
+        } else if !before.can_become(&ids) {
+            Some("a process of the command runs a program that gives it other rights")
+        } else if tx.has_other_root(&member.own) && !ids.can_leave_its_root() {
+            Some(
+                "a process of the command is to stay in a root directory of its own, which only the transaction knows",
+            )
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            tx.cannot_go_on(unsupported(why.into()));
             return Err(Errno::CANCELED);
         }
         let who = known.unwrap_or(self.ids.len());
@@ -627,10 +642,14 @@ impl Server<'_> {
     fn here(&mut self, at: usize, request: &Request, sender: u32) -> Sys<Answered> {
         let member = &mut self.members[at];
         member.becomes = false;
-        if member.process.is_none() {
-            member.process = Some((sender, descriptor_of(sender)?));
+        if member.process.is_some() {
+            self.identify(at, sender)?;
+        } else {
+            let process = descriptor_of(sender)?;
+            // What is no process of the transaction's is not ended with it.
+            self.identify(at, sender).inspect_err(|_| kernel::close(process))?;
+            self.members[at].process = Some((sender, process));
         }
-        self.identify(at, sender)?;
         let member = &mut self.members[at];
         if request.words[0] == 0 {
             return Ok(Answered::of(0));

@@ -155,6 +155,18 @@ struct Control([u8; 128]);
 /// # Errors
 /// As `sendmsg(2)`.
 pub fn send<M: Message>(socket: i32, message: &M, beside: &[i32]) -> Sys<()> {
+    send_with(socket, message, beside, 0)
+}
+
+/// Sends a message to somebody who may not take it, without a wait.
+///
+/// # Errors
+/// As `sendmsg(2)`: EAGAIN if too much waits there already.
+pub fn send_at_once<M: Message>(socket: i32, message: &M, beside: &[i32]) -> Sys<()> {
+    send_with(socket, message, beside, libc::MSG_DONTWAIT)
+}
+
+fn send_with<M: Message>(socket: i32, message: &M, beside: &[i32], flags: i32) -> Sys<()> {
     let mut part = libc::iovec {
         iov_base: std::ptr::from_ref(message).cast_mut().cast(),
         iov_len: size_of::<M>(),
@@ -178,7 +190,8 @@ pub fn send<M: Message>(socket: i32, message: &M, beside: &[i32]) -> Sys<()> {
             std::ptr::copy_nonoverlapping(beside.as_ptr(), to, beside.len());
         }
     }
-    let words = [socket as u64, (&raw const header) as u64, libc::MSG_NOSIGNAL as u64, 0, 0, 0];
+    let flags = libc::MSG_NOSIGNAL | flags;
+    let words = [socket as u64, (&raw const header) as u64, flags as u64, 0, 0, 0];
     loop {
         // SAFETY: all that the header names lives until the answer.
         match check(unsafe { syscall(libc::SYS_sendmsg, words) }) {
@@ -252,8 +265,12 @@ pub fn receive_from<M: Message>(socket: i32) -> Sys<Option<Received<M>>> {
             let bytes = (*part).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
             let from = libc::CMSG_DATA(part).cast::<i32>();
             if (*part).cmsg_type == libc::SCM_RIGHTS {
-                for (at, place) in beside.iter_mut().enumerate().take(bytes / size_of::<i32>()) {
-                    *place = Some(from.add(at).read_unaligned());
+                for at in 0..bytes / size_of::<i32>() {
+                    let fd = from.add(at).read_unaligned();
+                    match beside.iter_mut().find(|place| place.is_none()) {
+                        Some(place) => *place = Some(fd),
+                        None => crate::tx::kernel::close(fd),
+                    }
                 }
             }
             if (*part).cmsg_type == libc::SCM_CREDENTIALS && bytes >= size_of::<libc::ucred>() {
@@ -263,6 +280,7 @@ pub fn receive_from<M: Message>(socket: i32) -> Sys<Option<Received<M>>> {
         }
     }
     if size != size_of::<M>() {
+        beside.into_iter().flatten().for_each(crate::tx::kernel::close);
         return Ok(None);
     }
     // SAFETY: all of it was written, and every pattern of bits is one of it.
@@ -490,15 +508,31 @@ fn sealed(name: &std::ffi::CStr, size: u64, seals: i32) -> Sys<i32> {
     Ok(crate::tx::kernel::move_high(fd).unwrap_or(fd))
 }
 
+/// Behind a window there is nothing: who reads text in it, whose end the other side may take away meanwhile, reads no
+/// further.
+const BEHIND: usize = 64 << 10;
+
 /// Maps a window.
 ///
 /// # Errors
 /// As `mmap(2)`.
 pub fn map_window(fd: i32) -> Sys<*mut u8> {
     let prot = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let words = [0, WINDOW as u64, prot, libc::MAP_SHARED as u64, fd as u64, 0];
+    let nothing = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let (all, none) = ((WINDOW + BEHIND) as u64, libc::PROT_NONE as u64);
     // SAFETY: it is mapped where nothing is.
-    check(unsafe { syscall(libc::SYS_mmap, words) }).map(|at| at as *mut u8)
+    let place =
+        check(unsafe { syscall(libc::SYS_mmap, [0, all, none, nothing as u64, u64::MAX, 0]) })?;
+    let shared = (libc::MAP_SHARED | libc::MAP_FIXED) as u64;
+    // SAFETY: it takes the place of a part of the mapping that was just made.
+    let window = check(unsafe {
+        syscall(libc::SYS_mmap, [place, WINDOW as u64, prot, shared, fd as u64, 0])
+    });
+    if window.is_err() {
+        // SAFETY: nobody knows of it.
+        unsafe { unmap_window(place as *mut u8) };
+    }
+    window.map(|at| at as *mut u8)
 }
 
 /// The word that says whether the transaction is over.
@@ -516,7 +550,7 @@ pub unsafe fn is_over<'w>(window: *mut u8) -> &'w AtomicU32 {
 /// Nobody uses it any more.
 pub unsafe fn unmap_window(window: *mut u8) {
     // SAFETY: as the caller says.
-    unsafe { syscall(libc::SYS_munmap, [window as u64, WINDOW as u64, 0, 0, 0, 0]) };
+    unsafe { syscall(libc::SYS_munmap, [window as u64, (WINDOW + BEHIND) as u64, 0, 0, 0, 0]) };
 }
 
 /// Two sockets that are connected, at high numbers.
@@ -556,6 +590,46 @@ mod tests {
         }
         assert!(receive::<Request>(other).unwrap().is_none());
         crate::tx::kernel::close(other);
+    }
+
+    #[test]
+    fn no_text_goes_on_behind_a_window() {
+        let fd = new_window().unwrap();
+        let window = map_window(fd).unwrap();
+        let beside = map_window(fd).unwrap();
+        // SAFETY: the bytes are in the window, to which there is no reference.
+        let text = unsafe {
+            window.add(WINDOW - 16).write_bytes(b'x', 16);
+            crate::user::UserPtr::<u8>::new(window as u64 + WINDOW as u64 - 16)
+        };
+        assert_eq!(text.path(), Err(Errno::FAULT));
+        // SAFETY: nobody uses them any more.
+        unsafe {
+            unmap_window(window);
+            unmap_window(beside);
+        }
+        crate::tx::kernel::close(fd);
+    }
+
+    #[test]
+    fn descriptors_that_nobody_expects_are_closed() {
+        let [one, other] = new_pair().unwrap();
+        let [end, held] = new_pair().unwrap();
+        send(one, &Request::new(Ask::Child, 5), &[held, held, held, held, held]).unwrap();
+        crate::tx::kernel::close(held);
+        let (_, beside) = receive::<Request>(other).unwrap().unwrap();
+        beside.into_iter().flatten().for_each(crate::tx::kernel::close);
+        assert!(receive::<Request>(end).unwrap().is_none(), "one is still open");
+        [one, other, end].into_iter().for_each(crate::tx::kernel::close);
+    }
+
+    #[test]
+    fn who_takes_no_answers_is_not_waited_for() {
+        let [one, other] = new_pair().unwrap();
+        let sent =
+            (0..1_000_000).find_map(|_| send_at_once(one, &Answer::new(How::Done, 0), &[]).err());
+        assert_eq!(sent, Some(Errno::AGAIN));
+        [one, other].into_iter().for_each(crate::tx::kernel::close);
     }
 
     #[test]

@@ -39,6 +39,25 @@ pub fn open_exact_at(dir: i32, path: &[u8], flags: i32) -> Sys<i32> {
     CPath::with(path, open).map(|fd| fd as i32)
 }
 
+/// Opens a regular file of the stable tree by its canonical path, to read it; from a directory, as
+/// [`open_exact_at`]. A FIFO that has come in its place is not waited for: it is opened, and is not the file then.
+///
+/// # Errors
+/// As of [`open_exact`].
+pub fn open_file_at(dir: i32, path: &[u8], flags: i32) -> Sys<i32> {
+    match open_exact_at(dir, path, flags | libc::O_RDONLY | libc::O_NONBLOCK) {
+        // There is a lease on it, whose holder may give it up (fcntl(2)).
+        Err(Errno::AGAIN) => {
+            let place = OwnedFd::of(open_exact_at(dir, path, libc::O_PATH | libc::O_CLOEXEC)?);
+            match super::look_fd(place.number())?.kind() {
+                FileKind::File => open(&magic_path(place.number()), flags | libc::O_RDONLY, 0),
+                _ => Err(Errno::NOENT),
+            }
+        }
+        opened => opened,
+    }
+}
+
 /// Opens something whose mode may keep out who has a right to it: its owner, by an older descriptor.
 /// The mode is the owner's for the moment; `path` leads to the object.
 ///

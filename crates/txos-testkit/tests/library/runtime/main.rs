@@ -7,6 +7,7 @@ mod checkpoint;
 mod conflicts;
 mod crashes;
 mod differ;
+mod hostile;
 mod identities;
 mod members;
 mod place;
