@@ -121,9 +121,9 @@ const PROCESSES: &[Row] = &[
     call(24, "sched_yield", Own, H),
     call(39, "getpid", Own, H),
     call(56, "clone", View, Class::Clone)
-        .note("a thread is in its maker's transaction with TX_THREADS; a process is outside a thread's"),
-    call(57, "fork", View, Fork).note("a process is outside a thread's transaction"),
-    call(58, "vfork", View, Vfork).note("a process is outside a thread's transaction"),
+        .note("the new thread is in its maker's transaction with TX_THREADS, the new process with TX_PROCESSES"),
+    call(57, "fork", View, Fork).note("the child is in a thread's transaction with TX_PROCESSES"),
+    call(58, "vfork", View, Vfork).note("the child is in a thread's transaction with TX_PROCESSES"),
     call(59, "execve", Execute(at(0)), Exec).why(READS).i386(&[11]).note("aborts a thread's transaction"),
     call(60, "exit", View, Exit).note("a member leaves; aborts the transaction of the thread that began it"),
     call(61, "wait4", Own, H),
@@ -210,7 +210,7 @@ const PROCESSES: &[Row] = &[
     call(334, "rseq", Own, H),
     call(434, "pidfd_open", Own, D).makes(),
     call(435, "clone3", View, Clone3)
-        .note("a thread is in its maker's transaction with TX_THREADS; a process is outside a thread's"),
+        .note("the new thread is in its maker's transaction with TX_THREADS, the new process with TX_PROCESSES"),
     call(438, "pidfd_getfd", OfProcess(Whose::Descriptor(0), "takes a descriptor from"), Passed(OTHER))
         .why("it leads past the view into the stable tree").fds(&[0]).note("from a process outside"),
     call(440, "process_madvise", OfProcess(Whose::Descriptor(0), "gives advice on the memory of"), D)

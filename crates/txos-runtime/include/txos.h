@@ -22,6 +22,7 @@ extern "C" {
 #define TX_ORDERED     0x20 /* commit in the order of the sequence number, the second argument */
 #define TX_ORDER_RESET 0x40 /* begin the sequence of this process group at that number */
 #define TX_THREADS     0x80 /* threads that are made in the transaction are members of it */
+#define TX_PROCESSES   0x200 /* processes that are made in the transaction are members of it */
 #define TX_MANAGED     0x100 /* for languages whose objects close descriptors late, see below */
 
 /* Begins a transaction in the calling thread.
@@ -56,6 +57,12 @@ int sys_xbegin(int flags, ...)
  * join by sys_xjoin(). A member sees and makes the transaction's changes, until it calls sys_xend(), which leaves
  * and does not wait, or ends. sys_xabort(), by any member, aborts for all; so does a conflict. Each is told by its
  * calls, which fail with ECANCELED until it leaves. */
+
+/* With TX_PROCESSES, a process that is made in the transaction is a member of it, as are the processes that it makes
+ * and the programs that they run. It sees and makes the transaction's changes, until it ends or calls sys_xend(),
+ * which leaves: it goes on outside, without what the transaction opened. When the transaction is aborted, which any
+ * member can do by sys_xabort(), the processes are killed; if it begins again, they have been waited for as well.
+ * Excludes TX_CHECKPOINT. */
 
 /* Ends the transaction: commits it, once all other members have left. Returns 0 if everything it did is published, or -1 with errno
  * (ECANCELED: a conflict; txos_abort_reason() says which) and nothing of it has happened. */

@@ -5,8 +5,8 @@
 //! processes run it goes on ([`super::processes`]).
 #![allow(unsafe_code)] // a constructor, the environment of the process
 
-use std::ffi::{CStr, CString, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::OnceLock;
 
 use txos_engine::program::Kind;
@@ -17,7 +17,7 @@ use super::report::{Report, reason};
 use super::session;
 use super::thread::Thread;
 use super::tls::here;
-use super::{api, interpose};
+use super::{api, checkpoint, interpose};
 use crate::raw::syscall;
 use crate::tx::staging::{Label, label};
 use crate::tx::{Failure, How, flags, kernel};
@@ -156,6 +156,32 @@ static LIBRARY: OnceLock<CString> = OnceLock::new();
 /// The path of the library, for programs that are to load it.
 pub fn library() -> &'static CStr {
     LIBRARY.get().map_or(c"", CString::as_c_str)
+}
+
+/// Finds out where the library was loaded from, for programs that are to load it, unless that is known. Nowhere, if it
+/// is part of the program's own file.
+pub fn find_library() {
+    if LIBRARY.get().is_some() || checkpoint::is_linked_in() {
+        return;
+    }
+    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the function is one of the library's, and there is room for the answer; the name stays as long as the
+    // library is loaded.
+    let name = unsafe {
+        if libc::dladdr(loaded as *const std::ffi::c_void, found.as_mut_ptr()) == 0 {
+            return;
+        }
+        CStr::from_ptr(found.assume_init().dli_fname)
+    };
+    let path = std::fs::canonicalize(OsStr::from_bytes(name.to_bytes()));
+    // The list of what is to be loaded has no way to write these.
+    let can_be_listed = |path: &[u8]| !path.iter().any(|byte| b": \t\n".contains(byte));
+    if let Ok(path) = path
+        && can_be_listed(path.as_os_str().as_bytes())
+        && let Ok(path) = CString::new(path.into_os_string().into_vec())
+    {
+        let _ = LIBRARY.set(path);
+    }
 }
 
 /// Neither the variables nor the preloading is for the command to see.

@@ -16,12 +16,13 @@
 #![allow(unsafe_code)] // a transaction goes from thread to thread, and a thread begins to run
 
 use std::ptr::null;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::classify::Class;
 use super::entry::Regs;
+use super::processes::host::{Host, Reserved};
 use super::processes::{client, link};
 use super::report::reason;
 use super::session::{self, Next, Session};
@@ -43,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
 /// With this signal the C library has all threads change their ids. It waits for each.
-const SETXID: signals::Set = signals::of(33);
+pub const SETXID: signals::Set = signals::of(33);
 
 /// What all members find.
 #[derive(Debug)]
@@ -59,6 +60,12 @@ pub struct Shared {
     thread: u64,
     /// What a descriptor that shows it says; 0: there is none.
     token: AtomicU64,
+    /// What serves processes that are made in it.
+    keeper: Weak<Reserved>,
+    /// Other processes in it, once there was one.
+    host: OnceLock<Arc<Host>>,
+    /// How many there are.
+    processes: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -71,6 +78,8 @@ struct Turn {
     others: u32,
     /// The thread that began has taken it back, and ends it.
     closed: bool,
+    /// The number of a thread that makes a process: the turns are its own meanwhile. 0: there is none.
+    forks: u64,
     abort_if: *const AtomicI32,
 }
 
@@ -124,11 +133,15 @@ pub struct Membership {
     alone: bool,
     /// The transaction is over, and may begin again.
     again: bool,
+    /// It is there for processes only.
+    keeps: bool,
+    /// Who aborts it now wants it to begin again.
+    wants_again: bool,
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        if !self.began {
+        if !self.began && !self.keeps {
             self.shared.turn().others -= 1;
             self.shared.changed.notify_all();
         }
@@ -155,11 +168,84 @@ impl Membership {
     pub fn lives(&self) -> bool {
         self.shared.turn().over.is_none()
     }
+
+    /// Kills the processes that were made in the transaction, and waits until they are gone.
+    pub fn ends_processes(&self) {
+        if let Some(host) = self.shared.host.get() {
+            host.end();
+        }
+    }
+
+    /// Who aborts it now wants it to begin again, or not.
+    pub fn wants_again(&mut self, again: bool) {
+        self.wants_again = again;
+    }
+
+    /// Kills them, and does not wait.
+    pub fn kills_processes(&self) {
+        if let Some(host) = self.shared.host.get() {
+            host.kill();
+        }
+    }
 }
 
 impl Shared {
     fn turn(&self) -> MutexGuard<'_, Turn> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn, unless it is another thread's that makes a process.
+    fn take_turn(&self) -> MutexGuard<'_, Turn> {
+        let mut turn = self.turn();
+        while turn.forks != 0 && turn.forks != thread_number() {
+            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+        turn
+    }
+
+    /// Other processes are in the transaction, or may be.
+    pub fn has_host(&self, host: Arc<Host>) {
+        let _ = self.host.set(host);
+    }
+
+    /// What serves them. `None`: it does no more.
+    pub fn keeper(&self) -> Option<Arc<Reserved>> {
+        self.keeper.upgrade()
+    }
+
+    /// Whether it was aborted.
+    pub fn is_over(&self) -> bool {
+        self.turn().over.is_some()
+    }
+
+    /// There is one more process.
+    pub fn process_enters(&self) {
+        self.processes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// So many are there no more.
+    pub fn processes_left(&self, count: usize) {
+        let turn = self.turn();
+        self.processes.fetch_sub(count, Ordering::SeqCst);
+        drop(turn);
+        self.changed.notify_all();
+    }
+
+    fn has_processes(&self) -> bool {
+        self.processes.load(Ordering::SeqCst) != 0
+    }
+
+    /// The other threads and processes in it.
+    fn others(&self, turn: &Turn) -> (u32, usize) {
+        (turn.others, self.processes.load(Ordering::SeqCst))
+    }
+
+    /// Something has become of it.
+    fn tell(&self, over: bool) {
+        self.changed.notify_all();
+        if let Some(host) = self.host.get().filter(|_| over) {
+            host.wake();
+        }
     }
 }
 
@@ -170,8 +256,8 @@ impl Turn {
         }
     }
 
-    /// Moves the transaction into a member's session.
-    fn lend(&mut self, thread: &mut Thread) -> bool {
+    /// Moves the transaction into a member's session. `processes`: there are some.
+    fn lend(&mut self, thread: &mut Thread, processes: bool) -> bool {
         let lives = self.tx.is_some();
         if !lives && self.over.is_none() {
             self.end(session::defect("a turn was not given back"), How::default(), false);
@@ -181,7 +267,7 @@ impl Turn {
         std::mem::swap(&mut session.actions, &mut self.actions);
         here().abort_if.set(self.abort_if);
         if let Some(member) = session.member.as_mut() {
-            member.alone = self.others == 0;
+            member.alone = self.others == 0 && !processes;
             if let Some(over) = self.over.as_ref().filter(|_| !member.told) {
                 (member.told, member.again) = (true, over.again);
                 if member.began {
@@ -203,7 +289,8 @@ impl Turn {
         self.abort_if = here().abort_if.get();
         if lived && self.tx.is_none() {
             let failure = thread.report.abort.clone();
-            let again = failure.reason == reason::CONFLICT;
+            let wanted = session.member.as_ref().is_some_and(|member| member.wants_again);
+            let again = wanted || failure.reason == reason::CONFLICT;
             self.end(failure, session.plan.clone(), again);
             if let Some(member) = session.member.as_mut() {
                 (member.told, member.again) = (true, again);
@@ -218,15 +305,15 @@ pub fn abort(thread: &mut Thread, why: Failure, again: bool) {
     let Some(shared) = member.map(|member| Arc::clone(&member.shared)) else {
         return session::abort_in(thread, why);
     };
-    let mut turn = shared.turn();
-    let lived = turn.lend(thread);
+    let mut turn = shared.take_turn();
+    let lived = turn.lend(thread, shared.has_processes());
     session::abort_in(thread, why);
     turn.take_back(thread, lived);
     if lived && let Some(over) = turn.over.as_mut() {
         over.again |= again;
     }
     drop(turn);
-    shared.changed.notify_all();
+    shared.tell(true);
 }
 
 /// Does something with the transaction of a thread, which has it alone meanwhile.
@@ -235,16 +322,38 @@ pub fn with<R>(thread: &mut Thread, work: impl FnOnce(&mut Thread) -> R) -> R {
     let Some(shared) = member.map(|member| Arc::clone(&member.shared)) else {
         return work(thread);
     };
-    let mut turn = shared.turn();
-    let lived = turn.lend(thread);
+    let mut turn = shared.take_turn();
+    let lived = turn.lend(thread, shared.has_processes());
     let result = work(thread);
     turn.take_back(thread, lived);
     let over = turn.over.is_some();
     drop(turn);
     if over {
-        shared.changed.notify_all();
+        shared.tell(over);
     }
     result
+}
+
+/// Nobody else carries out a call of the transaction from now on, until [`after_fork`].
+///
+/// The C library's `fork` holds locks that calls may need: of the allocator, for example.
+pub fn before_fork(thread: &mut Thread) {
+    if let Some(shared) = share(thread) {
+        shared.take_turn().forks = thread_number();
+    }
+}
+
+/// The others go on.
+pub fn after_fork(thread: &Thread) {
+    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
+    if let Some(member) = member {
+        let mut turn = member.shared.turn();
+        if turn.forks == thread_number() {
+            turn.forks = 0;
+        }
+        drop(turn);
+        member.shared.changed.notify_all();
+    }
 }
 
 /// Whether threads that run already can join the thread's transaction.
@@ -522,6 +631,7 @@ fn share(thread: &mut Thread) -> Option<Arc<Shared>> {
         over: None,
         others: 0,
         closed: false,
+        forks: 0,
         abort_if: here().abort_if.get(),
     };
     let shared = Arc::new(Shared {
@@ -531,9 +641,59 @@ fn share(thread: &mut Thread) -> Option<Arc<Shared>> {
         ids: Ids::now(),
         thread: thread_number(),
         token: AtomicU64::new(0),
+        keeper: session.keeper.as_ref().map(Arc::downgrade).unwrap_or_default(),
+        host: OnceLock::new(),
+        processes: AtomicUsize::new(0),
     });
-    let member = Membership { shared, began: true, told: false, alone: true, again: false };
+    let member = membership(shared, true);
     session.member.insert(member).shared.clone().into()
+}
+
+/// A place in a transaction that lives.
+fn membership(shared: Arc<Shared>, began: bool) -> Membership {
+    Membership {
+        shared,
+        began,
+        told: false,
+        alone: began,
+        again: false,
+        keeps: false,
+        wants_again: false,
+    }
+}
+
+/// The transaction of a thread, where others find it. `None`: it has none that could be committed.
+pub fn shared_by(thread: &mut Thread) -> Option<Arc<Shared>> {
+    share(thread)
+}
+
+/// The session of the thread that serves the processes of a transaction.
+pub fn of_keeper(shared: Arc<Shared>) -> Session {
+    let plan = How { flags: shared.flags, ..How::default() };
+    let mut member = membership(shared, false);
+    member.keeps = true;
+    Session::of_thread(plan, Masks::default(), member)
+}
+
+impl Session {
+    /// The session of a thread that has a place in another's transaction.
+    fn of_thread(plan: How, masks: Masks, member: Membership) -> Session {
+        Session {
+            checkpoint: None,
+            gives_up: false,
+            plan,
+            tx: None,
+            depth: 0,
+            abort_if: null(),
+            masks,
+            actions: Changed::default(),
+            restartable: false,
+            command: None,
+            member: Some(member),
+            process: None,
+            keeper: None,
+        }
+    }
 }
 
 /// What the session of a new member is.
@@ -545,20 +705,8 @@ fn enter(shared: Arc<Shared>, masks: Masks) -> Option<Session> {
         }
         turn.others += 1;
     }
-    Some(Session {
-        checkpoint: None,
-        gives_up: false,
-        plan: How { flags: shared.flags, ..How::default() },
-        tx: None,
-        depth: 0,
-        abort_if: null(),
-        masks,
-        actions: Changed::default(),
-        restartable: false,
-        command: None,
-        member: Some(Membership { shared, began: false, told: false, alone: false, again: false }),
-        process: None,
-    })
+    let plan = How { flags: shared.flags, ..How::default() };
+    Some(Session::of_thread(plan, masks, membership(shared, false)))
 }
 
 /// A thread that is a member from its first instruction on.
@@ -688,7 +836,7 @@ pub fn gather(thread: &mut Thread) -> bool {
     let began = Instant::now();
     let mut said = false;
     let mut turn = shared.turn();
-    while turn.others > 0 {
+    while shared.others(&turn) != (0, 0) {
         if turn.over.as_ref().is_some_and(|over| !(over.again && restartable)) {
             break;
         }
@@ -705,18 +853,19 @@ pub fn gather(thread: &mut Thread) -> bool {
                 drop_tx(tx, &mut thread.counters);
                 turn.actions.undo();
             }
+            shared.tell(true);
             break;
         }
         let waited = shared.changed.wait_timeout(turn, LOOK);
         turn = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if !said && turn.others > 0 && began.elapsed() >= TELL_AFTER {
+        let others = shared.others(&turn);
+        if !said && others != (0, 0) && began.elapsed() >= TELL_AFTER {
             said = true;
-            let (count, s) = (turn.others, if turn.others == 1 { "" } else { "s" });
-            api::tell(&format!("sys_xend waits for {count} other thread{s} of the transaction"));
+            api::tell(&format!("sys_xend waits for {} of the transaction", counted(others)));
         }
     }
     turn.closed = true;
-    let alone = turn.others == 0;
+    let alone = shared.others(&turn) == (0, 0);
     session.tx = turn.tx.take();
     session.actions = std::mem::take(&mut turn.actions);
     let over = turn.over.clone();
@@ -725,12 +874,31 @@ pub fn gather(thread: &mut Thread) -> bool {
         turn.end(session::ended(), session.plan.clone(), false);
     }
     drop(turn);
+    if over.is_some() {
+        member.ends_processes();
+    }
     drop(member);
     let Some(over) = over else { return false };
     session.plan.again = over.plan.again;
     thread.report.say(&over.failure.what);
     thread.report.abort = over.failure;
     over.again && alone
+}
+
+/// Threads and processes, in words.
+fn counted((threads, processes): (u32, usize)) -> String {
+    let threads = match threads {
+        0 => String::new(),
+        1 => "1 other thread".into(),
+        n => format!("{n} other threads"),
+    };
+    let processes = match processes {
+        0 => String::new(),
+        1 => "1 process".into(),
+        n => format!("{n} processes"),
+    };
+    let and = if threads.is_empty() || processes.is_empty() { "" } else { " and " };
+    format!("{threads}{and}{processes}")
 }
 
 /// Aborts what there is of a transaction.
@@ -746,9 +914,7 @@ fn interrupted(signal: &str) -> Failure {
     Failure {
         reason: reason::ASKED,
         errno: libc::ECANCELED,
-        what: format!(
-            "{signal} arrived while sys_xend waited for other threads of the transaction"
-        ),
+        what: format!("{signal} arrived while sys_xend waited for others of the transaction"),
         ..Failure::default()
     }
 }

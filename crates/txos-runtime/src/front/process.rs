@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::classify::Class;
 use super::dispatch::fail;
 use super::entry::{self, Birth};
-use super::processes::client;
+use super::processes::{client, host};
 use super::report::reason;
 use super::session::{self, Next, Session};
 use super::thread::{self, Thread};
@@ -72,6 +72,7 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
             libc::SYS_exit
         }
     };
+    kill_processes(thread);
     if let Some(mut session) = thread.session.take() {
         session.checkpoint = None;
         // This thread has the turn, and leaves with it.
@@ -121,6 +122,7 @@ pub fn exec(thread: &mut Thread, call: &Call) -> Next {
         ..Failure::default()
     };
     session::abort_in(thread, why);
+    kill_processes(thread);
     if let Some(session) = thread.session.as_mut() {
         // Who keeps memory would stay, as the new program's child.
         session.checkpoint = None;
@@ -131,6 +133,13 @@ pub fn exec(thread: &mut Thread, call: &Call) -> Next {
     let answer = call.make();
     signals::set_mask(blocked);
     Next::Answer(answer)
+}
+
+/// The transaction is over, and nobody will wait for its processes.
+fn kill_processes(thread: &Thread) {
+    if let Some(member) = thread.session.as_ref().and_then(|session| session.member.as_ref()) {
+        member.kills_processes();
+    }
 }
 
 /// Whether there is such a program, as far as that can be told without running it.
@@ -164,6 +173,9 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
     let is_command = thread.session.as_ref().is_some_and(Session::is_command);
     if is_command {
         return client::create(thread, &made, context);
+    }
+    if !is_thread && let Some(next) = host::create(thread, &made, context) {
+        return next;
     }
     if is_thread
         && made.is_whole_thread()

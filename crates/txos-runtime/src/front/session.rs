@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use super::checkpoint::{self, Checkpoint};
 use super::entry::{self, Regs};
-use super::processes::link;
+use super::processes::{client, host, link};
 use super::report::reason;
 use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
@@ -42,6 +42,8 @@ pub struct Session {
     pub member: Option<members::Membership>,
     /// Another process has the transaction.
     pub process: Option<Arc<link::Process>>,
+    /// Serves processes that are made in it, with TX_PROCESSES.
+    pub keeper: Option<Arc<host::Reserved>>,
 }
 
 /// How the program goes on.
@@ -58,6 +60,8 @@ impl Session {
     pub fn forget(mut self) {
         std::mem::forget(self.tx.take());
         std::mem::forget(self.checkpoint.take());
+        std::mem::forget(self.process.take());
+        std::mem::forget(self.keeper.take());
         if let Some(member) = self.member.take() {
             member.forget();
         }
@@ -75,6 +79,11 @@ impl Session {
     pub fn goes_back(&mut self, again: bool) -> bool {
         self.gives_up = !(again && self.restarts());
         !self.gives_up || self.checkpoint.is_some()
+    }
+
+    /// Whether the process was made in a program's own transaction, or runs a program in it.
+    pub fn hosted(&self) -> Option<Arc<link::Process>> {
+        self.process.clone().filter(|process| process.is_hosted())
     }
 
     /// Whether it is a whole command.
@@ -250,6 +259,18 @@ fn begin_in(
         Ok(begun) => begun?,
         Err(panic) => return Err(defect(&panic)),
     };
+    let keeper = match plan.flags & flags::PROCESSES {
+        0 => None,
+        _ => match on_own_stack(tls, host::Reserved::new) {
+            Ok(Ok(keeper)) => Some(Arc::new(keeper)),
+            other => {
+                let _ = on_own_stack(tls, || tx.abort());
+                let why =
+                    "TX_PROCESSES: no thread can be made to serve the processes of the transaction";
+                return Err(other.err().map_or_else(|| refusal(libc::EAGAIN, why), |p| defect(&p)));
+            }
+        },
+    };
     // Last, so that what is written to until here need not be copied.
     let (tx, checkpoint) = match kept {
         true => match on_own_stack(tls, || keep_memory(tx)) {
@@ -284,6 +305,7 @@ fn begin_in(
         command,
         member: None,
         process: None,
+        keeper,
     });
     to_program(tls);
     Ok(())
@@ -328,7 +350,12 @@ pub unsafe extern "C" fn begin_again() -> i32 {
     let Some(session) = thread.session.take() else { return api::fail(libc::EINVAL) };
     let mut plan = session.plan.clone();
     let (before, gives_up) = (session.masks.before, session.gives_up);
-    drop(session);
+    let _ = on_own_stack(tls, || {
+        if let Some(keeper) = session.keeper.as_ref().filter(|_| !gives_up) {
+            keeper.reap();
+        }
+        drop(session);
+    });
     if gives_up {
         linger(tls);
         signals::set_mask(before);
@@ -367,6 +394,9 @@ pub fn end(tls: &Tls) -> i32 {
     }
     if session.member.as_ref().is_some_and(|member| !member.began()) {
         return members::leave(tls, thread);
+    }
+    if let Some(process) = session.hosted() {
+        return client::leave(tls, thread, &process);
     }
     if session.is_command() {
         // The command's end is the process's.
@@ -471,7 +501,7 @@ pub fn abort(tls: &Tls, no_restart: bool) {
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return };
     if let Some(process) = thread.session.as_ref().and_then(|session| session.process.clone()) {
-        let _ = on_own_stack(tls, || process.abort());
+        let _ = on_own_stack(tls, || process.abort(!no_restart));
         return to_program(tls);
     }
     let why = Failure {
@@ -488,7 +518,10 @@ pub fn abort(tls: &Tls, no_restart: bool) {
         }
         match thread.session.as_ref().and_then(|session| session.member.as_ref()) {
             Some(member) if !no_restart && member.began() => members::gather(thread),
-            Some(_) => false,
+            Some(member) => {
+                member.ends_processes();
+                false
+            }
             None => !no_restart,
         }
     });
@@ -553,6 +586,11 @@ pub fn share(tls: &Tls) -> i32 {
     }
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
+    if thread.session.as_ref().is_some_and(|session| session.hosted().is_some()) {
+        thread.report.say("txos_share: only the process that began the transaction can show it");
+        to_program(tls);
+        return api::fail(libc::EPERM);
+    }
     if thread.session.as_ref().is_some_and(Session::is_command) {
         thread.report.say("txos_share: this command runs as one transaction as a whole");
         to_program(tls);
@@ -650,8 +688,12 @@ pub fn pause(tls: &Tls) -> i64 {
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL).into() };
     let Some(session) = thread.session.take() else { return api::fail(libc::EINVAL).into() };
     if session.is_command() {
+        let why = match session.hosted() {
+            Some(_) => "sys_xpause: only the process that began the transaction can pause it",
+            None => "sys_xpause: this command runs as one transaction as a whole",
+        };
         thread.session = Some(session);
-        thread.report.say("sys_xpause: this command runs as one transaction as a whole");
+        thread.report.say(why);
         to_program(tls);
         return api::fail(libc::EPERM).into();
     }

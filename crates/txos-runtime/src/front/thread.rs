@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::entry::{self, Regs};
+use super::processes::host;
 use super::report::{Counters, Report};
 use super::session::{self, Session};
 use super::tls::{ALLOW, BLOCK, IDLE, LINGERING, Tls, here};
@@ -221,6 +222,7 @@ pub fn after_fork(tls: &Tls) {
     tls.abort_if.set(null());
     session::forget_paused();
     shared::after_fork();
+    host::after_fork();
     if let Some(session) = existing(tls).and_then(|thread| thread.session.take()) {
         session.forget();
     }
@@ -235,6 +237,7 @@ pub fn after_fork_of_member(tls: &Tls) {
     tls.armed.set(0);
     session::forget_paused();
     shared::after_fork();
+    host::after_fork();
 }
 
 /// Has this thread's system calls dispatched.

@@ -93,8 +93,10 @@ pub mod flags {
     pub const MANAGED: u32 = 0x100;
     /// Threads that are made in it are members.
     pub const THREADS: u32 = 0x80;
+    /// Processes that are made in it are members.
+    pub const PROCESSES: u32 = 0x200;
     /// All that a program may ask for.
-    pub const ALL: u32 = 0x1ff;
+    pub const ALL: u32 = 0x3ff;
     /// Not a program's: the transaction is a whole command, kept in the history like one.
     pub const COMMAND: u32 = 0x8000_0000;
 }
@@ -392,13 +394,7 @@ impl Tx {
             self.process.umask_was = Some(mask);
             return mask;
         }
-        let text = std::fs::read("/proc/thread-self/status").unwrap_or_default();
-        let mask = text
-            .split(|&b| b == b'\n')
-            .find_map(|line| line.strip_prefix(b"Umask:"))
-            .and_then(|text| std::str::from_utf8(text.trim_ascii()).ok())
-            .and_then(|text| u32::from_str_radix(text, 8).ok())
-            .unwrap_or(0o022);
+        let mask = kernel::umask_as_told();
         self.process.umask_was = Some(mask);
         mask
     }

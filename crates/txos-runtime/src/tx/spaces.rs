@@ -74,6 +74,8 @@ pub enum Moved {
         number: i32,
         /// Its close-on-exec flag.
         cloexec: bool,
+        /// It was open before the transaction, and the kernel has it open at this number.
+        before: bool,
     },
     /// The kernel does: it has it open at this number.
     Kernels {
@@ -166,8 +168,9 @@ impl Tx {
             moved.push(match self.fds.descriptor(number) {
                 Descriptor::Untouched => continue,
                 Descriptor::Closed => Moved::Closed { number },
-                Descriptor::Open { cloexec, .. } if self.is_of_the_transaction(number) => {
-                    Moved::Ours { number, cloexec }
+                Descriptor::Open { file, cloexec, .. } if self.is_of_the_transaction(number) => {
+                    let before = self.fds.get(file).before.contains(&number);
+                    Moved::Ours { number, cloexec, before }
                 }
                 Descriptor::Open { cloexec, over, .. } => {
                     let real = real.unwrap_or(number);

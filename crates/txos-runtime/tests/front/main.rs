@@ -6,4 +6,5 @@ mod build;
 mod checkpoint;
 mod loading;
 mod members;
+mod processes;
 mod scenarios;

@@ -22,11 +22,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use rustix::io::Errno;
 
 use super::classify::Class;
+use super::processes::host;
 use super::tls::here;
 use super::{alloc, api, signals};
 use crate::call::Call;
 use crate::raw::{Sys, answer, check, syscall};
-use crate::tx::{Failure, flags};
+use crate::tx::{Failure, flags, kernel};
 use maps::{Mapping, Span, Spans};
 use restore::{Files, How};
 
@@ -92,6 +93,11 @@ fn library() -> &'static Library {
     })
 }
 
+/// Whether the library is part of the program's own file (`libtxos.a`).
+pub fn is_linked_in() -> bool {
+    library().within
+}
+
 /// What is mapped for the library besides what it has allocated: itself, and the realms. They stay where they are.
 fn own_mappings() -> Vec<Span> {
     let realms = txos_engine::realm::mapped();
@@ -148,16 +154,17 @@ fn not_the_programs(library: &Library) -> Spans {
 /// # Errors
 /// Why it can't.
 pub fn may_keep(asked: u32) -> Result<(), Failure> {
-    if asked & (flags::THREADS | flags::MANAGED) != 0 {
-        let why = "it can't be had together with TX_THREADS or TX_MANAGED";
+    if asked & (flags::THREADS | flags::PROCESSES | flags::MANAGED) != 0 {
+        let why = "it can't be had together with TX_THREADS, TX_PROCESSES or TX_MANAGED";
         return Err(refusal(libc::EINVAL, why));
     }
-    if library().within {
+    if is_linked_in() {
         let why = "the library is linked into the program, so their variables can't be told \
                    apart; link the program with libtxos.so";
         return Err(refusal(libc::ENOTSUP, why));
     }
-    match threads() {
+    host::stop_sleepers();
+    match kernel::threads() {
         Some(1) => {}
         Some(_) => {
             let why = "the process has other threads, which would go on with memory that is \
@@ -589,12 +596,6 @@ impl Drop for Checkpoint {
 fn pages(at: u64, len: u64) -> Option<Span> {
     let end = at.checked_add(len)?.checked_add(PAGE - 1)? & !(PAGE - 1);
     (at.is_multiple_of(PAGE) && len > 0 && end <= crate::reach::END).then_some(at..end)
-}
-
-/// How many threads the process has.
-fn threads() -> Option<u64> {
-    let stat = rustix::fs::stat(c"/proc/self/task").ok()?;
-    (stat.st_nlink as u64).checked_sub(2)
 }
 
 /// Makes the keeper.

@@ -1,7 +1,7 @@
 //! Processes of a transaction come and go: it moves to its server, they begin, run other programs, and end.
 #![allow(unsafe_code)] // processes that begin to run
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use txos_engine::object::FileId;
@@ -20,7 +20,7 @@ use crate::front::signals::{self, Changed, Masks};
 use crate::front::thread::{self, Thread};
 use crate::front::tls::{Tls, here};
 use crate::front::trap::Context;
-use crate::front::{alloc, dispatch, members};
+use crate::front::{alloc, api, dispatch, members};
 use crate::raw::{Errno, Sys, check, syscall};
 use crate::tx::spaces::{Moved, Outlet};
 use crate::tx::{self, Failure, How as Plan, kernel};
@@ -76,9 +76,12 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         // It is the server's now.
         std::mem::forget(tx);
     }
-    let link = Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets, bound };
+    let (space, kept) = (0, BTreeMap::new());
+    let link =
+        Link { socket, window, window_fd, placeholder, space, numbers, outlets, bound, kept };
     let strict = session.plan.flags & tx::flags::STRICT != 0;
-    let process = Arc::new(Process { link: Mutex::new(link), window, first: true, strict });
+    let link = Mutex::new(link);
+    let process = Arc::new(Process { link, window, first: true, strict, hosted: false });
     session.process = Some(Arc::clone(&process));
     Ok(process)
 }
@@ -89,7 +92,7 @@ fn take_numbers(placeholder: i32, moved: &[Moved]) -> BTreeSet<i32> {
     for entry in moved {
         match *entry {
             Moved::Closed { number } => kernel::close(number),
-            Moved::Ours { number, cloexec } => {
+            Moved::Ours { number, cloexec, .. } => {
                 let _ = kernel::dup3(placeholder, number, cloexec);
                 numbers.insert(number);
             }
@@ -217,8 +220,10 @@ fn expect(link: &Link) -> Sys<Child> {
         numbers: link.numbers.clone(),
         outlets: link.outlets.clone(),
         bound: link.bound.clone(),
-        parents: [link.socket, link.window_fd],
+        closes: vec![link.socket, link.window_fd],
         placeholder: link.placeholder,
+        moved: None,
+        parent: None,
     })
 }
 
@@ -227,23 +232,125 @@ pub fn begins(thread: &mut Thread, child: Child) {
     alloc::after_fork();
     let tls = here();
     thread::after_fork_of_member(tls);
-    let Child { socket, window_fd, space, numbers, outlets, bound, parents, placeholder } = child;
-    parents.into_iter().for_each(kernel::close);
+    let Child {
+        socket,
+        window_fd,
+        space,
+        mut numbers,
+        outlets,
+        bound,
+        closes,
+        placeholder,
+        moved,
+        parent,
+    } = child;
+    let mut kept = BTreeMap::new();
+    if let Some(moved) = moved {
+        dies_with(parent);
+        kept = keep(&moved);
+        numbers = take_numbers(placeholder, &moved);
+        go_on_as_member(thread);
+    }
+    closes.into_iter().for_each(kernel::close);
     let window = wire::map_window(window_fd).unwrap_or_else(|_| end(FAILED));
-    let link = Link { socket, window, window_fd, placeholder, space, numbers, outlets, bound };
+    let link =
+        Link { socket, window, window_fd, placeholder, space, numbers, outlets, bound, kept };
     if link.ask_plainly(&here_request(false)) < 0 {
         end(FAILED);
     }
     if let Some(session) = thread.session.as_mut() {
         let link = Mutex::new(link);
-        let strict = session.plan.flags & tx::flags::STRICT != 0;
-        let process = Some(Arc::new(Process { link, window, first: false, strict }));
+        let (strict, hosted) = kind(session.plan.flags);
+        let process = Some(Arc::new(Process { link, window, first: false, strict, hosted }));
         // Another thread of the parent may have held its lock.
         std::mem::forget(std::mem::replace(&mut session.process, process));
     }
     if thread::arm(tls).is_err() {
         end(FAILED);
     }
+}
+
+/// Whether a transaction is strict, and a program's own, by its flags.
+fn kind(flags: u32) -> (bool, bool) {
+    (flags & tx::flags::STRICT != 0, flags & tx::flags::PROCESSES != 0)
+}
+
+/// The child of a thread that began a transaction is killed when that thread ends, and with it the transaction.
+fn dies_with(parent: Option<u64>) {
+    let Some(parent) = parent else { return };
+    let words = [libc::PR_SET_PDEATHSIG as u64, libc::SIGKILL as u64, 0, 0, 0, 0];
+    // SAFETY: they take numbers only.
+    let parent_now = unsafe {
+        syscall(libc::SYS_prctl, words);
+        syscall(libc::SYS_getppid, [0; 6])
+    };
+    if parent_now as u64 != parent {
+        end(FAILED);
+    }
+}
+
+/// What is open from before at numbers that are the transaction's: duplicates.
+fn keep(moved: &[Moved]) -> BTreeMap<i32, i32> {
+    let before = moved.iter().filter_map(|entry| match *entry {
+        Moved::Ours { number, before: true, .. } => Some(number),
+        _ => None,
+    });
+    before.filter_map(|number| Some((number, kernel::copy_high(number).ok()?))).collect()
+}
+
+/// What the thread's session is in a child of the process that has the transaction: all of its own is the parent's.
+fn go_on_as_member(thread: &mut Thread) {
+    let Some(session) = thread.session.take() else { return };
+    let (programs, flags) = (session.masks.programs, session.plan.flags);
+    session.forget();
+    signals::let_all_in();
+    let at_once = signals::SENT;
+    let masks = Masks { before: programs, programs, live: 0, at_once, fresh: false };
+    here().at_once.set(masks.handled());
+    here().abort_if.set(std::ptr::null());
+    thread.session = Some(Session::of_member(masks, flags));
+}
+
+/// `sys_xend` of a process in a program's own transaction that did not begin it: it goes on outside.
+pub fn leave(tls: &Tls, thread: &mut Thread, process: &Arc<Process>) -> i32 {
+    // One is the session's, one the caller's.
+    if Arc::strong_count(process) > 2 {
+        thread.report.say("sys_xend: other threads of this process are in the transaction");
+        thread::to_program(tls);
+        return api::fail(libc::EBUSY);
+    }
+    let left = thread::on_own_stack(tls, || {
+        let mut link = process.link();
+        let answer = link.ask_plainly(&Request::new(Ask::Leave, 0));
+        let kept = std::mem::take(&mut link.kept);
+        for number in std::mem::take(&mut link.numbers) {
+            match kept.get(&number) {
+                Some(&before) => {
+                    let cloexec = kernel::close_on_exec(number).unwrap_or(false);
+                    let _ = kernel::dup3(before, number, cloexec);
+                }
+                None => kernel::close(number),
+            }
+        }
+        let own = [link.socket, link.window_fd, link.placeholder];
+        own.into_iter().chain(kept.into_values()).for_each(kernel::close);
+        // SAFETY: nothing uses it any more: the process has left.
+        unsafe { wire::unmap_window(link.window) };
+        dies_alone();
+        answer
+    });
+    let mask = thread.session.take().map(|session| session.masks.programs);
+    thread::linger(tls);
+    if let Some(mask) = mask {
+        signals::set_mask(mask);
+    }
+    if left == Ok(0) { 0 } else { api::fail(libc::ECANCELED) }
+}
+
+/// No longer killed when its parent's thread ends.
+fn dies_alone() {
+    // SAFETY: it takes numbers only.
+    unsafe { syscall(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as u64, 0, 0, 0, 0, 0]) };
 }
 
 // --- Another program ---------------------------------------------------------------------------
@@ -301,9 +408,10 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let window_fd = kernel::move_high(window_fd).unwrap_or(window_fd);
     let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
     let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
-    let (numbers, outlets, bound) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let (space, numbers, outlets) = (0, BTreeSet::new(), Vec::new());
+    let (bound, kept) = (Vec::new(), BTreeMap::new());
     let mut link =
-        Link { socket, window, window_fd, placeholder, space: 0, numbers, outlets, bound };
+        Link { socket, window, window_fd, placeholder, space, numbers, outlets, bound, kept };
     let told = link.path(answer.more[0]);
     let mut words = told.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
     link.space = words.next().unwrap_or(0) as i32;
@@ -323,8 +431,9 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     thread.regs = Regs::default();
     let first = link.space == 0;
     let flags = answer.answer as u32;
-    let strict = flags & tx::flags::STRICT != 0;
-    let process = Some(Arc::new(Process { link: Mutex::new(link), window, first, strict }));
+    let (strict, hosted) = kind(flags);
+    let link = Mutex::new(link);
+    let process = Some(Arc::new(Process { link, window, first, strict, hosted }));
     thread.session = Some(Session { process, ..Session::of_member(masks, flags) });
     thread::to_program(tls);
     Ok(())
@@ -344,6 +453,7 @@ impl Session {
             command: None,
             member: None,
             process: None,
+            keeper: None,
             checkpoint: None,
             gives_up: false,
         }

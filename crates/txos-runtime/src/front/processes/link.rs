@@ -1,7 +1,7 @@
 //! What a process has of its transaction: the connection to the server, and what is the transaction's of its numbers.
 #![allow(unsafe_code)] // windows, the program's memory
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::front::api;
 use crate::front::thread::Thread;
 use crate::raw::{Sys, syscall};
 use crate::tx::kernel;
-use crate::tx::spaces::Outlet;
+use crate::tx::spaces::{Moved, Outlet};
 use crate::user::{UserPtr, UserSlice};
 
 /// txos itself failed.
@@ -27,6 +27,8 @@ pub struct Process {
     pub(super) first: bool,
     /// What can't be part of the transaction ends it.
     pub(super) strict: bool,
+    /// The transaction is a program's own ([`super::host`]).
+    pub(super) hosted: bool,
 }
 
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub(super) struct Link {
     pub(super) outlets: Vec<Outlet>,
     /// Sockets that were bound to a name.
     pub(super) bound: Vec<Bound>,
+    /// What the kernel had open at numbers that are the transaction's, from before that: for when the process leaves.
+    pub(super) kept: BTreeMap<i32, i32>,
 }
 
 // SAFETY: the window belongs to the process, and who has the lock has the window.
@@ -62,14 +66,34 @@ pub struct Child {
     pub(super) outlets: Vec<Outlet>,
     pub(super) bound: Vec<Bound>,
     /// The parent's, which are not the child's.
-    pub(super) parents: [i32; 2],
+    pub(super) closes: Vec<i32>,
     pub(super) placeholder: i32,
+    /// Of a child of the process that has the transaction: what the transaction says of each number.
+    pub(super) moved: Option<Vec<Moved>>,
+    /// That process, if its thread that began has made the child.
+    pub(super) parent: Option<u64>,
 }
 
 impl Process {
-    /// Aborts the transaction, for all its processes.
-    pub fn abort(&self) {
-        self.link().ask_plainly(&Request::new(Ask::Abort, 0));
+    /// Aborts the transaction, for all its processes; it begins again if that was asked for when it began, and
+    /// `again`. Of a program's own transaction, this is the end of the calling process.
+    pub fn abort(&self, again: bool) {
+        let mut request = Request::new(Ask::Abort, 0);
+        request.words[0] = again.into();
+        let link = self.link();
+        if !self.hosted {
+            link.ask_plainly(&request);
+            return;
+        }
+        let _ = wire::send(link.socket, &request, &[]);
+        // It is killed when the transaction has been aborted, so that nobody finds it dead before.
+        let _ = wire::receive::<Answer>(link.socket);
+        end_as_killed()
+    }
+
+    /// Whether the transaction is a program's own.
+    pub fn is_hosted(&self) -> bool {
+        self.hosted
     }
 
     /// Whether the server has said that the transaction is over.
@@ -243,6 +267,14 @@ pub(super) fn end(status: i32) -> ! {
         // SAFETY: nothing comes after it.
         unsafe { syscall(libc::SYS_exit_group, [status as u64, 0, 0, 0, 0, 0]) };
     }
+}
+
+/// The process ends as others of an aborted transaction do.
+fn end_as_killed() -> ! {
+    let words = [number_of_process(), libc::SIGKILL as u64, 0, 0, 0, 0];
+    // SAFETY: it takes numbers only.
+    unsafe { syscall(libc::SYS_kill, words) };
+    end(FAILED)
 }
 
 pub(super) fn number_of_process() -> u64 {

@@ -24,6 +24,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`client`] | processes come and go |
+//! | [`host`] | the same in a program's own transaction, which stays where it is |
 //! | [`link`] | what a process has of its transaction |
 //! | `calls`, `descriptors`, `paths` | a call: sent, or made by the process itself |
 //! | `programs` | another program in a process |
@@ -35,6 +36,7 @@
 mod calls;
 pub mod client;
 mod descriptors;
+pub mod host;
 mod identities;
 pub mod link;
 mod locks;

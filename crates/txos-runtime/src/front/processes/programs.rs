@@ -61,6 +61,11 @@ struct Image {
 }
 
 fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
+    if in_process::library().is_empty() {
+        let why = "a process of the transaction runs another program, into which libtxos.so can't be loaded: the library \
+                   is part of the program that began it, or its path has a colon or a space";
+        return Err(Stop::Cannot(why.into()));
+    }
     let at = usize::from(call.number() == libc::SYS_execveat);
     let (dir, flags) = if at == 1 { (call.int(0), call.int(4)) } else { (libc::AT_FDCWD, 0) };
     let given = call.path(at)?;

@@ -30,36 +30,126 @@ const ONCE: u32 = 1 << 31;
 
 /// A process of the transaction.
 #[derive(Debug)]
-struct Member {
-    socket: i32,
+pub(super) struct Member {
+    pub(super) socket: i32,
     window: *mut u8,
     /// The window's descriptor, for the program that the process runs next.
-    window_fd: i32,
-    space: i32,
+    pub(super) window_fd: i32,
+    pub(super) space: i32,
     own: Own,
     /// Who it is, unless it is who began: the number for that.
     who: u32,
     /// Its number, and a descriptor of it.
-    process: Option<(u32, i32)>,
+    pub(super) process: Option<(u32, i32)>,
     /// It began the transaction.
     first: bool,
     /// It has begun to run another program, which has not said anything yet.
     becomes: bool,
 }
 
-/// What the server has.
-struct Server<'t> {
-    thread: &'t mut Thread,
-    members: Vec<Member>,
+/// What is known of the processes of a transaction.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) members: Vec<Member>,
     /// What was open before the transaction, and others may read.
-    outlets: Vec<Outlet>,
+    pub(super) outlets: Vec<Outlet>,
     /// Who the processes are: who began, and others.
     ids: Vec<Ids>,
     /// How many calls were judged for others.
     judged: u32,
     locks: Locks,
+}
+
+// SAFETY: a window belongs to who has the desk.
+unsafe impl Send for Desk {}
+
+impl Desk {
+    /// Without processes yet, of a transaction that the calling process begins. `None`: who that is can't be found out.
+    pub(super) fn new(outlets: Vec<Outlet>) -> Option<Desk> {
+        let ids = vec![Ids::own()?];
+        Some(Desk { members: Vec::new(), outlets, ids, judged: 0, locks: Locks::default() })
+    }
+
+    /// Nobody serves the processes any more: how many there were.
+    pub(super) fn dismiss(&mut self) -> usize {
+        let count = self.members.len();
+        for member in self.members.drain(..) {
+            kernel::close(member.socket);
+            kernel::close(member.window_fd);
+            // SAFETY: only this process's mapping goes, and nothing points into it.
+            unsafe { wire::unmap_window(member.window) };
+            if let Some((_, process)) = member.process {
+                kernel::close(process);
+            }
+        }
+        count
+    }
+
+    /// Kills the processes that the first one has started.
+    pub(super) fn end_members(&self) {
+        for member in self.members.iter().filter(|member| !member.first) {
+            let Some((_, process)) = member.process else { continue };
+            kill(process);
+        }
+    }
+}
+
+/// Kills a process, by its descriptor.
+fn kill(process: i32) {
+    let words = [process as u64, libc::SIGKILL as u64, 0, 0, 0, 0];
+    // SAFETY: it has no pointers.
+    unsafe { syscall(libc::SYS_pidfd_send_signal, words) };
+}
+
+/// A place for a child: its space, its end of the socket, and its window.
+pub(super) struct Place {
+    pub(super) space: i32,
+    pub(super) socket: i32,
+    pub(super) window: i32,
+}
+
+impl Desk {
+    /// A place for a child of the process in `from`, which is `who`, and whose own is in force: it begins as a copy of it.
+    ///
+    /// # Errors
+    /// EAGAIN: there are too many processes; as `memfd_create(2)` and `socketpair(2)`.
+    pub(super) fn place(&mut self, tx: &mut Tx, from: i32, who: u32) -> Sys<Place> {
+        let taken = |space: i32| self.members.iter().any(|member| member.space == space);
+        let spaces = (1..SPACES).map(|n| n * SPACE);
+        let space = spaces.into_iter().find(|&space| !taken(space)).ok_or(Errno::AGAIN)?;
+        let window_fd = wire::new_window()?;
+        let pair = wire::new_pair().inspect_err(|_| kernel::close(window_fd))?;
+        let [socket, theirs] = pair;
+        let window = wire::ask_for_senders(socket).and_then(|()| wire::map_window(window_fd));
+        let made = window.and_then(|window| {
+            let own = tx.copy_of_process(from, space).and_then(|own| {
+                let copy = kernel::copy_high(window_fd)?;
+                Ok((window, own, copy))
+            });
+            own.inspect_err(|_| {
+                tx.close_space(space, true);
+                // SAFETY: nobody else knows of it.
+                unsafe { wire::unmap_window(window) };
+            })
+        });
+        let (window, own, copy) = made.inspect_err(|_| {
+            [window_fd, socket, theirs].into_iter().for_each(kernel::close);
+        })?;
+        let (process, first, becomes) = (None, false, false);
+        let member = Member { socket, window, window_fd, space, own, who, process, first, becomes };
+        self.members.push(member);
+        Ok(Place { space, socket: theirs, window: copy })
+    }
+}
+
+/// What the server has.
+pub(super) struct Server<'t> {
+    pub(super) thread: &'t mut Thread,
+    pub(super) desk: &'t mut Desk,
     /// The status of the process that began, once it has ended.
-    ended: Option<i32>,
+    pub(super) ended: Option<i32>,
+    /// It is a thread of the process that began ([`super::host`]): with what umask that makes files.
+    pub(super) hosted: Option<&'t mut super::host::Umask>,
 }
 
 /// Serves the transaction of a thread, of which this process is a copy, until it is over.
@@ -99,7 +189,9 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
     }
     let Ok(window) = wire::map_window(window_fd) else { return };
     // Before the first message comes.
-    let (Some(own), Ok(())) = (Ids::own(), wire::ask_for_senders(socket)) else { return };
+    let (Some(mut desk), Ok(())) = (Desk::new(outlets), wire::ask_for_senders(socket)) else {
+        return;
+    };
     let answer = there.as_ref().map_or_else(|failure| -i64::from(failure.errno), |()| 0);
     let _ = wire::send(socket, &Answer::new(How::Done, answer), &[]);
     if there.is_err() {
@@ -121,8 +213,8 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
         becomes: false,
     };
     raise_limit();
-    let (ids, members, locks) = (vec![own], vec![first], Locks::default());
-    let mut server = Server { thread, members, outlets, ids, judged: 0, locks, ended: None };
+    desk.members.push(first);
+    let mut server = Server { thread, desk: &mut desk, ended: None, hosted: None };
     server.take_own_out();
     server.run();
 }
@@ -140,7 +232,10 @@ fn raise_limit() {
 }
 
 /// A descriptor of a process.
-fn descriptor_of(number: u32) -> Sys<i32> {
+///
+/// # Errors
+/// As `pidfd_open(2)`.
+pub(super) fn descriptor_of(number: u32) -> Sys<i32> {
     // SAFETY: it has no pointers.
     let process =
         check(unsafe { syscall(libc::SYS_pidfd_open, [u64::from(number), 0, 0, 0, 0, 0]) })?;
@@ -162,14 +257,14 @@ fn leave(number: i32) {
     }
 }
 
-fn transaction(thread: &mut Thread) -> Option<&mut Tx> {
+pub(super) fn transaction(thread: &mut Thread) -> Option<&mut Tx> {
     thread.session.as_mut()?.tx.as_deref_mut()
 }
 
 impl Server<'_> {
     /// What is the first process's own, which is in force when the transaction moves here.
     fn take_own_out(&mut self) {
-        if let (Some(tx), Some(first)) = (transaction(self.thread), self.members.first_mut()) {
+        if let (Some(tx), Some(first)) = (transaction(self.thread), self.desk.members.first_mut()) {
             tx.exchange(&mut first.own);
             first.own.is_of_space(0);
         }
@@ -180,13 +275,13 @@ impl Server<'_> {
         let mut said = false;
         loop {
             if let Some(status) = self.ended {
-                if self.members.len() == 1 {
+                if self.desk.members.len() == 1 {
                     return self.commit(status);
                 }
                 let since = *waiting_since.get_or_insert_with(Instant::now);
                 if !said && since.elapsed() >= TELL_AFTER {
                     said = true;
-                    let count = self.members.len() - 1;
+                    let count = self.desk.members.len() - 1;
                     let (es, s) = if count == 1 { ("", "s") } else { ("es", "") };
                     api::tell(&format!(
                         "the command has ended; its transaction waits for {count} process{es} that \
@@ -206,6 +301,7 @@ impl Server<'_> {
     /// Which members have something to say.
     fn wait(&self) -> Vec<usize> {
         let mut polled: Vec<libc::pollfd> = self
+            .desk
             .members
             .iter()
             .map(|member| libc::pollfd { fd: member.socket, events: libc::POLLIN, revents: 0 })
@@ -219,10 +315,10 @@ impl Server<'_> {
     }
 
     /// Takes one request of a member, and answers it. `false`: the transaction is over.
-    fn heed(&mut self, at: usize) -> bool {
-        let socket = self.members[at].socket;
+    pub(super) fn heed(&mut self, at: usize) -> bool {
+        let socket = self.desk.members[at].socket;
         let Ok(Some(received)) = wire::receive_from::<Request>(socket) else {
-            return self.gone(at);
+            return self.gone(at, false);
         };
         // A socket, to be bound; what else is sent is not wanted.
         let [beside, other] = received.beside.map(|fd| fd.map(OwnedFd::of));
@@ -236,45 +332,57 @@ impl Server<'_> {
             Some((answer, descriptors)) => {
                 let sent = wire::send_at_once(socket, &answer, &descriptors.numbers());
                 descriptors.close();
+                let left = received.message.ask() == Some(Ask::Leave);
                 match sent {
-                    Ok(()) => true,
+                    Ok(()) if !left => true,
                     // All others would wait for that one.
                     Err(Errno::AGAIN) => {
                         let what = "a process of the command goes on asking, and takes no answers";
                         self.over(unsupported(what.into()));
                         false
                     }
-                    Err(_) => self.gone(at),
+                    _ => self.gone(at, left),
                 }
             }
             None => true,
         }
     }
 
-    /// A process is gone. `false`: with it the transaction.
-    fn gone(&mut self, at: usize) -> bool {
-        let member = self.members.swap_remove(at);
+    /// A process is gone, or has `left` and goes on outside. `false`: with it the transaction.
+    fn gone(&mut self, at: usize, left: bool) -> bool {
+        let member = self.desk.members.swap_remove(at);
         kernel::close(member.socket);
         kernel::close(member.window_fd);
         // SAFETY: only this process's mapping goes, and nothing points into it.
         unsafe { wire::unmap_window(member.window) };
         if let Some((_, process)) = member.process {
+            if member.becomes {
+                kill(process);
+            }
+            if self.hosted.is_some() && !left {
+                // Its descriptors are closed a little earlier than it has ended.
+                let mut polled = libc::pollfd { fd: process, events: libc::POLLIN, revents: 0 };
+                let words = [(&raw mut polled) as u64, 1, 1000, 0, 0, 0];
+                // SAFETY: the structure lives until the answer.
+                unsafe { syscall(libc::SYS_poll, words) };
+            }
             kernel::close(process);
         }
         if member.becomes {
-            let what = "a program of the command has ended before the library was loaded into it, or has run without";
+            let what =
+                "a program has ended before the library was loaded into it, or has run without";
             self.over(unsupported(what.into()));
             return false;
         }
         if member.first {
             session::abort_in(self.thread, session::ended());
-            self.end_members();
+            self.desk.end_members();
             return false;
         }
         if let Some(tx) = transaction(self.thread) {
             tx.close_space(member.space, true);
         }
-        self.locks.closed_all(member.space, |_| true);
+        self.desk.locks.closed_all(member.space, |_| true);
         true
     }
 
@@ -287,32 +395,22 @@ impl Server<'_> {
         session::abort_in(self.thread, why);
         let command = self.command();
         let status = command.map_or(125, |command| command.failed(&self.thread.report));
-        for member in self.members.iter().filter(|member| member.first) {
+        for member in self.desk.members.iter().filter(|member| member.first) {
             let _ = wire::send_at_once(member.socket, &Answer::new(How::Over, status.into()), &[]);
             // It learns that before its next call of any kind.
             // SAFETY: the window is mapped as long as there is this member.
             unsafe { wire::is_over(member.window) }.store(1, Ordering::Release);
         }
-        self.end_members();
+        self.desk.end_members();
     }
 
     fn command(&mut self) -> Option<Command> {
         self.thread.session.as_mut().and_then(|session| session.command.take())
     }
 
-    /// Kills the processes that the first one has started.
-    fn end_members(&mut self) {
-        for member in self.members.iter().filter(|member| !member.first) {
-            let Some((_, process)) = member.process else { continue };
-            let words = [process as u64, libc::SIGKILL as u64, 0, 0, 0, 0];
-            // SAFETY: it has no pointers.
-            unsafe { syscall(libc::SYS_pidfd_send_signal, words) };
-        }
-    }
-
     /// Only the first process is left, and has ended.
     fn commit(&mut self, status: i32) {
-        let Some(mut first) = self.members.pop() else { return };
+        let Some(mut first) = self.desk.members.pop() else { return };
         if let Some(tx) = transaction(self.thread) {
             tx.exchange(&mut first.own);
         }
@@ -330,7 +428,7 @@ impl Server<'_> {
     ) -> Option<(Answer, Beside)> {
         let done = |answer: i64| Some((Answer::new(How::Done, answer), Beside::default()));
         let failed = |errno: Errno| done(-i64::from(errno.raw_os_error()));
-        let known = self.members[at].process.map(|(number, _)| number);
+        let known = self.desk.members[at].process.map(|(number, _)| number);
         let answered = match request.ask() {
             // The connection is one process's.
             _ if sender.is_none() || known.is_some() && known != sender => Err(Errno::PERM),
@@ -342,10 +440,10 @@ impl Server<'_> {
             Some(Ask::Address) => self.as_member(at, request, |s| s.address(at, request, beside)),
             Some(Ask::Child) => self.child(at),
             Some(Ask::Becomes) => {
-                self.members[at].becomes = request.number == 1;
+                self.desk.members[at].becomes = request.number == 1;
                 Ok(Answered::of(0))
             }
-            Some(Ask::End) if self.members[at].first => {
+            Some(Ask::End) if self.desk.members[at].first => {
                 self.ended = Some(request.words[0] as i32);
                 return None;
             }
@@ -363,14 +461,19 @@ impl Server<'_> {
             Some(Ask::IsMember) => {
                 let number = request.words[0] as u32;
                 let is_one = |member: &Member| member.process.is_some_and(|p| p.0 == number);
-                Ok(Answered::of(self.members.iter().any(is_one).into()))
+                Ok(Answered::of(self.desk.members.iter().any(is_one).into()))
             }
             Some(Ask::Fail) => {
-                let what = text(&self.members[at], request.words[0], request.words[1]);
+                let what = text(&self.desk.members[at], request.words[0], request.words[1]);
                 transaction(self.thread)?.cannot_go_on(unsupported(what));
                 Err(Errno::CANCELED)
             }
+            Some(Ask::Leave) => Ok(Answered::of(0)),
             Some(Ask::Abort) => {
+                let session = self.thread.session.as_mut();
+                if let Some(member) = session.and_then(|session| session.member.as_mut()) {
+                    member.wants_again(request.words[0] != 0);
+                }
                 let why = Failure {
                     reason: reason::ASKED,
                     errno: libc::ECANCELED,
@@ -395,17 +498,17 @@ impl Server<'_> {
         request: &Request,
         f: impl FnOnce(&mut Self) -> Sys<T>,
     ) -> Sys<T> {
-        let ids = match self.members[at].who {
+        let ids = match self.desk.members[at].who {
             0 => return f(self),
-            who => &self.ids[who as usize],
+            who => &self.desk.ids[who as usize],
         };
         let identity = ids.for_call(request.number, &request.words);
         // What was found for one call may be forbidden by now, and may never have been allowed to the real user. The
         // transaction's owner could open it still.
-        self.judged = self.judged.wrapping_add(1);
-        let who = self.judged | ONCE;
+        self.desk.judged = self.desk.judged.wrapping_add(1);
+        let who = self.desk.judged | ONCE;
         let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
-        tx.becomes(&mut self.members[at].own, who)?;
+        tx.becomes(&mut self.desk.members[at].own, who)?;
         match kernel::as_other(&identity, || f(self)) {
             Ok(done) => done,
             Err(errno) => {
@@ -418,7 +521,7 @@ impl Server<'_> {
 
     /// A call, with the descriptors and addresses of this process.
     fn call(&mut self, at: usize, request: &Request) -> Sys<Answered> {
-        let (thread, member) = (&mut *self.thread, &mut self.members[at]);
+        let (thread, member) = (&mut *self.thread, &mut self.desk.members[at]);
         let tx = transaction(thread).ok_or(Errno::CANCELED)?;
         let refused = matches!(txos_calls::class(request.number), Class::Refused(..));
         let (call, opens) = match shape_of(request) {
@@ -433,12 +536,15 @@ impl Server<'_> {
         let moves = matches!(request.number, libc::SYS_chdir | libc::SYS_chroot);
         let has_two = has_two_paths(request.number);
         tx.delegate(!moves && (member.who != 0 || !has_two));
-        tx.wear_umask();
-        let closes = (call.number() == libc::SYS_close && !self.locks.is_empty())
+        match self.hosted.as_mut() {
+            Some(umask) => umask.wear(tx),
+            None => tx.wear_umask(),
+        }
+        let closes = (call.number() == libc::SYS_close && !self.desk.locks.is_empty())
             .then(|| tx.lockable(call.int(0)).ok().map(|file| file.id))
             .flatten();
         if let Some(command) = lock_command(&call) {
-            let locked = lock(&mut self.locks, tx, member.space, &call, command);
+            let locked = lock(&mut self.desk.locks, tx, member.space, &call, command);
             match locked {
                 // Outsiders are to be kept away as well.
                 Ok(true) => {}
@@ -481,7 +587,7 @@ impl Server<'_> {
             && call.number() == libc::SYS_close
             && let Some(id) = closes
         {
-            self.locks.closed(member.space, id);
+            self.desk.locks.closed(member.space, id);
         }
         if let Some(opening) = opening {
             let size = member.put(&opening.path)?;
@@ -504,12 +610,15 @@ impl Server<'_> {
 
     /// Where the address of a socket leads, or what it is bound to.
     fn address(&mut self, at: usize, request: &Request, socket: Option<OwnedFd>) -> Sys<Answered> {
-        let (thread, member) = (&mut *self.thread, &mut self.members[at]);
+        let (thread, member) = (&mut *self.thread, &mut self.desk.members[at]);
         let tx = transaction(thread).ok_or(Errno::CANCELED)?;
         let path = member.path(request.words[0])?;
         tx.exchange(&mut member.own);
         tx.delegate(true);
-        tx.wear_umask();
+        match self.hosted.as_mut() {
+            Some(umask) => umask.wear(tx),
+            None => tx.wear_umask(),
+        }
         let bound = match socket {
             Some(socket) => {
                 let before = request.words[1] != 0;
@@ -540,7 +649,7 @@ impl Server<'_> {
     }
 
     fn map(&mut self, at: usize, request: &Request) -> Sys<Answered> {
-        let (thread, member) = (&mut *self.thread, &mut self.members[at]);
+        let (thread, member) = (&mut *self.thread, &mut self.desk.members[at]);
         let tx = transaction(thread).ok_or(Errno::CANCELED)?;
         let mut words = request.words;
         words[4] = member.number(words[4])?;
@@ -553,7 +662,7 @@ impl Server<'_> {
     }
 
     fn program(&mut self, at: usize, request: &Request) -> Sys<Answered> {
-        let (thread, member) = (&mut *self.thread, &mut self.members[at]);
+        let (thread, member) = (&mut *self.thread, &mut self.desk.members[at]);
         let tx = transaction(thread).ok_or(Errno::CANCELED)?;
         let path = member.path(request.words[1])?;
         let dir = member.number(request.words[0])? as i32;
@@ -573,45 +682,35 @@ impl Server<'_> {
         }
     }
 
-    /// A place for a child of a process: it begins as a copy of it.
+    /// A place for a child of a process.
     fn child(&mut self, at: usize) -> Sys<Answered> {
-        let taken = |space: i32| self.members.iter().any(|member| member.space == space);
-        let spaces = (1..SPACES).map(|n| n * SPACE);
-        let space = spaces.into_iter().find(|&space| !taken(space)).ok_or(Errno::AGAIN)?;
-        let parent = &mut self.members[at];
-        let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
-        let window_fd = wire::new_window()?;
-        let window = wire::map_window(window_fd)?;
-        let [socket, theirs] = wire::new_pair()?;
-        wire::ask_for_senders(socket)?;
+        let (thread, desk) = (&mut *self.thread, &mut *self.desk);
+        let tx = transaction(thread).ok_or(Errno::CANCELED)?;
+        let parent = &mut desk.members[at];
+        let (from, who) = (parent.space, parent.who);
         tx.exchange(&mut parent.own);
-        let own = tx.copy_of_process(parent.space, space);
-        tx.exchange(&mut parent.own);
-        let own = own.inspect_err(|_| {
-            tx.close_space(space, true);
-            // SAFETY: nobody else knows of it.
-            unsafe { wire::unmap_window(window) };
-            [window_fd, socket, theirs].into_iter().for_each(kernel::close);
-        })?;
-        let (process, first, becomes) = (None, false, false);
-        let who = parent.who;
-        let member = Member { socket, window, window_fd, space, own, who, process, first, becomes };
-        self.members.push(member);
+        let place = desk.place(tx, from, who);
+        tx.exchange(&mut self.desk.members[at].own);
+        let Place { space, socket, window } = place?;
         let mut answer = Answer::new(How::WithDescriptors, 0);
         answer.more[0] = space as u64;
-        let window = kernel::copy_high(window_fd)?;
-        Ok(Answered(answer, Beside::to_close(&[theirs, window])))
+        Ok(Answered(answer, Beside::to_close(&[socket, window])))
     }
 
     /// Looks who a process is. From there on its calls are made as that.
     fn identify(&mut self, at: usize, process: u32) -> Sys<()> {
         let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
         let ids = Ids::of(process).ok_or(Errno::SRCH)?;
-        let known = self.ids.iter().position(|known| *known == ids);
-        let member = &self.members[at];
-        let before = &self.ids[member.who as usize];
+        let known = self.desk.ids.iter().position(|known| *known == ids);
+        let member = &self.desk.members[at];
+        let before = &self.desk.ids[member.who as usize];
         let why = if !identities::is_of_this_namespace(process) {
             Some("a process of the command has a user namespace of its own")
+        } else if known.is_none() && self.hosted.is_some() {
+            // A thread of a program's can't go by others: its own are the program's.
+            Some(
+                "a process of the transaction has taken another user, other groups or capabilities",
+            )
         } else if known.is_none() && !ids.can_be_served() {
             Some(
                 "a process of the command has a user, groups or capabilities that the one that began can't have",
@@ -629,18 +728,18 @@ impl Server<'_> {
             tx.cannot_go_on(unsupported(why.into()));
             return Err(Errno::CANCELED);
         }
-        let who = known.unwrap_or(self.ids.len());
-        if who == self.ids.len() {
-            self.ids.push(ids);
+        let who = known.unwrap_or(self.desk.ids.len());
+        if who == self.desk.ids.len() {
+            self.desk.ids.push(ids);
         }
-        let member = &mut self.members[at];
+        let member = &mut self.desk.members[at];
         member.who = who as u32;
         tx.becomes(&mut member.own, member.who)
     }
 
     /// A process is there, has other ids now, or runs another program.
     fn here(&mut self, at: usize, request: &Request, sender: u32) -> Sys<Answered> {
-        let member = &mut self.members[at];
+        let member = &mut self.desk.members[at];
         member.becomes = false;
         if member.process.is_some() {
             self.identify(at, sender)?;
@@ -648,9 +747,9 @@ impl Server<'_> {
             let process = descriptor_of(sender)?;
             // What is no process of the transaction's is not ended with it.
             self.identify(at, sender).inspect_err(|_| kernel::close(process))?;
-            self.members[at].process = Some((sender, process));
+            self.desk.members[at].process = Some((sender, process));
         }
-        let member = &mut self.members[at];
+        let member = &mut self.desk.members[at];
         if request.words[0] == 0 {
             return Ok(Answered::of(0));
         }
@@ -658,16 +757,16 @@ impl Server<'_> {
         let flags = self.thread.session.as_ref().map_or(0, |session| session.plan.flags);
         let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
         tx.close_space(space, false);
-        self.locks.closed_all(space, |id| !tx.has_open(space, id));
+        self.desk.locks.closed_all(space, |id| !tx.has_open(space, id));
         let numbers = tx.numbers_of(space);
         let mut words = vec![space as u64, numbers.len() as u64];
         words.extend(numbers.into_iter().map(|number| number as u64));
-        let outlets = self.outlets.iter();
+        let outlets = self.desk.outlets.iter();
         words.extend(outlets.flat_map(|o| [o.id.dev, o.id.ino, u64::from(o.kind)]));
         let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
         let mut answer = Answer::new(How::WithDescriptors, i64::from(flags));
-        answer.more[0] = self.members[at].put(&bytes)?;
-        Ok(Answered(answer, Beside::kept(self.members[at].window_fd)))
+        answer.more[0] = self.desk.members[at].put(&bytes)?;
+        Ok(Answered(answer, Beside::kept(self.desk.members[at].window_fd)))
     }
 }
 

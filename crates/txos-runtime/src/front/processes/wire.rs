@@ -46,21 +46,23 @@ pub enum Ask {
     Fail,
     /// Whether a process is in the transaction.
     IsMember,
-    /// To abort.
+    /// To abort; whether the transaction is to begin again.
     Abort,
     /// To bind the socket beside it to the path in the window, or where that leads.
     Address,
+    /// The process goes on outside of the transaction.
+    Leave,
 }
 
 impl Ask {
     fn of(word: u64) -> Option<Ask> {
         use Ask::{
-            Abort, Address, Becomes, Call, Child, End, Fail, Here, IsMember, Live, Map, Output,
-            Program,
+            Abort, Address, Becomes, Call, Child, End, Fail, Here, IsMember, Leave, Live, Map,
+            Output, Program,
         };
         let all = [
             Becomes, Call, Map, Program, Child, Here, End, Live, Output, Fail, IsMember, Abort,
-            Address,
+            Address, Leave,
         ];
         all.into_iter().find(|ask| *ask as u64 == word)
     }

@@ -14,16 +14,22 @@ pub fn set_umask(mask: u32) -> u32 {
     unsafe { sys!(SYS_umask, mask) }.map_or(0, |before| before as u32)
 }
 
+/// Where the C library says whether there is one thread only; 0: it does not. Looking it up for the first time takes
+/// memory of the C library's allocator.
+pub fn single_threaded() -> usize {
+    static FLAG: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *FLAG.get_or_init(|| {
+        // SAFETY: looks a symbol up (glibc 2.32) by a name that ends.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+        found as usize
+    })
+}
+
 /// The file-mode creation mask of a process that has one thread only, by changing it for a moment;
 /// the caller takes no signals. `None`: there may be others, who would feel that.
 #[must_use]
 pub fn umask_of_one_thread() -> Option<u32> {
-    static FLAG: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    let flag = *FLAG.get_or_init(|| {
-        // SAFETY: looks a symbol up (glibc 2.32) by a name that ends.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
-        found as usize
-    });
+    let flag = single_threaded();
     if flag == 0 {
         return None;
     }
@@ -34,6 +40,24 @@ pub fn umask_of_one_thread() -> Option<u32> {
         set_umask(mask);
         mask
     })
+}
+
+/// The file-mode creation mask of the calling thread, as `/proc` tells it; 022 where there is no `/proc`.
+#[must_use]
+pub fn umask_as_told() -> u32 {
+    let text = std::fs::read("/proc/thread-self/status").unwrap_or_default();
+    text.split(|&b| b == b'\n')
+        .find_map(|line| line.strip_prefix(b"Umask:"))
+        .and_then(|text| std::str::from_utf8(text.trim_ascii()).ok())
+        .and_then(|text| u32::from_str_radix(text, 8).ok())
+        .unwrap_or(0o022)
+}
+
+/// How many threads the process has; `None` where there is no `/proc`.
+#[must_use]
+pub fn threads() -> Option<u64> {
+    let stat = rustix::fs::stat(c"/proc/self/task").ok()?;
+    (stat.st_nlink as u64).checked_sub(2)
 }
 
 /// A call that takes nothing and gives an id.
