@@ -298,7 +298,9 @@ fn apt_get_installs_in_a_container() {
     );
     let _ = failed.expect(1);
     assert!(!installed(package) && status() == before, "something is left of {package}");
-    let done = install("true").expect(0);
+    let done = install("true");
+    require!(done.code() != 100, "the archive fails: {done:?}");
+    let done = done.expect(0);
     let is_there = installed(package);
     let _ = runs(&["revert", "@"]).expect(0);
     assert!(is_there, "{done:?}");
