@@ -5,6 +5,7 @@
 //! and root, the umask. The numbers of a process are those of its *space*: a multiple of [`SPACE`], plus the number.
 //! The process that began has space 0, so its numbers are what they were.
 
+use txos_calls::{Handler, OpenFlags};
 use txos_engine::object::{FileId, FileKind};
 
 use super::content::Data;
@@ -29,14 +30,11 @@ fn is_terminal(fd: i32) -> bool {
 /// Whether a call has two paths that are looked up.
 #[must_use]
 pub fn has_two_paths(number: i64) -> bool {
-    matches!(
-        number,
-        libc::SYS_rename
-            | libc::SYS_renameat
-            | libc::SYS_renameat2
-            | libc::SYS_link
-            | libc::SYS_linkat
-    )
+    matches!(handler(number), Some(Handler::Rename(..) | Handler::Link(..)))
+}
+
+fn handler(number: i64) -> Option<Handler> {
+    txos_calls::row(number).map(|row| row.handler)
 }
 
 /// What is a process's own, besides its numbers, while no call of it is carried out.
@@ -286,38 +284,17 @@ impl Tx {
     /// EXDEV: the call has two paths. What can't be live has doomed the transaction.
     pub fn take_elsewhere(&mut self, call: &Call) -> Sys<Option<Vec<u8>>> {
         let Some(path) = self.process.elsewhere.take() else { return Ok(None) };
-        let makes = match call.number() {
-            libc::SYS_open => call.int(1) & libc::O_CREAT != 0,
-            libc::SYS_openat => call.int(2) & libc::O_CREAT != 0,
-            libc::SYS_creat => true,
+        let handler = handler(call.number());
+        let makes = match handler {
+            Some(Handler::Open(_, OpenFlags::Arg(at))) => call.int(at) & libc::O_CREAT != 0,
+            Some(Handler::Open(_, OpenFlags::Creat)) => true,
             _ => false,
         };
         let changes = matches!(
-            call.number(),
-            libc::SYS_mkdir
-                | libc::SYS_mkdirat
-                | libc::SYS_mknod
-                | libc::SYS_mknodat
-                | libc::SYS_rmdir
-                | libc::SYS_unlink
-                | libc::SYS_unlinkat
-                | libc::SYS_symlink
-                | libc::SYS_symlinkat
-                | libc::SYS_truncate
-                | libc::SYS_chmod
-                | libc::SYS_fchmodat
-                | libc::SYS_fchmodat2
-                | libc::SYS_chown
-                | libc::SYS_lchown
-                | libc::SYS_fchownat
-                | libc::SYS_utime
-                | libc::SYS_utimes
-                | libc::SYS_futimesat
-                | libc::SYS_utimensat
-                | libc::SYS_setxattr
-                | libc::SYS_lsetxattr
-                | libc::SYS_removexattr
-                | libc::SYS_lremovexattr
+            handler,
+            Some(
+                Handler::Change(..) | Handler::Make(_) | Handler::Unlink(..) | Handler::Symlink(_)
+            )
         );
         match call.number() {
             number if has_two_paths(number) => return Err(Errno::XDEV),

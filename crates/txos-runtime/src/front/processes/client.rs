@@ -12,7 +12,7 @@ use super::wire::{self, Answer, Ask, Request};
 use super::{programs, server};
 use crate::call::Call;
 use crate::front::classify::Class;
-use crate::front::entry::Regs;
+use crate::front::entry::{Birth, Regs};
 use crate::front::process::Made;
 use crate::front::report::reason;
 use crate::front::session::{Next, Session};
@@ -159,31 +159,41 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
         Ok(child) => child,
         Err(errno) => return Next::Answer(-i64::from(errno.raw_os_error())),
     };
+    match give_birth(made, context, child) {
+        Ok(child) => {
+            std::mem::forget(link);
+            begins(thread, child);
+            Next::Answer(0)
+        }
+        Err(answer) => {
+            drop(link);
+            Next::Answer(answer)
+        }
+    }
+}
+
+/// Makes a process. In it, if it goes on here, what it begins with; in its parent, and if it begins elsewhere, the kernel's
+/// answer.
+pub(super) fn give_birth(made: &Made, context: &Context, child: Child) -> Result<Child, i64> {
     let (socket, window_fd) = (child.socket, child.window_fd);
     let answer = match made.stack() {
         Some(top) => {
             let newborn = Box::into_raw(members::Newborn::process(here().stack.get(), child));
             let birth = context.birth(!signals::SYNCHRONOUS);
-            let birth = crate::front::entry::Birth { newborn: newborn as u64, ..birth };
+            let birth = Birth { newborn: newborn as u64, ..birth };
             let answer = made.clone().apart().with_stack(top, birth);
             // SAFETY: the child has a copy of its own.
             drop(unsafe { Box::from_raw(newborn) });
             answer
         }
-        None => {
-            let answer = made.clone().copied();
-            if answer == 0 {
-                std::mem::forget(link);
-                begins(thread, child);
-                return Next::Answer(0);
-            }
-            answer
-        }
+        None => match made.clone().copied() {
+            0 => return Ok(child),
+            answer => answer,
+        },
     };
     kernel::close(socket);
     kernel::close(window_fd);
-    drop(link);
-    Next::Answer(answer)
+    Err(answer)
 }
 
 /// A new thread: it has the connection of its process.
@@ -199,7 +209,7 @@ fn create_thread(thread: &mut Thread, made: &Made, context: &Context) -> Next {
     let Ok(stack) = thread::new_stack() else { return Next::Answer(-i64::from(libc::EAGAIN)) };
     let newborn = Box::into_raw(members::Newborn::thread(stack, own));
     let birth = context.birth(!signals::SYNCHRONOUS);
-    let birth = crate::front::entry::Birth { newborn: newborn as u64, ..birth };
+    let birth = Birth { newborn: newborn as u64, ..birth };
     let answer = made.clone().with_stack(top, birth);
     if answer < 0 {
         // SAFETY: there is no such thread, and nobody else has it.

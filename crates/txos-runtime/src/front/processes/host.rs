@@ -26,8 +26,7 @@ use super::client;
 use super::link::Child;
 use super::server::{Desk, Place, Server, descriptor_of, transaction};
 use super::wire;
-use crate::front::entry::Birth;
-use crate::front::members::{self, Newborn, Shared};
+use crate::front::members::{self, Shared};
 use crate::front::process::Made;
 use crate::front::report::reason;
 use crate::front::session::{self, Next};
@@ -550,29 +549,15 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Option
     if began {
         child.parent = Some(super::link::number_of_process());
     }
-    let (socket, window_fd, space) = (child.socket, child.window_fd, child.space);
-    let answer = match made.stack() {
-        Some(top) => {
-            let newborn = Box::into_raw(Newborn::process(here().stack.get(), child));
-            let birth = context.birth(!signals::SYNCHRONOUS);
-            let birth = Birth { newborn: newborn as u64, ..birth };
-            let answer = made.clone().apart().with_stack(top, birth);
-            // SAFETY: the child has a copy of its own.
-            drop(unsafe { Box::from_raw(newborn) });
-            answer
+    let space = child.space;
+    let answer = match client::give_birth(made, context, child) {
+        Ok(child) => {
+            client::begins(thread, child);
+            context.set_mask(super::calls::mask_of(thread));
+            return Some(Next::Answer(0));
         }
-        None => {
-            let answer = made.clone().copied();
-            if answer == 0 {
-                client::begins(thread, child);
-                context.set_mask(super::calls::mask_of(thread));
-                return Some(Next::Answer(0));
-            }
-            answer
-        }
+        Err(answer) => answer,
     };
-    kernel::close(socket);
-    kernel::close(window_fd);
     if let Ok(number) = u32::try_from(answer) {
         host.born(space, number);
     }

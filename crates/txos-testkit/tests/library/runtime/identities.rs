@@ -3,10 +3,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use txos_testkit::{Invocation, Lab, Tree, binary, require, require_some, skip, system};
+use txos_testkit::{Invocation, Lab, Tree, require, require_some, skip, system};
 
-use super::processes::CAPABILITIES;
-use super::program::{Linked, program};
+use super::processes::contained;
 use super::whole::{Pair, SOURCES};
 
 /// An ordinary user.
@@ -275,18 +274,8 @@ fn apt_get_installs_in_a_container() {
     let package = require_some!(package, "every candidate is installed here");
     let status = || std::fs::read("/var/lib/dpkg/status").unwrap();
     let before = status();
-    let contained = program("contained", Linked::Natively);
-    let runs = |words: &[&str]| {
-        Invocation::new("setpriv")
-            .args([CAPABILITIES, "--inh-caps=-all"])
-            .arg(&contained)
-            .arg(binary::txos())
-            .args(words)
-            .env("TXOS_STORE", lab.store())
-            .env("TXOS_REALM", lab.realm())
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .run()
-    };
+    let runs =
+        |words: &[&str]| contained(&lab, words).env("DEBIAN_FRONTEND", "noninteractive").run();
     let install = |tail: &str| {
         let script = format!("apt-get install -y --no-install-recommends {package} && {tail}");
         runs(&["run", "--no-durable", "--view", "library", "--", "sh", "-c", &script])

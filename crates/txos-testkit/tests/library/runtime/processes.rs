@@ -321,8 +321,20 @@ fn a_conflict_ends_all_of_it() {
 }
 
 /// What container engines leave root, as a rule.
-pub const CAPABILITIES: &str = "--bounding-set=-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,\
+const CAPABILITIES: &str = "--bounding-set=-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,\
                             +setpcap,+net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap";
+
+/// `txos` with these arguments, as root finds itself in a container: with these capabilities only, and no mounts.
+pub fn contained(place: &Lab, words: &[&str]) -> Invocation {
+    Invocation::new("setpriv")
+        .args([CAPABILITIES, "--inh-caps=-all"])
+        .arg(program("contained", Linked::Natively))
+        .arg(binary::txos())
+        .args(words)
+        .dir(place.tree())
+        .env("TXOS_STORE", place.store())
+        .env("TXOS_REALM", place.realm())
+}
 
 /// Without mounts, namespaces and the capabilities for them, as root and as an ordinary user.
 #[test]
@@ -490,17 +502,7 @@ fn what_an_image_holds_is_changed() {
     let overlay =
         require_some!(Image::overlay(&lab, "ext4", 64, image), "no overlay can be mounted here");
     let place = lab.at(&overlay.top.point);
-    let contained = program("contained", Linked::Natively);
-    let runs = |words: &[&str]| {
-        Invocation::new("setpriv")
-            .args([CAPABILITIES, "--inh-caps=-all"])
-            .arg(&contained)
-            .arg(binary::txos())
-            .args(words)
-            .dir(place.tree())
-            .env("TXOS_STORE", place.store())
-            .env("TXOS_REALM", place.realm())
-    };
+    let runs = |words: &[&str]| contained(&place, words);
     let read = |name: &str| std::fs::read_to_string(place.path(name)).unwrap_or_default();
     let script = "sed -i s/a/b/ etc/conf; echo 10 >> etc/list; rm usr/share/doc/readme; mv etc/conf etc/moved; \
                   mkdir -p opt/new; cp etc/list opt/new; chmod 600 etc/list; cat etc/moved";
