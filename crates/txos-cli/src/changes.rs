@@ -3,15 +3,28 @@
 use std::io::{self, Write};
 
 pub use txos_engine::changeset::Counts;
-use txos_engine::changeset::{Entry, Side, Status};
+use txos_engine::changeset::{ChangeSet, Entry, Side, Status};
 use txos_engine::object::FileKind;
 use txos_engine::show::quoted;
+use txos_engine::store::{Home, Meta, State};
 
 use crate::style::Paint;
 
 /// `1 path`, `14 paths`.
 pub fn paths(n: u64) -> String {
     format!("{n} path{}", if n == 1 { "" } else { "s" })
+}
+
+/// The same, of a transaction of which they may not be counted.
+pub fn paths_if_counted(n: Option<u64>) -> String {
+    n.map_or_else(|| "not counted".to_owned(), paths)
+}
+
+/// Counts what a pending transaction changes, if that was not counted since its last command.
+pub fn count(home: &Home, meta: &mut Meta) {
+    if meta.changes.is_none() && meta.state == State::Pending {
+        meta.changes = ChangeSet::count_so_far(home, meta).ok().map(|counts| counts.total());
+    }
 }
 
 /// A number of bytes for people: `310 B`, `1.2 KiB`.

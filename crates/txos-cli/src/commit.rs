@@ -325,7 +325,7 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         summary.id
     ));
     if !summary.complete {
-        let rest = count_of_paths(home.meta(id)?.changes);
+        let rest = count_of_paths(home.meta(id)?.changes.unwrap_or_default());
         app.say(format_args!(
             "the rest of {style}{id}{style:#} stays committed: {rest} (`txos show {id}`, `txos revert {id}`)"
         ));

@@ -18,7 +18,7 @@ use txos_engine::show::visible;
 use txos_engine::store::{Home, Meta, default_dir};
 use txos_engine::version::Stamp;
 
-use crate::changes::paths;
+use crate::changes::paths_if_counted;
 use crate::duration::ago;
 use crate::help;
 use crate::list::find;
@@ -197,7 +197,7 @@ fn description(meta: &Meta, status: TxStatus, now: Stamp) -> String {
     let since = ago(meta.ended.unwrap_or(meta.begun), now);
     let counted = match status {
         TxStatus::Active | TxStatus::Dead => String::new(),
-        _ => format!(", {}", paths(meta.changes)),
+        _ => format!(", {}", paths_if_counted(meta.changes)),
     };
     let text = format!("{status} {since}{counted}: {}", one_line(meta));
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

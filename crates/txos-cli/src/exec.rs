@@ -1,9 +1,10 @@
 //! `txos exec`: one more command in a pending transaction.
 
 use txos_engine::TxId;
-use txos_engine::changeset::{ChangeSet, Counts, running_layer};
+use txos_engine::changeset::{ChangeSet, Counts, RunningLayer, running_layer};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, Transaction};
+use txos_engine::txn;
 use txos_engine::version::Stamp;
 use txos_run::{CommandStatus, Ran, RunOptions};
 
@@ -170,14 +171,8 @@ impl Place<'_> {
             return Ok(status);
         }
         tx.meta.exit_status = Some(i32::from(status));
-        let known = count(&mut tx);
-        let counts = known
-            .map_or_else(|| Ok(ChangeSet::read(&tx, &ran.reads, &[])?.counts()), Ok::<_, Failure>);
-        let kept = counts.and_then(|counts| {
-            keep::keep(app, &mut tx, &ran.reads, &counts)?;
-            app.report.note(|report| report.ended(Outcome::Kept, Some(counts)));
-            Ok(counts)
-        });
+        let layer = running_layer(&tx).ok();
+        let kept = self.keep(&mut tx, &ran, layer);
         let counts = match kept {
             Ok(counts) => counts,
             Err(failure) => {
@@ -195,10 +190,10 @@ impl Place<'_> {
         drop(signals);
         // What can't be removed now is removed by `gc`.
         if tx.discard_unnamed().is_ok() {
-            space::note_small(app, home, id, counts.total());
+            space::note_small(app, home, id, counts.map_or(0, |counts| counts.total()));
             trash::clear(app, home);
         }
-        if args.fork {
+        if let Some(counts) = counts {
             keep::tell(app, &tx, &counts);
             app.say(format_args!(
                 "it is a fork of {of}: `txos merge {of} {id}` adds what it changed to {of}",
@@ -206,6 +201,28 @@ impl Place<'_> {
             ));
         }
         Ok(status)
+    }
+
+    /// Makes what the command changed a layer of the transaction. What the transaction changes in all is counted for
+    /// a fork only: that takes a look at everything that it has changed, and `list` and `show` do it when they are asked.
+    fn keep(
+        &self,
+        tx: &mut Transaction,
+        ran: &Ran,
+        layer: Option<RunningLayer>,
+    ) -> Result<Option<Counts>, Failure> {
+        let counts = match self.args.fork {
+            true => Some(ChangeSet::read(tx, &ran.reads, &[])?.counts()),
+            false => None,
+        };
+        let app = self.app;
+        let changed = layer.as_ref().map(|layer| Counts::of(&layer.entries));
+        app.with_progress(|progress| txn::keep(tx, &ran.reads, counts.as_ref(), layer, progress))?;
+        app.report.note(|report| {
+            report.ended(Outcome::Kept, counts);
+            report.of_layer(changed);
+        });
+        Ok(counts)
     }
 }
 
@@ -262,18 +279,4 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
             .say(format_args!("{id} is as it was before the shell; live, and not undone: {live}")),
     }
     Ok(())
-}
-
-/// Counts the paths that the command changed, for its layer. That they can't be counted is no reason to
-/// lose them. Gives what the transaction changes in all if that is known: the command changed nothing.
-fn count(tx: &mut Transaction) -> Option<Counts> {
-    let seen = running_layer(tx).ok()?;
-    let before = tx.meta.before.as_mut()?;
-    let below = before.savepoint.checked_sub(1);
-    let command = before.command.as_mut()?;
-    command.changes = u64::try_from(seen.entries.len()).ok();
-    command.is_same = seen.is_same;
-    let Some(below) = below else { return seen.is_same.then(Counts::default) };
-    let layer = tx.meta.stack.layers.get(below as usize).filter(|_| seen.is_same)?;
-    layer.kinds.map(Counts::of_kinds)
 }

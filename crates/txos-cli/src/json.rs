@@ -55,7 +55,7 @@ pub struct Transaction {
     ended: Option<Stamp>,
     durable: bool,
     exit_status: Option<i32>,
-    changes: u64,
+    changes: Option<u64>,
     reverts: Option<TxId>,
     reverted_by: Option<TxId>,
     parts_reverted_by: Vec<TxId>,

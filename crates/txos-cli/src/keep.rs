@@ -25,7 +25,7 @@ pub fn keep(
     reads: &ReadSet,
     counts: &Counts,
 ) -> Result<(), Failure> {
-    Ok(app.with_progress(|progress| txn::keep(tx, reads, counts, progress))?)
+    Ok(app.with_progress(|progress| txn::keep(tx, reads, Some(counts), None, progress))?)
 }
 
 /// Takes a transaction to what its record names: what it was before the command that was run in it last, or

@@ -9,6 +9,7 @@ use txos_engine::version::Stamp;
 
 use crate::app::App;
 use crate::args::ListArgs;
+use crate::changes;
 use crate::duration::ago;
 use crate::exit::Failure;
 use crate::json;
@@ -56,7 +57,12 @@ fn waits(app: &App) -> Waits {
 pub fn list(app: &App, args: &ListArgs) -> Result<u8, Failure> {
     let home = app.open_existing()?;
     let published = |s| matches!(s, TxStatus::Committed | TxStatus::Reverted);
-    let (found, unreadable) = find(home.as_ref(), |status| !published(status))?;
+    let (mut found, unreadable) = find(home.as_ref(), |status| !published(status))?;
+    if let Some(home) = home.as_ref().filter(|_| args.json || !app.quiet()) {
+        for (meta, _) in &mut found {
+            changes::count(home, meta);
+        }
+    }
     let waits = if found.is_empty() { Waits::new() } else { waits(app) };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let counting = Counting::begin();
@@ -102,7 +108,8 @@ fn write_table(
         };
         let since = ago(meta.ended.unwrap_or(meta.begun), now);
         let counted = matches!(status, TxStatus::Pending | TxStatus::Lost);
-        let changes = if counted { meta.changes.to_string() } else { "-".into() };
+        let changes = meta.changes.filter(|_| counted);
+        let changes = changes.map_or_else(|| "-".into(), |n| n.to_string());
         let size = space(meta).map_or_else(|| "-".into(), du);
         write!(
             out,

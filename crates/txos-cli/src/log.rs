@@ -8,7 +8,7 @@ use txos_engine::version::Stamp;
 
 use crate::app::App;
 use crate::args::LogArgs;
-use crate::changes::paths;
+use crate::changes::paths_if_counted;
 use crate::exit::Failure;
 use crate::json;
 use crate::later::touches;
@@ -77,7 +77,7 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
 fn write_line(out: &mut dyn Write, meta: &Meta, paint: Paint) -> io::Result<()> {
     let (id, faint) = (paint.id(), paint.faint());
     write!(out, "{id}{}{id:#} {} ", meta.id, date(meta.ended.unwrap_or(meta.begun)))?;
-    write!(out, "{:>10}  {}", paths(meta.changes), one_line(meta))?;
+    write!(out, "{:>10}  {}", paths_if_counted(meta.changes), one_line(meta))?;
     if let Some(relation) = relation(meta) {
         write!(out, " {faint}({relation}){faint:#}")?;
     }
@@ -110,7 +110,7 @@ pub fn write_entry(
         _ => {}
     }
     if !matches!(status, TxStatus::Active | TxStatus::Dead) {
-        writeln!(out, "Changes:  {}", paths(meta.changes))?;
+        writeln!(out, "Changes:  {}", paths_if_counted(meta.changes))?;
     }
     if let Some(bytes) = space {
         writeln!(out, "Size:     {}", du(bytes))?;

@@ -63,9 +63,9 @@ fn merge_one(
     trash::discard(app, home, other);
     drop(signals);
     let counts = ChangeSet::read(tx, &tx.load_reads()?, &[])?.counts();
-    tx.meta.changes = counts.total();
+    tx.meta.changes = Some(counts.total());
     if let Some(layer) = tx.meta.stack.layers.last_mut() {
-        layer.changes = counts.total();
+        layer.changes = Some(counts.total());
     }
     tx.save(tx.meta.durable)?;
     if tx.discard_unnamed().is_ok() {

@@ -90,6 +90,7 @@ pub struct Report {
     attempts: u32,
     inside: Option<TxId>,
     counts: Option<Counts>,
+    layer: Option<Counts>,
     merged_appends: u64,
     warnings: Vec<Warning>,
     live: Live,
@@ -166,6 +167,11 @@ impl Report {
     pub fn ended(&mut self, outcome: Outcome, counts: Option<Counts>) {
         self.outcome = Some(outcome);
         self.counts = counts;
+    }
+
+    /// What the command changed of a pending transaction.
+    pub fn of_layer(&mut self, counts: Option<Counts>) {
+        self.layer = counts;
     }
 
     /// What was published.

@@ -173,11 +173,13 @@ fn look(app: &App, home: &Home, id: TxId) -> Result<Looked, Failure> {
         }
         State::Active | State::Pending => {
             let tx = keep::load(app, home, id)?;
-            let (meta, status) = (tx.meta.clone(), TxStatus::Pending);
+            let (mut meta, status) = (tx.meta.clone(), TxStatus::Pending);
             let reads = tx.load_reads()?;
             let entries = app.with_progress(|progress| {
                 progress.phase(Phase::Scanning, None);
-                ChangeSet::read(&tx, &reads, &[])?.entries()
+                let changes = ChangeSet::read(&tx, &reads, &[])?;
+                meta.changes = Some(changes.counts().total());
+                changes.entries()
             })?;
             Ok(Looked { meta, status, entries, _held: Some(tx) })
         }

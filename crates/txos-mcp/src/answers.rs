@@ -144,7 +144,7 @@ pub struct Ran {
     pub stderr: Text,
     /// How long it took, with its transaction.
     pub seconds: f64,
-    /// What the whole transaction changes now.
+    /// What the command changed of the transaction, if it is kept.
     pub counts: Option<Counts>,
     /// What can't be rolled back, as it was told.
     pub warnings: Vec<Warning>,

@@ -62,6 +62,9 @@ pub struct Report {
     pub message: Option<String>,
     /// What is changed.
     pub counts: Option<Counts>,
+    /// What the command changed of a pending transaction.
+    #[serde(default)]
+    pub layer: Option<Counts>,
     /// What can't be rolled back.
     pub warnings: Vec<Warning>,
     /// All of it.
@@ -87,8 +90,8 @@ pub struct Transaction {
     pub command: Vec<String>,
     /// Where that was started.
     pub directory: String,
-    /// How many paths it changes.
-    pub changes: u64,
+    /// How many paths it changes; none if they were not counted.
+    pub changes: Option<u64>,
     /// What its commands changed, the first at the bottom.
     #[serde(default)]
     pub stack: Vec<Layer>,

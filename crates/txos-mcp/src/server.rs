@@ -170,7 +170,7 @@ impl Server {
         Ok(Json(Status {
             id: session.id.clone(),
             state: ours.map(|tx| tx.state.clone()),
-            changes: ours.map(|tx| tx.changes),
+            changes: ours.and_then(|tx| tx.changes),
             layers: ours.map(|tx| tx.stack.clone()).unwrap_or_default(),
             pending: pending.map(|tx| tx.id.clone()).collect(),
             workspace: here,
@@ -504,7 +504,7 @@ impl Server {
         if report.exit_status != 0 {
             return Err(said(&report, &ended));
         }
-        let changes = report.transaction.as_ref().map(|tx| tx.changes);
+        let changes = report.transaction.as_ref().and_then(|tx| tx.changes);
         let layers = report.transaction.map(|tx| tx.stack).unwrap_or_default();
         Ok(Json(Moved { id, changes, layers }))
     }
@@ -655,6 +655,7 @@ impl Server {
                 exit_status: ended.status,
                 message: None,
                 counts: None,
+                layer: None,
                 warnings: Vec::new(),
                 live: Vec::new(),
                 conflicts: Vec::new(),
@@ -696,7 +697,7 @@ impl Server {
             stdout: ended.stdout,
             stderr: ended.stderr,
             seconds: ended.time.as_secs_f64(),
-            counts: report.counts,
+            counts: report.layer,
             warnings: report.warnings,
             live: report.live,
             conflicts: report.conflicts,

@@ -57,6 +57,32 @@ pub struct RunningLayer {
     pub entries: Vec<Entry>,
     /// Whether every private copy is the object that it was, unchanged; then there are no such paths.
     pub is_same: bool,
+    /// The private copies as they are, if all of them could be looked at.
+    copies: Option<Manifest>,
+    /// The entries that the command made or changed, by number of the layer and path below its directory.
+    changed: Vec<(usize, Vec<u8>, FileKind)>,
+}
+
+/// Up to so many entries are flushed one by one, which does not wait for what others write to the file system.
+const FLUSHED_APART: usize = 16;
+
+impl RunningLayer {
+    /// What has to be flushed, if it is all known, little, and can be opened for it.
+    pub(crate) fn few(&self) -> Option<Vec<(usize, &[u8], FileKind)>> {
+        let few = self.copies.is_some() && self.changed.len() <= FLUSHED_APART;
+        let opens = |kind: &FileKind| matches!(kind, FileKind::File | FileKind::Dir);
+        let few = few && self.changed.iter().all(|(.., kind)| opens(kind));
+        few.then(|| self.changed.iter().map(|(at, path, kind)| (*at, &path[..], *kind)).collect())
+    }
+
+    /// Has the transaction know what its private copies are, so that its next savepoint needs no other look. Nobody may
+    /// be able to reach them any more.
+    pub(crate) fn note(self, tx: &Transaction) {
+        let _rights = crate::sys_owner::rights();
+        if let Some(copies) = self.copies.filter(|_| !self.is_same) {
+            tx.note_seen(copies);
+        }
+    }
 }
 
 /// Looks what the command changed that runs in a pending transaction and has just ended.
@@ -73,28 +99,42 @@ fn between(tx: &Transaction, below: u32, above: Option<u32>) -> Result<RunningLa
     let below = if below > 0 { tx.manifest(below)? } else { Manifest::default() };
     let above = above.map(|number| tx.manifest(number)).transpose()?;
     let (mut entries, mut is_same, none) = (Vec::new(), true, Tree::new());
+    let (mut copies, mut changed) = (Some(Manifest::default()), Vec::new());
     for layer in tx.layers() {
         if !layer.upper.try_exists().at("looking at", &layer.upper)? {
+            copies = None;
             continue; // Its file system is not mounted; it was not concerned.
         }
         let old = below.trees.get(layer.index).unwrap_or(&none);
-        let looked;
-        let new = match &above {
-            Some(above) => above.trees.get(layer.index).unwrap_or(&none),
-            None => {
-                looked = look_at_entries(&layer, Some(old))?;
-                &looked
-            }
+        let looked = match &above {
+            Some(_) => None,
+            None => Some(look_at_entries(&layer, Some(old))?),
         };
-        if is_same_tree(old, new) {
-            continue;
+        let above = above.as_ref().and_then(|above| above.trees.get(layer.index));
+        let new = looked.as_ref().or(above).unwrap_or(&none);
+        if !is_same_tree(old, new) {
+            is_same = false;
+            changed.extend(changed_entries(layer.index, old, new));
+            let state = |tree| State { layer: &layer, tree };
+            entries.extend(Pair::new(state(old), state(new)).entries()?);
         }
-        is_same = false;
-        let state = |tree| State { layer: &layer, tree };
-        entries.extend(Pair::new(state(old), state(new)).entries()?);
+        if let (Some(copies), Some(looked)) = (&mut copies, looked) {
+            copies.trees.push(looked);
+        }
     }
     entries.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(RunningLayer { entries, is_same })
+    Ok(RunningLayer { entries, is_same, copies, changed })
+}
+
+/// The entries that are not what they were.
+fn changed_entries<'a>(
+    index: usize,
+    old: &'a Tree,
+    new: &'a Tree,
+) -> impl Iterator<Item = (usize, Vec<u8>, FileKind)> + 'a {
+    let differs =
+        |(path, item): &(&Vec<u8>, &Item)| !old.get(*path).is_some_and(|old| old.is_same(item));
+    new.iter().filter(differs).map(move |(path, item)| (index, path.clone(), item.kind()))
 }
 
 /// One state of one layer. Paths are relative to the layer's root.

@@ -265,19 +265,6 @@ impl Counts {
         counts
     }
 
-    /// In the order of [`Counts::by_kind`].
-    #[must_use]
-    pub fn of_kinds(kinds: [u64; 6]) -> Self {
-        let [added, modified, attributes, type_changed, renamed, deleted] = kinds;
-        Counts { added, modified, attributes, type_changed, renamed, deleted }
-    }
-
-    /// Added, modified, with other attributes only, of another type, renamed, deleted.
-    #[must_use]
-    pub fn by_kind(&self) -> [u64; 6] {
-        [self.added, self.modified, self.attributes, self.type_changed, self.renamed, self.deleted]
-    }
-
     /// All of them.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -341,9 +328,25 @@ impl ChangeSet {
     /// # Errors
     /// As [`ChangeSet::read`], if several looks in a row have failed: the command changes what they looked at.
     pub fn so_far(home: &Home, meta: &Meta) -> Result<Vec<Entry>> {
+        Self::looked_so_far(home, meta, |changes| changes.entries())
+    }
+
+    /// How many paths that are, by status.
+    ///
+    /// # Errors
+    /// As [`ChangeSet::so_far`].
+    pub fn count_so_far(home: &Home, meta: &Meta) -> Result<Counts> {
+        Self::looked_so_far(home, meta, |changes| Ok(changes.counts()))
+    }
+
+    fn looked_so_far<T>(
+        home: &Home,
+        meta: &Meta,
+        of: impl Fn(ChangeSet) -> Result<T>,
+    ) -> Result<T> {
         let layers = crate::store::layers(meta);
         let reads = home.reads(meta.id).ok().flatten().unwrap_or_default();
-        let look = || Self::scan(layers.clone(), &reads, &[])?.entries();
+        let look = || of(Self::scan(layers.clone(), &reads, &[])?);
         let mut found = look();
         for _ in 1..LOOKS_MAX {
             if found.is_ok() {

@@ -19,6 +19,7 @@ pub(crate) use objects::forget_indexed;
 pub(super) use objects::unhex;
 pub use renamed::Renamed;
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -103,6 +104,8 @@ pub(super) struct Scan<'a> {
     /// What is published with a new directory and then exchanged: shells of moved directories, and names of
     /// files that are linked to. At their paths there is nothing stable.
     shells: HashSet<Vec<u8>>,
+    /// The directory of the stable tree that was last asked for an object by its handle.
+    last_dir: RefCell<Option<(Vec<u8>, Option<OwnedFd>)>>,
     next_slot: &'a mut u64,
 }
 
@@ -130,6 +133,7 @@ impl<'a> Scan<'a> {
             changes: Vec::new(),
             moved_from: HashMap::new(),
             shells: HashSet::new(),
+            last_dir: RefCell::new(None),
             next_slot,
         })
     }

@@ -346,6 +346,7 @@ fn prepare_and_execute(
     options: &Options,
     context: &mut ExecContext<'_, '_>,
 ) -> Result<(u64, Roots, Option<Stamp>)> {
+    tx.forget_seen()?;
     let roots = Roots::open(plan)?;
     let merged = stage::stage(tx, plan, &roots, reads, options.merge_append)?;
     context.progress.phase(Phase::Validating, None);

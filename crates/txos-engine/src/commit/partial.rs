@@ -374,7 +374,7 @@ fn move_out(
         reads.forget(&published);
         pending.save_reads(&reads, plan.durable)?;
     }
-    pending.meta.changes = pending.meta.changes.saturating_sub(plan.shown());
+    pending.meta.changes = pending.meta.changes.map(|all| all.saturating_sub(plan.shown()));
     pending.meta.splitting = None;
     // Its savepoints hold what is published now.
     pending.meta.flatten_stack();

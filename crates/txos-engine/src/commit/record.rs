@@ -52,7 +52,7 @@ pub(super) fn finish(
     tx.meta.state = State::Committed;
     tx.meta.durable = plan.durable;
     tx.meta.ended = Some(Stamp::now());
-    tx.meta.changes = plan.shown();
+    tx.meta.changes = Some(plan.shown());
     tx.save(plan.durable)?;
     let reverts = tx.meta.reverts;
     if let Some(old) = reverts {
@@ -78,7 +78,7 @@ fn mark_reverted(home: &Home, old: TxId, by: &Transaction, durable: bool) -> Res
     if by.meta.reverts_part {
         let Some(rest) = plan::load_rest(home, by.id(), old)? else { return Ok(()) };
         plan::save(home, &rest)?;
-        meta.changes = rest.shown();
+        meta.changes = Some(rest.shown());
         if !meta.parts_reverted_by.contains(&by.id()) {
             meta.parts_reverted_by.push(by.id());
         }

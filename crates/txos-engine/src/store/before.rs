@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::savepoint::{self, Manifest};
+use super::savepoint::{self, Manifest, Seen};
 use super::stack::{Command, StackLayer};
 use super::{Home, State, Transaction, boot_id};
 use crate::error::{Context, Error, Result};
@@ -41,9 +41,9 @@ pub struct Before {
     /// Status with which its last command ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// Number of changed paths.
+    /// Number of changed paths, if they were counted.
     #[serde(default)]
-    pub changes: u64,
+    pub changes: Option<u64>,
     /// The savepoint; 0 is the beginning. (Also absent in a record of an older txos, which copied the whole.)
     #[serde(default)]
     pub savepoint: u32,
@@ -88,7 +88,7 @@ impl Transaction {
                 boot: self.meta.boot.clone(),
                 ended: Some(self.meta.begun),
                 exit_status: None,
-                changes: 0,
+                changes: Some(0),
                 savepoint: 0,
                 command: None,
             };
@@ -146,26 +146,73 @@ impl Transaction {
             self.save_same(at, flush)?;
             return Ok(at);
         }
-        let known = match self.meta.stack.saved_below(at) {
-            Some(number) => self.manifest(number)?,
-            None => Manifest::default(),
-        };
         let saved = self.dir().join("saved");
-        let _ = make_dir_once(&saved)?;
+        if make_dir_once(&saved)? && flush {
+            flush_dir(self.dir())?;
+        }
+        let seen = self.seen(at);
+        let known = match self.meta.stack.saved_below(at) {
+            Some(number) if seen.is_none() => self.manifest(number)?,
+            _ => Manifest::default(),
+        };
+        let mut seen = seen.unwrap_or_default().trees.into_iter();
         let mut trees = Vec::new();
         for layer in self.layers() {
             let place = savepoint::place(&layer);
             if make_dir_once(&place)? && flush {
                 flush_dir(place.parent().unwrap_or(&place))?;
             }
-            let known = known.trees.get(layer.index);
-            let mut tree = savepoint::look(&layer, known)?;
+            let mut tree = match seen.next() {
+                Some(tree) => tree,
+                None => savepoint::look(&layer, known.trees.get(layer.index))?,
+            };
             savepoint::save_content(&layer, &mut tree, at, flush)?;
             trees.push(tree);
         }
         self.save_manifest(at, &Manifest { trees }, flush)?;
         self.save_reads_of(at, flush)?;
         Ok(at)
+    }
+
+    /// Notes what the command left that has just ended in the transaction, so that the next savepoint needs no look.
+    /// Nobody can reach its private copies any more. That this fails is no reason to lose them.
+    pub(crate) fn note_seen(&self, manifest: Manifest) {
+        let Some(before) = &self.meta.before else { return };
+        let begun = before.command.as_ref().and_then(|command| command.begun);
+        let path = self.seen_path(before.savepoint + 1);
+        let seen = Seen { begun, manifest };
+        let noted = seen.to_bytes().and_then(|bytes| super::replace_file(&path, &bytes, false));
+        if let Err(error) = noted {
+            tracing::debug!(%error, "the next savepoint needs a look");
+        }
+    }
+
+    /// Forgets what the last command left: something else is about to touch the private copies.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it can't be removed.
+    pub(crate) fn forget_seen(&self) -> Result<()> {
+        if self.meta.stack.at == 0 {
+            return Ok(());
+        }
+        remove_file(&self.seen_path(self.meta.stack.at))
+    }
+
+    /// What the private copies are, if the command of the last layer left a note and nothing was done to them since.
+    fn seen(&self, at: u32) -> Option<Manifest> {
+        let begun = self.meta.stack.here()?.begun?;
+        let seen = Seen::from_bytes(&sys::read_record(&self.seen_path(at)).ok()?)?;
+        let layers = self.layers();
+        if seen.begun != Some(begun) || seen.manifest.trees.len() != layers.len() {
+            return None;
+        }
+        let trees = layers.iter().zip(seen.manifest.trees);
+        let trees = trees.map(|(layer, tree)| savepoint::confirmed(layer, tree));
+        Some(Manifest { trees: trees.collect::<Option<_>>()? })
+    }
+
+    fn seen_path(&self, number: u32) -> PathBuf {
+        self.dir().join("saved").join(format!("{number}.seen"))
     }
 
     /// Whether the private copies are those that the savepoint before number `at` lists.
@@ -189,14 +236,12 @@ impl Transaction {
         let (reads, kept) = (self.dir().join("reads"), reads_of(&saved, at));
         sys::step("store link", || fs::hard_link(&reads, &kept)).at("saving", &reads)?;
         if flush {
-            for dir in [&saved, self.dir()] {
-                flush_dir(dir)?;
-            }
+            flush_dir(&saved)?;
         }
         if let Some(layer) = self.meta.stack.here_mut() {
             layer.saved = true;
         }
-        Ok(())
+        self.forget_seen()
     }
 
     /// Writes into the record where the transaction goes back to; it is active from then on.
@@ -321,7 +366,6 @@ impl Transaction {
             ended: self.meta.ended,
             exit_status: self.meta.exit_status,
             changes: self.meta.changes,
-            kinds: None,
             is_same: command.is_same,
             counts: command.changes,
             saved: false,
@@ -349,6 +393,13 @@ impl Transaction {
             pending && number.is_some_and(there)
         };
         let number = |name: &str| name.trim_end_matches(".reads").parse().ok();
+        let is_named = |name: &str| match name.strip_suffix(".seen") {
+            Some(seen) => {
+                let unsaved = self.meta.stack.here().is_some_and(|layer| !layer.saved);
+                pending && unsaved && seen.parse() == Ok(self.meta.stack.at)
+            }
+            None => named(number(name)),
+        };
         // The one that tells whether there are any goes last.
         let layers = self.layers();
         let mut places: Vec<_> =
@@ -362,7 +413,7 @@ impl Transaction {
             };
             for name in names {
                 let name = name.at("listing", &place)?.file_name();
-                if !name.to_str().is_some_and(|name| named(number(name))) {
+                if !name.to_str().is_some_and(is_named) {
                     self.to_trash(&store, &place.join(&name))?;
                 }
             }

@@ -112,7 +112,7 @@ impl Transaction {
         fork.save_reads(&ReadSet::from_bytes(&bytes, &reads)?, flush)?;
         let stack = self.meta.stack_or_first();
         let layer = savepoint.checked_sub(1).and_then(|n| stack.layers.get(n as usize));
-        let (changes, status) = layer.map_or((0, None), |l| (l.changes, l.exit_status));
+        let (changes, status) = layer.map_or((Some(0), None), |l| (l.changes, l.exit_status));
         let meta = &mut fork.meta;
         meta.state = State::Pending;
         meta.changes = changes;
@@ -128,9 +128,8 @@ impl Transaction {
             ended: meta.ended,
             exit_status: None,
             changes,
-            kinds: layer.and_then(|layer| layer.kinds),
             is_same: false,
-            counts: Some(changes),
+            counts: changes,
             saved: false,
         });
         meta.stack.at = 1;

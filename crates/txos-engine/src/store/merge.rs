@@ -203,7 +203,6 @@ impl Transaction {
             ended: Some(Stamp::now()),
             exit_status: None,
             changes: self.meta.changes,
-            kinds: None,
             is_same: false,
             counts: None,
             saved: true,

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FORMAT, FORMAT_SAVEPOINTS, FORMAT_UNDONE, FORMAT_UNPRIVILEGED, Stack};
+use super::{
+    FORMAT, FORMAT_SAVEPOINTS, FORMAT_UNCOUNTED, FORMAT_UNDONE, FORMAT_UNPRIVILEGED, Stack,
+};
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::rights;
@@ -99,9 +101,9 @@ pub struct Meta {
     /// Status with which the command ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// Number of changed paths.
+    /// Number of changed paths; none if they were not counted since the last command.
     #[serde(default)]
-    pub changes: u64,
+    pub changes: Option<u64>,
     /// Nothing that this commit published changed later if its ctime is before this stamp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "fence")]
@@ -142,6 +144,12 @@ impl Meta {
     /// The format that can say what this record says.
     pub(crate) fn format_needed(&self) -> u32 {
         let pending = matches!(self.state, State::Active | State::Pending);
+        let uncounted = self.before.as_ref().is_some_and(|before| before.changes.is_none());
+        let uncounted_layer =
+            pending && self.stack.layers.iter().any(|layer| layer.changes.is_none());
+        if self.changes.is_none() || uncounted || uncounted_layer {
+            return FORMAT_UNCOUNTED;
+        }
         let undone = self.before.as_ref().is_some_and(|before| before.savepoint == 0);
         if undone || pending && self.stack.is_undone() {
             return FORMAT_UNDONE;

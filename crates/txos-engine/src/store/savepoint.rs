@@ -16,6 +16,7 @@
 //! ```text
 //! tx/ID/saved/K         manifest of savepoint K: the transaction with its first K layers
 //! tx/ID/saved/K.reads   the read set then: another name of the file
+//! tx/ID/saved/K.seen    the manifest of the last layer, K, as its command left it; its content is not saved yet
 //! tx/ID/lN.saved/K/B    content B that savepoint K was the first to need
 //! tx/ID/lN.saved/new    objects that are being made, while one goes back
 //! ```
@@ -43,6 +44,11 @@ use crate::version::{Stamp, Version, stat_at};
 const MAGIC: &[u8; 8] = b"TXOSSAVE";
 /// Format of a manifest.
 const FORMAT: u32 = 1;
+
+/// First bytes of what a command left.
+const SEEN_MAGIC: &[u8; 8] = b"TXOSSEEN";
+/// Format of what a command left.
+const SEEN_FORMAT: u32 = 1;
 
 /// Marks of overlayfs that name an inode of the transaction itself: they stay with their inode.
 const OF_THE_INODE: [&[u8]; 2] = [b"trusted.overlay.upper", b"user.overlay.upper"];
@@ -115,7 +121,7 @@ impl Item {
     }
 
     /// Whether both are surely one object, unchanged.
-    fn is_same(&self, now: &Item) -> bool {
+    pub(crate) fn is_same(&self, now: &Item) -> bool {
         if self.is_whiteout() && now.is_whiteout() {
             return true; // overlayfs makes them links of one inode.
         }
@@ -142,12 +148,60 @@ impl Manifest {
         let (_, body) = codec::open(bytes, MAGIC, "a savepoint", FORMAT..=FORMAT).map_err(bad)?;
         let manifest: Manifest =
             postcard::from_bytes(body).map_err(|_| bad("is damaged (encoding)".into()))?;
-        let sound = manifest.trees.iter().flat_map(BTreeMap::keys).all(|path| {
+        if manifest.is_sound() { Ok(manifest) } else { Err(bad("is damaged (paths)".into())) }
+    }
+
+    /// Whether no path in it leads out of its layer.
+    fn is_sound(&self) -> bool {
+        self.trees.iter().flat_map(BTreeMap::keys).all(|path| {
             TOPS.iter().any(|top| is_at_or_below(path, top))
                 && path.split(|&b| b == b'/').all(|n| !matches!(n, b"" | b"." | b".."))
-        });
-        if sound { Ok(manifest) } else { Err(bad("is damaged (paths)".into())) }
+        })
     }
+}
+
+/// What the private copies were when a command had just ended in them: the next savepoint needs no other look.
+///
+/// It is a hint. One that is missing, damaged or another command's costs a look.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    /// When the command began: what tells it from one that was undone.
+    pub begun: Option<Stamp>,
+    /// The private copies.
+    pub manifest: Manifest,
+}
+
+impl Seen {
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
+        let body = postcard::to_stdvec(self)
+            .map_err(|e| Error::io("encoding", "a savepoint", std::io::Error::other(e)))?;
+        Ok(codec::seal(SEEN_MAGIC, SEEN_FORMAT, &body))
+    }
+
+    /// Reads what [`Seen::to_bytes`] wrote, if it is whole.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Seen> {
+        let formats = SEEN_FORMAT..=SEEN_FORMAT;
+        let (_, body) = codec::open(bytes, SEEN_MAGIC, "a look", formats).ok()?;
+        let seen: Seen = postcard::from_bytes(body).ok()?;
+        seen.manifest.is_sound().then_some(seen)
+    }
+}
+
+/// Looks again at the entries of which a look can't say whether they changed since. `None` if any of them did, or
+/// can't be looked at.
+pub(crate) fn confirmed(layer: &Layer, mut tree: Tree) -> Option<Tree> {
+    let top_fd = open(top(layer)).ok()?;
+    for (path, item) in tree.iter_mut().filter(|(_, item)| item.racy) {
+        let (dir, name) = split(path);
+        let dir = sys::open_dir_beneath(top_fd.as_fd(), dir).ok()?;
+        let now = stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        item.racy = false;
+        if !item.is(&now) {
+            return None;
+        }
+        item.racy = now.is_racy(Stamp::now_coarse());
+    }
+    Some(tree)
 }
 
 /// The directory of a layer within its store.

@@ -49,13 +49,10 @@ pub struct StackLayer {
     /// Status with which the command ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// Number of paths that the transaction changes with this layer and those below it.
+    /// Number of paths that the transaction changes with this layer and those below it; none if they were not
+    /// counted.
     #[serde(default)]
-    pub changes: u64,
-    /// The same by kind, if it was counted so: added, modified, with other attributes only, of another type, renamed,
-    /// deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kinds: Option<[u64; 6]>,
+    pub changes: Option<u64>,
     /// Whether the private copies are those of the layers below: its command changed nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_same: bool,
@@ -132,9 +129,8 @@ impl Meta {
             ended: self.ended,
             exit_status: self.exit_status,
             changes: self.changes,
-            kinds: None,
             is_same: false,
-            counts: Some(self.changes),
+            counts: self.changes,
             saved: false,
         });
         self.stack.at = 1;

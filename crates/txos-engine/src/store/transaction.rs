@@ -143,7 +143,7 @@ impl Home {
             durable: begin.durable,
             mount_namespace: None,
             exit_status: None,
-            changes: 0,
+            changes: Some(0),
             commit_stamp: None,
             reverts: None,
             reverted_by: None,

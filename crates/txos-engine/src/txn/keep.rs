@@ -5,15 +5,19 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::changeset::Counts;
+use crate::changeset::{Counts, RunningLayer};
 use crate::commit::{Phase, Progress};
 use crate::error::{Context, Result};
+use crate::object::FileKind;
+use crate::path::from_bytes;
+use crate::path::layer::split;
 use crate::readset::ReadSet;
 use crate::stamp::Stamp;
 use crate::store::Transaction;
 use crate::sys;
 
-/// Makes a transaction pending, with what it read and the numbers of paths that it changed. Of a durable
+/// Makes a transaction pending, with what it read, the numbers of paths that it changes, if they were counted, and
+/// `layer`: what its last command changed, if it was pending before and that is known. Of a durable
 /// one the private copies are stable before its record says that it is pending: those that a command has left
 /// as they were have been since they were kept.
 ///
@@ -24,28 +28,59 @@ use crate::sys;
 pub fn keep(
     tx: &mut Transaction,
     reads: &ReadSet,
-    counts: &Counts,
+    counts: Option<&Counts>,
+    layer: Option<RunningLayer>,
     progress: &dyn Progress,
 ) -> Result<()> {
     let flush = tx.meta.durable;
     tx.save_reads(reads, flush)?;
     tx.meta.ended = Some(Stamp::now());
-    tx.meta.changes = counts.total();
-    tx.stay();
-    let here = tx.meta.stack.here_mut();
-    let is_same = here.as_ref().is_some_and(|layer| layer.is_same);
-    if let Some(layer) = here {
-        layer.kinds = Some(counts.by_kind());
+    let is_same = layer.as_ref().is_some_and(|layer| layer.is_same);
+    let before = tx.meta.before.as_mut();
+    let known = before.as_ref().and_then(|before| before.changes).filter(|_| is_same);
+    if let Some(command) = before.and_then(|before| before.command.as_mut()) {
+        command.changes = layer.as_ref().and_then(|l| u64::try_from(l.entries.len()).ok());
+        command.is_same = is_same;
     }
+    tx.meta.changes = counts.map(Counts::total).or(known);
     if flush && !is_same {
         progress.phase(Phase::Flushing, None);
-        flush_layers(tx)?;
+        match layer.as_ref().and_then(RunningLayer::few) {
+            Some(few) => flush_few(tx, &few)?,
+            None => flush_layers(tx)?,
+        }
     }
+    if let Some(layer) = layer {
+        layer.note(tx);
+    }
+    tx.stay();
     tx.save(flush)?;
     if flush {
         // A rename put the record in place; it is stable with its directory.
         let dir = open_dir(tx.dir())?;
         sys::fsync(dir.as_fd()).at("flushing", tx.dir())?;
+    }
+    Ok(())
+}
+
+/// Flushes some entries of the private copies, by number of the layer and path below its directory: files first, so
+/// that no directory names what is not there.
+fn flush_few(tx: &Transaction, few: &[(usize, &[u8], FileKind)]) -> Result<()> {
+    let _rights = crate::sys_owner::rights();
+    let layers = tx.layers();
+    for wanted in [FileKind::File, FileKind::Dir] {
+        for (index, path, _) in few.iter().filter(|(.., kind)| *kind == wanted) {
+            let Some(layer) = layers.get(*index) else { continue };
+            let top = layer.upper.parent().unwrap_or(&layer.upper);
+            let flush = || {
+                let (dir, name) = split(path);
+                let top = sys::open(top.as_os_str().as_encoded_bytes(), OFlags::PATH, 0)?;
+                let dir = sys::open_dir_beneath(top.as_fd(), dir)?;
+                let entry = sys::open_at(dir.as_fd(), name, OFlags::RDONLY | OFlags::NOFOLLOW)?;
+                sys::fsync(entry.as_fd())
+            };
+            flush().at("flushing", top.join(from_bytes(path)))?;
+        }
     }
     Ok(())
 }

@@ -219,9 +219,14 @@ impl Scan<'_> {
         }
     }
 
+    /// Whether an object is at a path of the stable tree.
     pub(super) fn is_at(&self, object: &Handle, stable_path: &[u8]) -> Result<bool> {
         let (parent, name) = split(stable_path);
-        let dir = self.stable_dir(parent)?;
+        let mut last = self.last_dir.borrow_mut();
+        if last.as_ref().is_none_or(|(path, _)| path != parent) {
+            *last = Some((parent.to_vec(), self.stable_dir(parent)?));
+        }
+        let dir = last.as_ref().and_then(|(_, dir)| dir.as_ref());
         Ok(dir.is_some_and(|dir| Handle::of(dir.as_fd(), name).as_ref() == Some(object)))
     }
 
