@@ -65,6 +65,7 @@ pub mod sys_owner;
 mod sys_sched;
 pub mod sys_secure;
 mod sys_tree;
+mod sys_xattr;
 pub mod txn;
 pub mod version;
 

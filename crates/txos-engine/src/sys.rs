@@ -447,8 +447,11 @@ pub fn set_xattr(dir: BorrowedFd<'_>, name: &[u8], attr: &[u8], value: &[u8]) ->
 
 /// `lremovexattr(2)` on an entry of an open directory.
 pub fn remove_xattr(dir: BorrowedFd<'_>, name: &[u8], attr: &[u8]) -> Sys<()> {
-    let path = entry_path(dir, name);
     fault::step("removexattr", || {
+        if let Some(removed) = crate::sys_xattr::remove(dir, name, attr) {
+            return removed;
+        }
+        let path = entry_path(dir, name);
         let removed = rustix::fs::lremovexattr(&path[..], attr);
         let args = || [Arg::Text(&path), Arg::Text(attr)];
         or_as_owner(removed, libc::SYS_lremovexattr, args, drop)
@@ -699,15 +702,42 @@ pub fn names_in(dir: BorrowedFd<'_>) -> Sys<Vec<(Vec<u8>, FileType)>> {
 /// # Errors
 /// The errno of `llistxattr(2)` or `lgetxattr(2)`; a file system without them has none.
 pub fn xattrs(path: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
+    all_xattrs(|names| list_by_path(path, names), |name| xattr(path, name))
+}
+
+/// All extended attributes of an entry of an open directory (not followed), of the directory itself for an empty name.
+///
+/// # Errors
+/// As [`xattrs`].
+pub fn xattrs_in(dir: BorrowedFd<'_>, name: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
+    let list = |names: &mut [u8]| match crate::sys_xattr::list(dir, name, names) {
+        Some(listed) => listed,
+        None => list_by_path(&entry_path(dir, name), names),
+    };
+    let get = |attr: &[u8]| {
+        whole_xattr(|value| match crate::sys_xattr::get(dir, name, attr, value) {
+            Some(got) => got,
+            None => get_by_path(&entry_path(dir, name), attr, value),
+        })
+    };
+    all_xattrs(list, get)
+}
+
+fn list_by_path(path: &[u8], names: &mut [u8]) -> Sys<usize> {
+    let listed = rustix::fs::llistxattr(path, &mut *names);
+    let length = Arg::Number(names.len() as u64);
+    let args = || [Arg::Text(path), Arg::Room(names), length];
+    or_as_owner(listed, libc::SYS_llistxattr, args, |n| n as usize)
+}
+
+fn all_xattrs(
+    list: impl Fn(&mut [u8]) -> Sys<usize>,
+    get: impl Fn(&[u8]) -> Sys<Option<Vec<u8>>>,
+) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
     // Most objects have none or a few: one call with room for those, a second for the rest.
     let mut names = vec![0u8; 512];
     loop {
-        let listed = look("listxattr", || {
-            let listed = rustix::fs::llistxattr(path, &mut names[..]);
-            let length = Arg::Number(names.len() as u64);
-            let args = || [Arg::Text(path), Arg::Room(&mut names), length];
-            or_as_owner(listed, libc::SYS_llistxattr, args, |n| n as usize)
-        });
+        let listed = look("listxattr", || list(&mut names));
         match listed {
             Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
             Ok(n) => {
@@ -726,7 +756,7 @@ pub fn xattrs(path: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
     }
     let mut all = Vec::new();
     for name in names.split(|&b| b == 0).filter(|n| !n.is_empty()) {
-        match xattr(path, name) {
+        match get(name) {
             Ok(Some(value)) => all.push((name.to_vec(), value)),
             Ok(None) => {}
             Err(e) => return Err(e),
@@ -741,10 +771,12 @@ pub fn xattrs(path: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)>> {
 /// # Errors
 /// The errno of `lgetxattr(2)`.
 pub fn xattr(path: &[u8], name: &[u8]) -> Sys<Option<Vec<u8>>> {
-    whole_xattr(|value| {
-        let got = rustix::fs::lgetxattr(path, name, &mut *value);
-        or_as_owner(got, libc::SYS_lgetxattr, || getting(path, name, value), |n| n as usize)
-    })
+    whole_xattr(|value| get_by_path(path, name, value))
+}
+
+fn get_by_path(path: &[u8], name: &[u8], value: &mut [u8]) -> Sys<usize> {
+    let got = rustix::fs::lgetxattr(path, name, &mut *value);
+    or_as_owner(got, libc::SYS_lgetxattr, || getting(path, name, value), |n| n as usize)
 }
 
 /// [`xattr`] of what is open, be it only its place.

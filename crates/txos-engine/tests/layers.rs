@@ -20,6 +20,7 @@ const ORDER: &[&str] = &[
     "sys_owner",
     "rights",
     "patience",
+    "sys_xattr",
     "sys",
     "sys_copy",
     "sys_tree",

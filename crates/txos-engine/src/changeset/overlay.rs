@@ -223,8 +223,7 @@ impl<'a> Scan<'a> {
             Err(e) => return Err(Error::io("opening", self.show(&dir.stable), e)),
         };
         let before = self.changes.len() + self.files.len();
-        let own = sys::xattrs(&sys::entry_path(upper.as_fd(), b""))
-            .at("reading", self.show(&dir.path))?;
+        let own = sys::xattrs_in(upper.as_fd(), b"").at("reading", self.show(&dir.path))?;
         let impure = !self.marks_impure || overlay_xattr(&own, b"impure").is_some();
         for (name, kind) in names {
             self.entry(dir, (upper.as_fd(), impure), stable.as_fd(), &name, kind)?;
@@ -330,7 +329,7 @@ impl<'a> Scan<'a> {
         let xattrs = if plain {
             Vec::new()
         } else {
-            sys::xattrs(&sys::entry_path(upper_dir, name)).at("reading", self.show(&path))?
+            sys::xattrs_in(upper_dir, name).at("reading", self.show(&path))?
         };
         let staged = child(&dir.staged, name);
         if upper.kind() != FileKind::Dir {
@@ -466,8 +465,7 @@ impl<'a> Scan<'a> {
     ) -> Result<u64> {
         let dir =
             sys::open_dir_beneath(self.upper_root.as_fd(), path).at("opening", self.show(path))?;
-        let xattrs =
-            sys::xattrs(&sys::entry_path(dir.as_fd(), b"")).at("reading", self.show(path))?;
+        let xattrs = sys::xattrs_in(dir.as_fd(), b"").at("reading", self.show(path))?;
         let impure = !self.marks_impure || overlay_xattr(&xattrs, b"impure").is_some();
         strip_all(path, &xattrs, strip);
         let readable = sys::open_at(dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
@@ -487,8 +485,7 @@ impl<'a> Scan<'a> {
         for name in subdirs {
             let sub = child(path, &name);
             if impure {
-                let xattrs = sys::xattrs(&sys::entry_path(dir.as_fd(), &name))
-                    .at("reading", self.show(&sub))?;
+                let xattrs = sys::xattrs_in(dir.as_fd(), &name).at("reading", self.show(&sub))?;
                 if let Some(redirect) = overlay_xattr(&xattrs, b"redirect") {
                     let shell = stat_at(dir.as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)
                         .at("looking at", self.show(&sub))?;
@@ -500,8 +497,7 @@ impl<'a> Scan<'a> {
         }
         for name in others {
             let path = child(path, &name);
-            let xattrs = sys::xattrs(&sys::entry_path(dir.as_fd(), &name))
-                .at("reading", self.show(&path))?;
+            let xattrs = sys::xattrs_in(dir.as_fd(), &name).at("reading", self.show(&path))?;
             strip_all(&path, &xattrs, strip);
             let upper = stat_at(dir.as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)
                 .at("looking at", self.show(&path))?;

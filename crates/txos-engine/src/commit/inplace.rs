@@ -422,7 +422,7 @@ pub(super) fn copy_attrs(from: &EntryRef, to: &EntryRef) -> Sys<()> {
     let fd = to.open_path()?;
     // Somebody may write to a file who may not make one like it: what is saved is its content.
     not_ours(sys::chown(fd.as_fd(), version.uid, version.gid))?;
-    for (name, value) in sys::xattrs(&sys::entry_path(from.dir.as_fd(), &from.name))? {
+    for (name, value) in sys::xattrs_in(from.dir.as_fd(), &from.name)? {
         if !crate::changeset::is_overlay_xattr(&name) {
             sys::set_xattr(to.dir.as_fd(), &to.name, &name, &value)?;
         }

@@ -287,7 +287,7 @@ fn item(dir: BorrowedFd<'_>, name: &[u8], version: &Version, known: Option<&Item
     {
         return Ok(Item { racy, several: version.nlink > 1, ..known.clone() });
     }
-    let xattrs = sys::xattrs(&sys::entry_path(dir, name))?;
+    let xattrs = sys::xattrs_in(dir, name)?;
     let content = match version.kind() {
         FileKind::Symlink => Content::Link(sys::look("readlink", || {
             let link = sys::open_at(dir, name, OFlags::PATH | OFlags::NOFOLLOW)?;

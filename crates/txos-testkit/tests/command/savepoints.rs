@@ -162,6 +162,86 @@ fn layers_of_commands_that_change_nothing() {
     twin.lab.expect_clean();
 }
 
+/// What the last command left is noted, for the next savepoint. A note that is missing, damaged, or of a command that was
+/// undone, is not gone by.
+#[test]
+fn a_note_of_what_a_command_left_is_a_hint() {
+    let note = |twin: &Twin| twin.lab.store().join("tx").join(&twin.id).join("saved/2.seen");
+    let undone = |twin: &Twin| {
+        // Another command in place of the second, with the note of the one that was undone.
+        let was = std::fs::read(note(twin)).unwrap();
+        let _ = twin.go("undo", 1).expect(0);
+        let exec = twin.lab.txos(["exec", &twin.id, "--", "sh", "-c", "echo other > a; rm b"]);
+        let _ = exec.run().expect(0);
+        assert_ne!(std::fs::read(note(twin)).unwrap(), was);
+        std::fs::write(note(twin), was).unwrap();
+    };
+    let gone = |twin: &Twin| std::fs::remove_file(note(twin)).unwrap();
+    let cut = |twin: &Twin| {
+        let whole = std::fs::read(note(twin)).unwrap();
+        std::fs::write(note(twin), &whole[..whole.len() / 2]).unwrap();
+    };
+    let kept = |twin: &Twin| assert!(note(twin).exists());
+    for (what, spoil) in [
+        ("kept", &kept as &dyn Fn(&Twin)),
+        ("gone", &gone),
+        ("cut off", &cut),
+        ("of a command that was undone", &undone),
+    ] {
+        let scripts = ["echo 1 > a; echo 1 > b", "echo 2 > a; mkdir d; echo 2 > d/f"];
+        let mut twin = Twin::new(Lab::new(), &[], ": > a", &scripts);
+        spoil(&twin);
+        twin.states[2] = seen(&twin.lab, &twin.id);
+        let exec = twin.lab.txos(["exec", &twin.id, "--", "sh", "-c", "rm -r *; echo 3 > c"]);
+        let _ = exec.run().expect(0);
+        twin.states.push(seen(&twin.lab, &twin.id));
+        assert!(!note(&twin).exists(), "{what}");
+        for at in [2, 1, 0] {
+            let _ = twin.go("undo", 1).expect(0);
+            twin.is_at(at);
+        }
+        let _ = twin.go("redo", 3).expect(0);
+        twin.is_at(3);
+        let _ = twin.go("undo", 1).expect(0);
+        let _ = twin.lab.txos(["commit", &twin.id]).run().expect(0);
+        assert_eq!(dump(twin.lab.tree()), twin.states[2], "{what}");
+    }
+}
+
+/// A commit that fails halfway puts the private copies back; what was noted of them is not gone by after it.
+#[test]
+fn a_commit_that_fails_forgets_the_note() {
+    let lab = Lab::in_memory();
+    let (mut failed, mut forgot) = (0, 0);
+    for step in (1..).step_by(5) {
+        let scripts = ["echo 1 > a; echo 1 > b", "echo 2 > a; mkdir d; echo 2 > d/f"];
+        let twin = Twin::new(lab.nested(&format!("step-{step}")), &[], ": > a", &scripts);
+        let note = twin.lab.store().join("tx").join(&twin.id).join("saved/2.seen");
+        assert!(note.exists());
+        let count = twin.lab.dir().join("steps");
+        let commit = twin.lab.txos(["commit", &twin.id]).env("TXOS_FAULT", format!("EIO@{step}"));
+        let done = commit.env("TXOS_FAULT_COUNT", &count).run();
+        let fired = std::fs::read_to_string(&count).unwrap_or_default();
+        if !fired.lines().any(|line| line.starts_with("fired ")) {
+            let _ = done.expect(0);
+            break;
+        }
+        if done.code() == 0 {
+            continue;
+        }
+        failed += 1;
+        forgot += u32::from(!note.exists());
+        assert_eq!(dump(twin.lab.tree()), twin.states[0], "{step}");
+        twin.is_at(2);
+        let _ = twin.go("undo", 1).expect(0);
+        twin.is_at(1);
+        let _ = twin.go("redo", 1).expect(0);
+        let _ = twin.lab.txos(["commit", &twin.id]).run().expect(0);
+        assert_eq!(dump(twin.lab.tree()), twin.states[2], "{step}");
+    }
+    assert!(failed > 2 && forgot > 0, "{failed} failed, {forgot} of them without the note");
+}
+
 #[test]
 fn every_state_is_gone_to_and_fro() {
     let twin = Twin::new(Lab::in_memory(), &["--no-durable"], PREPARE, &LAYERS);

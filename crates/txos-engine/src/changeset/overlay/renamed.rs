@@ -57,8 +57,8 @@ impl Renamed {
             })
             .at("listing", shown())?;
             for name in below {
-                let xattrs = sys::xattrs(&sys::entry_path(dir.as_fd(), &name))
-                    .at("reading the attributes of", shown())?;
+                let xattrs =
+                    sys::xattrs_in(dir.as_fd(), &name).at("reading the attributes of", shown())?;
                 let to = child(&path, &name);
                 let from = match overlay_xattr(&xattrs, b"redirect") {
                     Some(redirect) => {
