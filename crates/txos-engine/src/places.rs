@@ -14,7 +14,7 @@
 //!   anything below.
 
 use crate::path::{join, split};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The name of an object or of an entry: a path at the beginning.
 pub(crate) type Place = Vec<u8>;
@@ -28,11 +28,37 @@ struct Changed {
     existed: bool,
 }
 
+/// A dictionary that is asked for every directory above a path, nearly all of which it does not have: a path of 1,000
+/// directories would be hashed 1,000 times. It asks itself first whether it has anything of that length.
+#[derive(Clone, Debug)]
+struct Dictionary<V> {
+    all: HashMap<Place, V>,
+    /// Lengths of what is, or was, in it.
+    lengths: HashSet<usize>,
+}
+
+impl<V> Default for Dictionary<V> {
+    fn default() -> Self {
+        Dictionary { all: HashMap::new(), lengths: HashSet::new() }
+    }
+}
+
+impl<V> Dictionary<V> {
+    fn get(&self, place: &[u8]) -> Option<&V> {
+        if self.lengths.contains(&place.len()) { self.all.get(place) } else { None }
+    }
+
+    fn insert(&mut self, place: Place, value: V) {
+        self.lengths.insert(place.len());
+        self.all.insert(place, value);
+    }
+}
+
 /// Names after some renames. The default is the beginning.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
-    entries: HashMap<Place, Changed>,
-    homes: HashMap<Place, Place>,
+    entries: Dictionary<Changed>,
+    homes: Dictionary<Place>,
 }
 
 impl Places {
@@ -54,7 +80,7 @@ impl Places {
 
     /// The directory that `path` leads to now.
     fn directory(&self, path: &[u8]) -> Place {
-        if self.entries.is_empty() {
+        if self.entries.all.is_empty() {
             return path.to_vec();
         }
         let mut at: Place = Vec::with_capacity(path.len() + 1);
@@ -87,22 +113,26 @@ impl Places {
 
     /// Where an object is now. (Of one with several names: where it was last put, or was at the beginning.)
     pub fn now(&self, object: &[u8]) -> Vec<u8> {
-        if self.homes.is_empty() {
+        if self.homes.all.is_empty() {
             return object.to_vec();
         }
         // Each step leads one directory up, or to an object's home; a plan that was made by hand may lead in
         // a circle, which ends here.
         let mut names: Vec<&[u8]> = Vec::new();
         let mut at = object;
-        for _ in 0..=object.len() + self.homes.len() * 64 {
+        for _ in 0..=object.len() + self.homes.all.len() * 64 {
             at = self.homes.get(at).map_or(at, |home| &home[..]);
             let Some((dir, name)) = split(at) else { break };
             names.push(name);
             at = dir;
         }
-        let mut path = b"/".to_vec();
+        if names.is_empty() {
+            return b"/".to_vec();
+        }
+        let mut path = Vec::with_capacity(object.len());
         for name in names.iter().rev() {
-            path = join(&path, name);
+            path.push(b'/');
+            path.extend_from_slice(name);
         }
         path
     }
@@ -117,7 +147,7 @@ impl Places {
 
     /// Names that came to a directory and names that went, compared with the beginning.
     pub fn changed_names(&self) -> impl Iterator<Item = (&[u8], &[u8], bool)> {
-        self.entries.iter().filter_map(|(entry, changed)| {
+        self.entries.all.iter().filter_map(|(entry, changed)| {
             let (dir, name) = split(entry)?;
             let exists = changed.object.is_some();
             (exists != changed.existed).then_some((dir, name, exists))
@@ -126,7 +156,7 @@ impl Places {
 
     /// Whether any object is elsewhere than at the beginning.
     pub fn anything_moved(&self) -> bool {
-        !self.homes.is_empty()
+        !self.homes.all.is_empty()
     }
 
     /// `rename(2)` to where nothing is.
@@ -158,7 +188,7 @@ impl Places {
         let existed = self.entries.get(&entry).map_or(is_there, |before| before.existed);
         if let Some(object) = &object {
             if *object == entry {
-                self.homes.remove(object);
+                self.homes.all.remove(object);
             } else {
                 self.homes.insert(object.clone(), entry.clone());
             }

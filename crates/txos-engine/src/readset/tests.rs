@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::validate::{OwnWrites, ValidationRules};
+use super::validate::{OwnWrites, ValidationRules, Walks};
 use super::*;
 use crate::object::Facets;
 
@@ -218,6 +218,64 @@ fn what_moved_is_looked_at_where_it_is() {
             assert!(right, "way {n}: {expected:?}, not {found:?}");
         }
     }
+}
+
+/// What was walked before changes nothing of where a path led, whatever the order.
+#[test]
+fn walks_that_are_remembered_lead_to_the_same() {
+    let d = Dir::new("walks");
+    for dir in ["d/e/g/h", "h/i", "store"] {
+        fs::create_dir_all(d.0.join(dir)).unwrap();
+    }
+    fs::write(d.0.join("d/e/f"), "f").unwrap();
+    std::os::unix::fs::symlink("d/e", d.0.join("link")).unwrap();
+    std::os::unix::fs::symlink("../../h", d.0.join("d/e/up")).unwrap();
+    let published = renamed(&d, &[("d/e/g", "store/1"), ("h", "d/e/g"), ("d", "store/2")]);
+    let mut paths: Vec<Vec<u8>> = [
+        "d",
+        "d/e",
+        "d/e/g",
+        "d/e/g/h",
+        "d/e/g/h/none",
+        "d/e/g/i",
+        "d/e/up",
+        "d/e/up/i",
+        "d/e/f",
+        "d/e/f/x",
+        "h",
+        "h/i",
+        "link",
+        "link/g",
+        "link/g/h",
+        "link/up/i",
+        "d/../d/e/g",
+        "d/./e//g",
+        "store",
+        "store/1",
+        "store/2",
+        "none",
+        "none/x",
+        "d/e/g/h/..",
+    ]
+    .iter()
+    .map(|path| d.at(path))
+    .collect();
+    paths.push(b"/".to_vec());
+    let alone: Vec<_> = paths
+        .iter()
+        .map(|path| published.led_to(path, &mut Walks::default()))
+        .map(|led| (led.to, led.passed))
+        .collect();
+    for step in [1, 7, 24] {
+        let mut walks = Walks::default();
+        for n in (0..2 * paths.len()).map(|n| n * step % paths.len()) {
+            let led = published.led_to(&paths[n], &mut walks);
+            assert_eq!((led.to, led.passed), alone[n], "{:?}", crate::path::from_bytes(&paths[n]));
+        }
+    }
+    let led = |path: &str| published.led_to(&d.at(path), &mut Walks::default()).to;
+    assert_eq!(led("d/e/g/h"), Ok(d.at("d/e/g/h")));
+    assert_eq!(led("link/up/i"), Ok(d.at("h/i")));
 }
 
 /// A look for which this process had no descriptor, no memory or no time has told nothing: it is a conflict, and

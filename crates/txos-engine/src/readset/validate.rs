@@ -122,21 +122,30 @@ impl OwnWrites {
 
     /// Where a path, as it was written, led in the tree as it was: to which directory, by its path then, or to
     /// which error. What nothing was done to is looked at where it is now.
-    pub(super) fn led_to(&self, written: &[u8]) -> Led {
-        self.follow(written, &[Errno::ACCESS])
+    pub(super) fn led_to(&self, written: &[u8], walks: &mut Walks) -> Led {
+        self.follow(written, &[Errno::ACCESS], walks)
     }
 
     /// Whether a path, as it was written, may pass anything that this transaction changed. A directory that
     /// may not be searched now does not hide that.
     pub(super) fn may_pass(&self, written: &[u8]) -> bool {
-        self.follow(written, &[]).passed
+        self.follow(written, &[], &mut Walks::default()).passed
     }
 
     /// [`OwnWrites::led_to`]; these errors are an answer as well.
-    fn follow(&self, written: &[u8], answers: &[Errno]) -> Led {
+    fn follow(&self, written: &[u8], answers: &[Errno], walks: &mut Walks) -> Led {
         let mut led = Led { to: Err(Errno::NOENT), passed: false };
         let mut at: Place = b"/".to_vec();
         let mut rest = names_of(written);
+        let whole = plain(&rest);
+        // How much of it was walked, as long as it leads through nothing but directories.
+        let mut walked = whole.as_ref().map(|_| 0);
+        if let Some((length, walk)) = whole.as_ref().and_then(|whole| walks.longest(whole)) {
+            (at, led.passed) = walk.clone();
+            let names = whole.iter().flat_map(|whole| whole.get(length..)).flatten();
+            rest.truncate(names.filter(|&&b| b == b'/').count());
+            walked = Some(length);
+        }
         let mut links_left = 40;
         // What can't be looked at is passed as a directory: then it is still known which names of the path this
         // transaction changed.
@@ -165,9 +174,17 @@ impl OwnWrites {
                     FileKind::Dir
                 }
             };
+            walked = walked.map(|length| length + 1 + name.len());
             match kind {
-                FileKind::Dir => at = entry,
+                FileKind::Dir => {
+                    at = entry;
+                    let path = whole.as_ref().zip(walked).filter(|_| failed.is_none());
+                    if let Some(path) = path.and_then(|(whole, length)| whole.get(..length)) {
+                        walks.0.insert(path.to_vec(), (at.clone(), led.passed));
+                    }
+                }
                 FileKind::Symlink => {
+                    walked = None;
                     links_left -= 1;
                     if links_left == 0 {
                         return Led { to: Err(Errno::LOOP), ..led };
@@ -187,6 +204,38 @@ impl OwnWrites {
         }
         Led { to: failed.map_or(Ok(at), Err), ..led }
     }
+}
+
+/// Where paths through nothing but directories led, and whether they passed anything that this transaction changed: of
+/// many paths below one another each directory is looked at once.
+#[derive(Debug, Default)]
+pub(super) struct Walks(HashMap<Place, (Place, bool)>);
+
+impl Walks {
+    /// The longest part of a path that was walked, and its length.
+    fn longest(&self, path: &[u8]) -> Option<(usize, &(Place, bool))> {
+        let mut part = path;
+        loop {
+            if let Some(walk) = self.0.get(part) {
+                return Some((part.len(), walk));
+            }
+            let end = part.iter().rposition(|&b| b == b'/').filter(|&end| end > 0)?;
+            part = part.get(..end)?;
+        }
+    }
+}
+
+/// The path of these names, last first, if all of them lead downwards.
+fn plain(names: &[Vec<u8>]) -> Option<Place> {
+    let mut path = Place::new();
+    for name in names.iter().rev() {
+        if name == b".." {
+            return None;
+        }
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    Some(path)
 }
 
 /// Where a path led, and whether it passed anything that this transaction changed.
@@ -224,10 +273,11 @@ impl ReadSet {
 
     /// Directory paths as programs wrote them must lead where they led.
     fn validate_aliases(&self, published: &OwnWrites, conflicts: &mut Vec<Conflict>) {
+        let mut walks = Walks::default();
         for (written, alias) in &self.aliases {
             let conflict = match *alias {
                 PathBinding::Elsewhere => None,
-                PathBinding::Nowhere(errno) => nowhere(written, errno, published),
+                PathBinding::Nowhere(errno) => nowhere(written, errno, published, &mut walks),
                 PathBinding::Dir(index) => {
                     let Some(dir) = self.dirs.get(index as usize) else { continue };
                     // A path written canonically is checked with the directory itself.
@@ -238,7 +288,7 @@ impl ReadSet {
                     if now.as_ref().is_some_and(|now| *now == published.places.now(&dir.path)) {
                         continue;
                     }
-                    match published.led_to(written) {
+                    match published.led_to(written, &mut walks) {
                         Led { to: Ok(path), .. } if path == dir.path => None,
                         Led { to: Err(Errno::ACCESS), passed: true } => None,
                         Led { to: Ok(_), .. } => Some(ConflictKind::LeadsElsewhere),
@@ -255,7 +305,12 @@ impl ReadSet {
 }
 
 /// What is no longer so about a directory path that led to an error.
-fn nowhere(written: &[u8], errno: i32, published: &OwnWrites) -> Option<ConflictKind> {
+fn nowhere(
+    written: &[u8],
+    errno: i32,
+    published: &OwnWrites,
+    walks: &mut Walks,
+) -> Option<ConflictKind> {
     let seen = Errno::from_raw_os_error(errno);
     if !super::observe::is_answer(seen) {
         return Some(ConflictKind::NotSeen(seen));
@@ -265,7 +320,7 @@ fn nowhere(written: &[u8], errno: i32, published: &OwnWrites) -> Option<Conflict
     // tree as it was decides.
     let led = match published.verified.is_empty() {
         true => Led { to: Ok(Place::default()), passed: false },
-        false => published.led_to(written),
+        false => published.led_to(written, walks),
     };
     let led_errno = led.to.as_ref().err().copied();
     let now = match led.to {
