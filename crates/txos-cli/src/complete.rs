@@ -266,7 +266,7 @@ mod tests {
             id: txos_engine::id::TxId::from_bits(bits),
             name: name.map(str::to_owned),
             command: vec!["make".into(), "a b".into()],
-            changes: 2,
+            changes: Some(2),
             ..sample()
         };
         let found = [

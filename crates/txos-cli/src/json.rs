@@ -253,7 +253,7 @@ mod tests {
             boot: "b".into(),
             mount_namespace: Some(4),
             exit_status: Some(0),
-            changes: 1,
+            changes: Some(1),
             layers: vec![LayerMeta {
                 target: "/".into(),
                 root: None,

@@ -80,7 +80,7 @@ pub fn sample() -> Meta {
         durable: true,
         mount_namespace: None,
         exit_status: None,
-        changes: 0,
+        changes: Some(0),
         commit_stamp: None,
         reverts: None,
         reverted_by: None,
@@ -117,7 +117,7 @@ mod tests {
                     boot: boot.into(),
                     ended: None,
                     exit_status: None,
-                    changes: 1,
+                    changes: Some(1),
                     savepoint: 1,
                     command: None,
                 };
