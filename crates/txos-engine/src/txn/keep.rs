@@ -45,9 +45,12 @@ pub fn keep(
     tx.meta.changes = counts.map(Counts::total).or(known);
     if flush && !is_same {
         progress.phase(Phase::Flushing, None);
-        match layer.as_ref().and_then(RunningLayer::few) {
+        let flushed = match layer.as_ref().and_then(RunningLayer::few) {
             Some(few) => flush_few(tx, &few)?,
-            None => flush_layers(tx)?,
+            None => false,
+        };
+        if !flushed {
+            flush_layers(tx)?;
         }
     }
     if let Some(layer) = layer {
@@ -64,25 +67,26 @@ pub fn keep(
 }
 
 /// Flushes some entries of the private copies, by number of the layer and path below its directory: files first, so
-/// that no directory names what is not there.
-fn flush_few(tx: &Transaction, few: &[(usize, &[u8], FileKind)]) -> Result<()> {
+/// that no directory names what is not there. `false` if one can't be opened, which flushing needs.
+fn flush_few(tx: &Transaction, few: &[(usize, &[u8], FileKind)]) -> Result<bool> {
     let _rights = crate::sys_owner::rights();
     let layers = tx.layers();
     for wanted in [FileKind::File, FileKind::Dir] {
         for (index, path, _) in few.iter().filter(|(.., kind)| *kind == wanted) {
             let Some(layer) = layers.get(*index) else { continue };
             let top = layer.upper.parent().unwrap_or(&layer.upper);
-            let flush = || {
+            let open = || {
                 let (dir, name) = split(path);
                 let top = sys::open(top.as_os_str().as_encoded_bytes(), OFlags::PATH, 0)?;
                 let dir = sys::open_dir_beneath(top.as_fd(), dir)?;
-                let entry = sys::open_at(dir.as_fd(), name, OFlags::RDONLY | OFlags::NOFOLLOW)?;
-                sys::fsync(entry.as_fd())
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+                sys::open_at(dir.as_fd(), name, flags)
             };
-            flush().at("flushing", top.join(from_bytes(path)))?;
+            let Ok(entry) = open() else { return Ok(false) };
+            sys::fsync(entry.as_fd()).at("flushing", top.join(from_bytes(path)))?;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 fn flush_layers(tx: &Transaction) -> Result<()> {
