@@ -24,4 +24,4 @@ if [ -z "$include" ]; then
 fi
 mkdir -p "$to"
 cc -std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -I"$include" \
-    -o "$to/txos.node" "$here/src/addon.c" -ldl -lpthread
+    -I"$here/../../crates/txos-runtime/include" -o "$to/txos.node" "$here/src/addon.c" -ldl -lpthread

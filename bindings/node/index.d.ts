@@ -23,6 +23,9 @@ export interface TransactionOptions {
   resetSequence?: boolean;
 }
 
+/** What a function may return that is a transaction: anything but a promise. */
+export type Synchronous<T> = T extends PromiseLike<unknown> ? never : T;
+
 /**
  * Calls a function as a transaction of this thread, and gives what it returns. An exception aborts, and goes on.
  * After a conflict the function is called again; what it did to variables is not put back.
@@ -34,7 +37,7 @@ export interface TransactionOptions {
  *
  * @throws {TransactionError} why the transaction did not happen; nothing of it has
  */
-export function transaction<T>(work: () => T, options?: TransactionOptions): T extends PromiseLike<unknown> ? never : T;
+export function transaction<T>(work: () => Synchronous<T>, options?: TransactionOptions): T;
 
 /**
  * Leaves the transaction while a function runs: what that does is not part of it, stays, and sees nothing of it.
@@ -77,7 +80,7 @@ export function share(): Ticket;
  * @throws {NotInTransactionError} the transaction is over
  * @throws {TransactionError} the transaction did not happen, or this thread can't take part
  */
-export function takePart<T>(ticket: Ticket, work: () => T): T extends PromiseLike<unknown> ? never : T;
+export function takePart<T>(ticket: Ticket, work: () => Synchronous<T>): T;
 
 /**
  * Leaves a file, or all files below a directory whose names end with `suffix` (all of them by default), out of the

@@ -15,16 +15,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* struct txos_abort and struct txos_stats of txos.h. */
-struct reason {
-    uint32_t size, reason;
-    int32_t error, pid;
-    char what[256], path[4096];
-};
-struct counters {
-    uint32_t size, version;
-    uint64_t counters[8];
-};
+#include "txos.h"
 
 /* Threads of workers may load at the same time; all write the same. */
 static struct {
@@ -35,8 +26,8 @@ static struct {
     int (*resume)(long);
     const char *(*strerror)(void);
     int (*in_transaction)(void);
-    int (*abort_reason)(struct reason *);
-    int (*stats)(struct counters *);
+    int (*abort_reason)(struct txos_abort *);
+    int (*stats)(struct txos_stats *);
     int (*abort_if)(const volatile int *);
     int (*share)(void);
     int (*join)(int);
@@ -351,7 +342,7 @@ static napi_value in_transaction(napi_env env, napi_callback_info info) {
 /* [reason, errno, pid, what, path as a Buffer] */
 static napi_value why(napi_env env, napi_callback_info info) {
     (void)info;
-    struct reason abort = {.size = sizeof abort};
+    struct txos_abort abort = {.size = sizeof abort};
     napi_value made = NULL, path = NULL;
     lib.abort_reason(&abort);
     napi_create_array_with_length(env, 5, &made);
@@ -376,12 +367,14 @@ static napi_value version(napi_env env, napi_callback_info info) {
 
 static napi_value stats(napi_env env, napi_callback_info info) {
     (void)info;
-    struct counters counters = {.size = sizeof counters};
+    struct txos_stats now = {.size = sizeof now};
     napi_value made = NULL;
-    lib.stats(&counters);
+    lib.stats(&now);
+    const uint64_t counters[] = {now.begun, now.committed, now.aborted,     now.restarted,
+                                 now.calls, now.trapped,   now.unsupported, now.short_cuts};
     napi_create_array_with_length(env, 8, &made);
     for (uint32_t i = 0; i < 8; i++)
-        napi_set_element(env, made, i, number(env, (double)counters.counters[i]));
+        napi_set_element(env, made, i, number(env, (double)counters[i]));
     return made;
 }
 

@@ -50,6 +50,73 @@ class Blocks(InPlace):
                     raise kind()
             self.assertFalse(self.file.exists())
 
+    def test_participants_decide(self):
+        told = []
+
+        class Ledger:
+            def __init__(self, name, refuses=None):
+                self.name, self.refuses = name, refuses
+
+            def prepare(self):
+                told.append(f"p{self.name}{int(txos.in_transaction())}")
+                if self.refuses is not None:
+                    raise self.refuses
+
+            def commit(self):
+                told.append(f"c{self.name}")
+
+            def abort(self):
+                told.append(f"a{self.name}")
+
+        def change(*ledgers, fails=None):
+            with txos.transaction() as tx:
+                with txos.transaction() as inner:
+                    for ledger in ledgers:
+                        inner.enlist(ledger)
+                self.file.write_text("new\n")
+                if fails is not None:
+                    raise fails
+
+        def heard():
+            all_, told[:] = " ".join(told), []
+            return all_
+
+        change(Ledger(1), Ledger(2))
+        self.assertEqual(heard(), "p10 p20 c1 c2")
+        self.assertEqual(self.outsider("cat file"), "new\n")
+        self.file.unlink()
+        with self.assertRaisesRegex(ValueError, "no room"):
+            change(Ledger(1), Ledger(2, ValueError("no room")), Ledger(3))
+        self.assertEqual(heard(), "p10 p20 a3 a2 a1")
+        with self.assertRaisesRegex(KeyError, "mind"):
+            change(Ledger(1), Ledger(2), fails=KeyError("mind"))
+        self.assertEqual(heard(), "a2 a1")
+        self.assertFalse(self.file.exists())
+        self.assertFalse(txos.in_transaction())
+        # A conflict, of the transaction's own and of a participant's: the function is called again.
+        self.file.write_text("old\n")
+        attempts = []
+
+        def again():
+            with txos.transaction() as tx:
+                self.file.read_text()
+                attempts.append(1)
+                if len(attempts) == 1:
+                    self.outsider("echo other > file")
+                tx.enlist(Ledger(1, txos.Conflict("busy") if len(attempts) == 2 else None))
+                (self.dir / "other").write_text("new")
+
+        txos.run(again)
+        self.assertEqual((heard(), len(attempts)), ("a1 p10 a1 p10 c1", 3))
+        # What fails in its commit is told; the transaction is committed.
+        late = Ledger(1)
+        late.commit = lambda: 1 / 0
+        with self.assertRaises(ZeroDivisionError):
+            change(late, Ledger(2))
+        self.assertEqual((heard(), self.file.read_text()), ("p10 p20 c2", "new\n"))
+        with self.assertRaises(RuntimeError):
+            txos.transaction().enlist(late)
+
     def test_an_abort_on_purpose(self):
         with self.assertRaises(txos.Aborted):
             with txos.transaction() as tx:

@@ -22,6 +22,7 @@ Linux 5.11 or later on x86-64.
 
 from ._errors import Aborted, Conflict, Failed, TimedOut, TransactionError, Unsupported
 from ._transaction import (
+    Participant,
     Stats,
     atomic,
     in_transaction,
@@ -44,6 +45,7 @@ __all__ = [
     "Aborted",
     "Conflict",
     "Failed",
+    "Participant",
     "Stats",
     "TimedOut",
     "TransactionError",

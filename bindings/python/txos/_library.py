@@ -78,6 +78,8 @@ class Library:
         self.abort_if = _function(
             handle, "txos_abort_if", ctypes.c_int, ctypes.POINTER(ctypes.c_int)
         )
+        self.prepare = _function(handle, "txos_prepare", ctypes.c_int)
+        self.finish = _function(handle, "txos_finish", ctypes.c_int, ctypes.c_int)
         self.share = _function(handle, "txos_share", ctypes.c_int)
         self.join = _function(handle, "sys_xjoin", ctypes.c_int, ctypes.c_int)
         self.exclude = _function(

@@ -17,10 +17,10 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NoReturn, TypeVar, overload
+from typing import NoReturn, Protocol, TypeVar, overload
 
 from . import _library
 from ._errors import ASKED, Aborted, Conflict, Failed, TimedOut, TransactionError, of_begin
@@ -34,6 +34,31 @@ F = TypeVar("F", bound=Callable[..., object])
 # Pauses between attempts: random, so that those who met don't meet again, and longer each time.
 BACKOFF_MS = 1.0
 BACKOFF_MAX_MS = 64.0
+
+
+class Participant(Protocol):
+    """What can commit with a transaction, or not at all: see :meth:`transaction.enlist`."""
+
+    def prepare(self) -> None:
+        """It can commit, whatever comes; or raises an exception, which refuses."""
+
+    def commit(self) -> None:
+        """The transaction is committed."""
+
+    def abort(self) -> None:
+        """The transaction is aborted."""
+
+
+def _call_all(functions: Iterable[Callable[[], object]]) -> None:
+    """Calls each; the first exception goes on when all were called."""
+    first: BaseException | None = None
+    for function in functions:
+        try:
+            function()
+        except BaseException as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 class _State(threading.local):
@@ -110,6 +135,8 @@ class transaction:
         self._spoiled = False
         #: By which other threads join.
         self._shown = -1
+        #: What commits with it, or not at all.
+        self._enlisted: list[Participant] = []
 
     def __enter__(self) -> transaction:
         if self._thread:
@@ -118,6 +145,7 @@ class transaction:
         self._outer = _here.block
         self._spoiled = False
         self._shown = -1
+        self._enlisted = []
         if self._outer is None:
             process = os.getpid()
             self._timer = None if self._timeout is None else _Timer(self._timeout)
@@ -156,6 +184,8 @@ class transaction:
     def _end(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         lib = library()
         if os.getpid() != self._process or not lib.in_transaction():
+            if os.getpid() == self._process:
+                self._tell_aborted()
             if kind is None:
                 raise Failed(
                     "nothing was committed: at the end of the block there was no transaction any "
@@ -163,15 +193,16 @@ class transaction:
                 )
             return
         if kind is None and not self._spoiled:
-            ended = lib.end()
+            ended = self._end_with_participants(lib) if self._enlisted else lib.end() == 0
             self._hide()
-            if ended == 0:
+            if ended:
                 return
             reason, why = self._why(lib)
             raise Aborted(_A_PART_FAILED) if reason == ASKED and self._spoiled else why
         lib.abort(1)
         self._hide()
         reason, why = self._why(lib)
+        self._tell_aborted()
         if reason != ASKED:
             # It had failed before: the exception is only what the program made of that. One that
             # asks for the end of the program goes first.
@@ -179,6 +210,62 @@ class transaction:
                 raise why from error
         elif kind is None:
             raise Aborted(_A_PART_FAILED)
+
+    def _end_with_participants(self, lib: _library.Library) -> bool:
+        """Whether it is committed. An exception of one that refuses goes on."""
+        if lib.prepare() != 0:
+            error = ctypes.get_errno()
+            if lib.in_transaction():
+                words = lib.words()
+                lib.abort(1)
+                self._hide()
+                self._tell_aborted()
+                raise Failed(words, errno=error)
+            if error == errno.EINPROGRESS:
+                # It is not decided.
+                self._enlisted = []
+            self._tell_aborted()
+            return False
+        try:
+            for participant in self._enlisted:
+                participant.prepare()
+        except BaseException:
+            lib.finish(0)
+            self._hide()
+            self._tell_aborted()
+            raise
+        if lib.finish(1) != 0:
+            if ctypes.get_errno() == errno.EINPROGRESS:
+                self._enlisted = []
+            self._tell_aborted()
+            return False
+        enlisted, self._enlisted = self._enlisted, []
+        _call_all(participant.commit for participant in enlisted)
+        return True
+
+    def _tell_aborted(self) -> None:
+        enlisted, self._enlisted = self._enlisted, []
+        _call_all(participant.abort for participant in reversed(enlisted))
+
+    def enlist(self, participant: Participant) -> None:
+        """Has something else commit with the transaction, or not at all: a two-phase commit.
+
+        At the end of the block, when everything is published and nothing but a participant can stop the transaction,
+        ``prepare()`` of each is called, in the order in which they enlisted. An exception refuses: it aborts the transaction,
+        and goes on to the caller; after :class:`Conflict` :func:`run` calls its function again. Then
+        ``commit()`` of each is called; an exception of it goes on when all were called, and the transaction stays
+        committed. If the transaction is aborted, ``abort()`` is called instead, in the opposite order, also of one that
+        has refused.
+
+        What they do is no part of the transaction. ``prepare()`` does not wait for another transaction: other commits of the
+        same user wait meanwhile. Only the thread that entered the block can enlist them.
+        """
+        outermost = self
+        while outermost._outer is not None:
+            outermost = outermost._outer
+        if outermost._thread != threading.get_ident() or _here.block is None:
+            raise RuntimeError("the thread is not in this transaction")
+        outermost._enlisted.append(participant)
 
     def _hide(self) -> None:
         if self._shown >= 0:

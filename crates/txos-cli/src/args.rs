@@ -212,6 +212,7 @@ impl PublishArgs {
             paths,
             skip_changed: Vec::new(),
             merge: false,
+            nonblock: false,
         }
     }
 }

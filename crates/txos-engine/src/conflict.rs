@@ -64,7 +64,7 @@ impl ConflictKind {
     pub fn aspect(&self) -> &'static str {
         use ConflictKind as K;
         match self {
-            K::Opponent { .. } => "opponent",
+            K::Opponent { .. } | K::Committing => "opponent",
             K::Created(_)
             | K::CreatedMeanwhile
             | K::CreatedAgain
@@ -123,6 +123,9 @@ pub enum ConflictKind {
         /// Who it was.
         by: Party,
     },
+    /// Another transaction of the store is being committed, and this one does not wait.
+    #[error("another transaction with this store is being committed")]
+    Committing,
     /// Two transactions that are to be merged have both changed it.
     #[error("both have changed it")]
     ChangedByBoth,

@@ -102,7 +102,9 @@ enum txos_reason {
     TXOS_CONFLICT = 2,    /* somebody else changed, or won, what it touched */
     TXOS_UNSUPPORTED = 3, /* TX_STRICT, and a call that can't be made transactional */
     TXOS_FAILED = 4,      /* publishing failed (no space, an I/O error); it was undone */
-    TXOS_EXITED = 5       /* the thread or the process ended */
+    TXOS_EXITED = 5,      /* the thread or the process ended */
+    TXOS_REFUSED = 6,     /* a participant refused to commit with it */
+    TXOS_IN_DOUBT = 7     /* it is committed; a participant failed in its commit */
 };
 
 /* The last abort of the calling thread. */
@@ -153,6 +155,47 @@ int txos_abort_if(const volatile int *flag);
  * instead of after their end. What it does is part of the transaction. It is for the signals with
  * which the runtime of a language stops its own threads. Returns 0, or -1 with EINVAL. */
 int txos_signal_at_once(int signal, int at_once);
+
+/* What decides together with a transaction: memory of a transactional memory, a database. */
+struct txos_participant {
+    uint32_t size;              /* set to sizeof(struct txos_participant) by the caller */
+    uint32_t flags;             /* 0 */
+    const char *name;           /* for messages, or NULL */
+    int (*prepare)(void *);     /* 0: it can commit, whatever comes; else an errno: it refuses. NULL: it can */
+    int (*commit)(void *);      /* 0, or an errno: it could not, see below. May be NULL */
+    void (*abort)(void *);      /* May be NULL */
+    void *argument;             /* what they are called with */
+};
+
+/* Has a participant decide with the transaction of the calling thread, which began it. sys_xend() calls prepare when the
+ * files are published and validated, and nobody can stop the transaction any more but participants; then, when it is
+ * committed, commit. If it is aborted, by whom or what ever, abort is called instead, also of one that has refused or
+ * was not asked, at the end of the transaction or before it begins again, for which participants enlist anew. All are
+ * called in the thread that began. What they do is no part of the transaction. They return, and prepare takes at most
+ * 256 KiB of stack and does not wait: until it returns, other commits of the same user wait.
+ *
+ * prepare refuses with EAGAIN: that is a conflict, after which TX_RESTART begins again; with another errno: the reason
+ * is TXOS_REFUSED, and sys_xend() gives that errno. If commit fails, sys_xend() gives EREMOTEIO, and the reason is
+ * TXOS_IN_DOUBT: the files are committed, and the participant is to be, by the program. When the process dies before the
+ * transaction is committed, nothing of it has happened; what a participant keeps for longer finds that out by a file that
+ * the transaction makes or changes. Where sys_xend() gives EINPROGRESS, it calls neither.
+ *
+ * The structure is copied; its name as well. Returns 0, or -1 with errno: EINVAL (not in a transaction), ECANCELED (it has
+ * failed), EPERM (another thread began it, or another process, or it is a whole command), ENOTSUP (with TX_CHECKPOINT or
+ * TX_PROCESSES). */
+int txos_enlist(const struct txos_participant *participant);
+
+/* Where something else coordinates: does all of sys_xend() but the commit. Returns 0 if nothing but txos_finish(0), the end
+ * of the thread or of the process, or an error of the disk can keep the transaction from being committed; the thread is
+ * outside of it from then on, can't begin another one (EBUSY) and calls txos_finish(). Else returns -1 as sys_xend() does, and
+ * begins again with TX_RESTART. Outsiders can see what is published already; other commits of the same user wait until it is
+ * decided. With TX_NONBLOCK such a commit that is in the way is a conflict instead. As txos_enlist() gives EPERM and
+ * ENOTSUP; EINVAL within a transaction within another. Descriptors are as the transaction leaves them after txos_finish(). */
+int txos_prepare(void);
+
+/* Decides what this thread has prepared: commits it, or aborts it (0). Returns 0, or -1 with errno: EINVAL (there is
+ * nothing), EREMOTEIO as above; else it was to be committed, and nothing has happened. */
+int txos_finish(int commit);
 
 /* The library's version, for example "0.1.0". */
 const char *txos_version(void);

@@ -27,10 +27,12 @@
 
 mod error;
 mod library;
+mod participant;
 mod timer;
 mod transaction;
 
 pub use error::{Cause, Error};
+pub use participant::Participant;
 pub use transaction::{
     Scope, Stats, Transaction, Tx, in_transaction, leave_out, library_version, stats, transaction,
 };

@@ -77,6 +77,8 @@ pub struct Library {
     pub abort_if: unsafe extern "C" fn(*const c_int) -> c_int,
     pub share: unsafe extern "C" fn() -> c_int,
     pub join: unsafe extern "C" fn(c_int) -> c_int,
+    pub prepare: unsafe extern "C" fn() -> c_int,
+    pub finish: unsafe extern "C" fn(c_int) -> c_int,
     pub exclude: unsafe extern "C" fn(*const c_char, *const c_char) -> c_long,
     pub version: unsafe extern "C" fn() -> *const c_char,
 }
@@ -147,6 +149,8 @@ fn functions(handle: *mut c_void) -> Result<Library, String> {
             abort_if: function(handle, c"txos_abort_if")?,
             share: function(handle, c"txos_share")?,
             join: function(handle, c"sys_xjoin")?,
+            prepare: function(handle, c"txos_prepare")?,
+            finish: function(handle, c"txos_finish")?,
             exclude: function(handle, c"txos_exclude")?,
             version: function(handle, c"txos_version")?,
         })

@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::{Cause, Error};
 use crate::library::{CAbort, CStats, Library, library};
+use crate::participant::{self, Enlisted, Participant, Refused};
 use crate::timer::Timer;
 
 const DURABLE: i32 = 0x02;
@@ -209,6 +210,7 @@ impl Transaction {
         }
         let process = std::process::id();
         let _shown = Shown::begin();
+        let _enlisted = Enlisted::begin();
         HERE.set(Here::Inside { spoiled: false });
         let result = catch_unwind(AssertUnwindSafe(|| work(&Tx { thread: PhantomData })));
         let spoiled = HERE.replace(Here::Outside) == Here::Inside { spoiled: true };
@@ -235,9 +237,17 @@ impl Transaction {
                     other => Err(other.unwrap_or(Error::Aborted)),
                 };
             }
-            // SAFETY: see above.
-            if unsafe { (lib.end)() } == 0 {
-                return Ok(Attempt::Done(Ok(value)));
+            let participants = Enlisted::take();
+            let ended = match participants.is_empty() {
+                // SAFETY: see above.
+                true => unsafe { (lib.end)() == 0 }.then_some(()).ok_or(Refused::ByLibrary),
+                false => participant::end(lib, participants),
+            };
+            match ended {
+                Ok(()) => return Ok(Attempt::Done(Ok(value))),
+                Err(Refused::By(error @ Error::Conflict(_))) => return Ok(Attempt::Lost(error)),
+                Err(Refused::By(error)) => return Err(error),
+                Err(Refused::ByLibrary) => {}
             }
             return match last_abort(lib) {
                 Some(error @ Error::Conflict(_)) => Ok(Attempt::Lost(error)),
@@ -328,6 +338,40 @@ impl Tx {
 }
 
 impl Tx {
+    /// Has a participant commit with the transaction, or not at all: a two-phase commit. It is told at the end of the
+    /// attempt; when the closure is called again, it enlists anew.
+    ///
+    /// ```no_run
+    /// use std::{cell::Cell, rc::Rc};
+    ///
+    /// struct Payment(Rc<Cell<u32>>, u32);
+    ///
+    /// impl txos::Participant for Payment {
+    ///     fn prepare(&mut self) -> std::io::Result<()> {
+    ///         let enough = self.1 <= self.0.get();
+    ///         enough.then_some(()).ok_or_else(|| std::io::Error::other("there is not enough"))
+    ///     }
+    ///     fn commit(&mut self) {
+    ///         self.0.set(self.0.get() - self.1);
+    ///     }
+    ///     fn abort(&mut self) {}
+    /// }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let balance = Rc::new(Cell::new(100));
+    /// txos::transaction(|tx| {
+    ///     tx.enlist(Payment(balance.clone(), 70))?;
+    ///     std::fs::write("paid", "70\n")
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Another thread began the transaction.
+    pub fn enlist(&self, participant: impl Participant + 'static) -> Result<(), Error> {
+        participant::add(Box::new(participant))
+    }
+
     /// Calls a closure that may start threads which take part in the transaction: they see and make the same
     /// changes. All of them have ended when this returns.
     ///

@@ -521,3 +521,95 @@ fn first_uses_are_not_for_good() {
         }
     }
 }
+
+/// Writes down what it is told.
+struct Ledger {
+    told: std::rc::Rc<std::cell::RefCell<String>>,
+    answers: fn() -> io::Result<()>,
+}
+
+impl txos::Participant for Ledger {
+    fn prepare(&mut self) -> io::Result<()> {
+        assert!(!txos::in_transaction());
+        self.told.borrow_mut().push('p');
+        (self.answers)()
+    }
+
+    fn commit(&mut self) {
+        self.told.borrow_mut().push('c');
+    }
+
+    fn abort(&mut self) {
+        self.told.borrow_mut().push('a');
+    }
+}
+
+#[test]
+fn participants_decide() {
+    let place = Place::new();
+    let told = std::rc::Rc::new(std::cell::RefCell::new(String::new()));
+    let good: fn() -> io::Result<()> = || Ok(());
+    let change = |tx: &txos::Tx, all: &[fn() -> io::Result<()>]| -> io::Result<()> {
+        for &answers in all {
+            tx.enlist(Ledger { told: told.clone(), answers })?;
+        }
+        fs::write(place.path("made"), "text")
+    };
+    let heard = || std::mem::take(&mut *told.borrow_mut());
+    transaction(|tx| change(tx, &[good, good])).unwrap();
+    assert_eq!((heard(), place.names()), ("ppcc".into(), "made\n".into()));
+    fs::remove_file(place.path("made")).unwrap();
+    // Each way of not committing.
+    let refused =
+        transaction(|tx| change(tx, &[good, || Err(io::Error::from_raw_os_error(28)), good]))
+            .unwrap_err();
+    let refused: Error = *refused.into_inner().unwrap().downcast().unwrap();
+    assert!(matches!(&refused, Error::Failed(cause) if cause.errno == 28), "{refused:?}");
+    assert_eq!(heard(), "ppaaa");
+    let error = transaction(|tx| {
+        change(tx, &[good, good])?;
+        Err::<(), _>(io::Error::other("changed its mind"))
+    });
+    assert_eq!((error.unwrap_err().to_string(), heard()), ("changed its mind".into(), "aa".into()));
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        transaction(|tx| change(tx, &[good, || panic!("it panics")]))
+    }));
+    assert!(panic.is_err());
+    assert_eq!(heard(), "ppaa");
+    assert_eq!(place.names(), "");
+    // A conflict, of the transaction's own and of a participant's: the closure is called again.
+    fs::write(place.path("other"), "").unwrap();
+    let mut calls = 0;
+    transaction(|tx| {
+        fs::read(place.path("other"))?;
+        calls += 1;
+        if calls == 1 {
+            place.outsider("other");
+        }
+        let busy: fn() -> io::Result<()> = || Err(io::ErrorKind::WouldBlock.into());
+        change(tx, &[if calls == 2 { busy } else { good }])
+    })
+    .unwrap();
+    assert_eq!((heard(), calls), ("apapc".into(), 3));
+    // A transaction in a pause has its own.
+    transaction(|tx| -> io::Result<()> {
+        change(tx, &[good])?;
+        tx.pause(|| transaction(|_| fs::write(place.path("paused"), "")))??;
+        assert_eq!(heard(), "");
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(heard(), "pc");
+    // A thread that takes part enlists none.
+    transaction(|tx| -> io::Result<()> {
+        tx.scope(|scope| {
+            let part = scope.spawn(|tx| {
+                let told = std::rc::Rc::new(std::cell::RefCell::new(String::new()));
+                tx.enlist(Ledger { told, answers: || Ok(()) }).is_err()
+            });
+            assert!(part.join().unwrap().unwrap());
+        })?;
+        Ok(())
+    })
+    .unwrap();
+}

@@ -10,7 +10,7 @@
 //! | 4 write the plan to the journal, flush it | nothing | nothing | nothing |
 //! | 5 close the gate (root) | nothing | nothing | nothing |
 //! | 6 publish: permissions tightened, verified renames, in place, permissions loosened | partly new | undone | undone by recovery |
-//! | 7 validate the read set again | new | undone | undone by recovery |
+//! | 7 validate the read set again; ask what decides with it ([`Progress::decide`]) | new | undone | undone by recovery |
 //! | 8 journal: APPLIED; open the gate | new | undone | finished (same boot) or undone |
 //! | 9 flush, journal: DONE (if durable, flushed) | new | undone | as 8, then finished |
 //! | 10 record: plan, meta | new | finished later | finished by recovery |
@@ -102,6 +102,8 @@ pub struct Options {
     pub skip_changed: Vec<String>,
     /// Of a revert: merge texts that others have changed since.
     pub merge: bool,
+    /// Whether another commit of the same store is a conflict instead of waited for.
+    pub nonblock: bool,
 }
 
 impl Default for Options {
@@ -116,6 +118,7 @@ impl Default for Options {
             paths: Vec::new(),
             skip_changed: Vec::new(),
             merge: false,
+            nonblock: false,
         }
     }
 }
@@ -136,12 +139,20 @@ pub enum Phase {
     Undoing,
 }
 
-/// Told about long work. All methods default to nothing.
+/// Told about long work, and asked before the commit. All methods default to nothing.
 pub trait Progress {
     /// A stage begins; `total` steps if known.
     fn phase(&self, _phase: Phase, _total: Option<u64>) {}
     /// So many steps more are done.
     fn advance(&self, _steps: u64) {}
+    /// Everything is published and validated, and no participant can touch it. What remains is to write into the journal
+    /// that it stays: what decides with this transaction decides here. Other commits of the store wait meanwhile.
+    ///
+    /// # Errors
+    /// Why the publish is to be undone; the commit fails with it.
+    fn decide(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// No display.
@@ -244,7 +255,7 @@ pub fn commit(
     check_boot(tx)?;
     inplace::ignore_lease_breaks();
     let _rights = sys_owner::rights();
-    let _lock = home.lock_commits()?;
+    let _lock = lock(home, options)?;
     let mut journal = recover::recover_locked(home, progress)?.0;
     home.check_loaded(tx)?;
     if tx.meta.splitting.is_some() {
@@ -269,6 +280,20 @@ pub fn commit(
         false => record::forget(home, &mut journal, &plan, &roots),
     };
     Ok(recorded(Summary { merged, ..Summary::new(tx.id(), plan.shown()) }, record))
+}
+
+/// The commit lock of the store.
+fn lock(home: &Home, options: &Options) -> Result<crate::store::CommitLock> {
+    if !options.nonblock {
+        return home.lock_commits();
+    }
+    home.try_lock_commits()?.ok_or_else(|| {
+        Error::Conflict(vec![crate::error::Conflict {
+            path: home.dir().to_path_buf(),
+            what: crate::error::ConflictKind::Committing,
+            when: None,
+        }])
+    })
 }
 
 /// Puts a pending transaction in order whose part was being committed when something died. To be
@@ -357,6 +382,7 @@ fn prepare_and_execute(
         let commit_stamp = execute(home, journal, plan, &roots, context, &again)?;
         return Ok((merged, roots, Some(commit_stamp)));
     }
+    context.progress.decide()?;
     Ok((merged, roots, None))
 }
 
@@ -423,6 +449,7 @@ fn execute(
         publish::publish(plan, roots, &opened, gated, &reached, context.progress)?;
         again()?;
         no_writer_waits(plan, gate.as_ref())?;
+        context.progress.decide()?;
         let commit_stamp = record::take_commit_stamp(home, plan.id)?;
         journal.applied(commit_stamp)?;
         // Once more: writing the journal took a while.

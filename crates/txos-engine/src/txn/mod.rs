@@ -81,11 +81,15 @@ impl Participant {
         Participant { handle }
     }
 
-    /// [`Route::Nothing`]: what the transaction read was so at one moment, now.
+    /// [`Route::Nothing`]: what the transaction read was so at one moment, now. Then `progress` decides.
     ///
     /// # Errors
-    /// [`Failed`] with [`Error::Conflict`].
-    pub fn commit_nothing(mut self, reads: &ReadSet) -> Result<(), Failed> {
+    /// [`Failed`] with [`Error::Conflict`], or with the error of [`Progress::decide`].
+    pub fn commit_nothing(
+        mut self,
+        reads: &ReadSet,
+        progress: &dyn Progress,
+    ) -> Result<(), Failed> {
         if let Err(stop) = self.handle.as_mut().map_or(Ok(()), TxHandle::await_turn) {
             return Err(self.lose(&stop));
         }
@@ -97,6 +101,9 @@ impl Participant {
         // Not doomed by now, it read what nobody had begun to publish over.
         if let Some(watch) = self.handle.as_ref().map(TxHandle::watch).filter(Watch::is_doomed) {
             return Err(self.lose(&AbortCause::Doomed(watch.winner())));
+        }
+        if let Err(error) = progress.decide() {
+            return Err(self.abort(error));
         }
         self.finish();
         Ok(())

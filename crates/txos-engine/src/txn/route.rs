@@ -41,29 +41,31 @@ pub struct Promises {
     pub ordered: bool,
     /// It stays in the history, and can be reverted.
     pub recorded: bool,
+    /// Others decide with it, before anything of it is for good ([`crate::commit::Progress::decide`]).
+    pub joint: bool,
 }
 
 impl Route {
     /// The way for an outcome. Total: every outcome with every promise has exactly one.
     ///
-    /// | outcome | nothing promised | durable | ordered | recorded |
-    /// |---|---|---|---|---|
-    /// | nothing | `Nothing` | `Nothing` | `Nothing` | `Nothing` |
-    /// | one call | `Call` | `Full` | `Full` | `Full` |
-    /// | one rename | `Rename` | `Full` | `Full` | `Full` |
-    /// | small | `Log` | `Log` | `Log` | `Full` |
-    /// | anything else | `Full` | `Full` | `Full` | `Full` |
+    /// | outcome | nothing promised | durable | ordered | recorded | joint |
+    /// |---|---|---|---|---|---|
+    /// | nothing | `Nothing` | `Nothing` | `Nothing` | `Nothing` | `Nothing` |
+    /// | one call | `Call` | `Full` | `Full` | `Full` | `Full` |
+    /// | one rename | `Rename` | `Full` | `Full` | `Full` | `Full` |
+    /// | small | `Log` | `Log` | `Log` | `Full` | `Full` |
+    /// | anything else | `Full` | `Full` | `Full` | `Full` | `Full` |
     ///
     /// A log that a change set does not fit into leads to `Full` ([`super::Txn::commit_by_log`]).
     #[must_use]
     pub fn of(outcome: Outcome, promises: Promises) -> Route {
-        let Promises { durable, ordered, recorded } = promises;
-        let plain = !(durable || ordered || recorded);
+        let Promises { durable, ordered, recorded, joint } = promises;
+        let plain = !(durable || ordered || recorded || joint);
         match outcome {
             Outcome::Nothing => Route::Nothing,
             Outcome::Call if plain => Route::Call,
             Outcome::Rename if plain => Route::Rename,
-            Outcome::Small if !recorded => Route::Log,
+            Outcome::Small if !(recorded || joint) => Route::Log,
             _ => Route::Full,
         }
     }
@@ -79,8 +81,9 @@ mod tests {
             durable: bits & 1 != 0,
             ordered: bits & 2 != 0,
             recorded: bits & 4 != 0,
+            joint: bits & 8 != 0,
         };
-        for bits in 0..8 {
+        for bits in 0..16 {
             let asked = promises(bits);
             assert_eq!(Route::of(Outcome::Nothing, asked), Route::Nothing);
             assert_eq!(Route::of(Outcome::Anything, asked), Route::Full);
@@ -88,7 +91,7 @@ mod tests {
                 if bits == 0 { (Route::Call, Route::Rename) } else { (Route::Full, Route::Full) };
             assert_eq!(Route::of(Outcome::Call, asked), call, "{asked:?}");
             assert_eq!(Route::of(Outcome::Rename, asked), rename, "{asked:?}");
-            let log = if asked.recorded { Route::Full } else { Route::Log };
+            let log = if asked.recorded || asked.joint { Route::Full } else { Route::Log };
             assert_eq!(Route::of(Outcome::Small, asked), log, "{asked:?}");
         }
     }

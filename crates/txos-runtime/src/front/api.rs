@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicI32;
 use super::dispatch;
 use super::entry;
 use super::excluded;
+use super::joint;
 use super::report::{self, Abort, Stats};
 use super::session::{self, Next};
 use super::signals;
@@ -137,6 +138,29 @@ pub extern "C" fn txos_share() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn sys_xjoin(fd: c_int) -> c_int {
     session::join(here(), fd)
+}
+
+/// See txos.h.
+///
+/// # Safety
+/// `participant` is null or points to as many bytes as its first word says; what it names stays valid until the
+/// transaction has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn txos_enlist(participant: *const joint::Participant) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { joint::enlist(here(), participant) }
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn txos_prepare() -> c_int {
+    joint::prepare(here())
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn txos_finish(commit: c_int) -> c_int {
+    joint::finish(here(), commit != 0)
 }
 
 /// See txos.h.

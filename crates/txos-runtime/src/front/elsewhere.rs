@@ -93,6 +93,24 @@ pub extern "C" fn sys_xjoin(_fd: c_int) -> c_int {
 
 /// See txos.h.
 #[unsafe(no_mangle)]
+pub extern "C" fn txos_enlist(_participant: *const c_void) -> c_int {
+    fail(libc::EINVAL)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn txos_prepare() -> c_int {
+    fail(libc::EINVAL)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn txos_finish(_commit: c_int) -> c_int {
+    fail(libc::EINVAL)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
 pub extern "C" fn txos_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }

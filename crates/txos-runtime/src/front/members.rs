@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::classify::Class;
 use super::entry::Regs;
+use super::joint::Enlisted;
 use super::processes::host::{Host, Reserved};
 use super::processes::{client, link};
 use super::report::reason;
@@ -692,6 +693,7 @@ impl Session {
             member: Some(member),
             process: None,
             keeper: None,
+            enlisted: Enlisted::default(),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | [`dispatch`] | what is done with a call, wherever it came from |
 //! | [`classify`] | which calls are the transaction's, the thread's, the process's |
 //! | [`process`] | calls that make or end threads and processes |
+//! | `joint` | what decides together with a transaction |
 //! | [`members`] | a transaction that several threads are in |
 //! | [`processes`] | a transaction that several processes are in |
 //! | [`signals`] | the signal mask and dispositions as the program sees them |
@@ -42,6 +43,8 @@ pub mod excluded;
 pub mod in_process;
 #[cfg(target_arch = "x86_64")]
 pub mod interpose;
+#[cfg(target_arch = "x86_64")]
+mod joint;
 #[cfg(target_arch = "x86_64")]
 pub mod members;
 #[cfg(target_arch = "x86_64")]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use super::checkpoint::{self, Checkpoint};
 use super::entry::{self, Regs};
+use super::joint::{self, Enlisted};
 use super::processes::{client, host, link};
 use super::report::reason;
 use super::signals::{self, Changed, Masks};
@@ -44,6 +45,8 @@ pub struct Session {
     pub process: Option<Arc<link::Process>>,
     /// Serves processes that are made in it, with TX_PROCESSES.
     pub keeper: Option<Arc<host::Reserved>>,
+    /// What decides with it.
+    pub enlisted: Enlisted,
 }
 
 /// How the program goes on.
@@ -91,8 +94,13 @@ impl Session {
         self.command.is_some() || self.process.is_some()
     }
 
+    /// What decides with it, which is told at the end.
+    fn take_enlisted(&mut self) -> Enlisted {
+        std::mem::take(&mut self.enlisted)
+    }
+
     /// Whether it can still be committed, as far as is known.
-    fn lives(&self) -> bool {
+    pub fn lives(&self) -> bool {
         match &self.member {
             Some(member) => member.lives(),
             None => self.tx.is_some() || self.process.is_some(),
@@ -156,6 +164,9 @@ fn tell_defect(panic: &str) {
 fn refusal(errno: i32, what: impl Into<String>) -> Failure {
     Failure { errno, what: what.into(), ..Failure::default() }
 }
+
+/// Why a thread can't be in another transaction: it would wait for its own.
+const UNDECIDED: &str = "this thread has prepared a transaction: txos_finish decides it, and then another one can follow";
 
 /// `sys_xbegin`, with the caller's registers.
 ///
@@ -237,6 +248,9 @@ fn begin_in(
             format!("sys_xbegin: flags {:#x} are not known", plan.flags & !flags::ALL),
         ));
     }
+    if thread.prepared.is_some() {
+        return Err(refusal(libc::EBUSY, UNDECIDED));
+    }
     thread::arm(tls).map_err(|error| {
         refusal(
             libc::ENOSYS,
@@ -306,6 +320,7 @@ fn begin_in(
         member: None,
         process: None,
         keeper,
+        enlisted: Enlisted::default(),
     });
     to_program(tls);
     Ok(())
@@ -347,7 +362,8 @@ pub unsafe extern "C" fn begin_again() -> i32 {
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
     // All that a signal handler could overwrite is here, where it can't.
     let regs = thread.regs;
-    let Some(session) = thread.session.take() else { return api::fail(libc::EINVAL) };
+    let Some(mut session) = thread.session.take() else { return api::fail(libc::EINVAL) };
+    let enlisted = session.take_enlisted();
     let mut plan = session.plan.clone();
     let (before, gives_up) = (session.masks.before, session.gives_up);
     let _ = on_own_stack(tls, || {
@@ -365,6 +381,7 @@ pub unsafe extern "C" fn begin_again() -> i32 {
     linger(tls);
     // What came meanwhile is delivered between two attempts.
     signals::set_mask(before);
+    enlisted.abort();
     let attempt = i32::try_from(plan.attempt).unwrap_or(i32::MAX);
     match outermost(tls, regs, plan, None) {
         Ok(()) => attempt,
@@ -407,31 +424,43 @@ pub fn end(tls: &Tls) -> i32 {
     let result = on_own_stack(tls, || commit(thread)).unwrap_or_else(|panic| Err(defect(&panic)));
     match result {
         Ok(()) => {
-            let mask = thread.session.take().map(|session| session.masks.programs);
+            let Some(mut session) = thread.session.take() else { return api::fail(libc::EINVAL) };
+            let (mask, enlisted) = (session.masks.programs, session.take_enlisted());
+            drop(session);
             linger(tls);
-            if let Some(mask) = mask {
-                signals::set_mask(mask);
+            signals::set_mask(mask);
+            match enlisted.commit() {
+                Ok(()) => 0,
+                Err(failure) => {
+                    let errno = failure.errno;
+                    thread.report.say(&failure.what);
+                    thread.report.abort = failure;
+                    api::fail(errno)
+                }
             }
-            0
         }
-        Err(failure) => {
-            let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
-            let again = failure.reason == reason::CONFLICT || asked_again;
-            thread.report.say(&failure.what);
-            thread.report.abort = failure;
-            let Some(session) = thread.session.as_mut() else { return api::fail(errno) };
-            session.undo_actions();
-            // What is undecided is not taken back.
-            if errno == libc::EINPROGRESS {
-                session.checkpoint = None;
-            }
-            if session.goes_back(again) {
-                restart(thread);
-            }
-            outside(tls, thread);
-            api::fail(errno)
-        }
+        Err(failure) => failed_end(tls, thread, failure, asked_again),
     }
+}
+
+/// The transaction could not be committed, and nothing of it has happened.
+pub fn failed_end(tls: &Tls, thread: &mut Thread, failure: Failure, asked_again: bool) -> i32 {
+    let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
+    let again = failure.reason == reason::CONFLICT || asked_again;
+    thread.report.say(&failure.what);
+    thread.report.abort = failure;
+    let Some(session) = thread.session.as_mut() else { return api::fail(errno) };
+    session.undo_actions();
+    // What is undecided is not taken back.
+    if errno == libc::EINPROGRESS {
+        session.checkpoint = None;
+        session.enlisted = Enlisted::default();
+    }
+    if session.goes_back(again) {
+        restart(thread);
+    }
+    outside(tls, thread);
+    api::fail(errno)
 }
 
 /// Commits the thread's transaction.
@@ -439,8 +468,9 @@ pub fn end(tls: &Tls) -> i32 {
 /// # Errors
 /// Why nothing of it has happened.
 pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
-    let tx = thread.session.as_mut().and_then(|session| session.tx.take());
-    let Some(tx) = tx else { return Err(thread.report.abort.clone()) };
+    let Some(session) = thread.session.as_mut() else { return Err(thread.report.abort.clone()) };
+    let Some(tx) = session.tx.take() else { return Err(thread.report.abort.clone()) };
+    let enlisted = session.enlisted.clone();
     if here().is_called_off() {
         thread.counters.aborted += 1;
         let _ = tx.abort();
@@ -448,7 +478,9 @@ pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
     }
     thread.counters.unsupported += tx.unsupported();
     thread.report.live = tx.was_live();
-    match tx.commit() {
+    let decides: Option<&dyn crate::tx::Decides> =
+        if enlisted.is_empty() { None } else { Some(&enlisted) };
+    match tx.commit(decides) {
         Ok(committed) => {
             thread.counters.committed += 1;
             thread.counters.short_cuts += u64::from(committed.short_cut);
@@ -545,11 +577,12 @@ pub fn abort_in(thread: &mut Thread, why: Failure) {
 
 /// The program goes on outside, as before the transaction.
 pub fn outside(tls: &Tls, thread: &mut Thread) {
-    let mask = thread.session.take().map(|session| session.masks.before);
+    let Some(mut session) = thread.session.take() else { return linger(tls) };
+    let (mask, enlisted) = (session.masks.before, session.take_enlisted());
+    drop(session);
     linger(tls);
-    if let Some(mask) = mask {
-        signals::set_mask(mask);
-    }
+    signals::set_mask(mask);
+    enlisted.abort();
 }
 
 /// The program goes on where the transaction began, which is aborted. Nothing on the stack may wait
@@ -565,8 +598,11 @@ pub fn end_of_thread(tls: &Tls) {
     let Some(thread) = thread::existing(tls) else { return };
     if thread.session.is_some() {
         let _ = on_own_stack(tls, || members::leave_at_end(thread));
-        thread.session = None;
+        if let Some(mut session) = thread.session.take() {
+            session.take_enlisted().abort();
+        }
     }
+    joint::end_of_thread(thread);
 }
 
 /// What a thread's, or the process's, end is to its transaction.
@@ -577,6 +613,10 @@ pub fn ended() -> Failure {
         what: "the thread ended within the transaction".into(),
         ..Failure::default()
     }
+}
+
+fn has_prepared(tls: &Tls) -> bool {
+    thread::existing(tls).is_some_and(|thread| thread.prepared.is_some())
 }
 
 /// `txos_share`.
@@ -615,7 +655,7 @@ pub fn share(tls: &Tls) -> i32 {
 
 /// `sys_xjoin`.
 pub fn join(tls: &Tls, fd: i32) -> i32 {
-    if tls.state.get() == ACTIVE || tls.busy.get() != 0 {
+    if tls.state.get() == ACTIVE || tls.busy.get() != 0 || has_prepared(tls) {
         return api::fail(libc::EBUSY);
     }
     let before = signals::block_sent();
@@ -725,7 +765,7 @@ pub fn pause(tls: &Tls) -> i64 {
 
 /// `sys_xresume`.
 pub fn resume(tls: &Tls, id: i64) -> i32 {
-    if tls.state.get() == ACTIVE || tls.busy.get() != 0 {
+    if tls.state.get() == ACTIVE || tls.busy.get() != 0 || has_prepared(tls) {
         return api::fail(libc::EBUSY);
     }
     let before = signals::block_sent();

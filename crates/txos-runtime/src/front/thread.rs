@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::entry::{self, Regs};
+use super::joint::Prepared;
 use super::processes::host;
 use super::report::{Counters, Report};
 use super::session::{self, Session};
@@ -45,6 +46,8 @@ pub struct Thread {
     pub counters: Counters,
     /// The end of a second stack for the runtime, for calls of handlers that interrupt a call of the program's.
     pub spare: Option<Spare>,
+    /// A transaction of the thread's that waits to be decided.
+    pub prepared: Option<Box<Prepared>>,
 }
 
 /// A stack that is kept.
@@ -225,6 +228,9 @@ pub fn after_fork(tls: &Tls) {
     host::after_fork();
     if let Some(session) = existing(tls).and_then(|thread| thread.session.take()) {
         session.forget();
+    }
+    if let Some(prepared) = existing(tls).and_then(|thread| thread.prepared.take()) {
+        prepared.forget();
     }
 }
 

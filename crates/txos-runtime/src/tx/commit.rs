@@ -1,10 +1,11 @@
 //! The end: publish or forget.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use txos_engine::changeset::{ChangeSet, Delta, What};
-use txos_engine::commit::{Isolation, Options, Silent, Summary};
+use txos_engine::commit::{Isolation, Options, Progress, Summary};
 use txos_engine::realm::RetryHistory;
 use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
 
@@ -12,15 +13,26 @@ use super::acquire::{PATIENCE, attend};
 use super::files::{Descriptor, OpenFile};
 use super::kernel::{self, Errno};
 use super::staging::failed;
-use super::{Committed, Failure, Tx, flags, reason, say, shared};
+use super::{Committed, Decides, Failure, Tx, flags, reason, say, shared};
 
 impl Tx {
-    /// Commits; on failure nothing of it has happened, and everything is as before it.
+    /// Commits; on failure nothing of it has happened, and everything is as before it. `decides`: what is asked before.
     ///
     /// # Errors
     /// Why nothing of it has happened.
-    pub fn commit(mut self: Box<Self>) -> Result<Committed, Failure> {
-        match self.publish() {
+    pub fn commit(
+        mut self: Box<Self>,
+        decides: Option<&dyn Decides>,
+    ) -> Result<Committed, Failure> {
+        let asked = Asked { decides, refused: RefCell::new(None) };
+        let published = self.publish(&asked).map_err(|failure| match asked.refused.take() {
+            // What could not be undone is still undecided.
+            Some(refused) if failure.errno != libc::EINPROGRESS => {
+                Failure { again: failure.again, ..refused }
+            }
+            _ => failure,
+        });
+        match published {
             Ok(committed) => {
                 self.make_ways_known();
                 self.install_descriptors();
@@ -54,25 +66,31 @@ impl Tx {
         }
     }
 
-    fn publish(&mut self) -> Result<Committed, Failure> {
+    fn publish(&mut self, asked: &Asked<'_>) -> Result<Committed, Failure> {
         self.check_doom();
         if let Some(failure) = self.doom.take() {
             return Err(failure);
         }
-        if let Some(done) = self.only_call() {
+        let joint = asked.decides.is_some();
+        if !joint && let Some(done) = self.only_call() {
             return done.map(|()| Committed { short_cut: true });
         }
-        if let Some(change) = self.only_move() {
+        if !joint && let Some(change) = self.only_move() {
             return self.publish_move(&change);
         }
-        if let Err(e) = self.ready().and_then(|()| self.carry_out_first()) {
+        let first = self.ready().and_then(|()| match joint {
+            true => self.second_call(),
+            false => self.carry_out_first(),
+        });
+        if let Err(e) = first {
             return Err(self.doom.take().unwrap_or_else(|| io_failure(e)));
         }
         self.hold_directory();
+        self.fds.find_closed_elsewhere();
         self.check_unnamed()?;
         let staged = if self.tree.has_changes() { self.deltas() } else { Ok(Vec::new()) };
         let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
-        let promises = self.promises();
+        let promises = Promises { joint, ..self.promises() };
         let outcome = match &deltas[..] {
             // Some changes cancel each other out.
             [] => Outcome::Nothing,
@@ -85,13 +103,14 @@ impl Tx {
             durable: promises.durable,
             kept: promises.recorded,
             gate: false,
+            nonblock: joint && self.how.flags & flags::NONBLOCK != 0,
             ..Options::default()
         };
         match Route::of(outcome, promises) {
-            Route::Nothing => self.only_read(),
+            Route::Nothing => self.only_read(asked),
             Route::Log => self.publish_by_log(deltas, &options),
             Route::Call | Route::Rename | Route::Full => {
-                self.in_the_store(|tx| tx.publish_fully(deltas, &options))
+                self.in_the_store(|tx| tx.publish_fully(deltas, &options, asked))
             }
         }
     }
@@ -104,6 +123,7 @@ impl Tx {
             ordered: has(flags::ORDERED | flags::ORDER_RESET),
             // A whole command's changes are kept in the history.
             recorded: has(flags::COMMAND),
+            joint: false,
         }
     }
 
@@ -133,7 +153,7 @@ impl Tx {
             }
             Ok(Err(txn)) => {
                 self.locks.handle = txn.into_handle();
-                self.in_the_store(|tx| tx.publish_fully(deltas, options))
+                self.in_the_store(|tx| tx.publish_fully(deltas, options, &Asked::default()))
             }
             Err(failed) => Err(self.not_committed(failed)),
         }
@@ -144,6 +164,7 @@ impl Tx {
         &mut self,
         deltas: Vec<Delta>,
         options: &Options,
+        asked: &Asked<'_>,
     ) -> Result<Committed, Failure> {
         let unfolded = self.unfold_ways();
         unfolded.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
@@ -154,7 +175,7 @@ impl Tx {
         let Some(staging) = self.copies.staging.as_mut() else { return Err(Failure::default()) };
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
         let txn = Txn::new(home, self.locks.handle.take(), &waiting);
-        let done = txn.commit(&mut staging.tx, &changes, &mut self.locks.reads, options, &Silent);
+        let done = txn.commit(&mut staging.tx, &changes, &mut self.locks.reads, options, asked);
         let summary = done.map_err(|failed| self.not_committed(failed))?;
         if options.kept {
             tell_unrecorded(&summary);
@@ -163,8 +184,9 @@ impl Tx {
     }
 
     /// Nothing is to be published: what was read must have been so at one moment, now.
-    fn only_read(&mut self) -> Result<Committed, Failure> {
-        let done = Participant::new(self.locks.handle.take()).commit_nothing(&self.locks.reads);
+    fn only_read(&mut self, asked: &Asked<'_>) -> Result<Committed, Failure> {
+        let participant = Participant::new(self.locks.handle.take());
+        let done = participant.commit_nothing(&self.locks.reads, asked);
         done.map_err(|failed| self.not_committed(failed))?;
         Ok(Committed { short_cut: true })
     }
@@ -186,10 +208,11 @@ impl Tx {
     /// Aborts: descriptors, working directory and everything else are as before it.
     pub fn abort(mut self: Box<Self>) -> Option<RetryHistory> {
         let managed = self.how.flags & flags::MANAGED != 0;
-        self.start.undo_first(managed);
+        self.start.undo_first(managed, &self.fds);
         if self.locks.reads.has_trusted() {
             super::ways::forget();
         }
+        self.fds.find_closed_elsewhere();
         for open in self.fds.every().filter(|f| f.borrowed) {
             if let Some(&number) = open.before.first() {
                 let _ = kernel::seek(number, open.was.1 as i64, libc::SEEK_SET);
@@ -252,6 +275,24 @@ impl Tx {
             let _ = home.discard_staging(staging.tx);
             let _ = home.empty_trash(Some(std::time::Duration::from_millis(20)));
         }
+    }
+}
+
+/// What the engine asks before the commit.
+#[derive(Default)]
+struct Asked<'a> {
+    /// Who answers; nobody: it is committed.
+    decides: Option<&'a dyn Decides>,
+    /// Why the answer was no.
+    refused: RefCell<Option<Failure>>,
+}
+
+impl Progress for Asked<'_> {
+    fn decide(&self) -> txos_engine::Result<()> {
+        let Some(Err(refused)) = self.decides.map(Decides::decide) else { return Ok(()) };
+        let what = refused.what.clone();
+        *self.refused.borrow_mut() = Some(refused);
+        Err(txos_engine::Error::Unsupported { what, advice: "Nothing has changed.".into() })
     }
 }
 

@@ -101,6 +101,9 @@ pub struct FdTable {
     pub private: BTreeSet<i32>,
     /// The close-on-exec flags that touched numbers from before have in the kernel.
     inherited: Map<i32, bool>,
+    /// With TX_MANAGED, of numbers that the transaction gave the program: another number, of ours, for what the
+    /// kernel has there. A collector on another thread may close the program's, and then it is anyone's.
+    witnesses: Map<i32, i32>,
 }
 
 impl FdTable {
@@ -173,6 +176,81 @@ impl FdTable {
             }
         }
         done
+    }
+
+    /// Keeps in mind what the kernel has at a number that the program gets to know.
+    ///
+    /// Not for pipes, sockets and the like: whoever is at the other end is to feel when they are closed.
+    pub fn watch(&mut self, number: i32) {
+        if let Ok(witness) = kernel::copy_high(number) {
+            self.unwatch(number);
+            self.keep_private(witness);
+            self.witnesses.insert(number, witness);
+        }
+    }
+
+    /// The program closes the number.
+    pub fn unwatch(&mut self, number: i32) {
+        if let Some(witness) = self.witnesses.remove(&number) {
+            self.close_private(witness);
+        }
+    }
+
+    /// Whether the kernel still has at a number what it had when the program got to know it: no other thread
+    /// has closed it. `true` if that is not known.
+    #[must_use]
+    pub fn is_still(&self, number: i32) -> bool {
+        match self.witnesses.get(&number) {
+            Some(&witness) => kernel::is_still_same(witness, number),
+            None => true,
+        }
+    }
+
+    /// No number is watched any more: the transaction moves to another process.
+    pub fn unwatch_all(&mut self) {
+        for (_, witness) in std::mem::take(&mut self.witnesses) {
+            self.close_private(witness);
+        }
+    }
+
+    /// Another thread has closed a number past the transaction.
+    fn was_closed_elsewhere(&mut self, number: i32) {
+        let Descriptor::Open { file, real, over, .. } = self.descriptor(number) else { return };
+        if !self.get(file).before.is_empty() && real != number {
+            self.get_mut(file).left = kernel::seek(real, 0, libc::SEEK_CUR).ok();
+        }
+        let before = &mut self.get_mut(file).before;
+        if let Some(at) = before.iter().position(|&n| n == number) {
+            // Others may have the same open file: what the commit does to it goes by the witness.
+            before.remove(at);
+            if let Some(witness) = self.witnesses.remove(&number) {
+                self.get_mut(file).before.push(witness);
+            }
+        }
+        self.unwatch(number);
+        if over && real != number {
+            self.close_private(real);
+        }
+        self.set(number, Descriptor::Untouched);
+        self.lose_number(file, number);
+    }
+
+    /// The same of every number that another thread has closed.
+    pub fn find_closed_elsewhere(&mut self) {
+        let gone = |number: &i32| !self.is_still(*number);
+        let numbers: Vec<i32> = self.witnesses.keys().copied().filter(gone).collect();
+        for number in numbers {
+            self.was_closed_elsewhere(number);
+        }
+    }
+
+    /// An open file has one number less.
+    fn lose_number(&mut self, file: File, number: i32) {
+        let open = self.get_mut(file);
+        open.numbers.retain(|&n| n != number);
+        if open.numbers.is_empty() && open.before.is_empty() {
+            self.forget(file);
+        }
     }
 
     /// Whether all numbers are as the kernel has them.
@@ -339,6 +417,7 @@ impl Tx {
         let stat = kernel::look_fd(number)?;
         let mut open = OpenFile { flags, numbers: vec![number], ..OpenFile::default() };
         let mut real = number;
+        let mut watched = false;
         // A command's own messages are live, wherever they go.
         let command = self.how.flags & super::flags::COMMAND != 0;
         if command && number <= 2 {
@@ -378,10 +457,14 @@ impl Tx {
                     file.before.push(number);
                     self.fds
                         .set(number, Descriptor::Open { file: shared, real, cloexec, over: true });
+                    if self.closes_late() {
+                        self.fds.watch(number);
+                    }
                     return Ok(shared);
                 }
                 open.node = Some(id);
                 open.before.push(number);
+                watched = self.closes_late();
                 let serves = matches!(self.tree.nodes[id].data, Data::Stable) && open.reads();
                 if is_file && serves {
                     open.was.0 = open.flags;
@@ -397,6 +480,9 @@ impl Tx {
         let file = self.fds.add(open);
         self.fds.inherited.insert(number, cloexec);
         self.fds.set(number, Descriptor::Open { file, real, cloexec, over: true });
+        if watched {
+            self.fds.watch(number);
+        }
         Ok(file)
     }
 
@@ -440,6 +526,10 @@ impl Tx {
             let (flags, numbers) = (open.flags, open.numbers.clone());
             let new = self.tree.open_backing(id, flags)?;
             for (i, number) in numbers.into_iter().enumerate() {
+                if !self.fds.is_still(number) {
+                    self.fds.was_closed_elsewhere(number);
+                    continue;
+                }
                 let Descriptor::Open { file, real, cloexec, over } = self.fds.descriptor(number)
                 else {
                     continue;
@@ -460,6 +550,9 @@ impl Tx {
                     self.fds.set(number, Descriptor::Open { file, real: place, cloexec, over });
                 } else {
                     kernel::dup3(new, place, cloexec || real != number)?;
+                    if !over && let Some(&witness) = self.fds.witnesses.get(&number) {
+                        kernel::dup3(new, witness, true)?;
+                    }
                 }
             }
             kernel::close(new);
@@ -472,7 +565,10 @@ impl Tx {
         for file in self.fds.on(id) {
             let open = self.fds.get(file);
             let Some(&number) = open.numbers.first() else { continue };
-            let Descriptor::Open { real, .. } = self.fds.descriptor(number) else { continue };
+            let Descriptor::Open { real, over, .. } = self.fds.descriptor(number) else { continue };
+            if !over && !self.fds.is_still(number) {
+                continue;
+            }
             let flags = kernel::status_flags(real).unwrap_or(0);
             if flags & libc::O_PATH == 0
                 && flags & libc::O_ACCMODE != libc::O_WRONLY
@@ -493,7 +589,12 @@ impl Tx {
         let file = self.file(number)?;
         let real = self.real(number)?;
         let new = kernel::duplicate(real, min, cloexec)?;
-        self.fds.number(file, new, cloexec, min).map(|n| n as u64)
+        let watched = self.fds.witnesses.contains_key(&number);
+        let new = self.fds.number(file, new, cloexec, min)?;
+        if watched {
+            self.fds.watch(new);
+        }
+        Ok(new as u64)
     }
 
     /// `dup3(2)`, the numbers being different.
@@ -580,8 +681,11 @@ impl FdTable {
             let readable = open.before.is_empty()
                 && open.flags & (libc::O_PATH | libc::O_DIRECT) == 0
                 && open.flags & libc::O_ACCMODE != libc::O_WRONLY;
-            match self.descriptor(*open.numbers.first()?) {
-                Descriptor::Open { real, .. } if readable => Some(real),
+            let number = *open.numbers.first()?;
+            match self.descriptor(number) {
+                Descriptor::Open { real, over, .. } if readable => {
+                    (over || self.is_still(number)).then_some(real)
+                }
                 _ => None,
             }
         })
@@ -620,6 +724,10 @@ impl FdTable {
     /// # Errors
     /// EMFILE.
     pub fn number(&mut self, file: File, real: i32, cloexec: bool, min: i32) -> Sys<i32> {
+        if self.chosen.is_none() {
+            // The kernel gives no number that is open.
+            self.was_closed_elsewhere(real);
+        }
         let lower = self.lowest_closed(min).filter(|&n| n < real);
         let (number, real, over) = match self.chosen.or(lower) {
             Some(number) => {
@@ -643,12 +751,16 @@ impl FdTable {
             return Err(Errno::BADF);
         };
         kernel::dup3(real, target, cloexec)?;
+        self.unwatch(number);
         if over {
             self.close_private(real);
             self.set(number, Descriptor::Closed);
         } else {
             kernel::close(real);
             self.set(number, Descriptor::Untouched);
+        }
+        if self.witnesses.contains_key(&target) {
+            self.watch(target);
         }
         self.set(target, Descriptor::Open { file, real: target, cloexec, over: false });
         self.get_mut(file).numbers = vec![target];
@@ -670,6 +782,7 @@ impl FdTable {
                 self.set(number, Descriptor::Closed);
             }
             Descriptor::Open { file, real, over, .. } => {
+                self.unwatch(number);
                 if !self.get(file).before.is_empty() {
                     // Others of its numbers may be open still, and not have been touched.
                     self.get_mut(file).left = kernel::seek(real, 0, libc::SEEK_CUR).ok();
@@ -683,11 +796,7 @@ impl FdTable {
                     kernel::close(real);
                     self.set(number, Descriptor::Untouched);
                 }
-                let open = self.get_mut(file);
-                open.numbers.retain(|&n| n != number);
-                if open.numbers.is_empty() && open.before.is_empty() {
-                    self.forget(file);
-                }
+                self.lose_number(file, number);
             }
         }
         Ok(())

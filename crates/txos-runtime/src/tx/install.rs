@@ -11,6 +11,7 @@ use super::{Failure, Tx, flags, reason};
 impl Tx {
     /// After the commit: the kernel's table becomes what the program has seen.
     pub fn install_descriptors(&mut self) {
+        self.fds.find_closed_elsewhere();
         let touched = self.fds.touched();
         // Originals of which there is a new number, before anything is put over them.
         let mut kept = Vec::new();

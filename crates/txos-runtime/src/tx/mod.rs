@@ -115,6 +115,10 @@ pub mod reason {
     pub const FAILED: u32 = 4;
     /// The thread or the process ended.
     pub const EXITED: u32 = 5;
+    /// What was to decide with it refused.
+    pub const REFUSED: u32 = 6;
+    /// It is committed, and what was to commit with it failed.
+    pub const IN_DOUBT: u32 = 7;
 }
 
 /// How a transaction begins.
@@ -153,6 +157,15 @@ pub struct Failure {
 pub struct Committed {
     /// It was done without journal: one call, or no change.
     pub short_cut: bool,
+}
+
+/// What decides together with a transaction.
+pub trait Decides {
+    /// Everything is published and validated: whether it is to stay. Other commits of the store wait for the answer.
+    ///
+    /// # Errors
+    /// Why it is to be undone.
+    fn decide(&self) -> Result<(), Failure>;
 }
 
 /// One transaction of one thread.
@@ -234,6 +247,11 @@ impl Tx {
             }
         }
         Ok(tx)
+    }
+
+    /// Whether a collector may close what the program has lost, on a thread that is outside.
+    fn closes_late(&self) -> bool {
+        self.how.flags & flags::MANAGED != 0 && self.process.space.is_none()
     }
 
     /// Before the first walk.

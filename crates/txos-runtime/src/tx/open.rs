@@ -480,7 +480,11 @@ impl Tx {
         let name = self.tree.opened_as.take();
         let open = OpenFile { node: Some(id), flags: flags & STATUS, name, ..OpenFile::default() };
         let file = self.fds.add(open);
-        self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
+        let number = self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0)?;
+        if self.closes_late() {
+            self.fds.watch(number);
+        }
+        Ok(number as u64)
     }
 }
 

@@ -18,6 +18,7 @@ use txos_engine::realm::{Access, Facet};
 use txos_engine::txn::{Outcome, Participant, Route};
 
 use super::attrs::Object;
+use super::files::FdTable;
 use super::kernel::{self, Errno, Sys};
 use super::parts::Copies;
 use super::parts::Start;
@@ -323,6 +324,9 @@ impl Tx {
             kernel::close(fd);
             return None;
         }
+        if self.closes_late() {
+            self.fds.watch(fd);
+        }
         let open = Open { call: *call, path, fd, file, mnt, closed: false };
         self.start.first = First::Open(Box::new(open));
         Some(answer)
@@ -411,6 +415,7 @@ impl Tx {
             return None;
         }
         open.closed = true;
+        self.fds.unwatch(open.fd);
         Some(call.make())
     }
 
@@ -420,7 +425,11 @@ impl Tx {
         path.push(0);
         // SAFETY: the path ends with its zero, and lives until the answer.
         let call = unsafe { open.call.with_word(path_at, path.as_ptr() as u64) };
-        if !open.closed {
+        // By the program, or on another thread by a collector.
+        let closed = open.closed || !self.fds.is_still(open.fd);
+        if closed {
+            self.fds.unwatch(open.fd);
+        } else {
             is_still(open.fd, open.file)?;
         }
         let opened = self.carry_out(&call);
@@ -436,7 +445,7 @@ impl Tx {
         if now != Ok((open.file, open.mnt)) {
             return Err(self.changed_between(&open.path));
         }
-        if open.closed {
+        if closed {
             return self.fds.close_number(number);
         }
         // The program knows it by the number that the first open gave.
@@ -662,9 +671,11 @@ impl Start {
 
     /// On abort: a read that the kernel made has moved the offset.
     /// `managed`: what was opened keeps its number, on a dead object.
-    pub fn undo_first(&mut self, managed: bool) {
+    /// `fds`: where is known whether another thread has closed it meanwhile.
+    pub fn undo_first(&mut self, managed: bool, fds: &FdTable) {
         if let First::Open(open) = &self.first
             && !open.closed
+            && fds.is_still(open.fd)
             && is_still(open.fd, open.file).is_ok()
         {
             let cloexec = kernel::close_on_exec(open.fd).unwrap_or(true);

@@ -176,6 +176,7 @@ impl Tx {
                 }
             });
         }
+        self.fds.unwatch_all();
         moved
     }
 

@@ -424,6 +424,112 @@ static void managed_open_that_loses(void) {
     CHECK(pthread_join(other, NULL) == 0 && unlink(path) == 0);
 }
 
+/* Another thread, outside, as a language's collector: it closes a number, and may open a file. */
+static struct {
+    int close;
+    const char *open;
+    int opened;
+} collected;
+
+static void *collect(void *unused) {
+    (void)unused;
+    for (;;) {
+        CHECK(sem_wait(&turn) == 0);
+        if (collected.close < 0)
+            return NULL;
+        CHECK(close(collected.close) == 0);
+        if (collected.open)
+            collected.opened = open(collected.open, O_RDONLY);
+        CHECK(sem_post(&turned) == 0);
+    }
+}
+
+static void collector_closes(int fd, const char *and_opens) {
+    collected.close = fd;
+    collected.open = and_opens;
+    collected.opened = -1;
+    CHECK(sem_post(&turn) == 0);
+    if (fd >= 0)
+        CHECK(sem_wait(&turned) == 0);
+    if (and_opens)
+        CHECK(collected.opened == fd);
+}
+
+static void end_by(int how) {
+    if (how == 0)
+        CHECK(sys_xend() == 0);
+    else
+        sys_xabort(1);
+}
+
+/* A collector on another thread closes a file that the transaction has opened and lost: its number is free, or a
+ * file's that has nothing to do with it. */
+static void managed_and_collected(void) {
+    char first[] = "/var/tmp/managed-XXXXXX", second[] = "/var/tmp/managed-XXXXXX", text[16];
+    pthread_t collector;
+    struct stat info;
+    int fd = mkstemp(first), other = mkstemp(second), lost, next;
+    CHECK(write(fd, "first", 5) == 5 && write(other, "second", 6) == 6 && close(fd) == 0 && close(other) == 0);
+    CHECK(sem_init(&turn, 0, 0) == 0 && sem_init(&turned, 0, 0) == 0);
+    CHECK(pthread_create(&collector, NULL, collect, NULL) == 0);
+    for (int how = 0; how <= 1; how++) {
+        /* The number is free: by the only call, and by one of several. */
+        for (int calls = 1; calls <= 2; calls++) {
+            CHECK(sys_xbegin(TX_MANAGED) == 0);
+            lost = open(first, O_RDONLY);
+            CHECK(lost >= 0 && (calls == 1 || read(lost, text, 5) == 5));
+            collector_closes(lost, NULL);
+            end_by(how);
+            CHECK(fcntl(lost, F_GETFD) == -1 && errno == EBADF);
+        }
+        /* It is another's of the same file. */
+        for (int calls = 1; calls <= 4; calls++) {
+            CHECK(sys_xbegin(TX_MANAGED) == 0);
+            lost = open(first, calls == 4 ? O_RDWR : O_RDONLY);
+            CHECK(lost >= 0 && (calls == 1 || read(lost, text, 5) == 5));
+            collector_closes(lost, first);
+            if (calls >= 3) /* Its content becomes another file's in the transaction. */
+                CHECK(truncate(first, 0) == 0 && (fd = open(first, O_WRONLY)) >= 0 && write(fd, "first", 5) == 5
+                      && close(fd) == 0);
+            end_by(how);
+            CHECK(read(lost, text, 5) == 5 && memcmp(text, "first", 5) == 0 && close(lost) == 0);
+        }
+        /* One of the transaction's own gets it. */
+        CHECK(sys_xbegin(TX_MANAGED) == 0);
+        CHECK(stat(second, &info) == 0 && (lost = open(first, O_RDONLY)) >= 0);
+        collector_closes(lost, NULL);
+        next = open(second, O_RDONLY);
+        CHECK(next == lost && truncate(first, 0) == 0);
+        CHECK((fd = open(first, O_WRONLY)) >= 0 && write(fd, "first", 5) == 5 && close(fd) == 0);
+        CHECK(read(next, text, 6) == 6 && memcmp(text, "second", 6) == 0);
+        end_by(how);
+        CHECK(how == 1 || (pread(next, text, 6, 0) == 6 && memcmp(text, "second", 6) == 0));
+        CHECK(close(next) == 0);
+        /* One from before, and one that shares its place. */
+        for (int reads = 0; reads <= 1; reads++) {
+            CHECK((lost = open(first, O_RDONLY)) >= 0 && (next = dup(lost)) >= 0);
+            CHECK(sys_xbegin(TX_MANAGED) == 0 && stat(second, &info) == 0);
+            CHECK(reads ? read(lost, text, 3) == 3 : fstat(lost, &info) == 0);
+            collector_closes(lost, second);
+            end_by(how);
+            CHECK(read(lost, text, 6) == 6 && memcmp(text, "second", 6) == 0 && close(lost) == 0);
+            CHECK(lseek(next, 0, SEEK_CUR) == (how == 0 && reads ? 3 : 0) && close(next) == 0);
+        }
+        /* The number of one from before that the transaction has closed. */
+        CHECK((lost = open(second, O_RDONLY)) >= 0);
+        CHECK(sys_xbegin(TX_MANAGED) == 0 && close(lost) == 0 && open(first, O_RDONLY) == lost);
+        CHECK(read(lost, text, 5) == 5);
+        collector_closes(lost, second);
+        end_by(how);
+        CHECK(read(lost, text, 6) == 6 && memcmp(text, "second", 6) == 0 && close(lost) == 0);
+        /* Nothing else was left open. */
+        next = dup(0);
+        CHECK(next == lost && close(next) == 0);
+    }
+    collector_closes(-1, NULL);
+    CHECK(pthread_join(collector, NULL) == 0 && unlink(first) == 0 && unlink(second) == 0);
+}
+
 static void *set_flag(void *flag) {
     __atomic_store_n((int *)flag, 1, __ATOMIC_RELAXED);
     return NULL;
@@ -1179,6 +1285,7 @@ static const struct {
     SCENARIO(signal_at_once),
     SCENARIO(abort_if),
     SCENARIO(managed_open_that_loses),
+    SCENARIO(managed_and_collected),
     SCENARIO(wakes_in_a_lost_one),
     SCENARIO(masks),
     SCENARIO(dispositions),

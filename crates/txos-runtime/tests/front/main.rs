@@ -4,6 +4,7 @@
 
 mod build;
 mod checkpoint;
+mod joint;
 mod loading;
 mod members;
 mod processes;

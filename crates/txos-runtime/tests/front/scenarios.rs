@@ -44,6 +44,7 @@ scenarios! {
     signal_at_once,
     abort_if,
     managed_open_that_loses,
+    managed_and_collected,
     wakes_in_a_lost_one,
     masks,
     dispositions,

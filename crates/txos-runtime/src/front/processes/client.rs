@@ -13,6 +13,7 @@ use super::{programs, server};
 use crate::call::Call;
 use crate::front::classify::Class;
 use crate::front::entry::{Birth, Regs};
+use crate::front::joint::Enlisted;
 use crate::front::process::Made;
 use crate::front::report::reason;
 use crate::front::session::{Next, Session};
@@ -464,6 +465,7 @@ impl Session {
             member: None,
             process: None,
             keeper: None,
+            enlisted: Enlisted::default(),
             checkpoint: None,
             gives_up: false,
         }

@@ -273,6 +273,27 @@ pub fn is_same_description(fd: i32, other: i32) -> bool {
     order == Ok(0)
 }
 
+/// Whether a number still is of the description that another number of ours is of. Where the kernel tells
+/// that to nobody, whether it is of the same file.
+#[must_use]
+pub fn is_still_same(ours: i32, number: i32) -> bool {
+    const KCMP_FILE: i32 = 0;
+    let pid = std::process::id();
+    // SAFETY: it has no pointers.
+    match unsafe { sys!(SYS_kcmp, pid, pid, KCMP_FILE, ours, number) } {
+        Ok(order) => order == 0,
+        Err(Errno::BADF) => false,
+        Err(_) => match is_duplicate(ours, number) {
+            Ok(same) => same == 1,
+            Err(Errno::BADF) => false,
+            Err(_) => match (super::look_fd(ours), super::look_fd(number)) {
+                (Ok(ours), Ok(there)) => (ours.id, ours.mnt) == (there.id, there.mnt),
+                _ => false,
+            },
+        },
+    }
+}
+
 /// `fcntl(F_GETLK)`: the lock that is in the way of the one given, which it replaces.
 ///
 /// # Errors

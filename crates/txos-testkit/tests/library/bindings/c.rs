@@ -54,6 +54,71 @@ fn numbers_are_taken_once() {
     assert_eq!(lab.read("next"), "120\n");
 }
 
+/// Each binding has flags of its own, and Go's module structures as well: it can't reach the header. They are the header's.
+#[test]
+fn the_bindings_agree_with_the_header() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect(path);
+    let header = read("crates/txos-runtime/include/txos.h");
+    let bare = |name: &str| name.replace('_', "").to_lowercase();
+    let number = |text: &str| {
+        let digits = text.trim().strip_prefix("0x")?;
+        let digits = digits.split(|c: char| !c.is_ascii_hexdigit()).next()?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    let mut flags = std::collections::HashMap::new();
+    for line in header.lines().filter_map(|line| line.strip_prefix("#define TX_")) {
+        let (name, value) = line.split_once(' ').expect("a value");
+        flags.insert(bare(name), number(value).expect("a number"));
+    }
+    for path in [
+        "bindings/go/options.go",
+        "bindings/python/txos/_library.py",
+        "bindings/rust/txos/src/transaction.rs",
+        "bindings/java/src/main/java/txos/Native.java",
+        "bindings/node/index.js",
+    ] {
+        let mut found = Vec::new();
+        for line in read(path).lines() {
+            let Some((before, value)) = line.split_once(" = 0x") else { continue };
+            let name = before.trim_end().trim_end_matches(": i32").trim_end();
+            let name = bare(name.rsplit([' ', '\t']).next().expect("a name"));
+            let name = name.strip_prefix("flag").unwrap_or(&name).to_owned();
+            assert_eq!(flags.get(&name), number(&format!("0x{value}")).as_ref(), "{path}: {line}");
+            found.push(name);
+        }
+        found.sort();
+        let all = ["durable", "managed", "nonblock", "ordered", "orderreset", "strict"];
+        assert_eq!(found, all, "{path}");
+    }
+    let lab = Lab::new();
+    let fields = [
+        ("abort", &["size", "reason", "error", "pid", "what", "path"][..]),
+        ("stats", &["size", "version"]),
+    ];
+    let mut program =
+        String::from("#include \"txos.h\"\n#include \"shim.h\"\n#include <stddef.h>\n");
+    for (name, fields) in fields {
+        program += &format!(
+            "_Static_assert(sizeof(struct txos_{name}) == sizeof(struct txos_go_{name}), \"\");\n"
+        );
+        for field in fields {
+            program += &format!(
+                "_Static_assert(offsetof(struct txos_{name}, {field}) == offsetof(struct txos_go_{name}, {field}), \
+                 \"\");\n"
+            );
+        }
+    }
+    program += "_Static_assert(offsetof(struct txos_stats, begun) == offsetof(struct txos_go_stats, counters), \"\");\n";
+    std::fs::write(lab.path("same.c"), program).expect("a lab");
+    let _ = in_lab(&lab, "cc")
+        .args(["-std=gnu11", "-c", "same.c", "-o", "same.o", "-I"])
+        .arg(root().join("crates/txos-runtime/include"))
+        .arg("-I")
+        .arg(root().join("bindings/go"))
+        .run()
+        .expect(0);
+}
+
 /// Both examples, in whichever language. `join`: what is between the words of their names.
 pub fn check_examples(lab: &Lab, run: &dyn Fn(&str, &str) -> Done, join: char) {
     let (safe_open, two_files) = (format!("safe{join}open"), format!("two{join}files"));

@@ -45,6 +45,8 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("txos_stats", "", "1 committed", ""),
     ("txos_exclude", "echo data > data", "read data", "data:data"),
     ("txos_abort_if", "", "reason 1: ", ""),
+    ("txos_enlist", "", "30 left; the account refused to commit with the transaction: ", "paid:70"),
+    ("txos_prepare", "", "", "offer:first"),
     ("sys_xjoin", "", "both\n", "first:done second:done"),
     ("txos_signal_at_once", "", "1 inside, 1 outside\n", ""),
     ("txos", "echo old > data", "used\n", "data:old"),

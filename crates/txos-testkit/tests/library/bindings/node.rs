@@ -106,6 +106,46 @@ fn what_others_have_written() {
     assert_eq!(told, "20\n");
 }
 
+/// TypeScript's compiler, in its strict mode: a program that uses all that is declared is sound, and each line of another
+/// one is refused. Needs the npm registry, or what npm has kept of it.
+#[test]
+fn the_declarations_are_checked_by_typescript() {
+    require!(skip::long("bindings"), "it needs a network: ./test --long bindings");
+    require!(has_node(), "there is no Node.js with npm, its headers and a C compiler");
+    let lab = Lab::new();
+    let project = project(&lab);
+    let install = ["install", "--no-audit", "--no-fund", "--ignore-scripts", "typescript@5"];
+    let installed = Invocation::new("npm").args(install).dir(&project).run();
+    require!(installed.code() == 0, "npm has no typescript: {}", installed.stderr);
+    let programs = root().join("bindings/node/test/types");
+    for name in ["uses.ts", "refused.ts"] {
+        fs::copy(programs.join(name), project.join(name)).unwrap();
+    }
+    let declarations = fs::read_to_string(root().join("bindings/node/index.d.ts")).unwrap();
+    let uses = fs::read_to_string(programs.join("uses.ts")).unwrap();
+    let used: Vec<&str> = uses.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    for line in declarations.lines().filter_map(|line| line.strip_prefix("export ")) {
+        let name = line.split(|c: char| !c.is_ascii_alphanumeric()).nth(1).unwrap();
+        assert!(used.contains(&name), "{name} is not used by uses.ts");
+    }
+    let check = |files: &[&str]| {
+        Invocation::new(project.join("node_modules/.bin/tsc"))
+            .args(["--strict", "--noEmit", "--target", "es2022", "--module", "nodenext"])
+            .args(files)
+            .dir(&project)
+            .run()
+    };
+    let _ = check(&["uses.ts", "refused.ts"]).expect(0);
+    // The other way round: without what expects an error there is one for each.
+    let refused = fs::read_to_string(programs.join("refused.ts")).unwrap();
+    let bare = refused.replace("// @ts-expect-error", "//");
+    fs::write(project.join("refused.ts"), bare).unwrap();
+    let told = check(&["refused.ts"]).expect(2).text();
+    let (errors, expected) =
+        (told.matches(": error TS").count(), refused.matches("@ts-expect-error").count());
+    assert_eq!(errors, expected, "{told}");
+}
+
 /// See [`survives_kills`].
 const COUNTS: &str = r"
 const fs = require('node:fs');

@@ -9,6 +9,7 @@ mod crashes;
 mod differ;
 mod hostile;
 mod identities;
+mod joint;
 mod members;
 mod place;
 mod processes;
