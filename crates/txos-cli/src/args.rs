@@ -571,31 +571,34 @@ impl RunArgs {
 
     /// What was asked for that a command with the library in it can't hold, by name.
     pub fn only_with_overlay(&self) -> Vec<&'static str> {
-        let (view, publish) = (&self.view, &self.publish);
-        let wait = WaitArgs { seconds: WAIT_SECONDS };
+        let view = &self.view;
         named([
-            (self.report.is_some(), "--report"),
-            (self.review, "--review"),
-            (self.keep, "--keep"),
-            (self.dry_run, "--dry-run"),
-            (self.retry.is_some(), "--retry"),
-            (self.commit_on != CommitOn::default(), "--commit-on"),
             (!view.scope.is_empty(), "--scope"),
             (!view.exclude.is_empty(), "--exclude"),
-            (view.hold_output, "--hold-output"),
             (view.no_preload, "--no-preload"),
-            (view.leftover != LeftoverArg::default(), "--leftover"),
             (!self.place.hide.is_empty(), "--hide"),
-            (self.limits.max_bytes.is_some(), "--max-bytes"),
-            (self.limits.time.is_some(), "--time"),
             (self.limits.memory.is_some(), "--memory"),
             (self.limits.no_network, "--no-network"),
-            (publish.isolation != IsolationArg::default(), "--isolation"),
-            (publish.no_merge_append, "--no-merge-append"),
-            (!publish.keep_inode.is_empty(), "--keep-inode"),
-            (publish.no_gate, "--no-gate"),
-            (self.wait.seconds != wait.seconds, "--wait"),
+            (!self.publish.keep_inode.is_empty(), "--keep-inode"),
         ])
+    }
+
+    /// Whether something was asked for that this process has to see to when a command with the library in it has ended, or
+    /// while it runs. Otherwise this process becomes the command.
+    pub fn needs_watcher(&self) -> bool {
+        let publish = &self.publish;
+        self.report.is_some()
+            || self.ending() != Ending::Commit
+            || self.retry.is_some()
+            || self.commit_on != CommitOn::default()
+            || self.view.hold_output
+            || self.view.leftover != LeftoverArg::default()
+            || self.limits.max_bytes.is_some()
+            || self.limits.time.is_some()
+            || publish.isolation != IsolationArg::default()
+            || publish.no_merge_append
+            || publish.no_gate
+            || self.wait.seconds != WAIT_SECONDS
     }
 
     /// What was asked for besides that only a transaction of its own can hold, and not a command that joins another one.

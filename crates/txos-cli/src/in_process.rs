@@ -11,6 +11,8 @@ use std::process::Command;
 
 use txos_engine::program::{Kind, changes_ids, kind};
 use txos_engine::show::quoted;
+use txos_run::Leftover;
+use txos_run::library::Library;
 
 use crate::app::{App, tell};
 use crate::args::{CommitOn, RunArgs};
@@ -31,17 +33,32 @@ const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// As many scripts interpreting each other as the kernel takes.
 const SCRIPTS_MAX: usize = 5;
 
+/// What a command is watched with whose end this process is to decide about.
+pub fn watched(app: &App, args: &RunArgs) -> Result<Library, Failure> {
+    let Some((program, _)) = args.command.split_first() else {
+        return Err(Failure::new("there is no command to run"));
+    };
+    check_program(program)?;
+    let mut words = wishes(app, args);
+    words.extend(Leftover::from(args.view.leftover).word().map(str::to_owned));
+    words.push(format!("wait={}", args.wait.seconds));
+    let store = app.store_option().map(|store| crate::paths::absolute(store)).transpose()?;
+    Ok(Library { preload: preload()?, words: words.join(","), store })
+}
+
+fn check_program(program: &OsStr) -> Result<(), Failure> {
+    let Some(path) = look_up(program) else { return Ok(()) };
+    check(&path, SCRIPTS_MAX).map_err(|why| Failure::new(format!("{}: {why}", quoted(&path))))
+}
+
 /// Becomes the command. Returns only if that fails.
 pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     let Some((program, rest)) = args.command.split_first() else {
         return Err(Failure::new("there is no command to run"));
     };
-    if let Some(path) = look_up(program) {
-        check(&path, SCRIPTS_MAX)
-            .map_err(|why| Failure::new(format!("{}: {why}", quoted(&path))))?;
-    }
+    check_program(program)?;
     let mut command = Command::new(program);
-    command.args(rest).env(PRELOAD, preload()?).env(VARIABLE, wishes(app, args));
+    command.args(rest).env(PRELOAD, preload()?).env(VARIABLE, wishes(app, args).join(","));
     for (variable, text) in [(NAME, &args.name), (MESSAGE, &args.message)] {
         if let Some(text) = text {
             command.env(variable, text);
@@ -69,7 +86,7 @@ pub fn can_take(args: &RunArgs) -> bool {
         && program.is_none_or(|path| check(&path, SCRIPTS_MAX).is_ok())
 }
 
-fn wishes(app: &App, args: &RunArgs) -> String {
+fn wishes(app: &App, args: &RunArgs) -> Vec<String> {
     let durable = if args.in_process { args.durable } else { !args.publish.no_durable };
     let hides = hides_arguments(args.no_record_args);
     let wishes = [
@@ -78,8 +95,7 @@ fn wishes(app: &App, args: &RunArgs) -> String {
         (app.quiet(), "quiet"),
         (hides, "hide-arguments"),
     ];
-    let words: Vec<&str> = wishes.iter().filter(|(wish, _)| *wish).map(|(_, word)| *word).collect();
-    words.join(",")
+    wishes.iter().filter(|(wish, _)| *wish).map(|(_, word)| (*word).to_owned()).collect()
 }
 
 /// The library, in front of what is preloaded anyway.

@@ -153,8 +153,10 @@ fn again(meta: &Meta, args: &RebaseArgs) -> Result<RunArgs, Failure> {
         ));
     }
     let mut words: Vec<OsString> = ["txos", "run", "--keep"].map(OsString::from).into();
-    // With all there is, nothing is limited.
-    if !meta.layers.iter().any(|layer| layer.target == Path::new("/")) {
+    // With all there is, nothing is limited. In the library's view nothing ever is.
+    if meta.recorded {
+        words.push("--view=library".into());
+    } else if !meta.layers.iter().any(|layer| layer.target == Path::new("/")) {
         for layer in &meta.layers {
             words.extend(["--scope".into(), layer.target.clone().into_os_string()]);
         }

@@ -13,10 +13,12 @@ use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
 use txos_engine::txn::{Engine, Failed};
 use txos_engine::{Conflict, TxId};
+use txos_run::library::Library;
+use txos_run::participant::Handle;
 use txos_run::{CommandStatus, Hold, Live, Ran};
 
 use crate::app::{App, tell};
-use crate::args::{CommitOn, Ending, RunArgs, WhichView};
+use crate::args::{CommitOn, Ending, RunArgs, WaitArgs, WhichView};
 use crate::changes::{Counts, paths};
 use crate::commit::Review;
 use crate::exit::{DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
@@ -123,19 +125,24 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     if let Some(outer) = txos_run::inside() {
         return inside::ask(app, args, outer);
     }
-    if args.which_view == WhichView::Library {
+    let mut in_library = args.which_view == WhichView::Library || args.in_process;
+    if in_library {
         let refused = args.only_with_overlay();
-        if refused.is_empty() {
-            return in_process::run(app, args);
+        if !refused.is_empty() {
+            let refused = refused.join(", ");
+            return Err(Failure::new(format!(
+                "--view library can't hold {refused}; nothing was run"
+            )));
         }
-        let refused = refused.join(", ");
-        return Err(Failure::new(format!("--view library can't hold {refused}; nothing was run")));
     }
     if args.which_view == WhichView::Auto
         && txos_run::root_is_overlay()
         && in_process::can_take(args)
     {
         tracing::info!("the root directory is an overlay: the view is the library's");
+        in_library = true;
+    }
+    if in_library && !args.needs_watcher() {
         return in_process::run(app, args);
     }
     let ending = args.ending();
@@ -150,15 +157,21 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     let mut attempts = Attempts { retries: 0, began: Instant::now(), live: Live::default() };
     let mut again = None;
     loop {
-        let attempted = attempt(app, engine, args, ending, again, &mut attempts);
+        let library = in_library.then(|| in_process::watched(app, args)).transpose()?;
+        let attempted = attempt(app, engine, args, ending, again, &mut attempts, library.as_ref());
         if attempted.is_err()
+            && !in_library
             && args.which_view == WhichView::Auto
             && in_process::can_take(args)
             && let Some(why) = txos_run::refuses_views()
         {
             // So it can't have run.
             tracing::info!("no namespaces are to be had ({why}): the view is the library's");
-            return in_process::run(app, args);
+            if !args.needs_watcher() {
+                return in_process::run(app, args);
+            }
+            in_library = true;
+            continue;
         }
         let (ended, next) = attempted?;
         let (conflicts, only_read) = match ended {
@@ -217,6 +230,7 @@ pub fn hides_arguments(no_record_args: bool) -> bool {
     no_record_args || std::env::var_os(RECORD_ARGS).is_some_and(|value| value == "off")
 }
 
+#[expect(clippy::too_many_arguments, reason = "all of one attempt")]
 fn attempt(
     app: &App,
     engine: Engine<'_>,
@@ -224,15 +238,24 @@ fn attempt(
     ending: Ending,
     again: Option<RetryHistory>,
     attempts: &mut Attempts,
+    library: Option<&Library>,
 ) -> Result<(Attempt, Next), Failure> {
     let home = engine.home();
     let mut options = txos_run::RunOptions {
         answerer: Some(app.answerer()),
         ..args.options(args.place.paths()?)
     };
-    let mut tx = txos_run::begin(home, &options)?;
+    let mut tx = match library {
+        Some(_) => txos_run::library::begin(home, &options)?,
+        None => txos_run::begin(home, &options)?,
+    };
     app.report.note(|report| report.attempt(tx.id()));
-    let handle = match app.begin(engine, tx.id(), again, args.wait) {
+    let begun = match library {
+        // The process that has it takes part; this one does when it commits.
+        Some(_) => Ok(None),
+        None => app.begin(engine, tx.id(), again, args.wait),
+    };
+    let handle = match begun {
         Ok(handle) => handle,
         Err(failure) => {
             trash::discard(app, home, tx);
@@ -242,8 +265,11 @@ fn attempt(
     // Nothing else is asked of them than whether to run it again by itself.
     let may_retry = args.retry.is_none() && ending != Ending::Review;
     let marks = may_retry.then(|| mark(&mut options));
-    let ran = txos_run::new_reads(home, &tx, &options)
-        .and_then(|reads| txos_run::run(home, &mut tx, reads, &options, handle));
+    let ran = match library {
+        Some(library) => txos_run::library::run(home, &mut tx, &options, library),
+        None => txos_run::new_reads(home, &tx, &options)
+            .and_then(|reads| txos_run::run(home, &mut tx, reads, &options, handle)),
+    };
     let mut ran = match ran {
         Ok(ran) => ran,
         Err(error) => {
@@ -261,8 +287,8 @@ fn attempt(
     let unnoticed = marks.is_some_and(|marks| marks.untouched()) && !ran.has_printed();
     let next = attempts.next(args, unnoticed);
     let is_lost = matches!(ran.status, CommandStatus::Lost { .. });
-    let is_decided =
-        ending != Ending::Commit || refusal(&ran.status, args.commit_on, &args.command).is_some();
+    let is_decided = ending != Ending::Commit
+        || refusal(&ran.status, commit_on(args, &ran), &args.command).is_some();
     if !matches!(next, Next::Silent) || !is_lost && is_decided {
         ran.pass_on();
     }
@@ -339,9 +365,9 @@ fn conclude(
     let before = (ending != Ending::Commit).then(|| handle.take().map(TxHandle::abort)).flatten();
     let status = of_command(&ran.status);
     tx.meta.exit_status = Some(i32::from(status));
-    let shows_always = ending == Ending::DryRun && was_run(&ran.status);
+    let shows_always = ending == Ending::DryRun && was_run(&ran.status) && !ran.is_lost;
     let was_full = was_run(&ran.status) && status != 0 && space::is_full(&tx.meta);
-    if !shows_always && let Some(why) = refusal(&ran.status, args.commit_on, &args.command) {
+    if !shows_always && let Some(why) = refusal(&ran.status, commit_on(args, ran), &args.command) {
         drop(handle.take());
         trash::discard(app, home, tx);
         tell_failure(app, &ran.status, &format!("{why}; {gone}"));
@@ -404,15 +430,12 @@ fn conclude(
         app.say(format_args!("{}; {gone}", signal_name(signal)));
         return Ok(Attempt::Ended(of_signal(signal)));
     }
-    let handle = match (handle, before) {
-        (None, before @ Some(_)) => match app.begin(engine, tx.id(), before, args.wait) {
-            Ok(handle) => handle,
-            Err(failure) => {
-                trash::discard(app, home, tx);
-                return Err(failure.with_aftermath(&gone));
-            }
-        },
-        (handle, _) => handle,
+    let handle = match handle_for(app, engine, &tx, handle, before, args.wait) {
+        Ok(handle) => handle,
+        Err(failure) => {
+            trash::discard(app, home, tx);
+            return Err(failure.with_aftermath(&gone));
+        }
     };
     // Who is run again prints again.
     let leaves = !args.view.hold_output;
@@ -447,6 +470,21 @@ fn conclude(
             })
         }
     }
+}
+
+/// The handle to commit with: where it was let go of, or another process had it, another one.
+fn handle_for(
+    app: &App,
+    engine: Engine<'_>,
+    tx: &Transaction,
+    handle: Option<Handle>,
+    before: Option<RetryHistory>,
+    wait: WaitArgs,
+) -> Result<Option<Handle>, Failure> {
+    if handle.is_some() || before.is_none() && !tx.meta.recorded {
+        return Ok(handle);
+    }
+    app.begin(engine, tx.id(), before, wait)
 }
 
 /// What to say where only that was changed which the transaction had read.
@@ -617,6 +655,11 @@ pub fn warn_unrecorded(app: &App, summary: &Summary) -> bool {
 
 pub fn was_run(status: &CommandStatus) -> bool {
     matches!(status, CommandStatus::Exited(_) | CommandStatus::Signaled(_))
+}
+
+/// What is not there any more is not committed.
+fn commit_on(args: &RunArgs, ran: &Ran) -> CommitOn {
+    if ran.is_lost { CommitOn::Success } else { args.commit_on }
 }
 
 /// Why this ending of the command is not committed; `None` if it is.

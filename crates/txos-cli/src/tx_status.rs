@@ -94,6 +94,7 @@ pub fn sample() -> Meta {
         numbering: None,
         before: None,
         fork: None,
+        recorded: false,
         layers: Vec::new(),
     }
 }

@@ -11,6 +11,7 @@
 //! | [`session`] | the processes: monitor, reaper, command |
 //! | [`participant`] | the transaction among the others that run |
 //! | [`supervisor`] | seccomp: recording, and what leads out of the transaction |
+//! | [`library`] | a command in the library's view instead |
 //! | [`inside`] | a transaction inside another one |
 //! | [`question`] | looks at the store that a program in the view asks for |
 //! | [`limits`], [`memory`] | how much a command may write, for how long it may run, how much memory it may have |
@@ -29,6 +30,7 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod inside;
+pub mod library;
 pub mod limits;
 mod memory;
 mod options;
@@ -68,8 +70,14 @@ pub fn begin(home: &Home, options: &RunOptions) -> Result<Transaction> {
         check_directory(&directory)?;
     }
     let layers = view::plan::layers(home, options)?;
-    let tx = home.begin(Begin {
-        layers,
+    let tx = home.begin(Begin { layers, directory, ..labelled(options) })?;
+    tx.prepare_upper()?;
+    Ok(tx)
+}
+
+/// What a transaction begins with, but for where.
+fn labelled(options: &RunOptions) -> Begin {
+    Begin {
         name: options.name.clone(),
         message: options.message.clone(),
         command: options
@@ -78,11 +86,9 @@ pub fn begin(home: &Home, options: &RunOptions) -> Result<Transaction> {
             .map(|w| txos_engine::show::quoted(std::path::Path::new(w)))
             .collect(),
         arguments_hidden: options.recorded().len() < options.command.len(),
-        directory,
         durable: options.durable,
-    })?;
-    tx.prepare_upper()?;
-    Ok(tx)
+        ..Begin::default()
+    }
 }
 
 /// That a command can start in a directory.

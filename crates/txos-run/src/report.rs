@@ -70,6 +70,9 @@ impl CommandStatus {
 pub struct Ran {
     /// How it ended.
     pub status: CommandStatus,
+    /// Nothing of what it changed is there any more, however it ended: the process that had its transaction was killed
+    /// (in the library's view).
+    pub is_lost: bool,
     /// What it has seen of the tree.
     pub reads: ReadSet,
     /// What it did that can't be rolled back.

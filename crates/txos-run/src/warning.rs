@@ -115,6 +115,30 @@ impl WarningKind {
     }
 }
 
+/// The kind of what the library calls so; `None` for what is no more than the process's own affair, or what it prints.
+fn kind_of_library(what: &str) -> Option<WarningKind> {
+    Some(match what {
+        "a change of the process's limits, group or priority"
+        | "a change of credentials"
+        | "a change of namespaces"
+        | "a file handle"
+        | "output to a pipe"
+        | "output to a socket"
+        | "output to a terminal or device" => return None,
+        "a call that concerns the whole machine" | "a change of the machine's settings" => {
+            WarningKind::KernelSetting
+        }
+        "another process's memory or descriptors" => WarningKind::Trace,
+        "a signal" => WarningKind::Process,
+        "a change of mounts or swap" => WarningKind::Mount,
+        "network and socket traffic" | "accepting a connection" => WarningKind::Network,
+        "System V or POSIX IPC" => WarningKind::SysvIpc,
+        "a change of the kernel" => WarningKind::Module,
+        "the kernel's keys" => WarningKind::Keyring,
+        _ => WarningKind::Live,
+    })
+}
+
 /// How many paths of one kind are told apart; from there on there are "at least" so many.
 const PATHS_MAX: usize = 4096;
 
@@ -131,6 +155,20 @@ impl Live {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// From what the library has noted in its own words.
+    #[must_use]
+    pub fn of_library(noted: Vec<(String, Vec<Vec<u8>>)>) -> Live {
+        let mut live = Live::default();
+        for (what, paths) in noted {
+            let Some(kind) = kind_of_library(&what) else { continue };
+            live.note(kind, None);
+            for path in &paths {
+                live.note(kind, Some(path));
+            }
+        }
+        live
     }
 
     /// Adds what another command did.

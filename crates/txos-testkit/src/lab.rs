@@ -254,7 +254,8 @@ impl Lab {
             "realm",
             "bound",
         ];
-        const TRANSACTION: [&str; 6] = ["meta.json", "lock", "plan", "fence", "reads", "space"];
+        const TRANSACTION: [&str; 7] =
+            ["meta.json", "lock", "plan", "fence", "reads", "deltas", "space"];
         let names = |dir: &Path| -> Vec<String> {
             let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
             entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()

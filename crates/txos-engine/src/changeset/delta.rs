@@ -20,6 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::entries::walk;
 use super::patch::Patch;
@@ -34,7 +35,7 @@ use crate::sys_tree::OpenTree;
 use crate::version::{Stamp, Version, stat_at};
 
 /// One change of one path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delta {
     /// Number of the transaction's layer.
     pub layer: usize,
@@ -55,7 +56,7 @@ pub struct Delta {
 ///
 /// A `base` is the version that the transaction saw there: nothing is published if another one is
 /// there. Where the name is vacated by a Move of the same change set, it is taken for none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
     /// A new object of any type, a directory with everything in it included. Names of one new file
     /// are links of each other in the store.
@@ -137,24 +138,33 @@ impl ChangeSet {
     /// [`Error::Conflict`] if a layer's root was replaced, [`Error::Io`] if a staged object is not
     /// there or a patch can't be written.
     pub fn from_deltas(tx: &Transaction, deltas: Vec<Delta>) -> Result<ChangeSet> {
-        let layers = tx.layers();
+        Self::made_of(tx.layers(), deltas, Patches::ToWrite)
+    }
+
+    /// Makes the change set of a transaction from the deltas that it has [recorded](super::record). Nothing is written.
+    pub(super) fn from_recorded(layers: Vec<Layer>, deltas: Vec<Delta>) -> Result<ChangeSet> {
+        Self::made_of(layers, deltas, Patches::Written)
+    }
+
+    fn made_of(layers: Vec<Layer>, deltas: Vec<Delta>, patches: Patches) -> Result<ChangeSet> {
         let mut made = Maker {
             grounds: layers.iter().map(|_| None).collect(),
             layers: &layers,
             vacated: HashSet::new(),
             last_slot: 0,
             changes: Vec::with_capacity(deltas.len()),
+            patches,
         };
         made.check(&deltas)?;
-        let (nameless, named): (Vec<Delta>, Vec<Delta>) =
-            deltas.into_iter().partition(|delta| delta.nameless);
-        for delta in named {
-            made.add(delta)?;
+        let (nameless, named): (Vec<_>, Vec<_>) =
+            deltas.into_iter().enumerate().partition(|(_, delta)| delta.nameless);
+        for (number, delta) in named {
+            made.add(number, delta)?;
         }
         made.directory_times()?;
         // What takes their names away is known by now.
-        for delta in nameless {
-            made.hold(delta)?;
+        for (number, delta) in nameless {
+            made.hold(number, delta)?;
         }
         let (changes, last_slot) = (made.changes, made.last_slot);
         Ok(ChangeSet { changes, layers, last_slot, explicit: true })
@@ -174,6 +184,16 @@ struct Maker<'a> {
     vacated: HashSet<(usize, Vec<u8>)>,
     last_slot: u64,
     changes: Vec<Change>,
+    patches: Patches,
+}
+
+/// Where patches are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patches {
+    /// In slots, once they are written there.
+    ToWrite,
+    /// Where the record says.
+    Written,
 }
 
 fn unsupported(path: &[u8], problem: &str) -> Error {
@@ -315,7 +335,7 @@ impl Maker<'_> {
         }
     }
 
-    fn add(&mut self, delta: Delta) -> Result<()> {
+    fn add(&mut self, number: usize, delta: Delta) -> Result<()> {
         let Delta { layer, path, stable_path, nameless: _, what } = delta;
         let is_vacated = self.vacated.contains(&(layer, stable_path.clone()));
         let there = |base: Option<Version>| base.filter(|_| !is_vacated);
@@ -403,8 +423,13 @@ impl Maker<'_> {
                 change.new =
                     Some(Version { size: patch.len_after(base.size), ..as_changed(base, &attrs) });
                 change.pages = patch.pages();
-                change.staged = self.slot();
-                self.write_patch(layer, &change.staged, &patch)?;
+                change.staged = match self.patches {
+                    Patches::Written => super::recorded::patch_place(number),
+                    Patches::ToWrite => self.slot(),
+                };
+                if self.patches == Patches::ToWrite {
+                    self.write_patch(layer, &change.staged, &patch)?;
+                }
                 change.action = Action::Patch(Box::new(attrs));
             }
             What::Attrs { base, change: attrs } => {
@@ -418,7 +443,7 @@ impl Maker<'_> {
 
     /// A change of an object that no name is left of: it is made where the change that takes its name
     /// away puts it.
-    fn hold(&mut self, delta: Delta) -> Result<()> {
+    fn hold(&mut self, number: usize, delta: Delta) -> Result<()> {
         let (layer, stable_path) = (delta.layer, delta.stable_path.clone());
         let mut stable: HashMap<Vec<u8>, Option<Version>> = HashMap::new();
         let above = |c: &&Change| c.layer == layer && stable_path.starts_with(&c.stable_path);
@@ -440,7 +465,7 @@ impl Maker<'_> {
                 when: None,
             }]));
         };
-        self.add(delta)?;
+        self.add(number, delta)?;
         if let Some(change) = self.changes.last_mut() {
             (change.path, change.held) = (path.into(), Some(place));
         }

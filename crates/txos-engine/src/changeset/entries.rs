@@ -78,7 +78,9 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
             }
             Action::Link { .. } | Action::Data(_) | Action::Rewrite => {}
             Action::Patch(_) => {
-                // What it will hold is nowhere yet.
+                // What it will hold is nowhere yet, unless the transaction was kept.
+                let shown = super::recorded::shown_place(&change.staged);
+                let shown = shown.map(|place| staged_place(layer, &place));
                 entries.push(Entry {
                     status: Status::Modified,
                     path: path::from_bytes(&source.path),
@@ -86,7 +88,7 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
                     old: change.base.as_ref().map(Side::of),
                     new: change.new.as_ref().map(Side::of),
                     old_content: source.old,
-                    new_content: None,
+                    new_content: shown.filter(|place| place.exists()),
                 });
                 continue;
             }

@@ -9,6 +9,7 @@ mod layer_diff;
 mod links;
 mod overlay;
 pub(crate) mod patch;
+mod recorded;
 
 use std::path::PathBuf;
 
@@ -21,6 +22,7 @@ pub(crate) use entries::{Source, expand, walk};
 pub use layer_diff::{Replay, RunningLayer, Step, layer_entries, running_layer};
 pub use overlay::Renamed;
 pub(crate) use overlay::{forget_indexed, is_overlay_xattr};
+pub use recorded::record;
 
 use crate::error::{Error, Result};
 use crate::object::FileKind;
@@ -319,6 +321,9 @@ impl ChangeSet {
     /// [`Error::Io`] with the step and path, [`Error::Conflict`] if a directory that the
     /// transaction works in has been removed.
     pub fn read(tx: &Transaction, reads: &ReadSet, keep_inode: &[String]) -> Result<ChangeSet> {
+        if tx.meta.recorded {
+            return Self::from_recorded(tx.layers(), recorded::recorded(tx.dir())?);
+        }
         Self::scan(tx.layers(), reads, keep_inode)
     }
 
@@ -345,6 +350,10 @@ impl ChangeSet {
         of: impl Fn(ChangeSet) -> Result<T>,
     ) -> Result<T> {
         let layers = crate::store::layers(meta);
+        if meta.recorded {
+            return Self::from_recorded(layers, recorded::recorded(&home.tx_dir(meta.id))?)?
+                .entries();
+        }
         let reads = home.reads(meta.id).ok().flatten().unwrap_or_default();
         let look = || of(Self::scan(layers.clone(), &reads, &[])?);
         let mut found = look();

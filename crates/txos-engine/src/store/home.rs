@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{FORMAT, FORMAT_UNCOUNTED, Meta, State};
+use super::{FORMAT, FORMAT_RECORDED, Meta, State};
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
 use crate::show::{quoted, unquoted};
@@ -217,7 +217,7 @@ impl Home {
             problem: format!("is not a record of a transaction that this txos can read ({e})"),
             advice: "`txos gc --force ID` removes the transaction with its private copies.",
         })?;
-        if meta.format > FORMAT_UNCOUNTED || meta.id != id {
+        if meta.format > FORMAT_RECORDED || meta.id != id {
             return Err(Error::Format {
                 path,
                 problem: format!("is of format {} for {}", meta.format, meta.id),

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FORMAT, FORMAT_SAVEPOINTS, FORMAT_UNCOUNTED, FORMAT_UNDONE, FORMAT_UNPRIVILEGED, Stack,
+    FORMAT, FORMAT_RECORDED, FORMAT_SAVEPOINTS, FORMAT_UNCOUNTED, FORMAT_UNDONE,
+    FORMAT_UNPRIVILEGED, Stack,
 };
 use crate::error::{Error, Result};
 use crate::id::TxId;
@@ -136,6 +137,9 @@ pub struct Meta {
     /// Of what it was made a fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<super::Fork>,
+    /// What it changes is recorded as such ([`crate::changeset::record`]): it has no overlay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recorded: bool,
     /// What it versions.
     pub layers: Vec<LayerMeta>,
 }
@@ -144,6 +148,9 @@ impl Meta {
     /// The format that can say what this record says.
     pub(crate) fn format_needed(&self) -> u32 {
         let pending = matches!(self.state, State::Active | State::Pending);
+        if pending && self.recorded {
+            return FORMAT_RECORDED;
+        }
         let uncounted = self.before.as_ref().is_some_and(|before| before.changes.is_none());
         let uncounted_layer =
             pending && self.stack.layers.iter().any(|layer| layer.changes.is_none());
@@ -231,6 +238,10 @@ mod tests {
         assert!(meta.check_same_numbering().is_err());
         meta.unprivileged_root = true;
         assert_eq!(meta.format_needed(), FORMAT_UNPRIVILEGED);
+        meta.recorded = true;
+        assert_eq!(meta.format_needed(), FORMAT_RECORDED);
+        meta.state = State::Committed;
+        assert_eq!(meta.format_needed(), FORMAT_UNPRIVILEGED, "its plan says what it changed");
         let again: Meta = serde_json::from_str(&serde_json::to_string(&meta).unwrap()).unwrap();
         assert_eq!(again, meta);
     }

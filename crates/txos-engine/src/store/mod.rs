@@ -70,6 +70,10 @@ pub(crate) const FORMAT_UNDONE: u32 = 5;
 /// Format of a record whose changed paths were not counted: an older txos takes for granted that they were.
 pub(crate) const FORMAT_UNCOUNTED: u32 = 6;
 
+/// Format of a record of a pending transaction whose changes are recorded as such: an older txos would look for them in an
+/// overlay's directories, where there are none.
+pub(crate) const FORMAT_RECORDED: u32 = 7;
+
 /// Format of a record of a root that is not the machine's: an older txos would look for the wrong marks in its
 /// private copies.
 pub(crate) const FORMAT_UNPRIVILEGED: u32 = 3;

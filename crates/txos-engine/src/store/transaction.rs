@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -108,10 +108,10 @@ pub struct Transaction {
 #[derive(Debug)]
 enum Held {
     /// It has begun it, and has its lock since.
-    Begun { _lock: OwnedFd },
+    Begun { lock: OwnedFd },
     /// By its lock. Before that it may have been interrupted in its commit; then whoever recovers still
     /// changes its record.
-    Loaded { _lock: OwnedFd },
+    Loaded { lock: OwnedFd },
     /// By the commit lock, and the journal that names it.
     Recovered,
 }
@@ -154,6 +154,7 @@ impl Home {
             inside: Vec::new(),
             before: None,
             fork: None,
+            recorded: false,
             layers: begin
                 .layers
                 .into_iter()
@@ -164,7 +165,7 @@ impl Home {
                 })
                 .collect(),
         };
-        let tx = Transaction { meta, dir, held: Held::Begun { _lock: lock } };
+        let tx = Transaction { meta, dir, held: Held::Begun { lock } };
         tx.save(false)?;
         for layer in tx.layers() {
             if layer.store != self.dir() {
@@ -201,7 +202,16 @@ impl Home {
         let lock = lock(&dir)?.ok_or_else(|| busy(id))?;
         // The record may have changed while we waited for nothing; read it under the lock.
         let meta = self.meta(id).unwrap_or(meta);
-        Ok(Transaction { meta, dir, held: Held::Loaded { _lock: lock } })
+        Ok(Transaction { meta, dir, held: Held::Loaded { lock } })
+    }
+
+    /// Takes over a transaction from the process that has begun it, with its lock ([`Transaction::lock`]).
+    ///
+    /// # Errors
+    /// As [`Home::meta`].
+    pub fn take_over(&self, id: TxId, lock: OwnedFd) -> Result<Transaction> {
+        let held = Held::Begun { lock: sys::kept(lock) };
+        Ok(Transaction { meta: self.meta(id)?, dir: self.tx_dir(id), held })
     }
 
     /// The transaction that the journal says is published, for the holder of the commit lock to record
@@ -259,7 +269,9 @@ impl Home {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("removing", path, e)),
             _ => Ok(()),
         };
-        for name in ["meta.json", "reads", "plan", "rights", "left", "rest", "space", "cgroup"] {
+        for name in
+            ["meta.json", "reads", "plan", "rights", "left", "rest", "space", "cgroup", "deltas"]
+        {
             remove(temporary(&tx.dir().join(name)))?;
         }
         if matches!(tx.meta.state, State::Committed | State::Reverted) {
@@ -310,10 +322,36 @@ impl Transaction {
         self.meta.id
     }
 
+    /// Its lock, for a process that [takes it over](Home::take_over).
+    #[must_use]
+    pub fn lock(&self) -> Option<BorrowedFd<'_>> {
+        match &self.held {
+            Held::Begun { lock } | Held::Loaded { lock } => Some(lock.as_fd()),
+            Held::Recovered => None,
+        }
+    }
+
     /// Its directory in the home store.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// That its private copies are an overlay's, which a further command can go on with.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] if its command ran in the library's view.
+    pub(crate) fn check_has_overlay(&self) -> Result<()> {
+        if !self.meta.recorded {
+            return Ok(());
+        }
+        Err(Error::WrongState {
+            id: self.id(),
+            state: "kept from the library's view (--view library)".into(),
+            advice: "No other command can run in it, and it has no layers to undo, fork or merge: commit, review, \
+                     rebase or abort it."
+                .into(),
+        })
     }
 
     /// Where its layers are.
@@ -326,11 +364,16 @@ impl Transaction {
     /// overlays, which go to the trash. What can't be removed is left to `gc`.
     pub(crate) fn discard_work(&self) {
         let _ = self.discard_unnamed();
-        let _ = sys::step("store unlink", || fs::remove_file(self.dir.join("reads")));
+        for name in ["reads", "deltas"] {
+            let _ = sys::step("store unlink", || fs::remove_file(self.dir.join(name)));
+        }
         for layer in self.layers() {
             let name = format!("{}-l{}-work", self.id(), layer.index);
             let trash = layer.store.join("trash").join(name);
             let _ = sys::step("store rename", || fs::rename(&layer.work, &trash));
+            if self.meta.recorded {
+                discard_shown(&layer);
+            }
             self.remove_unused(&layer);
         }
     }
@@ -380,6 +423,16 @@ impl Transaction {
         let path = self.dir.join("reads");
         let bytes = sys::read_record(&path).at("reading", &path)?;
         ReadSet::from_bytes(&bytes, &path)
+    }
+}
+
+/// Removes what shows files as they will be ([`crate::changeset::record`]): they are so.
+fn discard_shown(layer: &Layer) {
+    let new = layer.upper.parent().unwrap_or(&layer.upper).join("new");
+    for entry in fs::read_dir(new).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(b"shown-") {
+            let _ = sys::step("store unlink", || fs::remove_file(entry.path()));
+        }
     }
 }
 

@@ -15,12 +15,14 @@
 //! | end | | the participant has committed |
 
 #[cfg(not(loom))]
+mod delivery;
 mod engine;
 mod keep;
 mod route;
 
 use std::time::{Duration, Instant};
 
+pub use delivery::{Delivery, Ended};
 #[cfg(not(loom))]
 pub use engine::{Engine, join};
 pub use keep::keep;

@@ -209,7 +209,7 @@ fn terms(options: &RunOptions, coverage: Coverage) -> std::result::Result<Terms,
 }
 
 /// Direct children that this process had before.
-fn children() -> Vec<i32> {
+pub(crate) fn children() -> Vec<i32> {
     let me = rustix::process::getpid().as_raw_nonzero().get();
     tree::children(me).unwrap_or_else(|| {
         tree::descendants_by_scan(me).iter().filter(|p| p.parent == me).map(|p| p.pid).collect()
@@ -217,12 +217,12 @@ fn children() -> Vec<i32> {
 }
 
 /// Orphans of a dead reaper come to this process while this lives.
-struct Subreaper {
+pub(crate) struct Subreaper {
     was: bool,
 }
 
 impl Subreaper {
-    fn become_one() -> Result<Self> {
+    pub(crate) fn become_one() -> Result<Self> {
         let was = rustix::process::child_subreaper().is_ok_and(|p| p.is_some());
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .step("becoming the reaper of orphans")?;
@@ -285,6 +285,7 @@ impl End {
     fn into_ran(self, output: output::Output) -> Result<Ran> {
         Ok(Ran {
             status: self.status,
+            is_lost: false,
             reads: self.finished.reads,
             warnings: self.warnings.take(),
             live: self.warnings.live(),

@@ -6,10 +6,14 @@
 #![allow(unsafe_code)] // a constructor, the environment of the process
 
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::fd::FromRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use txos_engine::TxId;
 use txos_engine::program::Kind;
+use txos_engine::txn::{Delivery, Ended};
 
 use super::entry::Regs;
 use super::processes::client;
@@ -19,8 +23,8 @@ use super::thread::Thread;
 use super::tls::here;
 use super::{api, checkpoint, interpose};
 use crate::raw::syscall;
-use crate::tx::staging::{Label, label};
-use crate::tx::{Failure, How, flags, kernel};
+use crate::tx::staging::{self, Label, label};
+use crate::tx::{Failure, How, acquire, flags, kernel, shared};
 
 /// Set for the command: what to begin, and what `LD_PRELOAD` was before.
 pub const VARIABLE: &str = "TXOS_IN_PROCESS";
@@ -39,11 +43,58 @@ const FAILED: i32 = 125;
 pub struct Command {
     name: String,
     quiet: bool,
+    /// The process that has started it decides about the transaction.
+    report: Option<ReportTo>,
+    /// Processes that the command has left when it ends are killed.
+    kills_left: bool,
+}
+
+/// Where it is said what became of a transaction, for the process that decides about it.
+#[derive(Debug)]
+struct ReportTo {
+    /// The transaction's directory.
+    place: PathBuf,
+    /// A pipe that is open as long as there is somebody who has the transaction.
+    pipe: i32,
+}
+
+impl ReportTo {
+    /// What is asked for by `hand-over=PIPE:LOCK:ID`.
+    fn parse(words: &str) -> Option<(i32, i32, TxId)> {
+        let mut parts = words.split(':');
+        let mut number = || parts.next()?.parse::<i32>().ok().filter(|&number| number > 2);
+        let (pipe, lock) = (number()?, number()?);
+        Some((pipe, lock, parts.next()?.parse().ok()?))
+    }
+
+    /// From now on the transaction in the store is the one that was begun for this command.
+    fn begin((pipe, lock, id): (i32, i32, TxId)) -> Result<ReportTo, Failure> {
+        let place = shared::home()?.tx_dir(id);
+        let closed =
+            |_| Failure { what: "its pipe or lock is not open".into(), ..Failure::default() };
+        let pipe = kernel::move_high(pipe).map_err(closed)?;
+        let lock = kernel::OwnedFd::of(kernel::move_high(lock).map_err(closed)?);
+        // SAFETY: it is this process's, and nobody else uses it.
+        staging::given(id, unsafe { std::os::fd::OwnedFd::from_raw_fd(lock.into_number()) });
+        Ok(ReportTo { place, pipe })
+    }
+
+    fn leave(&self, ended: Ended, report: &Report) -> bool {
+        let delivery = Delivery { ended, live: report.live_by_kind.clone() };
+        delivery.leave(&self.place).inspect_err(|error| api::tell(&error.to_string())).is_ok()
+    }
 }
 
 impl Command {
     /// It ends with this status: commits or aborts, and gives the status to end with.
     pub fn end(&self, thread: &mut Thread, status: i32) -> i32 {
+        if let Some(report) = &self.report {
+            return match session::hand_over(thread) {
+                Ok(()) if report.leave(Ended::Recorded, &thread.report) => status,
+                Ok(()) => FAILED,
+                Err(failure) => self.tell(&failure, &thread.report),
+            };
+        }
         if status != 0 {
             session::abort_in(thread, session::ended());
             if !self.quiet {
@@ -56,13 +107,25 @@ impl Command {
         }
         match session::commit(thread) {
             Ok(()) => 0,
-            Err(failure) => self.tell(&failure, &thread.report.live),
+            Err(failure) => self.tell(&failure, &thread.report),
         }
+    }
+
+    /// In the command's process, when the transaction has moved to another one: it does not report.
+    pub fn moved(self) {
+        if let Some(report) = self.report {
+            kernel::close(report.pipe);
+        }
+    }
+
+    /// Whether processes that are left when the command has ended are killed.
+    pub fn kills_left(&self) -> bool {
+        self.kills_left
     }
 
     /// It can't succeed any more: says so, and gives the status to end with.
     pub fn failed(&self, report: &Report) -> i32 {
-        self.tell(&report.abort, &report.live)
+        self.tell(&report.abort, report)
     }
 
     /// The same; the process ends.
@@ -75,8 +138,21 @@ impl Command {
         }
     }
 
-    fn tell(&self, failure: &Failure, live: &str) -> i32 {
-        let (what, gone) = (&failure.what, rolled_back(live));
+    fn tell(&self, failure: &Failure, report: &Report) -> i32 {
+        let (what, gone) = (&failure.what, rolled_back(&report.live));
+        if let Some(to) = &self.report {
+            let conflict = failure.reason == reason::CONFLICT;
+            let ended = match conflict {
+                true => Ended::Conflict {
+                    path: failure.path.clone(),
+                    what: what.clone(),
+                    pid: u32::try_from(failure.pid).unwrap_or(0),
+                },
+                false => Ended::Stopped(what.clone()),
+            };
+            to.leave(ended, report);
+            return if conflict { CONFLICT } else { FAILED };
+        }
         if failure.reason == reason::CONFLICT {
             api::tell(&format!("conflict: {what}; {gone}"));
             CONFLICT
@@ -98,19 +174,38 @@ fn rolled_back(live: &str) -> String {
     }
 }
 
-/// What the variable asks for: words, separated by commas.
-fn parse(words: &str) -> (u32, bool, bool) {
-    let (mut asked, mut quiet, mut hides) = (0, false, false);
-    for word in words.split(',') {
-        match word {
-            "durable" => asked |= flags::DURABLE,
-            "strict" => asked |= flags::STRICT,
-            "quiet" => quiet = true,
-            "hide-arguments" => hides = true,
-            _ => {}
+/// What the variable asks for of this command's transaction.
+#[derive(Debug, Default)]
+struct Wishes {
+    flags: u32,
+    quiet: bool,
+    hides_arguments: bool,
+    kills_left: bool,
+    hand_over: Option<(i32, i32, TxId)>,
+}
+
+impl Wishes {
+    /// Words, separated by commas.
+    fn parse(words: &str) -> Wishes {
+        let mut wishes = Wishes::default();
+        for word in words.split(',') {
+            match word {
+                "durable" => wishes.flags |= flags::DURABLE,
+                "strict" => wishes.flags |= flags::STRICT,
+                "quiet" => wishes.quiet = true,
+                "hide-arguments" => wishes.hides_arguments = true,
+                "kill-leftover" => wishes.kills_left = true,
+                other => match other.split_once('=') {
+                    Some(("hand-over", rest)) => wishes.hand_over = ReportTo::parse(rest),
+                    Some(("wait", seconds)) => {
+                        let _ = seconds.parse().map(acquire::set_patience);
+                    }
+                    _ => {}
+                },
+            }
         }
+        wishes
     }
-    (asked, quiet, hides)
 }
 
 /// Begins the command's transaction, if this process is one.
@@ -131,7 +226,8 @@ fn start(name: String) {
         return;
     }
     let Some(words) = std::env::var_os(VARIABLE) else { return };
-    let (flags, quiet, hides_arguments) = parse(&words.to_string_lossy());
+    let Wishes { flags, quiet, hides_arguments, kills_left, hand_over } =
+        Wishes::parse(&words.to_string_lossy());
     let text = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
     let (name_in_history, message) = (text(NAME), text(MESSAGE));
     label(Label { name: name_in_history, message, hides_arguments });
@@ -140,7 +236,15 @@ fn start(name: String) {
     // SAFETY: nothing but the dynamic linker and constructors has run: there is one thread.
     unsafe { libc::setenv(c"TXOS_VIEW".as_ptr(), c"library".as_ptr(), 1) };
     let plan = How { flags, ..How::default() };
-    let command = Command { name, quiet };
+    let report = match hand_over.map(ReportTo::begin).transpose() {
+        Ok(report) => report,
+        Err(failure) => {
+            api::tell(&format!("{name} can't run as a transaction: {}", failure.what));
+            // SAFETY: the process ends.
+            unsafe { libc::_exit(FAILED) };
+        }
+    };
+    let command = Command { name, quiet, report, kills_left };
     if session::outermost(here(), Regs::default(), plan, Some(command)).is_err() {
         // SAFETY: the words stay until the thread's next call.
         let words = unsafe { CStr::from_ptr(api::txos_strerror()) };

@@ -108,6 +108,8 @@ pub struct Report {
     pub abort: Failure,
     /// What that one did that could not be rolled back; empty if that is nothing.
     pub live: String,
+    /// The same by kind, with the paths if it were paths.
+    pub live_by_kind: Vec<(String, Vec<Vec<u8>>)>,
     /// What the last failed function said, with a final zero.
     words: Vec<u8>,
 }

@@ -113,7 +113,7 @@ impl Session {
             let (counters, report) = thread.books();
             counters.aborted += 1;
             counters.unsupported += tx.unsupported();
-            report.live = tx.was_live();
+            (report.live, report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
             match thread::guarded(|| tx.abort()) {
                 Ok(again) => self.plan.again = again.or(self.plan.again.take()),
                 Err(panic) => tell_defect(&panic),
@@ -499,6 +499,18 @@ pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
             Err(failure)
         }
     }
+}
+
+/// Hands the thread's transaction to the process that has started its command.
+///
+/// # Errors
+/// Why nothing of it is there any more.
+pub fn hand_over(thread: &mut Thread) -> Result<(), Failure> {
+    let tx = thread.session.as_mut().and_then(|session| session.tx.take());
+    let Some(tx) = tx else { return Err(thread.report.abort.clone()) };
+    thread.counters.unsupported += tx.unsupported();
+    (thread.report.live, thread.report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
+    tx.hand_over()
 }
 
 /// Why a transaction is aborted whose program has asked for it by a flag.

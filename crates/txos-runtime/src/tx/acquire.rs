@@ -4,6 +4,7 @@
 //! before the program sees the answer). A second, closer touch of what was looked at before looks
 //! again, and the transaction is doomed if that has changed: so no answer ever mixes two commits.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use txos_engine::commit::conflict;
@@ -52,9 +53,9 @@ impl Tx {
             return Ok(());
         };
         let how = Begin {
-            id: None,
+            id: super::staging::given_id(),
             nonblock: self.how.flags & flags::NONBLOCK != 0,
-            patience: Some(PATIENCE),
+            patience: Some(patience()),
             again: self.how.again,
             sequence: self.how.sequence,
             reset_sequence: self.how.flags & flags::ORDER_RESET != 0,
@@ -402,7 +403,22 @@ fn is_called_off() -> bool {
 
 /// When it is said for whom a call waits, and when it gives up: the transaction is lost then.
 const TELL_AFTER: Duration = Duration::from_secs(2);
-pub const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The same in seconds, if something else was asked for; else more than there are.
+static SECONDS: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// How long a transaction waits for another one.
+pub fn patience() -> Duration {
+    match SECONDS.load(Ordering::Relaxed) {
+        u64::MAX => PATIENCE,
+        seconds => Duration::from_secs(seconds),
+    }
+}
+
+/// Says for how long transactions of this process wait for others.
+pub fn set_patience(seconds: u64) {
+    SECONDS.store(seconds.min(u64::MAX - 1), Ordering::Relaxed);
+}
 
 /// Looks after waiting: nobody waits for ever for one that does nothing.
 pub fn attend() -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
@@ -412,7 +428,7 @@ pub fn attend() -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
             said = true;
             super::say(&format!("waiting for transaction {}", info.holder));
         }
-        let patient = info.publishing || (info.waited < PATIENCE && !is_called_off());
+        let patient = info.publishing || (info.waited < patience() && !is_called_off());
         if patient { WaitDecision::Wait } else { WaitDecision::CallOff }
     }
 }

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use txos_engine::changeset::{ChangeSet, Delta, What};
-use txos_engine::commit::{Isolation, Options, Progress, Summary};
+use txos_engine::changeset::{ChangeSet, Delta, What, record};
+use txos_engine::commit::{Isolation, Options, Progress, Silent, Summary};
 use txos_engine::realm::RetryHistory;
 use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
 
-use super::acquire::{PATIENCE, attend};
+use super::acquire::{attend, patience};
 use super::files::{Descriptor, OpenFile};
 use super::kernel::{self, Errno};
 use super::staging::failed;
@@ -45,6 +45,66 @@ impl Tx {
             Err(mut failure) => {
                 failure.again = self.abort();
                 Err(failure)
+            }
+        }
+    }
+
+    /// Ends without a commit: what it changed and what it read is recorded, for the process that decides about it. What
+    /// it wrote to files without a name is written.
+    ///
+    /// # Errors
+    /// Why nothing of it is there any more.
+    pub fn hand_over(mut self: Box<Self>) -> Result<(), Failure> {
+        match self.deliver() {
+            Ok(()) => {
+                self.write_unnamed();
+                self.remove_nameless_copies();
+                // Pending, it is in nobody's way.
+                let _ = self.locks.handle.take().map(txos_engine::realm::TxHandle::abort);
+                // The lock is that of the other process as well.
+                self.copies.staging = None;
+                Ok(())
+            }
+            Err(mut failure) => {
+                failure.again = self.abort();
+                Err(failure)
+            }
+        }
+    }
+
+    fn deliver(&mut self) -> Result<(), Failure> {
+        self.check_doom();
+        if let Some(failure) = self.doom.take() {
+            return Err(failure);
+        }
+        if let Err(e) = self.ready().and_then(|()| self.second_call()) {
+            return Err(self.doom.take().unwrap_or_else(|| io_failure(e)));
+        }
+        self.check_unnamed()?;
+        let staged = if self.tree.has_changes() { self.deltas() } else { Ok(Vec::new()) };
+        let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
+        self.in_the_store(|tx| {
+            let unfolded = tx.unfold_ways();
+            unfolded.map_err(|e| tx.doom.take().unwrap_or_else(|| io_failure(e)))?;
+            if !tx.copies.layers.is_empty() {
+                tx.make_layers(usize::MAX)?;
+            }
+            let store = &mut tx.staging()?.tx;
+            record(store, &deltas, false).map_err(failed)?;
+            store.save(false).map_err(failed)?;
+            let Some(staging) = tx.copies.staging.as_ref() else { return Err(Failure::default()) };
+            staging.tx.save_reads(&tx.locks.reads, false).map_err(failed)
+        })
+    }
+
+    /// What was made and has no name any more is no part of what is recorded.
+    fn remove_nameless_copies(&self) {
+        for (id, node) in self.tree.nodes.iter().enumerate() {
+            if node.names.is_empty()
+                && !self.tree.is_nameless(id)
+                && let Some(backing) = node.data.whole()
+            {
+                let _ = kernel::unlink(&backing.path);
             }
         }
     }
@@ -262,7 +322,8 @@ impl Tx {
                 let _ = kernel::unlink(&backing.path);
             }
         }
-        if committed && self.how.flags & flags::COMMAND != 0 {
+        let command = self.how.flags & flags::COMMAND != 0;
+        if command && (committed || super::staging::given_id().is_some()) {
             return;
         }
         let Ok(home) = shared::home() else { return };
@@ -321,7 +382,7 @@ struct Waiting {
 
 impl Waits for Waiting {
     fn patience(&self) -> Option<Duration> {
-        (!self.gives_way).then_some(PATIENCE)
+        (!self.gives_way).then(patience)
     }
 
     fn attendant(&self) -> Attendant {

@@ -96,6 +96,15 @@ impl Tx {
         }
     }
 
+    /// What was done to files that were open before and have no name is carried out.
+    pub fn write_unnamed(&mut self) {
+        for file in 0..self.fds.count() {
+            if let Some(&number) = self.fds.get(file).before.first() {
+                self.keep_unnamed(file, number);
+            }
+        }
+    }
+
     /// What was done to files without a name can be carried out only by descriptors from before.
     ///
     /// # Errors

@@ -30,7 +30,7 @@
 //! - A descriptor from before the transaction is never closed, moved or seeked before the commit.
 
 mod acl;
-mod acquire;
+pub mod acquire;
 mod attrs;
 mod calls;
 mod commit;
@@ -347,6 +347,13 @@ impl Tx {
     #[must_use]
     pub fn was_live(&self) -> String {
         self.report.was_live()
+    }
+
+    /// The same by kind, with the paths if it were paths.
+    #[must_use]
+    pub fn live_by_kind(&self) -> Vec<(String, Vec<Vec<u8>>)> {
+        let kinds = self.report.live.iter();
+        kinds.map(|(what, paths)| ((*what).to_owned(), paths.iter().cloned().collect())).collect()
     }
 
     /// A call that is not part of the transaction: one warning of each kind, or with TX_STRICT the

@@ -1,10 +1,12 @@
 //! Where a transaction's private copies lie: in the engine's store, on the same mount as what they
 //! are copies of, so that they can be renamed into place.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
+use txos_engine::TxId;
 use txos_engine::commit::Ground;
 use txos_engine::object::FileId;
 use txos_engine::readset::join;
@@ -44,6 +46,22 @@ static LABEL: OnceLock<Label> = OnceLock::new();
 /// Says how the transaction of this process's command stands in the history.
 pub fn label(label: Label) {
     let _ = LABEL.set(label);
+}
+
+/// The transaction in the store that the process which started this command has begun for it.
+static GIVEN: Mutex<Option<(TxId, OwnedFd)>> = Mutex::new(None);
+/// There is one: it is that process's to discard.
+static GIVEN_ID: OnceLock<TxId> = OnceLock::new();
+
+/// Says which transaction in the store is that of this process's command, and hands on its lock.
+pub fn given(id: TxId, lock: OwnedFd) {
+    *GIVEN.lock().unwrap_or_else(PoisonError::into_inner) = Some((id, lock));
+    let _ = GIVEN_ID.set(id);
+}
+
+/// The transaction in the store that is another process's to discard, if there is one.
+pub fn given_id() -> Option<TxId> {
+    GIVEN_ID.get().copied()
 }
 
 /// Places that ended transactions of this process have left for the next ones, empty.
@@ -115,9 +133,19 @@ impl Tx {
     }
 
     /// The store's transaction, begun when the first private copy is made.
-    fn staging(&mut self) -> Result<&mut Staging, Failure> {
+    ///
+    /// # Errors
+    /// Why there can be none.
+    pub fn staging(&mut self) -> Result<&mut Staging, Failure> {
         if self.copies.staging.is_none() {
             let home = shared::home()?;
+            let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some((id, lock)) = given.filter(|_| self.is_recorded()) {
+                let tx = home.take_over(id, lock).map_err(failed)?;
+                self.copies.staging =
+                    Some(Staging { tx, next: 0, began_at: 0, places: Vec::new() });
+                return self.copies.staging.as_mut().ok_or_else(Failure::default);
+            }
             let Label { name, message, hides_arguments } = LABEL.get().cloned().unwrap_or_default();
             let mut command = command();
             let has_arguments = command.len() > 1;

@@ -70,7 +70,9 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     (session.masks.live, session.masks.at_once) = (0, signals::SENT);
     here().at_once.set(session.masks.handled());
     let tx = session.tx.take();
-    session.command = None;
+    if let Some(command) = session.command.take() {
+        command.moved();
+    }
     let numbers = take_numbers(placeholder, &moved);
     if let Some(tx) = tx {
         tx.private_numbers().into_iter().for_each(kernel::close);

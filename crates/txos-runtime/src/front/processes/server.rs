@@ -278,6 +278,9 @@ impl Server<'_> {
                 if self.desk.members.len() == 1 {
                     return self.commit(status);
                 }
+                if self.kills_left() {
+                    self.desk.end_members();
+                }
                 let since = *waiting_since.get_or_insert_with(Instant::now);
                 if !said && since.elapsed() >= TELL_AFTER {
                     said = true;
@@ -402,6 +405,11 @@ impl Server<'_> {
             unsafe { wire::is_over(member.window) }.store(1, Ordering::Release);
         }
         self.desk.end_members();
+    }
+
+    fn kills_left(&self) -> bool {
+        let session = self.thread.session.as_ref();
+        session.and_then(|session| session.command.as_ref()).is_some_and(Command::kills_left)
     }
 
     fn command(&mut self) -> Option<Command> {

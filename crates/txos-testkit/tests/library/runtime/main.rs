@@ -6,6 +6,7 @@ mod by_kernel;
 mod checkpoint;
 mod conflicts;
 mod crashes;
+mod decided;
 mod differ;
 mod hostile;
 mod identities;

@@ -387,9 +387,10 @@ fn no_privilege_is_needed() {
         assert!(shown.text().contains("why"), "{shown:?}");
         let _ = runs(&["revert", "auto"]).run().expect(0);
         before.expect_same(&Tree::of(place.tree()));
-        let _ = runs(&["run", "--keep", "--", "true"]).run().expect(125);
-        let keep = ["run", "--view", "library", "--keep", "--", "true"];
-        let _ = runs(&keep).run().expect(125).says("--view library can't hold --keep");
+        let scope = place.tree().to_str().unwrap();
+        let _ = runs(&["run", "--scope", scope, "--", "true"]).run().expect(125);
+        let scoped = ["run", "--view", "library", "--scope", scope, "--", "true"];
+        let _ = runs(&scoped).run().expect(125).says("--view library can't hold --scope");
         let doctor = runs(&["doctor"]).run();
         assert!(doctor.text().contains("the library's"), "{doctor:?}");
     }

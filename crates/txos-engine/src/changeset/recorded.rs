@@ -1,0 +1,126 @@
+//! The change set of a pending transaction that has no overlay: its explicit deltas, in a file of its own.
+//!
+//! `txos run --view library` keeps its private view in memory. When its command has ended, and the transaction is
+//! handed to another process or stays pending, the deltas are written beside the private copies that they name
+//! (docs/store-format.md). Nothing that they name changes from then on.
+//!
+//! A patch is written where the record says when it is recorded, so that looking at the transaction writes nothing.
+
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
+
+use super::delta::{Delta, What};
+use super::patch::Patch;
+use crate::codec;
+use crate::error::{Context, Error, Result};
+use crate::path::join;
+use crate::store::{self, Layer, Transaction};
+use crate::sys;
+use crate::sys_tree::OpenTree;
+use crate::version::stat_at;
+
+/// The file in the transaction's directory.
+const NAME: &str = "deltas";
+const MAGIC: &[u8; 8] = b"TXOSDLTA";
+const FORMAT: u32 = 1;
+
+/// The largest file that is written out as it will be, for those who look at the transaction, in bytes.
+const SHOWN_MAX: u64 = 16 << 20;
+/// Beginning of the name of a patch, and of the file as it will be.
+const PATCH: &str = "new/patch-";
+const SHOWN: &str = "new/shown-";
+
+/// Where the patch of the delta with this number is, relative to the layer's directory in the store.
+pub(super) fn patch_place(number: usize) -> Vec<u8> {
+    format!("{PATCH}{number}").into_bytes()
+}
+
+/// Where the file is shown as it will be, if it is, by the place of its patch.
+pub(super) fn shown_place(patch: &[u8]) -> Option<Vec<u8>> {
+    let number = patch.strip_prefix(PATCH.as_bytes())?;
+    Some([SHOWN.as_bytes(), number].concat())
+}
+
+/// Makes these deltas the change set of a transaction, from the next save of its record on. Patches are written into its
+/// directories first.
+///
+/// # Errors
+/// [`Error::Io`] with the step; the transaction is as it was.
+pub fn record(tx: &mut Transaction, deltas: &[Delta], flush: bool) -> Result<()> {
+    let layers = tx.layers();
+    for (number, delta) in deltas.iter().enumerate() {
+        if let What::Patch { writes, size, .. } = &delta.what {
+            let Some(layer) = layers.get(delta.layer) else { continue };
+            let patch = Patch::new(writes.clone(), *size);
+            let place = patch_place(number);
+            write_beside(layer, &place, &patch.to_bytes())
+                .map_err(|e| Error::io("writing a patch into", &layer.upper, e))?;
+            if let (Some(place), Some(content)) =
+                (shown_place(&place), patched(layer, delta, &patch))
+            {
+                // It is looked at only; without it the change is shown without its content.
+                let _ = write_beside(layer, &place, &content);
+            }
+        }
+    }
+    let path = tx.dir().join(NAME);
+    let body = postcard::to_stdvec(deltas)
+        .map_err(|e| Error::io("encoding", &path, std::io::Error::other(e)))?;
+    store::replace_file(&path, &codec::seal(MAGIC, FORMAT, &body), flush)?;
+    tx.meta.recorded = true;
+    Ok(())
+}
+
+/// Writes a new file among the private copies of a layer.
+fn write_beside(layer: &Layer, place: &[u8], bytes: &[u8]) -> std::result::Result<(), Errno> {
+    let top = layer.upper.parent().unwrap_or(&layer.upper);
+    let top = OpenTree::new(sys::open_dir_canonical(top.as_os_str().as_bytes())?);
+    let (dir, name) = crate::path::layer::split(place);
+    let file = sys::create(top.dir(dir)?.as_fd(), name)?;
+    sys::write_all_at(file.as_fd(), bytes, 0)
+}
+
+/// What a small file will hold; none of one that can't be read, or is not what it was.
+fn patched(layer: &Layer, delta: &Delta, patch: &Patch) -> Option<Vec<u8>> {
+    let What::Patch { base, .. } = &delta.what else { return None };
+    let len = patch.len_after(base.size);
+    if len.max(base.size) > SHOWN_MAX {
+        return None;
+    }
+    let path = join(layer.target.as_os_str().as_bytes(), &delta.stable_path);
+    let file = sys::open(&path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK, 0).ok()?;
+    let now = stat_at(file.as_fd(), b"", AtFlags::EMPTY_PATH).ok()?;
+    if (now.id, now.size) != (base.id, base.size) {
+        return None;
+    }
+    let mut content = vec![0; usize::try_from(base.size).ok()?];
+    let read = rustix::io::pread(&file, &mut content[..], 0).ok()?;
+    content.truncate(read);
+    content.resize(usize::try_from(len).ok()?, 0);
+    for (at, bytes) in &patch.writes {
+        let at = usize::try_from(*at).ok()?;
+        content.get_mut(at..at.checked_add(bytes.len())?)?.copy_from_slice(bytes);
+    }
+    Some(content)
+}
+
+/// The recorded deltas of a transaction, by its directory.
+///
+/// # Errors
+/// [`Error::Io`] if there are none, [`Error::Format`] if they are damaged.
+pub(super) fn recorded(dir: &Path) -> Result<Vec<Delta>> {
+    let path = dir.join(NAME);
+    let bytes = sys::read_record(&path).at("reading", &path)?;
+    let bad = |problem: &str| Error::Format {
+        path: path.clone(),
+        problem: problem.to_owned(),
+        advice: "Abort the transaction with `txos abort`; it can't be committed safely.",
+    };
+    let (_, body) = codec::open(&bytes, MAGIC, "a list of changes", FORMAT..=FORMAT)
+        .map_err(|problem| bad(&problem))?;
+    postcard::from_bytes(body).map_err(|_| bad("is damaged (encoding)"))
+}

@@ -1,0 +1,327 @@
+//! A command in the library's view, with this process watching: the library that is loaded into the command has the
+//! transaction, and this process decides what becomes of it.
+//!
+//! ```text
+//! watcher     the txos process; has begun the transaction in the store
+//! └─ command    has the transaction, or has moved it to a copy of itself that serves it; and whatever it starts
+//! ```
+//!
+//! # Invariants
+//!
+//! - A pipe stays open as long as there is a process that has the transaction. What became of it is left in the
+//!   transaction's directory before that process ends ([`txos_engine::txn::Delivery`]).
+//! - The watcher holds the transaction's lock all the time. When it dies, nothing is published.
+//! - No process of the command's that is in the transaction outlives it: the watcher kills those of one that is lost.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, FdFlags};
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
+use txos_engine::Conflict;
+use txos_engine::error::{ConflictKind, Party};
+use txos_engine::readset::ReadSet;
+use txos_engine::store::{Begin, Home, Transaction};
+use txos_engine::txn::{Delivery, Ended};
+
+use crate::error::{Result, Step};
+use crate::limits::{Guard, Stop};
+use crate::options::{Leftover, RunOptions};
+use crate::report::{CommandStatus, Ran};
+use crate::session::monitor::{Subreaper, ViewEnd, children};
+use crate::session::{output, tree};
+use crate::sys::{fork, signals};
+use crate::warning::Live;
+
+/// What tells the library what to do; it takes it out of the environment.
+const VARIABLE: &str = "TXOS_IN_PROCESS";
+
+/// How the library is loaded.
+#[derive(Clone, Debug)]
+pub struct Library {
+    /// What is to be preloaded: the library first.
+    pub preload: OsString,
+    /// What it is asked for, as words.
+    pub words: String,
+    /// The store, if it is not the usual one.
+    pub store: Option<PathBuf>,
+}
+
+/// Begins a transaction for a command in the library's view. Its layers are made when something is changed.
+///
+/// # Errors
+/// As [`crate::begin`].
+pub fn begin(home: &Home, options: &RunOptions) -> Result<Transaction> {
+    let directory = options.working_directory()?;
+    if options.directory.is_some() {
+        crate::check_directory(&directory)?;
+    }
+    Ok(home.begin(Begin { directory, ..crate::labelled(options) })?)
+}
+
+/// Runs a command in a transaction that [`begin`] has begun, and waits until nobody has the transaction any more.
+///
+/// # Errors
+/// If it can't be started or watched.
+pub fn run(
+    home: &Home,
+    tx: &mut Transaction,
+    options: &RunOptions,
+    library: &Library,
+) -> Result<Ran> {
+    let (ends, [out, err]) = output::prepare(options.hold_output, tx.dir())?;
+    let (mine, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).step("making a pipe")?;
+    let (failed, failing) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).step("making a pipe")?;
+    let lock = tx.lock().ok_or(Errno::BADF).step("handing on the transaction's lock")?;
+    let _subreaper = Subreaper::become_one()?;
+    let others = children();
+    let mut signals = signals::Guard::take().step("collecting signals")?;
+    let pid = match fork::fork().step("forking")? {
+        fork::Fork::Child => {
+            signals.restore(true);
+            let streams = [(out, 1), (err, 2)];
+            let error = become_command(tx, options, library, theirs.as_fd(), lock, streams);
+            let _ = rustix::io::write(&failing, &error.raw_os_error().unwrap_or(0).to_ne_bytes());
+            fork::exit(127)
+        }
+        fork::Fork::Parent(pid) => pid,
+    };
+    drop((theirs, failing, out, err));
+    let holding = ends.collect()?;
+    let mut guard = Guard::new(&options.limits, vec![tx.dir().to_owned()]);
+    guard.begin();
+    let mut watch = Watch { pid, others, signals, guard, status: None, interrupted: None };
+    let watched = watch.until_over(&mine);
+    let held = holding.finish();
+    let delivery = Delivery::take(tx);
+    if !matches!(&delivery, Ok(Some(Delivery { ended: Ended::Recorded, .. }))) {
+        // They learn that it is over with their next call, which may be long hence.
+        watch.kill_all();
+    }
+    watched?;
+    watch.reap()?;
+    let delivery = delivery?;
+    let mut number = [0; 4];
+    let not_executed = matches!(rustix::io::read(&failed, &mut number), Ok(4));
+    tx.meta = home.meta(tx.id())?;
+    let (ended, live) =
+        delivery.map_or((None, Live::default()), |d| (Some(d.ended), Live::of_library(d.live)));
+    let status = match (watch.guard.end(), watch.interrupted) {
+        _ if not_executed => CommandStatus::not_executed(i32::from_ne_bytes(number)),
+        (Some((limit, text)), None) => CommandStatus::Exceeded { limit, text },
+        (_, Some(signal)) => CommandStatus::Signaled(signal),
+        (None, None) => status(ended.as_ref(), watch.status),
+    };
+    let is_lost = !matches!(ended, Some(Ended::Recorded));
+    Ok(Ran {
+        status,
+        is_lost,
+        reads: if is_lost { ReadSet::default() } else { tx.load_reads()? },
+        warnings: Vec::new(),
+        live,
+        handle: None,
+        output: held?,
+        signals: Vec::new(),
+        view: ViewEnd::default(),
+    })
+}
+
+/// What became of the command, by what was left and how its process ended.
+fn status(ended: Option<&Ended>, status: Option<i32>) -> CommandStatus {
+    let of_process = status.map(CommandStatus::of);
+    match ended {
+        Some(Ended::Recorded) => of_process.unwrap_or(CommandStatus::Exited(0)),
+        Some(Ended::Stopped(reason)) => CommandStatus::Stopped { reason: reason.clone() },
+        Some(Ended::Conflict { path, what, pid }) => {
+            let path = PathBuf::from(OsString::from_vec(path.clone()));
+            let named = format!("{}: ", path.display());
+            let text = what.strip_prefix(&named).unwrap_or(what).to_owned();
+            let by = Party { pid: Some(*pid).filter(|pid| *pid != 0), ..Party::default() };
+            let what = ConflictKind::Opponent { text, by };
+            CommandStatus::Lost { conflict: Conflict { path, what, when: None } }
+        }
+        None => match of_process {
+            Some(signaled @ CommandStatus::Signaled(_)) => signaled,
+            _ => CommandStatus::Stopped {
+                reason: "the process that had its transaction ended without a word".into(),
+            },
+        },
+    }
+}
+
+/// In the child: becomes the command. Gives why that failed.
+fn become_command(
+    tx: &Transaction,
+    options: &RunOptions,
+    library: &Library,
+    pipe: BorrowedFd<'_>,
+    lock: BorrowedFd<'_>,
+    streams: [(Option<OwnedFd>, i32); 2],
+) -> std::io::Error {
+    // The library takes them.
+    let handed_on = |fd: BorrowedFd<'_>| {
+        let copy = rustix::io::fcntl_dupfd_cloexec(fd, 10)?;
+        rustix::io::fcntl_setfd(&copy, FdFlags::empty())?;
+        Ok::<OwnedFd, Errno>(copy)
+    };
+    let (pipe, lock) = match (handed_on(pipe), handed_on(lock)) {
+        (Ok(pipe), Ok(lock)) => (pipe, lock),
+        (Err(errno), _) | (_, Err(errno)) => return errno.into(),
+    };
+    for (stream, number) in streams {
+        let Some(stream) = stream else { continue };
+        let put = match number {
+            1 => rustix::stdio::dup2_stdout(&stream),
+            _ => rustix::stdio::dup2_stderr(&stream),
+        };
+        if let Err(errno) = put {
+            return errno.into();
+        }
+    }
+    let Some((program, arguments)) = options.command.split_first() else {
+        return Errno::INVAL.into();
+    };
+    let (pipe, lock, id) = (pipe.as_raw_fd(), lock.as_raw_fd(), tx.id());
+    let hand_over = format!("hand-over={pipe}:{lock}:{id}");
+    let words = [library.words.as_str(), &hand_over];
+    let words: Vec<&str> = words.into_iter().filter(|words| !words.is_empty()).collect();
+    let mut command = Command::new(program);
+    command.args(arguments).env("LD_PRELOAD", &library.preload).env(VARIABLE, words.join(","));
+    command.env("TXOS_ID", id.as_str());
+    if let Some(store) = &library.store {
+        command.env("TXOS_STORE", store);
+    }
+    if let Some(directory) = &options.directory {
+        command.current_dir(directory).env("PWD", directory);
+    }
+    command.exec()
+}
+
+/// A command that runs.
+struct Watch {
+    pid: Pid,
+    /// Children that this process had before.
+    others: Vec<i32>,
+    signals: signals::Guard,
+    guard: Guard,
+    /// How its process ended, as `waitpid(2)` says it.
+    status: Option<i32>,
+    /// A signal that came for the transaction when its command had ended.
+    interrupted: Option<i32>,
+}
+
+impl Watch {
+    /// Until nobody has the transaction, or the command's process has ended and nobody is to be waited for.
+    fn until_over(&mut self, pipe: &OwnedFd) -> Result<()> {
+        loop {
+            let mut fds = [
+                PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
+            ];
+            let timeout = self.guard.left().and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e).step("waiting for the command"),
+            }
+            let [pipe, _] = &fds;
+            if !pipe.revents().is_empty() {
+                return Ok(());
+            }
+            match self.guard.look() {
+                Some(Stop::Terminate) => self.signal_all(Signal::TERM),
+                Some(Stop::Kill) => self.kill_all(),
+                None => {}
+            }
+            while let Some(signal) = self.signals.next() {
+                self.take(signal)?;
+            }
+        }
+    }
+
+    fn take(&mut self, signal: signals::Arrived) -> Result<()> {
+        match signal.number {
+            libc::SIGCHLD => self.look_at_child(),
+            number if self.status.is_some() => {
+                self.interrupted = Some(number);
+                self.kill_all();
+                Ok(())
+            }
+            number => {
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    // It may have ended just now.
+                    let _ = rustix::process::kill_process(self.pid, signal);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the command's process has ended, or was stopped: then so are we, until the shell lets us go on.
+    fn look_at_child(&mut self) -> Result<()> {
+        let how = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        match rustix::process::waitpid(Some(self.pid), how) {
+            Ok(Some((_, status))) if status.stopped() => {
+                rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
+                    .step("stopping with the command")?;
+                let _ = rustix::process::kill_process(self.pid, Signal::CONT);
+            }
+            Ok(Some((_, status))) => {
+                self.status = Some(status.as_raw());
+                self.signals.collect_interrupt();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for the command's process, and asks for the status of orphans that came to us.
+    fn reap(&mut self) -> Result<()> {
+        while self.status.is_none() {
+            let how = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+            match rustix::process::waitid(WaitId::Pid(self.pid), how) {
+                Ok(_) => self.look_at_child()?,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e).step("waiting for the command"),
+            }
+        }
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        for p in tree::descendants_by_scan(me) {
+            if p.parent == me
+                && p.zombie
+                && !self.others.contains(&p.pid)
+                && let Some(pid) = Pid::from_raw(p.pid)
+            {
+                let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+        }
+        Ok(())
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        tree::signal_descendants(self.pid.as_raw_nonzero().get(), signal);
+        let _ = rustix::process::kill_process(self.pid, signal);
+    }
+
+    /// Kills all processes of the command.
+    fn kill_all(&self) {
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        while tree::kill_descendants(me, &self.others) > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Leftover {
+    /// The word for the library.
+    #[must_use]
+    pub fn word(self) -> Option<&'static str> {
+        (self == Leftover::Kill).then_some("kill-leftover")
+    }
+}

@@ -1,0 +1,324 @@
+//! `txos run` in the library's view where `txos` decides when the command has ended: what is kept pending, shown,
+//! asked about, limited or run again is the same as in the overlay's view.
+
+use rustix::process::Signal;
+use txos_testkit::pty::Pty;
+use txos_testkit::rendezvous::PAUSE;
+use txos_testkit::tree::Tolerance;
+use txos_testkit::user::User;
+use txos_testkit::wait::until;
+use txos_testkit::{Invocation, Lab, Rendezvous, Tree, binary, require, skip};
+
+use super::processes::contained;
+use super::program::{Linked, program};
+
+const PREPARE: &str = "
+    echo old > a; ln a a2; echo b > b; mkdir -p d/e gone; echo x > d/x; echo g > gone/g; ln -s a link; seq 9 > log
+    find . -exec touch -h -d @1000000000 {} +";
+const CHANGE: &str = "
+    set -e
+    echo new >> a; mkdir made; echo h > made/h; ln made/h made/h2; mv d moved; rm -r gone; echo 10 >> log
+    ln -s made to; mkfifo fifo; chmod 751 b; setfattr -n user.first -v 1 b
+    truncate -s 3M sparse; echo end >> sparse; chown 7:8 made/h; chmod 4755 made/h";
+
+/// A run of a script in the library's view.
+fn run(lab: &Lab, options: &[&str], script: &str) -> Invocation {
+    lab.txos([&["run", "--view", "library"], options, &["--", "sh", "-c", script]].concat())
+}
+
+/// Keeps a transaction pending; gives its id.
+fn keep(lab: &Lab, script: &str) -> String {
+    run(lab, &["--keep", "-q"], script).run().expect(0).stderr.trim().to_owned()
+}
+
+/// Differences but for times that are the present in both.
+fn expect_as_natively(lab: &Lab, native: &Lab) {
+    let now_from = Tolerance { now_from: Some(1_000_000_001), times: false, links: true };
+    Tree::of(native.tree()).expect(&Tree::of(lab.tree()), now_from, "not as natively");
+}
+
+#[test]
+fn a_pending_one_is_as_an_overlays() {
+    let (lab, overlay) = (Lab::in_memory(), Lab::in_memory());
+    let native = lab.nested("native");
+    for place in [&lab, &overlay, &native] {
+        let _ = place.native(PREPARE);
+    }
+    let before = Tree::of(lab.tree());
+    let id = keep(&lab, CHANGE);
+    before.expect_same(&Tree::of(lab.tree()));
+    let theirs = overlay.script(&["--keep", "-q"], CHANGE).run().expect(0).stderr;
+    let theirs = theirs.trim();
+    let names = |lab: &Lab, id: &str| {
+        let done = lab.txos(["diff", id, "--name-status"]).run().expect(0);
+        done.text().replace(lab.tree().to_str().unwrap(), "TREE")
+    };
+    assert_eq!(names(&lab, &id), names(&overlay, theirs));
+    assert!(lab.txos(["list"]).run().expect(0).text().contains(&id));
+    assert!(lab.txos(["show", &id]).run().expect(0).text().contains("made/h2"));
+    let _ = lab.txos(["status"]).run().expect(0);
+    let _ = native.native(CHANGE);
+    let _ = lab.txos(["commit", &id]).run().expect(0).says("committed");
+    expect_as_natively(&lab, &native);
+    let _ = lab.txos(["revert", &id]).run().expect(0);
+    before.expect_same(&Tree::of(lab.tree()));
+    lab.expect_clean();
+}
+
+#[test]
+fn an_aborted_one_leaves_nothing() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE);
+    let before = Tree::of(lab.tree());
+    // Of one process, and of several.
+    for script in ["echo more >> a; echo n > new", CHANGE] {
+        let id = keep(&lab, script);
+        let _ = lab.txos(["abort", &id]).run().expect(0);
+        before.expect_same(&Tree::of(lab.tree()));
+        lab.expect_clean();
+    }
+    let _ =
+        run(&lab, &["--keep"], &format!("{CHANGE}\nexit 3")).run().expect(3).says("rolled back");
+    let _ = run(&lab, &["--keep"], "echo n > new; kill -9 $$").run().expect(137);
+    before.expect_same(&Tree::of(lab.tree()));
+    lab.expect_clean();
+}
+
+/// What others change after it was kept is a conflict when it is committed, and it stays pending.
+#[test]
+fn a_pending_one_is_validated() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE);
+    let id = keep(&lab, "cat b > copy; echo more >> log");
+    let _ = lab.native("echo other > b");
+    let _ = lab.txos(["commit", &id]).run().expect(75).says("/b");
+    assert!(!lab.path("copy").exists());
+    let _ = lab.txos(["commit", &id, "--isolation", "snapshot"]).run().expect(0);
+    assert_eq!((lab.read("copy"), lab.read("log").lines().count()), ("b\n".into(), 10));
+    // An append goes to the end that is there.
+    let id = keep(&lab, "echo 11 >> log");
+    let _ = lab.native("echo between >> log");
+    let committed = lab.txos(["commit", &id]).run();
+    match committed.code() {
+        0 => assert!(lab.read("log").ends_with("between\n11\n"), "{committed:?}"),
+        _ => assert!(committed.code() == 75 && lab.read("log").ends_with("between\n")),
+    }
+    let _ = lab.txos(["abort", &id]).run();
+    // Once more, on what is there now.
+    let id = keep(&lab, "cat b > copy");
+    let _ = lab.native("echo last > b");
+    let _ = lab.txos(["rebase", &id]).run().expect(0).says("takes the place of");
+    let _ = lab.txos(["commit", "@"]).run().expect(0);
+    assert_eq!(lab.read("copy"), "last\n");
+    lab.expect_clean();
+}
+
+#[test]
+fn what_needs_an_overlay_is_refused_by_name() {
+    let lab = Lab::in_memory();
+    let id = keep(&lab, "echo n > new");
+    for args in
+        [&["exec", &id, "--", "true"][..], &["undo", &id], &["exec", "--fork", &id, "--", "true"]]
+    {
+        let _ = lab.txos(args).run().expect(125).says("library's view");
+    }
+    let _ = lab.txos(["commit", &id, "--", "new"]).run().expect(125);
+    let _ = lab.txos(["abort", &id]).run().expect(0);
+    let tree = lab.tree().to_str().unwrap();
+    for (option, value) in [
+        ("--scope", tree),
+        ("--exclude", "**/x"),
+        ("--hide", tree),
+        ("--memory", "1G"),
+        ("--keep-inode", "**/x"),
+    ] {
+        let done = run(&lab, &[option, value], "echo > new").run().expect(125);
+        let _ = done.says(format!("can't hold {option}")).says("nothing was run");
+    }
+    for option in ["--no-network", "--no-preload"] {
+        let _ = run(&lab, &[option], "echo > new").run().expect(125).says("can't hold");
+    }
+    assert!(!lab.path("new").exists());
+    lab.expect_clean();
+}
+
+#[test]
+fn how_it_ends_is_asked_for() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE);
+    let before = Tree::of(lab.tree());
+    let done = run(&lab, &["--dry-run"], CHANGE).run().expect(0);
+    assert!(done.text().contains("made/h2"), "{done:?}");
+    let _ = done.says("dry run");
+    before.expect_same(&Tree::of(lab.tree()));
+    let (mut pty, inner) = Pty::open(200, 60);
+    let running = run(&lab, &["--review"], CHANGE).terminal(inner).start();
+    pty.expect("[y/n/d/l/c/s/k/?]");
+    pty.type_in("n\n");
+    let _ = pty.rest();
+    let _ = running.wait().expect(1);
+    before.expect_same(&Tree::of(lab.tree()));
+    lab.expect_clean();
+    let (mut pty, inner) = Pty::open(200, 60);
+    let running = run(&lab, &["--review"], "echo reviewed > a").terminal(inner).start();
+    pty.expect("[y/n/d/l/c/s/k/?]");
+    pty.type_in("y\n");
+    let _ = pty.rest();
+    let _ = running.wait().expect(0);
+    assert_eq!(lab.read("a2"), "reviewed\n");
+    let always = ["--commit-on", "always"];
+    let _ = run(&lab, &always, "/bin/echo failed > b; exit 4").run().expect(4).says("committed");
+    assert_eq!(lab.read("b"), "failed\n");
+    let done = run(&lab, &["--report", "FD:2", "-q"], "echo r > r; exit 0").run().expect(0);
+    let report: serde_json::Value = serde_json::from_str(done.stderr.trim()).unwrap();
+    assert_eq!(report["outcome"], "committed", "{report}");
+    let _ = lab.txos(["show", report["id"].as_str().unwrap_or("@")]).run().expect(0);
+    lab.expect_clean();
+}
+
+#[test]
+fn output_is_held() {
+    let lab = Lab::in_memory();
+    let script = "echo out; (/bin/echo err >&2); echo x > new; exit $STATUS";
+    let held =
+        |status: &str| run(&lab, &["--hold-output", "-q"], script).env("STATUS", status).run();
+    let failed = held("3").expect(3);
+    assert_eq!((failed.text().as_str(), failed.stderr.as_str()), ("", "err\n"));
+    assert!(!lab.path("new").exists());
+    let done = held("0").expect(0);
+    assert_eq!((done.text().as_str(), done.stderr.as_str()), ("out\n", "err\n"));
+    assert_eq!(lab.read("new"), "x\n");
+    lab.expect_clean();
+}
+
+#[test]
+fn a_conflict_is_run_again() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo 1 > f; mkfifo ready go");
+    let script =
+        "read x < f; if test $x = 1; then echo > ready; read y < go; fi; sh -c 'cat f > g'; cat g";
+    let running = run(&lab, &["--retry", "2"], script).start();
+    let _ = std::fs::read_to_string(lab.path("ready")).unwrap();
+    std::fs::write(lab.path("f"), "2\n").unwrap();
+    std::fs::write(lab.path("go"), "go\n").unwrap();
+    let done = running.wait().expect(0).says("conflict: ").says("retry 1 of 2");
+    assert!(done.text().ends_with("2\n"), "{done:?}");
+    assert_eq!(lab.read("g"), "2\n");
+    lab.expect_clean();
+}
+
+#[test]
+fn what_it_may_use_is_limited() {
+    let lab = Lab::in_memory();
+    let _ =
+        run(&lab, &["--time", "0.5s"], "echo > new; sleep 1000").run().expect(124).says("--time");
+    let large = "head -c 3000000 /dev/zero > large; sleep 1000";
+    let _ = run(&lab, &["--max-bytes", "1M"], large).run().expect(153).says("--max-bytes");
+    let _ = run(&lab, &["--leftover", "kill"], "(sleep 1000; echo late > late) & echo > early")
+        .run()
+        .expect(0);
+    assert!(lab.path("early").exists() && !lab.path("late").exists());
+    assert!(!lab.path("new").exists() && !lab.path("large").exists());
+    lab.expect_clean();
+}
+
+/// Whatever is killed, nothing is published, and no process goes on.
+#[test]
+fn killed_while_it_runs() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE);
+    let before = Tree::of(lab.tree());
+    for whom in ["txos", "command", "interrupt"] {
+        let mut meeting = Rendezvous::new();
+        let script = format!("{CHANGE}\n{PAUSE}");
+        let running = run(&lab, &["--keep"], &script).meeting(&mut meeting).start();
+        assert!(meeting.arrived());
+        let child = || {
+            let of = running.pid().as_raw_nonzero();
+            let list = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap();
+            let first = list.split_whitespace().next().unwrap().parse().unwrap();
+            rustix::process::Pid::from_raw(first).unwrap()
+        };
+        let command = child();
+        match whom {
+            "txos" => {
+                running.signal(Signal::KILL);
+                assert!(running.wait().killed());
+                drop(meeting);
+            }
+            "command" => {
+                rustix::process::kill_process(command, Signal::KILL).unwrap();
+                let _ = running.wait().expect(137).says("SIGKILL");
+            }
+            _ => {
+                running.signal(Signal::INT);
+                let _ = running.wait().expect(130).says("SIGINT");
+            }
+        }
+        until("the command has ended", || rustix::process::test_kill_process(command).is_err());
+        let _ = lab.txos(["gc"]).run().expect(0);
+        before.expect_same(&Tree::of(lab.tree()));
+    }
+}
+
+/// As root and as an ordinary user, where a container's rules hold.
+#[test]
+fn in_a_container() {
+    let lab = Lab::in_memory();
+    let program = program("contained", Linked::Natively);
+    for user in [None, Some(User::new())] {
+        let place = lab.nested(if user.is_some() { "users" } else { "roots" });
+        let _ = place.native("echo a > a; mkdir d; echo x > d/x; chmod -R a+rwX .");
+        if let Some(user) = &user {
+            for dir in [lab.dir(), place.tree()] {
+                std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
+            }
+        }
+        let runs = |words: &[&str]| match &user {
+            None => contained(&place, words),
+            Some(user) => {
+                let run = Invocation::new("env").arg(&program).arg(binary::txos()).args(words);
+                user.runs(run.dir(place.tree()))
+            }
+        };
+        let before = Tree::of(place.tree());
+        let script = "sed -i s/a/b/ a; mkdir n; cp a n; mv d moved; ls | sort > list";
+        let keep = ["run", "--keep", "-q", "--", "sh", "-c", script];
+        for end in ["abort", "commit"] {
+            let id = runs(&keep).run().expect(0).stderr.trim().to_owned();
+            before.expect_same(&Tree::of(place.tree()));
+            let patch = runs(&["diff", &id]).run().expect(0);
+            assert!(patch.text().contains("+b"), "{patch:?}");
+            let _ = runs(&[end, &id]).run().expect(0);
+        }
+        assert_eq!((place.read("a"), place.read("n/a")), ("b\n".into(), "b\n".into()));
+        assert!(place.path("moved/x").exists());
+        let _ = runs(&["revert", "@"]).run().expect(0);
+        before.expect_same(&Tree::of(place.tree()));
+    }
+}
+
+/// A shell at a terminal has job control, and ends as ever.
+#[test]
+fn a_shell_at_a_terminal() {
+    require!(skip::has("bash"), "there is no bash");
+    let lab = Lab::in_memory();
+    let (mut pty, inner) = Pty::open(80, 24);
+    let words = ["run", "--view", "library", "--keep", "--", "bash", "--norc", "--noprofile", "-i"];
+    let running = lab.txos(words).env("PS1", "ready> ").terminal(inner).start();
+    pty.expect("ready> ");
+    pty.type_in("sleep 1000\n");
+    pty.expect("sleep 1000");
+    pty.type_in("\u{1a}");
+    pty.expect("Stopped");
+    pty.type_in("kill %1; echo made > in-the-shell; cat in-the-shell\n");
+    pty.expect("made");
+    pty.type_in("exit 0\n");
+    pty.expect("kept ");
+    let _ = pty.rest();
+    let _ = running.wait().expect(0);
+    assert!(!lab.path("in-the-shell").exists());
+    let _ = lab.txos(["commit", "@"]).run().expect(0);
+    assert_eq!(lab.read("in-the-shell"), "made\n");
+    lab.expect_clean();
+}
