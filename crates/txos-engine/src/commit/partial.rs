@@ -46,8 +46,7 @@ pub(super) fn select(
     }
     if changes.explicit {
         let path = paths.first().map(|p| p.as_os_str().as_bytes()).unwrap_or_default();
-        let problem =
-            "can't be committed apart: the change set was not read from an upper directory";
+        let problem = "can't be committed apart: the transaction was kept from the library's view, and is committed as a whole";
         return Err(unsupported(path, problem));
     }
     let layers = tx.layers();

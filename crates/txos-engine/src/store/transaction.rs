@@ -348,7 +348,7 @@ impl Transaction {
         Err(Error::WrongState {
             id: self.id(),
             state: "kept from the library's view (--view library)".into(),
-            advice: "No other command can run in it, and it has no layers to undo, fork or merge: commit, review, \
+            advice: "no other command can run in it, and it has no layers to undo, fork or merge: commit, review, \
                      rebase or abort it."
                 .into(),
         })

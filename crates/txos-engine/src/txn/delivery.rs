@@ -3,7 +3,7 @@
 //! In `txos run --view library` the command's own process has the transaction, or one that the command has made. If `txos`
 //! itself is to decide (`--keep`, `--review`, ...), it begins the transaction in the store and hands on its lock. The
 //! command's changes are [recorded](crate::changeset::record) when it has ended, and how that went is left in a file
-//! in the transaction's directory. No file: whoever had the transaction was killed.
+//! in the transaction's directory. Without a file the process that had the transaction was killed.
 
 use std::io::ErrorKind;
 use std::path::Path;
