@@ -10,7 +10,8 @@
 //!
 //! - A pipe stays open as long as there is a process that has the transaction. What became of it is left in the
 //!   transaction's directory before that process ends ([`txos_engine::txn::Delivery`]).
-//! - The watcher holds the transaction's lock all the time. When it dies, nothing is published.
+//! - The watcher holds the transaction's lock all the time. When it dies, nothing is published: the kernel kills the
+//!   command's process, and with that the transaction ends.
 //! - No process of the command's that is in the transaction outlives it: the watcher kills those of one that is lost.
 
 use std::ffi::OsString;
@@ -83,11 +84,15 @@ pub fn run(
     let _subreaper = Subreaper::become_one()?;
     let others = children();
     let mut signals = signals::Guard::take().step("collecting signals")?;
+    let me = rustix::process::getpid();
     let pid = match fork::fork().step("forking")? {
         fork::Fork::Child => {
             signals.restore(true);
             let streams = [(out, 1), (err, 2)];
-            let error = become_command(tx, options, library, theirs.as_fd(), lock, streams);
+            let error = match dies_with(me) {
+                Ok(()) => become_command(tx, options, library, theirs.as_fd(), lock, streams),
+                Err(errno) => errno.into(),
+            };
             let _ = rustix::io::write(&failing, &error.raw_os_error().unwrap_or(0).to_ne_bytes());
             fork::exit(127)
         }
@@ -154,6 +159,12 @@ fn status(ended: Option<&Ended>, status: Option<i32>) -> CommandStatus {
             },
         },
     }
+}
+
+/// In the child: it is killed when its parent dies, also if that has been just now.
+fn dies_with(parent: Pid) -> std::result::Result<(), Errno> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH) }
 }
 
 /// In the child: becomes the command. Gives why that failed.

@@ -386,10 +386,12 @@ impl Transaction {
             Err(e) => e.kind() == ErrorKind::NotFound,
         };
         let here = self.dir.parent().and_then(Path::parent) == Some(&layer.store);
-        if here || !is_empty(&layer.upper) || !is_empty(&layer.old) || layer.work.exists() {
+        let top = layer.upper.parent().unwrap_or(&layer.upper);
+        // A program makes a layer for what it changes; a revert needs its place, whatever is in it.
+        let used = top.join("new").exists() || layer.work.exists();
+        if here || used || !is_empty(&layer.upper) || !is_empty(&layer.old) {
             return;
         }
-        let top = layer.upper.parent().unwrap_or(&layer.upper);
         let entry = top.parent().unwrap_or(top);
         for dir in [&layer.upper, &layer.old, top, entry] {
             // Another layer's directory is beside it; or it is gone already.
