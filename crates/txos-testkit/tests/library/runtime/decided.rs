@@ -7,7 +7,7 @@ use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::tree::Tolerance;
 use txos_testkit::user::User;
 use txos_testkit::wait::until;
-use txos_testkit::{Invocation, Lab, Rendezvous, Tree, binary, require, skip};
+use txos_testkit::{Invocation, Lab, Rendezvous, Tree, binary};
 
 use super::processes::contained;
 use super::program::{Linked, program};
@@ -291,29 +291,4 @@ fn in_a_container() {
         let _ = runs(&["revert", "@"]).run().expect(0);
         before.expect_same(&Tree::of(place.tree()));
     }
-}
-
-/// A shell at a terminal has job control, and ends as ever.
-#[test]
-fn a_shell_at_a_terminal() {
-    require!(skip::has("bash"), "there is no bash");
-    let lab = Lab::in_memory();
-    let (mut pty, inner) = Pty::open(80, 24);
-    let words = ["run", "--view", "library", "--keep", "--", "bash", "--norc", "--noprofile", "-i"];
-    let running = lab.txos(words).env("PS1", "ready> ").terminal(inner).start();
-    pty.expect("ready> ");
-    pty.type_in("sh -c 'echo begun-$((1 + 1)); exec sleep 1000'\n");
-    pty.expect("begun-2");
-    pty.type_in("\u{1a}");
-    pty.expect("Stopped");
-    pty.type_in("kill %1; echo made > in-the-shell; cat in-the-shell\n");
-    pty.expect("made");
-    pty.type_in("exit 0\n");
-    pty.expect("kept ");
-    let _ = pty.rest();
-    let _ = running.wait().expect(0);
-    assert!(!lab.path("in-the-shell").exists());
-    let _ = lab.txos(["commit", "@"]).run().expect(0);
-    assert_eq!(lab.read("in-the-shell"), "made\n");
-    lab.expect_clean();
 }
