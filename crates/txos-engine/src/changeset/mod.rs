@@ -351,8 +351,8 @@ impl ChangeSet {
     ) -> Result<T> {
         let layers = crate::store::layers(meta);
         if meta.recorded {
-            return Self::from_recorded(layers, recorded::recorded(&home.tx_dir(meta.id))?)?
-                .entries();
+            let deltas = recorded::recorded(&home.tx_dir(meta.id))?;
+            return of(Self::from_recorded(layers, deltas)?);
         }
         let reads = home.reads(meta.id).ok().flatten().unwrap_or_default();
         let look = || of(Self::scan(layers.clone(), &reads, &[])?);
