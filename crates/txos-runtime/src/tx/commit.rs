@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use txos_engine::changeset::{ChangeSet, Delta, What, record};
-use txos_engine::commit::{Isolation, Options, Progress, Silent, Summary};
+use txos_engine::commit::{Isolation, Options, Progress, Summary};
 use txos_engine::realm::RetryHistory;
 use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
 
