@@ -42,7 +42,7 @@ pub struct Before {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
     /// Number of changed paths, if they were counted.
-    #[serde(default)]
+    #[serde(default = "super::meta::none_changed")]
     pub changes: Option<u64>,
     /// The savepoint; 0 is the beginning. (Also absent in a record of an older txos, which copied the whole.)
     #[serde(default)]

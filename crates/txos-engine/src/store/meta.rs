@@ -103,7 +103,7 @@ pub struct Meta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
     /// Number of changed paths; none if they were not counted since the last command.
-    #[serde(default)]
+    #[serde(default = "super::meta::none_changed")]
     pub changes: Option<u64>,
     /// Nothing that this commit published changed later if its ctime is before this stamp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,6 +142,12 @@ pub struct Meta {
     pub recorded: bool,
     /// What it versions.
     pub layers: Vec<LayerMeta>,
+}
+
+/// What a record means that says nothing of changed paths.
+#[expect(clippy::unnecessary_wraps, reason = "that they were not counted is said by `null`")]
+pub(super) fn none_changed() -> Option<u64> {
+    Some(0)
 }
 
 impl Meta {
@@ -238,6 +244,11 @@ mod tests {
         assert!(meta.check_same_numbering().is_err());
         meta.unprivileged_root = true;
         assert_eq!(meta.format_needed(), FORMAT_UNPRIVILEGED);
+        meta.changes = None;
+        assert_eq!(meta.format_needed(), FORMAT_UNCOUNTED);
+        let again: Meta = serde_json::from_str(&serde_json::to_string(&meta).unwrap()).unwrap();
+        assert_eq!(again.changes, None);
+        meta.changes = Some(0);
         meta.recorded = true;
         assert_eq!(meta.format_needed(), FORMAT_RECORDED);
         meta.state = State::Committed;

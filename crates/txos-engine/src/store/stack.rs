@@ -51,7 +51,7 @@ pub struct StackLayer {
     pub exit_status: Option<i32>,
     /// Number of paths that the transaction changes with this layer and those below it; none if they were not
     /// counted.
-    #[serde(default)]
+    #[serde(default = "super::meta::none_changed")]
     pub changes: Option<u64>,
     /// Whether the private copies are those of the layers below: its command changed nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
