@@ -97,7 +97,8 @@ pub fn end(lib: &Library, mut list: List) -> Result<(), Refused> {
             return Err(gone(list, errno == EINPROGRESS));
         }
         // SAFETY: as above; the words are zero-terminated, and there until the next call.
-        let what = unsafe { std::ffi::CStr::from_ptr((lib.strerror)()) }.to_string_lossy().into_owned();
+        let what =
+            unsafe { std::ffi::CStr::from_ptr((lib.strerror)()) }.to_string_lossy().into_owned();
         // SAFETY: as above.
         unsafe { (lib.abort)(1) };
         abort(list);
