@@ -76,6 +76,11 @@ pub fn by_class(
         return fail(thread, lost());
     }
     let native = || Next::Answer(call.make());
+    if matches!(number, libc::SYS_wait4 | libc::SYS_waitid)
+        && let Some(next) = before_child(thread, call)
+    {
+        return next;
+    }
     match (class, context) {
         (Class::Harmless, _) => native(),
         (
@@ -150,6 +155,44 @@ fn suspend(call: &Call, programs: signals::Set) -> i64 {
     let args = [(&raw const programs) as u64, size, 0, 0, 0, 0];
     // SAFETY: the set lives until the answer.
     unsafe { syscall(libc::SYS_rt_sigsuspend, args) }
+}
+
+/// A wait for a child, which may itself wait for output that is held: that is sent first, if there is no such
+/// child yet.
+fn before_child(thread: &mut Thread, call: &Call) -> Option<Next> {
+    let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| tx.holds())?;
+    let (kind, id, flags) = match call.number() {
+        libc::SYS_waitid => (call.uint(0), call.word(1), call.int(3)),
+        _ => match call.int(0) {
+            -1 => (libc::P_ALL, 0, call.int(2) | libc::WEXITED),
+            0 => (libc::P_PGID, 0, call.int(2) | libc::WEXITED),
+            pid if pid < 0 => {
+                (libc::P_PGID, u64::from(pid.unsigned_abs()), call.int(2) | libc::WEXITED)
+            }
+            pid => (libc::P_PID, pid as u64, call.int(2) | libc::WEXITED),
+        },
+    };
+    if flags & libc::WNOHANG != 0 {
+        return None;
+    }
+    let mut found = [0_u32; 32];
+    let looks = (flags | libc::WNOHANG | libc::WNOWAIT) as u64;
+    let words = [u64::from(kind), id, found.as_mut_ptr() as u64, looks, 0, 0];
+    // SAFETY: there is room for a `siginfo_t`, of 128 bytes.
+    let answer = unsafe { syscall(libc::SYS_waitid, words) };
+    // Its first word is SIGCHLD, or zero.
+    if answer != 0 || found[0] != 0 {
+        return None;
+    }
+    let released = thread::guarded(|| tx.release_for(call));
+    match (released, tx.doomed()) {
+        (Ok(()), None) => None,
+        (Ok(()), Some(why)) => {
+            let why = why.clone();
+            Some(fail(thread, why))
+        }
+        (Err(panic), _) => Some(fail(thread, session::defect(&panic))),
+    }
 }
 
 fn transactional(thread: &mut Thread, call: &Call) -> Next {
@@ -268,5 +311,7 @@ pub fn fail(thread: &mut Thread, why: Failure) -> Next {
         // A command that runs as one transaction has nobody to tell.
         command.end_failed(&thread.report);
     }
-    if session.goes_back(conflict) { Next::Again } else { CANCELED }
+    // What was sent before the end would be sent again.
+    let again = conflict && !session.plan.went_out;
+    if session.goes_back(again) { Next::Again } else { CANCELED }
 }

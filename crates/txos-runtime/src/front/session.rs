@@ -114,6 +114,8 @@ impl Session {
             counters.aborted += 1;
             counters.unsupported += tx.unsupported();
             (report.live, report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
+            self.plan.went_out |= tx.went_out();
+            let why = tx.naming_released(why);
             match thread::guarded(|| tx.abort()) {
                 Ok(again) => self.plan.again = again.or(self.plan.again.take()),
                 Err(panic) => tell_defect(&panic),
@@ -378,6 +380,7 @@ pub unsafe extern "C" fn begin_again() -> i32 {
         return api::fail(libc::ECANCELED);
     }
     plan.attempt = plan.attempt.saturating_add(1);
+    plan.went_out = false;
     linger(tls);
     // What came meanwhile is delivered between two attempts.
     signals::set_mask(before);
@@ -446,7 +449,9 @@ pub fn end(tls: &Tls) -> i32 {
 /// The transaction could not be committed, and nothing of it has happened.
 pub fn failed_end(tls: &Tls, thread: &mut Thread, failure: Failure, asked_again: bool) -> i32 {
     let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
-    let again = failure.reason == reason::CONFLICT || asked_again;
+    let lost = failure.reason == reason::CONFLICT;
+    let went_out = thread.session.as_ref().is_some_and(|session| session.plan.went_out);
+    let again = (lost && !went_out) || asked_again;
     thread.report.say(&failure.what);
     thread.report.abort = failure;
     let Some(session) = thread.session.as_mut() else { return api::fail(errno) };
@@ -478,10 +483,17 @@ pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
     }
     thread.counters.unsupported += tx.unsupported();
     thread.report.live = tx.was_live();
+    if let Some(session) = thread.session.as_mut() {
+        session.plan.went_out |= tx.went_out();
+    }
     let decides: Option<&dyn crate::tx::Decides> =
         if enlisted.is_empty() { None } else { Some(&enlisted) };
     match tx.commit(decides) {
         Ok(committed) => {
+            if let Some(unsent) = &committed.unsent {
+                api::tell(unsent);
+                thread.report.say(unsent);
+            }
             thread.counters.committed += 1;
             thread.counters.short_cuts += u64::from(committed.short_cut);
             Ok(())

@@ -40,9 +40,12 @@ impl Tx {
                 // Before the root directory changes: the store is found by its path.
                 self.forget_copies(true);
                 self.install_process_globals();
-                Ok(committed)
+                // Last: it may wait for who reads it.
+                let unsent = self.send_held();
+                Ok(Committed { unsent, ..committed })
             }
-            Err(mut failure) => {
+            Err(failure) => {
+                let mut failure = self.naming_released(failure);
                 failure.again = self.abort();
                 Err(failure)
             }
@@ -133,7 +136,7 @@ impl Tx {
         }
         let joint = asked.decides.is_some();
         if !joint && let Some(done) = self.only_call() {
-            return done.map(|()| Committed { short_cut: true });
+            return done.map(|()| Committed { short_cut: true, unsent: None });
         }
         if !joint && let Some(change) = self.only_move() {
             return self.publish_move(&change);
@@ -209,7 +212,7 @@ impl Tx {
         match txn.commit_by_log(&self.grounds(), &deltas, &self.locks.reads, options) {
             Ok(Ok(_)) => {
                 self.copies.published = puts;
-                Ok(Committed { short_cut: true })
+                Ok(Committed { short_cut: true, unsent: None })
             }
             Ok(Err(txn)) => {
                 self.locks.handle = txn.into_handle();
@@ -248,7 +251,7 @@ impl Tx {
         let participant = Participant::new(self.locks.handle.take());
         let done = participant.commit_nothing(&self.locks.reads, asked);
         done.map_err(|failed| self.not_committed(failed))?;
-        Ok(Committed { short_cut: true })
+        Ok(Committed { short_cut: true, unsent: None })
     }
 
     /// Why it did not commit, as the program is told. What recovery needs of an unfinished publish is kept.

@@ -369,7 +369,8 @@ impl Tx {
             list.push(one);
         }
         // SAFETY: the list is as long as the program's, and lives until the answer.
-        let n = unsafe { call.with_word(0, list.as_mut_ptr() as u64) }.answer()?;
+        let real_call = unsafe { call.with_word(0, list.as_mut_ptr() as u64) };
+        let n = self.answer_wait(&real_call, || {})?;
         for (i, one) in list.iter().enumerate() {
             let revents = std::mem::offset_of!(libc::pollfd, revents);
             given.item(i as u64).part::<i16>(revents).write(one.revents)?;
@@ -430,7 +431,12 @@ impl Tx {
             // SAFETY: it has room for `top` numbers, and lives until the answer.
             real_call = unsafe { real_call.with_word(i + 1, real_sets[i].as_mut_ptr() as u64) };
         }
-        let n = real_call.answer()?;
+        let asked = self.effects.any().then(|| real_sets.clone());
+        let n = self.answer_wait(&real_call, || {
+            for (set, asked) in real_sets.iter_mut().zip(asked.iter().flatten()) {
+                set.copy_from_slice(asked);
+            }
+        })?;
         for (i, set) in sets.iter().enumerate() {
             if given[i].is_null() {
                 continue;
@@ -538,6 +544,11 @@ impl FdTable {
         // Each gets the lowest number that is free when it is its turn.
         let high = [kernel::move_high(pair[0])?, kernel::move_high(pair[1])?];
         let pair = [self.lowered(high[0], cloexec)?, self.lowered(high[1], cloexec)?];
+        for number in pair {
+            if let Descriptor::Open { file, .. } = self.descriptor(number) {
+                self.get_mut(file).reach = super::effects::Reach::Inside;
+            }
+        }
         out.write(pair)?;
         Ok(0)
     }

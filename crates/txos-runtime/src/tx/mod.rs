@@ -13,6 +13,7 @@
 //! | [`files`], `open`, `fcntl` | descriptors; open; fcntl, ioctl, locks |
 //! | [`spaces`] | several processes in one transaction: what is each one's own |
 //! | `passed`, `sockets` | paths of calls that the kernel carries out; addresses of sockets |
+//! | [`effects`] | output to the outside, held until the commit |
 //! | `acquire` | the read set, and the realm |
 //! | `ways` | directories on the way of a path: held, known to the process |
 //! | `staging` | where private copies lie |
@@ -36,6 +37,7 @@ mod calls;
 mod commit;
 pub mod content;
 mod delta;
+pub mod effects;
 mod fcntl;
 pub mod files;
 mod install;
@@ -132,6 +134,8 @@ pub struct How {
     pub again: Option<RetryHistory>,
     /// Earlier attempts: 0, 1, …
     pub attempt: u32,
+    /// Output was sent before the end: it does not begin again by itself.
+    pub went_out: bool,
 }
 
 /// Why something failed, or a transaction was aborted.
@@ -153,10 +157,12 @@ pub struct Failure {
 }
 
 /// How a transaction ended well.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Committed {
     /// It was done without journal: one call, or no change.
     pub short_cut: bool,
+    /// Output that was held and could not be sent, in words.
+    pub unsent: Option<String>,
 }
 
 /// What decides together with a transaction.
@@ -181,6 +187,7 @@ pub struct Tx {
     start: parts::Start,
     ways: ways::Ways,
     waits: waits::Waits,
+    effects: effects::Effects,
     doom: Option<Failure>,
 }
 
@@ -238,6 +245,7 @@ impl Tx {
             report: parts::Report::default(),
             start: parts::Start::default(),
             waits: waits::Waits::default(),
+            effects: effects::Effects::default(),
             doom: None,
         });
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {

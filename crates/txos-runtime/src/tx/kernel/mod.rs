@@ -11,6 +11,7 @@
 //! | [`names`] | directories and names |
 //! | [`attrs`] | modes, owners, times, extended attributes |
 //! | [`identity`] | making calls for others |
+//! | [`outside`] | sending to pipes, terminals and sockets |
 //! | [`process`] | who and where the process is |
 //!
 //! # Safety
@@ -29,6 +30,7 @@ mod content;
 mod identity;
 mod names;
 mod open;
+mod outside;
 mod process;
 mod stat;
 
@@ -37,6 +39,7 @@ pub use content::*;
 pub use identity::*;
 pub use names::*;
 pub use open::*;
+pub use outside::*;
 pub use process::*;
 pub use stat::*;
 

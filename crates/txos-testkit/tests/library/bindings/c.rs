@@ -119,6 +119,23 @@ fn the_bindings_agree_with_the_header() {
         .expect(0);
 }
 
+#[test]
+fn only_what_was_done_is_said() {
+    let lab = Lab::new();
+    let program = example(&lab, "held-output");
+    let held = |names: &[&str]| {
+        in_lab(&lab, &program).env("TXOS_HOLD_OUTPUT", "1").args(names.iter().copied()).run()
+    };
+    assert_eq!(held(&["one", "two"]).expect(0).text(), "made one\nmade two\n");
+    let failed = held(&["three", "one"]).expect(1);
+    assert_eq!(failed.text(), "");
+    let _ = lab.native("test ! -e three");
+    // The pipe has it at once otherwise.
+    let live = in_lab(&lab, &program).args(["three", "one"]).run().expect(1);
+    assert_eq!(live.text(), "made three\n");
+    let _ = lab.native("test ! -e three");
+}
+
 /// Both examples, in whichever language. `join`: what is between the words of their names.
 pub fn check_examples(lab: &Lab, run: &dyn Fn(&str, &str) -> Done, join: char) {
     let (safe_open, two_files) = (format!("safe{join}open"), format!("two{join}files"));
