@@ -13,6 +13,7 @@
 //! | [`process`] | calls that make or end threads and processes |
 //! | [`members`] | a transaction that several threads are in |
 //! | [`processes`] | a transaction that several processes are in |
+//! | `restored` | credentials, limits and priorities, which an abort puts back |
 //! | [`signals`] | the signal mask and dispositions as the program sees them |
 //! | [`thread`], [`tls`] | what is kept for each thread |
 //! | [`in_process`] | `txos run --in-process` |
@@ -50,6 +51,8 @@ pub mod process;
 pub mod processes;
 #[cfg(target_arch = "x86_64")]
 pub mod report;
+#[cfg(target_arch = "x86_64")]
+mod restored;
 #[cfg(target_arch = "x86_64")]
 pub mod session;
 #[cfg(target_arch = "x86_64")]

@@ -9,6 +9,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::entry::{self, Regs};
 use super::processes::{client, host, link};
 use super::report::reason;
+use super::restored::Restored;
 use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
 use super::tls::{ACTIVE, Tls, here};
@@ -30,6 +31,12 @@ pub struct Session {
     pub masks: Masks,
     /// Dispositions to put back.
     pub actions: Changed,
+    /// What it has changed of the thread and the process.
+    pub restored: Restored,
+    /// What of that could not be put back: it does not begin again.
+    pub lost: Vec<&'static str>,
+    /// Signals to be handled at the end, or given back.
+    pub kept: signals::Kept,
     /// Memory as it was, with TX_CHECKPOINT.
     pub checkpoint: Option<Box<Checkpoint>>,
     /// Once memory is put back, the program goes on outside.
@@ -70,6 +77,7 @@ impl Session {
     /// Whether it may begin again by itself.
     pub fn restarts(&self) -> bool {
         self.restartable
+            && self.lost.is_empty()
             && self.plan.flags & flags::RESTART != 0
             && self.member.as_ref().is_none_or(members::Membership::may_restart)
     }
@@ -100,7 +108,9 @@ impl Session {
     }
 
     /// Aborts what there is of it, and remembers why.
-    pub fn abort(&mut self, thread: &mut (impl Books + ?Sized), why: Failure) {
+    pub fn abort(&mut self, thread: &mut (impl Books + ?Sized), mut why: Failure) {
+        // First: the private copies are of who began.
+        self.undo_settings(&mut why);
         if let Some(tx) = self.tx.take() {
             let (counters, report) = thread.books();
             counters.aborted += 1;
@@ -116,13 +126,31 @@ impl Session {
         self.undo_actions();
     }
 
+    /// Credentials, limits and priorities after an abort: as before it, as far as the kernel lets a process do that.
+    fn undo_settings(&mut self, why: &mut Failure) {
+        let lost = self.restored.put_back();
+        if lost.is_empty() {
+            return;
+        }
+        let names = lost.join(", ");
+        why.what.push_str(&format!(
+            "; the transaction gave up for good, and the abort could not put back: {names}"
+        ));
+        why.errno = libc::ECANCELED;
+        api::tell(&format!(
+            "the abort could not put back what the transaction gave up for good: {names}; it does not begin again"
+        ));
+        self.lost = lost;
+    }
+
     /// Handlers of signals after an abort: as before it, unless the language's runtime keeps books of its own.
     fn undo_actions(&mut self) {
         if self.plan.flags & flags::MANAGED != 0 {
             self.actions = signals::Changed::default();
         } else {
-            self.actions.undo();
+            self.actions.undo(&self.masks, &mut self.kept);
         }
+        self.kept.give_back();
     }
 }
 
@@ -301,6 +329,9 @@ fn begin_in(
         abort_if: null(),
         masks,
         actions: Changed::default(),
+        restored: Restored::default(),
+        lost: Vec::new(),
+        kept: signals::Kept::default(),
         restartable: command.is_none(),
         command,
         member: None,
@@ -347,8 +378,10 @@ pub unsafe extern "C" fn begin_again() -> i32 {
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
     // All that a signal handler could overwrite is here, where it can't.
     let regs = thread.regs;
-    let Some(session) = thread.session.take() else { return api::fail(libc::EINVAL) };
+    let alternate = thread.alternate.take();
+    let Some(mut session) = thread.session.take() else { return api::fail(libc::EINVAL) };
     let mut plan = session.plan.clone();
+    let late = std::mem::take(&mut session.kept).into_late();
     let (before, gives_up) = (session.masks.before, session.gives_up);
     let _ = on_own_stack(tls, || {
         if let Some(keeper) = session.keeper.as_ref().filter(|_| !gives_up) {
@@ -356,15 +389,16 @@ pub unsafe extern "C" fn begin_again() -> i32 {
         }
         drop(session);
     });
+    thread::leave_wait(alternate);
     if gives_up {
         linger(tls);
-        signals::set_mask(before);
+        signals::release(late, before);
         return api::fail(libc::ECANCELED);
     }
     plan.attempt = plan.attempt.saturating_add(1);
     linger(tls);
     // What came meanwhile is delivered between two attempts.
-    signals::set_mask(before);
+    signals::release(late, before);
     let attempt = i32::try_from(plan.attempt).unwrap_or(i32::MAX);
     match outermost(tls, regs, plan, None) {
         Ok(()) => attempt,
@@ -407,14 +441,19 @@ pub fn end(tls: &Tls) -> i32 {
     let result = on_own_stack(tls, || commit(thread)).unwrap_or_else(|panic| Err(defect(&panic)));
     match result {
         Ok(()) => {
-            let mask = thread.session.take().map(|session| session.masks.programs);
+            thread::leave_wait(thread.alternate.take());
+            let ended = thread.session.take();
+            let ended = ended.map(|session| (session.kept.into_late(), session.masks.programs));
             linger(tls);
-            if let Some(mask) = mask {
-                signals::set_mask(mask);
+            if let Some((late, mask)) = ended {
+                signals::release(late, mask);
             }
             0
         }
-        Err(failure) => {
+        Err(mut failure) => {
+            if let Some(session) = thread.session.as_mut() {
+                session.undo_settings(&mut failure);
+            }
             let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
             let again = failure.reason == reason::CONFLICT || asked_again;
             thread.report.say(&failure.what);
@@ -448,10 +487,23 @@ pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
     }
     thread.counters.unsupported += tx.unsupported();
     thread.report.live = tx.was_live();
-    match tx.commit() {
-        Ok(committed) => {
+    let restored = thread.session.as_mut().map(|session| std::mem::take(&mut session.restored));
+    let mut restored = restored.unwrap_or_default();
+    let done = restored.as_before(|| tx.commit());
+    if done.is_err()
+        && let Some(session) = thread.session.as_mut()
+    {
+        session.restored = std::mem::take(&mut restored);
+    }
+    match done {
+        Ok(mut committed) => {
+            committed.failed.extend(restored.committed());
             thread.counters.committed += 1;
             thread.counters.short_cuts += u64::from(committed.short_cut);
+            if !committed.failed.is_empty() {
+                committed.failed.iter().for_each(|failure| api::tell(failure));
+                thread.report.say(&committed.failed.join("; "));
+            }
             Ok(())
         }
         Err(failure) => {
@@ -545,10 +597,12 @@ pub fn abort_in(thread: &mut Thread, why: Failure) {
 
 /// The program goes on outside, as before the transaction.
 pub fn outside(tls: &Tls, thread: &mut Thread) {
-    let mask = thread.session.take().map(|session| session.masks.before);
+    thread::leave_wait(thread.alternate.take());
+    let ended = thread.session.take();
+    let ended = ended.map(|session| (session.kept.into_late(), session.masks.before));
     linger(tls);
-    if let Some(mask) = mask {
-        signals::set_mask(mask);
+    if let Some((late, mask)) = ended {
+        signals::release(late, mask);
     }
 }
 
@@ -694,6 +748,14 @@ pub fn pause(tls: &Tls) -> i64 {
         };
         thread.session = Some(session);
         thread.report.say(why);
+        to_program(tls);
+        return api::fail(libc::EPERM).into();
+    }
+    if session.restored.has_changed() {
+        thread.session = Some(session);
+        thread.report.say(
+            "sys_xpause: a transaction that has changed credentials, limits or priorities can't be paused",
+        );
         to_program(tls);
         return api::fail(libc::EPERM).into();
     }

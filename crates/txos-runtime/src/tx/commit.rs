@@ -21,13 +21,15 @@ impl Tx {
     /// Why nothing of it has happened.
     pub fn commit(mut self: Box<Self>) -> Result<Committed, Failure> {
         match self.publish() {
-            Ok(committed) => {
+            Ok(mut committed) => {
                 self.make_ways_known();
                 self.install_descriptors();
                 shared::remember_file_systems(&self.copies.file_systems);
                 // Before the root directory changes: the store is found by its path.
                 self.forget_copies(true);
                 self.install_process_globals();
+                // Only now: who is woken by one sees what was committed.
+                committed.failed = self.held.send();
                 Ok(committed)
             }
             Err(mut failure) => {
@@ -60,7 +62,7 @@ impl Tx {
             return Err(failure);
         }
         if let Some(done) = self.only_call() {
-            return done.map(|()| Committed { short_cut: true });
+            return done.map(|()| Committed::short());
         }
         if let Some(change) = self.only_move() {
             return self.publish_move(&change);
@@ -129,7 +131,7 @@ impl Tx {
         match txn.commit_by_log(&self.grounds(), &deltas, &self.locks.reads, options) {
             Ok(Ok(_)) => {
                 self.copies.published = puts;
-                Ok(Committed { short_cut: true })
+                Ok(Committed::short())
             }
             Ok(Err(txn)) => {
                 self.locks.handle = txn.into_handle();
@@ -166,7 +168,7 @@ impl Tx {
     fn only_read(&mut self) -> Result<Committed, Failure> {
         let done = Participant::new(self.locks.handle.take()).commit_nothing(&self.locks.reads);
         done.map_err(|failed| self.not_committed(failed))?;
-        Ok(Committed { short_cut: true })
+        Ok(Committed::short())
     }
 
     /// Why it did not commit, as the program is told. What recovery needs of an unfinished publish is kept.

@@ -16,6 +16,7 @@
 //! | `acquire` | the read set, and the realm |
 //! | `ways` | directories on the way of a path: held, known to the process |
 //! | `staging` | where private copies lie |
+//! | `held` | what happens to others if and when it commits: signals |
 //! | `delta`, `commit`, `install` | what was changed, for the engine; publish or forget; what becomes of descriptors |
 //! | `single_call`, `single_rename` | what needs no journal: one call, and several that come to one |
 //! | `shared` | what all transactions of a process share: realm, store, mounts |
@@ -38,6 +39,7 @@ pub mod content;
 mod delta;
 mod fcntl;
 pub mod files;
+mod held;
 mod install;
 mod io;
 pub mod kernel;
@@ -149,10 +151,20 @@ pub struct Failure {
 }
 
 /// How a transaction ended well.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Committed {
     /// It was done without journal: one call, or no change.
     pub short_cut: bool,
+    /// What was held until then, and could not be done any more: in words.
+    pub failed: Vec<String>,
+}
+
+impl Committed {
+    /// Without a journal.
+    #[must_use]
+    pub fn short() -> Committed {
+        Committed { short_cut: true, failed: Vec::new() }
+    }
 }
 
 /// One transaction of one thread.
@@ -168,6 +180,7 @@ pub struct Tx {
     start: parts::Start,
     ways: ways::Ways,
     waits: waits::Waits,
+    held: held::Held,
     doom: Option<Failure>,
 }
 
@@ -225,6 +238,7 @@ impl Tx {
             report: parts::Report::default(),
             start: parts::Start::default(),
             waits: waits::Waits::default(),
+            held: held::Held::default(),
             doom: None,
         });
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {

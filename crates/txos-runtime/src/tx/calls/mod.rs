@@ -47,8 +47,10 @@ impl Tx {
         let mut call = *call;
         match txos_calls::class(call.number()) {
             Class::Descriptor => {}
-            Class::Passed(_) if only_asks(&call) => {}
-            Class::Passed(what) => {
+            Class::Held(_) if !only_asks(&call) => return self.hold_signal(&call),
+            Class::Held(_) => {}
+            Class::Passed(_) | Class::Restored(_) if only_asks(&call) => {}
+            Class::Passed(what) | Class::Restored(what) => {
                 // SAFETY: the paths live until the answer.
                 call = unsafe { self.stable_arguments(&call, &mut paths) }?;
                 self.unsupported_call(what, b"")?;
