@@ -302,16 +302,7 @@ impl Watch {
                 Err(e) => return Err(e).step("waiting for the command"),
             }
         }
-        let me = rustix::process::getpid().as_raw_nonzero().get();
-        for p in tree::descendants_by_scan(me) {
-            if p.parent == me
-                && p.zombie
-                && !self.others.contains(&p.pid)
-                && let Some(pid) = Pid::from_raw(p.pid)
-            {
-                let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
-            }
-        }
+        tree::reap_orphans(rustix::process::getpid().as_raw_nonzero().get(), &self.others);
         Ok(())
     }
 

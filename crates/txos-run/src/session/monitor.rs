@@ -598,22 +598,9 @@ impl Monitor<'_> {
         let me = rustix::process::getpid().as_raw_nonzero().get();
         while tree::kill_descendants(me, &self.others) > 0 {
             std::thread::sleep(Duration::from_millis(1));
-            self.reap_orphans(me);
+            tree::reap_orphans(me, &self.others);
         }
-        self.reap_orphans(me);
+        tree::reap_orphans(me, &self.others);
         ViewEnd(None)
-    }
-
-    /// Asks for the status of orphans that came to us; leaves our other children alone.
-    fn reap_orphans(&self, me: i32) {
-        for p in tree::descendants_by_scan(me) {
-            if p.parent == me
-                && p.zombie
-                && !self.others.contains(&p.pid)
-                && let Some(pid) = Pid::from_raw(p.pid)
-            {
-                let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
-            }
-        }
     }
 }

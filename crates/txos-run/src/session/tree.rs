@@ -182,6 +182,19 @@ pub fn signal_descendants(ancestor: i32, signal: Signal) {
     }
 }
 
+/// Asks for the status of orphans that came to `me`, this process; leaves its `others`, children that it had before, alone.
+pub(crate) fn reap_orphans(me: i32, others: &[i32]) {
+    for p in descendants_by_scan(me) {
+        if p.parent == me
+            && p.zombie
+            && !others.contains(&p.pid)
+            && let Some(pid) = Pid::from_raw(p.pid)
+        {
+            let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
