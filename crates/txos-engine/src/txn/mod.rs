@@ -14,8 +14,8 @@
 //! | flush the record (durable) | an error | everything is published; [`Summary::unrecorded`] says so |
 //! | end | | the participant has committed |
 
-#[cfg(not(loom))]
 mod delivery;
+#[cfg(not(loom))]
 mod engine;
 mod keep;
 mod route;
