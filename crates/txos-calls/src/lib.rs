@@ -307,6 +307,12 @@ pub enum Class {
     Descriptor,
     /// Others can see it, and it can't be taken back: made, with a warning that says this.
     Passed(&'static str),
+    /// Others can see it: done if and when the transaction commits. In a process of a transaction of several, and
+    /// of a command, made at once, with a warning that says this.
+    Held(&'static str),
+    /// Changes the thread or the process: made at once, and put back by an abort. If it is of another process or of a
+    /// member, it is made at once and stays, with a warning that says this.
+    Restored(&'static str),
     /// Would reach files past the transaction, or break it: not made, but answered with this errno, and a
     /// message that says this.
     Refused(i32, &'static str),
@@ -453,8 +459,11 @@ impl Row {
             | Class::Map
             | Class::Mask
             | Class::Action
+            | Class::Suspend
+            | Class::Restored(_)
             | Class::Exit
             | Class::ExitGroup => Does::Transactional,
+            Class::Held(_) => Does::Held,
             Class::Harmless
             | Class::Descriptor
             | Class::Wait
@@ -462,7 +471,6 @@ impl Row {
             | Class::SignalReturn
             | Class::Prctl => Does::Harmless,
             Class::Passed(_)
-            | Class::Suspend
             | Class::Fork
             | Class::Vfork
             | Class::Clone

@@ -5,8 +5,8 @@ use super::{
     Whose,
 };
 use Class::{
-    Absent as A, Action, AlternateStack, Clone3, Descriptor as D, Exec, Exit, ExitGroup, Fork, Harmless as H, Map,
-    Mask, Passed, Prctl, Refused, SignalReturn, Suspend, Transactional as T, Vfork, Wait,
+    Absent as A, Action, AlternateStack, Clone3, Descriptor as D, Exec, Exit, ExitGroup, Fork, Harmless as H, Held, Map,
+    Mask, Passed, Prctl, Refused, Restored, SignalReturn, Suspend, Transactional as T, Vfork, Wait,
 };
 use Follow::{If, No, Unless as But, Yes};
 use Handler::{
@@ -133,37 +133,37 @@ const PROCESSES: &[Row] = &[
         .note("of a process outside"),
     call(102, "getuid", Own, H),
     call(104, "getgid", Own, H),
-    call(105, "setuid", NewIds(Ids::Users(1)), Passed(CREDS)).why(IDENTITY).i386(&[23, 213]),
-    call(106, "setgid", NewIds(Ids::Groups(1)), Passed(CREDS)).why(IDENTITY).i386(&[46, 214]),
+    call(105, "setuid", NewIds(Ids::Users(1)), Restored(CREDS)).why(IDENTITY).i386(&[23, 213]),
+    call(106, "setgid", NewIds(Ids::Groups(1)), Restored(CREDS)).why(IDENTITY).i386(&[46, 214]),
     call(107, "geteuid", Own, H),
     call(108, "getegid", Own, H),
     call(109, "setpgid", Own, Passed(LIMITS)),
     call(110, "getppid", Own, H),
     call(111, "getpgrp", Own, H),
     call(112, "setsid", Own, Passed(LIMITS)),
-    call(113, "setreuid", NewIds(Ids::Users(2)), Passed(CREDS)).why(IDENTITY).i386(&[70, 203]),
-    call(114, "setregid", NewIds(Ids::Groups(2)), Passed(CREDS)).why(IDENTITY).i386(&[71, 204]),
+    call(113, "setreuid", NewIds(Ids::Users(2)), Restored(CREDS)).why(IDENTITY).i386(&[70, 203]),
+    call(114, "setregid", NewIds(Ids::Groups(2)), Restored(CREDS)).why(IDENTITY).i386(&[71, 204]),
     call(115, "getgroups", Own, H),
-    call(116, "setgroups", NewIds(Ids::Others), Passed(CREDS)).why(IDENTITY).i386(&[81, 206]),
-    call(117, "setresuid", NewIds(Ids::Users(3)), Passed(CREDS)).why(IDENTITY).i386(&[164, 208]),
+    call(116, "setgroups", NewIds(Ids::Others), Restored(CREDS)).why(IDENTITY).i386(&[81, 206]),
+    call(117, "setresuid", NewIds(Ids::Users(3)), Restored(CREDS)).why(IDENTITY).i386(&[164, 208]),
     call(118, "getresuid", Own, H),
-    call(119, "setresgid", NewIds(Ids::Groups(3)), Passed(CREDS)).why(IDENTITY).i386(&[170, 210]),
+    call(119, "setresgid", NewIds(Ids::Groups(3)), Restored(CREDS)).why(IDENTITY).i386(&[170, 210]),
     call(120, "getresgid", Own, H),
     call(121, "getpgid", Own, H),
-    call(122, "setfsuid", NewIds(Ids::Users(1)), Passed(CREDS)).why(IDENTITY).i386(&[138, 215]),
-    call(123, "setfsgid", NewIds(Ids::Groups(1)), Passed(CREDS)).why(IDENTITY).i386(&[139, 216]),
+    call(122, "setfsuid", NewIds(Ids::Users(1)), Restored(CREDS)).why(IDENTITY).i386(&[138, 215]),
+    call(123, "setfsgid", NewIds(Ids::Groups(1)), Restored(CREDS)).why(IDENTITY).i386(&[139, 216]),
     call(124, "getsid", Own, H),
     call(125, "capget", Own, H),
-    call(126, "capset", NewIds(Ids::Others), Passed(CREDS)).why(IDENTITY).i386(&[185]),
+    call(126, "capset", NewIds(Ids::Others), Restored(CREDS)).why(IDENTITY).i386(&[185]),
     call(134, "uselib", Gone, A),
-    call(135, "personality", Own, Passed(LIMITS)),
+    call(135, "personality", Own, Restored(LIMITS)),
     call(140, "getpriority", Own, H),
-    call(141, "setpriority", OfProcess(Whose::Kind(0, 0, 1), PRIORITY), Passed(LIMITS)).why(OUTSIDER)
+    call(141, "setpriority", OfProcess(Whose::Kind(0, 0, 1), PRIORITY), Restored(LIMITS)).why(OUTSIDER)
         .unless(&[Int(1, 0)]).note("of a process outside"),
-    call(142, "sched_setparam", OfProcess(Whose::Number(0), PRIORITY), Passed(LIMITS)).why(OUTSIDER)
+    call(142, "sched_setparam", OfProcess(Whose::Number(0), PRIORITY), Restored(LIMITS)).why(OUTSIDER)
         .unless(&[Int(0, 0)]).note("of a process outside"),
     call(143, "sched_getparam", Own, H),
-    call(144, "sched_setscheduler", OfProcess(Whose::Number(0), PRIORITY), Passed(LIMITS)).why(OUTSIDER)
+    call(144, "sched_setscheduler", OfProcess(Whose::Number(0), PRIORITY), Restored(LIMITS)).why(OUTSIDER)
         .unless(&[Int(0, 0)]).note("of a process outside"),
     call(145, "sched_getscheduler", Own, H),
     call(146, "sched_get_priority_max", Own, H),
@@ -173,12 +173,12 @@ const PROCESSES: &[Row] = &[
     call(157, "prctl", NewIds(Ids::Others), Prctl).why(IDENTITY).unless(&[NoneOf(0, LIMITS_CAPABILITIES)])
         .note("in a thread, seccomp filters and dispatch are refused"),
     call(158, "arch_prctl", Own, H),
-    call(160, "setrlimit", Own, Passed(LIMITS)),
+    call(160, "setrlimit", Own, Restored(LIMITS)),
     call(172, "iopl", Own, Passed(MACHINE)).note("the process's own ports"),
     call(173, "ioperm", Own, Passed(MACHINE)).note("the process's own ports"),
     call(186, "gettid", Own, H),
-    call(203, "sched_setaffinity", OfProcess(Whose::Number(0), "changes the processors of"), H).why(OUTSIDER)
-        .unless(&[Int(0, 0)]).note("of a process outside; a thread may change its own, which stays"),
+    call(203, "sched_setaffinity", OfProcess(Whose::Number(0), "changes the processors of"), Restored(LIMITS)).why(OUTSIDER)
+        .unless(&[Int(0, 0)]).note("of a process outside"),
     call(204, "sched_getaffinity", Own, H),
     call(205, "set_thread_area", Gone, A),
     call(211, "get_thread_area", Gone, A),
@@ -186,13 +186,13 @@ const PROCESSES: &[Row] = &[
     call(231, "exit_group", View, ExitGroup)
         .note("aborts a thread's transaction; commits that of `txos run --in-process`"),
     call(247, "waitid", Own, Wait).fds(&[1]),
-    call(251, "ioprio_set", OfProcess(Whose::Kind(0, 1, 1), PRIORITY), Passed(LIMITS)).why(OUTSIDER)
+    call(251, "ioprio_set", OfProcess(Whose::Kind(0, 1, 1), PRIORITY), Restored(LIMITS)).why(OUTSIDER)
         .unless(&[Int(1, 0)]).note("of a process outside"),
     call(252, "ioprio_get", Own, H),
     call(272, "unshare", Own, Passed(NS)),
     call(273, "set_robust_list", Own, H),
     call(274, "get_robust_list", Own, H),
-    call(302, "prlimit64", OfProcess(Whose::Number(0), "changes the limits of"), Passed(LIMITS)).why(OUTSIDER)
+    call(302, "prlimit64", OfProcess(Whose::Number(0), "changes the limits of"), Restored(LIMITS)).why(OUTSIDER)
         .asks(&[Null(2)]).unless(&[Int(0, 0)]).note("new limits of a process outside; asking is let through"),
     call(308, "setns", EnterNamespaces, Passed(NS))
         .why("absolute paths may start elsewhere from then on, even in the stable tree").fds(&[0])
@@ -201,7 +201,7 @@ const PROCESSES: &[Row] = &[
     call(310, "process_vm_readv", Own, H),
     call(311, "process_vm_writev", WriteMemory, Passed(OTHER)).why(OUTSIDER).note("of a process outside"),
     call(312, "kcmp", Own, D).fds(&[3, 4]),
-    call(314, "sched_setattr", OfProcess(Whose::Number(0), PRIORITY), Passed(LIMITS)).why(OUTSIDER)
+    call(314, "sched_setattr", OfProcess(Whose::Number(0), PRIORITY), Restored(LIMITS)).why(OUTSIDER)
         .unless(&[Int(0, 0)]).note("of a process outside"),
     call(315, "sched_getattr", Own, H),
     call(317, "seccomp", Own, Refused(EINVAL, SANDBOX)).note("setting a filter; asking is let through"),
@@ -463,7 +463,7 @@ const COMMUNICATION: &[Row] = &[
     call(53, "socketpair", Own, T),
     call(54, "setsockopt", Own, D).fds(&[0]),
     call(55, "getsockopt", Own, D).fds(&[0]),
-    call(62, "kill", Kill, Passed(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).unless(&[Int(0, 0)]).i386(&[37]),
+    call(62, "kill", Kill, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).unless(&[Int(0, 0)]).i386(&[37]),
     call(64, "semget", SysvGet(Sysv::Semaphores, 2), Passed(IPC)).why(RUNNING).unless(&[Int(0, 0)])
         .note("making an object with a key"),
     call(65, "semop", Own, Passed(IPC)),
@@ -478,13 +478,13 @@ const COMMUNICATION: &[Row] = &[
         .note("changing or removing; asking is let through"),
     call(127, "rt_sigpending", Own, H),
     call(128, "rt_sigtimedwait", Own, H),
-    call(129, "rt_sigqueueinfo", Queue, Passed(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).i386(&[178]),
+    call(129, "rt_sigqueueinfo", Queue, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).i386(&[178]),
     call(130, "rt_sigsuspend", Own, Suspend),
     call(181, "getpmsg", Gone, A),
     call(182, "putpmsg", Gone, A),
-    call(200, "tkill", KillThread, Passed(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).i386(&[238]),
+    call(200, "tkill", KillThread, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).i386(&[238]),
     call(220, "semtimedop", Own, Passed(IPC)),
-    call(234, "tgkill", KillThreadOf, Passed(SIGNAL)).why(SIGNALS).asks(&[Int(2, 0)]).i386(&[270]),
+    call(234, "tgkill", KillThreadOf, Held(SIGNAL)).why(SIGNALS).asks(&[Int(2, 0)]).i386(&[270]),
     call(240, "mq_open", Beyond(System::Ipc, "makes or uses a message queue"), Passed(IPC)).why(RUNNING)
         .makes().note("making a queue or using one"),
     call(241, "mq_unlink", Beyond(System::Ipc, "removes a message queue"), Passed(IPC)).why(RUNNING),
@@ -494,12 +494,12 @@ const COMMUNICATION: &[Row] = &[
     call(245, "mq_getsetattr", Own, Passed(IPC)).fds(&[0]),
     call(288, "accept4", Own, Passed(ACCEPT)).fds(&[0]).makes(),
     call(293, "pipe2", Own, T),
-    call(297, "rt_tgsigqueueinfo", QueueThreadOf, Passed(SIGNAL)).why(SIGNALS).asks(&[Int(2, 0)])
+    call(297, "rt_tgsigqueueinfo", QueueThreadOf, Held(SIGNAL)).why(SIGNALS).asks(&[Int(2, 0)])
         .i386(&[335]),
     call(299, "recvmmsg", Own, Passed(NET)).fds(&[0]),
     call(307, "sendmmsg", SendMessages, Passed(NET)).why(LEAVES).fds(&[0])
         .note("to a peer outside the transaction"),
-    call(424, "pidfd_send_signal", KillDescriptor, Passed(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).fds(&[0])
+    call(424, "pidfd_send_signal", KillDescriptor, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).fds(&[0])
         .i386(&[424]),
 ];
 

@@ -30,6 +30,7 @@ pub const SHOWN: &[(&str, &[&str])] = &[
             "syscalls/outside.rs::strictness_stops_a_command_before_each_such_call",
         ],
     ),
+    ("held", &["syscalls/outside.rs::signals_of_every_kind_wait_for_the_commit_of_a_thread"]),
     ("refused", &["syscalls/outside.rs::what_a_command_can_not_do_is_refused"]),
     ("signals", &["syscalls/outside.rs::signals_of_every_kind_wait_for_the_commit"]),
     ("special", &["syscalls/special.rs::what_starts_or_ends_threads_and_programs_is_outside"]),
@@ -67,12 +68,12 @@ pub fn shown(row: &Row) -> Vec<&'static str> {
             | Class::Vfork
             | Class::Clone
             | Class::Clone3
-            | Class::Exec
-            | Class::Suspend,
+            | Class::Exec,
             _,
         ) => "special",
         // Every number is made there.
         (_, Does::Passed | Does::Refused) => "sweep",
+        (_, Does::Held) => "held",
         _ => "thread",
     };
     in_command.into_iter().chain([in_thread]).collect()

@@ -30,7 +30,7 @@ mod tests {
         }
         assert_eq!(classify(libc::SYS_futex, &none), Class::Harmless);
         assert_eq!(classify(libc::SYS_execve, &none), Class::Exec);
-        assert!(matches!(classify(libc::SYS_kill, &none), Class::Passed(_)));
+        assert!(matches!(classify(libc::SYS_kill, &none), Class::Held(_)));
         assert!(matches!(classify(libc::SYS_io_uring_setup, &none), Class::Refused(..)));
     }
 

@@ -8,7 +8,7 @@ use super::session::{self, Next};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
-use super::{api, members, process, signals};
+use super::{api, members, process, restored, signals};
 use crate::call::Call;
 use crate::raw::syscall;
 use crate::tx::{Failure, flags};
@@ -49,6 +49,11 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     if let Some(answer) = before_checkpointed(thread, call, class) {
         return Next::Answer(answer);
     }
+    if matches!(number, libc::SYS_wait4 | libc::SYS_waitid)
+        && let Some(next) = members::with(thread, |thread| before_waiting_for_child(thread, call))
+    {
+        return next;
+    }
     match thread.session.as_ref().and_then(|session| session.member.as_ref()) {
         Some(_) => members::dispatch(thread, call, class, context),
         None => by_class(thread, call, class, context),
@@ -64,6 +69,27 @@ fn before_checkpointed(thread: &mut Thread, call: &Call, class: Class) -> Option
     done.unwrap_or_else(|_| Some(-i64::from(libc::ENOMEM)))
 }
 
+/// Whether by this call the C library has all threads take the credentials that this one takes.
+fn is_of_all_threads(thread: &mut Thread, call: &Call) -> bool {
+    let it_is = call.number() == libc::SYS_tgkill
+        && (1..=64).contains(&call.int(2))
+        && signals::of(call.int(2)) == members::SETXID
+        && call.int(0) == crate::tx::kernel::own_process();
+    if it_is && let Some(session) = thread.session.as_mut() {
+        session.restored.is_taken_by_all();
+    }
+    it_is
+}
+
+/// What is held for a child can't be held while the program waits for that. Under TX_STRICT that ends the transaction:
+/// how to go on then.
+fn before_waiting_for_child(thread: &mut Thread, call: &Call) -> Option<Next> {
+    let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| tx.holds_signals())?;
+    let _ = thread::guarded(|| tx.before_waiting_for_child(call));
+    let why = tx.doomed().cloned()?;
+    Some(fail(thread, why))
+}
+
 /// Carries out a call of a thread that has the transaction to itself.
 pub fn by_class(
     thread: &mut Thread,
@@ -77,11 +103,27 @@ pub fn by_class(
     }
     let native = || Next::Answer(call.make());
     match (class, context) {
+        (Class::Harmless, _) if number == libc::SYS_rt_sigtimedwait => {
+            let Some(session) = thread.session.as_mut() else { return native() };
+            Next::Answer(signals::take(&mut session.kept, call))
+        }
+        (Class::Harmless, _) if number == libc::SYS_getrlimit => match thread.session.as_ref() {
+            Some(session) if restored::holds_limits(session) => {
+                Next::Answer(restored::ask_limit(session, call))
+            }
+            _ => native(),
+        },
         (Class::Harmless, _) => native(),
+        (Class::Restored(_), _) => {
+            restored::call(thread, call).unwrap_or_else(|| transactional(thread, call))
+        }
+        (Class::Held(_), _) if is_of_all_threads(thread, call) => native(),
+        (Class::Held(_), _) if members::signals_a_member(thread, call) => native(),
         (
             Class::Transactional
             | Class::Descriptor
             | Class::Passed(_)
+            | Class::Held(_)
             | Class::Refused(..)
             | Class::Unknown
             | Class::Map
@@ -107,13 +149,12 @@ pub fn by_class(
         }
         (Class::Action, context) => {
             let Some(session) = thread.session.as_mut() else { return native() };
-            let answer = session.actions.change(&mut session.masks, call);
+            let answer = session.actions.change(&mut session.masks, &mut session.kept, call);
             put_in_force(session.masks.real(), context);
             Next::Answer(answer)
         }
         (Class::AlternateStack, Some(context)) => Next::Answer(context.alternate_stack(call)),
-        (Class::Suspend, _) => process::outside_call(thread, "waiting for a signal", number)
-            .unwrap_or_else(|| suspended(thread, call)),
+        (Class::Suspend, _) => suspended(thread, call),
         (Class::Exit | Class::ExitGroup, _) => process::exit(thread, class, args),
         (Class::Fork | Class::Vfork | Class::Clone | Class::Clone3, Some(context)) => {
             process::create(thread, class, call, context)
@@ -124,10 +165,17 @@ pub fn by_class(
     }
 }
 
-/// The thread waits for a signal.
-pub fn suspended(thread: &Thread, call: &Call) -> Next {
-    let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
-    Next::Answer(suspend(call, mask))
+/// The thread waits for a signal, whose handler runs in the transaction.
+fn suspended(thread: &mut Thread, call: &Call) -> Next {
+    let Some(session) = thread.session.as_mut() else { return Next::Answer(call.make()) };
+    let mask = match signals::suspend(&session.masks, &mut session.kept, call) {
+        Ok(mask) => mask,
+        Err(errno) => return Next::Answer(-i64::from(errno)),
+    };
+    let words = [(&raw const mask) as u64, signals::SET, 0, 0, 0, 0];
+    // SAFETY: the set lives until the answer.
+    let wait = unsafe { Call::new(libc::SYS_rt_sigsuspend, words) };
+    Next::Answer(thread::make_in_program(here(), session.masks.real(), &wait))
 }
 
 /// What is blocked when the program goes on.
@@ -138,18 +186,6 @@ fn put_in_force(mask: signals::Set, context: Option<&mut Context>) {
             signals::set_mask(mask);
         }
     }
-}
-
-/// Handlers run meanwhile, outside of the transaction, whose state is not the program's now.
-fn suspend(call: &Call, programs: signals::Set) -> i64 {
-    if call.number() != libc::SYS_pause {
-        return call.make();
-    }
-    // What is really blocked now is not what the program waits with.
-    let size = size_of::<signals::Set>() as u64;
-    let args = [(&raw const programs) as u64, size, 0, 0, 0, 0];
-    // SAFETY: the set lives until the answer.
-    unsafe { syscall(libc::SYS_rt_sigsuspend, args) }
 }
 
 fn transactional(thread: &mut Thread, call: &Call) -> Next {
@@ -177,7 +213,8 @@ fn transactional(thread: &mut Thread, call: &Call) -> Next {
 }
 
 fn carry_out(thread: &mut Thread, call: &Call) -> Next {
-    let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) else {
+    let Some(session) = thread.session.as_mut() else { return CANCELED };
+    let Some(tx) = session.tx.as_mut() else {
         return if is_of_the_process(call) { Next::Answer(call.make()) } else { CANCELED };
     };
     if here().is_called_off() {
@@ -186,7 +223,12 @@ fn carry_out(thread: &mut Thread, call: &Call) -> Next {
             next => next,
         };
     }
-    let called = thread::guarded(|| tx.call(call));
+    // What is no file's business the thread does as who it is now.
+    let of_files = || matches!(txos_calls::class(call.number()), Class::Transactional | Class::Map);
+    let called = thread::guarded(|| match session.restored.has_credentials() && of_files() {
+        true => session.restored.carry_out(tx, |tx| tx.call(call)),
+        false => tx.call(call),
+    });
     let doomed = match called {
         Ok(answer) => match tx.doomed() {
             None => return Next::Answer(answer),

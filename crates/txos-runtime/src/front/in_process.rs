@@ -106,7 +106,11 @@ impl Command {
             return status;
         }
         match session::commit(thread) {
-            Ok(()) => 0,
+            Ok(committed) => {
+                // A command has nothing held, and no participants.
+                committed.failed.iter().for_each(|failure| api::tell(failure));
+                0
+            }
             Err(failure) => self.tell(&failure, &thread.report),
         }
     }

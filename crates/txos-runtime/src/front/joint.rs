@@ -7,7 +7,8 @@
 //! dies before the step is over has aborted: recovery undoes what the journal does not call committed.
 //!
 //! The callbacks are the program's code. `prepare` runs on the runtime's stack, as the commit goes on after it; the others
-//! run on the program's, after the end.
+//! run on the program's, after the end. Signals wait meanwhile: a handler that jumps out would leave a participant without
+//! an answer.
 #![allow(unsafe_code)] // calls what the program has named
 
 use std::cell::RefCell;
@@ -71,7 +72,7 @@ impl Enlisted {
         Ok(())
     }
 
-    /// Tells each of them that it is committed. Those that fail in it are in doubt.
+    /// Tells each of them that it is committed, with signals blocked. Those that fail in it are in doubt.
     ///
     /// # Errors
     /// Which have failed.
@@ -209,6 +210,8 @@ pub struct Prepared {
     stages: Receiver<Stage>,
     committer: JoinHandle<()>,
     enlisted: Enlisted,
+    /// Signals that it has taken: an abort gives them back.
+    taken: signals::Kept,
 }
 
 /// The transaction, on its way to the thread that commits it.
@@ -270,7 +273,8 @@ impl Prepared {
                 return Err(Failure { reason: reason::FAILED, again, ..refusal(errno, &what) });
             }
         };
-        let prepared = Prepared { decision, stages, committer, enlisted };
+        let taken = signals::Kept::default();
+        let prepared = Prepared { decision, stages, committer, enlisted, taken };
         match prepared.stages.recv() {
             Ok(Stage::Prepared) => {}
             Ok(Stage::Over(Err(failure))) => {
@@ -282,26 +286,40 @@ impl Prepared {
         match prepared.enlisted.prepare() {
             Ok(()) => Ok(prepared),
             Err(refused) => {
-                let undone = prepared.decide(false).0;
+                let undone = prepared.decide(false).over;
                 Err(undone.err().filter(is_undecided).unwrap_or(refused))
             }
         }
     }
 
     /// Decides, and waits for the end.
-    fn decide(self, commit: bool) -> (Result<Committed, Failure>, Enlisted) {
+    fn decide(self, commit: bool) -> Decided {
         let _ = self.decision.send(commit);
         let over = match self.stages.recv() {
             Ok(Stage::Over(over)) => over,
             _ => Err(defect("a commit has no end")),
         };
         let _ = self.committer.join();
-        (over, self.enlisted)
+        Decided { over, enlisted: self.enlisted, taken: self.taken }
     }
 
     /// In a child: it is the parent's.
     pub fn forget(self) {
         std::mem::forget(self);
+    }
+}
+
+/// How a prepared transaction ended, and who is to be told.
+struct Decided {
+    over: Result<Committed, Failure>,
+    enlisted: Enlisted,
+    taken: signals::Kept,
+}
+
+impl Decided {
+    fn defect(panic: &str) -> Decided {
+        let over = Err(defect(panic));
+        Decided { over, enlisted: Enlisted::default(), taken: signals::Kept::default() }
     }
 }
 
@@ -318,6 +336,10 @@ pub fn prepare(tls: &Tls) -> i32 {
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
     let Some(session) = thread.session.as_ref() else { return api::fail(libc::EINVAL) };
     let allowed = match refuse(session, "txos_prepare") {
+        Ok(()) if session.restored.has_changed() => Err(refusal(
+            libc::ENOTSUP,
+            "txos_prepare: a transaction that has changed credentials, limits or priorities can't be prepared",
+        )),
         Ok(()) if session.depth > 0 => Err(refusal(
             libc::EINVAL,
             "txos_prepare: the transaction within another one is to be ended before",
@@ -333,12 +355,16 @@ pub fn prepare(tls: &Tls) -> i32 {
     let result =
         on_own_stack(tls, || prepare_in(thread)).unwrap_or_else(|panic| Err(defect(&panic)));
     match result {
-        Ok(prepared) => {
+        Ok(mut prepared) => {
+            thread::leave_wait(thread.alternate.take());
+            let ended = thread.session.take().map(|mut session| {
+                prepared.taken = std::mem::take(&mut session.kept);
+                (prepared.taken.take_late(), session.masks.programs)
+            });
             thread.prepared = Some(Box::new(prepared));
-            let mask = thread.session.take().map(|session| session.masks.programs);
             linger(tls);
-            if let Some(mask) = mask {
-                signals::set_mask(mask);
+            if let Some((late, mask)) = ended {
+                signals::release(late, mask);
             }
             0
         }
@@ -398,36 +424,36 @@ pub fn finish(tls: &Tls, commit: bool) -> i32 {
         return api::fail(libc::EINVAL);
     };
     let ended = on_own_stack(tls, || prepared.decide(commit));
-    let (over, enlisted) = ended.unwrap_or_else(|panic| (Err(defect(&panic)), Enlisted::default()));
-    signals::set_mask(before);
-    let failure = match over {
-        Ok(_) => {
+    let ended = ended.unwrap_or_else(|panic| Decided::defect(&panic));
+    let Decided { over, enlisted, mut taken } = ended;
+    let answer = match over {
+        Ok(committed) => {
             thread.counters.committed += 1;
-            match enlisted.commit() {
-                Ok(()) => return 0,
-                Err(failure) => failure,
-            }
+            session::after_commit(tls, thread, committed, enlisted)
         }
-        Err(failure) if is_undecided(&failure) => failure,
         Err(failure) => {
-            thread.counters.aborted += 1;
-            enlisted.abort();
-            if !commit {
-                thread.report.abort = failure;
-                return 0;
+            let undecided = is_undecided(&failure);
+            if !undecided {
+                thread.counters.aborted += 1;
+                enlisted.abort();
             }
-            failure
+            taken.give_back();
+            let asked = !commit && !undecided;
+            let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
+            if !asked {
+                thread.report.say(&failure.what);
+            }
+            thread.report.abort = failure;
+            if asked { Ok(()) } else { Err(errno) }
         }
     };
-    let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
-    thread.report.say(&failure.what);
-    thread.report.abort = failure;
-    api::fail(errno)
+    signals::release(taken.take_late(), before);
+    answer.map_or_else(api::fail, |()| 0)
 }
 
 /// The thread ends before it has decided: that is an abort.
 pub fn end_of_thread(thread: &mut Thread) {
     if let Some(prepared) = thread.prepared.take() {
-        prepared.decide(false).1.abort();
+        prepared.decide(false).enlisted.abort();
     }
 }

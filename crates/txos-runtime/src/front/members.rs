@@ -317,6 +317,18 @@ pub fn abort(thread: &mut Thread, why: Failure, again: bool) {
     shared.tell(true);
 }
 
+/// Whether a call sends a signal to a process that is in the thread's transaction.
+pub fn signals_a_member(thread: &Thread, call: &Call) -> bool {
+    let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
+    let Some(host) = member.and_then(|member| member.shared.host.get()) else { return false };
+    let process = match call.number() {
+        libc::SYS_pidfd_send_signal => kernel::process_of_descriptor(call.int(0)),
+        libc::SYS_tkill => kernel::process_of_thread(call.int(0)),
+        _ => Some(call.int(0)).filter(|&number| number > 0),
+    };
+    process.is_some_and(|process| host.has(process.cast_unsigned()))
+}
+
 /// Does something with the transaction of a thread, which has it alone meanwhile.
 pub fn with<R>(thread: &mut Thread, work: impl FnOnce(&mut Thread) -> R) -> R {
     let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
@@ -398,13 +410,9 @@ pub fn dispatch(
             process::create(thread, class, call, context)
         }
         (Class::Exit, _) => exit(thread, call),
-        (Class::Suspend, _) => {
-            let what = "waiting for a signal";
-            let outside = with(thread, |thread| process::outside_call(thread, what, call.number()));
-            outside.unwrap_or_else(|| dispatch::suspended(thread, call))
-        }
         (
             Class::Harmless
+            | Class::Suspend
             | Class::Absent
             | Class::Mask
             | Class::AlternateStack
@@ -688,6 +696,9 @@ impl Session {
             abort_if: null(),
             masks,
             actions: Changed::default(),
+            restored: Default::default(),
+            lost: Vec::new(),
+            kept: signals::Kept::default(),
             restartable: false,
             command: None,
             member: Some(member),
@@ -816,13 +827,17 @@ pub fn leave_at_end(thread: &mut Thread) {
 /// `sys_xend` of a member that did not begin the transaction.
 pub fn leave(tls: &Tls, thread: &mut Thread) -> i32 {
     let lives = with(thread, |thread| thread.session.as_ref().is_some_and(|s| s.tx.is_some()));
-    let mask = thread.session.take().map(|session| match lives {
-        true => session.masks.programs,
-        false => session.masks.before,
+    thread::leave_wait(thread.alternate.take());
+    let ended = thread.session.take().map(|mut session| {
+        let mask = if lives { session.masks.programs } else { session.masks.before };
+        if !lives {
+            session.kept.give_back();
+        }
+        (session.kept.take_late(), mask)
     });
     linger(tls);
-    if let Some(mask) = mask {
-        signals::set_mask(mask);
+    if let Some((late, mask)) = ended {
+        signals::release(late, mask);
     }
     if lives { 0 } else { api::fail(libc::ECANCELED) }
 }
@@ -853,7 +868,7 @@ pub fn gather(thread: &mut Thread) -> bool {
             turn.over = Some(Over { failure: why, plan, again: false });
             if tx.is_some() {
                 drop_tx(tx, &mut thread.counters);
-                turn.actions.undo();
+                turn.actions.undo(&session.masks, &mut session.kept);
             }
             shared.tell(true);
             break;

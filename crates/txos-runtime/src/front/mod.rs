@@ -14,6 +14,7 @@
 //! | `joint` | what decides together with a transaction |
 //! | [`members`] | a transaction that several threads are in |
 //! | [`processes`] | a transaction that several processes are in |
+//! | `restored` | credentials, limits and priorities, which an abort puts back |
 //! | [`signals`] | the signal mask and dispositions as the program sees them |
 //! | [`thread`], [`tls`] | what is kept for each thread |
 //! | [`in_process`] | `txos run --in-process` |
@@ -53,6 +54,8 @@ pub mod process;
 pub mod processes;
 #[cfg(target_arch = "x86_64")]
 pub mod report;
+#[cfg(target_arch = "x86_64")]
+mod restored;
 #[cfg(target_arch = "x86_64")]
 pub mod session;
 #[cfg(target_arch = "x86_64")]

@@ -121,7 +121,11 @@ pub fn exec(thread: &mut Thread, call: &Call) -> Next {
         what: "another program took the place of this one (exec)".into(),
         ..Failure::default()
     };
-    session::abort_in(thread, why);
+    // What the thread has become it stays for the new program: that must not get what was given up.
+    let restored = thread.session.as_mut().map(|session| std::mem::take(&mut session.restored));
+    let mut restored = restored.unwrap_or_default();
+    restored.as_before(|| session::abort_in(thread, why));
+    restored.committed().iter().for_each(|failure| api::tell(failure));
     kill_processes(thread);
     if let Some(session) = thread.session.as_mut() {
         // Who keeps memory would stay, as the new program's child.

@@ -10,11 +10,12 @@ use super::entry::{self, Regs};
 use super::joint::{self, Enlisted};
 use super::processes::{client, host, link};
 use super::report::reason;
+use super::restored::Restored;
 use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
 use super::tls::{ACTIVE, Tls, here};
 use super::{api, in_process, members};
-use crate::tx::{Failure, How, Tx, flags};
+use crate::tx::{Committed, Failure, How, Tx, flags};
 
 /// A transaction of a thread.
 #[derive(Debug)]
@@ -31,6 +32,12 @@ pub struct Session {
     pub masks: Masks,
     /// Dispositions to put back.
     pub actions: Changed,
+    /// What it has changed of the thread and the process.
+    pub restored: Restored,
+    /// What of that could not be put back: it does not begin again.
+    pub lost: Vec<&'static str>,
+    /// Signals to be handled at the end, or given back.
+    pub kept: signals::Kept,
     /// Memory as it was, with TX_CHECKPOINT.
     pub checkpoint: Option<Box<Checkpoint>>,
     /// Once memory is put back, the program goes on outside.
@@ -73,6 +80,7 @@ impl Session {
     /// Whether it may begin again by itself.
     pub fn restarts(&self) -> bool {
         self.restartable
+            && self.lost.is_empty()
             && self.plan.flags & flags::RESTART != 0
             && self.member.as_ref().is_none_or(members::Membership::may_restart)
     }
@@ -108,7 +116,9 @@ impl Session {
     }
 
     /// Aborts what there is of it, and remembers why.
-    pub fn abort(&mut self, thread: &mut (impl Books + ?Sized), why: Failure) {
+    pub fn abort(&mut self, thread: &mut (impl Books + ?Sized), mut why: Failure) {
+        // First: the private copies are of who began.
+        self.undo_settings(&mut why);
         if let Some(tx) = self.tx.take() {
             let (counters, report) = thread.books();
             counters.aborted += 1;
@@ -124,13 +134,34 @@ impl Session {
         self.undo_actions();
     }
 
+    /// Credentials, limits and priorities after an abort: as before it, as far as the kernel lets a process do that.
+    fn undo_settings(&mut self, why: &mut Failure) {
+        let lost = self.restored.put_back();
+        if lost.is_empty() {
+            return;
+        }
+        let names = lost.join(", ");
+        why.what.push_str(&format!(
+            "; the transaction gave up for good, and the abort could not put back: {names}"
+        ));
+        // What is undecided stays so.
+        if why.errno != libc::EINPROGRESS {
+            why.errno = libc::ECANCELED;
+        }
+        api::tell(&format!(
+            "the abort could not put back what the transaction gave up for good: {names}; it does not begin again"
+        ));
+        self.lost = lost;
+    }
+
     /// Handlers of signals after an abort: as before it, unless the language's runtime keeps books of its own.
     fn undo_actions(&mut self) {
         if self.plan.flags & flags::MANAGED != 0 {
             self.actions = signals::Changed::default();
         } else {
-            self.actions.undo();
+            self.actions.undo(&self.masks, &mut self.kept);
         }
+        self.kept.give_back();
     }
 }
 
@@ -315,6 +346,9 @@ fn begin_in(
         abort_if: null(),
         masks,
         actions: Changed::default(),
+        restored: Restored::default(),
+        lost: Vec::new(),
+        kept: signals::Kept::default(),
         restartable: command.is_none(),
         command,
         member: None,
@@ -362,9 +396,11 @@ pub unsafe extern "C" fn begin_again() -> i32 {
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
     // All that a signal handler could overwrite is here, where it can't.
     let regs = thread.regs;
+    let alternate = thread.alternate.take();
     let Some(mut session) = thread.session.take() else { return api::fail(libc::EINVAL) };
     let enlisted = session.take_enlisted();
     let mut plan = session.plan.clone();
+    let late = session.kept.take_late();
     let (before, gives_up) = (session.masks.before, session.gives_up);
     let _ = on_own_stack(tls, || {
         if let Some(keeper) = session.keeper.as_ref().filter(|_| !gives_up) {
@@ -372,16 +408,18 @@ pub unsafe extern "C" fn begin_again() -> i32 {
         }
         drop(session);
     });
+    thread::leave_wait(alternate);
     if gives_up {
         linger(tls);
-        signals::set_mask(before);
+        signals::release(late, before);
         return api::fail(libc::ECANCELED);
     }
     plan.attempt = plan.attempt.saturating_add(1);
     linger(tls);
     // What came meanwhile is delivered between two attempts.
-    signals::set_mask(before);
+    // Before signals are let in: a handler may jump out.
     enlisted.abort();
+    signals::release(late, before);
     let attempt = i32::try_from(plan.attempt).unwrap_or(i32::MAX);
     match outermost(tls, regs, plan, None) {
         Ok(()) => attempt,
@@ -423,28 +461,59 @@ pub fn end(tls: &Tls) -> i32 {
     let asked_again = on_own_stack(tls, || members::gather(thread)).unwrap_or(false);
     let result = on_own_stack(tls, || commit(thread)).unwrap_or_else(|panic| Err(defect(&panic)));
     match result {
-        Ok(()) => {
+        Ok(committed) => {
             let Some(mut session) = thread.session.take() else { return api::fail(libc::EINVAL) };
             let (mask, enlisted) = (session.masks.programs, session.take_enlisted());
+            let late = session.kept.take_late();
+            thread::leave_wait(thread.alternate.take());
             drop(session);
             linger(tls);
-            signals::set_mask(mask);
-            match enlisted.commit() {
-                Ok(()) => 0,
-                Err(failure) => {
-                    let errno = failure.errno;
-                    thread.report.say(&failure.what);
-                    thread.report.abort = failure;
-                    api::fail(errno)
-                }
-            }
+            // Before signals are let in: a handler may jump out.
+            let answer = after_commit(tls, thread, committed, enlisted);
+            signals::release(late, mask);
+            answer.map_or_else(api::fail, |()| 0)
         }
         Err(failure) => failed_end(tls, thread, failure, asked_again),
     }
 }
 
+/// What follows a commit, in this order: the participants commit, and what was held goes out. Signals are blocked. Nothing
+/// here undoes the commit; what fails is reported.
+///
+/// # Errors
+/// EREMOTEIO if a participant has failed.
+pub fn after_commit(
+    tls: &Tls,
+    thread: &mut Thread,
+    committed: Committed,
+    enlisted: Enlisted,
+) -> Result<(), i32> {
+    let Committed { mut held, mut failed, .. } = committed;
+    let joint = enlisted.commit();
+    let sent = if held.is_empty() { Ok(Vec::new()) } else { on_own_stack(tls, || held.send()) };
+    failed.extend(sent.unwrap_or_else(|panic| vec![defect(&panic).what]));
+    failed.iter().for_each(|failure| api::tell(failure));
+    match joint {
+        Ok(()) if failed.is_empty() => Ok(()),
+        Ok(()) => {
+            thread.report.say(&failed.join("; "));
+            Ok(())
+        }
+        Err(in_doubt) => {
+            let errno = in_doubt.errno;
+            failed.insert(0, in_doubt.what.clone());
+            thread.report.say(&failed.join("; "));
+            thread.report.abort = in_doubt;
+            Err(errno)
+        }
+    }
+}
+
 /// The transaction could not be committed, and nothing of it has happened.
-pub fn failed_end(tls: &Tls, thread: &mut Thread, failure: Failure, asked_again: bool) -> i32 {
+pub fn failed_end(tls: &Tls, thread: &mut Thread, mut failure: Failure, asked_again: bool) -> i32 {
+    if let Some(session) = thread.session.as_mut() {
+        session.undo_settings(&mut failure);
+    }
     let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
     let again = failure.reason == reason::CONFLICT || asked_again;
     thread.report.say(&failure.what);
@@ -463,11 +532,11 @@ pub fn failed_end(tls: &Tls, thread: &mut Thread, failure: Failure, asked_again:
     api::fail(errno)
 }
 
-/// Commits the thread's transaction.
+/// Commits the thread's transaction. What it has held is not sent yet.
 ///
 /// # Errors
 /// Why nothing of it has happened.
-pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
+pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
     let Some(session) = thread.session.as_mut() else { return Err(thread.report.abort.clone()) };
     let Some(tx) = session.tx.take() else { return Err(thread.report.abort.clone()) };
     let enlisted = session.enlisted.clone();
@@ -478,13 +547,23 @@ pub fn commit(thread: &mut Thread) -> Result<(), Failure> {
     }
     thread.counters.unsupported += tx.unsupported();
     thread.report.live = tx.was_live();
+    let restored = thread.session.as_mut().map(|session| std::mem::take(&mut session.restored));
+    let mut restored = restored.unwrap_or_default();
+    let asked = restored.asking(&enlisted);
     let decides: Option<&dyn crate::tx::Decides> =
-        if enlisted.is_empty() { None } else { Some(&enlisted) };
-    match tx.commit(decides) {
-        Ok(committed) => {
+        if enlisted.is_empty() { None } else { Some(&asked) };
+    let done = restored.as_before(|| tx.commit(decides));
+    if done.is_err()
+        && let Some(session) = thread.session.as_mut()
+    {
+        session.restored = std::mem::take(&mut restored);
+    }
+    match done {
+        Ok(mut committed) => {
+            committed.failed.extend(restored.committed());
             thread.counters.committed += 1;
             thread.counters.short_cuts += u64::from(committed.short_cut);
-            Ok(())
+            Ok(committed)
         }
         Err(failure) => {
             thread.counters.aborted += 1;
@@ -589,12 +668,15 @@ pub fn abort_in(thread: &mut Thread, why: Failure) {
 
 /// The program goes on outside, as before the transaction.
 pub fn outside(tls: &Tls, thread: &mut Thread) {
+    thread::leave_wait(thread.alternate.take());
     let Some(mut session) = thread.session.take() else { return linger(tls) };
     let (mask, enlisted) = (session.masks.before, session.take_enlisted());
+    let late = session.kept.take_late();
     drop(session);
     linger(tls);
-    signals::set_mask(mask);
+    // Before signals are let in: a handler may jump out.
     enlisted.abort();
+    signals::release(late, mask);
 }
 
 /// The program goes on where the transaction began, which is aborted. Nothing on the stack may wait
@@ -746,6 +828,14 @@ pub fn pause(tls: &Tls) -> i64 {
         };
         thread.session = Some(session);
         thread.report.say(why);
+        to_program(tls);
+        return api::fail(libc::EPERM).into();
+    }
+    if session.restored.has_changed() {
+        thread.session = Some(session);
+        thread.report.say(
+            "sys_xpause: a transaction that has changed credentials, limits or priorities can't be paused",
+        );
         to_program(tls);
         return api::fail(libc::EPERM).into();
     }

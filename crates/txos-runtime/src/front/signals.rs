@@ -337,13 +337,189 @@ pub fn take_back(signal: i32) {
     unsafe { syscall(libc::SYS_rt_sigtimedwait, words) };
 }
 
+/// What the kernel tells of a signal: `siginfo_t`, word by word.
+type Info = [u64; 16];
+
+/// A signal that came while a handler was installed for it, and waits for the end: the program has taken the handler
+/// away since.
+#[derive(Clone, Copy, Debug)]
+pub struct Late {
+    info: Info,
+    action: Action,
+}
+
+/// Signals of a transaction that need more than a mask.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// Handled at the end, by the handlers that there were.
+    late: Vec<Late>,
+    /// Taken by calls that wait for signals, with their handlers: an abort gives them back.
+    taken: Vec<Late>,
+}
+
+impl Kept {
+    /// Before a disposition changes: what has come for the handler that was there is the handler's.
+    fn before(&mut self, signal: i32, new: &Action, blocked: Set) {
+        if !(1..=64).contains(&signal) || of(signal) & SENT & !blocked == 0 {
+            return;
+        }
+        let Ok(action) = kernel_action(signal, None) else { return };
+        if action.handler <= libc::SIG_IGN || action.handler == new.handler {
+            return;
+        }
+        while let Some(info) = wait_for(of(signal), Some(&[0; 2])) {
+            self.late.push(Late { info, action });
+        }
+    }
+
+    /// A signal was taken in the transaction.
+    fn took(&mut self, info: Info) {
+        let action = kernel_action(number(&info), None).unwrap_or_default();
+        self.taken.push(Late { info, action });
+    }
+
+    /// What was taken is there again. It waits, as everything does until the end. If only the transaction had a
+    /// handler for it, that is the one to handle it: without one it would end the process.
+    pub fn give_back(&mut self) {
+        for one in self.taken.drain(..) {
+            let now = kernel_action(number(&one.info), None).unwrap_or_default();
+            if now.handler == libc::SIG_DFL && one.action.handler > libc::SIG_IGN {
+                self.late.push(one);
+            } else {
+                give_back(&one.info);
+            }
+        }
+    }
+
+    /// What is to be handled at the end.
+    pub fn take_late(&mut self) -> Vec<Late> {
+        std::mem::take(&mut self.late)
+    }
+}
+
+/// `si_signo`.
+fn number(info: &Info) -> i32 {
+    info[0] as i32
+}
+
+/// Waits for one of these signals, which are blocked, and takes it. `None`: the time is over, or something else came.
+fn wait_for(set: Set, time: Option<&[u64; 2]>) -> Option<Info> {
+    let mut info: Info = [0; 16];
+    let time = time.map_or(0, |time| time.as_ptr() as u64);
+    let words = [(&raw const set) as u64, (&raw mut info) as u64, time, SET, 0, 0];
+    // SAFETY: the kernel reads the set and the time, and writes what it tells.
+    let answer = unsafe { syscall(libc::SYS_rt_sigtimedwait, words) };
+    (answer > 0).then_some(info)
+}
+
+/// Sends the thread a signal that it has taken.
+fn queue_to_self(info: &Info) {
+    let signal = info[0] & 0xffff_ffff;
+    // SAFETY: the kernel reads what is there.
+    unsafe {
+        let ids = [libc::SYS_getpid, libc::SYS_gettid].map(|number| syscall(number, [0; 6]) as u64);
+        let words = [ids[0], ids[1], signal, info.as_ptr() as u64, 0, 0];
+        syscall(libc::SYS_rt_tgsigqueueinfo, words);
+    }
+}
+
+/// A signal that was taken waits again: for the process, if it was not sent to the thread. (That only its first thread
+/// may say of a signal that the kernel, or another process, has sent.)
+fn give_back(info: &Info) {
+    let (signal, code) = (info[0] & 0xffff_ffff, info[1] as i32);
+    // SAFETY: the kernel reads what is there.
+    let answer = unsafe {
+        let process = syscall(libc::SYS_getpid, [0; 6]) as u64;
+        syscall(libc::SYS_rt_sigqueueinfo, [process, signal, info.as_ptr() as u64, 0, 0, 0])
+    };
+    if code == libc::SI_TKILL || answer < 0 {
+        queue_to_self(info);
+    }
+}
+
+/// Ends a transaction's hold on signals: those that are late are handled, and all others as this mask says.
+pub fn release(late: Vec<Late>, mask: Set) {
+    for Late { info, action } in late {
+        let signal = number(&info);
+        let Ok(present) = kernel_action(signal, Some(&action)) else { continue };
+        queue_to_self(&info);
+        set_mask(mask & !of(signal) & !of(libc::SIGSYS));
+        block_sent();
+        let used_up = action.flags & libc::SA_RESETHAND as u64 != 0;
+        // A handler may have installed another.
+        let stays = kernel_action(signal, None)
+            .is_ok_and(|now| now == action || used_up && now.handler == libc::SIG_DFL);
+        if stays {
+            let _ = kernel_action(signal, Some(&present));
+        }
+    }
+    set_mask(mask);
+}
+
+/// The signals that end a wait with this mask: a handler takes them, or they end the process.
+fn waking(mask: Set) -> Set {
+    const NOTHING: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+    const STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    let wakes = |&signal: &i32| {
+        of(signal) & SENT & !mask != 0
+            && kernel_action(signal, None).is_ok_and(|action| match action.handler {
+                libc::SIG_DFL => !NOTHING.contains(&signal) && !STOPS.contains(&signal),
+                handler => handler != libc::SIG_IGN,
+            })
+    };
+    (1..=64).filter(wakes).fold(0, |set, signal| set | of(signal))
+}
+
+/// `rt_sigsuspend` and `pause` in a transaction. The signal is taken first, so that it can be given back; then the
+/// thread waits with the mask that the program wants, and its handler runs in the transaction.
+///
+/// # Errors
+/// The errno of a call that is wrong.
+pub fn suspend(masks: &Masks, kept: &mut Kept, call: &Call) -> Result<Set, i32> {
+    let mask = match call.number() {
+        libc::SYS_pause => masks.programs,
+        _ if call.word(1) != SET => return Err(libc::EINVAL),
+        _ => call.pointer::<Set>(0).read().map_err(|_| libc::EFAULT)?,
+    };
+    let mask = mask & !(of(libc::SIGKILL) | of(libc::SIGSTOP) | of(libc::SIGSYS));
+    loop {
+        // What another thread, or a handler, installs meanwhile is found when the next second begins.
+        if let Some(info) = wait_for(waking(mask), Some(&[1, 0])) {
+            kept.took(info);
+            // Its handler runs in the transaction.
+            let_traps_through(of(number(&info)));
+            queue_to_self(&info);
+            return Ok(mask);
+        }
+    }
+}
+
+/// `rt_sigtimedwait`: what it takes is given back by an abort.
+pub fn take(kept: &mut Kept, call: &Call) -> i64 {
+    let mut info: Info = [0; 16];
+    let told = call.pointer::<Info>(1);
+    // SAFETY: the kernel writes there what the program wants to be told.
+    let own = unsafe { call.with_word(1, (&raw mut info) as u64) };
+    let answer = own.make();
+    if answer <= 0 {
+        return answer;
+    }
+    if !told.is_null() && told.write(info).is_err() {
+        // As in the kernel, the signal is gone.
+        kept.took(info);
+        return -i64::from(libc::EFAULT);
+    }
+    kept.took(info);
+    answer
+}
+
 /// Dispositions that a transaction has changed, and what they were.
 #[derive(Debug, Default)]
 pub struct Changed(Vec<(i32, Action)>);
 
 impl Changed {
     /// `rt_sigaction`.
-    pub fn change(&mut self, masks: &mut Masks, call: &Call) -> i64 {
+    pub fn change(&mut self, masks: &mut Masks, kept: &mut Kept, call: &Call) -> i64 {
         let (new, old) = (call.pointer::<Action>(1), call.pointer::<Action>(2));
         let signal = call.int(0);
         if call.word(3) != SET {
@@ -359,6 +535,9 @@ impl Changed {
         let before = if signal == libc::SIGSYS {
             exchange_programs(new)
         } else {
+            if let Some(new) = &new {
+                kept.before(signal, new, masks.programs);
+            }
             match kernel_action(signal, new.map(with_traps).as_ref()) {
                 Ok(before) => before,
                 Err(error) => return error,
@@ -380,11 +559,12 @@ impl Changed {
     }
 
     /// As it was before.
-    pub fn undo(&mut self) {
+    pub fn undo(&mut self, masks: &Masks, kept: &mut Kept) {
         for (signal, action) in self.0.drain(..) {
             if signal == libc::SIGSYS {
                 exchange_programs(Some(action));
             } else {
+                kept.before(signal, &action, masks.before);
                 let _ = kernel_action(signal, Some(&action));
             }
         }

@@ -44,11 +44,17 @@ pub struct Thread {
     pub report: Report,
     /// What happened so far.
     pub counters: Counters,
+    /// The program's stack for handlers, while it waits in a call for which another one is used.
+    pub alternate: Option<Alternate>,
     /// The end of a second stack for the runtime, for calls of handlers that interrupt a call of the program's.
     pub spare: Option<Spare>,
     /// A transaction of the thread's that waits to be decided.
     pub prepared: Option<Box<Prepared>>,
 }
+
+/// The program's stack for handlers: where, with which flags, how large.
+#[derive(Clone, Copy, Debug)]
+pub struct Alternate(usize, i32, usize);
 
 /// A stack that is kept.
 #[derive(Debug)]
@@ -177,6 +183,7 @@ pub fn existing(tls: &Tls) -> Option<&mut Thread> {
 /// registers destructors when it is first used, which may allocate.
 fn touch() {
     txos_engine::realm::touch_thread();
+    std::hint::black_box(crate::tx::kernel::is_worn());
     std::hint::black_box(std::thread::current().id());
     let _ = catch_unwind(|| std::hint::black_box(std::thread::panicking()));
 }
@@ -339,6 +346,10 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     };
     let own = tls.stack.replace(spare.0);
     let alternate = exchange_alternate(None);
+    if let Some(thread) = existing(tls) {
+        let stack = alternate.map(|old| Alternate(old.ss_sp as usize, old.ss_flags, old.ss_size));
+        thread.alternate = stack.or(thread.alternate);
+    }
     tls.busy.set(0);
     tls.state.set(super::tls::ACTIVE);
     tls.selector.set(BLOCK);
@@ -354,8 +365,17 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     tls.stack.set(own);
     if let Some(thread) = existing(tls) {
         thread.spare = Some(spare);
+        thread.alternate = None;
     }
     answer
+}
+
+/// The program's stack for handlers is in use again, after a handler has jumped out of a wait ([`make_in_program`]), or
+/// has lost the transaction.
+pub fn leave_wait(alternate: Option<Alternate>) {
+    if let Some(Alternate(start, ss_flags, ss_size)) = alternate {
+        exchange_alternate(Some(libc::stack_t { ss_sp: start as *mut c_void, ss_flags, ss_size }));
+    }
 }
 
 /// Has handlers run on this stack, or on none of their own; gives the one of before, if there was one.

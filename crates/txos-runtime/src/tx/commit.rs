@@ -17,6 +17,7 @@ use super::{Committed, Decides, Failure, Tx, flags, reason, say, shared};
 
 impl Tx {
     /// Commits; on failure nothing of it has happened, and everything is as before it. `decides`: what is asked before.
+    /// What was held is the caller's to send.
     ///
     /// # Errors
     /// Why nothing of it has happened.
@@ -25,21 +26,25 @@ impl Tx {
         decides: Option<&dyn Decides>,
     ) -> Result<Committed, Failure> {
         let asked = Asked { decides, refused: RefCell::new(None) };
-        let published = self.publish(&asked).map_err(|failure| match asked.refused.take() {
-            // What could not be undone is still undecided.
-            Some(refused) if failure.errno != libc::EINPROGRESS => {
-                Failure { again: failure.again, ..refused }
+        let placed = self.take_place();
+        let published = placed.and_then(|()| self.publish(&asked)).map_err(|failure| {
+            match asked.refused.take() {
+                // What could not be undone is still undecided.
+                Some(refused) if failure.errno != libc::EINPROGRESS => {
+                    Failure { again: failure.again, ..refused }
+                }
+                _ => failure,
             }
-            _ => failure,
         });
         match published {
-            Ok(committed) => {
+            Ok(mut committed) => {
                 self.make_ways_known();
                 self.install_descriptors();
                 shared::remember_file_systems(&self.copies.file_systems);
                 // Before the root directory changes: the store is found by its path.
                 self.forget_copies(true);
                 self.install_process_globals();
+                committed.held = std::mem::take(&mut self.held);
                 Ok(committed)
             }
             Err(mut failure) => {
@@ -133,7 +138,7 @@ impl Tx {
         }
         let joint = asked.decides.is_some();
         if !joint && let Some(done) = self.only_call() {
-            return done.map(|()| Committed { short_cut: true });
+            return done.map(|()| Committed::short());
         }
         if !joint && let Some(change) = self.only_move() {
             return self.publish_move(&change);
@@ -187,6 +192,11 @@ impl Tx {
         }
     }
 
+    /// Whether it is a whole command: what became of it is decided by another process, perhaps later.
+    pub fn is_of_a_command(&self) -> bool {
+        self.how.flags & flags::COMMAND != 0
+    }
+
     /// How it waits for opponents when it commits.
     fn waiting(&self) -> Waiting {
         Waiting { gives_way: self.how.flags & flags::NONBLOCK != 0 }
@@ -209,7 +219,7 @@ impl Tx {
         match txn.commit_by_log(&self.grounds(), &deltas, &self.locks.reads, options) {
             Ok(Ok(_)) => {
                 self.copies.published = puts;
-                Ok(Committed { short_cut: true })
+                Ok(Committed::short())
             }
             Ok(Err(txn)) => {
                 self.locks.handle = txn.into_handle();
@@ -248,7 +258,7 @@ impl Tx {
         let participant = Participant::new(self.locks.handle.take());
         let done = participant.commit_nothing(&self.locks.reads, asked);
         done.map_err(|failed| self.not_committed(failed))?;
-        Ok(Committed { short_cut: true })
+        Ok(Committed::short())
     }
 
     /// Why it did not commit, as the program is told. What recovery needs of an unfinished publish is kept.

@@ -16,6 +16,7 @@
 //! | `acquire` | the read set, and the realm |
 //! | `ways` | directories on the way of a path: held, known to the process |
 //! | `staging` | where private copies lie |
+//! | [`held`] | what happens to others if and when it commits: signals |
 //! | `delta`, `commit`, `install` | what was changed, for the engine; publish or forget; what becomes of descriptors |
 //! | `single_call`, `single_rename` | what needs no journal: one call, and several that come to one |
 //! | `shared` | what all transactions of a process share: realm, store, mounts |
@@ -38,6 +39,7 @@ pub mod content;
 mod delta;
 mod fcntl;
 pub mod files;
+pub mod held;
 mod install;
 mod io;
 pub mod kernel;
@@ -153,10 +155,22 @@ pub struct Failure {
 }
 
 /// How a transaction ended well.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Committed {
     /// It was done without journal: one call, or no change.
     pub short_cut: bool,
+    /// What waited for the commit, and is to be sent.
+    pub held: held::Held,
+    /// What waited for it, and could not be done any more: in words.
+    pub failed: Vec<String>,
+}
+
+impl Committed {
+    /// Without a journal.
+    #[must_use]
+    pub fn short() -> Committed {
+        Committed { short_cut: true, ..Committed::default() }
+    }
 }
 
 /// What decides together with a transaction.
@@ -181,6 +195,7 @@ pub struct Tx {
     start: parts::Start,
     ways: ways::Ways,
     waits: waits::Waits,
+    held: held::Held,
     doom: Option<Failure>,
 }
 
@@ -238,10 +253,12 @@ impl Tx {
             report: parts::Report::default(),
             start: parts::Start::default(),
             waits: waits::Waits::default(),
+            held: held::Held::default(),
             doom: None,
         });
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {
             // Its turn is taken now, not at its first touch.
+            tx.process.group = kernel::group_of(0).ok();
             if tx.join().is_err() {
                 return Err(tx.doom.take().unwrap_or_default());
             }

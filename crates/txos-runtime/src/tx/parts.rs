@@ -52,6 +52,8 @@ pub struct ProcessGlobals {
     pub moved: (bool, bool),
     /// The working directory, if it has no path any more.
     pub lost_directory: Option<i32>,
+    /// The process group in whose order it commits.
+    pub group: Option<i32>,
     /// Addresses of sockets that were bound to a name: the kernel's, and the program's path.
     pub bound: Vec<(Vec<u8>, Vec<u8>)>,
 }

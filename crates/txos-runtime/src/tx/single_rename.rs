@@ -55,7 +55,7 @@ impl Tx {
             }
             Ok(())
         });
-        done.map(|()| Committed { short_cut: true })
+        done.map(|()| Committed::short())
     }
 }
 

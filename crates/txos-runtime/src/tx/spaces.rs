@@ -254,6 +254,28 @@ impl Tx {
         self.distrust_ways()
     }
 
+    /// The thread is to have other credentials: what is opened once and for all is opened as who began. What can't be
+    /// opened then is found out by the first call that needs it.
+    pub fn before_identity(&mut self, began: &kernel::Credentials) {
+        self.held.sent_by(0, began);
+        if self.locks.handle.is_none() {
+            let _ = self.join();
+        }
+        let _ = super::shared::home();
+    }
+
+    /// The thread has other credentials from here on: `who` is a number for that, 0 for those with which it began.
+    pub fn takes_identity(&mut self, who: u32, now: &kernel::Credentials) {
+        self.held.sent_by(who, now);
+        self.process.who = who;
+        self.process.cred = None;
+        self.process.own_user = (who != 0).then_some(now.is_own_user());
+        if who != 0 {
+            // What was found on the way to a directory was found by who began. If that fails, it is doomed.
+            let _ = self.distrust_ways();
+        }
+    }
+
     /// Whether a process has another root directory than the transaction.
     #[must_use]
     pub fn has_other_root(&self, own: &Own) -> bool {

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -393,6 +394,123 @@ static void killed(void) {
     }
 }
 
+/* A process that takes a signal of these again and again, and says of each what came with it. */
+static pid_t target;
+static int target_says;
+
+static void start_target(int signal) {
+    int ready[2];
+    sigset_t all, taken, before;
+    sigfillset(&all);
+    sigemptyset(&taken);
+    sigaddset(&taken, signal);
+    CHECK(pipe(ready) == 0 && sigprocmask(SIG_SETMASK, &all, &before) == 0);
+    target = fork();
+    if (target == 0)
+        for (siginfo_t info;;)
+            if (sigwaitinfo(&taken, &info) == signal
+                && write(ready[1], &info.si_value.sival_int, sizeof(int)) != sizeof(int))
+                _exit(1);
+    target_says = ready[0];
+    CHECK(target > 0 && close(ready[1]) == 0 && sigprocmask(SIG_SETMASK, &before, NULL) == 0);
+}
+
+static void end_target(void) {
+    int status;
+    CHECK(kill(target, SIGKILL) == 0 && waitpid(target, &status, 0) == target && close(target_says) == 0);
+}
+
+static void send_to_target(int signal, int value) {
+    union sigval with = {.sival_int = value};
+    CHECK(sigqueue(target, signal, with) == 0);
+}
+
+static int comes_from_target(int expected) {
+    int value = 0;
+    return read(target_says, &value, sizeof value) == sizeof value && value == expected;
+}
+
+/* Whether the target says something within so many milliseconds. */
+static int says_within(int milliseconds) {
+    struct pollfd says = {.fd = target_says, .events = POLLIN};
+    return poll(&says, 1, milliseconds) == 1;
+}
+
+static uid_t asked_as;
+static int said_before;
+
+static int looks_who(void *nothing) {
+    (void)nothing;
+    asked_as = geteuid();
+    return 0;
+}
+
+static int looks_first(void *nothing) {
+    (void)nothing;
+    said_before = says_within(100);
+    return failure;
+}
+
+static struct txos_participant looks = {sizeof looks, 0, "the ledger", looks_who, looks_first, NULL, NULL};
+
+/* Signals to others that were held are sent last: the participants have committed before. */
+static void held(void) {
+    start_target(SIGRTMIN);
+    for (failure = 0; failure <= EIO; failure += EIO) {
+        CHECK(sys_xbegin(0) == 0);
+        send_to_target(SIGRTMIN, 1);
+        CHECK(seteuid(1000) == 0 && txos_enlist(&looks) == 0);
+        if (failure)
+            CHECK(sys_xend() == -1 && errno == EREMOTEIO);
+        else
+            CHECK(sys_xend() == 0);
+        CHECK(asked_as == 1000 && geteuid() == 1000 && !said_before && comes_from_target(1));
+        CHECK(seteuid(0) == 0);
+    }
+    failure = 0;
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(0) == 0);
+        send_to_target(SIGRTMIN, 2);
+        CHECK(txos_enlist(&looks) == 0);
+        CHECK(seteuid(1000) == 0);
+        CHECK(txos_prepare() == -1 && errno == ENOTSUP && txos_in_transaction());
+        CHECK(seteuid(0) == 0 && txos_prepare() == 0);
+        CHECK(txos_finish(commits) == 0 && !said_before);
+        CHECK(commits ? comes_from_target(2) : !says_within(100));
+    }
+    end_target();
+}
+
+static int waits_for_second(void *nothing) {
+    (void)nothing;
+    while (access("second", F_OK) == -1)
+        usleep(1000);
+    said_before = says_within(300);
+    return 0;
+}
+
+/* What ordered transactions have held is sent in their order, even if the first has not sent it when the second has
+ * committed. */
+static void ordered(void) {
+    struct txos_participant slow = {sizeof slow, 0, "the ledger", NULL, waits_for_second, NULL, NULL};
+    int status;
+    start_target(SIGRTMIN);
+    CHECK(sys_xbegin(TX_ORDERED | TX_ORDER_RESET, (uint64_t)7) == 0 && sys_xend() == 0);
+    pid_t second = fork();
+    if (second == 0) {
+        CHECK(sys_xbegin(TX_ORDERED, (uint64_t)9) == 0);
+        send_to_target(SIGRTMIN, 9);
+        CHECK(mkdir("second", 0700) == 0 && sys_xend() == 0);
+        _exit(0);
+    }
+    CHECK(second > 0 && sys_xbegin(TX_ORDERED, (uint64_t)8) == 0);
+    send_to_target(SIGRTMIN, 8);
+    CHECK(mkdir("first", 0700) == 0 && txos_enlist(&slow) == 0 && sys_xend() == 0);
+    CHECK(!said_before && comes_from_target(8) && comes_from_target(9));
+    CHECK(waitpid(second, &status, 0) == second && status == 0);
+    end_target();
+}
+
 #define SCENARIO(name) {#name, name}
 
 int main(int count, char **arguments) {
@@ -401,6 +519,7 @@ int main(int count, char **arguments) {
         void (*run)(void);
     } scenarios[] = {
         SCENARIO(enlisted), SCENARIO(refused), SCENARIO(refusals_of_calls), SCENARIO(prepared), SCENARIO(killed),
+        SCENARIO(held), SCENARIO(ordered),
     };
     char dir[] = "/var/tmp/txos-joint-XXXXXX";
     CHECK(count == 2 && mkdtemp(dir) && chdir(dir) == 0);

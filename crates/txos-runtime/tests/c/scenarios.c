@@ -3,12 +3,14 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -340,6 +342,490 @@ static void signal_at_once(void) {
     caught = 0;
     CHECK(raise(SIGURG) == 0 && caught == 0);
     CHECK(sys_xend() == 0 && caught == SIGURG);
+}
+
+/* A path of this scenario's own; good for the next three. */
+static const char *scratch(const char *name) {
+    static int owner, next;
+    static char paths[4][64];
+    char *path = paths[next++ % 4];
+    if (owner == 0)
+        owner = getpid();
+    snprintf(path, sizeof paths[0], "/tmp/txos-scenario-%d%s", owner, name);
+    return path;
+}
+
+/* Waits until a signal has come that is held back. */
+static void until_pending(int signal) {
+    sigset_t pending;
+    do {
+        CHECK(sigpending(&pending) == 0);
+    } while (!sigismember(&pending, signal));
+}
+
+/* A signal that came while its handler was there is the handler's, also if that is gone at the end. */
+static void signal_after_its_handler(void) {
+    struct itimerval soon = {.it_value = {.tv_usec = 2000}};
+    for (int i = 0; i < 6; i++) {
+        bool aborts = i % 2, removed = i < 4;
+        void (*after)(int) = i < 2 ? SIG_DFL : SIG_IGN;
+        caught = 0;
+        CHECK(signal(SIGALRM, after) != SIG_ERR);
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(signal(SIGALRM, note) == after);
+        CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+        until_pending(SIGALRM);
+        CHECK(caught == 0);
+        if (removed)
+            CHECK(signal(SIGALRM, after) == note);
+        if (aborts)
+            sys_xabort(1);
+        else
+            CHECK(sys_xend() == 0);
+        CHECK(caught == SIGALRM && !caught_inside);
+        CHECK(signal(SIGALRM, SIG_DFL) == (aborts || removed ? after : note));
+    }
+}
+
+static void make_directory(int signal) {
+    look_inside(signal);
+    if (caught_inside)
+        CHECK(mkdir(scratch("handler"), 0700) == 0);
+}
+
+static sigjmp_buf out_of_handler;
+
+static void jump_out(int signal) {
+    note(signal);
+    siglongjmp(out_of_handler, 1);
+}
+
+static void abort_inside(int signal) {
+    note(signal);
+    if (caught_inside)
+        sys_xabort(0);
+}
+
+/* Calls that wait for a signal take it, its handler runs in the transaction, and an abort gives it back. */
+static void waits_for_signals(void) {
+    sigset_t none, usr2;
+    sigemptyset(&none);
+    sigemptyset(&usr2);
+    sigaddset(&usr2, SIGUSR2);
+    handle(SIGUSR1, make_directory);
+    for (int i = 0; i < 4; i++) {
+        caught = 0;
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        CHECK(raise(SIGUSR1) == 0 && caught == 0);
+        errno = 0;
+        if (i < 2)
+            CHECK(sigsuspend(&none) == -1 && errno == EINTR);
+        else
+            CHECK(pause() == -1 && errno == EINTR);
+        CHECK(caught == SIGUSR1 && caught_inside);
+        CHECK(access(scratch("handler"), F_OK) == 0);
+        CHECK(rmdir(scratch("handler")) == 0 || i % 2);
+        caught = 0;
+        if (i % 2) {
+            sys_xabort(1);
+            CHECK(caught == SIGUSR1 && !caught_inside);
+        } else {
+            CHECK(sys_xend() == 0 && caught == 0);
+        }
+        CHECK(access(scratch("handler"), F_OK) == -1);
+    }
+    /* What the mask of the wait blocks does not end it, nor does what is ignored. */
+    CHECK(signal(SIGHUP, SIG_IGN) != SIG_ERR);
+    CHECK(sys_xbegin(0) == 0);
+    handle(SIGUSR1, note);
+    struct itimerval soon = {.it_value = {.tv_usec = 20000}};
+    handle(SIGALRM, note);
+    CHECK(raise(SIGUSR1) == 0 && raise(SIGHUP) == 0);
+    CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+    sigset_t usr1;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    CHECK(sigsuspend(&usr1) == -1 && caught == SIGALRM);
+    CHECK(syscall(SYS_rt_sigsuspend, &none, 7) == -1 && errno == EINVAL);
+    CHECK(syscall(SYS_rt_sigsuspend, 16, 8) == -1 && errno == EFAULT);
+    CHECK(sys_xend() == 0 && caught == SIGUSR1);
+    /* sigwaitinfo() and its relatives. */
+    CHECK(sigprocmask(SIG_BLOCK, &usr2, NULL) == 0);
+    for (int aborts = 0; aborts < 2; aborts++) {
+        siginfo_t info;
+        struct timespec now = {0, 0};
+        union sigval value = {.sival_int = 42 + aborts};
+        CHECK(sigqueue(getpid(), SIGUSR2, value) == 0);
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        CHECK(sigwaitinfo(&usr2, &info) == SIGUSR2 && info.si_value.sival_int == 42 + aborts);
+        CHECK(sigtimedwait(&usr2, NULL, &now) == -1 && errno == EAGAIN);
+        if (!aborts) {
+            CHECK(sys_xend() == 0);
+            CHECK(sigtimedwait(&usr2, NULL, &now) == -1 && errno == EAGAIN);
+        } else {
+            sys_xabort(1);
+            CHECK(sigtimedwait(&usr2, &info, &now) == SIGUSR2 && info.si_value.sival_int == 43);
+        }
+    }
+    /* A handler that jumps out, and one that aborts; on a stack of their own. */
+    static char stack[65536];
+    stack_t own = {.ss_sp = stack, .ss_size = sizeof stack}, now;
+    CHECK(sigaltstack(&own, NULL) == 0);
+    struct sigaction action = {.sa_handler = jump_out, .sa_flags = SA_ONSTACK};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    if (sigsetjmp(out_of_handler, 1) == 0) {
+        CHECK(raise(SIGUSR1) == 0);
+        sigsuspend(&none);
+        CHECK(!"it did not jump");
+    }
+    CHECK(txos_in_transaction() && caught_inside);
+    CHECK(mkdir(scratch("handler"), 0700) == 0);
+    CHECK(sys_xend() == 0 && rmdir(scratch("handler")) == 0);
+    CHECK(sigaltstack(NULL, &now) == 0 && now.ss_sp == stack);
+    action.sa_handler = abort_inside;
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    int attempt = sys_xbegin(TX_RESTART);
+    if (attempt == 0) {
+        CHECK(raise(SIGUSR1) == 0);
+        sigsuspend(&none);
+        CHECK(!"it did not abort");
+    }
+    CHECK(attempt == 1 && caught == SIGUSR1 && !caught_inside);
+    CHECK(sys_xend() == 0);
+    CHECK(sigaltstack(NULL, &now) == 0 && now.ss_sp == stack);
+}
+
+/* The signals that have come to a process and wait in it. */
+static bool has_pending(int process, int signal) {
+    char name[64], line[256];
+    unsigned long long set, all = 0;
+    snprintf(name, sizeof name, "/proc/%d/status", process);
+    FILE *file = fopen(name, "r");
+    CHECK(file != NULL);
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "SigPnd: %llx", &set) == 1 || sscanf(line, "ShdPnd: %llx", &set) == 1)
+            all |= set;
+    fclose(file);
+    return all >> (signal - 1) & 1;
+}
+
+/* A process that has all signals wait, in a group of its own. */
+static int listener(void) {
+    sigset_t all, before;
+    sigfillset(&all);
+    CHECK(sigprocmask(SIG_SETMASK, &all, &before) == 0);
+    int process = fork();
+    if (process == 0)
+        for (;;)
+            sleep(100);
+    CHECK(process > 0 && setpgid(process, process) == 0);
+    CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
+    return process;
+}
+
+static int send_in_one_way(int way, int process, int signal) {
+    siginfo_t info = {.si_signo = signal, .si_code = SI_QUEUE};
+    union sigval value = {.sival_int = 7};
+    switch (way) {
+    case 0: return kill(process, signal);
+    case 1: return kill(-process, signal);
+    case 2: return (int)syscall(SYS_tkill, process, signal);
+    case 3: return (int)syscall(SYS_tgkill, process, process, signal);
+    case 4: return sigqueue(process, signal, value);
+    case 5: return (int)syscall(SYS_rt_tgsigqueueinfo, process, process, signal, &info);
+    }
+    int fd = (int)syscall(SYS_pidfd_open, process, 0);
+    int answer = (int)syscall(SYS_pidfd_send_signal, fd, signal, way == 6 ? NULL : &info, 0);
+    return close(fd) == 0 ? answer : -1;
+}
+
+/* Signals to others wait for the commit; what is wrong with them is found at once. */
+static void signals_to_others(void) {
+    int process = listener();
+    for (int way = 0; way < 8; way++) {
+        int signal = SIGRTMIN + way;
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        CHECK(send_in_one_way(way, process, signal) == 0);
+        CHECK(!has_pending(process, signal));
+        sys_xabort(1);
+        CHECK(!has_pending(process, signal));
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        CHECK(send_in_one_way(way, process, signal) == 0);
+        CHECK(send_in_one_way(way, process, 65) == -1 && errno == EINVAL);
+        CHECK(send_in_one_way(way, process, 0) == 0 || way == 7);
+        CHECK(send_in_one_way(way, 0x3fffffff, signal) == -1);
+        CHECK(errno == ESRCH || (way >= 6 && errno == EBADF));
+        CHECK(!has_pending(process, signal));
+        CHECK(sys_xend() == 0);
+        CHECK(has_pending(process, signal));
+    }
+    /* A child that is waited for gets them at once. */
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(kill(process, SIGKILL) == 0);
+    CHECK(kill(process, 0) == 0);
+    int status = 0;
+    CHECK(waitpid(process, &status, 0) == process && WTERMSIG(status) == SIGKILL);
+    CHECK(sys_xend() == 0);
+    process = listener();
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(kill(process, SIGKILL) == 0);
+    CHECK(waitpid(process, &status, 0) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1 && errno == ENOTSUP);
+    CHECK(kill(process, 0) == 0);
+    /* One that is gone by then: the commit stands, and says so. */
+    int talk[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, talk) == 0);
+    int helper = fork();
+    if (helper == 0) {
+        int target = listener();
+        CHECK(write(talk[1], &target, sizeof target) == sizeof target && read(talk[1], &status, 1) == 1);
+        CHECK(kill(target, SIGKILL) == 0 && waitpid(target, &status, 0) == target);
+        CHECK(write(talk[1], "x", 1) == 1);
+        _exit(0);
+    }
+    int target = 0;
+    CHECK(read(talk[0], &target, sizeof target) == sizeof target);
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(mkdir(scratch("held"), 0700) == 0 && kill(target, SIGTERM) == 0);
+    long id = sys_xpause();
+    char byte;
+    CHECK(write(talk[0], "x", 1) == 1 && read(talk[0], &byte, 1) == 1);
+    CHECK(sys_xresume(id) == 0);
+    CHECK(sys_xend() == 0);
+    CHECK(strstr(txos_strerror(), "SIGTERM was held until the commit, and could not be sent") != NULL);
+    CHECK(rmdir(scratch("held")) == 0);
+    CHECK(waitpid(helper, &status, 0) == helper && status == 0);
+    /* More than can be held. */
+    CHECK(sys_xbegin(0) == 0);
+    int sent = 0;
+    while (kill(process, SIGRTMAX) == 0)
+        sent++;
+    CHECK(errno == EAGAIN && sent == 4096);
+    sys_xabort(1);
+    CHECK(!has_pending(process, SIGRTMAX));
+    CHECK(kill(process, SIGKILL) == 0 && waitpid(process, &status, 0) == process);
+}
+
+/* Runs a part in a process of its own: what it gives up is its own. */
+static void apart(void (*part)(void)) {
+    int status, process = fork();
+    if (process == 0) {
+        part();
+        _exit(0);
+    }
+    CHECK(process > 0 && waitpid(process, &status, 0) == process && status == 0);
+}
+
+/* What was given up for good stays so, and the transaction does not begin again. */
+static void gives_up(void) {
+    CHECK(sys_xbegin(TX_RESTART) == 0);
+    CHECK(setresuid(1000, 1000, 1000) == 0 && getuid() == 1000);
+    sys_xabort(0);
+    CHECK(!txos_in_transaction() && getuid() == 1000);
+    CHECK(strstr(txos_strerror(), "could not put back: the credentials") != NULL);
+}
+
+static void gives_up_and_loses(void) {
+    CHECK(sys_xbegin(TX_RESTART) == 0);
+    CHECK(setresuid(1000, 1000, 1000) == 0);
+    syscall(SYS_ioctl, -1, 0x7458054c, 0); /* loses a conflict */
+    CHECK(sys_xend() == -1 && errno == ECANCELED && getuid() == 1000);
+}
+
+/* The next program gets what the process has become, and not what an abort would put back. */
+static void runs_as_it_is(void) {
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(setresuid(1000, 1000, 0) == 0);
+    execl("/bin/sh", "sh", "-c", "test $(id -u):$(id -ru) = 1000:1000", (char *)NULL);
+    CHECK(!"it did not run");
+}
+
+static void *user_of_a_thread(void *pipes) {
+    char byte;
+    CHECK(write(((int *)pipes)[3], "x", 1) == 1 && read(((int *)pipes)[0], &byte, 1) == 1);
+    return (void *)(long)syscall(SYS_geteuid);
+}
+
+/* The C library has all threads take what one takes. */
+static void with_threads(void) {
+    int pipes[4];
+    for (int aborts = 0; aborts < 2; aborts++) {
+        pthread_t thread;
+        void *user;
+        char byte;
+        CHECK(pipe(pipes) == 0 && pipe(pipes + 2) == 0);
+        CHECK(pthread_create(&thread, NULL, user_of_a_thread, pipes) == 0);
+        CHECK(read(pipes[2], &byte, 1) == 1);
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(seteuid(1000) == 0);
+        if (aborts)
+            sys_xabort(1);
+        else
+            CHECK(sys_xend() == 0);
+        CHECK(geteuid() == (aborts ? 0 : 1000));
+        CHECK(write(pipes[1], "x", 1) == 1 && pthread_join(thread, &user) == 0);
+        CHECK((long)user == (aborts ? 0 : 1000));
+        CHECK(seteuid(0) == 0);
+    }
+}
+
+/* Credentials hold for what the transaction does; an abort puts them back. */
+static void credentials(void) {
+    umask(022);
+    CHECK(mkdir(scratch(""), 0755) == 0 && mkdir(scratch("/u"), 0755) == 0);
+    CHECK(chown(scratch("/u"), 1000, 1000) == 0);
+    int fd = open(scratch("/secret"), O_CREAT | O_WRONLY, 0600);
+    CHECK(fd != -1 && close(fd) == 0);
+    for (int aborts = 0; aborts < 2; aborts++) {
+        struct stat stat_of;
+        gid_t none[1] = {4};
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        CHECK(setgroups(1, none) == 0);
+        CHECK(setegid(1000) == 0 && seteuid(1000) == 0 && geteuid() == 1000 && getuid() == 0);
+        CHECK(open(scratch("/secret"), O_RDONLY) == -1 && errno == EACCES);
+        CHECK(mkdir(scratch("/d"), 0700) == -1 && errno == EACCES);
+        fd = open(scratch("/u/f"), O_CREAT | O_WRONLY | O_EXCL, 0644);
+        CHECK(fd != -1 && write(fd, "by a user\n", 10) == 10 && close(fd) == 0);
+        CHECK(stat(scratch("/u/f"), &stat_of) == 0 && stat_of.st_uid == 1000 && stat_of.st_gid == 1000);
+        CHECK(seteuid(0) == 0);
+        fd = open(scratch("/secret"), O_RDONLY);
+        CHECK(fd != -1 && close(fd) == 0);
+        CHECK(mkdir(scratch("/d"), 0700) == 0);
+        CHECK(seteuid(1000) == 0);
+        if (aborts)
+            sys_xabort(1);
+        else
+            CHECK(sys_xend() == 0);
+        CHECK(geteuid() == (aborts ? 0 : 1000) && getegid() == (aborts ? 0 : 1000));
+        CHECK(seteuid(0) == 0 && setegid(0) == 0);
+        CHECK((stat(scratch("/u/f"), &stat_of) == 0 && stat_of.st_uid == 1000) || aborts);
+        CHECK((stat(scratch("/d"), &stat_of) == 0 && stat_of.st_uid == 0) || aborts);
+        CHECK((unlink(scratch("/u/f")) == 0 && rmdir(scratch("/d")) == 0) != aborts);
+        CHECK(getgroups(1, none) == (aborts ? getgroups(0, NULL) : 1));
+        CHECK(prctl(PR_GET_DUMPABLE) == 1 || !aborts);
+        CHECK(prctl(PR_SET_DUMPABLE, 1) == 0 && setgroups(0, NULL) == 0);
+    }
+    /* What failed has changed nothing, and it can be paused. */
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(setgroups(1 << 20, NULL) == -1);
+    long id = sys_xpause();
+    CHECK(id > 0 && sys_xresume(id) == 0 && seteuid(1000) == 0);
+    CHECK(sys_xpause() == -1 && errno == EPERM);
+    CHECK(sys_xend() == 0 && seteuid(0) == 0);
+    CHECK(unlink(scratch("/secret")) == 0 && rmdir(scratch("/u")) == 0);
+    CHECK(rmdir(scratch("")) == 0);
+    apart(gives_up);
+    apart(gives_up_and_loses);
+    apart(runs_as_it_is);
+    apart(with_threads);
+}
+
+/* A process of a user's that has all signals wait, in this group, or in one of its own. */
+static int listener_of(uid_t user, int group) {
+    int ready[2];
+    char byte;
+    sigset_t all, before;
+    sigfillset(&all);
+    CHECK(pipe(ready) == 0 && sigprocmask(SIG_SETMASK, &all, &before) == 0);
+    int process = fork();
+    if (process == 0) {
+        CHECK(setresuid(user, user, user) == 0 && write(ready[1], "x", 1) == 1);
+        for (;;)
+            sleep(100);
+    }
+    CHECK(process > 0 && setpgid(process, group ? group : process) == 0);
+    CHECK(read(ready[0], &byte, 1) == 1 && close(ready[0]) == 0 && close(ready[1]) == 0);
+    CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
+    return process;
+}
+
+/* What is held is sent as who the thread was in the call: no more, and no less, than it was allowed then. */
+static void senders(void) {
+    int status, roots = listener_of(0, 0), users = listener_of(1000, roots);
+    int first = SIGRTMIN, second = first + 1, third = first + 2;
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(kill(roots, first) == 0);
+    CHECK(setresuid(1000, 1000, 0) == 0);
+    CHECK(kill(roots, second) == -1 && errno == EPERM);
+    CHECK(kill(-roots, second) == 0);
+    CHECK(setresuid(0, 0, 0) == 0);
+    CHECK(sys_xend() == 0);
+    CHECK(has_pending(roots, first) && !has_pending(users, first));
+    CHECK(!has_pending(roots, second) && has_pending(users, second));
+    int process = fork();
+    if (process == 0) {
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(kill(roots, third) == 0);
+        CHECK(setresuid(1000, 1000, 1000) == 0);
+        CHECK(sys_xend() == 0);
+        CHECK(strstr(txos_strerror(), "can't have the credentials again") != NULL);
+        _exit(0);
+    }
+    CHECK(waitpid(process, &status, 0) == process && status == 0);
+    CHECK(!has_pending(roots, third));
+    CHECK(kill(roots, SIGKILL) == 0 && kill(users, SIGKILL) == 0);
+    CHECK(waitpid(roots, &status, 0) == roots && waitpid(users, &status, 0) == users);
+}
+
+/* Without the privilege to raise a hard limit. */
+static void hard_limits(void) {
+    uint32_t header[2] = {0x20080522, 0}, sets[6];
+    CHECK(syscall(SYS_capget, header, sets) == 0);
+    for (int i = 0; i < 3; i++)
+        sets[i] &= ~(1u << 24);
+    CHECK(syscall(SYS_capset, header, sets) == 0);
+    struct rlimit before, lower, now;
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    lower = (struct rlimit){1 << 20, 1 << 21};
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        CHECK(setrlimit(RLIMIT_FSIZE, &lower) == 0);
+        CHECK(getrlimit(RLIMIT_FSIZE, &now) == 0 && now.rlim_cur == 1 << 20 && now.rlim_max == 1 << 21);
+        CHECK(syscall(SYS_getrlimit, RLIMIT_FSIZE, &now) == 0 && now.rlim_max == 1 << 21);
+        CHECK(setrlimit(RLIMIT_FSIZE, &before) == -1 && errno == EPERM);
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        CHECK(getrlimit(RLIMIT_FSIZE, &now) == 0);
+        CHECK(now.rlim_cur == (commits ? 1 << 20 : before.rlim_cur));
+        CHECK(now.rlim_max == (commits ? 1 << 21 : before.rlim_max));
+    }
+}
+
+/* Limits, priorities and the like. */
+static void limits(void) {
+    struct rlimit before, now, lower = {4096, 8192};
+    CHECK(getrlimit(RLIMIT_CORE, &before) == 0);
+    cpu_set_t cpus, one, seen;
+    CHECK(sched_getaffinity(0, sizeof cpus, &cpus) == 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &cpus))
+            CPU_SET(cpu, &one);
+    int nice_before = getpriority(PRIO_PROCESS, 0), nicer = nice_before < 15 ? nice_before + 3 : nice_before - 3;
+    for (int aborts = 1; aborts >= 0; aborts--) {
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        CHECK(setrlimit(RLIMIT_CORE, &lower) == 0);
+        CHECK(syscall(SYS_prlimit64, getpid(), RLIMIT_CORE, NULL, &now) == 0 && now.rlim_max == 8192);
+        CHECK(setpriority(PRIO_PROCESS, 0, nicer) == 0 && getpriority(PRIO_PROCESS, 0) == nicer);
+        CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+        CHECK(syscall(SYS_ioprio_set, 1, 0, 3 << 13) == 0);
+        CHECK(syscall(SYS_personality, 0x0040000) != -1);
+        if (aborts)
+            sys_xabort(1);
+        else
+            CHECK(sys_xend() == 0);
+        CHECK(getrlimit(RLIMIT_CORE, &now) == 0);
+        CHECK(now.rlim_max == (aborts ? before.rlim_max : 8192));
+        CHECK(getpriority(PRIO_PROCESS, 0) == (aborts ? nice_before : nicer));
+        CHECK(sched_getaffinity(0, sizeof seen, &seen) == 0);
+        CHECK(CPU_EQUAL(&seen, aborts ? &cpus : &one));
+        CHECK((syscall(SYS_ioprio_get, 1, 0) == 3 << 13) != aborts);
+        CHECK((syscall(SYS_personality, 0xffffffff) == 0x0040000) != aborts);
+    }
+    apart(hard_limits);
 }
 
 /* What a lost transaction does not keep from the rest of the process. */
@@ -1281,6 +1767,12 @@ static const struct {
     SCENARIO(interposed),
     SCENARIO(registers_in_trap),
     SCENARIO(signals),
+    SCENARIO(signal_after_its_handler),
+    SCENARIO(waits_for_signals),
+    SCENARIO(signals_to_others),
+    SCENARIO(credentials),
+    SCENARIO(senders),
+    SCENARIO(limits),
     SCENARIO(signal_between_attempts),
     SCENARIO(signal_at_once),
     SCENARIO(abort_if),

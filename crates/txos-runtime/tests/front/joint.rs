@@ -6,7 +6,9 @@ use crate::build::{Link, command, compile, words};
 fn participants_decide() {
     for link in [Link::Shared, Link::Archive, Link::Static] {
         let program = compile("joint", link);
-        for name in ["enlisted", "refused", "refusals_of_calls", "prepared", "killed"] {
+        for name in
+            ["enlisted", "refused", "refusals_of_calls", "prepared", "killed", "held", "ordered"]
+        {
             // TX_CHECKPOINT is refused with the archive.
             if name == "refusals_of_calls" && link != Link::Shared {
                 continue;

@@ -69,6 +69,8 @@ pub fn dispatch(
             Class::Transactional
             | Class::Descriptor
             | Class::Passed(_)
+            | Class::Held(_)
+            | Class::Restored(_)
             | Class::Refused(..)
             | Class::Unknown
             | Class::Map,
@@ -290,7 +292,7 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
         libc::SYS_splice if link.is_ours(int(0)) || link.is_ours(int(2)) => Err(Errno::INVAL),
         libc::SYS_sendfile if link.is_ours(int(0)) != link.is_ours(int(1)) => Err(Errno::INVAL),
         _ => match class {
-            Class::Passed(_) => passed(process, &link, call),
+            Class::Passed(_) | Class::Held(_) | Class::Restored(_) => passed(process, &link, call),
             Class::Refused(..) => {
                 let request = Request::new(Ask::Call, number);
                 answered(answer_of(link.ask_plainly(&request)))

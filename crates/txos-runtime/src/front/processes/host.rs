@@ -352,6 +352,12 @@ impl Host {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a process is in the transaction.
+    pub fn has(&self, number: u32) -> bool {
+        let desk = self.desk();
+        desk.members.iter().any(|member| member.process.is_some_and(|(known, _)| known == number))
+    }
+
     /// Has the keeper look around.
     pub fn wake(&self) {
         let one = 1_u64.to_ne_bytes();

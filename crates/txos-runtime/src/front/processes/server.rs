@@ -456,7 +456,7 @@ impl Server<'_> {
                 return None;
             }
             Some(Ask::Live) => match txos_calls::class(request.number) {
-                Class::Passed(what) => {
+                Class::Passed(what) | Class::Held(what) | Class::Restored(what) => {
                     let tx = transaction(self.thread)?;
                     tx.done_live(request.number, what).map(|()| Answered::of(0))
                 }

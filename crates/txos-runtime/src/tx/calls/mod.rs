@@ -47,8 +47,11 @@ impl Tx {
         let mut call = *call;
         match txos_calls::class(call.number()) {
             Class::Descriptor => {}
-            Class::Passed(_) if only_asks(&call) => {}
-            Class::Passed(what) => {
+            Class::Held(_) if !only_asks(&call) && !self.is_of_a_command() => {
+                return self.hold_signal(&call);
+            }
+            Class::Passed(_) | Class::Held(_) | Class::Restored(_) if only_asks(&call) => {}
+            Class::Passed(what) | Class::Held(what) | Class::Restored(what) => {
                 // SAFETY: the paths live until the answer.
                 call = unsafe { self.stable_arguments(&call, &mut paths) }?;
                 self.unsupported_call(what, b"")?;

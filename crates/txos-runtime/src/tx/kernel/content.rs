@@ -182,3 +182,25 @@ fn copy_range(from: i32, to: i32, start: u64, end: u64) -> Sys<()> {
     }
     Ok(())
 }
+
+/// Locks or unlocks bytes of a file for an open file description (`F_OFD_SETLKW` in fcntl(2)), and waits for that.
+/// `kind`: `F_RDLCK`, `F_WRLCK`, `F_UNLCK`.
+///
+/// # Errors
+/// As fcntl(2).
+pub fn lock_bytes(fd: i32, kind: i32, from: u64, len: u64) -> Sys<()> {
+    let lock = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: from as i64,
+        l_len: len as i64,
+        l_pid: 0,
+    };
+    loop {
+        // SAFETY: the kernel reads the lock.
+        match unsafe { sys!(SYS_fcntl, fd, libc::F_OFD_SETLKW, &raw const lock) } {
+            Err(Errno::INTR) => {}
+            other => return other.map(drop),
+        }
+    }
+}

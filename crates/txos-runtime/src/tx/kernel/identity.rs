@@ -7,10 +7,10 @@
 //!
 //! Only what counts for files is worn: the file-system user and group (`setfsuid(2)`), the other groups and the effective
 //! capabilities (capabilities(7)). The real, effective and saved users stay, so no process of a worn identity may send
-//! signals to this one. All of it is the calling thread's; there is one that wears identities in a process.
+//! signals to this one. All of it is the calling thread's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 
 use super::{Errno, Sys, groups, sys};
 
@@ -34,8 +34,11 @@ struct Worn {
     own: Identity,
 }
 
-static WORN: Mutex<Option<Worn>> = Mutex::new(None);
-static IS_WORN: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    // Nothing of it is left when the thread ends, so it needs no destructor, whose registration could take memory.
+    static WORN: RefCell<ManuallyDrop<Option<Worn>>> = const { RefCell::new(ManuallyDrop::new(None)) };
+    static IS_WORN: Cell<bool> = const { Cell::new(false) };
+}
 
 /// No user, and no group: the calls that set one change nothing, and answer the present one.
 const NONE: u32 = u32::MAX;
@@ -89,38 +92,36 @@ pub fn as_other<T>(other: &Identity, f: impl FnOnce() -> T) -> Sys<T> {
         or_end(own.put_on());
         return Err(errno);
     }
-    *worn() = Some(Worn { worn: other.clone(), own: own.clone() });
-    IS_WORN.store(true, Ordering::Relaxed);
+    wear(Some(Worn { worn: other.clone(), own: own.clone() }));
     let done = f();
-    IS_WORN.store(false, Ordering::Relaxed);
-    worn().take();
+    wear(None);
     or_end(own.put_on());
     Ok(done)
 }
 
 /// Does something that is the transaction's own affair, whose identity ever the process wears.
 pub fn as_owner<T>(f: impl FnOnce() -> T) -> T {
-    if !IS_WORN.load(Ordering::Relaxed) {
+    if !is_worn() {
         return f();
     }
-    let Some(was) = worn().take() else { return f() };
+    let Some(was) = wear(None) else { return f() };
     or_end(was.own.put_on());
-    IS_WORN.store(false, Ordering::Relaxed);
     let done = f();
     or_end(was.worn.put_on());
-    *worn() = Some(was);
-    IS_WORN.store(true, Ordering::Relaxed);
+    wear(Some(was));
     done
 }
 
-/// Whether the process makes a call as somebody else.
+/// Whether the calling thread makes a call as somebody else.
 #[must_use]
 pub fn is_worn() -> bool {
-    IS_WORN.load(Ordering::Relaxed)
+    IS_WORN.get()
 }
 
-fn worn() -> std::sync::MutexGuard<'static, Option<Worn>> {
-    WORN.lock().unwrap_or_else(PoisonError::into_inner)
+/// What is worn from here on; gives what was worn.
+fn wear(worn: Option<Worn>) -> Option<Worn> {
+    IS_WORN.set(worn.is_some());
+    WORN.with_borrow_mut(|was| std::mem::replace(&mut **was, worn))
 }
 
 /// A process that is not what it should be goes no step further: its transaction is rolled back.

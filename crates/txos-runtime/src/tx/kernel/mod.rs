@@ -10,8 +10,10 @@
 //! | [`content`] | reading, writing, copying, sizes |
 //! | [`names`] | directories and names |
 //! | [`attrs`] | modes, owners, times, extended attributes |
+//! | [`credentials`] | all credentials of a thread, limits, priorities |
 //! | [`identity`] | making calls for others |
 //! | [`process`] | who and where the process is |
+//! | [`signals`] | signals to other processes |
 //!
 //! # Safety
 //!
@@ -26,18 +28,22 @@ pub use crate::raw::{Errno, Sys, check};
 
 mod attrs;
 mod content;
+mod credentials;
 mod identity;
 mod names;
 mod open;
 mod process;
+mod signals;
 mod stat;
 
 pub use attrs::*;
 pub use content::*;
+pub use credentials::*;
 pub use identity::*;
 pub use names::*;
 pub use open::*;
 pub use process::*;
+pub use signals::*;
 pub use stat::*;
 
 /// Makes a system call: an unsafe function whose arguments are cast to words.

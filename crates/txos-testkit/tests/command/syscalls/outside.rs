@@ -123,6 +123,31 @@ fn signals_of_every_kind_wait_for_the_commit() {
     reach.lab.expect_clean();
 }
 
+#[test]
+fn signals_of_every_kind_wait_for_the_commit_of_a_thread() {
+    let reach = Reach::new();
+    for call in of(INSIDE).filter(|call| call != "kill_32") {
+        for end in ["abort", "commit"] {
+            let [_, rest @ ..] = reach.words(&call);
+            let run = start(&reach.lab, "outside", Linked::WithLibrary).args(rest).arg(end);
+            let (reading, writing) = rustix::pipe::pipe().unwrap();
+            let running = run.fd(reading, 5).start();
+            until("the call was made", || running.stdout().ends_with('\n'));
+            assert_eq!(running.stdout().trim(), "0", "{call}");
+            assert_eq!(reach.got(), "", "{call} was not held");
+            assert_eq!(rustix::io::write(&writing, b"x").unwrap(), 1);
+            let _ = running.wait().expect(0);
+        }
+        // One signal: the one that was dropped would have been first.
+        until("the signal has come", || reach.got().ends_with("usr1\n"));
+        reach.listener.signal(Signal::USR2);
+        until("another has come", || reach.got().ends_with("usr2\n"));
+        assert_eq!(reach.got(), "usr1\nusr2\n", "{call}");
+        std::fs::remove_file(reach.outside.path("got")).unwrap();
+    }
+    reach.lab.expect_clean();
+}
+
 /// What the listener has got by now, or nothing: for a script.
 fn seen(reach: &Reach) -> String {
     format!("{} 2>/dev/null || true", reach.outside.path("got").display())

@@ -92,7 +92,7 @@ fn what_shows_a_call_makes_it() {
                 "command" => has(&calls, name, RUN),
                 "thread" => has(&calls, name, INSIDE),
                 "outside" => outside.get(name) == Some(&RUN),
-                "signals" => outside.get(name) == Some(&INSIDE),
+                "signals" | "held" => outside.get(name) == Some(&INSIDE),
                 "refused" => has(&outside, name, RUN | INSIDE),
                 "special" => special.contains_key(name),
                 // Every number is made there.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use txos_testkit::wait::until;
 use txos_testkit::{Done, Invocation, Lab, binary};
 
 use crate::{in_lab, root};
@@ -38,6 +39,56 @@ fn examples() {
         in_lab(&lab, program).arg(argument).run()
     };
     check_examples(&lab, &run, '-');
+}
+
+#[test]
+fn a_signal_comes_with_what_it_is_about() {
+    let lab = Lab::new();
+    let program = example(&lab, "reload");
+    let server = "trap 'cat app.conf; exit' HUP; echo ready; while :; do sleep .01; done";
+    let _ = lab.native("echo old > app.conf");
+    let server = in_lab(&lab, "sh").args(["-c", server]).start();
+    until("the server is ready", || server.stdout() == "ready\n");
+    let pid = server.pid().as_raw_nonzero().to_string();
+    let _ = in_lab(&lab, &program).args([pid.as_str(), "new"]).run().expect(0);
+    assert_eq!(server.wait().expect(0).text(), "ready\nnew\n");
+    let gone = in_lab(&lab, &program).args([pid.as_str(), "newer"]).run().expect(1);
+    let _ = gone.says("nothing has changed: No such process");
+    assert_eq!(lab.read("app.conf"), "new\n");
+}
+
+#[test]
+fn a_step_is_made_as_another_user() {
+    let lab = Lab::new();
+    let program = example(&lab, "as-user");
+    let _ = lab.native("mkdir open closed; chmod 777 open; chmod 755 . closed; echo 1 > users");
+    let _ = in_lab(&lab, &program).args(["1000", "open"]).run().expect(0);
+    assert_eq!(
+        lab.native("stat -c %u open/for-1000; cat users").expect(0).text(),
+        "1000\n1\n1000\n"
+    );
+    let refused = in_lab(&lab, &program).args(["1000", "closed"]).run().expect(1);
+    assert_eq!(refused.text(), "user 0 again\n");
+    assert_eq!(lab.read("users"), "1\n1000\n");
+}
+
+/// How often an attack on handlers of signals has won.
+fn attacks(program: &Path, lab: &Lab, what: &str, how: &str, tries: &str) -> u32 {
+    let run = in_lab(lab, program).args([what, how, tries]);
+    let text = run.run().expect(0).text();
+    let won = text.split_once("won ").and_then(|(_, rest)| rest.split_once(' '));
+    won.and_then(|(won, _)| won.parse().ok()).expect("how often it has won")
+}
+
+#[test]
+fn handlers_that_are_transactions_are_not_attacked() {
+    let lab = Lab::new();
+    let program = example(&lab, "handler-attack");
+    let _ = lab.native("chmod 777 .");
+    for what in ["double-free", "privilege"] {
+        assert!(attacks(&program, &lab, what, "plain", "20") > 0, "{what}: no attack at all");
+        assert_eq!(attacks(&program, &lab, what, "wrapped", "100"), 0, "{what}");
+    }
 }
 
 #[test]

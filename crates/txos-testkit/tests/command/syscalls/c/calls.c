@@ -590,8 +590,8 @@ static void alarmed(long number)
     setitimer(ITIMER_REAL, &never, NULL);
     sigaction(SIGALRM, &old, NULL);
 }
-CASE(rt_sigsuspend, RUN) { alarmed(SYS_rt_sigsuspend); }
-CASE(pause, RUN) { alarmed(SYS_pause); }
+CASE(rt_sigsuspend, BOTH) { alarmed(SYS_rt_sigsuspend); }
+CASE(pause, BOTH) { alarmed(SYS_pause); }
 CASE(io_destroy, BOTH) { is(RAW(SYS_io_destroy, 0)); }
 CASE(io_getevents, BOTH) { is(RAW(SYS_io_getevents, 0, 0, 0, 0, 0)); }
 CASE(io_pgetevents, BOTH) { is(RAW(SYS_io_pgetevents, 0, 0, 0, 0, 0, 0)); }
@@ -640,26 +640,26 @@ CASE(exit, RUN) { ending(SYS_exit); }
 CASE(exit_group, RUN) { ending(SYS_exit_group); }
 CASE(setpgid, RUN) { any(RAW(SYS_setpgid, 0, 0)); }
 CASE(setsid, RUN) { any(RAW(SYS_setsid, 0)); }
-CASE(setrlimit, RUN) { RAW(SYS_getrlimit, RLIMIT_CORE, buffer); is(RAW(SYS_setrlimit, RLIMIT_CORE, buffer)); }
-CASE(prlimit64, RUN) { is(RAW(SYS_prlimit64, 0, RLIMIT_CORE, 0, buffer)); is(RAW(SYS_prlimit64, 0, RLIMIT_CORE, buffer, 0)); }
-CASE(setpriority, RUN) { is(RAW(SYS_setpriority, 0, 0, 0)); is(RAW(SYS_setpriority, 0, RAW(SYS_getpid, 0), 0)); }
-CASE(ioprio_set, RUN) { is(RAW(SYS_ioprio_set, 1, 0, 0)); is(RAW(SYS_ioprio_set, 1, RAW(SYS_getpid, 0), 0)); }
-CASE(sched_setparam, RUN) { int zero = 0; is(RAW(SYS_sched_setparam, 0, &zero)); is(RAW(SYS_sched_setparam, RAW(SYS_getpid, 0), &zero)); }
-CASE(sched_setscheduler, RUN) { int zero = 0; is(RAW(SYS_sched_setscheduler, 0, 0, &zero)); }
-CASE(sched_setattr, RUN) { RAW(SYS_sched_getattr, 0, buffer, 48, 0); is(RAW(SYS_sched_setattr, 0, buffer, 0)); }
-CASE(personality, RUN) { is(RAW(SYS_personality, 0xffffffff)); }
+CASE(setrlimit, BOTH) { RAW(SYS_getrlimit, RLIMIT_CORE, buffer); is(RAW(SYS_setrlimit, RLIMIT_CORE, buffer)); }
+CASE(prlimit64, BOTH) { is(RAW(SYS_prlimit64, 0, RLIMIT_CORE, 0, buffer)); is(RAW(SYS_prlimit64, 0, RLIMIT_CORE, buffer, 0)); }
+CASE(setpriority, BOTH) { is(RAW(SYS_setpriority, 0, 0, 0)); is(RAW(SYS_setpriority, 0, RAW(SYS_getpid, 0), 0)); }
+CASE(ioprio_set, BOTH) { is(RAW(SYS_ioprio_set, 1, 0, 0)); is(RAW(SYS_ioprio_set, 1, RAW(SYS_getpid, 0), 0)); }
+CASE(sched_setparam, BOTH) { int zero = 0; is(RAW(SYS_sched_setparam, 0, &zero)); is(RAW(SYS_sched_setparam, RAW(SYS_getpid, 0), &zero)); }
+CASE(sched_setscheduler, BOTH) { int zero = 0; is(RAW(SYS_sched_setscheduler, 0, 0, &zero)); }
+CASE(sched_setattr, BOTH) { RAW(SYS_sched_getattr, 0, buffer, 48, 0); is(RAW(SYS_sched_setattr, 0, buffer, 0)); }
+CASE(personality, BOTH) { is(RAW(SYS_personality, 0xffffffff)); }
 CASE(iopl, RUN) { is(RAW(SYS_iopl, 99)); }
 CASE(ioperm, RUN) { is(RAW(SYS_ioperm, -1, -1, 0)); }
-CASE(setuid, RUN) { is(RAW(SYS_setuid, 0)); }
-CASE(setgid, RUN) { is(RAW(SYS_setgid, 0)); }
-CASE(setreuid, RUN) { is(RAW(SYS_setreuid, -1, -1)); }
-CASE(setregid, RUN) { is(RAW(SYS_setregid, -1, -1)); }
-CASE(setresuid, RUN) { is(RAW(SYS_setresuid, -1, -1, -1)); }
-CASE(setresgid, RUN) { is(RAW(SYS_setresgid, -1, -1, -1)); }
-CASE(setfsuid, RUN) { is(RAW(SYS_setfsuid, -1)); }
-CASE(setfsgid, RUN) { is(RAW(SYS_setfsgid, -1)); }
-CASE(setgroups, RUN) { long n = RAW(SYS_getgroups, 100, buffer); is(RAW(SYS_setgroups, n, buffer)); }
-CASE(capset, RUN) { struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0}; RAW(SYS_capget, &h, buffer); is(RAW(SYS_capset, &h, buffer)); }
+CASE(setuid, BOTH) { is(RAW(SYS_setuid, 0)); }
+CASE(setgid, BOTH) { is(RAW(SYS_setgid, 0)); }
+CASE(setreuid, BOTH) { is(RAW(SYS_setreuid, -1, -1)); }
+CASE(setregid, BOTH) { is(RAW(SYS_setregid, -1, -1)); }
+CASE(setresuid, BOTH) { is(RAW(SYS_setresuid, -1, -1, -1)); }
+CASE(setresgid, BOTH) { is(RAW(SYS_setresgid, -1, -1, -1)); }
+CASE(setfsuid, BOTH) { is(RAW(SYS_setfsuid, -1)); }
+CASE(setfsgid, BOTH) { is(RAW(SYS_setfsgid, -1)); }
+CASE(setgroups, BOTH) { long n = RAW(SYS_getgroups, 100, buffer); is(RAW(SYS_setgroups, n, buffer)); }
+CASE(capset, BOTH) { struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0}; RAW(SYS_capget, &h, buffer); is(RAW(SYS_capset, &h, buffer)); }
 CASE(unshare, RUN) { is(RAW(SYS_unshare, 0)); }
 CASE(seccomp, RUN) { uint32_t action = 0x00050000; is(RAW(SYS_seccomp, 2, 0, &action)); }
 CASE(landlock_create_ruleset, RUN) { any(RAW(SYS_landlock_create_ruleset, 0, 0, 1)); }

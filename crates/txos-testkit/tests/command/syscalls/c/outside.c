@@ -1,11 +1,12 @@
 /* outside listen
- * outside CALL [PID]
+ * outside CALL [PID [commit|abort]]
  * outside list
  *
  * "listen": a process that others reach: makes System V objects with keys, writes the names of the signals
  * that it gets to the file "got", one a line, and ends with SIGTERM. Else makes a system call that reaches
  * out of a transaction: to the process PID, or to the machine, in a way that does no harm: what it asks for
- * can't be done, or is so already. Says what was answered.
+ * can't be done, or is so already. Says what was answered. With "commit" or "abort" it makes the call in a
+ * transaction of its thread, waits until descriptor 5 has a byte, and ends the transaction so.
  */
 #include "cases.h"
 
@@ -189,8 +190,19 @@ int main(int argc, char **argv)
         if (strcmp(call, cases[i].name))
             continue;
         current = call;
+        bool inside = argc > 3;
+        if (inside && sys_xbegin(TX_STRICT) != 0)
+            return fprintf(stderr, "outside: %s\n", txos_strerror()), 125;
         cases[i].make();
         puts(said);
+        fflush(stdout);
+        char byte;
+        if (inside && read(5, &byte, 1) != 1)
+            return 3;
+        if (inside && !strcmp(argv[3], "abort"))
+            sys_xabort(1);
+        else if (inside && sys_xend() != 0)
+            return fprintf(stderr, "outside: %s\n", txos_strerror()), 125;
         return 0;
     }
     return strcmp(call, "list") ? 2 : 0;

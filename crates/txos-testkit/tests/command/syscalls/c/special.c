@@ -61,21 +61,6 @@ CASE(exit, INSIDE)
     say(" %d", access("private-of-the-thread", F_OK) != 0 ? 7 : 8);
 }
 CASE(exit_group, INSIDE) { RAW(SYS_exit_group, 7); }
-static void nothing(int signal) { (void)signal; }
-static void alarmed(long number)
-{
-    uint64_t none = 0;
-    struct itimerval often = {{0, 10000}, {0, 10000}}, never = {{0, 0}, {0, 0}};
-    /* It stays: signals that come after the call wait for the end of the transaction. */
-    struct sigaction new = {.sa_handler = nothing};
-    sigaction(SIGALRM, &new, NULL);
-    setitimer(ITIMER_REAL, &often, NULL);
-    is(RAW(number, &none, 8));
-    setitimer(ITIMER_REAL, &never, NULL);
-    say(" 7");
-}
-CASE(rt_sigsuspend, INSIDE) { alarmed(SYS_rt_sigsuspend); }
-CASE(pause, INSIDE) { alarmed(SYS_pause); }
 
 /* What would reach files past the transaction, by arguments. */
 CASE(ioctl_with_flags, INSIDE)

@@ -1,0 +1,355 @@
+//! What a thread's transaction changes of the thread and its process, and an abort puts back: credentials, limits,
+//! priorities, processors, personality.
+//!
+//! The kernel makes the change at once, so that it is in force for what the transaction does. What was there is
+//! remembered before the first change of each kind. An abort puts it back, as far as the kernel lets a process do so:
+//! what was given up for good (`setuid` of root to a user) stays given up, and the transaction does not begin again.
+//!
+//! Files stay the business of those credentials with which the transaction began: its private copies are theirs.
+//! So as long as these can be had again, the thread has them while the library carries out a call on files, and *wears*
+//! the new ones ([`kernel::as_other`]); and has them for the commit.
+
+use super::api;
+use super::session::{Next, Session};
+use super::thread::Thread;
+use crate::call::Call;
+use crate::tx::kernel::{self, Attachments, Credentials, Identity, Processors, Sys, Urgency};
+use crate::tx::{Decides, Failure, Tx};
+
+/// Something from before.
+#[derive(Debug)]
+enum Old {
+    Limits(u32, [u64; 2]),
+    Urgency(Urgency),
+    Io(u64),
+    Processors(Processors),
+    Personality(u64),
+}
+
+/// What was there before the transaction changed it.
+#[derive(Debug, Default)]
+pub struct Restored {
+    credentials: Option<Box<(Credentials, Attachments)>>,
+    others: Vec<Old>,
+    /// Hard limits that could not be raised again: they are lowered by the commit.
+    hard: Vec<(u32, u64)>,
+    /// How often credentials have changed.
+    times: u32,
+    /// The C library has had all threads take them.
+    by_all: bool,
+}
+
+impl Old {
+    /// What a message calls it.
+    fn name(&self) -> &'static str {
+        match self {
+            Old::Limits(..) => "a resource limit",
+            Old::Urgency(_) | Old::Io(_) => "the priority",
+            Old::Processors(_) => "the processors of the thread",
+            Old::Personality(_) => "the personality",
+        }
+    }
+
+    fn put_back(&self) -> Sys<()> {
+        match self {
+            Old::Limits(resource, limits) => kernel::limits(*resource, Some(*limits)).map(drop),
+            Old::Urgency(attributes) => kernel::set_urgency(attributes),
+            Old::Io(priority) => kernel::set_io_priority(*priority),
+            Old::Processors(set) => kernel::set_processors(set),
+            Old::Personality(domain) => kernel::personality(*domain).map(drop),
+        }
+    }
+
+    /// Whether the two are of one kind.
+    fn is_like(&self, other: &Old) -> bool {
+        match (self, other) {
+            (Old::Limits(one, _), Old::Limits(another, _)) => one == another,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+impl Restored {
+    fn keep(&mut self, old: Sys<Old>) {
+        if let Ok(old) = old
+            && !self.others.iter().any(|kept| kept.is_like(&old))
+        {
+            self.others.push(old);
+        }
+    }
+
+    /// Puts back what the transaction has changed: what could not be put back.
+    pub fn put_back(&mut self) -> Vec<&'static str> {
+        let mut lost = Vec::new();
+        self.hard.clear();
+        // With the credentials from before, if they can be had.
+        if let Some(kept) = self.credentials.take() {
+            let (credentials, attachments) = *kept;
+            if std::mem::take(&mut self.by_all) {
+                credentials.put_in_force_in_all_threads();
+            }
+            match credentials.put_in_force() {
+                Ok(()) => attachments.put_back(),
+                Err(_) => lost.push("the credentials"),
+            }
+        }
+        for old in self.others.drain(..).rev() {
+            if old.put_back().is_err() {
+                lost.push(old.name());
+            }
+        }
+        lost
+    }
+
+    /// The transaction is committed: what waited for that comes into force. What can't: in words.
+    pub fn committed(&mut self) -> Vec<String> {
+        let lower = |(resource, hard): (u32, u64)| {
+            let [soft, _] = kernel::limits(resource, None).ok()?;
+            let errno = kernel::limits(resource, Some([soft.min(hard), hard])).err()?;
+            let why = std::io::Error::from(errno);
+            Some(format!("a hard limit could not be lowered after the commit: {why}"))
+        };
+        self.hard.drain(..).filter_map(lower).collect()
+    }
+
+    /// Whether the thread may have other credentials than at the beginning.
+    #[inline]
+    #[must_use]
+    pub fn has_credentials(&self) -> bool {
+        self.credentials.is_some()
+    }
+
+    /// Whether something has changed that an abort puts back.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.credentials.is_some() || !self.others.is_empty()
+    }
+
+    /// The C library has all threads take what this one takes: it sends them a signal for that.
+    pub fn is_taken_by_all(&mut self) {
+        self.by_all = true;
+    }
+
+    /// Does something with the credentials from before, if they have changed and can be had.
+    pub fn as_before<R>(&self, work: impl FnOnce() -> R) -> R {
+        let Some(kept) = &self.credentials else { return work() };
+        let now = Credentials::now();
+        if now == kept.0 || kept.0.put_in_force().is_err() {
+            // What was given up for good is not there for this either.
+            let _ = now.put_in_force();
+            return work();
+        }
+        kept.1.put_back();
+        // What it gained since, it may need for its own affairs: a commit as root of what was begun as a user.
+        let _ = kept.0.raise();
+        let done = work();
+        if now.put_in_force().is_err() {
+            end("the thread can't take the credentials again that it took in the transaction");
+        }
+        done
+    }
+
+    /// Participants are asked with the credentials that the thread has taken: their code is the program's.
+    pub fn asking<'a>(&self, participants: &'a dyn Decides) -> Asking<'a> {
+        Asking { participants, taken: self.credentials.is_some().then(Credentials::now) }
+    }
+
+    /// Carries out a call on files, for the present credentials.
+    pub fn carry_out<R>(&self, tx: &mut Tx, work: impl FnOnce(&mut Tx) -> R) -> R {
+        if self.credentials.is_none() {
+            return work(tx);
+        }
+        let identity = Identity::of_thread();
+        self.as_before(|| {
+            if Identity::of_thread() == identity {
+                return work(tx);
+            }
+            let mut work = Some(work);
+            let done = kernel::as_other(&identity, || work.take().map(|work| work(tx)));
+            match (done, work) {
+                (Ok(Some(done)), _) => done,
+                // As it is: the kernel refuses what is to be refused.
+                (_, Some(work)) => work(tx),
+                _ => end("a call was made and has no answer"),
+            }
+        })
+    }
+}
+
+/// Asks participants as who the thread is in its program.
+pub struct Asking<'a> {
+    participants: &'a dyn Decides,
+    taken: Option<Credentials>,
+}
+
+impl Decides for Asking<'_> {
+    fn decide(&self) -> Result<(), Failure> {
+        let Some(taken) = &self.taken else { return self.participants.decide() };
+        taken.during(|| self.participants.decide()).unwrap_or_else(|errno| {
+            Err(Failure {
+                errno: errno.raw_os_error(),
+                what: "the participants could not be asked with the thread's credentials".into(),
+                ..Failure::default()
+            })
+        })
+    }
+}
+
+/// A thread that is not what it should be goes no step further.
+fn end(why: &str) -> ! {
+    api::tell(&format!("{why}; the program can't go on, and is ended (SIGABRT)"));
+    std::process::abort()
+}
+
+/// A call that changes something of the thread or the process. `None`: it is of another process, and goes as others do
+/// that can't be part of the transaction.
+pub fn call(thread: &mut Thread, call: &Call) -> Option<Next> {
+    let session = thread.session.as_mut()?;
+    session.tx.as_ref()?;
+    if session.member.is_some() {
+        return None;
+    }
+    let answer = match call.number() {
+        _ if is_of_nobody(call) => call.make(),
+        libc::SYS_setrlimit => limit(&mut session.restored, call, call.pointer(1), None)?,
+        libc::SYS_prlimit64 if is_own(call.int(0)) => {
+            limit(&mut session.restored, call, call.pointer(2), Some(call.pointer(3)))?
+        }
+        libc::SYS_setpriority if call.int(0) == 0 && is_own_thread(call.int(1)) => {
+            session.restored.keep(kernel::urgency().map(Old::Urgency));
+            call.make()
+        }
+        libc::SYS_sched_setparam | libc::SYS_sched_setscheduler | libc::SYS_sched_setattr
+            if is_own_thread(call.int(0)) =>
+        {
+            session.restored.keep(kernel::urgency().map(Old::Urgency));
+            call.make()
+        }
+        libc::SYS_ioprio_set if call.int(0) == 1 && is_own_thread(call.int(1)) => {
+            session.restored.keep(kernel::io_priority().map(Old::Io));
+            call.make()
+        }
+        libc::SYS_sched_setaffinity if is_own_thread(call.int(0)) => {
+            session.restored.keep(kernel::processors().map(Old::Processors));
+            call.make()
+        }
+        libc::SYS_personality => {
+            const ASKS: u64 = 0xffff_ffff;
+            if call.word(0) & ASKS != ASKS {
+                session.restored.keep(kernel::personality(ASKS).map(Old::Personality));
+            }
+            call.make()
+        }
+        number if super::processes::takes_rights(number) => credentials(session, call),
+        _ => return None,
+    };
+    Some(Next::Answer(answer))
+}
+
+/// Whether a call is of no process there could be: the kernel refuses it.
+fn is_of_nobody(call: &Call) -> bool {
+    match call.number() {
+        libc::SYS_setpriority => !(0..=2).contains(&call.int(0)) || call.int(1) < 0,
+        libc::SYS_ioprio_set => !(1..=3).contains(&call.int(0)) || call.int(1) < 0,
+        libc::SYS_prlimit64
+        | libc::SYS_sched_setparam
+        | libc::SYS_sched_setscheduler
+        | libc::SYS_sched_setattr
+        | libc::SYS_sched_setaffinity => call.int(0) < 0,
+        _ => false,
+    }
+}
+
+fn is_own_thread(number: i32) -> bool {
+    number == 0 || number == kernel::own_thread()
+}
+
+fn is_own(number: i32) -> bool {
+    number == 0 || number == kernel::own_process()
+}
+
+fn credentials(session: &mut Session, call: &Call) -> i64 {
+    let restored = &mut session.restored;
+    if !restored.has_credentials()
+        && let Some(tx) = session.tx.as_mut()
+    {
+        // What it is for other transactions it is as who began.
+        tx.before_identity(&Credentials::now());
+    }
+    let mut kept = restored.credentials.take();
+    let before = kept.get_or_insert_with(|| Box::new((Credentials::now(), Attachments::now())));
+    let answer = call.make();
+    let now = Credentials::now();
+    let is_as_before = now == before.0;
+    // If nothing has changed there is nothing to be done.
+    restored.credentials = kept.filter(|_| !is_as_before);
+    restored.times = restored.times.wrapping_add(1).max(1);
+    let who = if is_as_before { 0 } else { restored.times };
+    if let Some(tx) = session.tx.as_mut() {
+        tx.takes_identity(who, &now);
+    }
+    answer
+}
+
+/// `setrlimit` and `prlimit`. `None`: not here.
+fn limit(
+    restored: &mut Restored,
+    call: &Call,
+    new: crate::user::UserPtr<[u64; 2]>,
+    old: Option<crate::user::UserPtr<[u64; 2]>>,
+) -> Option<i64> {
+    const SYS_RESOURCE: u64 = 1 << 24;
+    let resource = if call.number() == libc::SYS_setrlimit { call.uint(0) } else { call.uint(1) };
+    let Ok(kernels) = kernel::limits(resource, None) else { return Some(call.make()) };
+    let held = restored.hard.iter().find(|(of, _)| *of == resource).map(|(_, hard)| *hard);
+    let seen = [kernels[0], held.unwrap_or(kernels[1])];
+    let errno = |errno: i32| Some(-i64::from(errno));
+    if !new.is_null() {
+        let Ok([soft, hard]) = new.read() else { return errno(libc::EFAULT) };
+        let may_raise = kernel::capabilities() & SYS_RESOURCE != 0;
+        if soft > hard {
+            return errno(libc::EINVAL);
+        }
+        if hard > seen[1] && !may_raise {
+            return errno(libc::EPERM);
+        }
+        restored.keep(Ok(Old::Limits(resource, kernels)));
+        let waits = hard < kernels[1] && !may_raise;
+        let now = if waits { [soft, kernels[1]] } else { [soft, hard] };
+        if let Err(failed) = kernel::limits(resource, Some(now)) {
+            return errno(failed.raw_os_error());
+        }
+        restored.hard.retain(|(of, _)| *of != resource);
+        if waits {
+            restored.hard.push((resource, hard));
+        }
+    }
+    if let Some(old) = old.filter(|old| !old.is_null())
+        && old.write(seen).is_err()
+    {
+        return errno(libc::EFAULT);
+    }
+    Some(0)
+}
+
+/// `getrlimit`: a hard limit that is lowered by the commit seems to be so already.
+pub fn ask_limit(session: &Session, call: &Call) -> i64 {
+    let answer = call.make();
+    let held = session.restored.hard.iter().find(|(resource, _)| *resource == call.uint(0));
+    if answer == 0
+        && let Some((_, hard)) = held
+    {
+        let limits = call.pointer::<[u64; 2]>(1);
+        let seen = limits.read().map(|[soft, _]| [soft, *hard]);
+        if seen.and_then(|seen| limits.write(seen)).is_err() {
+            return -i64::from(libc::EFAULT);
+        }
+    }
+    answer
+}
+
+/// Whether hard limits wait for the commit.
+#[must_use]
+pub fn holds_limits(session: &Session) -> bool {
+    !session.restored.hard.is_empty()
+}

@@ -1,0 +1,573 @@
+//! What happens to others if and when the transaction commits: signals to processes outside.
+//!
+//! Whether there is the process, and whether the caller may signal it, the kernel is asked at once, so that
+//! the call fails as it does natively. The process is held by a descriptor until then: another that gets its
+//! number later is not hit. After the commit the signals are sent in the order of the calls, each with the credentials
+//! that the thread had in its call: what it was not allowed to signal then it does not signal now. One that can't be
+//! sent does not undo the commit; it is reported.
+//!
+//! # In order
+//!
+//! An ordered transaction (`TX_ORDERED`) lets its successor commit before it has sent what it held. So that the successor
+//! does not send first, each has a place in the file of the realm: a byte by the process group and the sequence number, which
+//! is locked before the commit and let go of when all is sent. Whoever sends waits first until no byte of its group before
+//! its own is locked. Only those that hold something have a place, so nobody else waits. The kernel lets go of the places of a
+//! process that ends. Nobody waits for a place behind its own, so not all can wait.
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use super::kernel::{self, Credentials, Errno, Info, OwnedFd, Sys};
+use super::{Failure, Tx, reason, say};
+use crate::call::Call;
+
+/// How many signals a transaction holds. Each process that they go to takes a descriptor.
+pub const MOST: usize = 4096;
+
+/// Signals that wait for the commit.
+#[derive(Debug, Default)]
+pub struct Held {
+    signals: Vec<Signal>,
+    /// The credentials that the thread has had, by their numbers, if they have changed.
+    senders: Vec<(u32, Credentials)>,
+    /// The processes that they go to.
+    processes: Vec<(i32, Arc<OwnedFd>)>,
+    /// Its place among ordered ones.
+    place: Option<Place>,
+}
+
+/// A place among the transactions of a process group: bytes of a file.
+#[derive(Debug)]
+struct Place {
+    file: OwnedFd,
+    /// The place of number 0.
+    first: u64,
+    /// That of this one.
+    own: u64,
+}
+
+impl Place {
+    /// Takes a place.
+    fn take(file: OwnedFd, group: i32, sequence: u64) -> Sys<Place> {
+        /// So many bits of a sequence number count. The kernel's offsets have 63, the numbers of processes 22.
+        const BITS: u32 = 40;
+        let first = u64::from(group.cast_unsigned()) << BITS;
+        let own = first + (sequence & ((1 << BITS) - 1));
+        kernel::lock_bytes(file.number(), libc::F_WRLCK, own, 1)?;
+        Ok(Place { file, first, own })
+    }
+
+    /// Waits until all those before have let go of theirs.
+    fn wait(&self) -> Sys<()> {
+        let before = self.own - self.first;
+        if before == 0 {
+            return Ok(());
+        }
+        kernel::lock_bytes(self.file.number(), libc::F_RDLCK, self.first, before)?;
+        kernel::lock_bytes(self.file.number(), libc::F_UNLCK, self.first, before)
+    }
+}
+
+/// One signal.
+#[derive(Debug)]
+struct Signal {
+    /// The number of the credentials of the call.
+    sender: u32,
+    signal: i32,
+    to: Target,
+    info: Option<Info>,
+}
+
+/// Where a signal goes.
+#[derive(Debug)]
+enum Target {
+    /// A process.
+    Process(i32, Arc<OwnedFd>),
+    /// A thread of one, which is held by its own descriptor.
+    Exactly(i32, OwnedFd, i32),
+    /// A thread of one that is held: whichever has the number then.
+    Thread(i32, Arc<OwnedFd>, i32),
+    /// What a descriptor of the program's is of, with the flags of `pidfd_send_signal(2)`.
+    Descriptor(OwnedFd, u32),
+    /// A process group, with those that are in it.
+    Group(i32, Vec<(i32, Arc<OwnedFd>)>),
+    /// All that the caller may signal.
+    All,
+}
+
+impl Target {
+    /// Sends a signal.
+    fn send(&self, signal: i32, info: Option<&Info>) -> Sys<u64> {
+        match self {
+            Target::Process(_, process) => kernel::send_signal(process, signal, info, 0),
+            Target::Exactly(_, thread, _) => kernel::send_signal(thread, signal, info, 0),
+            Target::Descriptor(process, flags) => {
+                kernel::send_signal(process, signal, info, *flags)
+            }
+            Target::Thread(number, process, thread) => {
+                if !kernel::is_there(process) {
+                    return Err(Errno::SRCH);
+                }
+                match info {
+                    Some(info) => kernel::queue_to_thread(*number, *thread, signal, info),
+                    None => kernel::kill_thread(*number, *thread, signal),
+                }
+            }
+            Target::Group(group, members) => {
+                // As long as one of them has been there, no other group has got the number.
+                let same = |(number, process): &(i32, Arc<OwnedFd>)| {
+                    kernel::is_there(process) && kernel::group_of(*number) == Ok(*group)
+                };
+                match members.iter().any(same) {
+                    true => kernel::kill(-group, signal),
+                    false => Err(Errno::SRCH),
+                }
+            }
+            Target::All => kernel::kill(-1, signal),
+        }
+    }
+
+    /// Whether it goes to a child of this process.
+    fn is_child(&self, own: i32) -> bool {
+        let is_child = |number: i32| kernel::parent_of(number) == Some(own);
+        match self {
+            Target::Process(number, _)
+            | Target::Exactly(number, ..)
+            | Target::Thread(number, ..) => is_child(*number),
+            // One that can't be told may be one.
+            Target::Descriptor(process, _) => {
+                kernel::process_of_descriptor(process.number()).is_none_or(is_child)
+            }
+            Target::Group(_, members) => members.iter().any(|&(number, _)| is_child(number)),
+            Target::All => true,
+        }
+    }
+
+    /// In words.
+    fn name(&self) -> String {
+        match self {
+            Target::Process(number, _) => format!("process {number}"),
+            Target::Exactly(number, _, thread) | Target::Thread(number, _, thread) => {
+                format!("thread {thread} of process {number}")
+            }
+            Target::Descriptor(..) => "the process of a descriptor".into(),
+            Target::Group(group, _) => format!("process group {group}"),
+            Target::All => "all processes".into(),
+        }
+    }
+}
+
+impl Held {
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.signals.is_empty()
+    }
+
+    /// A descriptor of a process, one for all of its signals.
+    fn process(&mut self, number: i32) -> Sys<Arc<OwnedFd>> {
+        // As long as it is there, the number is its own.
+        self.processes.retain(|(known, fd)| *known != number || kernel::is_there(fd));
+        if let Some((_, fd)) = self.processes.iter().find(|(known, _)| *known == number) {
+            return Ok(Arc::clone(fd));
+        }
+        let fd = Arc::new(kernel::open_process(number)?);
+        self.processes.push((number, Arc::clone(&fd)));
+        Ok(fd)
+    }
+
+    /// Sends all signals: why any of them could not be sent.
+    pub fn send(&mut self) -> Vec<String> {
+        let place = self.place.take();
+        let waited = place.as_ref().map_or(Ok(()), Place::wait);
+        let mut failed = self.send_those(|_| true);
+        if let Err(errno) = waited {
+            let why = std::io::Error::from(errno);
+            failed.push(format!(
+                "what was held until the commit may have been sent before what earlier ordered transactions held: {why}"
+            ));
+        }
+        failed
+    }
+
+    fn send_those(&mut self, which: impl Fn(&Target) -> bool) -> Vec<String> {
+        let (now, later) =
+            std::mem::take(&mut self.signals).into_iter().partition(|one| which(&one.to));
+        self.signals = later;
+        let now: Vec<Signal> = now;
+        now.iter().filter_map(|one| self.send_one(one)).collect()
+    }
+
+    /// Why one could not be sent.
+    fn send_one(&self, one: &Signal) -> Option<String> {
+        let sender = self.senders.iter().find(|(number, _)| *number == one.sender);
+        match sender {
+            None => one.send(),
+            Some((_, sender)) => match sender.during(|| one.send()) {
+                Ok(answer) => answer,
+                Err(_) => Some(one.failed(
+                    "the thread can't have the credentials again that it had when it sent it",
+                )),
+            },
+        }
+    }
+
+    /// The thread's credentials have this number from here on.
+    pub fn sent_by(&mut self, number: u32, credentials: &Credentials) {
+        if !self.senders.iter().any(|(known, _)| *known == number) {
+            // Only those of signals that are held are needed, and the present ones.
+            let signals = &self.signals;
+            self.senders.retain(|(known, _)| signals.iter().any(|one| one.sender == *known));
+            self.senders.push((number, credentials.clone()));
+        }
+    }
+
+    fn hold(&mut self, sender: u32, signal: i32, to: Target, info: Option<Info>) -> Sys<u64> {
+        if self.signals.len() >= MOST {
+            say(&format!(
+                "a transaction holds no more than {MOST} signals until its commit: the call fails with EAGAIN"
+            ));
+            return Err(Errno::AGAIN);
+        }
+        self.signals.push(Signal { sender, signal, to, info });
+        Ok(0)
+    }
+}
+
+impl Signal {
+    /// Why it could not be sent.
+    fn send(&self) -> Option<String> {
+        let errno = self.to.send(self.signal, self.info.as_ref()).err()?;
+        Some(match errno {
+            Errno::SRCH => self.failed("it is there no more"),
+            errno => self.failed(&std::io::Error::from(errno).to_string()),
+        })
+    }
+
+    fn failed(&self, why: &str) -> String {
+        let (signal, to) = (signal_name(self.signal), self.to.name());
+        format!("{signal} was held until the commit, and could not be sent to {to}: {why}")
+    }
+}
+
+/// What is asked for by a call.
+enum Asked {
+    /// The kernel answers it at once: it only asks, is wrong, or is of the process itself.
+    Natively,
+    /// It is held.
+    Later(i32, Target, Option<Info>),
+    /// It can't be held: whom it is for is not known.
+    Now,
+}
+
+impl Tx {
+    /// Before the commit of an ordered transaction: its place among those that send something afterwards.
+    ///
+    /// # Errors
+    /// It can't have one.
+    pub fn take_place(&mut self) -> Result<(), Failure> {
+        let Some(sequence) = self.how.sequence.filter(|_| !self.held.is_empty()) else {
+            return Ok(());
+        };
+        let Some(realm) = super::shared::realm() else { return Ok(()) };
+        let path = realm.path().as_os_str().as_bytes();
+        let file = OwnedFd::open(path, libc::O_RDWR | libc::O_CLOEXEC);
+        let group = self.process.group.unwrap_or(0);
+        let place = file.and_then(|file| Place::take(file, group, sequence));
+        self.held.place = Some(place.map_err(|errno| Failure {
+            reason: reason::FAILED,
+            errno: errno.raw_os_error(),
+            what: format!(
+                "what is held until the commit has no place in the order: {}: {}",
+                realm.path().display(),
+                std::io::Error::from(errno)
+            ),
+            ..Failure::default()
+        })?);
+        Ok(())
+    }
+
+    /// Whether signals wait for the commit.
+    #[must_use]
+    pub fn holds_signals(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// A call that sends a signal.
+    ///
+    /// # Errors
+    /// As natively; EAGAIN if no more can be held.
+    pub fn hold_signal(&mut self, call: &Call) -> Sys<u64> {
+        let asked = match call.number() {
+            libc::SYS_kill => kill(&mut self.held, call.int(0), call.int(1)),
+            libc::SYS_tkill => tkill(&mut self.held, call.int(0), call.int(1)),
+            libc::SYS_tgkill => {
+                let (process, thread) = (call.int(0), call.int(1));
+                to_thread(&mut self.held, (process, thread), call.int(2), None, || {
+                    kernel::kill_thread(process, thread, 0)
+                })
+            }
+            libc::SYS_rt_sigqueueinfo => queue(&mut self.held, call),
+            libc::SYS_rt_tgsigqueueinfo => queue_to_thread(&mut self.held, call),
+            libc::SYS_pidfd_send_signal => {
+                let real = self.real_without_offset(call.int(0))?;
+                let (info, flags) = (call.pointer::<Info>(2), call.uint(3));
+                let info = if info.is_null() { None } else { Some(info.read()?) };
+                match through(real, call.int(1), info, flags)? {
+                    Asked::Natively => return call.with_descriptor(0, real).answer(),
+                    later => Ok(later),
+                }
+            }
+            _ => Ok(Asked::Natively),
+        };
+        let held = match asked {
+            Ok(Asked::Natively) => return call.answer(),
+            Ok(Asked::Now) => {
+                self.unsupported_call("a signal to a thread that /proc does not show", b"")?;
+                return call.answer();
+            }
+            Ok(Asked::Later(signal, to, info)) => {
+                self.held.hold(self.process.who, signal, to, info)
+            }
+            Err(errno) => Err(errno),
+        };
+        held.map_err(|errno| match errno {
+            Errno::MFILE | Errno::NFILE => {
+                say("no descriptor is left to hold the process that a signal is for: the call fails with EAGAIN");
+                Errno::AGAIN
+            }
+            errno => errno,
+        })
+    }
+
+    /// The program is to wait for a child: what it has sent to its children can't be held any longer, the child may
+    /// be ending by that.
+    ///
+    /// # Errors
+    /// The transaction is doomed.
+    pub fn before_waiting_for_child(&mut self, call: &Call) -> Sys<()> {
+        let own = kernel::own_process();
+        if !self.held.signals.iter().any(|one| one.to.is_child(own)) {
+            return Ok(());
+        }
+        self.report.calling = call.number();
+        self.unsupported_call("a held signal to a child that the transaction waits for", b"")?;
+        for failure in self.held.send_those(|to| to.is_child(own)) {
+            say(&failure);
+        }
+        Ok(())
+    }
+}
+
+fn is_signal(signal: i32) -> bool {
+    (1..=64).contains(&signal)
+}
+
+/// Whether the caller may send a signal to a process, whose existence is asked for as well.
+fn may_kill(process: i32, signal: i32) -> Sys<()> {
+    match kernel::kill(process, 0) {
+        // Within a session anybody may be continued.
+        Err(Errno::PERM) if signal == libc::SIGCONT => {
+            let is_of_session = |number| kernel::session_of(number) == kernel::session_of(0);
+            let is_of_group =
+                |number: &i32| kernel::group_of(*number) == Ok(process.wrapping_neg());
+            let may = match process {
+                1.. => is_of_session(process),
+                _ => kernel::processes().into_iter().filter(is_of_group).any(is_of_session),
+            };
+            if may { Ok(()) } else { Err(Errno::PERM) }
+        }
+        answer => answer.map(drop),
+    }
+}
+
+fn kill(held: &mut Held, process: i32, signal: i32) -> Sys<Asked> {
+    // There is no group of the last number: the kernel says so.
+    if !is_signal(signal) || process == kernel::own_process() || process == i32::MIN {
+        return Ok(Asked::Natively);
+    }
+    may_kill(process, signal)?;
+    let to = match process {
+        -1 => Target::All,
+        0 => group(held, kernel::group_of(0)?),
+        ..0 => group(held, -process),
+        _ => {
+            // The number may be that of any of its threads.
+            let leader = kernel::process_of_thread(process).unwrap_or(process);
+            if leader == kernel::own_process() {
+                return Ok(Asked::Natively);
+            }
+            Target::Process(leader, held.process(leader)?)
+        }
+    };
+    Ok(Asked::Later(signal, to, None))
+}
+
+fn tkill(held: &mut Held, thread: i32, signal: i32) -> Sys<Asked> {
+    if !is_signal(signal) || thread <= 0 {
+        return Ok(Asked::Natively);
+    }
+    match kernel::process_of_thread(thread) {
+        Some(process) => to_thread(held, (process, thread), signal, None, || {
+            kernel::kill_thread(process, thread, 0)
+        }),
+        None if kernel::kill(thread, 0) == Err(Errno::SRCH) => Err(Errno::SRCH),
+        None => Ok(Asked::Now),
+    }
+}
+
+/// A group, with its members.
+fn group(held: &mut Held, group: i32) -> Target {
+    let members = kernel::processes().into_iter().filter(|&n| kernel::group_of(n) == Ok(group));
+    let members = members.filter_map(|number| Some((number, held.process(number).ok()?)));
+    // One that stays is enough; a descriptor for each of many would be too much.
+    Target::Group(group, members.take(64).collect())
+}
+
+fn to_thread(
+    held: &mut Held,
+    (process, thread): (i32, i32),
+    signal: i32,
+    info: Option<Info>,
+    ask: impl FnOnce() -> Sys<u64>,
+) -> Sys<Asked> {
+    if !is_signal(signal) || process <= 0 || thread <= 0 || process == kernel::own_process() {
+        return Ok(Asked::Natively);
+    }
+    // Asked afterwards: what is held is what may be signalled.
+    let exactly = kernel::open_thread(thread);
+    match ask() {
+        Err(Errno::PERM) if signal == libc::SIGCONT => may_kill(process, signal)?,
+        answer => answer.map(drop)?,
+    }
+    let to = match exactly {
+        Ok(fd) => Target::Exactly(process, fd, thread),
+        Err(_) => Target::Thread(process, held.process(process)?, thread),
+    };
+    Ok(Asked::Later(signal, to, info))
+}
+
+fn queue(held: &mut Held, call: &Call) -> Sys<Asked> {
+    let (process, signal) = (call.int(0), call.int(1));
+    if !is_signal(signal) || process <= 0 || process == kernel::own_process() {
+        return Ok(Asked::Natively);
+    }
+    let info = call.pointer::<Info>(2).read()?;
+    match kernel::queue(process, 0, &info) {
+        Err(Errno::PERM) if signal == libc::SIGCONT && code(&info) < 0 => {
+            may_kill(process, signal)?;
+        }
+        answer => answer.map(drop)?,
+    }
+    let leader = kernel::process_of_thread(process).unwrap_or(process);
+    if leader == kernel::own_process() {
+        return Ok(Asked::Natively);
+    }
+    let to = Target::Process(leader, held.process(leader)?);
+    Ok(Asked::Later(signal, to, Some(numbered(info, signal))))
+}
+
+fn queue_to_thread(held: &mut Held, call: &Call) -> Sys<Asked> {
+    let (process, thread, signal) = (call.int(0), call.int(1), call.int(2));
+    if !is_signal(signal) || process <= 0 || process == kernel::own_process() {
+        return Ok(Asked::Natively);
+    }
+    let info = call.pointer::<Info>(3).read()?;
+    let ask = || kernel::queue_to_thread(process, thread, 0, &info);
+    to_thread(held, (process, thread), signal, Some(numbered(info, signal)), ask)
+}
+
+fn through(real: i32, signal: i32, info: Option<Info>, flags: u32) -> Sys<Asked> {
+    /// The signal is for the group that the process leads (Linux 6.9).
+    const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 4;
+    let process = kernel::process_of_descriptor(real);
+    let is_own = process == Some(kernel::own_process()) && flags & PIDFD_SIGNAL_PROCESS_GROUP == 0;
+    if !is_signal(signal) || is_own {
+        return Ok(Asked::Natively);
+    }
+    // A directory of /proc leads to a process as well, and has no number: the kernel says whether it is one.
+    if info.is_some_and(|info| info != numbered(info, signal)) {
+        return Err(Errno::INVAL);
+    }
+    // Nobody may say of a signal that the kernel has sent it.
+    if info.is_some_and(|info| code(&info) >= 0 || code(&info) == libc::SI_TKILL) {
+        return Err(Errno::PERM);
+    }
+    let kept = OwnedFd::of(kernel::copy_high(real)?);
+    match kernel::send_signal(&kept, 0, None, flags) {
+        Err(Errno::PERM) if signal == libc::SIGCONT => may_kill(process.unwrap_or(0), signal)?,
+        answer => answer.map(drop)?,
+    }
+    Ok(Asked::Later(signal, Target::Descriptor(kept, flags), info))
+}
+
+/// With the signal's number in it, which the kernel wants to be right.
+fn numbered(mut info: Info, signal: i32) -> Info {
+    info[0] = info[0] & !0xffff_ffff | u64::from(signal.cast_unsigned());
+    info
+}
+
+/// `si_code`.
+fn code(info: &Info) -> i32 {
+    info[1] as i32
+}
+
+/// The name of a signal.
+fn signal_name(signal: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    let place = usize::try_from(signal - 1).unwrap_or(usize::MAX);
+    NAMES.get(place).map_or_else(|| format!("signal {signal}"), |name| format!("SIG{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_their_names() {
+        let some = [libc::SIGHUP, libc::SIGTERM, libc::SIGSYS, 40].map(signal_name);
+        assert_eq!(some, ["SIGHUP", "SIGTERM", "SIGSYS", "signal 40"]);
+    }
+
+    #[test]
+    fn what_goes_to_the_process_itself_is_not_held() {
+        let own = kernel::own_process();
+        let mut held = Held::default();
+        assert!(matches!(kill(&mut held, own, libc::SIGTERM), Ok(Asked::Natively)));
+        assert!(matches!(kill(&mut held, 1, 0), Ok(Asked::Natively)));
+        assert!(matches!(kill(&mut held, 1, 65), Ok(Asked::Natively)));
+        assert_eq!(kill(&mut held, 0x3fff_ffff, libc::SIGTERM).err(), Some(Errno::SRCH));
+        assert_eq!(tkill(&mut held, 0x3fff_ffff, libc::SIGTERM).err(), Some(Errno::SRCH));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_hit() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().expect("sleep");
+        let number = child.id() as i32;
+        let mut held = Held::default();
+        let Ok(Asked::Later(signal, to, info)) = kill(&mut held, number, libc::SIGTERM) else {
+            panic!("not held")
+        };
+        assert_eq!(held.hold(0, signal, to, info), Ok(0));
+        assert!(child.kill().is_ok() && child.wait().is_ok());
+        let failed = held.send();
+        assert_eq!(failed.len(), 1);
+        let words = format!("could not be sent to process {number}: it is there no more");
+        assert!(failed[0].starts_with("SIGTERM ") && failed[0].ends_with(&words), "{failed:?}");
+        assert!(held.is_empty());
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_held() {
+        let mut held = Held::default();
+        for _ in 0..MOST {
+            assert_eq!(held.hold(0, libc::SIGCONT, Target::Group(0, Vec::new()), None), Ok(0));
+        }
+        let one_more = held.hold(0, libc::SIGCONT, Target::Group(0, Vec::new()), None);
+        assert_eq!(one_more, Err(Errno::AGAIN));
+    }
+}

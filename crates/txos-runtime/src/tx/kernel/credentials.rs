@@ -1,0 +1,259 @@
+//! All of a thread's credentials (credentials(7), capabilities(7)): to know them, and to have them again.
+
+use super::{Errno, Sys, groups, sys};
+
+/// The credentials of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Real, effective and saved user.
+    users: [u32; 3],
+    /// Real, effective and saved group.
+    groups: [u32; 3],
+    /// User and group of file systems.
+    of_files: [u32; 2],
+    /// The other groups, in order.
+    others: Vec<u32>,
+    /// Effective, permitted and inheritable capabilities: low halves, then high ones.
+    capabilities: [u32; 6],
+}
+
+/// What the kernel takes away when a process takes other credentials: whether it may be dumped and traced, and the
+/// signal for the end of its parent.
+#[derive(Clone, Copy, Debug)]
+pub struct Attachments {
+    dumpable: u64,
+    death_signal: i32,
+}
+
+/// The version of capability sets with two halves, and the calling thread.
+const HEADER: [u32; 2] = [0x2008_0522, 0];
+
+impl Credentials {
+    /// Those of the calling thread.
+    #[must_use]
+    pub fn now() -> Credentials {
+        let (mut users, mut own_groups, mut capabilities) = ([0u32; 3], [0u32; 3], [0u32; 6]);
+        let mut others = groups();
+        others.sort_unstable();
+        // SAFETY: the kernel writes three words each, and two sets of three words.
+        unsafe {
+            let [a, b, c] = &mut users;
+            let _ = sys!(SYS_getresuid, &raw mut *a, &raw mut *b, &raw mut *c);
+            let [a, b, c] = &mut own_groups;
+            let _ = sys!(SYS_getresgid, &raw mut *a, &raw mut *b, &raw mut *c);
+            let _ = sys!(SYS_capget, HEADER.as_ptr(), capabilities.as_mut_ptr());
+        }
+        // No user, and no group: nothing changes, and the answer is the present one.
+        // SAFETY: they have no pointers.
+        let of_files = unsafe { [sys!(SYS_setfsuid, u32::MAX), sys!(SYS_setfsgid, u32::MAX)] }
+            .map(|answer| answer.map_or(u32::MAX, |number| number as u32));
+        Credentials { users, groups: own_groups, of_files, others, capabilities }
+    }
+
+    /// Whether real and effective user, and group, are the same.
+    #[must_use]
+    pub fn is_own_user(&self) -> bool {
+        self.users[0] == self.users[1] && self.groups[0] == self.groups[1]
+    }
+
+    /// The calling thread has these again.
+    ///
+    /// # Errors
+    /// EPERM if the kernel does not let it. It may have some of them then.
+    pub fn put_in_force(&self) -> Sys<()> {
+        let [real, effective, saved] = self.users;
+        let now = Credentials::now();
+        if now == *self {
+            return Ok(());
+        }
+        // What is permitted, or what the saved user permits, is needed for the rest.
+        let _ = now.raise();
+        // SAFETY: the kernel reads so many groups, and two sets of three words; the others have no pointers.
+        unsafe {
+            if [now.users[0], now.users[2]].contains(&0) {
+                let _ = sys!(SYS_setresuid, u32::MAX, 0, u32::MAX);
+            }
+            if now.others != self.others {
+                let _ = sys!(SYS_setgroups, self.others.len(), self.others.as_ptr());
+            }
+            let [a, b, c] = self.groups;
+            let _ = sys!(SYS_setresgid, a, b, c);
+            let _ = sys!(SYS_setresuid, real, effective, saved);
+            let _ = sys!(SYS_setfsgid, self.of_files[1]);
+            let _ = sys!(SYS_setfsuid, self.of_files[0]);
+            let _ = sys!(SYS_capset, HEADER.as_ptr(), self.capabilities.as_ptr());
+        }
+        if Credentials::now() == *self { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    /// Does something with these, and has the present ones again.
+    ///
+    /// # Errors
+    /// EPERM if the kernel does not let the thread have these: nothing was done.
+    pub fn during<R>(&self, work: impl FnOnce() -> R) -> Sys<R> {
+        let present = Credentials::now();
+        if present == *self {
+            return Ok(work());
+        }
+        let attachments = Attachments::now();
+        let taken = self.put_in_force();
+        let done = taken.map(|()| work());
+        if present.put_in_force().is_err() {
+            super::super::say(
+                "the thread can't take its credentials again; the program can't go on, and is ended (SIGABRT)",
+            );
+            std::process::abort()
+        }
+        attachments.put_back();
+        done
+    }
+
+    /// All threads have these users and groups again. The C library has them do what the calling one does, and ends the
+    /// process should they be answered differently; so this is for credentials that it has taken in the same way.
+    pub fn put_in_force_in_all_threads(&self) {
+        let ([real, effective, saved], [a, b, c]) = (self.users, self.groups);
+        let now = Credentials::now();
+        // SAFETY: the C library reads so many groups; the others have no pointers.
+        unsafe {
+            if [now.users[0], now.users[2]].contains(&0) {
+                libc::setresuid(u32::MAX, 0, u32::MAX);
+            }
+            if now.others != self.others {
+                libc::setgroups(self.others.len(), self.others.as_ptr());
+            }
+            libc::setresgid(a, b, c);
+            libc::setresuid(real, effective, saved);
+        }
+    }
+
+    /// These are the calling thread's: all capabilities that are permitted to it become effective.
+    ///
+    /// # Errors
+    /// As `capset(2)`.
+    pub fn raise(&self) -> Sys<()> {
+        let mut sets = self.capabilities;
+        (sets[0], sets[3]) = (sets[1], sets[4]);
+        // SAFETY: two sets of three words.
+        unsafe { sys!(SYS_capset, HEADER.as_ptr(), sets.as_ptr()) }.map(drop)
+    }
+}
+
+impl Attachments {
+    /// Those of the calling process, and thread.
+    #[must_use]
+    pub fn now() -> Attachments {
+        let mut death_signal = 0;
+        // SAFETY: the kernel writes the one number.
+        unsafe {
+            let _ = sys!(SYS_prctl, libc::PR_GET_PDEATHSIG, &raw mut death_signal);
+            let dumpable = sys!(SYS_prctl, libc::PR_GET_DUMPABLE).unwrap_or(1);
+            Attachments { dumpable, death_signal }
+        }
+    }
+
+    /// The process has them again.
+    pub fn put_back(&self) {
+        // SAFETY: they have no pointers.
+        unsafe {
+            // What is dumpable for root only can't be asked for: it comes with the credentials.
+            if self.dumpable < 2 {
+                let _ = sys!(SYS_prctl, libc::PR_SET_DUMPABLE, self.dumpable);
+            }
+            let _ = sys!(SYS_prctl, libc::PR_SET_PDEATHSIG, self.death_signal);
+        }
+    }
+}
+
+/// Limits of the process for a resource: soft, hard. `new` is set, if it is given.
+///
+/// # Errors
+/// As `prlimit(2)`.
+pub fn limits(resource: u32, new: Option<[u64; 2]>) -> Sys<[u64; 2]> {
+    let mut old = [0; 2];
+    let new = new.as_ref().map_or(std::ptr::null(), |new| new.as_ptr());
+    // SAFETY: the kernel reads the new ones, if there are some, and writes the old ones.
+    unsafe { sys!(SYS_prlimit64, 0, resource, new, old.as_mut_ptr()) }?;
+    Ok(old)
+}
+
+/// How urgently a thread runs, as `sched_getattr(2)` has it.
+pub type Urgency = [u32; 14];
+
+/// The calling thread's scheduling policy, priority and nice value.
+///
+/// # Errors
+/// As `sched_getattr(2)`.
+pub fn urgency() -> Sys<Urgency> {
+    let mut attributes = [0; 14];
+    // SAFETY: the kernel writes as much.
+    unsafe { sys!(SYS_sched_getattr, 0, attributes.as_mut_ptr(), size_of::<Urgency>(), 0) }?;
+    Ok(attributes)
+}
+
+/// Sets them.
+///
+/// # Errors
+/// As `sched_setattr(2)`.
+pub fn set_urgency(attributes: &Urgency) -> Sys<()> {
+    // SAFETY: the kernel reads as much as the first word says, which it has written.
+    unsafe { sys!(SYS_sched_setattr, 0, attributes.as_ptr(), 0) }.map(drop)
+}
+
+/// The calling thread's priority for input and output.
+///
+/// # Errors
+/// As `ioprio_get(2)`.
+pub fn io_priority() -> Sys<u64> {
+    // SAFETY: it has no pointers.
+    unsafe { sys!(SYS_ioprio_get, 1, 0) }
+}
+
+/// Sets it.
+///
+/// # Errors
+/// As `ioprio_set(2)`.
+pub fn set_io_priority(priority: u64) -> Sys<()> {
+    // SAFETY: it has no pointers.
+    unsafe { sys!(SYS_ioprio_set, 1, 0, priority) }.map(drop)
+}
+
+/// Processors, one bit each.
+pub type Processors = Vec<u64>;
+
+/// On which processors the calling thread runs.
+///
+/// # Errors
+/// As `sched_getaffinity(2)`.
+pub fn processors() -> Sys<Processors> {
+    let mut set = vec![0_u64; 1024];
+    // SAFETY: the kernel writes no more than there is room for.
+    let bytes =
+        unsafe { sys!(SYS_sched_getaffinity, 0, set.len() * size_of::<u64>(), set.as_mut_ptr()) }?;
+    set.truncate(bytes as usize / size_of::<u64>());
+    Ok(set)
+}
+
+/// Sets them.
+///
+/// # Errors
+/// As `sched_setaffinity(2)`.
+pub fn set_processors(set: &[u64]) -> Sys<()> {
+    // SAFETY: the kernel reads as much.
+    unsafe { sys!(SYS_sched_setaffinity, 0, size_of_val(set), set.as_ptr()) }.map(drop)
+}
+
+/// `personality(2)`: sets the execution domain, and gives the one of before; 0xffffffff only asks.
+///
+/// # Errors
+/// As `personality(2)`.
+pub fn personality(domain: u64) -> Sys<u64> {
+    // SAFETY: it has no pointers.
+    unsafe { sys!(SYS_personality, domain) }
+}
+
+/// The calling thread's number.
+#[must_use]
+pub fn own_thread() -> i32 {
+    // SAFETY: it takes nothing.
+    unsafe { sys!(SYS_gettid) }.map_or(0, |number| number as i32)
+}
