@@ -51,6 +51,8 @@ unsafe impl Plain for libc::flock {}
 // SAFETY: the kernel's structure has numbers only.
 unsafe impl Plain for libc::pollfd {}
 // SAFETY: the kernel's structure has numbers only.
+unsafe impl Plain for libc::epoll_event {}
+// SAFETY: the kernel's structure has numbers only.
 unsafe impl Plain for libc::stat {}
 // SAFETY: the kernel's structure has numbers only.
 unsafe impl Plain for libc::statx {}

@@ -160,7 +160,8 @@ transaction of a thread (`libtxos`).
 
 Where it depends on the arguments, the table gives the strongest of these, and a note. It also depends on what is
 behind a descriptor: a write to a file is transactional; a write to a pipe, a socket or a device is live
-([limits.md](limits.md), [runtime.md](runtime.md)). A call that is not in the table goes through under
+([limits.md](limits.md), [runtime.md](runtime.md)). A thread's writes, `send` and its relatives, and `shutdown` are
+[held](runtime.md#output-that-is-held) if the program asks for it. A call that is not in the table goes through under
 `txos run`, because the view isolates files whatever call changes them. In a thread's transaction it is refused
 with ENOSYS.
 

@@ -102,6 +102,11 @@ pub fn by_class(
         return fail(thread, lost());
     }
     let native = || Next::Answer(call.make());
+    if may_wait(number)
+        && let Some(next) = before_waiting(thread, call)
+    {
+        return next;
+    }
     match (class, context) {
         (Class::Harmless, _) if number == libc::SYS_rt_sigtimedwait => {
             let Some(session) = thread.session.as_mut() else { return native() };
@@ -186,6 +191,78 @@ fn put_in_force(mask: signals::Set, context: Option<&mut Context>) {
             signals::set_mask(mask);
         }
     }
+}
+
+/// Whether a call waits for what others do, and has no descriptor that says so.
+fn may_wait(number: i64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_pause {
+        return true;
+    }
+    matches!(
+        number,
+        libc::SYS_wait4
+            | libc::SYS_waitid
+            | libc::SYS_rt_sigsuspend
+            | libc::SYS_rt_sigtimedwait
+            | libc::SYS_semop
+            | libc::SYS_semtimedop
+            | libc::SYS_msgrcv
+            | libc::SYS_mq_timedreceive
+    )
+}
+
+/// Before a wait for somebody who may be waiting for output that is held: that is sent first.
+fn before_waiting(thread: &mut Thread, call: &Call) -> Option<Next> {
+    let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| tx.holds())?;
+    let looks_only = match call.number() {
+        libc::SYS_wait4 | libc::SYS_waitid => has_ended(call),
+        libc::SYS_msgrcv => call.int(4) & libc::IPC_NOWAIT != 0,
+        libc::SYS_rt_sigtimedwait => {
+            let time = call.pointer::<[u64; 2]>(2);
+            !time.is_null() && time.read() == Ok([0; 2])
+        }
+        _ => false,
+    };
+    if looks_only {
+        return None;
+    }
+    let waits_for_child = matches!(call.number(), libc::SYS_wait4 | libc::SYS_waitid);
+    let over = || waits_for_child && has_ended(call);
+    let released = thread::guarded(|| tx.release_until(call, over));
+    match (released, tx.doomed()) {
+        (Ok(()), None) => None,
+        (Ok(()), Some(why)) => {
+            let why = why.clone();
+            Some(fail(thread, why))
+        }
+        (Err(panic), _) => Some(fail(thread, session::defect(&panic))),
+    }
+}
+
+/// Whether a wait for a child would be over at once.
+fn has_ended(call: &Call) -> bool {
+    let (kind, id, flags) = match call.number() {
+        libc::SYS_waitid => (call.uint(0), call.word(1), call.int(3)),
+        _ => match call.int(0) {
+            -1 => (libc::P_ALL, 0, call.int(2) | libc::WEXITED),
+            0 => (libc::P_PGID, 0, call.int(2) | libc::WEXITED),
+            pid if pid < 0 => {
+                (libc::P_PGID, u64::from(pid.unsigned_abs()), call.int(2) | libc::WEXITED)
+            }
+            pid => (libc::P_PID, pid as u64, call.int(2) | libc::WEXITED),
+        },
+    };
+    if flags & libc::WNOHANG != 0 {
+        return true;
+    }
+    let mut found = [0_u32; 32];
+    let looks = (flags | libc::WNOHANG | libc::WNOWAIT) as u64;
+    let words = [u64::from(kind), id, found.as_mut_ptr() as u64, looks, 0, 0];
+    // SAFETY: there is room for a `siginfo_t`, of 128 bytes.
+    let answer = unsafe { syscall(libc::SYS_waitid, words) };
+    // Its first word is SIGCHLD, or zero.
+    answer != 0 || found[0] != 0
 }
 
 fn transactional(thread: &mut Thread, call: &Call) -> Next {
@@ -310,5 +387,7 @@ pub fn fail(thread: &mut Thread, why: Failure) -> Next {
         // A command that runs as one transaction has nobody to tell.
         command.end_failed(&thread.report);
     }
-    if session.goes_back(conflict) { Next::Again } else { CANCELED }
+    // What was sent before the end would be sent again.
+    let again = conflict && !session.plan.went_out;
+    if session.goes_back(again) { Next::Again } else { CANCELED }
 }

@@ -200,7 +200,7 @@ enum Stage {
     /// It waits for the decision.
     Prepared,
     /// It has ended.
-    Over(Result<Committed, Failure>),
+    Over(Box<Result<Committed, Failure>>),
 }
 
 /// A transaction that is committed as soon as the program says so.
@@ -257,7 +257,8 @@ impl Prepared {
             let asking = Asking { stages: said.clone(), decision: RefCell::new(Some(decided)) };
             let done = thread::guarded(|| tx.commit(Some(&asking)));
             here().abort_if.set(std::ptr::null());
-            let _ = said.send(Stage::Over(done.unwrap_or_else(|panic| Err(defect(&panic)))));
+            let over = done.unwrap_or_else(|panic| Err(defect(&panic)));
+            let _ = said.send(Stage::Over(Box::new(over)));
         };
         let started = std::thread::Builder::new()
             .name("txos-prepared".into())
@@ -277,11 +278,13 @@ impl Prepared {
         let prepared = Prepared { decision, stages, committer, enlisted, taken };
         match prepared.stages.recv() {
             Ok(Stage::Prepared) => {}
-            Ok(Stage::Over(Err(failure))) => {
+            Ok(Stage::Over(over)) => {
                 let _ = prepared.committer.join();
-                return Err(failure);
+                return Err(over
+                    .err()
+                    .unwrap_or_else(|| defect("a commit ended without a decision")));
             }
-            _ => return Err(defect("a commit ended without a decision")),
+            Err(_) => return Err(defect("a commit ended without a decision")),
         }
         match prepared.enlisted.prepare() {
             Ok(()) => Ok(prepared),
@@ -296,7 +299,7 @@ impl Prepared {
     fn decide(self, commit: bool) -> Decided {
         let _ = self.decision.send(commit);
         let over = match self.stages.recv() {
-            Ok(Stage::Over(over)) => over,
+            Ok(Stage::Over(over)) => *over,
             _ => Err(defect("a commit has no end")),
         };
         let _ = self.committer.join();

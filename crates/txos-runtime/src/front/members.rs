@@ -273,6 +273,7 @@ impl Turn {
                 (member.told, member.again) = (true, over.again);
                 if member.began {
                     session.plan.again.clone_from(&over.plan.again);
+                    session.plan.went_out |= over.plan.went_out;
                 }
                 thread.report.say(&over.failure.what);
                 thread.report.abort = over.failure.clone();
@@ -291,7 +292,8 @@ impl Turn {
         if lived && self.tx.is_none() {
             let failure = thread.report.abort.clone();
             let wanted = session.member.as_ref().is_some_and(|member| member.wants_again);
-            let again = wanted || failure.reason == reason::CONFLICT;
+            let lost = failure.reason == reason::CONFLICT;
+            let again = wanted || (lost && !session.plan.went_out);
             self.end(failure, session.plan.clone(), again);
             if let Some(member) = session.member.as_mut() {
                 (member.told, member.again) = (true, again);
@@ -897,6 +899,7 @@ pub fn gather(thread: &mut Thread) -> bool {
     drop(member);
     let Some(over) = over else { return false };
     session.plan.again = over.plan.again;
+    session.plan.went_out |= over.plan.went_out;
     thread.report.say(&over.failure.what);
     thread.report.abort = over.failure;
     over.again && alone

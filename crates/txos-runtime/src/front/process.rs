@@ -196,6 +196,9 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
     if let Some(next) = outside {
         return next;
     }
+    if let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) {
+        tx.child_shares_table(made.flags & libc::CLONE_FILES as u64 != 0);
+    }
     let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
     match made.stack {
         // The kernel would make a child that dies of it; here it would be this thread.

@@ -68,6 +68,9 @@ pub enum Next {
 impl Session {
     /// In a child: it is the parent's.
     pub fn forget(mut self) {
+        if let Some(tx) = self.tx.as_mut() {
+            tx.forget_held();
+        }
         std::mem::forget(self.tx.take());
         std::mem::forget(self.checkpoint.take());
         std::mem::forget(self.process.take());
@@ -124,6 +127,8 @@ impl Session {
             counters.aborted += 1;
             counters.unsupported += tx.unsupported();
             (report.live, report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
+            self.plan.went_out |= tx.went_out();
+            let why = tx.naming_released(why);
             match thread::guarded(|| tx.abort()) {
                 Ok(again) => self.plan.again = again.or(self.plan.again.take()),
                 Err(panic) => tell_defect(&panic),
@@ -415,6 +420,7 @@ pub unsafe extern "C" fn begin_again() -> i32 {
         return api::fail(libc::ECANCELED);
     }
     plan.attempt = plan.attempt.saturating_add(1);
+    plan.went_out = false;
     linger(tls);
     // What came meanwhile is delivered between two attempts.
     // Before signals are let in: a handler may jump out.
@@ -515,7 +521,9 @@ pub fn failed_end(tls: &Tls, thread: &mut Thread, mut failure: Failure, asked_ag
         session.undo_settings(&mut failure);
     }
     let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
-    let again = failure.reason == reason::CONFLICT || asked_again;
+    let lost = failure.reason == reason::CONFLICT;
+    let went_out = thread.session.as_ref().is_some_and(|session| session.plan.went_out);
+    let again = (lost && !went_out) || asked_again;
     thread.report.say(&failure.what);
     thread.report.abort = failure;
     let Some(session) = thread.session.as_mut() else { return api::fail(errno) };
@@ -547,6 +555,9 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
     }
     thread.counters.unsupported += tx.unsupported();
     thread.report.live = tx.was_live();
+    if let Some(session) = thread.session.as_mut() {
+        session.plan.went_out |= tx.went_out();
+    }
     let restored = thread.session.as_mut().map(|session| std::mem::take(&mut session.restored));
     let mut restored = restored.unwrap_or_default();
     let asked = restored.asking(&enlisted);

@@ -47,7 +47,8 @@ impl Tx {
                 committed.held = std::mem::take(&mut self.held);
                 Ok(committed)
             }
-            Err(mut failure) => {
+            Err(failure) => {
+                let mut failure = self.naming_released(failure);
                 failure.again = self.abort();
                 Err(failure)
             }

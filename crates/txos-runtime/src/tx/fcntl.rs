@@ -354,13 +354,19 @@ impl Tx {
     /// # Errors
     /// As the call.
     pub fn poll(&mut self, call: &Call) -> Sys<u64> {
+        const WRITABLE: i16 = libc::POLLOUT | libc::POLLWRNORM;
         let (given, count) = (call.pointer::<libc::pollfd>(0), call.word(1));
         if count > 65_536 {
             return Err(Errno::INVAL);
         }
         let mut list = Vec::with_capacity(count as usize);
+        // Those that a write to would be held for.
+        let mut writable = Vec::new();
         for i in 0..count {
             let mut one = given.item(i).read()?;
+            if one.events & WRITABLE != 0 && self.may_hold() && self.is_writable(one.fd) {
+                writable.push(i as usize);
+            }
             if one.fd >= 0 {
                 // One that is closed is answered with POLLNVAL, which a number never used gives.
                 one.fd = self.real(one.fd).unwrap_or(i32::MAX);
@@ -369,7 +375,13 @@ impl Tx {
             list.push(one);
         }
         // SAFETY: the list is as long as the program's, and lives until the answer.
-        let n = unsafe { call.with_word(0, list.as_mut_ptr() as u64) }.answer()?;
+        let real_call = unsafe { call.with_word(0, list.as_mut_ptr() as u64) };
+        let mut n = self.answer_wait(&real_call, !writable.is_empty(), || {})?;
+        for i in writable {
+            let one = &mut list[i];
+            n += u64::from(one.revents == 0);
+            one.revents |= one.events & WRITABLE;
+        }
         for (i, one) in list.iter().enumerate() {
             let revents = std::mem::offset_of!(libc::pollfd, revents);
             given.item(i as u64).part::<i16>(revents).write(one.revents)?;
@@ -430,7 +442,24 @@ impl Tx {
             // SAFETY: it has room for `top` numbers, and lives until the answer.
             real_call = unsafe { real_call.with_word(i + 1, real_sets[i].as_mut_ptr() as u64) };
         }
-        let n = real_call.answer()?;
+        let writable: Vec<usize> = match self.may_hold() {
+            true => {
+                let numbers = sets[1].iter().filter(|&&fd| self.is_writable(fd));
+                numbers.filter_map(|&fd| real_of(fd)).collect()
+            }
+            false => Vec::new(),
+        };
+        let asked = self.held.output.any().then(|| real_sets.clone());
+        let mut n = self.answer_wait(&real_call, !writable.is_empty(), || {
+            for (set, asked) in real_sets.iter_mut().zip(asked.iter().flatten()) {
+                set.copy_from_slice(asked);
+            }
+        })?;
+        for real in writable {
+            let word = &mut real_sets[1][real / 64];
+            n += u64::from(*word >> (real % 64) & 1 == 0);
+            *word |= 1 << (real % 64);
+        }
         for (i, set) in sets.iter().enumerate() {
             if given[i].is_null() {
                 continue;
@@ -494,6 +523,15 @@ impl ShadowTree {
     }
 }
 
+/// Whether a call makes a counter.
+fn is_counter(number: i64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_eventfd {
+        return true;
+    }
+    number == libc::SYS_eventfd2
+}
+
 impl FdTable {
     /// A call that makes descriptors which are not files: pipes, sockets, events.
     ///
@@ -501,7 +539,12 @@ impl FdTable {
     /// As the call.
     pub fn new_descriptor(&mut self, call: &Call) -> Sys<u64> {
         let fd = call.answer()? as i32;
-        self.plain(fd).map(|n| n as u64)
+        let number = self.plain(fd)?;
+        // Nobody else has a new counter.
+        if is_counter(call.number()) {
+            self.is_inside(number);
+        }
+        Ok(number as u64)
     }
 
     /// Gives a descriptor of the kernel's that is no versioned file its number.
@@ -513,6 +556,13 @@ impl FdTable {
         let cloexec = kernel::close_on_exec(fd)?;
         let file = self.add(OpenFile { flags, ..OpenFile::default() });
         self.number(file, fd, cloexec, 0)
+    }
+
+    /// Output to a new descriptor stays within the transaction.
+    fn is_inside(&mut self, number: i32) {
+        if let Descriptor::Open { file, .. } = self.descriptor(number) {
+            self.get_mut(file).reach = super::effects::Reach::Inside;
+        }
     }
 
     /// A descriptor that was put out of the way gets its number.
@@ -538,6 +588,7 @@ impl FdTable {
         // Each gets the lowest number that is free when it is its turn.
         let high = [kernel::move_high(pair[0])?, kernel::move_high(pair[1])?];
         let pair = [self.lowered(high[0], cloexec)?, self.lowered(high[1], cloexec)?];
+        pair.into_iter().for_each(|number| self.is_inside(number));
         out.write(pair)?;
         Ok(0)
     }

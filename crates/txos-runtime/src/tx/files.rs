@@ -68,6 +68,8 @@ pub struct OpenFile {
     /// The file could not be opened anew: the kernel's description is the one from before, and its
     /// offset is put back on abort.
     pub borrowed: bool,
+    /// What output to it is.
+    pub reach: super::effects::Reach,
 }
 
 impl OpenFile {

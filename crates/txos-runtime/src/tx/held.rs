@@ -1,4 +1,4 @@
-//! What happens to others if and when the transaction commits: signals to processes outside.
+//! What happens to others if and when the transaction commits: signals to processes outside, and output ([`super::effects`]).
 //!
 //! Whether there is the process, and whether the caller may signal it, the kernel is asked at once, so that
 //! the call fails as it does natively. The process is held by a descriptor until then: another that gets its
@@ -17,6 +17,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use super::effects::Effects;
 use super::kernel::{self, Credentials, Errno, Info, OwnedFd, Sys};
 use super::{Failure, Tx, reason, say};
 use crate::call::Call;
@@ -24,10 +25,12 @@ use crate::call::Call;
 /// How many signals a transaction holds. Each process that they go to takes a descriptor.
 pub const MOST: usize = 4096;
 
-/// Signals that wait for the commit.
+/// What waits for the commit.
 #[derive(Debug, Default)]
 pub struct Held {
     signals: Vec<Signal>,
+    /// Output to the outside.
+    pub output: Effects,
     /// The credentials that the thread has had, by their numbers, if they have changed.
     senders: Vec<(u32, Credentials)>,
     /// The processes that they go to.
@@ -71,6 +74,8 @@ impl Place {
 /// One signal.
 #[derive(Debug)]
 struct Signal {
+    /// So many were held before it.
+    number: u64,
     /// The number of the credentials of the call.
     sender: u32,
     signal: i32,
@@ -161,7 +166,7 @@ impl Held {
     /// Whether there is nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.signals.is_empty()
+        self.signals.is_empty() && !self.output.any()
     }
 
     /// A descriptor of a process, one for all of its signals.
@@ -176,11 +181,13 @@ impl Held {
         Ok(fd)
     }
 
-    /// Sends all signals: why any of them could not be sent.
+    /// Sends all signals and all output, in the order of the calls: why any of it could not be sent.
     pub fn send(&mut self) -> Vec<String> {
         let place = self.place.take();
         let waited = place.as_ref().map_or(Ok(()), Place::wait);
-        let mut failed = self.send_those(|_| true);
+        let mut output = std::mem::take(&mut self.output);
+        let mut failed = output.send(&mut |before| self.send_those(|one| one.number < before));
+        failed.extend(self.send_those(|_| true));
         if let Err(errno) = waited {
             let why = std::io::Error::from(errno);
             failed.push(format!(
@@ -190,9 +197,8 @@ impl Held {
         failed
     }
 
-    fn send_those(&mut self, which: impl Fn(&Target) -> bool) -> Vec<String> {
-        let (now, later) =
-            std::mem::take(&mut self.signals).into_iter().partition(|one| which(&one.to));
+    fn send_those(&mut self, which: impl Fn(&Signal) -> bool) -> Vec<String> {
+        let (now, later) = std::mem::take(&mut self.signals).into_iter().partition(which);
         self.signals = later;
         let now: Vec<Signal> = now;
         now.iter().filter_map(|one| self.send_one(one)).collect()
@@ -229,7 +235,9 @@ impl Held {
             ));
             return Err(Errno::AGAIN);
         }
-        self.signals.push(Signal { sender, signal, to, info });
+        let number = self.output.signals;
+        self.output.signals += 1;
+        self.signals.push(Signal { number, sender, signal, to, info });
         Ok(0)
     }
 }
@@ -290,7 +298,7 @@ impl Tx {
     /// Whether signals wait for the commit.
     #[must_use]
     pub fn holds_signals(&self) -> bool {
-        !self.held.is_empty()
+        !self.held.signals.is_empty()
     }
 
     /// A call that sends a signal.
@@ -352,7 +360,7 @@ impl Tx {
         }
         self.report.calling = call.number();
         self.unsupported_call("a held signal to a child that the transaction waits for", b"")?;
-        for failure in self.held.send_those(|to| to.is_child(own)) {
+        for failure in self.held.send_those(|one| one.to.is_child(own)) {
             say(&failure);
         }
         Ok(())

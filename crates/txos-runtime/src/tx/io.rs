@@ -18,6 +18,8 @@ use crate::user::{MOVED_MAX, Readable, UserSlice};
 enum Way {
     /// By the kernel, by this descriptor.
     Native(i32),
+    /// The same, of something outside.
+    Outside(i32),
     /// Here: node, and the descriptor that has the offset.
     Shadow(Id, i32),
 }
@@ -30,7 +32,7 @@ impl Tx {
         let (node, reads) = (open.node, open.reads());
         let real = self.real_for(call)?;
         let Some(id) = node.filter(|&id| self.tree.has_content(id)) else {
-            return Ok((file, Way::Native(real)));
+            return Ok((file, Way::Outside(real)));
         };
         if !reads && !self.tree.nodes[id].is_dir() {
             return Err(Errno::BADF);
@@ -63,6 +65,10 @@ impl Tx {
         let (_, way) = self.reading(call)?;
         let (id, real) = match way {
             Way::Native(real) => return call.with_descriptor(0, real).answer(),
+            Way::Outside(real) => {
+                self.before_taking(call, real)?;
+                return call.with_descriptor(0, real).answer();
+            }
             Way::Shadow(id, real) => (id, real),
         };
         if call.number() == libc::SYS_preadv2 && call.word(5) != 0 {
@@ -120,6 +126,9 @@ impl Tx {
         let (node, writes, flags) = (open.node, open.writes(), open.flags);
         let native = |real: i32| call.with_descriptor(0, real).answer();
         let Some(id) = node.filter(|&id| self.tree.has_content(id)) else {
+            if let Some(held) = self.hold_write(call)? {
+                return Ok(held);
+            }
             let real = self.real(fd)?;
             self.write_outside(fd, real)?;
             return native(real);
@@ -165,6 +174,9 @@ impl Tx {
     /// The transaction is doomed.
     pub fn write_outside(&mut self, number: i32, real: i32) -> Sys<()> {
         if self.report.said_outside {
+            return Ok(());
+        }
+        if self.how.flags & super::flags::COMMAND == 0 && self.is_inside(number) {
             return Ok(());
         }
         let Ok(stat) = kernel::look_fd(real) else { return Ok(()) };
@@ -387,7 +399,7 @@ fn at_a_place(call: &Call) -> Sys<()> {
 
 /// The buffers of a call that reads or writes: whether a program can have them at all is looked at
 /// first, by the kernel as well.
-fn buffers(call: &Call) -> Sys<Vec<UserSlice>> {
+pub(super) fn buffers(call: &Call) -> Sys<Vec<UserSlice>> {
     let buffers = match call.number() {
         libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
             vec![call.buffer(1, call.word(2).min(MOVED_MAX))]
@@ -398,7 +410,7 @@ fn buffers(call: &Call) -> Sys<Vec<UserSlice>> {
 }
 
 /// As much as there is of the buffers: the kernel writes what comes before a bad address.
-fn what_is_there(buffers: Vec<UserSlice>) -> Sys<Vec<Readable>> {
+pub(super) fn what_is_there(buffers: Vec<UserSlice>) -> Sys<Vec<Readable>> {
     let (mut any, mut over, mut failed) = (false, false, None);
     // In the memory of the list that it takes.
     let pieces = buffers.into_iter().map_while(|buffer| match buffer.readable() {
@@ -421,7 +433,7 @@ fn what_is_there(buffers: Vec<UserSlice>) -> Sys<Vec<Readable>> {
 }
 
 /// Whether a call reads or writes at the open file's offset, not at a place that it names.
-fn uses_offset(call: &Call) -> bool {
+pub(super) fn uses_offset(call: &Call) -> bool {
     match call.number() {
         libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_preadv | libc::SYS_pwritev => false,
         libc::SYS_preadv2 | libc::SYS_pwritev2 => call.long(3) == -1,

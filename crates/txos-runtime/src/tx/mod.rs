@@ -13,6 +13,7 @@
 //! | [`files`], `open`, `fcntl` | descriptors; open; fcntl, ioctl, locks |
 //! | [`spaces`] | several processes in one transaction: what is each one's own |
 //! | `passed`, `sockets` | paths of calls that the kernel carries out; addresses of sockets |
+//! | [`effects`] | output to the outside, held until the commit |
 //! | `acquire` | the read set, and the realm |
 //! | `ways` | directories on the way of a path: held, known to the process |
 //! | `staging` | where private copies lie |
@@ -37,6 +38,7 @@ mod calls;
 mod commit;
 pub mod content;
 mod delta;
+pub mod effects;
 mod fcntl;
 pub mod files;
 pub mod held;
@@ -134,6 +136,8 @@ pub struct How {
     pub again: Option<RetryHistory>,
     /// Earlier attempts: 0, 1, …
     pub attempt: u32,
+    /// Output was sent before the end: it does not begin again by itself.
+    pub went_out: bool,
 }
 
 /// Why something failed, or a transaction was aborted.

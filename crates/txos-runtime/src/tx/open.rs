@@ -3,6 +3,7 @@
 use txos_engine::object::FileKind;
 
 use super::content::Data;
+use super::effects::Reach;
 use super::files::OpenFile;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
@@ -387,6 +388,9 @@ impl Tx {
     /// Opens what the kernel reads and writes; if that waits for the other end of a FIFO, between two turns of
     /// the member.
     fn open_in_turn(&mut self, opening: Opening, is_fifo: bool) -> Sys<u64> {
+        if is_fifo && opening.waits() {
+            self.release()?;
+        }
         if is_fifo && opening.waits() && self.waits.leave(&opening) {
             return Err(Errno::AGAIN);
         }
@@ -418,7 +422,7 @@ impl Tx {
         if flags & libc::O_CREAT != 0 && kernel::statx(libc::AT_FDCWD, path, 0).is_err() {
             self.unsupported_call("a new file outside of the versioned trees", path)?;
         }
-        if self.waits.has_members()
+        if (self.waits.has_members() || self.holds())
             && kernel::statx(libc::AT_FDCWD, path, 0).is_ok_and(|s| s.kind() == FileKind::Fifo)
         {
             return self.open_in_turn(Opening { path: path.to_vec(), flags, node: None }, true);
@@ -456,7 +460,12 @@ impl Tx {
                 let real = self.real(number)?;
                 let path = kernel::magic_path(real);
                 let fd = kernel::open(&path, flags & !(libc::O_CREAT | libc::O_EXCL), 0)?;
-                let open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };
+                let reach = match self.fds.get(file).reach {
+                    Reach::Inside => Reach::Inside,
+                    _ => Reach::Unknown,
+                };
+                let flags_seen = flags & !libc::O_CLOEXEC;
+                let open = OpenFile { flags: flags_seen, reach, ..OpenFile::default() };
                 let file = self.fds.add(open);
                 self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
             }

@@ -53,6 +53,20 @@ impl Header {
         unsafe { UserSlice::new(self.words[0], self.words[1] & 0xffff_ffff) }
     }
 
+    /// The buffers.
+    ///
+    /// # Errors
+    /// EFAULT, EMSGSIZE, ENOMEM.
+    pub fn buffers(&self) -> Sys<Vec<UserSlice>> {
+        /// `UIO_MAXIOV`.
+        const MOST: u64 = 1024;
+        if self.words[3] > MOST {
+            return Err(Errno::MSGSIZE);
+        }
+        // SAFETY: the program gave it in its header.
+        unsafe { UserPtr::<[u64; 2]>::new(self.words[2]) }.buffers(self.words[3])
+    }
+
     /// The control data.
     pub fn control(&self) -> UserSlice {
         // SAFETY: the program gave it in its header.

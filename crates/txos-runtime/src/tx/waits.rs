@@ -126,6 +126,7 @@ impl Tx {
     /// Another thread enters: from here on no call is the only one.
     pub fn share(&mut self) {
         self.waits.members = true;
+        self.release_before_members();
         self.before_pause();
         self.start.first = single_call::First::Over;
     }

@@ -74,10 +74,15 @@ impl Tx {
             libc::SYS_copy_file_range | libc::SYS_splice | libc::SYS_sendfile => self.between(call),
             libc::SYS_tee => {
                 let (from, to) = (self.real(int(0))?, self.real(int(1))?);
+                self.before_live(int(1))?;
+                self.before_taking(call, from)?;
                 self.write_outside(int(1), to)?;
                 call.with_descriptor(0, from).with_descriptor(1, to).answer()
             }
             libc::SYS_vmsplice => {
+                if let Some(held) = self.hold_moved(call)? {
+                    return Ok(held);
+                }
                 let file = self.file(int(0))?;
                 if self.fds.get(file).writes() {
                     let real = self.real(int(0))?;
@@ -203,6 +208,9 @@ impl Tx {
         }
         if number == libc::SYS_splice {
             self.can_splice(from, to)?;
+        }
+        if let Some(held) = self.hold_moved(call)? {
+            return Ok(held);
         }
         let target = self.native_content(to, true)?;
         let source = match same {

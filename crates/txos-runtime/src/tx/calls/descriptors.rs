@@ -60,7 +60,19 @@ impl Tx {
             libc::SYS_pipe2 => self.fds.new_pair(call, 0),
             libc::SYS_socketpair => self.fds.new_pair(call, 3),
             libc::SYS_socket => self.fds.new_descriptor(call),
-            libc::SYS_connect | libc::SYS_sendto => self.to_address(call),
+            libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_sendmmsg | libc::SYS_shutdown => {
+                match self.hold_message(call)? {
+                    Some(held) => Ok(held),
+                    None => {
+                        self.before_live(int(0))?;
+                        self.send_live(call)
+                    }
+                }
+            }
+            libc::SYS_connect => self.to_address(call),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => self.wait_for_events(call),
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => self.wait_for_events(call),
             libc::SYS_bind => self.bind(call),
             libc::SYS_getsockname | libc::SYS_getpeername => self.socket_name(call),
             libc::SYS_inotify_add_watch => {
@@ -72,11 +84,21 @@ impl Tx {
                 kernel::watch(real, &path, a[2] as u32)
             }
 
+            libc::SYS_seccomp if a[0] as u32 > libc::SECCOMP_SET_MODE_FILTER => call.answer(),
+            libc::SYS_prctl => self.refuse(Errno::INVAL, "a sandbox of the program's own"),
+            _ => self.the_rest(call),
+        }
+    }
+
+    /// Calls that send and can't be held.
+    fn send_live(&mut self, call: &Call) -> Sys<u64> {
+        match call.number() {
+            libc::SYS_sendto => self.to_address(call),
             libc::SYS_sendmsg => self.send_message(call),
             libc::SYS_sendmmsg => {
                 // Each header is followed by the length of what was sent.
                 let messages = call.pointer::<[u64; 8]>(1);
-                for i in 0..a[2].min(1024) {
+                for i in 0..call.word(2).min(1024) {
                     let Ok(header) = Header::read(messages.item(i).part(0)) else { continue };
                     if !header.control().is_empty() {
                         return self.unsupported_errno("handing descriptors over by many messages");
@@ -87,9 +109,38 @@ impl Tx {
                 }
                 self.the_rest(call)
             }
-            libc::SYS_seccomp if a[0] as u32 > libc::SECCOMP_SET_MODE_FILTER => call.answer(),
-            libc::SYS_prctl => self.refuse(Errno::INVAL, "a sandbox of the program's own"),
             _ => self.the_rest(call),
+        }
+    }
+
+    /// `epoll_wait(2)` and its relatives.
+    fn wait_for_events(&mut self, call: &Call) -> Sys<u64> {
+        let real = self.real(call.int(0))?;
+        let real_call = call.with_descriptor(0, real);
+        let found = self.answer_wait(&real_call, self.may_hold(), || {})?;
+        if found != 0 || !self.may_hold() {
+            return Ok(found);
+        }
+        // The kernel has nothing, and was not waited for.
+        let room = u64::from(call.uint(2));
+        let out = call.pointer::<libc::epoll_event>(1);
+        let mut ready = 0;
+        for (number, event) in kernel::interests(real)? {
+            // Those that tell of a change, or once, have told.
+            let told = libc::EPOLLET | libc::EPOLLONESHOT;
+            let asked = event.events as i32;
+            let is_it = asked & libc::EPOLLOUT != 0 && asked & told == 0;
+            // The number is the kernel's, of when it was added.
+            if is_it && ready < room && self.real(number) == Ok(number) && self.is_writable(number)
+            {
+                let events = libc::EPOLLOUT as u32;
+                out.item(ready).write(libc::epoll_event { events, u64: event.u64 })?;
+                ready += 1;
+            }
+        }
+        match ready {
+            0 => self.answer_wait(&real_call, false, || {}),
+            _ => Ok(ready),
         }
     }
 

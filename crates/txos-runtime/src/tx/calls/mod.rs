@@ -20,6 +20,7 @@ mod xattrs;
 
 use super::Tx;
 use super::attrs::Object;
+use super::effects;
 use super::kernel::{Errno, Sys};
 use crate::call::Call;
 use crate::user::UserPtr;
@@ -66,6 +67,9 @@ impl Tx {
             if call.int(i) >= 0 {
                 call = call.with_descriptor(i, self.real(call.int(i))?);
             }
+        }
+        if effects::takes(call.number()) {
+            self.before_taking(&call, call.int(0))?;
         }
         let makes = txos_calls::makes_descriptor(call.number());
         if makes { self.fds.new_descriptor(&call) } else { call.answer() }

@@ -12,6 +12,7 @@
 //! | [`attrs`] | modes, owners, times, extended attributes |
 //! | [`credentials`] | all credentials of a thread, limits, priorities |
 //! | [`identity`] | making calls for others |
+//! | [`outside`] | sending to pipes, terminals and sockets |
 //! | [`process`] | who and where the process is |
 //! | [`signals`] | signals to other processes |
 //!
@@ -32,6 +33,7 @@ mod credentials;
 mod identity;
 mod names;
 mod open;
+mod outside;
 mod process;
 mod signals;
 mod stat;
@@ -42,6 +44,7 @@ pub use credentials::*;
 pub use identity::*;
 pub use names::*;
 pub use open::*;
+pub use outside::*;
 pub use process::*;
 pub use signals::*;
 pub use stat::*;

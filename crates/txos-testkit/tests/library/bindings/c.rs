@@ -170,6 +170,27 @@ fn the_bindings_agree_with_the_header() {
         .expect(0);
 }
 
+#[test]
+fn only_what_was_done_is_said() {
+    // What it ends with is the last line of standard error.
+    const PIPE: &str = r#"{ "$0" "$@"; echo "ended with $?" >&2; } | cat"#;
+    let lab = Lab::new();
+    let program = example(&lab, "held-output");
+    let run = |held: &str, names: &[&str]| {
+        let shell = in_lab(&lab, "sh").args(["-c", PIPE]).arg(&program);
+        shell.args(names.iter().copied()).env("TXOS_HOLD_OUTPUT", held).run().expect(0)
+    };
+    let done = run("1", &["one", "two"]);
+    assert_eq!((done.text(), &*done.stderr), ("made one\nmade two\n".into(), "ended with 0\n"));
+    let failed = run("1", &["three", "one"]);
+    assert_eq!((failed.text(), failed.stderr.contains("ended with 1")), (String::new(), true));
+    let _ = lab.native("test ! -e three");
+    // The pipe has it at once otherwise.
+    let live = run("", &["three", "one"]);
+    assert_eq!((live.text(), live.stderr.contains("ended with 1")), ("made three\n".into(), true));
+    let _ = lab.native("test ! -e three");
+}
+
 /// Both examples, in whichever language. `join`: what is between the words of their names.
 pub fn check_examples(lab: &Lab, run: &dyn Fn(&str, &str) -> Done, join: char) {
     let (safe_open, two_files) = (format!("safe{join}open"), format!("two{join}files"));

@@ -8,6 +8,7 @@ mod conflicts;
 mod crashes;
 mod decided;
 mod differ;
+mod effects;
 mod hostile;
 mod identities;
 mod joint;

@@ -1,0 +1,1172 @@
+//! Effects on the outside: output to pipes, FIFOs, terminals and sockets is held until the commit.
+//!
+//! A write is copied into a queue and answered as if it was done. After the commit the queue is sent, in the order
+//! of the program's calls; an abort drops it. A reader outside never sees output of a transaction that did not
+//! commit, and output of one that is begun again is not doubled.
+//!
+//! | output | what happens |
+//! |---|---|
+//! | to an end that somebody outside may read | held |
+//! | to a pipe or a pair of sockets that the transaction has made | flows at once ([`Reach::Inside`]) |
+//! | to the process itself, which has other threads or does not wait; of a transaction of several threads or processes | live: another one may be waiting for it already |
+//! | to standard error | live: it says why a program ends |
+//!
+//! Nothing is held, and all output is live, unless the program asks for it ([`is_asked_for`]).
+//!
+//! # When the transaction waits for an answer
+//!
+//! A program that has written a request and waits for the answer would wait for ever. So what is held is *released*
+//! before the transaction waits for something from outside: sent before the commit, with one warning. With
+//! `TX_STRICT` the transaction is aborted instead. What was released can't be dropped: a later abort names it, and
+//! the transaction does not begin again by itself.
+//!
+//! A release does not wait for who reads it while the transaction can go on: two that write to each other would wait
+//! for each other. What there is no room for goes out by and by, as the program reads and waits.
+#![allow(unsafe_code)] // calls with timeouts and buffers of ours
+
+use std::time::{Duration, Instant};
+
+use txos_engine::object::FileKind;
+
+use super::files::File;
+use super::io::{buffers, uses_offset, what_is_there};
+use super::kernel::{self, Errno, OwnedFd, Sys};
+use super::sockets::{self, Header};
+use super::{Tx, flags, say, shared};
+use crate::call::Call;
+use crate::user::{Readable, UserSlice};
+
+/// So much is held in memory, bytes. What follows lies in a file.
+const MEMORY_MAX: usize = 1 << 20;
+/// So much is held in all, bytes, unless `TXOS_HELD_MAX` says otherwise.
+const HELD_MAX: u64 = 1 << 30;
+/// Up to so many bytes a pipe takes as a whole: `PIPE_BUF`.
+const PIPE_BUF: u64 = 4096;
+/// What a terminal is given at once, bytes: more might wait for it where signals can't end the wait.
+const TERMINAL_PIECE: usize = 512;
+/// What is moved at once from a file to what is held, bytes.
+const MOVED_AT_ONCE: u64 = 256 << 10;
+/// After so many looks in a row that found nothing, a program that never waits is taken to be waiting.
+const LOOKS_MAX: u32 = 100;
+/// How often a signal that ends the process is looked for while there is no room.
+const LOOK: Duration = Duration::from_millis(50);
+/// What waits for something else as well looks after it so often.
+const TURN: Duration = Duration::from_millis(10);
+/// People are told of a wait that is longer.
+const TELL_AFTER: Duration = Duration::from_secs(2);
+/// Why output is released.
+const WAITING: &str = "the transaction waits for something from outside";
+/// What an abort names if something was released.
+const RELEASED: &str = "output that was sent before the end";
+/// Flags of `send(2)` that are kept until the message is sent.
+const KEPT_FLAGS: i32 =
+    libc::MSG_NOSIGNAL | libc::MSG_OOB | libc::MSG_EOR | libc::MSG_CONFIRM | libc::MSG_DONTROUTE;
+/// Those that mean nothing for what is held.
+const IDLE_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_MORE;
+
+/// What output to an open file is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Nobody has looked.
+    #[default]
+    Unknown,
+    /// Both ends are the transaction's.
+    Inside,
+    /// It is done at once, and stays.
+    Live,
+    /// It is held, for the end with this index.
+    Held(usize),
+}
+
+/// How an end takes what is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A pipe or a FIFO: up to [`PIPE_BUF`] bytes at once stay together.
+    Pipe,
+    /// A pipe with `O_DIRECT`: each write is a packet.
+    Packets,
+    Terminal,
+    /// A socket without borders between messages.
+    Stream,
+    /// A socket that keeps messages apart.
+    Messages,
+    /// A counter of `eventfd(2)`: what is written is added.
+    Counter,
+}
+
+/// Something outside that output is held for.
+#[derive(Debug)]
+struct End {
+    /// A duplicate: the program's own number may be closed by another thread.
+    fd: OwnedFd,
+    kind: Kind,
+    /// The program's number when it was first written to, for messages.
+    number: i32,
+    /// The socket is connected.
+    connected: bool,
+    /// Its sending side is to be shut down.
+    shut: bool,
+    /// Why nothing more is sent there.
+    failed: Option<Errno>,
+    /// So many bytes were not sent.
+    unsent: u64,
+    /// So many were sent before the commit.
+    released: u64,
+    /// The kernel can't say whether a write there would wait.
+    waits: bool,
+}
+
+#[derive(Debug)]
+enum What {
+    /// Bytes of a stream, or a message without more.
+    Bytes,
+    /// A message with flags and an address.
+    Message(Box<Message>),
+    /// `shutdown(2)`.
+    ShutDown(i32),
+}
+
+#[derive(Debug, Default)]
+struct Message {
+    flags: i32,
+    to: Vec<u8>,
+}
+
+/// One thing that is held.
+#[derive(Debug)]
+struct Effect {
+    end: usize,
+    what: What,
+    /// Where its bytes begin, in memory or in the file.
+    from: u64,
+    len: u64,
+    in_file: bool,
+    /// So many signals were held before it.
+    after: u64,
+}
+
+/// What is held.
+#[derive(Debug, Default)]
+pub struct Effects {
+    queue: Vec<Effect>,
+    ends: Vec<End>,
+    memory: Vec<u8>,
+    file: Option<OwnedFd>,
+    /// Bytes in the file.
+    filed: u64,
+    /// So many of the first in the queue are being released.
+    going: usize,
+    /// How many signals were held, up to now.
+    pub signals: u64,
+    /// Something was sent before the commit.
+    went_out: bool,
+    /// Looks in a row that found nothing.
+    looks: u32,
+    /// A child of this process may have its table of descriptors.
+    shares_table: bool,
+}
+
+impl Effects {
+    /// Whether something is held.
+    #[inline]
+    #[must_use]
+    pub fn any(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// What was sent before the commit, in words; empty if that is nothing.
+    fn released(&self) -> String {
+        let ends = self.ends.iter().filter(|end| end.released > 0);
+        ends.map(|end| end.words(end.released)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Copies bytes into the queue.
+    fn hold(&mut self, end: usize, pieces: &[Readable], what: What) -> Sys<u64> {
+        let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.check_room(len)?;
+        let in_file = self.file.is_some() || self.memory.len() as u64 + len > MEMORY_MAX as u64;
+        let from = match in_file {
+            true => self.keep_in_file(pieces)?,
+            false => {
+                let from = self.memory.len();
+                self.memory.try_reserve(len as usize).map_err(|_| Errno::NOMEM)?;
+                self.memory.resize(from + len as usize, 0);
+                let mut at = from;
+                for piece in pieces {
+                    piece.copy(0, &mut self.memory[at..at + piece.len()]);
+                    at += piece.len();
+                }
+                from as u64
+            }
+        };
+        self.queue_up(end, what, from, len, in_file);
+        Ok(len)
+    }
+
+    /// Whether so many more bytes may be held. What is kept of each message counts as well.
+    fn check_room(&self, len: u64) -> Sys<()> {
+        let each = size_of::<Effect>() + size_of::<Message>();
+        let kept = self.memory.len() as u64 + self.filed + (self.queue.len() * each) as u64;
+        if kept + len > held_max() { Err(Errno::NOBUFS) } else { Ok(()) }
+    }
+
+    fn queue_up(&mut self, end: usize, what: What, from: u64, len: u64, in_file: bool) {
+        let held = self.queue.len() > self.going;
+        if let (Some(last), Some(there)) = (self.queue.last_mut(), self.ends.get(end)) {
+            let alike = match (&last.what, &what) {
+                (What::Bytes, What::Bytes) => true,
+                (What::Message(one), What::Message(other)) => {
+                    one.flags == libc::MSG_NOSIGNAL && other.flags == libc::MSG_NOSIGNAL
+                }
+                _ => false,
+            };
+            let together = match there.kind {
+                Kind::Pipe => last.len + len <= PIPE_BUF,
+                Kind::Terminal | Kind::Stream => true,
+                Kind::Packets | Kind::Messages | Kind::Counter => false,
+            };
+            let follows = last.after == self.signals
+                && last.in_file == in_file
+                && last.from + last.len == from;
+            if alike && together && follows && held && last.end == end {
+                last.len += len;
+                return;
+            }
+        }
+        self.queue.push(Effect { end, what, from, len, in_file, after: self.signals });
+    }
+
+    fn keep_in_file(&mut self, pieces: &[Readable]) -> Sys<u64> {
+        let fd = match &self.file {
+            Some(file) => file.number(),
+            None => self.file.insert(new_file()?).number(),
+        };
+        let from = self.filed;
+        for piece in pieces {
+            kernel::pwrite_all(fd, &piece.to_vec(), self.filed)?;
+            self.filed += piece.len() as u64;
+        }
+        Ok(from)
+    }
+
+    /// After the commit: sends all that is held, in order. `signals` sends those with a lower number than that.
+    /// What could not be sent, in words.
+    pub fn send(&mut self, signals: &mut dyn FnMut(u64) -> Vec<String>) -> Vec<String> {
+        self.going = self.queue.len();
+        let mut failed = Vec::new();
+        let mut before = |number| failed.extend(signals(number));
+        let unsent = self.send_those(Some(&mut Wait::default()), Some(&mut before));
+        let unsent = unsent.into_iter();
+        failed.extend(unsent.map(|words| format!("the transaction has committed, but {words}")));
+        failed
+    }
+
+    /// Sends, in order, what there is room for of all that is held: it is released.
+    fn release(&mut self) -> Vec<String> {
+        self.going = self.queue.len();
+        self.go_on()
+    }
+
+    /// Goes on with a release.
+    fn go_on(&mut self) -> Vec<String> {
+        if self.going == 0 { Vec::new() } else { self.send_those(None, None) }
+    }
+
+    /// What a release waits for: the first end without room.
+    fn stuck(&self) -> Option<i32> {
+        let first = self.queue.first().filter(|_| self.going > 0)?;
+        self.ends.get(first.end).map(|end| end.fd.number())
+    }
+
+    /// Sends the first in the queue. Without `wait` that ends where there is no room; without `signals` it is a
+    /// release.
+    fn send_those(
+        &mut self,
+        mut wait: Option<&mut Wait>,
+        mut signals: Option<&mut dyn FnMut(u64)>,
+    ) -> Vec<String> {
+        let mut done = 0;
+        for effect in self.queue.iter_mut().take(self.going) {
+            done += 1;
+            if let Some(signals) = &mut signals {
+                signals(effect.after);
+            }
+            let Some(end) = self.ends.get_mut(effect.end) else { continue };
+            let alone = end.kind == Kind::Messages;
+            if end.failed.is_some_and(|errno| !alone || errno == Errno::INTR) {
+                end.unsent += effect.len;
+                continue;
+            }
+            let wait = wait.as_deref_mut();
+            let cannot_wait = wait.is_none();
+            let sent = match effect.in_file {
+                false => {
+                    let from = effect.from as usize;
+                    let bytes = self.memory.get(from..from + effect.len as usize);
+                    end.send(&effect.what, bytes.unwrap_or_default(), wait)
+                }
+                true => end.send_from_file(effect, self.file.as_ref(), wait),
+            };
+            let unsent = sent.err().map_or(0, |(_, unsent)| unsent);
+            if signals.is_none() {
+                end.released += effect.len - unsent;
+            }
+            match sent {
+                Err((errno, _)) if cannot_wait && kernel::has_no_room(errno) => {
+                    effect.from += effect.len - unsent;
+                    effect.len = unsent;
+                    done -= 1;
+                    break;
+                }
+                Err((errno, _)) => {
+                    end.failed = Some(errno);
+                    end.unsent += unsent;
+                }
+                Ok(()) => {}
+            }
+        }
+        self.queue.drain(..done);
+        self.going -= done;
+        if self.queue.is_empty() {
+            self.memory = Vec::new();
+            self.file = None;
+            self.filed = 0;
+        }
+        self.ends.iter_mut().filter_map(End::take_failure).collect()
+    }
+}
+
+/// Where `poll` and its relatives have their timeout, whether that is a pointer, and how long it is; `None`: they
+/// wait for ever.
+fn waits(call: &Call) -> Sys<(usize, bool, Option<Duration>)> {
+    let (at, nanoseconds) = match call.number() {
+        libc::SYS_poll => (2, None),
+        libc::SYS_ppoll => (2, Some(1)),
+        libc::SYS_select => (4, Some(1000)),
+        libc::SYS_pselect6 => (4, Some(1)),
+        libc::SYS_epoll_pwait2 => (3, Some(1)),
+        _ => (3, None),
+    };
+    let time = match nanoseconds {
+        None => u64::try_from(call.int(at)).ok().map(Duration::from_millis),
+        Some(each) => {
+            let time = call.pointer::<[u64; 2]>(at);
+            let told = if time.is_null() { None } else { Some(time.read()?) };
+            told.map(|[seconds, rest]| {
+                Duration::from_secs(seconds)
+                    .saturating_add(Duration::from_nanos(rest.saturating_mul(each)))
+            })
+        }
+    };
+    Ok((at, nanoseconds.is_some(), time))
+}
+
+/// Whether a call takes something from the socket that is its first argument, and may wait for it.
+pub fn takes(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_accept
+            | libc::SYS_accept4
+    )
+}
+
+/// A file without a name in the store; in memory where there can't be one.
+fn new_file() -> Sys<OwnedFd> {
+    use std::os::unix::ffi::OsStrExt;
+    let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
+    let fd = match shared::home() {
+        Ok(home) => {
+            let dir = home.dir().as_os_str().as_bytes();
+            kernel::as_owner(|| kernel::open(dir, flags, 0o600))
+        }
+        Err(_) => Err(Errno::IO),
+    };
+    let fd = fd.or_else(|_| kernel::memory_file(c"txos held output"))?;
+    kernel::move_high(fd).map(OwnedFd::of)
+}
+
+/// Whether the program's output is to be held: `TXOS_HOLD_OUTPUT` is 1 at its first output in a transaction.
+fn is_asked_for() -> bool {
+    static ASKED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *ASKED.get_or_init(|| std::env::var_os("TXOS_HOLD_OUTPUT").is_some_and(|value| value == "1"))
+}
+
+fn held_max() -> u64 {
+    static MAX: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *MAX.get_or_init(|| {
+        let told = std::env::var("TXOS_HELD_MAX").ok();
+        told.and_then(|text| text.parse().ok()).unwrap_or(HELD_MAX)
+    })
+}
+
+/// A wait for room, of which people are told once.
+#[derive(Debug, Default)]
+struct Wait {
+    since: Option<Instant>,
+    said: bool,
+}
+
+impl Wait {
+    /// Waits until an end takes something.
+    fn for_room(&mut self, end: i32, number: i32, again: bool) -> Sys<()> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if again {
+            // There is room, and not enough for this message.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        loop {
+            match kernel::events(end, libc::POLLOUT, LOOK) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => break,
+                Err(errno) => return Err(errno),
+            }
+            if is_to_end() {
+                return Err(Errno::INTR);
+            }
+            if !self.said && since.elapsed() >= TELL_AFTER {
+                self.said = true;
+                say(&format!(
+                    "output that was held is waiting for the reader of descriptor {number}"
+                ));
+            }
+        }
+        if is_to_end() { Err(Errno::INTR) } else { Ok(()) }
+    }
+}
+
+/// Whether a signal that ends the process has arrived.
+#[cfg(target_arch = "x86_64")]
+fn is_to_end() -> bool {
+    crate::front::signals::ending_pending().is_some()
+}
+
+/// The same where there are no transactions.
+#[cfg(not(target_arch = "x86_64"))]
+fn is_to_end() -> bool {
+    false
+}
+
+impl End {
+    /// Sends one thing. On failure: why, and how much was not sent.
+    fn send(
+        &mut self,
+        what: &What,
+        bytes: &[u8],
+        mut wait: Option<&mut Wait>,
+    ) -> Result<(), (Errno, u64)> {
+        let none = Message::default();
+        let message = match what {
+            What::ShutDown(how) => {
+                return kernel::shut_down(self.fd.number(), *how).map_err(|errno| (errno, 0));
+            }
+            What::Message(message) => message,
+            What::Bytes => &none,
+        };
+        let mut rest = bytes;
+        let mut again = false;
+        loop {
+            match self.send_some(rest, message) {
+                Ok(n) => {
+                    rest = rest.get(n..).unwrap_or_default();
+                    again = false;
+                }
+                Err(Errno::INTR) => continue,
+                Err(errno) if kernel::has_no_room(errno) => {
+                    let (end, number) = (self.fd.number(), self.number);
+                    let waited = match wait.as_deref_mut() {
+                        Some(wait) => wait.for_room(end, number, again),
+                        None => Err(errno),
+                    };
+                    waited.map_err(|errno| (errno, rest.len() as u64))?;
+                    again = true;
+                }
+                Err(Errno::OPNOTSUPP) if !self.waits && !self.is_socket() => {
+                    self.waits = true;
+                    continue;
+                }
+                Err(errno) => return Err((errno, rest.len() as u64)),
+            }
+            if rest.is_empty() && !again {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_socket(&self) -> bool {
+        matches!(self.kind, Kind::Stream | Kind::Messages)
+    }
+
+    /// Sends as much as there is room for.
+    fn send_some(&self, bytes: &[u8], message: &Message) -> Sys<usize> {
+        let fd = self.fd.number();
+        if self.is_socket() {
+            return kernel::send_now(fd, bytes, message.flags, &message.to, b"");
+        }
+        let piece = match self.kind {
+            Kind::Terminal => TERMINAL_PIECE,
+            _ if self.waits => PIPE_BUF as usize,
+            _ => return kernel::write_now(fd, bytes),
+        };
+        // It takes a piece without waiting if it takes anything.
+        match kernel::events(fd, libc::POLLOUT, Duration::ZERO)? {
+            0 => Err(Errno::AGAIN),
+            _ => kernel::write(fd, bytes.get(..piece).unwrap_or(bytes)),
+        }
+    }
+
+    /// The same of bytes in the file. A message is sent as a whole.
+    fn send_from_file(
+        &mut self,
+        effect: &Effect,
+        file: Option<&OwnedFd>,
+        mut wait: Option<&mut Wait>,
+    ) -> Result<(), (Errno, u64)> {
+        let most = match self.kind {
+            Kind::Messages | Kind::Packets | Kind::Counter => effect.len,
+            _ => effect.len.min(64 << 10),
+        };
+        let mut buffer = vec![0; most as usize];
+        let mut at = 0;
+        loop {
+            let rest = effect.len - at;
+            let piece = &mut buffer[..rest.min(most) as usize];
+            let read = match file {
+                Some(file) => kernel::pread(file.number(), piece, effect.from + at),
+                None => Err(Errno::IO),
+            };
+            if read != Ok(piece.len()) {
+                return Err((read.err().unwrap_or(Errno::IO), rest));
+            }
+            let after = rest - piece.len() as u64;
+            let sent = self.send(&effect.what, piece, wait.as_deref_mut());
+            sent.map_err(|(errno, unsent)| (errno, unsent + after))?;
+            at = effect.len - after;
+            if after == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What could not be sent, in words.
+    fn take_failure(&mut self) -> Option<String> {
+        let errno = self.failed.take()?;
+        let unsent = std::mem::take(&mut self.unsent);
+        let words = self.words(unsent);
+        Some(match errno {
+            Errno::INTR => format!("{words} were not sent: a signal ended the wait for the reader"),
+            _ => format!("{words} could not be sent: {}", std::io::Error::from(errno)),
+        })
+    }
+
+    /// So many bytes for this end, in words.
+    fn words(&self, bytes: u64) -> String {
+        let what = match self.kind {
+            Kind::Pipe | Kind::Packets => "pipe",
+            Kind::Terminal => "terminal",
+            Kind::Counter => "counter",
+            Kind::Stream | Kind::Messages => "socket",
+        };
+        let s = if bytes == 1 { "" } else { "s" };
+        format!("{bytes} byte{s} for a {what} (descriptor {})", self.number)
+    }
+
+    /// Whether nothing can be sent any more: the kernel says so at once, and so it is asked.
+    fn is_gone(&self) -> bool {
+        let gone = match self.kind {
+            Kind::Pipe | Kind::Packets => libc::POLLERR,
+            Kind::Terminal => libc::POLLERR | libc::POLLHUP,
+            Kind::Stream | Kind::Messages => libc::POLLHUP,
+            Kind::Counter => 0,
+        };
+        kernel::events(self.fd.number(), libc::POLLOUT, Duration::ZERO)
+            .is_ok_and(|events| events & gone != 0)
+    }
+}
+
+impl Tx {
+    /// What output to an open file is.
+    fn reach(&mut self, number: i32, file: File, real: i32) -> Sys<Reach> {
+        if number == libc::STDERR_FILENO {
+            return Ok(Reach::Live);
+        }
+        let open = self.fds.get(file);
+        let (known, made) = (open.reach, open.node);
+        if known != Reach::Unknown {
+            return Ok(known);
+        }
+        let made = made.is_some_and(|id| self.tree.nodes[id].stable.is_none());
+        let reach = self.find_reach(number, real, made)?;
+        self.fds.get_mut(file).reach = reach;
+        Ok(reach)
+    }
+
+    fn find_reach(&mut self, number: i32, real: i32, made: bool) -> Sys<Reach> {
+        // Other processes of a transaction write by themselves, and what they write must not overtake this. And
+        // another thread of it may be waiting for this already.
+        const SEVERAL: u32 = flags::COMMAND | flags::PROCESSES | flags::THREADS;
+        if self.how.flags & SEVERAL != 0 || self.waits.has_members() {
+            return Ok(Reach::Live);
+        }
+        let runtime = self.how.flags & flags::MANAGED != 0;
+        let has_others = || runtime || !kernel::has_one_thread();
+        let never_waits = || kernel::status_flags(real).is_ok_and(|f| f & libc::O_NONBLOCK != 0);
+        let mut connected = false;
+        let stat = kernel::look_fd(real)?;
+        let kind = match stat.kind() {
+            // What has no type of file: eventfd, epoll, timerfd and others.
+            _ if stat.mode & libc::S_IFMT == 0 => {
+                if has_others() || kernel::path_of_fd(real)? != b"anon_inode:[eventfd]" {
+                    return Ok(Reach::Live);
+                }
+                Kind::Counter
+            }
+            FileKind::Fifo if made => return Ok(Reach::Inside),
+            // Its capacity may count for the program, and nobody else would read it at the commit.
+            FileKind::Fifo if (has_others() || never_waits()) && kernel::is_own_pipe(real) => {
+                return Ok(Reach::Live);
+            }
+            FileKind::Fifo if kernel::status_flags(real)? & libc::O_DIRECT != 0 => Kind::Packets,
+            FileKind::Fifo => Kind::Pipe,
+            FileKind::CharDevice if kernel::is_terminal(real) => Kind::Terminal,
+            FileKind::Socket => {
+                let (domain, kind) = kernel::socket_kind(real)?;
+                let own = domain == libc::AF_UNIX
+                    && has_others()
+                    && kernel::peer_process(real) == std::process::id();
+                if own || !matches!(domain, libc::AF_UNIX | libc::AF_INET | libc::AF_INET6) {
+                    return Ok(Reach::Live);
+                }
+                connected = kernel::socket_address(real, kernel::Side::Peer).is_ok();
+                match kind {
+                    libc::SOCK_STREAM => Kind::Stream,
+                    libc::SOCK_DGRAM | libc::SOCK_SEQPACKET => Kind::Messages,
+                    _ => return Ok(Reach::Live),
+                }
+            }
+            _ => return Ok(Reach::Live),
+        };
+        let fd = OwnedFd::of(kernel::copy_high(real)?);
+        self.held.output.ends.push(End {
+            fd,
+            kind,
+            number,
+            connected,
+            shut: false,
+            failed: None,
+            unsent: 0,
+            released: 0,
+            waits: false,
+        });
+        Ok(Reach::Held(self.held.output.ends.len() - 1))
+    }
+
+    /// The end that output to a descriptor is held for. `None`: the kernel answers the call.
+    fn end_for(&mut self, number: i32, has_address: bool) -> Sys<Option<usize>> {
+        if !is_asked_for() {
+            return Ok(None);
+        }
+        let file = self.file(number)?;
+        if !self.fds.get(file).writes() {
+            return Ok(None);
+        }
+        let real = self.real(number)?;
+        let Reach::Held(at) = self.reach(number, file, real)? else { return Ok(None) };
+        let Some(end) = self.held.output.ends.get_mut(at) else { return Ok(None) };
+        if end.is_socket() && !end.connected && !has_address {
+            end.connected = kernel::socket_address(real, kernel::Side::Peer).is_ok();
+            if !end.connected {
+                return Ok(None);
+            }
+        }
+        Ok(Some(at))
+    }
+
+    /// Whether output to a descriptor stays within the transaction.
+    pub fn is_inside(&mut self, number: i32) -> bool {
+        if !is_asked_for() {
+            return false;
+        }
+        let Ok(file) = self.file(number) else { return false };
+        let Ok(real) = self.real(number) else { return false };
+        matches!(self.reach(number, file, real), Ok(Reach::Inside))
+    }
+
+    /// Holds a write to a pipe, a terminal or a socket. `None`: the kernel answers it.
+    ///
+    /// # Errors
+    /// EFAULT; ENOSPC if too much is held; EPIPE.
+    #[inline]
+    pub fn hold_write(&mut self, call: &Call) -> Sys<Option<u64>> {
+        if is_asked_for() { self.hold_asked_write(call) } else { Ok(None) }
+    }
+
+    fn hold_asked_write(&mut self, call: &Call) -> Sys<Option<u64>> {
+        let special = call.number() == libc::SYS_pwritev2 && call.word(5) != 0;
+        if special || !uses_offset(call) {
+            return Ok(None);
+        }
+        let Some(end) = self.end_for(call.int(0), false)? else { return Ok(None) };
+        let bytes = match self.held.output.ends.get(end).map(|end| end.kind) {
+            Some(Kind::Counter) => {
+                let number = call.pointer::<u64>(1);
+                // What the kernel would not add it is to say itself.
+                if call.number() != libc::SYS_write
+                    || call.word(2) < 8
+                    || number.read()? == u64::MAX
+                {
+                    return Ok(None);
+                }
+                vec![call.buffer(1, 8)]
+            }
+            _ => buffers(call)?,
+        };
+        self.hold_bytes(Some(call), end, bytes, What::Bytes)
+    }
+
+    /// `call` is made by the kernel if nothing can be sent there any more; without one that is EPIPE.
+    fn hold_bytes(
+        &mut self,
+        call: Option<&Call>,
+        end: usize,
+        bytes: Vec<UserSlice>,
+        what: What,
+    ) -> Sys<Option<u64>> {
+        let there = self.held.output.ends.get(end).ok_or(Errno::IO)?;
+        if there.shut {
+            return Err(Errno::PIPE);
+        }
+        if there.is_gone() {
+            // How it fails, the kernel says.
+            let call = call.ok_or(Errno::PIPE)?;
+            return call.with_descriptor(0, there.fd.number()).answer().map(Some);
+        }
+        let empty = there.kind != Kind::Messages;
+        let pieces = what_is_there(bytes)?;
+        if empty && pieces.iter().all(|piece| piece.is_empty()) {
+            return Ok(Some(0));
+        }
+        let held = self.held.output.hold(end, &pieces, what);
+        self.no_more(held).map(Some)
+    }
+
+    /// Whether so much can be held for an end.
+    fn room_for(&mut self, end: usize, len: u64) -> Sys<()> {
+        let there = self.held.output.ends.get(end).ok_or(Errno::IO)?;
+        if there.shut || there.is_gone() {
+            return Err(Errno::PIPE);
+        }
+        let room = self.held.output.check_room(len).map(|()| 0);
+        self.no_more(room).map(drop)
+    }
+
+    /// Says once that no more is held.
+    fn no_more(&mut self, held: Sys<u64>) -> Sys<u64> {
+        self.held.output.looks = 0;
+        if held != Err(Errno::NOBUFS) {
+            return held;
+        }
+        if self.report.is_first("held output") {
+            say(&format!(
+                "a transaction holds no more than {} bytes of output (TXOS_HELD_MAX), so a write fails with ENOSPC",
+                held_max()
+            ));
+        }
+        Err(Errno::NOSPC)
+    }
+
+    /// `sendto`, `sendmsg`, `sendmmsg` and `shutdown`, whose addresses are no paths and which hand no descriptors
+    /// over. `None`: the kernel answers it.
+    ///
+    /// # Errors
+    /// As the call, and as [`Tx::hold_write`].
+    pub fn hold_message(&mut self, call: &Call) -> Sys<Option<u64>> {
+        if !is_asked_for() {
+            return Ok(None);
+        }
+        match call.number() {
+            libc::SYS_sendto => {
+                let to = call.buffer(4, u64::from(call.uint(5)));
+                let bytes = call.buffer(1, call.word(2).min(crate::user::MOVED_MAX));
+                self.hold_one(call, vec![bytes], call.int(3), to)
+            }
+            libc::SYS_sendmsg => {
+                let Ok(header) = Header::read(call.pointer(1)) else { return Ok(None) };
+                if !header.control().is_empty() {
+                    return Ok(None);
+                }
+                self.hold_one(call, header.buffers()?, call.int(2), header.address())
+            }
+            libc::SYS_sendmmsg => self.hold_several(call),
+            libc::SYS_shutdown => {
+                let Some(end) = self.end_for(call.int(0), false)? else { return Ok(None) };
+                let how = call.int(1);
+                let there = self.held.output.ends.get_mut(end).ok_or(Errno::IO)?;
+                if !there.is_socket() || !(0..=2).contains(&how) {
+                    return Ok(None);
+                }
+                there.shut |= how != libc::SHUT_RD;
+                self.held.output.queue_up(end, What::ShutDown(how), 0, 0, false);
+                Ok(Some(0))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn hold_one(
+        &mut self,
+        call: &Call,
+        bytes: Vec<UserSlice>,
+        send_flags: i32,
+        to: UserSlice,
+    ) -> Sys<Option<u64>> {
+        if send_flags & !(KEPT_FLAGS | IDLE_FLAGS) != 0 || sockets::is_path(to) {
+            return Ok(None);
+        }
+        let has_address = to.address() != 0 && !to.is_empty();
+        let Some(end) = self.end_for(call.int(0), has_address)? else { return Ok(None) };
+        let there = self.held.output.ends.get(end).ok_or(Errno::IO)?;
+        if !there.is_socket() {
+            return Ok(None);
+        }
+        // A connected stream takes no notice of an address.
+        let to = match has_address && there.kind == Kind::Messages {
+            true if to.len() > 128 => return Ok(None),
+            true => to.read()?,
+            false => Vec::new(),
+        };
+        let what = match send_flags & KEPT_FLAGS {
+            0 if to.is_empty() => What::Bytes,
+            flags => What::Message(Box::new(Message { flags, to })),
+        };
+        self.hold_bytes(Some(call), end, bytes, what)
+    }
+
+    fn hold_several(&mut self, call: &Call) -> Sys<Option<u64>> {
+        /// Where the length of what was sent is, after the header.
+        const LENGTH_AT: usize = 56;
+        let messages = call.pointer::<[u64; 8]>(1);
+        let count = call.word(2).min(1024);
+        let mut done = 0;
+        while done < count {
+            let at = messages.item(done);
+            let header = match Header::read(at.part(0)) {
+                Ok(header) if header.control().is_empty() => header,
+                _ if done > 0 => break,
+                _ => return Ok(None),
+            };
+            // SAFETY: it is the program's own header, as its call for one message would have it.
+            let one = unsafe {
+                let words = [call.word(0), at.address(), call.word(3), 0, 0, 0];
+                Call::new(libc::SYS_sendmsg, words)
+            };
+            let sent = header
+                .buffers()
+                .and_then(|bytes| self.hold_one(&one, bytes, call.int(3), header.address()));
+            match sent {
+                Ok(Some(n)) => at.part::<u32>(LENGTH_AT).write(n as u32)?,
+                Ok(None) if done == 0 => return Ok(None),
+                Err(errno) if done == 0 => return Err(errno),
+                _ => break,
+            }
+            done += 1;
+        }
+        Ok((count > 0).then_some(done))
+    }
+
+    /// `splice`, `sendfile` and `vmsplice` to an end that output is held for: what they would move is copied.
+    /// `None`: the kernel moves it.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn hold_moved(&mut self, call: &Call) -> Sys<Option<u64>> {
+        let number = call.number();
+        if number == libc::SYS_vmsplice {
+            let Some(end) = self.end_for(call.int(0), false)? else { return Ok(None) };
+            let bytes = call.pointer::<[u64; 2]>(1).buffers(call.word(2))?;
+            return self.hold_bytes(None, end, bytes, What::Bytes);
+        }
+        let (from, to, offset, count) = match number {
+            libc::SYS_sendfile => (1, 0, call.pointer::<u64>(2), call.word(3)),
+            libc::SYS_splice if call.word(3) == 0 => (0, 2, call.pointer(1), call.word(4)),
+            _ => return Ok(None),
+        };
+        let Some(end) = self.end_for(call.int(to), false)? else { return Ok(None) };
+        let at_once = call.word(5) & u64::from(libc::SPLICE_F_NONBLOCK) != 0;
+        if number == libc::SYS_splice && at_once {
+            let source = self.real(call.int(from))?;
+            if !kernel::is_ready(source, libc::POLLIN) {
+                return Err(Errno::AGAIN);
+            }
+        }
+        let mut at = if offset.is_null() { None } else { Some(offset.read()?) };
+        let mut buffer = vec![0_u8; count.min(MOVED_AT_ONCE) as usize];
+        let mut done = 0;
+        while done < count {
+            let most = (count - done).min(MOVED_AT_ONCE);
+            // What was read can't be given back.
+            let room = self.room_for(end, most);
+            if room.is_err() && done > 0 {
+                break;
+            }
+            room?;
+            let (number, place) = match at {
+                Some(at) => (libc::SYS_pread64, at),
+                None => (libc::SYS_read, 0),
+            };
+            let words = [call.word(from), buffer.as_mut_ptr() as u64, most, place, 0, 0];
+            // SAFETY: the buffer has that much room, and nobody refers to it until the answer.
+            let read = unsafe { Call::new(number, words) };
+            let moved = match self.read(&read) {
+                Ok(0) => break,
+                Ok(n) => {
+                    let there = read.buffer(1, n);
+                    self.hold_bytes(None, end, vec![there], What::Bytes).map(|_| n)
+                }
+                Err(errno) => Err(errno),
+            };
+            match moved {
+                Ok(n) => {
+                    done += n;
+                    at = at.map(|at| at + n);
+                }
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+            if number == libc::SYS_read && most > 0 && call.number() == libc::SYS_splice {
+                break; // More may have to be waited for.
+            }
+        }
+        if let Some(at) = at {
+            offset.write(at)?;
+        }
+        Ok(Some(done))
+    }
+
+    /// Sends what is held, before the commit: the transaction waits for something from outside.
+    ///
+    /// # Errors
+    /// With TX_STRICT the transaction is doomed.
+    pub fn release(&mut self) -> Sys<()> {
+        self.release_because(WAITING)?;
+        self.go_on_to_the_end();
+        Ok(())
+    }
+
+    /// Before a call that is none of the transaction's, and waits until `over`.
+    pub fn release_until(&mut self, call: &Call, mut over: impl FnMut() -> bool) {
+        self.report.calling = call.number();
+        // Under TX_STRICT the transaction is doomed then.
+        let _ = self.release_because(WAITING);
+        while let Some(end) = self.held.output.stuck() {
+            let _ = kernel::events(end, libc::POLLOUT, TURN);
+            if over() || is_to_end() {
+                break;
+            }
+            self.go_on();
+        }
+    }
+
+    fn go_on(&mut self) {
+        self.held.output.go_on().iter().for_each(|words| say(words));
+    }
+
+    /// The rest of what is released, as soon as there is room for it.
+    fn go_on_to_the_end(&mut self) {
+        let failed = self.held.output.send_those(Some(&mut Wait::default()), None);
+        failed.iter().for_each(|words| say(words));
+    }
+
+    /// Other threads enter: from here on nothing is held.
+    pub fn release_before_members(&mut self) {
+        // Under TX_STRICT the transaction is doomed then.
+        let _ = self.release_because("other threads enter the transaction");
+        self.go_on_to_the_end();
+        for file in 0..self.fds.count() {
+            if let Reach::Held(_) = self.fds.get(file).reach {
+                self.fds.get_mut(file).reach = Reach::Live;
+            }
+        }
+    }
+
+    /// Output that can't be held follows: what is held for the same end goes before it.
+    ///
+    /// # Errors
+    /// As [`Tx::release`].
+    pub fn before_live(&mut self, number: i32) -> Sys<()> {
+        if !self.held.output.any() {
+            return Ok(());
+        }
+        let Some(at) = self.end_for(number, true)? else { return Ok(()) };
+        if self.held.output.queue.iter().any(|effect| effect.end == at) {
+            self.release_because("what follows it can't be held")?;
+            self.go_on_to_the_end();
+        }
+        Ok(())
+    }
+
+    /// Sends what there is room for, and says so. The rest is for who waits to go on with.
+    fn release_because(&mut self, why: &str) -> Sys<()> {
+        if !self.held.output.any() {
+            return Ok(());
+        }
+        if self.how.flags & flags::STRICT != 0 {
+            return self.unsupported_call("waiting for the outside while output is held", b"");
+        }
+        let call = txos_calls::name(self.report.calling).unwrap_or("?");
+        self.held.output.went_out = true;
+        self.held.output.looks = 0;
+        if self.report.note_live(RELEASED, b"") {
+            say(&format!(
+                "{why} ({call}), so output that was held is sent before the commit, and stays"
+            ));
+        }
+        self.held.output.release().iter().for_each(|words| say(words));
+        Ok(())
+    }
+
+    /// A call that takes something from the outside, and may wait for it: what is held is released before it does.
+    ///
+    /// # Errors
+    /// As [`Tx::release`].
+    #[inline]
+    pub fn before_taking(&mut self, call: &Call, real: i32) -> Sys<()> {
+        match self.held.output.any() {
+            true => self.release_before_taking(call, real),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn release_before_taking(&mut self, call: &Call, real: i32) -> Sys<()> {
+        self.go_on();
+        if kernel::is_ready(real, libc::POLLIN) {
+            self.held.output.looks = 0;
+            return Ok(());
+        }
+        let may_not_wait = match call.number() {
+            libc::SYS_recvfrom | libc::SYS_recvmmsg => call.int(3) & libc::MSG_DONTWAIT != 0,
+            libc::SYS_recvmsg => call.int(2) & libc::MSG_DONTWAIT != 0,
+            _ => false,
+        };
+        let waits = !may_not_wait && kernel::status_flags(real)? & libc::O_NONBLOCK == 0;
+        // The runtime of a language waits elsewhere.
+        let managed = self.how.flags & flags::MANAGED != 0;
+        if !(waits || managed || self.looked_in_vain()) {
+            return Ok(());
+        }
+        self.release_because(WAITING)?;
+        while waits && let Some(end) = self.held.output.stuck() {
+            let _ = kernel::any_event([(real, libc::POLLIN), (end, libc::POLLOUT)], LOOK);
+            if kernel::is_ready(real, libc::POLLIN) {
+                break;
+            }
+            if is_to_end() {
+                return Err(Errno::INTR);
+            }
+            self.go_on();
+        }
+        Ok(())
+    }
+
+    fn looked_in_vain(&mut self) -> bool {
+        self.held.output.looks += 1;
+        self.held.output.looks >= LOOKS_MAX
+    }
+
+    /// Whether a write to a descriptor is held, and so does not wait.
+    pub fn is_writable(&mut self, number: i32) -> bool {
+        let Ok(Some(end)) = self.end_for(number, false) else { return false };
+        self.held.output.ends.get(end).is_some_and(|end| !end.shut && !end.is_gone())
+    }
+
+    /// Whether output is held in this program.
+    #[must_use]
+    pub fn may_hold(&self) -> bool {
+        is_asked_for()
+    }
+
+    /// Answers `poll` and its relatives, with the kernel's numbers: what is held is released before they wait.
+    /// `ready`: something is ready for the transaction already. `restore` is called between two tries.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn answer_wait(&mut self, call: &Call, ready: bool, mut restore: impl FnMut()) -> Sys<u64> {
+        if !ready && !self.held.output.any() {
+            return call.answer();
+        }
+        self.go_on();
+        let (at, is_pointer, within) = waits(call)?;
+        let mut none = [0_u64; 2];
+        let word = if is_pointer { none.as_mut_ptr() as u64 } else { 0 };
+        // SAFETY: the structure lives until the answer. (`select` writes the time that is left: none.)
+        let look = unsafe { call.with_word(at, word) };
+        let found = look.answer()?;
+        if found != 0 {
+            self.held.output.looks = 0;
+        }
+        if found != 0 || ready {
+            return Ok(found);
+        }
+        let waits = within != Some(Duration::ZERO);
+        if !(waits || self.looked_in_vain()) {
+            return Ok(0);
+        }
+        self.release_because(WAITING)?;
+        let since = Instant::now();
+        while waits && let Some(end) = self.held.output.stuck() {
+            let left = within.map_or(TURN, |within| within.saturating_sub(since.elapsed()));
+            let _ = kernel::events(end, libc::POLLOUT, left.min(TURN));
+            self.go_on();
+            restore();
+            let found = look.answer()?;
+            if found != 0 || left.is_zero() {
+                return Ok(found);
+            }
+            if is_to_end() {
+                return Err(Errno::INTR);
+            }
+        }
+        restore();
+        call.answer()
+    }
+
+    /// Whether something is held, so that a wait for a child is to be told.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.held.output.any()
+    }
+
+    /// Whether something was sent before the commit.
+    #[must_use]
+    pub fn went_out(&self) -> bool {
+        self.held.output.went_out
+    }
+
+    /// Adds to why it is aborted what was sent before.
+    #[must_use]
+    pub fn naming_released(&self, mut why: super::Failure) -> super::Failure {
+        let released = self.held.output.released();
+        if !released.is_empty() {
+            why.what = format!("{}; sent before that: {released}", why.what);
+        }
+        why
+    }
+
+    /// In a child that was copied from the process: what is held is the parent's. Without this the child would keep
+    /// the ends open. With a table of descriptors that is the parent's as well nothing is closed.
+    pub fn forget_held(&mut self) {
+        if !self.held.output.shares_table {
+            self.held.output.ends.clear();
+            self.held.output.file = None;
+        }
+        self.held.output.queue.clear();
+    }
+
+    /// Before a child is made: whether it has the table of descriptors in common with this process.
+    pub fn child_shares_table(&mut self, shares: bool) {
+        self.held.output.shares_table = shares;
+    }
+}
