@@ -7,6 +7,8 @@
 
 mod replay;
 
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -25,7 +27,7 @@ use crate::path::layer::{child, is_at_or_below, split};
 use crate::path::{from_bytes, join};
 use crate::readset::ReadSet;
 use crate::store::{
-    Content, Item, Layer, Manifest, Transaction, Tree, is_same_tree, look_at_entries, saved_content,
+    Content, Item, Layer, Manifest, Transaction, Tree, look_at_entries, saved_content,
 };
 use crate::sys;
 use crate::sys_handle::Handle;
@@ -96,7 +98,10 @@ pub fn running_layer(tx: &Transaction) -> Result<RunningLayer> {
 
 /// What differs between two savepoints; `None` stands for the private copies as they are.
 fn between(tx: &Transaction, below: u32, above: Option<u32>) -> Result<RunningLayer> {
-    let below = if below > 0 { tx.manifest(below)? } else { Manifest::default() };
+    let below = match below {
+        0 => Cow::Owned(Manifest::default()),
+        number => tx.savepoint(number)?,
+    };
     let above = above.map(|number| tx.manifest(number)).transpose()?;
     let (mut entries, mut is_same, none) = (Vec::new(), true, Tree::new());
     let (mut copies, mut changed) = (Some(Manifest::default()), Vec::new());
@@ -112,11 +117,13 @@ fn between(tx: &Transaction, below: u32, above: Option<u32>) -> Result<RunningLa
         };
         let above = above.as_ref().and_then(|above| above.trees.get(layer.index));
         let new = looked.as_ref().or(above).unwrap_or(&none);
-        if !is_same_tree(old, new) {
+        let touched = touched(old, new);
+        if !touched.is_empty() {
             is_same = false;
-            changed.extend(changed_entries(layer.index, old, new));
+            let now = touched.iter().filter_map(|(path, _, now)| Some((*path, (*now)?)));
+            changed.extend(now.map(|(path, now)| (layer.index, path.to_vec(), now.kind())));
             let state = |tree| State { layer: &layer, tree };
-            entries.extend(Pair::new(state(old), state(new)).entries()?);
+            entries.extend(Pair::new(state(old), state(new), touched).entries()?);
         }
         if let (Some(copies), Some(looked)) = (&mut copies, looked) {
             copies.trees.push(looked);
@@ -126,15 +133,27 @@ fn between(tx: &Transaction, below: u32, above: Option<u32>) -> Result<RunningLa
     Ok(RunningLayer { entries, is_same, copies, changed })
 }
 
-/// The entries that are not what they were.
-fn changed_entries<'a>(
-    index: usize,
-    old: &'a Tree,
-    new: &'a Tree,
-) -> impl Iterator<Item = (usize, Vec<u8>, FileKind)> + 'a {
-    let differs =
-        |(path, item): &(&Vec<u8>, &Item)| !old.get(*path).is_some_and(|old| old.is_same(item));
-    new.iter().filter(differs).map(move |(path, item)| (index, path.clone(), item.kind()))
+/// A path in the list of either state, and what that says of it.
+type Touched<'a> = (&'a [u8], Option<&'a Item>, Option<&'a Item>);
+
+/// The paths at which the two lists don't surely name one object, unchanged; in order.
+fn touched<'a>(old: &'a Tree, new: &'a Tree) -> Vec<Touched<'a>> {
+    let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+    let mut touched = Vec::new();
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return touched,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((was, _)), Some((is, _))) => was.cmp(is),
+        };
+        let was = if order.is_le() { old.next() } else { None };
+        let is = if order.is_ge() { new.next() } else { None };
+        let same = was.zip(is).is_some_and(|((_, was), (_, is))| was.is_same(is));
+        if let Some((path, _)) = was.or(is).filter(|_| !same) {
+            touched.push((&path[..], was.map(|(_, item)| item), is.map(|(_, item)| item)));
+        }
+    }
 }
 
 /// One state of one layer. Paths are relative to the layer's root.
@@ -259,6 +278,8 @@ fn below_upper(key: &[u8]) -> Option<&[u8]> {
 struct Pair<'a> {
     old: State<'a>,
     new: State<'a>,
+    /// Where their lists differ. What was moved is at a path of these, and was at one.
+    touched: Vec<Touched<'a>>,
     /// From where to where, parents first.
     moves: Vec<(Vec<u8>, Vec<u8>)>,
     /// What was seen of the command that made the new one of the old.
@@ -266,18 +287,20 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn new(old: State<'a>, new: State<'a>) -> Self {
-        let mut pair = Pair { old, new, moves: Vec::new(), reads: None };
+    fn new(old: State<'a>, new: State<'a>, touched: Vec<Touched<'a>>) -> Self {
+        let mut pair = Pair { old, new, touched, moves: Vec::new(), reads: None };
         let mut by_inode: HashMap<u64, &[u8]> = HashMap::new();
-        for (key, item) in pair.old.tree {
-            if let Some(path) = below_upper(key).filter(|_| !item.is_whiteout() && !item.several) {
+        for (key, was, _) in &pair.touched {
+            let was = was.filter(|item| !item.is_whiteout() && !item.several);
+            if let Some((path, item)) = below_upper(key).zip(was) {
                 by_inode.insert(item.ino, path);
             }
         }
         let by_handle = pair.gone_files();
-        for (key, item) in pair.new.tree {
-            let Some(path) = below_upper(key).filter(|path| !path.is_empty()) else { continue };
-            if item.is_whiteout() || item.several {
+        let now = |(key, _, now): &Touched<'a>| below_upper(key).zip(*now);
+        let now: Vec<_> = pair.touched.iter().filter_map(now).collect();
+        for (path, item) in now {
+            if path.is_empty() || item.is_whiteout() || item.several {
                 continue;
             }
             let from = pair.source_by_inode(&by_inode, path, item).or_else(|| match item.kind() {
@@ -300,11 +323,9 @@ impl<'a> Pair<'a> {
     /// The stable files whose names are gone, by handle.
     fn gone_files(&self) -> HashMap<Handle, Vec<u8>> {
         let mut gone = HashMap::new();
-        for (key, item) in self.new.tree.iter().filter(|(_, item)| item.is_whiteout()) {
-            let Some(path) = below_upper(key) else { continue };
-            if self.old.item(path).is_some() && item.is_whiteout() {
-                continue;
-            }
+        for (key, was, now) in &self.touched {
+            let fresh = was.is_none() && now.is_some_and(Item::is_whiteout);
+            let Some(path) = below_upper(key).filter(|_| fresh) else { continue };
             let Some(lower) = self.old.lower(path) else { continue };
             let (dir, name) = split(&lower);
             let dir = sys::open_dir_canonical(self.old.stable(dir).as_os_str().as_bytes());
@@ -391,9 +412,11 @@ impl<'a> Pair<'a> {
                 (old, new) => old.is_some() || new.is_some(),
             }
         };
-        let new = self.new.tree.keys().filter_map(|key| below_upper(key)).map(<[u8]>::to_vec);
-        let old = self.old.tree.keys().filter_map(|key| below_upper(key));
-        let old = old.map(|path| self.after(path));
+        let touched = || {
+            self.touched.iter().filter_map(|(key, was, now)| Some((below_upper(key)?, was, now)))
+        };
+        let new = touched().filter(|(.., now)| now.is_some()).map(|(path, ..)| path.to_vec());
+        let old = touched().filter(|(_, was, _)| was.is_some()).map(|(path, ..)| self.after(path));
         let listed: BTreeSet<Vec<u8>> = new.chain(old).filter(differs).collect();
         let mut all = listed.clone();
         for path in &listed {

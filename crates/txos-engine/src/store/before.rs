@@ -13,6 +13,7 @@
 //!   made when the first layer is undone, and is there as long as no layer is in force. The last layer has none until one more
 //!   command runs, or it is undone: until then the private copies are all there is of it.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -170,7 +171,9 @@ impl Transaction {
             savepoint::save_content(&layer, &mut tree, at, flush)?;
             trees.push(tree);
         }
-        self.save_manifest(at, &Manifest { trees }, flush)?;
+        let manifest = Manifest { trees };
+        self.save_manifest(at, &manifest, flush)?;
+        self.listed = Some((at, manifest));
         self.save_reads_of(at, flush)?;
         Ok(at)
     }
@@ -287,6 +290,7 @@ impl Transaction {
                 sys::syncfs(fd.as_fd()).at("flushing", &layer.upper)?;
             }
         }
+        self.listed = None;
         if moved {
             // What was made again is known by its new identity from now on.
             self.save_manifest(was.savepoint, &manifest, flush)?;
@@ -434,6 +438,14 @@ impl Transaction {
         let name = format!("{}-saved-{}", self.id(), Stamp::now().as_ns());
         let to = store.join("trash").join(name);
         sys::step("store rename", || fs::rename(from, to)).at("discarding", from)
+    }
+
+    /// A savepoint, which is not read again if this process has made it.
+    pub(crate) fn savepoint(&self, number: u32) -> Result<Cow<'_, Manifest>> {
+        match &self.listed {
+            Some((listed, manifest)) if *listed == number => Ok(Cow::Borrowed(manifest)),
+            _ => self.manifest(number).map(Cow::Owned),
+        }
     }
 
     /// Reads a savepoint.

@@ -48,8 +48,8 @@ pub use home::{CommitLock, Home};
 pub use inside::{Handover, Inside, InsideRecord};
 pub use meta::{LayerMeta, Meta, State};
 pub(crate) use savepoint::{
-    Content, Item, Manifest, Tree, attributes as set_attributes, is_same as is_same_tree,
-    look as look_at_entries, saved_content,
+    Content, Item, Manifest, Tree, attributes as set_attributes, look as look_at_entries,
+    saved_content,
 };
 pub use stack::{Command, Stack, StackLayer};
 pub(crate) use transaction::check_root;

@@ -454,13 +454,6 @@ fn make_as(layer: &Layer, from: &Layer, wanted: &Tree, live: bool) -> Result<Opt
     Err(Error::io("taking back", &layer.upper, error))
 }
 
-/// Whether two looks found the same objects, none of them changed in between.
-pub(crate) fn is_same(before: &Tree, now: &Tree) -> bool {
-    let mut both = before.iter().zip(now);
-    before.len() == now.len()
-        && both.all(|((path, item), (same, now))| path == same && item.is_same(now))
-}
-
 /// Whether no directory has to be corrected either.
 fn is_still(wanted: &Tree, now: &Tree) -> bool {
     wanted.iter().all(|(path, item)| now.get(path).is_some_and(|now| item.is_same(now)))

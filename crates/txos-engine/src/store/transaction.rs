@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
+use super::savepoint::Manifest;
 use super::{FORMAT, FORMAT_UNPRIVILEGED, Home, LayerMeta, Meta, State};
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
@@ -102,6 +103,8 @@ pub struct Transaction {
     pub meta: Meta,
     dir: PathBuf,
     held: Held,
+    /// The savepoint that this process has made last.
+    pub(super) listed: Option<(u32, Manifest)>,
 }
 
 /// By what a process holds a transaction.
@@ -165,7 +168,7 @@ impl Home {
                 })
                 .collect(),
         };
-        let tx = Transaction { meta, dir, held: Held::Begun { lock } };
+        let tx = Transaction { meta, dir, held: Held::Begun { lock }, listed: None };
         tx.save(false)?;
         for layer in tx.layers() {
             if layer.store != self.dir() {
@@ -202,7 +205,7 @@ impl Home {
         let lock = lock(&dir)?.ok_or_else(|| busy(id))?;
         // The record may have changed while we waited for nothing; read it under the lock.
         let meta = self.meta(id).unwrap_or(meta);
-        Ok(Transaction { meta, dir, held: Held::Loaded { lock } })
+        Ok(Transaction { meta, dir, held: Held::Loaded { lock }, listed: None })
     }
 
     /// Takes over a transaction from the process that has begun it, with its lock ([`Transaction::lock`]).
@@ -211,7 +214,7 @@ impl Home {
     /// As [`Home::meta`].
     pub fn take_over(&self, id: TxId, lock: OwnedFd) -> Result<Transaction> {
         let held = Held::Begun { lock: sys::kept(lock) };
-        Ok(Transaction { meta: self.meta(id)?, dir: self.tx_dir(id), held })
+        Ok(Transaction { meta: self.meta(id)?, dir: self.tx_dir(id), held, listed: None })
     }
 
     /// The transaction that the journal says is published, for the holder of the commit lock to record
@@ -221,7 +224,12 @@ impl Home {
     /// # Errors
     /// As [`Home::meta`].
     pub(crate) fn load_published(&self, id: TxId) -> Result<Transaction> {
-        Ok(Transaction { meta: self.meta(id)?, dir: self.tx_dir(id), held: Held::Recovered })
+        Ok(Transaction {
+            meta: self.meta(id)?,
+            dir: self.tx_dir(id),
+            held: Held::Recovered,
+            listed: None,
+        })
     }
 
     /// That nobody has recovered a transaction since it was loaded. Asked when the journal does not name

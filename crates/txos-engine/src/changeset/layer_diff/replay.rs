@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::super::Counts;
-use super::{Object, Pair, State, below_upper, same, status, target};
+use super::{Object, Pair, State, below_upper, same, status, target, touched};
 use crate::changeset::overlay::{overlay_xattr, unhex};
 use crate::changeset::{Entry, Status, is_overlay_xattr};
 use crate::error::{Conflict, Context, Error, Result};
@@ -126,7 +126,9 @@ impl Replay {
         id: TxId,
     ) -> Result<()> {
         let old = State { layer: copied, tree: old };
-        let mut pair = Pair::new(old, State { layer, tree: new });
+        let new = State { layer, tree: new };
+        let touched = touched(old.tree, new.tree);
+        let mut pair = Pair::new(old, new, touched);
         pair.reads = Some(reads);
         let groups = groups(&mut pair);
         self.entries.extend(pair.entries()?);
