@@ -84,7 +84,11 @@ fn is_of_all_threads(thread: &mut Thread, call: &Call) -> bool {
 /// What is held for a child can't be held while the program waits for that. Under TX_STRICT that ends the transaction:
 /// how to go on then.
 fn before_waiting_for_child(thread: &mut Thread, call: &Call) -> Option<Next> {
-    let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| tx.holds_signals())?;
+    let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| tx.holds_for_children())?;
+    // A program that only looks may do so until there is one.
+    if is_over(call) {
+        return None;
+    }
     let _ = thread::guarded(|| tx.before_waiting_for_child(call));
     let why = tx.doomed().cloned()?;
     Some(fail(thread, why))
@@ -118,6 +122,14 @@ pub fn by_class(
             }
             _ => native(),
         },
+        (Class::Harmless | Class::Held(_), _)
+            if let Some(answer) = thread
+                .session
+                .as_ref()
+                .and_then(|session| restored::ask_session(session, call)) =>
+        {
+            Next::Answer(answer)
+        }
         (Class::Harmless, _) => native(),
         (Class::Restored(_), _) => {
             restored::call(thread, call).unwrap_or_else(|| transactional(thread, call))
@@ -240,8 +252,14 @@ fn before_waiting(thread: &mut Thread, call: &Call) -> Option<Next> {
     }
 }
 
-/// Whether a wait for a child would be over at once.
+/// Whether a wait for a child is over at once: it may not wait, or there is such a child.
 fn has_ended(call: &Call) -> bool {
+    let flags = if call.number() == libc::SYS_waitid { call.int(3) } else { call.int(2) };
+    flags & libc::WNOHANG != 0 || is_over(call)
+}
+
+/// Whether there is such a child as a wait is for, or the wait is wrong.
+fn is_over(call: &Call) -> bool {
     let (kind, id, flags) = match call.number() {
         libc::SYS_waitid => (call.uint(0), call.word(1), call.int(3)),
         _ => match call.int(0) {
@@ -253,8 +271,9 @@ fn has_ended(call: &Call) -> bool {
             pid => (libc::P_PID, pid as u64, call.int(2) | libc::WEXITED),
         },
     };
-    if flags & libc::WNOHANG != 0 {
-        return true;
+    // (The number of a descriptor is the program's.)
+    if kind == libc::P_PIDFD {
+        return false;
     }
     let mut found = [0_u32; 32];
     let looks = (flags | libc::WNOHANG | libc::WNOWAIT) as u64;

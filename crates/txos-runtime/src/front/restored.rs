@@ -24,6 +24,7 @@ enum Old {
     Io(u64),
     Processors(Processors),
     Personality(u64),
+    Group(i32),
 }
 
 /// What was there before the transaction changed it.
@@ -33,6 +34,8 @@ pub struct Restored {
     others: Vec<Old>,
     /// Hard limits that could not be raised again: they are lowered by the commit.
     hard: Vec<(u32, u64)>,
+    /// The process has asked for a session of its own, and gets it by the commit.
+    session: bool,
     /// How often credentials have changed.
     times: u32,
     /// The C library has had all threads take them.
@@ -47,6 +50,7 @@ impl Old {
             Old::Urgency(_) | Old::Io(_) => "the priority",
             Old::Processors(_) => "the processors of the thread",
             Old::Personality(_) => "the personality",
+            Old::Group(_) => "the process group",
         }
     }
 
@@ -57,6 +61,8 @@ impl Old {
             Old::Io(priority) => kernel::set_io_priority(*priority),
             Old::Processors(set) => kernel::set_processors(set),
             Old::Personality(domain) => kernel::personality(*domain).map(drop),
+            Old::Group(group) if kernel::group_of(0) == Ok(*group) => Ok(()),
+            Old::Group(group) => kernel::set_group(*group).map(drop),
         }
     }
 
@@ -82,6 +88,7 @@ impl Restored {
     pub fn put_back(&mut self) -> Vec<&'static str> {
         let mut lost = Vec::new();
         self.hard.clear();
+        self.session = false;
         // With the credentials from before, if they can be had.
         if let Some(kept) = self.credentials.take() {
             let (credentials, attachments) = *kept;
@@ -109,7 +116,14 @@ impl Restored {
             let why = std::io::Error::from(errno);
             Some(format!("a hard limit could not be lowered after the commit: {why}"))
         };
-        self.hard.drain(..).filter_map(lower).collect()
+        let mut failed: Vec<String> = self.hard.drain(..).filter_map(lower).collect();
+        if std::mem::take(&mut self.session)
+            && let Err(errno) = kernel::new_session()
+        {
+            let why = std::io::Error::from(errno);
+            failed.push(format!("the process got no session of its own after the commit: {why}"));
+        }
+        failed
     }
 
     /// Whether the thread may have other credentials than at the beginning.
@@ -122,7 +136,7 @@ impl Restored {
     /// Whether something has changed that an abort puts back.
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        self.credentials.is_some() || !self.others.is_empty()
+        self.credentials.is_some() || !self.others.is_empty() || self.session
     }
 
     /// The C library has all threads take what this one takes: it sends them a signal for that.
@@ -233,6 +247,17 @@ pub fn call(thread: &mut Thread, call: &Call) -> Option<Next> {
             session.restored.keep(kernel::processors().map(Old::Processors));
             call.make()
         }
+        // Of a command, which ends with its transaction, this is nobody's business.
+        libc::SYS_setsid | libc::SYS_setpgid if session.is_command() => call.make(),
+        libc::SYS_setsid => new_session(&mut session.restored),
+        libc::SYS_setpgid if is_own(call.int(0)) => {
+            const PERM: i64 = -(libc::EPERM as i64);
+            if session.restored.session {
+                return Some(Next::Answer(PERM)); // Its leader stays in its group.
+            }
+            session.restored.keep(kernel::group_of(0).map(Old::Group));
+            call.make()
+        }
         libc::SYS_personality => {
             const ASKS: u64 = 0xffff_ffff;
             if call.word(0) & ASKS != ASKS {
@@ -251,6 +276,7 @@ fn is_of_nobody(call: &Call) -> bool {
     match call.number() {
         libc::SYS_setpriority => !(0..=2).contains(&call.int(0)) || call.int(1) < 0,
         libc::SYS_ioprio_set => !(1..=3).contains(&call.int(0)) || call.int(1) < 0,
+        libc::SYS_setpgid => call.int(0) < 0 || call.int(1) < 0,
         libc::SYS_prlimit64
         | libc::SYS_sched_setparam
         | libc::SYS_sched_setscheduler
@@ -330,6 +356,36 @@ fn limit(
         return errno(libc::EFAULT);
     }
     Some(0)
+}
+
+/// `setsid`: it is made by the commit, as nothing undoes it. Until then it only seems to be.
+fn new_session(restored: &mut Restored) -> i64 {
+    let own = kernel::own_process();
+    // A group that has the process's number keeps it from that.
+    let is_taken = kernel::kill(-own, 0) != Err(kernel::Errno::SRCH);
+    if restored.session || is_taken {
+        return -i64::from(libc::EPERM);
+    }
+    restored.session = true;
+    i64::from(own)
+}
+
+/// What a call about the process's own group or session is answered while it seems to have a session of its own.
+#[must_use]
+pub fn ask_session(session: &Session, call: &Call) -> Option<i64> {
+    if !session.restored.session {
+        return None;
+    }
+    let own = kernel::own_process();
+    match call.number() {
+        libc::SYS_getpgrp => Some(i64::from(own)),
+        libc::SYS_getpgid | libc::SYS_getsid if is_own(call.int(0)) => Some(i64::from(own)),
+        // It would be alone in its group.
+        libc::SYS_kill if call.int(0) == 0 => {
+            Some(crate::raw::answer(kernel::kill(own, call.int(1))))
+        }
+        _ => None,
+    }
 }
 
 /// `getrlimit`: a hard limit that is lowered by the commit seems to be so already.

@@ -159,7 +159,7 @@ pub struct Effects {
     /// How many signals were held, up to now.
     pub signals: u64,
     /// Something was sent before the commit.
-    went_out: bool,
+    pub went_out: bool,
     /// Looks in a row that found nothing.
     looks: u32,
     /// A child of this process may have its table of descriptors.

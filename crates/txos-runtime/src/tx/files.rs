@@ -255,6 +255,22 @@ impl FdTable {
         }
     }
 
+    /// Numbers that the program has closed, and that the kernel has open still.
+    #[must_use]
+    pub fn closed_numbers(&self) -> Vec<i32> {
+        self.closed.iter().copied().collect()
+    }
+
+    /// Closes such a number for the kernel as well: an abort can't open it again.
+    pub fn close_for_good(&mut self, number: i32) {
+        self.unwatch(number);
+        for file in 0..self.count() {
+            self.get_mut(file).before.retain(|&n| n != number);
+        }
+        kernel::close(number);
+        self.set(number, Descriptor::Untouched);
+    }
+
     /// Whether all numbers are as the kernel has them.
     #[must_use]
     pub fn is_as_the_kernels(&self) -> bool {

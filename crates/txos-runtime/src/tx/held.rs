@@ -17,6 +17,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use txos_engine::object::FileKind;
+
 use super::effects::Effects;
 use super::kernel::{self, Credentials, Errno, Info, OwnedFd, Sys};
 use super::{Failure, Tx, reason, say};
@@ -348,21 +350,40 @@ impl Tx {
         })
     }
 
+    /// Whether something is held by which a child might end.
+    #[must_use]
+    pub fn holds_for_children(&self) -> bool {
+        self.holds_signals() || !self.fds.closed_numbers().is_empty()
+    }
+
     /// The program is to wait for a child: what it has sent to its children can't be held any longer, the child may
-    /// be ending by that.
+    /// be ending by that; nor can ends of pipes and sockets be kept open that the program has closed, the child may
+    /// be reading until their end.
     ///
     /// # Errors
     /// The transaction is doomed.
     pub fn before_waiting_for_child(&mut self, call: &Call) -> Sys<()> {
+        self.report.calling = call.number();
+        for number in self.fds.closed_numbers() {
+            let kind = kernel::look_fd(number).map(|stat| stat.kind());
+            if matches!(kind, Ok(FileKind::Fifo | FileKind::Socket)) {
+                self.unsupported_call(
+                    "closing an end of a pipe before a child is waited for",
+                    b"",
+                )?;
+                self.fds.close_for_good(number);
+            }
+        }
         let own = kernel::own_process();
         if !self.held.signals.iter().any(|one| one.to.is_child(own)) {
             return Ok(());
         }
-        self.report.calling = call.number();
         self.unsupported_call("a held signal to a child that the transaction waits for", b"")?;
         for failure in self.held.send_those(|one| one.to.is_child(own)) {
             say(&failure);
         }
+        // It would be sent again.
+        self.held.output.went_out = true;
         Ok(())
     }
 }

@@ -607,6 +607,56 @@ static void signals_to_others(void) {
     CHECK(kill(process, SIGKILL) == 0 && waitpid(process, &status, 0) == process);
 }
 
+/* A child that reads until the end of a pipe; the pipe's other end. */
+static int reader(int *process) {
+    int ends[2];
+    char byte;
+    CHECK(pipe(ends) == 0);
+    *process = fork();
+    if (*process == 0) {
+        close(ends[1]);
+        while (read(ends[0], &byte, 1) == 1)
+            ;
+        _exit(0);
+    }
+    CHECK(*process > 0 && close(ends[0]) == 0);
+    return ends[1];
+}
+
+/* A child that ends when a pipe does is waited for as natively: the end is closed before the wait. */
+static void ends_of_pipes(void) {
+    int status, process;
+    FILE *out = popen("cat > /dev/null", "w");
+    CHECK(out != NULL && sys_xbegin(0) == 0);
+    CHECK(pclose(out) == 0);
+    CHECK(sys_xend() == 0);
+    for (int aborts = 0; aborts < 2; aborts++) {
+        int end = reader(&process);
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(write(end, "x", 1) == 1 && close(end) == 0);
+        int found;
+        while ((found = waitpid(process, &status, aborts ? WNOHANG : 0)) == 0)
+            usleep(1000);
+        CHECK(found == process && status == 0);
+        if (aborts)
+            sys_xabort(1);
+        else
+            CHECK(sys_xend() == 0);
+        CHECK(fcntl(end, F_GETFD) == -1 && errno == EBADF);
+    }
+    /* Until then an abort has it open again; and with TX_STRICT the wait is an abort. */
+    int end = reader(&process);
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(close(end) == 0);
+    sys_xabort(1);
+    CHECK(fcntl(end, F_GETFD) != -1);
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(close(end) == 0);
+    CHECK(waitpid(process, &status, 0) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1 && errno == ENOTSUP);
+    CHECK(close(end) == 0 && waitpid(process, &status, 0) == process && status == 0);
+}
+
 /* Runs a part in a process of its own: what it gives up is its own. */
 static void apart(void (*part)(void)) {
     int status, process = fork();
@@ -792,6 +842,39 @@ static void hard_limits(void) {
         CHECK(now.rlim_cur == (commits ? 1 << 20 : before.rlim_cur));
         CHECK(now.rlim_max == (commits ? 1 << 21 : before.rlim_max));
     }
+}
+
+/* The group changes at once, and an abort puts it back; a session comes with the commit. */
+static void groups_and_sessions(void) {
+    int own = getpid(), before = getpgrp(), session = getsid(0);
+    CHECK(before != own);
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        CHECK(setpgid(0, 0) == 0 && getpgrp() == own);
+        CHECK(setsid() == -1 && errno == EPERM);
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        CHECK(getpgrp() == (commits ? own : before));
+    }
+    CHECK(setpgid(0, before) == 0);
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        CHECK(setsid() == own && getsid(0) == own && getpgrp() == own && getpgid(own) == own);
+        CHECK(setsid() == -1 && errno == EPERM);
+        CHECK(setpgid(0, before) == -1 && errno == EPERM);
+        CHECK(kill(0, 0) == 0 && sys_xpause() == -1 && errno == EPERM);
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        CHECK(getsid(0) == (commits ? own : session) && getpgrp() == (commits ? own : before));
+    }
+}
+
+static void groups(void) {
+    apart(groups_and_sessions);
 }
 
 /* Limits, priorities and the like. */
@@ -1772,7 +1855,9 @@ static const struct {
     SCENARIO(signals_to_others),
     SCENARIO(credentials),
     SCENARIO(senders),
+    SCENARIO(ends_of_pipes),
     SCENARIO(limits),
+    SCENARIO(groups),
     SCENARIO(signal_between_attempts),
     SCENARIO(signal_at_once),
     SCENARIO(abort_if),

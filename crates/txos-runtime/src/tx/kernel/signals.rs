@@ -95,6 +95,24 @@ pub fn group_of(process: i32) -> Sys<i32> {
     unsafe { sys!(SYS_getpgid, process) }.map(|number| number as i32)
 }
 
+/// `setpgid(2)` of this process; 0: a group of its own.
+///
+/// # Errors
+/// As `setpgid(2)`.
+pub fn set_group(group: i32) -> Sys<u64> {
+    // SAFETY: it has no pointers.
+    unsafe { sys!(SYS_setpgid, 0, group) }
+}
+
+/// `setsid(2)`.
+///
+/// # Errors
+/// As `setsid(2)`.
+pub fn new_session() -> Sys<u64> {
+    // SAFETY: it takes nothing.
+    unsafe { sys!(SYS_setsid) }
+}
+
 /// The session of a process; 0: of this one.
 ///
 /// # Errors

@@ -638,8 +638,8 @@ static void ending(long number)
 }
 CASE(exit, RUN) { ending(SYS_exit); }
 CASE(exit_group, RUN) { ending(SYS_exit_group); }
-CASE(setpgid, RUN) { any(RAW(SYS_setpgid, 0, 0)); }
-CASE(setsid, RUN) { any(RAW(SYS_setsid, 0)); }
+CASE(setpgid, BOTH) { any(RAW(SYS_setpgid, 0, 0)); }
+CASE(setsid, BOTH) { any(RAW(SYS_setsid, 0)); }
 CASE(setrlimit, BOTH) { RAW(SYS_getrlimit, RLIMIT_CORE, buffer); is(RAW(SYS_setrlimit, RLIMIT_CORE, buffer)); }
 CASE(prlimit64, BOTH) { is(RAW(SYS_prlimit64, 0, RLIMIT_CORE, 0, buffer)); is(RAW(SYS_prlimit64, 0, RLIMIT_CORE, buffer, 0)); }
 CASE(setpriority, BOTH) { is(RAW(SYS_setpriority, 0, 0, 0)); is(RAW(SYS_setpriority, 0, RAW(SYS_getpid, 0), 0)); }
