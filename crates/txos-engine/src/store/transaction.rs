@@ -425,6 +425,18 @@ impl Transaction {
         replace_file(&self.dir.join("reads"), &reads.to_bytes()?, flush)
     }
 
+    /// The same, unless it is there already, with the content that it had when the transaction was kept before: then it
+    /// is as stable as that.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the step.
+    pub fn keep_reads(&self, reads: &ReadSet, flush: bool) -> Result<()> {
+        let (path, bytes) = (self.dir.join("reads"), reads.to_bytes()?);
+        let is_there =
+            self.meta.before.is_some() && sys::read_record(&path).is_ok_and(|there| there == bytes);
+        if is_there { Ok(()) } else { replace_file(&path, &bytes, flush) }
+    }
+
     /// Loads the read set that [`Transaction::save_reads`] stored.
     ///
     /// # Errors

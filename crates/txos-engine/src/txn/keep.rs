@@ -33,7 +33,7 @@ pub fn keep(
     progress: &dyn Progress,
 ) -> Result<()> {
     let flush = tx.meta.durable;
-    tx.save_reads(reads, flush)?;
+    tx.keep_reads(reads, flush)?;
     tx.meta.ended = Some(Stamp::now());
     let is_same = layer.as_ref().is_some_and(|layer| layer.is_same);
     let before = tx.meta.before.as_mut();

@@ -391,8 +391,10 @@ impl Monitor<'_> {
                     reads.note(self.directory.as_os_str().as_bytes(), true, Facets::ENTRY);
                 }
                 self.mount_namespace = mount_namespace;
-                self.tx.meta.mount_namespace = Some(mount_namespace);
-                self.tx.save(false)?;
+                // What finds the transaction without its monitor looks for a view if the record names any.
+                if self.tx.meta.mount_namespace.replace(mount_namespace).is_none() {
+                    self.tx.save(false)?;
+                }
                 self.order(&Order::Go)?;
                 self.guard.begin();
                 // The command's process needs longer to get ready than this does.
