@@ -417,13 +417,27 @@ impl Told {
         self.seen.counts.iter().filter_map(beyond).collect()
     }
 
-    /// What is wrong if outsiders' looks at these kinds of things count.
+    /// What is wrong if outsiders' looks at these kinds of things count: but for what one got that waited for a new
+    /// object, at the gate of a publish that was then undone.
     #[must_use]
     pub fn seen_of(&self, kinds: &[keys::Kind]) -> Report {
         let mut history = self.history.clone();
+        let undone: BTreeMap<(u64, u64), u64> = history
+            .transactions
+            .iter()
+            .filter(|t| t.outcome == Outcome::Aborted && door(t) != Door::Outside)
+            .flat_map(|t| t.ops.iter().map(|op| (op, t.end())))
+            .filter_map(|(op, end)| Some(((op.key(), op.written()?), end)))
+            .collect();
         for transaction in history.transactions.iter_mut().filter(|t| door(t) == Door::Outside) {
+            let begun = transaction.invoked;
+            let is_of_undone = |op: &Op| {
+                let end = |value: &u64| undone.get(&(op.key(), *value));
+                op.found().into_iter().flatten().filter_map(end).any(|end| begun < *end)
+            };
             transaction.ops.retain(|op| {
-                op.written().is_some() || keys::kind(op.key()).is_some_and(|k| kinds.contains(&k))
+                let counts = keys::kind(op.key()).is_some_and(|k| kinds.contains(&k));
+                op.written().is_some() || counts && !is_of_undone(op)
             });
         }
         // A name that an outsider has built on what was undone stands beside the one that was put back, for
@@ -487,8 +501,11 @@ impl Told {
             };
             let mut told: Vec<&Transaction> =
                 all.iter().filter(|t| of_anomaly(t) || at_the_same_time(t)).collect();
+            // Of the others, those that came last.
+            told.sort_by_key(|t| (!of_anomaly(t), std::cmp::Reverse(t.invoked)));
+            told.truncate(40);
             told.sort_by_key(|t| t.invoked);
-            for t in told.iter().take(40) {
+            for t in &told {
                 let mark = if of_anomaly(t) { '*' } else { ' ' };
                 let ops: Vec<String> = t
                     .ops

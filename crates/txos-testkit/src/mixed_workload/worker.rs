@@ -296,6 +296,10 @@ fn command(
     if way > 0 {
         run.arg("--scope").arg(tree);
     }
+    if gated {
+        // What a publish that was undone had shown is told from the rest by its transaction's end.
+        run.args(["--retry", "0"]);
+    }
     match way {
         0 => drop(run.arg("--in-process")),
         1 => drop(run.args(["--keep-inode", "list-*"])),
