@@ -96,7 +96,7 @@ pub struct Meta {
     pub boot: String,
     /// Whether private copies and publish are made durable.
     pub durable: bool,
-    /// Mount namespace (inode number) in which one of its commands ran: there may be processes left behind in a view.
+    /// Mount namespace (inode number) in which one of its commands ran; processes may be left behind in its view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_namespace: Option<u64>,
     /// Status with which the command ended.

@@ -425,8 +425,8 @@ impl Transaction {
         replace_file(&self.dir.join("reads"), &reads.to_bytes()?, flush)
     }
 
-    /// The same, unless it is there already, with the content that it had when the transaction was kept before: then it
-    /// is as stable as that.
+    /// Stores the read set as [`Transaction::save_reads`] does, unless the file of a transaction that was pending before
+    /// holds it already: that file has been as stable as the record since.
     ///
     /// # Errors
     /// [`Error::Io`] with the step.

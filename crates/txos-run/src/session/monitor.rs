@@ -391,7 +391,7 @@ impl Monitor<'_> {
                     reads.note(self.directory.as_os_str().as_bytes(), true, Facets::ENTRY);
                 }
                 self.mount_namespace = mount_namespace;
-                // What finds the transaction without its monitor looks for a view if the record names any.
+                // Should this process die, recovery looks for processes in the view only if the record names a namespace.
                 if self.tx.meta.mount_namespace.replace(mount_namespace).is_none() {
                     self.tx.save(false)?;
                 }

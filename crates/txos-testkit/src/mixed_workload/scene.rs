@@ -417,8 +417,8 @@ impl Told {
         self.seen.counts.iter().filter_map(beyond).collect()
     }
 
-    /// What is wrong if outsiders' looks at these kinds of things count: but for what one got that waited for a new
-    /// object, at the gate of a publish that was then undone.
+    /// What is wrong if outsiders' looks at these kinds of things count. The look of one that waited at the gate for a
+    /// new object of a publish that was then undone does not.
     #[must_use]
     pub fn seen_of(&self, kinds: &[keys::Kind]) -> Report {
         let mut history = self.history.clone();

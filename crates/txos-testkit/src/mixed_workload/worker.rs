@@ -297,7 +297,7 @@ fn command(
         run.arg("--scope").arg(tree);
     }
     if gated {
-        // What a publish that was undone had shown is told from the rest by its transaction's end.
+        // A command that ran again would hide that its first publish was undone.
         run.args(["--retry", "0"]);
     }
     match way {
