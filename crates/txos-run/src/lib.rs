@@ -110,7 +110,7 @@ fn check_directory(dir: &std::path::Path) -> Result<()> {
 /// # Errors
 /// If the mount table can't be read.
 pub fn new_reads(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<ReadSet> {
-    Ok(ReadSet::new(view::plan::view(home, tx, options)?.coverage))
+    Ok(ReadSet::new(view::plan::view(home, tx, options, true)?.coverage))
 }
 
 /// Runs a command in a transaction and waits until everything it started has ended.

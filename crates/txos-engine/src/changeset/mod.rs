@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::object::FileKind;
 use crate::path::LayerPath;
 use crate::readset::ReadSet;
-use crate::store::{Home, Layer, Meta, Transaction};
+use crate::store::{Home, Layer, Left, Meta, Transaction};
 use crate::version::Version;
 
 /// How often a transaction that runs is looked at until a look succeeds.
@@ -373,8 +373,14 @@ impl ChangeSet {
         let mut last_slot = 0;
         let mut changes = Vec::new();
         for layer in &layers {
-            if is_gone(layer)? && !reads.concerns(layer.target.as_os_str().as_encoded_bytes()) {
-                continue; // Somebody unmounted what the transaction had nothing to do with.
+            match layer.left()? {
+                // Nothing to publish; what the transaction has seen there is validated like anything else.
+                Left::Nothing => continue,
+                // Somebody unmounted what the transaction had nothing to do with.
+                Left::Unknown if !reads.concerns(layer.target.as_os_str().as_encoded_bytes()) => {
+                    continue;
+                }
+                Left::Unknown | Left::Copies | Left::Tree => {}
             }
             let scan = overlay::Scan::new(layer, reads, &keep, &mut last_slot)?;
             changes.extend(scan.run()?);
@@ -417,21 +423,6 @@ impl ChangeSet {
     pub fn entries(&self) -> Result<Vec<Entry>> {
         let _rights = crate::sys_owner::rights();
         entries::of_changes(self)
-    }
-}
-
-/// Whether a layer's tree is no longer what it was when the transaction began, and no private copy of
-/// anything in it is at hand: it is empty, or was on the same file system.
-fn is_gone(layer: &Layer) -> Result<bool> {
-    use std::os::unix::ffi::OsStrExt;
-    let root = crate::sys::open_dir_canonical(layer.target.as_os_str().as_bytes());
-    if root.is_ok_and(|root| layer.check_root(std::os::fd::AsFd::as_fd(&root)).is_ok()) {
-        return Ok(false);
-    }
-    match crate::sys::look("readdir", || std::fs::read_dir(&layer.upper)) {
-        Ok(mut names) => Ok(names.next().is_none()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(e) => Err(Error::io("listing", &layer.upper, e)),
     }
 }
 

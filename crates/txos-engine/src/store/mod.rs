@@ -54,7 +54,7 @@ pub(crate) use savepoint::{
 pub use stack::{Command, Stack, StackLayer};
 pub(crate) use transaction::check_root;
 pub(crate) use transaction::layers;
-pub use transaction::{Begin, Layer, LayerRequest, Transaction, replace_file};
+pub use transaction::{Begin, Layer, LayerRequest, Left, Transaction, replace_file};
 pub use upper::copy_attributes;
 
 /// Format of a store that this version reads and writes.

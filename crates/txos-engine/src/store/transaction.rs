@@ -70,6 +70,42 @@ impl Layer {
     pub(crate) fn check_root(&self, fd: std::os::fd::BorrowedFd<'_>) -> Result<()> {
         check_root(&self.target, self.root, fd)
     }
+
+    /// What is left of the layer's tree.
+    ///
+    /// # Errors
+    /// If the private copies can't be listed.
+    pub fn left(&self) -> Result<Left> {
+        let root = sys::open_dir_canonical(self.target.as_os_str().as_encoded_bytes());
+        if let Ok(root) = &root
+            && self.check_root(std::os::fd::AsFd::as_fd(root)).is_ok()
+        {
+            return Ok(Left::Tree);
+        }
+        let removed = matches!(root, Err(Errno::NOENT | Errno::NOTDIR));
+        match sys::look("readdir", || std::fs::read_dir(&self.upper)) {
+            Ok(mut names) => match names.next() {
+                Some(_) => Ok(Left::Copies),
+                None if removed => Ok(Left::Nothing),
+                None => Ok(Left::Unknown),
+            },
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Left::Unknown),
+            Err(e) => Err(Error::io("listing", &self.upper, e)),
+        }
+    }
+}
+
+/// What is left of a layer: see [`Layer::left`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Its directory is what it was when the transaction began.
+    Tree,
+    /// Its directory is not, and there are private copies of what was in it.
+    Copies,
+    /// Its directory has been removed, and there are no private copies.
+    Nothing,
+    /// Something else is at its path. There are no private copies, or they were on the same file system.
+    Unknown,
 }
 
 /// Checks that an open directory is the layer's root, not what somebody has put in its place.

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, Timestamps};
+use rustix::io::Errno;
 
 use super::Transaction;
 use crate::error::{Context, Result};
@@ -24,6 +25,10 @@ impl Transaction {
     /// [`crate::Error::Io`] with the step and path.
     pub fn prepare_upper(&self) -> Result<()> {
         for layer in self.layers() {
+            // Others may have removed it since it was found; who builds the view decides what that means.
+            if matches!(rustix::fs::stat(&layer.target), Err(Errno::NOENT | Errno::NOTDIR)) {
+                continue;
+            }
             copy_attributes(&layer.target, &layer.upper)?;
         }
         Ok(())

@@ -51,11 +51,11 @@ pub fn run(
     options: &RunOptions,
     handle: Option<Handle>,
 ) -> Result<Ran> {
-    let plan = plan::view(home, tx, options)?;
+    let begins = reads.is_empty() && options.given.is_none();
+    let plan = plan::view(home, tx, options, begins)?;
     let path_classes = PathClasses::of_plan(&plan);
     let root_is_local = plan.root_is_local;
     // What a pending transaction has moved is looked at where it was.
-    let begins = reads.is_empty() && options.given.is_none();
     let renames = if begins { ViewRenames::default() } else { Renamed::read(tx)?.into() };
     let warnings = Arc::new(Warnings::default());
     // Of one inside of another it was said before.

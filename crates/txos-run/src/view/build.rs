@@ -23,7 +23,7 @@ use rustix::mount::{
 };
 use serde::{Deserialize, Serialize};
 use txos_engine::TxId;
-use txos_engine::store::Layer;
+use txos_engine::store::{Layer, Left};
 
 use super::mounts;
 use super::{nesting, overlay, plan::Plan};
@@ -117,6 +117,7 @@ pub fn build(id: TxId, layers: &[Layer], plan: &Plan, staging: &Path) -> Result<
         let attributes = plan.attributes.get(index).copied().unwrap_or(MountAttrFlags::empty());
         match overlay::make(layer, &nesting::source_name(id), attributes, plan.rootless) {
             Ok(mount) => pieces.push(Piece { mount, path: layer.target.clone() }),
+            Err(e) if has_vanished(&e, layer, plan) => {}
             // A scope or the root must be versioned; another file system may stay live.
             Err(e) if may_stay_live(layers, layer)? => {
                 pieces.extend(capture(&layer.target, false)?);
@@ -155,6 +156,15 @@ fn may_stay_live(layers: &[Layer], layer: &Layer) -> Result<bool, Failure> {
     let on_top = mounts::mount_id(&layer.target);
     Ok(mounts.iter().any(|m| m.point == layer.target && on_top == Some(m.id))
         && layers.iter().any(|l| l.target != layer.target && layer.target.starts_with(&l.target)))
+}
+
+/// Whether making a layer failed because others removed its directory, which nobody asked for and of which the
+/// transaction has no private copies.
+fn has_vanished(failure: &Failure, layer: &Layer, plan: &Plan) -> bool {
+    let gone = [Errno::NOENT, Errno::NOTDIR].map(Errno::raw_os_error).contains(&failure.errno);
+    gone && failure.path == layer.target
+        && plan.found.contains(&layer.target)
+        && layer.left().is_ok_and(|left| left == Left::Nothing)
 }
 
 fn enter_namespaces(rootless: bool, no_network: bool) -> Result<(), Failure> {

@@ -20,7 +20,7 @@ use rustix::mount::MountAttrFlags;
 use txos_engine::readset::Coverage;
 use txos_engine::rights::is_privileged;
 use txos_engine::scope::{self, NEVER, can_be_layer};
-use txos_engine::store::{Home, LayerRequest, Transaction};
+use txos_engine::store::{Home, Layer, LayerRequest, Transaction};
 
 use super::cover::Cover;
 use super::mounts::{self, Mount};
@@ -55,6 +55,9 @@ pub struct Plan {
     pub no_network: bool,
     /// How what each of the layers lies over is mounted.
     pub attributes: Vec<MountAttrFlags>,
+    /// The layers whose directory nobody asked for, in a user namespace: the search for the user's directories found
+    /// it. Others may remove one before the view is there, and the command goes on without it.
+    pub found: Vec<PathBuf>,
 }
 
 /// File systems that the kernel serves alone, from memory or from a device: no look at them waits for a
@@ -238,11 +241,11 @@ fn on_overlay(top: &Path) -> Error {
     }
 }
 
-/// The view of a transaction that has its layers.
+/// The view of a transaction that has its layers; `begins` if no command has run in it yet.
 ///
 /// # Errors
 /// If the mount table can't be read or an exclude pattern is malformed.
-pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan> {
+pub fn view(home: &Home, tx: &Transaction, options: &RunOptions, begins: bool) -> Result<Plan> {
     let mounts = visible()?;
     let layers = tx.layers();
     let is_layer = |path: &Path| layers.iter().any(|l| l.target == path);
@@ -282,6 +285,7 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan>
     plan.hidden.retain(|s| s.is_dir());
     if plan.rootless {
         plan.unversioned = unversioned(&mounts, tx, options)?;
+        plan.found = found(&layers, options, begins)?;
     }
 
     let bytes = |p: &PathBuf| p.as_os_str().as_bytes().to_vec();
@@ -306,6 +310,17 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions) -> Result<Plan>
     coverage.never_on.sort_unstable();
     coverage.never_on.dedup();
     Ok(plan)
+}
+
+/// The layers that [`Plan::found`] names. A pending transaction does not say which directories its `--scope` named:
+/// there, only a layer in another one counts, because what is made anew at its path is versioned by the outer one.
+fn found(layers: &[Layer], options: &RunOptions, begins: bool) -> Result<Vec<PathBuf>> {
+    let asked = scopes(options)?;
+    let is_found = |target: &Path| match begins {
+        true => !asked.iter().any(|scope| scope == target),
+        false => layers.iter().any(|l| l.target != target && target.starts_with(&l.target)),
+    };
+    Ok(layers.iter().map(|l| l.target.clone()).filter(|target| is_found(target)).collect())
 }
 
 /// Every existing match of the `--exclude` patterns, canonical; and the patterns without one.

@@ -102,6 +102,36 @@ fn a_change_by_a_name_that_goes_is_refused() {
     assert_eq!(place.lab.read("d/c"), "n\n");
 }
 
+/// Without `--scope` every directory of the user's in `/tmp` is a layer. That one goes concerns no transaction that had
+/// nothing to do with it; what a command makes at its path is then versioned like anything else there.
+#[test]
+fn a_directory_that_others_remove_is_missed_by_nobody() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
+    place.native("mkdir -m 1777 shared");
+    let path = place.lab.path("shared");
+    std::os::unix::fs::chown(&path, Some(0), Some(0)).unwrap();
+    let scope = path.to_str().unwrap();
+    place.native("mkdir shared/mine shared/kept");
+    let run = ["run", "--scope", scope, "--keep", "--", "sh", "-c", "echo 1 > shared/kept/a"];
+    let _ = place.txos(&run).run().expect(0);
+    place.native("rmdir shared/mine");
+    let again = "echo 2 > shared/kept/b; mkdir shared/mine; echo 3 > shared/mine/c";
+    let _ = place.txos(&["exec", "@", "--", "sh", "-c", again]).run().expect(0);
+    assert!(!path.join("mine").exists() && !path.join("kept/a").exists());
+    let _ = place.txos(&["commit", "@"]).run().expect(0);
+    assert_eq!(place.lab.read("shared/kept/b"), "2\n");
+    assert_eq!(place.lab.read("shared/mine/c"), "3\n");
+    // What the transaction has changed of it is a conflict.
+    for change in ["chmod 700 shared/mine", "echo 4 > shared/mine/d", "ls shared/mine"] {
+        let _ = place.txos(&[&run[..run.len() - 1], &[change][..]].concat()).run().expect(0);
+        place.native("mv shared/mine elsewhere");
+        let lost = place.txos(&["commit", "@"]).run();
+        assert!(matches!(lost.code(), 75 | 125), "{change}: {lost:?}");
+        place.native("mv elsewhere shared/mine");
+        let _ = place.txos(&["commit", "@"]).run().expect(0);
+    }
+}
+
 #[test]
 fn everything_lands() {
     let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
