@@ -13,22 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "txos.h"
-
-#define CHECK(what)                                                                                \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            int error = errno;                                                                     \
-            if (txos_in_transaction())                                                             \
-                sys_xabort(1);                                                                     \
-            fprintf(stderr, "%s:%d: %s (errno %d; %s)\n", __func__, __LINE__, #what, error,        \
-                    txos_strerror());                                                              \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-
-/* In debug builds of the library this call is a lost conflict. */
-#define LOSE 0x7458054c
+#include "check.h"
 
 static struct txos_abort reason(void) {
     struct txos_abort a = {.size = sizeof a};

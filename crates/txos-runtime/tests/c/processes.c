@@ -16,17 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "txos.h"
-
-#define CHECK(what)                                                                                \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            int error = errno;                                                                     \
-            fprintf(stderr, "%s:%d: %s (errno %d; %s)\n", __func__, __LINE__, #what, error,        \
-                    txos_strerror());                                                              \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
+#include "check.h"
 
 extern char **environ;
 

@@ -52,6 +52,9 @@ pub fn compile(sources: &str, name: &str, linked: Linked) -> PathBuf {
         .args(["-Wno-clobbered", "-Wno-format-truncation"])
         .arg("-I")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../txos-runtime/include"))
+        // What the library's own test programs use as well.
+        .arg("-I")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../txos-runtime/tests/c"))
         .arg("-o")
         .arg(&temporary)
         .args(files);
