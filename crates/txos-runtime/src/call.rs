@@ -142,6 +142,24 @@ impl Call {
     pub fn answer(&self) -> Sys<u64> {
         check(self.make())
     }
+
+    /// Makes one that may wait for long. A signal that would end the program natively ends it meanwhile.
+    ///
+    /// # Errors
+    /// As the system call.
+    #[inline]
+    pub fn answer_waiting(&self) -> Sys<u64> {
+        while_waiting(|| self.answer())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use crate::front::signals::while_waiting;
+
+/// The same where there are no transactions.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn while_waiting<R>(work: impl FnOnce() -> R) -> R {
+    work()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::trap::Context;
 use super::{api, members, process, restored, signals};
 use crate::call::Call;
 use crate::raw::syscall;
-use crate::tx::{Failure, flags};
+use crate::tx::{Failure, Tx, flags};
 
 /// What a call of a failed transaction is answered.
 const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
@@ -49,8 +49,8 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     if let Some(answer) = before_checkpointed(thread, call, class) {
         return Next::Answer(answer);
     }
-    if matches!(number, libc::SYS_wait4 | libc::SYS_waitid)
-        && let Some(next) = members::with(thread, |thread| before_waiting_for_child(thread, call))
+    if may_wait(number)
+        && let Some(next) = members::with(thread, |thread| before_waiting(thread, call))
     {
         return next;
     }
@@ -81,19 +81,6 @@ fn is_of_all_threads(thread: &mut Thread, call: &Call) -> bool {
     it_is
 }
 
-/// What is held for a child can't be held while the program waits for that. Under TX_STRICT that ends the transaction:
-/// how to go on then.
-fn before_waiting_for_child(thread: &mut Thread, call: &Call) -> Option<Next> {
-    let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| tx.holds_for_children())?;
-    // A program that only looks may do so until there is one.
-    if is_over(call) {
-        return None;
-    }
-    let _ = thread::guarded(|| tx.before_waiting_for_child(call));
-    let why = tx.doomed().cloned()?;
-    Some(fail(thread, why))
-}
-
 /// Carries out a call of a thread that has the transaction to itself.
 pub fn by_class(
     thread: &mut Thread,
@@ -106,11 +93,6 @@ pub fn by_class(
         return fail(thread, lost());
     }
     let native = || Next::Answer(call.make());
-    if may_wait(number)
-        && let Some(next) = before_waiting(thread, call)
-    {
-        return next;
-    }
     match (class, context) {
         (Class::Harmless, _) if number == libc::SYS_rt_sigtimedwait => {
             let Some(session) = thread.session.as_mut() else { return native() };
@@ -129,6 +111,9 @@ pub fn by_class(
                 .and_then(|session| restored::ask_session(session, call)) =>
         {
             Next::Answer(answer)
+        }
+        (Class::Harmless, _) if may_sleep(number, &args) => {
+            Next::Answer(signals::while_waiting(|| call.make()))
         }
         (Class::Harmless, _) => native(),
         (Class::Restored(_), _) => {
@@ -160,7 +145,7 @@ pub fn by_class(
         (Class::Mask, context) => {
             let Some(session) = thread.session.as_mut() else { return native() };
             let answer = session.masks.change(call);
-            here().at_once.set(session.masks.handled());
+            here().goes_by(&session.masks);
             put_in_force(session.masks.real(), context);
             Next::Answer(answer)
         }
@@ -205,15 +190,27 @@ fn put_in_force(mask: signals::Set, context: Option<&mut Context>) {
     }
 }
 
+/// `pause(2)`, where there is such a call.
+#[cfg(target_arch = "x86_64")]
+const PAUSE: i64 = libc::SYS_pause;
+#[cfg(not(target_arch = "x86_64"))]
+const PAUSE: i64 = i64::MIN;
+
+/// Whether operations on System V semaphores wait for nobody: they only add, or are not to wait.
+fn never_waits(call: &Call) -> bool {
+    let (operations, count) = (call.pointer::<[i16; 3]>(1), call.word(2).min(500));
+    (0..count).all(|i| {
+        let read = operations.item(i).read();
+        read.is_ok_and(|[_, adds, how]| adds > 0 || i32::from(how) & libc::IPC_NOWAIT != 0)
+    })
+}
+
 /// Whether a call waits for what others do, and has no descriptor that says so.
 fn may_wait(number: i64) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if number == libc::SYS_pause {
-        return true;
-    }
     matches!(
         number,
-        libc::SYS_wait4
+        PAUSE
+            | libc::SYS_wait4
             | libc::SYS_waitid
             | libc::SYS_rt_sigsuspend
             | libc::SYS_rt_sigtimedwait
@@ -224,11 +221,40 @@ fn may_wait(number: i64) -> bool {
     )
 }
 
-/// Before a wait for somebody who may be waiting for output that is held: that is sent first.
+/// Whether a harmless call may wait for long.
+fn may_sleep(number: i64, args: &[u64; 6]) -> bool {
+    /// `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET`, `FUTEX_WAIT_REQUEUE_PI`, `FUTEX_LOCK_PI2`.
+    const FUTEX_WAITS: [u64; 5] = [0, 6, 9, 11, 13];
+    const SYS_FUTEX_WAIT: i64 = 455;
+    match number {
+        libc::SYS_futex => FUTEX_WAITS.contains(&(args[1] & 0x7f)),
+        libc::SYS_wait4
+        | libc::SYS_waitid
+        | libc::SYS_nanosleep
+        | libc::SYS_clock_nanosleep
+        | libc::SYS_futex_waitv
+        | SYS_FUTEX_WAIT => true,
+        _ => false,
+    }
+}
+
+/// Before a wait for somebody who may be waiting for what is held: that is sent first. Under TX_STRICT the transaction
+/// ends instead: how to go on then.
 fn before_waiting(thread: &mut Thread, call: &Call) -> Option<Next> {
-    let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| tx.holds())?;
-    let looks_only = match call.number() {
-        libc::SYS_wait4 | libc::SYS_waitid => has_ended(call),
+    let for_child = matches!(call.number(), libc::SYS_wait4 | libc::SYS_waitid);
+    // A signal may tell of a child's end.
+    let for_signal = !for_child
+        && matches!(call.number(), libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait | PAUSE);
+    let holds =
+        |tx: &Tx| tx.keeps_others_waiting() || (for_child || for_signal) && tx.holds_for_children();
+    let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| holds(tx))?;
+    if for_child && is_over(call) {
+        return None;
+    }
+    let only_looks = match call.number() {
+        libc::SYS_semop | libc::SYS_semtimedop => never_waits(call),
+        libc::SYS_wait4 => call.int(2) & libc::WNOHANG != 0,
+        libc::SYS_waitid => call.int(3) & libc::WNOHANG != 0,
         libc::SYS_msgrcv => call.int(4) & libc::IPC_NOWAIT != 0,
         libc::SYS_rt_sigtimedwait => {
             let time = call.pointer::<[u64; 2]>(2);
@@ -236,13 +262,21 @@ fn before_waiting(thread: &mut Thread, call: &Call) -> Option<Next> {
         }
         _ => false,
     };
-    if looks_only {
-        return None;
-    }
-    let waits_for_child = matches!(call.number(), libc::SYS_wait4 | libc::SYS_waitid);
-    let over = || waits_for_child && has_ended(call);
-    let released = thread::guarded(|| tx.release_until(call, over));
-    match (released, tx.doomed()) {
+    let done = thread::guarded(|| {
+        // Their error is that the transaction is doomed.
+        let told = match call.number() {
+            _ if for_child || for_signal && !only_looks => tx.before_waiting_for_child(call),
+            _ if only_looks => Ok(()),
+            _ => tx.close_ends("closing an end of a pipe before somebody is waited for"),
+        };
+        if told.is_err() {
+            return;
+        }
+        if !only_looks || tx.holds() && tx.looked_in_vain() {
+            tx.release_until(call, || for_child && is_over(call));
+        }
+    });
+    match (done, tx.doomed()) {
         (Ok(()), None) => None,
         (Ok(()), Some(why)) => {
             let why = why.clone();
@@ -250,12 +284,6 @@ fn before_waiting(thread: &mut Thread, call: &Call) -> Option<Next> {
         }
         (Err(panic), _) => Some(fail(thread, session::defect(&panic))),
     }
-}
-
-/// Whether a wait for a child is over at once: it may not wait, or there is such a child.
-fn has_ended(call: &Call) -> bool {
-    let flags = if call.number() == libc::SYS_waitid { call.int(3) } else { call.int(2) };
-    flags & libc::WNOHANG != 0 || is_over(call)
 }
 
 /// Whether there is such a child as a wait is for, or the wait is wrong.

@@ -377,6 +377,7 @@ pub fn prepare(tls: &Tls) -> i32 {
 
 fn prepare_in(thread: &mut Thread) -> Result<Prepared, Failure> {
     let Some(session) = thread.session.as_mut() else { return Err(Failure::default()) };
+    session.plan.went_out |= session.tx.as_ref().is_some_and(|tx| tx.went_out());
     // Those that are told of an abort are told where the session ends, whichever way.
     let enlisted = session.enlisted.clone();
     let Some(tx) = session.tx.take() else { return Err(thread.report.abort.clone()) };
@@ -432,7 +433,7 @@ pub fn finish(tls: &Tls, commit: bool) -> i32 {
     let answer = match over {
         Ok(committed) => {
             thread.counters.committed += 1;
-            session::after_commit(tls, thread, committed, enlisted)
+            session::after_commit(tls, thread, committed, enlisted, before)
         }
         Err(failure) => {
             let undecided = is_undecided(&failure);

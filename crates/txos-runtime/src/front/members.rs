@@ -632,7 +632,7 @@ fn share(thread: &mut Thread) -> Option<Arc<Shared>> {
         return None;
     }
     session.masks.at_once |= SETXID;
-    here().at_once.set(session.masks.handled());
+    here().goes_by(&session.masks);
     let mut tx = session.tx.take()?;
     // On a panic it is as it was: the next call finds out.
     let _ = thread::guarded(|| tx.share());
@@ -803,7 +803,7 @@ pub unsafe extern "C" fn born(newborn: *mut Newborn) {
     }
     let Some(session) = thread.session.as_ref() else { return };
     let masks = session.masks;
-    tls.at_once.set(masks.handled());
+    tls.goes_by(&masks);
     signals::set_mask(masks.real() | masks.at_once);
     to_program(tls);
 }
@@ -1060,7 +1060,7 @@ pub fn join(tls: &Tls, thread: &mut Thread, fd: i32, before: signals::Set) -> Re
     let masks = Masks { before, programs: before, live: 0, at_once, fresh: false };
     let session = enter(shared, masks).ok_or_else(over)?;
     crate::reach::forget();
-    tls.at_once.set(session.masks.handled());
+    tls.goes_by(&session.masks);
     tls.abort_if.set(null());
     thread.regs = Regs::default();
     thread.session = Some(session);

@@ -340,7 +340,7 @@ fn begin_in(
     if live != 0 {
         signals::set_mask(masks.real() | masks.at_once);
     }
-    tls.at_once.set(masks.handled());
+    tls.goes_by(&masks);
     thread.regs = regs;
     thread.session = Some(Session {
         plan,
@@ -475,7 +475,7 @@ pub fn end(tls: &Tls) -> i32 {
             drop(session);
             linger(tls);
             // Before signals are let in: a handler may jump out.
-            let answer = after_commit(tls, thread, committed, enlisted);
+            let answer = after_commit(tls, thread, committed, enlisted, mask);
             signals::release(late, mask);
             answer.map_or_else(api::fail, |()| 0)
         }
@@ -483,8 +483,8 @@ pub fn end(tls: &Tls) -> i32 {
     }
 }
 
-/// What follows a commit, in this order: the participants commit, and what was held goes out. Signals are blocked. Nothing
-/// here undoes the commit; what fails is reported.
+/// What follows a commit, in this order: the participants commit, and what was held goes out. Signals are blocked; `mask` is
+/// what the program has blocked. Nothing here undoes the commit; what fails is reported.
 ///
 /// # Errors
 /// EREMOTEIO if a participant has failed.
@@ -493,10 +493,14 @@ pub fn after_commit(
     thread: &mut Thread,
     committed: Committed,
     enlisted: Enlisted,
+    mask: signals::Set,
 ) -> Result<(), i32> {
     let Committed { mut held, mut failed, .. } = committed;
     let joint = enlisted.commit();
+    // What the program has blocked ends no wait.
+    tls.ending.set(signals::all_ending() & !mask);
     let sent = if held.is_empty() { Ok(Vec::new()) } else { on_own_stack(tls, || held.send()) };
+    tls.ending.set(0);
     failed.extend(sent.unwrap_or_else(|panic| vec![defect(&panic).what]));
     failed.iter().for_each(|failure| api::tell(failure));
     match joint {
@@ -906,7 +910,7 @@ fn resume_in(tls: &Tls, id: i64, before: signals::Set) -> Result<(), i32> {
     paused.session.masks.before = before;
     thread.regs = paused.regs;
     crate::reach::forget();
-    tls.at_once.set(paused.session.masks.handled());
+    tls.goes_by(&paused.session.masks);
     tls.abort_if.set(paused.session.abort_if);
     thread.session = Some(paused.session);
     to_program(tls);

@@ -5,6 +5,8 @@
 //! side. Signals that an instruction raises stay as they are. The mask that the program sets
 //! meanwhile is kept here, and put in force at the end (of an abort: the one of before).
 //!
+//! A signal that would end the process does so while the transaction waits ([`while_waiting`]), as Ctrl-C natively does.
+//!
 //! The exception are signals with which a language's runtime stops its own threads
 //! ([`set_at_once`]): it would wait for a thread that does not answer. Their handlers run in the
 //! program's code only. While runtime code runs they are blocked like the others.
@@ -14,6 +16,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::entry;
+use super::tls::here;
 use crate::call::Call;
 use crate::raw::syscall;
 use crate::user::Plain;
@@ -62,6 +65,11 @@ pub const SENT: Set = !(SYNCHRONOUS | of(libc::SIGKILL) | of(libc::SIGSTOP));
 
 /// What ends a command that runs as one transaction at once, if nobody handles it.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// The set of those.
+pub fn all_ending() -> Set {
+    ENDING.iter().fold(0, |set, &signal| set | of(signal))
+}
 
 /// The program's own handler of SIGSYS.
 static PROGRAMS: Mutex<Action> =
@@ -125,6 +133,11 @@ impl Masks {
     /// Of those that are handled at once: what the program has not blocked itself.
     pub fn handled(&self) -> Set {
         self.at_once & !self.programs
+    }
+
+    /// What may end the process while it waits: what the program has not blocked itself, and does not come at once anyway.
+    pub fn ending(&self) -> Set {
+        all_ending() & !(self.programs | self.live | self.at_once)
     }
 
     /// `rt_sigprocmask`: on what the program sees.
@@ -315,12 +328,31 @@ pub fn ending() -> Set {
     ENDING.iter().copied().filter(default).fold(0, |set, signal| set | of(signal))
 }
 
-/// Of the signals that end a process, one that has arrived and is held back, unless the program handles it.
+/// Does what may wait for long. Signals that would end the program natively, because it has no handler for them, end it
+/// meanwhile in a transaction as well: Ctrl-C, above all. Nothing is being published, so that is an abort.
+#[inline]
+pub fn while_waiting<R>(work: impl FnOnce() -> R) -> R {
+    let ends = match here().ending.get() {
+        0 => 0,
+        some => some & ending(),
+    };
+    if ends == 0 {
+        return work();
+    }
+    unblock(ends);
+    let answer = work();
+    block(ends);
+    answer
+}
+
+/// Of the signals that end a process, one that has arrived and is held back, unless the program handles it or has blocked
+/// it itself.
 pub fn ending_pending() -> Option<&'static str> {
     let mut pending: Set = 0;
     // SAFETY: the kernel writes the set.
     unsafe { syscall(libc::SYS_rt_sigpending, [(&raw mut pending) as u64, SET, 0, 0, 0, 0]) };
-    let found = ENDING.into_iter().find(|&signal| pending & ending() & of(signal) != 0)?;
+    let ends = pending & here().ending.get() & ending();
+    let found = ENDING.into_iter().find(|&signal| ends & of(signal) != 0)?;
     Some(match found {
         libc::SIGINT => "SIGINT",
         libc::SIGTERM => "SIGTERM",

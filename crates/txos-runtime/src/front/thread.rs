@@ -228,7 +228,7 @@ pub fn after_fork(tls: &Tls) {
     tls.state.set(IDLE);
     tls.armed.set(0);
     tls.busy.set(0);
-    tls.at_once.set(0);
+    tls.goes_by_none();
     tls.abort_if.set(null());
     session::forget_paused();
     shared::after_fork();
@@ -293,7 +293,7 @@ pub fn disarm(tls: &Tls) {
 /// The program's code goes on, outside of a transaction; maybe there is another one soon.
 pub fn linger(tls: &Tls) {
     tls.selector.set(ALLOW);
-    tls.at_once.set(0);
+    tls.goes_by_none();
     tls.abort_if.set(null());
     tls.linger.set(LINGER);
     tls.state.set(if tls.armed.get() != 0 { LINGERING } else { IDLE });

@@ -11,6 +11,7 @@ use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use super::signals::Masks;
 use super::thread::Thread;
 
 /// System calls go to the kernel.
@@ -47,11 +48,25 @@ pub struct Tls {
     pub known: [Cell<u64>; KNOWN],
     /// Signals whose handlers run at once in this transaction, although they are sent.
     pub at_once: Cell<u64>,
+    /// Signals that may end the process while this transaction waits, if it has no handler for them.
+    pub ending: Cell<u64>,
     /// What the program sets to have this transaction aborted; null: nothing.
     pub abort_if: Cell<*const AtomicI32>,
 }
 
 impl Tls {
+    /// What the masks of this transaction let through.
+    pub fn goes_by(&self, masks: &Masks) {
+        self.at_once.set(masks.handled());
+        self.ending.set(masks.ending());
+    }
+
+    /// There is no transaction any more.
+    pub fn goes_by_none(&self) {
+        self.at_once.set(0);
+        self.ending.set(0);
+    }
+
     /// Whether the program wants the transaction to be aborted.
     pub fn is_called_off(&self) -> bool {
         // SAFETY: null, or the program's, which has promised to leave it there until the end.
@@ -69,13 +84,13 @@ global_asm!(
     ".globl txos_tls",
     ".hidden txos_tls",
     ".type txos_tls,@object",
-    ".size txos_tls,176",
+    ".size txos_tls,192",
     "txos_tls:",
-    ".zero 176",
+    ".zero 192",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Tls>() <= 176 && std::mem::offset_of!(Tls, stack) == 16);
+const _: () = assert!(size_of::<Tls>() <= 192 && std::mem::offset_of!(Tls, stack) == 16);
 
 /// The calling thread's block.
 #[inline(always)]

@@ -428,7 +428,10 @@ pub fn attend() -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
             said = true;
             super::say(&format!("waiting for transaction {}", info.holder));
         }
-        let patient = info.publishing || (info.waited < patience() && !is_called_off());
+        // Ctrl-C ends the wait, and after the abort the program.
+        let goes_on =
+            || info.waited < patience() && !is_called_off() && !super::effects::is_to_end();
+        let patient = info.publishing || goes_on();
         if patient { WaitDecision::Wait } else { WaitDecision::CallOff }
     }
 }

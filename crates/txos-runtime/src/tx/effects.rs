@@ -97,8 +97,9 @@ enum Kind {
 /// Something outside that output is held for.
 #[derive(Debug)]
 struct End {
-    /// A duplicate: the program's own number may be closed by another thread.
-    fd: OwnedFd,
+    /// A duplicate: the program's own number may be closed by another thread. It is kept until the program has no number
+    /// for the end any more and nothing is held for it: who reads there reads until it is closed.
+    fd: Option<OwnedFd>,
     kind: Kind,
     /// The program's number when it was first written to, for messages.
     number: i32,
@@ -172,6 +173,11 @@ impl Effects {
     #[must_use]
     pub fn any(&self) -> bool {
         !self.queue.is_empty()
+    }
+
+    /// Whether there are duplicates of ends.
+    fn has_ends(&self) -> bool {
+        self.ends.iter().any(|end| end.fd.is_some())
     }
 
     /// What was sent before the commit, in words; empty if that is nothing.
@@ -275,7 +281,7 @@ impl Effects {
     /// What a release waits for: the first end without room.
     fn stuck(&self) -> Option<i32> {
         let first = self.queue.first().filter(|_| self.going > 0)?;
-        self.ends.get(first.end).map(|end| end.fd.number())
+        self.ends.get(first.end).map(|end| end.fd())
     }
 
     /// Sends the first in the queue. Without `wait` that ends where there is no room; without `signals` it is a
@@ -361,6 +367,19 @@ fn waits(call: &Call) -> Sys<(usize, bool, Option<Duration>)> {
     Ok((at, nanoseconds.is_some(), time))
 }
 
+/// A wait without the signal mask of its own: a handler that it lets in would run in the middle of the library, and what
+/// it does would not be the transaction's.
+fn under_own_mask(call: &Call) -> Call {
+    let at = match call.number() {
+        libc::SYS_ppoll => 3,
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => 4,
+        libc::SYS_pselect6 => 5,
+        _ => return *call,
+    };
+    // SAFETY: no mask is one.
+    unsafe { call.with_word(at, 0) }
+}
+
 /// Whether a call takes something from the socket that is its first argument, and may wait for it.
 pub fn takes(number: i64) -> bool {
     matches!(
@@ -439,17 +458,22 @@ impl Wait {
 
 /// Whether a signal that ends the process has arrived.
 #[cfg(target_arch = "x86_64")]
-fn is_to_end() -> bool {
+pub fn is_to_end() -> bool {
     crate::front::signals::ending_pending().is_some()
 }
 
 /// The same where there are no transactions.
 #[cfg(not(target_arch = "x86_64"))]
-fn is_to_end() -> bool {
+pub fn is_to_end() -> bool {
     false
 }
 
 impl End {
+    /// The duplicate's number; none after it was let go.
+    fn fd(&self) -> i32 {
+        self.fd.as_ref().map_or(-1, OwnedFd::number)
+    }
+
     /// Sends one thing. On failure: why, and how much was not sent.
     fn send(
         &mut self,
@@ -460,7 +484,7 @@ impl End {
         let none = Message::default();
         let message = match what {
             What::ShutDown(how) => {
-                return kernel::shut_down(self.fd.number(), *how).map_err(|errno| (errno, 0));
+                return kernel::shut_down(self.fd(), *how).map_err(|errno| (errno, 0));
             }
             What::Message(message) => message,
             What::Bytes => &none,
@@ -475,7 +499,7 @@ impl End {
                 }
                 Err(Errno::INTR) => continue,
                 Err(errno) if kernel::has_no_room(errno) => {
-                    let (end, number) = (self.fd.number(), self.number);
+                    let (end, number) = (self.fd(), self.number);
                     let waited = match wait.as_deref_mut() {
                         Some(wait) => wait.for_room(end, number, again),
                         None => Err(errno),
@@ -501,7 +525,7 @@ impl End {
 
     /// Sends as much as there is room for.
     fn send_some(&self, bytes: &[u8], message: &Message) -> Sys<usize> {
-        let fd = self.fd.number();
+        let fd = self.fd();
         if self.is_socket() {
             return kernel::send_now(fd, bytes, message.flags, &message.to, b"");
         }
@@ -581,7 +605,7 @@ impl End {
             Kind::Stream | Kind::Messages => libc::POLLHUP,
             Kind::Counter => 0,
         };
-        kernel::events(self.fd.number(), libc::POLLOUT, Duration::ZERO)
+        kernel::events(self.fd(), libc::POLLOUT, Duration::ZERO)
             .is_ok_and(|events| events & gone != 0)
     }
 }
@@ -650,7 +674,7 @@ impl Tx {
         };
         let fd = OwnedFd::of(kernel::copy_high(real)?);
         self.held.output.ends.push(End {
-            fd,
+            fd: Some(fd),
             kind,
             number,
             connected,
@@ -706,6 +730,9 @@ impl Tx {
     fn hold_asked_write(&mut self, call: &Call) -> Sys<Option<u64>> {
         let special = call.number() == libc::SYS_pwritev2 && call.word(5) != 0;
         if special || !uses_offset(call) {
+            if special {
+                self.before_live(call.int(0))?;
+            }
             return Ok(None);
         }
         let Some(end) = self.end_for(call.int(0), false)? else { return Ok(None) };
@@ -741,7 +768,7 @@ impl Tx {
         if there.is_gone() {
             // How it fails, the kernel says.
             let call = call.ok_or(Errno::PIPE)?;
-            return call.with_descriptor(0, there.fd.number()).answer().map(Some);
+            return call.with_descriptor(0, there.fd()).answer().map(Some);
         }
         let empty = there.kind != Kind::Messages;
         let pieces = what_is_there(bytes)?;
@@ -829,6 +856,10 @@ impl Tx {
         let Some(end) = self.end_for(call.int(0), has_address)? else { return Ok(None) };
         let there = self.held.output.ends.get(end).ok_or(Errno::IO)?;
         if !there.is_socket() {
+            return Ok(None);
+        }
+        // It is put together with what follows: the kernel does that.
+        if there.kind == Kind::Messages && send_flags & libc::MSG_MORE != 0 {
             return Ok(None);
         }
         // A connected stream takes no notice of an address.
@@ -950,8 +981,9 @@ impl Tx {
     /// # Errors
     /// With TX_STRICT the transaction is doomed.
     pub fn release(&mut self) -> Sys<()> {
-        self.release_because(WAITING)?;
+        self.no_longer_keeps_waiting()?;
         self.go_on_to_the_end();
+        self.let_ends_go();
         Ok(())
     }
 
@@ -966,6 +998,26 @@ impl Tx {
                 break;
             }
             self.go_on();
+        }
+        self.let_ends_go();
+    }
+
+    /// Closes the ends for which the program has no number any more, and for which nothing is held.
+    fn let_ends_go(&mut self) {
+        for at in 0..self.held.output.ends.len() {
+            let is_open = |file| {
+                let open = self.fds.get(file);
+                open.reach == Reach::Held(at)
+                    && !(open.numbers.is_empty() && open.before.is_empty())
+            };
+            let is_open = (0..self.fds.count()).any(is_open);
+            let output = &mut self.held.output;
+            let has_more = output.queue.iter().any(|effect| effect.end == at);
+            if !(is_open || has_more)
+                && let Some(end) = output.ends.get_mut(at)
+            {
+                end.fd = None;
+            }
         }
     }
 
@@ -1033,10 +1085,25 @@ impl Tx {
     /// As [`Tx::release`].
     #[inline]
     pub fn before_taking(&mut self, call: &Call, real: i32) -> Sys<()> {
-        match self.held.output.any() {
+        match self.keeps_others_waiting() {
             true => self.release_before_taking(call, real),
             false => Ok(()),
         }
+    }
+
+    /// Whether somebody outside may be waiting for what the program has done: output that is held, or an end that it
+    /// has closed, perhaps, and that is still open.
+    #[inline]
+    pub fn keeps_others_waiting(&self) -> bool {
+        self.held.output.any() || self.held.output.has_ends() || self.fds.has_closed()
+    }
+
+    /// Before the transaction waits: what others may be waiting for is done.
+    fn no_longer_keeps_waiting(&mut self) -> Sys<()> {
+        self.close_ends("closing an end of a pipe before its other side is waited for")?;
+        self.release_because(WAITING)?;
+        self.let_ends_go();
+        Ok(())
     }
 
     #[cold]
@@ -1057,7 +1124,7 @@ impl Tx {
         if !(waits || managed || self.looked_in_vain()) {
             return Ok(());
         }
-        self.release_because(WAITING)?;
+        self.no_longer_keeps_waiting()?;
         while waits && let Some(end) = self.held.output.stuck() {
             let _ = kernel::any_event([(real, libc::POLLIN), (end, libc::POLLOUT)], LOOK);
             if kernel::is_ready(real, libc::POLLIN) {
@@ -1067,11 +1134,13 @@ impl Tx {
                 return Err(Errno::INTR);
             }
             self.go_on();
+            self.let_ends_go();
         }
         Ok(())
     }
 
-    fn looked_in_vain(&mut self) -> bool {
+    /// Counts a look that found nothing. Whether there were so many in a row that the program is taken to be waiting.
+    pub fn looked_in_vain(&mut self) -> bool {
         self.held.output.looks += 1;
         self.held.output.looks >= LOOKS_MAX
     }
@@ -1094,8 +1163,9 @@ impl Tx {
     /// # Errors
     /// As the call.
     pub fn answer_wait(&mut self, call: &Call, ready: bool, mut restore: impl FnMut()) -> Sys<u64> {
-        if !ready && !self.held.output.any() {
-            return call.answer();
+        let call = &under_own_mask(call);
+        if !ready && !self.keeps_others_waiting() {
+            return call.answer_waiting();
         }
         self.go_on();
         let (at, is_pointer, within) = waits(call)?;
@@ -1114,12 +1184,13 @@ impl Tx {
         if !(waits || self.looked_in_vain()) {
             return Ok(0);
         }
-        self.release_because(WAITING)?;
+        self.no_longer_keeps_waiting()?;
         let since = Instant::now();
         while waits && let Some(end) = self.held.output.stuck() {
             let left = within.map_or(TURN, |within| within.saturating_sub(since.elapsed()));
             let _ = kernel::events(end, libc::POLLOUT, left.min(TURN));
             self.go_on();
+            self.let_ends_go();
             restore();
             let found = look.answer()?;
             if found != 0 || left.is_zero() {
@@ -1130,10 +1201,10 @@ impl Tx {
             }
         }
         restore();
-        call.answer()
+        call.answer_waiting()
     }
 
-    /// Whether something is held, so that a wait for a child is to be told.
+    /// Whether something is held, so that a wait is to be told.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.held.output.any()

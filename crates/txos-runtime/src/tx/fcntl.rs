@@ -11,7 +11,7 @@ use super::files::{Descriptor, OpenFile};
 use super::kernel::{self, Errno, FICLONERANGE, Sys};
 use super::perm::mask;
 use super::tree::ShadowTree;
-use crate::call::Call;
+use crate::call::{Call, while_waiting};
 use crate::user::UserPtr;
 
 impl Tx {
@@ -125,7 +125,7 @@ impl Tx {
         let (reads, writes, node) = (open.reads(), open.writes(), open.node);
         let real = self.real(number)?;
         let Some(id) = node.filter(|&id| self.tree.has_content(id)) else {
-            return call.with_descriptor(0, real).answer();
+            return call.with_descriptor(0, real).answer_waiting();
         };
         if self.fds.get(file).flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
@@ -149,7 +149,8 @@ impl Tx {
             if kind == libc::F_WRLCK && !asks {
                 self.copy_up(id, false)?;
             }
-            return self.on_descriptor(call);
+            let real = self.real(number)?;
+            return call.with_descriptor(0, real).answer_waiting();
         }
         if kind == libc::F_UNLCK && !asks {
             return Ok(0);
@@ -182,7 +183,7 @@ impl Tx {
             Some(&before) => before,
             None => self.real(number)?,
         };
-        kernel::flock(real, operation)
+        while_waiting(|| kernel::flock(real, operation))
     }
 
     /// `ioctl(2)`.
@@ -449,7 +450,7 @@ impl Tx {
             }
             false => Vec::new(),
         };
-        let asked = self.held.output.any().then(|| real_sets.clone());
+        let asked = self.keeps_others_waiting().then(|| real_sets.clone());
         let mut n = self.answer_wait(&real_call, !writable.is_empty(), || {
             for (set, asked) in real_sets.iter_mut().zip(asked.iter().flatten()) {
                 set.copy_from_slice(asked);
@@ -538,7 +539,9 @@ impl FdTable {
     /// # Errors
     /// As the call.
     pub fn new_descriptor(&mut self, call: &Call) -> Sys<u64> {
-        let fd = call.answer()? as i32;
+        // `accept` is one of them.
+        let takes = super::effects::takes(call.number());
+        let fd = if takes { call.answer_waiting() } else { call.answer() }? as i32;
         let number = self.plain(fd)?;
         // Nobody else has a new counter.
         if is_counter(call.number()) {

@@ -44,6 +44,13 @@ pub enum Descriptor {
     },
 }
 
+impl Descriptor {
+    /// Whether the program has another open file at this number than the kernel.
+    fn was_given(&self, number: i32) -> bool {
+        matches!(self, Descriptor::Open { real, over: true, .. } if *real != number)
+    }
+}
+
 /// An open file description.
 #[derive(Debug, Default)]
 pub struct OpenFile {
@@ -255,14 +262,35 @@ impl FdTable {
         }
     }
 
-    /// Numbers that the program has closed, and that the kernel has open still.
+    /// Numbers that the program has closed, or has given to something else since, and that the kernel has open still.
     #[must_use]
     pub fn closed_numbers(&self) -> Vec<i32> {
-        self.closed.iter().copied().collect()
+        let given = self.descriptors.iter().zip(0..).filter(|(d, number)| d.was_given(*number));
+        self.closed.iter().copied().chain(given.map(|(_, number)| number)).collect()
     }
 
-    /// Closes such a number for the kernel as well: an abort can't open it again.
+    /// Whether there are such numbers.
+    #[inline]
+    #[must_use]
+    pub fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
+            || self.descriptors.iter().zip(0..).any(|(d, number)| d.was_given(number))
+    }
+
+    /// Closes such a number for the kernel as well: an abort can't open it again. What has it now is there from now on.
     pub fn close_for_good(&mut self, number: i32) {
+        if let Descriptor::Open { file, real, cloexec, over: true } = self.descriptor(number) {
+            if real == number || kernel::dup3(real, number, cloexec).is_err() {
+                return;
+            }
+            self.unwatch(number);
+            self.close_private(real);
+            for file in 0..self.count() {
+                self.get_mut(file).before.retain(|&n| n != number);
+            }
+            self.set(number, Descriptor::Open { file, real: number, cloexec, over: false });
+            return;
+        }
         self.unwatch(number);
         for file in 0..self.count() {
             self.get_mut(file).before.retain(|&n| n != number);

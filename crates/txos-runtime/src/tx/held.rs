@@ -353,7 +353,7 @@ impl Tx {
     /// Whether something is held by which a child might end.
     #[must_use]
     pub fn holds_for_children(&self) -> bool {
-        self.holds_signals() || !self.fds.closed_numbers().is_empty()
+        self.holds_signals() || self.fds.has_closed()
     }
 
     /// The program is to wait for a child: what it has sent to its children can't be held any longer, the child may
@@ -364,16 +364,7 @@ impl Tx {
     /// The transaction is doomed.
     pub fn before_waiting_for_child(&mut self, call: &Call) -> Sys<()> {
         self.report.calling = call.number();
-        for number in self.fds.closed_numbers() {
-            let kind = kernel::look_fd(number).map(|stat| stat.kind());
-            if matches!(kind, Ok(FileKind::Fifo | FileKind::Socket)) {
-                self.unsupported_call(
-                    "closing an end of a pipe before a child is waited for",
-                    b"",
-                )?;
-                self.fds.close_for_good(number);
-            }
-        }
+        self.close_ends("closing an end of a pipe before a child is waited for")?;
         let own = kernel::own_process();
         if !self.held.signals.iter().any(|one| one.to.is_child(own)) {
             return Ok(());
@@ -384,6 +375,24 @@ impl Tx {
         }
         // It would be sent again.
         self.held.output.went_out = true;
+        Ok(())
+    }
+
+    /// Closes the ends of pipes and sockets for good that the program has closed: somebody may be reading until then. An
+    /// abort can't open them again. `what` this is, for the one warning.
+    ///
+    /// # Errors
+    /// The transaction is doomed.
+    pub fn close_ends(&mut self, what: &'static str) -> Sys<()> {
+        for number in self.fds.closed_numbers() {
+            let kind = kernel::look_fd(number).map(|stat| stat.kind());
+            if matches!(kind, Ok(FileKind::Fifo | FileKind::Socket)) {
+                self.unsupported_call(what, b"")?;
+                self.fds.close_for_good(number);
+                // Begun again, the program would find the number closed.
+                self.held.output.went_out = true;
+            }
+        }
         Ok(())
     }
 }

@@ -67,7 +67,7 @@ impl Tx {
             Way::Native(real) => return call.with_descriptor(0, real).answer(),
             Way::Outside(real) => {
                 self.before_taking(call, real)?;
-                return call.with_descriptor(0, real).answer();
+                return call.with_descriptor(0, real).answer_waiting();
             }
             Way::Shadow(id, real) => (id, real),
         };
@@ -131,7 +131,7 @@ impl Tx {
             }
             let real = self.real(fd)?;
             self.write_outside(fd, real)?;
-            return native(real);
+            return call.with_descriptor(0, real).answer_waiting();
         };
         if !writes {
             return Err(Errno::BADF);

@@ -12,6 +12,7 @@ use super::tree::ShadowTree;
 use super::waits::Opening;
 use super::walk::{Last, Place, Rules, Spot};
 use super::{Tx, settings};
+use crate::call::while_waiting;
 
 /// What openat2(2) was told about the walk.
 const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
@@ -396,7 +397,8 @@ impl Tx {
         }
         let is_new = opening.node.is_some_and(|id| self.tree.nodes[id].stable.is_none());
         // One of the private copies, whose mode was judged.
-        let fd = if is_new { kernel::as_owner(|| opening.open()) } else { opening.open() }?;
+        let open = || if is_new { kernel::as_owner(|| opening.open()) } else { opening.open() };
+        let fd = if is_fifo && opening.waits() { while_waiting(open) } else { open() }?;
         self.opened(&opening, fd)
     }
 

@@ -10,8 +10,8 @@ use txos_engine::object::FileKind;
 use super::files::Descriptor;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
-use super::{Tx, passed, single_call, sockets};
-use crate::call::Call;
+use super::{Tx, effects, passed, single_call, sockets};
+use crate::call::{Call, while_waiting};
 use txos_calls::Class;
 
 /// How a member goes on with a call.
@@ -31,6 +31,25 @@ pub enum Step {
     Poll,
     /// Nothing can be done yet.
     Later,
+}
+
+/// Whether a call that is none of the transaction's may wait for somebody else.
+pub fn may_wait_outside(number: i64) -> bool {
+    effects::takes(number)
+        || matches!(
+            number,
+            libc::SYS_connect
+                | libc::SYS_sendto
+                | libc::SYS_sendmsg
+                | libc::SYS_sendmmsg
+                | libc::SYS_waitid
+                | libc::SYS_semop
+                | libc::SYS_semtimedop
+                | libc::SYS_msgrcv
+                | libc::SYS_msgsnd
+                | libc::SYS_mq_timedreceive
+                | libc::SYS_mq_timedsend
+        )
 }
 
 /// What waits outside of the turns.
@@ -82,7 +101,7 @@ impl Opening {
     /// # Errors
     /// As `open(2)`; EIO if it is something else by now.
     pub fn open_fifo(&self) -> Sys<i32> {
-        let fd = kernel::open(&self.path, self.flags & !libc::O_TRUNC, 0)?;
+        let fd = while_waiting(|| kernel::open(&self.path, self.flags & !libc::O_TRUNC, 0))?;
         if kernel::look_fd(fd).is_ok_and(|stat| stat.kind() == FileKind::Fifo) {
             return Ok(fd);
         }
@@ -112,7 +131,7 @@ pub struct Past {
 impl Past {
     /// Makes it.
     pub fn make(&self) -> i64 {
-        self.call.make()
+        while_waiting(|| self.call.make())
     }
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -16,10 +17,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -29,22 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "txos.h"
-
-#define CHECK(what)                                                                                \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            int error = errno;                                                                     \
-            if (txos_in_transaction())                                                             \
-                sys_xabort(1);                                                                     \
-            fprintf(stderr, "%s:%d: %s (errno %d; %s)\n", __func__, __LINE__, #what, error,        \
-                    txos_strerror());                                                              \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-
-/* In debug builds of the library this call is a lost conflict. */
-#define LOSE 0x7458054c
+#include "check.h"
 
 static struct txos_stats stats(void) {
     struct txos_stats s = {.size = sizeof s};
@@ -655,6 +643,137 @@ static void ends_of_pipes(void) {
     CHECK(waitpid(process, &status, 0) == -1 && errno == ECANCELED);
     CHECK(sys_xend() == -1 && errno == ENOTSUP);
     CHECK(close(end) == 0 && waitpid(process, &status, 0) == process && status == 0);
+}
+
+enum {
+    IN_READ, IN_WRITE, IN_POLL, IN_SELECT, IN_EPOLL, IN_NANOSLEEP, IN_MUTEX, IN_FLOCK, IN_RECORD_LOCK, IN_WAITPID,
+    IN_ACCEPT, IN_RECV, IN_FIFO, IN_SIGSUSPEND, WAYS_TO_WAIT
+};
+
+/* Waits, in one of these ways, for what does not come. */
+static void wait_for_ever(int way, int never, int full, int file, int pair, int listener, int child) {
+    static char much[1 << 17];
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    struct pollfd one = {never, POLLIN, 0};
+    struct epoll_event event = {.events = EPOLLIN};
+    struct timespec hour = {3600, 0};
+    struct flock whole = {.l_type = F_RDLCK};
+    sigset_t none;
+    char byte;
+    fd_set set;
+    int poller;
+    switch (way) {
+    case IN_READ: read(never, &byte, 1); break;
+    case IN_WRITE: while (write(full, much, sizeof much) > 0); break;
+    case IN_POLL: poll(&one, 1, -1); break;
+    case IN_SELECT:
+        FD_ZERO(&set);
+        FD_SET(never, &set);
+        select(never + 1, &set, NULL, NULL, NULL);
+        break;
+    case IN_EPOLL:
+        poller = epoll_create1(0);
+        CHECK(epoll_ctl(poller, EPOLL_CTL_ADD, never, &event) == 0);
+        epoll_wait(poller, &event, 1, -1);
+        break;
+    case IN_NANOSLEEP: nanosleep(&hour, NULL); break;
+    case IN_MUTEX: pthread_mutex_lock(&mutex), pthread_mutex_lock(&mutex); break;
+    case IN_FLOCK: flock(file, LOCK_EX); break;
+    case IN_RECORD_LOCK: fcntl(file, F_OFD_SETLKW, &whole); break;
+    case IN_WAITPID: waitpid(child, NULL, 0); break;
+    case IN_ACCEPT: accept(listener, NULL, NULL); break;
+    case IN_RECV: recv(pair, &byte, 1, 0); break;
+    case IN_FIFO: open(scratch("fifo"), O_RDONLY); break;
+    default: sigemptyset(&none), sigsuspend(&none);
+    }
+}
+
+/* A transaction that waits is ended by what ends the program natively: Ctrl-C. It leaves nothing. */
+static void interrupted(void) {
+    CHECK(mkfifo(scratch("fifo"), 0600) == 0);
+    int file = open(scratch("locked"), O_CREAT | O_RDWR, 0600);
+    struct flock whole = {.l_type = F_WRLCK};
+    CHECK(flock(file, LOCK_EX) == 0 && fcntl(file, F_OFD_SETLK, &whole) == 0);
+    for (int way = 0; way < WAYS_TO_WAIT; way++) {
+        int begun[2], never[2], pair[2], status;
+        char byte;
+        CHECK(pipe(begun) == 0 && pipe(never) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+        int process = fork();
+        if (process == 0) {
+            struct sockaddr_un at = {.sun_family = AF_UNIX};
+            int listener = socket(AF_UNIX, SOCK_STREAM, 0), own = open(scratch("locked"), O_RDWR);
+            CHECK(bind(listener, (void *)&at, sizeof(sa_family_t)) == 0 && listen(listener, 1) == 0);
+            int child = fork();
+            if (child == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                pause();
+            }
+            CHECK(sys_xbegin(0) == 0 && mkdir(scratch("interrupted"), 0700) == 0);
+            CHECK(write(begun[1], "x", 1) == 1);
+            wait_for_ever(way, never[0], never[1], own, pair[0], listener, child);
+            _exit(3);
+        }
+        CHECK(process > 0 && read(begun[0], &byte, 1) == 1);
+        CHECK(kill(process, way % 2 ? SIGINT : SIGTERM) == 0);
+        CHECK(waitpid(process, &status, 0) == process);
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != (way % 2 ? SIGINT : SIGTERM))
+            fprintf(stderr, "way %d: status %x\n", way, status), _exit(1);
+        CHECK(access(scratch("interrupted"), F_OK) == -1 && errno == ENOENT);
+        for (int i = 0; i < 2; i++)
+            close(begun[i]), close(never[i]), close(pair[i]);
+    }
+    close(file);
+}
+
+/* What the program handles, or has blocked, waits for the end as ever. */
+static void interrupted_otherwise(void) {
+    const char *made = scratch("interrupted");
+    for (int blocks = 0; blocks < 2; blocks++) {
+        int begun[2], later[2], status;
+        char byte;
+        CHECK(pipe(begun) == 0 && pipe(later) == 0);
+        int process = fork();
+        if (process == 0) {
+            sigset_t interrupt;
+            sigemptyset(&interrupt);
+            sigaddset(&interrupt, SIGINT);
+            caught = 0;
+            if (!blocks)
+                handle(SIGINT, note);
+            CHECK(sys_xbegin(0) == 0 && mkdir(made, 0700) == 0);
+            if (blocks)
+                CHECK(sigprocmask(SIG_BLOCK, &interrupt, NULL) == 0);
+            CHECK(write(begun[1], "x", 1) == 1 && read(later[0], &byte, 1) == 1 && caught == 0);
+            CHECK(sys_xend() == 0 && caught == (blocks ? 0 : SIGINT));
+            _exit(0);
+        }
+        CHECK(process > 0 && read(begun[0], &byte, 1) == 1);
+        CHECK(kill(process, SIGINT) == 0 && write(later[1], "x", 1) == 1);
+        CHECK(waitpid(process, &status, 0) == process && status == 0);
+        CHECK(rmdir(made) == 0);
+    }
+}
+
+/* A wait for another transaction is ended, too. */
+static void interrupted_in_a_conflict(void) {
+    int go[2], begun[2], status;
+    char byte;
+    const char *wanted = scratch("wanted");
+    CHECK(pipe(go) == 0 && pipe(begun) == 0);
+    int process = fork();
+    if (process == 0) {
+        CHECK(read(go[0], &byte, 1) == 1);
+        CHECK(sys_xbegin(0) == 0 && write(begun[1], "x", 1) == 1);
+        mkdir(wanted, 0700);
+        sys_xend();
+        _exit(3);
+    }
+    CHECK(process > 0 && sys_xbegin(0) == 0 && mkdir(wanted, 0700) == 0);
+    long id = sys_xpause();
+    CHECK(write(go[1], "x", 1) == 1 && read(begun[0], &byte, 1) == 1 && kill(process, SIGINT) == 0);
+    CHECK(waitpid(process, &status, 0) == process);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+    CHECK(sys_xresume(id) == 0 && sys_xend() == 0 && rmdir(wanted) == 0);
 }
 
 /* Runs a part in a process of its own: what it gives up is its own. */
@@ -1856,6 +1975,9 @@ static const struct {
     SCENARIO(credentials),
     SCENARIO(senders),
     SCENARIO(ends_of_pipes),
+    SCENARIO(interrupted),
+    SCENARIO(interrupted_otherwise),
+    SCENARIO(interrupted_in_a_conflict),
     SCENARIO(limits),
     SCENARIO(groups),
     SCENARIO(signal_between_attempts),

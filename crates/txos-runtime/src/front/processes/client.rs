@@ -68,7 +68,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     let session = thread.session.as_mut().ok_or("there is no transaction")?;
     signals::let_all_in();
     (session.masks.live, session.masks.at_once) = (0, signals::SENT);
-    here().at_once.set(session.masks.handled());
+    here().goes_by(&session.masks);
     let tx = session.tx.take();
     if let Some(command) = session.command.take() {
         command.moved();
@@ -319,7 +319,7 @@ fn go_on_as_member(thread: &mut Thread) {
     signals::let_all_in();
     let at_once = signals::SENT;
     let masks = Masks { before: programs, programs, live: 0, at_once, fresh: false };
-    here().at_once.set(masks.handled());
+    here().goes_by(&masks);
     here().abort_if.set(std::ptr::null());
     thread.session = Some(Session::of_member(masks, flags));
 }
@@ -440,7 +440,7 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let at_once = signals::SENT;
     let masks = Masks { before, programs: before, live: 0, at_once, fresh: false };
     signals::set_mask(masks.real() | masks.at_once);
-    tls.at_once.set(masks.handled());
+    tls.goes_by(&masks);
     thread.regs = Regs::default();
     let first = link.space == 0;
     let flags = answer.answer as u32;

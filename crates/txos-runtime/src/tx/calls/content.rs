@@ -77,7 +77,7 @@ impl Tx {
                 self.before_live(int(1))?;
                 self.before_taking(call, from)?;
                 self.write_outside(int(1), to)?;
-                call.with_descriptor(0, from).with_descriptor(1, to).answer()
+                call.with_descriptor(0, from).with_descriptor(1, to).answer_waiting()
             }
             libc::SYS_vmsplice => {
                 if let Some(held) = self.hold_moved(call)? {

@@ -69,7 +69,10 @@ impl Tx {
                     }
                 }
             }
-            libc::SYS_connect => self.to_address(call),
+            libc::SYS_connect => {
+                self.before_live(int(0))?;
+                self.to_address(call)
+            }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => self.wait_for_events(call),
             libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => self.wait_for_events(call),
@@ -116,6 +119,8 @@ impl Tx {
     /// `epoll_wait(2)` and its relatives.
     fn wait_for_events(&mut self, call: &Call) -> Sys<u64> {
         let real = self.real(call.int(0))?;
+        // The kernel would go on telling of what the program has closed.
+        self.close_ends("closing a descriptor that epoll may know")?;
         let real_call = call.with_descriptor(0, real);
         let found = self.answer_wait(&real_call, self.may_hold(), || {})?;
         if found != 0 || !self.may_hold() {

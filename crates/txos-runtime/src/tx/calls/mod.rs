@@ -72,7 +72,13 @@ impl Tx {
             self.before_taking(&call, call.int(0))?;
         }
         let makes = txos_calls::makes_descriptor(call.number());
-        if makes { self.fds.new_descriptor(&call) } else { call.answer() }
+        if makes {
+            return self.fds.new_descriptor(&call);
+        }
+        match super::waits::may_wait_outside(call.number()) {
+            true => call.answer_waiting(),
+            false => call.answer(),
+        }
     }
 
     /// The object of a descriptor that is not only a path.

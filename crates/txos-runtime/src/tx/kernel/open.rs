@@ -336,7 +336,16 @@ pub fn move_high(fd: i32) -> Sys<i32> {
 /// # Errors
 /// EMFILE.
 pub fn copy_high(fd: i32) -> Sys<i32> {
-    duplicate(fd, high_base(), true)
+    match duplicate(fd, high_base(), true) {
+        // The program has lowered its limit since.
+        Err(Errno::INVAL) => duplicate(fd, base_below(limit()), true),
+        done => done,
+    }
+}
+
+/// From which number on descriptors of ours are kept, with this limit.
+fn base_below(limit: u64) -> i32 {
+    i32::try_from(limit.min(1 << 16) * 2 / 3).unwrap_or(600).max(16)
 }
 
 /// How many descriptors the process may have: the soft limit.
@@ -362,7 +371,7 @@ pub fn high_base() -> i32 {
     if known != 0 {
         return known;
     }
-    let base = i32::try_from(limit().min(1 << 16) * 2 / 3).unwrap_or(600).max(16);
+    let base = base_below(limit());
     BASE.store(base, Ordering::Relaxed);
     base
 }

@@ -88,6 +88,23 @@ fn a_program_that_waits_for_an_answer_gets_it() {
     }
 }
 
+/// Held or not.
+#[test]
+fn who_reads_until_the_end_is_closed_is_not_waited_for_in_vain() {
+    /// What is said when an end is closed for good.
+    const CLOSED: &str = "closing an end of a pipe before";
+    let done = ran("until-closed");
+    assert_eq!((said(&done, RELEASED), said(&done, CLOSED)), (8, 8), "{done:?}");
+    for scenario in ["closed-once", "connection", "datagrams"] {
+        ran(scenario);
+    }
+    let lab = Lab::in_memory();
+    let done = start(&lab, "effects", Linked::WithLibrary).arg("until-closed").run().expect(0);
+    assert_eq!((said(&done, RELEASED), said(&done, CLOSED)), (0, 8), "{done:?}");
+    let _ = start(&lab, "effects", Linked::WithLibrary).arg("closed-once").run().expect(0);
+    lab.expect_clean();
+}
+
 #[test]
 fn a_wait_for_a_message_or_a_semaphore_is_one() {
     let done = ran("queued");

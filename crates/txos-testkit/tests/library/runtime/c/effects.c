@@ -30,22 +30,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "txos.h"
-
-#define CHECK(what)                                                                                \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            int error = errno;                                                                     \
-            if (txos_in_transaction())                                                             \
-                sys_xabort(1);                                                                     \
-            fprintf(stderr, "%s:%d: %s (errno %d; %s)\n", __func__, __LINE__, #what, error,        \
-                    txos_strerror());                                                              \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-
-/* In debug builds of the library this call is a lost conflict. */
-#define LOSE 0x7458054c
+#include "check.h"
 
 /* Two ends of something, as an outsider's would be. */
 struct ends {
@@ -1300,6 +1285,147 @@ static void waits(void) {
     }
 }
 
+/* What reads until the other end is closed is waited for: by a child's end, by its answer, by looks without a wait.
+ * Nobody asks for it earlier: until then an abort has the end open again. */
+static void until_closed(void) {
+    for (int way = 0; way < 7; way++) {
+        struct ends e, answer;
+        char byte;
+        int status, taken, bytes = 0;
+        fd_set set;
+        make(&e, way % 2 ? 2 : 0);
+        make_pipe(&answer);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(50);
+            CHECK(close(e.out) == 0 && close(answer.in) == 0);
+            while (read(e.in, &byte, 1) == 1)
+                bytes++;
+            CHECK(bytes == 4 && write(answer.out, "y", 1) == 1);
+            _exit(0);
+        }
+        CHECK(close(e.in) == 0 && close(answer.out) == 0);
+        CHECK(sys_xbegin(0) == 0 && close(e.out) == 0);
+        sys_xabort(1);
+        CHECK(sys_xbegin(0) == 0 && write(e.out, "word", 4) == 4 && close(e.out) == 0);
+        /* Its number is another file's by then. */
+        if (way > 4) {
+            taken = open("taken", O_CREAT | O_WRONLY, 0600);
+            if (taken != e.out)
+                CHECK(dup2(taken, e.out) == e.out && close(taken) == 0);
+        }
+        struct pollfd one = {answer.in, POLLIN, 0};
+        switch (way) {
+        case 0: CHECK(waitpid(child, &status, 0) == child && status == 0); break;
+        case 1: CHECK(read(answer.in, &byte, 1) == 1 && byte == 'y'); break;
+        case 2: CHECK(poll(&one, 1, -1) == 1); break;
+        case 3:
+            while (poll(&one, 1, 1) == 0)
+                ;
+            break;
+        case 5:
+            FD_ZERO(&set);
+            FD_SET(answer.in, &set);
+            CHECK(select(answer.in + 1, &set, NULL, NULL, NULL) == 1 && FD_ISSET(answer.in, &set));
+            break;
+        default:
+            while ((status = waitpid(child, NULL, WNOHANG)) == 0)
+                usleep(1000);
+            CHECK(status == child);
+        }
+        CHECK(sys_xend() == 0);
+        if (way > 4)
+            CHECK(write(e.out, "x", 1) == 1 && close(e.out) == 0 && unlink("taken") == 0);
+        CHECK(fcntl(e.out, F_GETFD) == -1 && errno == EBADF);
+        if (way > 0 && way != 4 && way != 6)
+            CHECK(waitpid(child, &status, 0) == child && status == 0);
+        close(answer.in);
+    }
+    FILE *out = popen("cat > copied", "w");
+    CHECK(out != NULL && sys_xbegin(0) == 0);
+    CHECK(fprintf(out, "a line\n") == 7 && pclose(out) == 0);
+    CHECK(sys_xend() == 0);
+    struct stat found;
+    CHECK(stat("copied", &found) == 0 && found.st_size == 7 && unlink("copied") == 0);
+}
+
+/* What has been closed for good would be another file the second time: the transaction does not begin again. */
+static void closed_once(void) {
+    struct ends e, answer;
+    char byte;
+    make_pipe(&e);
+    make_pipe(&answer);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(close(e.out) == 0 && read(e.in, &byte, 1) == 0);
+        _exit(0);
+    }
+    CHECK(write(answer.out, "y", 1) == 1 && close(answer.out) == 0);
+    volatile int attempts = 0;
+    CHECK(sys_xbegin(TX_RESTART) == 0);
+    CHECK(attempts++ == 0);
+    int status;
+    CHECK(close(e.out) == 0 && waitpid(child, &status, 0) == child);
+    ioctl(-1, LOSE);
+    CHECK(read(answer.in, &byte, 1) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1 && errno == ECANCELED);
+    /* With something closed that nobody waits for, a wait is as ever. */
+    int fd = open("file", O_CREAT | O_RDWR, 0600);
+    fd_set set;
+    CHECK(sys_xbegin(0) == 0 && close(fd) == 0);
+    FD_ZERO(&set);
+    FD_SET(answer.in, &set);
+    CHECK(select(answer.in + 1, &set, NULL, NULL, NULL) == 1 && FD_ISSET(answer.in, &set));
+    CHECK(sys_xend() == 0 && unlink("file") == 0);
+}
+
+/* A connection that the transaction makes, uses and closes is closed for the other side as well. */
+static void connection(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int listens = socket(AF_INET, SOCK_STREAM, 0), status;
+    CHECK(bind(listens, (void *)&at, size) == 0 && listen(listens, 1) == 0);
+    CHECK(getsockname(listens, (void *)&at, &size) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    char text[8];
+    if (child == 0) {
+        alarm(50);
+        int s = accept(listens, NULL, NULL);
+        CHECK(read(s, text, 8) == 2 && write(s, "y", 1) == 1 && read(s, text, 8) == 0);
+        _exit(0);
+    }
+    CHECK(sys_xbegin(0) == 0);
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(s, (void *)&at, size) == 0 && write(s, "hi", 2) == 2);
+    CHECK(read(s, text, 8) == 1 && close(s) == 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(sys_xend() == 0);
+}
+
+/* Datagrams go where the socket was connected to when they were sent, and together with what they were to be sent with. */
+static void datagrams(void) {
+    struct sockaddr_in at[2];
+    int in[2], s = socket(AF_INET, SOCK_DGRAM, 0);
+    char text[8];
+    for (int i = 0; i < 2; i++) {
+        socklen_t size = sizeof at[i];
+        at[i] = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        in[i] = socket(AF_INET, SOCK_DGRAM, 0);
+        CHECK(bind(in[i], (void *)&at[i], size) == 0 && getsockname(in[i], (void *)&at[i], &size) == 0);
+    }
+    CHECK(sys_xbegin(0) == 0);
+    for (int i = 0; i < 2; i++)
+        CHECK(connect(s, (void *)&at[i], sizeof at[i]) == 0 && send(s, i ? "b" : "a", 1, 0) == 1);
+    CHECK(send(s, "c", 1, MSG_MORE) == 1 && send(s, "d", 1, 0) == 1);
+    CHECK(sys_xend() == 0);
+    CHECK(recv(in[0], text, 8, 0) == 1 && text[0] == 'a');
+    CHECK(recv(in[1], text, 8, 0) == 1 && text[0] == 'b');
+    CHECK(recv(in[1], text, 8, 0) == 2 && text[0] == 'c' && text[1] == 'd');
+}
+
 /* A wait for a message or a semaphore. */
 static void queued(void) {
     struct {
@@ -1523,7 +1649,8 @@ int main(int argc, char **argv) {
         {"settings", settings}, {"live", live}, {"several", several}, {"prepared", prepared},
         {"both", both_ways}, {"nested", nested}, {"client", client}, {"counter", counter},
         {"ready", ready}, {"forked", forked}, {"replaced", replaced}, {"checkpoint", checkpoint},
-        {"own", own}, {"signaled", signaled}, {"queued", queued}, {"waits", waits}, {"random", random_}, {"random-killed", random_killed}, {"mixed", mixed}, {"managed", managed},
+        {"own", own}, {"signaled", signaled}, {"queued", queued}, {"waits", waits}, {"random", random_}, {"random-killed", random_killed}, {"mixed", mixed}, {"managed", managed}, {"until-closed", until_closed},
+        {"closed-once", closed_once}, {"connection", connection}, {"datagrams", datagrams},
     };
     alarm(100);
     for (size_t i = 0; argc == 2 && i < sizeof all / sizeof *all; i++)
