@@ -80,7 +80,11 @@ pub fn load_in_turn(
 ) -> Result<Transaction, Failure> {
     let began = Instant::now();
     let mut said = false;
-    while home.meta(id).is_ok() && home.is_held(id) {
+    // Whoever else waits may be first when it is free.
+    let tx = loop {
+        if let Some(tx) = home.load_unless_held(id)? {
+            break tx;
+        }
         let waited = began.elapsed();
         if waited >= wait.patience() {
             return Err(Failure::new(format!(
@@ -94,13 +98,18 @@ pub fn load_in_turn(
             app.say(format_args!("waiting for the command that runs in {id} to end"));
         }
         std::thread::sleep(LOOK_AGAIN);
-    }
-    load(app, home, id)
+    };
+    in_order(app, home, tx)
 }
 
 /// Takes hold of a pending transaction.
 pub fn load(app: &App, home: &Home, id: TxId) -> Result<Transaction, Failure> {
-    let mut tx = home.load(id)?;
+    in_order(app, home, home.load(id)?)
+}
+
+/// A transaction that is held, if it is pending: recovered, if a command in it was interrupted.
+fn in_order(app: &App, home: &Home, mut tx: Transaction) -> Result<Transaction, Failure> {
+    let id = tx.id();
     tx.meta.check_same_rights()?;
     if Home::falls_back(&tx.meta) {
         take_back(app, &mut tx)?;

@@ -56,8 +56,10 @@ fn merge_one(
     };
     // Halfway it would be left to the next process that touches it.
     let signals = Deferred::begin();
+    let layers = tx.meta.stack.layers.len();
     if let Err(error) = tx.merge(&mut other, command) {
-        return Err(refused(home, tx, &other, error));
+        let lost = tx.meta.stack.layers.len() < layers;
+        return Err(refused(home, tx, &other, error, lost));
     }
     number(tx)?;
     trash::discard(app, home, other);
@@ -88,7 +90,14 @@ fn number(tx: &mut Transaction) -> Result<(), Failure> {
     Ok(())
 }
 
-fn refused(home: &Home, tx: &Transaction, other: &Transaction, error: Error) -> Failure {
+/// `lost`: what could be redone can't be any more.
+fn refused(
+    home: &Home,
+    tx: &Transaction,
+    other: &Transaction,
+    error: Error,
+    lost: bool,
+) -> Failure {
     let (id, from) = (tx.id(), other.id());
     let conflicts = match error {
         Error::Conflict(conflicts) => conflicts,
@@ -98,6 +107,9 @@ fn refused(home: &Home, tx: &Transaction, other: &Transaction, error: Error) -> 
                 true => {
                     format!("the next command that touches {id} finishes it; {from} is as it was")
                 }
+                false if lost => format!(
+                    "{id} and {from} are as they were, but what was undone in {id} can't be redone any more"
+                ),
                 false => format!("{id} and {from} are as they were"),
             });
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use txos_engine::TxId;
 use txos_engine::show::{quoted, unquoted};
-use txos_engine::store::{Meta, StackLayer};
+use txos_engine::store::{LayerMeta, Meta, StackLayer};
 
 use crate::app::{App, tell};
 use crate::args::{Command, ExecArgs, RebaseArgs, RunArgs};
@@ -157,7 +157,12 @@ fn again(meta: &Meta, args: &RebaseArgs) -> Result<RunArgs, Failure> {
     if meta.recorded {
         words.push("--view=library".into());
     } else if !meta.layers.iter().any(|layer| layer.target == Path::new("/")) {
-        for layer in &meta.layers {
+        // Nobody asked for one that others have removed: the search for the user's directories had found it.
+        let found = |target: &Path| {
+            let outer = |l: &LayerMeta| l.target != target && target.starts_with(&l.target);
+            !target.exists() && meta.layers.iter().any(outer)
+        };
+        for layer in meta.layers.iter().filter(|layer| !found(&layer.target)) {
             words.extend(["--scope".into(), layer.target.clone().into_os_string()]);
         }
     }

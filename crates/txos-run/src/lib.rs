@@ -128,16 +128,14 @@ pub fn run(
     handle: Option<participant::Handle>,
 ) -> Result<Ran> {
     if options.hide.is_empty() {
-        let mut ran = session::monitor::run(home, tx, reads, options, handle)?;
+        let mut ran = session::monitor::run(home, tx, reads, options, handle, &[])?;
         ran.take_over_from_inside(tx)?;
         return Ok(ran);
     }
     let hidden = view::hide::place(tx, &options.hide)?;
-    let mut reads = reads;
     let paths: Vec<Vec<u8>> = hidden.paths().collect();
-    reads.leave_out(&paths);
     // If it fails, a pending transaction is put back to what it was before, and a new one is discarded.
-    let mut ran = session::monitor::run(home, tx, reads, options, handle)?;
+    let mut ran = session::monitor::run(home, tx, reads, options, handle, &paths)?;
     ran.take_over_from_inside(tx)?;
     // A mounted overlay must not be changed behind its back.
     ran.await_end_of_view();

@@ -84,5 +84,8 @@ fn owner(slot: &[u8]) -> Option<TxId> {
 fn update_reads(home: &Home, id: TxId, versions: &[(Version, Version)]) -> Result<()> {
     // Only a pending one keeps its read set.
     let Some(mut reads) = home.reads(id)? else { return Ok(()) };
-    if reads.moved_on(versions) { home.save_reads(id, &reads) } else { Ok(()) }
+    if reads.moved_on(versions) {
+        home.save_reads(id, &reads)?;
+    }
+    home.each_saved_reads(id, |reads| reads.moved_on(versions))
 }

@@ -26,7 +26,7 @@ mod ways;
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 pub use crate::path::{is_at_or_below, join, split};
 pub use footprint::Touch;
@@ -134,6 +134,7 @@ struct SeenDir {
     path: Vec<u8>,
     /// Whether the transaction versions what lies there (else nothing is recorded).
     versioned: bool,
+    #[serde(serialize_with = "in_order")]
     entries: HashMap<Box<[u8]>, Observation>,
     /// Which directory it is; not known of a set that was stored.
     #[serde(skip)]
@@ -199,8 +200,10 @@ pub struct ReadSet {
     coverage: Coverage,
     dirs: Vec<SeenDir>,
     /// Canonical path → index in `dirs`.
+    #[serde(serialize_with = "in_order")]
     by_path: HashMap<Box<[u8]>, u32>,
     /// Path as written → where it led.
+    #[serde(serialize_with = "in_order")]
     aliases: HashMap<Box<[u8]>, PathBinding>,
     /// Something may have been put in the place of an object whose name has no [`Facets::REPLACED`].
     replacements_missed: bool,
@@ -213,6 +216,16 @@ pub struct ReadSet {
     /// The last look led through a directory that is not versioned.
     #[serde(skip)]
     led_outside: bool,
+}
+
+/// Stores equal maps as equal bytes.
+fn in_order<V: Serialize, S: Serializer>(
+    map: &HashMap<Box<[u8]>, V>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    let mut entries: Vec<_> = map.iter().collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    serializer.collect_map(entries)
 }
 
 /// First bytes of a stored read set.
@@ -235,9 +248,34 @@ impl ReadSet {
         &self.coverage
     }
 
-    /// Leaves out what lies at or below some canonical paths, because the transaction can't see it.
+    /// Leaves out what lies at or below some canonical paths: the transaction can't see it, or it is live from now on. What
+    /// was seen there stays seen.
     pub fn leave_out(&mut self, paths: &[Vec<u8>]) {
         self.coverage.never_under.extend(paths.iter().cloned());
+        let left_out = |path: &[u8]| paths.iter().any(|p| is_at_or_below(path, p));
+        let dirs = &self.dirs;
+        let leads_there =
+            |&index: &u32| dirs.get(index as usize).is_some_and(|d| left_out(&d.path));
+        self.by_path.retain(|_, index| !leads_there(index));
+        self.aliases.retain(|_, binding| match binding {
+            PathBinding::Dir(index) => !leads_there(index),
+            PathBinding::Nowhere(_) | PathBinding::Elsewhere => true,
+        });
+    }
+
+    /// What a later command of the transaction has live is what is left out from now on.
+    pub fn goes_by(&mut self, later: &Coverage) {
+        let without = |all: &[Vec<u8>], others: &[Vec<u8>]| -> Vec<Vec<u8>> {
+            all.iter().filter(|path| !others.contains(path)).cloned().collect()
+        };
+        let no_more = without(&self.coverage.never_under, &later.never_under);
+        let more = without(&later.never_under, &self.coverage.never_under);
+        if !no_more.is_empty() {
+            self.leave_out_no_more(&no_more);
+        }
+        if !more.is_empty() {
+            self.leave_out(&more);
+        }
     }
 
     /// Records again what lies at or below these paths: a later command of the transaction sees it.
@@ -254,6 +292,12 @@ impl ReadSet {
             PathBinding::Nowhere(_) => true,
             PathBinding::Elsewhere => !observe::real_path(written).is_some_and(|p| hidden(&p)),
         });
+        // What was seen there before it was left out.
+        for (dir, index) in
+            self.dirs.iter().zip(0..).filter(|(dir, _)| dir.versioned && hidden(&dir.path))
+        {
+            self.by_path.entry(dir.path.clone().into()).or_insert(index);
+        }
     }
 
     /// A program of the transaction changed names in a way that nobody could follow: from now on, that a

@@ -60,6 +60,7 @@ impl Transaction {
     /// [`Error::Io`] with the step; the transaction is as it was.
     pub fn save_before(&mut self, command: Command) -> Result<()> {
         let at = self.save_here()?;
+        self.forget_inside()?;
         let before = Before {
             boot: self.meta.boot.clone(),
             ended: self.meta.ended,
@@ -277,7 +278,15 @@ impl Transaction {
         let Some(was) = self.meta.before.clone() else { return Ok(()) };
         let flush = self.meta.durable;
         self.check_places(was.savepoint)?;
+        self.forget_inside()?;
         let mut manifest = self.manifest(was.savepoint)?;
+        if self.meta.boot != boot_id() {
+            // What the machine had not written when it went down may be older, or newer, than the change time that it had.
+            let items = manifest.trees.iter_mut().flat_map(|tree| tree.values_mut());
+            items
+                .filter(|item| item.kind() != crate::object::FileKind::Dir)
+                .for_each(|item| item.racy = true);
+        }
         let mut moved = false;
         for layer in self.layers() {
             let Some(tree) = manifest.trees.get_mut(layer.index) else { continue };

@@ -59,7 +59,7 @@ impl Transaction {
     pub fn fork(&mut self, home: &Home) -> Result<Transaction> {
         let at = self.save_here()?;
         // What was saved is not removed as long as the record names it.
-        self.save(false)?;
+        self.save(self.meta.durable)?;
         self.fork_at(home, at)
     }
 
@@ -91,8 +91,10 @@ impl Transaction {
         fork.prepare_upper()?;
         let manifest = self.manifest(savepoint)?;
         for (from, to) in self.layers().iter().zip(fork.layers()) {
+            let is_gone = from.left()? == super::Left::Nothing;
             if let Some(root) = from.root
                 && to.root != Some(root)
+                && !is_gone
             {
                 let what = crate::error::ConflictKind::RootReplaced;
                 let path = from.target.clone();
@@ -132,6 +134,8 @@ impl Transaction {
             counts: changes,
             saved: false,
         });
+        // What nobody observed must not have changed since the source began.
+        meta.begun = meta.begun.min(self.meta.begun);
         meta.stack.at = 1;
         fork.save(flush)?;
         if flush { flush_dir(fork.dir()) } else { Ok(()) }

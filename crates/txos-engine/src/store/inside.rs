@@ -259,6 +259,18 @@ impl Inside {
 }
 
 impl Transaction {
+    /// Forgets what the transactions inside of a command have left that was killed, or rolled back.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it can't be removed.
+    pub(super) fn forget_inside(&self) -> Result<()> {
+        let dir = self.dir().join("inner");
+        match crate::sys::step("store unlink", || fs::remove_dir_all(&dir)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("removing", dir, e)),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes over what the transactions inside of this one have seen, when no process of it is left.
     ///
     /// # Errors

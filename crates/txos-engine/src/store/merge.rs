@@ -78,8 +78,8 @@ impl Transaction {
         let base = self.common_savepoint(other)?;
         let (here, there) = (self.save_here()?, other.save_here()?);
         // What was saved stays: the next command needs it.
-        self.save(false)?;
-        other.save(false)?;
+        self.save(self.meta.durable)?;
+        other.save(other.meta.durable)?;
         let base = base.map(|number| self.manifest(number)).transpose()?.unwrap_or_default();
         let (ours, theirs) = (self.manifest(here)?, other.manifest(there)?);
         let mut reads = self.load_reads()?;
@@ -139,6 +139,8 @@ impl Transaction {
             return Err(Error::Conflict(conflicts));
         }
         let at = self.save_merged(here, &picked, &ours, &reads, command)?;
+        // What nobody observed must not have changed since either began.
+        self.meta.begun = self.meta.begun.min(other.meta.begun);
         self.go_to(at)
     }
 

@@ -187,10 +187,13 @@ impl Seen {
     }
 }
 
-/// Looks again at the entries of which a look can't say whether they changed since. `None` if any of them did, or
-/// can't be looked at.
+/// Looks again at the entries of which a look can't say whether they changed since. `None` if any of them did, or may have
+/// done so silently, or can't be looked at.
 pub(crate) fn confirmed(layer: &Layer, mut tree: Tree) -> Option<Tree> {
     let top_fd = open(top(layer)).ok()?;
+    if changes_silently(top_fd.as_fd()) {
+        return None;
+    }
     for (path, item) in tree.iter_mut().filter(|(_, item)| item.racy) {
         let (dir, name) = split(path);
         let dir = sys::open_dir_beneath(top_fd.as_fd(), dir).ok()?;
@@ -237,6 +240,7 @@ fn open(dir: &Path) -> Result<OwnedFd> {
 /// Looks at all entries of a layer. Content is taken from `known` where it is the same object still.
 pub(crate) fn look(layer: &Layer, known: Option<&Tree>) -> Result<Tree> {
     let top_fd = open(top(layer))?;
+    let silent = changes_silently(top_fd.as_fd());
     let mut found = Tree::new();
     let of = |path: &[u8]| known.and_then(|known| known.get(path));
     for root in TOPS {
@@ -254,7 +258,15 @@ pub(crate) fn look(layer: &Layer, known: Option<&Tree>) -> Result<Tree> {
                 let path = child(&dir, &name);
                 let looked = stat_at(fd.as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)
                     .and_then(|v| self::item(fd.as_fd(), &name, &v, of(&path)));
-                let item = looked.at("looking at", shown(layer, &path))?;
+                let mut item = looked.at("looking at", shown(layer, &path))?;
+                if silent && item.kind() == FileKind::File && item.size > 0 {
+                    item.racy = true;
+                    if let Some(known) = of(&path)
+                        && holds_the_same(layer, fd.as_fd(), &name, &item, known)
+                    {
+                        item.content = known.content.clone();
+                    }
+                }
                 if item.kind() == FileKind::Dir {
                     dirs.push(path.clone());
                 }
@@ -263,6 +275,32 @@ pub(crate) fn look(layer: &Layer, known: Option<&Tree>) -> Result<Tree> {
         }
     }
     Ok(found)
+}
+
+/// Whether a file can change there without another change time: on tmpfs a store to a shared mapping moves none, if the
+/// page was only read before.
+fn changes_silently(dir: BorrowedFd<'_>) -> bool {
+    const TMPFS: u32 = 0x0102_1994;
+    const RAMFS: u32 = 0x8584_58f6;
+    // Of what can't be asked nothing is taken for granted.
+    let kind = rustix::fs::fstatfs(dir).map_or(TMPFS, |found| found.f_type as u32);
+    [TMPFS, RAMFS].contains(&kind)
+}
+
+/// Whether a file holds what was saved of it, byte by byte.
+fn holds_the_same(
+    layer: &Layer,
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    item: &Item,
+    known: &Item,
+) -> bool {
+    let alike = (known.ino, known.ctime, known.mode, known.size)
+        == (item.ino, item.ctime, item.mode, item.size);
+    let Some(saved) = saved_content(layer, known).filter(|_| alike) else { return false };
+    let now = sys::open_at(dir, name, OFlags::RDONLY | OFlags::NOFOLLOW);
+    let (Ok(now), Ok(saved)) = (now, std::fs::File::open(saved)) else { return false };
+    crate::changeset::same_bytes(&now.into(), &saved, item.size).unwrap_or(false)
 }
 
 /// Looks at one of the [`TOPS`]; nothing if there is no index.
@@ -369,8 +407,17 @@ pub(crate) fn save_content(layer: &Layer, tree: &mut Tree, number: u32, flush: b
 }
 
 /// The entries of a layer whose transaction has just begun: the tops, with the attributes of what the layer
-/// lies over.
+/// lies over, if that is still there.
 pub(crate) fn beginning(layer: &Layer) -> Result<Tree> {
+    if super::transaction::is_removed(&layer.target) {
+        let (top_fd, mut tree) = (open(top(layer))?, Tree::new());
+        for root in TOPS {
+            if let Some(now) = look_at_top(layer, top_fd.as_fd(), root, None)? {
+                tree.insert(root.to_vec(), now);
+            }
+        }
+        return Ok(tree);
+    }
     let place = place(layer);
     let (home, new) = (open(&place)?, place.join("new"));
     // Empty, if a process died here.

@@ -95,6 +95,11 @@ impl Layer {
     }
 }
 
+/// Whether somebody has removed a layer's directory.
+pub(super) fn is_removed(target: &Path) -> bool {
+    matches!(rustix::fs::stat(target), Err(Errno::NOENT | Errno::NOTDIR))
+}
+
 /// What is left of a layer: see [`Layer::left`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
@@ -162,7 +167,7 @@ impl Home {
     /// [`Error::Io`] with the step; what was made is removed again by `gc`.
     pub fn begin(&self, begin: Begin) -> Result<Transaction> {
         let (id, dir) = self.make_directory()?;
-        let lock = lock(&dir)?.ok_or_else(|| busy(id))?;
+        let lock = lock(&dir, FlockOperation::NonBlockingLockExclusive)?.ok_or_else(|| busy(id))?;
         let unprivileged_root = crate::rights::is_unprivileged_root();
         let meta = Meta {
             format: if unprivileged_root { FORMAT_UNPRIVILEGED } else { FORMAT },
@@ -236,12 +241,22 @@ impl Home {
     /// # Errors
     /// [`Error::WrongState`] if another process holds it; else as [`Home::meta`].
     pub fn load(&self, id: TxId) -> Result<Transaction> {
+        self.load_unless_held(id)?.ok_or_else(|| busy(id))
+    }
+
+    /// [`Home::load`]; `None` if another process holds it.
+    ///
+    /// # Errors
+    /// As [`Home::load`].
+    pub fn load_unless_held(&self, id: TxId) -> Result<Option<Transaction>> {
         let meta = self.meta(id)?;
         let dir = self.tx_dir(id);
-        let lock = lock(&dir)?.ok_or_else(|| busy(id))?;
+        let lock = lock(&dir, FlockOperation::NonBlockingLockExclusive)?;
         // The record may have changed while we waited for nothing; read it under the lock.
-        let meta = self.meta(id).unwrap_or(meta);
-        Ok(Transaction { meta, dir, held: Held::Loaded { lock }, listed: None })
+        Ok(lock.map(|lock| {
+            let meta = self.meta(id).unwrap_or(meta);
+            Transaction { meta, dir, held: Held::Loaded { lock }, listed: None }
+        }))
     }
 
     /// Takes over a transaction from the process that has begun it, with its lock ([`Transaction::lock`]).
@@ -302,6 +317,34 @@ impl Home {
         replace_file(&self.tx_dir(id).join("reads"), &reads.to_bytes()?, true)
     }
 
+    /// Stores the read sets of a transaction's savepoints anew that `change` says it has changed.
+    ///
+    /// # Errors
+    /// If one can't be read or stored.
+    pub(crate) fn each_saved_reads(
+        &self,
+        id: TxId,
+        change: impl Fn(&mut ReadSet) -> bool,
+    ) -> Result<()> {
+        let saved = self.tx_dir(id).join("saved");
+        let names = match sys::look("readdir", || fs::read_dir(&saved)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            names => names.at("listing", &saved)?,
+        };
+        for entry in names {
+            let path = entry.at("listing", &saved)?.path();
+            if path.extension().is_none_or(|extension| extension != "reads") {
+                continue;
+            }
+            let mut reads =
+                ReadSet::from_bytes(&sys::read_record(&path).at("reading", &path)?, &path)?;
+            if change(&mut reads) {
+                replace_file(&path, &reads.to_bytes()?, true)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what a process that died left of a transaction's own files: half written ones, and, of
     /// one that was committed, what it needed until then. The caller has the commit lock, and nothing
     /// is left to be recovered.
@@ -330,7 +373,8 @@ impl Home {
     /// Whether some process holds the transaction.
     #[must_use]
     pub fn is_held(&self, id: TxId) -> bool {
-        matches!(lock(&self.tx_dir(id)), Ok(None))
+        // Shared: two that only ask are not in each other's way.
+        matches!(lock(&self.tx_dir(id), FlockOperation::NonBlockingLockShared), Ok(None))
     }
 
     /// Moves a transaction's directories to the trash of their stores: one rename each, however
@@ -562,7 +606,7 @@ pub fn replace_file(path: &Path, bytes: &[u8], flush: bool) -> Result<()> {
     replaced
 }
 
-fn lock(dir: &Path) -> Result<Option<OwnedFd>> {
+fn lock(dir: &Path, how: FlockOperation) -> Result<Option<OwnedFd>> {
     let path = dir.join("lock");
     let fd = sys::open(
         path.as_os_str().as_encoded_bytes(),
@@ -570,7 +614,7 @@ fn lock(dir: &Path) -> Result<Option<OwnedFd>> {
         0o600,
     )
     .at("opening the lock", &path)?;
-    match sys::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+    match sys::flock(&fd, how) {
         Ok(()) => Ok(Some(sys::kept(fd))),
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(Error::io("locking", &path, e)),

@@ -11,7 +11,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, Timestamps};
-use rustix::io::Errno;
 
 use super::Transaction;
 use crate::error::{Context, Result};
@@ -26,7 +25,7 @@ impl Transaction {
     pub fn prepare_upper(&self) -> Result<()> {
         for layer in self.layers() {
             // Others may have removed it since it was found; who builds the view decides what that means.
-            if matches!(rustix::fs::stat(&layer.target), Err(Errno::NOENT | Errno::NOTDIR)) {
+            if super::transaction::is_removed(&layer.target) {
                 continue;
             }
             copy_attributes(&layer.target, &layer.upper)?;

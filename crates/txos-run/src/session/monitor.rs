@@ -40,19 +40,26 @@ const QUIET: Duration = Duration::from_secs(1);
 /// How many of them the message names.
 const NAMED_MAX: usize = 5;
 
-/// Runs the command of a transaction.
+/// Runs the command of a transaction, from which these paths are hidden.
 ///
 /// # Errors
 /// If it could not be run, or its processes could not be kept together. None of them is left.
 pub fn run(
     home: &Home,
     tx: &mut Transaction,
-    reads: ReadSet,
+    mut reads: ReadSet,
     options: &RunOptions,
     handle: Option<Handle>,
+    hidden: &[Vec<u8>],
 ) -> Result<Ran> {
-    let begins = reads.is_empty() && options.given.is_none();
+    let begins = tx.meta.before.is_none() && options.given.is_none();
     let plan = plan::view(home, tx, options, begins)?;
+    if tx.meta.before.is_some() {
+        reads.goes_by(&plan.coverage);
+    }
+    if !hidden.is_empty() {
+        reads.leave_out(hidden);
+    }
     let path_classes = PathClasses::of_plan(&plan);
     let root_is_local = plan.root_is_local;
     // What a pending transaction has moved is looked at where it was.

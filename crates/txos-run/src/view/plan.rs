@@ -286,6 +286,8 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions, begins: bool) -
     if plan.rootless {
         plan.unversioned = unversioned(&mounts, tx, options)?;
         plan.found = found(&layers, options, begins)?;
+        let is_missed = |target: &PathBuf| plan.found.contains(target) && !target.exists();
+        plan.layers.retain(|target| !is_missed(target));
     }
 
     let bytes = |p: &PathBuf| p.as_os_str().as_bytes().to_vec();

@@ -121,6 +121,16 @@ fn a_directory_that_others_remove_is_missed_by_nobody() {
     let _ = place.txos(&["commit", "@"]).run().expect(0);
     assert_eq!(place.lab.read("shared/kept/b"), "2\n");
     assert_eq!(place.lab.read("shared/mine/c"), "3\n");
+    // It can be undone to the beginning, forked, and begun again.
+    let _ = place.txos(&run).run().expect(0);
+    place.native("rm -r shared/mine");
+    let _ = place.txos(&["exec", "--fork", "--name", "fork", "@", "--", "true"]).run().expect(0);
+    let _ = place.txos(&["undo", "fork"]).run().expect(0);
+    let _ = place.txos(&["undo", "fork"]).run().expect(0);
+    let _ = place.txos(&["abort", "fork"]).run().expect(0);
+    let _ = place.txos(&["rebase", "@"]).run().expect(0);
+    let _ = place.txos(&["abort", "@"]).run().expect(0);
+    place.native("mkdir shared/mine");
     // What the transaction has changed of it is a conflict.
     for change in ["chmod 700 shared/mine", "echo 4 > shared/mine/d", "ls shared/mine"] {
         let _ = place.txos(&[&run[..run.len() - 1], &[change][..]].concat()).run().expect(0);
@@ -130,6 +140,22 @@ fn a_directory_that_others_remove_is_missed_by_nobody() {
         place.native("mv elsewhere shared/mine");
         let _ = place.txos(&["commit", "@"]).run().expect(0);
     }
+}
+
+/// One that was asked for is missed: a command must not do at its path what would be live.
+#[test]
+fn a_scope_that_others_remove_is_missed() {
+    let place = require_some!(Place::new(), "no user namespaces for ordinary users here");
+    place.native("mkdir d");
+    let path = place.lab.path("d");
+    let scope = path.to_str().unwrap();
+    let run = ["run", "--scope", scope, "--keep", "--", "touch", "d/x"];
+    let _ = place.txos(&run).run().expect(0);
+    let _ = place.txos(&["undo", "@"]).run().expect(0);
+    place.native("rmdir d");
+    let again = ["exec", "@", "--", "sh", "-c", "mkdir d; echo 1 > d/x"];
+    let _ = place.txos(&again).run().expect(125);
+    assert!(!path.exists());
 }
 
 #[test]
