@@ -376,11 +376,15 @@ impl ChangeSet {
             match layer.left()? {
                 // Nothing to publish; what the transaction has seen there is validated like anything else.
                 Left::Nothing => continue,
+                // What is there now is the outer layer's.
+                Left::Another if layer.is_inside(&layers) => continue,
                 // Somebody unmounted what the transaction had nothing to do with.
-                Left::Unknown if !reads.concerns(layer.target.as_os_str().as_encoded_bytes()) => {
+                Left::Another | Left::Unknown
+                    if !reads.concerns(layer.target.as_os_str().as_encoded_bytes()) =>
+                {
                     continue;
                 }
-                Left::Unknown | Left::Copies | Left::Tree => {}
+                Left::Another | Left::Unknown | Left::Copies | Left::Tree => {}
             }
             let scan = overlay::Scan::new(layer, reads, &keep, &mut last_slot)?;
             changes.extend(scan.run()?);

@@ -71,6 +71,12 @@ impl Layer {
         check_root(&self.target, self.root, fd)
     }
 
+    /// Whether another one of these layers lies around it.
+    #[must_use]
+    pub fn is_inside(&self, layers: &[Layer]) -> bool {
+        layers.iter().any(|l| l.target != self.target && self.target.starts_with(&l.target))
+    }
+
     /// What is left of the layer's tree.
     ///
     /// # Errors
@@ -87,7 +93,7 @@ impl Layer {
             Ok(mut names) => match names.next() {
                 Some(_) => Ok(Left::Copies),
                 None if removed => Ok(Left::Nothing),
-                None => Ok(Left::Unknown),
+                None => Ok(Left::Another),
             },
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Left::Unknown),
             Err(e) => Err(Error::io("listing", &self.upper, e)),
@@ -109,7 +115,9 @@ pub enum Left {
     Copies,
     /// Its directory has been removed, and there are no private copies.
     Nothing,
-    /// Something else is at its path. There are no private copies, or they were on the same file system.
+    /// Another directory is at its path, and there are no private copies.
+    Another,
+    /// It is not there, and nor are the private copies: they were on the same file system.
     Unknown,
 }
 

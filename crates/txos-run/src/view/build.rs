@@ -113,7 +113,8 @@ pub fn build(id: TxId, layers: &[Layer], plan: &Plan, staging: &Path) -> Result<
     enter_namespaces(plan.rootless, plan.no_network)?;
     let mut left_live = Vec::new();
     let mut pieces = Vec::new();
-    for (index, layer) in layers.iter().enumerate() {
+    let there = layers.iter().enumerate().filter(|(_, layer)| !plan.missed.contains(&layer.target));
+    for (index, layer) in there {
         let attributes = plan.attributes.get(index).copied().unwrap_or(MountAttrFlags::empty());
         match overlay::make(layer, &nesting::source_name(id), attributes, plan.rootless) {
             Ok(mount) => pieces.push(Piece { mount, path: layer.target.clone() }),

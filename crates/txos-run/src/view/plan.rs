@@ -20,7 +20,7 @@ use rustix::mount::MountAttrFlags;
 use txos_engine::readset::Coverage;
 use txos_engine::rights::is_privileged;
 use txos_engine::scope::{self, NEVER, can_be_layer};
-use txos_engine::store::{Home, Layer, LayerRequest, Transaction};
+use txos_engine::store::{Home, Layer, LayerRequest, Left, Transaction};
 
 use super::cover::Cover;
 use super::mounts::{self, Mount};
@@ -58,6 +58,9 @@ pub struct Plan {
     /// The layers whose directory nobody asked for, in a user namespace: the search for the user's directories found
     /// it. Others may remove one before the view is there, and the command goes on without it.
     pub found: Vec<PathBuf>,
+    /// Those of them that somebody has removed, or put another directory in the place of: what is there now is the outer
+    /// layer's.
+    pub missed: Vec<PathBuf>,
 }
 
 /// File systems that the kernel serves alone, from memory or from a device: no look at them waits for a
@@ -286,8 +289,17 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions, begins: bool) -
     if plan.rootless {
         plan.unversioned = unversioned(&mounts, tx, options)?;
         plan.found = found(&layers, options, begins)?;
-        let is_missed = |target: &PathBuf| plan.found.contains(target) && !target.exists();
-        plan.layers.retain(|target| !is_missed(target));
+        for layer in layers.iter().filter(|layer| plan.found.contains(&layer.target)) {
+            let is_missed = match layer.left().map_err(Error::from)? {
+                Left::Nothing => true,
+                Left::Another => layer.is_inside(&layers),
+                Left::Tree | Left::Copies | Left::Unknown => false,
+            };
+            if is_missed {
+                plan.layers.retain(|target| *target != layer.target);
+                plan.missed.push(layer.target.clone());
+            }
+        }
     }
 
     let bytes = |p: &PathBuf| p.as_os_str().as_bytes().to_vec();
@@ -318,11 +330,11 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions, begins: bool) -
 /// there, only a layer in another one counts, because what is made anew at its path is versioned by the outer one.
 fn found(layers: &[Layer], options: &RunOptions, begins: bool) -> Result<Vec<PathBuf>> {
     let asked = scopes(options)?;
-    let is_found = |target: &Path| match begins {
-        true => !asked.iter().any(|scope| scope == target),
-        false => layers.iter().any(|l| l.target != target && target.starts_with(&l.target)),
+    let is_found = |layer: &Layer| match begins {
+        true => !asked.contains(&layer.target),
+        false => layer.is_inside(layers),
     };
-    Ok(layers.iter().map(|l| l.target.clone()).filter(|target| is_found(target)).collect())
+    Ok(layers.iter().filter(|layer| is_found(layer)).map(|layer| layer.target.clone()).collect())
 }
 
 /// Every existing match of the `--exclude` patterns, canonical; and the patterns without one.

@@ -217,6 +217,9 @@ impl Tx {
                     if !passed::has_paths(call) && !txos_calls::only_asks(number, call.words()) =>
                 {
                     self.unsupported_call(what, b"")?;
+                    if effects::takes(number) {
+                        self.before_waiting_outside(int(0))?;
+                    }
                     let past = self.as_the_kernels(call)?;
                     match txos_calls::makes_descriptor(number) {
                         true => Step::PastNew(past),
@@ -267,8 +270,18 @@ impl Tx {
         if writes {
             let real = self.real(number)?;
             self.write_outside(number, real)?;
+        } else {
+            self.before_waiting_outside(number)?;
         }
         self.as_the_kernels(call).map(Step::Past)
+    }
+
+    /// Before a member waits for what is to be read: somebody may be reading until an end is closed.
+    fn before_waiting_outside(&mut self, number: i32) -> Sys<()> {
+        if !self.fds.has_closed() || kernel::is_ready(self.real(number)?, libc::POLLIN) {
+            return Ok(());
+        }
+        self.close_ends("closing an end of a pipe before its other side is waited for")
     }
 
     /// A call that moves bytes from one descriptor to another.

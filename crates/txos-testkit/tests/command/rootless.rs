@@ -121,6 +121,15 @@ fn a_directory_that_others_remove_is_missed_by_nobody() {
     let _ = place.txos(&["commit", "@"]).run().expect(0);
     assert_eq!(place.lab.read("shared/kept/b"), "2\n");
     assert_eq!(place.lab.read("shared/mine/c"), "3\n");
+    // So may one that others make anew at its path.
+    let _ = place.txos(&run).run().expect(0);
+    place.native("rm -r shared/mine; mkdir shared/mine");
+    let again = "echo 5 > shared/kept/b; echo 6 > shared/mine/c";
+    let _ = place.txos(&["exec", "@", "--", "sh", "-c", again]).run().expect(0);
+    assert!(!path.join("mine/c").exists());
+    let _ = place.txos(&["commit", "@"]).run().expect(0);
+    assert_eq!(place.lab.read("shared/kept/b"), "5\n");
+    assert_eq!(place.lab.read("shared/mine/c"), "6\n");
     // It can be undone to the beginning, forked, and begun again.
     let _ = place.txos(&run).run().expect(0);
     place.native("rm -r shared/mine");

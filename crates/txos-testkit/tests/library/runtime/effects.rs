@@ -95,7 +95,7 @@ fn who_reads_until_the_end_is_closed_is_not_waited_for_in_vain() {
     const CLOSED: &str = "closing an end of a pipe before";
     let done = ran("until-closed");
     assert_eq!((said(&done, RELEASED), said(&done, CLOSED)), (8, 8), "{done:?}");
-    for scenario in ["closed-once", "connection", "datagrams"] {
+    for scenario in ["until-closed-by-members", "closed-once", "connection", "datagrams"] {
         ran(scenario);
     }
     let lab = Lab::in_memory();

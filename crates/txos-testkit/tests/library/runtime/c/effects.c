@@ -1350,6 +1350,39 @@ static void until_closed(void) {
     CHECK(stat("copied", &found) == 0 && found.st_size == 7 && unlink("copied") == 0);
 }
 
+static void *ends_at_once(void *unused) {
+    return unused;
+}
+
+/* The same in a transaction of several threads. */
+static void until_closed_by_members(void) {
+    for (int way = 0; way < 3; way++) {
+        struct ends e, answer;
+        char byte;
+        int status;
+        make_pipe(&e);
+        make_pair(&answer, SOCK_STREAM, "unix stream");
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(50);
+            CHECK(close(e.out) == 0 && read(e.in, &byte, 1) == 0 && write(answer.out, "y", 1) == 1);
+            _exit(0);
+        }
+        pthread_t thread;
+        CHECK(sys_xbegin(TX_THREADS) == 0);
+        CHECK(pthread_create(&thread, NULL, ends_at_once, NULL) == 0 && pthread_join(thread, NULL) == 0);
+        CHECK(close(e.out) == 0);
+        struct pollfd one = {answer.in, POLLIN, 0};
+        switch (way) {
+        case 0: CHECK(read(answer.in, &byte, 1) == 1); break;
+        case 1: CHECK(recv(answer.in, &byte, 1, 0) == 1); break;
+        default: CHECK(poll(&one, 1, -1) == 1);
+        }
+        CHECK(sys_xend() == 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+}
+
 /* What has been closed for good would be another file the second time: the transaction does not begin again. */
 static void closed_once(void) {
     struct ends e, answer;
@@ -1650,7 +1683,7 @@ int main(int argc, char **argv) {
         {"both", both_ways}, {"nested", nested}, {"client", client}, {"counter", counter},
         {"ready", ready}, {"forked", forked}, {"replaced", replaced}, {"checkpoint", checkpoint},
         {"own", own}, {"signaled", signaled}, {"queued", queued}, {"waits", waits}, {"random", random_}, {"random-killed", random_killed}, {"mixed", mixed}, {"managed", managed}, {"until-closed", until_closed},
-        {"closed-once", closed_once}, {"connection", connection}, {"datagrams", datagrams},
+        {"until-closed-by-members", until_closed_by_members}, {"closed-once", closed_once}, {"connection", connection}, {"datagrams", datagrams},
     };
     alarm(100);
     for (size_t i = 0; argc == 2 && i < sizeof all / sizeof *all; i++)
