@@ -77,6 +77,8 @@ fn a_step_is_made_as_another_user() {
 /// How often an attack on handlers of signals has won.
 fn attacks(program: &Path, lab: &Lab, what: &str, how: &str, tries: u32) -> u32 {
     let mut run = in_lab(lab, program).args([what, how, &tries.to_string()]);
+    // Each takes up to some 20 ms.
+    run = run.within(Duration::from_secs(100 + u64::from(tries) / 10));
     if what == "privilege" {
         // Its transactions begin as the user.
         let place = |name: &str| lab.dir().join("users").join(name);
