@@ -722,7 +722,7 @@ static void interrupted(void) {
         for (int i = 0; i < 2; i++)
             close(begun[i]), close(never[i]), close(pair[i]);
     }
-    close(file);
+    CHECK(close(file) == 0 && unlink(scratch("locked")) == 0 && unlink(scratch("fifo")) == 0);
 }
 
 /* What the program handles, or has blocked, waits for the end as ever. */

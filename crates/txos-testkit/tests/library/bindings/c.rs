@@ -3,6 +3,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use txos_testkit::wait::until;
 use txos_testkit::{Done, Invocation, Lab, binary, skip};
