@@ -539,7 +539,7 @@ pub(super) fn is_copied_up(layer: &Layer, path: &[u8], item: &Item) -> bool {
         && own(&xattrs) == own(&item.xattrs)
 }
 
-fn same_bytes(one: &PathBuf, two: &PathBuf) -> Result<bool> {
+pub(super) fn same_bytes(one: &PathBuf, two: &PathBuf) -> Result<bool> {
     const CHUNK: usize = 1 << 16;
     let files = [one, two].map(|path| {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW;

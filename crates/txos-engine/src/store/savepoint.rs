@@ -262,7 +262,7 @@ pub(crate) fn look(layer: &Layer, known: Option<&Tree>) -> Result<Tree> {
                 if silent && item.kind() == FileKind::File && item.size > 0 {
                     item.racy = true;
                     if let Some(known) = of(&path)
-                        && holds_the_same(layer, fd.as_fd(), &name, &item, known)
+                        && holds_the_same(layer, &path, &item, known)
                     {
                         item.content = known.content.clone();
                     }
@@ -288,19 +288,12 @@ fn changes_silently(dir: BorrowedFd<'_>) -> bool {
 }
 
 /// Whether a file holds what was saved of it, byte by byte.
-fn holds_the_same(
-    layer: &Layer,
-    dir: BorrowedFd<'_>,
-    name: &[u8],
-    item: &Item,
-    known: &Item,
-) -> bool {
+fn holds_the_same(layer: &Layer, path: &[u8], item: &Item, known: &Item) -> bool {
     let alike = (known.ino, known.ctime, known.mode, known.size)
         == (item.ino, item.ctime, item.mode, item.size);
-    let Some(saved) = saved_content(layer, known).filter(|_| alike) else { return false };
-    let now = sys::open_at(dir, name, OFlags::RDONLY | OFlags::NOFOLLOW);
-    let (Ok(now), Ok(saved)) = (now, std::fs::File::open(saved)) else { return false };
-    crate::changeset::same_bytes(&now.into(), &saved, item.size).unwrap_or(false)
+    let saved = saved_content(layer, known).filter(|_| alike);
+    saved
+        .is_some_and(|saved| super::merge::same_bytes(&shown(layer, path), &saved).unwrap_or(false))
 }
 
 /// Looks at one of the [`TOPS`]; nothing if there is no index.

@@ -88,6 +88,8 @@ impl ReportTo {
 impl Command {
     /// It ends with this status: commits or aborts, and gives the status to end with.
     pub fn end(&self, thread: &mut Thread, status: i32) -> i32 {
+        // As much of it as others are told.
+        let status = status & 0xff;
         if let Some(report) = &self.report {
             return match session::hand_over(thread) {
                 Ok(()) if report.leave(Ended::Recorded, &thread.report) => status,
@@ -98,7 +100,6 @@ impl Command {
         if status != 0 {
             session::abort_in(thread, session::ended());
             if !self.quiet {
-                let status = status & 0xff;
                 let name = &self.name;
                 let gone = rolled_back(&thread.report.live);
                 api::tell(&format!("{name} exited with status {status}; {gone}"));

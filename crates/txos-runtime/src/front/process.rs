@@ -245,6 +245,9 @@ fn may_create(thread: &mut Thread, class: Class, is_thread: bool) -> Option<Next
     outside_call(thread, what, number)
 }
 
+/// The child is to have no handlers.
+const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
+
 /// `struct clone_args`, as large as we know it.
 type CloneArgs = [u64; 11];
 /// Its fields.
@@ -308,6 +311,10 @@ impl Made {
         there.copy(0, &mut bytes[..known]);
         for (word, bytes) in all.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *word = u64::from_ne_bytes(*bytes);
+        }
+        // It would take our handler away. The C library goes on without it, as on an older kernel.
+        if all[FLAGS] & CLONE_CLEAR_SIGHAND != 0 {
+            return Err(Errno::INVAL);
         }
         let stack = (all[STACK] != 0).then(|| all[STACK] + all[STACK_SIZE]);
         Ok(Made { flags: all[FLAGS], stack, how: How::Clone3(all, known as u64) })

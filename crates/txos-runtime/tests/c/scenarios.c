@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -703,10 +704,12 @@ static void interrupted(void) {
             struct sockaddr_un at = {.sun_family = AF_UNIX};
             int listener = socket(AF_UNIX, SOCK_STREAM, 0), own = open(scratch("locked"), O_RDWR);
             CHECK(bind(listener, (void *)&at, sizeof(sa_family_t)) == 0 && listen(listener, 1) == 0);
-            int child = fork();
+            int parent = getpid(), child = fork();
             if (child == 0) {
                 prctl(PR_SET_PDEATHSIG, SIGKILL);
-                pause();
+                while (getppid() == parent)
+                    pause();
+                _exit(0);
             }
             CHECK(sys_xbegin(0) == 0 && mkdir(scratch("interrupted"), 0700) == 0);
             CHECK(write(begun[1], "x", 1) == 1);
@@ -752,6 +755,14 @@ static void interrupted_otherwise(void) {
         CHECK(waitpid(process, &status, 0) == process && status == 0);
         CHECK(rmdir(made) == 0);
     }
+}
+
+/* A child without handlers would not be dispatched: the C library's posix_spawn tries again without that. */
+static void a_child_without_handlers(void) {
+    uint64_t how[11] = {1ULL << 32 /* CLONE_CLEAR_SIGHAND */, 0, 0, 0, SIGCHLD};
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(syscall(SYS_clone3, how, sizeof how) == -1 && errno == EINVAL);
+    CHECK(sys_xend() == 0);
 }
 
 /* A wait for another transaction is ended, too. */
@@ -1978,6 +1989,7 @@ static const struct {
     SCENARIO(interrupted),
     SCENARIO(interrupted_otherwise),
     SCENARIO(interrupted_in_a_conflict),
+    SCENARIO(a_child_without_handlers),
     SCENARIO(limits),
     SCENARIO(groups),
     SCENARIO(signal_between_attempts),

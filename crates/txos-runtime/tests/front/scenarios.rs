@@ -49,6 +49,7 @@ scenarios! {
     interrupted,
     interrupted_otherwise,
     interrupted_in_a_conflict,
+    a_child_without_handlers,
     limits,
     groups,
     signal_between_attempts,

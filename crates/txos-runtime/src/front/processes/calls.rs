@@ -447,6 +447,9 @@ fn at_once(
 /// A call whose arguments go through the window; or the kernel's own, if it concerns nothing of the transaction's.
 fn by_shape(process: &Process, call: &Call) -> Sys<Done> {
     let number = call.number();
+    if number == libc::SYS_fchdir && !process.link().is_ours(call.int(0)) {
+        return into_live_directory(process, call);
+    }
     let Some(shape) = wire::shape_with(number, call.words()) else {
         return match txos_calls::class(number) {
             // There is no way for its arguments; programs go on with older ones.
@@ -489,6 +492,18 @@ fn by_shape(process: &Process, call: &Call) -> Sys<Done> {
         }
     }
     Ok(Done::Answer(done as i64))
+}
+
+/// `fchdir` to a directory that is not the transaction's: it is where paths begin from now on.
+fn into_live_directory(process: &Process, call: &Call) -> Sys<Done> {
+    let mut path = kernel::path_of_fd(call.int(0))?;
+    if !path.starts_with(b"/") {
+        return Err(Errno::NOTDIR);
+    }
+    path.push(0);
+    let words = [path.as_ptr() as u64, 0, 0, 0, 0, 0];
+    // SAFETY: the path ends with its zero, and lives until the answer.
+    by_shape(process, &unsafe { Call::new(libc::SYS_chdir, words) })
 }
 
 /// Calls that make descriptors of the kernel's, or are about them.

@@ -107,6 +107,16 @@ fn languages_start_processes() {
         my $pid = fork; unless ($pid) { mkdir 'by-child'; exit 4 } waitpid $pid, 0; print $? >> 8, \"\\n\";\n\
         system('ls by-child; cat sorted'); print `wc -l < sorted`; rename 'sorted', 'by-child/s';";
     pair.does(&["perl", "-e", perl]);
+    // What others are told of this status is 0.
+    pair.does(&["perl", "-e", "open F, '>exits'; print F 'as if by 0'; close F; exit 256"]);
+    let python = "import os\n\
+        d, home = '/dev/shm/txos-test-live-%d' % os.getpid(), os.getcwd()\n\
+        os.makedirs(d + '/in'); open(d + '/in/x', 'w').close()\n\
+        with open('x', 'w') as mine:\n    mine.write('mine')\n\
+        os.fchdir(os.open(d + '/in', os.O_RDONLY | os.O_DIRECTORY)); os.unlink('x')\n\
+        print(os.listdir('.'), os.listdir(d + '/in'), os.path.exists('../in'))\n\
+        os.chdir(home); print(open('x').read()); os.rmdir(d + '/in'); os.rmdir(d)\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
     pair.clean();
 }
 
