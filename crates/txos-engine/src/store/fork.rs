@@ -91,14 +91,9 @@ impl Transaction {
         fork.prepare_upper()?;
         let manifest = self.manifest(savepoint)?;
         for (from, to) in self.layers().iter().zip(fork.layers()) {
-            let is_gone = match from.left()? {
-                super::Left::Nothing => true,
-                super::Left::Another => from.is_inside(&self.layers()),
-                _ => false,
-            };
             if let Some(root) = from.root
                 && to.root != Some(root)
-                && !is_gone
+                && !from.is_dispensable(&self.layers())?
             {
                 let what = crate::error::ConflictKind::RootReplaced;
                 let path = from.target.clone();

@@ -77,6 +77,19 @@ impl Layer {
         layers.iter().any(|l| l.target != self.target && self.target.starts_with(&l.target))
     }
 
+    /// Whether the transaction can do without the layer: its directory was removed, or what is at its path now is the outer
+    /// layer's, and there are no private copies.
+    ///
+    /// # Errors
+    /// If the private copies can't be listed.
+    pub fn is_dispensable(&self, layers: &[Layer]) -> Result<bool> {
+        Ok(match self.left()? {
+            Left::Nothing => true,
+            Left::Another => self.is_inside(layers),
+            Left::Tree | Left::Copies | Left::Unknown => false,
+        })
+    }
+
     /// What is left of the layer's tree.
     ///
     /// # Errors

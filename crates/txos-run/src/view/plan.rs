@@ -20,7 +20,7 @@ use rustix::mount::MountAttrFlags;
 use txos_engine::readset::Coverage;
 use txos_engine::rights::is_privileged;
 use txos_engine::scope::{self, NEVER, can_be_layer};
-use txos_engine::store::{Home, Layer, LayerRequest, Left, Transaction};
+use txos_engine::store::{Home, Layer, LayerRequest, Transaction};
 
 use super::cover::Cover;
 use super::mounts::{self, Mount};
@@ -290,12 +290,7 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions, begins: bool) -
         plan.unversioned = unversioned(&mounts, tx, options)?;
         plan.found = found(&layers, options, begins)?;
         for layer in layers.iter().filter(|layer| plan.found.contains(&layer.target)) {
-            let is_missed = match layer.left().map_err(Error::from)? {
-                Left::Nothing => true,
-                Left::Another => layer.is_inside(&layers),
-                Left::Tree | Left::Copies | Left::Unknown => false,
-            };
-            if is_missed {
+            if layer.is_dispensable(&layers).map_err(Error::from)? {
                 plan.layers.retain(|target| *target != layer.target);
                 plan.missed.push(layer.target.clone());
             }

@@ -279,24 +279,24 @@ impl FdTable {
 
     /// Closes such a number for the kernel as well: an abort can't open it again. What has it now is there from now on.
     pub fn close_for_good(&mut self, number: i32) {
-        if let Descriptor::Open { file, real, cloexec, over: true } = self.descriptor(number) {
-            if real == number || kernel::dup3(real, number, cloexec).is_err() {
-                return;
+        let now = match self.descriptor(number) {
+            Descriptor::Open { file, real, cloexec, over: true } => {
+                if real == number || kernel::dup3(real, number, cloexec).is_err() {
+                    return;
+                }
+                self.close_private(real);
+                Descriptor::Open { file, real: number, cloexec, over: false }
             }
-            self.unwatch(number);
-            self.close_private(real);
-            for file in 0..self.count() {
-                self.get_mut(file).before.retain(|&n| n != number);
+            _ => {
+                kernel::close(number);
+                Descriptor::Untouched
             }
-            self.set(number, Descriptor::Open { file, real: number, cloexec, over: false });
-            return;
-        }
+        };
         self.unwatch(number);
         for file in 0..self.count() {
             self.get_mut(file).before.retain(|&n| n != number);
         }
-        kernel::close(number);
-        self.set(number, Descriptor::Untouched);
+        self.set(number, now);
     }
 
     /// Whether all numbers are as the kernel has them.

@@ -12,6 +12,7 @@ use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
 use super::{Tx, effects, passed, single_call, sockets};
 use crate::call::{Call, while_waiting};
+use crate::raw;
 use txos_calls::Class;
 
 /// How a member goes on with a call.
@@ -131,7 +132,7 @@ pub struct Past {
 impl Past {
     /// Makes it.
     pub fn make(&self) -> i64 {
-        while_waiting(|| self.call.make())
+        raw::answer(self.call.answer_waiting())
     }
 }
 
