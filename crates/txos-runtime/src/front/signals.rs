@@ -328,6 +328,22 @@ pub fn ending() -> Set {
     ENDING.iter().copied().filter(default).fold(0, |set, signal| set | of(signal))
 }
 
+/// The program has ended, and its process has not: no handler of it runs any more. What has been handled and ends a
+/// command otherwise ends this one from now on. The others that have a handler: they are to be blocked.
+pub fn without_handlers() -> Set {
+    let is_function = |handler: usize| !matches!(handler, libc::SIG_DFL | libc::SIG_IGN);
+    let mut handled = 0;
+    for signal in (1..=64).filter(|&signal| SENT & of(signal) != 0) {
+        if !kernel_action(signal, None).is_ok_and(|action| is_function(action.handler)) {
+            continue;
+        }
+        if !ENDING.contains(&signal) || kernel_action(signal, Some(&Action::default())).is_err() {
+            handled |= of(signal);
+        }
+    }
+    handled
+}
+
 /// Does what may wait for long. Signals that would end the program natively, because it has no handler for them, end it
 /// meanwhile in a transaction as well: Ctrl-C, above all. Nothing is being published, so that is an abort.
 #[inline]

@@ -7,8 +7,8 @@ use super::Tx;
 use super::attrs::Object;
 use super::content::Data;
 use super::files::FdTable;
-use super::files::{Descriptor, OpenFile};
-use super::kernel::{self, Errno, FICLONERANGE, Sys};
+use super::files::{Descriptor, File, OpenFile};
+use super::kernel::{self, Errno, FICLONERANGE, OwnedFd, Sys};
 use super::perm::mask;
 use super::tree::ShadowTree;
 use crate::call::{Call, while_waiting};
@@ -153,6 +153,7 @@ impl Tx {
             return call.with_descriptor(0, real).answer_waiting();
         }
         if kind == libc::F_UNLCK && !asks {
+            self.note_record_lock(number, lock);
             return Ok(0);
         }
         // Who holds one: the kernel tells for any descriptor.
@@ -165,7 +166,37 @@ impl Tx {
         if i32::from(probe.l_type) != libc::F_UNLCK {
             return Err(Errno::AGAIN);
         }
+        self.note_record_lock(number, lock);
         Ok(0)
+    }
+
+    /// A command that is one process yet has got a record lock, or given one up.
+    fn note_record_lock(&mut self, number: i32, lock: libc::flock) {
+        if self.process.space.is_none()
+            && self.how.flags & super::flags::COMMAND != 0
+            && let Ok(file) = self.lockable(number)
+            && let Ok(lock) = file.from_start(lock)
+        {
+            self.fds.note_record_lock(file.id, lock);
+        }
+    }
+
+    /// The stable file of a file that is open on its private copy, for a lock: others look for it there. `None`: there
+    /// is none, or it can't be opened.
+    fn stable_file_of(&mut self, file: File) -> Option<i32> {
+        let id = self.fds.get(file).node?;
+        let node = &self.tree.nodes[id];
+        node.data.whole()?;
+        let path = &node.stable.as_ref().filter(|_| !node.live)?.path;
+        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let fd = kernel::as_owner(|| OwnedFd::open(path, flags)).ok()?;
+        if !self.tree.is_same_file(id, fd.number()) {
+            return None;
+        }
+        let holder = kernel::move_high(fd.into_number()).ok()?;
+        self.fds.keep_private(holder);
+        self.fds.get_mut(file).lock_holder = Some(holder);
+        Some(holder)
     }
 
     /// `flock(2)`.
@@ -179,11 +210,17 @@ impl Tx {
             return Err(Errno::BADF);
         }
         // A lock is of the open file: of the one from before, which the program still has afterwards.
-        let real = match open.before.first() {
-            Some(&before) => before,
-            None => self.real(number)?,
+        let real = match open.before.first().copied().or(open.lock_holder) {
+            Some(holder) => holder,
+            None => match self.stable_file_of(file) {
+                Some(holder) => holder,
+                None => self.real(number)?,
+            },
         };
-        while_waiting(|| kernel::flock(real, operation))
+        let done = while_waiting(|| kernel::flock(real, operation))?;
+        let mode = operation & !libc::LOCK_NB;
+        self.fds.get_mut(file).lock = if mode == libc::LOCK_UN { 0 } else { mode };
+        Ok(done)
     }
 
     /// `ioctl(2)`.

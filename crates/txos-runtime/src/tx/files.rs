@@ -77,6 +77,10 @@ pub struct OpenFile {
     pub borrowed: bool,
     /// What output to it is.
     pub reach: super::effects::Reach,
+    /// Its lock of flock(2): `LOCK_SH`, `LOCK_EX`, or 0.
+    pub lock: i32,
+    /// The open file that has the lock: the kernel's is one of the private copy by now.
+    pub lock_holder: Option<i32>,
 }
 
 impl OpenFile {
@@ -113,6 +117,8 @@ pub struct FdTable {
     /// With TX_MANAGED, of numbers that the transaction gave the program: another number, of ours, for what the
     /// kernel has there. A collector on another thread may close the program's, and then it is anyone's.
     witnesses: Map<i32, i32>,
+    /// Record locks of a command that is one process yet, each with offsets from the start: others are to respect them.
+    record_locks: Vec<(Id, libc::flock)>,
 }
 
 impl FdTable {
@@ -257,6 +263,13 @@ impl FdTable {
     fn lose_number(&mut self, file: File, number: i32) {
         let open = self.get_mut(file);
         open.numbers.retain(|&n| n != number);
+        // fcntl(2): whatever else is open of it.
+        if let Some(id) = open.node
+            && !self.record_locks.is_empty()
+        {
+            self.record_locks.retain(|(on, _)| *on != id);
+        }
+        let open = self.get(file);
         if open.numbers.is_empty() && open.before.is_empty() {
             self.forget(file);
         }
@@ -386,12 +399,53 @@ impl FdTable {
         self.files.len() - 1
     }
 
+    /// The process has got a record lock, or given one up.
+    pub fn note_record_lock(&mut self, id: Id, lock: libc::flock) {
+        let end = |lock: &libc::flock| match lock.l_len {
+            0 => Some(i64::MAX),
+            len => lock.l_start.checked_add(len).filter(|_| len > 0),
+        };
+        let is_in = |known: &libc::flock| {
+            lock.l_start <= known.l_start
+                && end(known).zip(end(&lock)).is_some_and(|(known, new)| known <= new)
+        };
+        self.record_locks.retain(|(on, known)| *on != id || !is_in(known));
+        let frees = i32::from(lock.l_type) == libc::F_UNLCK;
+        if !frees || self.record_locks.iter().any(|(on, _)| *on == id) {
+            self.record_locks.push((id, lock));
+        }
+    }
+
+    /// The record locks that the process has, in the order in which it has got them, with what it has given up.
+    pub fn take_record_locks(&mut self) -> Vec<(Id, libc::flock)> {
+        std::mem::take(&mut self.record_locks)
+    }
+
+    /// A file is to be open on its private copy, no longer by `real`. If that has a lock of flock(2), it keeps it:
+    /// others look for it at the stable file.
+    ///
+    /// # Errors
+    /// EMFILE.
+    fn keep_lock(&mut self, file: File, real: i32) -> Sys<()> {
+        let open = self.get(file);
+        // The open file from before has its lock itself.
+        if open.lock != 0 && open.before.is_empty() && open.lock_holder.is_none() {
+            let holder = kernel::copy_high(real)?;
+            self.keep_private(holder);
+            self.get_mut(file).lock_holder = Some(holder);
+        }
+        Ok(())
+    }
+
     /// The program has closed the last number of an open file of the transaction's own.
     fn forget(&mut self, file: File) {
         if let Some(id) = self.get(file).node
             && let Some(on) = self.on.get_mut(&id)
         {
             on.retain(|&other| other != file);
+        }
+        if let Some(holder) = self.get_mut(file).lock_holder.take() {
+            self.close_private(holder);
         }
     }
 }
@@ -583,6 +637,7 @@ impl Tx {
                 if i == 0 {
                     let offset = kernel::seek(real, 0, libc::SEEK_CUR).unwrap_or(0);
                     let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
+                    self.fds.keep_lock(file, real)?;
                     let open = self.fds.get_mut(file);
                     if std::mem::take(&mut open.shares_offset) {
                         open.was.1 = offset;

@@ -61,6 +61,7 @@ impl Tx {
                             Some(&(_, source, was)) => (source, was),
                             None => {
                                 let source = self.published_descriptor(file, real, &nameless);
+                                self.hand_lock_on(file, real, source);
                                 let other = source != real;
                                 let source = match other && source < kernel::high_base() {
                                     true => kernel::move_high(source).unwrap_or(source),
@@ -271,6 +272,24 @@ impl Tx {
             let _ = kernel::seek(new, offset as i64, libc::SEEK_SET);
         }
         new
+    }
+
+    /// Hands the lock that an open file has by flock(2) on to the description with which it goes on.
+    fn hand_lock_on(&mut self, file: usize, from: i32, to: i32) {
+        let open = self.fds.get_mut(file);
+        let (mode, keeper) = (open.lock, open.lock_holder.take());
+        let holder = keeper.unwrap_or(from);
+        if mode == 0 || holder == to {
+            return;
+        }
+        if kernel::flock(to, mode | libc::LOCK_NB).is_err() {
+            // Both are open on one inode, and keep each other away.
+            let _ = kernel::flock(holder, libc::LOCK_UN);
+            let _ = kernel::flock(to, mode | libc::LOCK_NB);
+        }
+        if let Some(keeper) = keeper {
+            self.fds.close_private(keeper);
+        }
     }
 
     /// Working directory, root and umask.

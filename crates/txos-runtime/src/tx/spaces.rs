@@ -119,6 +119,23 @@ pub struct Lockable {
     pub size: i64,
 }
 
+impl Lockable {
+    /// A lock on it, with offsets from the start.
+    ///
+    /// # Errors
+    /// EINVAL, EOVERFLOW.
+    pub fn from_start(&self, lock: libc::flock) -> Sys<libc::flock> {
+        let start = match i32::from(lock.l_whence) {
+            libc::SEEK_SET => 0,
+            libc::SEEK_CUR => self.offset,
+            libc::SEEK_END => self.size,
+            _ => return Err(Errno::INVAL),
+        };
+        let l_start = lock.l_start.checked_add(start).ok_or(Errno::OVERFLOW)?;
+        Ok(libc::flock { l_whence: libc::SEEK_SET as i16, l_start, l_pid: 0, ..lock })
+    }
+}
+
 /// What others may read that a process writes to: an object that it had open before the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outlet {
@@ -412,6 +429,11 @@ impl Tx {
         })
     }
 
+    /// The record locks that a command has which is one process yet.
+    pub fn take_record_locks(&mut self) -> Vec<(Id, libc::flock)> {
+        self.fds.take_record_locks()
+    }
+
     /// Whether a process has a file open.
     #[must_use]
     pub fn has_open(&self, space: i32, id: Id) -> bool {
@@ -454,7 +476,8 @@ impl Tx {
         if path.is_empty() && flags & libc::AT_EMPTY_PATH == 0 {
             return Err(Errno::NOENT);
         }
-        let id = match self.object(dir, path, flags & libc::AT_SYMLINK_NOFOLLOW)? {
+        let flags = flags & (libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH);
+        let id = match self.object(dir, path, flags)? {
             Object::Node(id) => id,
             Object::Live(found) => return Ok(Program::Stable(found)),
             Object::Fd(_) => return Ok(Program::AsGiven),

@@ -13,6 +13,9 @@ use super::{Tx, kernel};
 /// Symbolic links that a walk may pass, as in the kernel.
 const LINKS_MAX: u32 = 40;
 
+/// How often a walk may lead up from directories that are not versioned: a path has no room for more.
+const UPWARDS_MAX: usize = libc::PATH_MAX as usize;
+
 /// How the last component of a path looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Last {
@@ -207,7 +210,7 @@ impl Tx {
     )]
     fn walk_on(&mut self, start: Id, path: &[u8], follow: bool, rules: Rules) -> Sys<Place> {
         let Rules { parent, blind, no_links, no_mounts } = rules;
-        let mut links = 0;
+        let (mut links, mut upwards) = (0, 0);
         let mut here = start;
         let absolute = path.starts_with(b"/");
         // Where a symbolic link leads, once there is one.
@@ -253,8 +256,22 @@ impl Tx {
                 return Ok(Place::Live(join(b".", &path[at..])));
             }
             if self.tree.nodes[here].live && !self.tree.leads_back(here, &path[at..end]) {
-                let path = self.tree.live_path(here, &path[at..]);
-                return self.live(path, follow, rules);
+                let way = self.tree.live_path(here, &path[at..]);
+                let by_rules = no_links || no_mounts || self.tree.beneath;
+                if by_rules || magic_link(&way).is_some() {
+                    return self.live(way, follow, rules);
+                }
+                // Above what is not versioned may be what is.
+                match out_of_live(&way)? {
+                    Some(way) => target = way,
+                    None => return Ok(Place::Live(way)),
+                }
+                upwards += 1;
+                if upwards > UPWARDS_MAX {
+                    return Err(Errno::LOOP);
+                }
+                (here, path, at) = (self.tree.top, &target, 0);
+                continue;
             }
             if !self.tree.nodes[here].is_dir() {
                 return Err(Errno::NOTDIR);
@@ -607,14 +624,35 @@ impl ShadowTree {
         if id == self.top {
             return b"/".to_vec();
         }
-        match self.nodes[id].names.first() {
-            Some((dir, name)) => join(&self.path_of(*dir), name),
-            None => match &self.nodes[id].stable {
-                Some(stable) if self.nodes[id].live => stable.path.clone(),
-                _ => b"(deleted)".to_vec(),
-            },
+        let node = &self.nodes[id];
+        match (node.names.first(), &node.stable) {
+            (_, Some(stable)) if node.live => stable.path.clone(),
+            (Some((dir, name)), _) => join(&self.path_of(*dir), name),
+            (None, _) => b"(deleted)".to_vec(),
         }
     }
+}
+
+/// A path that begins in what is not versioned, from the root on, once it has left the directory that its first `..` leads
+/// out of. `None`: it leads down only.
+///
+/// # Errors
+/// As `open(2)` of that directory.
+fn out_of_live(path: &[u8]) -> Sys<Option<Vec<u8>>> {
+    let mut end = 0;
+    for part in path.split(|&byte| byte == b'/') {
+        end += part.len();
+        if part == b".." {
+            let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+            let above = OwnedFd::open(&path[..end], flags)?;
+            let above = kernel::path_of_fd(above.number())?;
+            // Its last `/` says that a directory is meant, as `..` did.
+            let rest = path.get(end..).filter(|rest| !rest.is_empty()).unwrap_or(b"/");
+            return Ok(above.starts_with(b"/").then(|| [&above[..], rest].concat()));
+        }
+        end += 1;
+    }
+    Ok(None)
 }
 
 /// The end of a walk at `.` or `..`, which is this directory.

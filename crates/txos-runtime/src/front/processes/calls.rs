@@ -289,6 +289,8 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
             let is_file = kernel::look_fd(other)?.kind() == FileKind::File;
             Err(if is_file { Errno::XDEV } else { Errno::INVAL })
         }
+        // What the transaction has are files and directories.
+        libc::SYS_epoll_ctl if link.is_ours(int(2)) => Err(Errno::PERM),
         libc::SYS_splice if link.is_ours(int(0)) || link.is_ours(int(2)) => Err(Errno::INVAL),
         libc::SYS_sendfile if link.is_ours(int(0)) != link.is_ours(int(1)) => Err(Errno::INVAL),
         _ => match class {
@@ -313,22 +315,23 @@ pub fn answer_of(answer: i64) -> Sys<i64> {
 /// What others may see at once.
 fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
     let number = call.number();
-    let own = || u64::from(call.uint(0)) == number_of_process();
-    let only_own = match number {
-        libc::SYS_setpgid | libc::SYS_sched_setaffinity | libc::SYS_prlimit64 => {
-            let mut request = Request::new(Ask::IsMember, number);
-            request.words[0] = u64::from(call.uint(0));
-            call.uint(0) == 0 || own() || link.ask_plainly(&request) == 1
-        }
-        libc::SYS_setsid | libc::SYS_setrlimit => true,
-        libc::SYS_setpriority => call.word(0) == 0 && call.word(1) == 0,
-        libc::SYS_kill | libc::SYS_tgkill | libc::SYS_rt_sigqueueinfo => {
-            let mut request = Request::new(Ask::IsMember, number);
-            request.words[0] = u64::from(call.uint(0));
-            call.int(0) > 0 && (own() || link.ask_plainly(&request) == 1)
-        }
-        _ => txos_calls::only_asks(number, call.words()),
-    };
+    let only_own = txos_calls::only_asks(number, call.words())
+        || match number {
+            libc::SYS_setpgid | libc::SYS_sched_setaffinity | libc::SYS_prlimit64 => {
+                call.int(0) == 0 || is_of_the_transaction(link, call.int(0))
+            }
+            libc::SYS_setsid | libc::SYS_setrlimit => true,
+            libc::SYS_setpriority => call.word(0) == 0 && call.word(1) == 0,
+            libc::SYS_kill
+            | libc::SYS_rt_sigqueueinfo
+            | libc::SYS_tgkill
+            | libc::SYS_rt_tgsigqueueinfo => is_of_the_transaction(link, call.int(0)),
+            libc::SYS_tkill => kernel::process_of_thread(call.int(0))
+                .is_some_and(|process| is_of_the_transaction(link, process)),
+            libc::SYS_pidfd_send_signal => kernel::process_of_descriptor(call.int(0))
+                .is_some_and(|process| is_of_the_transaction(link, process)),
+            _ => false,
+        };
     if only_own {
         return Ok(Done::Natively);
     }
@@ -351,6 +354,19 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
         return Ok(Done::LiveAfter);
     }
     Ok(Done::Natively)
+}
+
+/// Whether a process is of the transaction, or is not there at all; a group, if the number is negative.
+fn is_of_the_transaction(link: &Link, number: i32) -> bool {
+    let (group, process) = (number < 0, u64::from(number.unsigned_abs()));
+    if process <= 1 {
+        return false;
+    }
+    let mut request = Request::new(Ask::IsMember, 0);
+    request.words[..2].copy_from_slice(&[process, group.into()]);
+    !group && process == number_of_process()
+        || link.ask_plainly(&request) == 1
+        || kernel::kill(number, 0) == Err(Errno::SRCH)
 }
 
 /// Whether a call may change user, groups or capabilities.

@@ -114,19 +114,22 @@ pub(super) fn exit(thread: &mut Thread, process: &Process, call: &Call, class: C
     if class == Class::ExitGroup && process.first {
         let mut request = Request::new(Ask::End, call.number());
         request.words[0] = u64::from(call.uint(0));
-        let socket = process.link().socket;
+        // No other thread of the process does anything in the transaction any more.
+        let link = process.link();
+        let socket = link.socket;
         let _ = wire::send(socket, &request, &[]);
         // Meanwhile a signal may end the process, and with it the transaction.
+        let mask = mask_of(thread) | signals::without_handlers();
         let mut polled = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
         let words = [(&raw mut polled) as u64, 1, u64::MAX, 0, 0, 0];
         loop {
             // SAFETY: the structure lives until the answer.
             let poll = unsafe { Call::new(libc::SYS_poll, words) };
-            if thread::make_in_program(here(), mask_of(thread), &poll) > 0 {
+            if thread::make_in_program(here(), mask, &poll) > 0 {
                 break;
             }
         }
-        process.link().take_answer();
+        link.take_answer();
     }
     thread.session = None;
     thread::disarm(here());

@@ -481,7 +481,7 @@ impl Host {
         let mut closes = tx.private_numbers();
         let mut desk = self.desk();
         desk.outlets = outlets.clone();
-        let Place { space, socket, window } = desk.place(tx, 0, 0)?;
+        let Place { space, socket, window } = desk.place(tx, 0, 0, None)?;
         closes.push(self.wake);
         for member in &desk.members {
             closes.extend([member.socket, member.window_fd]);

@@ -14,7 +14,7 @@ use crate::front::session::Next;
 use crate::front::thread::Thread;
 use crate::front::{in_process, signals};
 use crate::raw::{self, Errno, Sys, check, syscall};
-use crate::tx::kernel;
+use crate::tx::kernel::{self, OwnedFd};
 use crate::user::UserPtr;
 
 /// A program that is to be run.
@@ -154,7 +154,13 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
 fn find(link: &Link, dir: i32, path: &[u8], flags: i32) -> Result<Found, Stop> {
     let given = || CString::new(path).map_err(|_| Stop::Errno(Errno::INVAL));
     if path.is_empty() && !link.is_ours(dir) {
-        return given().map(Found::At);
+        if flags & libc::AT_EMPTY_PATH == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        kernel::status_flags(dir)?;
+        return CString::new(kernel::magic_path(dir))
+            .map(Found::At)
+            .map_err(|_| Errno::INVAL.into());
     }
     let Some((seen_from, mut text)) = look_up(link, 0, dir, path.to_vec()) else {
         return given().map(Found::At);
@@ -216,7 +222,9 @@ impl Image {
             CString::new(format!("{VARIABLE}={}", link.socket)).map_err(|_| Errno::INVAL)?;
         kept.extend([list.as_ptr() as u64, member.as_ptr() as u64, 0]);
         kernel::set_close_on_exec(link.socket, false)?;
-        link.ask_plainly(&Request::new(Ask::Becomes, 1));
+        let mut becomes = Request::new(Ask::Becomes, 1);
+        becomes.words[0] = can_be_loaded(library).into();
+        link.ask_plainly(&becomes);
         let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
         let blocked = signals::set_mask(mask);
         let words =
@@ -228,6 +236,12 @@ impl Image {
         kernel::set_close_on_exec(link.socket, true)?;
         check(answer)
     }
+}
+
+/// Whether the dynamic linker will surely find and map the library: it goes on without one that it can't.
+fn can_be_loaded(library: &CStr) -> bool {
+    let opened = OwnedFd::open(library.to_bytes(), libc::O_RDONLY | libc::O_CLOEXEC);
+    opened.is_ok() && kernel::has_endless_memory()
 }
 
 /// The addresses in a list of strings that ends with a zero.

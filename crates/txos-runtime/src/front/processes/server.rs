@@ -43,8 +43,20 @@ pub(super) struct Member {
     pub(super) process: Option<(u32, i32)>,
     /// It began the transaction.
     first: bool,
+    /// Its parent, if that is a process of the transaction.
+    parent: Option<u32>,
     /// It has begun to run another program, which has not said anything yet.
-    becomes: bool,
+    becomes: Becomes,
+}
+
+/// Whether a process begins to run another program, into which the library is not loaded yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Becomes {
+    No,
+    /// The dynamic linker will load the library, or end the process.
+    Surely,
+    /// It might go on without.
+    Perhaps,
 }
 
 /// What is known of the processes of a transaction.
@@ -85,6 +97,21 @@ impl Desk {
         count
     }
 
+    /// Whether a process is of the transaction, for the member that asks; with `group`, whether a group is, by the
+    /// process that leads it. The first one's may have others in it.
+    fn has(&self, asks: usize, number: u32, group: bool) -> bool {
+        let mut members = self.members.iter().filter(|member| !(group && member.first));
+        let is_it = |member: &Member| member.process.is_some_and(|(known, _)| known == number);
+        if members.any(is_it) {
+            return true;
+        }
+        // Its child: one that has not said anything yet, or that has ended and still has its number.
+        let Some((parent, _)) = self.members[asks].process else { return false };
+        let awaited = |member: &Member| member.process.is_none() && member.parent == Some(parent);
+        kernel::parent_of(number as i32) == Some(parent as i32)
+            && (self.members.iter().any(awaited) || status_of_zombie(number).is_some())
+    }
+
     /// Kills the processes that the first one has started.
     pub(super) fn end_members(&self) {
         for member in self.members.iter().filter(|member| !member.first) {
@@ -101,6 +128,49 @@ fn kill(process: i32) {
     unsafe { syscall(libc::SYS_pidfd_send_signal, words) };
 }
 
+/// Waits, a second at most, until a process has ended whose connection is gone: its descriptors are closed a little
+/// earlier. Whether it has.
+fn wait_for_end(process: i32) -> bool {
+    let mut polled = libc::pollfd { fd: process, events: libc::POLLIN, revents: 0 };
+    let words = [(&raw mut polled) as u64, 1, 1000, 0, 0, 0];
+    // SAFETY: the structure lives until the answer.
+    unsafe { syscall(libc::SYS_poll, words) };
+    polled.revents != 0
+}
+
+/// Whether a process that has ended was killed, or ended as the dynamic linker ends one that it can't start (ld.so(8)).
+/// Not, if that can't be found out any more.
+fn ended_by_linker(number: u32, process: i32) -> bool {
+    /// What ld.so ends with.
+    const CANT_START: i32 = 127;
+    let status = status_of_zombie(number).or_else(|| status_of_collected(process));
+    status
+        .is_some_and(|status| libc::WIFSIGNALED(status) || libc::WEXITSTATUS(status) == CANT_START)
+}
+
+/// The status of a process that nobody has waited for yet (proc_pid_stat(5)).
+fn status_of_zombie(number: u32) -> Option<i32> {
+    const STATE: usize = 3;
+    const EXIT_CODE: usize = 52;
+    let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+    // The name before may have blanks.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split_ascii_whitespace();
+    let ended = fields.next()? == "Z";
+    fields.nth(EXIT_CODE - STATE - 1)?.parse().ok().filter(|_| ended)
+}
+
+/// The status of a process that somebody has waited for (`PIDFD_GET_INFO`, from Linux 6.15 on).
+fn status_of_collected(process: i32) -> Option<i32> {
+    // SAFETY: it is plain numbers.
+    let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
+    info.mask = u64::from(libc::PIDFD_INFO_EXIT);
+    let words = [process as u64, u64::from(libc::PIDFD_GET_INFO), (&raw mut info) as u64, 0, 0, 0];
+    // SAFETY: the kernel writes the structure, of the size that the request has in it.
+    check(unsafe { syscall(libc::SYS_ioctl, words) }).ok()?;
+    (info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0).then_some(info.exit_code)
+}
+
 /// A place for a child: its space, its end of the socket, and its window.
 pub(super) struct Place {
     pub(super) space: i32,
@@ -113,7 +183,13 @@ impl Desk {
     ///
     /// # Errors
     /// EAGAIN: there are too many processes; as `memfd_create(2)` and `socketpair(2)`.
-    pub(super) fn place(&mut self, tx: &mut Tx, from: i32, who: u32) -> Sys<Place> {
+    pub(super) fn place(
+        &mut self,
+        tx: &mut Tx,
+        from: i32,
+        who: u32,
+        parent: Option<u32>,
+    ) -> Sys<Place> {
         let taken = |space: i32| self.members.iter().any(|member| member.space == space);
         let spaces = (1..SPACES).map(|n| n * SPACE);
         let space = spaces.into_iter().find(|&space| !taken(space)).ok_or(Errno::AGAIN)?;
@@ -135,8 +211,9 @@ impl Desk {
         let (window, own, copy) = made.inspect_err(|_| {
             [window_fd, socket, theirs].into_iter().for_each(kernel::close);
         })?;
-        let (process, first, becomes) = (None, false, false);
-        let member = Member { socket, window, window_fd, space, own, who, process, first, becomes };
+        let (process, first, becomes) = (None, false, Becomes::No);
+        let member =
+            Member { socket, window, window_fd, space, own, who, process, first, parent, becomes };
         self.members.push(member);
         Ok(Place { space, socket: theirs, window: copy })
     }
@@ -179,6 +256,7 @@ fn end() -> ! {
 fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outlets: Vec<Outlet>) {
     let Some(tx) = transaction(thread) else { return };
     let there = tx.moved_here();
+    let locks = tx.take_record_locks();
     for number in moved {
         let Moved::Kernels { number, real, .. } = *number else { continue };
         tx.forget_number(number);
@@ -210,9 +288,11 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
         who: 0,
         process: descriptor_of(parent).ok().map(|process| (parent, process)),
         first: true,
-        becomes: false,
+        parent: None,
+        becomes: Becomes::No,
     };
     raise_limit();
+    desk.locks.begins_with(locks);
     desk.members.push(first);
     let mut server = Server { thread, desk: &mut desk, ended: None, hosted: None };
     server.take_own_out();
@@ -358,20 +438,23 @@ impl Server<'_> {
         kernel::close(member.window_fd);
         // SAFETY: only this process's mapping goes, and nothing points into it.
         unsafe { wire::unmap_window(member.window) };
-        if let Some((_, process)) = member.process {
-            if member.becomes {
-                kill(process);
+        let mut runs_without = member.becomes != Becomes::No;
+        if let Some((number, process)) = member.process {
+            if runs_without {
+                // A program that goes on without its connection is not let go on.
+                let ended = wait_for_end(process) || {
+                    kill(process);
+                    false
+                };
+                let loads = member.becomes == Becomes::Surely && !member.first;
+                runs_without = !(ended && loads && ended_by_linker(number, process));
             }
             if self.hosted.is_some() && !left {
-                // Its descriptors are closed a little earlier than it has ended.
-                let mut polled = libc::pollfd { fd: process, events: libc::POLLIN, revents: 0 };
-                let words = [(&raw mut polled) as u64, 1, 1000, 0, 0, 0];
-                // SAFETY: the structure lives until the answer.
-                unsafe { syscall(libc::SYS_poll, words) };
+                wait_for_end(process);
             }
             kernel::close(process);
         }
-        if member.becomes {
+        if runs_without {
             let what =
                 "a program has ended before the library was loaded into it, or has run without";
             self.over(unsupported(what.into()));
@@ -448,7 +531,11 @@ impl Server<'_> {
             Some(Ask::Address) => self.as_member(at, request, |s| s.address(at, request, beside)),
             Some(Ask::Child) => self.child(at),
             Some(Ask::Becomes) => {
-                self.desk.members[at].becomes = request.number == 1;
+                self.desk.members[at].becomes = match (request.number, request.words[0]) {
+                    (0, _) => Becomes::No,
+                    (_, 0) => Becomes::Perhaps,
+                    _ => Becomes::Surely,
+                };
                 Ok(Answered::of(0))
             }
             Some(Ask::End) if self.desk.members[at].first => {
@@ -467,9 +554,8 @@ impl Server<'_> {
                 tx.output(request.number, request.words[0] as u32).map(|()| Answered::of(0))
             }
             Some(Ask::IsMember) => {
-                let number = request.words[0] as u32;
-                let is_one = |member: &Member| member.process.is_some_and(|p| p.0 == number);
-                Ok(Answered::of(self.desk.members.iter().any(is_one).into()))
+                let (number, group) = (request.words[0] as u32, request.words[1] != 0);
+                Ok(Answered::of(self.desk.has(at, number, group).into()))
             }
             Some(Ask::Fail) => {
                 let what = text(&self.desk.members[at], request.words[0], request.words[1]);
@@ -551,27 +637,14 @@ impl Server<'_> {
         let closes = (call.number() == libc::SYS_close && !self.desk.locks.is_empty())
             .then(|| tx.lockable(call.int(0)).ok().map(|file| file.id))
             .flatten();
-        if let Some(command) = lock_command(&call) {
-            let locked = lock(&mut self.desk.locks, tx, member.space, &call, command);
-            match locked {
-                // Outsiders are to be kept away as well.
-                Ok(true) => {}
-                Ok(false) => {
-                    tx.exchange(&mut member.own);
-                    return Ok(Answered::of(0));
-                }
-                Err(errno) => {
-                    tx.exchange(&mut member.own);
-                    let waits = call.int(1) == libc::F_SETLKW;
-                    return match errno {
-                        Errno::AGAIN | Errno::ACCESS if waits => {
-                            Ok(Answered(Answer::new(How::Later, 0), Beside::default()))
-                        }
-                        errno => Err(errno),
-                    };
-                }
-            }
+        self.desk.locks.goes_on(member.space);
+        if let Some(command) = lock_command(&call)
+            && let Some(locked) = lock(self.desk, at, tx, &call, command).transpose()
+        {
+            tx.exchange(&mut self.desk.members[at].own);
+            return locked;
         }
+        let member = &mut self.desk.members[at];
         let answer = match tx.next_step(&call) {
             Step::Here => Some(tx.call_with(&call, chosen)),
             Step::Try(call, errno) => {
@@ -696,8 +769,9 @@ impl Server<'_> {
         let tx = transaction(thread).ok_or(Errno::CANCELED)?;
         let parent = &mut desk.members[at];
         let (from, who) = (parent.space, parent.who);
+        let number = parent.process.map(|(number, _)| number);
         tx.exchange(&mut parent.own);
-        let place = desk.place(tx, from, who);
+        let place = desk.place(tx, from, who, number);
         tx.exchange(&mut self.desk.members[at].own);
         let Place { space, socket, window } = place?;
         let mut answer = Answer::new(How::WithDescriptors, 0);
@@ -748,7 +822,7 @@ impl Server<'_> {
     /// A process is there, has other ids now, or runs another program.
     fn here(&mut self, at: usize, request: &Request, sender: u32) -> Sys<Answered> {
         let member = &mut self.desk.members[at];
-        member.becomes = false;
+        member.becomes = Becomes::No;
         if member.process.is_some() {
             self.identify(at, sender)?;
         } else {
@@ -785,18 +859,46 @@ fn lock_command(call: &Call) -> Option<i32> {
     (call.number() == libc::SYS_fcntl && is_one).then_some(command)
 }
 
-/// Between the processes of the transaction. Whether the call is to be made for outsiders, too.
-fn lock(locks: &mut Locks, tx: &mut Tx, space: i32, call: &Call, command: i32) -> Sys<bool> {
+/// A record lock, between the processes of the transaction and towards others. `None`: none of them has one, and the
+/// call asks who has.
+fn lock(
+    desk: &mut Desk,
+    at: usize,
+    tx: &mut Tx,
+    call: &Call,
+    command: i32,
+) -> Sys<Option<Answered>> {
+    let (space, locks) = (desk.members[at].space, &mut desk.locks);
     let file = tx.lockable(call.int(0))?;
     let place = call.pointer::<libc::flock>(2);
-    let given = place.read()?;
-    let mut lock = given;
-    locks.ask(space, &file, command, &mut lock)?;
-    if command == libc::F_GETLK && i32::from(lock.l_type) != libc::F_UNLCK {
+    let mut lock = place.read()?;
+    if command == libc::F_GETLK {
+        locks.ask(space, &file, command, &mut lock)?;
+        if i32::from(lock.l_type) == libc::F_UNLCK {
+            return Ok(None);
+        }
+        let holder = locks.holder(space, &file, &lock);
+        let holder = desk.members.iter().find(|member| Some(member.space) == holder);
+        let number = holder.and_then(|member| member.process).map_or(0, |(number, _)| number);
+        lock.l_pid = number as i32;
         place.write(lock)?;
-        return Ok(false);
+        return Ok(Some(Answered::of(0)));
     }
-    Ok(true)
+    let waits = command == libc::F_SETLKW;
+    let later = || Ok(Some(Answered(Answer::new(How::Later, 0), Beside::default())));
+    // SAFETY: the arguments are those of the call.
+    let at_once = unsafe { call.with_word(1, libc::F_SETLK as u64) };
+    match check(tx.call_with(&at_once, None)) {
+        Err(Errno::AGAIN | Errno::ACCESS) if waits => return later(),
+        done => done?,
+    };
+    match locks.ask(space, &file, command, &mut lock) {
+        Err(Errno::AGAIN | Errno::ACCESS) if waits => {
+            locks.waits(space, &file, &lock)?;
+            later()
+        }
+        done => done.map(|()| Some(Answered::of(0))),
+    }
 }
 
 /// Why the transaction can't go on.

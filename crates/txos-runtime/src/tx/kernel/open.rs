@@ -350,10 +350,21 @@ fn base_below(limit: u64) -> i32 {
 
 /// How many descriptors the process may have: the soft limit.
 fn limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+    soft_limit(libc::RLIMIT_NOFILE).unwrap_or(1024)
+}
+
+/// A soft limit of the process.
+fn soft_limit(of: libc::__rlimit_resource_t) -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: it sets nothing, and writes to the structure.
-    let _ = unsafe { sys!(SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit) };
-    limit.rlim_cur
+    unsafe { sys!(SYS_prlimit64, 0, of, 0, &raw mut limit) }.ok()?;
+    Some(limit.rlim_cur)
+}
+
+/// Whether no limit keeps the process from mapping as much as there is room for.
+#[must_use]
+pub fn has_endless_memory() -> bool {
+    soft_limit(libc::RLIMIT_AS) == Some(libc::RLIM_INFINITY)
 }
 
 /// From which number on the program has no descriptors.

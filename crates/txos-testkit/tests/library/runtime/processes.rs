@@ -155,6 +155,177 @@ fn no_way_leads_past_the_transaction() {
     pair.clean();
 }
 
+/// `..` leads from what is not versioned to what is, and directories there have their own names.
+#[test]
+fn what_is_not_versioned_has_a_way_out() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new(":");
+    let python = "import os\n\
+        home = os.getcwd(); open('new', 'w').write('new')\n\
+        print(open('/proc/..' + home + '/new').read(), os.listdir('/dev/pts/../..' + home) == os.listdir('.'))\n\
+        for way in ['/dev/shm', '..', '/dev/pts', '..', '..', '/proc/sys/kernel', '..', '../..', '/sys/kernel', '../..']:\n\
+        \x20   os.chdir(way); print(way, os.getcwd())\n\
+        open('.' + home + '/by-root', 'w').write('also'); os.chdir('/proc/sys')\n\
+        os.mkdir('../..' + home + '/made'); os.rename('/dev/..' + home + '/new', '../../' + home + '/made/new')\n\
+        try:\n    os.stat('/dev/nothing/../null')\nexcept OSError as e:\n    print(e.errno)\n\
+        os._exit(0 if os.fork() == 0 else os.wait()[1])\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    pair.fails(
+        &["sh", "-c", "home=$PWD; cd /dev/pts; cd ../..; echo gone > .$home/gone; exit 4"],
+        4,
+    );
+    pair.clean();
+}
+
+/// The dynamic linker ends a program whose libraries are not there: only that program has failed.
+#[test]
+fn programs_that_cannot_start_end_alone() {
+    require!(skip::has("cc"), "there is no cc");
+    let pair = Pair::new(
+        "echo 'int gone(void) { return 3; }' > g.c; echo 'int gone(void); int main(void) { return gone(); }' > m.c
+         cc -shared -fPIC -o libgone.so g.c; cc -o needs m.c -L. -lgone; rm libgone.so g.c m.c",
+    );
+    for script in [
+        "./needs 2> /dev/null; echo $? > status; cat status",
+        "for i in 1 2 3 4 5; do ./needs 2> /dev/null & done; wait; ./needs 2> /dev/null || echo other > fell",
+    ] {
+        pair.does(&["sh", "-c", script]);
+    }
+    pair.fails(&["sh", "-c", "echo > kept; exec ./needs 2> said"], 127);
+    pair.clean();
+}
+
+/// Nothing of a command with jobs is outside of it: a strict transaction goes through.
+#[test]
+fn jobs_are_the_transactions() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new(":");
+    let strictly = |command: &[&str]| {
+        let options = ["run", "--in-process", "--strict", "--"];
+        pair.ours.txos(options).args(command).run().expect(0)
+    };
+    let script = "set -m; sleep 60 & kill %1; wait %1; echo $? > jobs; sleep 60 & kill -0 $!; kill $!; wait $!\n\
+        echo $? >> jobs; sh -c 'kill -TERM $$'; echo $? >> jobs; true & sleep .1; kill $! 2> /dev/null; wait";
+    let _ = strictly(&["bash", "-c", script]);
+    assert_eq!(pair.ours.read("jobs"), "143\n143\n143\n");
+    let python = "import os, signal, threading\n\
+        p = os.fork()\n\
+        if p == 0:\n    signal.pause()\n\
+        signal.pidfd_send_signal(os.pidfd_open(p), signal.SIGTERM); ended = os.wait()[1]\n\
+        p = os.fork()\n\
+        if p == 0:\n    os._exit(0)\n\
+        os.waitid(os.P_PID, p, os.WEXITED | os.WNOWAIT); os.kill(p, 15); ended += os.wait()[1]\n\
+        os.kill(os.getpid(), 0); signal.pthread_kill(threading.get_ident(), 0); os.kill(0, 0)\n\
+        open('signals', 'w').write(str(ended))\n";
+    let _ = strictly(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    assert_eq!(pair.ours.read("signals"), "15");
+    let other =
+        ["run", "--in-process", "--strict", "--", "sh", "-c", "echo > no; kill -WINCH $PPID"];
+    let _ = pair.ours.txos(other).run().expect(125);
+    assert!(!pair.ours.tree().join("no").exists());
+    pair.clean();
+}
+
+/// When the first process has ended, neither its threads nor its handlers do anything, though others still run.
+#[test]
+fn what_has_ended_does_nothing_more() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new(":");
+    let python = "import os, signal, subprocess, threading, time\n\
+        def handler(*_): open('handled', 'w').close()\n\
+        def loop():\n    for n in range(10**6): open('loop', 'w').write(str(n))\n\
+        signal.signal(signal.SIGUSR1, handler); os.mkfifo('go')\n\
+        child = 'cat go; cp loop before; for i in 1 2 3; do kill -USR1 %d; sleep .1; done; cmp loop before && rm loop before go'\n\
+        subprocess.Popen(['sh', '-c', child % os.getpid()])\n\
+        threading.Thread(target=loop, daemon=True).start()\n\
+        while not os.path.exists('loop'): pass\n\
+        subprocess.Popen(['sh', '-c', 'sleep .3; echo > go']); os._exit(0)\n";
+    let done = pair.transaction(&["/usr/bin/python3", "-I", "-S", "-c", python]).run().expect(0);
+    let left: Vec<_> =
+        std::fs::read_dir(pair.ours.tree()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?} {done:?}");
+    pair.clean();
+}
+
+/// A file keeps the lock that keeps others away when the transaction goes on with a private copy of it.
+#[test]
+fn a_locked_file_stays_locked_when_it_is_written() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new("echo base > lk");
+    let python = "import os, fcntl, subprocess\n\
+        def free():\n    return subprocess.call(['flock', '-n', 'lk', 'true']) == 0\n\
+        f = os.open('lk', os.O_RDWR | os.O_APPEND); fcntl.flock(f, fcntl.LOCK_EX); print(free())\n\
+        os.write(f, b'mine\\n'); print(free(), os.path.exists('outside') or open('outside', 'w').close())\n\
+        fcntl.flock(f, fcntl.LOCK_UN); print(free()); fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB); print(free())\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    // Outsiders, too: they look at the stable file.
+    let taken = pair.ours.tree().join("lk");
+    let [ready, go] = ["ready", "go"].map(|name| pair.lab.dir().join(name));
+    let _ = pair.lab.native(&format!("mkfifo {} {}", ready.display(), go.display()));
+    let python = format!(
+        "import os, fcntl\n\
+        f = os.open('lk', os.O_RDWR | os.O_TRUNC); fcntl.flock(f, fcntl.LOCK_EX); os.write(f, b'inside')\n\
+        open('{}', 'w').write('ready'); open('{}').read(); os.write(f, b' again')\n",
+        ready.display(),
+        go.display()
+    );
+    let running = pair.transaction(&["/usr/bin/python3", "-I", "-S", "-c", &python]).start();
+    let _ = std::fs::read(&ready).unwrap();
+    let outsider = || {
+        let file = std::fs::File::open(&taken).unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+    };
+    assert_eq!(outsider(), Err(rustix::io::Errno::AGAIN));
+    std::fs::write(&go, "on").unwrap();
+    let _ = running.wait().expect(0);
+    assert_eq!(pair.ours.read("lk"), "inside again");
+    outsider().unwrap();
+    pair.clean();
+}
+
+#[test]
+fn processes_that_lock_crosswise_are_told() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new("printf 0123456789 > file");
+    let python = "import os, fcntl, errno\n\
+        def lock(at, how=fcntl.LOCK_EX): fcntl.lockf(f, how, 1, at)\n\
+        f = open('file', 'r+'); there, on = os.pipe(), os.pipe(); lock(0)\n\
+        first = os.getpid(); p = os.fork()\n\
+        if p == 0:\n\
+        \x20   lock(1); lock(2); os.write(there[1], b'.'); os.read(on[0], 1)\n\
+        \x20   import struct; whole = struct.pack('hhqqi', fcntl.F_WRLCK, 0, 0, 1, 0)\n\
+        \x20   seen = struct.unpack('hhqqi', fcntl.fcntl(f, fcntl.F_GETLK, whole)[:28])\n\
+        \x20   told = (seen[0] == fcntl.F_WRLCK, seen[4] == first)\n\
+        \x20   try:\n        lock(0); told += ('got it',)\n\
+        \x20   except OSError as e:\n        told += (errno.errorcode[e.errno],)\n\
+        \x20   open('told', 'w').write(repr(told)); os._exit(0)\n\
+        os.read(there[0], 1); os.write(on[1], b'.')\n\
+        try:\n    lock(1); mine = 'got it'\nexcept OSError as e:\n    mine = errno.errorcode[e.errno]; lock(0, fcntl.LOCK_UN)\n\
+        os.wait(); print(sorted([mine, open('told').read()[14:-2]]), open('told').read()[:13])\n\
+        os.remove('told'); os.mkdir('done')\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    pair.clean();
+}
+
+#[test]
+fn programs_are_run_by_descriptor() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new(":");
+    let python = "import os, select\n\
+        m = os.memfd_create('program'); os.write(m, open('/bin/echo', 'rb').read())\n\
+        def run(fd, *words):\n\
+        \x20   if os.fork() == 0:\n        os.execve(fd, words, os.environ)\n\
+        \x20   return os.wait()[1]\n\
+        e = os.open('/bin/echo', os.O_RDONLY)\n\
+        print(run(m, 'echo', 'memory'), run(e, 'echo', 'file'))\n\
+        open('new', 'w').write('x'); f = os.open('new', os.O_RDWR); all = select.epoll()\n\
+        for fd in (f, 999):\n\
+        \x20   try:\n        all.register(fd, select.EPOLLIN)\n\
+        \x20   except OSError as error:\n        print(error.errno)\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    pair.clean();
+}
+
 #[test]
 fn processes_lock_each_other_out() {
     let pair = Pair::new("echo 0 > counter; : > lines");
