@@ -689,6 +689,33 @@ static void wait_for_ever(int way, int never, int full, int file, int pair, int 
     }
 }
 
+/* Whether another description of the file may be locked. */
+static int is_free(const char *name) {
+    int fd = open(scratch(name), O_RDWR);
+    int locked = flock(fd, LOCK_EX | LOCK_NB);
+    close(fd);
+    return locked == 0;
+}
+
+/* A file that is locked keeps its lock after the commit, however the commit publishes what was written. */
+static void locked_and_written(void) {
+    static char much[100000];
+    for (int way = 0; way < 4; way++) {
+        int fd = open(scratch("locked"), O_CREAT | O_TRUNC | O_RDWR, 0600);
+        CHECK(write(fd, much, sizeof much) == sizeof much && close(fd) == 0);
+        CHECK(sys_xbegin(0) == 0);
+        fd = open(scratch("locked"), way & 1 ? O_RDWR | O_TRUNC : O_RDWR);
+        CHECK(flock(fd, LOCK_EX) == 0 && !is_free("locked"));
+        CHECK(write(fd, much, way & 2 ? sizeof much : 1) > 0 && !is_free("locked"));
+        CHECK(sys_xend() == 0 && !is_free("locked"));
+        CHECK(write(fd, "x", 1) == 1 && flock(fd, LOCK_UN) == 0 && is_free("locked") && close(fd) == 0);
+        CHECK(sys_xbegin(0) == 0);
+        fd = open(scratch("locked"), O_RDWR);
+        CHECK(flock(fd, LOCK_EX) == 0 && write(fd, "x", 1) == 1 && flock(fd, LOCK_UN) == 0);
+        CHECK(sys_xend() == 0 && is_free("locked") && close(fd) == 0);
+    }
+}
+
 /* A transaction that waits is ended by what ends the program natively: Ctrl-C. It leaves nothing. */
 static void interrupted(void) {
     CHECK(mkfifo(scratch("fifo"), 0600) == 0);
@@ -1986,6 +2013,7 @@ static const struct {
     SCENARIO(credentials),
     SCENARIO(senders),
     SCENARIO(ends_of_pipes),
+    SCENARIO(locked_and_written),
     SCENARIO(interrupted),
     SCENARIO(interrupted_otherwise),
     SCENARIO(interrupted_in_a_conflict),

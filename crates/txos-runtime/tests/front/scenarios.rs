@@ -46,6 +46,7 @@ scenarios! {
     credentials,
     senders,
     ends_of_pipes,
+    locked_and_written,
     interrupted,
     interrupted_otherwise,
     interrupted_in_a_conflict,
