@@ -107,6 +107,10 @@ pub struct FdTable {
     /// The number that the process of this call has chosen for what the call opens.
     pub chosen: Option<i32>,
     files: Vec<OpenFile>,
+    /// Places in `files` of what was closed, for the next: a command opens no end of files.
+    free: Vec<File>,
+    /// Whether places are used again.
+    pub reuses: bool,
     /// The open files on each node, closed ones of the transaction's own left out.
     on: Map<Id, Vec<File>>,
     closed: BTreeSet<i32>,
@@ -392,11 +396,15 @@ impl FdTable {
 
     /// Adds an open file, without a number yet.
     pub fn add(&mut self, file: OpenFile) -> File {
+        let place = self.free.pop().unwrap_or(self.files.len());
         if let Some(id) = file.node {
-            self.on.entry(id).or_default().push(self.files.len());
+            self.on.entry(id).or_default().push(place);
         }
-        self.files.push(file);
-        self.files.len() - 1
+        match self.files.get_mut(place) {
+            Some(free) => *free = file,
+            None => self.files.push(file),
+        }
+        place
     }
 
     /// The process has got a record lock, or given one up.
@@ -446,6 +454,11 @@ impl FdTable {
         }
         if let Some(holder) = self.get_mut(file).lock_holder.take() {
             self.close_private(holder);
+        }
+        // What pipes and the like were for is still asked.
+        if self.reuses && self.get(file).node.is_some() {
+            *self.get_mut(file) = OpenFile::default();
+            self.free.push(file);
         }
     }
 }

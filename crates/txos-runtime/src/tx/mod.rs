@@ -260,6 +260,7 @@ impl Tx {
             held: held::Held::default(),
             doom: None,
         });
+        tx.fds.reuses = tx.how.flags & flags::COMMAND != 0;
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {
             // Its turn is taken now, not at its first touch.
             tx.process.group = kernel::group_of(0).ok();

@@ -179,8 +179,12 @@ impl Locks {
 
     /// A process has closed a file: its locks on it are gone, whatever else it has open.
     pub fn closed(&mut self, space: i32, id: Id) {
-        if let Some(fd) = self.owned.remove(&(space, id)) {
-            kernel::close(fd);
+        let Some(fd) = self.owned.remove(&(space, id)) else { return };
+        kernel::close(fd);
+        if !self.owned.keys().any(|(_, other)| *other == id)
+            && let Some(memory) = self.files.remove(&id)
+        {
+            kernel::close(memory);
         }
     }
 

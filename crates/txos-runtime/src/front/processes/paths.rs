@@ -83,13 +83,23 @@ pub fn look_up(link: &Link, number: i64, dir: i32, path: Vec<u8>) -> Option<(i32
         let text = std::str::from_utf8(name).ok()?;
         text.parse().ok().filter(|number| link.is_ours(*number))
     };
+    // The server has the number, in the process's space.
+    let by_server = |number: i32, rest: &[&[u8]]| {
+        let mut path = format!("/proc/self/fd/{}", link.space + number).into_bytes();
+        rest.iter().for_each(|part| path.extend([&b"/"[..], part].concat()));
+        (dir, path)
+    };
     if matches!(number, libc::SYS_chdir | libc::SYS_chroot) {
-        return Some(of_number());
+        return Some(match rest[..] {
+            [b"fd", name, ref rest @ ..] if let Some(number) = is_ours(name) => {
+                by_server(number, rest)
+            }
+            [b"cwd", ref rest @ ..] => (libc::AT_FDCWD, [&b"./"[..], &joined(rest)].concat()),
+            _ => of_number(),
+        });
     }
     match rest[..] {
-        [b"fd", name] => {
-            is_ours(name).map(|n| (dir, format!("/proc/self/fd/{}", link.space + n).into_bytes()))
-        }
+        [b"fd", name] => is_ours(name).map(|number| by_server(number, &[])),
         [b"cwd", ref rest @ ..] if !rest.is_empty() => Some((libc::AT_FDCWD, joined(rest))),
         [b"root", ref rest @ ..] if !rest.is_empty() => {
             Some((dir, [&b"/"[..], &joined(rest)].concat()))

@@ -41,6 +41,8 @@ fn descriptors_are_inherited() {
         "exec 5>> log; echo x >&5; (exec 6>&5; echo y >&6; exec 5>&-; echo z >&6); cat log",
         "exec 3<> both; echo one >&3; sh -c 'echo two >&3; exec 3>&-; echo gone'; echo three >&3; cat both",
         "exec 7> kept; rm kept; sh -c 'echo unseen >&7; ls kept' 2>&1 | sed 's/.*: //'; echo > done",
+        "mkdir -p m/n; exec 3< m; cd /proc/self/fd/3; pwd -P | sed 's/.*ours//; s/.*native//'; cd ../m; echo in > f; cd /dev/fd/3/n; echo deep > g",
+        "cd /proc/self/cwd/m/n; cat g ../f; cd /proc/self/cwd; mv g h; ls",
         "echo x > t; exec 3< t; echo longer > t; cat <&3; mv t u; cat u /dev/fd/3 > all; cat all",
     ] {
         pair.does(&["bash", "-c", script]);
