@@ -148,17 +148,59 @@ impl Call {
     /// # Errors
     /// As the system call.
     pub fn answer_waiting(&self) -> Sys<u64> {
-        match self.answer_at_once() {
-            // A wait's price (six calls) is for waits.
-            Some(Ok(n)) if self.number == libc::SYS_write && n < self.words[2] => {
-                let [fd, at, len, ..] = self.words;
+        // A wait's price (six calls) is for waits.
+        let Some(done) = self.answer_at_once() else { return while_waiting(|| self.answer()) };
+        let [fd, at, len, ..] = self.words;
+        match (self.number, done) {
+            (libc::SYS_write, Ok(n)) if n < len => {
                 // SAFETY: what is left of the program's buffer.
                 let rest = unsafe { Call::new(self.number, [fd, at + n, len - n, 0, 0, 0]) };
                 Ok(n + while_waiting(|| rest.answer()).unwrap_or(0))
             }
-            Some(done) => done,
-            None => while_waiting(|| self.answer()),
+            (libc::SYS_read | libc::SYS_recvfrom, Ok(n @ 1..)) if n < len => Ok(n + self
+                .rest_of_read(n)
+                .map_or(0, |rest| while_waiting(|| rest.answer()).unwrap_or(0))),
+            (_, done) => done,
         }
+    }
+
+    /// What is still to be read where a read that must not wait has got `n` bytes, and one that may would get more.
+    fn rest_of_read(&self, n: u64) -> Option<Call> {
+        /// The major number of memory's devices, such as `/dev/zero`.
+        const MEMORY: u32 = 1;
+        let [fd, at, len, ..] = self.words;
+        // SAFETY: plain numbers.
+        let mut there: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes the structure.
+        check(unsafe { raw::syscall(libc::SYS_fstat, [fd, (&raw mut there) as u64, 0, 0, 0, 0]) })
+            .ok()?;
+        let rest = |number, len, flags| {
+            // SAFETY: a part of the program's buffer.
+            Some(unsafe { Call::new(number, [fd, at + n, len, flags, 0, 0]) })
+        };
+        match there.st_mode & libc::S_IFMT {
+            libc::S_IFBLK => rest(libc::SYS_read, len - n, 0),
+            libc::S_IFCHR if libc::major(there.st_rdev) == MEMORY => {
+                rest(libc::SYS_read, len - n, 0)
+            }
+            libc::S_IFSOCK => {
+                let least = self.socket_option(libc::SO_RCVLOWAT).unwrap_or(1).min(len);
+                let stream = self.socket_option(libc::SO_TYPE) == Some(libc::SOCK_STREAM as u64);
+                let wait = libc::MSG_WAITALL as u64;
+                (stream && n < least).then(|| rest(libc::SYS_recvfrom, least - n, wait)).flatten()
+            }
+            _ => None,
+        }
+    }
+
+    fn socket_option(&self, option: i32) -> Option<u64> {
+        let (mut value, mut size) = (0_i32, size_of::<i32>() as u32);
+        let (level, option) = (libc::SOL_SOCKET as u64, option as u64);
+        let places = [(&raw mut value) as u64, (&raw mut size) as u64];
+        let words = [self.words[0], level, option, places[0], places[1], 0];
+        // SAFETY: the kernel writes the two numbers.
+        check(unsafe { raw::syscall(libc::SYS_getsockopt, words) }).ok()?;
+        u64::try_from(value).ok()
     }
 
     /// Makes one of the most frequent ones if it need not wait. `None`: it has to, or can't be asked, and nothing was done.
@@ -175,9 +217,10 @@ impl Call {
             (self.number, words)
         };
         let (number, words) = match self.number {
-            libc::SYS_read => (libc::SYS_preadv2, moved),
-            libc::SYS_write if len <= WHOLE => (libc::SYS_pwritev2, moved),
-            libc::SYS_recvfrom if self.int(3) & libc::MSG_WAITALL == 0 => {
+            // Without bytes it is what the kind of object makes of it: of a socket, an empty message.
+            libc::SYS_read if len > 0 => (libc::SYS_preadv2, moved),
+            libc::SYS_write if (1..=WHOLE).contains(&len) => (libc::SYS_pwritev2, moved),
+            libc::SYS_recvfrom if self.int(3) & (libc::MSG_WAITALL | libc::MSG_PEEK) == 0 => {
                 with(3, self.words[3] | libc::MSG_DONTWAIT as u64)
             }
             #[cfg(target_arch = "x86_64")]

@@ -324,7 +324,7 @@ pub fn signals_a_member(thread: &Thread, call: &Call) -> bool {
     let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
     let Some(host) = member.and_then(|member| member.shared.host.get()) else { return false };
     let process = match call.number() {
-        libc::SYS_pidfd_send_signal => kernel::process_of_descriptor(call.int(0)),
+        libc::SYS_pidfd_send_signal => kernel::process_of_signal(call.int(0), call.uint(3)),
         libc::SYS_tkill => kernel::process_of_thread(call.int(0)),
         _ => Some(call.int(0)).filter(|&number| number > 0),
     };

@@ -333,11 +333,14 @@ pub fn ending() -> Set {
 pub fn without_handlers() -> Set {
     let is_function = |handler: usize| !matches!(handler, libc::SIG_DFL | libc::SIG_IGN);
     let mut handled = 0;
-    for signal in (1..=64).filter(|&signal| SENT & of(signal) != 0) {
-        if !kernel_action(signal, None).is_ok_and(|action| is_function(action.handler)) {
+    for signal in 1..=64 {
+        let is_ours = matches!(signal, libc::SIGSYS | libc::SIGKILL | libc::SIGSTOP);
+        let action = kernel_action(signal, None);
+        if is_ours || !action.is_ok_and(|action| is_function(action.handler)) {
             continue;
         }
-        if !ENDING.contains(&signal) || kernel_action(signal, Some(&Action::default())).is_err() {
+        let ends = ENDING.contains(&signal) || SYNCHRONOUS & of(signal) != 0;
+        if !ends || kernel_action(signal, Some(&Action::default())).is_err() {
             handled |= of(signal);
         }
     }

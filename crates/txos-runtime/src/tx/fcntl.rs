@@ -217,10 +217,16 @@ impl Tx {
                 None => self.real(number)?,
             },
         };
-        let done = while_waiting(|| kernel::flock(real, operation))?;
+        let done = while_waiting(|| kernel::flock(real, operation));
         let mode = operation & !libc::LOCK_NB;
-        self.fds.get_mut(file).lock = if mode == libc::LOCK_UN { 0 } else { mode };
-        Ok(done)
+        let open = self.fds.get_mut(file);
+        match done {
+            Ok(_) => open.lock = if mode == libc::LOCK_UN { 0 } else { mode },
+            // Another kind of lock is given up first.
+            Err(Errno::AGAIN | Errno::INTR) if mode != open.lock => open.lock = 0,
+            Err(_) => {}
+        }
+        done
     }
 
     /// `ioctl(2)`.

@@ -285,7 +285,11 @@ impl Tx {
         if kernel::flock(to, mode | libc::LOCK_NB).is_err() {
             // Both are open on one inode, and keep each other away.
             let _ = kernel::flock(holder, libc::LOCK_UN);
-            let _ = kernel::flock(to, mode | libc::LOCK_NB);
+            if kernel::flock(to, mode | libc::LOCK_NB).is_err() {
+                super::say(
+                    "the commit has lost a lock (flock) of the program's: somebody who waited for it has it",
+                );
+            }
         }
         if let Some(keeper) = keeper {
             self.fds.close_private(keeper);

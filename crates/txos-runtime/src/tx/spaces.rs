@@ -167,6 +167,8 @@ impl Tx {
     /// Every number of the process that began, before the transaction moves to another process.
     pub fn numbers_to_move(&mut self) -> Vec<Moved> {
         self.share();
+        // There it is not looked for. Where it can't be found here either, each call that asks for it fails as it does now.
+        let _ = self.cwd();
         let mask = self.umask();
         self.process.umask.get_or_insert(mask);
         let mut moved = Vec::new();

@@ -370,7 +370,9 @@ impl Tx {
                     Err(_) if self.process.delegates => return Ok(Place::Live(path)),
                     Err(_) => return Err(Errno::NOENT),
                 };
-                self.fds.get(file).node.filter(|&id| !self.tree.nodes[id].live)
+                // Above a directory that is not versioned may be what is.
+                let leads_on = |id: Id| !self.tree.nodes[id].live || !rest.is_empty();
+                self.fds.get(file).node.filter(|&id| leads_on(id))
             }
         };
         let Some(node) = node else { return Ok(Place::Live(path)) };
@@ -646,8 +648,8 @@ fn out_of_live(path: &[u8]) -> Sys<Option<Vec<u8>>> {
             let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
             let above = OwnedFd::open(&path[..end], flags)?;
             let above = kernel::path_of_fd(above.number())?;
-            // Its last `/` says that a directory is meant, as `..` did.
-            let rest = path.get(end..).filter(|rest| !rest.is_empty()).unwrap_or(b"/");
+            // At its end it is no name, as `..` was none.
+            let rest = path.get(end..).filter(|rest| !rest.is_empty()).unwrap_or(b"/.");
             return Ok(above.starts_with(b"/").then(|| [&above[..], rest].concat()));
         }
         end += 1;

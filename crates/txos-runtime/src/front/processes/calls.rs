@@ -14,7 +14,7 @@ use crate::front::signals;
 use crate::front::thread::{self, Thread};
 use crate::front::tls::here;
 use crate::front::trap::Context;
-use crate::raw::{self, Errno, Sys, check};
+use crate::raw::{self, Errno, Sys, check, syscall};
 use crate::tx::kernel::{self, OwnedFd};
 use crate::tx::spaces::Outlet;
 use crate::user::UserSlice;
@@ -78,13 +78,13 @@ pub fn dispatch(
         ) => {
             let mut done = carry_out(&process, call, class);
             while let Ok(Done::Later) = done {
-                let mut time = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
-                let words = [(&raw mut time) as u64, 0, 0, 0, 0, 0];
-                // SAFETY: the time lives until the answer.
-                let nap = unsafe { Call::new(libc::SYS_nanosleep, words) };
-                done = match thread::make_in_program(here(), mask_of(thread), &nap) {
-                    0 => carry_out(&process, call, class),
-                    error => check(error).map(|_| Done::Answer(0)),
+                done = match nap(mask_of(thread)) {
+                    Ok(()) => carry_out(&process, call, class),
+                    Err(errno) => {
+                        // With that it does not wait any more.
+                        process.link().ask_plainly(&Request::new(Ask::IsMember, 0));
+                        Err(errno)
+                    }
                 };
             }
             let answer = match done {
@@ -117,6 +117,28 @@ pub fn dispatch(
         }
         (class, context) => dispatch::by_class(thread, call, class, context),
     }
+}
+
+/// Waits a little, as a call that waits for others: a signal ends it unless its handler has it go on (`SA_RESTART`).
+/// Reading from a timer does that; `nanosleep` always ends.
+///
+/// # Errors
+/// EINTR; EMFILE.
+fn nap(mask: signals::Set) -> Sys<()> {
+    let after = |tv_nsec| libc::timespec { tv_sec: 0, tv_nsec };
+    let time = libc::itimerspec { it_interval: after(0), it_value: after(NAP_NS) };
+    let how = [libc::CLOCK_MONOTONIC as u64, libc::TFD_CLOEXEC as u64, 0, 0, 0, 0];
+    // SAFETY: it takes numbers.
+    let timer = check(unsafe { syscall(libc::SYS_timerfd_create, how) })?;
+    let timer = OwnedFd::of(kernel::move_high(timer as i32)?);
+    let number = timer.number() as u64;
+    let words = [number, 0, (&raw const time) as u64, 0, 0, 0];
+    // SAFETY: the kernel reads the time.
+    check(unsafe { syscall(libc::SYS_timerfd_settime, words) })?;
+    let mut passed = 0_u64;
+    // SAFETY: there is room for the number until the answer.
+    let read = unsafe { Call::new(libc::SYS_read, [number, (&raw mut passed) as u64, 8, 0, 0, 0]) };
+    check(thread::make_in_program(here(), mask, &read)).map(drop)
 }
 
 /// How a call ends.
@@ -328,7 +350,7 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
             | libc::SYS_rt_tgsigqueueinfo => is_of_the_transaction(link, call.int(0)),
             libc::SYS_tkill => kernel::process_of_thread(call.int(0))
                 .is_some_and(|process| is_of_the_transaction(link, process)),
-            libc::SYS_pidfd_send_signal => kernel::process_of_descriptor(call.int(0))
+            libc::SYS_pidfd_send_signal => kernel::process_of_signal(call.int(0), call.uint(3))
                 .is_some_and(|process| is_of_the_transaction(link, process)),
             _ => false,
         };

@@ -66,6 +66,11 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                    is part of the program that began it, or its path has a colon or a space";
         return Err(Stop::Cannot(why.into()));
     }
+    if !kernel::Credentials::now().is_own_user() {
+        let why = "a process that has another effective user or group than its real one runs a program: the dynamic linker \
+                   loads no library into it";
+        return Err(Stop::Cannot(why.into()));
+    }
     let at = usize::from(call.number() == libc::SYS_execveat);
     let (dir, flags) = if at == 1 { (call.int(0), call.int(4)) } else { (libc::AT_FDCWD, 0) };
     let given = call.path(at)?;
@@ -238,10 +243,11 @@ impl Image {
     }
 }
 
-/// Whether the dynamic linker will surely find and map the library: it goes on without one that it can't.
+/// Whether the dynamic linker will surely find and map the library: it goes on without one that it can't. A security
+/// module could have it load none.
 fn can_be_loaded(library: &CStr) -> bool {
     let opened = OwnedFd::open(library.to_bytes(), libc::O_RDONLY | libc::O_CLOEXEC);
-    opened.is_ok() && kernel::has_endless_memory()
+    opened.is_ok() && kernel::has_endless_memory() && kernel::is_unconfined()
 }
 
 /// The addresses in a list of strings that ends with a zero.

@@ -97,12 +97,21 @@ impl Desk {
         count
     }
 
-    /// Whether a process is of the transaction, for the member that asks; with `group`, whether a group is, by the
-    /// process that leads it. The first one's may have others in it.
+    /// Whether a process is of the transaction, for the member that asks; with `group`, whether a group of processes is:
+    /// one that members have made. The first one's may have others in it.
     fn has(&self, asks: usize, number: u32, group: bool) -> bool {
-        let mut members = self.members.iter().filter(|member| !(group && member.first));
-        let is_it = |member: &Member| member.process.is_some_and(|(known, _)| known == number);
-        if members.any(is_it) {
+        let process = |member: &Member| member.process.map(|(number, _)| number as i32);
+        let is_it = |member: &Member| match process(member) {
+            Some(known) if group => kernel::group_of(known) == Ok(number as i32),
+            known => known == Some(number as i32),
+        };
+        if group {
+            let others = self.members.iter().find(|member| member.first).and_then(process);
+            if others.is_some_and(|first| kernel::group_of(first) == Ok(number as i32)) {
+                return false;
+            }
+        }
+        if self.members.iter().any(is_it) {
             return true;
         }
         // Its child: one that has not said anything yet, or that has ended and still has its number.
@@ -520,6 +529,7 @@ impl Server<'_> {
         let done = |answer: i64| Some((Answer::new(How::Done, answer), Beside::default()));
         let failed = |errno: Errno| done(-i64::from(errno.raw_os_error()));
         let known = self.desk.members[at].process.map(|(number, _)| number);
+        self.desk.locks.goes_on(self.desk.members[at].space);
         let answered = match request.ask() {
             // The connection is one process's.
             _ if sender.is_none() || known.is_some() && known != sender => Err(Errno::PERM),
@@ -555,7 +565,9 @@ impl Server<'_> {
             }
             Some(Ask::IsMember) => {
                 let (number, group) = (request.words[0] as u32, request.words[1] != 0);
-                Ok(Answered::of(self.desk.has(at, number, group).into()))
+                // A program's own transaction is in the process that began.
+                let began = self.hosted.is_some() && number == std::process::id() && !group;
+                Ok(Answered::of((began || self.desk.has(at, number, group)).into()))
             }
             Some(Ask::Fail) => {
                 let what = text(&self.desk.members[at], request.words[0], request.words[1]);
@@ -637,10 +649,10 @@ impl Server<'_> {
         let closes = (call.number() == libc::SYS_close && !self.desk.locks.is_empty())
             .then(|| tx.lockable(call.int(0)).ok().map(|file| file.id))
             .flatten();
-        self.desk.locks.goes_on(member.space);
         if let Some(command) = lock_command(&call)
             && let Some(locked) = lock(self.desk, at, tx, &call, command).transpose()
         {
+            tx.delegate(false);
             tx.exchange(&mut self.desk.members[at].own);
             return locked;
         }

@@ -28,6 +28,16 @@ pub struct Attachments {
 /// The version of capability sets with two halves, and the calling thread.
 const HEADER: [u32; 2] = [0x2008_0522, 0];
 
+/// Whether no security module has a profile for the calling thread, which could have programs load no library.
+#[must_use]
+pub fn is_unconfined() -> bool {
+    match std::fs::read("/proc/thread-self/attr/current") {
+        Ok(profile) => profile.trim_ascii() == b"unconfined",
+        // There is no such module.
+        Err(error) => error.raw_os_error() == Some(libc::EINVAL),
+    }
+}
+
 impl Credentials {
     /// Those of the calling thread.
     #[must_use]

@@ -364,7 +364,8 @@ fn soft_limit(of: libc::__rlimit_resource_t) -> Option<u64> {
 /// Whether no limit keeps the process from mapping as much as there is room for.
 #[must_use]
 pub fn has_endless_memory() -> bool {
-    soft_limit(libc::RLIMIT_AS) == Some(libc::RLIM_INFINITY)
+    let all = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
+    all.into_iter().all(|of| soft_limit(of) == Some(libc::RLIM_INFINITY))
 }
 
 /// From which number on the program has no descriptors.

@@ -153,3 +153,11 @@ pub fn parent_of(process: i32) -> Option<i32> {
 pub fn process_of_descriptor(fd: i32) -> Option<i32> {
     number_in(&format!("/proc/self/fdinfo/{fd}"), "Pid:").filter(|&number| number > 0)
 }
+
+/// The process that `pidfd_send_signal(2)` sends to with these flags, if that is the only one.
+#[must_use]
+pub fn process_of_signal(fd: i32, flags: u32) -> Option<i32> {
+    /// `PIDFD_SIGNAL_PROCESS_GROUP`, from Linux 6.9 on.
+    const GROUP: u32 = 1 << 2;
+    process_of_descriptor(fd).filter(|_| flags & GROUP == 0)
+}

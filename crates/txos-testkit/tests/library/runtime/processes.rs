@@ -207,7 +207,7 @@ fn jobs_are_the_transactions() {
         pair.ours.txos(options).args(command).run().expect(0)
     };
     let script = "set -m; sleep 60 & kill %1; wait %1; echo $? > jobs; sleep 60 & kill -0 $!; kill $!; wait $!\n\
-        echo $? >> jobs; sh -c 'kill -TERM $$'; echo $? >> jobs; true & sleep .1; kill $! 2> /dev/null; wait";
+        echo $? >> jobs; sh -c 'kill -TERM $$'; echo $? >> jobs; true & sleep .1; kill $! 2> /dev/null; wait; true | sleep 60 & sleep .1; kill %1; wait";
     let _ = strictly(&["bash", "-c", script]);
     assert_eq!(pair.ours.read("jobs"), "143\n143\n143\n");
     let python = "import os, signal, threading\n\
@@ -285,6 +285,72 @@ fn a_locked_file_stays_locked_when_it_is_written() {
     pair.clean();
 }
 
+/// Reads and writes that need not wait are whole, and nothing is a message, too.
+#[test]
+fn what_is_read_at_once_is_all_of_it() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new(":");
+    pair.does(&["dd", "if=/dev/zero", "of=zeros", "bs=48M", "count=1", "status=none"]);
+    let python = "import os, socket\n\
+        a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+        print(os.write(a.fileno(), b''), os.write(a.fileno(), b'next'), os.read(b.fileno(), 9), os.read(b.fileno(), 9))\n\
+        open('done', 'w').close()\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    pair.clean();
+}
+
+/// A directory that is not versioned.
+struct Elsewhere(std::path::PathBuf);
+
+impl Elsewhere {
+    fn new() -> Elsewhere {
+        let dir = format!("/dev/shm/tmp-txos-test-{}-elsewhere", std::process::id());
+        std::fs::create_dir(&dir).unwrap();
+        Elsewhere(dir.into())
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What is not versioned is found by a process that has a lock, and by one that has begun there.
+#[test]
+fn programs_and_paths_that_are_not_versioned() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new("echo base > lk");
+    let there = Elsewhere::new();
+    let program = there.0.join("program");
+    std::fs::copy("/bin/echo", &program).unwrap();
+    std::fs::write(there.0.join("text"), "text\n").unwrap();
+    let python = format!(
+        "import os, fcntl\n\
+        f = open('lk', 'r+')\n\
+        if os.fork() == 0:\n    fcntl.lockf(f, fcntl.LOCK_EX); os.execv('{}', ['echo', 'run'])\n\
+        open('done', 'w').write(str(os.wait()[1]))\n",
+        program.display()
+    );
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", &python]);
+    let done = pair.transaction(&["env", "cat", "text"]).dir(&there.0).run().expect(0);
+    assert_eq!(done.text(), "text\n");
+    pair.clean();
+}
+
+/// The dynamic linker loads no library for a process that has taken another user's rights, and keeps its own.
+#[test]
+fn programs_with_others_rights_end_the_command() {
+    require!(rustix::process::geteuid().is_root(), "not root");
+    let pair = Pair::new(":");
+    let before = Tree::of(pair.ours.tree());
+    let perl = "unless (fork) { $> = 1000; exec 'sh', '-c', 'kill -9 $$' } wait; mkdir 'left'";
+    let _ =
+        pair.transaction(&["perl", "-e", perl]).run().expect(125).says("another effective user");
+    before.expect_same(&Tree::of(pair.ours.tree()));
+    pair.clean();
+}
+
 #[test]
 fn processes_that_lock_crosswise_are_told() {
     require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
@@ -306,6 +372,26 @@ fn processes_that_lock_crosswise_are_told() {
         os.wait(); print(sorted([mine, open('told').read()[14:-2]]), open('told').read()[:13])\n\
         os.remove('told'); os.mkdir('done')\n";
     pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    pair.clean();
+}
+
+/// A handler has a wait for a lock go on, or not, as it was installed.
+#[test]
+fn a_wait_for_a_lock_goes_on_after_a_handler() {
+    let pair = Pair::new("echo base > lk");
+    let perl = "use Fcntl ':flock'; use POSIX; my $n = 0; $| = 1; my $parent = $$; pipe(my $r, my $w);\n\
+        for my $flags (SA_RESTART, 0) {\n\
+        \x20 my $pid = fork;\n\
+        \x20 unless ($pid) {\n\
+        \x20   open(my $own, '+<', 'lk'); flock($own, LOCK_EX); syswrite($w, '.');\n\
+        \x20   for (1 .. 25) { kill 'USR1', $parent; select(undef, undef, undef, .04) } exit 0 }\n\
+        \x20 sysread($r, my $byte, 1); sigaction(SIGUSR1, POSIX::SigAction->new(sub { $n++ }, undef, $flags));\n\
+        \x20 open(my $f, '+<', 'lk'); print flock($f, LOCK_EX) ? 'got it' : $!{EINTR} ? 'interrupted' : $!, \"\\n\";\n\
+        \x20 kill 'KILL', $pid; waitpid $pid, 0 }\n\
+        print $n > 1 ? 'handled' : 'not', \"\\n\"; mkdir 'done'";
+    // Before its handler is there, the signal would end it.
+    let perl = format!("$SIG{{USR1}} = 'IGNORE'; {perl}");
+    pair.does(&["perl", "-e", &perl]);
     pair.clean();
 }
 
