@@ -1,7 +1,7 @@
 //! The rows. One line or two each, by number within their group.
 
 use super::{
-    Aspects, At, Class, FLAGS, Follow, Group, Handler, Ids, LISTENER_FLAGS, OpenFlags, Row, System, Sysv, Unless,
+    Aspects, At, Class, FLAGS, Follow, Group, Handler, IPC, Ids, LISTENER_FLAGS, OpenFlags, Row, System, Sysv, Unless,
     Whose,
 };
 use Class::{
@@ -59,7 +59,6 @@ const OTHER: &str = "another process's memory or descriptors";
 const MOUNTS: &str = "a change of mounts or swap";
 const NET: &str = "network and socket traffic";
 const ACCEPT: &str = "accepting a connection";
-const IPC: &str = "System V or POSIX IPC";
 const SIGNAL: &str = "a signal";
 const KERNEL: &str = "a change of the kernel";
 const SETTINGS: &str = "a change of the machine's settings";
@@ -174,8 +173,8 @@ const PROCESSES: &[Row] = &[
         .note("in a thread, seccomp filters and dispatch are refused"),
     call(158, "arch_prctl", Own, H),
     call(160, "setrlimit", Own, Restored(LIMITS)),
-    call(172, "iopl", Own, Passed(MACHINE)).note("the process's own ports"),
-    call(173, "ioperm", Own, Passed(MACHINE)).note("the process's own ports"),
+    call(172, "iopl", Own, H).note("the thread's own ports; what it writes to them is live"),
+    call(173, "ioperm", Own, H).note("the thread's own ports; what it writes to them is live"),
     call(186, "gettid", Own, H),
     call(203, "sched_setaffinity", OfProcess(Whose::Number(0), "changes the processors of"), Restored(LIMITS)).why(OUTSIDER)
         .unless(&[Int(0, 0)]).note("of a process outside"),
@@ -329,7 +328,7 @@ const FILES: &[Row] = &[
     call(207, "io_destroy", Own, H),
     call(208, "io_getevents", Own, H),
     call(209, "io_submit", Own, Refused(ENOSYS, ASYNC)).note("on descriptors that were opened in the view"),
-    call(210, "io_cancel", Own, Refused(ENOSYS, ASYNC)),
+    call(210, "io_cancel", Own, H),
     call(212, "lookup_dcookie", Gone, A),
     call(217, "getdents64", List(0), T).why(LISTS).fds(&[0])
         .i386(&[220]),
@@ -380,7 +379,7 @@ const FILES: &[Row] = &[
     call(428, "open_tree", Look(under(0, 1), But(2, NOFOLLOW), ENTRY), Passed(MOUNTS)).why(LOOKS)
         .unless(&[Null(1)]).fds(&[0]).i386(&[428]),
     call(429, "move_mount", Mount, Passed(MOUNTS)).why(RUNNING).fds(&[0, 2]).i386(&[429]),
-    call(430, "fsopen", Own, Passed(MOUNTS)).makes(),
+    call(430, "fsopen", Own, D).makes(),
     call(431, "fsconfig", Beyond(System::Mount, "changes the settings of a mounted file system"), Passed(MOUNTS))
         .why(RUNNING)
         .unless(&[Int(1, 0), Int(1, 1), Int(1, 2), Int(1, 3), Int(1, 4), Int(1, 5), Int(1, 6), Int(1, 8)])
@@ -439,10 +438,10 @@ const COMMUNICATION: &[Row] = &[
     call(14, "rt_sigprocmask", Own, Mask),
     call(15, "rt_sigreturn", Own, SignalReturn),
     call(22, "pipe", Own, T),
-    call(29, "shmget", SysvGet(Sysv::Memory, 2), Passed(IPC)).why(RUNNING).unless(&[Int(0, 0)])
-        .note("making an object with a key"),
+    call(29, "shmget", SysvGet(Sysv::Memory, 2), Restored(IPC)).why(RUNNING).unless(&[Int(0, 0)])
+        .note("making an object with a key; in a thread, a new object is there for others at once, and an abort removes it"),
     call(30, "shmat", Own, Passed(IPC)).note("of a segment from `shmget`"),
-    call(31, "shmctl", SysvControl(Sysv::Memory, 1), Passed(IPC)).why(RUNNING)
+    call(31, "shmctl", SysvControl(Sysv::Memory, 1), Held(IPC)).why(RUNNING)
         .note("changing or removing; asking is let through"),
     call(41, "socket", Own, T),
     call(42, "connect", Connect, Passed(NET)).why(LEAVES).fds(&[0]).i386(&[362])
@@ -464,17 +463,17 @@ const COMMUNICATION: &[Row] = &[
     call(54, "setsockopt", Own, D).fds(&[0]),
     call(55, "getsockopt", Own, D).fds(&[0]),
     call(62, "kill", Kill, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).unless(&[Int(0, 0)]).i386(&[37]),
-    call(64, "semget", SysvGet(Sysv::Semaphores, 2), Passed(IPC)).why(RUNNING).unless(&[Int(0, 0)])
-        .note("making an object with a key"),
-    call(65, "semop", Own, Passed(IPC)),
-    call(66, "semctl", SysvControl(Sysv::Semaphores, 2), Passed(IPC)).why(RUNNING)
+    call(64, "semget", SysvGet(Sysv::Semaphores, 2), Restored(IPC)).why(RUNNING).unless(&[Int(0, 0)])
+        .note("making an object with a key; in a thread, a new object is there for others at once, and an abort removes it"),
+    call(65, "semop", Own, Held(IPC)).note("what is added; in a thread, what is taken is taken at once, and an abort gives it back"),
+    call(66, "semctl", SysvControl(Sysv::Semaphores, 2), Held(IPC)).why(RUNNING)
         .note("changing or removing; asking is let through"),
     call(67, "shmdt", Own, H),
-    call(68, "msgget", SysvGet(Sysv::Queue, 1), Passed(IPC)).why(RUNNING).unless(&[Int(0, 0)])
-        .note("making an object with a key"),
-    call(69, "msgsnd", Own, Passed(IPC)),
+    call(68, "msgget", SysvGet(Sysv::Queue, 1), Restored(IPC)).why(RUNNING).unless(&[Int(0, 0)])
+        .note("making an object with a key; in a thread, a new object is there for others at once, and an abort removes it"),
+    call(69, "msgsnd", Own, Held(IPC)),
     call(70, "msgrcv", Own, Passed(IPC)),
-    call(71, "msgctl", SysvControl(Sysv::Queue, 1), Passed(IPC)).why(RUNNING)
+    call(71, "msgctl", SysvControl(Sysv::Queue, 1), Held(IPC)).why(RUNNING)
         .note("changing or removing; asking is let through"),
     call(127, "rt_sigpending", Own, H),
     call(128, "rt_sigtimedwait", Own, H),
@@ -483,15 +482,15 @@ const COMMUNICATION: &[Row] = &[
     call(181, "getpmsg", Gone, A),
     call(182, "putpmsg", Gone, A),
     call(200, "tkill", KillThread, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).i386(&[238]),
-    call(220, "semtimedop", Own, Passed(IPC)),
+    call(220, "semtimedop", Own, Held(IPC)).note("what is added; in a thread, what is taken is taken at once, and an abort gives it back"),
     call(234, "tgkill", KillThreadOf, Held(SIGNAL)).why(SIGNALS).asks(&[Int(2, 0)]).i386(&[270]),
-    call(240, "mq_open", Beyond(System::Ipc, "makes or uses a message queue"), Passed(IPC)).why(RUNNING)
-        .makes().note("making a queue or using one"),
-    call(241, "mq_unlink", Beyond(System::Ipc, "removes a message queue"), Passed(IPC)).why(RUNNING),
-    call(242, "mq_timedsend", Own, Passed(IPC)).fds(&[0]),
+    call(240, "mq_open", Beyond(System::Ipc, "makes or uses a message queue"), Restored(IPC)).why(RUNNING)
+        .makes().note("making a queue or using one; in a thread, a new queue is there for others at once, and an abort removes it"),
+    call(241, "mq_unlink", Beyond(System::Ipc, "removes a message queue"), Held(IPC)).why(RUNNING),
+    call(242, "mq_timedsend", Own, Held(IPC)).fds(&[0]),
     call(243, "mq_timedreceive", Own, Passed(IPC)).fds(&[0]),
-    call(244, "mq_notify", Own, Passed(IPC)).fds(&[0]),
-    call(245, "mq_getsetattr", Own, Passed(IPC)).fds(&[0]),
+    call(244, "mq_notify", Own, Restored(IPC)).fds(&[0]).note("in a thread, at once, and taken back by an abort"),
+    call(245, "mq_getsetattr", Own, Restored(IPC)).fds(&[0]).note("in a thread, at once, and taken back by an abort"),
     call(288, "accept4", Own, Passed(ACCEPT)).fds(&[0]).makes(),
     call(293, "pipe2", Own, T),
     call(297, "rt_tgsigqueueinfo", QueueThreadOf, Held(SIGNAL)).why(SIGNALS).asks(&[Int(2, 0)])
@@ -520,50 +519,50 @@ const TIMERS: &[Row] = &[
 ];
 
 const ADMINISTRATION: &[Row] = &[
-    call(103, "syslog", Beyond(System::KernelSetting, "clears or sets up the kernel's log"), Passed(MACHINE))
+    call(103, "syslog", Beyond(System::KernelSetting, "clears or sets up the kernel's log"), Held(MACHINE))
         .why(RUNNING).asks(SYSLOG_ASKS).note("changing; asking is let through"),
-    call(153, "vhangup", Beyond(System::Device, "hangs up its terminal"), Passed(MACHINE)).why(RUNNING),
+    call(153, "vhangup", Beyond(System::Device, "hangs up its terminal"), Held(MACHINE)).why(RUNNING),
     call(156, "_sysctl", Gone, A),
-    call(159, "adjtimex", AdjustClock(0), Passed(SETTINGS)).why(RUNNING)
+    call(159, "adjtimex", AdjustClock(0), Held(SETTINGS)).why(RUNNING)
         .note("setting; asking is let through"),
-    call(163, "acct", Beyond(System::Accounting, "turns process accounting on or off"), Passed(MACHINE))
+    call(163, "acct", Beyond(System::Accounting, "turns process accounting on or off"), Held(MACHINE))
         .why(RUNNING),
-    call(164, "settimeofday", Beyond(System::Clock, "sets the clock"), Passed(SETTINGS)).why(RUNNING),
-    call(167, "swapon", Beyond(System::Swap, "turns swap space on"), Passed(MOUNTS)).why(RUNNING),
-    call(168, "swapoff", Beyond(System::Swap, "turns swap space off"), Passed(MOUNTS)).why(RUNNING),
-    call(169, "reboot", Beyond(System::Reboot, "restarts or stops the machine"), Passed(KERNEL)).why(RUNNING)
+    call(164, "settimeofday", Beyond(System::Clock, "sets the clock"), Held(SETTINGS)).why(RUNNING),
+    call(167, "swapon", Beyond(System::Swap, "turns swap space on"), Held(MOUNTS)).why(RUNNING),
+    call(168, "swapoff", Beyond(System::Swap, "turns swap space off"), Held(MOUNTS)).why(RUNNING),
+    call(169, "reboot", Beyond(System::Reboot, "restarts or stops the machine"), Held(KERNEL)).why(RUNNING)
         .unless(&[Int(2, 0), Int(2, 0x89AB_CDEF)]),
-    call(170, "sethostname", Beyond(System::Hostname, "sets the name of the machine"), Passed(SETTINGS))
+    call(170, "sethostname", Beyond(System::Hostname, "sets the name of the machine"), Held(SETTINGS))
         .why(RUNNING),
-    call(171, "setdomainname", Beyond(System::Hostname, "sets the domain of the machine"), Passed(SETTINGS))
+    call(171, "setdomainname", Beyond(System::Hostname, "sets the domain of the machine"), Held(SETTINGS))
         .why(RUNNING),
     call(174, "create_module", Gone, A),
-    call(175, "init_module", Beyond(System::Module, "loads a kernel module"), Passed(KERNEL)).why(RUNNING),
-    call(176, "delete_module", Beyond(System::Module, "removes a kernel module"), Passed(KERNEL))
+    call(175, "init_module", Beyond(System::Module, "loads a kernel module"), Held(KERNEL)).why(RUNNING),
+    call(176, "delete_module", Beyond(System::Module, "removes a kernel module"), Held(KERNEL))
         .why(RUNNING),
     call(177, "get_kernel_syms", Gone, A),
     call(178, "query_module", Gone, A),
-    call(179, "quotactl", Beyond(System::Accounting, "changes or reads disk quotas"), Passed(MACHINE))
+    call(179, "quotactl", Beyond(System::Accounting, "changes or reads disk quotas"), Held(MACHINE))
         .why(RUNNING),
     call(180, "nfsservctl", Gone, A),
-    call(227, "clock_settime", Beyond(System::Clock, "sets the clock"), Passed(SETTINGS)).why(RUNNING),
-    call(246, "kexec_load", Beyond(System::Module, "loads another kernel"), Passed(KERNEL)).why(RUNNING),
+    call(227, "clock_settime", Beyond(System::Clock, "sets the clock"), Held(SETTINGS)).why(RUNNING),
+    call(246, "kexec_load", Beyond(System::Module, "loads another kernel"), Held(KERNEL)).why(RUNNING),
     call(248, "add_key", Beyond(System::Keyring, "adds a key to the kernel's key store"), Passed(KEYS))
         .why(RUNNING),
     call(249, "request_key", Beyond(System::Keyring, "has a key made for the kernel's key store"), Passed(KEYS))
         .why(RUNNING).unless(&[Null(2)]).note("making a key; finding one is let through"),
     call(250, "keyctl", Beyond(System::Keyring, "changes the kernel's key store"), Passed(KEYS)).why(RUNNING)
         .unless(KEYCTL_LOOKS).note("changing; asking is let through"),
-    call(298, "perf_event_open", Own, Passed(MACHINE)).fds(&[3]).makes(),
-    call(305, "clock_adjtime", AdjustClock(1), Passed(SETTINGS)).why(RUNNING)
+    call(298, "perf_event_open", Own, D).fds(&[3]).makes(),
+    call(305, "clock_adjtime", AdjustClock(1), Held(SETTINGS)).why(RUNNING)
         .note("setting; asking is let through"),
-    call(313, "finit_module", Beyond(System::Module, "loads a kernel module"), Passed(KERNEL)).why(RUNNING)
+    call(313, "finit_module", Beyond(System::Module, "loads a kernel module"), Held(KERNEL)).why(RUNNING)
         .fds(&[0]),
-    call(320, "kexec_file_load", Beyond(System::Module, "loads another kernel"), Passed(KERNEL)).why(RUNNING)
+    call(320, "kexec_file_load", Beyond(System::Module, "loads another kernel"), Held(KERNEL)).why(RUNNING)
         .fds(&[0, 1]),
     call(321, "bpf", Beyond(System::KernelSetting, "changes programs or tables in the kernel (bpf)"), Passed(MACHINE))
         .why(RUNNING).unless(BPF_LOOKS).note("changing; asking is let through"),
-    call(443, "quotactl_fd", Beyond(System::Accounting, "changes or reads disk quotas"), Passed(MACHINE))
+    call(443, "quotactl_fd", Beyond(System::Accounting, "changes or reads disk quotas"), Held(MACHINE))
         .why(RUNNING).fds(&[0]),
 ];
 

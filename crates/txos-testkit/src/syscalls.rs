@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use txos_calls::{Class, Does, GROUPS, Group, KERNEL, Row, rows};
+use txos_calls::{Class, Does, GROUPS, Group, IPC, KERNEL, Row, rows};
 
 const DOES: [(Does, &str); 5] = [
     (Does::Transactional, "transactional"),
@@ -24,6 +24,13 @@ pub const SHOWN: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "deferred",
+        &[
+            "syscalls/deferred.rs::what_changes_the_machine_is_made_after_the_commit_of_a_thread",
+            "syscalls/deferred.rs::what_changes_the_machine_is_not_made_if_a_thread_aborts",
+        ],
+    ),
+    (
         "outside",
         &[
             "syscalls/outside.rs::what_reaches_out_of_a_command_is_told_of",
@@ -31,6 +38,13 @@ pub const SHOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("held", &["syscalls/outside.rs::signals_of_every_kind_wait_for_the_commit_of_a_thread"]),
+    (
+        "ipc",
+        &[
+            "syscalls/ipc.rs::ipc_of_a_thread_is_as_natively_after_the_commit",
+            "syscalls/ipc.rs::ipc_of_a_thread_that_aborts_leaves_nothing",
+        ],
+    ),
     ("refused", &["syscalls/outside.rs::what_a_command_can_not_do_is_refused"]),
     ("signals", &["syscalls/outside.rs::signals_of_every_kind_wait_for_the_commit"]),
     ("special", &["syscalls/special.rs::what_starts_or_ends_threads_and_programs_is_outside"]),
@@ -73,7 +87,9 @@ pub fn shown(row: &Row) -> Vec<&'static str> {
         ) => "special",
         // Every number is made there.
         (_, Does::Passed | Does::Refused) => "sweep",
-        (_, Does::Held) => "held",
+        (Class::Held(what) | Class::Restored(what), _) if what == IPC => "ipc",
+        (_, Does::Held) if row.in_command() == Does::Held => "held",
+        (_, Does::Held) => "deferred",
         _ => "thread",
     };
     in_command.into_iter().chain([in_thread]).collect()

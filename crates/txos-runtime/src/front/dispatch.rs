@@ -54,10 +54,20 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     {
         return next;
     }
+    if number == libc::SYS_uname
+        && let Some(answer) = members::with(thread, |thread| machine_names(thread, call))
+    {
+        return Next::Answer(answer);
+    }
     match thread.session.as_ref().and_then(|session| session.member.as_ref()) {
         Some(_) => members::dispatch(thread, call, class, context),
         None => by_class(thread, call, class, context),
     }
+}
+
+/// What the machine is called in the transaction, if that is not what the kernel says.
+fn machine_names(thread: &mut Thread, call: &Call) -> Option<i64> {
+    thread.session.as_ref()?.tx.as_ref()?.machine_names(call)
 }
 
 /// What a call is to memory that was kept. `None`: it is to be carried out as ever.

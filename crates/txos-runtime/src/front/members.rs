@@ -326,7 +326,11 @@ pub fn signals_a_member(thread: &Thread, call: &Call) -> bool {
     let process = match call.number() {
         libc::SYS_pidfd_send_signal => kernel::process_of_signal(call.int(0), call.uint(3)),
         libc::SYS_tkill => kernel::process_of_thread(call.int(0)),
-        _ => Some(call.int(0)).filter(|&number| number > 0),
+        libc::SYS_kill
+        | libc::SYS_tgkill
+        | libc::SYS_rt_sigqueueinfo
+        | libc::SYS_rt_tgsigqueueinfo => Some(call.int(0)).filter(|&number| number > 0),
+        _ => None,
     };
     process.is_some_and(|process| host.has(process.cast_unsigned()))
 }

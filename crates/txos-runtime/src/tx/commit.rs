@@ -26,6 +26,7 @@ impl Tx {
         decides: Option<&dyn Decides>,
     ) -> Result<Committed, Failure> {
         let asked = Asked { decides, refused: RefCell::new(None) };
+        self.settle_held_places();
         let placed = self.take_place();
         let published = placed.and_then(|()| self.publish(&asked)).map_err(|failure| {
             match asked.refused.take() {
@@ -279,6 +280,7 @@ impl Tx {
     /// Aborts: descriptors, working directory and everything else are as before it.
     pub fn abort(mut self: Box<Self>) -> Option<RetryHistory> {
         let managed = self.how.flags & flags::MANAGED != 0;
+        self.held.take_back();
         self.start.undo_first(managed, &self.fds);
         if self.locks.reads.has_trusted() {
             super::ways::forget();

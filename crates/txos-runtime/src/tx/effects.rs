@@ -165,6 +165,8 @@ pub struct Effects {
     looks: u32,
     /// A child of this process may have its table of descriptors.
     shares_table: bool,
+    /// Bytes that are held for calls.
+    for_calls: u64,
 }
 
 impl Effects {
@@ -213,7 +215,24 @@ impl Effects {
     fn check_room(&self, len: u64) -> Sys<()> {
         let each = size_of::<Effect>() + size_of::<Message>();
         let kept = self.memory.len() as u64 + self.filed + (self.queue.len() * each) as u64;
-        if kept + len > held_max() { Err(Errno::NOBUFS) } else { Ok(()) }
+        let kept = kept.saturating_add(self.for_calls);
+        if kept.saturating_add(len) > held_max() { Err(Errno::NOBUFS) } else { Ok(()) }
+    }
+
+    /// Whether so many more bytes may be held.
+    #[must_use]
+    pub fn has_room_for(&self, len: u64) -> bool {
+        self.check_room(len).is_ok()
+    }
+
+    /// So many bytes are held for a call.
+    ///
+    /// # Errors
+    /// ENOBUFS.
+    pub fn keep_for_calls(&mut self, len: u64) -> Sys<()> {
+        self.check_room(len)?;
+        self.for_calls += len;
+        Ok(())
     }
 
     fn queue_up(&mut self, end: usize, what: What, from: u64, len: u64, in_file: bool) {
@@ -992,6 +1011,10 @@ impl Tx {
         self.report.calling = call.number();
         // Under TX_STRICT the transaction is doomed then.
         let _ = self.release_because(WAITING);
+        // Operations on semaphores are tried first.
+        if !matches!(call.number(), libc::SYS_semop | libc::SYS_semtimedop) {
+            let _ = self.release_ipc();
+        }
         while let Some(end) = self.held.output.stuck() {
             let _ = kernel::events(end, libc::POLLOUT, TURN);
             if over() || is_to_end() {
@@ -1035,6 +1058,7 @@ impl Tx {
     pub fn release_before_members(&mut self) {
         // Under TX_STRICT the transaction is doomed then.
         let _ = self.release_because("other threads enter the transaction");
+        let _ = self.release_ipc();
         self.go_on_to_the_end();
         for file in 0..self.fds.count() {
             if let Reach::Held(_) = self.fds.get(file).reach {
@@ -1095,12 +1119,16 @@ impl Tx {
     /// has closed, perhaps, and that is still open.
     #[inline]
     pub fn keeps_others_waiting(&self) -> bool {
-        self.held.output.any() || self.held.output.has_ends() || self.fds.has_closed()
+        self.held.output.any()
+            || self.held.holds_ipc()
+            || self.held.output.has_ends()
+            || self.fds.has_closed()
     }
 
     /// Before the transaction waits: what others may be waiting for is done.
     fn no_longer_keeps_waiting(&mut self) -> Sys<()> {
         self.close_ends("closing an end of a pipe before its other side is waited for")?;
+        self.release_ipc()?;
         self.release_because(WAITING)?;
         self.let_ends_go();
         Ok(())

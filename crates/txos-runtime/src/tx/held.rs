@@ -1,4 +1,5 @@
-//! What happens to others if and when the transaction commits: signals to processes outside, and output ([`super::effects`]).
+//! What happens to others if and when the transaction commits: signals to processes outside, output ([`super::effects`]), and
+//! calls that change the machine ([`super::deferred`]).
 //!
 //! Whether there is the process, and whether the caller may signal it, the kernel is asked at once, so that
 //! the call fails as it does natively. The process is held by a descriptor until then: another that gets its
@@ -19,18 +20,28 @@ use std::sync::Arc;
 
 use txos_engine::object::FileKind;
 
+use super::deferred::{Deferred, MachineNames};
 use super::effects::Effects;
+use super::ipc::{self, Ipc};
 use super::kernel::{self, Credentials, Errno, Info, OwnedFd, Sys};
 use super::{Failure, Tx, reason, say};
 use crate::call::Call;
 
-/// How many signals a transaction holds. Each process that they go to takes a descriptor.
+/// How many signals and calls a transaction holds. Each process that signals go to takes a descriptor.
 pub const MOST: usize = 4096;
+
+/// The kernel undoes an operation when the process ends.
+const SEM_UNDO: i16 = 0x1000;
 
 /// What waits for the commit.
 #[derive(Debug, Default)]
 pub struct Held {
-    signals: Vec<Signal>,
+    /// Signals, and calls that change the machine.
+    later: Vec<Later>,
+    /// What few transactions have.
+    rare: Option<Box<Rare>>,
+    /// How many calls of IPC are held.
+    of_ipc: usize,
     /// Output to the outside.
     pub output: Effects,
     /// The credentials that the thread has had, by their numbers, if they have changed.
@@ -39,6 +50,14 @@ pub struct Held {
     processes: Vec<(i32, Arc<OwnedFd>)>,
     /// Its place among ordered ones.
     place: Option<Place>,
+}
+
+#[derive(Debug, Default)]
+struct Rare {
+    /// Names of the machine that the transaction sees already.
+    names: MachineNames,
+    /// What an abort takes back of IPC.
+    ipc: Ipc,
 }
 
 /// A place among the transactions of a process group: bytes of a file.
@@ -73,13 +92,25 @@ impl Place {
     }
 }
 
-/// One signal.
+/// One thing that is done after the commit.
 #[derive(Debug)]
-struct Signal {
+struct Later {
     /// So many were held before it.
     number: u64,
     /// The number of the credentials of the call.
     sender: u32,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Signal(Signal),
+    Call(Box<Deferred>),
+}
+
+/// One signal.
+#[derive(Debug)]
+struct Signal {
     signal: i32,
     to: Target,
     info: Option<Info>,
@@ -168,7 +199,7 @@ impl Held {
     /// Whether there is nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.signals.is_empty() && !self.output.any()
+        self.later.is_empty() && !self.output.any()
     }
 
     /// A descriptor of a process, one for all of its signals.
@@ -199,48 +230,180 @@ impl Held {
         failed
     }
 
-    fn send_those(&mut self, which: impl Fn(&Signal) -> bool) -> Vec<String> {
-        let (now, later) = std::mem::take(&mut self.signals).into_iter().partition(which);
-        self.signals = later;
-        let now: Vec<Signal> = now;
-        now.iter().filter_map(|one| self.send_one(one)).collect()
+    fn send_those(&mut self, which: impl Fn(&Later) -> bool) -> Vec<String> {
+        let (now, later) = std::mem::take(&mut self.later).into_iter().partition(which);
+        self.later = later;
+        let now: Vec<Later> = now;
+        now.into_iter().filter_map(|one| self.send_one(one)).collect()
     }
 
     /// Why one could not be sent.
-    fn send_one(&self, one: &Signal) -> Option<String> {
+    fn send_one(&self, one: Later) -> Option<String> {
         let sender = self.senders.iter().find(|(number, _)| *number == one.sender);
-        match sender {
-            None => one.send(),
-            Some((_, sender)) => match sender.during(|| one.send()) {
-                Ok(answer) => answer,
-                Err(_) => Some(one.failed(
-                    "the thread can't have the credentials again that it had when it sent it",
-                )),
-            },
-        }
+        let Some((_, sender)) = sender else { return one.what.send() };
+        let lost =
+            one.what.failed("the thread can't have the credentials again that it had in its call");
+        sender.during(|| one.what.send()).unwrap_or(Some(lost))
     }
 
     /// The thread's credentials have this number from here on.
     pub fn sent_by(&mut self, number: u32, credentials: &Credentials) {
         if !self.senders.iter().any(|(known, _)| *known == number) {
-            // Only those of signals that are held are needed, and the present ones.
-            let signals = &self.signals;
-            self.senders.retain(|(known, _)| signals.iter().any(|one| one.sender == *known));
+            // Only those of what is held are needed, and the present ones.
+            let later = &self.later;
+            self.senders.retain(|(known, _)| later.iter().any(|one| one.sender == *known));
             self.senders.push((number, credentials.clone()));
         }
     }
 
     fn hold(&mut self, sender: u32, signal: i32, to: Target, info: Option<Info>) -> Sys<u64> {
-        if self.signals.len() >= MOST {
+        self.keep(sender, What::Signal(Signal { signal, to, info }))
+    }
+
+    /// A call is made after the commit.
+    ///
+    /// # Errors
+    /// EAGAIN if no more can be held.
+    pub fn hold_call(&mut self, sender: u32, call: Deferred) -> Sys<u64> {
+        let of_ipc = usize::from(ipc::is_ipc(call.number()));
+        self.keep(sender, What::Call(Box::new(call)))?;
+        self.of_ipc += of_ipc;
+        Ok(0)
+    }
+
+    /// What an abort takes back of IPC.
+    #[must_use]
+    pub fn ipc(&self) -> &Ipc {
+        static NONE: Ipc = Ipc::NONE;
+        self.rare.as_ref().map_or(&NONE, |rare| &rare.ipc)
+    }
+
+    /// The same, to be changed.
+    pub fn ipc_mut(&mut self) -> &mut Ipc {
+        &mut self.rare.get_or_insert_default().ipc
+    }
+
+    /// The transaction is aborted: what it has made and taken of IPC is taken back.
+    pub fn take_back(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.ipc.take_back();
+        }
+    }
+
+    /// The machine's names in the transaction, if it has given it one.
+    #[must_use]
+    pub fn names(&self) -> Option<&MachineNames> {
+        self.rare.as_ref().map(|rare| &rare.names)
+    }
+
+    /// The same, to be changed.
+    pub fn names_mut(&mut self) -> &mut MachineNames {
+        &mut self.rare.get_or_insert_default().names
+    }
+
+    /// Whether calls of IPC are held.
+    #[inline]
+    #[must_use]
+    pub fn holds_ipc(&self) -> bool {
+        self.of_ipc > 0
+    }
+
+    /// Makes the calls of IPC that are held: why any of them failed.
+    pub fn send_ipc(&mut self) -> Vec<String> {
+        self.of_ipc = 0;
+        let is_ipc =
+            |one: &Later| matches!(&one.what, What::Call(call) if ipc::is_ipc(call.number()));
+        self.send_those(is_ipc)
+    }
+
+    /// The calls on a set of semaphores that are held, with their places.
+    fn of_semaphores(&self, id: i32) -> impl Iterator<Item = (usize, &Deferred)> {
+        self.later.iter().enumerate().filter_map(move |(place, one)| match &one.what {
+            What::Call(call)
+                if matches!(call.number(), libc::SYS_semop | libc::SYS_semctl)
+                    && call.word(0) as i32 == id =>
+            {
+                Some((place, &**call))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether something is to be added to a set of semaphores.
+    #[must_use]
+    pub fn adds_to_semaphores(&self, id: i32) -> bool {
+        self.of_semaphores(id).any(|(_, call)| call.number() == libc::SYS_semop)
+    }
+
+    /// Whether a set of semaphores is to be set.
+    #[must_use]
+    pub fn sets_semaphores(&self, id: i32) -> bool {
+        self.of_semaphores(id).any(|(_, call)| call.number() == libc::SYS_semctl)
+    }
+
+    /// If what an operation takes is what was last to be added: it is not added.
+    pub fn takes_again(&mut self, id: i32, [which, takes, how]: [i16; 3]) -> bool {
+        let undo = how & SEM_UNDO;
+        let added = [which, takes.saturating_neg(), undo].map(i16::to_ne_bytes).concat();
+        let last = self.of_semaphores(id).last();
+        let Some((place, _)) = last.filter(|(_, call)| {
+            let operation = call.copied(1).filter(|bytes| bytes.len() == added.len());
+            // Whether it was to wait means nothing for what is added.
+            operation.is_some_and(|bytes| {
+                let how = i16::from_ne_bytes([bytes[4], bytes[5]]) & SEM_UNDO;
+                bytes[..4] == added[..4] && how == undo
+            })
+        }) else {
+            return false;
+        };
+        self.later.remove(place);
+        self.of_ipc -= 1;
+        true
+    }
+
+    fn keep(&mut self, sender: u32, what: What) -> Sys<u64> {
+        if self.later.len() >= MOST {
             say(&format!(
-                "a transaction holds no more than {MOST} signals until its commit: the call fails with EAGAIN"
+                "a transaction holds no more than {MOST} signals and calls until its commit: the call fails with EAGAIN"
             ));
             return Err(Errno::AGAIN);
         }
         let number = self.output.signals;
         self.output.signals += 1;
-        self.signals.push(Signal { number, sender, signal, to, info });
+        self.later.push(Later { number, sender, what });
         Ok(0)
+    }
+
+    /// The calls that are held.
+    pub fn calls_mut(&mut self) -> impl Iterator<Item = &mut Deferred> {
+        self.later.iter_mut().filter_map(|one| match &mut one.what {
+            What::Call(call) => Some(&mut **call),
+            What::Signal(_) => None,
+        })
+    }
+}
+
+impl Later {
+    /// Whether it is a signal to a child of this process.
+    fn is_for_child(&self, own: i32) -> bool {
+        matches!(&self.what, What::Signal(signal) if signal.to.is_child(own))
+    }
+}
+
+impl What {
+    /// Why it could not be done.
+    fn send(self) -> Option<String> {
+        match self {
+            What::Signal(signal) => signal.send(),
+            What::Call(call) => call.send(),
+        }
+    }
+
+    fn failed(&self, why: &str) -> String {
+        match self {
+            What::Signal(signal) => signal.failed(why),
+            What::Call(call) => call.refused(why),
+        }
     }
 }
 
@@ -300,7 +463,7 @@ impl Tx {
     /// Whether signals wait for the commit.
     #[must_use]
     pub fn holds_signals(&self) -> bool {
-        !self.held.signals.is_empty()
+        self.held.later.iter().any(|one| matches!(one.what, What::Signal(_)))
     }
 
     /// A call that sends a signal.
@@ -366,11 +529,11 @@ impl Tx {
         self.report.calling = call.number();
         self.close_ends("closing an end of a pipe before a child is waited for")?;
         let own = kernel::own_process();
-        if !self.held.signals.iter().any(|one| one.to.is_child(own)) {
+        if !self.held.later.iter().any(|one| one.is_for_child(own)) {
             return Ok(());
         }
         self.unsupported_call("a held signal to a child that the transaction waits for", b"")?;
-        for failure in self.held.send_those(|one| one.to.is_child(own)) {
+        for failure in self.held.send_those(|one| one.is_for_child(own)) {
             say(&failure);
         }
         // It would be sent again.

@@ -10,7 +10,7 @@ use txos_engine::object::FileKind;
 use super::files::Descriptor;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
-use super::{Tx, effects, passed, single_call, sockets};
+use super::{Tx, effects, ipc, passed, single_call, sockets};
 use crate::call::{Call, while_waiting};
 use crate::raw;
 use txos_calls::Class;
@@ -51,6 +51,15 @@ pub fn may_wait_outside(number: i64) -> bool {
                 | libc::SYS_mq_timedreceive
                 | libc::SYS_mq_timedsend
         )
+}
+
+/// Whether a call of a member is none of the transaction's.
+fn is_live(call: &Call) -> bool {
+    let number = call.number();
+    let is_passed = matches!(txos_calls::class(number), Class::Passed(_));
+    // Members send each other messages, and wait for each other's.
+    ipc::is_ipc(number)
+        || is_passed && !passed::has_paths(call) && !txos_calls::only_asks(number, call.words())
 }
 
 /// What waits outside of the turns.
@@ -214,8 +223,8 @@ impl Tx {
             }
             libc::SYS_bind | libc::SYS_connect | libc::SYS_sendmmsg => Step::Here,
             number => match txos_calls::class(number) {
-                Class::Passed(what)
-                    if !passed::has_paths(call) && !txos_calls::only_asks(number, call.words()) =>
+                Class::Passed(what) | Class::Held(what) | Class::Restored(what)
+                    if is_live(call) =>
                 {
                     self.unsupported_call(what, b"")?;
                     if effects::takes(number) {

@@ -21,6 +21,7 @@ mod xattrs;
 use super::Tx;
 use super::attrs::Object;
 use super::effects;
+use super::ipc;
 use super::kernel::{Errno, Sys};
 use crate::call::Call;
 use crate::user::UserPtr;
@@ -48,8 +49,20 @@ impl Tx {
         let mut call = *call;
         match txos_calls::class(call.number()) {
             Class::Descriptor => {}
+            Class::Held(_) | Class::Restored(_)
+                if ipc::is_ipc(call.number()) && !self.is_of_a_command() =>
+            {
+                return self.ipc(&call);
+            }
             Class::Held(_) if !only_asks(&call) && !self.is_of_a_command() => {
-                return self.hold_signal(&call);
+                if sends_signal(call.number()) {
+                    return self.hold_signal(&call);
+                }
+                if let Some(answer) = self.hold_call(&call)? {
+                    return Ok(answer);
+                }
+                // SAFETY: the paths live until the answer.
+                call = unsafe { self.stable_arguments(&call, &mut paths) }?;
             }
             Class::Passed(_) | Class::Held(_) | Class::Restored(_) if only_asks(&call) => {}
             Class::Passed(what) | Class::Held(what) | Class::Restored(what) => {
@@ -94,6 +107,19 @@ impl Tx {
 /// A path argument. A null path is an empty one since Linux 6.11.
 fn path_or_empty(at: UserPtr<u8>, flags: i32) -> Sys<Vec<u8>> {
     if at.is_null() && flags & libc::AT_EMPTY_PATH != 0 { Ok(Vec::new()) } else { at.path() }
+}
+
+/// Whether a call sends a signal.
+fn sends_signal(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_kill
+            | libc::SYS_tkill
+            | libc::SYS_tgkill
+            | libc::SYS_rt_sigqueueinfo
+            | libc::SYS_rt_tgsigqueueinfo
+            | libc::SYS_pidfd_send_signal
+    )
 }
 
 /// Whether a call that is passed on changes nothing with these arguments.

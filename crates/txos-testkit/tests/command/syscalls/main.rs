@@ -5,6 +5,8 @@
 #[expect(dead_code, reason = "what the other tests need")]
 mod program;
 
+mod deferred;
+mod ipc;
 mod outside;
 mod pointers;
 mod special;
@@ -41,7 +43,8 @@ const INSIDE: u32 = 2;
 
 /// The cases that a program has.
 fn cases(name: &'static str) -> BTreeMap<String, u32> {
-    let linked = if name == "special" { Linked::WithLibrary } else { Linked::Natively };
+    let linked =
+        if matches!(name, "special" | "deferred") { Linked::WithLibrary } else { Linked::Natively };
     let list = Invocation::new(built(name, linked)).arg("list").run().expect(0).text();
     list.lines()
         .map(|line| {

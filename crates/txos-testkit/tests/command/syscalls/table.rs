@@ -82,6 +82,7 @@ fn every_named_test_exists() {
 #[test]
 fn what_shows_a_call_makes_it() {
     let (calls, outside, special) = (cases("calls"), cases("outside"), cases("special"));
+    let (deferred, ipc) = (cases("deferred"), cases("ipc"));
     let has = |list: &BTreeMap<String, u32>, name: &str, places: u32| {
         list.get(name).is_some_and(|p| p & places == places)
     };
@@ -95,6 +96,8 @@ fn what_shows_a_call_makes_it() {
                 "signals" | "held" => outside.get(name) == Some(&INSIDE),
                 "refused" => has(&outside, name, RUN | INSIDE),
                 "special" => special.contains_key(name),
+                "deferred" => deferred.contains_key(name),
+                "ipc" => ipc.contains_key(name),
                 // Every number is made there.
                 _ => by == "sweep",
             };
@@ -103,8 +106,11 @@ fn what_shows_a_call_makes_it() {
         assert_eq!(special.contains_key(name), shown(row).contains(&"special"), "{name}");
         let held = outside.get(name) == Some(&INSIDE);
         assert_eq!(held, row.in_command() == Does::Held, "{name}");
+        assert_eq!(deferred.contains_key(name), shown(row).contains(&"deferred"), "{name}");
+        assert_eq!(ipc.contains_key(name), shown(row).contains(&"ipc"), "{name}");
     }
-    for name in calls.keys().chain(outside.keys()).chain(special.keys()) {
+    let lists = [&calls, &outside, &special, &deferred, &ipc];
+    for name in lists.into_iter().flat_map(|list| list.keys()) {
         let known = WAYS.contains(&name.as_str()) || rows().any(|row| row.name == name);
         assert!(known, "{name} is no call");
     }
@@ -118,4 +124,10 @@ const WAYS: &[&str] = &[
     "ioctl_with_flags",
     "fcntl_with_lease",
     "sendmsg_with_descriptors",
+    "ipc_of_its_own",
+    "shmctl_that_removes",
+    "semctl_that_sets",
+    "semop_that_takes",
+    "semop_that_locks",
+    "semop_that_waits",
 ];
