@@ -174,7 +174,7 @@ fn status_of_collected(process: i32) -> Option<i32> {
     // SAFETY: it is plain numbers.
     let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
     info.mask = u64::from(libc::PIDFD_INFO_EXIT);
-    let words = [process as u64, u64::from(libc::PIDFD_GET_INFO), (&raw mut info) as u64, 0, 0, 0];
+    let words = [process as u64, libc::PIDFD_GET_INFO, (&raw mut info) as u64, 0, 0, 0];
     // SAFETY: the kernel writes the structure, of the size that the request has in it.
     check(unsafe { syscall(libc::SYS_ioctl, words) }).ok()?;
     (info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0).then_some(info.exit_code)

@@ -122,7 +122,7 @@ fn names_that_root_trusts_are_not_attacked() {
     let (plain, enough, wrapped) = if long { (1000, 950, 10_000) } else { (40, 4, 100) };
     for what in ["temporary", "socket"] {
         let won = |how: &str, tries: u32| {
-            let dir = lab.path(&format!("{what}-{how}"));
+            let dir = lab.path(format!("{what}-{how}"));
             std::fs::create_dir(&dir).unwrap();
             attacks(&lab, in_lab(&lab, &program).dir(&dir), what, how, tries)
         };
