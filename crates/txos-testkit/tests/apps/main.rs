@@ -4,6 +4,7 @@
 // A test that can't go on says why, and that is all there is to do about it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod graph;
 mod ldap;
 mod wiki;
 
