@@ -73,6 +73,7 @@ pub struct Executor {
     sequence: u64,
     durable: bool,
     scratch: Scratch,
+    taken_back: u32,
     /// What was measured.
     pub figures: Figures,
 }
@@ -102,7 +103,7 @@ impl Executor {
                 "the machine was started again, and the graph was not made durable: make it anew and replay all blocks",
             ));
         }
-        state::take_back(state.vertices, state.height)?;
+        let taken_back = state::take_back(state.vertices, state.height)?;
         let merkle = Merkle::new(&state::hashes(state.vertices)?);
         if hex(&merkle.root()) != state.hash {
             return Err(damaged(
@@ -128,6 +129,7 @@ impl Executor {
             sequence: 1,
             durable,
             scratch: Scratch::default(),
+            taken_back,
             figures: Figures::default(),
         })
     }
@@ -140,6 +142,11 @@ impl Executor {
     /// Number of vertices.
     pub fn vertices(&self) -> u32 {
         self.vertices
+    }
+
+    /// How many vertices were taken back to the last whole block when it was opened.
+    pub fn taken_back(&self) -> u32 {
+        self.taken_back
     }
 
     /// The hash of the graph.

@@ -106,6 +106,7 @@ pub fn replay(dir: &Path, blocks: &[Vec<String>], how: How, durable: bool) -> io
     }
     let seconds = started.elapsed().as_secs_f64();
     let figures = std::mem::take(&mut executor.figures);
+    println!("taken-back {}", executor.taken_back());
     println!("height {}", executor.height());
     println!("requests {requests}");
     println!("writes {writes}");

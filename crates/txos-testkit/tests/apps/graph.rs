@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use txos_testkit::{Invocation, Lab, binary};
+use txos_testkit::image::Image;
+use txos_testkit::{Invocation, Lab, binary, require, skip};
 
-use crate::root;
+use crate::{Python, root};
 
 /// It is built from nothing, with all that it depends on.
 const BUILD_MAX: Duration = Duration::from_secs(900);
@@ -126,6 +128,30 @@ fn a_killed_executor_goes_on_where_it_was() {
     lab.expect_clean();
 }
 
+/// Whole requests of a block that is not whole: as if the executor had been killed right before the end of the block.
+#[test]
+fn a_block_is_taken_back_and_executed_again() {
+    let lab = Lab::new();
+    let _ = graph(&lab, &["make", "graph", "150", "5"]).run().expect(0);
+    let record = ["record", "graph", "4", "40", "60", "0", "9"];
+    let blocks = graph(&lab, &record).run().expect(0).text();
+    fs::write(lab.path("blocks"), &blocks).unwrap();
+    let (three, _) = blocks.trim_end().rsplit_once("\n\n").expect("several blocks");
+    fs::write(lab.path("three"), format!("{three}\n\n")).unwrap();
+    let _ = replay(&lab, "three", "2");
+    let _ = lab.native("cp work/state old");
+    let go_on = || graph(&lab, &["replay", "work", "blocks", "2"]).run().expect(0).text();
+    let (expected, _) = (go_on(), lab.native("cp old work/state"));
+    let printed = go_on();
+    assert_eq!((line(&printed, "height"), line(&printed, "requests")), ("4", "40"));
+    assert_ne!(line(&printed, "taken-back"), "0");
+    for sum in SUMS {
+        assert_eq!(line(&printed, sum), line(&expected, sum), "{sum}");
+    }
+    let _ = lab.native("rm -rf graph work blocks three old");
+    lab.expect_clean();
+}
+
 /// A file that others have changed is reported, and nothing is executed on it.
 #[test]
 fn damaged_files_are_reported() {
@@ -184,4 +210,49 @@ fn paths_are_shortest() {
     assert_eq!(lines[2 + targets.len() + 1], "ok");
     let _ = lab.native("rm -rf graph");
     lab.expect_clean();
+}
+
+/// Four replicas on localhost agree, and go on when one is killed, paused or corrupted.
+#[test]
+fn four_replicas() {
+    require!(skip::long("apps"), "it fetches CometBFT and builds it: ./test --long apps");
+    require!(
+        ["python3", "go", "cc"].into_iter().all(skip::has),
+        "there is no Python, Go or compiler"
+    );
+    let lab = Lab::new();
+    let built = match replicas() {
+        Ok(built) => built.to_string_lossy().into_owned(),
+        Err(why) => return skip::say(&format!("the replica can't be built: {why}")),
+    };
+    // (With a journal, which the commits of few files go by.)
+    let Some(image) = Image::mount(&lab, "ext4", 1024, "disk") else {
+        return skip::say("no ext4 image");
+    };
+    let lab = lab.at(&image.point);
+    for test in ["they_agree", "one_is_killed", "one_is_paused", "one_is_corrupted"] {
+        let test = format!("tests.test_replicas.Four.test_{test}");
+        Python::new(&lab, "graph").env("TXOS_GRAPH", &built).run(&test);
+    }
+}
+
+/// The executor and the replica; an error says why they could not be built.
+fn replicas() -> Result<PathBuf, String> {
+    if let Some(there) = std::env::var_os("TXOS_GRAPH") {
+        return Ok(PathBuf::from(there));
+    }
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("replicas");
+    let _ = fs::remove_file(to.join("replica"));
+    // (It may take longer than a test waits for a command.)
+    let done = Command::new(root().join("apps/graph/build"))
+        .arg(&to)
+        .env("TXOS_LIB", binary::library())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| e.to_string())?;
+    if done.status.success() && to.join("replica").exists() {
+        Ok(to)
+    } else {
+        Err(String::from_utf8_lossy(&done.stderr).into_owned())
+    }
 }
