@@ -6,6 +6,7 @@
 
 mod graph;
 mod ldap;
+mod mail;
 mod wiki;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,76 @@
+//! Dovecot's maildir in transactions: Debian's packages are unpacked, and sessions on them are asked, loaded and killed by tests
+//! in Python. It needs a network, so it is a long mode.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use txos_testkit::image::Image;
+use txos_testkit::{Lab, binary, require, skip};
+
+use crate::{Python, root};
+
+const WHY_NOT: &str = "it fetches Dovecot: ./test --long apps";
+
+/// What was built for all of these tests; an error says why it could not be.
+fn built() -> Result<PathBuf, String> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || {
+        if let Some(there) = std::env::var_os("TXOS_MAIL") {
+            return Ok(PathBuf::from(there));
+        }
+        let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mail");
+        let _ = std::fs::remove_dir_all(&to);
+        let done = Command::new(root().join("apps/mail/build"))
+            .arg(&to)
+            .env("TXOS_LIB", binary::library())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| e.to_string())?;
+        if done.status.success() {
+            Ok(to)
+        } else {
+            Err(String::from_utf8_lossy(&done.stderr).into_owned())
+        }
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+fn has_what_it_takes() -> bool {
+    ["python3", "cc", "dpkg-deb", "apt-get", "setpriv"].into_iter().all(skip::has)
+}
+
+/// Runs tests one by one, on an ext4 with a journal.
+fn run(tests: &[&str]) {
+    let lab = Lab::new();
+    let Some(image) = Image::mount(&lab, "ext4", 512, "disk") else {
+        return skip::say("no ext4 image");
+    };
+    let lab = lab.at(&image.point);
+    match built() {
+        Ok(built) => {
+            for test in tests {
+                Python::new(&lab, "mail")
+                    .env("TXOS_MAIL", &built.to_string_lossy())
+                    .env("TXOS_TEST_LONG", "apps")
+                    .run(&format!("tests.{test}"));
+            }
+        }
+        Err(why) => skip::say(&format!("Dovecot can't be unpacked: {why}")),
+    }
+}
+
+#[test]
+fn sessions_without_lock_files() {
+    require!(skip::long("apps"), "{WHY_NOT}");
+    require!(has_what_it_takes(), "there is no Python, compiler, dpkg-deb, apt-get or setpriv");
+    run(&["test_sessions"]);
+}
+
+/// Many clients, kills, and a program that knows nothing of Dovecot.
+#[test]
+fn many_clients_on_one_maildir() {
+    require!(skip::long("apps"), "{WHY_NOT}");
+    require!(has_what_it_takes(), "there is no Python, compiler, dpkg-deb, apt-get or setpriv");
+    run(&["test_many"]);
+}
