@@ -258,7 +258,7 @@ impl Tx {
             if self.tree.nodes[here].live && !self.tree.leads_back(here, &path[at..end]) {
                 let way = self.tree.live_path(here, &path[at..]);
                 let by_rules = no_links || no_mounts || self.tree.beneath;
-                if by_rules || magic_link(&way).is_some() {
+                if by_rules || magic_link(&way).is_some() || self.is_of_who_asks(&way) {
                     return self.live(way, follow, rules);
                 }
                 // Above what is not versioned may be what is.
@@ -352,6 +352,12 @@ impl Tx {
             here = found;
             at = next;
         }
+    }
+
+    /// Whether a path means the process that asks, by a name that means this one here.
+    fn is_of_who_asks(&self, path: &[u8]) -> bool {
+        let names = [&b"/proc/self/"[..], b"/proc/thread-self/"];
+        self.process.delegates && names.iter().any(|name| path.starts_with(name))
     }
 
     /// A path into what is not versioned; the magic links of /proc lead back.
