@@ -714,6 +714,7 @@ static void locked_and_written(void) {
         CHECK(flock(fd, LOCK_EX) == 0 && write(fd, "x", 1) == 1 && flock(fd, LOCK_UN) == 0);
         CHECK(sys_xend() == 0 && is_free("locked") && close(fd) == 0);
     }
+    CHECK(unlink(scratch("locked")) == 0);
 }
 
 /* A transaction that waits is ended by what ends the program natively: Ctrl-C. It leaves nothing. */
