@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use txos_testkit::image::Image;
 use txos_testkit::{Invocation, Lab, binary, require, skip};
 
-use crate::{Python, root};
+use crate::{Python, build, root};
 
 /// It is built from nothing, with all that it depends on.
 const BUILD_MAX: Duration = Duration::from_secs(900);
@@ -243,16 +242,6 @@ fn replicas() -> Result<PathBuf, String> {
     }
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("replicas");
     let _ = fs::remove_file(to.join("replica"));
-    // (It may take longer than a test waits for a command.)
-    let done = Command::new(root().join("apps/graph/build"))
-        .arg(&to)
-        .env("TXOS_LIB", binary::library())
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| e.to_string())?;
-    if done.status.success() && to.join("replica").exists() {
-        Ok(to)
-    } else {
-        Err(String::from_utf8_lossy(&done.stderr).into_owned())
-    }
+    build("graph", &to)?;
+    to.join("replica").exists().then_some(to).ok_or_else(|| "no replica was built".into())
 }

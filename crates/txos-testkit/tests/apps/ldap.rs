@@ -2,39 +2,19 @@
 //! Python. It takes minutes and a network, so it is a long mode.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use txos_testkit::image::Image;
-use txos_testkit::{Lab, binary, require, skip};
+use txos_testkit::{Lab, require, skip};
 
-use crate::{Python, root};
+use crate::{Python, built_for};
 
 const WHY_NOT: &str = "it builds slapd: ./test --long apps";
 
 /// What was built for all of these tests; an error says why it could not be.
 fn built() -> Result<PathBuf, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let build = || {
-        if let Some(there) = std::env::var_os("TXOS_LDAP") {
-            return Ok(PathBuf::from(there));
-        }
-        let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("ldap");
-        let _ = std::fs::remove_dir_all(&to);
-        // (It may take longer than a test waits for a command.)
-        let done = Command::new(root().join("apps/ldap/build"))
-            .arg(&to)
-            .env("TXOS_LIB", binary::library())
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|e| e.to_string())?;
-        if done.status.success() {
-            Ok(to)
-        } else {
-            Err(String::from_utf8_lossy(&done.stderr).into_owned())
-        }
-    };
-    BUILT.get_or_init(build).clone()
+    BUILT.get_or_init(|| built_for("ldap", "TXOS_LDAP")).clone()
 }
 
 fn has_what_it_takes() -> bool {

@@ -10,12 +10,38 @@ mod mail;
 mod wiki;
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use txos_testkit::{Invocation, Lab, binary};
 
 /// The top of the checkout.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("a checkout")
+}
+
+/// What `apps/NAME/build` makes, afresh, unless a variable says where that is already; an error says why it could not.
+fn built_for(name: &str, variable: &str) -> Result<PathBuf, String> {
+    if let Some(there) = std::env::var_os(variable) {
+        return Ok(PathBuf::from(there));
+    }
+    let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&to);
+    build(name, &to).map(|()| to)
+}
+
+/// Has `apps/NAME/build` make what it makes; an error says why it could not. It may take longer than a test waits for a command.
+fn build(name: &str, to: &Path) -> Result<(), String> {
+    let done = Command::new(root().join("apps").join(name).join("build"))
+        .arg(to)
+        .env("TXOS_LIB", binary::library())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| e.to_string())?;
+    if done.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&done.stderr).into_owned())
+    }
 }
 
 /// Tests in Python of one of the servers: `apps/NAME/tests`.
