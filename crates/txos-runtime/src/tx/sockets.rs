@@ -165,6 +165,19 @@ pub fn needs_translation(header: UserPtr<[u64; 7]>) -> bool {
     Header::read(header).is_ok_and(|h| is_path(h.address()) || !h.control().is_empty())
 }
 
+/// Whether there is a socket at a path of the kernel's that is not the transaction's. Without one, `connect(2)` reaches
+/// nobody: a strict transaction goes on.
+///
+/// # Errors
+/// As `connect(2)`: those of the path, EACCES, and ECONNREFUSED for what is no socket.
+pub fn is_at(place: &[u8]) -> Sys<()> {
+    if kernel::statx(libc::AT_FDCWD, place, 0)?.kind() == FileKind::Socket {
+        return Ok(());
+    }
+    kernel::access_at(libc::AT_FDCWD, place, libc::W_OK as u32, libc::AT_EACCESS)?;
+    Err(Errno::CONNREFUSED)
+}
+
 impl Tx {
     /// The address of a socket that is there; `None`: the kernel takes the program's.
     fn address_of(&mut self, given: UserSlice) -> Sys<Option<Address>> {
@@ -185,7 +198,11 @@ impl Tx {
                     false => self.own_copy(*id)?,
                 }
             }
-            _ => self.tree.kernel_path(&object)?,
+            _ => {
+                let place = self.tree.kernel_path(&object)?;
+                is_at(&place)?;
+                place
+            }
         };
         Address::of(&place, false)
     }

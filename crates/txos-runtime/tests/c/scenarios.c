@@ -529,6 +529,27 @@ static int send_in_one_way(int way, int process, int signal) {
     return close(fd) == 0 ? answer : -1;
 }
 
+/* A socket's path that leads to nobody is no traffic, in the versioned tree and outside of it. */
+static void nobody_to_connect_to(void) {
+    static const struct {
+        const char *path;
+        int answer;
+    } paths[] = {{"/proc/no-such-socket", ENOENT}, {"/dev/null", ECONNREFUSED}, {"/dev/null/x", ENOTDIR},
+                 {"no-such-socket", ENOENT}, {"a-file", ECONNREFUSED}};
+    int fd = open("a-file", O_CREAT | O_WRONLY, 0600);
+    CHECK(fd >= 0 && close(fd) == 0);
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct sockaddr_un name = {.sun_family = AF_UNIX};
+        strcpy(name.sun_path, paths[i].path);
+        fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        CHECK(fd >= 0 && connect(fd, (void *)&name, sizeof name) == -1 && errno == paths[i].answer);
+        CHECK(close(fd) == 0);
+    }
+    CHECK(unlink("a-file") == 0);
+    CHECK(sys_xend() == 0);
+}
+
 /* Signals to others wait for the commit; what is wrong with them is found at once. */
 static void signals_to_others(void) {
     int process = listener();
@@ -2010,6 +2031,7 @@ static const struct {
     SCENARIO(signals),
     SCENARIO(signal_after_its_handler),
     SCENARIO(waits_for_signals),
+    SCENARIO(nobody_to_connect_to),
     SCENARIO(signals_to_others),
     SCENARIO(credentials),
     SCENARIO(senders),

@@ -42,6 +42,7 @@ scenarios! {
     signals,
     signal_after_its_handler,
     waits_for_signals,
+    nobody_to_connect_to,
     signals_to_others,
     credentials,
     senders,

@@ -11,7 +11,7 @@ use crate::front::thread::{self, Thread};
 use crate::front::tls::here;
 use crate::raw::{Errno, Sys, check};
 use crate::tx::kernel::{self, OwnedFd, Side};
-use crate::tx::sockets::{Address, Header, path_in};
+use crate::tx::sockets::{Address, Header, is_at, path_in};
 use crate::tx::spaces::Outlet;
 
 /// The kernel's address of a socket that was bound in the transaction, and the program's path.
@@ -52,7 +52,12 @@ pub fn prepare(link: &mut Link, strict: bool, call: &Call, path: Vec<u8>) -> Sys
                 connects_to_new = new;
                 (kernel::magic_path(fd.number()), Some(fd))
             }
-            Led::Elsewhere(path) => (path, None),
+            Led::Elsewhere(path) => {
+                if !binds {
+                    is_at(&path)?;
+                }
+                (path, None)
+            }
         },
         _ => (path, None),
     };
