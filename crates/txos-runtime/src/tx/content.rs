@@ -45,6 +45,8 @@ pub struct Pages {
     pub size: u64,
     /// What was written, in order of place, at the grain of bytes.
     pub writes: Vec<(u64, u64)>,
+    /// The page with the stable file's end, if its old bytes could not be read.
+    pub unread: Option<u64>,
 }
 
 /// A private copy.
@@ -311,6 +313,7 @@ impl Tx {
         empty: bool,
     ) -> Sys<()> {
         if !empty {
+            self.fill_unread(id)?;
             let from = match kernel::open_file_at(libc::AT_FDCWD, from_path, libc::O_CLOEXEC) {
                 Ok(from) => from,
                 // Somebody may write to it who may not read it: a descriptor may know better.
@@ -465,6 +468,7 @@ impl Tx {
             return Ok(());
         }
         let mut page = Box::new([0u8; PAGE]);
+        let mut unread = None;
         let at = number * PAGE as u64;
         let size = self.tree.nodes[id].stable.as_ref().map_or(0, |s| s.stat.size);
         if !whole && at < size {
@@ -472,12 +476,49 @@ impl Tx {
             let want = usize::try_from(size - at).unwrap_or(PAGE).min(PAGE);
             let read = match self.fds.opened_to_read(id) {
                 Some(fd) => kernel::pread(fd, &mut page[..want], at),
-                None => kernel::pread(self.stable_fd(id)?.number(), &mut page[..want], at),
+                None => self
+                    .stable_fd(id)
+                    .and_then(|fd| kernel::pread(fd.number(), &mut page[..want], at)),
             };
-            self.note_page(id, number, &page[..read?]);
+            match read {
+                Ok(read) => self.note_page(id, number, &page[..read]),
+                // Opened before the program gave up the right to read it: to append, nothing of it need be known.
+                Err(Errno::ACCESS)
+                    if number == size / PAGE as u64 && self.appender(id).is_some() =>
+                {
+                    unread = Some(number);
+                }
+                Err(errno) => return Err(errno),
+            }
         }
         if let Data::Pages(pages) = &mut self.tree.nodes[id].data {
             pages.pages.insert(number, page);
+            pages.unread = unread.or(pages.unread);
+        }
+        Ok(())
+    }
+
+    /// Fetches the old bytes of a page that could not be read when it was made private.
+    fn fill_unread(&mut self, id: Id) -> Sys<()> {
+        let node = &self.tree.nodes[id];
+        let (Data::Pages(pages), Some(stable)) = (&node.data, &node.stable) else { return Ok(()) };
+        let Some(number) = pages.unread else { return Ok(()) };
+        let (at, size, written) = (number * PAGE as u64, stable.stat.size, pages.pieces());
+        let mut page = [0u8; PAGE];
+        let want = usize::try_from(size.saturating_sub(at)).unwrap_or(PAGE).min(PAGE);
+        let read = kernel::pread(self.stable_fd(id)?.number(), &mut page[..want], at)?;
+        self.note_page(id, number, &page[..read]);
+        let Data::Pages(pages) = &mut self.tree.nodes[id].data else { return Err(Errno::IO) };
+        for (from, bytes) in &written {
+            for (byte, place) in bytes.iter().zip(*from..) {
+                if let Some(kept) = place.checked_sub(at).and_then(|i| page.get_mut(i as usize)) {
+                    *kept = *byte;
+                }
+            }
+        }
+        pages.unread = None;
+        if let Some(private) = pages.pages.get_mut(&number) {
+            **private = page;
         }
         Ok(())
     }
@@ -502,6 +543,7 @@ impl Tx {
     /// # Errors
     /// As `pread(2)`; the transaction is doomed.
     pub fn read_pages(&mut self, id: Id, out: Writable, at: u64) -> Sys<usize> {
+        self.fill_unread(id)?;
         let Data::Pages(pages) = &self.tree.nodes[id].data else { return Err(Errno::IO) };
         let size = pages.size;
         if at >= size {

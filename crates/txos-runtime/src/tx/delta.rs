@@ -9,7 +9,8 @@ use super::Tx;
 use super::content::Data;
 use super::files::Descriptor;
 use super::kernel::{self, Errno, Sys};
-use super::node::{Id, Map, Name, Xattrs, changed};
+use super::node::{Id, Map, Name, Node, Xattrs, changed};
+use super::perm::mask;
 use super::tree::ShadowTree;
 
 /// A name of a directory.
@@ -442,6 +443,35 @@ impl Tx {
     }
 
     /// What is changed in an inode that stays.
+    /// Whether all that was done to a file is that bytes were put behind its end, and a descriptor from before can do so.
+    pub fn only_appends(&self, id: Id) -> bool {
+        let node = &self.tree.nodes[id];
+        let (Some(stable), Data::Pages(pages)) = (&node.stable, &node.data) else { return false };
+        node.kept
+            && self.appender(id).is_some()
+            && node.changed & !(changed::ATIME | changed::MTIME) == 0
+            && matches!(&pages.pieces()[..], [(at, bytes)]
+                if *at == stable.stat.size && at + bytes.len() as u64 == pages.size)
+    }
+
+    /// A descriptor from before by which a file can be appended to, and only that.
+    pub fn appender(&self, id: Id) -> Option<i32> {
+        let mut of_file = self.fds.every().filter(|open| open.node == Some(id));
+        of_file.find_map(|open| {
+            let number = *open.before.first()?;
+            let flags = kernel::status_flags(number).ok()?;
+            let writes = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
+            (writes && flags & (libc::O_APPEND | libc::O_DIRECT) == libc::O_APPEND)
+                .then_some(number)
+        })
+    }
+
+    /// Whether the kernel does not let this user open a file to write to it, as it is now.
+    fn may_not_write(&self, node: &Node) -> bool {
+        let path = node.stable.as_ref().map(|stable| stable.path.clone());
+        path.is_some_and(|path| kernel::access(&path, mask::W) == Err(Errno::ACCESS))
+    }
+
     fn in_place(&mut self, id: Id, turns: &Turns, out: &mut Vec<Delta>) -> Sys<()> {
         let node = &self.tree.nodes[id];
         let Some(stable) = &node.stable else { return Ok(()) };
@@ -451,6 +481,11 @@ impl Tx {
             return Ok(());
         }
         let base = stable.stat.version();
+        if self.only_appends(id) && self.may_not_write(&self.tree.nodes[id]) {
+            self.tree.nodes[id].appended = true;
+            return Ok(());
+        }
+        let node = &self.tree.nodes[id];
         let nameless = self.tree.nameless.iter().find(|o| o.id == id).map(|o| o.was.clone());
         let is_nameless = nameless.is_some();
         let place = match nameless {

@@ -130,7 +130,10 @@ impl Tx {
             let content = !matches!(node.data, Data::Stable);
             let own = node.names.is_empty() && node.stable.is_some() && !self.tree.is_nameless(id);
             if own && content && !node.live {
-                let can = self.write_through(number, |_| Ok(()));
+                let can = match self.only_appends(id) {
+                    true => Ok(()),
+                    false => self.write_through(number, |_| Ok(())),
+                };
                 can.map_err(|errno| Failure {
                     reason: reason::FAILED,
                     errno: errno.raw_os_error(),
@@ -149,11 +152,19 @@ impl Tx {
     fn keep_unnamed(&mut self, file: usize, number: i32) {
         let Some(id) = self.fds.get(file).node else { return };
         let node = &self.tree.nodes[id];
-        let published = !node.names.is_empty() || self.tree.is_nameless(id);
+        let published = (!node.names.is_empty() || self.tree.is_nameless(id)) && !node.appended;
         if published || node.stable.is_none() || !node.kept {
             return;
         }
-        if let Data::Pages(pages) = &node.data {
+        if let Some(number) = self.appender(id).filter(|_| self.only_appends(id)) {
+            let appended = self.append(id, number);
+            if let Err(errno) = appended {
+                super::say(&format!(
+                    "the transaction has committed, but not what it appended by descriptor {number}: {}",
+                    std::io::Error::from(errno)
+                ));
+            }
+        } else if let Data::Pages(pages) = &node.data {
             for (at, bytes) in pages.pieces() {
                 let _ = self.write_through(number, |fd| kernel::pwrite_all(fd, &bytes, at));
             }
@@ -173,6 +184,13 @@ impl Tx {
         self.tree.write_attributes(id, &kernel::magic_path(number));
         // Once: other descriptors of it are of the same inode.
         self.tree.nodes[id].kept = false;
+    }
+
+    /// Appends what was appended in the transaction, by a descriptor that can do nothing else.
+    fn append(&self, id: Id, number: i32) -> kernel::Sys<()> {
+        let Data::Pages(pages) = &self.tree.nodes[id].data else { return Ok(()) };
+        // (The kernel puts it behind the end, wherever that is.)
+        pages.pieces().iter().try_for_each(|(at, bytes)| kernel::pwrite_all(number, bytes, *at))
     }
 
     fn write_through(

@@ -145,6 +145,8 @@ pub struct Node {
     pub refusal: Errno,
     /// A descriptor from before the transaction leads to it: its inode stays.
     pub kept: bool,
+    /// What was appended to it is written after the commit, by a descriptor from before: nothing else may write to it.
+    pub appended: bool,
     /// The call in which the stable object was first looked at, if that is known.
     pub looked: Option<Looked>,
 }
@@ -200,6 +202,7 @@ impl Node {
             judged_for: 0,
             refusal: Errno::ACCESS,
             kept: false,
+            appended: false,
             looked: None,
         }
     }

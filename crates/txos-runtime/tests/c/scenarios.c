@@ -738,6 +738,36 @@ static void locked_and_written(void) {
     CHECK(unlink(scratch("locked")) == 0);
 }
 
+/* A log that was opened before the program gave up the right to open it. Abort and commit hold for it as for others. */
+static void log_of_another_user(void) {
+    static char lines[10000];
+    memset(lines, 'x', sizeof lines);
+    for (int reachable = 0; reachable < 2; reachable++) {
+        CHECK(mkdir(scratch("logs"), 0700) == 0 && chmod(scratch("logs"), reachable ? 0711 : 0700) == 0);
+        int status, log = open(scratch("logs/log"), O_CREAT | O_WRONLY | O_APPEND, 0600);
+        CHECK(log >= 0 && write(log, "before\n", 7) == 7);
+        int process = fork();
+        if (process == 0) {
+            CHECK(setresgid(1000, 1000, 1000) == 0 && setresuid(1000, 1000, 1000) == 0);
+            CHECK(sys_xbegin(0) == 0 && write(log, "aborted\n", 8) == 8);
+            sys_xabort(0);
+            CHECK(lseek(log, 0, SEEK_END) == 7);
+            CHECK(sys_xbegin(0) == 0 && write(log, "in", 2) == 2 && write(log, "side\n", 5) == 5);
+            CHECK(lseek(log, 0, SEEK_END) == 14 && write(log, lines, sizeof lines) == sizeof lines);
+            struct stat now;
+            CHECK(fstat(log, &now) == 0 && now.st_size == 14 + sizeof lines);
+            CHECK(sys_xend() == 0 && write(log, "after\n", 6) == 6);
+            _exit(0);
+        }
+        CHECK(waitpid(process, &status, 0) == process && status == 0);
+        static char found[sizeof lines + 100];
+        int fd = open(scratch("logs/log"), O_RDONLY);
+        CHECK(read(fd, found, sizeof found) == 20 + sizeof lines && close(fd) == 0 && close(log) == 0);
+        CHECK(memcmp(found, "before\ninside\nx", 15) == 0 && memcmp(found + 14 + sizeof lines, "after\n", 6) == 0);
+        CHECK(unlink(scratch("logs/log")) == 0 && rmdir(scratch("logs")) == 0);
+    }
+}
+
 /* A transaction that waits is ended by what ends the program natively: Ctrl-C. It leaves nothing. */
 static void interrupted(void) {
     CHECK(mkfifo(scratch("fifo"), 0600) == 0);
@@ -2037,6 +2067,7 @@ static const struct {
     SCENARIO(senders),
     SCENARIO(ends_of_pipes),
     SCENARIO(locked_and_written),
+    SCENARIO(log_of_another_user),
     SCENARIO(interrupted),
     SCENARIO(interrupted_otherwise),
     SCENARIO(interrupted_in_a_conflict),

@@ -48,6 +48,7 @@ scenarios! {
     senders,
     ends_of_pipes,
     locked_and_written,
+    log_of_another_user,
     interrupted,
     interrupted_otherwise,
     interrupted_in_a_conflict,
