@@ -56,7 +56,7 @@ pub use left::Left;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) use light::fuzz as light_fuzz;
 pub use light::{Ground, checkpoint, discard_dead_staging, finish_dead, light};
-pub use recover::{Recovered, interrupted, recover};
+pub use recover::{Recovered, interrupted, is_left_from_an_earlier_boot, recover};
 pub use restore::{Restored, Wanted, acquire_for_restore, restore};
 pub use revert::{RevertPreview, preview_revert, revert};
 

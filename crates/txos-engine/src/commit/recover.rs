@@ -1,5 +1,7 @@
 //! Recovery: finishing or undoing what a crash interrupted.
 
+use std::path::Path;
+
 use super::roots::Roots;
 use super::{Phase, Progress, inplace, publish, reads_after_undo, record};
 use crate::error::Result;
@@ -24,6 +26,15 @@ pub struct Recovered {
 #[must_use]
 pub fn interrupted(home: &Home) -> Option<TxId> {
     journal::holds(home).unwrap_or_default()
+}
+
+/// Whether a store may hold commits that a power cut, or another end of the machine, kept from being in place. What reads in a
+/// transaction asks this before the first time; `store` need not exist. Reads only, and little.
+///
+/// # Errors
+/// [`crate::Error::Io`]: it can't be told.
+pub fn is_left_from_an_earlier_boot(store: &Path) -> Result<bool> {
+    Ok(journal::is_of_an_earlier_boot(store)? || super::light::is_of_an_earlier_boot(store)?)
 }
 
 /// Finishes or undoes what a crash interrupted. Idempotent; called first by everything that writes.

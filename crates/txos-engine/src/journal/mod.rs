@@ -21,7 +21,7 @@
 //! | anything else | | | | | refuse: damaged or foreign, left as it is |
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
@@ -421,7 +421,19 @@ pub(crate) fn is_busy(file: &OwnedFd) -> bool {
 /// # Errors
 /// If it can't be read: then nothing is known.
 pub(crate) fn holds(home: &Home) -> Result<Option<TxId>> {
-    let path = home.dir().join("journal");
+    Ok(begun(home.dir())?.map(|begin| begin.id))
+}
+
+/// Whether the journal of a store holds a transaction that was not published in this boot. Reads only.
+///
+/// # Errors
+/// If it can't be read: then nothing is known.
+pub(crate) fn is_of_an_earlier_boot(store: &Path) -> Result<bool> {
+    Ok(begun(store)?.is_some_and(|begin| begin.boot != crate::machine::boot_id()))
+}
+
+fn begun(store: &Path) -> Result<Option<Begin>> {
+    let path = store.join("journal");
     let file = match sys::open_record(&path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -432,7 +444,7 @@ pub(crate) fn holds(home: &Home) -> Result<Option<TxId>> {
     let begin = read_frame(start.get(..n).unwrap_or_default(), FRAMES_AT)
         .filter(|frame| frame.kind == Frame::Begin)
         .and_then(|frame| postcard::from_bytes::<Begin>(frame.payload).ok());
-    Ok(begin.map(|b| b.id))
+    Ok(begin)
 }
 
 /// One valid frame.

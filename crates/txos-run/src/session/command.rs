@@ -1,12 +1,13 @@
 //! The last steps before the command's program runs, in its own process.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::FdFlags;
 use rustix::process::Pid;
 
@@ -39,8 +40,12 @@ pub struct Prepared {
 /// Becomes the command. Everything the command inherits is as the monitor had it.
 pub fn become_command(prepared: &Prepared, channel: &Channel, signals: &mut signals::Guard) -> ! {
     let error = match prepare(prepared, channel, signals) {
-        Ok(()) => {
-            let errno = fork::exec(&prepared.argv, &prepared.environment)
+        Ok(program) => {
+            if let Some(program) = program {
+                // If it could not be run, the C library says why, or finds another one.
+                let _ = fork::exec(Some(&program), &prepared.argv, &prepared.environment);
+            }
+            let errno = fork::exec(None, &prepared.argv, &prepared.environment)
                 .raw_os_error()
                 .unwrap_or(libc::ENOEXEC);
             News::NotExecuted { errno }
@@ -61,7 +66,7 @@ fn prepare(
     prepared: &Prepared,
     channel: &Channel,
     signals: &mut signals::Guard,
-) -> Result<(), Failed> {
+) -> Result<Option<CString>, Failed> {
     if let Some(group) = prepared.group {
         // Fails only for a session leader or a group that is gone; then ours will have to do.
         let _ = rustix::process::setpgid(None, Some(group));
@@ -79,6 +84,7 @@ fn prepare(
     reopen_directories();
     rustix::process::chdir(&prepared.directory)
         .map_err(|e| ("entering the working directory in the view", e.into()))?;
+    let program = prepared.argv.first().and_then(|name| found_in_path(name));
     if let Some(procs) = &prepared.memory {
         rustix::io::write(procs, b"0\n")
             .map_err(|e| ("entering the cgroup that limits the memory of", e.into()))?;
@@ -94,7 +100,33 @@ fn prepare(
     }
     let listener =
         seccomp::install(&prepared.program).map_err(|e| ("installing the seccomp filter", e))?;
-    channel.send_listener(listener.as_fd()).map_err(|e| ("sending the listener", e))
+    channel.send_listener(listener.as_fd()).map_err(|e| ("sending the listener", e))?;
+    Ok(program)
+}
+
+/// Where a program's name leads by `$PATH`. Like a shell that starts a command, this looks before the transaction begins: each
+/// place without the program would be a call that waits for the supervisor. `None`: the C library looks.
+fn found_in_path(name: &CStr) -> Option<CString> {
+    let (name, path) = (name.to_bytes(), std::env::var_os("PATH")?);
+    if name.is_empty() || name.contains(&b'/') {
+        return None;
+    }
+    for dir in path.as_bytes().split(|&byte| byte == b':') {
+        if dir.is_empty() {
+            // The working directory.
+            return None;
+        }
+        let place = CString::new([dir, b"/", name].concat()).ok()?;
+        let can = rustix::fs::accessat(CWD, &place, Access::EXEC_OK, AtFlags::EACCESS);
+        let is_file = || {
+            let stat = rustix::fs::stat(&place);
+            stat.is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_file())
+        };
+        if can.is_ok() && is_file() {
+            return Some(place);
+        }
+    }
+    None
 }
 
 /// Inherited descriptors of directories still lead into the stable tree: opens them in the view,

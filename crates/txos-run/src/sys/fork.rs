@@ -9,7 +9,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -42,13 +42,13 @@ pub fn exit(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// `execvpe(3)`: gives the error if the program could not be run.
-pub fn exec(argv: &[CString], environment: &[CString]) -> io::Error {
+/// `execvpe(3)`: gives the error if the program could not be run. It is `program`, or what the first argument names.
+pub fn exec(program: Option<&CStr>, argv: &[CString], environment: &[CString]) -> io::Error {
     let pointers = |words: &[CString]| -> Vec<*const libc::c_char> {
         words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
     };
     let (arguments, environment) = (pointers(argv), pointers(environment));
-    let Some(program) = argv.first() else {
+    let Some(program) = program.or(argv.first().map(CString::as_c_str)) else {
         return io::Error::from_raw_os_error(libc::ENOENT);
     };
     // SAFETY: both are null-terminated arrays of C strings that outlive the call.

@@ -248,6 +248,7 @@ impl Tx {
             });
         }
         txos_engine::sys::keep_descriptors_above(kernel::high_base());
+        shared::be_in_order()?;
         let mut tx = Box::new(Tx {
             ways: ways::Ways::new(how.flags),
             how,

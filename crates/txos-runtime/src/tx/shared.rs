@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use txos_engine::commit;
 use txos_engine::object::FileId;
 use txos_engine::realm::{self, Realm};
 use txos_engine::store::{self, Home};
@@ -15,6 +16,8 @@ struct Place {
     uid: u32,
     realm: Option<&'static Realm>,
     home: Option<&'static Home>,
+    /// Nothing of before the machine's last start is left to be recovered.
+    in_order: bool,
     /// A descriptor of ours, and what it is of: if it is that no more, the program has closed
     /// numbers that were not its own, the engine's among them.
     sentinel: Option<(i32, FileId)>,
@@ -62,7 +65,7 @@ fn place(with_descriptors: bool) -> Place {
         return known;
     }
     // A realm that was joined before is not dropped: its numbers may be the program's by now.
-    let new = Place { uid, realm: join(), home: None, sentinel: sentinel() };
+    let new = Place { uid, realm: join(), home: None, in_order: false, sentinel: sentinel() };
     *place = Some(new);
     new
 }
@@ -100,6 +103,37 @@ fn join() -> Option<&'static Realm> {
             None
         }
     }
+}
+
+/// Before a process's first transaction: what was committed before the machine went down is put in place, so that it reads
+/// all of that.
+///
+/// # Errors
+/// If it can't be: what is in the tree may be half of a commit.
+pub fn be_in_order() -> Result<(), Failure> {
+    let known = place(false);
+    if known.in_order {
+        return Ok(());
+    }
+    if let Ok(dir) = store::default_dir() {
+        // (Where this user may not look, this user has not committed.)
+        let recovered = match commit::is_left_from_an_earlier_boot(&dir).unwrap_or(false) {
+            true => Home::open(&dir).and_then(|home| commit::recover(&home, &commit::Silent)),
+            false => Ok(commit::Recovered::default()),
+        };
+        let recovered = recovered.map_err(|error| Failure {
+            reason: reason::FAILED,
+            errno: libc::EIO,
+            what: format!("what the machine's end interrupted can't be recovered: {error}"),
+            ..Failure::default()
+        })?;
+        recovered.notes.iter().for_each(|note| super::say(note));
+    }
+    let mut place = PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(place) = place.as_mut().filter(|place| place.uid == known.uid) {
+        place.in_order = true;
+    }
+    Ok(())
 }
 
 /// The home store.

@@ -14,7 +14,7 @@
 //! Every field is written with one `pwrite` within a page, which a SIGKILL does not tear.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
@@ -104,6 +104,25 @@ pub(super) struct Slot {
     /// Where its record is.
     pub offset: u64,
     pub touches: Vec<Touch>,
+}
+
+/// Whether a store has a log of light commits that was not begun in this boot. Reads only.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(in crate::commit) fn is_of_an_earlier_boot(store: &Path) -> Result<bool> {
+    let is_there = |name: &str| {
+        let path = store.join(name);
+        match sys::open_record(&path) {
+            Ok(fd) => Ok(Some(Control { fd: sys::kept(fd), path })),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("opening", path, e)),
+        }
+    };
+    match is_there("light.now")? {
+        Some(control) => Ok(control.words()?.is_none() && is_there("light")?.is_some()),
+        None => Ok(is_there("light")?.is_some()),
+    }
 }
 
 /// The open control file.

@@ -40,6 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
+pub(super) use self::control::is_of_an_earlier_boot;
 use self::control::{
     APPEND, Control, EMPTIED, EMPTY, SLOTS, Slot, State, TOUCHES_MAX, Touch, slot_byte,
 };

@@ -5,12 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use txos_testkit::Tree;
 use txos_testkit::block::state::copy_sparse;
 use txos_testkit::block::{Cut, Log, State};
 use txos_testkit::random::Random;
 use txos_testkit::tree::Tolerance;
+use txos_testkit::{Invocation, Tree};
 
+use crate::program::{Linked, program};
 use crate::workload::{Bench, Recording, Step};
 
 /// How many violations are told of; then it is enough.
@@ -186,7 +187,10 @@ impl Bench {
             return self.crash_twice(recording, acknowledged, &image, tally, random);
         }
         let mounted = self.mount(&image).map_err(unmountable)?;
-        let seen = self.recover("after the crash", mistake)?;
+        let seen = match number % 6 {
+            5 if mistake.is_none() => self.look("after the crash")?,
+            _ => self.recover("after the crash", mistake)?,
+        };
         let steps = recording.step_of(&Tree::of(self.lab.tree()), acknowledged)?;
         tally.note(&seen);
         self.expect_history(recording, steps)?;
@@ -201,6 +205,21 @@ impl Bench {
             assert_eq!(check.code(), 0, "{state}: the file system is damaged: {check:?}");
         }
         Ok(())
+    }
+
+    /// A program looks at something in a transaction: that recovers as well.
+    fn look(&self, boot: &str) -> Result<Seen, String> {
+        let done = Invocation::new(program("blocks", Linked::WithLibrary))
+            .arg("look")
+            .env("TXOS_STORE", self.lab.store())
+            .env("TXOS_REALM", self.lab.realm())
+            .env("TXOS_BOOT_ID", boot)
+            .dir(self.lab.tree())
+            .run();
+        if done.code() != 0 {
+            return Err(format!("nothing can be looked at: {done:?}"));
+        }
+        Ok(Seen { undone: 0, finished: 0, frame: None })
     }
 
     /// Recovers what is mounted, as after a restart of the machine; gives what was there.

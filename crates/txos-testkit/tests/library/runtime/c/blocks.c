@@ -2,7 +2,7 @@
  *
  * One durable transaction for each step, in the working directory. "fN" changes one of everything, "lN"
  * some bytes of a file that stays, "nN" some small files by name; N is in all that is written. After each
- * it tells the test (descriptor 8) and waits for it (9).
+ * it tells the test (descriptor 8) and waits for it (9). "look" alone looks at one thing in a transaction.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -90,6 +90,11 @@ static void names(int n)
 
 int main(int argc, char **argv)
 {
+    struct stat conf;
+    if (argc == 2 && strcmp(argv[1], "look") == 0) {
+        MUST(sys_xbegin(0) == 0 && stat("conf", &conf) == 0 && sys_xend() == 0);
+        return 0;
+    }
     for (int i = 1; i < argc; i++) {
         char byte;
         int n = atoi(argv[i] + 1);
