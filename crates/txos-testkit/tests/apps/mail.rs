@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use txos_testkit::image::Image;
 use txos_testkit::{Lab, require, skip};
 
+use crate::power::Disks;
 use crate::{Python, built_for};
 
 const WHY_NOT: &str = "it fetches Dovecot: ./test --long apps";
@@ -54,4 +55,16 @@ fn many_clients_on_one_maildir() {
     require!(skip::long("apps"), "{WHY_NOT}");
     require!(has_what_it_takes(), "there is no Python, compiler, dpkg-deb, apt-get or setpriv");
     run(&["test_many"]);
+}
+
+/// With durable transactions: what was acknowledged is there after a power cut, and nothing is half there.
+#[test]
+fn power_cuts() {
+    require!(skip::long("apps"), "{WHY_NOT}");
+    require!(has_what_it_takes(), "there is no Python, compiler, dpkg-deb, apt-get or setpriv");
+    match built() {
+        // (Its store is its user's own.)
+        Ok(built) => Disks::new("mail", ("TXOS_MAIL", built)).cut(100, false),
+        Err(why) => skip::say(&format!("Dovecot can't be unpacked: {why}")),
+    }
 }

@@ -7,6 +7,7 @@
 mod graph;
 mod ldap;
 mod mail;
+mod power;
 mod wiki;
 
 use std::path::{Path, PathBuf};
