@@ -239,7 +239,8 @@ impl WaitArgs {
 }
 
 /// What belongs to the private view, or to the change set that it leaves.
-const NOT_IN_PROCESS: [&str; 26] = [
+const NOT_IN_PROCESS: [&str; 27] = [
+    "after",
     "which_view",
     "dir",
     "hide",
@@ -299,7 +300,21 @@ pub struct RunArgs {
     )]
     pub retry: Option<u32>,
 
-    /// Name for the history
+    /// Come after another run, by its --name or the id of its transaction; may be repeated
+    ///
+    /// CMD starts at once, and sees what that run commits: it waits for the end of that run when it looks at what that run changes,
+    /// and runs again if it had looked before. Of several runs of this name it comes after all; one that has not begun is waited
+    /// for as --wait says. It commits after that run has, whatever the time that takes. If that run fails, so does this one (125);
+    /// with --retry it runs again, after the next run of that name. What CMD prints is held, as by --hold-output.
+    #[arg(
+        long,
+        help_heading = "Ending",
+        value_name = "ID|NAME",
+        conflicts_with_all = ["keep", "review", "dry_run"]
+    )]
+    pub after: Vec<String>,
+
+    /// Name for the history, and for --after
     #[arg(long, help_heading = "History")]
     pub name: Option<String>,
     /// Message for the history
@@ -519,6 +534,11 @@ impl RunArgs {
         }
     }
 
+    /// Whether what the command prints is held until the commit.
+    pub fn holds_output(&self) -> bool {
+        self.view.hold_output || !self.after.is_empty()
+    }
+
     /// What `txos-run` needs to know. `place` is [`PlaceArgs::paths`].
     pub fn options(&self, place: (Option<PathBuf>, Vec<PathBuf>)) -> RunOptions {
         let (directory, hide) = place;
@@ -534,7 +554,8 @@ impl RunArgs {
             message: self.message.clone(),
             scope: self.view.scope.clone(),
             exclude: self.view.exclude.clone(),
-            hold_output: if self.view.hold_output { Hold::Fully } else { Hold::No },
+            hold_output: if self.holds_output() { Hold::Fully } else { Hold::No },
+            after: txos_run::Predecessors::default(),
             strict: self.view.strict,
             recorder: crate::run::preloads(self.view.no_preload),
             leftover: self.view.leftover.into(),
@@ -554,6 +575,7 @@ impl RunArgs {
             (self.review, "--review"),
             (self.keep, "--keep"),
             (self.retry.is_some(), "--retry"),
+            (!self.after.is_empty(), "--after"),
             (!view.scope.is_empty(), "--scope"),
             (!view.exclude.is_empty(), "--exclude"),
             (view.hold_output, "--hold-output"),
@@ -591,7 +613,8 @@ impl RunArgs {
             || self.ending() != Ending::Commit
             || self.retry.is_some()
             || self.commit_on != CommitOn::default()
-            || self.view.hold_output
+            || self.holds_output()
+            || self.name.is_some()
             || self.view.leftover != LeftoverArg::default()
             || self.limits.max_bytes.is_some()
             || self.limits.time.is_some()

@@ -178,6 +178,7 @@ pub fn of_command(status: &CommandStatus) -> u8 {
         CommandStatus::NotFound(_) => NOT_FOUND,
         CommandStatus::NotExecutable(_) => NOT_EXECUTABLE,
         CommandStatus::Stopped { .. } | CommandStatus::Refused { .. } => FAILED,
+        CommandStatus::Exceeded { limit: Limit::Predecessor, .. } => FAILED,
         CommandStatus::Exceeded { limit: Limit::Time, .. } => TIMED_OUT,
         CommandStatus::Exceeded { limit: Limit::Bytes, .. } => TOO_LARGE,
         CommandStatus::Lost { .. } => CONFLICT,
@@ -243,6 +244,7 @@ mod tests {
             (CommandStatus::NotExecutable(error()), 126),
             (CommandStatus::Stopped { reason: String::new() }, 125),
             (CommandStatus::Refused { text: String::new() }, 125),
+            (CommandStatus::Exceeded { limit: Limit::Predecessor, text: String::new() }, 125),
             (CommandStatus::Exceeded { limit: Limit::Time, text: String::new() }, 124),
             (CommandStatus::Exceeded { limit: Limit::Bytes, text: String::new() }, 153),
         ];

@@ -14,6 +14,7 @@
 //! | [`realm`] | being a participant while others run |
 //! | [`list`], [`log`], [`show`], [`later`] | looking at transactions |
 //! | [`realm_view`], [`status`], [`top`], [`policy`] | looking at who is in whose way, and deciding who gives way |
+//! | [`order`] | a run after others |
 //! | [`changes`], [`overview`], [`patch`], [`git_patch`], [`json`], [`html`], [`pager`] | how changes are written |
 //! | [`recover`], [`gc`], [`space`], [`doctor`] | care |
 //! | [`complete`] | what a shell completes |
@@ -50,6 +51,7 @@ mod log;
 mod man;
 mod mcp;
 mod merge;
+mod order;
 mod overview;
 mod pager;
 mod patch;

@@ -8,6 +8,7 @@ use txos_engine::commit;
 use txos_engine::realm::{self, BeginError, Realm, RetryHistory};
 use txos_engine::store::Home;
 use txos_engine::txn::{self, Attendant, Engine, Waits};
+use txos_run::Predecessors;
 use txos_run::participant::{Handle, report_once};
 
 use crate::app::App;
@@ -85,7 +86,7 @@ impl Waits for Waiting {
 
     fn attendant(&self) -> Attendant {
         let leave = self.leave;
-        report_once(self.patience, move |info| {
+        report_once(self.patience, Predecessors::default(), move |info| {
             if info.waited >= LEAVE_AFTER {
                 leave.iter().for_each(|leave| leave());
             }

@@ -252,6 +252,12 @@ impl Reporter {
         report.id.filter(|_| report.outcome == Some(Outcome::Kept))
     }
 
+    /// The transaction, and how it ended, as far as that is known.
+    pub fn ended(&self) -> (Option<TxId>, Option<Outcome>) {
+        let report = self.report.borrow();
+        (report.id, report.outcome)
+    }
+
     /// Changes what it will say.
     pub fn note(&self, change: impl FnOnce(&mut Report)) {
         change(&mut self.report.borrow_mut());

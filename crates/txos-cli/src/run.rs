@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use txos_engine::changeset::{ChangeSet, Entry};
 use txos_engine::commit::{Isolation, Options, Phase, Summary};
 use txos_engine::contention::backoff::before_restart;
+use txos_engine::readset::validate::ValidationRules;
 use txos_engine::realm::{RetryHistory, TxHandle};
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
@@ -15,14 +16,15 @@ use txos_engine::txn::{Engine, Failed};
 use txos_engine::{Conflict, TxId};
 use txos_run::library::Library;
 use txos_run::participant::Handle;
-use txos_run::{CommandStatus, Hold, Live, Ran};
+use txos_run::{CommandStatus, Hold, Limit, Live, Ran};
 
 use crate::app::{App, tell};
-use crate::args::{CommitOn, Ending, RunArgs, WaitArgs, WhichView};
+use crate::args::{CommitOn, Ending, IsolationArg, RunArgs, WaitArgs, WhichView};
 use crate::changes::{Counts, paths};
 use crate::commit::Review;
 use crate::exit::{DECLINED, Failure, conflict_message, of_command, of_signal, signal_name};
 use crate::log::command_line;
+use crate::order::{Awaited, Order};
 use crate::realm::Waiting;
 use crate::report::Outcome;
 use crate::review::Decision;
@@ -59,6 +61,8 @@ enum Attempt {
         /// Whether it concerns nothing that the command changed.
         only_read: bool,
     },
+    /// A run that it comes after failed; it is rolled back. What to say.
+    Bereft(String),
 }
 
 /// What becomes of a conflict.
@@ -152,13 +156,37 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
              use --keep and decide with `txos diff` and `txos commit`",
         ));
     }
+    if !args.after.is_empty() && args.publish.isolation != IsolationArg::default() {
+        return Err(Failure::new(
+            "--after goes by what CMD reads, which --isolation snapshot does not validate; nothing was run",
+        ));
+    }
     let home = app.open_recovered()?;
-    let engine = app.join(&home, &label(args))?;
+    let label = label(args);
+    let mut order = Order::begin(app, args, &label)?;
+    let ended = in_order(app, args, &home, &label, &mut order, in_library);
+    order.end(app, &ended);
+    ended
+}
+
+/// Runs it among the runs that it comes after.
+fn in_order(
+    app: &App,
+    args: &RunArgs,
+    home: &Home,
+    label: &str,
+    order: &mut Order,
+    mut in_library: bool,
+) -> Result<u8, Failure> {
+    let ending = args.ending();
+    order.find(app, home, args.wait.patience())?;
+    let engine = app.join(home, label)?;
     let mut attempts = Attempts { retries: 0, began: Instant::now(), live: Live::default() };
     let mut again = None;
     loop {
         let library = in_library.then(|| in_process::watched(app, args)).transpose()?;
-        let attempted = attempt(app, engine, args, ending, again, &mut attempts, library.as_ref());
+        let library = library.as_ref();
+        let attempted = attempt(app, engine, args, ending, again, &mut attempts, library, order);
         if attempted.is_err()
             && !in_library
             && args.which_view == WhichView::Auto
@@ -179,6 +207,19 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
             Attempt::Conflict { conflicts, again: next, only_read } => {
                 again = next.or(again);
                 (conflicts, only_read)
+            }
+            Attempt::Bereft(why) => {
+                let Next::Announced = next else {
+                    let rolled_back = rolled_back_text(args, &attempts.live);
+                    return Err(Failure::new(format!("{why}; {rolled_back}")));
+                };
+                attempts.retries += 1;
+                let (n, of) = (attempts.retries, args.retry.unwrap_or_default());
+                app.say(format_args!("{why}; rolled back"));
+                app.say(format_args!("retry {n} of {of}, after the next run of that name"));
+                order.forget_failed()?;
+                order.find(app, home, args.wait.patience())?;
+                continue;
             }
         };
         let rolled_back = rolled_back_text(args, &attempts.live);
@@ -209,6 +250,8 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
             return Err(Failure::conflict(conflicts, aftermath));
         }
         attempts.retries += 1;
+        // It would lose again to a producer that goes on. How that ended is told by the next attempt.
+        let _ = order.await_end(app)?;
         std::thread::sleep(before_restart(attempts.retries, u64::from(std::process::id())));
     }
 }
@@ -239,10 +282,12 @@ fn attempt(
     again: Option<RetryHistory>,
     attempts: &mut Attempts,
     library: Option<&Library>,
+    order: &mut Order,
 ) -> Result<(Attempt, Next), Failure> {
     let home = engine.home();
     let mut options = txos_run::RunOptions {
         answerer: Some(app.answerer()),
+        after: order.predecessors.clone(),
         ..args.options(args.place.paths()?)
     };
     let mut tx = match library {
@@ -250,6 +295,8 @@ fn attempt(
         None => txos_run::begin(home, &options)?,
     };
     app.report.note(|report| report.attempt(tx.id()));
+    order.attempt(tx.id());
+    let was_behind = order.is_behind();
     let begun = match library {
         // The process that has it takes part; this one does when it commits.
         Some(_) => Ok(None),
@@ -262,6 +309,9 @@ fn attempt(
             return Err(failure.with_aftermath(ROLLED_BACK));
         }
     };
+    if let Some(handle) = handle.as_ref().filter(|_| was_behind) {
+        handle.defer(true);
+    }
     // Nothing else is asked of them than whether to run it again by itself.
     let may_retry = args.retry.is_none() && ending != Ending::Review;
     let marks = may_retry.then(|| mark(&mut options));
@@ -292,7 +342,8 @@ fn attempt(
     if !matches!(next, Next::Silent) || !is_lost && is_decided {
         ran.pass_on();
     }
-    let ended = conclude(app, engine, args, ending, tx, &mut ran, &attempts.live, &next);
+    let behind = was_behind.then_some(&*order);
+    let ended = conclude(app, engine, args, ending, tx, &mut ran, &attempts.live, &next, behind);
     // Whatever was not released by now belongs to a transaction that never happened.
     let forgotten = match (&ended, &next) {
         (Ok(Attempt::Conflict { .. }), Next::Silent) => ran.forget_held(),
@@ -347,6 +398,7 @@ fn conclude(
     ran: &mut Ran,
     live: &Live,
     next: &Next,
+    behind: Option<&Order>,
 ) -> Result<Attempt, Failure> {
     let (home, gone, signals) = (engine.home(), rolled_back_text(args, live), Deferred::begin());
     if ending != Ending::Commit {
@@ -361,8 +413,42 @@ fn conclude(
         trash::discard(app, home, tx);
         return Ok(Attempt::Conflict { conflicts, again, only_read: false });
     }
-    // Nobody is kept waiting while somebody thinks.
-    let before = (ending != Ending::Commit).then(|| handle.take().map(TxHandle::abort)).flatten();
+    if let CommandStatus::Exceeded { limit: Limit::Predecessor, text } = &ran.status {
+        drop(handle.take());
+        trash::discard(app, home, tx);
+        let name = args.command.first().map(|c| quoted(c.as_ref())).unwrap_or_default();
+        return Ok(Attempt::Bereft(format!("{name} {text}")));
+    }
+    // Nobody is kept waiting while somebody thinks, or a producer works.
+    let lets_go = ending != Ending::Commit || behind.is_some();
+    let before = lets_go.then(|| handle.take().map(TxHandle::abort)).flatten();
+    if let Some(order) = behind.filter(|_| goes_by_reads(&ran.status) && !ran.is_lost) {
+        match order.await_end(app) {
+            Ok(Awaited::Committed) => {}
+            Ok(Awaited::Asked) => {
+                trash::discard(app, home, tx);
+                let signal = signals.asked().unwrap_or_default();
+                app.say(format_args!("{}; {gone}", signal_name(signal)));
+                return Ok(Attempt::Ended(of_signal(signal)));
+            }
+            Ok(Awaited::Failed(why)) => {
+                trash::discard(app, home, tx);
+                return Ok(Attempt::Bereft(why));
+            }
+            Err(failure) => {
+                trash::discard(app, home, tx);
+                return Err(failure);
+            }
+        }
+        // It may have failed for want of what a producer has committed by now. What it commits is validated then.
+        if refusal(&ran.status, commit_on(args, ran), &args.command).is_some() {
+            let conflicts = ran.reads.validate_beside(ValidationRules::default(), None);
+            if !conflicts.is_empty() {
+                trash::discard(app, home, tx);
+                return Ok(Attempt::Conflict { conflicts, again: before, only_read: true });
+            }
+        }
+    }
     let status = of_command(&ran.status);
     tx.meta.exit_status = Some(i32::from(status));
     let shows_always = ending == Ending::DryRun && was_run(&ran.status) && !ran.is_lost;
@@ -401,7 +487,7 @@ fn conclude(
             return kept(app, home, tx, ran, &counts, &gone).map(|()| Attempt::Ended(status));
         }
         Ending::Review if !entries.is_empty() => {
-            let can_keep = !args.view.hold_output;
+            let can_keep = !args.holds_output();
             match reviewed(app, &tx, &entries, can_keep, &signals) {
                 Ok(Decision::Commit) => {}
                 Ok(Decision::Keep) => {
@@ -438,7 +524,7 @@ fn conclude(
         }
     };
     // Who is run again prints again.
-    let leaves = !args.view.hold_output;
+    let leaves = !args.holds_output();
     if leaves && matches!(next, Next::Enough | Next::InVain | Next::Noticeable(_)) {
         leave_output();
     }
@@ -466,10 +552,16 @@ fn conclude(
                 Attempt::Conflict { conflicts, again, .. } => {
                     Attempt::Conflict { conflicts, again, only_read: read }
                 }
-                ended @ Attempt::Ended(_) => ended,
+                ended @ (Attempt::Ended(_) | Attempt::Bereft(_)) => ended,
             })
         }
     }
+}
+
+/// Whether a command ended as it did because of what it has read.
+fn goes_by_reads(status: &CommandStatus) -> bool {
+    was_run(status)
+        || matches!(status, CommandStatus::NotFound(_) | CommandStatus::NotExecutable(_))
 }
 
 /// The handle to commit with: where it was let go of, or another process had it, another one.

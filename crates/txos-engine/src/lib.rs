@@ -14,6 +14,7 @@
 //! | [`rights`] | which root this is, if it is one |
 //! | [`mounts`], [`scope`] | the mount table; what of the tree can be versioned |
 //! | [`nesting`] | whether this process is in a transaction's view |
+//! | [`runs`] | commands that run, by what stays the same over their attempts |
 //! | [`contention`] | which of two transactions gives way where they meet |
 //! | [`realm`] | where transactions meet while they run: shared memory, ownership, waiting, deaths |
 //! | `places` | where everything is after some renames |
@@ -52,6 +53,7 @@ pub mod program;
 pub mod readset;
 pub mod realm;
 pub mod rights;
+pub mod runs;
 pub mod scope;
 pub mod show;
 mod stamp;

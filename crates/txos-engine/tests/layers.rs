@@ -33,6 +33,7 @@ const ORDER: &[&str] = &[
     "mounts",
     "scope",
     "nesting",
+    "runs",
     "contention",
     "realm",
     "places",

@@ -100,7 +100,7 @@ pub fn run(
     };
     drop((theirs, failing, out, err));
     let holding = ends.collect()?;
-    let mut guard = Guard::new(&options.limits, vec![tx.dir().to_owned()]);
+    let mut guard = Guard::new(&options.limits, vec![tx.dir().to_owned()], options.after.clone());
     guard.begin();
     let mut watch = Watch { pid, others, signals, guard, status: None, interrupted: None };
     let watched = watch.until_over(&mine);

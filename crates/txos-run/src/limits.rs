@@ -12,6 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::predecessors::{self, Predecessors, Progress};
+
 /// How often private copies are looked at, at the most and at the least.
 const LOOK_MIN: Duration = Duration::from_millis(10);
 const LOOK_MAX: Duration = Duration::from_secs(2);
@@ -42,6 +44,8 @@ pub enum Limit {
     Bytes,
     /// Time.
     Time,
+    /// None: a run that it comes after failed.
+    Predecessor,
 }
 
 /// What is to be done about the command.
@@ -58,6 +62,8 @@ pub enum Stop {
 pub struct Guard {
     limits: Limits,
     uppers: Vec<PathBuf>,
+    after: Predecessors,
+    after_at: Option<Instant>,
     begun: Option<Instant>,
     look_at: Option<Instant>,
     kill_at: Option<Instant>,
@@ -65,11 +71,20 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Over what is written into these directories.
+    /// Over what is written into these directories, and over the runs that the command comes after.
     #[must_use]
-    pub fn new(limits: &Limits, uppers: Vec<PathBuf>) -> Guard {
+    pub fn new(limits: &Limits, uppers: Vec<PathBuf>, after: Predecessors) -> Guard {
         let limits = limits.clone();
-        Guard { limits, uppers, begun: None, look_at: None, kill_at: None, exceeded: None }
+        Guard {
+            limits,
+            uppers,
+            after,
+            after_at: None,
+            begun: None,
+            look_at: None,
+            kill_at: None,
+            exceeded: None,
+        }
     }
 
     /// The command begins now.
@@ -77,6 +92,7 @@ impl Guard {
         let now = Instant::now();
         self.begun = Some(now);
         self.look_at = self.limits.max_bytes.map(|_| now + LOOK_MIN);
+        self.after_at = (!self.after.is_empty()).then(|| now + predecessors::LOOK);
     }
 
     fn ends_at(&self) -> Option<Instant> {
@@ -88,7 +104,7 @@ impl Guard {
     pub fn left(&self) -> Option<Duration> {
         let next = match self.exceeded {
             Some(_) => self.kill_at,
-            None => [self.ends_at(), self.look_at].into_iter().flatten().min(),
+            None => [self.ends_at(), self.look_at, self.after_at].into_iter().flatten().min(),
         };
         next.map(|at| at.saturating_duration_since(Instant::now()))
     }
@@ -105,6 +121,17 @@ impl Guard {
             self.exceeded = Some((Limit::Time, format!("was stopped after {time} s (--time)")));
             self.kill_at = Some(now + GRACE);
             return Some(Stop::Terminate);
+        }
+        if self.after_at.is_some_and(|at| at <= now) {
+            self.after_at = match self.after.look() {
+                Ok(Progress::Over) => None,
+                // A record that can't be read is told of when the command has ended.
+                Ok(Progress::Runs(_)) | Err(_) => Some(now + predecessors::LOOK),
+                Ok(Progress::Failed { text, .. }) => {
+                    self.exceeded = Some((Limit::Predecessor, format!("was stopped: {text}")));
+                    return Some(Stop::Kill);
+                }
+            };
         }
         self.look_at.filter(|at| *at <= now)?;
         let over = self.measure();
@@ -173,10 +200,14 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
 
+    fn none() -> Predecessors {
+        Predecessors::default()
+    }
+
     #[test]
     fn time_is_over_once_and_then_again() {
         let time = Some(Duration::ZERO);
-        let mut guard = Guard::new(&Limits { time, ..Limits::default() }, Vec::new());
+        let mut guard = Guard::new(&Limits { time, ..Limits::default() }, Vec::new(), none());
         assert_eq!((guard.left(), guard.look()), (None, None), "it has not begun");
         guard.begin();
         assert_eq!(guard.left(), Some(Duration::ZERO));
@@ -200,7 +231,7 @@ mod tests {
         let after = disk_space(std::slice::from_ref(&dir));
         assert!(after < before + 100_000);
         let limits = Limits { max_bytes: Some(99_999), ..Limits::default() };
-        let mut guard = Guard::new(&limits, vec![dir.clone()]);
+        let mut guard = Guard::new(&limits, vec![dir.clone()], none());
         assert_eq!(guard.end().unwrap().0, Limit::Bytes);
         std::fs::remove_dir_all(&dir).unwrap();
     }

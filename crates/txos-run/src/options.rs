@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::error::{Result, Step};
 use crate::inside::Given;
 use crate::limits::Limits;
+use crate::predecessors::Predecessors;
 use crate::question::Answerer;
 use crate::session::output::Hold;
 
@@ -55,6 +56,9 @@ pub struct RunOptions {
     pub hide: Vec<PathBuf>,
     /// What it may use.
     pub limits: Limits,
+    /// The runs that it comes after. While one goes on, it gives way to all others, and waits for that one as long as
+    /// it takes; if one fails, it is ended.
+    pub after: Predecessors,
     /// What answers questions from inside; `None`: nobody does.
     pub answerer: Option<Answerer>,
     /// What the command has from a process in another transaction, inside of which this one is.

@@ -14,6 +14,7 @@ use txos_engine::realm::{AbortCause, Access, Opponent, TxHandle, WaitDecision, W
 use txos_engine::txn::Attendant;
 
 use crate::error::{Result, Step};
+use crate::predecessors::Predecessors;
 use crate::session::channel::{Channel, Order};
 use crate::warning::say;
 
@@ -55,10 +56,11 @@ pub struct Left {
 }
 
 /// Says once for whom something waits, when it has waited for long; calls the wait off after
-/// `patience`, or when `proceed` says no.
+/// `patience`, unless it is for one of the runs that it comes `after`, or when `proceed` says no.
 #[must_use]
 pub fn report_once(
     patience: Duration,
+    after: Predecessors,
     mut proceed: impl FnMut(&WaitInfo) -> bool + Send + 'static,
 ) -> Attendant {
     let mut said = false;
@@ -71,7 +73,8 @@ pub fn report_once(
                 info.waited.as_secs()
             ));
         }
-        let patient = info.publishing || info.waited < patience;
+        let patient =
+            info.publishing || info.waited < patience || after.pids().contains(&info.holder.pid);
         if patient && proceed(info) { WaitDecision::Wait } else { WaitDecision::CallOff }
     })
 }
@@ -83,12 +86,13 @@ impl Participant {
         handle: Option<Handle>,
         isolation: Isolation,
         patience: Duration,
+        after: Predecessors,
         over: &Arc<AtomicBool>,
     ) -> Self {
         let over = Arc::clone(over);
         let impatient = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&impatient);
-        let mut attendant = report_once(patience, move |info| {
+        let mut attendant = report_once(patience, after, move |info| {
             let waits = info.publishing || !flag.load(Ordering::Acquire);
             waits && !over.load(Ordering::Acquire)
         });

@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::layout::Slot;
 use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Note64, Relaxed, Release, SeqCst, Step};
-use super::tx_handle::{SINGLE, TxHandle};
+use super::tx_handle::{DEFERS, SINGLE, TxHandle};
 use super::word::{Access, Word, bits};
 use super::{Realm, WAITS_FOR_TURN};
 use crate::contention::{self, Contender, Decision, Policy, Ruling};
@@ -354,6 +354,8 @@ impl TxHandle<'_> {
         let me = contender(self.own(), self.slot, policy);
         let other = contender(slot, number, policy);
         let ordered = ordered_before(self.own(), slot);
+        let flags = slot.flags.load(Relaxed);
+        let defers = (self.own().flags.load(Relaxed) & DEFERS != 0, flags & DEFERS != 0);
         if Status(slot.status.load(Acquire)).generation() != status.generation() {
             return None;
         }
@@ -362,10 +364,15 @@ impl TxHandle<'_> {
             Some(true) => decide(Decision::AbortOther, "its turn comes first"),
             Some(false) if other.waiting => decide(Decision::AbortSelf, "its turn comes later"),
             Some(false) => decide(Decision::Wait, "its turn comes later"),
+            None if defers == (false, true) => decide(Decision::AbortOther, "the other defers"),
             // A single call costs nothing to begin again, and what it holds it holds for an instant.
-            None if slot.flags.load(Relaxed) & SINGLE != 0 && !other.waiting => {
+            None if flags & SINGLE != 0 && !other.waiting => {
                 decide(Decision::Wait, "the other is a single call")
             }
+            None if defers == (true, false) => match other.waiting {
+                true => decide(Decision::AbortSelf, "it defers, and the other waits"),
+                false => decide(Decision::Wait, "it defers"),
+            },
             None => Some(contention::arbitrate(policy, &me, &other, turn)),
         }
     }

@@ -95,6 +95,42 @@ fn the_older_dooms_the_younger() {
     }
 }
 
+/// Whatever the policy says: the older would win.
+#[test]
+fn one_that_defers_gives_way() {
+    let place = Place::new("defer");
+    let realm = place.join();
+    let mut older = begin(&realm);
+    let mut younger = nonblocking(&realm);
+    older.defer(true);
+    older.acquire(&page(1), Access::Write).unwrap();
+    younger.acquire(&page(1), Access::Write).unwrap();
+    assert!(older.is_doomed() && !younger.is_doomed());
+    drop(older);
+    let mut older = nonblocking(&realm);
+    drop(younger);
+    let mut younger = nonblocking(&realm);
+    younger.acquire(&page(1), Access::Write).unwrap();
+    older.defer(true);
+    let stop = older.acquire(&page(1), Access::Read).unwrap_err();
+    assert!(matches!(stop, AbortCause::Busy(_)), "{stop}");
+    assert!(!younger.is_doomed());
+    drop(older);
+    // Of two that defer the policy decides; and one that no longer does is like any other.
+    for defers in [true, false] {
+        let older = younger;
+        older.defer(defers);
+        let mut next = nonblocking(&realm);
+        next.defer(true);
+        next.defer(defers);
+        let stop = next.acquire(&page(1), Access::Write).unwrap_err();
+        assert!(matches!(stop, AbortCause::Busy(_)), "{stop}");
+        assert!(!older.is_doomed());
+        younger = older;
+    }
+    younger.finish().unwrap();
+}
+
 #[test]
 fn the_younger_waits_for_the_older() {
     let place = Place::new("wait");

@@ -80,6 +80,9 @@ pub(super) const AT_ONCE: u32 = 2;
 /// In `flags`: its list says what it holds.
 pub(super) const LISTED: u32 = 4;
 
+/// In `flags`: it gives way to every transaction that does not defer.
+pub(super) const DEFERS: u32 = 8;
+
 /// Is told of waiting, and decides whether to go on with it.
 type Attend<'r> = Box<dyn FnMut(&WaitInfo) -> WaitDecision + Send + 'r>;
 
@@ -335,6 +338,17 @@ impl<'r> TxHandle<'r> {
     /// From now on it may wait, though it was not to when it began.
     pub(crate) fn may_wait(&mut self) {
         self.nonblock = false;
+    }
+
+    /// From now on, or no longer, it gives way in every conflict to a transaction that does not defer, whatever the
+    /// policy: it can't go on before the other one has (papers/003 §6.1).
+    pub fn defer(&self, defers: bool) {
+        let flags = &self.own().flags;
+        if defers {
+            flags.fetch_or(DEFERS, Relaxed);
+        } else {
+            flags.fetch_and(!DEFERS, Relaxed);
+        }
     }
 
     /// Its slot.

@@ -144,7 +144,7 @@ pub fn run(
         all_gone: false,
         asker_gone: false,
         interrupted: None,
-        guard: Guard::new(&options.limits, uppers),
+        guard: Guard::new(&options.limits, uppers, options.after.clone()),
         directory,
     };
     let holding = ends.collect();
@@ -459,6 +459,7 @@ impl Monitor<'_> {
             handle: self.handle.take(),
             isolation: self.options.isolation,
             patience: self.options.patience,
+            after: self.options.after.clone(),
             questions: self
                 .options
                 .answerer

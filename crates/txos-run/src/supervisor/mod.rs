@@ -55,6 +55,7 @@ use txos_engine::readset::ReadSet;
 
 use crate::error::{Result, Step};
 use crate::participant::{Handle, Left, Participant, Watcher};
+use crate::predecessors::Predecessors;
 use crate::question::Questions;
 use crate::session::channel::{Channel, Order};
 use crate::sys::seccomp::{Buffer, Call, Listener};
@@ -106,6 +107,8 @@ pub struct Setup {
     pub isolation: Isolation,
     /// How long a call waits for another transaction at the most.
     pub patience: Duration,
+    /// The runs that it comes after.
+    pub after: Predecessors,
     /// What answers questions about the store.
     pub questions: Option<Questions>,
 }
@@ -216,7 +219,8 @@ pub fn start(setup: Setup) -> Result<Running> {
         }
         None => None,
     };
-    let participant = Participant::new(setup.handle, setup.isolation, setup.patience, &over);
+    let participant =
+        Participant::new(setup.handle, setup.isolation, setup.patience, setup.after, &over);
     let (to_thread, from_starter) = sync_channel(1);
     let limit = Descriptors::raise();
     let run = move || {

@@ -13,6 +13,7 @@
 //! | [`completion`] | shells complete the transactions that a command can be applied to |
 //! | [`patches`] | the patch of a transaction is one that git applies |
 //! | [`reports`] | the document of `--report` agrees with what happened |
+//! | [`producers`] | a command that comes after another one sees what that commits, and fails if it fails |
 //! | [`retries`] | a command is run again by itself only if no other process can have noticed the first run |
 //! | [`view`], [`effects`], [`mounts`] | a command finds everything as without a transaction; what is live is held, reported or refused |
 //! | [`limits`] | time, memory, private copies and network are bounded; a hidden path is absent |
@@ -41,6 +42,7 @@ mod mounts;
 mod naming;
 mod patches;
 mod pending;
+mod producers;
 mod real_packages;
 mod rebase;
 mod reports;
