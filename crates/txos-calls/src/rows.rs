@@ -1,7 +1,7 @@
 //! The rows. One line or two each, by number within their group.
 
 use super::{
-    Aspects, At, Class, FLAGS, Follow, Group, Handler, IPC, Ids, LISTENER_FLAGS, OpenFlags, Row, System, Sysv, Unless,
+    Aspects, At, Class, FLAGS, Follow, Group, Handler, IPC, Ids, LISTENER_FLAGS, NET, OpenFlags, Row, System, Sysv, Unless,
     Whose,
 };
 use Class::{
@@ -57,7 +57,6 @@ const NS: &str = "a change of namespaces";
 const MACHINE: &str = "a call that concerns the whole machine";
 const OTHER: &str = "another process's memory or descriptors";
 const MOUNTS: &str = "a change of mounts or swap";
-const NET: &str = "network and socket traffic";
 const ACCEPT: &str = "accepting a connection";
 const SIGNAL: &str = "a signal";
 const KERNEL: &str = "a change of the kernel";
@@ -449,10 +448,12 @@ const COMMUNICATION: &[Row] = &[
     call(43, "accept", Own, Passed(ACCEPT)).fds(&[0]).makes(),
     call(44, "sendto", SendTo, Passed(NET)).why(LEAVES).unless(&[Null(4)]).fds(&[0])
         .note("to a peer outside the transaction"),
-    call(45, "recvfrom", Own, Passed(NET)).fds(&[0]),
+    call(45, "recvfrom", Own, Restored(NET)).fds(&[0])
+        .note("in a thread, taken by the commit and given back by an abort; of a socket on which something was sent before, at once"),
     call(46, "sendmsg", SendMessage, Passed(NET)).why(LEAVES).unless(&[Int(2, LISTENER_FLAGS)]).fds(&[0])
         .note("to a peer outside the transaction; in a thread, no descriptor of a versioned file can be sent"),
-    call(47, "recvmsg", Own, Passed(NET)).fds(&[0]),
+    call(47, "recvmsg", Own, Restored(NET)).fds(&[0])
+        .note("in a thread, taken by the commit and given back by an abort; of a socket on which something was sent before, at once"),
     call(48, "shutdown", Own, Passed(NET)).fds(&[0]),
     call(49, "bind", Bind, Passed(NET)).why(CHANGES).fds(&[0]).i386(&[361])
         .note("to an address that is no path; in a thread, a path on a versioned file system is transactional"),
@@ -495,7 +496,8 @@ const COMMUNICATION: &[Row] = &[
     call(293, "pipe2", Own, T),
     call(297, "rt_tgsigqueueinfo", QueueThreadOf, Held(SIGNAL)).why(SIGNALS).asks(&[Int(2, 0)])
         .i386(&[335]),
-    call(299, "recvmmsg", Own, Passed(NET)).fds(&[0]),
+    call(299, "recvmmsg", Own, Restored(NET)).fds(&[0])
+        .note("in a thread, taken by the commit and given back by an abort; of a socket on which something was sent before, at once"),
     call(307, "sendmmsg", SendMessages, Passed(NET)).why(LEAVES).fds(&[0])
         .note("to a peer outside the transaction"),
     call(424, "pidfd_send_signal", KillDescriptor, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).fds(&[0])

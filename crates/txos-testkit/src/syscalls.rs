@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use txos_calls::{Class, Does, GROUPS, Group, IPC, KERNEL, Row, rows};
+use txos_calls::{Class, Does, GROUPS, Group, IPC, KERNEL, NET, Row, rows};
 
 const DOES: [(Does, &str); 5] = [
     (Does::Transactional, "transactional"),
@@ -47,6 +47,13 @@ pub const SHOWN: &[(&str, &[&str])] = &[
     ),
     ("refused", &["syscalls/outside.rs::what_a_command_can_not_do_is_refused"]),
     ("signals", &["syscalls/outside.rs::signals_of_every_kind_wait_for_the_commit"]),
+    (
+        "sockets",
+        &[
+            "syscalls/sockets.rs::calls_of_sockets_of_a_thread_are_as_natively_after_the_commit",
+            "syscalls/sockets.rs::calls_of_sockets_of_a_thread_that_aborts_leave_nothing",
+        ],
+    ),
     ("special", &["syscalls/special.rs::what_starts_or_ends_threads_and_programs_is_outside"]),
     (
         "sweep",
@@ -88,6 +95,7 @@ pub fn shown(row: &Row) -> Vec<&'static str> {
         // Every number is made there.
         (_, Does::Passed | Does::Refused) => "sweep",
         (Class::Held(what) | Class::Restored(what), _) if what == IPC => "ipc",
+        (Class::Held(what) | Class::Restored(what), _) if what == NET => "sockets",
         (_, Does::Held) if row.in_command() == Does::Held => "held",
         (_, Does::Held) => "deferred",
         _ => "thread",

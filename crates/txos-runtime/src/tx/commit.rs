@@ -27,7 +27,7 @@ impl Tx {
     ) -> Result<Committed, Failure> {
         let asked = Asked { decides, refused: RefCell::new(None) };
         self.settle_held_places();
-        let placed = self.take_place();
+        let placed = self.take_place().and_then(|()| self.check_received());
         let published = placed.and_then(|()| self.publish(&asked)).map_err(|failure| {
             match asked.refused.take() {
                 // What could not be undone is still undecided.
@@ -40,6 +40,8 @@ impl Tx {
         match published {
             Ok(mut committed) => {
                 self.make_ways_known();
+                // Before a socket is closed with it in its queue: TCP tells the other end of that.
+                committed.failed.extend(self.held.input.take());
                 self.install_descriptors();
                 shared::remember_file_systems(&self.copies.file_systems);
                 // Before the root directory changes: the store is found by its path.

@@ -26,7 +26,7 @@
 
 use std::time::{Duration, Instant};
 
-use txos_engine::object::FileKind;
+use txos_engine::object::{FileId, FileKind};
 
 use super::files::File;
 use super::io::{buffers, uses_offset, what_is_there};
@@ -100,6 +100,8 @@ struct End {
     /// A duplicate: the program's own number may be closed by another thread. It is kept until the program has no number
     /// for the end any more and nothing is held for it: who reads there reads until it is closed.
     fd: Option<OwnedFd>,
+    /// What it is.
+    id: FileId,
     kind: Kind,
     /// The program's number when it was first written to, for messages.
     number: i32,
@@ -217,6 +219,11 @@ impl Effects {
         let kept = self.memory.len() as u64 + self.filed + (self.queue.len() * each) as u64;
         let kept = kept.saturating_add(self.for_calls);
         if kept.saturating_add(len) > held_max() { Err(Errno::NOBUFS) } else { Ok(()) }
+    }
+
+    /// A look has found something.
+    pub fn found_something(&mut self) {
+        self.looks = 0;
     }
 
     /// Whether so many more bytes may be held.
@@ -363,7 +370,7 @@ impl Effects {
 
 /// Where `poll` and its relatives have their timeout, whether that is a pointer, and how long it is; `None`: they
 /// wait for ever.
-fn waits(call: &Call) -> Sys<(usize, bool, Option<Duration>)> {
+pub(super) fn waits(call: &Call) -> Sys<(usize, bool, Option<Duration>)> {
     let (at, nanoseconds) = match call.number() {
         libc::SYS_poll => (2, None),
         libc::SYS_ppoll => (2, Some(1)),
@@ -694,6 +701,7 @@ impl Tx {
         let fd = OwnedFd::of(kernel::copy_high(real)?);
         self.held.output.ends.push(End {
             fd: Some(fd),
+            id: stat.id,
             kind,
             number,
             connected,
@@ -1045,7 +1053,10 @@ impl Tx {
     }
 
     fn go_on(&mut self) {
-        self.held.output.go_on().iter().for_each(|words| say(words));
+        if self.held.output.going > 0 {
+            self.held.output.go_on().iter().for_each(|words| say(words));
+            self.talks_where_released();
+        }
     }
 
     /// The rest of what is released, as soon as there is room for it.
@@ -1060,6 +1071,7 @@ impl Tx {
         let _ = self.release_because("other threads enter the transaction");
         let _ = self.release_ipc();
         self.go_on_to_the_end();
+        self.take_received();
         for file in 0..self.fds.count() {
             if let Reach::Held(_) = self.fds.get(file).reach {
                 self.fds.get_mut(file).reach = Reach::Live;
@@ -1100,7 +1112,16 @@ impl Tx {
             ));
         }
         self.held.output.release().iter().for_each(|words| say(words));
+        self.talks_where_released();
         Ok(())
+    }
+
+    /// What was released may be answered: what is received there is taken from now on.
+    fn talks_where_released(&mut self) {
+        let ends = self.held.output.ends.iter();
+        let sockets = ends.filter(|end| end.is_socket() && end.released > 0).map(|end| end.id);
+        let sockets: Vec<FileId> = sockets.collect();
+        sockets.into_iter().for_each(|socket| self.talks_on(socket));
     }
 
     /// A call that takes something from the outside, and may wait for it: what is held is released before it does.
@@ -1147,6 +1168,20 @@ impl Tx {
             _ => false,
         };
         let waits = !may_not_wait && kernel::status_flags(real)? & libc::O_NONBLOCK == 0;
+        self.release_before_waiting(waits, real, None)
+    }
+
+    /// A read finds nothing, and waits for it or does not. `source` is what of it was looked at before.
+    ///
+    /// # Errors
+    /// As [`Tx::release`].
+    pub fn release_before_waiting(
+        &mut self,
+        waits: bool,
+        real: i32,
+        source: Option<usize>,
+    ) -> Sys<()> {
+        self.go_on();
         // The runtime of a language waits elsewhere.
         let managed = self.how.flags & flags::MANAGED != 0;
         if !(waits || managed || self.looked_in_vain()) {
@@ -1154,8 +1189,18 @@ impl Tx {
         }
         self.no_longer_keeps_waiting()?;
         while waits && let Some(end) = self.held.output.stuck() {
-            let _ = kernel::any_event([(real, libc::POLLIN), (end, libc::POLLOUT)], LOOK);
-            if kernel::is_ready(real, libc::POLLIN) {
+            let arrives = source.map_or(real, |at| self.arrivals(at, real));
+            let is_there = |tx: &mut Tx| match source {
+                Some(at) => arrives != real && tx.has_more(at),
+                None => false,
+            };
+            if is_there(self) {
+                break;
+            }
+            let two = [(arrives, libc::POLLIN), (end, libc::POLLOUT)];
+            let mut two = two.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
+            let _ = kernel::any_event(&mut two, LOOK);
+            if is_there(self) || arrives == real && kernel::is_ready(real, libc::POLLIN) {
                 break;
             }
             if is_to_end() {
@@ -1251,6 +1296,10 @@ impl Tx {
         if !released.is_empty() {
             why.what = format!("{}; sent before that: {released}", why.what);
         }
+        let taken = self.held.input.taken();
+        if !taken.is_empty() {
+            why.what = format!("{}; taken before that: {taken}", why.what);
+        }
         why
     }
 
@@ -1262,6 +1311,7 @@ impl Tx {
             self.held.output.file = None;
         }
         self.held.output.queue.clear();
+        self.held.input.forget(!self.held.output.shares_table);
     }
 
     /// Before a child is made: whether it has the table of descriptors in common with this process.

@@ -6,6 +6,7 @@ use txos_engine::object::FileKind;
 use super::Tx;
 use super::attrs::Object;
 use super::content::Data;
+use super::effects;
 use super::files::FdTable;
 use super::files::{Descriptor, File, OpenFile};
 use super::kernel::{self, Errno, FICLONERANGE, OwnedFd, Sys};
@@ -250,6 +251,12 @@ impl Tx {
             _ => {}
         }
         let Some(id) = open.node.filter(|&id| self.tree.has_content(id)) else {
+            if request == FIONREAD
+                && let Some(bytes) = self.bytes_to_receive(number)
+            {
+                call.pointer(2).write(i32::try_from(bytes).unwrap_or(i32::MAX))?;
+                return Ok(0);
+            }
             return self.on_descriptor(call);
         };
         let flags = open.flags;
@@ -407,20 +414,31 @@ impl Tx {
         // Those that a write to would be held for.
         let mut writable = Vec::new();
         for i in 0..count {
-            let mut one = given.item(i).read()?;
+            let one = given.item(i).read()?;
             if one.events & WRITABLE != 0 && self.may_hold() && self.is_writable(one.fd) {
                 writable.push(i as usize);
             }
+            list.push(one);
+        }
+        let blind = self.blind(list.iter().enumerate());
+        for one in &mut list {
             if one.fd >= 0 {
                 // One that is closed is answered with POLLNVAL, which a number never used gives.
                 one.fd = self.real(one.fd).unwrap_or(i32::MAX);
             }
             one.revents = 0;
-            list.push(one);
         }
-        // SAFETY: the list is as long as the program's, and lives until the answer.
-        let real_call = unsafe { call.with_word(0, list.as_mut_ptr() as u64) };
-        let mut n = self.answer_wait(&real_call, !writable.is_empty(), || {})?;
+        let mut n = match blind.is_empty() {
+            true => {
+                // SAFETY: the list is as long as the program's, and lives until the answer.
+                let real_call = unsafe { call.with_word(0, list.as_mut_ptr() as u64) };
+                self.answer_wait(&real_call, !writable.is_empty(), || {})?
+            }
+            false => {
+                let (_, _, within) = effects::waits(call)?;
+                self.wait_past_looks(&mut list, &blind, within, !writable.is_empty())?
+            }
+        };
         for i in writable {
             let one = &mut list[i];
             n += u64::from(one.revents == 0);
@@ -493,6 +511,16 @@ impl Tx {
             }
             false => Vec::new(),
         };
+        let readable: Vec<libc::pollfd> = match self.held.input.any() {
+            true => {
+                let one = |&fd: &i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                sets[0].iter().map(one).collect()
+            }
+            false => Vec::new(),
+        };
+        if !self.blind(readable.iter().enumerate()).is_empty() {
+            return self.select_past_looks(call, &sets, given, words);
+        }
         let asked = self.keeps_others_waiting().then(|| real_sets.clone());
         let mut n = self.answer_wait(&real_call, !writable.is_empty(), || {
             for (set, asked) in real_sets.iter_mut().zip(asked.iter().flatten()) {
@@ -517,6 +545,57 @@ impl Tx {
             }
             for (word, bits) in out.into_iter().enumerate() {
                 given[i].item(word as u64).write(bits)?;
+            }
+        }
+        Ok(n)
+    }
+
+    /// `select(2)` of which some descriptors are looked at only: by `poll(2)`, as the kernel does it.
+    fn select_past_looks(
+        &mut self,
+        call: &Call,
+        sets: &[Vec<i32>; 3],
+        given: [UserPtr<u64>; 3],
+        words: usize,
+    ) -> Sys<u64> {
+        const ASKED: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
+        const TOLD: [i16; 3] = [
+            libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR,
+            libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND | libc::POLLERR,
+            libc::POLLPRI,
+        ];
+        let mut list = Vec::new();
+        let mut writable = Vec::new();
+        for (set, (numbers, events)) in sets.iter().zip(ASKED).enumerate() {
+            for &fd in numbers {
+                if set == 1 && self.may_hold() && self.is_writable(fd) {
+                    writable.push(list.len());
+                }
+                list.push(libc::pollfd { fd, events, revents: 0 });
+            }
+        }
+        let blind = self.blind(list.iter().enumerate());
+        for one in &mut list {
+            one.fd = self.real(one.fd)?;
+        }
+        let (_, _, within) = effects::waits(call)?;
+        self.wait_past_looks(&mut list, &blind, within, !writable.is_empty())?;
+        for place in writable {
+            list[place].revents |= libc::POLLOUT;
+        }
+        let (mut told, mut n) = (list.iter(), 0);
+        for (set, numbers) in sets.iter().enumerate() {
+            let mut out = vec![0u64; words];
+            for (&fd, one) in numbers.iter().zip(&mut told) {
+                if one.revents & TOLD[set] != 0 {
+                    out[fd as usize / 64] |= 1 << (fd as usize % 64);
+                    n += 1;
+                }
+            }
+            if !given[set].is_null() {
+                for (word, bits) in out.into_iter().enumerate() {
+                    given[set].item(word as u64).write(bits)?;
+                }
             }
         }
         Ok(n)

@@ -17,6 +17,7 @@ use super::content::Data;
 use super::kernel::{self, Errno, Sys};
 use super::list::Cursor;
 use super::node::{Id, Map};
+use super::received::Receiving;
 use super::spaces::SPACE;
 use super::tree::ShadowTree;
 
@@ -77,6 +78,8 @@ pub struct OpenFile {
     pub borrowed: bool,
     /// What output to it is.
     pub reach: super::effects::Reach,
+    /// How the transaction receives from it.
+    pub receiving: Receiving,
     /// Its lock of flock(2): `LOCK_SH`, `LOCK_EX`, or 0.
     pub lock: i32,
     /// The open file that has the lock: the kernel's is one of the private copy by now.
@@ -529,6 +532,9 @@ impl Tx {
         let cloexec = kernel::close_on_exec(number)?;
         let stat = kernel::look_fd(number)?;
         let mut open = OpenFile { flags, numbers: vec![number], ..OpenFile::default() };
+        if stat.kind() == FileKind::Socket {
+            open.receiving = Receiving::Unknown;
+        }
         let mut real = number;
         let mut watched = false;
         // A command's own messages are live, wherever they go.

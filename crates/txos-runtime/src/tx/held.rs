@@ -1,5 +1,5 @@
-//! What happens to others if and when the transaction commits: signals to processes outside, output ([`super::effects`]), and
-//! calls that change the machine ([`super::deferred`]).
+//! What happens to others if and when the transaction commits: signals to processes outside, output ([`super::effects`]), what
+//! is received ([`super::received`]), and calls that change the machine ([`super::deferred`]).
 //!
 //! Whether there is the process, and whether the caller may signal it, the kernel is asked at once, so that
 //! the call fails as it does natively. The process is held by a descriptor until then: another that gets its
@@ -24,6 +24,7 @@ use super::deferred::{Deferred, MachineNames};
 use super::effects::Effects;
 use super::ipc::{self, Ipc};
 use super::kernel::{self, Credentials, Errno, Info, OwnedFd, Sys};
+use super::received::Received;
 use super::{Failure, Tx, reason, say};
 use crate::call::Call;
 
@@ -44,6 +45,8 @@ pub struct Held {
     of_ipc: usize,
     /// Output to the outside.
     pub output: Effects,
+    /// What was received from it.
+    pub input: Received,
     /// The credentials that the thread has had, by their numbers, if they have changed.
     senders: Vec<(u32, Credentials)>,
     /// The processes that they go to.
@@ -283,8 +286,9 @@ impl Held {
         &mut self.rare.get_or_insert_default().ipc
     }
 
-    /// The transaction is aborted: what it has made and taken of IPC is taken back.
+    /// The transaction is aborted: what it has made and taken of IPC is taken back, what it has received is given back.
     pub fn take_back(&mut self) {
+        self.input.give_back();
         if let Some(rare) = &mut self.rare {
             rare.ipc.take_back();
         }
@@ -551,6 +555,7 @@ impl Tx {
             let kind = kernel::look_fd(number).map(|stat| stat.kind());
             if matches!(kind, Ok(FileKind::Fifo | FileKind::Socket)) {
                 self.unsupported_call(what, b"")?;
+                self.take_before_closing(number);
                 self.fds.close_for_good(number);
                 // Begun again, the program would find the number closed.
                 self.held.output.went_out = true;

@@ -62,10 +62,15 @@ impl Tx {
     pub fn read(&mut self, call: &Call) -> Sys<u64> {
         let fd = call.int(0);
         at_a_place(call)?;
-        let (_, way) = self.reading(call)?;
+        let (file, way) = self.reading(call)?;
         let (id, real) = match way {
             Way::Native(real) => return call.with_descriptor(0, real).answer(),
             Way::Outside(real) => {
+                if uses_offset(call)
+                    && let Some(received) = self.receive(call, file, real)?
+                {
+                    return Ok(received);
+                }
                 self.before_taking(call, real)?;
                 return call.with_descriptor(0, real).answer_waiting();
             }
@@ -131,6 +136,7 @@ impl Tx {
             }
             let real = self.real(fd)?;
             self.write_outside(fd, real)?;
+            self.talks(fd);
             return call.with_descriptor(0, real).answer_waiting();
         };
         if !writes {
@@ -270,6 +276,9 @@ impl Tx {
         } else if write {
             let real = self.real(number)?;
             self.write_outside(number, real)?;
+            self.talks(number);
+        } else {
+            self.before_taking_past_looks(number)?;
         }
         self.real(number)
     }

@@ -14,6 +14,7 @@
 //! | [`spaces`] | several processes in one transaction: what is each one's own |
 //! | `passed`, `sockets` | paths of calls that the kernel carries out; addresses of sockets |
 //! | [`effects`] | output to the outside, held until the commit |
+//! | [`received`] | what is received from sockets, taken by the commit |
 //! | `acquire` | the read set, and the realm |
 //! | `ways` | directories on the way of a path: held, known to the process |
 //! | `staging` | where private copies lie |
@@ -54,6 +55,7 @@ mod open;
 mod parts;
 mod passed;
 mod perm;
+pub mod received;
 mod settings;
 pub mod shared;
 mod single_call;

@@ -73,6 +73,11 @@ impl Header {
         unsafe { UserSlice::new(self.words[4], self.words[5]) }
     }
 
+    /// What the kernel says of a message that was received.
+    pub fn flags(&self) -> i32 {
+        self.words[6] as i32
+    }
+
     /// Replaces the address.
     pub fn set_address(&mut self, address: &Address) {
         self.words[0] = address.bytes.as_ptr() as u64;
@@ -153,6 +158,12 @@ pub fn path_in(address: UserSlice) -> Option<Vec<u8>> {
     let path = bytes[FAMILY..].split(|&b| b == 0).next().unwrap_or_default();
     let is_path = i32::from(family) == libc::AF_UNIX && !path.is_empty() && path.len() <= PATH_MAX;
     is_path.then(|| path.to_vec())
+}
+
+/// Whether a call is of sockets, and reaches who is at the other end.
+#[must_use]
+pub fn is_traffic(number: i64) -> bool {
+    matches!(number, libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg)
 }
 
 /// Whether an address is a path.

@@ -75,6 +75,7 @@ impl Tx {
             libc::SYS_tee => {
                 let (from, to) = (self.real(int(0))?, self.real(int(1))?);
                 self.before_live(int(1))?;
+                self.before_taking_past_looks(int(0))?;
                 self.before_taking(call, from)?;
                 self.write_outside(int(1), to)?;
                 call.with_descriptor(0, from).with_descriptor(1, to).answer_waiting()

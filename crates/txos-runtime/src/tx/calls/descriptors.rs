@@ -65,9 +65,19 @@ impl Tx {
                     Some(held) => Ok(held),
                     None => {
                         self.before_live(int(0))?;
-                        self.send_live(call)
+                        let sent = self.send_live(call)?;
+                        self.talks(int(0));
+                        Ok(sent)
                     }
                 }
+            }
+            libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg => {
+                self.receive_message(call)
+            }
+            libc::SYS_setsockopt if (int(1), int(2)) == (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => {
+                self.before_taking_past_looks(int(0))?;
+                self.talks(int(0));
+                self.the_rest(call)
             }
             libc::SYS_connect => {
                 self.before_live(int(0))?;
@@ -122,11 +132,27 @@ impl Tx {
         // The kernel would go on telling of what the program has closed.
         self.close_ends("closing a descriptor that epoll may know")?;
         let real_call = call.with_descriptor(0, real);
+        let blind = self.blind_interests(real)?;
+        if !blind.is_empty() {
+            let held = |tx: &mut Tx| match tx.may_hold() {
+                true => tx.writable_events(call, real),
+                false => Ok(0),
+            };
+            return self.events_past_looks(&real_call, &blind, held);
+        }
         let found = self.answer_wait(&real_call, self.may_hold(), || {})?;
         if found != 0 || !self.may_hold() {
             return Ok(found);
         }
         // The kernel has nothing, and was not waited for.
+        match self.writable_events(call, real)? {
+            0 => self.answer_wait(&real_call, false, || {}),
+            ready => Ok(ready),
+        }
+    }
+
+    /// The descriptors that an epoll descriptor tells of, and that a write to would be held for.
+    fn writable_events(&mut self, call: &Call, real: i32) -> Sys<u64> {
         let room = u64::from(call.uint(2));
         let out = call.pointer::<libc::epoll_event>(1);
         let mut ready = 0;
@@ -143,10 +169,7 @@ impl Tx {
                 ready += 1;
             }
         }
-        match ready {
-            0 => self.answer_wait(&real_call, false, || {}),
-            _ => Ok(ready),
-        }
+        Ok(ready)
     }
 
     /// `sendmsg(2)`: the descriptors in it are numbers of the program's.

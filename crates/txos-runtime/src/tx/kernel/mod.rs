@@ -15,6 +15,7 @@
 //! | [`outside`] | sending to pipes, terminals and sockets |
 //! | [`process`] | who and where the process is |
 //! | [`signals`] | signals to other processes |
+//! | [`sockets`] | looking at what sockets have received, and taking it |
 //!
 //! # Safety
 //!
@@ -36,6 +37,7 @@ mod open;
 mod outside;
 mod process;
 mod signals;
+mod sockets;
 mod stat;
 
 pub use attrs::*;
@@ -47,6 +49,7 @@ pub use open::*;
 pub use outside::*;
 pub use process::*;
 pub use signals::*;
+pub use sockets::*;
 pub use stat::*;
 
 /// Makes a system call: an unsafe function whose arguments are cast to words.

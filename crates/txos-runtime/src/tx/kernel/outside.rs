@@ -18,15 +18,14 @@ pub fn events(fd: i32, events: i16, within: Duration) -> Sys<i16> {
     unsafe { sys!(SYS_poll, &raw mut one, 1, milliseconds) }.map(|_| one.revents)
 }
 
-/// Waits until something has happened to one of two descriptors, or for a time.
+/// Waits until something has happened to one of several descriptors, or for a time.
 ///
 /// # Errors
 /// As `poll(2)`.
-pub fn any_event(two: [(i32, i16); 2], within: Duration) -> Sys<()> {
-    let mut all = two.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
+pub fn any_event(all: &mut [libc::pollfd], within: Duration) -> Sys<()> {
     let milliseconds = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: the kernel reads and writes the two structures.
-    unsafe { sys!(SYS_poll, all.as_mut_ptr(), 2, milliseconds) }.map(drop)
+    // SAFETY: the kernel reads and writes so many structures.
+    unsafe { sys!(SYS_poll, all.as_mut_ptr(), all.len(), milliseconds) }.map(drop)
 }
 
 /// What an epoll descriptor looks at: the numbers when they were added, events and data. See `proc_pid_fdinfo(5)`.
@@ -91,7 +90,7 @@ pub fn is_terminal(fd: i32) -> bool {
 }
 
 /// An option of a socket's own level that is a number.
-fn option(fd: i32, option: i32) -> Sys<i32> {
+pub(super) fn option(fd: i32, option: i32) -> Sys<i32> {
     let (mut value, mut len) = (0_i32, size_of::<i32>() as u32);
     let level = libc::SOL_SOCKET;
     // SAFETY: there is room for one number, and its length is told.

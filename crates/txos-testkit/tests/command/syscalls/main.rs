@@ -9,6 +9,7 @@ mod deferred;
 mod ipc;
 mod outside;
 mod pointers;
+mod sockets;
 mod special;
 mod sweep;
 mod table;

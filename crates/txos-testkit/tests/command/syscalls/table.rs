@@ -82,7 +82,7 @@ fn every_named_test_exists() {
 #[test]
 fn what_shows_a_call_makes_it() {
     let (calls, outside, special) = (cases("calls"), cases("outside"), cases("special"));
-    let (deferred, ipc) = (cases("deferred"), cases("ipc"));
+    let (deferred, ipc, sockets) = (cases("deferred"), cases("ipc"), cases("sockets"));
     let has = |list: &BTreeMap<String, u32>, name: &str, places: u32| {
         list.get(name).is_some_and(|p| p & places == places)
     };
@@ -98,6 +98,7 @@ fn what_shows_a_call_makes_it() {
                 "special" => special.contains_key(name),
                 "deferred" => deferred.contains_key(name),
                 "ipc" => ipc.contains_key(name),
+                "sockets" => sockets.contains_key(name),
                 // Every number is made there.
                 _ => by == "sweep",
             };
@@ -108,8 +109,9 @@ fn what_shows_a_call_makes_it() {
         assert_eq!(held, row.in_command() == Does::Held, "{name}");
         assert_eq!(deferred.contains_key(name), shown(row).contains(&"deferred"), "{name}");
         assert_eq!(ipc.contains_key(name), shown(row).contains(&"ipc"), "{name}");
+        assert_eq!(sockets.contains_key(name), shown(row).contains(&"sockets"), "{name}");
     }
-    let lists = [&calls, &outside, &special, &deferred, &ipc];
+    let lists = [&calls, &outside, &special, &deferred, &ipc, &sockets];
     for name in lists.into_iter().flat_map(|list| list.keys()) {
         let known = WAYS.contains(&name.as_str()) || rows().any(|row| row.name == name);
         assert!(known, "{name} is no call");
@@ -130,4 +132,7 @@ const WAYS: &[&str] = &[
     "semop_that_takes",
     "semop_that_locks",
     "semop_that_waits",
+    "recvmsg_with_descriptors",
+    "read_of_sockets",
+    "wait_after_recv",
 ];

@@ -16,6 +16,7 @@ mod members;
 mod place;
 mod processes;
 mod program;
+mod received;
 mod sweep;
 mod threads;
 mod tocttou;

@@ -1,0 +1,168 @@
+//! Receiving from sockets: looking at what has arrived, and taking it.
+
+use super::{OwnedFd, Sys, move_high, option, sys};
+
+/// Where a look (`MSG_PEEK`) at what has arrived begins, bytes from the first that nobody has taken; -1: at that, and
+/// looks do not move it. See `SO_PEEK_OFF` in `socket(7)`.
+///
+/// # Errors
+/// As `getsockopt(2)`.
+pub fn peek_offset(socket: i32) -> Sys<i32> {
+    option(socket, libc::SO_PEEK_OFF)
+}
+
+/// The same, to be changed: looks move it from then on, unless it is -1.
+///
+/// # Errors
+/// As `setsockopt(2)`: EOPNOTSUPP of TCP before Linux 6.9.
+pub fn set_peek_offset(socket: i32, offset: i32) -> Sys<()> {
+    let (level, name, len) = (libc::SOL_SOCKET, libc::SO_PEEK_OFF, size_of::<i32>());
+    // SAFETY: the kernel reads one number.
+    unsafe { sys!(SYS_setsockopt, socket, level, name, &raw const offset, len) }.map(drop)
+}
+
+/// How many bytes a socket waits for before it gives any.
+///
+/// # Errors
+/// As `getsockopt(2)`.
+pub fn least_received(socket: i32) -> Sys<i32> {
+    option(socket, libc::SO_RCVLOWAT)
+}
+
+/// How many bytes a Unix socket of this kind may have sent that nobody has taken.
+///
+/// # Errors
+/// As `getsockopt(2)`.
+pub fn send_buffer(socket: i32) -> Sys<i32> {
+    option(socket, libc::SO_SNDBUF)
+}
+
+/// Whether a call that receives waits for a time only (`SO_RCVTIMEO`).
+#[must_use]
+pub fn receives_for_a_time(socket: i32) -> bool {
+    let (mut time, mut len) = ([0_i64; 2], size_of::<[i64; 2]>() as u32);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+    // SAFETY: there is room for a `struct timeval`, and its length is told.
+    let told = unsafe { sys!(SYS_getsockopt, socket, level, name, &raw mut time, &raw mut len) };
+    told.is_ok() && time != [0; 2]
+}
+
+/// How many bytes of memory what has arrived takes, and how many it may take. Of Unix sockets that is the sender's.
+///
+/// # Errors
+/// As `getsockopt(2)`.
+pub fn receive_memory(socket: i32) -> Sys<(u32, u32)> {
+    const SO_MEMINFO: i32 = 55;
+    let (mut all, mut len) = ([0_u32; 9], size_of::<[u32; 9]>() as u32);
+    let level = libc::SOL_SOCKET;
+    // SAFETY: there is room for so many numbers, and their length is told.
+    unsafe { sys!(SYS_getsockopt, socket, level, SO_MEMINFO, all.as_mut_ptr(), &raw mut len) }?;
+    Ok((all[0], all[1]))
+}
+
+/// How many bytes have arrived and were not taken.
+///
+/// # Errors
+/// As `ioctl(2)`.
+pub fn arrived(socket: i32) -> Sys<u64> {
+    let mut bytes = 0_i32;
+    // SAFETY: there is room for the answer.
+    unsafe { sys!(SYS_ioctl, socket, libc::FIONREAD, &raw mut bytes) }?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
+/// The length of the message that the next look would find, which moves the offset of looks on.
+///
+/// # Errors
+/// As `recv(2)`: EAGAIN if there is none.
+pub fn look_at_message(socket: i32) -> Sys<u64> {
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    let mut none = 0_u8;
+    // SAFETY: no byte of the message is written.
+    unsafe { sys!(SYS_recvfrom, socket, &raw mut none, 0, flags, 0, 0) }
+}
+
+/// Takes a message, or up to so many bytes of a stream, and forgets them: how many. Descriptors among them are closed.
+///
+/// # Errors
+/// As `recv(2)`: EAGAIN if there is nothing.
+pub fn take(socket: i32, most: u64) -> Sys<u64> {
+    let mut forgotten = [0_u8; 16 << 10];
+    let len = most.min(forgotten.len() as u64);
+    let (at, flags) = (forgotten.as_mut_ptr(), libc::MSG_DONTWAIT);
+    // SAFETY: there is room for so many bytes.
+    unsafe { sys!(SYS_recvfrom, socket, at, len, flags, 0, 0) }
+}
+
+/// A descriptor that `poll(2)` tells of once for each time that something arrives at a socket.
+///
+/// # Errors
+/// As `epoll_create(2)` and `epoll_ctl(2)`.
+pub fn watch_arrivals(socket: i32) -> Sys<OwnedFd> {
+    // SAFETY: it has no pointer.
+    let made = unsafe { sys!(SYS_epoll_create1, libc::EPOLL_CLOEXEC) }?;
+    let watch = move_high(made as i32).map(OwnedFd::of)?;
+    let events = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET;
+    let mut event = libc::epoll_event { events: events as u32, u64: 0 };
+    let (number, add) = (watch.number(), libc::EPOLL_CTL_ADD);
+    // SAFETY: the kernel reads the structure.
+    unsafe { sys!(SYS_epoll_ctl, number, add, socket, &raw mut event) }?;
+    Ok(watch)
+}
+
+/// Forgets what such a descriptor has to tell.
+pub fn forget_arrivals(watch: &OwnedFd) {
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    // SAFETY: there is room for one event.
+    let _ = unsafe { sys!(SYS_epoll_pwait, watch.number(), &raw mut event, 1, 0, 0, 8) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tx::kernel::Errno;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    #[test]
+    fn what_was_looked_at_is_there_until_it_is_taken() {
+        let (mut one, other) = UnixStream::pair().unwrap();
+        let fd = other.as_raw_fd();
+        assert_eq!(peek_offset(fd), Ok(-1));
+        set_peek_offset(fd, 0).unwrap();
+        one.write_all(b"hello").unwrap();
+        assert_eq!(arrived(fd), Ok(5));
+        assert_eq!(take(fd, 3), Ok(3));
+        assert_eq!((peek_offset(fd), arrived(fd)), (Ok(0), Ok(2)));
+        set_peek_offset(fd, 2).unwrap();
+        assert_eq!(take(fd, 9), Ok(2));
+        // What is taken moves the offset back.
+        assert_eq!((peek_offset(fd), take(fd, 9)), (Ok(0), Err(Errno::AGAIN)));
+    }
+
+    #[test]
+    fn a_message_is_looked_at_as_a_whole() {
+        let (one, other) = UnixDatagram::pair().unwrap();
+        let fd = other.as_raw_fd();
+        assert_eq!(look_at_message(fd), Err(Errno::AGAIN));
+        one.send(b"hello").unwrap();
+        assert_eq!(look_at_message(fd), Ok(5));
+        assert_eq!(take(fd, 2), Ok(2));
+        assert_eq!(take(fd, 2), Err(Errno::AGAIN));
+    }
+
+    #[test]
+    fn an_arrival_is_told_once() {
+        let (mut one, other) = UnixStream::pair().unwrap();
+        let watch = watch_arrivals(other.as_raw_fd()).unwrap();
+        let tells = || super::super::is_ready(watch.number(), libc::POLLIN);
+        assert!(!tells());
+        for _ in 0..2 {
+            one.write_all(b"x").unwrap();
+            assert!(tells());
+            forget_arrivals(&watch);
+            assert!(!tells());
+        }
+    }
+}
