@@ -406,48 +406,16 @@ fn conclude(
         ran.await_end_of_view();
     }
     let mut handle = ran.handle.take();
-    if let CommandStatus::Lost { conflict } = &ran.status {
-        let conflicts = vec![conflict.clone()];
-        // Nobody is kept waiting while it is cleared away.
-        let again = handle.map(TxHandle::abort);
+    if let Some(ended) = stopped(args, &ran.status, &mut handle) {
         trash::discard(app, home, tx);
-        return Ok(Attempt::Conflict { conflicts, again, only_read: false });
-    }
-    if let CommandStatus::Exceeded { limit: Limit::Predecessor, text } = &ran.status {
-        drop(handle.take());
-        trash::discard(app, home, tx);
-        let name = args.command.first().map(|c| quoted(c.as_ref())).unwrap_or_default();
-        return Ok(Attempt::Bereft(format!("{name} {text}")));
+        return Ok(ended);
     }
     // Nobody is kept waiting while somebody thinks, or a producer works.
     let lets_go = ending != Ending::Commit || behind.is_some();
     let before = lets_go.then(|| handle.take().map(TxHandle::abort)).flatten();
-    if let Some(order) = behind.filter(|_| goes_by_reads(&ran.status) && !ran.is_lost) {
-        match order.await_end(app) {
-            Ok(Awaited::Committed) => {}
-            Ok(Awaited::Asked) => {
-                trash::discard(app, home, tx);
-                let signal = signals.asked().unwrap_or_default();
-                app.say(format_args!("{}; {gone}", signal_name(signal)));
-                return Ok(Attempt::Ended(of_signal(signal)));
-            }
-            Ok(Awaited::Failed(why)) => {
-                trash::discard(app, home, tx);
-                return Ok(Attempt::Bereft(why));
-            }
-            Err(failure) => {
-                trash::discard(app, home, tx);
-                return Err(failure);
-            }
-        }
-        // It may have failed for want of what a producer has committed by now. What it commits is validated then.
-        if refusal(&ran.status, commit_on(args, ran), &args.command).is_some() {
-            let conflicts = ran.reads.validate_beside(ValidationRules::default(), None);
-            if !conflicts.is_empty() {
-                trash::discard(app, home, tx);
-                return Ok(Attempt::Conflict { conflicts, again: before, only_read: true });
-            }
-        }
+    if let Some(ended) = after_producers(app, behind, args, ran, &signals, &gone).transpose() {
+        trash::discard(app, home, tx);
+        return ended;
     }
     let status = of_command(&ran.status);
     tx.meta.exit_status = Some(i32::from(status));
@@ -555,6 +523,52 @@ fn conclude(
                 ended @ (Attempt::Ended(_) | Attempt::Bereft(_)) => ended,
             })
         }
+    }
+}
+
+/// Waits until the runs that it comes after have ended. How the attempt ended, if it is not to go on.
+fn after_producers(
+    app: &App,
+    behind: Option<&Order>,
+    args: &RunArgs,
+    ran: &Ran,
+    signals: &Deferred,
+    gone: &str,
+) -> Result<Option<Attempt>, Failure> {
+    let behind = behind.filter(|_| goes_by_reads(&ran.status) && !ran.is_lost);
+    let Some(order) = behind else { return Ok(None) };
+    match order.await_end(app)? {
+        Awaited::Committed => {}
+        Awaited::Asked => {
+            let signal = signals.asked().unwrap_or_default();
+            app.say(format_args!("{}; {gone}", signal_name(signal)));
+            return Ok(Some(Attempt::Ended(of_signal(signal))));
+        }
+        Awaited::Failed(why) => return Ok(Some(Attempt::Bereft(why))),
+    }
+    // It may have failed for want of what a producer has committed by now. What it commits is validated then.
+    if refusal(&ran.status, commit_on(args, ran), &args.command).is_some() {
+        let conflicts = ran.reads.validate_beside(ValidationRules::default(), None);
+        if !conflicts.is_empty() {
+            return Ok(Some(Attempt::Conflict { conflicts, again: None, only_read: true }));
+        }
+    }
+    Ok(None)
+}
+
+/// How the attempt ended if its command was stopped for another transaction. It keeps others waiting no more.
+fn stopped(args: &RunArgs, status: &CommandStatus, handle: &mut Option<Handle>) -> Option<Attempt> {
+    match status {
+        CommandStatus::Lost { conflict } => {
+            let again = handle.take().map(TxHandle::abort);
+            Some(Attempt::Conflict { conflicts: vec![conflict.clone()], again, only_read: false })
+        }
+        CommandStatus::Exceeded { limit: Limit::Predecessor, text } => {
+            drop(handle.take());
+            let name = args.command.first().map(|c| quoted(c.as_ref())).unwrap_or_default();
+            Some(Attempt::Bereft(format!("{name} {text}")))
+        }
+        _ => None,
     }
 }
 
