@@ -9,7 +9,7 @@ pub enum Route {
     Call,
     /// One `renameat2(2)` that all calls come to. A crash comes before it or after it.
     Rename,
-    /// A record in the redo log, then the files under their names and the bytes in place
+    /// A record in the redo log, then the bytes in place or the files under their names
     /// ([`crate::commit::light`]). After a crash recovery does again what every complete record says, and ignores an
     /// incomplete one.
     Log,
@@ -26,7 +26,7 @@ pub enum Outcome {
     Call,
     /// One file that has one name instead of another; nothing but names was looked at.
     Rename,
-    /// Bytes of files that stay or grow; a few files that are new, replaced, moved or gone.
+    /// Bytes within files that stay; or a few files that are new, replaced or gone.
     Small,
     /// Anything else.
     Anything,

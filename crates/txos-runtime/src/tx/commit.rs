@@ -164,7 +164,7 @@ impl Tx {
             // Some changes cancel each other out.
             [] => Outcome::Nothing,
             all if all.iter().all(|d| matches!(d.what, What::Patch { .. })) => Outcome::Small,
-            all if all.iter().all(is_small) && all.len() <= NAMES_MAX => Outcome::Small,
+            all if all.iter().all(is_name) && all.len() <= NAMES_MAX => Outcome::Small,
             _ => Outcome::Anything,
         };
         let options = Options {
@@ -372,15 +372,10 @@ impl Progress for Asked<'_> {
     }
 }
 
-/// Up to so many changes are tried to be committed by the log, if there are names among them.
+/// Up to so many names are tried to be committed by the log.
 const NAMES_MAX: usize = 16;
 
-/// Whether the log may take the change.
-fn is_small(delta: &Delta) -> bool {
-    is_name(delta) || matches!(delta.what, What::Patch { .. } | What::Move { .. })
-}
-
-/// Whether the change puts a private copy under a name, or takes away what has one.
+/// Whether the change is one of a name that the log may take.
 fn is_name(delta: &Delta) -> bool {
     matches!(delta.what, What::Put { .. } | What::Remove { .. })
 }

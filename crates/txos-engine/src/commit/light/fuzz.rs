@@ -69,7 +69,14 @@ pub(crate) fn redo(input: &mut Input<'_>) {
                 mtime: None,
                 pieces: vec![(at, old, new)],
             }];
-            records.push(Record { files, ..Record::empty(1, some_id()) });
+            records.push(Record {
+                seq: 1,
+                id: some_id(),
+                durable: false,
+                slot: 0,
+                files,
+                names: Vec::new(),
+            });
         }
         let _ = replay::replay(&records, false);
         let after = std::fs::read(path::from_bytes(&bytes)).unwrap_or_default();

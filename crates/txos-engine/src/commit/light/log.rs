@@ -23,8 +23,8 @@ use crate::version::Stamp;
 /// First bytes of a half.
 const MAGIC: &[u8; 8] = b"TXOSLIGH";
 /// Format of the log.
-const VERSION: u32 = 3;
-/// The oldest that can be read: its records have no names. (Those of version 2 have no moves, and files don't grow.)
+const VERSION: u32 = 2;
+/// The oldest that can be read: its records have no names.
 const OLDEST: u32 = 1;
 /// Bytes of a half.
 pub(super) const HALF: u64 = 2 << 20;
@@ -57,8 +57,7 @@ pub(super) struct FileRecord {
     pub id: FileId,
     /// The time it gets, if it is not to be that of the write.
     pub mtime: Option<Stamp>,
-    /// Where, what was there, and what is to be there; as long as each other. Nothing was there: the file ended
-    /// there, and this is what was appended.
+    /// Where, what was there, and what is to be there; as long as each other.
     pub pieces: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
 
@@ -90,18 +89,7 @@ pub(super) struct NameRecord {
     pub aside: Vec<u8>,
 }
 
-/// A file that stays the inode it is, and gets another name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MoveRecord {
-    /// Canonical absolute path before.
-    pub from: Vec<u8>,
-    /// And afterwards; nothing was there.
-    pub to: Vec<u8>,
-    /// Which inode it is.
-    pub id: FileId,
-}
-
-/// One commit: of bytes in files that stay, and of names.
+/// One commit: of bytes in files that stay, or of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub seq: u64,
@@ -111,43 +99,15 @@ pub(super) struct Record {
     pub slot: u32,
     pub files: Vec<FileRecord>,
     pub names: Vec<NameRecord>,
-    pub moves: Vec<MoveRecord>,
 }
 
 impl Record {
-    /// One that says nothing yet.
-    #[cfg(any(test, all(feature = "fuzzing", not(loom))))]
-    pub fn empty(seq: u64, id: TxId) -> Record {
-        let (files, names, moves) = (Vec::new(), Vec::new(), Vec::new());
-        Record { seq, id, durable: false, slot: 0, files, names, moves }
-    }
-
-    /// Makes it say nothing.
-    pub fn clear(&mut self) {
-        self.files.clear();
-        self.names.clear();
-        self.moves.clear();
-    }
-
-    /// Whether it says anything.
-    pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.names.is_empty() && self.moves.is_empty()
-    }
-
-    /// The paths of what it changes.
-    pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
-        let names = self.names.iter().map(|name| &name.path[..]);
-        let moves = self.moves.iter().map(|moved| &moved.to[..]);
-        names.chain(moves).chain(self.files.iter().map(|file| &file.path[..]))
-    }
-
     /// As bytes, for a half of this epoch.
     pub fn to_bytes(&self, epoch: u64) -> Vec<u8> {
         let mut out = vec![0u8; HEADER];
         // Encoding plain data into memory does not fail; an empty body would be no valid record.
         out.extend_from_slice(&postcard::to_stdvec(&self.files).unwrap_or_default());
         out.extend_from_slice(&postcard::to_stdvec(&self.names).unwrap_or_default());
-        out.extend_from_slice(&postcard::to_stdvec(&self.moves).unwrap_or_default());
         out.resize(out.len().next_multiple_of(ALIGN), 0);
         let length = u32::try_from(out.len()).unwrap_or(u32::MAX);
         let mut put = |at: usize, bytes: &[u8]| {
@@ -183,14 +143,6 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// One of a record's lists, and what follows it; empty where the record ends.
-fn list<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Option<(Vec<T>, &[u8])> {
-    match bytes {
-        [] => Some((Vec::new(), bytes)),
-        bytes => postcard::take_from_bytes(bytes).ok(),
-    }
-}
-
 /// A record read back.
 pub(super) struct Read {
     pub record: Record,
@@ -208,15 +160,16 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
     }
     let (files, rest): (Vec<FileRecord>, _) =
         postcard::take_from_bytes(bytes.get(HEADER..)?).ok()?;
-    // Version 1 ends here, and version 2 after the names, with zeros up to a multiple of eight.
-    let (names, rest): (Vec<NameRecord>, _) = list(rest)?;
-    let (moves, _): (Vec<MoveRecord>, _) = list(rest)?;
+    // Version 1 ends here, with zeros up to a multiple of eight.
+    let names: Vec<NameRecord> = match rest {
+        [] => Vec::new(),
+        rest => postcard::take_from_bytes(rest).ok()?.0,
+    };
     let sound = |f: &FileRecord| {
         f.path.starts_with(b"/")
             && !f.path.contains(&0)
             && f.pieces.iter().all(|(at, old, new)| {
-                (old.len() == new.len() || old.is_empty())
-                    && at.checked_add(new.len() as u64).is_some()
+                old.len() == new.len() && at.checked_add(new.len() as u64).is_some()
             })
     };
     let is_path = |path: &[u8]| path.starts_with(b"/") && !path.contains(&0);
@@ -224,8 +177,7 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
         [&n.path, &n.store, &n.aside].into_iter().all(|path| is_path(path))
             && (n.before.is_some() || n.after.is_some())
     };
-    let sound_move = |m: &MoveRecord| is_path(&m.from) && is_path(&m.to) && m.from != m.to;
-    if !files.iter().all(sound) || !names.iter().all(sound_name) || !moves.iter().all(sound_move) {
+    if !files.iter().all(sound) || !names.iter().all(sound_name) {
         return None;
     }
     let record = Record {
@@ -235,7 +187,6 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
         slot: word(bytes, 40)?,
         files,
         names,
-        moves,
     };
     Some(Read { record, void: word(bytes, 8)? != 0, length: length as u64 })
 }
@@ -243,7 +194,9 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
 /// A record whose checksum is right, whatever its body says.
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(super) fn sealed(id: TxId, body: &[u8]) -> Vec<u8> {
-    let mut out = Record { durable: true, ..Record::empty(1, id) }.to_bytes(1);
+    let mut out =
+        Record { seq: 1, id, durable: true, slot: 0, files: Vec::new(), names: Vec::new() }
+            .to_bytes(1);
     out.truncate(HEADER);
     out.extend_from_slice(body);
     out.resize(out.len().next_multiple_of(ALIGN), 0);
@@ -394,7 +347,8 @@ impl Log {
                 break;
             }
             if read.void {
-                read.record.clear();
+                read.record.files.clear();
+                read.record.names.clear();
             }
             records.push(read.record);
             (next, at) = (next + 1, at + usize::try_from(read.length).unwrap_or(usize::MAX));

@@ -1,5 +1,5 @@
-//! Light commits: small changes, made durable by one shared `fdatasync`. Bytes of files that stay or grow, names of
-//! small files ([`names`]), and files that get another name ([`moves`]).
+//! Light commits: small changes, made durable by one shared `fdatasync`. Bytes of files that stay, or
+//! names of small files ([`names`]).
 //!
 //! # The steps, and what a death at each leaves
 //!
@@ -9,7 +9,7 @@
 //! | 2 wait for commits in flight that touch the same; validate; read the old bytes | + append | nothing | nothing |
 //! | 3 slot, record, end of the log | + append, slot | nothing, or as 4 | nothing, or as 4 |
 //! | 4 flush the log (shared; if durable) | + slot | redone by whoever comes next | old or new |
-//! | 5 validate again; rename; write in place, append | + slot | redone, or all taken back where an outsider was first | new: redone by recovery |
+//! | 5 validate again, write in place or rename | + slot | redone; names: or all taken back | new: redone by recovery |
 //! | 6 free the slot | | done | new: redone by recovery |
 //!
 //! Before step 4 has ended nothing of it is in the tree, so nobody has seen anything that could be lost. A
@@ -29,7 +29,6 @@ pub(crate) mod fuzz;
 mod group;
 mod log;
 mod marks;
-mod moves;
 mod names;
 mod replay;
 mod settled;
@@ -45,11 +44,9 @@ pub(super) use self::control::is_of_an_earlier_boot;
 use self::control::{
     APPEND, Control, EMPTIED, EMPTY, SLOTS, Slot, State, TOUCHES_MAX, Touch, slot_byte,
 };
-use self::log::{FileRecord, HALF, HalfHeader, Log, RECORDS_AT, Read, Record};
-use self::moves::MoveTarget;
+use self::log::{FileRecord, HALF, HalfHeader, Log, NameRecord, RECORDS_AT, Record};
 pub use self::names::Ground;
 use self::names::NameTarget;
-use self::settled::Base;
 use super::recover::Recovered;
 use super::{Options, Summary, acquire};
 use crate::changeset::patch::Patch;
@@ -194,204 +191,93 @@ struct Target {
     path: Vec<u8>,
     base: Version,
     mtime: Option<Stamp>,
-    /// What is written within its size.
     writes: Vec<(u64, Vec<u8>)>,
-    /// What is appended to it.
-    tail: Vec<u8>,
     /// Whether a change of other pages of it is no conflict.
     by_pages: bool,
     file: OwnedFd,
 }
 
-impl Target {
-    /// How long the file is afterwards.
-    fn length(&self) -> u64 {
-        self.base.size + self.tail.len() as u64
-    }
-
-    /// How much the log has to say of it.
-    fn bytes(&self) -> usize {
-        self.writes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() + self.tail.len()
-    }
-}
-
-/// What a delta writes, if a light commit may: a patch of a file that loses nothing by being written to, within its
-/// size or behind its end, with no hole between.
-fn target(grounds: &[Ground], delta: &Delta, reads: &ReadSet) -> Result<Option<Target>> {
+/// What a light commit is about, if the change set is one: every delta a patch within the size of a
+/// file that loses nothing by being written to.
+fn targets(
+    grounds: &[Ground],
+    deltas: &[Delta],
+    reads: &ReadSet,
+    options: &Options,
+) -> Result<Option<Vec<Target>>> {
     /// Set-id bits, and what could have capabilities: writing takes them away.
     const FRAGILE: u32 = 0o6111;
-    let (What::Patch { base, writes, size, attrs }, Some(Ground { root, .. })) =
-        (&delta.what, grounds.get(delta.layer))
-    else {
-        return Ok(None);
-    };
-    let mut patch = Patch::new(writes.clone(), None);
-    let length = patch.len_after(base.size);
-    let grows = length != base.size;
-    let tail = match grows {
-        true => super::inplace::appended(&patch, base.size),
-        false => Some(Vec::new()),
-    };
-    let Some(tail) = tail else { return Ok(None) };
-    if delta.path != delta.stable_path
-        || delta.nameless
-        || delta.path.is_empty()
-        || size.is_some_and(|size| size != length)
-        || !attrs.is_only_mtime()
-        || base.kind() != FileKind::File
-        || base.mode & FRAGILE != 0
-    {
-        return Ok(None);
+    let mut targets: Vec<Target> = Vec::with_capacity(deltas.len());
+    let mut bytes = 0;
+    for delta in deltas {
+        let (What::Patch { base, writes, size, attrs }, Some(Ground { root, .. })) =
+            (&delta.what, grounds.get(delta.layer))
+        else {
+            return Ok(None);
+        };
+        let patch = Patch::new(writes.clone(), None);
+        bytes += patch.writes.iter().map(|(_, b)| b.len()).sum::<usize>();
+        if delta.path != delta.stable_path
+            || delta.nameless
+            || delta.path.is_empty()
+            || bytes > BYTES_MAX
+            || patch.len_after(base.size) != base.size
+            || size.is_some_and(|size| size != base.size)
+            || !attrs.is_only_mtime()
+            || base.kind() != FileKind::File
+            || base.mode & FRAGILE != 0
+            || targets.iter().any(|t| t.base.id == base.id)
+        {
+            return Ok(None);
+        }
+        let path = join(root.as_os_str().as_bytes(), &delta.path);
+        let file = match replay::open(&path, base.id, OFlags::RDWR) {
+            Ok(Some((_, file))) => file,
+            Ok(None) => return Err(conflict(&path, ConflictKind::NotThere)),
+            // Its mode may forbid what the full commit can do nevertheless.
+            Err(_) => return Ok(None),
+        };
+        let by_pages = reads.get(&path).is_some_and(Observation::is_by_pages);
+        let mtime = attrs.mtime.map(|(_, new)| new);
+        targets.push(Target { path, base: *base, mtime, writes: patch.writes, by_pages, file });
     }
-    let path = join(root.as_os_str().as_bytes(), &delta.path);
-    let seen = reads.get(&path);
-    // What others append meanwhile is merged with it by the full commit.
-    if grows && seen.is_some_and(|seen| seen.facets().is_append()) {
-        return Ok(None);
-    }
-    let file = match replay::open(&path, base.id, OFlags::RDWR) {
-        Ok(Some((_, file))) => file,
-        Ok(None) => return Err(conflict(&path, ConflictKind::NotThere)),
-        // Its mode may forbid what the full commit can do nevertheless.
-        Err(_) => return Ok(None),
-    };
-    for (at, bytes) in &mut patch.writes {
-        let within = usize::try_from(base.size.saturating_sub(*at)).unwrap_or(usize::MAX);
-        bytes.truncate(within);
-    }
-    patch.writes.retain(|(_, bytes)| !bytes.is_empty());
-    let by_pages = seen.is_some_and(Observation::is_by_pages);
-    let mtime = attrs.mtime.map(|(_, new)| new);
-    Ok(Some(Target { path, base: *base, mtime, writes: patch.writes, tail, by_pages, file }))
+    // The full commit holds back opens of several objects that change at once.
+    let gated = options.gate && targets.len() > 1 && crate::rights::is_privileged();
+    Ok((!targets.is_empty() && !gated && options.paths.is_empty()).then_some(targets))
 }
 
 /// What a light commit does.
-#[derive(Default)]
 struct Work {
-    /// Bytes of files that stay.
+    /// Bytes of files that stay, or …
     files: Vec<Target>,
-    /// Names of files that are new, replaced or gone.
+    /// … names of files.
     names: Vec<NameTarget>,
-    /// Files that get other names.
-    moves: Vec<MoveTarget>,
 }
 
 impl Work {
-    /// `None`: it is not for a light commit.
     fn of(
         grounds: &[Ground],
         deltas: &[Delta],
         reads: &ReadSet,
         options: &Options,
     ) -> Result<Option<Work>> {
-        let mut work = Work::default();
-        let mut bytes = 0;
-        for delta in deltas {
-            match delta.what {
-                What::Patch { .. } => {
-                    let Some(target) = target(grounds, delta, reads)? else { return Ok(None) };
-                    bytes += target.bytes();
-                    work.files.push(target);
-                }
-                What::Move { .. } => {
-                    let Some(target) = moves::target(grounds, delta) else { return Ok(None) };
-                    work.moves.push(target);
-                }
-                _ => {
-                    let number = work.names.len();
-                    let Some(target) = names::target(grounds, delta, number)? else {
-                        return Ok(None);
-                    };
-                    bytes += target.length();
-                    work.names.push(target);
-                }
-            }
+        if deltas.iter().any(|delta| matches!(delta.what, What::Patch { .. })) {
+            let files = targets(grounds, deltas, reads, options)?;
+            return Ok(files.map(|files| Work { files, names: Vec::new() }));
         }
-        let fits = bytes <= BYTES_MAX && options.paths.is_empty() && work.is_of_separate_objects();
-        let is_light = fits && !deltas.is_empty() && work.passes_the_gate(options);
-        Ok((is_light && (!options.durable || work.survives_power_cuts())).then_some(work))
-    }
-
-    /// Whether no two changes are of one file or one name: then they can be made in any order.
-    fn is_of_separate_objects(&self) -> bool {
-        let mut paths: Vec<&[u8]> = self.changed_paths().collect();
-        let mut files: Vec<FileId> = self.files.iter().map(|target| target.base.id).collect();
-        files.extend(self.names.iter().filter_map(|target| target.base.map(|base| base.id)));
-        files.extend(self.moves.iter().map(|target| target.source.id));
-        let (some_paths, some_files) = (paths.len(), files.len());
-        paths.sort_unstable();
-        paths.dedup();
-        files.sort_unstable();
-        files.dedup();
-        let aside =
-            |at: usize, one: &NameTarget| self.names.iter().take(at).all(|other| !one.meets(other));
-        (some_paths, some_files) == (paths.len(), files.len())
-            && self.names.iter().enumerate().all(|(at, target)| aside(at, target))
-    }
-
-    /// The gate holds back opens of what is there; and the full commit holds back opens of several objects that
-    /// change at once.
-    fn passes_the_gate(&self, options: &Options) -> bool {
-        let one_file = self.names.is_empty() && self.moves.is_empty() && self.files.len() == 1;
-        let only_files = self.names.is_empty() && self.moves.is_empty();
-        !options.gate || one_file || only_files && !crate::rights::is_privileged()
-    }
-
-    /// Whether recovery can redo it after a power cut.
-    fn survives_power_cuts(&self) -> bool {
-        let mut grown = self.files.iter().filter(|target| !target.tail.is_empty());
-        self.moves.is_empty()
-            && self.names.iter().all(NameTarget::keeps_order)
-            && grown.all(|target| {
-                cfg!(test) || settled::keeps_content(target.file.as_fd(), target.base.id)
-            })
-    }
-
-    /// Whether it changes names.
-    fn has_names(&self) -> bool {
-        !self.names.is_empty() || !self.moves.is_empty()
-    }
-
-    /// The paths of everything that it changes.
-    fn changed_paths(&self) -> impl Iterator<Item = &[u8]> {
-        let files = self.files.iter().map(|target| &target.path[..]);
-        let names = self.names.iter().map(|target| &target.path[..]);
-        let ends = self.moves.iter().flat_map(MoveTarget::ends);
-        files.chain(names).chain(ends.map(|end| &end.path[..]))
+        // The gate holds back opens of what is there.
+        if options.gate || !options.paths.is_empty() {
+            return Ok(None);
+        }
+        let names = names::targets(grounds, deltas)?;
+        let names = names.filter(|all| !options.durable || all.iter().all(NameTarget::keeps_order));
+        Ok(names.map(|names| Work { files: Vec::new(), names }))
     }
 
     /// A path of it, to tell of.
     fn path(&self) -> &[u8] {
-        self.changed_paths().next().unwrap_or_default()
-    }
-
-    /// The directories in which it changes names, each once.
-    fn directories(&self) -> Vec<Base<'_>> {
-        let names = self.names.iter().map(NameTarget::base);
-        let ends = self.moves.iter().flat_map(MoveTarget::ends).map(moves::End::base);
-        let mut all: Vec<Base<'_>> = Vec::new();
-        for base in names.chain(ends) {
-            if !all.iter().any(|other| other.is_same(&base)) {
-                all.push(base);
-            }
-        }
-        all
-    }
-
-    /// What it builds on, if it is durable: directories, and files that grow.
-    fn bases(&self) -> Vec<Base<'_>> {
-        let mut all = self.directories();
-        let grown = self.files.iter().filter(|target| !target.tail.is_empty());
-        all.extend(grown.map(|target| {
-            Base::file(target.base.id, target.file.as_fd(), &target.path, target.length())
-        }));
-        all
-    }
-
-    /// Whether all changed names are as they were found.
-    fn is_as_before(&self) -> Result<()> {
-        self.names.iter().try_for_each(NameTarget::is_as_before)?;
-        self.moves.iter().try_for_each(MoveTarget::is_as_before)
+        let file = self.files.first().map(|target| &target.path[..]);
+        file.or(self.names.first().map(|target| &target.path[..])).unwrap_or_default()
     }
 }
 
@@ -420,18 +306,9 @@ fn touches(work: &Work, reads: &ReadSet) -> Option<Vec<Touch>> {
         }
         all.len() <= TOUCHES_MAX
     };
-    let name = |file, digest| Touch { file, from: digest, to: digest, writes: true };
-    let whole = |base: Version| Touch { file: base.id, from: 0, to: u64::MAX, writes: true };
-    for target in &work.moves {
-        let mut ends = target.ends().into_iter();
-        let fits = ends.all(|end| {
-            add(name(NAMES, digest(&end.path))) && add(name(end.dir_id, digest(&end.name)))
-        });
-        if !fits || !add(whole(target.source)) {
-            return None;
-        }
-    }
     for target in &work.names {
+        let name = |file, digest| Touch { file, from: digest, to: digest, writes: true };
+        let whole = |base: Version| Touch { file: base.id, from: 0, to: u64::MAX, writes: true };
         let fits = add(name(NAMES, digest(&target.path)))
             && add(name(target.dir_id, digest(&target.name)))
             && target.base.is_none_or(|base| add(whole(base)));
@@ -440,10 +317,6 @@ fn touches(work: &Work, reads: &ReadSet) -> Option<Vec<Touch>> {
         }
     }
     for target in &work.files {
-        // Also who has seen how long it is.
-        if !target.tail.is_empty() && !add(whole(target.base)) {
-            return None;
-        }
         for (at, bytes) in &target.writes {
             let (from, to) = (at / PAGE, (at + bytes.len() as u64 - 1) / PAGE);
             if !add(Touch { file: target.base.id, from, to, writes: true }) {
@@ -452,8 +325,7 @@ fn touches(work: &Work, reads: &ReadSet) -> Option<Vec<Touch>> {
         }
     }
     let versions = Facets::ATTRS | Facets::DATA | Facets::XATTRS | Facets::WRITE | Facets::APPEND;
-    let changed: Vec<&[u8]> = work.changed_paths().skip(work.files.len()).collect();
-    let own = |path: &[u8]| changed.contains(&path);
+    let own = |path: &[u8]| work.names.iter().any(|target| target.path == path);
     for (path, seen) in reads.iter() {
         let version = match seen.outcome {
             Outcome::Present(version) => Some(version),
@@ -498,13 +370,12 @@ fn conflict(path: &[u8], what: ConflictKind) -> Error {
 ///
 /// `grounds` are the layers that the deltas name. `handle` as for [`super::commit`], with
 /// [`acquire::acquire_for_log`]. `None`: it is not such a change set, nothing was done, and the full commit
-/// has to be taken. It is one of these, 64 KiB altogether, no two of one file or one name:
+/// has to be taken. It is one in two cases, each with 64 KiB altogether:
 ///
-/// - A [`What::Patch`] within the size of its file or behind its end, with no change of attributes but the
-///   time, of a file that is not executable. With the gate there is one.
-/// - A [`What::Put`] of a regular file without extended attributes, over nothing or a file with
+/// - Every delta is a [`What::Patch`] within the size of its file, with no change of attributes but the
+///   time, of files that are not executable; with the gate, of one file.
+/// - Every delta is a [`What::Put`] of a regular file without extended attributes, over nothing or a file with
 ///   one name, or a [`What::Remove`] of such a file; without the gate, and in the initial user namespace.
-/// - A [`What::Move`] of a regular file with one name to where nothing is; without the gate, and not durable.
 ///
 /// And if not more is read and changed than a slot can say: some 40 files, names or ranges of pages, each
 /// changed name counting as two or three.
@@ -530,9 +401,9 @@ pub fn light(
     let watch = handle.as_ref().map(|handle| handle.watch());
     // From here on no participant can stop it. Not under a lock: it may have to wait for its turn.
     if let Some(handle) = handle {
-        let published = match work.has_names() {
-            false => handle.publish_bytes(),
-            true => handle.publish(),
+        let published = match work.names[..] {
+            [] => handle.publish_bytes(),
+            _ => handle.publish(),
         };
         let lost = |stop| Error::Conflict(vec![acquire::conflict(work.path(), &stop)]);
         published.map_err(lost)?;
@@ -640,21 +511,18 @@ struct Place {
     number: u64,
     /// It was the first of its half: the other one is to be emptied.
     switched: bool,
-    /// The log may hold durable records.
-    after_durable: bool,
 }
 
 impl Commit<'_> {
     /// Steps 2 to 6. Gives whether the log went over to its other half.
     fn run(&self, session: &mut Session) -> Result<bool> {
-        let bases = if self.options.durable { self.work.bases() } else { Vec::new() };
-        let mut settled = bases.is_empty();
+        let mut settled = !self.options.durable || self.work.names.is_empty();
         let (place, files) = loop {
-            match self.append(session, if settled { &[] } else { &bases })? {
+            match self.append(session, settled)? {
                 Tried::Appended(place, files) => break (place, files),
                 // What was validated is what is flushed now, and is validated once more.
                 Tried::Unsettled => {
-                    self.shared.settled.flush(&bases)?;
+                    self.shared.settled.flush(&self.work.names)?;
                     settled = true;
                 }
                 Tried::WaitFor(slot) => {
@@ -671,7 +539,8 @@ impl Commit<'_> {
         let written = flushed
             .and_then(|()| self.validate())
             .and_then(|()| self.still_as_read(&files))
-            .and_then(|()| self.publish(session, &place, &files, &bases));
+            .and_then(|()| self.write(session, &place, &files))
+            .and_then(|()| self.publish_names());
         if let Err(cause) = written {
             if matches!(cause, Error::Unfinished { .. }) {
                 // The record stands, and the slot with it: whoever comes next redoes it.
@@ -686,10 +555,9 @@ impl Commit<'_> {
                 },
             });
         }
-        let names = if self.options.durable { &self.work.names[..] } else { &[] };
-        for (at, target) in names.iter().enumerate() {
+        for (at, target) in self.work.names.iter().enumerate() {
             let store = &target.record.store;
-            if names.iter().take(at).all(|before| before.record.store != *store) {
+            if self.work.names.iter().take(at).all(|before| before.record.store != *store) {
                 session.marks.set(store, place.slot, place.number);
             }
         }
@@ -702,24 +570,23 @@ impl Commit<'_> {
         Ok(place.switched)
     }
 
-    /// Steps 2 and 3. `bases`: what has to be on the disk or in the log, and may not be.
-    fn append(&self, session: &Session, bases: &[Base<'_>]) -> Result<Tried> {
+    /// Steps 2 and 3. `settled`: what the names lead to now is on the disk or in the log.
+    fn append(&self, session: &Session, settled: bool) -> Result<Tried> {
         let control = &session.control;
         let queue = self.shared.append.lock().unwrap_or_else(PoisonError::into_inner);
         control.lock(APPEND)?;
-        let tried = self.try_append(session, bases);
+        let tried = self.try_append(session, settled);
         control.unlock(APPEND);
         drop(queue);
         tried
     }
 
-    fn try_append(&self, session: &Session, bases: &[Base<'_>]) -> Result<Tried> {
+    fn try_append(&self, session: &Session, settled: bool) -> Result<Tried> {
         let (control, log) = (&session.control, &session.log);
         let Some(mut state) = control.state()? else {
             return Err(Error::io("reading", log.path.clone(), Errno::STALE));
         };
         let mut alone = true;
-        let after_durable = self.may_hold_durable(control, &state)?;
         for slot in used_slots(&state) {
             if control.try_lock(slot_byte(slot))? {
                 // Free, or its owner is dead.
@@ -736,17 +603,15 @@ impl Commit<'_> {
         }
         self.validate()?;
         if self.options.durable {
-            self.work.is_as_before()?;
+            self.work.names.iter().try_for_each(NameTarget::is_as_before)?;
         }
-        if !bases.is_empty() && !self.shared.settled.are_known(bases) {
+        if !settled && !self.shared.settled.are_known(&self.work.names) {
             return Ok(Tried::Unsettled);
         }
         let files = self.read_old()?;
-        let names = self.work.names.iter().map(|target| target.record.clone()).collect();
-        let moves = self.work.moves.iter().map(MoveTarget::record).collect();
+        let names: Vec<NameRecord> = self.work.names.iter().map(|n| n.record.clone()).collect();
         let durable = self.options.durable;
-        let mut record =
-            Record { seq: state.seq, id: self.id, durable, slot: 0, files, names, moves };
+        let mut record = Record { seq: state.seq, id: self.id, durable, slot: 0, files, names };
         let length = record.to_bytes(0).len() as u64;
         let switched = state.end == EMPTIED || state.end + length > HALF;
         if switched {
@@ -785,22 +650,8 @@ impl Commit<'_> {
         control.write_state(&state)?;
         let switched = switched && state.other_full != 0;
         let (written, number) = (state.written, record.seq);
-        let place =
-            Place { half: at, offset, written, slot, alone, number, switched, after_durable };
+        let place = Place { half: at, offset, written, slot, alone, number, switched };
         Ok(Tried::Appended(place, std::mem::take(&mut record.files)))
-    }
-
-    /// Whether there may be durable records in the log. It matters only to who moves files.
-    fn may_hold_durable(&self, control: &Control, state: &State) -> Result<bool> {
-        if self.work.moves.is_empty() {
-            return Ok(false);
-        }
-        // What was appended before the half that is written.
-        let before = match state.end {
-            EMPTIED => state.written,
-            end => state.written.saturating_sub(end.saturating_sub(RECORDS_AT)),
-        };
-        Ok(state.other_full != 0 || control.durable()? > before)
     }
 
     fn validate(&self) -> Result<()> {
@@ -853,9 +704,6 @@ impl Commit<'_> {
                 let old = read_exactly(target, *at, new.len())?;
                 pieces.push((*at, old, new.clone()));
             }
-            if !target.tail.is_empty() {
-                pieces.push((target.base.size, Vec::new(), target.tail.clone()));
-            }
             let (path, id) = (target.path.clone(), target.base.id);
             files.push(FileRecord { path, id, mtime: target.mtime, pieces });
         }
@@ -879,71 +727,18 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Step 5: names, then bytes. On failure everything is as before.
-    fn publish(
-        &self,
-        session: &Session,
-        place: &Place,
-        files: &[FileRecord],
-        bases: &[Base<'_>],
-    ) -> Result<()> {
-        for dir in self.work.directories() {
-            let io = |e| Error::io("looking at", path::from_bytes(dir.path()), e);
-            if !dir.is_reached().map_err(io)? {
-                return Err(conflict(dir.path(), ConflictKind::DirectoryGone));
-            }
-        }
-        let following = (!bases.is_empty()).then(|| self.shared.settled.follow(bases));
-        let Work { names, moves, .. } = self.work;
-        if place.after_durable {
-            // Recovery would not find them at their new names.
-            moves.iter().try_for_each(MoveTarget::flush)?;
-        }
-        names::publish(names).map_err(|(cause, back)| self.taken_back(cause, back))?;
-        moves::publish(moves).map_err(|(cause, back)| {
-            self.taken_back(cause, back.and_then(|()| names::take_back(names)))
-        })?;
-        self.write(session, place, files).map_err(|(cause, back)| {
-            let moved = back.and_then(|()| moves::take_back(moves));
-            self.taken_back(cause, moved.and_then(|()| names::take_back(names)))
-        })?;
-        if let Some(following) = following {
-            following.note(bases);
-        }
-        Ok(())
-    }
-
-    /// Why it failed, and whether everything is as before.
-    fn taken_back(&self, cause: Error, back: std::result::Result<(), Errno>) -> Error {
-        let Err(undoing) = back else { return cause };
-        let undoing = Error::io("undoing", path::from_bytes(self.work.path()), undoing);
-        Error::Unfinished { id: self.id, cause: Box::new(cause), undoing: Box::new(undoing) }
-    }
-
-    /// Writes in place and appends; on failure everything is put back. An error comes with what became of that.
-    fn write(
-        &self,
-        session: &Session,
-        place: &Place,
-        files: &[FileRecord],
-    ) -> std::result::Result<(), (Error, std::result::Result<(), Errno>)> {
+    /// Writes in place; on failure everything is put back.
+    fn write(&self, session: &Session, place: &Place, files: &[FileRecord]) -> Result<()> {
+        let mut done: Vec<(&Target, u64, &[u8])> = Vec::new();
         let mut times: Vec<(&Target, Stamp)> = Vec::new();
-        for (done, (target, file)) in self.work.files.iter().zip(files).enumerate() {
+        for (target, file) in self.work.files.iter().zip(files) {
+            let io = |e| Error::io("writing", path::from_bytes(&target.path), e);
             let mut write = || -> std::result::Result<(), Errno> {
                 let before = stat_at(target.file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
                 times.push((target, before.mtime));
-                if !target.tail.is_empty() && before.size != target.base.size {
-                    return Err(Errno::BUSY);
-                }
-                for (at, bytes) in &target.writes {
-                    sys::write_all_at(target.file.as_fd(), bytes, *at)?;
-                }
-                if !target.tail.is_empty() {
-                    // At the end, wherever it is by then: what somebody else appends in this moment stays.
-                    sys::append_all(target.file.as_fd(), &target.tail)?;
-                    if sys::size(&target.file)? != target.length() {
-                        return Err(Errno::BUSY);
-                    }
+                for (at, old, new) in &file.pieces {
+                    done.push((target, *at, old));
+                    sys::write_all_at(target.file.as_fd(), new, *at)?;
                 }
                 match file.mtime {
                     Some(mtime) => set_mtime(&target.file, mtime),
@@ -951,17 +746,51 @@ impl Commit<'_> {
                 }
             };
             if let Err(e) = write() {
-                let mut begun = self.work.files.iter().zip(files).take(done + 1);
-                let back = begun.try_for_each(|(target, file)| put_back(target, file));
-                let back = back.and_then(|()| restore_times(session, place, &times));
-                let cause = match e {
-                    Errno::BUSY => conflict(&target.path, ConflictKind::Content),
-                    e => Error::io("writing", path::from_bytes(&target.path), e),
-                };
-                return Err((cause, back));
+                let bytes = done.iter().try_for_each(|(target, at, old)| {
+                    sys::write_all_at(target.file.as_fd(), old, *at)
+                });
+                let back = bytes.and_then(|()| restore_times(session, place, &times));
+                return Err(match back {
+                    Ok(()) => io(e),
+                    Err(undoing) => Error::Unfinished {
+                        id: self.id,
+                        cause: Box::new(io(e)),
+                        undoing: Box::new(io(undoing)),
+                    },
+                });
             }
         }
         Ok(())
+    }
+
+    /// Puts files under their names and takes others away; on failure everything is taken back.
+    fn publish_names(&self) -> Result<()> {
+        let mut last = None;
+        for target in &self.work.names {
+            if last != Some(target.dir_id) {
+                target.is_reached()?;
+                last = Some(target.dir_id);
+            }
+        }
+        let names = &self.work.names;
+        let follows = self.options.durable && !names.is_empty();
+        let following = follows.then(|| self.shared.settled.follow(names));
+        let published = names::publish(names);
+        if let (Ok(()), Some(following)) = (&published, following) {
+            following.note(names);
+        }
+        published.map_err(|(cause, back)| match back {
+            Ok(()) => cause,
+            Err(undoing) => Error::Unfinished {
+                id: self.id,
+                cause: Box::new(cause),
+                undoing: Box::new(Error::io(
+                    "undoing",
+                    path::from_bytes(self.work.path()),
+                    undoing,
+                )),
+            },
+        })
     }
 
     /// Makes the record count for nothing, durably, before anybody is told that it failed.
@@ -977,17 +806,6 @@ impl Commit<'_> {
         session.control.unlock(slot_byte(place.slot));
         Ok(())
     }
-}
-
-/// What was there, in the place of what was written; and what was appended is taken out.
-fn put_back(target: &Target, file: &FileRecord) -> std::result::Result<(), Errno> {
-    for (at, old, _) in &file.pieces {
-        match old.is_empty() {
-            true => replay::take_tail_back(&target.file, *at, &target.tail)?,
-            false => sys::write_all_at(target.file.as_fd(), old, *at)?,
-        }
-    }
-    Ok(())
 }
 
 /// After the bytes were written back: the times that the files had before. Other pages of them may
@@ -1073,33 +891,38 @@ fn resolve_slot(
     } else {
         match log.record(half(slot.half), slot.offset, slot.epoch)? {
             Some(read) if read.void => {}
-            Some(Read { record, .. }) => match names::finish_or_undo(&record)? {
-                names::Fate::Finished(missing) => {
+            Some(read) if !read.record.names.is_empty() => {
+                let id = read.record.id;
+                let fate = names::finish_or_undo(&read.record.names)?;
+                if let names::Fate::Finished(missing) = fate {
                     let mut marks = marks::Marks::default();
-                    for name in record.names.iter().filter(|_| record.durable) {
-                        marks.set(&name.store, number, record.seq);
+                    for name in &read.record.names {
+                        marks.set(&name.store, number, read.record.seq);
                     }
-                    recovered.finished.extend(missing.then_some(record.id));
-                    // The names are in place.
-                    let bytes = Record { names: Vec::new(), moves: Vec::new(), ..record };
-                    let done = replay::replay(&[bytes], false)?;
-                    done.notes.iter().for_each(|note| tracing::warn!("{note}"));
-                    recovered.notes.extend(done.notes);
-                    let finished = done.finished.into_iter();
-                    recovered.finished.extend(finished.filter(|_| !missing));
+                    recovered.finished.extend(missing.then_some(id));
                 }
-                names::Fate::Undone => {
-                    replay::take_back(&record.files)?;
-                    log.void(half(slot.half), slot.offset)?;
-                    log.flush()?;
-                    recovered.undone.push(record.id);
-                    recovered.notes.push(format!(
-                        "a light commit that was interrupted was taken back: somebody else has \
-                         put something in the place of {}",
-                        record.paths().next().map_or_else(String::new, crate::show::quoted_bytes)
-                    ));
+                match fate {
+                    names::Fate::Finished(_) => {}
+                    names::Fate::Undone => {
+                        log.void(half(slot.half), slot.offset)?;
+                        log.flush()?;
+                        recovered.undone.push(id);
+                        recovered.notes.push(format!(
+                            "a light commit that was interrupted was taken back: somebody else has \
+                             put something in the place of {}",
+                            read.record.names.first().map_or_else(String::new, |name| {
+                                crate::show::quoted_bytes(&name.path)
+                            })
+                        ));
+                    }
                 }
-            },
+            }
+            Some(read) => {
+                let done = replay::replay(&[read.record], false)?;
+                done.notes.iter().for_each(|note| tracing::warn!("{note}"));
+                recovered.notes.extend(done.notes);
+                recovered.finished.extend(done.finished);
+            }
             None => recovered.notes.push(format!(
                 "the record of an interrupted light commit in {} is damaged; nothing was redone",
                 crate::show::quoted(&log.path)
@@ -1237,7 +1060,9 @@ pub(super) fn holds(home: &Home, id: TxId) -> bool {
     let Ok(Some(log)) = Log::open(home, false) else { return false };
     (0..2).any(|half| {
         let records = log.half(half).and_then(|header| log.records(half, header));
-        records.is_ok_and(|all| all.iter().any(|record| record.id == id && !record.is_empty()))
+        records.is_ok_and(|all| {
+            all.iter().any(|r| r.id == id && !(r.files.is_empty() && r.names.is_empty()))
+        })
     })
 }
 

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::log::{NameRecord, NewFile, Record};
-use super::{BYTES_MAX, Base, conflict};
+use super::log::{NameRecord, NewFile};
+use super::{BYTES_MAX, conflict};
 use crate::changeset::{Delta, What};
 use crate::error::{ConflictKind, Error, Result};
 use crate::object::{FileId, FileKind};
@@ -48,17 +48,28 @@ pub struct Ground {
     pub copies: Option<(PathBuf, PathBuf)>,
 }
 
-/// What a delta does to a name, if a light commit may: a file that is new, replaces a file with one name, or such a
-/// file that goes. `number` tells it from others.
-pub(super) fn target(
-    grounds: &[Ground],
-    delta: &Delta,
-    number: usize,
-) -> Result<Option<NameTarget>> {
+/// What a commit of names is about, if the deltas are one: files that are new, replace a file with one name,
+/// or such files that go.
+pub(super) fn targets(grounds: &[Ground], deltas: &[Delta]) -> Result<Option<Vec<NameTarget>>> {
     // Owners are recorded by number.
     if !crate::rights::is_initial() {
         return Ok(None);
     }
+    let mut bytes = 0;
+    let mut targets: Vec<NameTarget> = Vec::with_capacity(deltas.len());
+    for delta in deltas {
+        let Some(target) = target(grounds, delta, targets.len())? else { return Ok(None) };
+        bytes += target.record.after.as_ref().map_or(0, |new| new.content.len());
+        let twice = targets.iter().any(|t| t.path == target.path || t.aside == target.aside);
+        if bytes > BYTES_MAX || twice {
+            return Ok(None);
+        }
+        targets.push(target);
+    }
+    Ok((!targets.is_empty()).then_some(targets))
+}
+
+fn target(grounds: &[Ground], delta: &Delta, number: usize) -> Result<Option<NameTarget>> {
     let Some(Ground { root, copies: Some((store, copies)) }) = grounds.get(delta.layer) else {
         return Ok(None);
     };
@@ -138,18 +149,27 @@ pub(super) fn publish(
     for (done, target) in names.iter().enumerate() {
         if let Err((error, renamed)) = target.publish() {
             let done = done + usize::from(renamed);
-            return Err((error, take_back(names.get(..done).unwrap_or_default())));
+            let back = names.iter().take(done).rev().try_for_each(NameTarget::take_back);
+            return Err((error, back));
         }
     }
     Ok(())
 }
 
-/// Undoes what [`publish`] has done.
-pub(super) fn take_back(names: &[NameTarget]) -> std::result::Result<(), Errno> {
-    names.iter().rev().try_for_each(NameTarget::take_back)
-}
-
 impl NameTarget {
+    /// Whether the path still leads to the directory that was opened.
+    pub fn is_reached(&self) -> Result<()> {
+        let Some((parent, _)) = split(&self.path) else { return Ok(()) };
+        let now = stat_at(CWD, parent, AtFlags::SYMLINK_NOFOLLOW);
+        match now {
+            Ok(now) if now.id == self.dir_id => Ok(()),
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                Err(conflict(&self.path, ConflictKind::DirectoryGone))
+            }
+            Err(e) => Err(Error::io("looking at", path::from_bytes(parent), e)),
+        }
+    }
+
     /// Whether what is there is what was found.
     pub fn is_as_before(&self) -> Result<()> {
         match stat_at(self.dir.as_fd(), &self.name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -164,25 +184,15 @@ impl NameTarget {
         }
     }
 
-    /// What recovery has to find as it was.
-    pub fn base(&self) -> Base<'_> {
-        Base::directory(self.dir_id, self.dir.as_fd(), &self.path)
-    }
-
-    /// How much the log has to say of it.
-    pub fn length(&self) -> usize {
-        self.record.after.as_ref().map_or(0, |new| new.content.len())
-    }
-
-    /// Whether two put the same thing somewhere, or something in the same place.
-    pub fn meets(&self, other: &NameTarget) -> bool {
-        self.path == other.path || self.aside == other.aside
+    /// The directory.
+    pub fn dir(&self) -> &OwnedFd {
+        &self.dir
     }
 
     /// Whether a power cut can be told from somebody's change here.
     pub fn keeps_order(&self) -> bool {
         // The tests of this module stand for a file system that does.
-        cfg!(test) || super::settled::keeps_order(self.dir.as_fd(), self.dir_id)
+        cfg!(test) || super::settled::keeps_order(&self.dir, self.dir_id)
     }
 
     fn take_out(&self, flags: RenameFlags) -> std::result::Result<(), Errno> {
@@ -246,15 +256,14 @@ impl NameTarget {
 
 /// How far a commit got with a name, by the inodes at its two ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reached {
+enum Reached {
     Before,
     After,
     /// Somebody else has put something else there first.
     Foreign,
 }
 
-/// What is at a path.
-pub(super) fn id_at(path: &[u8]) -> Result<Option<FileId>> {
+fn id_at(path: &[u8]) -> Result<Option<FileId>> {
     match stat_at(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(version) => Ok(Some(version.id)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
@@ -317,30 +326,17 @@ pub(super) enum Fate {
     Undone,
 }
 
-/// Finishes what a dead process has begun to publish of a record's names and moves; or takes it back, where what
-/// somebody else has done meanwhile can't be reconciled with it.
-///
-/// Bytes follow when all of that is done: are some of them in place, nobody was in the way of the names. All of it is
-/// taken back as well where somebody else has appended to a file first. The bytes are the caller's to take back.
+/// Finishes what a dead process has begun to publish; or takes it back, where what somebody else has done
+/// meanwhile can't be reconciled with it.
 ///
 /// # Errors
 /// [`Error::Io`]: it can be repeated.
-pub(super) fn finish_or_undo(record: &Record) -> Result<Fate> {
-    let (names, moves) = (&record.names, &record.moves);
+pub(super) fn finish_or_undo(names: &[NameRecord]) -> Result<Fate> {
     let mut reached = Vec::with_capacity(names.len());
     for name in names {
         reached.push(name.reached()?);
     }
-    let mut moved = Vec::with_capacity(moves.len());
-    for each in moves {
-        moved.push(each.reached()?);
-    }
-    let found = super::replay::met_outsider(&record.files)?;
-    let foreign = reached.contains(&Reached::Foreign) || moved.contains(&Reached::Foreign);
-    if found.outgrown || foreign && !found.in_place {
-        for each in moves.iter().rev() {
-            each.undo()?;
-        }
+    if reached.contains(&Reached::Foreign) {
         for name in names.iter().rev() {
             name.undo()?;
         }
@@ -351,10 +347,5 @@ pub(super) fn finish_or_undo(record: &Record) -> Result<Fate> {
             name.finish()?;
         }
     }
-    for (each, reached) in moves.iter().zip(&moved) {
-        if *reached == Reached::Before {
-            each.finish()?;
-        }
-    }
-    Ok(Fate::Finished(reached.contains(&Reached::Before) || moved.contains(&Reached::Before)))
+    Ok(Fate::Finished(reached.contains(&Reached::Before)))
 }

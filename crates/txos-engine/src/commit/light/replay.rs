@@ -20,7 +20,6 @@ use rustix::io::Errno;
 use super::log::{FileRecord, NewFile, Record};
 use super::marks;
 use super::settled::readable;
-use crate::commit::inplace;
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
@@ -40,116 +39,6 @@ pub(super) struct Replayed {
 
 const SIZE: usize = PAGE as usize;
 
-/// How what a dead process has begun to write meets what is in the files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
-    /// Something of it is there.
-    pub in_place: bool,
-    /// Somebody else has appended to a file first: what the commit says of its end is wrong.
-    pub outgrown: bool,
-}
-
-/// Looks at what of a record's bytes is in place. Files that are not there any more say nothing.
-pub(super) fn met_outsider(files: &[FileRecord]) -> Result<Found> {
-    let mut found = Found::default();
-    for file in files {
-        let io = |e: Errno| Error::io("looking at", path::from_bytes(&file.path), e);
-        let Some((_, open)) = open(&file.path, file.id, OFlags::RDONLY).map_err(io)? else {
-            continue;
-        };
-        for (at, old, new) in &file.pieces {
-            let now = read_up_to(&open, *at, new.len()).map_err(io)?;
-            if !old.is_empty() {
-                found.in_place |= now == *new && old != new;
-            } else if new.starts_with(&now) {
-                found.in_place |= !now.is_empty();
-            } else {
-                found.outgrown = true;
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// Takes a record's bytes out of the files again, where they are: the commit is not to have been.
-///
-/// # Errors
-/// [`Error::Io`]: it can be repeated.
-pub(super) fn take_back(files: &[FileRecord]) -> Result<()> {
-    for file in files {
-        let io = |e: Errno| Error::io("undoing a commit on", path::from_bytes(&file.path), e);
-        let Some((_, open)) = open(&file.path, file.id, OFlags::RDWR).map_err(io)? else {
-            continue;
-        };
-        for (at, old, new) in &file.pieces {
-            let now = read_up_to(&open, *at, new.len()).map_err(io)?;
-            if old.is_empty() {
-                take_tail_back(&open, *at, new).map_err(io)?;
-            } else if now == *new {
-                sys::write_all_at(open.as_fd(), old, *at).map_err(io)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Takes out what was appended behind the first `length` bytes of a file, all of it or the first part. What others
-/// have appended stays, and moves up.
-pub(super) fn take_tail_back(
-    file: &OwnedFd,
-    length: u64,
-    tail: &[u8],
-) -> std::result::Result<(), Errno> {
-    let alone = inplace::Alone::with(file);
-    let behind = read_up_to(file, length, tail.len().saturating_add(1))?;
-    let taken = if tail.starts_with(&behind) {
-        match behind.is_empty() {
-            true => Ok(()),
-            false => sys::truncate(file.as_fd(), length),
-        }
-    } else {
-        match inplace::find_appended(file, length, tail)? {
-            Some(at) => inplace::take_out(file, at, tail.len() as u64),
-            None => Ok(()),
-        }
-    };
-    drop(alone);
-    taken
-}
-
-/// So many bytes of a file, or as many as there are.
-fn read_up_to(file: &OwnedFd, at: u64, len: usize) -> std::result::Result<Vec<u8>, Errno> {
-    let mut bytes = vec![0u8; len];
-    let mut done = 0;
-    while done < len {
-        match sys::read_at(file, bytes.get_mut(done..).unwrap_or_default(), at + done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    bytes.truncate(done);
-    Ok(bytes)
-}
-
-/// Where a file is that a record speaks of: later records may have moved it.
-fn place<'r>(records: &'r [Record], at: usize, file: &'r FileRecord) -> &'r [u8] {
-    let mut place = &file.path[..];
-    let mut found = place;
-    let later = records.iter().skip(at + 1).flat_map(|record| &record.moves);
-    for moved in later.filter(|moved| moved.id == file.id) {
-        if moved.from == place {
-            place = &moved.to;
-            let there = stat_at(CWD, place, AtFlags::SYMLINK_NOFOLLOW);
-            if there.is_ok_and(|there| there.id == file.id) {
-                found = place;
-            }
-        }
-    }
-    found
-}
-
 /// One page of a file.
 struct Page {
     now: Vec<u8>,
@@ -165,12 +54,6 @@ struct Target {
     dir: OwnedFd,
     mtime: Option<Stamp>,
     pages: BTreeMap<u64, Page>,
-    /// How long it is now.
-    length: u64,
-    /// What was appended to it: from where to where.
-    tails: Vec<(u64, u64)>,
-    /// Somebody has cut off or overwritten what was appended.
-    outgrown: bool,
 }
 
 /// Opens the file of a record for writing; `None` if it is not there any more, or another.
@@ -199,7 +82,19 @@ pub(super) fn open(
 }
 
 fn read_page(file: &OwnedFd, number: u64) -> std::result::Result<Vec<u8>, Errno> {
-    read_up_to(file, number * PAGE, SIZE)
+    let mut bytes = vec![0u8; SIZE];
+    let mut done = 0;
+    while done < SIZE {
+        let room = bytes.get_mut(done..).unwrap_or_default();
+        match sys::read_at(file, room, number * PAGE + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
 }
 
 /// After a restart a file system may have another device number than when the records were written. A file
@@ -213,21 +108,12 @@ pub(super) fn renumber(records: &mut [Record]) {
             ids.for_each(|id| id.dev = dir.id.dev);
         }
     }
-    for moved in records.iter_mut().flat_map(|record| &mut record.moves) {
-        let Some((dir, _)) = path::split(&moved.to) else { continue };
-        if let Ok(dir) = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
-            moved.id.dev = dir.id.dev;
-        }
-    }
     for file in records.iter_mut().flat_map(|record| &mut record.files) {
-        let now = stat_at(CWD, &file.path, AtFlags::SYMLINK_NOFOLLOW).ok();
-        if let Some(now) = now.filter(|now| now.id.ino == file.id.ino) {
-            file.id = now.id;
-        } else if let Some((dir, _)) = path::split(&file.path)
-            && let Ok(dir) = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW)
+        let now = stat_at(rustix::fs::CWD, &file.path, AtFlags::SYMLINK_NOFOLLOW);
+        if let Ok(now) = now
+            && now.id.ino == file.id.ino
         {
-            // It may have been moved.
-            file.id.dev = dir.id.dev;
+            file.id = now.id;
         }
     }
 }
@@ -241,18 +127,17 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
     let mut targets: BTreeMap<(&[u8], FileId), Option<Target>> = BTreeMap::new();
     let names = Names::of(records);
     names.redo(&mut done)?;
-    for (at, record) in records.iter().enumerate() {
+    for record in records {
         for file in &record.files {
-            let place = place(records, at, file);
             if names.supersede(file) {
                 continue;
             }
             let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(&file.path), e);
-            let key = (place, file.id);
+            let key = (&file.path[..], file.id);
             let target = match targets.entry(key) {
                 Entry::Occupied(e) => e.into_mut(),
                 Entry::Vacant(e) => {
-                    let opened = open(place, file.id, OFlags::RDWR).map_err(io)?;
+                    let opened = open(&file.path, file.id, OFlags::RDWR).map_err(io)?;
                     if opened.is_none() {
                         done.notes.push(format!(
                             "{} was moved, replaced or removed after a commit had changed it; what \
@@ -260,17 +145,8 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
                             crate::show::quoted_bytes(&file.path)
                         ));
                     }
-                    let length = opened.as_ref().map_or(Ok(0), |(_, file)| sys::size(file));
-                    let length = length.map_err(io)?;
-                    e.insert(opened.map(|(dir, file)| Target {
-                        file,
-                        dir,
-                        mtime: None,
-                        pages: BTreeMap::new(),
-                        length,
-                        tails: Vec::new(),
-                        outgrown: false,
-                    }))
+                    let pages = BTreeMap::new();
+                    e.insert(opened.map(|(dir, file)| Target { file, dir, mtime: None, pages }))
                 }
             };
             if let Some(target) = target {
@@ -280,8 +156,7 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
         }
     }
     for ((path, _), target) in targets {
-        let Some(mut target) = target else { continue };
-        target.find_outgrown();
+        let Some(target) = target else { continue };
         let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(path), e);
         let foreign = write_back(&target, &mut done.finished).map_err(io)?;
         if foreign.1 {
@@ -310,11 +185,7 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
 
 fn note_pieces(target: &mut Target, id: TxId, file: &FileRecord) -> std::result::Result<(), Errno> {
     for (start, old, new) in &file.pieces {
-        if old.is_empty() && !new.is_empty() {
-            target.tails.push((*start, start + new.len() as u64));
-        }
-        for (i, new) in new.iter().enumerate() {
-            let old = old.get(i);
+        for (i, (old, new)) in old.iter().zip(new).enumerate() {
             let offset = start + i as u64;
             let page = match target.pages.entry(offset / PAGE) {
                 Entry::Occupied(e) => e.into_mut(),
@@ -336,9 +207,7 @@ fn note_pieces(target: &mut Target, id: TxId, file: &FileRecord) -> std::result:
             {
                 *last = *new;
                 *touched = true;
-                // Where nothing was, a power cut can have left a zero.
-                let unwritten = old.is_none() && now == Some(&0);
-                *known |= now == old || now == Some(new) || unwritten;
+                *known |= now == Some(old) || now == Some(new);
             }
             if page.writers.last() != Some(&id) {
                 page.writers.push(id);
@@ -348,39 +217,12 @@ fn note_pieces(target: &mut Target, id: TxId, file: &FileRecord) -> std::result:
     Ok(())
 }
 
-impl Target {
-    /// What was appended is put there whole, or not at all: behind an end that is not where the first record found it,
-    /// or among what somebody else has written, it would be in the wrong place. What was appended later as well.
-    fn find_outgrown(&mut self) {
-        let began = self.tails.iter().map(|(from, _)| *from).min();
-        self.outgrown = began.is_some_and(|began| self.length < began);
-        for (from, to) in std::mem::take(&mut self.tails) {
-            let known = |pages: &BTreeMap<u64, Page>, offset: u64| {
-                let page = pages.get(&(offset / PAGE));
-                page.and_then(|page| page.known.get((offset % PAGE) as usize)) == Some(&true)
-            };
-            self.outgrown |= !(from..to).all(|offset| known(&self.pages, offset));
-            if !self.outgrown {
-                continue;
-            }
-            for offset in from..to {
-                let page = self.pages.get_mut(&(offset / PAGE));
-                if let Some(page) = page
-                    && let Some(touched) = page.touched.get_mut((offset % PAGE) as usize)
-                {
-                    *touched = false;
-                }
-            }
-        }
-    }
-}
-
 /// Writes what is missing. Gives whether something was, and whether something was foreign.
 fn write_back(
     target: &Target,
     finished: &mut Vec<TxId>,
 ) -> std::result::Result<(bool, bool), Errno> {
-    let (mut wrote, mut foreign) = (false, target.outgrown);
+    let (mut wrote, mut foreign) = (false, false);
     for (number, page) in &target.pages {
         let missing = |at: usize| {
             page.touched.get(at) == Some(&true)
@@ -531,7 +373,7 @@ impl<'r> Names<'r> {
                     done.finished.push(chain.id);
                 }
             }
-            match readable(dir.as_fd()) {
+            match readable(&dir) {
                 Ok(dir) => sys::fsync(dir.as_fd()).map_err(io)?,
                 Err(Errno::ACCESS | Errno::PERM) => rustix::fs::sync(),
                 Err(e) => return Err(io(e)),
@@ -551,10 +393,6 @@ impl<'r> Names<'r> {
         for (_, file) in later {
             for (start, _, bytes) in &file.pieces {
                 let start = usize::try_from(*start).unwrap_or(usize::MAX);
-                if start == wanted.content.len() {
-                    wanted.content.extend_from_slice(bytes);
-                    continue;
-                }
                 let room = wanted.content.get_mut(start..start.saturating_add(bytes.len()));
                 if let Some(room) = room {
                     room.copy_from_slice(bytes);
@@ -673,12 +511,8 @@ pub(super) fn flush_files(records: &[Record]) -> Result<()> {
     let (mut files, mut dirs) = (BTreeSet::new(), BTreeSet::new());
     // Of a name that was given to one new file after the other, the last.
     let mut named: BTreeMap<&[u8], FileId> = BTreeMap::new();
-    for (at, record) in records.iter().enumerate() {
-        files.extend(record.files.iter().map(|file| (place(records, at, file), file.id)));
-        for moved in &record.moves {
-            let ends = [&moved.from, &moved.to];
-            dirs.extend(ends.into_iter().filter_map(|end| path::split(end)).map(|(dir, _)| dir));
-        }
+    for record in records {
+        files.extend(record.files.iter().map(|file| (&file.path[..], file.id)));
         for name in &record.names {
             match &name.after {
                 Some(new) => named.insert(&name.path, new.id),
@@ -712,7 +546,7 @@ pub(super) fn flush_files(records: &[Record]) -> Result<()> {
     }
     for dir in dirs {
         let io = |e: Errno| Error::io("flushing", path::from_bytes(dir), e);
-        match sys::open_dir_canonical(dir).and_then(|dir| readable(dir.as_fd())) {
+        match sys::open_dir_canonical(dir).and_then(|dir| readable(&dir)) {
             Ok(dir) => {
                 let dev = stat_at(dir.as_fd(), b"", AtFlags::EMPTY_PATH).map_err(io)?.id.dev;
                 if !flushed.contains(&dev) {

@@ -18,7 +18,7 @@ use rig::{Extent, Tally};
 use txos_testkit::block::{Cut, Kind};
 use txos_testkit::random::{self, Random};
 use txos_testkit::{require, skip};
-use workload::Step::{Appended, Full, Grow, Light, Loaded, Names, Outside, Run};
+use workload::Step::{Full, Light, Loaded, Names, Outside, Run};
 use workload::{Bench, Workload};
 
 /// Images of each file system in the short mode.
@@ -44,11 +44,6 @@ fn crash_states(kind: Kind) {
         Workload { steps: vec![Loaded, Light, Loaded, Loaded], before: vec![Light], mistake: None },
         Workload {
             steps: vec![Outside, Names, Light, Outside, Names, Names, Run],
-            before: vec![Light],
-            mistake: None,
-        },
-        Workload {
-            steps: vec![Grow, Light, Appended, Grow, Full, Grow, Run, Grow],
             before: vec![Light],
             mistake: None,
         },
@@ -195,21 +190,6 @@ fn a_record_whose_checksum_is_not_looked_at_is_found() {
 #[test]
 fn a_log_that_is_emptied_before_its_flush_is_found() {
     found("place-not-flushed", Kind::Ext4, &[Light, Run, Light, Full], &Cut::ALL);
-}
-
-#[test]
-fn a_record_of_files_that_grow_that_is_not_flushed_is_found() {
-    found("record-not-flushed", Kind::Ext4, &[Grow, Grow, Grow], &Cut::ALL);
-}
-
-#[test]
-fn files_that_grew_and_are_forgotten_before_their_flush_are_found() {
-    found("place-not-flushed", Kind::Ext4, &[Grow, Run, Grow, Full], &Cut::ALL);
-}
-
-#[test]
-fn what_an_outsider_appended_and_is_not_flushed_is_found() {
-    found("base-not-flushed", Kind::Ext4, &[Appended, Grow, Grow], &Cut::ALL);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use txos_testkit::tree::Tolerance;
 use txos_testkit::{Invocation, Tree};
 
 use crate::program::{Linked, program};
-use crate::workload::{Bench, Recording};
+use crate::workload::{Bench, Recording, Step};
 
 /// How many violations are told of; then it is enough.
 const WRONG_MAX: usize = 5;
@@ -369,7 +369,7 @@ impl Recording {
         // What was written by the workload is "now", also if recovery wrote it again.
         let tolerance = Tolerance { now_from: Some(1_100_000_000), ..Tolerance::default() };
         let steps = self.workload.steps.get(acknowledged..).unwrap_or_default();
-        let outside = steps.iter().take_while(|step| step.is_foreign()).count();
+        let outside = steps.iter().take_while(|step| **step == Step::Outside).count();
         let last = acknowledged + outside + 1;
         let mut text = format!("not {acknowledged} to {last} steps.\n");
         for steps in acknowledged..=last {

@@ -43,14 +43,10 @@ pub enum Step {
     Full,
     /// In a program: a light one, of bytes.
     Light,
-    /// In a program: a light one, of files that grow; on btrfs a full one.
-    Grow,
     /// In a program: a light one, of names; on btrfs a full one.
     Names,
     /// No transaction: somebody makes an empty file, or removes it, and flushes nothing.
     Outside,
-    /// No transaction: somebody appends to a file, and flushes nothing.
-    Appended,
     /// A command that runs as one transaction, by `txos run --in-process`.
     Loaded,
 }
@@ -61,19 +57,13 @@ impl Step {
         matches!(self, Step::Run | Step::Loaded)
     }
 
-    /// Whether it is somebody else's doing, which nothing is promised for.
-    pub fn is_foreign(self) -> bool {
-        matches!(self, Step::Outside | Step::Appended)
-    }
-
     /// The letter of the program for it, if it is one of a program.
     fn letter(self) -> Option<char> {
         match self {
             Step::Full => Some('f'),
             Step::Light => Some('l'),
-            Step::Grow => Some('a'),
             Step::Names => Some('n'),
-            Step::Run | Step::Loaded | Step::Outside | Step::Appended => None,
+            Step::Run | Step::Loaded | Step::Outside => None,
         }
     }
 }
@@ -92,17 +82,17 @@ pub struct Workload {
 impl Workload {
     /// A store that has been used, or a new one, and some transactions.
     pub fn random(random: &mut Random) -> Workload {
-        use Step::{Full, Grow, Light, Loaded, Names, Outside, Run};
+        use Step::{Full, Light, Loaded, Names, Outside, Run};
         let before: &[&[Step]] =
-            &[&[], &[Light], &[Grow], &[Run, Light], &[Light, Full], &[Loaded], &[Names]];
+            &[&[], &[Light], &[Run, Light], &[Light, Full], &[Loaded], &[Names]];
         let before = random.pick(before).to_vec();
         let steps = 0..3 + random.below(4);
-        let all = [Run, Full, Light, Grow, Grow, Loaded, Names, Names, Outside];
+        let all = [Run, Full, Light, Light, Loaded, Names, Names, Outside];
         let mut steps: Vec<Step> = steps.map(|_| *random.pick(&all)).collect();
         // What nobody flushes is flushed by the next, but not by one that has no names.
         steps.push(Names);
         for at in 1..steps.len() {
-            if steps[at - 1] == Outside && matches!(steps[at], Light | Grow) {
+            if steps[at - 1] == Outside && steps[at] == Light {
                 steps[at] = Names;
             }
         }
@@ -177,7 +167,7 @@ impl Bench {
         recorder.mark("begin");
         let mut trees = vec![Tree::of(self.lab.tree())];
         self.perform(&workload.steps, &mut number, workload.mistake, &mut |step| {
-            if !workload.steps[step - 1].is_foreign() {
+            if workload.steps[step - 1] != Step::Outside {
                 recorder.mark(&format!("acknowledged {step}"));
             }
             trees.push(Tree::of(self.lab.tree()));
@@ -216,14 +206,6 @@ impl Bench {
                 if std::fs::remove_file(&file).is_err() {
                     std::fs::write(&file, "").unwrap();
                 }
-                at += 1;
-                done(at);
-                continue;
-            }
-            if *step == Step::Appended {
-                let log = self.lab.tree().join("log");
-                let mut log = std::fs::File::options().append(true).open(log).unwrap();
-                std::io::Write::write_all(&mut log, b"theirs\n").unwrap();
                 at += 1;
                 done(at);
                 continue;

@@ -29,9 +29,7 @@ fn sweep_at(lab: &Lab, mode: &'static str, points: usize) {
     let native = quote(program("faults", Linked::Natively)).into_string().unwrap();
     let plain = match mode {
         "light" | "durable-light" => "plain-light",
-        "grow" | "durable-grow" => "plain-grow",
         "names" | "durable-names" => "plain-names",
-        "renames" => "plain-renames",
         "move" => "plain-move",
         _ => "plain",
     };
@@ -48,7 +46,7 @@ fn sweep_at(lab: &Lab, mode: &'static str, points: usize) {
     };
     let mut matrix = Matrix::new(lab, case);
     // In place, marked as free: what fails there has happened nevertheless.
-    if mode.ends_with("light") || mode.ends_with("grow") {
+    if mode.ends_with("light") {
         matrix.last_steps(7);
     }
     // Names that are taken back leave the directories' times (docs/light-log-format.md).
@@ -81,21 +79,6 @@ fn every_step_of_a_light_commit() {
 #[test]
 fn every_step_of_a_durable_light_commit() {
     sweep("durable-light", 24);
-}
-
-#[test]
-fn every_step_of_a_commit_of_files_that_grow() {
-    sweep("grow", 20);
-}
-
-#[test]
-fn every_step_of_a_durable_commit_of_files_that_grow() {
-    sweep_on_ext4("durable-grow", 24);
-}
-
-#[test]
-fn every_step_of_a_commit_of_renames() {
-    sweep("renames", 30);
 }
 
 #[test]

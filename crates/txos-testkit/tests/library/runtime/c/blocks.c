@@ -1,9 +1,8 @@
 /* blocks STEP...
  *
  * One durable transaction for each step, in the working directory. "fN" changes one of everything, "lN"
- * some bytes of a file that stays, "aN" appends to files and changes some bytes, "nN" some small files by name; N is in
- * all that is written. After each it tells the test (descriptor 8) and waits for it (9). "look" alone looks at one thing in a
- * transaction.
+ * some bytes of a file that stays, "nN" some small files by name; N is in all that is written. After each
+ * it tells the test (descriptor 8) and waits for it (9). "look" alone looks at one thing in a transaction.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -69,15 +68,6 @@ static void light(int n)
     put("cells", 0, n % 5 * 4096 + 8192, 512, n);
 }
 
-/* Within a page and over its end, to a file that others write to as well, and bytes of one that grows in another step. */
-static void grow(int n)
-{
-    put("log", O_APPEND, 0, 1600, n);
-    put("other/one", O_APPEND, 0, 48, n);
-    put("cells", 0, n % 5 * 4096 + 8192, 512, n);
-    put("log", 0, 32, 48, n);
-}
-
 /* A new file, others in place of what is there or is not, and one that goes. "spool/outside" comes and goes by
  * somebody else's hand. */
 static void names(int n)
@@ -113,8 +103,6 @@ int main(int argc, char **argv)
             full(n);
         else if (argv[i][0] == 'n')
             names(n);
-        else if (argv[i][0] == 'a')
-            grow(n);
         else
             light(n);
         MUST(sys_xend() == 0);
