@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use txos_engine::TxId;
 use txos_engine::error::Result;
-use txos_engine::runs::{End, Record, Run, Runs};
+use txos_engine::runs::{COMMITTED, End, Record, Run, Runs};
 use txos_engine::store::{Home, Meta};
 use txos_engine::version::Stamp;
 use txos_run::Predecessors;
@@ -70,8 +70,8 @@ impl Order {
     /// Makes the record of this process's run. Without one, others can't come after it, which is not worth a word.
     pub fn begin(app: &App, args: &RunArgs, label: &str) -> std::result::Result<Order, Failure> {
         let began = app.realm_dir().and_then(|dir| {
-            let runs = Runs::of_realm(&dir);
-            let own = runs.begin(args.name.as_deref(), label)?;
+            let runs = Runs::of_realm(&dir)?;
+            let own = runs.begin(args.name.as_deref(), label, &args.after)?;
             Ok((runs, own))
         });
         let (runs, own) = match began {
@@ -207,6 +207,7 @@ impl Order {
         for (meta, status) in statuses {
             match status {
                 TxStatus::Committed | TxStatus::Reverted if is_new(meta) => {
+                    self.note(word, Some(COMMITTED))?;
                     return Ok(Meaning::Committed);
                 }
                 TxStatus::Pending => {

@@ -14,8 +14,10 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -23,10 +25,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
+use crate::realm::open_dir;
 use crate::sys;
 
 /// The longest record that is read, in bytes: that of 10,000 attempts has less.
 const RECORD_MAX: u64 = 1 << 20;
+
+/// The run that a name leads to which has committed: no record has this name.
+pub const COMMITTED: &str = "committed";
 
 /// How often a record is made again that was removed before it was locked.
 const TRIES_MAX: u32 = 100;
@@ -58,7 +64,10 @@ enum Line {
 /// The records of the runs of a realm.
 #[derive(Clone, Debug)]
 pub struct Runs {
+    /// For messages.
     dir: PathBuf,
+    /// The directory itself: nobody else can write it, and no other takes its place.
+    opened: Arc<OwnedFd>,
 }
 
 /// A run that it comes after.
@@ -174,26 +183,34 @@ pub struct Run {
     path: PathBuf,
     /// Its record's name.
     pub key: String,
+    /// Its path leads through it.
+    _opened: Arc<OwnedFd>,
 }
 
 impl Runs {
-    /// Those of the realm in a directory.
-    #[must_use]
-    pub fn of_realm(dir: &Path) -> Runs {
-        Runs { dir: dir.join("runs") }
+    /// Those of the realm in a directory, which is made if its parent exists.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if others can write the directory, [`Error::Io`] with the step.
+    pub fn of_realm(dir: &Path) -> Result<Runs> {
+        let realm = open_dir(dir)?;
+        let below = through(&realm).join("runs");
+        let opened = Arc::new(open_dir(&below)?);
+        Ok(Runs { dir: dir.join("runs"), opened })
     }
 
-    /// Makes the record of a run of this process, and removes those that dead processes have left.
+    fn path(&self, key: &str) -> PathBuf {
+        through(&self.opened).join(key)
+    }
+
+    /// Makes the record of a run of this process that comes after others, as they are named.
     ///
     /// # Errors
     /// [`Error::Io`] with the step.
-    pub fn begin(&self, name: Option<&str>, command: &str) -> Result<Run> {
-        let mut dir = fs::DirBuilder::new();
-        let made = sys::step("runs mkdir", || dir.recursive(true).mode(0o700).create(&self.dir));
-        made.at("creating", &self.dir)?;
+    pub fn begin(&self, name: Option<&str>, command: &str, after: &[String]) -> Result<Run> {
         for _ in 0..TRIES_MAX {
             let key = TxId::random().at("naming a record in", &self.dir)?.as_str().to_owned();
-            let path = self.dir.join(&key);
+            let path = self.path(&key);
             let mut options = fs::OpenOptions::new();
             options.read(true).append(true).create_new(true).mode(0o600);
             options.custom_flags(libc::O_NOFOLLOW);
@@ -207,12 +224,15 @@ impl Runs {
             if file.metadata().at("looking at", &path)?.nlink() == 0 {
                 continue;
             }
-            let mut run = Run { file, path, key };
+            let mut run = Run { file, path, key, _opened: Arc::clone(&self.opened) };
             let (pid, name, command) =
                 (std::process::id(), name.map(str::to_owned), command.to_owned());
             let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
             let at_ns = (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64;
-            run.append(&Line::Began { pid, at_ns, name, command })?;
+            let mut lines = vec![Line::Began { pid, at_ns, name, command }];
+            // At once: who looks finds both, or neither.
+            lines.extend(after.iter().map(|word| Line::After { word: word.clone(), run: None }));
+            run.append(&lines)?;
             return Ok(run);
         }
         let error = std::io::Error::other("other processes remove what is made there");
@@ -225,7 +245,7 @@ impl Runs {
     /// [`Error::Io`] if the directory can't be listed. A record that can't be removed stays.
     pub fn sweep(&self) -> Result<()> {
         for key in self.keys()? {
-            let path = self.dir.join(key);
+            let path = self.path(&key);
             let Ok(file) = open(&path) else { continue };
             let locked = sys::flock(&file, FlockOperation::NonBlockingLockExclusive);
             if locked.is_ok() {
@@ -236,14 +256,11 @@ impl Runs {
     }
 
     fn keys(&self) -> Result<Vec<String>> {
-        let listed = match fs::read_dir(&self.dir) {
-            Ok(listed) => listed,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(Error::io("listing", &self.dir, e)),
-        };
+        let listed = fs::read_dir(through(&self.opened)).at("listing", &self.dir)?;
         let mut keys = Vec::new();
         for entry in listed {
-            keys.extend(entry.at("listing", &self.dir)?.file_name().into_string().ok());
+            let name = entry.at("listing", &self.dir)?.file_name().into_string().ok();
+            keys.extend(name.filter(|name| name.parse::<TxId>().is_ok()));
         }
         Ok(keys)
     }
@@ -259,7 +276,7 @@ impl Runs {
     /// The run of a record's name, if its record is there.
     #[must_use]
     pub fn open(&self, key: &str) -> Option<Other> {
-        let path = self.dir.join(key);
+        let path = self.path(key);
         let mut file = open(&path).ok()?;
         let record = read(&mut file, &path).ok()??;
         Some(Other { file, path, key: key.to_owned(), record })
@@ -299,10 +316,13 @@ impl Runs {
 }
 
 impl Run {
-    fn append(&mut self, line: &Line) -> Result<()> {
-        let mut text = serde_json::to_string(line)
-            .map_err(|e| Error::io("encoding", &self.path, std::io::Error::other(e)))?;
-        text.push('\n');
+    fn append(&mut self, lines: &[Line]) -> Result<()> {
+        let mut text = String::new();
+        for line in lines {
+            let line = serde_json::to_string(line)
+                .map_err(|e| Error::io("encoding", &self.path, std::io::Error::other(e)))?;
+            text.extend([&line, "\n"]);
+        }
         sys::step("runs append", || self.file.write_all(text.as_bytes())).at("writing", &self.path)
     }
 
@@ -311,7 +331,7 @@ impl Run {
     /// # Errors
     /// [`Error::Io`].
     pub fn attempt(&mut self, id: TxId) -> Result<()> {
-        self.append(&Line::Attempt(id))
+        self.append(&[Line::Attempt(id)])
     }
 
     /// The run comes after another one.
@@ -319,7 +339,7 @@ impl Run {
     /// # Errors
     /// [`Error::Io`].
     pub fn after(&mut self, word: &str, run: Option<&str>) -> Result<()> {
-        self.append(&Line::After { word: word.to_owned(), run: run.map(str::to_owned) })
+        self.append(&[Line::After { word: word.to_owned(), run: run.map(str::to_owned) }])
     }
 
     /// The run has ended.
@@ -327,7 +347,7 @@ impl Run {
     /// # Errors
     /// [`Error::Io`]: those that come after it take it for dead.
     pub fn end(mut self, end: End) -> Result<()> {
-        self.append(&Line::Ended(end))
+        self.append(&[Line::Ended(end)])
     }
 }
 
@@ -337,6 +357,11 @@ impl Drop for Run {
         let _ = fs::remove_file(&self.path);
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
+}
+
+/// The path of an open directory.
+fn through(dir: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()))
 }
 
 fn open(path: &Path) -> std::io::Result<File> {
@@ -376,14 +401,14 @@ mod tests {
     fn runs(name: &str) -> (Runs, PathBuf) {
         let dir = std::env::temp_dir().join(format!("txos-runs-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
-        (Runs::of_realm(&dir), dir)
+        (Runs::of_realm(&dir).unwrap(), dir)
     }
 
     #[test]
     fn a_run_is_known_as_long_as_it_lasts_and_to_who_has_opened_it_after_that() {
         let (runs, dir) = runs("life");
         let id = TxId::from_bits(7);
-        let mut run = runs.begin(Some("make"), "make all").unwrap();
+        let mut run = runs.begin(Some("make"), "make all", &[]).unwrap();
         run.attempt(id).unwrap();
         let mut others = runs.all().unwrap();
         let other = others.first_mut().unwrap();
@@ -400,7 +425,7 @@ mod tests {
     #[test]
     fn a_run_that_died_is_known_as_such_and_swept() {
         let (runs, dir) = runs("death");
-        let run = runs.begin(None, "true").unwrap();
+        let run = runs.begin(None, "true", &[]).unwrap();
         // As the kernel does it: the lock is gone, and the record is there.
         rustix::fs::flock(&run.file, FlockOperation::Unlock).unwrap();
         std::mem::forget(run);
@@ -423,7 +448,7 @@ mod tests {
     #[test]
     fn cycles_are_found_and_chains_are_none() {
         let (runs, dir) = runs("cycle");
-        let begin = |name| runs.begin(Some(name), name).unwrap();
+        let begin = |name| runs.begin(Some(name), name, &[]).unwrap();
         let (mut a, mut b, mut c) = (begin("a"), begin("b"), begin("c"));
         b.after("a", Some(&a.key)).unwrap();
         c.after("b", None).unwrap();
@@ -447,7 +472,12 @@ mod tests {
         let mut next = begin("e");
         next.after("e", None).unwrap();
         assert_eq!(cycle(&next), None);
-        drop((a, b, c, d, next));
+        // Also when what they came after has committed by then.
+        next.after("e", Some(COMMITTED)).unwrap();
+        let mut last = begin("e");
+        last.after("e", Some(&next.key)).unwrap();
+        assert_eq!(cycle(&last), None);
+        drop((a, b, c, d, next, last));
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -77,6 +77,7 @@ pub use contend::{AbortCause, Opponent};
 pub use facet::{Facet, Seed};
 pub use identity::Identity;
 #[cfg(not(loom))]
+pub(crate) use segment::open_dir;
 pub use segment::{default_dir, rebuild};
 pub use snapshot::{Member, Statistics, WaitsFor};
 pub use status::State;

@@ -233,7 +233,7 @@ pub fn rebuild(dir: &Path) -> Result<PathBuf> {
 }
 
 /// Opens the directory, making it if its parent exists; refuses one that others can write.
-fn open_dir(dir: &Path) -> Result<OwnedFd> {
+pub(crate) fn open_dir(dir: &Path) -> Result<OwnedFd> {
     match sys::step("realm mkdir", || fs::DirBuilder::new().mode(0o700).create(dir)) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}

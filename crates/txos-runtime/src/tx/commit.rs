@@ -92,6 +92,16 @@ impl Tx {
         self.check_unnamed()?;
         let staged = if self.tree.has_changes() { self.deltas() } else { Ok(Vec::new()) };
         let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
+        if self.tree.nodes.iter().any(|node| node.appended) {
+            return Err(Failure {
+                reason: reason::FAILED,
+                errno: libc::EACCES,
+                what: "a file was appended to that only a descriptor from before can write to: that can't wait \
+                       for a decision"
+                    .into(),
+                ..Failure::default()
+            });
+        }
         self.in_the_store(|tx| {
             let unfolded = tx.unfold_ways();
             unfolded.map_err(|e| tx.doom.take().unwrap_or_else(|| io_failure(e)))?;

@@ -190,7 +190,11 @@ impl Tx {
     fn append(&self, id: Id, number: i32) -> kernel::Sys<()> {
         let Data::Pages(pages) = &self.tree.nodes[id].data else { return Ok(()) };
         // (The kernel puts it behind the end, wherever that is.)
-        pages.pieces().iter().try_for_each(|(at, bytes)| kernel::pwrite_all(number, bytes, *at))
+        pages.pieces().iter().try_for_each(|(at, bytes)| kernel::pwrite_all(number, bytes, *at))?;
+        match self.how.flags & flags::DURABLE {
+            0 => Ok(()),
+            _ => kernel::fdatasync(number),
+        }
     }
 
     fn write_through(

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use super::log::{FileRecord, NewFile, Record};
 use super::marks;
 use super::settled::readable;
+use crate::commit::inplace::not_ours;
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
@@ -52,6 +53,8 @@ struct Page {
 struct Target {
     file: OwnedFd,
     dir: OwnedFd,
+    /// The file is open for writing.
+    writes: bool,
     mtime: Option<Stamp>,
     pages: BTreeMap<u64, Page>,
 }
@@ -137,16 +140,21 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
             let target = match targets.entry(key) {
                 Entry::Occupied(e) => e.into_mut(),
                 Entry::Vacant(e) => {
-                    let opened = open(&file.path, file.id, OFlags::RDWR).map_err(io)?;
-                    if opened.is_none() {
+                    let target = Target::open(file);
+                    let gone = match &target {
+                        Ok(Some(_)) => None,
+                        Ok(None) => Some("was moved, replaced or removed"),
+                        Err(Errno::ACCESS | Errno::PERM) => Some("was made unreadable"),
+                        Err(e) => return Err(io(*e)),
+                    };
+                    if let Some(gone) = gone {
                         done.notes.push(format!(
-                            "{} was moved, replaced or removed after a commit had changed it; what \
-                             the commit wrote may be missing from it",
+                            "{} {gone} after a commit had changed it; what the commit wrote may be \
+                             missing from it",
                             crate::show::quoted_bytes(&file.path)
                         ));
                     }
-                    let pages = BTreeMap::new();
-                    e.insert(opened.map(|(dir, file)| Target { file, dir, mtime: None, pages }))
+                    e.insert(target.ok().flatten())
                 }
             };
             if let Some(target) = target {
@@ -158,6 +166,13 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
     for ((path, _), target) in targets {
         let Some(target) = target else { continue };
         let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(path), e);
+        if !target.writes && target.lacks_something() {
+            done.notes.push(format!(
+                "{} can't be written to any more; what a commit wrote is missing from it",
+                crate::show::quoted_bytes(path)
+            ));
+            continue;
+        }
         let foreign = write_back(&target, &mut done.finished).map_err(io)?;
         if foreign.1 {
             done.notes.push(format!(
@@ -168,13 +183,13 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
         if foreign.0
             && let (Some(mtime), Some((_, name))) = (target.mtime, crate::path::split(path))
         {
-            sys::set_mtime(target.dir.as_fd(), name, mtime).map_err(io)?;
+            not_ours(sys::set_mtime(target.dir.as_fd(), name, mtime)).map_err(io)?;
         }
         // After a restart the bytes may be there without the inode's time. Later is right as well: who goes
         // by times looks again.
         if flush && !foreign.0 && !foreign.1 {
             let mtime = target.mtime.unwrap_or_else(Stamp::now);
-            sys::set_own_mtime(target.file.as_fd(), mtime).map_err(io)?;
+            not_ours(sys::set_own_mtime(target.file.as_fd(), mtime)).map_err(io)?;
         }
         if flush {
             sys::fsync(target.file.as_fd()).map_err(io)?;
@@ -217,6 +232,33 @@ fn note_pieces(target: &mut Target, id: TxId, file: &FileRecord) -> std::result:
     Ok(())
 }
 
+impl Page {
+    /// Whether a byte of it is to be written.
+    fn lacks(&self, at: usize) -> bool {
+        self.touched.get(at) == Some(&true)
+            && self.known.get(at) == Some(&true)
+            && self.now.get(at) != self.last.get(at)
+    }
+}
+
+impl Target {
+    /// The file of a record; one that this user may not write to any more is opened to be read.
+    fn open(file: &FileRecord) -> std::result::Result<Option<Target>, Errno> {
+        let (opened, writes) = match open(&file.path, file.id, OFlags::RDWR) {
+            Err(Errno::ACCESS | Errno::PERM | Errno::TXTBSY | Errno::ROFS) => {
+                (open(&file.path, file.id, OFlags::RDONLY)?, false)
+            }
+            opened => (opened?, true),
+        };
+        let pages = BTreeMap::new();
+        Ok(opened.map(|(dir, file)| Target { file, dir, writes, mtime: None, pages }))
+    }
+
+    fn lacks_something(&self) -> bool {
+        self.pages.values().any(|page| (0..SIZE).any(|at| page.lacks(at)))
+    }
+}
+
 /// Writes what is missing. Gives whether something was, and whether something was foreign.
 fn write_back(
     target: &Target,
@@ -224,11 +266,7 @@ fn write_back(
 ) -> std::result::Result<(bool, bool), Errno> {
     let (mut wrote, mut foreign) = (false, false);
     for (number, page) in &target.pages {
-        let missing = |at: usize| {
-            page.touched.get(at) == Some(&true)
-                && page.known.get(at) == Some(&true)
-                && page.now.get(at) != page.last.get(at)
-        };
+        let missing = |at: usize| page.lacks(at);
         foreign |= page.touched.iter().zip(&page.known).any(|(touched, known)| *touched && !*known);
         let mut at = 0;
         while at < SIZE {

@@ -94,6 +94,15 @@ pub fn ftruncate(fd: i32, size: u64) -> Sys<u64> {
     unsafe { sys!(SYS_ftruncate, fd, size) }
 }
 
+/// `fdatasync(2)`.
+///
+/// # Errors
+/// As the system call.
+pub fn fdatasync(fd: i32) -> Sys<()> {
+    // SAFETY: it has no pointers.
+    unsafe { sys!(SYS_fdatasync, fd) }.map(drop)
+}
+
 /// `ioctl(FICLONE)`: one file holds what the other does, sharing its blocks.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Whatever ends a process in a transaction, at whatever instant, and whatever fails at its end: all
 //! of it has happened or nothing, and who comes next finds nothing in the way.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,9 @@ use rustix::process::Signal;
 use txos_testkit::fault::{Fault, Outcome, Scenario, Sweep};
 use txos_testkit::process::quote;
 use txos_testkit::random::{self, Random};
+use txos_testkit::user::User;
 use txos_testkit::wait::{PATIENCE, until};
-use txos_testkit::{Invocation, Lab, Tree, skip};
+use txos_testkit::{Invocation, Lab, Rendezvous, Tree, skip};
 
 use crate::place::start;
 use crate::program::{Linked, program};
@@ -164,4 +166,32 @@ fn killed_at_the_end() {
         }
     }
     assert!(old > 0 && new > 0, "{old} old, {new} new: killed at the wrong time");
+}
+
+/// A program that only reads recovers what was committed before a restart of the machine. Files that its user may not write to
+/// any more, or never owned, keep it from nothing.
+#[test]
+fn files_that_are_others_keep_nobody_from_reading_after_a_restart() {
+    let lab = Lab::in_memory();
+    let user = User::new();
+    let _ = lab.native("echo conf > conf; head -c 40960 /dev/zero > cells; chmod 666 cells");
+    std::os::unix::fs::chown(lab.dir(), Some(user.uid), Some(user.gid)).unwrap();
+    let blocks = |word: &str, boot: &str| {
+        let run = start(&lab, "blocks", Linked::WithLibrary).arg(word);
+        user.runs(run).env("TXOS_BOOT_ID", boot)
+    };
+    let mut meeting = Rendezvous::new();
+    let running = blocks("l1", "before").meeting(&mut meeting).start();
+    assert!(meeting.arrived(), "it commits");
+    meeting.go();
+    let _ = running.wait().expect(0);
+    let written = std::fs::read(lab.path("cells")).unwrap();
+    for mode in [0o666, 0o444, 0] {
+        let boot = format!("after {mode}");
+        std::fs::set_permissions(lab.path("cells"), PermissionsExt::from_mode(mode)).unwrap();
+        let done = blocks("look", &boot).run().expect(0);
+        assert_eq!(std::fs::read(lab.path("cells")).unwrap(), written, "{done:?}");
+        // The first has told of everything.
+        let _ = blocks("look", &boot).run().expect(0).says_not("missing");
+    }
 }
