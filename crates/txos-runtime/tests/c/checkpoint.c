@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <immintrin.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -508,7 +509,10 @@ static void lost(void) {
     CHECK(fd >= 0 && read(fd, name, sizeof name - 1) > 0);
     snprintf(path, sizeof path, "/proc/%d/comm", atoi(name));
     fd = open(path, O_RDONLY);
-    CHECK(fd >= 0 && read(fd, path, 12) == 12 && strncmp(path, "txos-memory\n", 12) == 0);
+    /* It gives itself its name, perhaps when this has begun already. */
+    CHECK(fd >= 0);
+    while (pread(fd, path, 12, 0) != 12 || strncmp(path, "txos-memory\n", 12) != 0)
+        CHECK(sched_yield() == 0);
     siginfo_t end;
     CHECK(kill(atoi(name), SIGKILL) == 0);
     CHECK(waitid(P_PID, atoi(name), &end, WEXITED | WNOWAIT | __WALL) == 0);
