@@ -398,15 +398,15 @@ fn is_free(file: &File, path: &Path) -> Result<bool> {
 mod tests {
     use super::*;
 
-    fn runs(name: &str) -> (Runs, PathBuf) {
+    fn runs(name: &str) -> Result<(Runs, PathBuf)> {
         let dir = std::env::temp_dir().join(format!("txos-runs-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
-        (Runs::of_realm(&dir).unwrap(), dir)
+        Ok((Runs::of_realm(&dir)?, dir))
     }
 
     #[test]
     fn a_run_is_known_as_long_as_it_lasts_and_to_who_has_opened_it_after_that() {
-        let (runs, dir) = runs("life");
+        let (runs, dir) = runs("life").unwrap();
         let id = TxId::from_bits(7);
         let mut run = runs.begin(Some("make"), "make all", &[]).unwrap();
         run.attempt(id).unwrap();
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_run_that_died_is_known_as_such_and_swept() {
-        let (runs, dir) = runs("death");
+        let (runs, dir) = runs("death").unwrap();
         let run = runs.begin(None, "true", &[]).unwrap();
         // As the kernel does it: the lock is gone, and the record is there.
         rustix::fs::flock(&run.file, FlockOperation::Unlock).unwrap();
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn cycles_are_found_and_chains_are_none() {
-        let (runs, dir) = runs("cycle");
+        let (runs, dir) = runs("cycle").unwrap();
         let begin = |name| runs.begin(Some(name), name, &[]).unwrap();
         let (mut a, mut b, mut c) = (begin("a"), begin("b"), begin("c"));
         b.after("a", Some(&a.key)).unwrap();
