@@ -53,6 +53,7 @@ pub mod program;
 pub mod readset;
 pub mod realm;
 pub mod rights;
+#[cfg(not(loom))]
 pub mod runs;
 pub mod scope;
 pub mod show;

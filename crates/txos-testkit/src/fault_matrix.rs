@@ -530,7 +530,7 @@ pub fn clean_up(place: &Lab) -> Result<(), String> {
 /// A place in the realm that somebody has.
 fn held_slot(place: &Lab) -> Option<String> {
     let files = std::fs::read_dir(place.realm()).ok()?.flatten().map(|entry| entry.path());
-    for file in files {
+    for file in files.filter(|path| path.is_file()) {
         let taken = realm_stress::slots::read(&file).into_iter().find(|slot| slot.owner != 0);
         if let Some(slot) = taken {
             return Some(format!("{slot:?} in {}", name_of(&file)));

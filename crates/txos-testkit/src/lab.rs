@@ -347,7 +347,13 @@ impl Drop for Lab {
         }
         unmount_below(&self.dir);
         let _ = std::fs::remove_dir_all(&self.realm);
-        let _ = Command::new("rm").arg("-rf").arg(&self.dir).status();
+        // What a command still notes in the background may come in between.
+        for _ in 0..100 {
+            let _ = Command::new("rm").arg("-rf").arg(&self.dir).stderr(Stdio::null()).status();
+            if !self.dir.exists() {
+                break;
+            }
+        }
     }
 }
 

@@ -78,6 +78,7 @@ pub use facet::{Facet, Seed};
 pub use identity::Identity;
 #[cfg(not(loom))]
 pub(crate) use segment::open_dir;
+#[cfg(not(loom))]
 pub use segment::{default_dir, rebuild};
 pub use snapshot::{Member, Statistics, WaitsFor};
 pub use status::State;

@@ -9,7 +9,7 @@ use crate::Scene;
 /// The realm's segment.
 fn segment(lab: &Lab) -> String {
     let mut files = std::fs::read_dir(lab.realm()).unwrap().flatten();
-    files.next().unwrap().path().display().to_string()
+    files.find(|entry| entry.path().is_file()).unwrap().path().display().to_string()
 }
 
 const INCREMENT: &str = "read n < counter; echo $((n + 1)) > counter; echo line >> log";

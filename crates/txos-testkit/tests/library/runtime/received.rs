@@ -58,3 +58,15 @@ fn who_sends_is_not_kept_waiting_for_room() {
 fn what_somebody_else_has_taken_is_a_conflict() {
     ran("stolen", "0");
 }
+
+#[test]
+fn what_can_not_be_given_back_is_read_at_once() {
+    let done = ran("live", "0");
+    assert!(said(&done, LIVE) >= 1, "{done:?}");
+    ran("accepted", "0");
+}
+
+#[test]
+fn paused_code_sees_what_nobody_has_taken() {
+    ran("paused", "0");
+}

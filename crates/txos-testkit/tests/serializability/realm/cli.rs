@@ -59,8 +59,8 @@ fn waiting_first(all: &Value) -> (Value, Value) {
 
 /// The segment.
 fn segment(lab: &Lab) -> PathBuf {
-    let mut files = std::fs::read_dir(lab.realm()).unwrap();
-    files.next().expect("a segment").unwrap().path()
+    let mut files = std::fs::read_dir(lab.realm()).unwrap().flatten().map(|entry| entry.path());
+    files.find(|path| path.is_file()).expect("a segment")
 }
 
 /// Flips a bit of its header.

@@ -201,8 +201,8 @@ static void ended(void) {
         CHECK(recv(s[0], text, sizeof text, 0) == 5);
         pid_t child = fork();
         if (child == 0) {
+            /* The other waits by then, or does not: both are right. */
             close(s[0]);
-            usleep(30000); /* The other waits by then, or does not: both are right. */
             _exit(send(s[1], "second", 6, 0) == 6 && shutdown(s[1], SHUT_WR) == 0 ? 0 : 1);
         }
         struct pollfd one = {s[0], POLLIN, 0};
@@ -249,12 +249,66 @@ static void twice(void) {
     CHECK(has(copy, "onetwo"));
 }
 
+/* A connection that is accepted in the transaction ends with it. */
+static void accepted(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (void *)&at, &len) == 0 && connect(client, (void *)&at, len) == 0);
+    CHECK(send(client, "request", 7, 0) == 7);
+    char text[16];
+    CHECK(sys_xbegin(0) == 0);
+    int server = accept(listener, NULL, NULL);
+    CHECK(server >= 0 && recv(server, text, sizeof text, 0) == 7);
+    sys_xabort(1);
+    CHECK(recv(client, text, sizeof text, 0) <= 0);
+    CHECK(fcntl(server, F_GETFD) == -1 && errno == EBADF);
+}
+
+/* Live: an abort does not give it back. */
+static void live(void) {
+    for (int way = 0; way < 4; way++) {
+        int s[2], two = 2, none = 0, ends[2];
+        char text[16];
+        make_pair(s, SOCK_STREAM);
+        CHECK(pipe(ends) == 0 && send(s[1], "gone", 4, 0) == 4);
+        if (way == 0)
+            CHECK(setsockopt(s[0], SOL_SOCKET, SO_RCVLOWAT, &two, sizeof two) == 0);
+        if (way == 1)
+            CHECK(setsockopt(s[0], SOL_SOCKET, SO_PEEK_OFF, &none, sizeof none) == 0);
+        CHECK(sys_xbegin(way == 2 ? TX_THREADS : 0) == 0);
+        if (way == 3) {
+            /* What was received before is taken along. */
+            CHECK(recv(s[0], text, 1, 0) == 1 && splice(s[0], NULL, ends[1], NULL, 3, 0) == 3);
+        } else {
+            CHECK(recv(s[0], text, sizeof text, 0) == 4);
+        }
+        sys_xabort(1);
+        CHECK(has(s[0], ""));
+    }
+}
+
+/* Paused code sees what nobody has taken; what it takes, the transaction has not. */
+static void paused(void) {
+    int s[2];
+    make_pair(s, SOCK_DGRAM);
+    char text[16];
+    CHECK(send(s[1], "request", 7, 0) == 7);
+    CHECK(sys_xbegin(0) == 0 && recv(s[0], text, sizeof text, 0) == 7);
+    long id = sys_xpause();
+    CHECK(id > 0 && has(s[0], "request"));
+    CHECK(sys_xresume(id) == 0 && sys_xend() == -1 && errno == ECANCELED);
+    CHECK(has(s[0], ""));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
     {"restart", restart}, {"conversation", conversation}, {"stolen", stolen}, {"full", full}, {"small", small},
     {"strict", strict}, {"closed", closed}, {"ended", ended}, {"killed", killed}, {"twice", twice},
+    {"accepted", accepted}, {"live", live}, {"paused", paused},
 };
 
 int main(int argc, char **argv) {
