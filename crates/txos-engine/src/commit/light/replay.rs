@@ -53,8 +53,8 @@ struct Page {
 struct Target {
     file: OwnedFd,
     dir: OwnedFd,
-    /// The file is open for writing.
-    writes: bool,
+    /// Why the file is not open for writing, if it is not.
+    unwritable: Option<Errno>,
     mtime: Option<Stamp>,
     pages: BTreeMap<u64, Page>,
 }
@@ -166,7 +166,11 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
     for ((path, _), target) in targets {
         let Some(target) = target else { continue };
         let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(path), e);
-        if !target.writes && target.lacks_something() {
+        if let Some(why) = target.unwritable.filter(|_| target.lacks_something()) {
+            // What runs now, or is mounted to be read only, may be written to later: this is to be repeated.
+            if matches!(why, Errno::TXTBSY | Errno::ROFS) {
+                return Err(io(why));
+            }
             done.notes.push(format!(
                 "{} can't be written to any more; what a commit wrote is missing from it",
                 crate::show::quoted_bytes(path)
@@ -244,14 +248,14 @@ impl Page {
 impl Target {
     /// The file of a record; one that this user may not write to any more is opened to be read.
     fn open(file: &FileRecord) -> std::result::Result<Option<Target>, Errno> {
-        let (opened, writes) = match open(&file.path, file.id, OFlags::RDWR) {
-            Err(Errno::ACCESS | Errno::PERM | Errno::TXTBSY | Errno::ROFS) => {
-                (open(&file.path, file.id, OFlags::RDONLY)?, false)
+        let (opened, unwritable) = match open(&file.path, file.id, OFlags::RDWR) {
+            Err(why @ (Errno::ACCESS | Errno::PERM | Errno::TXTBSY | Errno::ROFS)) => {
+                (open(&file.path, file.id, OFlags::RDONLY)?, Some(why))
             }
-            opened => (opened?, true),
+            opened => (opened?, None),
         };
         let pages = BTreeMap::new();
-        Ok(opened.map(|(dir, file)| Target { file, dir, writes, mtime: None, pages }))
+        Ok(opened.map(|(dir, file)| Target { file, dir, unwritable, mtime: None, pages }))
     }
 
     fn lacks_something(&self) -> bool {
