@@ -443,15 +443,17 @@ impl Tx {
     }
 
     /// What is changed in an inode that stays.
-    /// Whether all that was done to a file is that bytes were put behind its end, and a descriptor from before can do so.
-    pub fn only_appends(&self, id: Id) -> bool {
+    /// If all that was done to a file is that bytes were put behind its end: a descriptor from before that can do so.
+    pub fn only_appends(&self, id: Id) -> Option<i32> {
         let node = &self.tree.nodes[id];
-        let (Some(stable), Data::Pages(pages)) = (&node.stable, &node.data) else { return false };
-        node.kept
-            && self.appender(id).is_some()
-            && node.changed & !(changed::ATIME | changed::MTIME) == 0
-            && matches!(&pages.pieces()[..], [(at, bytes)]
-                if *at == stable.stat.size && at + bytes.len() as u64 == pages.size)
+        let (Some(stable), Data::Pages(pages)) = (&node.stable, &node.data) else { return None };
+        if !node.kept || node.changed & !(changed::ATIME | changed::MTIME) != 0 {
+            return None;
+        }
+        let appender = self.appender(id)?;
+        matches!(&pages.pieces()[..], [(at, bytes)]
+            if *at == stable.stat.size && at + bytes.len() as u64 == pages.size)
+        .then_some(appender)
     }
 
     /// A descriptor from before by which a file can be appended to, and only that.
@@ -481,7 +483,7 @@ impl Tx {
             return Ok(());
         }
         let base = stable.stat.version();
-        if self.only_appends(id) && self.may_not_write(&self.tree.nodes[id]) {
+        if self.only_appends(id).is_some() && self.may_not_write(&self.tree.nodes[id]) {
             self.tree.nodes[id].appended = true;
             return Ok(());
         }

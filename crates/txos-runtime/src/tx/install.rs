@@ -131,8 +131,8 @@ impl Tx {
             let own = node.names.is_empty() && node.stable.is_some() && !self.tree.is_nameless(id);
             if own && content && !node.live {
                 let can = match self.only_appends(id) {
-                    true => Ok(()),
-                    false => self.write_through(number, |_| Ok(())),
+                    Some(_) => Ok(()),
+                    None => self.write_through(number, |_| Ok(())),
                 };
                 can.map_err(|errno| Failure {
                     reason: reason::FAILED,
@@ -156,11 +156,11 @@ impl Tx {
         if published || node.stable.is_none() || !node.kept {
             return;
         }
-        if let Some(number) = self.appender(id).filter(|_| self.only_appends(id)) {
+        if let Some(number) = self.only_appends(id) {
             let appended = self.append(id, number);
             if let Err(errno) = appended {
                 super::say(&format!(
-                    "the transaction has committed, but not what it appended by descriptor {number}: {}",
+                    "the transaction has committed, but what it appended by descriptor {number} may be missing: {}",
                     std::io::Error::from(errno)
                 ));
             }

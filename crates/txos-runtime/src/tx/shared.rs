@@ -1,6 +1,7 @@
 //! What all transactions of a process share: its door to the realm, and its store.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use txos_engine::commit;
 use txos_engine::object::FileId;
@@ -16,8 +17,6 @@ struct Place {
     uid: u32,
     realm: Option<&'static Realm>,
     home: Option<&'static Home>,
-    /// Nothing of before the machine's last start is left to be recovered.
-    in_order: bool,
     /// A descriptor of ours, and what it is of: if it is that no more, the program has closed
     /// numbers that were not its own, the engine's among them.
     sentinel: Option<(i32, FileId)>,
@@ -65,7 +64,7 @@ fn place(with_descriptors: bool) -> Place {
         return known;
     }
     // A realm that was joined before is not dropped: its numbers may be the program's by now.
-    let new = Place { uid, realm: join(), home: None, in_order: false, sentinel: sentinel() };
+    let new = Place { uid, realm: join(), home: None, sentinel: sentinel() };
     *place = Some(new);
     new
 }
@@ -111,8 +110,10 @@ fn join() -> Option<&'static Realm> {
 /// # Errors
 /// If it can't be: what is in the tree may be half of a commit.
 pub fn be_in_order() -> Result<(), Failure> {
-    let known = place(false);
-    if known.in_order {
+    /// The user whose store has nothing left to be recovered: in this boot that stays so, also in a child.
+    static IN_ORDER: AtomicU64 = AtomicU64::new(u64::MAX);
+    let user = u64::from(rustix::process::geteuid().as_raw());
+    if IN_ORDER.load(Ordering::Relaxed) == user {
         return Ok(());
     }
     if let Ok(dir) = store::default_dir() {
@@ -129,10 +130,7 @@ pub fn be_in_order() -> Result<(), Failure> {
         })?;
         recovered.notes.iter().for_each(|note| super::say(note));
     }
-    let mut place = PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(place) = place.as_mut().filter(|place| place.uid == known.uid) {
-        place.in_order = true;
-    }
+    IN_ORDER.store(user, Ordering::Relaxed);
     Ok(())
 }
 

@@ -160,9 +160,9 @@ pub fn path_in(address: UserSlice) -> Option<Vec<u8>> {
     is_path.then(|| path.to_vec())
 }
 
-/// Whether a call is of sockets, and reaches who is at the other end.
+/// Whether a call receives from a socket, and can do nothing else.
 #[must_use]
-pub fn is_traffic(number: i64) -> bool {
+pub fn receives(number: i64) -> bool {
     matches!(number, libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg)
 }
 

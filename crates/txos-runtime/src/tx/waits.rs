@@ -59,7 +59,7 @@ fn is_live(call: &Call) -> bool {
     let is_passed = matches!(txos_calls::class(number), Class::Passed(_));
     // Members send each other messages, and wait for each other's.
     ipc::is_ipc(number)
-        || sockets::is_traffic(number)
+        || sockets::receives(number)
         || is_passed && !passed::has_paths(call) && !txos_calls::only_asks(number, call.words())
 }
 
