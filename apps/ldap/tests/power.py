@@ -6,13 +6,13 @@ what is left of DATA."""
 
 from __future__ import annotations
 
-import json
+import functools
 import random
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
+from acknowledged import at_once, may_be_there, tell, told
 from directory.client import REPLACE, SUCCESS, add, delete, modify, rename
 from directory.server import PEOPLE, Server, attributes, person
 
@@ -46,56 +46,22 @@ def steps(client: int, chance: random.Random):
 
 
 def load(server: Server) -> None:
-    lock = threading.Lock()
-    failed: list[BaseException] = []
-
-    def tell(told: dict) -> None:
-        with lock:
-            print(json.dumps(told), flush=True)
-            sys.stdin.readline()
-
     def work(client: int) -> None:
-        try:
-            with server.client() as connection:
-                for change, request in steps(client, random.Random(client)):
-                    tell({"client": client, "asks": change})
-                    if (code := connection.ask(request)) != SUCCESS:
-                        raise RuntimeError(f"{change}: {code}")
-                    tell({"client": client})
-        except BaseException as error:
-            failed.append(error)
+        with server.client() as connection:
+            for change, request in steps(client, random.Random(client)):
+                tell({"client": client, "asks": change})
+                if (code := connection.ask(request)) != SUCCESS:
+                    raise RuntimeError(f"{change}: {code}")
+                tell({"client": client})
 
-    threads = [threading.Thread(target=work, args=(client,)) for client in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
-
-
-def may_be_there(lines: list[dict]) -> list[list[dict[str, str]]]:
-    """For each client its entries: those of what was acknowledged, and those with the request that was not answered yet."""
-    clients: list[list[dict[str, str]]] = [[{}] for _ in range(CLIENTS)]
-    for line in lines:
-        states = clients[line["client"]]
-        if "asks" not in line:
-            del states[0]
-            continue
-        asked = dict(states[0])
-        for name, note in line["asks"].items():
-            asked.pop(name, None)
-            if note is not None:
-                asked[name] = note
-        states.append(asked)
-    return clients
+    at_once([functools.partial(work, client) for client in range(CLIENTS)])
 
 
 def check(server: Server, lines: list[dict]) -> None:
     with server.client() as connection:
         found = connection.entries(PEOPLE)
         notes = {dn.partition(",")[0].removeprefix("cn=person "): entry["description"][0] for dn, entry in found.items() if dn != PEOPLE}
-        for client, states in enumerate(may_be_there(lines)):
+        for client, states in enumerate(may_be_there(lines, CLIENTS)):
             own = {name: note for name, note in notes.items() if name.startswith(f"{client} ")}
             if own not in states:
                 raise AssertionError(f"client {client}: {own} is there, and not one of {states}")
@@ -122,7 +88,7 @@ def main() -> None:
             elif action == "load":
                 load(server)
             else:
-                check(server, [json.loads(line) for line in sys.stdin])
+                check(server, told())
         except BaseException:
             sys.stderr.write((Path(directory) / "log").read_text())
             raise

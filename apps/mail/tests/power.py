@@ -6,26 +6,24 @@ on what is left."""
 
 from __future__ import annotations
 
-import json
+import functools
 import os
 import random
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
+from acknowledged import at_once, may_be_there, tell, told
 from maildir.server import USER, Mail, message
 
 CLIENTS, STEPS = 3, 10
-#: The flags of each message, by its name.
-Messages = dict[str, list[str]]
 
 
 class Client:
     """One session; its messages are its own."""
 
-    def __init__(self, mail: Mail, number: int, tell) -> None:
-        self.number, self.tell = number, tell
+    def __init__(self, mail: Mail, number: int) -> None:
+        self.number = number
         self.chance = random.Random(number)
         self.session = mail.session()
         self.session.ask("select", "INBOX")
@@ -33,9 +31,9 @@ class Client:
         self.there: dict[str, tuple[int, list[str]]] = {}
 
     def ask(self, name: str, flags: list[str] | None, request):
-        self.tell({"client": self.number, "name": name, "asks": flags})
+        tell({"client": self.number, "asks": {name: flags}})
         answer = request()
-        self.tell({"client": self.number, "name": name, "uid": answer if isinstance(answer, int) else None})
+        tell({"client": self.number, "name": name, "uid": answer if isinstance(answer, int) else None})
         return answer
 
     def step(self, number: int) -> None:
@@ -57,53 +55,21 @@ class Client:
 
 
 def load(mail: Mail) -> None:
-    lock = threading.Lock()
-    failed: list[BaseException] = []
-
-    def tell(told: dict) -> None:
-        with lock:
-            print(json.dumps(told), flush=True)
-            sys.stdin.readline()
-
     def work(client: Client) -> None:
-        try:
-            for number in range(STEPS):
-                client.step(number)
-            client.session.logout()
-        except BaseException as error:
-            failed.append(error)
+        for number in range(STEPS):
+            client.step(number)
+        client.session.logout()
 
-    clients = [Client(mail, number, tell) for number in range(CLIENTS)]
-    threads = [threading.Thread(target=work, args=(client,)) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
+    at_once([functools.partial(work, Client(mail, number)) for number in range(CLIENTS)])
 
 
 def check(mail: Mail, lines: list[dict]) -> None:
-    #: For each client, what may be there: after what was acknowledged, and with the request that was not answered yet.
-    clients: list[list[Messages]] = [[{}] for _ in range(CLIENTS)]
-    uids: dict[str, int] = {}
-    for line in lines:
-        states = clients[line["client"]]
-        if "asks" not in line:
-            del states[0]
-            if line["uid"] is not None:
-                uids[line["name"]] = line["uid"]
-            continue
-        asked = dict(states[0])
-        asked.pop(line["name"], None)
-        if line["asks"] is not None:
-            asked[line["name"]] = line["asks"]
-        states.append(asked)
+    uids = {line["name"]: line["uid"] for line in lines if line.get("uid") is not None}
     session = mail.session()
     found = session.messages()
     if len(found) != len({name for name, _ in found.values()}):
         raise AssertionError(f"a message is there twice: {found}")
-    for number, states in enumerate(clients):
+    for number, states in enumerate(may_be_there(lines, CLIENTS)):
         own = {name: sorted(flags) for name, flags in found.values() if name.startswith(f"{number} ")}
         if own not in states:
             raise AssertionError(f"client {number}: {own} is there, and not one of {states}")
@@ -142,7 +108,7 @@ def main() -> None:
             elif action == "load":
                 load(mail)
             else:
-                check(mail, [json.loads(line) for line in sys.stdin])
+                check(mail, told())
         except BaseException:
             sys.stderr.write(mail.log.read_text() if mail.log.exists() else "")
             raise

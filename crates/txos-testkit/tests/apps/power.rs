@@ -1,5 +1,5 @@
 //! A server's disk, what a power cut may leave of it, and what the server then makes of that. `tests/power.py` of the server is
-//! the load and the questions.
+//! the load and the questions, and `apps/acknowledged.py` what they share.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -58,13 +58,14 @@ impl Disks {
 
     /// `tests/power.py`, on what is mounted.
     fn python(&self, action: &str) -> Command {
-        let app = crate::root().join("apps").join(self.app);
+        let apps = crate::root().join("apps");
+        let app = apps.join(self.app);
         let mut command = Command::new("python3");
         let _ = command
             .args(["-m", "tests.power", action])
             .arg(self.lab.tree().join("data"))
             .current_dir(&app)
-            .env("PYTHONPATH", &app)
+            .env("PYTHONPATH", std::env::join_paths([&app, &apps]).unwrap())
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env(self.built.0, &self.built.1)
             .env("TXOS_STORE", self.lab.store())
