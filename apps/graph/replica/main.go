@@ -64,6 +64,7 @@ func configuration(home string, n, port int) *config.Config {
 	c.P2P.PexReactor = false
 	c.Consensus.TimeoutPropose = time.Second
 	c.Consensus.TimeoutCommit = 50 * time.Millisecond
+	c.Consensus.PeerGossipSleepDuration = 10 * time.Millisecond
 	c.Consensus.CreateEmptyBlocks = false
 	c.Mempool.Size = 50_000
 	return c

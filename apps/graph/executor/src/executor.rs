@@ -103,8 +103,12 @@ impl Executor {
                 "the machine was started again, and the graph was not made durable: make it anew and replay all blocks",
             ));
         }
-        let taken_back = state::take_back(state.vertices, state.height)?;
-        let merkle = Merkle::new(&state::hashes(state.vertices)?);
+        let threads = match how {
+            How::Plain => 1,
+            How::Threads(threads) => threads.max(1),
+        };
+        let (hashes, taken_back) = state::open(state.vertices, state.height, threads)?;
+        let merkle = Merkle::new(&hashes);
         if hex(&merkle.root()) != state.hash {
             return Err(damaged(
                 "the vertices are not those of the last block: files were damaged or changed by others",
@@ -112,13 +116,13 @@ impl Executor {
         }
         let pool = match how {
             How::Plain => None,
-            How::Threads(threads) => {
+            How::Threads(_) => {
                 // The order is the process group's, which may have had one before.
                 Transaction::new()
                     .durable(false)
                     .ordered_from(0)
                     .run(|_| Ok::<_, io::Error>(()))?;
-                Some(Pool::start(threads.max(1), state.vertices, durable)?)
+                Some(Pool::start(threads, state.vertices, durable)?)
             }
         };
         Ok(Executor {

@@ -94,32 +94,67 @@ pub fn make(dir: &Path, forest: &Forest) -> io::Result<()> {
     State { height: 0, vertices: forest.vertices, hash, boot: boot() }.write()
 }
 
+/// Reads all vertices in so many threads, from the working directory, and takes back what blocks above a height have done
+/// to them. Each vertex is taken back by itself: what an interruption leaves is taken back the next time. The vertices' hashes
+/// then, and how many were taken back.
+///
+/// # Errors
+/// The files', or a transaction's.
+pub fn open(vertices: u32, height: u32, threads: usize) -> io::Result<(Vec<Hash>, u32)> {
+    in_parts(vertices, threads, |vertex, buffer| {
+        let before = Vertex::read(vertex, buffer)?;
+        let mut after = before.clone();
+        let changed = after.take_back(height);
+        if changed {
+            txos::Transaction::new().durable(false).run(|_| after.write(vertex, &before))?;
+        }
+        Ok((after.hash(), changed))
+    })
+    .map(|all| {
+        let taken_back = all.iter().filter(|(_, changed)| *changed).count() as u32;
+        (all.into_iter().map(|(hash, _)| hash).collect(), taken_back)
+    })
+}
+
 /// Reads all vertices, from the working directory.
 ///
 /// # Errors
 /// The files'.
 pub fn hashes(vertices: u32) -> io::Result<Vec<Hash>> {
-    let mut buffer = Vec::new();
-    (0..vertices).map(|v| Ok(Vertex::read(v, &mut buffer)?.hash())).collect()
+    in_parts(vertices, 1, |vertex, buffer| Ok(Vertex::read(vertex, buffer)?.hash()))
 }
 
-/// Takes back what blocks above a height have done to the vertices; how many that were. Each vertex is taken back by
-/// itself: what an interruption leaves is taken back the next time.
-///
-/// # Errors
-/// The files', or a transaction's.
-pub fn take_back(vertices: u32, height: u32) -> io::Result<u32> {
-    let mut buffer = Vec::new();
-    let mut count = 0;
-    for v in 0..vertices {
-        let before = Vertex::read(v, &mut buffer)?;
-        let mut after = before.clone();
-        if after.take_back(height) {
-            txos::Transaction::new().durable(false).run(|_| after.write(v, &before))?;
-            count += 1;
-        }
+/// What a function makes of each vertex, in so many threads of which each has a part of them; in the order of the vertices.
+fn in_parts<T: Send>(
+    vertices: u32,
+    threads: usize,
+    look: impl Fn(u32, &mut Vec<u8>) -> io::Result<T> + Sync,
+) -> io::Result<Vec<T>> {
+    let part = |from: u32, to: u32| {
+        let mut buffer = Vec::new();
+        (from..to).map(|vertex| look(vertex, &mut buffer)).collect::<io::Result<Vec<T>>>()
+    };
+    let threads = u32::try_from(threads).unwrap_or(u32::MAX).clamp(1, vertices.max(1));
+    if threads == 1 {
+        return part(0, vertices);
     }
-    Ok(count)
+    let size = vertices.div_ceil(threads);
+    std::thread::scope(|scope| {
+        let started: Vec<_> = (0..threads)
+            .map(|n| {
+                let (from, to) = (n.saturating_mul(size), (n + 1).saturating_mul(size));
+                let part = &part;
+                std::thread::Builder::new()
+                    .spawn_scoped(scope, move || part(from.min(vertices), to.min(vertices)))
+            })
+            .collect::<io::Result<_>>()?;
+        let mut all = Vec::with_capacity(vertices as usize);
+        for thread in started {
+            let ended = || io::Error::other("a thread of the executor has ended");
+            all.extend(thread.join().map_err(|_| ended())??);
+        }
+        Ok(all)
+    })
 }
 
 /// Whether the directory has files of vertices.
