@@ -9,6 +9,7 @@
  * - The cache maps a path and the version of the file there to the entry that str2entry() makes of it, without its parent's name. The
  *   version is looked at within the transaction that uses the entry, before the file is read. A version whose change was a
  *   moment ago is not cached, so no two contents of a path have the same one.
+ * - What is cached is not changed. A search sends its attributes as they are, under the entry's whole name; all else has a copy.
  */
 #ifndef LDIF_TX_H
 #define LDIF_TX_H
@@ -99,11 +100,26 @@ ldif_tx_next( struct ldif_tx *tx, int *rc, const char **text )
 	return 1;
 }
 
+/* An entry in the cache, in entries that searches send, or both. The last that drops it frees it. */
+struct ldif_shared {
+	int users;
+	Entry *entry;
+};
+
 struct ldif_cached {
 	char *path;
 	struct stat version;
-	Entry *entry;
+	struct ldif_shared *shared;
 };
+
+/* What a search has found, to be sent when its transaction has ended. */
+struct ldif_found {
+	struct ldif_found_entry { Entry *entry; int scope; } *entries;
+	size_t count, size;
+};
+
+/* That of the search which this thread collects for, or NULL. */
+static __thread struct ldif_found *ldif_found;
 
 static struct ldif_cached ldif_cache[LDIF_TX_CACHE];
 static pthread_mutex_t ldif_cache_locks[LDIF_TX_LOCKS] = { [0 ... LDIF_TX_LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER };
@@ -125,18 +141,64 @@ ldif_same_version( const struct stat *a, const struct stat *b )
 		&& a->st_ctim.tv_nsec == b->st_ctim.tv_nsec && a->st_ctim.tv_sec == b->st_ctim.tv_sec;
 }
 
-/* A copy of the entry that is cached of this version, or NULL. */
+static void
+ldif_shared_drop( struct ldif_shared *shared )
+{
+	if ( __atomic_sub_fetch( &shared->users, 1, __ATOMIC_ACQ_REL ) == 0 ) {
+		entry_free( shared->entry );
+		ch_free( shared );
+	}
+}
+
+/* Whether an entry's attributes are the cache's, and must not be changed. */
+static int
+ldif_is_shared( Entry *e )
+{
+	return e->e_private != NULL;
+}
+
+/* Frees an entry, but not what is the cache's. */
+static void
+ldif_entry_free( Entry *e )
+{
+	struct ldif_shared *shared = e->e_private;
+
+	if ( shared != NULL ) {
+		e->e_attrs = NULL;
+		e->e_private = NULL;
+	}
+	entry_free( e );
+	if ( shared != NULL )
+		ldif_shared_drop( shared );
+}
+
+/* The entry that is cached of this version, or NULL: with names of its own, and for what does not collect attributes of its own. */
 static Entry *
 ldif_cache_find( const char *path, const struct stat *version )
 {
 	unsigned place = ldif_cache_place( path );
 	struct ldif_cached *cached = &ldif_cache[place];
+	struct ldif_shared *shared = NULL;
 	Entry *found = NULL;
 
 	pthread_mutex_lock( &ldif_cache_locks[place % LDIF_TX_LOCKS] );
-	if ( cached->path && ldif_same_version( &cached->version, version ) && !strcmp( cached->path, path ) )
-		found = entry_dup( cached->entry );
+	if ( cached->path && ldif_same_version( &cached->version, version ) && !strcmp( cached->path, path ) ) {
+		shared = cached->shared;
+		__atomic_add_fetch( &shared->users, 1, __ATOMIC_RELAXED );
+	}
 	pthread_mutex_unlock( &ldif_cache_locks[place % LDIF_TX_LOCKS] );
+	if ( shared == NULL )
+		return NULL;
+	if ( ldif_found == NULL ) {
+		found = entry_dup( shared->entry );
+		ldif_shared_drop( shared );
+		return found;
+	}
+	found = entry_alloc();
+	*found = *shared->entry;
+	ber_dupbv( &found->e_name, &shared->entry->e_name );
+	ber_dupbv( &found->e_nname, &shared->entry->e_nname );
+	found->e_private = shared;
 	return found;
 }
 
@@ -155,14 +217,16 @@ ldif_cache_note( const char *path, const struct stat *version, Entry *entry )
 		return;
 	new.path = ch_strdup( path );
 	new.version = *version;
-	new.entry = entry_dup( entry );
+	new.shared = ch_malloc( sizeof( *new.shared ) );
+	new.shared->users = 1;
+	new.shared->entry = entry_dup( entry );
 	pthread_mutex_lock( &ldif_cache_locks[place % LDIF_TX_LOCKS] );
 	old = *cached;
 	*cached = new;
 	pthread_mutex_unlock( &ldif_cache_locks[place % LDIF_TX_LOCKS] );
 	if ( old.path ) {
 		ch_free( old.path );
-		entry_free( old.entry );
+		ldif_shared_drop( old.shared );
 	}
 }
 
@@ -174,15 +238,6 @@ ldif_only_leaves( const char *dir )
 
 	return stat( dir, &st ) == 0 && st.st_nlink == 2;
 }
-
-/* What a search has found, to be sent when its transaction has ended. */
-struct ldif_found {
-	struct ldif_found_entry { Entry *entry; int scope; } *entries;
-	size_t count, size;
-};
-
-/* That of the search which this thread collects for, or NULL. */
-static __thread struct ldif_found *ldif_found;
 
 /* Takes an entry if this thread collects. */
 static int
@@ -206,7 +261,7 @@ ldif_collect_into( struct ldif_found *found )
 {
 	ldif_found = found;
 	while ( found->count > 0 )
-		entry_free( found->entries[--found->count].entry );
+		ldif_entry_free( found->entries[--found->count].entry );
 }
 
 #endif

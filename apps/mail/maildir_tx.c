@@ -4,13 +4,15 @@
  *
  * Three functions of its storage are transactions: a sync of a mailbox, the commit of messages that were saved or copied, and
  * the sync by which a message is looked for that is no longer at its name. Their symbols can be preempted (also those
- * in the table of the maildir's functions), so the definitions here take their place.
+ * in the table of the maildir's functions), so the definitions here take their place. A move is the second and the first as one.
  *
  * Invariants:
  * - Within a transaction nobody takes the maildir's lock file; the transaction looks whether it is there. If it is, the
  *   transaction begins again. So a program that holds the lock file excludes transactions.
  * - Outside of one (where no transaction can be begun, or to write the attributes of a mailbox) the lock file is taken, by a
  *   transaction of its own, which other transactions wait for.
+ * - A move's transaction ends with the next sync of a mailbox, which removes what was moved; or, if none follows, before anything is
+ *   sent to the client, and before the next event is waited for.
  * - An abort puts memory back, so that the list of UIDs and the index in memory are those from before the attempt.
  *   The index must be in memory (`INDEX=MEMORY`): a shared one is also written outside of these three.
  */
@@ -41,6 +43,9 @@ struct mailbox;
 struct save;
 struct dotlock;
 struct dotlock_settings;
+struct ioloop;
+struct mail;
+struct ostream;
 
 static void *(*real_sync_init)(struct mailbox *, int);
 static int (*real_sync_force)(struct mailbox *, uint32_t);
@@ -49,6 +54,9 @@ static int (*is_synced)(struct mailbox *);
 static void (*real_update_flags)(void *, int, int);
 static void (*real_update_keywords)(void *, int, void *);
 static void (*real_expunge)(void *);
+static int (*real_move)(struct save **, struct mail *);
+static void (*real_uncork)(struct ostream *);
+static void (*real_handler_run)(struct ioloop *);
 static int (*real_dotlock_create)(const struct dotlock_settings *, const char *, int, struct dotlock **);
 static int (*real_dotlock_delete)(struct dotlock **);
 static int (*real_dotlock_touch)(struct dotlock *);
@@ -59,6 +67,8 @@ static int flags;
 static bool unprotected;
 /* Whether the index in memory may have changes that the maildir does not have yet. */
 static bool unsynced;
+/* Whether messages were copied to be removed where they were, and whether the transaction that has committed the copies is still open. */
+static bool moves, move_is_open;
 /* Stands for the lock that a transaction need not take. */
 static char elided;
 #define ELIDED ((struct dotlock *)&elided)
@@ -73,6 +83,9 @@ __attribute__((constructor)) static void find(void)
 		{ &real_update_flags, "mail_update_flags" },
 		{ &real_update_keywords, "mail_update_keywords" },
 		{ &real_expunge, "mail_expunge" },
+		{ &real_move, "mailbox_move" },
+		{ &real_uncork, "o_stream_uncork" },
+		{ &real_handler_run, "io_loop_handler_run" },
 		{ &real_dotlock_create, "file_dotlock_create" },
 		{ &real_dotlock_delete, "file_dotlock_delete" },
 		{ &real_dotlock_touch, "file_dotlock_touch" },
@@ -101,11 +114,22 @@ static void end(void)
 	_exit(75);
 }
 
+/* Ends a move's transaction, if one is open. */
+static void end_move(void)
+{
+	if (move_is_open) {
+		move_is_open = false;
+		end();
+	}
+}
+
 void *maildir_storage_sync_init(struct mailbox *box, int how)
 {
-	bool in_transaction = (unsynced || is_synced(box) != 1) && begin();
-	void *sync = real_sync_init(box, how);
+	bool in_transaction = move_is_open || ((unsynced || is_synced(box) != 1) && begin());
+	void *sync;
 
+	move_is_open = false;
+	sync = real_sync_init(box, how);
 	if (in_transaction) {
 		end();
 		unsynced = false;
@@ -128,9 +152,32 @@ int maildir_transaction_save_commit_pre(struct save *save)
 	bool in_transaction = begin();
 	int result = real_commit_pre(save);
 
-	if (in_transaction)
-		end();
+	if (in_transaction) {
+		move_is_open = moves && result == 0;
+		if (!move_is_open)
+			end();
+	}
+	moves = false;
 	return result;
+}
+
+int mailbox_move(struct save **save, struct mail *mail)
+{
+	moves = true;
+	return real_move(save, mail);
+}
+
+void o_stream_uncork(struct ostream *stream)
+{
+	end_move();
+	real_uncork(stream);
+}
+
+void io_loop_handler_run(struct ioloop *loop)
+{
+	end_move();
+	moves = false;
+	real_handler_run(loop);
 }
 
 /* Changes that the next sync has to write. */

@@ -89,6 +89,12 @@ class Client:
         """The result of a request."""
         return self.result(request)[0]
 
+    def insist(self, request: bytes) -> int:
+        """As :meth:`ask`, again and again while the server is busy with what others do to the same."""
+        while (code := self.ask(request)) == BUSY:
+            pass
+        return code
+
     def result(self, request: bytes) -> tuple[int, list[tuple[str, Attributes]]]:
         """The result of a request, and the entries that came with it."""
         self._number += 1
@@ -118,7 +124,9 @@ class Client:
         return split(content)[1][0], found
 
     def entries(self, base: str, scope: int = SUBTREE) -> dict[str, Attributes]:
-        code, found = self.result(search(base, scope))
+        code, found = BUSY, []
+        while code == BUSY:
+            code, found = self.result(search(base, scope))
         if code not in (SUCCESS, NO_SUCH_OBJECT):
             raise RuntimeError(f"search: {code}")
         return dict(found)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from directory.client import (
     ADD,
-    BUSY,
     DELETE,
     ENTRY_EXISTS,
     NO_SUCH_ATTRIBUTE,
@@ -51,7 +50,7 @@ class Many(InPlace):
 
         def add_all():
             with server.client() as client:
-                codes.extend(client.ask(add(person(n), attributes(n))) for n in range(20))
+                codes.extend(client.insist(add(person(n), attributes(n))) for n in range(20))
 
         self.at_once([add_all] * 6)
         self.assertEqual((codes.count(SUCCESS), codes.count(ENTRY_EXISTS)), (20, 100))
@@ -69,7 +68,7 @@ class Many(InPlace):
                 while done < 15:
                     seen = client.entries(person(0))[person(0)]["description"][0]
                     changes = [(DELETE, "description", [seen]), (ADD, "description", [str(int(seen) + 1)])]
-                    code = client.ask(modify(person(0), changes))
+                    code = client.insist(modify(person(0), changes))
                     self.assertIn(code, (SUCCESS, NO_SUCH_ATTRIBUTE))
                     done += code == SUCCESS
 
@@ -84,11 +83,13 @@ class Many(InPlace):
         stop, added = threading.Event(), []
 
         def move():
-            with server.client() as client:
-                for number in range(30):
-                    source, target = places[number % 2], places[1 - number % 2]
-                    self.assertEqual(client.ask(rename(source, target.split(",")[0])), SUCCESS)
-            stop.set()
+            try:
+                with server.client() as client:
+                    for number in range(30):
+                        source, target = places[number % 2], places[1 - number % 2]
+                        self.assertEqual(client.insist(rename(source, target.split(",")[0])), SUCCESS)
+            finally:
+                stop.set()
 
         def look():
             with server.client() as client:
@@ -105,7 +106,7 @@ class Many(InPlace):
                 while not stop.is_set():
                     for place in places:
                         name = f"new {number}"
-                        code = client.ask(add(person(name, place), attributes(name)))
+                        code = client.insist(add(person(name, place), attributes(name)))
                         self.assertIn(code, (SUCCESS, NO_SUCH_OBJECT))
                         if code == SUCCESS:
                             added.append(name)
@@ -186,7 +187,7 @@ class Many(InPlace):
                         )[: 1 + number % 3]:
                             # Until the answer comes it may be there or not.
                             before = done.pop(name, None)
-                            code = client.ask(request)
+                            code = client.insist(request)
                             if code != SUCCESS:
                                 raise AssertionError(f"{name}: {code} after {before}")
                             done[name] = note

@@ -21,6 +21,9 @@ class Watch:
         if self._libc.inotify_add_watch(self._fd, os.fsencode(directory), self.CREATE | self.MOVED_TO) < 0:
             raise OSError(ctypes.get_errno(), "inotify_add_watch")
 
+    def fileno(self):
+        return self._fd
+
     def names(self):
         found, data = set(), b""
         while True:

@@ -49,6 +49,25 @@ fn sessions_without_lock_files() {
     run(&["test_sessions"]);
 }
 
+#[test]
+fn a_full_disk() {
+    require!(skip::long("apps"), "{WHY_NOT}");
+    require!(has_what_it_takes(), "there is no Python, compiler, dpkg-deb, apt-get or setpriv");
+    let lab = Lab::new();
+    let Some(image) = Image::mount(&lab, "ext4", 32, "small") else {
+        return skip::say("no ext4 image");
+    };
+    let lab = lab.at(&image.point);
+    let _ = lab.native("head -c 1M /dev/zero > ../ballast");
+    match built() {
+        Ok(built) => Python::new(&lab, "mail")
+            .env("TXOS_MAIL", &built.to_string_lossy())
+            .env("TXOS_TEST_SMALL", &image.point.to_string_lossy())
+            .run("tests.test_disk"),
+        Err(why) => skip::say(&format!("Dovecot can't be unpacked: {why}")),
+    }
+}
+
 /// Many clients, kills, and a program that knows nothing of Dovecot.
 #[test]
 fn many_clients_on_one_maildir() {
