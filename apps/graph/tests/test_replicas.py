@@ -55,7 +55,11 @@ class Four(unittest.TestCase):
         )
         # What is no request is refused by the replica that it is sent to.
         self.assertEqual(self.four.request(0, "b", "path 1 300")[:2], (1, "there is no such vertex"))
-        self.assertEqual(self.four.request(0, "b", "")[0], 1)
+        for number, text in enumerate(("", "add 1", "add 1 1", "add 1 -2", "find 1 2", "path 1 99999999999999999999", "add 1 2 " + "x" * 300)):
+            self.assertEqual(self.four.request(number % 4, f"c{number}", text)[0], 1, text)
+        for number, tx in enumerate((b"\0", b"\xff" * 150, b"d add 1\n2", b"e path 1 2\ncommit", b"x" * 100_000)):
+            refused = self.four.call(number % 4, "broadcast_tx_commit", tx="0x" + tx.hex())
+            self.assertEqual(refused["check_tx"]["code"], 1)
         _, first = self.four.agree(0, 1, 2, 3)
         self.four.stop()
         files = {self.four.files(number) for number in range(4)}
