@@ -78,14 +78,19 @@ long sys_xpause(void);
 /* Goes on with a transaction that this process paused. Returns 0, or -1 with errno. */
 int sys_xresume(long id);
 
-/* Shows the transaction of the calling thread to other threads of the process that run already. Returns a
- * descriptor, which is closed on exec, or -1 with errno (EPERM: this command runs as one transaction as a whole).
+/* Shows the transaction of the calling thread to other threads of the process that run already, and with TX_PROCESSES to
+ * other processes, to which the program sends it. Returns a descriptor, which is closed on exec, or -1 with errno (EPERM: this command runs as one transaction as a whole).
  * The descriptor is no part of the transaction; close it when that has ended. */
 int txos_share(void);
 
 /* Enters the transaction that a descriptor of txos_share() shows, as a member. Returns 0, or -1 with errno:
- * EBUSY (the thread is in a transaction), EINVAL (no such descriptor, or the transaction is over), EPERM (another
- * user, other groups or capabilities, other descriptors or directories than the thread that began), ENOTSUP (it is another process's). */
+ * EBUSY (the thread is in a transaction, or another thread of the process in another process's), EINVAL (no such descriptor,
+ * or the transaction is over), EPERM (another user, other groups or capabilities, other descriptors or directories than the
+ * thread that began, or other namespaces), ENOENT, EACCES, EXDEV (the working directory is not there, or another one, in the
+ * transaction), ENOTSUP (it is another process's, which has begun it without TX_PROCESSES).
+ *
+ * A process that joins makes the files and directories that it has open the transaction's. An abort does not kill it: its
+ * calls fail with ECANCELED until sys_xend(), which gives it back its working directory, file mode mask and descriptors. */
 int sys_xjoin(int fd);
 
 /* What the last failed function of this thread failed at, in words: what, on which path, why, what

@@ -390,7 +390,7 @@ fn carry_out(thread: &mut Thread, call: &Call) -> Next {
 /// Calls that a lost transaction must not keep from the rest of the process: with event descriptors the
 /// threads of a language's runtime wake each other (Go's, and libuv's, end the process if that fails),
 /// and what is written to standard error says why the program ends. Both are live in any case.
-fn is_of_the_process(call: &Call) -> bool {
+pub fn is_of_the_process(call: &Call) -> bool {
     let fd = call.int(0);
     let (message, event) = match call.number() {
         libc::SYS_write => (fd == libc::STDERR_FILENO, true),

@@ -24,7 +24,7 @@ use super::classify::Class;
 use super::entry::Regs;
 use super::joint::Enlisted;
 use super::processes::host::{Host, Reserved};
-use super::processes::{client, link};
+use super::processes::{client, host, joining, link};
 use super::report::reason;
 use super::session::{self, Next, Session};
 use super::signals::{self, Changed, Masks};
@@ -171,9 +171,9 @@ impl Membership {
     }
 
     /// Kills the processes that were made in the transaction, and waits until they are gone.
-    pub fn ends_processes(&self) {
+    pub fn ends_processes(&self, reason: u32) {
         if let Some(host) = self.shared.host.get() {
-            host.end();
+            host.end(reason);
         }
     }
 
@@ -185,7 +185,7 @@ impl Membership {
     /// Kills them, and does not wait.
     pub fn kills_processes(&self) {
         if let Some(host) = self.shared.host.get() {
-            host.kill();
+            host.kill(reason::EXITED);
         }
     }
 }
@@ -217,6 +217,11 @@ impl Shared {
     /// Whether it was aborted.
     pub fn is_over(&self) -> bool {
         self.turn().over.is_some()
+    }
+
+    /// Why it was aborted, if it was.
+    pub fn why_over(&self) -> Option<u32> {
+        self.turn().over.as_ref().map(|over| over.failure.reason)
     }
 
     /// There is one more process.
@@ -897,8 +902,8 @@ pub fn gather(thread: &mut Thread) -> bool {
         turn.end(session::ended(), session.plan.clone(), false);
     }
     drop(turn);
-    if over.is_some() {
-        member.ends_processes();
+    if let Some(over) = over.as_ref() {
+        member.ends_processes(over.failure.reason);
     }
     drop(member);
     let Some(over) = over else { return false };
@@ -968,14 +973,19 @@ fn refusal(errno: i32, what: impl Into<String>) -> Failure {
 pub fn show(thread: &mut Thread) -> Result<i32, Failure> {
     let over = || refusal(libc::ECANCELED, "txos_share: the transaction was aborted");
     let shared = share(thread).ok_or_else(over)?;
-    let mut token = shared.token.load(Ordering::Relaxed);
-    if token == 0 {
-        token = random().max(1);
-        shared.token.store(token, Ordering::Relaxed);
+    let token = {
         let mut shown = shown();
-        shown.retain(|(_, shared)| shared.strong_count() > 0);
-        shown.push((token, Arc::downgrade(&shared)));
-    }
+        match shared.token.load(Ordering::Relaxed) {
+            0 => {
+                let token = random().max(1);
+                shared.token.store(token, Ordering::Relaxed);
+                shown.retain(|(_, shared)| shared.strong_count() > 0);
+                shown.push((token, Arc::downgrade(&shared)));
+                token
+            }
+            token => token,
+        }
+    };
     let mut card = CARD.to_vec();
     for word in [std::process::id().into(), token] {
         card.extend(word.to_ne_bytes());
@@ -983,6 +993,9 @@ pub fn show(thread: &mut Thread) -> Result<i32, Failure> {
     let failed = |what: &str, errno: kernel::Errno| {
         refusal(errno.raw_os_error(), format!("txos_share: {what} failed: {errno}"))
     };
+    if shared.flags & flags::PROCESSES != 0 {
+        return host::show(&shared, token).map_err(|e| failed("making a door for others", e));
+    }
     let fd = kernel::memory_file(c"txos transaction").map_err(|e| failed("memfd_create", e))?;
     if let Err(e) = kernel::pwrite_all(fd, &card, 0) {
         kernel::close(fd);
@@ -1017,11 +1030,8 @@ fn random() -> u64 {
     word
 }
 
-/// `sys_xjoin`: the thread enters the transaction that a descriptor shows. Signals are blocked.
-///
-/// # Errors
-/// Why it does not.
-pub fn join(tls: &Tls, thread: &mut Thread, fd: i32, before: signals::Set) -> Result<(), Failure> {
+/// The process and the transaction that a memory file shows.
+fn on_card(fd: i32) -> Result<(u64, u64), Failure> {
     let wrong = || refusal(libc::EINVAL, "sys_xjoin: the descriptor is none of txos_share()");
     let mut card = [0; CARD_SIZE + 1];
     let read = kernel::pread(fd, &mut card, 0);
@@ -1035,13 +1045,28 @@ pub fn join(tls: &Tls, thread: &mut Thread, fd: i32, before: signals::Set) -> Re
     }
     let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
     let mut word = || words.next().unwrap_or(0);
-    if word() != u64::from(std::process::id()) {
+    Ok((word(), word()))
+}
+
+/// `sys_xjoin`: the thread enters the transaction that a descriptor shows. Signals are blocked.
+///
+/// # Errors
+/// Why it does not.
+pub fn join(tls: &Tls, thread: &mut Thread, fd: i32, before: signals::Set) -> Result<(), Failure> {
+    let door = joining::leads_to(fd);
+    let (process, token) = match door {
+        Some((process, token)) => (process.into(), token),
+        None => on_card(fd)?,
+    };
+    if process != u64::from(std::process::id()) {
+        if door.is_some() {
+            return joining::join(tls, thread, fd, before);
+        }
         return Err(refusal(
             libc::ENOTSUP,
-            "sys_xjoin: the transaction is another process's, which can't be joined yet",
+            "sys_xjoin: the transaction is another process's, which has not begun it with TX_PROCESSES",
         ));
     }
-    let token = word();
     let found = shown().iter().find(|(shown, _)| *shown == token).map(|(_, shared)| shared.clone());
     let over = || refusal(libc::EINVAL, "sys_xjoin: that transaction is over");
     let shared = found.as_ref().and_then(Weak::upgrade).ok_or_else(over)?;

@@ -640,6 +640,10 @@ pub fn abort(tls: &Tls, no_restart: bool) {
     let Some(thread) = thread::existing(tls) else { return };
     if let Some(process) = thread.session.as_ref().and_then(|session| session.process.clone()) {
         let _ = on_own_stack(tls, || process.abort(!no_restart));
+        if process.has_joined() {
+            client::leave(tls, thread, &process);
+            return;
+        }
         return to_program(tls);
     }
     let why = Failure {
@@ -657,7 +661,7 @@ pub fn abort(tls: &Tls, no_restart: bool) {
         match thread.session.as_ref().and_then(|session| session.member.as_ref()) {
             Some(member) if !no_restart && member.began() => members::gather(thread),
             Some(member) => {
-                member.ends_processes();
+                member.ends_processes(reason::ASKED);
                 false
             }
             None => !no_restart,

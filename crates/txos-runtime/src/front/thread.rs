@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::entry::{self, Regs};
 use super::joint::Prepared;
-use super::processes::host;
+use super::processes::{host, joining};
 use super::report::{Counters, Report};
 use super::session::{self, Session};
 use super::tls::{ALLOW, BLOCK, IDLE, LINGERING, Tls, here};
@@ -233,6 +233,7 @@ pub fn after_fork(tls: &Tls) {
     session::forget_paused();
     shared::after_fork();
     host::after_fork();
+    joining::after_fork();
     if let Some(session) = existing(tls).and_then(|thread| thread.session.take()) {
         session.forget();
     }
@@ -251,6 +252,7 @@ pub fn after_fork_of_member(tls: &Tls) {
     session::forget_paused();
     shared::after_fork();
     host::after_fork();
+    joining::after_fork();
 }
 
 /// Has this thread's system calls dispatched.

@@ -119,6 +119,8 @@ pub struct FdTable {
     closed: BTreeSet<i32>,
     /// Numbers of ours.
     pub private: BTreeSet<i32>,
+    /// Numbers of ours that stand for what a process that joined had open before: none of the program's.
+    pub adopted: std::collections::BTreeSet<i32>,
     /// The close-on-exec flags that touched numbers from before have in the kernel.
     inherited: Map<i32, bool>,
     /// With TX_MANAGED, of numbers that the transaction gave the program: another number, of ours, for what the
@@ -360,12 +362,13 @@ impl FdTable {
         self.of_others.iter().filter(|(n, _)| own(**n)).map(|(n, d)| (*n - space, *d)).collect()
     }
 
-    /// Every number that was touched.
+    /// Every number of the program's that was touched.
     pub fn touched(&self) -> Vec<(i32, Descriptor)> {
         let numbered = self.descriptors.iter().enumerate();
         numbered
             .filter(|(_, s)| **s != Descriptor::Untouched)
             .map(|(n, s)| (i32::try_from(n).unwrap_or(i32::MAX), *s))
+            .filter(|(n, _)| !self.adopted.contains(n))
             .collect()
     }
 
@@ -477,6 +480,7 @@ impl Tx {
             return Err(Errno::BADF);
         }
         match self.fds.descriptor(number) {
+            Descriptor::Open { .. } if self.fds.adopted.contains(&number) => Err(Errno::BADF),
             Descriptor::Open { file, .. } => Ok(file),
             Descriptor::Closed => Err(Errno::BADF),
             // What else this process has open belongs to none of the others.
@@ -505,7 +509,10 @@ impl Tx {
     }
 
     /// Opens the file of a descriptor from before anew, if it was not yet: its offset is to be used.
-    fn separate_offset(&mut self, file: File) -> Sys<()> {
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn separate_offset(&mut self, file: File) -> Sys<()> {
         let open = self.fds.get(file);
         if !open.shares_offset {
             return Ok(());
@@ -528,6 +535,14 @@ impl Tx {
         if number < 0 || self.fds.is_ours(number) {
             return Err(Errno::BADF);
         }
+        self.adopt_open(number)
+    }
+
+    /// The same, of a number that is open.
+    ///
+    /// # Errors
+    /// As `fcntl(2)` and `open(2)`.
+    pub fn adopt_open(&mut self, number: i32) -> Sys<File> {
         let flags = kernel::status_flags(number)?;
         let cloexec = kernel::close_on_exec(number)?;
         let stat = kernel::look_fd(number)?;
@@ -820,7 +835,10 @@ impl FdTable {
     }
 
     /// The kernel's number for one of the program's that is open.
-    fn real(&self, number: i32) -> Sys<i32> {
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn real(&self, number: i32) -> Sys<i32> {
         match self.descriptor(number) {
             Descriptor::Open { real, .. } => Ok(real),
             _ => Err(Errno::BADF),
@@ -894,6 +912,7 @@ impl FdTable {
     pub fn close_number(&mut self, number: i32) -> Sys<()> {
         match self.descriptor(number) {
             Descriptor::Closed => return Err(Errno::BADF),
+            Descriptor::Open { .. } if self.adopted.contains(&number) => return Err(Errno::BADF),
             Descriptor::Untouched => {
                 if number < 0 || self.is_ours(number) {
                     return Err(Errno::BADF);

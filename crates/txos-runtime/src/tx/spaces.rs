@@ -10,7 +10,7 @@ use txos_engine::object::{FileId, FileKind};
 
 use super::content::Data;
 use super::files::Descriptor;
-use super::kernel::{self, Errno, Sys};
+use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
 use super::parts::ProcessGlobals;
 use super::{Failure, Tx, acquire, perm, shared};
@@ -177,7 +177,8 @@ impl Tx {
         numbers.sort_unstable();
         numbers.dedup();
         for number in numbers {
-            if self.fds.descriptor(number) == Descriptor::Untouched && self.fds.is_ours(number) {
+            let is_untouched = self.fds.descriptor(number) == Descriptor::Untouched;
+            if is_untouched && self.fds.is_ours(number) || self.fds.adopted.contains(&number) {
                 continue;
             }
             // The offset of one from before is the transaction's from here on.
@@ -385,6 +386,57 @@ impl Tx {
             ..ProcessGlobals::default()
         };
         Ok(Own { process, cwd, root: self.tree.root })
+    }
+
+    /// What a process that runs already begins with in the transaction: its working directory is what `cwd` leads to.
+    ///
+    /// # Errors
+    /// As `chdir(2)`; EXDEV: its directory is another one in the transaction.
+    pub fn own_of_joiner(&mut self, space: i32, umask: u32, cwd: i32) -> Sys<Own> {
+        let stat = kernel::look_fd(cwd)?;
+        let path = kernel::path_of_fd(cwd)?;
+        let process = ProcessGlobals {
+            umask: Some(umask),
+            umask_was: self.process.umask_was,
+            space: Some(space),
+            ..ProcessGlobals::default()
+        };
+        let mut own = Own { process, cwd: None, root: self.tree.top };
+        self.exchange(&mut own);
+        let entered = self.enter(&path, stat.id);
+        self.exchange(&mut own);
+        entered.map(|()| own)
+    }
+
+    /// The working directory becomes one of the stable tree.
+    fn enter(&mut self, path: &[u8], id: FileId) -> Sys<()> {
+        let object = self.object(libc::AT_FDCWD, path, 0)?;
+        self.chdir(object)?;
+        let cwd = self.tree.cwd.ok_or(Errno::NOENT)?;
+        if self.tree.nodes[cwd].stat.id == id { Ok(()) } else { Err(Errno::XDEV) }
+    }
+
+    /// What a process that joins has open at a number becomes known: whether it is the transaction's. The caller's own is in
+    /// force. What is the transaction's stays open here until that ends.
+    ///
+    /// # Errors
+    /// The transaction is doomed; EMFILE; as `open(2)`.
+    pub fn adopt_for(&mut self, space: i32, number: i32, fd: OwnedFd, cloexec: bool) -> Sys<bool> {
+        let file = self.adopt_open(fd.number())?;
+        // The number is ours, and stays as long as the transaction.
+        if !self.is_of_the_transaction(fd.number()) {
+            self.forget_number(fd.number());
+            return Ok(false);
+        }
+        let original = self.fds.keep_private(fd.into_number());
+        self.fds.adopted.insert(original);
+        self.separate_offset(file)?;
+        let real = self.fds.real(original)?;
+        let real = self.fds.keep_private(kernel::copy_high(real)?);
+        let number = space + number;
+        self.fds.set(number, Descriptor::Open { file, real, cloexec, over: true });
+        self.fds.get_mut(file).numbers.push(number);
+        Ok(true)
     }
 
     /// The numbers of a process that the transaction knows.

@@ -4,6 +4,7 @@
 
 mod build;
 mod checkpoint;
+mod joining;
 mod joint;
 mod loading;
 mod members;

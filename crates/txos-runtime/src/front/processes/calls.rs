@@ -33,12 +33,14 @@ pub fn dispatch(
     let Some(process) = process_of(thread) else {
         return Next::Answer(-i64::from(libc::ECANCELED));
     };
-    if process.is_over() {
+    let is_over = process.is_over();
+    if is_over && !process.has_joined() {
         // It has said so in an answer, too, with the status to end with.
         process.link().ask_plainly(&Request::new(Ask::IsMember, 0));
     }
     match (class, context) {
         (Class::Exit | Class::ExitGroup, _) => client::exit(thread, &process, call, class),
+        (Class::Exec, _) if is_over => Next::Answer(-i64::from(libc::ECANCELED)),
         (Class::Exec, _) => programs::exec(thread, &process, call),
         (Class::Suspend, _) => {
             let mask = mask_of(thread);
@@ -65,6 +67,17 @@ pub fn dispatch(
             Next::Answer(-i64::from(libc::EINVAL))
         }
         (Class::Prctl, _) => Next::Answer(call.make()),
+        (
+            Class::Transactional
+            | Class::Descriptor
+            | Class::Passed(_)
+            | Class::Held(_)
+            | Class::Restored(_)
+            | Class::Refused(..)
+            | Class::Unknown
+            | Class::Map,
+            _,
+        ) if is_over => Next::Answer(after_the_end(&process, call)),
         (
             Class::Transactional
             | Class::Descriptor
@@ -116,6 +129,22 @@ pub fn dispatch(
             Next::Answer(raw::answer(answer))
         }
         (class, context) => dispatch::by_class(thread, call, class, context),
+    }
+}
+
+/// A call of a process that joined a transaction, which is over: until it leaves.
+fn after_the_end(process: &Process, call: &Call) -> i64 {
+    if call.number() == libc::SYS_close {
+        let closed = close(&mut process.link(), call);
+        return match closed {
+            // What there was of it in the transaction is gone.
+            Err(Errno::CANCELED) => 0,
+            closed => raw::answer(closed.map(|answer| answer as u64)),
+        };
+    }
+    match dispatch::is_of_the_process(call) {
+        true => call.make(),
+        false => -i64::from(libc::ECANCELED),
     }
 }
 

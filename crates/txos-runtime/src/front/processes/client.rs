@@ -2,11 +2,13 @@
 #![allow(unsafe_code)] // processes that begin to run
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use txos_engine::object::FileId;
 
 use super::calls::{answer_of, mask_of};
+use super::joining::{self, Joined};
 use super::link::{Child, FAILED, Link, Process, end, here_request, process_of};
 use super::wire::{self, Answer, Ask, Request};
 use super::{programs, server};
@@ -80,11 +82,29 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         std::mem::forget(tx);
     }
     let (space, kept) = (0, BTreeMap::new());
-    let link =
-        Link { socket, window, window_fd, placeholder, space, numbers, outlets, bound, kept };
+    let link = Link {
+        socket,
+        window,
+        window_fd,
+        placeholder,
+        space,
+        numbers,
+        outlets,
+        bound,
+        kept,
+        began: None,
+    };
     let strict = session.plan.flags & tx::flags::STRICT != 0;
     let link = Mutex::new(link);
-    let process = Arc::new(Process { link, window, first: true, strict, hosted: false });
+    let process = Arc::new(Process {
+        link,
+        window,
+        first: true,
+        strict,
+        hosted: false,
+        joined: None,
+        inside: AtomicUsize::new(1),
+    });
     session.process = Some(Arc::clone(&process));
     Ok(process)
 }
@@ -131,6 +151,10 @@ pub(super) fn exit(thread: &mut Thread, process: &Process, call: &Call, class: C
         }
         link.take_answer();
     }
+    let is_last = process.inside.fetch_sub(1, Ordering::AcqRel) == 1;
+    if class == Class::Exit && is_last && process.has_joined() {
+        let _ = joining::leave(process);
+    }
     thread.session = None;
     thread::disarm(here());
     if class == Class::Exit {
@@ -162,7 +186,10 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
         link.fail("a process of the command is to have namespaces of its own");
     }
     let child = match expect(&link) {
-        Ok(child) => child,
+        Ok(mut child) => {
+            child.closes.extend(process.joined.as_ref().and_then(Joined::directory));
+            child
+        }
         Err(errno) => return Next::Answer(-i64::from(errno.raw_os_error())),
     };
     match give_birth(made, context, child) {
@@ -213,6 +240,16 @@ fn create_thread(thread: &mut Thread, made: &Made, context: &Context) -> Next {
         ..Session::of_member(masks, session.plan.flags)
     };
     let Ok(stack) = thread::new_stack() else { return Next::Answer(-i64::from(libc::EAGAIN)) };
+    let process = session.process.clone();
+    let enters = |one: bool| {
+        if let Some(process) = process.as_ref() {
+            match one {
+                true => process.inside.fetch_add(1, Ordering::AcqRel),
+                false => process.inside.fetch_sub(1, Ordering::AcqRel),
+            };
+        }
+    };
+    enters(true);
     let newborn = Box::into_raw(members::Newborn::thread(stack, own));
     let birth = context.birth(!signals::SYNCHRONOUS);
     let birth = Birth { newborn: newborn as u64, ..birth };
@@ -220,6 +257,7 @@ fn create_thread(thread: &mut Thread, made: &Made, context: &Context) -> Next {
     if answer < 0 {
         // SAFETY: there is no such thread, and nobody else has it.
         members::never_born(unsafe { Box::from_raw(newborn) });
+        enters(false);
     }
     Next::Answer(answer)
 }
@@ -236,7 +274,10 @@ fn expect(link: &Link) -> Sys<Child> {
         numbers: link.numbers.clone(),
         outlets: link.outlets.clone(),
         bound: link.bound.clone(),
-        closes: vec![link.socket, link.window_fd],
+        closes: [link.socket, link.window_fd]
+            .into_iter()
+            .chain(link.kept.values().copied())
+            .collect(),
         placeholder: link.placeholder,
         moved: None,
         parent: None,
@@ -269,15 +310,33 @@ pub fn begins(thread: &mut Thread, child: Child) {
     }
     closes.into_iter().for_each(kernel::close);
     let window = wire::map_window(window_fd).unwrap_or_else(|_| end(FAILED));
-    let link =
-        Link { socket, window, window_fd, placeholder, space, numbers, outlets, bound, kept };
+    let link = Link {
+        socket,
+        window,
+        window_fd,
+        placeholder,
+        space,
+        numbers,
+        outlets,
+        bound,
+        kept,
+        began: None,
+    };
     if link.ask_plainly(&here_request(false)) < 0 {
         end(FAILED);
     }
     if let Some(session) = thread.session.as_mut() {
         let link = Mutex::new(link);
         let (strict, hosted) = kind(session.plan.flags);
-        let process = Some(Arc::new(Process { link, window, first: false, strict, hosted }));
+        let process = Some(Arc::new(Process {
+            link,
+            window,
+            first: false,
+            strict,
+            hosted,
+            joined: None,
+            inside: AtomicUsize::new(1),
+        }));
         // Another thread of the parent may have held its lock.
         std::mem::forget(std::mem::replace(&mut session.process, process));
     }
@@ -329,38 +388,42 @@ fn go_on_as_member(thread: &mut Thread) {
 
 /// `sys_xend` of a process in a program's own transaction that did not begin it: it goes on outside.
 pub fn leave(tls: &Tls, thread: &mut Thread, process: &Arc<Process>) -> i32 {
-    // One is the session's, one the caller's.
-    if Arc::strong_count(process) > 2 {
+    if process.inside.load(Ordering::Acquire) > 1 {
         thread.report.say("sys_xend: other threads of this process are in the transaction");
         thread::to_program(tls);
         return api::fail(libc::EBUSY);
     }
     let left = thread::on_own_stack(tls, || {
+        if process.has_joined() {
+            return joining::leave(process);
+        }
         let mut link = process.link();
         let answer = link.ask_plainly(&Request::new(Ask::Leave, 0));
-        let kept = std::mem::take(&mut link.kept);
-        for number in std::mem::take(&mut link.numbers) {
-            match kept.get(&number) {
-                Some(&before) => {
-                    let cloexec = kernel::close_on_exec(number).unwrap_or(false);
-                    let _ = kernel::dup3(before, number, cloexec);
-                }
-                None => kernel::close(number),
-            }
-        }
-        let own = [link.socket, link.window_fd, link.placeholder];
-        own.into_iter().chain(kept.into_values()).for_each(kernel::close);
-        // SAFETY: nothing uses it any more: the process has left.
-        unsafe { wire::unmap_window(link.window) };
+        joining::close(&mut link);
         dies_alone();
-        answer
+        if answer == 0 {
+            Ok(())
+        } else {
+            Err(Failure { errno: libc::ECANCELED, ..Failure::default() })
+        }
     });
     let mask = thread.session.take().map(|session| session.masks.programs);
     thread::linger(tls);
+    let left = match left {
+        Ok(Ok(())) => 0,
+        Ok(Err(why)) => {
+            if !why.what.is_empty() {
+                thread.report.say(&why.what);
+                thread.report.abort = why;
+            }
+            api::fail(libc::ECANCELED)
+        }
+        Err(_) => api::fail(libc::ECANCELED),
+    };
     if let Some(mask) = mask {
         signals::set_mask(mask);
     }
-    if left == Ok(0) { 0 } else { api::fail(libc::ECANCELED) }
+    left
 }
 
 /// No longer killed when its parent's thread ends.
@@ -426,8 +489,18 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
     let (space, numbers, outlets) = (0, BTreeSet::new(), Vec::new());
     let (bound, kept) = (Vec::new(), BTreeMap::new());
-    let mut link =
-        Link { socket, window, window_fd, placeholder, space, numbers, outlets, bound, kept };
+    let mut link = Link {
+        socket,
+        window,
+        window_fd,
+        placeholder,
+        space,
+        numbers,
+        outlets,
+        bound,
+        kept,
+        began: None,
+    };
     let told = link.path(answer.more[0]);
     let mut words = told.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
     link.space = words.next().unwrap_or(0) as i32;
@@ -443,16 +516,36 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let at_once = signals::SENT;
     let masks = Masks { before, programs: before, live: 0, at_once, fresh: false };
     signals::set_mask(masks.real() | masks.at_once);
-    tls.goes_by(&masks);
-    thread.regs = Regs::default();
-    let first = link.space == 0;
-    let flags = answer.answer as u32;
-    let (strict, hosted) = kind(flags);
-    let link = Mutex::new(link);
-    let process = Some(Arc::new(Process { link, window, first, strict, hosted }));
-    thread.session = Some(Session { process, ..Session::of_member(masks, flags) });
+    member_session(tls, thread, link, masks, answer.answer as u32, None);
     thread::to_program(tls);
     Ok(())
+}
+
+/// The thread goes on as a member of a transaction with these flags, which is elsewhere.
+pub(super) fn member_session(
+    tls: &Tls,
+    thread: &mut Thread,
+    link: Link,
+    masks: Masks,
+    flags: u32,
+    joined: Option<Joined>,
+) {
+    tls.goes_by(&masks);
+    tls.abort_if.set(std::ptr::null());
+    thread.regs = Regs::default();
+    let (first, window) = (link.space == 0, link.window);
+    let (strict, hosted) = kind(flags);
+    let link = Mutex::new(link);
+    let process = Some(Arc::new(Process {
+        link,
+        window,
+        first,
+        strict,
+        hosted,
+        joined,
+        inside: AtomicUsize::new(1),
+    }));
+    thread.session = Some(Session { process, ..Session::of_member(masks, flags) });
 }
 
 impl Session {

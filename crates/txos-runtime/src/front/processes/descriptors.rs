@@ -3,7 +3,7 @@
 
 use super::calls::answer_of;
 use super::link::Link;
-use super::wire::{Ask, Request};
+use super::wire::{self, Ask, Request};
 use crate::call::Call;
 use crate::raw::{Errno, Sys};
 use crate::tx::kernel;
@@ -17,6 +17,10 @@ pub fn close(link: &mut Link, call: &Call) -> Sys<i64> {
         return answer_of(call.make());
     }
     let answer = link.close(number);
+    if link.began.is_some() {
+        // What it has closed is closed.
+        link.kept.remove(&number).into_iter().for_each(kernel::close);
+    }
     kernel::close(number);
     answer_of(answer)
 }
@@ -89,6 +93,9 @@ pub fn duplicate_to(link: &mut Link, call: &Call, cloexec: bool) -> Sys<i64> {
         return Err(Errno::BADF);
     }
     if link.numbers.remove(&target) {
+        if link.began.is_some() && !wire::is_placeholder(target) {
+            link.kept.entry(target).or_insert(kernel::copy_high(target)?);
+        }
         link.close(target);
     }
     if !ours {

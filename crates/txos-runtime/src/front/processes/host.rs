@@ -23,6 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::client;
+use super::joining::{self, Door};
 use super::link::Child;
 use super::server::{Desk, Place, Server, descriptor_of, transaction};
 use super::wire;
@@ -108,7 +109,7 @@ impl Keeper {
             if let Err(panic) = thread::guarded(|| host.serve(&shared, &mut umask)) {
                 api::tell(&session::defect(&panic).what);
                 // Its processes end by themselves when nobody has the other ends of their sockets.
-                host.desk().end_members();
+                host.desk().end_members(reason::FAILED);
             }
             drop((host, shared));
             // One that has directories and a umask of its own serves no other transaction.
@@ -179,7 +180,7 @@ impl Reserved {
     /// Before the transaction begins again: nothing is left of the children that the process has made in it.
     pub fn reap(&self) {
         if let Some(host) = self.known().as_ref() {
-            host.end();
+            host.end(reason::EXITED);
             host.reap();
         }
     }
@@ -206,7 +207,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if let Some(host) = self.known().take() {
-            host.end();
+            host.end(reason::EXITED);
             host.closed.store(true, Ordering::Release);
             host.wake();
         }
@@ -282,6 +283,8 @@ pub struct Host {
     closed: AtomicBool,
     /// Somebody waits for the processes to end.
     ending: AtomicBool,
+    /// By which others enter, once somebody has asked for that.
+    door: Mutex<Option<Arc<Door>>>,
 }
 
 impl Drop for Host {
@@ -341,11 +344,16 @@ impl Host {
             placeholder,
             closed: AtomicBool::new(false),
             ending: AtomicBool::new(false),
+            door: Mutex::default(),
         })
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn door(&self) -> Option<Arc<Door>> {
+        self.door.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn children(&self) -> MutexGuard<'_, Vec<i32>> {
@@ -365,12 +373,12 @@ impl Host {
     }
 
     /// Kills all processes, and does not wait for them.
-    pub fn kill(&self) {
-        self.desk().end_members();
+    pub fn kill(&self, reason: u32) {
+        self.desk().end_members(reason);
     }
 
     /// Kills all processes, and waits until they are gone.
-    pub fn end(&self) {
+    pub fn end(&self, reason: u32) {
         let began = Instant::now();
         let mut desk = self.desk();
         if desk.members.is_empty() {
@@ -379,7 +387,7 @@ impl Host {
         self.ending.store(true, Ordering::Release);
         self.wake();
         while !desk.members.is_empty() {
-            desk.end_members();
+            desk.end_members(reason);
             if began.elapsed() >= PATIENCE {
                 let count = desk.members.len();
                 drop(desk);
@@ -423,9 +431,18 @@ impl Host {
             let ready = self.wait();
             if !killed && (shared.is_over() || self.ending.load(Ordering::Acquire)) {
                 killed = true;
-                self.kill();
+                self.kill(shared.why_over().unwrap_or(reason::EXITED));
             }
             for socket in ready {
+                if let Some(door) = self.door().filter(|door| door.ours() == socket) {
+                    members::with(&mut thread, |thread| {
+                        // In the turn: who ends the transaction sees it in, or it is not let in.
+                        if joining::heed(&door, thread, &mut self.desk()) {
+                            shared.process_enters();
+                        }
+                    });
+                    continue;
+                }
                 let (before, now) = members::with(&mut thread, |thread| {
                     let mut desk = self.desk();
                     let before = desk.members.len();
@@ -459,7 +476,18 @@ impl Host {
     fn wait(&self) -> Vec<i32> {
         let polled = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut all = vec![polled(self.wake)];
-        all.extend(self.desk().members.iter().map(|member| polled(member.socket)));
+        all.extend(self.door().filter(|door| door.is_open()).map(|door| polled(door.ours())));
+        let sockets = all.len();
+        let joined = {
+            let desk = self.desk();
+            all.extend(desk.members.iter().map(|member| polled(member.socket)));
+            // A copy of its socket may be in another process, and outlive it.
+            let joined = desk.members.iter().filter(|member| member.joined);
+            let joined = joined.filter_map(|m| Some((m.process?.1, m.socket)));
+            joined.collect::<Vec<_>>()
+        };
+        let processes = all.len();
+        all.extend(joined.iter().map(|&(process, _)| polled(process)));
         let words = [all.as_mut_ptr() as u64, all.len() as u64, u64::MAX, 0, 0, 0];
         // SAFETY: the kernel writes to the array, whose length it is told.
         unsafe { syscall(libc::SYS_poll, words) };
@@ -470,7 +498,15 @@ impl Host {
                 syscall(libc::SYS_read, [self.wake as u64, count.as_mut_ptr() as u64, 8, 0, 0, 0])
             };
         }
-        all[1..].iter().filter(|polled| polled.revents != 0).map(|polled| polled.fd).collect()
+        for (at, &(_, socket)) in joined.iter().enumerate() {
+            if all[processes + at].revents != 0 {
+                wire::shut(socket);
+                let of_it = all[sockets..processes].iter_mut().find(|polled| polled.fd == socket);
+                of_it.into_iter().for_each(|polled| polled.revents = libc::POLLHUP);
+            }
+        }
+        let ready = all[1..processes].iter().filter(|polled| polled.revents != 0);
+        ready.map(|polled| polled.fd).collect()
     }
 
     /// A place for a child of this process. The turn is the calling thread's.
@@ -483,6 +519,7 @@ impl Host {
         desk.outlets = outlets.clone();
         let Place { space, socket, window } = desk.place(tx, 0, 0, None)?;
         closes.push(self.wake);
+        closes.extend(self.door().map(|door| door.ends()).into_iter().flatten());
         for member in &desk.members {
             closes.extend([member.socket, member.window_fd]);
             closes.extend(member.process.map(|(_, process)| process));
@@ -502,6 +539,17 @@ impl Host {
         })
     }
 
+    /// A descriptor by which others can enter: of the transaction that `token` stands for.
+    fn show(&self, token: u64) -> Sys<i32> {
+        let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        let door = match door.as_ref() {
+            Some(door) => Arc::clone(door),
+            None => Arc::clone(door.insert(Arc::new(Door::new(token)?))),
+        };
+        self.wake();
+        door.for_program()
+    }
+
     /// What is known of a child from its parent.
     fn born(&self, space: i32, number: u32) {
         let mut desk = self.desk();
@@ -519,6 +567,15 @@ fn wait_for(process: i32, how: i32) -> Sys<u64> {
     let words = [u64::from(libc::P_PIDFD), process as u64, 0, how as u64, 0, 0];
     // SAFETY: nothing is written.
     check(unsafe { syscall(libc::SYS_waitid, words) })
+}
+
+/// A descriptor by which processes that run already can join a transaction with TX_PROCESSES.
+///
+/// # Errors
+/// As `socketpair(2)`; EAGAIN: nobody serves the processes.
+pub fn show(shared: &Arc<Shared>, token: u64) -> Sys<i32> {
+    let keeper = shared.keeper().ok_or(Errno::AGAIN)?;
+    keeper.host(shared)?.show(token)
 }
 
 /// A new process in a program's own transaction. `None`: it is to be no member.

@@ -39,6 +39,11 @@ impl Ids {
         Ids::from_status(&read("/proc/self/status").ok()?)
     }
 
+    /// Those of the calling thread.
+    pub fn of_thread() -> Option<Ids> {
+        Ids::from_status(&read("/proc/thread-self/status").ok()?)
+    }
+
     /// From what `/proc/PID/status` says (proc(5)).
     fn from_status(text: &[u8]) -> Option<Ids> {
         let line = |name: &str| {

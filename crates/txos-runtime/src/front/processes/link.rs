@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // windows, the program's memory
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::sockets::Bound;
@@ -11,7 +11,7 @@ use crate::call::Call;
 use crate::front::api;
 use crate::front::thread::Thread;
 use crate::raw::{Sys, syscall};
-use crate::tx::kernel;
+use crate::tx::kernel::{self, OwnedFd};
 use crate::tx::spaces::{Moved, Outlet};
 use crate::user::{UserPtr, UserSlice};
 
@@ -29,6 +29,10 @@ pub struct Process {
     pub(super) strict: bool,
     /// The transaction is a program's own ([`super::host`]).
     pub(super) hosted: bool,
+    /// It ran already, and joined: what is its own, which it is given back after an abort.
+    pub(super) joined: Option<super::joining::Joined>,
+    /// How many of its threads are in the transaction.
+    pub(super) inside: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub(super) struct Link {
     pub(super) bound: Vec<Bound>,
     /// What the kernel had open at numbers that are the transaction's, from before that: for when the process leaves.
     pub(super) kept: BTreeMap<i32, i32>,
+    /// The process ran before it joined: it outlives an abort. A descriptor of the process that began.
+    pub(super) began: Option<OwnedFd>,
 }
 
 // SAFETY: the window belongs to the process, and who has the lock has the window.
@@ -88,7 +94,9 @@ impl Process {
         let _ = wire::send(link.socket, &request, &[]);
         // It is killed when the transaction has been aborted, so that nobody finds it dead before.
         let _ = wire::receive::<Answer>(link.socket);
-        end_as_killed()
+        if self.joined.is_none() {
+            end_as_killed()
+        }
     }
 
     /// Whether the transaction is a program's own.
@@ -96,10 +104,20 @@ impl Process {
         self.hosted
     }
 
+    /// Whether it ran before it joined the transaction, and outlives that.
+    pub fn has_joined(&self) -> bool {
+        self.joined.is_some()
+    }
+
     /// Whether the server has said that the transaction is over.
     pub(super) fn is_over(&self) -> bool {
+        self.end_said() != 0
+    }
+
+    /// What the server has said of the transaction's end: 0, before that.
+    pub(super) fn end_said(&self) -> u32 {
         // SAFETY: the window is mapped as long as the process is.
-        unsafe { wire::is_over(self.window) }.load(Ordering::Acquire) != 0
+        unsafe { wire::is_over(self.window) }.load(Ordering::Acquire)
     }
 
     pub(super) fn link(&self) -> MutexGuard<'_, Link> {
@@ -108,14 +126,24 @@ impl Process {
 }
 
 impl Link {
-    /// Sends a request, and waits for the answer. If the transaction is over the process ends.
+    /// Sends a request, and waits for the answer. If the transaction is over the process ends, or the answer says so to one
+    /// that has joined.
     pub(super) fn ask(&self, request: &Request) -> (Answer, [Option<i32>; 2]) {
         let _ = wire::send(self.socket, request, &[]);
         self.take_answer()
     }
 
     pub(super) fn take_answer(&self) -> (Answer, [Option<i32>; 2]) {
+        if let Some(began) = self.began.as_ref()
+            && !wire::await_message(self.socket, began.number(), || false)
+        {
+            return self.over();
+        }
         match wire::receive::<Answer>(self.socket) {
+            Ok(Some((answer, _))) if self.began.is_some() && answer.how() == Some(How::Over) => {
+                self.over()
+            }
+            Ok(None) | Err(_) if self.began.is_some() => self.over(),
             Ok(Some((answer, beside))) if answer.how() == Some(How::Over) => {
                 beside.into_iter().flatten().for_each(kernel::close);
                 end(answer.answer as i32)
@@ -129,6 +157,11 @@ impl Link {
                 end(FAILED)
             }
         }
+    }
+
+    /// What a process that has joined is told of everything once the transaction is over.
+    pub(super) fn over(&self) -> (Answer, [Option<i32>; 2]) {
+        (Answer::new(How::Done, -i64::from(libc::ECANCELED)), [None; 2])
     }
 
     /// An answer to a request that takes nothing along.

@@ -25,6 +25,7 @@
 //! |---|---|
 //! | [`client`] | processes come and go |
 //! | [`host`] | the same in a program's own transaction, which stays where it is |
+//! | [`joining`] | processes that run already enter it |
 //! | [`link`] | what a process has of its transaction |
 //! | `calls`, `descriptors`, `paths` | a call: sent, or made by the process itself |
 //! | `programs` | another program in a process |
@@ -38,6 +39,7 @@ pub mod client;
 mod descriptors;
 pub mod host;
 mod identities;
+pub mod joining;
 pub mod link;
 mod locks;
 mod paths;

@@ -21,6 +21,7 @@ use crate::tx::spaces::{Moved, Outlet, Own, Program, SPACE, SPACES, has_two_path
 use crate::tx::waits::Step;
 use crate::tx::{Failure, Tx, kernel};
 use txos_calls::Class;
+use txos_engine::object::{FileId, FileKind};
 
 /// People are told of a wait that is longer.
 const TELL_AFTER: Duration = Duration::from_secs(2);
@@ -47,6 +48,8 @@ pub(super) struct Member {
     parent: Option<u32>,
     /// It has begun to run another program, which has not said anything yet.
     becomes: Becomes,
+    /// It ran before it joined, and is not killed by an abort ([`super::joining`]).
+    pub(super) joined: bool,
 }
 
 /// Whether a process begins to run another program, into which the library is not loaded yet.
@@ -65,6 +68,8 @@ pub(super) struct Desk {
     pub(super) members: Vec<Member>,
     /// What was open before the transaction, and others may read.
     pub(super) outlets: Vec<Outlet>,
+    /// The same, of processes that joined.
+    handed_over: Vec<Outlet>,
     /// Who the processes are: who began, and others.
     ids: Vec<Ids>,
     /// How many calls were judged for others.
@@ -79,13 +84,17 @@ impl Desk {
     /// Without processes yet, of a transaction that the calling process begins. `None`: who that is can't be found out.
     pub(super) fn new(outlets: Vec<Outlet>) -> Option<Desk> {
         let ids = vec![Ids::own()?];
-        Some(Desk { members: Vec::new(), outlets, ids, judged: 0, locks: Locks::default() })
+        let (members, handed_over, locks) = (Vec::new(), Vec::new(), Locks::default());
+        Some(Desk { members, outlets, handed_over, ids, judged: 0, locks })
     }
 
     /// Nobody serves the processes any more: how many there were.
     pub(super) fn dismiss(&mut self) -> usize {
         let count = self.members.len();
         for member in self.members.drain(..) {
+            if member.joined {
+                wire::shut(member.socket);
+            }
             kernel::close(member.socket);
             kernel::close(member.window_fd);
             // SAFETY: only this process's mapping goes, and nothing points into it.
@@ -121,12 +130,25 @@ impl Desk {
             && (self.members.iter().any(awaited) || status_of_zombie(number).is_some())
     }
 
-    /// Kills the processes that the first one has started.
-    pub(super) fn end_members(&self) {
+    /// The transaction is over, for the reason that [`reason`] has a number for: kills the processes that the first one has
+    /// started, and tells those that joined.
+    pub(super) fn end_members(&self, reason: u32) {
         for member in self.members.iter().filter(|member| !member.first) {
+            if member.joined {
+                // SAFETY: the window is mapped as long as there is this member.
+                let said = unsafe { wire::is_over(member.window) };
+                let _ = said.compare_exchange(0, 1 + reason, Ordering::AcqRel, Ordering::Relaxed);
+                wire::shut(member.socket);
+                continue;
+            }
             let Some((_, process)) = member.process else { continue };
             kill(process);
         }
+    }
+
+    /// Whether that is who began the transaction.
+    pub(super) fn is_who_began(&self, ids: &Ids) -> bool {
+        self.ids.first() == Some(ids)
     }
 }
 
@@ -221,10 +243,59 @@ impl Desk {
             [window_fd, socket, theirs].into_iter().for_each(kernel::close);
         })?;
         let (process, first, becomes) = (None, false, Becomes::No);
-        let member =
-            Member { socket, window, window_fd, space, own, who, process, first, parent, becomes };
+        let member = Member {
+            socket,
+            window,
+            window_fd,
+            space,
+            own,
+            who,
+            process,
+            first,
+            parent,
+            becomes,
+            joined: false,
+        };
         self.members.push(member);
         Ok(Place { space, socket: theirs, window: copy })
+    }
+
+    /// A place for a process that runs already, at the other end of a socket: its space, and its window.
+    ///
+    /// # Errors
+    /// EAGAIN: there are too many processes; EXDEV: its working directory is another one in the transaction; as
+    /// `memfd_create(2)` and `chdir(2)`.
+    pub(super) fn enter(
+        &mut self,
+        tx: &mut Tx,
+        (sender, process): (u32, OwnedFd),
+        mask: u32,
+        socket: &OwnedFd,
+        cwd: &OwnedFd,
+    ) -> Sys<(i32, i32)> {
+        let taken = |space: i32| self.members.iter().any(|member| member.space == space);
+        let spaces = (1..SPACES).map(|n| n * SPACE);
+        let space = spaces.into_iter().find(|&space| !taken(space)).ok_or(Errno::AGAIN)?;
+        let own = tx.own_of_joiner(space, mask, cwd.number())?;
+        let window_fd = OwnedFd::of(wire::new_window()?);
+        let copy = OwnedFd::of(kernel::copy_high(socket.number())?);
+        wire::ask_for_senders(copy.number())?;
+        let window = wire::map_window(window_fd.number())?;
+        let window_fd = window_fd.into_number();
+        self.members.push(Member {
+            socket: copy.into_number(),
+            window,
+            window_fd,
+            space,
+            own,
+            who: 0,
+            process: Some((sender, process.into_number())),
+            first: false,
+            parent: None,
+            becomes: Becomes::No,
+            joined: true,
+        });
+        Ok((space, window_fd))
     }
 }
 
@@ -299,6 +370,7 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
         first: true,
         parent: None,
         becomes: Becomes::No,
+        joined: false,
     };
     raise_limit();
     desk.locks.begins_with(locks);
@@ -368,7 +440,7 @@ impl Server<'_> {
                     return self.commit(status);
                 }
                 if self.kills_left() {
-                    self.desk.end_members();
+                    self.desk.end_members(reason::EXITED);
                 }
                 let since = *waiting_since.get_or_insert_with(Instant::now);
                 if !said && since.elapsed() >= TELL_AFTER {
@@ -409,8 +481,11 @@ impl Server<'_> {
     /// Takes one request of a member, and answers it. `false`: the transaction is over.
     pub(super) fn heed(&mut self, at: usize) -> bool {
         let socket = self.desk.members[at].socket;
-        let Ok(Some(received)) = wire::receive_from::<Request>(socket) else {
-            return self.gone(at, false);
+        let received = match wire::receive_at_once::<Request>(socket) {
+            Ok(Some(received)) => received,
+            // Somebody else has taken it.
+            Err(Errno::AGAIN) => return true,
+            _ => return self.gone(at, false),
         };
         // A socket, to be bound; what else is sent is not wanted.
         let [beside, other] = received.beside.map(|fd| fd.map(OwnedFd::of));
@@ -443,6 +518,9 @@ impl Server<'_> {
     /// A process is gone, or has `left` and goes on outside. `false`: with it the transaction.
     fn gone(&mut self, at: usize, left: bool) -> bool {
         let member = self.desk.members.swap_remove(at);
+        if member.joined {
+            wire::shut(member.socket);
+        }
         kernel::close(member.socket);
         kernel::close(member.window_fd);
         // SAFETY: only this process's mapping goes, and nothing points into it.
@@ -458,7 +536,7 @@ impl Server<'_> {
                 let loads = member.becomes == Becomes::Surely && !member.first;
                 runs_without = !(ended && loads && ended_by_linker(number, process));
             }
-            if self.hosted.is_some() && !left {
+            if self.hosted.is_some() && !left && !member.joined {
                 wait_for_end(process);
             }
             kernel::close(process);
@@ -471,7 +549,7 @@ impl Server<'_> {
         }
         if member.first {
             session::abort_in(self.thread, session::ended());
-            self.desk.end_members();
+            self.desk.end_members(reason::EXITED);
             return false;
         }
         if let Some(tx) = transaction(self.thread) {
@@ -487,6 +565,7 @@ impl Server<'_> {
 
     /// The transaction can't be committed any more: all its processes end.
     fn over(&mut self, why: Failure) {
+        let number = why.reason;
         session::abort_in(self.thread, why);
         let command = self.command();
         let status = command.map_or(125, |command| command.failed(&self.thread.report));
@@ -494,9 +573,9 @@ impl Server<'_> {
             let _ = wire::send_at_once(member.socket, &Answer::new(How::Over, status.into()), &[]);
             // It learns that before its next call of any kind.
             // SAFETY: the window is mapped as long as there is this member.
-            unsafe { wire::is_over(member.window) }.store(1, Ordering::Release);
+            unsafe { wire::is_over(member.window) }.store(1 + number, Ordering::Release);
         }
-        self.desk.end_members();
+        self.desk.end_members(number);
     }
 
     fn kills_left(&self) -> bool {
@@ -574,7 +653,9 @@ impl Server<'_> {
                 transaction(self.thread)?.cannot_go_on(unsupported(what));
                 Err(Errno::CANCELED)
             }
+            Some(Ask::Leave) if transaction(self.thread).is_none() => Err(Errno::CANCELED),
             Some(Ask::Leave) => Ok(Answered::of(0)),
+            Some(Ask::Adopt) if self.desk.members[at].joined => self.adopt(at, request, beside),
             Some(Ask::Abort) => {
                 let session = self.thread.session.as_mut();
                 if let Some(member) = session.and_then(|session| session.member.as_mut()) {
@@ -589,7 +670,7 @@ impl Server<'_> {
                 transaction(self.thread)?.cannot_go_on(why);
                 Err(Errno::CANCELED)
             }
-            Some(Ask::End) | None => Err(Errno::INVAL),
+            Some(Ask::End | Ask::Join | Ask::Adopt) | None => Err(Errno::INVAL),
         };
         match answered {
             Ok(Answered(answer, beside)) => Some((answer, beside)),
@@ -741,6 +822,28 @@ impl Server<'_> {
         }
     }
 
+    /// What a process that joined has open: whether that is the transaction's.
+    fn adopt(&mut self, at: usize, request: &Request, beside: Option<OwnedFd>) -> Sys<Answered> {
+        let (thread, member) = (&mut *self.thread, &mut self.desk.members[at]);
+        let tx = transaction(thread).ok_or(Errno::CANCELED)?;
+        let number = i32::try_from(request.words[0]).ok().filter(|n| (0..SPACE).contains(n));
+        let Some(fd) = beside else {
+            let id = FileId { dev: request.words[2], ino: request.words[3] };
+            let new = Outlet { id, kind: request.words[4] as u32 };
+            if !self.desk.handed_over.contains(&new) {
+                self.desk.handed_over.push(new);
+            }
+            return Ok(Answered::of(0));
+        };
+        let number = number.ok_or(Errno::BADF)?;
+        let fd = OwnedFd::of(kernel::move_high(fd.into_number())?);
+        if !matches!(kernel::look_fd(fd.number())?.kind(), FileKind::File | FileKind::Dir) {
+            return Err(Errno::INVAL);
+        }
+        let is_ours = tx.adopt_for(member.space, number, fd, request.words[1] != 0)?;
+        Ok(Answered::of(is_ours.into()))
+    }
+
     fn map(&mut self, at: usize, request: &Request) -> Sys<Answered> {
         let (thread, member) = (&mut *self.thread, &mut self.desk.members[at]);
         let tx = transaction(thread).ok_or(Errno::CANCELED)?;
@@ -847,6 +950,8 @@ impl Server<'_> {
         if request.words[0] == 0 {
             return Ok(Answered::of(0));
         }
+        // That program has not asked to join, and does not know how to go on after an abort.
+        member.joined = false;
         let space = member.space;
         let flags = self.thread.session.as_ref().map_or(0, |session| session.plan.flags);
         let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
@@ -855,7 +960,7 @@ impl Server<'_> {
         let numbers = tx.numbers_of(space);
         let mut words = vec![space as u64, numbers.len() as u64];
         words.extend(numbers.into_iter().map(|number| number as u64));
-        let outlets = self.desk.outlets.iter();
+        let outlets = self.desk.outlets.iter().chain(&self.desk.handed_over);
         words.extend(outlets.flat_map(|o| [o.id.dev, o.id.ino, u64::from(o.kind)]));
         let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
         let mut answer = Answer::new(How::WithDescriptors, i64::from(flags));

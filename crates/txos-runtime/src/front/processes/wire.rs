@@ -52,17 +52,21 @@ pub enum Ask {
     Address,
     /// The process goes on outside of the transaction.
     Leave,
+    /// Through the door ([`super::joining`]): to enter, with the socket and the working directory beside it.
+    Join,
+    /// What a process that joined had open before at a number, beside it: whether that is the transaction's from here on.
+    Adopt,
 }
 
 impl Ask {
     fn of(word: u64) -> Option<Ask> {
         use Ask::{
-            Abort, Address, Becomes, Call, Child, End, Fail, Here, IsMember, Leave, Live, Map,
-            Output, Program,
+            Abort, Address, Adopt, Becomes, Call, Child, End, Fail, Here, IsMember, Join, Leave,
+            Live, Map, Output, Program,
         };
         let all = [
             Becomes, Call, Map, Program, Child, Here, End, Live, Output, Fail, IsMember, Abort,
-            Address, Leave,
+            Address, Leave, Join, Adopt,
         ];
         all.into_iter().find(|ask| *ask as u64 == word)
     }
@@ -203,6 +207,40 @@ fn send_with<M: Message>(socket: i32, message: &M, beside: &[i32], flags: i32) -
     }
 }
 
+/// Waits until there is a message at a socket, or its end; `false`: the process of a descriptor has ended, or it is not to wait
+/// any longer, which is asked ten times a second.
+pub fn await_message(socket: i32, process: i32, gives_up: impl Fn() -> bool) -> bool {
+    let polled = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    loop {
+        let mut both = [polled(socket), polled(process)];
+        let words = [both.as_mut_ptr() as u64, 2, 100, 0, 0, 0];
+        // SAFETY: the kernel writes to the array, whose length it is told.
+        unsafe { syscall(libc::SYS_poll, words) };
+        if both[0].revents != 0 {
+            return true;
+        }
+        if both[1].revents != 0 || gives_up() {
+            return false;
+        }
+    }
+}
+
+/// Whether nothing comes from a socket any more.
+pub fn has_ended(socket: i32) -> bool {
+    let mut polled = libc::pollfd { fd: socket, events: libc::POLLRDHUP, revents: 0 };
+    let words = [(&raw mut polled) as u64, 1, 0, 0, 0, 0];
+    // SAFETY: the structure lives until the answer.
+    unsafe { syscall(libc::SYS_poll, words) };
+    polled.revents != 0
+}
+
+/// Nothing goes through a socket any more, in neither direction: who waits for a message there learns that.
+pub fn shut(socket: i32) {
+    let words = [socket as u64, libc::SHUT_RDWR as u64, 0, 0, 0, 0];
+    // SAFETY: it has no pointers.
+    unsafe { syscall(libc::SYS_shutdown, words) };
+}
+
 /// Receives a message, and the descriptors beside it, with the close-on-exec flag. `None`: the other end is gone.
 ///
 /// # Errors
@@ -241,6 +279,18 @@ pub fn ask_for_senders(socket: i32) -> Sys<()> {
 /// # Errors
 /// As `recvmsg(2)`.
 pub fn receive_from<M: Message>(socket: i32) -> Sys<Option<Received<M>>> {
+    receive_with(socket, 0)
+}
+
+/// As [`receive_from`], of what is there already.
+///
+/// # Errors
+/// As `recvmsg(2)`: EAGAIN if there is nothing.
+pub fn receive_at_once<M: Message>(socket: i32) -> Sys<Option<Received<M>>> {
+    receive_with(socket, libc::MSG_DONTWAIT)
+}
+
+fn receive_with<M: Message>(socket: i32, flags: i32) -> Sys<Option<Received<M>>> {
     let mut message = MaybeUninit::<M>::zeroed();
     let mut part = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: size_of::<M>() };
     let mut control = Control([0; 128]);
@@ -250,7 +300,8 @@ pub fn receive_from<M: Message>(socket: i32) -> Sys<Option<Received<M>>> {
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = size_of::<Control>();
-    let words = [socket as u64, (&raw mut header) as u64, libc::MSG_CMSG_CLOEXEC as u64, 0, 0, 0];
+    let flags = (libc::MSG_CMSG_CLOEXEC | flags) as u64;
+    let words = [socket as u64, (&raw mut header) as u64, flags, 0, 0, 0];
     let size = loop {
         // SAFETY: all that the header names lives until the answer.
         match check(unsafe { syscall(libc::SYS_recvmsg, words) }) {
@@ -494,6 +545,13 @@ pub fn new_window() -> Sys<i32> {
 pub fn new_placeholder() -> Sys<i32> {
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
     sealed(c"txos: open in a transaction", 0, seals)
+}
+
+/// Whether there is a placeholder at a number.
+#[must_use]
+pub fn is_placeholder(number: i32) -> bool {
+    let name = crate::tx::kernel::path_of_fd(number);
+    name.is_ok_and(|name| name == b"/memfd:txos: open in a transaction (deleted)")
 }
 
 fn sealed(name: &std::ffi::CStr, size: u64, seals: i32) -> Sys<i32> {
