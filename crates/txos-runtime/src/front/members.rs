@@ -986,15 +986,15 @@ pub fn show(thread: &mut Thread) -> Result<i32, Failure> {
             token => token,
         }
     };
-    let mut card = CARD.to_vec();
-    for word in [std::process::id().into(), token] {
-        card.extend(word.to_ne_bytes());
-    }
     let failed = |what: &str, errno: kernel::Errno| {
         refusal(errno.raw_os_error(), format!("txos_share: {what} failed: {errno}"))
     };
     if shared.flags & flags::PROCESSES != 0 {
         return host::show(&shared, token).map_err(|e| failed("making a door for others", e));
+    }
+    let mut card = CARD.to_vec();
+    for word in [std::process::id().into(), token] {
+        card.extend(word.to_ne_bytes());
     }
     let fd = kernel::memory_file(c"txos transaction").map_err(|e| failed("memfd_create", e))?;
     if let Err(e) = kernel::pwrite_all(fd, &card, 0) {

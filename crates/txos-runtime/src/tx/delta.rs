@@ -442,7 +442,6 @@ impl Tx {
         kernel::link(&copy, &place)
     }
 
-    /// What is changed in an inode that stays.
     /// If all that was done to a file is that bytes were put behind its end: a descriptor from before that can do so.
     pub fn only_appends(&self, id: Id) -> Option<i32> {
         let node = &self.tree.nodes[id];
@@ -474,6 +473,7 @@ impl Tx {
         path.is_some_and(|path| kernel::access(&path, mask::W) == Err(Errno::ACCESS))
     }
 
+    /// What is changed in an inode that stays.
     fn in_place(&mut self, id: Id, turns: &Turns, out: &mut Vec<Delta>) -> Sys<()> {
         let node = &self.tree.nodes[id];
         let Some(stable) = &node.stable else { return Ok(()) };

@@ -120,7 +120,7 @@ pub struct FdTable {
     /// Numbers of ours.
     pub private: BTreeSet<i32>,
     /// Numbers of ours that stand for what a process that joined had open before: none of the program's.
-    pub adopted: std::collections::BTreeSet<i32>,
+    pub adopted: BTreeSet<i32>,
     /// The close-on-exec flags that touched numbers from before have in the kernel.
     inherited: Map<i32, bool>,
     /// With TX_MANAGED, of numbers that the transaction gave the program: another number, of ours, for what the

@@ -77,18 +77,10 @@ pub fn dispatch(
             | Class::Unknown
             | Class::Map,
             _,
-        ) if is_over => Next::Answer(after_the_end(&process, call)),
-        (
-            Class::Transactional
-            | Class::Descriptor
-            | Class::Passed(_)
-            | Class::Held(_)
-            | Class::Restored(_)
-            | Class::Refused(..)
-            | Class::Unknown
-            | Class::Map,
-            _,
         ) => {
+            if is_over {
+                return Next::Answer(after_the_end(&process, call));
+            }
             let mut done = carry_out(&process, call, class);
             while let Ok(Done::Later) = done {
                 done = match nap(mask_of(thread)) {

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)] // processes that begin to run
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use txos_engine::object::FileId;
 
@@ -95,16 +95,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         began: None,
     };
     let strict = session.plan.flags & tx::flags::STRICT != 0;
-    let link = Mutex::new(link);
-    let process = Arc::new(Process {
-        link,
-        window,
-        first: true,
-        strict,
-        hosted: false,
-        joined: None,
-        inside: AtomicUsize::new(1),
-    });
+    let process = Process::new(link, true, (strict, false), None);
     session.process = Some(Arc::clone(&process));
     Ok(process)
 }
@@ -178,7 +169,7 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
         if !made.is_whole_thread() {
             process.link().fail("a thread of the command is not to share everything with it");
         }
-        return create_thread(thread, made, context);
+        return create_thread(thread, &process, made, context);
     }
     // Until there is the child, no other thread opens or closes anything: it gets the numbers as they are.
     let link = process.link();
@@ -230,26 +221,22 @@ pub(super) fn give_birth(made: &Made, context: &Context, child: Child) -> Result
 }
 
 /// A new thread: it has the connection of its process.
-fn create_thread(thread: &mut Thread, made: &Made, context: &Context) -> Next {
+fn create_thread(
+    thread: &mut Thread,
+    process: &Arc<Process>,
+    made: &Made,
+    context: &Context,
+) -> Next {
     let (Some(top), Some(session)) = (made.stack(), thread.session.as_ref()) else {
         return Next::Answer(-i64::from(libc::EINVAL));
     };
     let masks = Masks { before: session.masks.programs, fresh: true, ..session.masks };
     let own = Session {
-        process: session.process.clone(),
+        process: Some(Arc::clone(process)),
         ..Session::of_member(masks, session.plan.flags)
     };
     let Ok(stack) = thread::new_stack() else { return Next::Answer(-i64::from(libc::EAGAIN)) };
-    let process = session.process.clone();
-    let enters = |one: bool| {
-        if let Some(process) = process.as_ref() {
-            match one {
-                true => process.inside.fetch_add(1, Ordering::AcqRel),
-                false => process.inside.fetch_sub(1, Ordering::AcqRel),
-            };
-        }
-    };
-    enters(true);
+    process.inside.fetch_add(1, Ordering::AcqRel);
     let newborn = Box::into_raw(members::Newborn::thread(stack, own));
     let birth = context.birth(!signals::SYNCHRONOUS);
     let birth = Birth { newborn: newborn as u64, ..birth };
@@ -257,7 +244,7 @@ fn create_thread(thread: &mut Thread, made: &Made, context: &Context) -> Next {
     if answer < 0 {
         // SAFETY: there is no such thread, and nobody else has it.
         members::never_born(unsafe { Box::from_raw(newborn) });
-        enters(false);
+        process.inside.fetch_sub(1, Ordering::AcqRel);
     }
     Next::Answer(answer)
 }
@@ -326,17 +313,7 @@ pub fn begins(thread: &mut Thread, child: Child) {
         end(FAILED);
     }
     if let Some(session) = thread.session.as_mut() {
-        let link = Mutex::new(link);
-        let (strict, hosted) = kind(session.plan.flags);
-        let process = Some(Arc::new(Process {
-            link,
-            window,
-            first: false,
-            strict,
-            hosted,
-            joined: None,
-            inside: AtomicUsize::new(1),
-        }));
+        let process = Some(Process::new(link, false, kind(session.plan.flags), None));
         // Another thread of the parent may have held its lock.
         std::mem::forget(std::mem::replace(&mut session.process, process));
     }
@@ -533,18 +510,8 @@ pub(super) fn member_session(
     tls.goes_by(&masks);
     tls.abort_if.set(std::ptr::null());
     thread.regs = Regs::default();
-    let (first, window) = (link.space == 0, link.window);
-    let (strict, hosted) = kind(flags);
-    let link = Mutex::new(link);
-    let process = Some(Arc::new(Process {
-        link,
-        window,
-        first,
-        strict,
-        hosted,
-        joined,
-        inside: AtomicUsize::new(1),
-    }));
+    let first = link.space == 0;
+    let process = Some(Process::new(link, first, kind(flags), joined));
     thread.session = Some(Session { process, ..Session::of_member(masks, flags) });
 }
 

@@ -1,8 +1,8 @@
 //! Processes that run already enter a program's own transaction.
 //!
 //! `txos_share` in a transaction with TX_PROCESSES gives one end of a pair of sockets, the *door*, of which the keeper
-//! ([`super::host`]) has the other. Who holds it can ask to enter; the kernel names the sender, and only one who is who
-//! began is let in. A process that has joined is served as a child is, with these differences:
+//! ([`super::host`]) has the other. Who holds it can ask to enter. The kernel names the sender, and a process is let in only with the
+//! identity of the one that began. A process that has joined is served as a child is, with these differences:
 //!
 //! | | a child | a process that joined |
 //! |---|---|---|
@@ -114,7 +114,8 @@ pub(super) fn heed(door: &Door, thread: &mut Thread, desk: &mut Desk) -> bool {
         Err(Errno::AGAIN) => return false,
         Ok(None) => {
             // Either it was no message of ours, or nothing can be sent any more: that would be found again and again.
-            door.shut.store(wire::has_ended(door.ours), Ordering::Release);
+            let ended = kernel::is_ready(door.ours, libc::POLLRDHUP);
+            door.shut.store(ended, Ordering::Release);
             return false;
         }
         Err(_) => {
@@ -134,19 +135,16 @@ pub(super) fn heed(door: &Door, thread: &mut Thread, desk: &mut Desk) -> bool {
         .sender
         .ok_or(Errno::PERM)
         .and_then(|sender| admit(thread, desk, sender, mask, &socket, &cwd));
-    match done {
+    let (answer, window) = match done {
         Ok((space, window)) => {
             let mut answer = Answer::new(How::WithDescriptors, i64::from(flags));
             answer.more[0] = space as u64;
-            let _ = wire::send_at_once(socket.number(), &answer, &[window]);
-            true
+            (answer, Some(window))
         }
-        Err(errno) => {
-            let answer = Answer::new(How::Done, -i64::from(errno.raw_os_error()));
-            let _ = wire::send_at_once(socket.number(), &answer, &[]);
-            false
-        }
-    }
+        Err(errno) => (Answer::new(How::Done, -i64::from(errno.raw_os_error())), None),
+    };
+    let _ = wire::send_at_once(socket.number(), &answer, window.as_slice());
+    window.is_some()
 }
 
 /// A place for a process: its space, and the descriptor of its window.
@@ -176,14 +174,10 @@ fn has_ended(process: &OwnedFd) -> bool {
 /// namespaces of mounts, users and processes.
 fn sees_the_same(process: u32) -> bool {
     let of = |process: &str| {
-        let namespaces = ["mnt", "pid"].map(|kind| {
-            std::fs::read_link(format!("/proc/{process}/ns/{kind}"))
-                .ok()
-                .filter(|l| !l.as_os_str().is_empty())
-        });
-        let root =
-            kernel::statx(libc::AT_FDCWD, format!("/proc/{process}/root").as_bytes(), 0).ok()?;
-        namespaces.iter().all(Option::is_some).then_some((namespaces, root.id, root.mnt))
+        let namespace = |kind| std::fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
+        let root = format!("/proc/{process}/root");
+        let root = kernel::statx(libc::AT_FDCWD, root.as_bytes(), 0).ok()?;
+        Some((namespace("mnt")?, namespace("pid")?, root.id, root.mnt))
     };
     let own = of("thread-self");
     own.is_some() && of(&process.to_string()) == own && identities::is_of_this_namespace(process)
@@ -349,8 +343,13 @@ fn who_began(door: i32) -> Result<(OwnedFd, u32), Failure> {
     Ok((process, maker))
 }
 
+/// One side is not who the other one is.
 fn stranger() -> Failure {
-    not_let_in(-i64::from(libc::EPERM))
+    refusal(
+        libc::EPERM,
+        "the process has another user, other groups or capabilities, other namespaces or another root directory than the \
+         one that began, or one of them may not be looked at (prctl(2), PR_SET_DUMPABLE)",
+    )
 }
 
 fn is_over() -> Failure {
@@ -361,11 +360,7 @@ fn is_over() -> Failure {
 fn not_let_in(answer: i64) -> Failure {
     match Errno::from_raw_os_error(-answer as i32) {
         Errno::CANCELED => is_over(),
-        Errno::PERM => refusal(
-            libc::EPERM,
-            "the process has another user, other groups or capabilities, other namespaces or another root directory than the \
-             one that began, or one of them may not be looked at (prctl(2), PR_SET_DUMPABLE)",
-        ),
+        Errno::PERM => stranger(),
         Errno::AGAIN => refusal(libc::EAGAIN, "there are too many processes in the transaction"),
         errno @ (Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::XDEV) => {
             refusal(
@@ -390,18 +385,14 @@ fn hand_over(link: &mut Link) -> Result<(), Failure> {
         }
         let Ok(stat) = kernel::look_fd(number) else { continue };
         let is_file = matches!(stat.kind(), FileKind::File | FileKind::Dir);
-        let outlet = Outlet::of(number).filter(|_| !is_file && number > libc::STDERR_FILENO);
+        let outlet = Outlet::of(number).filter(|_| is_file || number > libc::STDERR_FILENO);
         let mut request = Request::new(Ask::Adopt, 0);
         request.words = [number as u64, cloexec.into(), 0, 0, 0, 0];
         let sent = match (is_file, outlet) {
             (true, _) => wire::send(link.socket, &request, &[number]),
             (false, Some(outlet)) => {
-                link.outlets.push(outlet);
-                request.words[2..5].copy_from_slice(&[
-                    outlet.id.dev,
-                    outlet.id.ino,
-                    outlet.kind.into(),
-                ]);
+                let words = [outlet.id.dev, outlet.id.ino, outlet.kind.into()];
+                request.words[2..5].copy_from_slice(&words);
                 wire::send(link.socket, &request, &[])
             }
             (false, None) => continue,
@@ -415,7 +406,7 @@ fn hand_over(link: &mut Link) -> Result<(), Failure> {
         };
         match answer {
             1 => drop(link.numbers.insert(number)),
-            0 => link.outlets.extend(outlet.is_none().then(|| Outlet::of(number)).flatten()),
+            0 => link.outlets.extend(outlet),
             answer => match Errno::from_raw_os_error(-answer as i32) {
                 Errno::CANCELED => return Err(is_over()),
                 errno => return Err(failed("handing over a descriptor", errno)),

@@ -81,6 +81,19 @@ pub struct Child {
 }
 
 impl Process {
+    /// What a process has that enters with one thread. `kind`: whether the transaction is strict, and a program's own.
+    pub(super) fn new(
+        link: Link,
+        first: bool,
+        kind: (bool, bool),
+        joined: Option<super::joining::Joined>,
+    ) -> Arc<Process> {
+        let window = link.window;
+        let (strict, hosted) = kind;
+        let inside = AtomicUsize::new(1);
+        Arc::new(Process { link: Mutex::new(link), window, first, strict, hosted, joined, inside })
+    }
+
     /// Aborts the transaction, for all its processes; it begins again if that was asked for when it began, and
     /// `again`. Of a program's own transaction, this is the end of the calling process.
     pub fn abort(&self, again: bool) {

@@ -210,6 +210,12 @@ pub(super) struct Place {
 }
 
 impl Desk {
+    /// A space that no process has.
+    fn free_space(&self) -> Sys<i32> {
+        let taken = |space: i32| self.members.iter().any(|member| member.space == space);
+        (1..SPACES).map(|n| n * SPACE).find(|&space| !taken(space)).ok_or(Errno::AGAIN)
+    }
+
     /// A place for a child of the process in `from`, which is `who`, and whose own is in force: it begins as a copy of it.
     ///
     /// # Errors
@@ -221,9 +227,7 @@ impl Desk {
         who: u32,
         parent: Option<u32>,
     ) -> Sys<Place> {
-        let taken = |space: i32| self.members.iter().any(|member| member.space == space);
-        let spaces = (1..SPACES).map(|n| n * SPACE);
-        let space = spaces.into_iter().find(|&space| !taken(space)).ok_or(Errno::AGAIN)?;
+        let space = self.free_space()?;
         let window_fd = wire::new_window()?;
         let pair = wire::new_pair().inspect_err(|_| kernel::close(window_fd))?;
         let [socket, theirs] = pair;
@@ -273,9 +277,7 @@ impl Desk {
         socket: &OwnedFd,
         cwd: &OwnedFd,
     ) -> Sys<(i32, i32)> {
-        let taken = |space: i32| self.members.iter().any(|member| member.space == space);
-        let spaces = (1..SPACES).map(|n| n * SPACE);
-        let space = spaces.into_iter().find(|&space| !taken(space)).ok_or(Errno::AGAIN)?;
+        let space = self.free_space()?;
         let own = tx.own_of_joiner(space, mask, cwd.number())?;
         let window_fd = OwnedFd::of(wire::new_window()?);
         let copy = OwnedFd::of(kernel::copy_high(socket.number())?);

@@ -225,15 +225,6 @@ pub fn await_message(socket: i32, process: i32, gives_up: impl Fn() -> bool) -> 
     }
 }
 
-/// Whether nothing comes from a socket any more.
-pub fn has_ended(socket: i32) -> bool {
-    let mut polled = libc::pollfd { fd: socket, events: libc::POLLRDHUP, revents: 0 };
-    let words = [(&raw mut polled) as u64, 1, 0, 0, 0, 0];
-    // SAFETY: the structure lives until the answer.
-    unsafe { syscall(libc::SYS_poll, words) };
-    polled.revents != 0
-}
-
 /// Nothing goes through a socket any more, in neither direction: who waits for a message there learns that.
 pub fn shut(socket: i32) {
     let words = [socket as u64, libc::SHUT_RDWR as u64, 0, 0, 0, 0];
