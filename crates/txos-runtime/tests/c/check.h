@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "txos.h"
@@ -22,5 +23,16 @@
 
 /* In debug builds of the library an `ioctl` with this number is a lost conflict. */
 #define LOSE 0x7458054c
+
+/* The `main` of a program that runs the one of its scenarios that its argument names. */
+#define RUN_ONE_OF(scenarios)                                                                      \
+    int main(int argc, char **argv) {                                                              \
+        for (size_t i = 0; argc == 2 && i < sizeof scenarios / sizeof *scenarios; i++)             \
+            if (strcmp(argv[1], scenarios[i].name) == 0) {                                         \
+                scenarios[i].run();                                                                \
+                return 0;                                                                          \
+            }                                                                                      \
+        return 99;                                                                                 \
+    }
 
 #endif

@@ -17,28 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
-
-static void put(const char *path, const char *text, int flags) {
-    int fd = open(path, O_WRONLY | flags, 0666);
-    CHECK(fd >= 0);
-    CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
-}
-
-static int holds(const char *path, const char *text) {
-    char buffer[256] = {0};
-    int fd = open(path, O_RDONLY);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, buffer, sizeof buffer - 1);
-    CHECK(n >= 0 && close(fd) == 0);
-    return strcmp(buffer, text) == 0;
-}
-
-static int is_there(const char *path) {
-    struct stat s;
-    return lstat(path, &s) == 0;
-}
+#include "files.h"
 
 /* Waits until something is there, in the transaction. */
 static void await(const char *path) {
@@ -46,12 +25,6 @@ static void await(const char *path) {
         CHECK(errno == ENOENT);
         sched_yield();
     }
-}
-
-static int end_of(pid_t child) {
-    int status;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    return WIFSIGNALED(status) ? 256 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 static int reason(void) {
@@ -681,11 +654,4 @@ static const struct {
     SCENARIO(thread_of_who_began),
 };
 
-int main(int argc, char **argv) {
-    for (size_t i = 0; argc == 2 && i < sizeof scenarios / sizeof *scenarios; i++)
-        if (strcmp(argv[1], scenarios[i].name) == 0) {
-            scenarios[i].run();
-            return 0;
-        }
-    return 99;
-}
+RUN_ONE_OF(scenarios)

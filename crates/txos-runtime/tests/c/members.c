@@ -21,28 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
-
-static void put(const char *path, const char *text, int flags) {
-    int fd = open(path, O_WRONLY | flags, 0644);
-    CHECK(fd >= 0);
-    CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
-}
-
-static int holds(const char *path, const char *text) {
-    char buffer[256] = {0};
-    int fd = open(path, O_RDONLY);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, buffer, sizeof buffer - 1);
-    CHECK(n >= 0 && close(fd) == 0);
-    return strcmp(buffer, text) == 0;
-}
-
-static int is_there(const char *path) {
-    struct stat s;
-    return lstat(path, &s) == 0;
-}
+#include "files.h"
 
 static struct txos_abort reason(void) {
     struct txos_abort a = {.size = sizeof a};
@@ -860,11 +839,4 @@ static const struct {
     SCENARIO(managed),
 };
 
-int main(int argc, char **argv) {
-    for (size_t i = 0; argc == 2 && i < sizeof scenarios / sizeof *scenarios; i++)
-        if (strcmp(argv[1], scenarios[i].name) == 0) {
-            scenarios[i].run();
-            return 0;
-        }
-    return 99;
-}
+RUN_ONE_OF(scenarios)

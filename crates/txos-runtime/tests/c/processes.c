@@ -16,37 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "files.h"
 
 extern char **environ;
-
-static void put(const char *path, const char *text, int flags) {
-    int fd = open(path, O_WRONLY | flags, 0644);
-    CHECK(fd >= 0);
-    CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
-}
-
-static int holds(const char *path, const char *text) {
-    char buffer[256] = {0};
-    int fd = open(path, O_RDONLY);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, buffer, sizeof buffer - 1);
-    CHECK(n >= 0 && close(fd) == 0);
-    return strcmp(buffer, text) == 0;
-}
-
-static int is_there(const char *path) {
-    struct stat s;
-    return lstat(path, &s) == 0;
-}
-
-/* What a child ended with; 256 and more: the signal that killed it. */
-static int end_of(pid_t child) {
-    int status;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    return WIFSIGNALED(status) ? 256 + WTERMSIG(status) : WEXITSTATUS(status);
-}
 
 static struct txos_abort reason(void) {
     struct txos_abort a = {.size = sizeof a};
@@ -606,11 +578,4 @@ static const struct {
     SCENARIO(refused),
 };
 
-int main(int argc, char **argv) {
-    for (size_t i = 0; argc == 2 && i < sizeof scenarios / sizeof *scenarios; i++)
-        if (strcmp(argv[1], scenarios[i].name) == 0) {
-            scenarios[i].run();
-            return 0;
-        }
-    return 99;
-}
+RUN_ONE_OF(scenarios)

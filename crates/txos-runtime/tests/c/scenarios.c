@@ -2109,11 +2109,4 @@ static const struct {
     SCENARIO(command_that_loses),
 };
 
-int main(int argc, char **argv) {
-    for (size_t i = 0; argc == 2 && i < sizeof scenarios / sizeof *scenarios; i++)
-        if (strcmp(argv[1], scenarios[i].name) == 0) {
-            scenarios[i].run();
-            return 0;
-        }
-    return 99;
-}
+RUN_ONE_OF(scenarios)

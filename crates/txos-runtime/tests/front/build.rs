@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// How a program gets the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,47 @@ pub fn scenarios(link: Link) -> &'static Path {
         _ => &SHARED,
     };
     made.get_or_init(|| compile("scenarios", link))
+}
+
+/// Runs a scenario of tests/c/PROGRAM.c in a directory of its own.
+pub fn run(program: &'static str, name: &str, link: Link) -> Output {
+    static MADE: Mutex<Vec<((&str, Link), PathBuf)>> = Mutex::new(Vec::new());
+    let made = {
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        match made.iter().find(|(what, _)| *what == (program, link)) {
+            Some((_, path)) => path.clone(),
+            None => {
+                let path = compile(program, link);
+                made.push(((program, link), path.clone()));
+                path
+            }
+        }
+    };
+    let dir = place().join(program).join(format!("{link:?}")).join(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    command(&made).arg(name).current_dir(&dir).output().unwrap()
+}
+
+/// A test for each scenario of a program, with the shared library; and one for those that can be run with everything in one file:
+/// other programs can't be run there, as the library can't be loaded into them.
+macro_rules! scenarios_of {
+    ($program:literal, without $programs:expr, $($name:ident,)*) => {
+        fn passes(name: &str, link: $crate::build::Link) {
+            let output = $crate::build::run($program, name, link);
+            assert!(output.status.success(), "{name}, {link:?}: {}", $crate::build::words(&output));
+        }
+
+        $(#[test] fn $name() { passes(stringify!($name), $crate::build::Link::Shared); })*
+
+        #[test]
+        fn all_in_one_file() {
+            let programs: &[&str] = &$programs;
+            for name in [$(stringify!($name),)*].into_iter().filter(|name| !programs.contains(name)) {
+                passes(name, $crate::build::Link::Static);
+            }
+        }
+    };
 }
 
 /// A command that keeps to a realm and a store of the test's own, and doesn't run for ever.

@@ -2,6 +2,7 @@
 //! it is loaded into, interpreters that load it themselves.
 #![allow(clippy::unwrap_used)]
 
+#[macro_use]
 mod build;
 mod checkpoint;
 mod joining;
