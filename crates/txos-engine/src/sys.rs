@@ -357,6 +357,22 @@ pub fn append_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Sys<()> {
     Ok(())
 }
 
+/// `pwritev2(2)` with `RWF_APPEND` of some of a buffer, by a descriptor whose position is nobody else's: where the bytes end
+/// that were appended, and how many they are.
+pub fn append_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> Sys<(u64, u64)> {
+    let n = retry(|| {
+        fault::step("append", || {
+            let slices = [std::io::IoSlice::new(bytes)];
+            // An offset of -1 moves the position.
+            rustix::io::pwritev2(fd, &slices, u64::MAX, rustix::io::ReadWriteFlags::APPEND)
+        })
+    })?;
+    if n == 0 {
+        return Err(Errno::IO);
+    }
+    Ok((rustix::fs::tell(fd)?, n as u64))
+}
+
 /// `ftruncate(2)`.
 pub fn truncate(fd: BorrowedFd<'_>, len: u64) -> Sys<()> {
     retry(|| fault::step("ftruncate", || rustix::fs::ftruncate(fd, len)))

@@ -65,7 +65,8 @@ pub fn acquire(
     acquire_plan(handle, &planned.plan, Some(reads))
 }
 
-/// Acquires everything that a light commit will change: the pages it writes to, or the names.
+/// Acquires everything that a light commit will change: the pages it writes to, the files that it appends to, and the
+/// names.
 ///
 /// # Errors
 /// As [`acquire`].
@@ -88,11 +89,25 @@ pub fn acquire_for_log(
                 if let Some(dir) = dir {
                     take(&Facet::Entry { dir, name }, Access::Read)?;
                 }
+                let patch = crate::changeset::patch::Patch::new(writes.clone(), None);
+                if patch.len_after(base.size) != base.size {
+                    take(&Facet::Attributes(base.id), Access::Write)?;
+                    take(&Facet::Extent(base.id), Access::Write)?;
+                    continue;
+                }
                 take(&Facet::Attributes(base.id), Access::Insert)?;
                 take(&Facet::Extent(base.id), Access::Read)?;
-                for number in crate::changeset::patch::Patch::new(writes.clone(), None).pages() {
+                for number in patch.pages() {
                     take(&Facet::Page { file: base.id, number }, Access::Write)?;
                 }
+            }
+            What::Move { from, source, base } => {
+                let old = crate::path::join(ground.root.as_os_str().as_encoded_bytes(), from);
+                if let Some((dir, name)) = crate::path::split(&old) {
+                    let dir = stat_at(CWD, dir, AtFlags::SYMLINK_NOFOLLOW).ok().map(|dir| dir.id);
+                    acquire_name(&mut take, dir, name, Some(source))?;
+                }
+                acquire_name(&mut take, dir, name, base.as_ref())?;
             }
             What::Put { base, .. } => acquire_name(&mut take, dir, name, base.as_ref())?,
             What::Remove { base } => acquire_name(&mut take, dir, name, Some(base))?,

@@ -26,7 +26,8 @@ pub enum Outcome {
     Call,
     /// One file that has one name instead of another; nothing but names was looked at.
     Rename,
-    /// Bytes within files that stay; or a few files that are new, replaced or gone.
+    /// Bytes within files that stay; or a few files that are new, replaced or gone. If it is not durable, both, and bytes
+    /// behind the end of files, and files that are moved.
     Small,
     /// Anything else.
     Anything,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use txos_engine::changeset::{ChangeSet, Delta, What, record};
 use txos_engine::commit::{Isolation, Options, Progress, Summary};
+use txos_engine::object::FileKind;
 use txos_engine::realm::RetryHistory;
 use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
 
@@ -170,13 +171,7 @@ impl Tx {
         let staged = if self.tree.has_changes() { self.deltas() } else { Ok(Vec::new()) };
         let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
         let promises = Promises { joint, ..self.promises() };
-        let outcome = match &deltas[..] {
-            // Some changes cancel each other out.
-            [] => Outcome::Nothing,
-            all if all.iter().all(|d| matches!(d.what, What::Patch { .. })) => Outcome::Small,
-            all if all.iter().all(is_name) && all.len() <= NAMES_MAX => Outcome::Small,
-            _ => Outcome::Anything,
-        };
+        let outcome = outcome(&deltas, promises.durable);
         let options = Options {
             isolation: Isolation::Serializable,
             durable: promises.durable,
@@ -224,7 +219,7 @@ impl Tx {
     ) -> Result<Committed, Failure> {
         let home = shared::home()?;
         let puts = deltas.iter().filter(|d| matches!(d.what, What::Put { .. })).count() as u64;
-        if deltas.iter().any(is_name) {
+        if deltas.iter().any(|d| matches!(d.what, What::Put { .. } | What::Remove { .. })) {
             // What is taken out of the tree needs a place as well.
             self.in_the_store(|tx| tx.make_layers(usize::MAX))?;
         }
@@ -385,9 +380,27 @@ impl Progress for Asked<'_> {
 /// Up to so many names are tried to be committed by the log.
 const NAMES_MAX: usize = 16;
 
-/// Whether the change is one of a name that the log may take.
-fn is_name(delta: &Delta) -> bool {
-    matches!(delta.what, What::Put { .. } | What::Remove { .. })
+/// What changes come to. The log says the last word on small ones ([`txos_engine::commit::light`]).
+fn outcome(deltas: &[Delta], durable: bool) -> Outcome {
+    let patches = deltas.iter().filter(|d| matches!(d.what, What::Patch { .. })).count();
+    let (mut names, mut moves) = (0, 0);
+    for delta in deltas {
+        match &delta.what {
+            What::Put { .. } | What::Remove { .. } => names += 1,
+            What::Move { base: None, source, .. } if source.kind() == FileKind::File => moves += 1,
+            _ => {}
+        }
+    }
+    let all = deltas.len();
+    // Some changes cancel each other out.
+    if all == 0 {
+        return Outcome::Nothing;
+    }
+    let small = match durable {
+        true => patches == all || names == all && names <= NAMES_MAX,
+        false => patches + names + moves == all && names + moves <= NAMES_MAX,
+    };
+    if small { Outcome::Small } else { Outcome::Anything }
 }
 
 fn tell_unrecorded(summary: &Summary) {

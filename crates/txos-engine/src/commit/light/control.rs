@@ -26,7 +26,7 @@ use crate::{sys, sys_lock};
 /// First bytes.
 const MAGIC: &[u8; 8] = b"TXOSLCTL";
 /// Format: another one is of another version of txos, in this boot.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// The oldest that is understood: whoever finds it has the log emptied first.
 const OLDEST: u64 = 1;
 /// Light commits at a time.
@@ -34,6 +34,8 @@ pub(super) const SLOTS: u32 = 64;
 /// Where slots begin, and how long each is.
 const SLOTS_AT: u64 = 4096;
 const SLOT_LEN: u64 = 2048;
+/// Where in a slot its commit's progress is.
+const PROGRESS_AT: u64 = 32;
 /// Where the header's changing part is.
 const STATE_AT: u64 = 64;
 /// Where the number of flushed bytes is; written by whoever flushes.
@@ -74,6 +76,8 @@ pub(super) struct State {
     pub used: u64,
     /// The other half holds what is not known to be flushed in place.
     pub other_full: u64,
+    /// Number of the last record of a durable commit, as long as a half holds it that is not emptied; else 0.
+    pub last_durable: u64,
 }
 
 /// Something that a commit in flight reads or writes.
@@ -103,8 +107,17 @@ pub(super) struct Slot {
     pub epoch: u64,
     /// Where its record is.
     pub offset: u64,
+    /// How far it has come: [`NAMES`], [`BYTES`], [`TAILS`] and so on.
+    pub progress: u64,
     pub touches: Vec<Touch>,
 }
+
+/// Progress: its names are being published.
+pub(super) const NAMES: u64 = 0;
+/// Progress: its names, if it has some, are in place, and bytes are being written.
+pub(super) const BYTES: u64 = 1;
+/// Progress: the bytes are in place, and the first append is being made; the next number is that of the next one.
+pub(super) const TAILS: u64 = 2;
 
 /// Whether a store has a log of light commits that was not begun in this boot. Reads only.
 ///
@@ -184,8 +197,8 @@ impl Control {
     }
 
     /// The fixed words and the state, if they are of this boot. `None`: the log has to be recovered first.
-    fn words(&self) -> Result<Option<[u64; 15]>> {
-        let words = self.read::<15>(0)?;
+    fn words(&self) -> Result<Option<[u64; 16]>> {
+        let words = self.read::<16>(0)?;
         let magic = u64::from_le_bytes(*MAGIC);
         if words[0] != magic || words[2..7] != Self::boot() {
             return Ok(None);
@@ -203,8 +216,8 @@ impl Control {
     /// The state, if it is of this boot. `None`: the log has to be recovered first.
     pub fn state(&self) -> Result<Option<State>> {
         Ok(self.words()?.map(|words| {
-            let [.., seq, written, half, end, epoch, used, other_full] = words;
-            State { seq, written, half, end, epoch, used, other_full }
+            let [.., seq, written, half, end, epoch, used, other_full, last_durable] = words;
+            State { seq, written, half, end, epoch, used, other_full, last_durable }
         }))
     }
 
@@ -220,7 +233,9 @@ impl Control {
     }
 
     pub fn write_state(&self, s: &State) -> Result<()> {
-        self.write(STATE_AT, &[s.seq, s.written, s.half, s.end, s.epoch, s.used, s.other_full])
+        let words =
+            [s.seq, s.written, s.half, s.end, s.epoch, s.used, s.other_full, s.last_durable];
+        self.write(STATE_AT, &words)
     }
 
     /// Begins a boot, or begins again: nobody is in flight, everything is flushed.
@@ -253,21 +268,27 @@ impl Control {
 
     /// What is in flight in a slot.
     pub fn slot(&self, slot: u32) -> Result<Option<Slot>> {
-        let words = self.read::<{ 5 + 5 * TOUCHES_MAX }>(Self::slot_at(slot))?;
-        let [1, half, epoch, offset, count, rest @ ..] = words else { return Ok(None) };
+        let words = self.read::<{ 6 + 5 * TOUCHES_MAX }>(Self::slot_at(slot))?;
+        let [1, half, epoch, offset, progress, count, rest @ ..] = words else { return Ok(None) };
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(TOUCHES_MAX);
         let touches = rest.as_chunks::<5>().0.iter().take(count).map(|&[dev, ino, from, to, w]| {
             Touch { file: FileId { dev, ino }, from, to, writes: w != 0 }
         });
-        Ok(Some(Slot { half, epoch, offset, touches: touches.collect() }))
+        Ok(Some(Slot { half, epoch, offset, progress, touches: touches.collect() }))
     }
 
     pub fn set_slot(&self, number: u32, slot: &Slot) -> Result<()> {
-        let mut words = vec![1, slot.half, slot.epoch, slot.offset, slot.touches.len() as u64];
+        let Slot { half, epoch, offset, progress, ref touches } = *slot;
+        let mut words = vec![1, half, epoch, offset, progress, touches.len() as u64];
         for t in slot.touches.iter().take(TOUCHES_MAX) {
             words.extend([t.file.dev, t.file.ino, t.from, t.to, u64::from(t.writes)]);
         }
         self.write(Self::slot_at(number), &words)
+    }
+
+    /// Notes how far the commit in a slot has come.
+    pub fn set_progress(&self, slot: u32, progress: u64) -> Result<()> {
+        self.write(Self::slot_at(slot) + PROGRESS_AT, &[progress])
     }
 
     pub fn free(&self, slot: u32) -> Result<()> {

@@ -1,6 +1,6 @@
 //! For fuzzing: hostile records of the log of light commits.
 
-use super::log::{self, FileRecord, Record};
+use super::log::{self, FileRecord, GrownRecord, MoveRecord, Record};
 use super::replay;
 use crate::fuzzing::{Input, some_id};
 use crate::path;
@@ -25,7 +25,13 @@ pub(crate) fn seed() -> Vec<u8> {
         mtime: None,
         pieces: vec![(at, b"old".to_vec(), b"new".to_vec())],
     };
-    postcard::to_stdvec(&vec![file("/a", 0), file("/b/c", 4095)]).unwrap_or_default()
+    let id = crate::object::FileId { dev: 1, ino: 2 };
+    let (path, tail) = (b"/g".to_vec(), b"tail".to_vec());
+    let mut record = Record::new(1, some_id(), false);
+    record.files = vec![file("/a", 0), file("/b/c", 4095)];
+    record.grown = vec![GrownRecord { path, id, mtime: None, length: 5, tail }];
+    record.moves = vec![MoveRecord { from: b"/f".to_vec(), to: b"/t".to_vec(), id }];
+    record.body()
 }
 
 /// Redoes records of a file: what comes out is, byte for byte, what was there or what a record says.
@@ -69,14 +75,7 @@ pub(crate) fn redo(input: &mut Input<'_>) {
                 mtime: None,
                 pieces: vec![(at, old, new)],
             }];
-            records.push(Record {
-                seq: 1,
-                id: some_id(),
-                durable: false,
-                slot: 0,
-                files,
-                names: Vec::new(),
-            });
+            records.push(Record { files, ..Record::new(1, some_id(), false) });
         }
         let _ = replay::replay(&records, false);
         let after = std::fs::read(path::from_bytes(&bytes)).unwrap_or_default();

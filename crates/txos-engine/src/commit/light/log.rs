@@ -23,8 +23,8 @@ use crate::version::Stamp;
 /// First bytes of a half.
 const MAGIC: &[u8; 8] = b"TXOSLIGH";
 /// Format of the log.
-const VERSION: u32 = 2;
-/// The oldest that can be read: its records have no names.
+const VERSION: u32 = 3;
+/// The oldest that can be read: its records have no names. Those of version 2 have no appends and no moves.
 const OLDEST: u32 = 1;
 /// Bytes of a half.
 pub(super) const HALF: u64 = 2 << 20;
@@ -89,7 +89,33 @@ pub(super) struct NameRecord {
     pub aside: Vec<u8>,
 }
 
-/// One commit: of bytes in files that stay, or of names.
+/// Bytes that are put behind the end of a file. Only of commits that are not durable: in another boot it says nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct GrownRecord {
+    /// Canonical absolute path.
+    pub path: Vec<u8>,
+    /// Which inode it is.
+    pub id: FileId,
+    /// The time it gets, if it is not to be that of the write.
+    pub mtime: Option<Stamp>,
+    /// How long the file was.
+    pub length: u64,
+    /// What is put behind that.
+    pub tail: Vec<u8>,
+}
+
+/// A file that gets another name, where nothing was. Only of commits that are not durable, as above.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MoveRecord {
+    /// Canonical absolute path.
+    pub from: Vec<u8>,
+    /// The new one.
+    pub to: Vec<u8>,
+    /// Which inode it is.
+    pub id: FileId,
+}
+
+/// One commit: of bytes in files that stay, of names, or, if it is not durable, of both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub seq: u64,
@@ -99,15 +125,43 @@ pub(super) struct Record {
     pub slot: u32,
     pub files: Vec<FileRecord>,
     pub names: Vec<NameRecord>,
+    pub grown: Vec<GrownRecord>,
+    pub moves: Vec<MoveRecord>,
 }
 
 impl Record {
+    /// One that says nothing yet.
+    pub fn new(seq: u64, id: TxId, durable: bool) -> Record {
+        let (files, names, grown, moves) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Record { seq, id, durable, slot: 0, files, names, grown, moves }
+    }
+
+    /// Whether it says nothing: it was called off.
+    pub fn is_void(&self) -> bool {
+        self.files.is_empty()
+            && self.names.is_empty()
+            && self.grown.is_empty()
+            && self.moves.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.files.clear();
+        self.names.clear();
+        self.grown.clear();
+        self.moves.clear();
+    }
+
+    /// The lists, one behind the other.
+    pub fn body(&self) -> Vec<u8> {
+        // Encoding plain data into memory does not fail; an empty body would be no valid record.
+        let lists = (&self.files, &self.names, &self.grown, &self.moves);
+        postcard::to_stdvec(&lists).unwrap_or_default()
+    }
+
     /// As bytes, for a half of this epoch.
     pub fn to_bytes(&self, epoch: u64) -> Vec<u8> {
         let mut out = vec![0u8; HEADER];
-        // Encoding plain data into memory does not fail; an empty body would be no valid record.
-        out.extend_from_slice(&postcard::to_stdvec(&self.files).unwrap_or_default());
-        out.extend_from_slice(&postcard::to_stdvec(&self.names).unwrap_or_default());
+        out.extend_from_slice(&self.body());
         out.resize(out.len().next_multiple_of(ALIGN), 0);
         let length = u32::try_from(out.len()).unwrap_or(u32::MAX);
         let mut put = |at: usize, bytes: &[u8]| {
@@ -158,13 +212,11 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
     if length < HEADER || damaged || long(bytes, 16)? != epoch {
         return None;
     }
-    let (files, rest): (Vec<FileRecord>, _) =
-        postcard::take_from_bytes(bytes.get(HEADER..)?).ok()?;
-    // Version 1 ends here, with zeros up to a multiple of eight.
-    let names: Vec<NameRecord> = match rest {
-        [] => Vec::new(),
-        rest => postcard::take_from_bytes(rest).ok()?.0,
-    };
+    let mut body = bytes.get(HEADER..)?;
+    let files: Vec<FileRecord> = next_list(&mut body)?;
+    let names: Vec<NameRecord> = next_list(&mut body)?;
+    let grown: Vec<GrownRecord> = next_list(&mut body)?;
+    let moves: Vec<MoveRecord> = next_list(&mut body)?;
     let sound = |f: &FileRecord| {
         f.path.starts_with(b"/")
             && !f.path.contains(&0)
@@ -177,7 +229,16 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
         [&n.path, &n.store, &n.aside].into_iter().all(|path| is_path(path))
             && (n.before.is_some() || n.after.is_some())
     };
-    if !files.iter().all(sound) || !names.iter().all(sound_name) {
+    let sound_growth = |g: &GrownRecord| {
+        let end = g.length.checked_add(g.tail.len() as u64);
+        is_path(&g.path) && !g.tail.is_empty() && end.is_some()
+    };
+    let sound_move = |m: &MoveRecord| is_path(&m.from) && is_path(&m.to) && m.from != m.to;
+    if !files.iter().all(sound)
+        || !names.iter().all(sound_name)
+        || !grown.iter().all(sound_growth)
+        || !moves.iter().all(sound_move)
+    {
         return None;
     }
     let record = Record {
@@ -187,16 +248,26 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
         slot: word(bytes, 40)?,
         files,
         names,
+        grown,
+        moves,
     };
     Some(Read { record, void: word(bytes, 8)? != 0, length: length as u64 })
+}
+
+/// The next list of a record's body. An older version's body ends before it, with zeros up to a multiple of eight.
+fn next_list<T: serde::de::DeserializeOwned>(body: &mut &[u8]) -> Option<Vec<T>> {
+    if body.is_empty() {
+        return Some(Vec::new());
+    }
+    let (list, rest) = postcard::take_from_bytes(body).ok()?;
+    *body = rest;
+    Some(list)
 }
 
 /// A record whose checksum is right, whatever its body says.
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(super) fn sealed(id: TxId, body: &[u8]) -> Vec<u8> {
-    let mut out =
-        Record { seq: 1, id, durable: true, slot: 0, files: Vec::new(), names: Vec::new() }
-            .to_bytes(1);
+    let mut out = Record::new(1, id, true).to_bytes(1);
     out.truncate(HEADER);
     out.extend_from_slice(body);
     out.resize(out.len().next_multiple_of(ALIGN), 0);
@@ -347,8 +418,7 @@ impl Log {
                 break;
             }
             if read.void {
-                read.record.files.clear();
-                read.record.names.clear();
+                read.record.clear();
             }
             records.push(read.record);
             (next, at) = (next + 1, at + usize::try_from(read.length).unwrap_or(usize::MAX));

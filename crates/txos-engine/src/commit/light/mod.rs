@@ -1,5 +1,5 @@
 //! Light commits: small changes, made durable by one shared `fdatasync`. Bytes of files that stay, or
-//! names of small files ([`names`]).
+//! names of small files ([`names`]). What is not durable may be both, may append ([`growth`]), and may move files.
 //!
 //! # The steps, and what a death at each leaves
 //!
@@ -9,7 +9,7 @@
 //! | 2 wait for commits in flight that touch the same; validate; read the old bytes | + append | nothing | nothing |
 //! | 3 slot, record, end of the log | + append, slot | nothing, or as 4 | nothing, or as 4 |
 //! | 4 flush the log (shared; if durable) | + slot | redone by whoever comes next | old or new |
-//! | 5 validate again, write in place or rename | + slot | redone; names: or all taken back | new: redone by recovery |
+//! | 5 validate again, rename, write in place, append | + slot | redone; names: or all taken back | new: redone by recovery |
 //! | 6 free the slot | | done | new: redone by recovery |
 //!
 //! Before step 4 has ended nothing of it is in the tree, so nobody has seen anything that could be lost. A
@@ -27,6 +27,7 @@ mod control;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) mod fuzz;
 mod group;
+mod growth;
 mod log;
 mod marks;
 mod names;
@@ -44,11 +45,11 @@ pub(super) use self::control::is_of_an_earlier_boot;
 use self::control::{
     APPEND, Control, EMPTIED, EMPTY, SLOTS, Slot, State, TOUCHES_MAX, Touch, slot_byte,
 };
-use self::log::{FileRecord, HALF, HalfHeader, Log, NameRecord, RECORDS_AT, Record};
+use self::log::{FileRecord, GrownRecord, HALF, HalfHeader, Log, RECORDS_AT, Record};
 pub use self::names::Ground;
-use self::names::NameTarget;
+use self::names::{Changes, MoveTarget, NameTarget};
 use super::recover::Recovered;
-use super::{Options, Summary, acquire};
+use super::{Options, Summary, acquire, inplace};
 use crate::changeset::patch::Patch;
 use crate::changeset::{Delta, What};
 use crate::error::{Conflict, ConflictKind, Context, Error, Result};
@@ -191,17 +192,20 @@ struct Target {
     path: Vec<u8>,
     base: Version,
     mtime: Option<Stamp>,
+    /// Within its size.
     writes: Vec<(u64, Vec<u8>)>,
+    /// What is put behind its end.
+    tail: Vec<u8>,
     /// Whether a change of other pages of it is no conflict.
     by_pages: bool,
     file: OwnedFd,
 }
 
-/// What a light commit is about, if the change set is one: every delta a patch within the size of a
-/// file that loses nothing by being written to.
+/// What a light commit does to bytes, if it can: every delta a patch of a file that loses nothing by being written to,
+/// and that does not become shorter; nor longer, if the commit is durable.
 fn targets(
     grounds: &[Ground],
-    deltas: &[Delta],
+    deltas: &[&Delta],
     reads: &ReadSet,
     options: &Options,
 ) -> Result<Option<Vec<Target>>> {
@@ -215,14 +219,21 @@ fn targets(
         else {
             return Ok(None);
         };
-        let patch = Patch::new(writes.clone(), None);
+        let mut patch = Patch::new(writes.clone(), None);
         bytes += patch.writes.iter().map(|(_, b)| b.len()).sum::<usize>();
+        let after = patch.len_after(base.size);
+        let tail = match after > base.size {
+            // Behind a hole it is for the full commit, and where the kernel would end the process.
+            true => inplace::appended(&patch, base.size)
+                .filter(|_| !options.durable && growth::may_reach(after)),
+            false => Some(Vec::new()),
+        };
+        let Some(tail) = tail else { return Ok(None) };
         if delta.path != delta.stable_path
             || delta.nameless
             || delta.path.is_empty()
             || bytes > BYTES_MAX
-            || patch.len_after(base.size) != base.size
-            || size.is_some_and(|size| size != base.size)
+            || size.is_some_and(|size| size != after)
             || !attrs.is_only_mtime()
             || base.kind() != FileKind::File
             || base.mode & FRAGILE != 0
@@ -237,21 +248,27 @@ fn targets(
             // Its mode may forbid what the full commit can do nevertheless.
             Err(_) => return Ok(None),
         };
-        let by_pages = reads.get(&path).is_some_and(Observation::is_by_pages);
+        let seen = reads.get(&path);
+        let by_pages = seen.is_some_and(Observation::is_by_pages);
         let mtime = attrs.mtime.map(|(_, new)| new);
-        targets.push(Target { path, base: *base, mtime, writes: patch.writes, by_pages, file });
+        patch.writes.retain_mut(|(at, bytes)| {
+            bytes.truncate(usize::try_from(base.size.saturating_sub(*at)).unwrap_or(usize::MAX));
+            !bytes.is_empty()
+        });
+        let (base, writes) = (*base, patch.writes);
+        targets.push(Target { path, base, mtime, writes, tail, by_pages, file });
     }
     // The full commit holds back opens of several objects that change at once.
     let gated = options.gate && targets.len() > 1 && crate::rights::is_privileged();
-    Ok((!targets.is_empty() && !gated && options.paths.is_empty()).then_some(targets))
+    Ok((!gated).then_some(targets))
 }
 
-/// What a light commit does.
+/// What a light commit does: if it is durable, one of the two.
 struct Work {
-    /// Bytes of files that stay, or …
+    /// To bytes of files that stay.
     files: Vec<Target>,
-    /// … names of files.
-    names: Vec<NameTarget>,
+    /// To names of files.
+    changes: Changes,
 }
 
 impl Work {
@@ -261,23 +278,37 @@ impl Work {
         reads: &ReadSet,
         options: &Options,
     ) -> Result<Option<Work>> {
-        if deltas.iter().any(|delta| matches!(delta.what, What::Patch { .. })) {
-            let files = targets(grounds, deltas, reads, options)?;
-            return Ok(files.map(|files| Work { files, names: Vec::new() }));
-        }
+        let is_patch = |delta: &&Delta| matches!(delta.what, What::Patch { .. });
+        let (patches, names): (Vec<&Delta>, Vec<&Delta>) = deltas.iter().partition(is_patch);
         // The gate holds back opens of what is there.
-        if options.gate || !options.paths.is_empty() {
+        let gated = options.gate && !names.is_empty();
+        let both = options.durable && !patches.is_empty() && !names.is_empty();
+        if deltas.is_empty() || !options.paths.is_empty() || gated || both {
             return Ok(None);
         }
-        let names = names::targets(grounds, deltas)?;
-        let names = names.filter(|all| !options.durable || all.iter().all(NameTarget::keeps_order));
-        Ok(names.map(|names| Work { files: Vec::new(), names }))
+        let Some(files) = targets(grounds, &patches, reads, options)? else { return Ok(None) };
+        let changes = match names[..] {
+            [] => Changes::default(),
+            _ => match names::changes(grounds, &names)? {
+                Some(changes) => changes,
+                None => return Ok(None),
+            },
+        };
+        let keeps = || changes.names.iter().all(NameTarget::keeps_order);
+        let is_lost = options.durable && (!changes.moves.is_empty() || !keeps());
+        let bytes = |t: &Target| {
+            t.tail.len() + t.writes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
+        };
+        let fits = changes.bytes() + files.iter().map(bytes).sum::<usize>() <= BYTES_MAX;
+        // A name that changes is no way to a file that stays.
+        let apart = files.iter().all(|file| changes.ends().all(|end| end.path != file.path));
+        Ok((!is_lost && fits && apart).then_some(Work { files, changes }))
     }
 
     /// A path of it, to tell of.
     fn path(&self) -> &[u8] {
         let file = self.files.first().map(|target| &target.path[..]);
-        file.or(self.names.first().map(|target| &target.path[..])).unwrap_or_default()
+        file.or(self.changes.ends().next().map(|end| &end.path[..])).unwrap_or_default()
     }
 }
 
@@ -306,13 +337,19 @@ fn touches(work: &Work, reads: &ReadSet) -> Option<Vec<Touch>> {
         }
         all.len() <= TOUCHES_MAX
     };
-    for target in &work.names {
+    let whole = |base: Version| Touch { file: base.id, from: 0, to: u64::MAX, writes: true };
+    for end in work.changes.ends() {
         let name = |file, digest| Touch { file, from: digest, to: digest, writes: true };
-        let whole = |base: Version| Touch { file: base.id, from: 0, to: u64::MAX, writes: true };
-        let fits = add(name(NAMES, digest(&target.path)))
-            && add(name(target.dir_id, digest(&target.name)))
-            && target.base.is_none_or(|base| add(whole(base)));
+        let fits = add(name(NAMES, digest(&end.path))) && add(name(end.dir_id, digest(&end.name)));
         if !fits {
+            return None;
+        }
+    }
+    let replaced = work.changes.names.iter().filter_map(|target| target.base);
+    let moved = work.changes.moves.iter().map(|target| target.source);
+    let grown = work.files.iter().filter(|target| !target.tail.is_empty()).map(|t| t.base);
+    for base in replaced.chain(moved).chain(grown) {
+        if !add(whole(base)) {
             return None;
         }
     }
@@ -325,7 +362,7 @@ fn touches(work: &Work, reads: &ReadSet) -> Option<Vec<Touch>> {
         }
     }
     let versions = Facets::ATTRS | Facets::DATA | Facets::XATTRS | Facets::WRITE | Facets::APPEND;
-    let own = |path: &[u8]| work.names.iter().any(|target| target.path == path);
+    let own = |path: &[u8]| work.changes.ends().any(|end| end.path == path);
     for (path, seen) in reads.iter() {
         let version = match seen.outcome {
             Outcome::Present(version) => Some(version),
@@ -377,6 +414,9 @@ fn conflict(path: &[u8], what: ConflictKind) -> Error {
 /// - Every delta is a [`What::Put`] of a regular file without extended attributes, over nothing or a file with
 ///   one name, or a [`What::Remove`] of such a file; without the gate, and in the initial user namespace.
 ///
+/// Without `durable` it may be of both kinds, a patch may append, and a delta may be a [`What::Move`] of a regular
+/// file to where nothing is.
+///
 /// And if not more is read and changed than a slot can say: some 40 files, names or ranges of pages, each
 /// changed name counting as two or three.
 ///
@@ -401,9 +441,9 @@ pub fn light(
     let watch = handle.as_ref().map(|handle| handle.watch());
     // From here on no participant can stop it. Not under a lock: it may have to wait for its turn.
     if let Some(handle) = handle {
-        let published = match work.names[..] {
-            [] => handle.publish_bytes(),
-            _ => handle.publish(),
+        let published = match work.changes.is_empty() {
+            true => handle.publish_bytes(),
+            false => handle.publish(),
         };
         let lost = |stop| Error::Conflict(vec![acquire::conflict(work.path(), &stop)]);
         published.map_err(lost)?;
@@ -423,7 +463,7 @@ pub fn light(
         Ok(()) => shared.keep(session),
         Err(_) => drop(session),
     }
-    work.names.iter().for_each(NameTarget::forget_old);
+    work.changes.names.iter().for_each(NameTarget::forget_old);
     Ok(Some(Summary::new(id, deltas.len() as u64)))
 }
 
@@ -509,6 +549,8 @@ struct Place {
     /// Nobody else was in flight when it was written, and its number.
     alone: bool,
     number: u64,
+    /// The log holds records of durable commits.
+    beside_durable: bool,
     /// It was the first of its half: the other one is to be emptied.
     switched: bool,
 }
@@ -516,13 +558,14 @@ struct Place {
 impl Commit<'_> {
     /// Steps 2 to 6. Gives whether the log went over to its other half.
     fn run(&self, session: &mut Session) -> Result<bool> {
-        let mut settled = !self.options.durable || self.work.names.is_empty();
-        let (place, files) = loop {
+        let names = &self.work.changes.names;
+        let mut settled = !self.options.durable || names.is_empty();
+        let (place, found) = loop {
             match self.append(session, settled)? {
-                Tried::Appended(place, files) => break (place, files),
+                Tried::Appended(place, found) => break (place, found),
                 // What was validated is what is flushed now, and is validated once more.
                 Tried::Unsettled => {
-                    self.shared.settled.flush(&self.work.names)?;
+                    self.shared.settled.flush(names)?;
                     settled = true;
                 }
                 Tried::WaitFor(slot) => {
@@ -534,13 +577,29 @@ impl Commit<'_> {
         };
         let flushed = match self.options.durable {
             true => self.shared.group.flush(&session.control, &session.log, place.written),
+            false if place.beside_durable => self.flush_before(),
             false => Ok(()),
         };
         let written = flushed
             .and_then(|()| self.validate())
-            .and_then(|()| self.still_as_read(&files))
-            .and_then(|()| self.write(session, &place, &files))
-            .and_then(|()| self.publish_names());
+            .and_then(|()| self.still_as_read(&found))
+            .and_then(|()| self.publish_names())
+            .and_then(|()| {
+                let stages = !self.work.changes.is_empty() && !self.work.files.is_empty();
+                let note = |progress| session.control.set_progress(place.slot, progress);
+                let noted = if stages { note(control::BYTES) } else { Ok(()) };
+                let written = noted.and_then(|()| self.write(session, &place, &found));
+                written.map_err(|cause| match cause {
+                    // Then the record stands.
+                    Error::Unfinished { .. } => cause,
+                    // A process that dies now has not come to the bytes.
+                    cause if stages => match note(control::NAMES) {
+                        Ok(()) => self.taken_back(cause, self.work.changes.take_back()),
+                        Err(noting) => self.unfinished(cause, noting),
+                    },
+                    cause => cause,
+                })
+            });
         if let Err(cause) = written {
             if matches!(cause, Error::Unfinished { .. }) {
                 // The record stands, and the slot with it: whoever comes next redoes it.
@@ -555,9 +614,9 @@ impl Commit<'_> {
                 },
             });
         }
-        for (at, target) in self.work.names.iter().enumerate() {
+        for (at, target) in names.iter().enumerate() {
             let store = &target.record.store;
-            if self.work.names.iter().take(at).all(|before| before.record.store != *store) {
+            if names.iter().take(at).all(|before| before.record.store != *store) {
                 session.marks.set(store, place.slot, place.number);
             }
         }
@@ -603,15 +662,17 @@ impl Commit<'_> {
         }
         self.validate()?;
         if self.options.durable {
-            self.work.names.iter().try_for_each(NameTarget::is_as_before)?;
+            self.work.changes.names.iter().try_for_each(NameTarget::is_as_before)?;
         }
-        if !settled && !self.shared.settled.are_known(&self.work.names) {
+        if !settled && !self.shared.settled.are_known(&self.work.changes.names) {
             return Ok(Tried::Unsettled);
         }
-        let files = self.read_old()?;
-        let names: Vec<NameRecord> = self.work.names.iter().map(|n| n.record.clone()).collect();
         let durable = self.options.durable;
-        let mut record = Record { seq: state.seq, id: self.id, durable, slot: 0, files, names };
+        let beside_durable = durable || state.last_durable != 0;
+        let mut record = Record::new(state.seq, self.id, durable);
+        (record.files, record.grown) = self.read_old(beside_durable)?;
+        record.names = self.work.changes.names.iter().map(|n| n.record.clone()).collect();
+        record.moves = self.work.changes.moves.iter().map(MoveTarget::record).collect();
         let length = record.to_bytes(0).len() as u64;
         let switched = state.end == EMPTIED || state.end + length > HALF;
         if switched {
@@ -642,16 +703,21 @@ impl Commit<'_> {
         control.write_state(&state)?;
         let (at, offset) = (half(state.half), state.end);
         let (epoch, touches) = (state.epoch, self.touches.to_vec());
-        control.set_slot(slot, &Slot { half: state.half, epoch, offset, touches })?;
+        let progress = if self.work.changes.is_empty() { control::BYTES } else { control::NAMES };
+        control.set_slot(slot, &Slot { half: state.half, epoch, offset, progress, touches })?;
         log.write(at, offset, &bytes)?;
+        if durable {
+            state.last_durable = record.seq;
+        }
         state.seq += 1;
         state.end += length;
         state.written += length;
         control.write_state(&state)?;
         let switched = switched && state.other_full != 0;
         let (written, number) = (state.written, record.seq);
-        let place = Place { half: at, offset, written, slot, alone, number, switched };
-        Ok(Tried::Appended(place, std::mem::take(&mut record.files)))
+        let place =
+            Place { half: at, offset, written, slot, alone, number, beside_durable, switched };
+        Ok(Tried::Appended(place, Found { files: record.files, grown: record.grown }))
     }
 
     fn validate(&self) -> Result<()> {
@@ -682,20 +748,22 @@ impl Commit<'_> {
             Ok(now) if !now.same_owner_and_mode(&target.base) => {
                 Err(conflict(&target.path, ConflictKind::OwnerOrMode))
             }
-            Ok(now) if now.size != target.base.size => {
-                Err(conflict(&target.path, ConflictKind::Content))
-            }
             Ok(now) => Ok(now),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Err(gone()),
             Err(e) => Err(Error::io("looking at", path::from_bytes(&target.path), e)),
         }
     }
 
-    /// What is overwritten, as a record says it.
-    fn read_old(&self) -> Result<Vec<FileRecord>> {
+    /// What is overwritten, and where what is appended comes, as a record says it. `timed`: recovery has to know each
+    /// file's time, by which it tells whether somebody has written to the file since.
+    fn read_old(&self, timed: bool) -> Result<(Vec<FileRecord>, Vec<GrownRecord>)> {
         let mut files = Vec::with_capacity(self.work.files.len());
+        let mut grown = Vec::new();
         for target in &self.work.files {
             let now = self.look(target)?;
+            if now.size != target.base.size {
+                return Err(conflict(&target.path, ConflictKind::Content));
+            }
             if now != target.base && !target.by_pages {
                 return Err(conflict(&target.path, ConflictKind::Changed));
             }
@@ -705,18 +773,26 @@ impl Commit<'_> {
                 pieces.push((*at, old, new.clone()));
             }
             let (path, id) = (target.path.clone(), target.base.id);
-            files.push(FileRecord { path, id, mtime: target.mtime, pieces });
+            let mtime = target.mtime.or_else(|| timed.then(Stamp::now));
+            if !target.tail.is_empty() {
+                let (length, tail, path) = (now.size, target.tail.clone(), path.clone());
+                grown.push(GrownRecord { path, id, mtime, length, tail });
+            }
+            files.push(FileRecord { path, id, mtime, pieces });
         }
-        Ok(files)
+        Ok((files, grown))
     }
 
     /// Whether what is to be overwritten is still what the record says. Other pages may have been
     /// changed by other light commits meanwhile.
-    fn still_as_read(&self, files: &[FileRecord]) -> Result<()> {
-        for (target, file) in self.work.files.iter().zip(files) {
+    fn still_as_read(&self, found: &Found) -> Result<()> {
+        for (target, file) in self.work.files.iter().zip(&found.files) {
             let now = self.look(target)?;
             if now == target.base {
                 continue;
+            }
+            if now.size != target.base.size {
+                return Err(conflict(&target.path, ConflictKind::Content));
             }
             for (at, old, _) in &file.pieces {
                 if read_exactly(target, *at, old.len())? != *old {
@@ -727,37 +803,55 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Writes in place; on failure everything is put back.
-    fn write(&self, session: &Session, place: &Place, files: &[FileRecord]) -> Result<()> {
-        let mut done: Vec<(&Target, u64, &[u8])> = Vec::new();
-        let mut times: Vec<(&Target, Stamp)> = Vec::new();
-        for (target, file) in self.work.files.iter().zip(files) {
-            let io = |e| Error::io("writing", path::from_bytes(&target.path), e);
-            let mut write = || -> std::result::Result<(), Errno> {
-                let before = stat_at(target.file.as_fd(), b"", AtFlags::EMPTY_PATH)?;
-                times.push((target, before.mtime));
-                for (at, old, new) in &file.pieces {
-                    done.push((target, *at, old));
-                    sys::write_all_at(target.file.as_fd(), new, *at)?;
-                }
-                match file.mtime {
-                    Some(mtime) => set_mtime(&target.file, mtime),
-                    None => Ok(()),
-                }
-            };
-            if let Err(e) = write() {
-                let bytes = done.iter().try_for_each(|(target, at, old)| {
-                    sys::write_all_at(target.file.as_fd(), old, *at)
-                });
-                let back = bytes.and_then(|()| restore_times(session, place, &times));
-                return Err(match back {
-                    Ok(()) => io(e),
-                    Err(undoing) => Error::Unfinished {
-                        id: self.id,
-                        cause: Box::new(io(e)),
-                        undoing: Box::new(io(undoing)),
-                    },
-                });
+    /// Writes in place, and appends; on failure everything is put back.
+    fn write(&self, session: &Session, place: &Place, found: &Found) -> Result<()> {
+        let mut begun = Begun::default();
+        let note = |progress| session.control.set_progress(place.slot, progress);
+        let Err(cause) = self.write_all(found, &mut begun, &note) else { return Ok(()) };
+        let io = |e| Error::io("undoing", path::from_bytes(self.work.path()), e);
+        let undone = begun
+            .undo(&note, io)
+            .and_then(|()| restore_times(session, place, &begun.times).map_err(io));
+        Err(match undone {
+            Ok(()) => cause,
+            Err(undoing) => self.unfinished(cause, undoing),
+        })
+    }
+
+    /// What is appended comes last: it is the least to be taken out again. `note` is told the progress before each append.
+    fn write_all<'s>(
+        &'s self,
+        found: &'s Found,
+        begun: &mut Begun<'s>,
+        note: &impl Fn(u64) -> Result<()>,
+    ) -> Result<()> {
+        let files = || self.work.files.iter().zip(&found.files);
+        let at = |target: &Target, e: Errno| match e {
+            Errno::BUSY => conflict(&target.path, ConflictKind::Content),
+            e => Error::io("writing", path::from_bytes(&target.path), e),
+        };
+        for (target, file) in files() {
+            let io = |e| at(target, e);
+            let before = stat_at(target.file.as_fd(), b"", AtFlags::EMPTY_PATH).map_err(io)?;
+            begun.times.push((target, before.mtime));
+            for (offset, old, new) in &file.pieces {
+                begun.pieces.push((target, *offset, old));
+                sys::write_all_at(target.file.as_fd(), new, *offset).map_err(io)?;
+            }
+            if let Some(growth) = found.growth(target) {
+                growth::reserve(&target.file, growth).map_err(io)?;
+            }
+        }
+        for (target, file) in files() {
+            let io = |e| at(target, e);
+            if let Some(growth) = found.growth(target) {
+                note(control::TAILS + begun.grown.len() as u64)?;
+                begun.grown.push((target, Vec::new()));
+                let (_, pieces) = begun.grown.last_mut().ok_or_else(|| io(Errno::IO))?;
+                growth::append(&target.file, growth, pieces).map_err(io)?;
+            }
+            if let Some(mtime) = file.mtime {
+                set_mtime(&target.file, mtime).map_err(io)?;
             }
         }
         Ok(())
@@ -765,32 +859,53 @@ impl Commit<'_> {
 
     /// Puts files under their names and takes others away; on failure everything is taken back.
     fn publish_names(&self) -> Result<()> {
+        let changes = &self.work.changes;
         let mut last = None;
-        for target in &self.work.names {
-            if last != Some(target.dir_id) {
-                target.is_reached()?;
-                last = Some(target.dir_id);
+        for end in changes.ends() {
+            if last != Some(end.dir_id) {
+                end.is_reached()?;
+                last = Some(end.dir_id);
             }
         }
-        let names = &self.work.names;
-        let follows = self.options.durable && !names.is_empty();
-        let following = follows.then(|| self.shared.settled.follow(names));
-        let published = names::publish(names);
+        let follows = self.options.durable && !changes.names.is_empty();
+        let following = follows.then(|| self.shared.settled.follow(&changes.names));
+        let published = changes.publish();
         if let (Ok(()), Some(following)) = (&published, following) {
-            following.note(names);
+            following.note(&changes.names);
         }
-        published.map_err(|(cause, back)| match back {
+        published.map_err(|(cause, back)| self.taken_back(cause, back))
+    }
+
+    fn taken_back(&self, cause: Error, back: std::result::Result<(), Errno>) -> Error {
+        let io = |e| Error::io("undoing", path::from_bytes(self.work.path()), e);
+        match back {
             Ok(()) => cause,
-            Err(undoing) => Error::Unfinished {
-                id: self.id,
-                cause: Box::new(cause),
-                undoing: Box::new(Error::io(
-                    "undoing",
-                    path::from_bytes(self.work.path()),
-                    undoing,
-                )),
-            },
-        })
+            Err(undoing) => self.unfinished(cause, io(undoing)),
+        }
+    }
+
+    fn unfinished(&self, cause: Error, undoing: Error) -> Error {
+        Error::Unfinished { id: self.id, cause: Box::new(cause), undoing: Box::new(undoing) }
+    }
+
+    /// What a durable commit has put into a file that is moved or appended to now, recovery would look for under its
+    /// name, or tell by its time. So it is flushed first.
+    fn flush_before(&self) -> Result<()> {
+        let io = |path: &[u8], e| Error::io("flushing", path::from_bytes(path), e);
+        for target in self.work.files.iter().filter(|target| !target.tail.is_empty()) {
+            sys::fdatasync(target.file.as_fd()).map_err(|e| io(&target.path, e))?;
+        }
+        for target in &self.work.changes.moves {
+            match target.from.open_file(&target.source) {
+                Ok(Some(file)) => {
+                    sys::fdatasync(file.as_fd()).map_err(|e| io(&target.from.path, e))?;
+                }
+                Ok(None) => return Err(conflict(&target.from.path, ConflictKind::NotThere)),
+                // It may not be read: then everything is.
+                Err(_) => rustix::fs::sync(),
+            }
+        }
+        Ok(())
     }
 
     /// Makes the record count for nothing, durably, before anybody is told that it failed.
@@ -805,6 +920,32 @@ impl Commit<'_> {
         }
         session.control.unlock(slot_byte(place.slot));
         Ok(())
+    }
+}
+
+/// What was written so far.
+#[derive(Default)]
+struct Begun<'s> {
+    /// The times that the files had.
+    times: Vec<(&'s Target, Stamp)>,
+    /// Where, and what was there.
+    pieces: Vec<(&'s Target, u64, &'s [u8])>,
+    /// Where what was appended came to be.
+    grown: Vec<(&'s Target, Vec<growth::Piece>)>,
+}
+
+impl Begun<'_> {
+    fn undo(&self, note: &impl Fn(u64) -> Result<()>, io: impl Fn(Errno) -> Error) -> Result<()> {
+        for (at, (target, pieces)) in self.grown.iter().enumerate().rev() {
+            note(control::TAILS + at as u64)?;
+            growth::take_out(&target.file, pieces).map_err(&io)?;
+        }
+        if !self.grown.is_empty() {
+            note(control::BYTES)?;
+        }
+        let mut back = self.pieces.iter();
+        back.try_for_each(|(target, at, old)| sys::write_all_at(target.file.as_fd(), old, *at))
+            .map_err(io)
     }
 }
 
@@ -823,14 +964,28 @@ fn restore_times(
     let restored = times
         .iter()
         .filter(|_| still)
-        .try_for_each(|(target, time)| super::inplace::not_ours(set_mtime(&target.file, *time)));
+        .try_for_each(|(target, time)| set_mtime(&target.file, *time));
     control.unlock(APPEND);
     restored
 }
 
+/// What was found in the files that are written to, as the record says it.
+struct Found {
+    /// For each.
+    files: Vec<FileRecord>,
+    /// For each that grows.
+    grown: Vec<GrownRecord>,
+}
+
+impl Found {
+    fn growth(&self, target: &Target) -> Option<&GrownRecord> {
+        self.grown.iter().find(|grown| grown.id == target.base.id)
+    }
+}
+
 /// How an attempt to append went.
 enum Tried {
-    Appended(Place, Vec<FileRecord>),
+    Appended(Place, Found),
     /// One in flight touches the same.
     WaitFor(u32),
     /// The other half has to be emptied first.
@@ -849,8 +1004,8 @@ fn half(number: u64) -> usize {
 }
 
 fn set_mtime(file: &OwnedFd, mtime: Stamp) -> std::result::Result<(), Errno> {
-    // By the descriptor: the name may be somebody else's by now.
-    sys::set_own_mtime(file.as_fd(), mtime)
+    // By the descriptor: the name may be somebody else's by now. And so may the file: then it has the kernel's time.
+    inplace::not_ours(sys::set_own_mtime(file.as_fd(), mtime))
 }
 
 fn read_exactly(target: &Target, at: u64, len: usize) -> Result<Vec<u8>> {
@@ -891,37 +1046,12 @@ fn resolve_slot(
     } else {
         match log.record(half(slot.half), slot.offset, slot.epoch)? {
             Some(read) if read.void => {}
-            Some(read) if !read.record.names.is_empty() => {
-                let id = read.record.id;
-                let fate = names::finish_or_undo(&read.record.names)?;
-                if let names::Fate::Finished(missing) = fate {
-                    let mut marks = marks::Marks::default();
-                    for name in &read.record.names {
-                        marks.set(&name.store, number, read.record.seq);
-                    }
-                    recovered.finished.extend(missing.then_some(id));
-                }
-                match fate {
-                    names::Fate::Finished(_) => {}
-                    names::Fate::Undone => {
-                        log.void(half(slot.half), slot.offset)?;
-                        log.flush()?;
-                        recovered.undone.push(id);
-                        recovered.notes.push(format!(
-                            "a light commit that was interrupted was taken back: somebody else has \
-                             put something in the place of {}",
-                            read.record.names.first().map_or_else(String::new, |name| {
-                                crate::show::quoted_bytes(&name.path)
-                            })
-                        ));
-                    }
-                }
-            }
             Some(read) => {
-                let done = replay::replay(&[read.record], false)?;
-                done.notes.iter().for_each(|note| tracing::warn!("{note}"));
-                recovered.notes.extend(done.notes);
-                recovered.finished.extend(done.finished);
+                let note = |progress| control.set_progress(number, progress);
+                if !carry_on(number, slot.progress, &read.record, note, recovered)? {
+                    log.void(half(slot.half), slot.offset)?;
+                    log.flush()?;
+                }
             }
             None => recovered.notes.push(format!(
                 "the record of an interrupted light commit in {} is damaged; nothing was redone",
@@ -930,6 +1060,106 @@ fn resolve_slot(
         }
     }
     control.free(number)
+}
+
+/// Finishes what the record of a dead process says; or takes it back, where what somebody else has done meanwhile can't be
+/// reconciled with it, and gives `false`. `note` is told the progress.
+fn carry_on(
+    slot: u32,
+    progress: u64,
+    record: &Record,
+    note: impl Fn(u64) -> Result<()>,
+    recovered: &mut Recovered,
+) -> Result<bool> {
+    let mut done = replay::Replayed::default();
+    let finished = finish_record(progress, record, &note, &mut done)?;
+    match finished {
+        Some(progress) => take_back_record(progress, record, &note)?,
+        None => {
+            let mut marks = marks::Marks::default();
+            for name in &record.names {
+                marks.set(&name.store, slot, record.seq);
+            }
+            done.finished.dedup();
+        }
+    }
+    if finished.is_some() {
+        recovered.undone.push(record.id);
+        let name = record.names.first().map(|name| &name.path);
+        let other = record.moves.first().map(|name| &name.to);
+        let path = name.or(other).or(record.grown.first().map(|growth| &growth.path));
+        done.notes.push(format!(
+            "a light commit that was interrupted was taken back: somebody else has put something in \
+             the place of {}, or no room was left",
+            path.map_or_else(String::new, |path| crate::show::quoted_bytes(path))
+        ));
+    }
+    done.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    recovered.notes.extend(done.notes);
+    recovered.finished.extend(done.finished);
+    Ok(finished.is_none())
+}
+
+/// Gives how far it has come if it can't be finished.
+fn finish_record(
+    mut progress: u64,
+    record: &Record,
+    note: &impl Fn(u64) -> Result<()>,
+    done: &mut replay::Replayed,
+) -> Result<Option<u64>> {
+    let tails = growth::look(&record.grown, progress)?;
+    if !growth::can_finish(&record.grown, &tails) {
+        return Ok(Some(progress));
+    }
+    let mut missing = false;
+    if progress < control::BYTES {
+        match names::finish(&record.names, &record.moves)? {
+            Some(some) => missing |= some,
+            None => return Ok(Some(progress)),
+        }
+        progress = control::BYTES;
+        if !record.files.is_empty() || !record.grown.is_empty() {
+            note(progress)?;
+        }
+    }
+    if !record.files.is_empty() {
+        let more = replay::replay(std::slice::from_ref(record), false)?;
+        done.notes.extend(more.notes);
+        missing |= !more.finished.is_empty();
+    }
+    let reached = std::cell::Cell::new(progress);
+    let noted = |progress| {
+        reached.set(progress);
+        note(progress)
+    };
+    match growth::finish(&record.grown, &tails, noted)? {
+        Some(some) => missing |= some,
+        None => return Ok(Some(reached.get())),
+    }
+    done.finished.extend(missing.then_some(record.id));
+    Ok(None)
+}
+
+/// Undoes a record by what is there.
+fn take_back_record(
+    progress: u64,
+    record: &Record,
+    note: &impl Fn(u64) -> Result<()>,
+) -> Result<()> {
+    if progress >= control::BYTES {
+        let tails = growth::look(&record.grown, progress)?;
+        growth::undo(&record.grown, &tails, note)?;
+        let mut back = Record::new(record.seq, record.id, false);
+        back.files = record.files.clone();
+        for file in &mut back.files {
+            file.mtime = None;
+            file.pieces.iter_mut().for_each(|(_, old, new)| std::mem::swap(old, new));
+        }
+        // Where others have written since, theirs stays.
+        replay::replay(&[back], false)?;
+        note(control::NAMES)?;
+    }
+    names::undo(&record.names, &record.moves)
 }
 
 /// Flushes what the half holds that is not written now, and lets it be used again.
@@ -959,7 +1189,12 @@ fn empty_other(session: &Session) -> Result<()> {
         empty(log, other, header)?;
         control.lock(APPEND)?;
         let noted = control.state().and_then(|state| match state {
-            Some(state) => control.write_state(&State { other_full: 0, ..state }),
+            Some(state) => {
+                // Numbers go on from half to half.
+                let gone = state.last_durable < log.half(half(state.half))?.first;
+                let last_durable = if gone { 0 } else { state.last_durable };
+                control.write_state(&State { other_full: 0, last_durable, ..state })
+            }
             None => Ok(()),
         });
         control.unlock(APPEND);
@@ -1001,7 +1236,7 @@ pub(super) fn resolve_all(home: &Home, make: bool, recovered: &mut Recovered) ->
             empty(&log, number, log.half(number)?)?;
         }
     }
-    let emptied = State { used: 0, end: EMPTIED, other_full: 0, ..state };
+    let emptied = State { used: 0, end: EMPTIED, other_full: 0, last_durable: 0, ..state };
     if emptied != state {
         state = emptied;
         control.write_state(&state)?;
@@ -1052,6 +1287,7 @@ fn begin(log: &Log, control: &Control, recovered: &mut Recovered) -> Result<()> 
         epoch: header.epoch,
         used: 0,
         other_full: 0,
+        last_durable: 0,
     })
 }
 
@@ -1060,9 +1296,7 @@ pub(super) fn holds(home: &Home, id: TxId) -> bool {
     let Ok(Some(log)) = Log::open(home, false) else { return false };
     (0..2).any(|half| {
         let records = log.half(half).and_then(|header| log.records(half, header));
-        records.is_ok_and(|all| {
-            all.iter().any(|r| r.id == id && !(r.files.is_empty() && r.names.is_empty()))
-        })
+        records.is_ok_and(|all| all.iter().any(|record| record.id == id && !record.is_void()))
     })
 }
 

@@ -1,9 +1,10 @@
-//! Light commits of names: small files that are new, replace another one, or go.
+//! Light commits of names: small files that are new, replace another one, or go, and files that get another name.
 //!
-//! Each name is one rename between its place in the tree and a place in the store. Which of the two ends
-//! holds which inode tells how far a commit got, so that whoever comes after a dead process finishes what
-//! it began, or takes all of it back where somebody else is in the way. After a power cut the inodes may be
-//! gone; then the record's content is what is put there ([`super::replay`]).
+//! Each name is one rename, between its place in the tree and a place in the store, or between two places in the
+//! tree. Which of the two ends holds which inode tells how far a commit got, so that whoever comes after a dead
+//! process finishes what it began, or takes all of it back where somebody else is in the way. After a power cut the
+//! inodes may be gone; then the record's content is what is put there ([`super::replay`]). A file that gets another
+//! name is no durable commit's.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::log::{NameRecord, NewFile};
+use super::log::{MoveRecord, NameRecord, NewFile};
 use super::{BYTES_MAX, conflict};
 use crate::changeset::{Delta, What};
 use crate::error::{ConflictKind, Error, Result};
@@ -23,20 +24,43 @@ use crate::version::{Version, stat_at};
 /// Set-ID bits: a file that has them is left to the full commit.
 const SET_ID: u32 = 0o6000;
 
-/// One name that is to be changed.
+/// A name in the tree, and its directory, which is opened before the read set is validated.
 #[derive(Debug)]
-pub(super) struct NameTarget {
+pub(super) struct End {
     pub path: Vec<u8>,
-    /// The directory, opened before the read set is validated.
     dir: OwnedFd,
     pub dir_id: FileId,
     pub name: Vec<u8>,
+}
+
+/// One name that is to be changed.
+#[derive(Debug)]
+pub(super) struct NameTarget {
+    pub end: End,
     /// What is there.
     pub base: Option<Version>,
     /// Where in the store the new file is, and where the old one goes.
     aside: Vec<u8>,
     /// What the log says of it.
     pub record: NameRecord,
+}
+
+/// One file that is to have another name, where nothing is.
+#[derive(Debug)]
+pub(super) struct MoveTarget {
+    pub from: End,
+    pub to: End,
+    /// It.
+    pub source: Version,
+    /// Opened so that it can be looked at (`O_PATH`).
+    file: OwnedFd,
+}
+
+/// Everything that a commit does to names.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub names: Vec<NameTarget>,
+    pub moves: Vec<MoveTarget>,
 }
 
 /// A layer of the transaction: its root in the tree, and where its private copies lie.
@@ -48,39 +72,118 @@ pub struct Ground {
     pub copies: Option<(PathBuf, PathBuf)>,
 }
 
-/// What a commit of names is about, if the deltas are one: files that are new, replace a file with one name,
-/// or such files that go.
-pub(super) fn targets(grounds: &[Ground], deltas: &[Delta]) -> Result<Option<Vec<NameTarget>>> {
+/// What a commit does to names, if a light one can: files that are new, replace a file with one name, such files that
+/// go, and files that get another name where nothing is.
+pub(super) fn changes(grounds: &[Ground], deltas: &[&Delta]) -> Result<Option<Changes>> {
     // Owners are recorded by number.
     if !crate::rights::is_initial() {
         return Ok(None);
     }
-    let mut bytes = 0;
-    let mut targets: Vec<NameTarget> = Vec::with_capacity(deltas.len());
+    let mut all = Changes::default();
     for delta in deltas {
-        let Some(target) = target(grounds, delta, targets.len())? else { return Ok(None) };
-        bytes += target.record.after.as_ref().map_or(0, |new| new.content.len());
-        let twice = targets.iter().any(|t| t.path == target.path || t.aside == target.aside);
-        if bytes > BYTES_MAX || twice {
+        let Some(ground) = grounds.get(delta.layer) else { return Ok(None) };
+        if delta.path != delta.stable_path || delta.nameless || delta.path.is_empty() {
             return Ok(None);
         }
-        targets.push(target);
+        if let What::Move { from, source, base: None } = &delta.what {
+            let Some(target) = moved(ground, &delta.path, from, source)? else { return Ok(None) };
+            all.moves.push(target);
+        } else {
+            let Some(target) = target(ground, delta, all.names.len())? else { return Ok(None) };
+            if all.names.iter().any(|t| t.aside == target.aside) {
+                return Ok(None);
+            }
+            all.names.push(target);
+        }
     }
-    Ok((!targets.is_empty()).then_some(targets))
+    // One change for each name: then their order says nothing.
+    let mut paths: Vec<&[u8]> = all.ends().map(|end| &end.path[..]).collect();
+    let count = paths.len();
+    paths.sort_unstable();
+    paths.dedup();
+    Ok((paths.len() == count && all.bytes() <= BYTES_MAX).then_some(all))
 }
 
-fn target(grounds: &[Ground], delta: &Delta, number: usize) -> Result<Option<NameTarget>> {
-    let Some(Ground { root, copies: Some((store, copies)) }) = grounds.get(delta.layer) else {
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.moves.is_empty()
+    }
+
+    /// Every name that changes.
+    pub fn ends(&self) -> impl Iterator<Item = &End> {
+        let moved = self.moves.iter().flat_map(|target| [&target.from, &target.to]);
+        self.names.iter().map(|target| &target.end).chain(moved)
+    }
+
+    /// How much the new files hold.
+    pub fn bytes(&self) -> usize {
+        let new = self.names.iter().filter_map(|target| target.record.after.as_ref());
+        new.map(|new| new.content.len()).sum()
+    }
+
+    /// Publishes all names, or none: what was done is taken back if one can't be.
+    ///
+    /// # Errors
+    /// Why not, and what became of taking it back.
+    pub fn publish(&self) -> std::result::Result<(), (Error, std::result::Result<(), Errno>)> {
+        for (done, target) in self.names.iter().enumerate() {
+            if let Err((error, renamed)) = target.publish() {
+                return Err((error, self.take_back_first(done + usize::from(renamed))));
+            }
+        }
+        for (done, target) in self.moves.iter().enumerate() {
+            if let Err((error, back)) = target.publish() {
+                let others = self.take_back_first(self.names.len() + done);
+                return Err((error, back.and(others)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back all that [`Changes::publish`] has done.
+    pub fn take_back(&self) -> std::result::Result<(), Errno> {
+        self.take_back_first(usize::MAX)
+    }
+
+    /// The same for so many of them, in the order in which they were published.
+    fn take_back_first(&self, count: usize) -> std::result::Result<(), Errno> {
+        let moved = self.moves.iter().take(count.saturating_sub(self.names.len()));
+        moved.rev().try_for_each(MoveTarget::take_back)?;
+        self.names.iter().take(count).rev().try_for_each(NameTarget::take_back)
+    }
+}
+
+fn moved(
+    ground: &Ground,
+    path: &[u8],
+    from: &[u8],
+    source: &Version,
+) -> Result<Option<MoveTarget>> {
+    if source.kind() != FileKind::File || from.is_empty() {
+        return Ok(None);
+    }
+    let root = ground.root.as_os_str().as_encoded_bytes();
+    let (Some(from), Some(to)) = (End::open(join(root, from))?, End::open(join(root, path))?)
+    else {
         return Ok(None);
     };
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    match sys::open_at(from.dir.as_fd(), &from.name, flags) {
+        Ok(file) => Ok(Some(MoveTarget { from, to, source: *source, file })),
+        Err(Errno::NOENT) => Err(conflict(&from.path, ConflictKind::NotThere)),
+        Err(_) => Ok(None),
+    }
+}
+
+fn target(ground: &Ground, delta: &Delta, number: usize) -> Result<Option<NameTarget>> {
+    let Ground { root, copies: Some((store, copies)) } = ground else { return Ok(None) };
     let (staged, base) = match &delta.what {
         What::Put { staged, base } => (Some(staged), *base),
         What::Remove { base } => (None, Some(*base)),
         _ => return Ok(None),
     };
     let plain = |v: &Version| v.kind() == FileKind::File && v.nlink == 1 && v.mode & SET_ID == 0;
-    let elsewhere = delta.path != delta.stable_path || delta.nameless || delta.path.is_empty();
-    if elsewhere || base.is_some_and(|base| !plain(&base)) {
+    if base.is_some_and(|base| !plain(&base)) {
         return Ok(None);
     }
     let copies = copies.as_os_str().as_encoded_bytes();
@@ -97,25 +200,15 @@ fn target(grounds: &[Ground], delta: &Delta, number: usize) -> Result<Option<Nam
         None => None,
     };
     let path = join(root.as_os_str().as_encoded_bytes(), &delta.path);
-    let Some((parent, name)) = split(&path) else { return Ok(None) };
-    let opened = sys::open_dir_canonical(parent)
-        .and_then(|dir| Ok((stat_at(dir.as_fd(), b"", AtFlags::EMPTY_PATH)?.id, dir)));
-    let (dir_id, dir) = match opened {
-        Ok(opened) => opened,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-            return Err(conflict(&path, ConflictKind::DirectoryGone));
-        }
-        Err(_) => return Ok(None),
-    };
+    let Some(end) = End::open(path)? else { return Ok(None) };
     let record = NameRecord {
-        path: path.clone(),
+        path: end.path.clone(),
         before: base.map(|base| base.id),
         after,
         store: store.as_os_str().as_encoded_bytes().to_vec(),
         aside: aside.clone(),
     };
-    let name = name.to_vec();
-    Ok(Some(NameTarget { path, dir, dir_id, name, base, aside, record }))
+    Ok(Some(NameTarget { end, base, aside, record }))
 }
 
 /// What a private copy is, if it is a small file that its bytes, mode, owner and time say all of.
@@ -139,24 +232,25 @@ fn new_file(
     Ok(Some(NewFile { id, mode: mode & 0o7777, uid, gid, mtime, content }))
 }
 
-/// Publishes all names, or none: what was done is taken back if one can't be.
-///
-/// # Errors
-/// Why not, and what became of taking it back.
-pub(super) fn publish(
-    names: &[NameTarget],
-) -> std::result::Result<(), (Error, std::result::Result<(), Errno>)> {
-    for (done, target) in names.iter().enumerate() {
-        if let Err((error, renamed)) = target.publish() {
-            let done = done + usize::from(renamed);
-            let back = names.iter().take(done).rev().try_for_each(NameTarget::take_back);
-            return Err((error, back));
+impl End {
+    /// A name by its canonical path; `None` if its directory can't be opened.
+    ///
+    /// # Errors
+    /// The directory is not there.
+    fn open(path: Vec<u8>) -> Result<Option<End>> {
+        let Some((parent, name)) = split(&path) else { return Ok(None) };
+        let name = name.to_vec();
+        let opened = sys::open_dir_canonical(parent)
+            .and_then(|dir| Ok((stat_at(dir.as_fd(), b"", AtFlags::EMPTY_PATH)?.id, dir)));
+        match opened {
+            Ok((dir_id, dir)) => Ok(Some(End { path, dir, dir_id, name })),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                Err(conflict(&path, ConflictKind::DirectoryGone))
+            }
+            Err(_) => Ok(None),
         }
     }
-    Ok(())
-}
 
-impl NameTarget {
     /// Whether the path still leads to the directory that was opened.
     pub fn is_reached(&self) -> Result<()> {
         let Some((parent, _)) = split(&self.path) else { return Ok(()) };
@@ -170,58 +264,125 @@ impl NameTarget {
         }
     }
 
-    /// Whether what is there is what was found.
-    pub fn is_as_before(&self) -> Result<()> {
-        match stat_at(self.dir.as_fd(), &self.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(now) if self.base.is_some_and(|base| base.id == now.id) => Ok(()),
-            Ok(_) if self.base.is_none() => {
-                Err(conflict(&self.path, ConflictKind::CreatedMeanwhile))
-            }
-            Ok(_) => Err(conflict(&self.path, ConflictKind::Replaced)),
-            Err(Errno::NOENT) if self.base.is_none() => Ok(()),
-            Err(Errno::NOENT) => Err(conflict(&self.path, ConflictKind::NotThere)),
-            Err(e) => Err(Error::io("looking at", path::from_bytes(&self.path), e)),
-        }
-    }
-
     /// The directory.
     pub fn dir(&self) -> &OwnedFd {
         &self.dir
     }
 
+    /// Opens a file here, to flush it; `None` if it is another one by now.
+    pub fn open_file(&self, file: &Version) -> std::result::Result<Option<OwnedFd>, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = match sys::open_at(self.dir.as_fd(), &self.name, flags) {
+            Ok(opened) => opened,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let now = stat_at(opened.as_fd(), b"", AtFlags::EMPTY_PATH)?;
+        Ok((now.id == file.id).then_some(opened))
+    }
+
+    fn look(&self) -> std::result::Result<Version, Errno> {
+        stat_at(self.dir.as_fd(), &self.name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Why a rename to or from here failed.
+    fn lost(&self, e: Errno) -> Error {
+        match e {
+            Errno::EXIST => conflict(&self.path, ConflictKind::CreatedMeanwhile),
+            Errno::NOENT => conflict(&self.path, ConflictKind::NotThere),
+            e => Error::io("publishing", path::from_bytes(&self.path), e),
+        }
+    }
+}
+
+/// Moves the file at one name to another, where nothing is.
+fn rename_onto_nothing(from: &End, to: &End) -> std::result::Result<(), Errno> {
+    let (old, new) = (from.dir.as_fd(), to.dir.as_fd());
+    sys::rename(old, &from.name, new, &to.name, RenameFlags::NOREPLACE)
+}
+
+impl MoveTarget {
+    /// What the log says of it.
+    pub fn record(&self) -> MoveRecord {
+        let (from, to) = (self.from.path.clone(), self.to.path.clone());
+        MoveRecord { from, to, id: self.source.id }
+    }
+
+    /// An error comes with what became of taking it back.
+    fn publish(&self) -> std::result::Result<(), (Error, std::result::Result<(), Errno>)> {
+        rename_onto_nothing(&self.from, &self.to).map_err(|e| match e {
+            Errno::NOENT => (self.from.lost(e), Ok(())),
+            e => (self.to.lost(e), Ok(())),
+        })?;
+        match self.to.look() {
+            Ok(now) if now.id == self.source.id => return Ok(()),
+            // Somebody has moved it on.
+            Err(Errno::NOENT) => return Ok(()),
+            Ok(_) | Err(_) => {}
+        }
+        // Somebody has put another one over it; or had put another one in its place, which goes back.
+        match stat_at(self.file.as_fd(), b"", AtFlags::EMPTY_PATH) {
+            Ok(now) if now.id == self.source.id && now.nlink < self.source.nlink => Ok(()),
+            _ => {
+                let lost = conflict(&self.from.path, ConflictKind::ChangedWhileReplaced);
+                Err((lost, rename_onto_nothing(&self.to, &self.from)))
+            }
+        }
+    }
+
+    /// Undoes [`MoveTarget::publish`], unless somebody has moved it since.
+    fn take_back(&self) -> std::result::Result<(), Errno> {
+        match self.to.look() {
+            Ok(now) if now.id == self.source.id => rename_onto_nothing(&self.to, &self.from),
+            Ok(_) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl NameTarget {
+    /// Whether what is there is what was found.
+    pub fn is_as_before(&self) -> Result<()> {
+        match self.end.look() {
+            Ok(now) if self.base.is_some_and(|base| base.id == now.id) => Ok(()),
+            Ok(_) if self.base.is_none() => {
+                Err(conflict(&self.end.path, ConflictKind::CreatedMeanwhile))
+            }
+            Ok(_) => Err(conflict(&self.end.path, ConflictKind::Replaced)),
+            Err(Errno::NOENT) if self.base.is_none() => Ok(()),
+            Err(Errno::NOENT) => Err(conflict(&self.end.path, ConflictKind::NotThere)),
+            Err(e) => Err(Error::io("looking at", path::from_bytes(&self.end.path), e)),
+        }
+    }
+
     /// Whether a power cut can be told from somebody's change here.
     pub fn keeps_order(&self) -> bool {
         // The tests of this module stand for a file system that does.
-        cfg!(test) || super::settled::keeps_order(&self.dir, self.dir_id)
+        cfg!(test) || super::settled::keeps_order(&self.end.dir, self.end.dir_id)
     }
 
     fn take_out(&self, flags: RenameFlags) -> std::result::Result<(), Errno> {
-        sys::rename(self.dir.as_fd(), &self.name, CWD, &self.aside, flags)
+        sys::rename(self.end.dir.as_fd(), &self.end.name, CWD, &self.aside, flags)
     }
 
     fn put_in(&self, flags: RenameFlags) -> std::result::Result<(), Errno> {
-        sys::rename(CWD, &self.aside, self.dir.as_fd(), &self.name, flags)
+        sys::rename(CWD, &self.aside, self.end.dir.as_fd(), &self.end.name, flags)
     }
 
     /// An error comes with whether the rename was done: then it has to be taken back.
     fn publish(&self) -> std::result::Result<(), (Error, bool)> {
-        let lost = |e| match e {
-            Errno::EXIST => conflict(&self.path, ConflictKind::CreatedMeanwhile),
-            Errno::NOENT => conflict(&self.path, ConflictKind::NotThere),
-            e => Error::io("publishing", path::from_bytes(&self.path), e),
-        };
         let renamed = match (&self.record.after, self.base) {
             (Some(_), None) => self.put_in(RenameFlags::NOREPLACE),
             (Some(_), Some(_)) => self.put_in(RenameFlags::EXCHANGE),
             (None, _) => self.take_out(RenameFlags::NOREPLACE),
         };
-        renamed.map_err(|e| (lost(e), false))?;
+        renamed.map_err(|e| (self.end.lost(e), false))?;
         let Some(base) = self.base else { return Ok(()) };
         // Nothing can have been written to it that is not seen here, except through a descriptor.
         match stat_at(CWD, &self.aside, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(taken) if taken.same_but_ctime(&base) && taken.nlink == base.nlink => Ok(()),
-            Ok(_) => Err((conflict(&self.path, ConflictKind::ChangedWhileReplaced), true)),
-            Err(e) => Err((Error::io("looking at", path::from_bytes(&self.path), e), true)),
+            Ok(_) => Err((conflict(&self.end.path, ConflictKind::ChangedWhileReplaced), true)),
+            Err(e) => Err((Error::io("looking at", path::from_bytes(&self.end.path), e), true)),
         }
     }
 
@@ -229,8 +390,7 @@ impl NameTarget {
     fn take_back(&self) -> std::result::Result<(), Errno> {
         match (&self.record.after, self.base) {
             (Some(new), base) => {
-                let there = stat_at(self.dir.as_fd(), &self.name, AtFlags::SYMLINK_NOFOLLOW);
-                match there {
+                match self.end.look() {
                     Ok(there) if there.id == new.id => {}
                     // Somebody else has taken it away, or put another there: it stays as it is now.
                     Ok(_) | Err(Errno::NOENT) => return Ok(()),
@@ -263,11 +423,34 @@ enum Reached {
     Foreign,
 }
 
+/// The directory of a path and the name in it, by no link on the way, which somebody may have put there since; `None` if
+/// it is not there.
+fn spot(path: &[u8]) -> Result<Option<(OwnedFd, &[u8])>> {
+    let Some((parent, name)) = split(path) else { return Ok(None) };
+    match sys::open_dir_canonical(parent) {
+        Ok(dir) => Ok(Some((dir, name))),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(e) => Err(Error::io("looking at", path::from_bytes(parent), e)),
+    }
+}
+
 fn id_at(path: &[u8]) -> Result<Option<FileId>> {
-    match stat_at(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+    let Some((dir, name)) = spot(path)? else { return Ok(None) };
+    match stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(version) => Ok(Some(version.id)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(e) => Err(Error::io("looking at", path::from_bytes(path), e)),
+    }
+}
+
+/// Renames from one path to another. Where somebody else was faster, in this moment, nothing is done.
+fn rename(from: &[u8], to: &[u8], flags: RenameFlags) -> Result<()> {
+    let (Some((old_dir, old)), Some((new_dir, new))) = (spot(from)?, spot(to)?) else {
+        return Ok(());
+    };
+    match sys::rename(old_dir.as_fd(), old, new_dir.as_fd(), new, flags) {
+        Ok(()) | Err(Errno::EXIST | Errno::NOENT) => Ok(()),
+        Err(e) => Err(Error::io("finishing a commit on", path::from_bytes(to), e)),
     }
 }
 
@@ -284,19 +467,11 @@ impl NameRecord {
         Ok(if there == self.before { Reached::Before } else { Reached::Foreign })
     }
 
-    fn rename(&self, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<()> {
-        match sys::rename(CWD, from, CWD, to, flags) {
-            // Somebody else was faster, in this moment.
-            Ok(()) | Err(Errno::EXIST | Errno::NOENT) => Ok(()),
-            Err(e) => Err(Error::io("finishing a commit on", path::from_bytes(&self.path), e)),
-        }
-    }
-
     fn finish(&self) -> Result<()> {
         match (&self.after, self.before) {
-            (Some(_), None) => self.rename(&self.aside, &self.path, RenameFlags::NOREPLACE),
-            (Some(_), Some(_)) => self.rename(&self.aside, &self.path, RenameFlags::EXCHANGE),
-            (None, _) => self.rename(&self.path, &self.aside, RenameFlags::NOREPLACE),
+            (Some(_), None) => rename(&self.aside, &self.path, RenameFlags::NOREPLACE),
+            (Some(_), Some(_)) => rename(&self.aside, &self.path, RenameFlags::EXCHANGE),
+            (None, _) => rename(&self.path, &self.aside, RenameFlags::NOREPLACE),
         }
     }
 
@@ -304,48 +479,84 @@ impl NameRecord {
         let (there, aside) = (id_at(&self.path)?, id_at(&self.aside)?);
         match (&self.after, self.before) {
             (Some(new), None) if there == Some(new.id) => {
-                self.rename(&self.path, &self.aside, RenameFlags::NOREPLACE)
+                rename(&self.path, &self.aside, RenameFlags::NOREPLACE)
             }
             (Some(new), Some(_)) if there == Some(new.id) && aside == self.before => {
-                self.rename(&self.path, &self.aside, RenameFlags::EXCHANGE)
+                rename(&self.path, &self.aside, RenameFlags::EXCHANGE)
             }
             (None, Some(_)) if there.is_none() && aside == self.before => {
-                self.rename(&self.aside, &self.path, RenameFlags::NOREPLACE)
+                rename(&self.aside, &self.path, RenameFlags::NOREPLACE)
             }
             _ => Ok(()),
         }
     }
 }
 
-/// What became of a commit whose process died while it published names, in this boot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// Everything is in place; whether something was missing.
-    Finished(bool),
-    /// Somebody else was in the way: nothing of it is there.
-    Undone,
+impl MoveRecord {
+    fn reached(&self) -> Result<Reached> {
+        let (from, to) = (id_at(&self.from)?, id_at(&self.to)?);
+        if to == Some(self.id) {
+            return Ok(Reached::After);
+        }
+        if from == Some(self.id) {
+            return Ok(if to.is_none() { Reached::Before } else { Reached::Foreign });
+        }
+        // At neither end, somebody has moved it since; or its directory, with it.
+        Ok(if spot(&self.from)?.is_some() { Reached::After } else { Reached::Foreign })
+    }
+
+    fn undo(&self) -> Result<()> {
+        match (id_at(&self.from)?, id_at(&self.to)?) {
+            (None, Some(there)) if there == self.id => {
+                rename(&self.to, &self.from, RenameFlags::NOREPLACE)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
-/// Finishes what a dead process has begun to publish; or takes it back, where what somebody else has done
-/// meanwhile can't be reconciled with it.
+/// How often a name is tried that others change at the same time.
+const ATTEMPTS: u32 = 8;
+
+/// Finishes what a dead process has begun to publish. Gives whether something was missing; `None` where what somebody else has
+/// done meanwhile can't be reconciled with it.
 ///
 /// # Errors
 /// [`Error::Io`]: it can be repeated.
-pub(super) fn finish_or_undo(names: &[NameRecord]) -> Result<Fate> {
-    let mut reached = Vec::with_capacity(names.len());
-    for name in names {
-        reached.push(name.reached()?);
-    }
-    if reached.contains(&Reached::Foreign) {
-        for name in names.iter().rev() {
-            name.undo()?;
+pub(super) fn finish(names: &[NameRecord], moves: &[MoveRecord]) -> Result<Option<bool>> {
+    for attempt in 0..ATTEMPTS {
+        let mut reached = Vec::with_capacity(names.len());
+        for name in names {
+            reached.push(name.reached()?);
         }
-        return Ok(Fate::Undone);
-    }
-    for (name, reached) in names.iter().zip(&reached) {
-        if *reached == Reached::Before {
+        let mut moved = Vec::with_capacity(moves.len());
+        for name in moves {
+            moved.push(name.reached()?);
+        }
+        let is = |what| reached.contains(&what) || moved.contains(&what);
+        if is(Reached::Foreign) {
+            return Ok(None);
+        }
+        if !is(Reached::Before) {
+            return Ok(Some(attempt > 0));
+        }
+        for (name, _) in names.iter().zip(&reached).filter(|(_, r)| **r == Reached::Before) {
             name.finish()?;
         }
+        for (name, _) in moves.iter().zip(&moved).filter(|(_, r)| **r == Reached::Before) {
+            rename(&name.from, &name.to, RenameFlags::NOREPLACE)?;
+        }
     }
-    Ok(Fate::Finished(reached.contains(&Reached::Before)))
+    let path = names.first().map(|name| &name.path).or(moves.first().map(|name| &name.to));
+    let path = path::from_bytes(path.map_or(b"", |path| path));
+    Err(Error::io("finishing a commit on", path, Errno::BUSY))
+}
+
+/// Takes back what a dead process has published, where nobody else has changed it since.
+///
+/// # Errors
+/// [`Error::Io`]: it can be repeated.
+pub(super) fn undo(names: &[NameRecord], moves: &[MoveRecord]) -> Result<()> {
+    moves.iter().rev().try_for_each(MoveRecord::undo)?;
+    names.iter().rev().try_for_each(NameRecord::undo)
 }

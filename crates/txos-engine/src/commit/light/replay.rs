@@ -132,7 +132,7 @@ pub(super) fn replay(records: &[Record], flush: bool) -> Result<Replayed> {
     names.redo(&mut done)?;
     for record in records {
         for file in &record.files {
-            if names.supersede(file) {
+            if file.pieces.is_empty() || names.supersede(file) {
                 continue;
             }
             let io = |e: Errno| Error::io("redoing a commit on", path::from_bytes(&file.path), e);
@@ -554,7 +554,8 @@ pub(super) fn flush_files(records: &[Record]) -> Result<()> {
     // Of a name that was given to one new file after the other, the last.
     let mut named: BTreeMap<&[u8], FileId> = BTreeMap::new();
     for record in records {
-        files.extend(record.files.iter().map(|file| (&file.path[..], file.id)));
+        let written = record.files.iter().filter(|file| !file.pieces.is_empty());
+        files.extend(written.map(|file| (&file.path[..], file.id)));
         for name in &record.names {
             match &name.after {
                 Some(new) => named.insert(&name.path, new.id),

@@ -67,12 +67,12 @@ impl Settled {
                 continue;
             }
             let io = |e: Errno| {
-                let (parent, _) = path::split(&target.path).unwrap_or((b"/", b""));
+                let (parent, _) = path::split(&target.end.path).unwrap_or((b"/", b""));
                 Error::io("flushing", path::from_bytes(parent), e)
             };
-            let changed = changed(target.dir()).map_err(io)?;
+            let changed = changed(target.end.dir()).map_err(io)?;
             if !sys::mistake("directory-not-flushed") {
-                match readable(target.dir()) {
+                match readable(target.end.dir()) {
                     Ok(dir) => sys::fsync(dir.as_fd()).map_err(io)?,
                     Err(Errno::ACCESS | Errno::PERM) => rustix::fs::sync(),
                     Err(e) => return Err(io(e)),
@@ -84,7 +84,7 @@ impl Settled {
             if known.len() >= KNOWN_MAX {
                 known.clear();
             }
-            known.insert(target.dir_id, changed);
+            known.insert(target.end.dir_id, changed);
         }
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Settled {
     pub fn follow(&self, names: &[NameTarget]) -> Following<'_> {
         let known = self.lock();
         let as_known = directories(names).filter(|target| is_known(&known, target));
-        let as_known = as_known.map(|target| target.dir_id).collect();
+        let as_known = as_known.map(|target| target.end.dir_id).collect();
         Following { known, as_known }
     }
 }
@@ -101,24 +101,24 @@ impl Settled {
 impl Following<'_> {
     /// After them, if all were made.
     pub fn note(mut self, names: &[NameTarget]) {
-        for target in directories(names).filter(|t| self.as_known.contains(&t.dir_id)) {
-            match changed(target.dir()) {
-                Ok(now) => drop(self.known.insert(target.dir_id, now)),
-                Err(_) => drop(self.known.remove(&target.dir_id)),
+        for target in directories(names).filter(|t| self.as_known.contains(&t.end.dir_id)) {
+            match changed(target.end.dir()) {
+                Ok(now) => drop(self.known.insert(target.end.dir_id, now)),
+                Err(_) => drop(self.known.remove(&target.end.dir_id)),
             }
         }
     }
 }
 
 fn is_known(known: &HashMap<FileId, Stamp>, target: &NameTarget) -> bool {
-    let Some(then) = known.get(&target.dir_id).filter(|_| multigrain()) else { return false };
-    changed(target.dir()).is_ok_and(|now| now == *then)
+    let Some(then) = known.get(&target.end.dir_id).filter(|_| multigrain()) else { return false };
+    changed(target.end.dir()).is_ok_and(|now| now == *then)
 }
 
 /// One name of each directory.
 fn directories(names: &[NameTarget]) -> impl Iterator<Item = &NameTarget> {
-    let first = |at: usize, id: FileId| names.iter().take(at).all(|t| t.dir_id != id);
-    names.iter().enumerate().filter(move |(at, t)| first(*at, t.dir_id)).map(|(_, t)| t)
+    let first = |at: usize, id: FileId| names.iter().take(at).all(|t| t.end.dir_id != id);
+    names.iter().enumerate().filter(move |(at, t)| first(*at, t.end.dir_id)).map(|(_, t)| t)
 }
 
 fn changed(dir: &OwnedFd) -> std::result::Result<Stamp, Errno> {

@@ -3,6 +3,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::log::{MoveRecord, NameRecord};
 use super::*;
 use crate::commit::{self, Silent};
 use crate::readset::{Coverage, page_digest};
@@ -228,7 +229,7 @@ fn what_the_log_cannot_say_of_a_file_is_for_the_full_commit() {
     assert!(!with(&remove(&top, "s"), &plain), "it is a link");
     let (names, bytes) = (put(&top, 6, "x", "x"), patch(&top, "b", 0, b"x"));
     let mixed = light(&rig.home, &grounds(&top), &[names, bytes], &reads, None, &plain);
-    assert!(mixed.unwrap().is_none(), "names and bytes");
+    assert!(mixed.unwrap().is_none(), "names and bytes, durable");
     assert!(with(&put(&top, 7, "x", "x"), &plain));
 }
 
@@ -420,36 +421,337 @@ fn a_dead_process_leaves_all_or_nothing() {
             let before = tree(&top);
             let deltas =
                 [put(&top, 1, "new", "first"), put(&top, 2, "old", "second"), remove(&top, "gone")];
-            let targets = names::targets(&grounds(&top), &deltas).unwrap().unwrap();
-            for (bit, target) in targets.iter().enumerate() {
+            let deltas: Vec<&Delta> = deltas.iter().collect();
+            let targets = names::changes(&grounds(&top), &deltas).unwrap().unwrap().names;
+            let records: Vec<NameRecord> = targets.iter().map(|t| t.record.clone()).collect();
+            for (bit, target) in targets.into_iter().enumerate() {
                 if reached & 1 << bit != 0 {
-                    names::publish(std::slice::from_ref(target)).unwrap();
+                    let alone = Changes { names: vec![target], moves: Vec::new() };
+                    alone.publish().unwrap();
                 }
             }
-            let records: Vec<NameRecord> = targets.iter().map(|t| t.record.clone()).collect();
             let in_the_way = stranger && reached & 1 == 0;
             if in_the_way {
                 fs::write(top.join("new"), "theirs").unwrap();
             }
-            let fate = names::finish_or_undo(&records).unwrap();
+            let finished = names::finish(&records, &[]).unwrap();
             if in_the_way {
                 let theirs = files(&[("new", "theirs")]);
-                assert_eq!(fate, names::Fate::Undone);
+                assert_eq!(finished, None);
+                names::undo(&records, &[]).unwrap();
                 let all: Vec<_> = before.into_iter().chain(theirs).collect();
                 let (mut now, mut all) = (tree(&top), all);
                 now.sort();
                 all.sort();
                 assert_eq!(now, all, "{reached}");
             } else {
-                assert_eq!(fate, names::Fate::Finished(reached != 7));
+                assert_eq!(finished, Some(reached != 7));
                 assert_eq!(tree(&top), files(&[("new", "first"), ("old", "second")]), "{reached}");
                 // A file that somebody has taken away since is not put there again.
                 fs::rename(top.join("new"), top.join("taken")).unwrap();
-                assert_eq!(names::finish_or_undo(&records).unwrap(), names::Fate::Finished(false));
+                assert_eq!(names::finish(&records, &[]).unwrap(), Some(false));
                 assert_eq!(tree(&top), files(&[("old", "second"), ("taken", "first")]));
             }
         }
     }
+}
+
+/// Moves a file in the tree.
+fn moved(top: &Path, from: &str, to: &str) -> Delta {
+    let what = What::Move { from: from.into(), source: version(&top.join(from)), base: None };
+    Delta { layer: 0, path: to.into(), stable_path: to.into(), nameless: false, what }
+}
+
+/// Everything that a commit that is not durable may be: a new file, one that is replaced, one that goes, one that is
+/// moved, an append, and bytes in place.
+fn prepare_mixed(top: &Path) {
+    for (name, content) in [("old", "old"), ("gone", "gone"), ("here", "moved"), ("log", "one\n")] {
+        fs::write(top.join(name), content).unwrap();
+    }
+}
+
+fn commit_mixed(home: &Home, top: &Path) -> Result<Option<Summary>> {
+    let reads = seen(top, "a", &[0]);
+    let deltas = [
+        put(top, 1, "new", "first"),
+        patch(top, "log", 4, b"two\n"),
+        put(top, 2, "old", "second"),
+        moved(top, "here", "there"),
+        patch(top, "a", 10, b"in place"),
+        remove(top, "gone"),
+    ];
+    light(home, &grounds(top), &deltas, &reads, None, &options(false))
+}
+
+fn mixed(done: bool) -> Vec<(String, String)> {
+    match done {
+        false => files(&[("gone", "gone"), ("here", "moved"), ("log", "one\n"), ("old", "old")]),
+        true => {
+            let all = [("log", "one\ntwo\n"), ("new", "first"), ("old", "second")];
+            files(&[&all[..], &[("there", "moved")]].concat())
+        }
+    }
+}
+
+/// Whether all of it is there; half of it is a failure.
+fn is_mixed(top: &Path, step: &str) -> bool {
+    let (now, in_place) = (tree(top), read(top, "a", 10, 8));
+    let done = now == mixed(true);
+    assert!(done || now == mixed(false), "{step}: {now:?}");
+    assert_eq!(in_place, if done { "in place" } else { "........" }, "{step}");
+    done
+}
+
+#[test]
+fn what_is_not_durable_may_be_mixed_append_and_move() {
+    let rig = Rig::new("mixed");
+    let top = rig.top();
+    prepare_mixed(&top);
+    let inode = version(&top.join("here")).id;
+    let done = commit_mixed(&rig.home, &top).unwrap().unwrap();
+    assert!(is_mixed(&top, "committed") && holds(&rig.home, done.id));
+    assert_eq!(version(&top.join("there")).id, inode);
+    // A durable one is for the full commit.
+    let reads = ReadSet::default();
+    let with = |delta: Delta, durable: bool| {
+        light(&rig.home, &grounds(&top), &[delta], &reads, None, &options(durable)).unwrap()
+    };
+    assert!(with(patch(&top, "log", 8, b"x"), true).is_none());
+    assert!(with(moved(&top, "there", "here"), true).is_none());
+    // And so is what leaves a hole, makes a file shorter, or moves a file over another one.
+    assert!(with(patch(&top, "log", 9, b"x"), false).is_none());
+    let mut shorter = patch(&top, "log", 0, b"x");
+    if let What::Patch { size, .. } = &mut shorter.what {
+        *size = Some(1);
+    }
+    assert!(with(shorter, false).is_none());
+    let mut over = moved(&top, "there", "old");
+    if let What::Move { base, .. } = &mut over.what {
+        *base = Some(version(&top.join("old")));
+    }
+    assert!(with(over, false).is_none());
+    let both = [moved(&top, "there", "here"), put(&top, 9, "there", "x")];
+    let both = light(&rig.home, &grounds(&top), &both, &reads, None, &options(false));
+    assert!(both.unwrap().is_none(), "a name that is left and taken");
+    assert!(is_mixed(&top, "unchanged"));
+    assert!(with(moved(&top, "there", "here"), false).is_some());
+    assert!(with(patch(&top, "log", 8, b"x"), false).is_some());
+}
+
+/// Others' changes at the last moment: theirs stay, and nothing of the commit is there.
+#[test]
+fn what_others_do_to_appended_and_moved_files() {
+    let append = |path: &Path, text: &str| {
+        use std::io::Write as _;
+        let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    };
+    let rig = Rig::new("appended");
+    let top = rig.top();
+    fs::write(top.join("log"), "one\n").unwrap();
+    let deltas = [put(&top, 1, "new", "x"), patch(&top, "log", 4, b"ours\n")];
+    append(&top.join("log"), "theirs, not ours\n");
+    let reads = ReadSet::new(Coverage::default());
+    let lost = light(&rig.home, &grounds(&top), &deltas, &reads, None, &options(false));
+    assert!(matches!(lost, Err(Error::Conflict(_))), "{lost:?}");
+    assert_eq!(tree(&top), files(&[("log", "one\ntheirs, not ours\n")]));
+    let rig = Rig::new("moved-over");
+    let top = rig.top();
+    fs::write(top.join("here"), "ours").unwrap();
+    fs::write(top.join("log"), "one\n").unwrap();
+    let deltas =
+        [put(&top, 1, "new", "x"), moved(&top, "here", "there"), patch(&top, "log", 4, b"two\n")];
+    let commit = |theirs: &str| {
+        fs::write(top.join(theirs), "theirs").unwrap();
+        let reads = ReadSet::new(Coverage::default());
+        let lost = light(&rig.home, &grounds(&top), &deltas, &reads, None, &options(false));
+        assert!(matches!(lost, Err(Error::Conflict(_))), "{lost:?}");
+    };
+    commit("there");
+    let theirs = files(&[("here", "ours"), ("log", "one\n"), ("there", "theirs")]);
+    assert_eq!(tree(&top), theirs);
+    // Another file is at the name that is left: it goes back.
+    fs::remove_file(top.join("there")).unwrap();
+    fs::rename(top.join("here"), rig.dir.join("kept")).unwrap();
+    commit("here");
+    assert_eq!(tree(&top), files(&[("here", "theirs"), ("log", "one\n")]));
+}
+
+/// Killed at every step, or each step fails: all of it is there or nothing, as of the next commit or recovery.
+#[test]
+fn mixed_commits_killed_and_failed_at_every_step() {
+    for how in ["kill", "killafter", "ENOSPC"] {
+        let (mut done, mut steps) = (0, 0);
+        for step in 1.. {
+            let rig = Rig::new(&format!("mixed-{how}-{step}"));
+            prepare_mixed(&rig.top());
+            let status = child(&rig, "mixed", &format!("{how}@{step}")).status().unwrap();
+            let what = format!("{how} {step}");
+            if step % 2 == 0 {
+                commit_to(&rig.home, &rig.top(), "b", 3 * PAGE, b"next").unwrap().unwrap();
+            } else {
+                let recovered = commit::recover(&rig.home, &Silent).unwrap();
+                assert_eq!(recovered.notes, Vec::<String>::new(), "{what}");
+            }
+            let is_done = is_mixed(&rig.top(), &what);
+            assert!(is_done || !status.success(), "{what}: it said it was done");
+            let failed = fs::read_to_string(rig.dir.join("failed")).unwrap_or_default();
+            assert!(
+                !is_done || !failed.starts_with("false"),
+                "{what}: it said it failed: {failed}"
+            );
+            done += usize::from(is_done);
+            assert_eq!(commit::recover(&rig.home, &Silent).unwrap(), Recovered::default());
+            assert_eq!(is_mixed(&rig.top(), &what), is_done);
+            if status.success() && step > 30 {
+                steps = step;
+                break;
+            }
+        }
+        assert!(done > 1, "{how}: {done}");
+        eprintln!("{how}: {steps} steps, {done} done");
+    }
+}
+
+/// After another boot what was not durable is not redone, and what others have done to the files since stays.
+#[test]
+fn appends_and_moves_count_in_this_boot_only() {
+    let mut rig = Rig::new("mixed-boot");
+    let top = rig.top();
+    prepare_mixed(&top);
+    commit_mixed(&rig.home, &top).unwrap().unwrap();
+    // Somebody shortens the file, and moves the other one back.
+    fs::write(top.join("log"), "one\n").unwrap();
+    fs::rename(top.join("there"), top.join("here")).unwrap();
+    let (before, in_place) = (tree(&top), fs::read(top.join("a")).unwrap());
+    rig.reboot();
+    let recovered = commit::recover(&rig.home, &Silent).unwrap();
+    assert_eq!(recovered, Recovered::default());
+    assert_eq!((tree(&top), fs::read(top.join("a")).unwrap()), (before, in_place));
+}
+
+/// What a dead process has left of an append, of bytes and of a move, how far it had come, and what others have done
+/// meanwhile: all of it is there, or nothing, and theirs stays.
+#[test]
+fn a_dead_process_leaves_all_or_nothing_of_appends_and_moves() {
+    use super::control::{BYTES, NAMES, TAILS};
+    let rig = Rig::new("mixed-dead");
+    let top = rig.top();
+    let path = |name: &str| top.join(name).as_os_str().as_bytes().to_vec();
+    let carry_on = |progress: u64| {
+        let mut record = Record::new(1, TxId::from_bits(1), false);
+        let id = version(&top.join("log")).id;
+        let growth = |length: u64, tail: &[u8]| {
+            let (path, tail) = (path("log"), tail.to_vec());
+            GrownRecord { path, id, mtime: None, length, tail }
+        };
+        record.grown = vec![growth(4, b"two\n")];
+        let pieces = vec![(0, b"...".to_vec(), b"new".to_vec())];
+        let id = version(&top.join("a")).id;
+        record.files = vec![FileRecord { path: path("a"), id, mtime: None, pieces }];
+        let id = version(&rig.dir.join("moved")).id;
+        record.moves = vec![MoveRecord { from: path("here"), to: path("there"), id }];
+        let mut recovered = Recovered::default();
+        let last = std::cell::Cell::new(progress);
+        let note = |progress| {
+            last.set(progress);
+            Ok(())
+        };
+        let done = super::carry_on(0, progress, &record, note, &mut recovered).unwrap();
+        assert_eq!(recovered.notes.len(), usize::from(!done), "{recovered:?}");
+        done
+    };
+    // (How far it had come, what is in the file that grows, in the one with bytes, and where the moved one is; whether it
+    // is finished, and the same then.)
+    let cases = [
+        (NAMES, "one\n", "...", "here", true, "one\ntwo\n", "there"),
+        (NAMES, "one\n", "...", "there", true, "one\ntwo\n", "there"),
+        (BYTES, "one\n", "n..", "there", true, "one\ntwo\n", "there"),
+        (TAILS, "one\n", "new", "there", true, "one\ntwo\n", "there"),
+        (TAILS, "one\ntw", "new", "there", true, "one\ntwo\n", "there"),
+        (TAILS, "one\ntwo\n", "new", "there", true, "one\ntwo\n", "there"),
+        (TAILS, "one\ntwo\ntheirs", "new", "there", true, "one\ntwo\ntheirs", "there"),
+        // Somebody has moved it on since.
+        (NAMES, "one\n", "...", "other", true, "one\ntwo\n", "other"),
+        // Somebody has appended before the process came to it: also what it was to append itself.
+        (NAMES, "one\ntheirs", "...", "here", false, "one\ntheirs", "here"),
+        (NAMES, "one\ntwo\n", "...", "there", false, "one\ntwo\n", "here"),
+        (BYTES, "one\nit's two\n", "new", "there", false, "one\nit's two\n", "here"),
+        (BYTES, "on", "n..", "there", false, "on", "here"),
+        // In the same moment: theirs is first, then all of it.
+        (TAILS, "one\ntheirs\ntwo\n", "new", "there", false, "one\ntheirs\n", "here"),
+        // Something of others is where it was to be moved.
+        (NAMES, "one\n", "...", "here taken", false, "one\n", "here"),
+        // It was moved, and moved back by somebody who has put theirs there.
+        (BYTES, "one\n", "...", "here taken", true, "one\ntwo\n", "here"),
+    ];
+    for (progress, log, bytes, at, is_done, log_then, at_then) in cases {
+        for name in ["here", "there", "other"] {
+            let _ = fs::remove_file(top.join(name));
+        }
+        fs::write(top.join("log"), log).unwrap();
+        fs::write(top.join("a"), bytes).unwrap();
+        let _ = fs::remove_file(rig.dir.join("moved"));
+        fs::write(rig.dir.join("moved"), "moved").unwrap();
+        let what = format!("{progress} {log:?} {bytes} {at}");
+        let (at, taken) = at.split_once(' ').map_or((at, false), |(at, _)| (at, true));
+        fs::hard_link(rig.dir.join("moved"), top.join(at)).unwrap();
+        if taken {
+            fs::write(top.join("there"), "theirs").unwrap();
+        }
+        assert_eq!(carry_on(progress), is_done, "{what}");
+        assert_eq!(fs::read_to_string(top.join("log")).unwrap(), log_then, "{what}");
+        let bytes_then = if is_done { "new" } else { "..." };
+        assert_eq!(fs::read_to_string(top.join("a")).unwrap(), bytes_then, "{what}");
+        assert_eq!(fs::read_to_string(top.join(at_then)).unwrap(), "moved", "{what}");
+        if taken {
+            assert_eq!(fs::read_to_string(top.join("there")).unwrap(), "theirs", "{what}");
+        }
+    }
+}
+
+/// What a durable commit has put into a file is on the disk before a commit that is not durable moves the file or appends
+/// to it: else recovery would not find it, or take it for somebody else's. And each durable change of a file's bytes gives
+/// the file a time that recovery knows.
+#[test]
+fn durable_content_is_flushed_before_it_is_moved_or_appended_to() {
+    let mut rig = Rig::new("mixed-durable");
+    let top = rig.top();
+    let patch_new = |rig: &Rig, bytes: &[u8]| {
+        let reads = ReadSet::new(Coverage::default());
+        let delta = patch(&top, "new", 0, bytes);
+        light(&rig.home, &grounds(&top), &[delta], &reads, None, &options(true)).unwrap().unwrap();
+    };
+    commit_names(&rig.home, &top, &[put(&top, 1, "new", "first")], true).unwrap();
+    patch_new(&rig, b"FI");
+    // The power fails, and the bytes were not written yet.
+    let mtime = version(&top.join("new")).mtime;
+    let file = fs::File::create(top.join("new")).unwrap();
+    sys::set_own_mtime(file.as_fd(), mtime).unwrap();
+    drop(file);
+    rig.reboot();
+    commit::recover(&rig.home, &Silent).unwrap();
+    assert_eq!(tree(&top), files(&[("new", "FIrst")]));
+    // Everything was flushed: nothing that is durable is in the log.
+    let last_durable = |rig: &Rig| {
+        let session = Shared::of(&rig.home).session(&rig.home).unwrap();
+        session.control.state().unwrap().unwrap().last_durable
+    };
+    prepare_mixed(&top);
+    let flushes = |rig: &Rig| {
+        let steps = rig.dir.join("steps");
+        let _ = fs::remove_file(&steps);
+        let mut child = child(rig, "grow and move", "");
+        assert!(child.env("TXOS_FAULT_COUNT", &steps).status().unwrap().success());
+        let steps = fs::read_to_string(&steps).unwrap();
+        steps.lines().filter(|step| step.ends_with("fdatasync")).count()
+    };
+    assert_eq!((last_durable(&rig), flushes(&rig)), (0, 0));
+    patch_new(&rig, b"fi");
+    assert_ne!(last_durable(&rig), 0);
+    assert_eq!(flushes(&rig), 2, "the one that grows, and the one that is moved");
+    checkpoint(&rig.home).unwrap();
+    assert_eq!((last_durable(&rig), flushes(&rig)), (0, 0));
 }
 
 #[test]
@@ -541,7 +843,7 @@ fn child(rig: &Rig, what: &str, fault: &str) -> Command {
 #[ignore = "is started by other tests, as a process of its own"]
 fn as_a_child() {
     let Ok(text) = std::env::var("TXOS_TEST_LIGHT") else { return };
-    let (what, dir) = text.split_once(' ').unwrap();
+    let (what, dir) = text.rsplit_once(' ').unwrap();
     let dir = Path::new(dir);
     let (home, top) = (Home::open(&dir.join("store")).unwrap(), dir.join("tree"));
     match what {
@@ -553,6 +855,24 @@ fn as_a_child() {
             reads.note_seen(at, version(&top).id, b"b", outcome, Facets::WRITE);
             let deltas = [patch(&top, "a", 10, b"one"), patch(&top, "b", 2 * PAGE - 2, b"three")];
             light(&home, &grounds(&top), &deltas, &reads, None, &options(true)).unwrap().unwrap();
+        }
+        "mixed" => {
+            let done = commit_mixed(&home, &top);
+            if let Err(error) = &done {
+                let unfinished = matches!(error, Error::Unfinished { .. });
+                fs::write(dir.join("failed"), format!("{unfinished} {error:?}")).unwrap();
+            }
+            std::process::exit(i32::from(done.is_err()));
+        }
+        "grow and move" => {
+            let (from, to) = match top.join("here").exists() {
+                true => ("here", "there"),
+                false => ("there", "here"),
+            };
+            let length = version(&top.join("log")).size;
+            let deltas = [patch(&top, "log", length, b"x"), moved(&top, from, to)];
+            let reads = ReadSet::default();
+            light(&home, &grounds(&top), &deltas, &reads, None, &options(false)).unwrap().unwrap();
         }
         "checkpoint" => checkpoint(&home).unwrap(),
         other => panic!("{other}"),
@@ -785,7 +1105,16 @@ fn records_read_back() {
         aside: b"/s/o".to_vec(),
     }];
     let id = TxId::from_bits(5);
-    let record = Record { seq: 9, id, durable: true, slot: 7, files: vec![file], names };
+    let grown = vec![GrownRecord {
+        path: b"/g".to_vec(),
+        id: file.id,
+        mtime: None,
+        length: 9,
+        tail: b"tail".to_vec(),
+    }];
+    let moves = vec![MoveRecord { from: b"/f".to_vec(), to: b"/t".to_vec(), id: file.id }];
+    let record =
+        Record { slot: 7, files: vec![file], names, grown, moves, ..Record::new(9, id, true) };
     let bytes = record.to_bytes(3);
     assert_eq!(bytes.len() % 8, 0);
     let read = log::read_record(&bytes, 3).unwrap();
