@@ -95,7 +95,8 @@ impl Executor {
     /// There is no graph; it is damaged; or the files'.
     pub fn open(dir: &Path, how: How, durable: bool) -> io::Result<Executor> {
         std::env::set_current_dir(dir.join("v"))?;
-        let state = State::read()?.ok_or_else(|| {
+        // In a transaction: a killed executor's publish may be half done, and is completed or undone by who looks at it.
+        let state = Transaction::new().durable(false).run(|_| State::read())?.ok_or_else(|| {
             damaged("there is no file `state`: the graph was not made to its end")
         })?;
         if !durable && state.boot != state::boot() {

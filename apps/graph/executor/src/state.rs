@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -95,25 +96,26 @@ pub fn make(dir: &Path, forest: &Forest) -> io::Result<()> {
 }
 
 /// Reads all vertices in so many threads, from the working directory, and takes back what blocks above a height have done
-/// to them. Each vertex is taken back by itself: what an interruption leaves is taken back the next time. The vertices' hashes
-/// then, and how many were taken back.
+/// to them: each thread its part of them, in one transaction, which also completes or undoes what a killed executor was
+/// publishing. What an interruption leaves is taken back the next time. The vertices' hashes then, and how many were taken back.
 ///
 /// # Errors
 /// The files', or a transaction's.
 pub fn open(vertices: u32, height: u32, threads: usize) -> io::Result<(Vec<Hash>, u32)> {
-    in_parts(vertices, threads, |vertex, buffer| {
+    let look = |vertex, buffer: &mut Vec<u8>| {
         let before = Vertex::read(vertex, buffer)?;
         let mut after = before.clone();
         let changed = after.take_back(height);
         if changed {
-            txos::Transaction::new().durable(false).run(|_| after.write(vertex, &before))?;
+            after.write(vertex, &before)?;
         }
         Ok((after.hash(), changed))
-    })
-    .map(|all| {
-        let taken_back = all.iter().filter(|(_, changed)| *changed).count() as u32;
-        (all.into_iter().map(|(hash, _)| hash).collect(), taken_back)
-    })
+    };
+    let all = in_parts(vertices, threads, |part| {
+        txos::Transaction::new().durable(false).run(|_| each(part.clone(), look))
+    })?;
+    let taken_back = all.iter().filter(|(_, changed)| *changed).count() as u32;
+    Ok((all.into_iter().map(|(hash, _)| hash).collect(), taken_back))
 }
 
 /// Reads all vertices, from the working directory.
@@ -121,31 +123,35 @@ pub fn open(vertices: u32, height: u32, threads: usize) -> io::Result<(Vec<Hash>
 /// # Errors
 /// The files'.
 pub fn hashes(vertices: u32) -> io::Result<Vec<Hash>> {
-    in_parts(vertices, 1, |vertex, buffer| Ok(Vertex::read(vertex, buffer)?.hash()))
+    each(0..vertices, |vertex, buffer| Ok(Vertex::read(vertex, buffer)?.hash()))
 }
 
-/// What a function makes of each vertex, in so many threads of which each has a part of them; in the order of the vertices.
+/// What a function makes of each of these vertices.
+fn each<T>(
+    vertices: Range<u32>,
+    look: impl Fn(u32, &mut Vec<u8>) -> io::Result<T>,
+) -> io::Result<Vec<T>> {
+    let mut buffer = Vec::new();
+    vertices.map(|vertex| look(vertex, &mut buffer)).collect()
+}
+
+/// What a function makes of all vertices, in so many threads of which each has a part of them; in the order of the vertices.
 fn in_parts<T: Send>(
     vertices: u32,
     threads: usize,
-    look: impl Fn(u32, &mut Vec<u8>) -> io::Result<T> + Sync,
+    make: impl Fn(Range<u32>) -> io::Result<Vec<T>> + Sync,
 ) -> io::Result<Vec<T>> {
-    let part = |from: u32, to: u32| {
-        let mut buffer = Vec::new();
-        (from..to).map(|vertex| look(vertex, &mut buffer)).collect::<io::Result<Vec<T>>>()
-    };
     let threads = u32::try_from(threads).unwrap_or(u32::MAX).clamp(1, vertices.max(1));
     if threads == 1 {
-        return part(0, vertices);
+        return make(0..vertices);
     }
     let size = vertices.div_ceil(threads);
     std::thread::scope(|scope| {
         let started: Vec<_> = (0..threads)
             .map(|n| {
                 let (from, to) = (n.saturating_mul(size), (n + 1).saturating_mul(size));
-                let part = &part;
-                std::thread::Builder::new()
-                    .spawn_scoped(scope, move || part(from.min(vertices), to.min(vertices)))
+                let (part, make) = (from.min(vertices)..to.min(vertices), &make);
+                std::thread::Builder::new().spawn_scoped(scope, move || make(part))
             })
             .collect::<io::Result<_>>()?;
         let mut all = Vec::with_capacity(vertices as usize);
