@@ -354,6 +354,10 @@ impl Staging {
     /// into the tree, and the others go.
     pub fn keep(mut self, home: &'static Home, published: u64) -> Option<Staging> {
         static AT_EXIT: Once = Once::new();
+        // On a full disk it may not have been made to its end.
+        if self.places.len() != self.tx.meta.layers.len() {
+            return Some(self);
+        }
         let made = self.next - self.began_at;
         if made > published && (made > LEFT_MAX || !self.is_emptied()) {
             return Some(self);

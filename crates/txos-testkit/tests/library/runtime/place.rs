@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use txos_testkit::{Invocation, Lab};
+use txos_testkit::image::Image;
+use txos_testkit::{Invocation, Lab, require_some};
 
 use crate::program::{Linked, program};
 
@@ -18,4 +19,30 @@ pub fn start(lab: &Lab, name: &'static str, linked: Linked) -> Invocation {
 pub fn strays(lab: &Lab, expected: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(lab.tree()).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| !expected(&path.file_name().unwrap().to_string_lossy())).collect()
+}
+
+/// A transaction that could not make its place in the store, whatever part of it was made, is in no later one's way.
+#[test]
+fn a_place_that_was_half_made_is_not_used_again() {
+    let lab = Lab::new();
+    let few = ["-N", "128"];
+    let image = require_some!(Image::mount_with(&lab, "ext4", &few, 16, "few"), "no ext4 here");
+    let lab = lab.at(&image.point);
+    let full = || start(&lab, "full", Linked::WithLibrary);
+    // (The store is made, and what is mounted once stays.)
+    let _ = lab.native("touch taken.0");
+    let _ = full().run().expect(0);
+    let mut failed = 0;
+    for free in 0..24 {
+        let _ = lab.native(&format!(
+            "rm -f made; n=0; while touch taken.$n 2> /dev/null; do n=$((n + 1)); done
+             for one in $(seq {free}); do rm taken.$((n - one)); done"
+        ));
+        let done = full().run().expect(0);
+        failed += u32::from(done.stderr.contains("No space left on device"));
+        assert_eq!(lab.read("made"), "made\n", "{free}");
+    }
+    assert!(failed > 3, "there was space enough");
+    let _ = lab.native("rm made");
+    lab.expect_clean();
 }
