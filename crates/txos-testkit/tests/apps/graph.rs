@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use rustix::fs::{FallocateFlags, fallocate};
 use txos_testkit::image::Image;
+use txos_testkit::random::Random;
+use txos_testkit::wait::until;
 use txos_testkit::{Invocation, Lab, binary, require, skip};
 
 use crate::{Python, build, root};
@@ -148,6 +151,171 @@ fn a_block_is_taken_back_and_executed_again() {
         assert_eq!(line(&printed, sum), line(&expected, sum), "{sum}");
     }
     let _ = lab.native("rm -rf graph work blocks three old");
+    lab.expect_clean();
+}
+
+/// Blocks of requests that add edges to the first few vertices, whose files grow by that.
+fn blocks_on_few(blocks: usize, hot: u64, vertices: u64, seed: u64) -> String {
+    let mut random = Random::new(seed);
+    let mut text = String::new();
+    for _ in 0..blocks {
+        for _ in 0..40 {
+            let (from, to) = (random.below(hot), hot + random.below(vertices - hot));
+            text += &format!("add {from} {to}\n");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Takes all space there is, in a file, but for so many bytes.
+fn fill(file: &Path, spare: u64) {
+    let file = fs::File::create(file).unwrap();
+    let mut size = 0;
+    for step in [1 << 20, 1 << 16, 1 << 12, 1 << 10] {
+        while fallocate(&file, FallocateFlags::empty(), size, step).is_ok() {
+            size += step;
+        }
+    }
+    file.set_len(size.saturating_sub(spare)).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// The executor says that the disk is full and ends. Nothing of a block that was whole is lost; with space again it goes on after it.
+#[test]
+fn a_full_disk() {
+    let lab = Lab::new();
+    let Some(image) = Image::mount(&lab, "ext4", 32, "small") else {
+        return skip::say("no ext4 image");
+    };
+    let lab = lab.at(&image.point);
+    let _ = graph(&lab, &["make", "graph", "1500", "6"]).run().expect(0);
+    let blocks = blocks_on_few(30, 8, 1500, 7);
+    fs::write(lab.path("blocks"), &blocks).unwrap();
+    let few: String = blocks.split_inclusive("\n\n").take(3).collect();
+    fs::write(lab.path("few"), few).unwrap();
+    let expected = replay(&lab, "blocks", "plain");
+    let height = || lab.read("work/state").split(' ').next().unwrap().parse::<u32>().unwrap();
+    let go_on = |file: &str| graph(&lab, &["replay", "work", file, "2"]).run();
+    for spare in [4 << 10, 0] {
+        let _ = lab.native("rm -rf work; cp -r graph work");
+        let _ = go_on("few").expect(0);
+        fill(&lab.path("fill"), spare);
+        // It may come further each time (what it had prepared is given back), and loses nothing.
+        let (mut reached, mut refused) = (3, 0);
+        for _ in 0..3 {
+            let done = go_on("blocks");
+            println!("with {spare} bytes: ended with {}, {} blocks", done.code(), height());
+            assert!(height() >= reached);
+            reached = height();
+            if done.code() != 0 {
+                let _ = done.expect(1).says("No space left on device");
+                refused += 1;
+            }
+        }
+        assert!(refused > 0, "there was space enough");
+        fs::remove_file(lab.path("fill")).unwrap();
+        let printed = go_on("blocks").expect(0).text();
+        assert_eq!(line(&printed, "requests"), ((30 - reached) * 40).to_string());
+        assert_eq!(line(&printed, "hash"), line(&expected, "hash"));
+        let files = graph(&lab, &["hash", "work"]).run().expect(0).text();
+        assert_eq!(files.trim(), line(&expected, "hash"));
+    }
+    let _ = lab.native("rm few");
+    let _ = lab.native("rm -rf graph work blocks");
+    lab.expect_clean();
+}
+
+/// Takes the first vertices in transactions outside of the order, until there is a file `stop`. `change` writes nonsense and aborts; `look`
+/// finds each edge between two of them at both of its ends, whenever it has committed.
+const PARTICIPANT: &str = r#"
+import os, random, struct, sys, txos
+
+kind, hot, chance = sys.argv[1], int(sys.argv[2]), random.Random(sys.argv[3])
+tried = met = 0
+print("ready", flush=True)
+while not os.path.exists("stop"):
+    tried += 1
+    ends = {}
+    try:
+        with txos.transaction(durable=False):
+            for vertex in chance.sample(range(hot), hot):
+                fd = os.open(f"work/v/{vertex:05}", os.O_RDWR)
+                try:
+                    words = [word for (word,) in struct.iter_unpack("<I", os.read(fd, 1 << 16))]
+                    ends[vertex] = words[2 : 2 + words[0]]
+                    if kind == "change":
+                        os.pwrite(fd, b"\xff" * 64, 0)
+                finally:
+                    os.close(fd)
+            if kind == "change":
+                raise KeyError
+    except KeyError:
+        continue
+    except txos.Conflict:
+        met += 1
+        continue
+    assert all((a in ends[b]) == (b in ends[a]) for a in ends for b in ends), ends
+print(tried, met)
+"#;
+
+/// All requests want the same few vertices, and so do others' transactions. The answers and files are those of serial execution.
+#[test]
+fn a_storm_of_conflicts() {
+    require!(skip::has("python3"), "no Python for the other participants");
+    const HOT: u64 = 5;
+    let lab = Lab::new();
+    let _ = graph(&lab, &["make", "graph", "150", "8"]).run().expect(0);
+    let mut random = Random::new(9);
+    let mut blocks = String::new();
+    for _ in 0..6 {
+        for _ in 0..60 {
+            let (from, by) = (random.below(HOT), 1 + random.below(HOT - 1));
+            let verb = *random.pick(&["add", "add", "delete", "delete", "exists", "path"]);
+            blocks += &format!("{verb} {from} {}\n", (from + by) % HOT);
+        }
+        blocks.push('\n');
+    }
+    fs::write(lab.path("blocks"), blocks).unwrap();
+    let expected = replay(&lab, "blocks", "plain");
+    assert!(line(&expected, "effective").parse::<u32>().unwrap() > 60, "{expected}");
+    for threads in ["1", "2", "8"] {
+        let _ = lab.native("rm -rf work stop; cp -r graph work");
+        let participants = ["change", "change", "look"].map(|kind| {
+            let library = binary::library();
+            Invocation::new("python3")
+                .args(["-c", PARTICIPANT, kind, &HOT.to_string(), threads])
+                .dir(lab.tree())
+                .env("PYTHONPATH", root().join("bindings/python"))
+                .env("PYTHONDONTWRITEBYTECODE", "1")
+                .env("TXOS_LIB", library)
+                .env("TXOS_STORE", lab.store())
+                .env("TXOS_REALM", lab.realm())
+                .start()
+        });
+        for participant in &participants {
+            until("a participant is ready", || participant.stdout().starts_with("ready"));
+        }
+        let printed = graph(&lab, &["replay", "work", "blocks", threads]).run().expect(0).text();
+        fs::write(lab.path("stop"), "").unwrap();
+        let mut met = line(&printed, "aborts").parse::<u32>().unwrap();
+        for participant in participants {
+            let told = participant.wait().expect(0).text();
+            println!(
+                "{threads} threads: a participant tried, met: {}",
+                told.lines().nth(1).unwrap_or_default()
+            );
+            met += told.trim().rsplit(' ').next().unwrap().parse::<u32>().unwrap();
+        }
+        println!("{threads} threads: {} aborts", line(&printed, "aborts"));
+        assert!(met > 0, "nobody was in the way of anybody");
+        for sum in SUMS {
+            assert_eq!(line(&printed, sum), line(&expected, sum), "{threads} {sum}");
+        }
+        let files = graph(&lab, &["hash", "work"]).run().expect(0).text();
+        assert_eq!(files.trim(), line(&expected, "hash"));
+    }
+    let _ = lab.native("rm -rf graph work blocks stop");
     lab.expect_clean();
 }
 
