@@ -7,6 +7,7 @@ import time
 import unittest
 from pathlib import Path
 
+from acknowledged import at_once
 from directory.client import (
     ADD,
     DELETE,
@@ -26,24 +27,6 @@ from tests.place import LONG, InPlace
 
 
 class Many(InPlace):
-    def at_once(self, bodies):
-        """Runs each in a thread with what it is given; an exception in one fails the test."""
-        errors = []
-
-        def run(body):
-            try:
-                body()
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=run, args=(body,)) for body in bodies]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for error in errors:
-            raise error
-
     def test_of_those_who_add_the_same_one_wins(self):
         server = self.server()
         codes = []
@@ -52,7 +35,7 @@ class Many(InPlace):
             with server.client() as client:
                 codes.extend(client.insist(add(person(n), attributes(n))) for n in range(20))
 
-        self.at_once([add_all] * 6)
+        at_once([add_all] * 6)
         self.assertEqual((codes.count(SUCCESS), codes.count(ENTRY_EXISTS)), (20, 100))
         self.expect_whole(server)
 
@@ -72,7 +55,7 @@ class Many(InPlace):
                     self.assertIn(code, (SUCCESS, NO_SUCH_ATTRIBUTE))
                     done += code == SUCCESS
 
-        self.at_once([count] * 4)
+        at_once([count] * 4)
         with server.client() as client:
             self.assertEqual(client.entries(person(0))[person(0)]["description"], ["60"])
 
@@ -112,7 +95,7 @@ class Many(InPlace):
                             added.append(name)
                             number += 1
 
-        self.at_once([move, look, put])
+        at_once([move, look, put])
         with server.client() as client:
             found = client.entries(SUFFIX)
         there = next(place for place in places if place in found)

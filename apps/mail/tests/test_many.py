@@ -8,6 +8,7 @@ import threading
 import time
 import unittest
 
+from acknowledged import at_once
 from maildir.server import USER, message
 from tests.place import InPlace
 
@@ -59,24 +60,6 @@ class Client:
 
 
 class Many(InPlace):
-    def at_once(self, bodies):
-        """Runs each in a thread; an exception in one fails the test."""
-        errors = []
-
-        def run(body):
-            try:
-                body()
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=run, args=(body,)) for body in bodies]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for error in errors:
-            raise error
-
     def clients(self, mail, count):
         seed = os.environ.get("TXOS_TEST_SEED", "1")
         session = self.session(mail, box=None)
@@ -115,7 +98,7 @@ class Many(InPlace):
                 client.step()
             client.session.logout()
 
-        self.at_once([lambda client=client: body(client) for client in clients])
+        at_once([lambda client=client: body(client) for client in clients])
         found = self.expect_all(mail, clients)
         self.assertEqual(len([name for name in found["INBOX"] if name.startswith("old ")]), 50)
         for client in clients:
@@ -217,7 +200,7 @@ class Many(InPlace):
         outsider = threading.Thread(target=plain)
         outsider.start()
         try:
-            self.at_once([lambda client=client: body(client) for client in clients])
+            at_once([lambda client=client: body(client) for client in clients])
         finally:
             turns.release(120)
             outsider.join()

@@ -65,7 +65,7 @@ impl<'a> Python<'a> {
 
     /// Runs some; none of them may be left out, and nothing may be left of them.
     fn run(&self, tests: &str) {
-        let path = [self.app.clone(), root().join("bindings/python")];
+        let path = [self.app.clone(), root().join("apps"), root().join("bindings/python")];
         let mut run = Invocation::new("python3")
             .args(["-W", "error::ResourceWarning", "-m", "unittest", "-v", tests])
             .dir(&self.app)
