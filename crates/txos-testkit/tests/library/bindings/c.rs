@@ -149,9 +149,27 @@ fn an_account_is_there_or_not() {
     assert!(!lab.read("plain/shadow").contains("dies-at-2"));
     assert_eq!(std::fs::read_dir(lab.path("wrapped")).unwrap().count(), 0);
     let _ = in_lab(&lab, &program).args(["wrapped", "wrapped", "lives"]).run().expect(0);
-    for file in ["passwd", "shadow", "group"] {
-        assert!(lab.read(&format!("wrapped/{file}")).starts_with("lives:"));
+    let files = ["passwd", "shadow", "group"].map(|file| format!("wrapped/{file}"));
+    for file in &files {
+        assert!(lab.read(file).starts_with("lives:"));
     }
+    // And at any step of the commit. The next one to come sees to what it has left.
+    let (mut there, mut missing) = (0, 0);
+    for step in 1.. {
+        let name = format!("commits-{step}");
+        let add = in_lab(&lab, &program).args(["wrapped", "wrapped", &name]);
+        let done = add.env("TXOS_FAULT", format!("kill@{step}")).run();
+        let _ = lab.txos(["recover"]).run().expect(0);
+        let found = files.each_ref().map(|file| lab.read(file).contains(&format!("{name}:")));
+        assert!(found == [true; 3] || found == [false; 3], "killed at step {step}: {found:?}");
+        if !done.killed() {
+            assert!(done.code() == 0 && found[0], "{done:?}");
+            break;
+        }
+        *if found[0] { &mut there } else { &mut missing } += 1;
+    }
+    println!("killed at a step of the commit: {there} accounts are there, {missing} are not");
+    assert!(there > 0 && missing > 2);
     lab.expect_clean();
 }
 
