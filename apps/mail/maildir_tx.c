@@ -4,15 +4,17 @@
  *
  * Three functions of its storage are transactions: a sync of a mailbox, the commit of messages that were saved or copied, and
  * the sync by which a message is looked for that is no longer at its name. Their symbols can be preempted (also those
- * in the table of the maildir's functions), so the definitions here take their place. A move is the second and the first as one.
+ * in the table of the maildir's functions), so the definitions here take their place. What is saved or copied and the sync that
+ * follows are one transaction; with that a move is one as well.
  *
  * Invariants:
  * - Within a transaction nobody takes the maildir's lock file; the transaction looks whether it is there. If it is, the
  *   transaction begins again. So a program that holds the lock file excludes transactions.
  * - Outside of one (where no transaction can be begun, or to write the attributes of a mailbox) the lock file is taken, by a
  *   transaction of its own, which other transactions wait for.
- * - A move's transaction ends with the next sync of a mailbox, which removes what was moved; or, if none follows, before anything is
- *   sent to the client, and before the next event is waited for.
+ * - A transaction of saved messages ends with the next sync of a mailbox, which takes them into the index and removes what was moved; or, if
+ *   none follows, before anything is sent to the client, and before the next event is waited for.
+ * - A sync that Dovecot has not look at the maildir, since it did so a moment ago (MAILBOX_SYNC_FLAG_FAST), is no transaction.
  * - An abort puts memory back, so that the list of UIDs and the index in memory are those from before the attempt.
  *   The index must be in memory (`INDEX=MEMORY`): a shared one is also written outside of these three.
  */
@@ -25,6 +27,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <txos.h>
@@ -36,6 +39,8 @@
 /* How long a lock is waited for outside of a transaction, in seconds, and how often it is looked for, in microseconds. */
 #define LOCK_TIMEOUT_S 120
 #define LOCK_PAUSE_US 5000
+/* How much the event loop may ask the kernel to watch within one transaction. */
+#define WATCHES_MAX 16
 /* DOTLOCK_CREATE_FLAG_NONBLOCK */
 #define NONBLOCK 1
 
@@ -44,19 +49,19 @@ struct save;
 struct dotlock;
 struct dotlock_settings;
 struct ioloop;
-struct mail;
 struct ostream;
 
 static void *(*real_sync_init)(struct mailbox *, int);
 static int (*real_sync_force)(struct mailbox *, uint32_t);
 static int (*real_commit_pre)(struct save *);
 static int (*is_synced)(struct mailbox *);
+static bool (*real_want_full)(struct mailbox *, int);
 static void (*real_update_flags)(void *, int, int);
 static void (*real_update_keywords)(void *, int, void *);
 static void (*real_expunge)(void *);
-static int (*real_move)(struct save **, struct mail *);
 static void (*real_uncork)(struct ostream *);
 static void (*real_handler_run)(struct ioloop *);
+static int (*real_epoll_ctl)(int, int, int, struct epoll_event *);
 static int (*real_dotlock_create)(const struct dotlock_settings *, const char *, int, struct dotlock **);
 static int (*real_dotlock_delete)(struct dotlock **);
 static int (*real_dotlock_touch)(struct dotlock *);
@@ -67,8 +72,10 @@ static int flags;
 static bool unprotected;
 /* Whether the index in memory may have changes that the maildir does not have yet. */
 static bool unsynced;
-/* Whether messages were copied to be removed where they were, and whether the transaction that has committed the copies is still open. */
-static bool moves, move_is_open;
+/* Whether the transaction that has saved messages is still open. */
+static bool save_is_open;
+/* What Dovecot has decided about the sync that begins: whether it looks at the maildir. UNDECIDED: it is asked. */
+static enum { UNDECIDED = -1, INDEX_ONLY, FULL } decided = UNDECIDED;
 /* Stands for the lock that a transaction need not take. */
 static char elided;
 #define ELIDED ((struct dotlock *)&elided)
@@ -80,12 +87,13 @@ __attribute__((constructor)) static void find(void)
 		{ &real_sync_force, "maildir_storage_sync_force" },
 		{ &real_commit_pre, "maildir_transaction_save_commit_pre" },
 		{ &is_synced, "maildir_sync_is_synced" },
+		{ &real_want_full, "index_mailbox_want_full_sync" },
 		{ &real_update_flags, "mail_update_flags" },
 		{ &real_update_keywords, "mail_update_keywords" },
 		{ &real_expunge, "mail_expunge" },
-		{ &real_move, "mailbox_move" },
 		{ &real_uncork, "o_stream_uncork" },
 		{ &real_handler_run, "io_loop_handler_run" },
+		{ &real_epoll_ctl, "epoll_ctl" },
 		{ &real_dotlock_create, "file_dotlock_create" },
 		{ &real_dotlock_delete, "file_dotlock_delete" },
 		{ &real_dotlock_touch, "file_dotlock_touch" },
@@ -98,6 +106,13 @@ __attribute__((constructor)) static void find(void)
 	unprotected = getenv("MAILDIR_TX_UNPROTECTED") != NULL;
 }
 
+/* What the event loop has asked the kernel to watch within a transaction. It waits for the end, since an abort would not put it back. */
+static struct {
+	int set, op, fd;
+	struct epoll_event event;
+} watches[WATCHES_MAX];
+static int watches_count;
+
 /* Begins a transaction, unless the caller is in one. If it can't be begun, or fails for another reason than a conflict, the
  * caller goes on without one, as Dovecot would, with the lock file. */
 static bool begin(void)
@@ -108,32 +123,45 @@ static bool begin(void)
 /* Commits. After a conflict or another failure execution goes on in begin(), with memory as it was there. */
 static void end(void)
 {
-	if (sys_xend() == 0)
-		return;
-	fprintf(stderr, "maildir_tx: it is undecided whether a transaction has happened: %s\n", txos_strerror());
-	_exit(75);
+	if (sys_xend() != 0) {
+		fprintf(stderr, "maildir_tx: it is undecided whether a transaction has happened: %s\n", txos_strerror());
+		_exit(75);
+	}
+	/* (What was closed since is watched no more.) */
+	for (int i = 0; i < watches_count; i++)
+		(void)real_epoll_ctl(watches[i].set, watches[i].op, watches[i].fd, &watches[i].event);
+	watches_count = 0;
 }
 
-/* Ends a move's transaction, if one is open. */
-static void end_move(void)
+/* Ends the transaction of a save, if it is open. */
+static void end_save(void)
 {
-	if (move_is_open) {
-		move_is_open = false;
+	if (save_is_open) {
+		save_is_open = false;
 		end();
 	}
+}
+
+/* Each answer for the same sync is to be the same, and Dovecot notes when it has given one. */
+bool index_mailbox_want_full_sync(struct mailbox *box, int how)
+{
+	return decided == UNDECIDED ? real_want_full(box, how) : decided == FULL;
 }
 
 void *maildir_storage_sync_init(struct mailbox *box, int how)
 {
-	bool in_transaction = move_is_open || ((unsynced || is_synced(box) != 1) && begin());
+	bool full = real_want_full(box, how);
+	bool in_transaction = save_is_open || (full && (unsynced || is_synced(box) != 1) && begin());
 	void *sync;
 
-	move_is_open = false;
+	save_is_open = false;
+	decided = full ? FULL : INDEX_ONLY;
 	sync = real_sync_init(box, how);
-	if (in_transaction) {
+	decided = UNDECIDED;
+	if (in_transaction)
 		end();
+	if (full)
 		unsynced = false;
-	}
 	return sync;
 }
 
@@ -153,31 +181,38 @@ int maildir_transaction_save_commit_pre(struct save *save)
 	int result = real_commit_pre(save);
 
 	if (in_transaction) {
-		move_is_open = moves && result == 0;
-		if (!move_is_open)
+		save_is_open = result == 0;
+		if (!save_is_open)
 			end();
 	}
-	moves = false;
 	return result;
-}
-
-int mailbox_move(struct save **save, struct mail *mail)
-{
-	moves = true;
-	return real_move(save, mail);
 }
 
 void o_stream_uncork(struct ostream *stream)
 {
-	end_move();
+	end_save();
 	real_uncork(stream);
 }
 
 void io_loop_handler_run(struct ioloop *loop)
 {
-	end_move();
-	moves = false;
+	end_save();
 	real_handler_run(loop);
+}
+
+int epoll_ctl(int set, int op, int fd, struct epoll_event *event)
+{
+	if (!txos_in_transaction() || watches_count == WATCHES_MAX) {
+		end_save();
+		return real_epoll_ctl(set, op, fd, event);
+	}
+	watches[watches_count].set = set;
+	watches[watches_count].op = op;
+	watches[watches_count].fd = fd;
+	if (event != NULL)
+		watches[watches_count].event = *event;
+	watches_count++;
+	return 0;
 }
 
 /* Changes that the next sync has to write. */
@@ -202,7 +237,9 @@ void mail_expunge(void *mail)
 
 /* The lock file. */
 
-/* In a transaction: goes on without the lock if nobody has it. */
+/* In a transaction: goes on without the lock if nobody has it. A name that comes and goes within the transaction is never in the
+ * maildir, but until the end no other transaction can make it: so of two that want the lock one waits before it has looked at anything that
+ * the other one changes. */
 static int elide(const char *path, struct dotlock **lock)
 {
 	char name[PATH_MAX];
@@ -212,7 +249,9 @@ static int elide(const char *path, struct dotlock **lock)
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	if (lstat(name, &st) == 0) {
+	if (symlink("elided", name) == 0) {
+		(void)unlink(name);
+	} else if (errno == EEXIST && lstat(name, &st) == 0) {
 		usleep(LOCK_PAUSE_US);
 		sys_xabort(time(NULL) - st.st_mtime > LOCK_WAIT_S);
 	}
