@@ -95,8 +95,14 @@ impl Executor {
     /// There is no graph; it is damaged; or the files'.
     pub fn open(dir: &Path, how: How, durable: bool) -> io::Result<Executor> {
         std::env::set_current_dir(dir.join("v"))?;
-        // In a transaction: a killed executor's publish may be half done, and is completed or undone by who looks at it.
-        let state = Transaction::new().durable(false).run(|_| State::read())?.ok_or_else(|| {
+        // A killed executor's publish may be half done. A commit that changes something completes all that is in the log of
+        // light commits, whichever files it is about; so what is read by plain calls from then on stays.
+        let state = Transaction::new().durable(false).run(|_| {
+            let state = State::read()?;
+            state.iter().try_for_each(State::write)?;
+            Ok::<_, io::Error>(state)
+        })?;
+        let state = state.ok_or_else(|| {
             damaged("there is no file `state`: the graph was not made to its end")
         })?;
         if !durable && state.boot != state::boot() {
@@ -108,8 +114,12 @@ impl Executor {
             How::Plain => 1,
             How::Threads(threads) => threads.max(1),
         };
-        let (hashes, taken_back) = state::open(state.vertices, state.height, threads)?;
-        let merkle = Merkle::new(&hashes);
+        let mut taken_back = 0;
+        let mut merkle = Merkle::new(&state::hashes(state.vertices, threads)?);
+        if hex(&merkle.root()) != state.hash {
+            let (hashes, count) = state::take_back(state.vertices, state.height, threads)?;
+            (merkle, taken_back) = (Merkle::new(&hashes), count);
+        }
         if hex(&merkle.root()) != state.hash {
             return Err(damaged(
                 "the vertices are not those of the last block: files were damaged or changed by others",

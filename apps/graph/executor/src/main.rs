@@ -109,7 +109,7 @@ fn run(args: &[&str]) -> io::Result<()> {
         ["hash", dir] => {
             std::env::set_current_dir(Path::new(dir).join("v"))?;
             let state = state::State::read()?.ok_or_else(|| bad("there is no graph"))?;
-            let hashes = state::hashes(state.vertices)?;
+            let hashes = state::hashes(state.vertices, 1)?;
             println!("{}", state::hex(&merkle::Merkle::new(&hashes).root()));
             Ok(())
         }

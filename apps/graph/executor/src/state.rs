@@ -95,13 +95,13 @@ pub fn make(dir: &Path, forest: &Forest) -> io::Result<()> {
     State { height: 0, vertices: forest.vertices, hash, boot: boot() }.write()
 }
 
-/// Reads all vertices in so many threads, from the working directory, and takes back what blocks above a height have done
-/// to them: each thread its part of them, in one transaction, which also completes or undoes what a killed executor was
-/// publishing. What an interruption leaves is taken back the next time. The vertices' hashes then, and how many were taken back.
+/// Takes back what blocks above a height have done to the vertices, in the working directory: each thread its part of them, in one
+/// transaction, which also completes or undoes what a killed executor was publishing. What an interruption leaves is taken back the
+/// next time. The vertices' hashes then, and how many were taken back.
 ///
 /// # Errors
 /// The files', or a transaction's.
-pub fn open(vertices: u32, height: u32, threads: usize) -> io::Result<(Vec<Hash>, u32)> {
+pub fn take_back(vertices: u32, height: u32, threads: usize) -> io::Result<(Vec<Hash>, u32)> {
     let look = |vertex, buffer: &mut Vec<u8>| {
         let before = Vertex::read(vertex, buffer)?;
         let mut after = before.clone();
@@ -118,12 +118,13 @@ pub fn open(vertices: u32, height: u32, threads: usize) -> io::Result<(Vec<Hash>
     Ok((all.into_iter().map(|(hash, _)| hash).collect(), taken_back))
 }
 
-/// Reads all vertices, from the working directory.
+/// The hashes of all vertices as they are, read in so many threads from the working directory.
 ///
 /// # Errors
 /// The files'.
-pub fn hashes(vertices: u32) -> io::Result<Vec<Hash>> {
-    each(0..vertices, |vertex, buffer| Ok(Vertex::read(vertex, buffer)?.hash()))
+pub fn hashes(vertices: u32, threads: usize) -> io::Result<Vec<Hash>> {
+    let look = |vertex, buffer: &mut Vec<u8>| Ok(Vertex::read(vertex, buffer)?.hash());
+    in_parts(vertices, threads, |part| each(part, look))
 }
 
 /// What a function makes of each of these vertices.
