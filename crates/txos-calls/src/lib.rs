@@ -41,6 +41,8 @@ const _: () = assert!(LAST < SIZE as i64, "a call has a number beyond the arrays
 pub const OF_32_BITS: i64 = -32;
 /// What a message calls System V and POSIX IPC.
 pub const IPC: &str = "System V or POSIX IPC";
+/// What a message calls memory and descriptors of others.
+pub const OTHER: &str = "another process's memory or descriptors";
 /// What a message calls what goes through sockets.
 pub const NET: &str = "network and socket traffic";
 /// What is refused when file flags are changed, also by `ioctl(2)`.

@@ -1,8 +1,8 @@
 //! The rows. One line or two each, by number within their group.
 
 use super::{
-    Aspects, At, Class, FLAGS, Follow, Group, Handler, IPC, Ids, LISTENER_FLAGS, NET, OpenFlags, Row, System, Sysv, Unless,
-    Whose,
+    Aspects, At, Class, FLAGS, Follow, Group, Handler, IPC, Ids, LISTENER_FLAGS, NET, OTHER, OpenFlags, Row, System, Sysv,
+    Unless, Whose,
 };
 use Class::{
     Absent as A, Action, AlternateStack, Clone3, Descriptor as D, Exec, Exit, ExitGroup, Fork, Harmless as H, Held, Map,
@@ -55,7 +55,6 @@ const LIMITS: &str = "a change of the process's limits, group or priority";
 const CREDS: &str = "a change of credentials";
 const NS: &str = "a change of namespaces";
 const MACHINE: &str = "a call that concerns the whole machine";
-const OTHER: &str = "another process's memory or descriptors";
 const MOUNTS: &str = "a change of mounts or swap";
 const ACCEPT: &str = "accepting a connection";
 const SIGNAL: &str = "a signal";
@@ -64,7 +63,6 @@ const SETTINGS: &str = "a change of the machine's settings";
 const KEYS: &str = "the kernel's keys";
 const RING: &str = "io_uring";
 const ASYNC: &str = "asynchronous I/O";
-const HANDLE: &str = "a file handle";
 const FANOTIFY: &str = "fanotify";
 /// What a thread may no longer do, its commit may not do either.
 const SANDBOX: &str = "a sandbox of the program's own";
@@ -197,7 +195,7 @@ const PROCESSES: &[Row] = &[
         .i386(&[346]).note("into the machine's mount namespace"),
     call(309, "getcpu", Own, H),
     call(310, "process_vm_readv", Own, H),
-    call(311, "process_vm_writev", WriteMemory, Passed(OTHER)).why(OUTSIDER).note("of a process outside"),
+    call(311, "process_vm_writev", WriteMemory, Held(OTHER)).why(OUTSIDER).note("of a process outside"),
     call(312, "kcmp", Own, D).fds(&[3, 4]),
     call(314, "sched_setattr", OfProcess(Whose::Number(0), PRIORITY), Restored(LIMITS)).why(OUTSIDER)
         .unless(&[Int(0, 0)]).note("of a process outside"),
@@ -209,8 +207,9 @@ const PROCESSES: &[Row] = &[
     call(434, "pidfd_open", Own, D).makes(),
     call(435, "clone3", View, Clone3)
         .note("the new thread is in its maker's transaction with TX_THREADS, the new process with TX_PROCESSES"),
-    call(438, "pidfd_getfd", OfProcess(Whose::Descriptor(0), "takes a descriptor from"), Passed(OTHER))
-        .why("it leads past the view into the stable tree").fds(&[0]).note("from a process outside"),
+    call(438, "pidfd_getfd", OfProcess(Whose::Descriptor(0), "takes a descriptor from"), Restored(OTHER))
+        .why("it leads past the view into the stable tree").fds(&[0])
+        .note("from a process outside; in a thread, an abort closes the descriptor"),
     call(440, "process_madvise", OfProcess(Whose::Descriptor(0), "gives advice on the memory of"), D)
         .why(OUTSIDER).fds(&[0]).note("of a process outside"),
     call(444, "landlock_create_ruleset", Own, Refused(EOPNOTSUPP, SANDBOX)),
@@ -239,9 +238,9 @@ const MEMORY: &[Row] = &[
     call(237, "mbind", Own, H),
     call(238, "set_mempolicy", Own, H),
     call(239, "get_mempolicy", Own, H),
-    call(256, "migrate_pages", OfProcess(Whose::Number(0), "moves the memory of"), Passed(OTHER))
+    call(256, "migrate_pages", OfProcess(Whose::Number(0), "moves the memory of"), Held(OTHER))
         .why(OUTSIDER).unless(&[Int(0, 0)]).note("of a process outside"),
-    call(279, "move_pages", OfProcess(Whose::Number(0), "moves the memory of"), Passed(OTHER)).why(OUTSIDER)
+    call(279, "move_pages", OfProcess(Whose::Number(0), "moves the memory of"), Held(OTHER)).why(OUTSIDER)
         .unless(&[Int(0, 0)]).note("of a process outside"),
     call(319, "memfd_create", Own, D).makes(),
     call(323, "userfaultfd", Own, D).makes(),
@@ -360,10 +359,11 @@ const FILES: &[Row] = &[
     call(296, "pwritev", View, T).fds(&[0]),
     call(300, "fanotify_init", Own, Refused(ENOSYS, FANOTIFY)),
     call(301, "fanotify_mark", Own, Refused(ENOSYS, FANOTIFY)),
-    call(303, "name_to_handle_at", Look(under(0, 1), If(4, FOLLOW), ENTRY), Refused(EOPNOTSUPP, HANDLE))
-        .why(LOOKS).i386(&[341]),
-    call(304, "open_by_handle_at", Refuse(EPERM), Refused(EPERM, HANDLE))
-        .why("a handle leads past the view into the stable tree").i386(&[342]),
+    call(303, "name_to_handle_at", Look(under(0, 1), If(4, FOLLOW), ENTRY), T)
+        .why(LOOKS).fds(&[0]).i386(&[341])
+        .note("in a thread, of what the transaction has made or written it is refused"),
+    call(304, "open_by_handle_at", Refuse(EPERM), T)
+        .why("a handle leads past the view into the stable tree").fds(&[0]).i386(&[342]),
     call(306, "syncfs", View, T).fds(&[0]),
     call(316, "renameat2", Rename(under(0, 1), under(2, 3), Some(4)), T).why(CHANGES).i386(&[353]),
     call(327, "preadv2", View, T).fds(&[0]),

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use txos_calls::{Class, Does, GROUPS, Group, IPC, KERNEL, NET, Row, rows};
+use txos_calls::{Class, Does, GROUPS, Group, IPC, KERNEL, NET, OTHER, Row, rows};
 
 const DOES: [(Does, &str); 5] = [
     (Does::Transactional, "transactional"),
@@ -43,6 +43,13 @@ pub const SHOWN: &[(&str, &[&str])] = &[
         &[
             "syscalls/ipc.rs::ipc_of_a_thread_is_as_natively_after_the_commit",
             "syscalls/ipc.rs::ipc_of_a_thread_that_aborts_leaves_nothing",
+        ],
+    ),
+    (
+        "others",
+        &[
+            "syscalls/others.rs::what_is_of_others_is_as_natively_after_the_commit",
+            "syscalls/others.rs::what_is_of_others_is_left_alone_by_a_thread_that_aborts",
         ],
     ),
     ("refused", &["syscalls/outside.rs::what_a_command_can_not_do_is_refused"]),
@@ -96,6 +103,7 @@ pub fn shown(row: &Row) -> Vec<&'static str> {
         (_, Does::Passed | Does::Refused) => "sweep",
         (Class::Held(what) | Class::Restored(what), _) if what == IPC => "ipc",
         (Class::Held(what) | Class::Restored(what), _) if what == NET => "sockets",
+        (Class::Held(what) | Class::Restored(what), _) if what == OTHER => "others",
         (_, Does::Held) if row.in_command() == Does::Held => "held",
         (_, Does::Held) => "deferred",
         _ => "thread",

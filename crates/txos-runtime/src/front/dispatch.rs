@@ -130,7 +130,7 @@ pub fn by_class(
             restored::call(thread, call).unwrap_or_else(|| transactional(thread, call))
         }
         (Class::Held(_), _) if is_of_all_threads(thread, call) => native(),
-        (Class::Held(_), _) if members::signals_a_member(thread, call) => native(),
+        (Class::Held(_), _) if members::concerns_a_member(thread, call) => native(),
         (
             Class::Transactional
             | Class::Descriptor

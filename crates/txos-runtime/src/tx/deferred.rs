@@ -1,5 +1,5 @@
 //! Calls that change the machine, and are held until the commit: its names and clocks, swap, accounting, quotas, modules,
-//! its end.
+//! its end. (What others' memory is concerned by is in [`super::others`], and is held here as well.)
 //!
 //! A call that is held is answered as if it was done. What the kernel would refuse at once is refused at once: whether the
 //! caller may make it, the kernel is asked by the same call with arguments that it refuses after that. Memory that the call
@@ -59,12 +59,50 @@ pub struct Deferred {
     memory: Vec<(usize, Vec<u8>)>,
     /// Its paths and descriptors, by argument.
     places: Vec<(usize, Place)>,
-    /// What the segments of another kernel are loaded from.
+    /// What a table of buffers leads to: the segments of another kernel, or what is written to another process.
     segments: Vec<Vec<u8>>,
+    /// The process outside that it concerns.
+    process: Option<Outsider>,
     /// When it was made, if the time that it sets goes on.
     since: Option<Duration>,
     /// It is made again as long as there is no room for it.
     waits: bool,
+}
+
+/// A process outside that a call concerns: held, so that another with its number is not taken for it.
+#[derive(Debug)]
+pub struct Outsider {
+    number: i32,
+    process: OwnedFd,
+    /// Its memory, and a place in it that can be read: gone as soon as it runs another program.
+    memory: Option<(OwnedFd, u64)>,
+}
+
+impl Outsider {
+    /// The process of a thread.
+    ///
+    /// # Errors
+    /// As `pidfd_open(2)`.
+    pub fn of_thread(thread: i32) -> Sys<Outsider> {
+        let number = kernel::process_of_thread(thread).unwrap_or(thread);
+        Ok(Outsider { number, process: kernel::open_process(number)?, memory: None })
+    }
+
+    /// With its memory, of which there is something at this address.
+    #[must_use]
+    pub fn with_memory(mut self, at: u64) -> Outsider {
+        let path = format!("/proc/{}/mem", self.number);
+        let memory = OwnedFd::open(path.as_bytes(), libc::O_RDONLY | libc::O_CLOEXEC);
+        self.memory = memory.ok().map(|memory| (memory, at));
+        self
+    }
+
+    /// Whether it is there, and runs the program that it ran then.
+    fn is_the_same(&self) -> bool {
+        let is_gone =
+            |(memory, at): &(OwnedFd, u64)| kernel::pread(memory.number(), &mut [0], *at) == Ok(0);
+        kernel::is_there(&self.process) && !self.memory.as_ref().is_some_and(is_gone)
+    }
 }
 
 /// Something that a call names by a path or a descriptor.
@@ -106,6 +144,7 @@ impl Deferred {
             memory: Vec::new(),
             places: Vec::new(),
             segments: Vec::new(),
+            process: None,
             since: None,
             waits: false,
         }
@@ -137,6 +176,36 @@ impl Deferred {
     pub fn flag(mut self, at: usize, bits: u64) -> Deferred {
         self.words[at] |= bits;
         self
+    }
+
+    /// With another number for an argument that is one.
+    #[must_use]
+    pub fn number_at(mut self, at: usize, number: u64) -> Deferred {
+        self.words[at] = number;
+        self
+    }
+
+    /// With bytes that an argument leads to by a table of one buffer.
+    #[must_use]
+    pub fn buffer(mut self, at: usize, bytes: Vec<u8>) -> Deferred {
+        let entry = [0, bytes.len() as u64].map(u64::to_ne_bytes).concat();
+        self.segments = vec![bytes];
+        self.memory.insert(0, (at, entry));
+        self
+    }
+
+    /// It concerns this process.
+    #[must_use]
+    pub fn of_process(mut self, process: Outsider) -> Deferred {
+        self.process = Some(process);
+        self
+    }
+
+    /// Whether it concerns a child of this process.
+    #[must_use]
+    pub fn is_for_child(&self, own: i32) -> bool {
+        let process = self.process.as_ref().map(|process| process.number);
+        process.is_some_and(|number| kernel::parent_of(number) == Some(own))
     }
 
     /// It does not wait, and is made again as long as there is no room for it.
@@ -218,7 +287,8 @@ impl Deferred {
             self.words[*at] = bytes.as_mut_ptr() as u64;
         }
         if let Some((_, table)) = self.memory.iter_mut().find(|_| !self.segments.is_empty()) {
-            for (entry, from) in table.chunks_exact_mut(SEGMENT).zip(&self.segments) {
+            for (entry, from) in table.chunks_exact_mut(entry_size(self.number)).zip(&self.segments)
+            {
                 entry[..8].copy_from_slice(&(from.as_ptr() as u64).to_ne_bytes());
             }
         }
@@ -265,8 +335,21 @@ impl Deferred {
     #[must_use]
     pub fn send(self) -> Option<String> {
         let name = self.name();
-        let errno = self.make().err()?;
-        Some(failed(name, &std::io::Error::from(errno).to_string()))
+        if let Some(process) = &self.process
+            && !process.is_the_same()
+        {
+            return Some(failed(name, "the process is there no more, or runs another program"));
+        }
+        let writes = self.number == libc::SYS_process_vm_writev;
+        let wanted =
+            if writes { self.segments.iter().map(Vec::len).sum::<usize>() as u64 } else { 0 };
+        match self.make() {
+            Ok(n) if n < wanted => {
+                Some(failed(name, &format!("{n} of {wanted} bytes were written")))
+            }
+            Ok(_) => None,
+            Err(errno) => Some(failed(name, &std::io::Error::from(errno).to_string())),
+        }
     }
 
     /// That it can't be made, in words.
@@ -278,6 +361,13 @@ impl Deferred {
 
 /// The size of a `struct kexec_segment`.
 const SEGMENT: usize = 32;
+/// The size of a `struct iovec`.
+const BUFFER: usize = 16;
+
+/// The size of what the table of buffers consists of that a call has.
+fn entry_size(number: i64) -> usize {
+    if number == libc::SYS_process_vm_writev { BUFFER } else { SEGMENT }
+}
 
 fn failed(name: &str, why: &str) -> String {
     format!("{name} was held until the commit, and failed then: {why}")
@@ -462,6 +552,11 @@ impl Tx {
                 }
                 later.text(0, name).later()
             }
+            libc::SYS_process_vm_writev | libc::SYS_move_pages | libc::SYS_migrate_pages => {
+                Ok(self
+                    .of_another_process(call)?
+                    .map_or(Asked::Natively, |later| Asked::Later(later.0, later.1)))
+            }
             libc::SYS_kexec_load => self.other_kernel(call),
             libc::SYS_kexec_file_load => self.other_kernel_of_files(call),
             _ => Ok(Asked::Natively),
@@ -469,7 +564,10 @@ impl Tx {
     }
 
     /// Before memory is copied for a call: whether that much may be held.
-    fn may_hold_bytes(&mut self, bytes: u64) -> Sys<()> {
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn may_hold_bytes(&mut self, bytes: u64) -> Sys<()> {
         if self.held.output.has_room_for(bytes) { Ok(()) } else { self.make_room(bytes) }
     }
 

@@ -691,7 +691,10 @@ impl FdTable {
     }
 
     /// A descriptor that was put out of the way gets its number.
-    fn lowered(&mut self, high: i32, cloexec: bool) -> Sys<i32> {
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn lowered(&mut self, high: i32, cloexec: bool) -> Sys<i32> {
         let low = kernel::duplicate(high, 0, cloexec)?;
         kernel::close(high);
         self.plain(low)

@@ -388,9 +388,12 @@ impl Held {
 }
 
 impl Later {
-    /// Whether it is a signal to a child of this process.
+    /// Whether it concerns a child of this process.
     fn is_for_child(&self, own: i32) -> bool {
-        matches!(&self.what, What::Signal(signal) if signal.to.is_child(own))
+        match &self.what {
+            What::Signal(signal) => signal.to.is_child(own),
+            What::Call(call) => call.is_for_child(own),
+        }
     }
 }
 
@@ -520,7 +523,10 @@ impl Tx {
     /// Whether something is held by which a child might end.
     #[must_use]
     pub fn holds_for_children(&self) -> bool {
-        self.holds_signals() || self.fds.has_closed()
+        let own = kernel::own_process();
+        self.holds_signals()
+            || self.fds.has_closed()
+            || self.held.later.iter().any(|one| one.is_for_child(own))
     }
 
     /// The program is to wait for a child: what it has sent to its children can't be held any longer, the child may
@@ -536,7 +542,7 @@ impl Tx {
         if !self.held.later.iter().any(|one| one.is_for_child(own)) {
             return Ok(());
         }
-        self.unsupported_call("a held signal to a child that the transaction waits for", b"")?;
+        self.unsupported_call("what is held for a child that the transaction waits for", b"")?;
         for failure in self.held.send_those(|one| one.is_for_child(own)) {
             say(&failure);
         }

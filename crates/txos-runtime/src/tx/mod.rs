@@ -11,11 +11,14 @@
 //! | [`content`], `io` | what files hold: stable, private pages, private copies; reading and writing |
 //! | `attrs`, `list` | stat, modes, owners, times, extended attributes; directory listings |
 //! | [`files`], `open`, `fcntl` | descriptors; open; fcntl, ioctl, locks |
+//! | `handles` | file handles |
+//! | `others` | other processes' memory and descriptors |
 //! | [`spaces`] | several processes in one transaction: what is each one's own |
 //! | `passed`, `sockets` | paths of calls that the kernel carries out; addresses of sockets |
 //! | [`effects`] | output to the outside, held until the commit |
 //! | [`received`] | what is received from sockets, taken by the commit |
 //! | `acquire` | the read set, and the realm |
+//! | [`giving`] | giving way to others while it waits for something else |
 //! | `ways` | directories on the way of a path: held, known to the process |
 //! | `staging` | where private copies lie |
 //! | [`held`] | what happens to others if and when it commits: signals |
@@ -43,6 +46,8 @@ mod delta;
 pub mod effects;
 mod fcntl;
 pub mod files;
+pub mod giving;
+mod handles;
 pub mod held;
 mod install;
 mod io;
@@ -52,6 +57,7 @@ mod list;
 mod names;
 pub mod node;
 mod open;
+mod others;
 mod parts;
 mod passed;
 mod perm;

@@ -11,3 +11,4 @@ mod loading;
 mod members;
 mod processes;
 mod scenarios;
+mod others;

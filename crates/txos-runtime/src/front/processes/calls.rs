@@ -332,6 +332,9 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
             let is_file = kernel::look_fd(other)?.kind() == FileKind::File;
             Err(if is_file { Errno::XDEV } else { Errno::INVAL })
         }
+        // They would lead past the transaction.
+        libc::SYS_name_to_handle_at => Err(Errno::OPNOTSUPP),
+        libc::SYS_open_by_handle_at => Err(Errno::PERM),
         // What the transaction has are files and directories.
         libc::SYS_epoll_ctl if link.is_ours(int(2)) => Err(Errno::PERM),
         libc::SYS_splice if link.is_ours(int(0)) || link.is_ours(int(2)) => Err(Errno::INVAL),
@@ -364,6 +367,9 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
                 call.int(0) == 0 || is_of_the_transaction(link, call.int(0))
             }
             libc::SYS_setsid | libc::SYS_setrlimit => true,
+            libc::SYS_process_vm_writev | libc::SYS_move_pages | libc::SYS_migrate_pages => {
+                call.int(0) == 0 || is_of_the_transaction(link, call.int(0))
+            }
             libc::SYS_setpriority => call.word(0) == 0 && call.word(1) == 0,
             libc::SYS_kill
             | libc::SYS_rt_sigqueueinfo

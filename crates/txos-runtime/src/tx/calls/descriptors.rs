@@ -65,6 +65,7 @@ impl Tx {
                     Some(held) => Ok(held),
                     None => {
                         self.before_live(int(0))?;
+            libc::SYS_pidfd_getfd => self.take_descriptor(call),
                         let sent = self.send_live(call)?;
                         self.talks(int(0));
                         Ok(sent)

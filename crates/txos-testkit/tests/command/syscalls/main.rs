@@ -7,6 +7,7 @@ mod program;
 
 mod deferred;
 mod ipc;
+mod others;
 mod outside;
 mod pointers;
 mod sockets;

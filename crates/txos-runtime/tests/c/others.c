@@ -1,0 +1,333 @@
+/* File handles, and what other processes have: one scenario for each argument. Each runs in a process and a directory of its own,
+ * and exits with 0 if all is as txos.h says. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+
+#include "files.h"
+
+/* --- File handles --- */
+
+struct handle {
+    struct file_handle head;
+    char bytes[MAX_HANDLE_SZ];
+};
+
+static int name(const char *path, struct handle *handle, int flags) {
+    int mount;
+    handle->head.handle_bytes = MAX_HANDLE_SZ;
+    return name_to_handle_at(AT_FDCWD, path, &handle->head, &mount, flags);
+}
+
+static int open_it(struct handle *handle, int flags) {
+    int mount = open(".", O_RDONLY | O_DIRECTORY);
+    int fd = open_by_handle_at(mount, &handle->head, flags), error = errno;
+    CHECK(close(mount) == 0);
+    errno = error;
+    return fd;
+}
+
+static int reads(int fd, const char *text) {
+    char got[64] = {0};
+    return fd >= 0 && pread(fd, got, sizeof got - 1, 0) >= 0 && strcmp(got, text) == 0;
+}
+
+/* What the transaction has done to an object is what a handle of it leads to. */
+static void handles(void) {
+    struct handle old, moved, gone, twice, link, dir, other;
+    const char *files[] = {"old", "moved", "gone", "twice"};
+    for (int i = 0; i < 4; i++)
+        put(files[i], "stable", O_CREAT);
+    CHECK(linkat(AT_FDCWD, "twice", AT_FDCWD, "twin", 0) == 0);
+    CHECK(symlink("old", "link") == 0 && mkdir("dir", 0755) == 0);
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(name("old", &old, 0) == 0 && name("moved", &moved, 0) == 0 && name("gone", &gone, 0) == 0);
+        CHECK(name("twice", &twice, 0) == 0 && name("dir", &dir, 0) == 0);
+        /* A link, and what it leads to. */
+        CHECK(name("link", &link, 0) == 0 && name("link", &other, AT_SYMLINK_FOLLOW) == 0);
+        CHECK(other.head.handle_bytes == old.head.handle_bytes && memcmp(other.bytes, old.bytes, old.head.handle_bytes) == 0);
+        CHECK(open_it(&link, O_RDONLY) == -1 && errno == ELOOP);
+        int fd = open_it(&link, O_PATH | O_NOFOLLOW);
+        CHECK(fd >= 0 && close(fd) == 0);
+        /* Written: by its handle, what is written. No new handle is given of it. */
+        fd = open_it(&old, O_RDWR);
+        CHECK(reads(fd, "stable") && pwrite(fd, "inside", 6, 0) == 6 && close(fd) == 0);
+        fd = open_it(&old, O_RDONLY | O_NOFOLLOW);
+        CHECK(reads(fd, "inside") && close(fd) == 0 && holds("old", "inside"));
+        CHECK(name("old", &other, 0) == -1 && errno == EOPNOTSUPP);
+        /* Made: none. */
+        put("new", "x", O_CREAT | O_EXCL);
+        CHECK(name("new", &other, 0) == -1 && errno == EOPNOTSUPP);
+        /* Renamed: it is the same object. */
+        CHECK(rename("moved", "there") == 0);
+        fd = open_it(&moved, O_RDONLY);
+        CHECK(reads(fd, "stable") && close(fd) == 0);
+        CHECK(name("there", &other, 0) == 0 && memcmp(other.bytes, moved.bytes, moved.head.handle_bytes) == 0);
+        /* Replaced and removed: it is there no more, though it still is outside. */
+        put("another", "another", O_CREAT);
+        CHECK(rename("another", "gone") == 0 && open_it(&gone, O_RDONLY) == -1 && errno == ESTALE);
+        CHECK(holds("gone", "another"));
+        /* One of two names is gone, and the other is not known. */
+        CHECK(unlink("twice") == 0 && open_it(&twice, O_RDONLY) == -1 && errno == EOPNOTSUPP);
+        /* A directory: what is in it is what the transaction sees. */
+        put("dir/in", "x", O_CREAT);
+        fd = open_it(&dir, O_RDONLY | O_DIRECTORY);
+        CHECK(fd >= 0 && faccessat(fd, "in", F_OK, 0) == 0);
+        CHECK(open_it(&dir, O_RDWR) == -1 && errno == EISDIR);
+        /* By a descriptor. */
+        int mount;
+        other.head.handle_bytes = MAX_HANDLE_SZ;
+        CHECK(name_to_handle_at(fd, "", &other.head, &mount, AT_EMPTY_PATH) == 0);
+        CHECK(memcmp(other.bytes, dir.bytes, dir.head.handle_bytes) == 0 && close(fd) == 0);
+        int left = open_it(&dir, O_RDONLY | O_DIRECTORY);
+        CHECK(left >= 0);
+        if (commits) {
+            CHECK(sys_xend() == 0);
+            CHECK(fcntl(left, F_GETFD) != -1 && close(left) == 0 && holds("old", "inside") && holds("there", "stable"));
+        } else {
+            sys_xabort(1);
+            CHECK(fcntl(left, F_GETFD) == -1 && holds("old", "stable") && holds("gone", "stable"));
+        }
+    }
+}
+
+/* What is opened by a handle is observed, as by a path. */
+static void handles_observe(void) {
+    struct handle handle;
+    put("file", "before", O_CREAT);
+    CHECK(name("file", &handle, 0) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    int fd = open_it(&handle, O_RDONLY);
+    CHECK(reads(fd, "before") && close(fd) == 0);
+    put("made", "from it", O_CREAT);
+    pid_t child = fork();
+    if (child == 0) {
+        put("file", "by an outsider", O_TRUNC);
+        _exit(0);
+    }
+    CHECK(end_of(child) == 0);
+    CHECK(sys_xend() == -1 && errno == ECANCELED && !is_there("made"));
+}
+
+/* What the kernel refuses is refused. */
+static void handles_refused(void) {
+    struct handle handle;
+    int mount;
+    put("file", "", O_CREAT);
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(name("none", &handle, 0) == -1 && errno == ENOENT);
+    CHECK(name("file", &handle, 0x8000) == -1 && errno == EINVAL);
+    CHECK(name("", &handle, 0) == -1 && errno == ENOENT);
+    handle.head.handle_bytes = 0;
+    CHECK(name_to_handle_at(AT_FDCWD, "file", &handle.head, &mount, 0) == -1 && errno == EOVERFLOW);
+    CHECK(handle.head.handle_bytes > 0);
+    CHECK(name("file", &handle, 0) == 0);
+    CHECK(open_by_handle_at(9999, &handle.head, O_RDONLY) == -1 && errno == EBADF);
+    handle.head.handle_bytes = MAX_HANDLE_SZ + 1;
+    CHECK(open_by_handle_at(AT_FDCWD, &handle.head, O_RDONLY) == -1 && errno == EINVAL);
+    CHECK(name("file", &handle, 0) == 0 && setresuid(65534, 65534, -1) == 0);
+    CHECK(open_by_handle_at(AT_FDCWD, &handle.head, O_RDONLY) == -1 && errno == EPERM);
+    sys_xabort(1);
+}
+
+/* --- Descriptors of other processes --- */
+
+static int of_process(pid_t process) {
+    int fd = (int)syscall(SYS_pidfd_open, process, 0);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+static int taken(int process, int number) {
+    return (int)syscall(SYS_pidfd_getfd, process, number, 0);
+}
+
+/* A child that has a pipe, a socket and a file open, which this process has not, until it is killed. */
+static pid_t one_with(int *pipe_, int *socket_, int *file) {
+    int ready[2];
+    CHECK(pipe(ready) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int p[2], s[2], fd = open("file", O_RDWR);
+        CHECK(pipe(p) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0 && fd >= 0);
+        CHECK(write(p[1], "piped", 5) == 5 && write(s[1], "sent", 4) == 4 && lseek(fd, 2, SEEK_SET) == 2);
+        int numbers[3] = {p[0], s[0], fd};
+        CHECK(write(ready[1], numbers, sizeof numbers) == sizeof numbers);
+        for (;;)
+            pause();
+    }
+    int numbers[3];
+    CHECK(read(ready[0], numbers, sizeof numbers) == sizeof numbers && close(ready[0]) == 0 && close(ready[1]) == 0);
+    *pipe_ = numbers[0], *socket_ = numbers[1], *file = numbers[2];
+    return child;
+}
+
+static void descriptors(void) {
+    int pipe_, socket_, file;
+    put("file", "content", O_CREAT);
+    pid_t child = one_with(&pipe_, &socket_, &file);
+    int low = open("file", O_RDONLY), other = of_process(child), self = of_process(getpid());
+    for (int commits = 0; commits < 2; commits++) {
+        char got[16] = {0};
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        /* The lowest number that is free: one that the transaction has closed. */
+        CHECK(close(low) == 0);
+        int fd = taken(other, file);
+        CHECK(fd == low && fcntl(fd, F_GETFD) == FD_CLOEXEC && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR);
+        CHECK(read(fd, got, 3) == 3 && strcmp(got, "nte") == 0);
+        CHECK(pwrite(fd, "C", 1, 0) == 1 && holds("file", "Content"));
+        int s = taken(other, socket_);
+        CHECK(s > fd && recv(s, got, 4, 0) == 4 && memcmp(got, "sent", 4) == 0);
+        CHECK(taken(other, 9999) == -1 && errno == EBADF);
+        /* Its own: a duplicate. */
+        int own = taken(self, fd);
+        CHECK(own > s && lseek(own, 0, SEEK_CUR) == 5);
+        if (commits) {
+            CHECK(sys_xend() == 0);
+            CHECK(holds("file", "Content") && read(fd, got, 16) == 2 && memcmp(got, "nt", 2) == 0);
+            CHECK(lseek(own, 0, SEEK_CUR) == 7 && recv(s, got, 4, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+            CHECK(lseek(taken(other, file), 0, SEEK_CUR) == 7);
+        } else {
+            sys_xabort(1);
+            CHECK(holds("file", "content") && fcntl(low, F_GETFD) == 0 && lseek(low, 0, SEEK_CUR) == 0);
+            CHECK(fcntl(s, F_GETFD) == -1 && fcntl(own, F_GETFD) == -1);
+            int again = taken(other, file);
+            CHECK(lseek(again, 0, SEEK_CUR) == 2 && close(again) == 0);
+        }
+    }
+    CHECK(kill(child, SIGKILL) == 0 && end_of(child) == 256 + SIGKILL);
+}
+
+/* --- Memory of other processes --- */
+
+static char word[16] = "before";
+
+static long tell(pid_t process, const char *text) {
+    struct iovec from = {(void *)text, strlen(text) + 1}, to = {word, strlen(text) + 1};
+    return process_vm_writev(process, &from, 1, &to, 1, 0);
+}
+
+/* What a process has there, as others read it. */
+static const char *told(pid_t process) {
+    static char copy[16];
+    struct iovec to = {copy, sizeof copy}, from = {word, sizeof word};
+    CHECK(process_vm_readv(process, &to, 1, &from, 1, 0) == sizeof copy);
+    return copy;
+}
+
+/* A process that does nothing until it is killed. */
+static pid_t sleeper(void) {
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    CHECK(child > 0);
+    return child;
+}
+
+static void end(pid_t child) {
+    CHECK(kill(child, SIGKILL) == 0 && end_of(child) == 256 + SIGKILL);
+}
+
+/* Of a process outside at the end; of a member at once, as of the process itself. */
+static void memory(void) {
+    pid_t outside = sleeper();
+    CHECK(sys_xbegin(TX_PROCESSES) == 0);
+    pid_t member = sleeper();
+    CHECK(tell(outside, "held") == 5 && strcmp(told(outside), "before") == 0);
+    CHECK(tell(member, "at once") == 8 && strcmp(told(member), "at once") == 0);
+    CHECK(tell(getpid(), "here") == 5 && strcmp(word, "here") == 0);
+    end(member);
+    CHECK(sys_xend() == 0 && strcmp(told(outside), "held") == 0);
+    end(outside);
+}
+
+/* Begun again, it is written once; killed, never. */
+static void memory_once(void) {
+    pid_t outside = sleeper();
+    volatile int attempts = 0;
+    CHECK(sys_xbegin(TX_RESTART | TX_STRICT) >= 0);
+    attempts++;
+    CHECK(tell(outside, attempts == 1 ? "first" : "second") > 0);
+    if (attempts == 1)
+        ioctl(0, LOSE);
+    CHECK(strcmp(told(outside), "before") == 0);
+    CHECK(sys_xend() == 0 && attempts == 2 && strcmp(told(outside), "second") == 0);
+    pid_t killed = fork();
+    if (killed == 0) {
+        CHECK(sys_xbegin(0) == 0 && tell(outside, "never") == 6);
+        kill(getpid(), SIGKILL);
+    }
+    CHECK(end_of(killed) == 256 + SIGKILL && strcmp(told(outside), "second") == 0);
+    end(outside);
+}
+
+/* What a child is told before it is waited for is told before the wait. */
+static void memory_of_a_child(void) {
+    CHECK(sys_xbegin(0) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        while (strcmp((char *volatile)word, "go") != 0)
+            usleep(1000);
+        _exit(6);
+    }
+    CHECK(tell(child, "go") == 3 && end_of(child) == 6);
+    CHECK(sys_xend() == 0);
+}
+
+/* Another program is not written to. */
+static void memory_of_another_program(void) {
+    int ready[2];
+    CHECK(pipe(ready) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        CHECK(close(ready[1]) == 0 && read(ready[0], &byte, 1) == 0);
+        execlp("sleep", "sleep", "100", NULL);
+        _exit(9);
+    }
+    CHECK(sys_xbegin(0) == 0 && tell(child, "held") == 5);
+    long paused = sys_xpause();
+    CHECK(paused > 0 && close(ready[1]) == 0);
+    char path[64], name[64] = {0};
+    snprintf(path, sizeof path, "/proc/%d/comm", child);
+    for (int i = 0; i < 10000 && strncmp(name, "sleep", 5) != 0; i++, usleep(1000)) {
+        int fd = open(path, O_RDONLY);
+        CHECK(fd >= 0 && read(fd, name, sizeof name - 1) > 0 && close(fd) == 0);
+    }
+    CHECK(strncmp(name, "sleep", 5) == 0 && sys_xresume(paused) == 0);
+    CHECK(sys_xend() == 0 && strstr(txos_strerror(), "runs another program") != NULL);
+    end(child);
+}
+
+/* So much is held, and no more. */
+static void memory_limit(void) {
+    CHECK(setenv("TXOS_HELD_MAX", "100", 1) == 0);
+    pid_t outside = sleeper();
+    static char much[4096];
+    struct iovec from = {much, sizeof much}, to = {much, sizeof much};
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(process_vm_writev(outside, &from, 1, &to, 1, 0) == -1 && errno == ENOMEM);
+    CHECK(tell(outside, "held") == 5 && sys_xend() == 0 && strcmp(told(outside), "held") == 0);
+    end(outside);
+}
+
+#define SCENARIO(name) {#name, name}
+static const struct {
+    const char *name;
+    void (*run)(void);
+} scenarios[] = {
+    SCENARIO(handles), SCENARIO(handles_observe), SCENARIO(handles_refused), SCENARIO(descriptors),
+    SCENARIO(memory), SCENARIO(memory_once), SCENARIO(memory_of_a_child), SCENARIO(memory_of_another_program),
+    SCENARIO(memory_limit),
+};
+
+RUN_ONE_OF(scenarios)
