@@ -137,6 +137,10 @@ impl Tx {
             let real = self.real(fd)?;
             self.write_outside(fd, real)?;
             self.talks(fd);
+            if self.holds() {
+                let bytes = buffers(call)?;
+                self.before_room(real, bytes.iter().map(|piece| piece.len()).sum())?;
+            }
             return call.with_descriptor(0, real).answer_waiting();
         };
         if !writes {

@@ -218,6 +218,11 @@ impl Tx {
             true => target,
             false => self.native_content(from, false)?,
         };
+        if number != libc::SYS_copy_file_range {
+            let count = if number == libc::SYS_splice { call.word(4) } else { call.word(3) };
+            self.before_room(target, count)?;
+            self.before_taking(call, source)?;
+        }
         let done = between(source, target)?;
         if done > 0 {
             self.written_by(to);

@@ -10,6 +10,7 @@ mod ipc;
 mod others;
 mod outside;
 mod pointers;
+mod sent;
 mod sockets;
 mod special;
 mod sweep;

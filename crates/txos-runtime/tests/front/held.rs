@@ -1,0 +1,14 @@
+//! The scenarios of tests/c/held.c: what is sent on sockets is held (`TXOS_HOLD_OUTPUT=sockets`).
+
+scenarios_of! {
+    "held", without [],
+    only_sockets,
+    descriptors,
+    waits,
+    strict,
+    named,
+    gone,
+    killed,
+    limit,
+    members,
+}
