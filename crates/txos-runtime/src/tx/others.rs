@@ -175,7 +175,7 @@ impl Tx {
         let (process, most) = (call.int(0), call.word(1));
         /// Longer masks the kernel does not take: those of more bits than a page has.
         const MASK_MAX: u64 = 4096 * 8;
-        if most < 2 || most > MASK_MAX {
+        if !(2..=MASK_MAX).contains(&most) {
             return Ok(None);
         }
         let size = (most - 1).div_ceil(64) * 8;

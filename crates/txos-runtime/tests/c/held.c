@@ -204,7 +204,7 @@ static void by_sleeping(void) {
 }
 
 static void by_one_sleep(void) {
-    struct timespec time = {0, 900000000};
+    struct timespec time = {3, 0};
     CHECK(clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL) == 0 && shared[0]);
 }
 
