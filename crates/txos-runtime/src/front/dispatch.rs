@@ -1,7 +1,7 @@
 //! What is done with a system call of a thread in a transaction, wherever it came from.
 #![allow(unsafe_code)] // system calls
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::classify::{Class, classify};
 use super::processes;
@@ -248,6 +248,9 @@ fn may_sleep(number: i64, args: &[u64; 6]) -> bool {
     }
 }
 
+/// In the middle of a sleep it is looked so often whether there is room for what was released.
+const PART: Duration = Duration::from_millis(20);
+
 /// A wait that has no descriptor: a sleep, or one at a futex. What is held is sent when such waits have lasted for some time:
 /// somebody who is to end this one, or to do what a loop looks for, may be waiting for that.
 fn asleep(thread: &mut Thread, call: &Call) -> Next {
@@ -259,17 +262,33 @@ fn asleep(thread: &mut Thread, call: &Call) -> Next {
         return Next::Answer(signals::while_waiting(|| call.make()));
     };
     let since = Instant::now();
-    let rest = match naps::first(call, patience) {
+    let mut rest = match naps::first(call, patience) {
         naps::First::Over(answer) => {
             tx.has_slept(since.elapsed());
             return Next::Answer(answer);
         }
-        naps::First::Goes(rest) => rest,
+        naps::First::Goes(rest) => Some(rest),
+        naps::First::Whole => None,
     };
+    // What there is no room for goes out by and by, while it sleeps; before a wait that can't be made in parts, all of it.
+    let in_parts = rest.is_some();
+    let mut done = thread::guarded(|| tx.release_until(call, || in_parts));
     // Under TX_STRICT the transaction is doomed then.
-    let done = thread::guarded(|| tx.release_until(call, || false));
+    while let (Ok(()), None, Some(part)) = (&done, tx.doomed(), &rest)
+        && tx.has_more_to_send()
+    {
+        rest = match naps::first(&part.call(), PART) {
+            naps::First::Over(answer) => return Next::Answer(answer),
+            naps::First::Goes(rest) => Some(rest),
+            naps::First::Whole => None,
+        };
+        done = thread::guarded(|| tx.go_on());
+    }
     match (done, tx.doomed()) {
-        (Ok(()), None) => Next::Answer(signals::while_waiting(|| rest.call().make())),
+        (Ok(()), None) => {
+            let call = rest.as_ref().map_or(*call, naps::Rest::call);
+            Next::Answer(signals::while_waiting(|| call.make()))
+        }
         (Ok(()), Some(why)) => {
             let why = why.clone();
             fail(thread, why)

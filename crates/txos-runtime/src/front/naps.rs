@@ -19,6 +19,8 @@ pub enum First {
     Over(i64),
     /// The wait goes on.
     Goes(Rest),
+    /// It can't be made in parts, and has not begun.
+    Whole,
 }
 
 /// What is left of a wait.
@@ -29,10 +31,6 @@ pub struct Rest {
 }
 
 impl Rest {
-    fn of(call: &Call) -> First {
-        First::Goes(Rest { call: *call, time: None })
-    }
-
     /// The call for it. It is made as long as this is there, and in its place.
     pub fn call(&self) -> Call {
         match &self.time {
@@ -68,9 +66,9 @@ pub fn first(call: &Call, within: Duration) -> First {
                 until(call, 3, clock, within, &[libc::ETIMEDOUT])
             }
             // What another call makes of it can't be asked for twice.
-            _ => Rest::of(call),
+            _ => First::Whole,
         },
-        _ => Rest::of(call),
+        _ => First::Whole,
     }
 }
 
@@ -158,7 +156,7 @@ fn until(call: &Call, at: usize, clock: i32, within: Duration, late: &[i32]) -> 
         [] => answer == 0,
         late => late.iter().any(|&errno| answer == -i64::from(errno)),
     };
-    if goes_on { Rest::of(call) } else { First::Over(answer) }
+    if goes_on { First::Goes(Rest { call: *call, time: None }) } else { First::Over(answer) }
 }
 
 #[cfg(test)]
@@ -179,13 +177,14 @@ mod tests {
     fn answer(first: First) -> i64 {
         match first {
             First::Over(answer) => answer,
-            First::Goes(_) => panic!("it goes on"),
+            First::Goes(_) | First::Whole => panic!("it goes on"),
         }
     }
 
     fn rest(first: First) -> Rest {
         match first {
             First::Over(answer) => panic!("it is over: {answer}"),
+            First::Whole => panic!("it has not begun"),
             First::Goes(rest) => rest,
         }
     }

@@ -1167,7 +1167,14 @@ impl Tx {
         }
     }
 
-    fn go_on(&mut self) {
+    /// Whether something that was released waits for room.
+    #[must_use]
+    pub fn has_more_to_send(&self) -> bool {
+        self.held.output.stuck().is_some()
+    }
+
+    /// Sends what was released, as far as there is room.
+    pub fn go_on(&mut self) {
         if self.held.output.going > 0 {
             self.held.output.go_on().iter().for_each(|words| say(words));
             self.talks_where_released();
@@ -1358,10 +1365,16 @@ impl Tx {
         if !self.holds() {
             return Ok(());
         }
-        let kind = kernel::look_fd(real)?.kind();
-        let takes = matches!(kind, FileKind::Fifo | FileKind::Socket | FileKind::CharDevice);
+        let takes = match kernel::look_fd(real)?.kind() {
+            FileKind::Fifo => kernel::room_in_pipe(real),
+            FileKind::Socket => kernel::room_in_socket(real),
+            _ => return Ok(()),
+        };
         let waits = kernel::status_flags(real)? & libc::O_NONBLOCK == 0;
-        if takes && waits && (len > PIPE_BUF || !kernel::is_ready(real, libc::POLLOUT)) {
+        // Who reads it empties it.
+        let fits = len <= PIPE_BUF && kernel::is_ready(real, libc::POLLOUT)
+            || takes.is_ok_and(|room| len <= room);
+        if waits && !fits {
             self.release()?;
         }
         Ok(())

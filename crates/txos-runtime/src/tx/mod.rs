@@ -18,7 +18,6 @@
 //! | [`effects`] | output to the outside, held until the commit |
 //! | [`received`] | what is received from sockets, taken by the commit |
 //! | `acquire` | the read set, and the realm |
-//! | [`giving`] | giving way to others while it waits for something else |
 //! | `ways` | directories on the way of a path: held, known to the process |
 //! | `staging` | where private copies lie |
 //! | [`held`] | what happens to others if and when it commits: signals |
@@ -46,7 +45,6 @@ mod delta;
 pub mod effects;
 mod fcntl;
 pub mod files;
-pub mod giving;
 mod handles;
 pub mod held;
 mod install;

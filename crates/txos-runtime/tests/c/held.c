@@ -162,6 +162,17 @@ static void *reads(void *unused) {
     return unused;
 }
 
+static void *takes_all(void *length) {
+    static char some[65536];
+    for (size_t left = (size_t)length; left > 0;) {
+        ssize_t n = read(other, some, sizeof some);
+        CHECK(n > 0);
+        left -= n;
+    }
+    CHECK(sem_post(&posted) == 0);
+    return NULL;
+}
+
 static void by_read(void) {
     exact(own, "par");
     char got[8];
@@ -293,6 +304,42 @@ static void strict(void) {
     ask(0, 1);
 }
 
+/* What there is no room for does not make a sleep longer, and goes out by and by in a wait without an end. */
+static void no_room(void) {
+    static char much[4 << 20];
+    connection(SOCK_STREAM);
+    CHECK(sem_init(&posted, 0, 0) == 0 && sys_xbegin(0) == 0);
+    CHECK(send(own, much, sizeof much, 0) == sizeof much);
+    struct timespec time = {0, 300000000}, since, until;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &since) == 0 && nanosleep(&time, NULL) == 0);
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &until) == 0);
+    long lasted = (until.tv_sec - since.tv_sec) * 1000 + (until.tv_nsec - since.tv_nsec) / 1000000;
+    CHECK(lasted >= 300 && lasted < 5000);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, takes_all, (void *)sizeof much) == 0);
+    CHECK(sem_wait(&posted) == 0 && sys_xend() == 0 && pthread_join(thread, NULL) == 0);
+}
+
+/* Live output that has room does not wait, and what is held stays held. */
+static void room(void) {
+    static char some[20000];
+    int p[2];
+    connection(SOCK_STREAM);
+    CHECK(pipe(p) == 0 && sys_xbegin(0) == 0);
+    CHECK(send(own, "held", 4, 0) == 4);
+    int null = open("/dev/null", O_WRONLY);
+    CHECK(write(null, some, sizeof some) == sizeof some);
+    CHECK(write(p[1], some, sizeof some) == sizeof some);
+    CHECK(seen(NULL));
+    /* Who reads there may wait for what is held. */
+    CHECK(fcntl(p[1], F_SETFL, O_NONBLOCK) == 0);
+    while (write(p[1], some, sizeof some) > 0)
+        ;
+    CHECK(errno == EAGAIN && seen(NULL));
+    sys_xabort(1);
+    CHECK(came(other, NULL));
+}
+
 /* An abort names what went out, and nothing begins again by itself. */
 static void named(void) {
     connection(SOCK_STREAM);
@@ -363,7 +410,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
-    SCENARIO(only_sockets), SCENARIO(descriptors), SCENARIO(waits), SCENARIO(strict), SCENARIO(named), SCENARIO(gone),
+    SCENARIO(only_sockets), SCENARIO(descriptors), SCENARIO(waits), SCENARIO(no_room), SCENARIO(room), SCENARIO(strict), SCENARIO(named), SCENARIO(gone),
     SCENARIO(killed), SCENARIO(limit), SCENARIO(members),
 };
 

@@ -5,6 +5,8 @@ scenarios_of! {
     only_sockets,
     descriptors,
     waits,
+    no_room,
+    room,
     strict,
     named,
     gone,

@@ -219,8 +219,12 @@ impl Tx {
             false => self.native_content(from, false)?,
         };
         if number != libc::SYS_copy_file_range {
-            let count = if number == libc::SYS_splice { call.word(4) } else { call.word(3) };
-            self.before_room(target, count)?;
+            let splices = number == libc::SYS_splice;
+            let (count, flags) =
+                if splices { (call.word(4), call.int(5)) } else { (call.word(3), 0) };
+            if flags & libc::SPLICE_F_NONBLOCK as i32 == 0 {
+                self.before_room(target, count)?;
+            }
             self.before_taking(call, source)?;
         }
         let done = between(source, target)?;

@@ -71,6 +71,31 @@ pub fn arrived(socket: i32) -> Sys<u64> {
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
+/// How much a pipe surely takes at once: all that it can hold, if it is empty.
+///
+/// # Errors
+/// As `fcntl(2)`.
+pub fn room_in_pipe(pipe: i32) -> Sys<u64> {
+    if arrived(pipe)? > 0 {
+        return Ok(0);
+    }
+    // SAFETY: nothing is read or written.
+    unsafe { sys!(SYS_fcntl, pipe, libc::F_GETPIPE_SZ) }
+}
+
+/// How much a socket surely takes at once: half of its buffer, if nothing waits to be sent. (The kernel counts what it
+/// needs for itself.)
+///
+/// # Errors
+/// As `ioctl(2)`.
+pub fn room_in_socket(socket: i32) -> Sys<u64> {
+    let mut unsent = 0_i32;
+    // SAFETY: there is room for the answer.
+    unsafe { sys!(SYS_ioctl, socket, libc::TIOCOUTQ, &raw mut unsent) }?;
+    let room = if unsent > 0 { 0 } else { send_buffer(socket)? / 2 };
+    Ok(u64::try_from(room).unwrap_or(0))
+}
+
 /// The length of the message that the next look would find, which moves the offset of looks on.
 ///
 /// # Errors
