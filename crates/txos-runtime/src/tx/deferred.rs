@@ -15,6 +15,7 @@
 //! | others | nothing of them is seen |
 #![allow(unsafe_code)] // calls with copies of what the program's lead to
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use txos_engine::object::FileKind;
@@ -23,6 +24,7 @@ use super::attrs::Object;
 use super::content::Data;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
+use super::others::OfAnother;
 use super::{Tx, effects, say};
 use crate::call::Call;
 use crate::user::UserSlice;
@@ -62,45 +64,51 @@ pub struct Deferred {
     /// What a table of buffers leads to: the segments of another kernel, or what is written to another process.
     segments: Vec<Vec<u8>>,
     /// The process outside that it concerns.
-    process: Option<Outsider>,
+    process: Option<Arc<Outsider>>,
     /// When it was made, if the time that it sets goes on.
     since: Option<Duration>,
     /// It is made again as long as there is no room for it.
     waits: bool,
 }
 
-/// A process outside that a call concerns: held, so that another with its number is not taken for it.
+/// A process outside that calls concern: held, so that another with its number is not taken for it.
 #[derive(Debug)]
 pub struct Outsider {
     number: i32,
-    process: OwnedFd,
-    /// Its memory, and a place in it that can be read: gone as soon as it runs another program.
-    memory: Option<(OwnedFd, u64)>,
+    process: Arc<OwnedFd>,
+    /// Its memory, if calls write to it: gone as soon as it runs another program.
+    memory: Option<OwnedFd>,
 }
 
 impl Outsider {
-    /// The process of a thread.
+    /// A process that is held by this descriptor, with the memory that it has now, or without.
     ///
     /// # Errors
-    /// As `pidfd_open(2)`.
-    pub fn of_thread(thread: i32) -> Sys<Outsider> {
-        let number = kernel::process_of_thread(thread).unwrap_or(thread);
-        Ok(Outsider { number, process: kernel::open_process(number)?, memory: None })
+    /// As `open(2)`: its memory can't be opened.
+    pub fn new(number: i32, process: Arc<OwnedFd>, with_memory: bool) -> Sys<Outsider> {
+        let path = format!("/proc/{number}/mem");
+        let open = || OwnedFd::open(path.as_bytes(), libc::O_RDONLY | libc::O_CLOEXEC)?.raised();
+        let memory = if with_memory { Some(open()?) } else { None };
+        Ok(Outsider { number, process, memory })
     }
 
-    /// With its memory, of which there is something at this address.
+    /// Its number.
     #[must_use]
-    pub fn with_memory(mut self, at: u64) -> Outsider {
-        let path = format!("/proc/{}/mem", self.number);
-        let memory = OwnedFd::open(path.as_bytes(), libc::O_RDONLY | libc::O_CLOEXEC);
-        self.memory = memory.ok().map(|memory| (memory, at));
-        self
+    pub fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// Whether its memory is held as well.
+    #[must_use]
+    pub fn has_memory(&self) -> bool {
+        self.memory.is_some()
     }
 
     /// Whether it is there, and runs the program that it ran then.
-    fn is_the_same(&self) -> bool {
-        let is_gone =
-            |(memory, at): &(OwnedFd, u64)| kernel::pread(memory.number(), &mut [0], *at) == Ok(0);
+    #[must_use]
+    pub fn is_the_same(&self) -> bool {
+        // Nothing is at address 0: that is an error as long as there is any memory, and an end afterwards.
+        let is_gone = |memory: &OwnedFd| kernel::pread(memory.number(), &mut [0], 0) == Ok(0);
         kernel::is_there(&self.process) && !self.memory.as_ref().is_some_and(is_gone)
     }
 }
@@ -126,6 +134,8 @@ pub enum Place {
 enum Asked {
     /// The kernel answers it at once: it only asks, or is wrong.
     Natively,
+    /// There is nothing to do: this is the answer.
+    Nothing(u64),
     /// It is held, and answered so.
     Later(Deferred, u64),
 }
@@ -196,7 +206,7 @@ impl Deferred {
 
     /// It concerns this process.
     #[must_use]
-    pub fn of_process(mut self, process: Outsider) -> Deferred {
+    pub fn of_process(mut self, process: Arc<Outsider>) -> Deferred {
         self.process = Some(process);
         self
     }
@@ -433,6 +443,7 @@ impl Tx {
     pub fn hold_call(&mut self, call: &Call) -> Sys<Option<u64>> {
         match self.asked(call)? {
             Asked::Natively => Ok(None),
+            Asked::Nothing(answer) => Ok(Some(answer)),
             Asked::Later(later, answer) => {
                 let is_name =
                     matches!(call.number(), libc::SYS_sethostname | libc::SYS_setdomainname);
@@ -553,9 +564,11 @@ impl Tx {
                 later.text(0, name).later()
             }
             libc::SYS_process_vm_writev | libc::SYS_move_pages | libc::SYS_migrate_pages => {
-                Ok(self
-                    .of_another_process(call)?
-                    .map_or(Asked::Natively, |later| Asked::Later(later.0, later.1)))
+                Ok(match self.of_another_process(call)? {
+                    OfAnother::Natively => Asked::Natively,
+                    OfAnother::Nothing => Asked::Nothing(0),
+                    OfAnother::Later(later, answer) => Asked::Later(*later, answer),
+                })
             }
             libc::SYS_kexec_load => self.other_kernel(call),
             libc::SYS_kexec_file_load => self.other_kernel_of_files(call),

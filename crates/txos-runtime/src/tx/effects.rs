@@ -460,7 +460,7 @@ fn new_file() -> Sys<OwnedFd> {
         Err(_) => Err(Errno::IO),
     };
     let fd = fd.or_else(|_| kernel::memory_file(c"txos held output"))?;
-    kernel::move_high(fd).map(OwnedFd::of)
+    OwnedFd::of(fd).raised()
 }
 
 /// What of the program's output is to be held.

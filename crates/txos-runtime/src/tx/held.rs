@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use txos_engine::object::FileKind;
 
-use super::deferred::{Deferred, MachineNames};
+use super::deferred::{Deferred, MachineNames, Outsider};
 use super::effects::Effects;
 use super::ipc::{self, Ipc};
 use super::kernel::{self, Credentials, Errno, Info, OwnedFd, Sys};
@@ -61,6 +61,8 @@ struct Rare {
     names: MachineNames,
     /// What an abort takes back of IPC.
     ipc: Ipc,
+    /// The processes that calls concern.
+    outsiders: Vec<Arc<Outsider>>,
 }
 
 /// A place among the transactions of a process group: bytes of a file.
@@ -215,6 +217,30 @@ impl Held {
         let fd = Arc::new(kernel::open_process(number)?);
         self.processes.push((number, Arc::clone(&fd)));
         Ok(fd)
+    }
+
+    /// A process that a call concerns, one for all such calls, with or without its memory.
+    ///
+    /// # Errors
+    /// As `pidfd_open(2)`, and as `open(2)` of its memory; EAGAIN if no descriptor is left for it.
+    pub fn outsider(&mut self, number: i32, with_memory: bool) -> Sys<Arc<Outsider>> {
+        let found = self.find_outsider(number, with_memory);
+        found.map_err(|errno| none_is_left(errno, "a call is for"))
+    }
+
+    fn find_outsider(&mut self, number: i32, with_memory: bool) -> Sys<Arc<Outsider>> {
+        let process = self.process(number)?;
+        let all = &mut self.rare.get_or_insert_default().outsiders;
+        // One that runs another program since is held for the calls that were for that one.
+        all.retain(|known| known.number() != number || known.is_the_same());
+        let is_it =
+            |known: &&Arc<Outsider>| known.number() == number && known.has_memory() == with_memory;
+        if let Some(known) = all.iter().find(is_it) {
+            return Ok(Arc::clone(known));
+        }
+        let new = Arc::new(Outsider::new(number, process, with_memory)?);
+        all.push(Arc::clone(&new));
+        Ok(new)
     }
 
     /// Sends all signals and all output, in the order of the calls: why any of it could not be sent.
@@ -511,13 +537,7 @@ impl Tx {
             }
             Err(errno) => Err(errno),
         };
-        held.map_err(|errno| match errno {
-            Errno::MFILE | Errno::NFILE => {
-                say("no descriptor is left to hold the process that a signal is for: the call fails with EAGAIN");
-                Errno::AGAIN
-            }
-            errno => errno,
-        })
+        held.map_err(|errno| none_is_left(errno, "a signal is for"))
     }
 
     /// Whether something is held by which a child might end.
@@ -568,6 +588,19 @@ impl Tx {
             }
         }
         Ok(())
+    }
+}
+
+/// The errno of a call, for whose process there may be no descriptor.
+fn none_is_left(errno: Errno, what_for: &str) -> Errno {
+    match errno {
+        Errno::MFILE | Errno::NFILE => {
+            say(&format!(
+                "no descriptor is left to hold the process that {what_for}: the call fails with EAGAIN"
+            ));
+            Errno::AGAIN
+        }
+        errno => errno,
     }
 }
 

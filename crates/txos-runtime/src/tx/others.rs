@@ -9,6 +9,8 @@
 //! The process's own memory is no part of the transaction: calls on that are made at once, as those of members on each other's.
 #![allow(unsafe_code)] // calls with arrays of ours
 
+use std::sync::Arc;
+
 use txos_engine::object::FileKind;
 
 use super::Tx;
@@ -17,6 +19,7 @@ use super::io::what_is_there;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::received::Receiving;
 use crate::call::Call;
+use crate::user::UserSlice;
 
 /// Nodes of memory that a kernel may have: `MAX_NUMNODES` at the most.
 const NODES: i32 = 1024;
@@ -79,44 +82,72 @@ fn writable_range(line: &str) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))
 }
 
+/// What is done with a call that concerns another process's memory.
+pub enum OfAnother {
+    /// The kernel answers it at once.
+    Natively,
+    /// There is nothing to do, and 0 is the answer.
+    Nothing,
+    /// It is held, and answered so.
+    Later(Box<Deferred>, u64),
+}
+
+impl OfAnother {
+    fn later(call: Deferred, answer: u64) -> Sys<OfAnother> {
+        Ok(OfAnother::Later(Box::new(call), answer))
+    }
+}
+
 impl Tx {
-    /// A call that concerns another process's memory: what is held of it, and its answer. `None`: the kernel answers it.
+    /// A call that concerns another process's memory.
     ///
     /// # Errors
-    /// As natively; ENOMEM if no more can be held.
-    pub fn of_another_process(&mut self, call: &Call) -> Sys<Option<(Deferred, u64)>> {
+    /// As natively; ENOMEM or EAGAIN if no more can be held.
+    pub fn of_another_process(&mut self, call: &Call) -> Sys<OfAnother> {
         match call.number() {
             libc::SYS_process_vm_writev => self.write_to_another(call),
             libc::SYS_move_pages => self.move_pages_of_another(call),
             libc::SYS_migrate_pages => self.migrate_pages_of_another(call),
-            _ => Ok(None),
+            _ => Ok(OfAnother::Natively),
         }
     }
 
-    fn write_to_another(&mut self, call: &Call) -> Sys<Option<(Deferred, u64)>> {
+    /// The process of the thread that a call names. It is held by the process's number: a thread's may become another's.
+    fn concerned(&mut self, call: &Call) -> Sys<Arc<Outsider>> {
+        let thread = call.int(0);
+        if thread <= 0 {
+            return Err(Errno::SRCH);
+        }
+        self.held.outsider(kernel::process_of_thread(thread).unwrap_or(thread), false)
+    }
+
+    fn write_to_another(&mut self, call: &Call) -> Sys<OfAnother> {
         if call.word(5) != 0 {
             return Err(Errno::INVAL);
         }
         let bytes = call.pointer::<[u64; 2]>(1).buffers(call.word(2))?;
+        if !bytes.iter().all(|piece| piece.is_possible()) {
+            return Err(Errno::FAULT);
+        }
         let here: u64 = bytes.iter().map(|piece| piece.len()).sum();
+        if here == 0 {
+            return Ok(OfAnother::Nothing);
+        }
         let there = call.pointer::<[u64; 2]>(3).buffers(call.word(4))?;
-        let room: u64 = there.iter().map(|piece| piece.len()).sum();
-        if here == 0 || room == 0 {
-            return Ok(None);
-        }
-        let process = call.int(0);
-        may_write(
-            process,
-            there.iter().find(|piece| !piece.is_empty()).map_or(0, |p| p.address()),
-        )?;
+        let Some(start) = there.iter().find(|piece| !piece.is_empty()) else {
+            return Ok(OfAnother::Nothing);
+        };
+        // It is held before it is looked at: what is seen is of this process.
+        let process = self.concerned(call)?.number();
+        may_write(process, start.address())?;
+        let outsider = match self.held.outsider(process, true) {
+            Err(Errno::NOENT | Errno::SRCH) => return Err(Errno::SRCH),
+            Err(Errno::ACCESS) => return Err(Errno::PERM),
+            outsider => outsider?,
+        };
         let writable = Writable::of(process)?;
-        self.may_hold_bytes(here.min(room))?;
-        let mut copy = Vec::new();
-        for piece in what_is_there(bytes)? {
-            copy.extend_from_slice(&piece.to_vec());
-        }
         // As far as there is memory: so far the kernel would get.
-        let (mut left, mut ranges) = (copy.len() as u64, Vec::new());
+        let (mut left, mut ranges) = (here, Vec::new());
         for piece in there.iter().filter(|piece| !piece.is_empty()) {
             let wanted = piece.len().min(left);
             let there = writable.from(piece.address(), wanted);
@@ -128,20 +159,47 @@ impl Tx {
                 break;
             }
         }
-        let Some(&[first, _]) = ranges.first() else { return Err(Errno::FAULT) };
-        copy.truncate(copy.len() - left as usize);
+        if ranges.is_empty() {
+            return Err(Errno::FAULT);
+        }
+        let copy = self.copy_to_hold(bytes, here - left)?;
+        // The program's own memory may end before.
+        let mut left = copy.len() as u64;
+        for [_, len] in &mut ranges {
+            *len = left.min(*len);
+            left -= *len;
+        }
+        ranges.retain(|[_, len]| *len > 0);
         let (count, answer) = (ranges.len() as u64, copy.len() as u64);
         let table = ranges.as_flattened().iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let outsider = Outsider::of_thread(process)?.with_memory(first);
         let later = Deferred::of(call).memory(3, table).buffer(1, copy);
-        let later = later.number_at(2, 1).number_at(4, count).of_process(outsider);
-        Ok(Some((later, answer)))
+        let later = later.number_at(0, process as u64).number_at(2, 1).number_at(4, count);
+        OfAnother::later(later.of_process(outsider), answer)
     }
 
-    fn move_pages_of_another(&mut self, call: &Call) -> Sys<Option<(Deferred, u64)>> {
-        let (process, count, flags) = (call.int(0), call.word(1), call.word(5));
+    /// A copy of the first bytes of the program's buffers, if so many may be held; of fewer, if there are no more.
+    fn copy_to_hold(&mut self, buffers: Vec<UserSlice>, count: u64) -> Sys<Vec<u8>> {
+        self.may_hold_bytes(count)?;
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(count as usize).map_err(|_| Errno::NOMEM)?;
+        let mut left = count;
+        let buffers = buffers.into_iter().map(|buffer| {
+            let first = buffer.first(left);
+            left -= first.len();
+            first
+        });
+        for piece in what_is_there(buffers.collect())? {
+            let from = copy.len();
+            copy.resize(from + piece.len(), 0);
+            piece.copy(0, &mut copy[from..]);
+        }
+        Ok(copy)
+    }
+
+    fn move_pages_of_another(&mut self, call: &Call) -> Sys<OfAnother> {
+        let (count, flags) = (call.word(1), call.word(5));
         if call.word(3) == 0 || count == 0 || flags & !(MOVE | MOVE_ALL) != 0 {
-            return Ok(None);
+            return Ok(OfAnother::Natively);
         }
         if flags & MOVE_ALL != 0 && kernel::capabilities() & SYS_NICE == 0 {
             return Err(Errno::PERM);
@@ -157,6 +215,7 @@ impl Tx {
         if numbers.iter().any(|node| !(0..NODES).contains(node)) {
             return Err(Errno::NODEV);
         }
+        let process = self.concerned(call)?;
         // Where they are, the kernel tells those who may move them.
         // SAFETY: without nodes it reads the same arguments, and moves nothing.
         unsafe { call.with_word(3, 0) }.answer()?;
@@ -167,27 +226,35 @@ impl Tx {
             }
         }
         let room = vec![0; count as usize * 4];
-        let later = Deferred::of(call).memory(2, pages).memory(3, nodes).memory(4, room);
-        Ok(Some((later.of_process(Outsider::of_thread(process)?), 0)))
+        let later = Deferred::of(call).number_at(0, process.number() as u64);
+        let later = later.memory(2, pages).memory(3, nodes).memory(4, room);
+        OfAnother::later(later.of_process(process), 0)
     }
 
-    fn migrate_pages_of_another(&mut self, call: &Call) -> Sys<Option<(Deferred, u64)>> {
-        let (process, most) = (call.int(0), call.word(1));
+    fn migrate_pages_of_another(&mut self, call: &Call) -> Sys<OfAnother> {
+        let most = call.word(1);
         /// Longer masks the kernel does not take: those of more bits than a page has.
         const MASK_MAX: u64 = 4096 * 8;
-        if !(2..=MASK_MAX).contains(&most) {
-            return Ok(None);
+        // Without nodes to go to nothing is moved.
+        if !(2..=MASK_MAX).contains(&most) || call.word(3) == 0 {
+            return Ok(OfAnother::Natively);
         }
         let size = (most - 1).div_ceil(64) * 8;
-        let from = call.buffer(2, size).read()?;
+        // None to go from are no nodes.
+        let from = match call.word(2) {
+            0 => vec![0; size as usize],
+            _ => call.buffer(2, size).read()?,
+        };
         let to = call.buffer(3, size).read()?;
+        let process = self.concerned(call)?;
         // SAFETY: without nodes to go to it asks whether the caller may, and moves nothing.
         match unsafe { call.with_word(3, 0) }.answer() {
             Ok(_) | Err(Errno::INVAL) => {}
             Err(errno) => return Err(errno),
         }
-        let later = Deferred::of(call).memory(2, from).memory(3, to);
-        Ok(Some((later.of_process(Outsider::of_thread(process)?), 0)))
+        let later = Deferred::of(call).number_at(0, process.number() as u64);
+        let later = later.memory(2, from).memory(3, to);
+        OfAnother::later(later.of_process(process), 0)
     }
 
     /// `pidfd_getfd(2)`.
@@ -196,13 +263,15 @@ impl Tx {
     /// As the call.
     pub fn take_descriptor(&mut self, call: &Call) -> Sys<u64> {
         let real = self.real_without_offset(call.int(0))?;
-        let process = kernel::process_of_descriptor(real);
+        // It may be of a thread.
+        let process = kernel::process_of_descriptor(real)
+            .map(|number| kernel::process_of_thread(number).unwrap_or(number));
         if process == Some(kernel::own_process()) && call.word(2) as u32 == 0 {
             // The number is one of the transaction's.
             return self.dup(call.int(1), 0, true);
         }
         let fd = call.with_descriptor(0, real).answer()? as i32;
-        self.took_descriptor(OwnedFd::of(kernel::move_high(fd)?))
+        self.took_descriptor(OwnedFd::of(fd).raised()?)
     }
 
     /// A descriptor of another process's has come. A versioned file is the transaction's, as if it had been open before: others

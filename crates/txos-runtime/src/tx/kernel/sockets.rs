@@ -1,6 +1,6 @@
 //! Receiving from sockets: looking at what has arrived, and taking it.
 
-use super::{OwnedFd, Sys, move_high, option, sys};
+use super::{OwnedFd, Sys, option, sys};
 
 /// Where a look (`MSG_PEEK`) at what has arrived begins, bytes from the first that nobody has taken; -1: at that, and
 /// looks do not move it. See `SO_PEEK_OFF` in `socket(7)`.
@@ -126,7 +126,7 @@ pub fn take(socket: i32, most: u64) -> Sys<u64> {
 pub fn watch_arrivals(socket: i32) -> Sys<OwnedFd> {
     // SAFETY: it has no pointer.
     let made = unsafe { sys!(SYS_epoll_create1, libc::EPOLL_CLOEXEC) }?;
-    let watch = move_high(made as i32).map(OwnedFd::of)?;
+    let watch = OwnedFd::of(made as i32).raised()?;
     let events = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET;
     let mut event = libc::epoll_event { events: events as u32, u64: 0 };
     let (number, add) = (watch.number(), libc::EPOLL_CTL_ADD);
