@@ -17,6 +17,7 @@ use super::Tx;
 use super::deferred::{Deferred, Outsider};
 use super::io::what_is_there;
 use super::kernel::{self, Errno, OwnedFd, Sys};
+use super::node::{Id, Stable};
 use super::received::Receiving;
 use crate::call::Call;
 use crate::user::UserSlice;
@@ -294,13 +295,40 @@ impl Tx {
             }
             self.forget_number(original);
         }
+        let node = match kind {
+            // Paths begin there.
+            FileKind::Dir => Some(self.tree.live_dir(&kernel::magic_path(fd.number()))?),
+            FileKind::File => None,
+            _ => self.special_node(&fd)?,
+        };
         let number = self.fds.lowered(fd.into_number(), true)?;
-        if kind == FileKind::Socket {
+        let file = self.file(number)?;
+        let open = self.fds.get_mut(file);
+        open.node = node;
+        if kind == FileKind::Socket && node.is_none() {
             // What it has received was there before.
-            let file = self.file(number)?;
-            self.fds.get_mut(file).receiving = Receiving::Unknown;
+            open.receiving = Receiving::Unknown;
         }
         Ok(number as u64)
+    }
+
+    /// The versioned object that a descriptor of a FIFO, a device, a link or a socket's path leads to, if it is one: its bytes are
+    /// the kernel's business, its attributes are the transaction's.
+    fn special_node(&mut self, fd: &OwnedFd) -> Sys<Option<Id>> {
+        if !kernel::path_of_fd(fd.number()).is_ok_and(|path| path.starts_with(b"/")) {
+            return Ok(None);
+        }
+        let stat = kernel::look_fd(fd.number())?;
+        // What has no path any more is reached by a descriptor, which stays.
+        let own = OwnedFd::of(kernel::copy_high(fd.number())?);
+        let id = self.adopt_fd(own.number(), stat)?;
+        let node = &self.tree.nodes[id];
+        let is_reached_by_it = |stable: &Stable| stable.path == kernel::magic_path(own.number());
+        let is_live = node.live;
+        if node.stable.as_ref().is_some_and(is_reached_by_it) {
+            self.fds.keep_private(own.into_number());
+        }
+        Ok(Some(id).filter(|_| !is_live))
     }
 }
 

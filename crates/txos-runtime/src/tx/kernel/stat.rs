@@ -281,6 +281,15 @@ pub fn file_system(path: &[u8], stat: &Stat) -> i64 {
     statfs(place).map_or(0, |words| words[0] as i64)
 }
 
+/// The same, of what a descriptor is open on.
+#[must_use]
+pub fn file_system_of(fd: i32) -> i64 {
+    let mut words = [0u64; 15];
+    // SAFETY: there is room for the structure.
+    let done = unsafe { sys!(SYS_fstatfs, fd, words.as_mut_ptr()) };
+    done.map_or(0, |_| words[0] as i64)
+}
+
 /// Whether what a path leads to is mounted read-only.
 #[must_use]
 pub fn is_read_only(path: &[u8]) -> bool {
