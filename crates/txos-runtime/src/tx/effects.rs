@@ -259,6 +259,12 @@ impl Effects {
         self.check_room(len).is_ok()
     }
 
+    /// Something was sent: waits in vain are counted anew.
+    pub fn forget_waits(&mut self) {
+        self.looks = 0;
+        self.slept = Duration::ZERO;
+    }
+
     /// So many bytes are held for a call.
     ///
     /// # Errors
@@ -1133,6 +1139,7 @@ impl Tx {
     pub fn release_until(&mut self, call: &Call, mut over: impl FnMut() -> bool) {
         self.report.calling = call.number();
         // Under TX_STRICT the transaction is doomed then.
+        let _ = self.release_memory();
         let _ = self.release_because(WAITING);
         // Operations on semaphores are tried first.
         if !matches!(call.number(), libc::SYS_semop | libc::SYS_semtimedop) {
@@ -1265,6 +1272,7 @@ impl Tx {
     pub fn keeps_others_waiting(&self) -> bool {
         self.held.output.any()
             || self.held.holds_ipc()
+            || self.held.holds_memory()
             || self.held.output.has_ends()
             || self.fds.has_closed()
     }
@@ -1273,6 +1281,7 @@ impl Tx {
     fn no_longer_keeps_waiting(&mut self) -> Sys<()> {
         self.close_ends("closing an end of a pipe before its other side is waited for")?;
         self.release_ipc()?;
+        self.release_memory()?;
         self.release_because(WAITING)?;
         self.let_ends_go();
         Ok(())
@@ -1461,7 +1470,7 @@ impl Tx {
     /// Whether something is held, so that a wait is to be told.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.held.output.any()
+        self.held.output.any() || self.held.holds_memory()
     }
 
     /// Whether something was sent before the commit.

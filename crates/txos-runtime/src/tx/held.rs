@@ -43,6 +43,8 @@ pub struct Held {
     rare: Option<Box<Rare>>,
     /// How many calls of IPC are held.
     of_ipc: usize,
+    /// How many calls that write to the memory of others.
+    of_memory: usize,
     /// Output to the outside.
     pub output: Effects,
     /// What was received from it.
@@ -262,6 +264,7 @@ impl Held {
     fn send_those(&mut self, which: impl Fn(&Later) -> bool) -> Vec<String> {
         let (now, later) = std::mem::take(&mut self.later).into_iter().partition(which);
         self.later = later;
+        self.of_memory = self.later.iter().filter(|one| one.writes_memory()).count();
         let now: Vec<Later> = now;
         now.into_iter().filter_map(|one| self.send_one(one)).collect()
     }
@@ -297,7 +300,20 @@ impl Held {
         let of_ipc = usize::from(ipc::is_ipc(call.number()));
         self.keep(sender, What::Call(Box::new(call)))?;
         self.of_ipc += of_ipc;
+        self.of_memory += usize::from(self.later.last().is_some_and(Later::writes_memory));
         Ok(0)
+    }
+
+    /// Whether calls that write to the memory of others are held.
+    #[inline]
+    #[must_use]
+    pub fn holds_memory(&self) -> bool {
+        self.of_memory > 0
+    }
+
+    /// Makes the calls that write to the memory of others: why any of them failed.
+    pub fn send_memory(&mut self) -> Vec<String> {
+        self.send_those(Later::writes_memory)
     }
 
     /// What an abort takes back of IPC.
@@ -414,6 +430,11 @@ impl Held {
 }
 
 impl Later {
+    /// Whether it writes to the memory of another process.
+    fn writes_memory(&self) -> bool {
+        matches!(&self.what, What::Call(call) if call.number() == libc::SYS_process_vm_writev)
+    }
+
     /// Whether it concerns a child of this process.
     fn is_for_child(&self, own: i32) -> bool {
         match &self.what {

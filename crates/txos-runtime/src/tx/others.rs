@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use txos_engine::object::FileKind;
 
-use super::Tx;
 use super::deferred::{Deferred, Outsider};
 use super::io::what_is_there;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::{Id, Stable};
 use super::received::Receiving;
+use super::{Tx, say};
 use crate::call::Call;
 use crate::user::UserSlice;
 
@@ -29,6 +29,10 @@ const SYS_NICE: u64 = 1 << 23;
 /// `MPOL_MF_MOVE`, `MPOL_MF_MOVE_ALL`.
 const MOVE: u64 = 2;
 const MOVE_ALL: u64 = 4;
+
+/// What goes out before a wait, in words.
+const WRITTEN: &str =
+    "writing to another process's memory, which was held, before the transaction waits,";
 
 /// What a member has at the number of an open file of the transaction's.
 const PLACEHOLDER: &[u8] = b"/memfd:txos: open in a transaction (deleted)";
@@ -176,6 +180,22 @@ impl Tx {
         let later = Deferred::of(call).memory(3, table).buffer(1, copy);
         let later = later.number_at(0, process as u64).number_at(2, 1).number_at(4, count);
         OfAnother::later(later.of_process(outsider), answer)
+    }
+
+    /// What others' memory is to have is written now: they may be waiting for that.
+    ///
+    /// # Errors
+    /// The transaction is doomed.
+    pub fn release_memory(&mut self) -> Sys<()> {
+        if !self.held.holds_memory() {
+            return Ok(());
+        }
+        self.unsupported_call(WRITTEN, b"")?;
+        let output = &mut self.held.output;
+        output.went_out = true;
+        output.forget_waits();
+        self.held.send_memory().iter().for_each(|failure| say(failure));
+        Ok(())
     }
 
     /// A copy of the first bytes of the program's buffers, if so many may be held; of fewer, if there are no more.

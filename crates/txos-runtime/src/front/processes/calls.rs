@@ -278,6 +278,9 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
         libc::SYS_close => answered(close(&mut link, call)),
         libc::SYS_close_range => answered(close_range(&mut link, call)),
         libc::SYS_dup if link.is_ours(int(0)) => answered(duplicate(&mut link, int(0), 0, false)),
+        libc::SYS_pidfd_getfd if int(2) == 0 && link.is_ours(int(1)) && is_of_this(int(0)) => {
+            answered(duplicate(&mut link, int(1), 0, true))
+        }
         libc::SYS_dup2 if int(0) == int(1) => Ok(Done::Natively),
         libc::SYS_dup3 if int(0) == int(1) || int(2) & !libc::O_CLOEXEC != 0 => Err(Errno::INVAL),
         libc::SYS_dup2 => answered(duplicate_to(&mut link, call, false)),
@@ -405,9 +408,19 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
     Ok(Done::Natively)
 }
 
+/// Whether a descriptor is of this process, or of a thread of it.
+fn is_of_this(fd: i32) -> bool {
+    kernel::process_of_descriptor(fd)
+        .map(|number| kernel::process_of_thread(number).unwrap_or(number))
+        .is_some_and(|number| number == kernel::own_process())
+}
+
 /// Whether a process is of the transaction, or is not there at all; a group, if the number is negative.
 fn is_of_the_transaction(link: &Link, number: i32) -> bool {
-    let (group, process) = (number < 0, u64::from(number.unsigned_abs()));
+    // A thread's number is its process's.
+    let process = if number > 0 { kernel::process_of_thread(number) } else { None };
+    let process = process.unwrap_or(number).unsigned_abs();
+    let (group, process) = (number < 0, u64::from(process));
     if process <= 1 {
         return false;
     }
