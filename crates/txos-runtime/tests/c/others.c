@@ -3,9 +3,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -138,6 +141,99 @@ static void handles_refused(void) {
     sys_xabort(1);
 }
 
+/* A link is not followed, a connectable handle is given, and the transaction's own working directory says which mount is meant. */
+static void handles_of_links(void) {
+    enum { connectable = 2 };
+    struct handle link, plain, with, again, far;
+    char path[64], got[8] = {0};
+    int mount;
+    put("file", "content", O_CREAT);
+    CHECK(symlink("file", "link") == 0);
+    snprintf(path, sizeof path, "/dev/shm/txos-others-%d", getpid());
+    put(path, "far", O_CREAT | O_EXCL);
+    far.head.handle_bytes = MAX_HANDLE_SZ;
+    CHECK(name_to_handle_at(AT_FDCWD, path, &far.head, &mount, 0) == 0);
+    int has_connectable = name("file", &with, connectable) == 0;
+    CHECK(has_connectable || errno == EINVAL);
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(name("link", &link, 0) == 0 && name("file", &plain, 0) == 0);
+    int fd = open_it(&link, O_PATH);
+    struct stat st;
+    CHECK(fd >= 0 && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode) && close(fd) == 0);
+    CHECK(open_it(&plain, O_CREAT | O_EXCL | O_RDWR) == -1 && errno == EEXIST);
+    if (has_connectable) {
+        CHECK(name("file", &again, connectable) == 0 && again.head.handle_bytes == with.head.handle_bytes);
+        CHECK(again.head.handle_type == with.head.handle_type && memcmp(again.bytes, with.bytes, with.head.handle_bytes) == 0);
+        fd = open_it(&again, O_RDONLY);
+        CHECK(reads(fd, "content") && close(fd) == 0);
+    }
+    CHECK(chdir("/dev/shm") == 0);
+    fd = open_by_handle_at(AT_FDCWD, &far.head, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, got, 3) == 3 && strcmp(got, "far") == 0 && close(fd) == 0);
+    sys_xabort(1);
+    CHECK(unlink(path) == 0);
+}
+
+/* What the transaction has removed is gone, with all of its names; what was removed before is as natively. */
+static void handles_of_removed(void) {
+    struct handle dir, twice, before;
+    CHECK(mkdir("dir", 0755) == 0);
+    put("one", "twice", O_CREAT);
+    CHECK(linkat(AT_FDCWD, "one", AT_FDCWD, "two", 0) == 0);
+    put("before", "before", O_CREAT);
+    CHECK(name("dir", &dir, 0) == 0 && name("one", &twice, 0) == 0 && name("before", &before, 0) == 0);
+    int open_before = open("before", O_RDONLY);
+    CHECK(unlink("before") == 0);
+    int natively = open_it(&before, O_RDONLY);
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(reads(open_before, "before"));
+    int fd = open_it(&before, O_RDONLY);
+    CHECK((fd >= 0) == (natively >= 0) && (fd < 0 || reads(fd, "before")));
+    CHECK(rmdir("dir") == 0 && open_it(&dir, O_RDONLY | O_DIRECTORY) == -1 && errno == ESTALE);
+    CHECK(unlink("one") == 0 && unlink("two") == 0 && open_it(&twice, O_RDONLY) == -1 && errno == ESTALE);
+    sys_xabort(1);
+    CHECK(is_there("one") && is_there("dir"));
+}
+
+/* A file without a name is the first that the transaction sees of a mount: that is versioned all the same. */
+static void handles_first(void) {
+    struct handle handle;
+    put("file", "before", O_CREAT);
+    int fd = open("file", O_RDWR), dir = open(".", O_RDONLY | O_DIRECTORY);
+    CHECK(name("file", &handle, 0) == 0 && unlink("file") == 0);
+    CHECK(sys_xbegin(0) == 0);
+    int again = open_by_handle_at(dir, &handle.head, O_RDWR);
+    CHECK(again < 0 || pwrite(again, "inside", 6, 0) == 6);
+    put("made", "inside", O_CREAT);
+    sys_xabort(1);
+    CHECK(reads(fd, "before") && !is_there("made"));
+}
+
+/* A directory that is not versioned: paths begin there, however it was opened. */
+static void live_directories(void) {
+    int pipe_[2], numbers[1], before = open("/proc/self", O_RDONLY | O_DIRECTORY);
+    CHECK(before >= 0 && pipe(pipe_) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        numbers[0] = open("/proc/self", O_RDONLY | O_DIRECTORY);
+        CHECK(dup2(numbers[0], 300) == 300 && close(numbers[0]) == 0 && write(pipe_[1], "x", 1) == 1);
+        for (;;)
+            pause();
+    }
+    char byte;
+    CHECK(read(pipe_[0], &byte, 1) == 1);
+    int other = (int)syscall(SYS_pidfd_open, child, 0);
+    CHECK(other >= 0 && sys_xbegin(0) == 0);
+    int fd = openat(before, "status", O_RDONLY);
+    CHECK(fd >= 0 && read(fd, &byte, 1) == 1 && byte == 'N');
+    int dir = (int)syscall(SYS_pidfd_getfd, other, 300, 0);
+    CHECK(dir >= 0);
+    fd = openat(dir, "status", O_RDONLY);
+    CHECK(fd >= 0 && read(fd, &byte, 1) == 1 && byte == 'N');
+    CHECK(sys_xend() == 0);
+    CHECK(kill(child, SIGKILL) == 0 && end_of(child) == 256 + SIGKILL);
+}
+
 /* --- Descriptors of other processes --- */
 
 static int of_process(pid_t process) {
@@ -204,6 +300,84 @@ static void descriptors(void) {
         }
     }
     CHECK(kill(child, SIGKILL) == 0 && end_of(child) == 256 + SIGKILL);
+}
+
+/* A FIFO and a link: what others have of them is the transaction's, but for bytes. */
+static void descriptors_of_others(void) {
+    int ready[2];
+    CHECK(mkfifo("fifo", 0644) == 0 && symlink("none", "link") == 0 && pipe(ready) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int numbers[2] = {open("fifo", O_RDWR), open("link", O_PATH | O_NOFOLLOW)};
+        CHECK(write(numbers[0], "piped", 5) == 5 && write(ready[1], numbers, sizeof numbers) == sizeof numbers);
+        for (;;)
+            pause();
+    }
+    int numbers[2], other = of_process(child);
+    CHECK(read(ready[0], numbers, sizeof numbers) == sizeof numbers);
+    for (int commits = 0; commits < 2; commits++) {
+        struct stat st;
+        char got[8] = {0};
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        int fifo = taken(other, numbers[0]), link = taken(other, numbers[1]);
+        CHECK(fifo >= 0 && link >= 0 && fcntl(link, F_GETFL) & O_PATH);
+        CHECK(fchmod(fifo, 0600) == 0 && fstat(fifo, &st) == 0 && S_ISFIFO(st.st_mode) && (st.st_mode & 0777) == 0600);
+        CHECK(fstat(link, &st) == 0 && S_ISLNK(st.st_mode));
+        struct timespec times[2] = {{.tv_sec = 5}, {.tv_sec = 5}};
+        CHECK(utimensat(link, "", times, AT_EMPTY_PATH) == 0);
+        if (commits)
+            CHECK(sys_xend() == 0 && read(fifo, got, 5) == 5 && strcmp(got, "piped") == 0);
+        else
+            sys_xabort(1);
+        CHECK(stat("fifo", &st) == 0 && (st.st_mode & 0777) == (commits ? 0600 : 0644));
+        CHECK(lstat("link", &st) == 0 && (st.st_mtime == 5) == commits);
+    }
+    CHECK(kill(child, SIGKILL) == 0 && end_of(child) == 256 + SIGKILL);
+}
+
+static int thread_fd, thread_end[2];
+
+static void *one_thread(void *unused) {
+    enum { of_thread = O_EXCL };
+    char byte;
+    thread_fd = (int)syscall(SYS_pidfd_open, (pid_t)syscall(SYS_gettid), of_thread);
+    CHECK(write(thread_end[1], "x", 1) == 1);
+    while (read(thread_end[0], &byte, 1) == 1 && byte != 'e')
+        ;
+    return unused;
+}
+
+/* By a thread of the process itself: a duplicate as well. */
+static void descriptors_by_thread(void) {
+    int two[2];
+    pthread_t thread;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, two) == 0);
+    thread_end[0] = thread_end[1] = two[0];
+    CHECK(pthread_create(&thread, NULL, one_thread, NULL) == 0);
+    char byte;
+    CHECK(read(two[1], &byte, 1) == 1);
+    put("file", "content", O_CREAT);
+    if (thread_fd >= 0) {
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        int fd = open("file", O_RDWR), own = taken(thread_fd, fd);
+        CHECK(own > fd && pwrite(fd, "C", 1, 0) == 1 && lseek(fd, 3, SEEK_SET) == 3 && lseek(own, 0, SEEK_CUR) == 3);
+        CHECK(reads(own, "Content") && sys_xend() == 0);
+    }
+    CHECK(write(two[1], "e", 1) == 1 && pthread_join(thread, NULL) == 0 && holds("file", thread_fd >= 0 ? "Content" : "content"));
+}
+
+/* A member's own descriptor of the transaction's file: a duplicate. */
+static void descriptors_of_a_member(void) {
+    CHECK(sys_xbegin(TX_PROCESSES) == 0);
+    int fd = open("file", O_RDWR | O_CREAT, 0644);
+    CHECK(fd >= 0);
+    pid_t member = fork();
+    if (member == 0) {
+        int own = taken(of_process(getpid()), fd);
+        CHECK(own >= 0 && pwrite(own, "member", 6, 0) == 6 && reads(fd, "member"));
+        _exit(0);
+    }
+    CHECK(end_of(member) == 0 && sys_xend() == 0 && holds("file", "member"));
 }
 
 /* --- Memory of other processes --- */
@@ -320,14 +494,132 @@ static void memory_limit(void) {
     end(outside);
 }
 
+/* What is held of another process takes no number of the program's. */
+static void memory_takes_no_number(void) {
+    pid_t outside = sleeper();
+    int low = dup(0);
+    CHECK(low >= 0 && close(low) == 0);
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(tell(outside, "held") == 5);
+    CHECK(dup(0) == low && fcntl(low + 1, F_GETFD) == -1 && errno == EBADF);
+    for (int number = low; number < low + 100; number++)
+        close(number);
+    CHECK(sys_xend() == 0 && strcmp(told(outside), "held") == 0);
+    end(outside);
+}
+
+/* One descriptor for all that goes to one process. */
+static void memory_many(void) {
+    struct rlimit few = {1024, 1024};
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    pid_t one = sleeper(), two = sleeper();
+    char text[16];
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    for (int i = 0; i < 1000; i++) {
+        snprintf(text, sizeof text, "%d", i);
+        CHECK(tell(one, text) > 0 && tell(two, text) > 0);
+    }
+    CHECK(sys_xend() == 0 && strcmp(told(one), "999") == 0 && strcmp(told(two), "999") == 0);
+    end(one);
+    end(two);
+}
+
+/* So much is copied as is written. */
+static void memory_sizes(void) {
+    enum { page = 4096, much = 1 << 20 };
+    CHECK(setenv("TXOS_HELD_MAX", "5000", 1) == 0);
+    char *there = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *here = calloc(1, much);
+    CHECK(there != MAP_FAILED && here != NULL && mprotect(there + page, page, PROT_READ) == 0);
+    memset(here, 'x', much);
+    pid_t outside = sleeper();
+    struct iovec from = {here, much}, byte = {word, 1}, all = {there, 2 * page};
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(process_vm_writev(outside, &from, 1, &byte, 1, 0) == 1);
+    from.iov_len = 2 * page;
+    CHECK(process_vm_writev(outside, &from, 1, &all, 1, 0) == page);
+    CHECK(sys_xend() == 0 && strcmp(told(outside), "xefore") == 0);
+    end(outside);
+}
+
+/* What the kernel answers where there is nothing to write, or what is wrong. */
+static void memory_edges(void) {
+    pid_t outside = sleeper(), gone = fork();
+    if (gone == 0)
+        _exit(0);
+    CHECK(end_of(gone) == 0);
+    for (int inside = 0; inside < 2; inside++) {
+        struct iovec some = {word, 5}, none = {word, 0}, kernels = {(void *)-4096L, 5}, two[2] = {some, kernels};
+        CHECK(!inside || sys_xbegin(TX_STRICT) == 0);
+        CHECK(process_vm_writev(outside, NULL, 0, (void *)1, 1, 0) == 0);
+        CHECK(process_vm_writev(gone, &some, 1, &none, 1, 0) == 0 && process_vm_writev(gone, &none, 1, &some, 1, 0) == 0);
+        CHECK(process_vm_writev(outside, two, 2, &some, 1, 0) == -1 && errno == EFAULT);
+        CHECK(process_vm_writev(gone, &some, 1, &some, 1, 0) == -1 && errno == ESRCH);
+        CHECK(process_vm_writev(-5, &some, 1, &some, 1, 0) == -1 && errno == ESRCH);
+        CHECK(process_vm_writev(outside, &some, 1, &kernels, 1, 0) == -1 && errno == EFAULT);
+        CHECK(!inside || sys_xend() == 0);
+    }
+    end(outside);
+}
+
+static void *until_it_is_told(void *end_) {
+    char byte;
+    pid_t number = (pid_t)syscall(SYS_gettid);
+    int *ends = end_;
+    CHECK(write(ends[1], &number, sizeof number) == sizeof number && read(ends[0], &byte, 1) == 1);
+    return NULL;
+}
+
+/* By the number of a thread that has ended by the commit: the process is meant. */
+static void memory_by_thread(void) {
+    int two[2], done[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, two) == 0 && pipe(done) == 0);
+    pid_t outside = fork(), number;
+    if (outside == 0) {
+        pthread_t thread;
+        int ends[2] = {two[0], two[0]};
+        CHECK(pthread_create(&thread, NULL, until_it_is_told, ends) == 0 && pthread_join(thread, NULL) == 0);
+        CHECK(write(done[1], "x", 1) == 1);
+        for (;;)
+            pause();
+    }
+    char byte;
+    CHECK(read(two[1], &number, sizeof number) == sizeof number && number != outside);
+    CHECK(sys_xbegin(TX_STRICT) == 0 && tell(number, "held") == 5);
+    long paused = sys_xpause();
+    CHECK(paused > 0 && write(two[1], "e", 1) == 1 && read(done[0], &byte, 1) == 1 && sys_xresume(paused) == 0);
+    CHECK(sys_xend() == 0 && strcmp(told(outside), "held") == 0);
+    end(outside);
+}
+
+/* Before it waits for an answer to what it has written, that is written. */
+static void memory_before_a_wait(void) {
+    int answer[2];
+    CHECK(pipe(answer) == 0);
+    pid_t outside = fork();
+    if (outside == 0) {
+        while (strcmp((char *volatile)word, "go") != 0)
+            usleep(1000);
+        CHECK(write(answer[1], "x", 1) == 1);
+        for (;;)
+            pause();
+    }
+    char byte;
+    CHECK(sys_xbegin(0) == 0 && tell(outside, "go") == 3 && read(answer[0], &byte, 1) == 1);
+    CHECK(sys_xend() == 0);
+    end(outside);
+}
+
 #define SCENARIO(name) {#name, name}
 static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
-    SCENARIO(handles), SCENARIO(handles_observe), SCENARIO(handles_refused), SCENARIO(descriptors),
+    SCENARIO(handles), SCENARIO(handles_observe), SCENARIO(handles_refused), SCENARIO(handles_of_links),
+    SCENARIO(handles_of_removed), SCENARIO(handles_first), SCENARIO(live_directories), SCENARIO(descriptors),
+    SCENARIO(descriptors_of_others), SCENARIO(descriptors_by_thread), SCENARIO(descriptors_of_a_member),
     SCENARIO(memory), SCENARIO(memory_once), SCENARIO(memory_of_a_child), SCENARIO(memory_of_another_program),
-    SCENARIO(memory_limit),
+    SCENARIO(memory_limit), SCENARIO(memory_takes_no_number), SCENARIO(memory_many), SCENARIO(memory_sizes),
+    SCENARIO(memory_edges), SCENARIO(memory_by_thread), SCENARIO(memory_before_a_wait),
 };
 
 RUN_ONE_OF(scenarios)
