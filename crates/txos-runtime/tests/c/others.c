@@ -3,8 +3,10 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -157,9 +159,9 @@ static void handles_of_links(void) {
     CHECK(has_connectable || errno == EINVAL);
     CHECK(sys_xbegin(TX_STRICT) == 0);
     CHECK(name("link", &link, 0) == 0 && name("file", &plain, 0) == 0);
-    int fd = open_it(&link, O_PATH);
+    int of_link = open_it(&link, O_PATH), fd;
     struct stat st;
-    CHECK(fd >= 0 && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode) && close(fd) == 0);
+    CHECK(of_link >= 0 && fstat(of_link, &st) == 0 && S_ISLNK(st.st_mode));
     CHECK(open_it(&plain, O_CREAT | O_EXCL | O_RDWR) == -1 && errno == EEXIST);
     if (has_connectable) {
         CHECK(name("file", &again, connectable) == 0 && again.head.handle_bytes == with.head.handle_bytes);
@@ -170,8 +172,8 @@ static void handles_of_links(void) {
     CHECK(chdir("/dev/shm") == 0);
     fd = open_by_handle_at(AT_FDCWD, &far.head, O_RDONLY);
     CHECK(fd >= 0 && read(fd, got, 3) == 3 && strcmp(got, "far") == 0 && close(fd) == 0);
-    sys_xabort(1);
-    CHECK(unlink(path) == 0);
+    CHECK(sys_xend() == 0 && unlink(path) == 0);
+    CHECK(fstat(of_link, &st) == 0 && S_ISLNK(st.st_mode));
 }
 
 /* What the transaction has removed is gone, with all of its names; what was removed before is as natively. */
@@ -195,14 +197,14 @@ static void handles_of_removed(void) {
     CHECK(is_there("one") && is_there("dir"));
 }
 
-/* A file without a name is the first that the transaction sees of a mount: that is versioned all the same. */
-static void handles_first(void) {
+/* A file that has lost its name before: what is written to it by its handle is undone, as all else is. */
+static void handles_without_name(void) {
     struct handle handle;
     put("file", "before", O_CREAT);
-    int fd = open("file", O_RDWR), dir = open(".", O_RDONLY | O_DIRECTORY);
+    int fd = open("file", O_RDWR);
     CHECK(name("file", &handle, 0) == 0 && unlink("file") == 0);
     CHECK(sys_xbegin(0) == 0);
-    int again = open_by_handle_at(dir, &handle.head, O_RDWR);
+    int again = open_by_handle_at(AT_FDCWD, &handle.head, O_RDWR);
     CHECK(again < 0 || pwrite(again, "inside", 6, 0) == 6);
     put("made", "inside", O_CREAT);
     sys_xabort(1);
@@ -457,17 +459,33 @@ static void memory_of_a_child(void) {
     CHECK(sys_xend() == 0);
 }
 
-/* Another program is not written to. */
-static void memory_of_another_program(void) {
-    int ready[2];
-    CHECK(pipe(ready) == 0);
-    pid_t child = fork();
-    if (child == 0) {
-        char byte;
-        CHECK(close(ready[1]) == 0 && read(ready[0], &byte, 1) == 0);
+/* Becomes another program when it is told. */
+static void become_another(const int ready[2]) {
+    char byte;
+    if (read(ready[0], &byte, 1) == 0)
         execlp("sleep", "sleep", "100", NULL);
-        _exit(9);
+    _exit(9);
+}
+
+/* Another program is not written to. `shared`: the memory of the first is another process's as well. */
+static void another_program(int shared) {
+    int ready[2], number[2];
+    CHECK(pipe(ready) == 0 && pipe(number) == 0);
+    pid_t other = fork(), child;
+    if (other == 0) {
+        CHECK(close(ready[1]) == 0);
+        if (shared) {
+            child = vfork();
+            CHECK(child >= 0);
+            if (child != 0)
+                for (;;)
+                    pause();
+        }
+        child = getpid();
+        CHECK(write(number[1], &child, sizeof child) == sizeof child);
+        become_another(ready);
     }
+    CHECK(read(number[0], &child, sizeof child) == sizeof child);
     CHECK(sys_xbegin(0) == 0 && tell(child, "held") == 5);
     long paused = sys_xpause();
     CHECK(paused > 0 && close(ready[1]) == 0);
@@ -479,7 +497,18 @@ static void memory_of_another_program(void) {
     }
     CHECK(strncmp(name, "sleep", 5) == 0 && sys_xresume(paused) == 0);
     CHECK(sys_xend() == 0 && strstr(txos_strerror(), "runs another program") != NULL);
-    end(child);
+    CHECK(kill(child, SIGKILL) == 0);
+    if (shared)
+        CHECK(strcmp(told(other), "before") == 0 && kill(other, SIGKILL) == 0);
+    CHECK(end_of(other) == 256 + SIGKILL);
+}
+
+static void memory_of_another_program(void) {
+    another_program(0);
+}
+
+static void memory_that_two_have(void) {
+    another_program(1);
 }
 
 /* So much is held, and no more. */
@@ -508,18 +537,19 @@ static void memory_takes_no_number(void) {
     end(outside);
 }
 
-/* One descriptor for all that goes to one process. */
+/* One descriptor for all that goes to one process, and so many calls. */
 static void memory_many(void) {
     struct rlimit few = {1024, 1024};
     CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
     pid_t one = sleeper(), two = sleeper();
     char text[16];
     CHECK(sys_xbegin(TX_STRICT) == 0);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 2048; i++) {
         snprintf(text, sizeof text, "%d", i);
         CHECK(tell(one, text) > 0 && tell(two, text) > 0);
     }
-    CHECK(sys_xend() == 0 && strcmp(told(one), "999") == 0 && strcmp(told(two), "999") == 0);
+    CHECK(tell(one, "more") == -1 && errno == EAGAIN);
+    CHECK(sys_xend() == 0 && strcmp(told(one), "2047") == 0 && strcmp(told(two), "2047") == 0);
     end(one);
     end(two);
 }
@@ -591,21 +621,54 @@ static void memory_by_thread(void) {
     end(outside);
 }
 
+/* By the file that /proc has of it: at once, and it stays. */
+static void memory_by_file(void) {
+    pid_t outside = sleeper();
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/mem", outside);
+    CHECK(sys_xbegin(0) == 0);
+    int fd = open(path, O_RDWR);
+    CHECK(fd >= 0 && pwrite(fd, "file", 5, (off_t)(uintptr_t)word) == 5 && strcmp(told(outside), "file") == 0);
+    sys_xabort(1);
+    CHECK(strcmp(told(outside), "file") == 0);
+    end(outside);
+}
+
+/* Answers as soon as it is told to, by a byte and in its memory. */
+static pid_t one_that_answers(const int answer[2]) {
+    pid_t outside = fork();
+    CHECK(outside >= 0);
+    if (outside != 0)
+        return outside;
+    while (strcmp((char *volatile)word, "go") != 0)
+        usleep(1000);
+    CHECK(write(answer[1], "x", 1) == 1);
+    strcpy(word, "done");
+    for (;;)
+        pause();
+}
+
 /* Before it waits for an answer to what it has written, that is written. */
 static void memory_before_a_wait(void) {
     int answer[2];
     CHECK(pipe(answer) == 0);
-    pid_t outside = fork();
-    if (outside == 0) {
-        while (strcmp((char *volatile)word, "go") != 0)
-            usleep(1000);
-        CHECK(write(answer[1], "x", 1) == 1);
-        for (;;)
-            pause();
+    for (int way = 0; way < 3; way++) {
+        struct pollfd one = {.fd = answer[0], .events = POLLIN};
+        char byte;
+        pid_t outside = one_that_answers(answer);
+        CHECK(sys_xbegin(0) == 0 && tell(outside, "go") == 3);
+        if (way == 1)
+            CHECK(poll(&one, 1, -1) == 1);
+        while (way == 2 && strcmp(told(outside), "done") != 0)
+            CHECK(usleep(1000) == 0);
+        CHECK(read(answer[0], &byte, 1) == 1 && sys_xend() == 0);
+        end(outside);
     }
+    pid_t outside = sleeper();
     char byte;
-    CHECK(sys_xbegin(0) == 0 && tell(outside, "go") == 3 && read(answer[0], &byte, 1) == 1);
-    CHECK(sys_xend() == 0);
+    CHECK(sys_xbegin(TX_STRICT) == 0 && tell(outside, "never") == 6);
+    CHECK(read(answer[0], &byte, 1) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1 && errno == ENOTSUP && strcmp(told(outside), "before") == 0);
     end(outside);
 }
 
@@ -615,11 +678,12 @@ static const struct {
     void (*run)(void);
 } scenarios[] = {
     SCENARIO(handles), SCENARIO(handles_observe), SCENARIO(handles_refused), SCENARIO(handles_of_links),
-    SCENARIO(handles_of_removed), SCENARIO(handles_first), SCENARIO(live_directories), SCENARIO(descriptors),
+    SCENARIO(handles_of_removed), SCENARIO(handles_without_name), SCENARIO(live_directories), SCENARIO(descriptors),
     SCENARIO(descriptors_of_others), SCENARIO(descriptors_by_thread), SCENARIO(descriptors_of_a_member),
     SCENARIO(memory), SCENARIO(memory_once), SCENARIO(memory_of_a_child), SCENARIO(memory_of_another_program),
     SCENARIO(memory_limit), SCENARIO(memory_takes_no_number), SCENARIO(memory_many), SCENARIO(memory_sizes),
-    SCENARIO(memory_edges), SCENARIO(memory_by_thread), SCENARIO(memory_before_a_wait),
+    SCENARIO(memory_edges), SCENARIO(memory_by_thread), SCENARIO(memory_that_two_have),
+    SCENARIO(memory_by_file), SCENARIO(memory_before_a_wait),
 };
 
 RUN_ONE_OF(scenarios)

@@ -7,7 +7,7 @@ scenarios_of! {
     handles_refused,
     handles_of_links,
     handles_of_removed,
-    handles_first,
+    handles_without_name,
     live_directories,
     descriptors,
     descriptors_of_others,
