@@ -176,6 +176,26 @@ static void handles_of_links(void) {
     CHECK(fstat(of_link, &st) == 0 && S_ISLNK(st.st_mode));
 }
 
+/* Of what has no mount, as natively: a process. */
+static void handles_of_processes(void) {
+    enum { root_of_processes = -10002 };
+    struct handle handle;
+    int mount, process = (int)syscall(SYS_pidfd_open, getpid(), 0), opened[2][2], named[2];
+    for (int inside = 0; inside < 2; inside++) {
+        CHECK(!inside || sys_xbegin(TX_STRICT) == 0);
+        handle.head.handle_bytes = MAX_HANDLE_SZ;
+        named[inside] = name_to_handle_at(process, "", &handle.head, &mount, AT_EMPTY_PATH);
+        int mounts[2] = {root_of_processes, process};
+        for (int i = 0; i < 2; i++) {
+            int fd = open_by_handle_at(mounts[i], &handle.head, O_RDONLY);
+            opened[inside][i] = fd < 0 ? errno : 0;
+            CHECK(fd < 0 || close(fd) == 0);
+        }
+        CHECK(!inside || sys_xend() == 0);
+    }
+    CHECK(named[0] == named[1] && opened[0][0] == opened[1][0] && opened[0][1] == opened[1][1]);
+}
+
 /* What the transaction has removed is gone, with all of its names; what was removed before is as natively. */
 static void handles_of_removed(void) {
     struct handle dir, twice, before;
@@ -224,8 +244,13 @@ static void live_directories(void) {
     }
     char byte;
     CHECK(read(pipe_[0], &byte, 1) == 1);
-    int other = (int)syscall(SYS_pidfd_open, child, 0);
+    int other = (int)syscall(SYS_pidfd_open, child, 0), mount, shared = open("/dev/shm", O_RDONLY | O_DIRECTORY);
+    struct handle handle;
+    handle.head.handle_bytes = MAX_HANDLE_SZ;
+    CHECK(shared >= 0 && name_to_handle_at(shared, "", &handle.head, &mount, AT_EMPTY_PATH) == 0);
     CHECK(other >= 0 && sys_xbegin(0) == 0);
+    int by_handle = open_by_handle_at(shared, &handle.head, O_RDONLY | O_DIRECTORY);
+    CHECK(by_handle >= 0 && faccessat(by_handle, "none", F_OK, 0) == -1 && errno == ENOENT);
     int fd = openat(before, "status", O_RDONLY);
     CHECK(fd >= 0 && read(fd, &byte, 1) == 1 && byte == 'N');
     int dir = (int)syscall(SYS_pidfd_getfd, other, 300, 0);
@@ -246,6 +271,20 @@ static int of_process(pid_t process) {
 
 static int taken(int process, int number) {
     return (int)syscall(SYS_pidfd_getfd, process, number, 0);
+}
+
+/* A process that does nothing until it is killed. */
+static pid_t sleeper(void) {
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    CHECK(child > 0);
+    return child;
+}
+
+static void end(pid_t child) {
+    CHECK(kill(child, SIGKILL) == 0 && end_of(child) == 256 + SIGKILL);
 }
 
 /* A child that has a pipe, a socket and a file open, which this process has not, until it is killed. */
@@ -382,6 +421,23 @@ static void descriptors_of_a_member(void) {
     CHECK(end_of(member) == 0 && sys_xend() == 0 && holds("file", "member"));
 }
 
+/* With no room for the library's own descriptors it fails, and leaves none open. */
+static void descriptors_without_room(void) {
+    pid_t child = sleeper();
+    int other = of_process(child), low = dup(0);
+    struct rlimit few = {100, 100};
+    CHECK(low >= 0 && close(low) == 0 && setrlimit(RLIMIT_NOFILE, &few) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    while (fcntl(0, F_DUPFD, low + 20) >= 0)
+        ;
+    CHECK(errno == EMFILE);
+    for (int i = 0; i < 30; i++)
+        CHECK(taken(other, 0) == -1 && errno == EMFILE);
+    CHECK(dup(0) == low);
+    sys_xabort(1);
+    end(child);
+}
+
 /* --- Memory of other processes --- */
 
 static char word[16] = "before";
@@ -397,20 +453,6 @@ static const char *told(pid_t process) {
     struct iovec to = {copy, sizeof copy}, from = {word, sizeof word};
     CHECK(process_vm_readv(process, &to, 1, &from, 1, 0) == sizeof copy);
     return copy;
-}
-
-/* A process that does nothing until it is killed. */
-static pid_t sleeper(void) {
-    pid_t child = fork();
-    if (child == 0)
-        for (;;)
-            pause();
-    CHECK(child > 0);
-    return child;
-}
-
-static void end(pid_t child) {
-    CHECK(kill(child, SIGKILL) == 0 && end_of(child) == 256 + SIGKILL);
 }
 
 /* Of a process outside at the end; of a member at once, as of the process itself. */
@@ -577,6 +619,7 @@ static void memory_edges(void) {
     if (gone == 0)
         _exit(0);
     CHECK(end_of(gone) == 0);
+    long moved[2], masks = 1;
     for (int inside = 0; inside < 2; inside++) {
         struct iovec some = {word, 5}, none = {word, 0}, kernels = {(void *)-4096L, 5}, two[2] = {some, kernels};
         CHECK(!inside || sys_xbegin(TX_STRICT) == 0);
@@ -586,8 +629,12 @@ static void memory_edges(void) {
         CHECK(process_vm_writev(gone, &some, 1, &some, 1, 0) == -1 && errno == ESRCH);
         CHECK(process_vm_writev(-5, &some, 1, &some, 1, 0) == -1 && errno == ESRCH);
         CHECK(process_vm_writev(outside, &some, 1, &kernels, 1, 0) == -1 && errno == EFAULT);
+        /* Without nodes. */
+        moved[inside] = syscall(SYS_migrate_pages, outside, 64, &masks, NULL) == 0 ? 0 : errno;
+        CHECK(syscall(SYS_migrate_pages, outside, 64, NULL, &masks) == 0);
         CHECK(!inside || sys_xend() == 0);
     }
+    CHECK(moved[0] == moved[1]);
     end(outside);
 }
 
@@ -619,6 +666,37 @@ static void memory_by_thread(void) {
     CHECK(paused > 0 && write(two[1], "e", 1) == 1 && read(done[0], &byte, 1) == 1 && sys_xresume(paused) == 0);
     CHECK(sys_xend() == 0 && strcmp(told(outside), "held") == 0);
     end(outside);
+}
+
+/* Without a descriptor left for the process it fails. What is held already goes on. */
+static void memory_without_room(void) {
+    pid_t one = sleeper(), two = sleeper();
+    struct rlimit few = {100, 100};
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    CHECK(sys_xbegin(TX_STRICT) == 0 && tell(one, "held") == 5);
+    while (fcntl(0, F_DUPFD, 40) >= 0)
+        ;
+    CHECK(errno == EMFILE && tell(two, "not") == -1 && errno == EAGAIN && tell(one, "again") == 6);
+    CHECK(sys_xend() == 0 && strcmp(told(one), "again") == 0 && strcmp(told(two), "before") == 0);
+    end(one);
+    end(two);
+}
+
+static void *tell_itself(void *unused) {
+    CHECK(tell((pid_t)syscall(SYS_gettid), "itself") == 7);
+    return unused;
+}
+
+/* A member by the number of its thread: its own memory. */
+static void memory_of_a_members_thread(void) {
+    CHECK(sys_xbegin(TX_PROCESSES | TX_STRICT) == 0);
+    pid_t member = fork();
+    if (member == 0) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, tell_itself, NULL) == 0 && pthread_join(thread, NULL) == 0);
+        _exit(strcmp(word, "itself") != 0);
+    }
+    CHECK(end_of(member) == 0 && sys_xend() == 0);
 }
 
 /* By the file that /proc has of it: at once, and it stays. */
@@ -678,11 +756,13 @@ static const struct {
     void (*run)(void);
 } scenarios[] = {
     SCENARIO(handles), SCENARIO(handles_observe), SCENARIO(handles_refused), SCENARIO(handles_of_links),
-    SCENARIO(handles_of_removed), SCENARIO(handles_without_name), SCENARIO(live_directories), SCENARIO(descriptors),
+    SCENARIO(handles_of_removed), SCENARIO(handles_without_name), SCENARIO(handles_of_processes), SCENARIO(live_directories), SCENARIO(descriptors),
     SCENARIO(descriptors_of_others), SCENARIO(descriptors_by_thread), SCENARIO(descriptors_of_a_member),
+    SCENARIO(descriptors_without_room),
     SCENARIO(memory), SCENARIO(memory_once), SCENARIO(memory_of_a_child), SCENARIO(memory_of_another_program),
     SCENARIO(memory_limit), SCENARIO(memory_takes_no_number), SCENARIO(memory_many), SCENARIO(memory_sizes),
     SCENARIO(memory_edges), SCENARIO(memory_by_thread), SCENARIO(memory_that_two_have),
+    SCENARIO(memory_without_room), SCENARIO(memory_of_a_members_thread),
     SCENARIO(memory_by_file), SCENARIO(memory_before_a_wait),
 };
 
