@@ -1,5 +1,5 @@
 //! Calls that change the machine, and are held until the commit: its names and clocks, swap, accounting, quotas, modules,
-//! its end. (What others' memory is concerned by is in [`super::others`], and is held here as well.)
+//! its end. Calls on other processes' memory are held here as well; [`super::others`] says which.
 //!
 //! A call that is held is answered as if it was done. What the kernel would refuse at once is refused at once: whether the
 //! caller may make it, the kernel is asked by the same call with arguments that it refuses after that. Memory that the call
@@ -76,8 +76,9 @@ pub struct Deferred {
 pub struct Outsider {
     number: i32,
     process: Arc<OwnedFd>,
-    /// Its memory, if calls write to it: gone as soon as it runs another program.
-    memory: Option<OwnedFd>,
+    /// Its memory, if calls write to it: gone as soon as it runs another program and no other process has the memory. And what
+    /// the kernel told its program at the start (`/proc/PID/auxv`), with addresses that another one has elsewhere.
+    memory: Option<(OwnedFd, Vec<u8>)>,
 }
 
 impl Outsider {
@@ -88,7 +89,7 @@ impl Outsider {
     pub fn new(number: i32, process: Arc<OwnedFd>, with_memory: bool) -> Sys<Outsider> {
         let path = format!("/proc/{number}/mem");
         let open = || OwnedFd::open(path.as_bytes(), libc::O_RDONLY | libc::O_CLOEXEC)?.raised();
-        let memory = if with_memory { Some(open()?) } else { None };
+        let memory = if with_memory { Some((open()?, told_at_start(number)?)) } else { None };
         Ok(Outsider { number, process, memory })
     }
 
@@ -108,9 +109,18 @@ impl Outsider {
     #[must_use]
     pub fn is_the_same(&self) -> bool {
         // Nothing is at address 0: that is an error as long as there is any memory, and an end afterwards.
-        let is_gone = |memory: &OwnedFd| kernel::pread(memory.number(), &mut [0], 0) == Ok(0);
+        let is_gone = |(memory, told): &(OwnedFd, Vec<u8>)| {
+            kernel::pread(memory.number(), &mut [0], 0) == Ok(0)
+                || told_at_start(self.number).as_ref() != Ok(told)
+        };
         kernel::is_there(&self.process) && !self.memory.as_ref().is_some_and(is_gone)
     }
+}
+
+/// What the kernel has told the program of a process at its start.
+fn told_at_start(process: i32) -> Sys<Vec<u8>> {
+    let told = std::fs::read(format!("/proc/{process}/auxv"));
+    told.map_err(|error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))
 }
 
 /// Something that a call names by a path or a descriptor.

@@ -695,8 +695,9 @@ impl FdTable {
     /// # Errors
     /// EMFILE.
     pub fn lowered(&mut self, high: i32, cloexec: bool) -> Sys<i32> {
-        let low = kernel::duplicate(high, 0, cloexec)?;
-        kernel::close(high);
+        let high = OwnedFd::of(high);
+        let low = kernel::duplicate(high.number(), 0, cloexec)?;
+        drop(high);
         self.plain(low)
     }
 
