@@ -559,7 +559,8 @@ impl Tx {
             stat,
         };
         let mut node = Node::new(stat, Some(stable));
-        node.live = !self.copies.is_versioned_open(fd, &stat);
+        // By now its mount is known, if a path leads there. (A file of memory is on none.)
+        node.live = !self.copies.is_versioned(b"", &stat);
         // What the kernel says of it.
         let known = kernel::path_of_fd(fd).ok();
         node.last_name = known.and_then(|p| Some(p.strip_suffix(b" (deleted)")?.to_vec()));

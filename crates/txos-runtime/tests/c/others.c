@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -158,9 +159,9 @@ static void handles_of_links(void) {
     CHECK(has_connectable || errno == EINVAL);
     CHECK(sys_xbegin(TX_STRICT) == 0);
     CHECK(name("link", &link, 0) == 0 && name("file", &plain, 0) == 0);
-    int fd = open_it(&link, O_PATH);
+    int of_link = open_it(&link, O_PATH), fd;
     struct stat st;
-    CHECK(fd >= 0 && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode) && close(fd) == 0);
+    CHECK(of_link >= 0 && fstat(of_link, &st) == 0 && S_ISLNK(st.st_mode));
     CHECK(open_it(&plain, O_CREAT | O_EXCL | O_RDWR) == -1 && errno == EEXIST);
     if (has_connectable) {
         CHECK(name("file", &again, connectable) == 0 && again.head.handle_bytes == with.head.handle_bytes);
@@ -171,8 +172,28 @@ static void handles_of_links(void) {
     CHECK(chdir("/dev/shm") == 0);
     fd = open_by_handle_at(AT_FDCWD, &far.head, O_RDONLY);
     CHECK(fd >= 0 && read(fd, got, 3) == 3 && strcmp(got, "far") == 0 && close(fd) == 0);
-    sys_xabort(1);
-    CHECK(unlink(path) == 0);
+    CHECK(sys_xend() == 0 && unlink(path) == 0);
+    CHECK(fstat(of_link, &st) == 0 && S_ISLNK(st.st_mode));
+}
+
+/* Of what has no mount, as natively: a process. */
+static void handles_of_processes(void) {
+    enum { root_of_processes = -10002 };
+    struct handle handle;
+    int mount, process = (int)syscall(SYS_pidfd_open, getpid(), 0), opened[2][2], named[2];
+    for (int inside = 0; inside < 2; inside++) {
+        CHECK(!inside || sys_xbegin(TX_STRICT) == 0);
+        handle.head.handle_bytes = MAX_HANDLE_SZ;
+        named[inside] = name_to_handle_at(process, "", &handle.head, &mount, AT_EMPTY_PATH);
+        int mounts[2] = {root_of_processes, process};
+        for (int i = 0; i < 2; i++) {
+            int fd = open_by_handle_at(mounts[i], &handle.head, O_RDONLY);
+            opened[inside][i] = fd < 0 ? errno : 0;
+            CHECK(fd < 0 || close(fd) == 0);
+        }
+        CHECK(!inside || sys_xend() == 0);
+    }
+    CHECK(named[0] == named[1] && opened[0][0] == opened[1][0] && opened[0][1] == opened[1][1]);
 }
 
 /* What the transaction has removed is gone, with all of its names; what was removed before is as natively. */
@@ -196,14 +217,14 @@ static void handles_of_removed(void) {
     CHECK(is_there("one") && is_there("dir"));
 }
 
-/* A file without a name is the first that the transaction sees of a mount: that is versioned all the same. */
-static void handles_first(void) {
+/* A file that has lost its name before: what is written to it by its handle is undone, as all else is. */
+static void handles_without_name(void) {
     struct handle handle;
     put("file", "before", O_CREAT);
-    int fd = open("file", O_RDWR), dir = open(".", O_RDONLY | O_DIRECTORY);
+    int fd = open("file", O_RDWR);
     CHECK(name("file", &handle, 0) == 0 && unlink("file") == 0);
     CHECK(sys_xbegin(0) == 0);
-    int again = open_by_handle_at(dir, &handle.head, O_RDWR);
+    int again = open_by_handle_at(AT_FDCWD, &handle.head, O_RDWR);
     CHECK(again < 0 || pwrite(again, "inside", 6, 0) == 6);
     put("made", "inside", O_CREAT);
     sys_xabort(1);
@@ -223,8 +244,13 @@ static void live_directories(void) {
     }
     char byte;
     CHECK(read(pipe_[0], &byte, 1) == 1);
-    int other = (int)syscall(SYS_pidfd_open, child, 0);
+    int other = (int)syscall(SYS_pidfd_open, child, 0), mount, shared = open("/dev/shm", O_RDONLY | O_DIRECTORY);
+    struct handle handle;
+    handle.head.handle_bytes = MAX_HANDLE_SZ;
+    CHECK(shared >= 0 && name_to_handle_at(shared, "", &handle.head, &mount, AT_EMPTY_PATH) == 0);
     CHECK(other >= 0 && sys_xbegin(0) == 0);
+    int by_handle = open_by_handle_at(shared, &handle.head, O_RDONLY | O_DIRECTORY);
+    CHECK(by_handle >= 0 && faccessat(by_handle, "none", F_OK, 0) == -1 && errno == ENOENT);
     int fd = openat(before, "status", O_RDONLY);
     CHECK(fd >= 0 && read(fd, &byte, 1) == 1 && byte == 'N');
     int dir = (int)syscall(SYS_pidfd_getfd, other, 300, 0);
@@ -245,6 +271,20 @@ static int of_process(pid_t process) {
 
 static int taken(int process, int number) {
     return (int)syscall(SYS_pidfd_getfd, process, number, 0);
+}
+
+/* A process that does nothing until it is killed. */
+static pid_t sleeper(void) {
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    CHECK(child > 0);
+    return child;
+}
+
+static void end(pid_t child) {
+    CHECK(kill(child, SIGKILL) == 0 && end_of(child) == 256 + SIGKILL);
 }
 
 /* A child that has a pipe, a socket and a file open, which this process has not, until it is killed. */
@@ -381,6 +421,51 @@ static void descriptors_of_a_member(void) {
     CHECK(end_of(member) == 0 && sys_xend() == 0 && holds("file", "member"));
 }
 
+/* A file of memory is on no mount: it is not versioned, its own or another's. */
+static void files_of_memory(void) {
+    int ready[2], own = memfd_create("own", 0);
+    CHECK(own >= 0 && pipe(ready) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int number = memfd_create("other", 0);
+        CHECK(write(ready[1], &number, sizeof number) == sizeof number);
+        for (;;)
+            pause();
+    }
+    int number;
+    CHECK(read(ready[0], &number, sizeof number) == sizeof number);
+    int other = of_process(child), mount, natively;
+    struct handle handle;
+    handle.head.handle_bytes = MAX_HANDLE_SZ;
+    CHECK(name_to_handle_at(own, "", &handle.head, &mount, AT_EMPTY_PATH) == 0);
+    natively = open_by_handle_at(own, &handle.head, O_RDONLY);
+    CHECK(sys_xbegin(0) == 0);
+    int again = open_by_handle_at(own, &handle.head, O_RDONLY);
+    CHECK((again >= 0) == (natively >= 0));
+    int fd = taken(other, number);
+    CHECK(pwrite(own, "own", 3, 0) == 3 && pwrite(fd, "other", 5, 0) == 5);
+    sys_xabort(1);
+    CHECK(reads(own, "own") && reads(taken(other, number), "other"));
+    end(child);
+}
+
+/* With no room for the library's own descriptors it fails, and leaves none open. */
+static void descriptors_without_room(void) {
+    pid_t child = sleeper();
+    int other = of_process(child), low = dup(0);
+    struct rlimit few = {100, 100};
+    CHECK(low >= 0 && close(low) == 0 && setrlimit(RLIMIT_NOFILE, &few) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    while (fcntl(0, F_DUPFD, low + 20) >= 0)
+        ;
+    CHECK(errno == EMFILE);
+    for (int i = 0; i < 30; i++)
+        CHECK(taken(other, 0) == -1 && errno == EMFILE);
+    CHECK(dup(0) == low);
+    sys_xabort(1);
+    end(child);
+}
+
 /* --- Memory of other processes --- */
 
 static char word[16] = "before";
@@ -396,20 +481,6 @@ static const char *told(pid_t process) {
     struct iovec to = {copy, sizeof copy}, from = {word, sizeof word};
     CHECK(process_vm_readv(process, &to, 1, &from, 1, 0) == sizeof copy);
     return copy;
-}
-
-/* A process that does nothing until it is killed. */
-static pid_t sleeper(void) {
-    pid_t child = fork();
-    if (child == 0)
-        for (;;)
-            pause();
-    CHECK(child > 0);
-    return child;
-}
-
-static void end(pid_t child) {
-    CHECK(kill(child, SIGKILL) == 0 && end_of(child) == 256 + SIGKILL);
 }
 
 /* Of a process outside at the end; of a member at once, as of the process itself. */
@@ -576,6 +647,7 @@ static void memory_edges(void) {
     if (gone == 0)
         _exit(0);
     CHECK(end_of(gone) == 0);
+    long moved[2], masks = 1;
     for (int inside = 0; inside < 2; inside++) {
         struct iovec some = {word, 5}, none = {word, 0}, kernels = {(void *)-4096L, 5}, two[2] = {some, kernels};
         CHECK(!inside || sys_xbegin(TX_STRICT) == 0);
@@ -585,8 +657,12 @@ static void memory_edges(void) {
         CHECK(process_vm_writev(gone, &some, 1, &some, 1, 0) == -1 && errno == ESRCH);
         CHECK(process_vm_writev(-5, &some, 1, &some, 1, 0) == -1 && errno == ESRCH);
         CHECK(process_vm_writev(outside, &some, 1, &kernels, 1, 0) == -1 && errno == EFAULT);
+        /* Without nodes. */
+        moved[inside] = syscall(SYS_migrate_pages, outside, 64, &masks, NULL) == 0 ? 0 : errno;
+        CHECK(syscall(SYS_migrate_pages, outside, 64, NULL, &masks) == 0);
         CHECK(!inside || sys_xend() == 0);
     }
+    CHECK(moved[0] == moved[1]);
     end(outside);
 }
 
@@ -620,6 +696,37 @@ static void memory_by_thread(void) {
     end(outside);
 }
 
+/* Without a descriptor left for the process it fails. What is held already goes on. */
+static void memory_without_room(void) {
+    pid_t one = sleeper(), two = sleeper();
+    struct rlimit few = {100, 100};
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    CHECK(sys_xbegin(TX_STRICT) == 0 && tell(one, "held") == 5);
+    while (fcntl(0, F_DUPFD, 40) >= 0)
+        ;
+    CHECK(errno == EMFILE && tell(two, "not") == -1 && errno == EAGAIN && tell(one, "again") == 6);
+    CHECK(sys_xend() == 0 && strcmp(told(one), "again") == 0 && strcmp(told(two), "before") == 0);
+    end(one);
+    end(two);
+}
+
+static void *tell_itself(void *unused) {
+    CHECK(tell((pid_t)syscall(SYS_gettid), "itself") == 7);
+    return unused;
+}
+
+/* A member by the number of its thread: its own memory. */
+static void memory_of_a_members_thread(void) {
+    CHECK(sys_xbegin(TX_PROCESSES | TX_STRICT) == 0);
+    pid_t member = fork();
+    if (member == 0) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, tell_itself, NULL) == 0 && pthread_join(thread, NULL) == 0);
+        _exit(strcmp(word, "itself") != 0);
+    }
+    CHECK(end_of(member) == 0 && sys_xend() == 0);
+}
+
 /* By the file that /proc has of it: at once, and it stays. */
 static void memory_by_file(void) {
     pid_t outside = sleeper();
@@ -633,21 +740,41 @@ static void memory_by_file(void) {
     end(outside);
 }
 
+/* Answers as soon as it is told to, by a byte and in its memory. */
+static pid_t one_that_answers(const int answer[2]) {
+    pid_t outside = fork();
+    CHECK(outside >= 0);
+    if (outside != 0)
+        return outside;
+    while (strcmp((char *volatile)word, "go") != 0)
+        usleep(1000);
+    CHECK(write(answer[1], "x", 1) == 1);
+    strcpy(word, "done");
+    for (;;)
+        pause();
+}
+
 /* Before it waits for an answer to what it has written, that is written. */
 static void memory_before_a_wait(void) {
     int answer[2];
     CHECK(pipe(answer) == 0);
-    pid_t outside = fork();
-    if (outside == 0) {
-        while (strcmp((char *volatile)word, "go") != 0)
-            usleep(1000);
-        CHECK(write(answer[1], "x", 1) == 1);
-        for (;;)
-            pause();
+    for (int way = 0; way < 3; way++) {
+        struct pollfd one = {.fd = answer[0], .events = POLLIN};
+        char byte;
+        pid_t outside = one_that_answers(answer);
+        CHECK(sys_xbegin(0) == 0 && tell(outside, "go") == 3);
+        if (way == 1)
+            CHECK(poll(&one, 1, -1) == 1);
+        while (way == 2 && strcmp(told(outside), "done") != 0)
+            CHECK(usleep(1000) == 0);
+        CHECK(read(answer[0], &byte, 1) == 1 && sys_xend() == 0);
+        end(outside);
     }
+    pid_t outside = sleeper();
     char byte;
-    CHECK(sys_xbegin(0) == 0 && tell(outside, "go") == 3 && read(answer[0], &byte, 1) == 1);
-    CHECK(sys_xend() == 0);
+    CHECK(sys_xbegin(TX_STRICT) == 0 && tell(outside, "never") == 6);
+    CHECK(read(answer[0], &byte, 1) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1 && errno == ENOTSUP && strcmp(told(outside), "before") == 0);
     end(outside);
 }
 
@@ -657,11 +784,13 @@ static const struct {
     void (*run)(void);
 } scenarios[] = {
     SCENARIO(handles), SCENARIO(handles_observe), SCENARIO(handles_refused), SCENARIO(handles_of_links),
-    SCENARIO(handles_of_removed), SCENARIO(handles_first), SCENARIO(live_directories), SCENARIO(descriptors),
+    SCENARIO(handles_of_removed), SCENARIO(handles_without_name), SCENARIO(handles_of_processes), SCENARIO(live_directories), SCENARIO(descriptors),
     SCENARIO(descriptors_of_others), SCENARIO(descriptors_by_thread), SCENARIO(descriptors_of_a_member),
+    SCENARIO(files_of_memory), SCENARIO(descriptors_without_room),
     SCENARIO(memory), SCENARIO(memory_once), SCENARIO(memory_of_a_child), SCENARIO(memory_of_another_program),
     SCENARIO(memory_limit), SCENARIO(memory_takes_no_number), SCENARIO(memory_many), SCENARIO(memory_sizes),
     SCENARIO(memory_edges), SCENARIO(memory_by_thread), SCENARIO(memory_that_two_have),
+    SCENARIO(memory_without_room), SCENARIO(memory_of_a_members_thread),
     SCENARIO(memory_by_file), SCENARIO(memory_before_a_wait),
 };
 

@@ -130,7 +130,7 @@ pub fn processes() -> Vec<i32> {
 }
 
 /// A number that `/proc` has in a line of a file, behind a name.
-fn number_in(path: &str, name: &str) -> Option<i32> {
+pub(super) fn number_in(path: &str, name: &str) -> Option<i32> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().parse().ok()
