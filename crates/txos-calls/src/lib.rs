@@ -41,6 +41,8 @@ const _: () = assert!(LAST < SIZE as i64, "a call has a number beyond the arrays
 pub const OF_32_BITS: i64 = -32;
 /// What a message calls System V and POSIX IPC.
 pub const IPC: &str = "System V or POSIX IPC";
+/// What a message calls memory and descriptors of others.
+pub const OTHER: &str = "another process's memory or descriptors";
 /// What a message calls what goes through sockets.
 pub const NET: &str = "network and socket traffic";
 /// What is refused when file flags are changed, also by `ioctl(2)`.
@@ -376,6 +378,8 @@ pub struct Row {
     /// Which arguments are descriptors, of a call that can go to the kernel from a thread's transaction: one bit
     /// each.
     pub descriptors: u8,
+    /// Whether a thread's transaction holds it if the program asks for that.
+    pub held_if_asked: bool,
     /// Whether it makes a descriptor that a thread's transaction is to know (it takes note of others at their
     /// first use).
     pub makes_descriptor: bool,
@@ -482,6 +486,14 @@ impl Row {
             | Class::Exec => Does::Passed,
             Class::Refused(..) | Class::Absent | Class::Unknown => Does::Refused,
         }
+    }
+}
+
+impl Row {
+    /// What it does in a thread's transaction of a program that has its output held (`TXOS_HOLD_OUTPUT`).
+    #[must_use]
+    pub fn in_thread_as_asked(&self) -> Does {
+        if self.held_if_asked { Does::Held } else { self.in_thread() }
     }
 }
 

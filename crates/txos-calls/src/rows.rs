@@ -1,8 +1,8 @@
 //! The rows. One line or two each, by number within their group.
 
 use super::{
-    Aspects, At, Class, FLAGS, Follow, Group, Handler, IPC, Ids, LISTENER_FLAGS, NET, OpenFlags, Row, System, Sysv, Unless,
-    Whose,
+    Aspects, At, Class, FLAGS, Follow, Group, Handler, IPC, Ids, LISTENER_FLAGS, NET, OTHER, OpenFlags, Row, System, Sysv,
+    Unless, Whose,
 };
 use Class::{
     Absent as A, Action, AlternateStack, Clone3, Descriptor as D, Exec, Exit, ExitGroup, Fork, Harmless as H, Held, Map,
@@ -55,7 +55,6 @@ const LIMITS: &str = "a change of the process's limits, group or priority";
 const CREDS: &str = "a change of credentials";
 const NS: &str = "a change of namespaces";
 const MACHINE: &str = "a call that concerns the whole machine";
-const OTHER: &str = "another process's memory or descriptors";
 const MOUNTS: &str = "a change of mounts or swap";
 const ACCEPT: &str = "accepting a connection";
 const SIGNAL: &str = "a signal";
@@ -64,7 +63,6 @@ const SETTINGS: &str = "a change of the machine's settings";
 const KEYS: &str = "the kernel's keys";
 const RING: &str = "io_uring";
 const ASYNC: &str = "asynchronous I/O";
-const HANDLE: &str = "a file handle";
 const FANOTIFY: &str = "fanotify";
 /// What a thread may no longer do, its commit may not do either.
 const SANDBOX: &str = "a sandbox of the program's own";
@@ -79,8 +77,8 @@ const fn under(dir: usize, path: usize) -> At {
 
 const fn call(number: i64, name: &'static str, handler: Handler, class: Class) -> Row {
     Row {
-        number, name, handler, class, why: "", asks: &[], unless: &[], descriptors: 0, makes_descriptor: false,
-        gated: false, i386: &[], note: "",
+        number, name, handler, class, why: "", asks: &[], unless: &[], descriptors: 0, held_if_asked: false,
+        makes_descriptor: false, gated: false, i386: &[], note: "",
     }
 }
 
@@ -89,6 +87,7 @@ impl Row {
     const fn why(self, why: &'static str) -> Row { Row { why, ..self } }
     const fn asks(self, asks: &'static [Unless]) -> Row { Row { asks, ..self } }
     const fn unless(self, unless: &'static [Unless]) -> Row { Row { unless, ..self } }
+    const fn if_asked(self) -> Row { Row { held_if_asked: true, ..self } }
     const fn makes(self) -> Row { Row { makes_descriptor: true, ..self } }
     const fn gated(self) -> Row { Row { gated: true, ..self } }
     const fn i386(self, i386: &'static [u32]) -> Row { Row { i386, ..self } }
@@ -197,7 +196,7 @@ const PROCESSES: &[Row] = &[
         .i386(&[346]).note("into the machine's mount namespace"),
     call(309, "getcpu", Own, H),
     call(310, "process_vm_readv", Own, H),
-    call(311, "process_vm_writev", WriteMemory, Passed(OTHER)).why(OUTSIDER).note("of a process outside"),
+    call(311, "process_vm_writev", WriteMemory, Held(OTHER)).why(OUTSIDER).note("of a process outside"),
     call(312, "kcmp", Own, D).fds(&[3, 4]),
     call(314, "sched_setattr", OfProcess(Whose::Number(0), PRIORITY), Restored(LIMITS)).why(OUTSIDER)
         .unless(&[Int(0, 0)]).note("of a process outside"),
@@ -209,8 +208,9 @@ const PROCESSES: &[Row] = &[
     call(434, "pidfd_open", Own, D).makes(),
     call(435, "clone3", View, Clone3)
         .note("the new thread is in its maker's transaction with TX_THREADS, the new process with TX_PROCESSES"),
-    call(438, "pidfd_getfd", OfProcess(Whose::Descriptor(0), "takes a descriptor from"), Passed(OTHER))
-        .why("it leads past the view into the stable tree").fds(&[0]).note("from a process outside"),
+    call(438, "pidfd_getfd", OfProcess(Whose::Descriptor(0), "takes a descriptor from"), Restored(OTHER))
+        .why("it leads past the view into the stable tree").fds(&[0])
+        .note("from a process outside; in a thread, an abort closes the descriptor"),
     call(440, "process_madvise", OfProcess(Whose::Descriptor(0), "gives advice on the memory of"), D)
         .why(OUTSIDER).fds(&[0]).note("of a process outside"),
     call(444, "landlock_create_ruleset", Own, Refused(EOPNOTSUPP, SANDBOX)),
@@ -239,9 +239,9 @@ const MEMORY: &[Row] = &[
     call(237, "mbind", Own, H),
     call(238, "set_mempolicy", Own, H),
     call(239, "get_mempolicy", Own, H),
-    call(256, "migrate_pages", OfProcess(Whose::Number(0), "moves the memory of"), Passed(OTHER))
+    call(256, "migrate_pages", OfProcess(Whose::Number(0), "moves the memory of"), Held(OTHER))
         .why(OUTSIDER).unless(&[Int(0, 0)]).note("of a process outside"),
-    call(279, "move_pages", OfProcess(Whose::Number(0), "moves the memory of"), Passed(OTHER)).why(OUTSIDER)
+    call(279, "move_pages", OfProcess(Whose::Number(0), "moves the memory of"), Held(OTHER)).why(OUTSIDER)
         .unless(&[Int(0, 0)]).note("of a process outside"),
     call(319, "memfd_create", Own, D).makes(),
     call(323, "userfaultfd", Own, D).makes(),
@@ -360,10 +360,11 @@ const FILES: &[Row] = &[
     call(296, "pwritev", View, T).fds(&[0]),
     call(300, "fanotify_init", Own, Refused(ENOSYS, FANOTIFY)),
     call(301, "fanotify_mark", Own, Refused(ENOSYS, FANOTIFY)),
-    call(303, "name_to_handle_at", Look(under(0, 1), If(4, FOLLOW), ENTRY), Refused(EOPNOTSUPP, HANDLE))
-        .why(LOOKS).i386(&[341]),
-    call(304, "open_by_handle_at", Refuse(EPERM), Refused(EPERM, HANDLE))
-        .why("a handle leads past the view into the stable tree").i386(&[342]),
+    call(303, "name_to_handle_at", Look(under(0, 1), If(4, FOLLOW), ENTRY), T)
+        .why(LOOKS).fds(&[0]).i386(&[341])
+        .note("in a thread, of what the transaction has made or written it is refused"),
+    call(304, "open_by_handle_at", Refuse(EPERM), T)
+        .why("a handle leads past the view into the stable tree").fds(&[0]).i386(&[342]),
     call(306, "syncfs", View, T).fds(&[0]),
     call(316, "renameat2", Rename(under(0, 1), under(2, 3), Some(4)), T).why(CHANGES).i386(&[353]),
     call(327, "preadv2", View, T).fds(&[0]),
@@ -446,15 +447,15 @@ const COMMUNICATION: &[Row] = &[
     call(42, "connect", Connect, Passed(NET)).why(LEAVES).fds(&[0]).i386(&[362])
         .note("to a peer outside the transaction"),
     call(43, "accept", Own, Passed(ACCEPT)).fds(&[0]).makes(),
-    call(44, "sendto", SendTo, Passed(NET)).why(LEAVES).unless(&[Null(4)]).fds(&[0])
+    call(44, "sendto", SendTo, Passed(NET)).why(LEAVES).unless(&[Null(4)]).fds(&[0]).if_asked()
         .note("to a peer outside the transaction"),
     call(45, "recvfrom", Own, Restored(NET)).fds(&[0])
         .note("in a thread, taken by the commit and given back by an abort; of a socket on which something was sent before, at once"),
     call(46, "sendmsg", SendMessage, Passed(NET)).why(LEAVES).unless(&[Int(2, LISTENER_FLAGS)]).fds(&[0])
-        .note("to a peer outside the transaction; in a thread, no descriptor of a versioned file can be sent"),
+        .if_asked().note("to a peer outside the transaction; in a thread, no descriptor of a versioned file can be sent"),
     call(47, "recvmsg", Own, Restored(NET)).fds(&[0])
         .note("in a thread, taken by the commit and given back by an abort; of a socket on which something was sent before, at once"),
-    call(48, "shutdown", Own, Passed(NET)).fds(&[0]),
+    call(48, "shutdown", Own, Passed(NET)).fds(&[0]).if_asked(),
     call(49, "bind", Bind, Passed(NET)).why(CHANGES).fds(&[0]).i386(&[361])
         .note("to an address that is no path; in a thread, a path on a versioned file system is transactional"),
     call(50, "listen", Own, Passed(NET)).fds(&[0]),
@@ -498,7 +499,7 @@ const COMMUNICATION: &[Row] = &[
         .i386(&[335]),
     call(299, "recvmmsg", Own, Restored(NET)).fds(&[0])
         .note("in a thread, taken by the commit and given back by an abort; of a socket on which something was sent before, at once"),
-    call(307, "sendmmsg", SendMessages, Passed(NET)).why(LEAVES).fds(&[0])
+    call(307, "sendmmsg", SendMessages, Passed(NET)).why(LEAVES).fds(&[0]).if_asked()
         .note("to a peer outside the transaction"),
     call(424, "pidfd_send_signal", KillDescriptor, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).fds(&[0])
         .i386(&[424]),

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use txos_calls::{Class, Does, GROUPS, Group, IPC, KERNEL, NET, Row, rows};
+use txos_calls::{Class, Does, GROUPS, Group, IPC, KERNEL, NET, OTHER, Row, rows};
 
 const DOES: [(Does, &str); 5] = [
     (Does::Transactional, "transactional"),
@@ -43,6 +43,20 @@ pub const SHOWN: &[(&str, &[&str])] = &[
         &[
             "syscalls/ipc.rs::ipc_of_a_thread_is_as_natively_after_the_commit",
             "syscalls/ipc.rs::ipc_of_a_thread_that_aborts_leaves_nothing",
+        ],
+    ),
+    (
+        "others",
+        &[
+            "syscalls/others.rs::what_is_of_others_is_as_natively_after_the_commit",
+            "syscalls/others.rs::what_is_of_others_is_left_alone_by_a_thread_that_aborts",
+        ],
+    ),
+    (
+        "sent",
+        &[
+            "syscalls/sent.rs::what_a_thread_sends_on_sockets_is_sent_by_the_commit_if_asked",
+            "syscalls/sent.rs::what_a_thread_that_aborts_has_sent_on_sockets_is_never_sent_if_asked",
         ],
     ),
     ("refused", &["syscalls/outside.rs::what_a_command_can_not_do_is_refused"]),
@@ -96,11 +110,13 @@ pub fn shown(row: &Row) -> Vec<&'static str> {
         (_, Does::Passed | Does::Refused) => "sweep",
         (Class::Held(what) | Class::Restored(what), _) if what == IPC => "ipc",
         (Class::Held(what) | Class::Restored(what), _) if what == NET => "sockets",
+        (Class::Held(what) | Class::Restored(what), _) if what == OTHER => "others",
         (_, Does::Held) if row.in_command() == Does::Held => "held",
         (_, Does::Held) => "deferred",
         _ => "thread",
     };
-    in_command.into_iter().chain([in_thread]).collect()
+    let as_asked = row.held_if_asked.then_some("sent");
+    in_command.into_iter().chain([in_thread]).chain(as_asked).collect()
 }
 
 /// Whether nothing is left by a rolled back transaction of a call that does this.
@@ -123,11 +139,14 @@ pub fn page() -> String {
         page.push_str(&count(group.name, std::slice::from_ref(group)));
     }
     page.push_str(&count("**All**", GROUPS));
-    page.push_str("\n| calls that are | `txos run` | in a thread |\n|---|--:|--:|\n");
+    page.push_str(
+        "\n| calls that are | `txos run` | in a thread | with output held |\n|---|--:|--:|--:|\n",
+    );
     for (does, name) in DOES {
         let in_command = rows().filter(|row| row.in_command() == does).count();
         let in_thread = rows().filter(|row| row.in_thread() == does).count();
-        let _ = writeln!(page, "| {name} | {in_command} | {in_thread} |");
+        let as_asked = rows().filter(|row| row.in_thread_as_asked() == does).count();
+        let _ = writeln!(page, "| {name} | {in_command} | {in_thread} | {as_asked} |");
     }
     let _ = write!(page, "\nThe calls are those of {KERNEL}.\n");
     for group in GROUPS {
@@ -139,7 +158,11 @@ pub fn page() -> String {
         );
         for row in group.rows {
             let (number, name, note) = (row.number, row.name, row.note);
-            let (command, thread) = (word(row.in_command()), word(row.in_thread()));
+            let command = word(row.in_command());
+            let thread = match row.held_if_asked {
+                true => format!("{}; held if asked", word(row.in_thread())),
+                false => word(row.in_thread()).to_owned(),
+            };
             let shown = shown(row).join(", ");
             let _ =
                 writeln!(page, "| {number} | `{name}` | {command} | {thread} | {shown} | {note} |");
@@ -163,9 +186,12 @@ fn count(name: &str, groups: &[Group]) -> String {
     let all = rows().count();
     let in_command = rows().filter(|row| takes_part(row.in_command())).count();
     let in_thread = rows().filter(|row| takes_part(row.in_thread())).count();
+    let as_asked = rows().filter(|row| takes_part(row.in_thread_as_asked())).count();
     let supported: usize = groups.iter().map(|g| g.supported).sum();
     let known: usize = groups.iter().map(|g| g.known).sum();
-    format!("| {name} | {supported} of {known} | {in_command} of {all} | {in_thread} of {all} |\n")
+    format!(
+        "| {name} | {supported} of {known} | {in_command} of {all} | {in_thread} of {all} | {as_asked} of {all} |\n"
+    )
 }
 
 const HEAD: &str = "\
@@ -185,7 +211,7 @@ transaction of a thread (`libtxos`).
 Where it depends on the arguments, the table gives the strongest of these, and a note. It also depends on what is
 behind a descriptor: a write to a file is transactional; a write to a pipe, a socket or a device is live
 ([limits.md](limits.md), [runtime.md](runtime.md)). A thread's writes, `send` and its relatives, and `shutdown` are
-[held](runtime.md#output-that-is-held) if the program asks for it. A call that is not in the table goes through under
+[held](runtime.md#output-that-is-held) if the program asks for it (`TXOS_HOLD_OUTPUT`): the last column counts them so. A call that is not in the table goes through under
 `txos run`, because the view isolates files whatever call changes them. In a thread's transaction it is refused
 with ENOSYS.
 
@@ -194,6 +220,6 @@ transactional, harmless or held in the sense of this page. Its counts include th
 are counted with processes, and its group \"other\" with the rest. Neither system restores memory. Calls on memory
 without a file are harmless here, because no other process sees them; the paper counts them as unsupported.
 
-| group | the paper | `txos run` | in a thread |
-|---|--:|--:|--:|
+| group | the paper | `txos run` | in a thread | with output held |
+|---|--:|--:|--:|--:|
 ";

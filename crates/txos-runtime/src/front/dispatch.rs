@@ -1,6 +1,8 @@
 //! What is done with a system call of a thread in a transaction, wherever it came from.
 #![allow(unsafe_code)] // system calls
 
+use std::time::{Duration, Instant};
+
 use super::classify::{Class, classify};
 use super::processes;
 use super::report::reason;
@@ -8,7 +10,7 @@ use super::session::{self, Next};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
-use super::{api, members, process, restored, signals};
+use super::{api, members, naps, process, restored, signals};
 use crate::call::Call;
 use crate::raw::syscall;
 use crate::tx::{Failure, Tx, flags};
@@ -122,15 +124,13 @@ pub fn by_class(
         {
             Next::Answer(answer)
         }
-        (Class::Harmless, _) if may_sleep(number, &args) => {
-            Next::Answer(signals::while_waiting(|| call.make()))
-        }
+        (Class::Harmless, _) if may_sleep(number, &args) => asleep(thread, call),
         (Class::Harmless, _) => native(),
         (Class::Restored(_), _) => {
             restored::call(thread, call).unwrap_or_else(|| transactional(thread, call))
         }
         (Class::Held(_), _) if is_of_all_threads(thread, call) => native(),
-        (Class::Held(_), _) if members::signals_a_member(thread, call) => native(),
+        (Class::Held(_), _) if members::concerns_a_member(thread, call) => native(),
         (
             Class::Transactional
             | Class::Descriptor
@@ -245,6 +245,55 @@ fn may_sleep(number: i64, args: &[u64; 6]) -> bool {
         | libc::SYS_futex_waitv
         | SYS_FUTEX_WAIT => true,
         _ => false,
+    }
+}
+
+/// In the middle of a sleep it is looked so often whether there is room for what was released.
+const PART: Duration = Duration::from_millis(20);
+
+/// A wait that has no descriptor: a sleep, or one at a futex. What is held is sent when such waits have lasted for some time:
+/// somebody who is to end this one, or to do what a loop looks for, may be waiting for that.
+fn asleep(thread: &mut Thread, call: &Call) -> Next {
+    // Children have been seen to ([`before_waiting`]).
+    let for_child = matches!(call.number(), libc::SYS_wait4 | libc::SYS_waitid);
+    let session = thread.session.as_mut().filter(|_| !for_child);
+    let tx = session.and_then(|session| session.tx.as_mut());
+    let Some((tx, patience)) = tx.and_then(|tx| tx.patience().map(|time| (tx, time))) else {
+        return Next::Answer(signals::while_waiting(|| call.make()));
+    };
+    let since = Instant::now();
+    let mut rest = match naps::first(call, patience) {
+        naps::First::Over(answer) => {
+            tx.has_slept(since.elapsed());
+            return Next::Answer(answer);
+        }
+        naps::First::Goes(rest) => Some(rest),
+        naps::First::Whole => None,
+    };
+    // What there is no room for goes out by and by, while it sleeps; before a wait that can't be made in parts, all of it.
+    let in_parts = rest.is_some();
+    let mut done = thread::guarded(|| tx.release_until(call, || in_parts));
+    // Under TX_STRICT the transaction is doomed then.
+    while let (Ok(()), None, Some(part)) = (&done, tx.doomed(), &rest)
+        && tx.has_more_to_send()
+    {
+        rest = match naps::first(&part.call(), PART) {
+            naps::First::Over(answer) => return Next::Answer(answer),
+            naps::First::Goes(rest) => Some(rest),
+            naps::First::Whole => None,
+        };
+        done = thread::guarded(|| tx.go_on());
+    }
+    match (done, tx.doomed()) {
+        (Ok(()), None) => {
+            let call = rest.as_ref().map_or(*call, naps::Rest::call);
+            Next::Answer(signals::while_waiting(|| call.make()))
+        }
+        (Ok(()), Some(why)) => {
+            let why = why.clone();
+            fail(thread, why)
+        }
+        (Err(panic), _) => fail(thread, session::defect(&panic)),
     }
 }
 

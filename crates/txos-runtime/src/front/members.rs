@@ -324,8 +324,8 @@ pub fn abort(thread: &mut Thread, why: Failure, again: bool) {
     shared.tell(true);
 }
 
-/// Whether a call sends a signal to a process that is in the thread's transaction.
-pub fn signals_a_member(thread: &Thread, call: &Call) -> bool {
+/// Whether a call sends a signal to a process that is in the thread's transaction, or concerns its memory.
+pub fn concerns_a_member(thread: &Thread, call: &Call) -> bool {
     let member = thread.session.as_ref().and_then(|session| session.member.as_ref());
     let Some(host) = member.and_then(|member| member.shared.host.get()) else { return false };
     let process = match call.number() {
@@ -335,6 +335,9 @@ pub fn signals_a_member(thread: &Thread, call: &Call) -> bool {
         | libc::SYS_tgkill
         | libc::SYS_rt_sigqueueinfo
         | libc::SYS_rt_tgsigqueueinfo => Some(call.int(0)).filter(|&number| number > 0),
+        libc::SYS_process_vm_writev | libc::SYS_move_pages | libc::SYS_migrate_pages => {
+            kernel::process_of_thread(call.int(0))
+        }
         _ => None,
     };
     process.is_some_and(|process| host.has(process.cast_unsigned()))

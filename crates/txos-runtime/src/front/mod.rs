@@ -13,6 +13,7 @@
 //! | [`process`] | calls that make or end threads and processes |
 //! | `joint` | what decides together with a transaction |
 //! | [`members`] | a transaction that several threads are in |
+//! | `naps` | the beginning of a sleep, or of a wait at a futex |
 //! | [`processes`] | a transaction that several processes are in |
 //! | `restored` | credentials, limits and priorities, which an abort puts back |
 //! | [`signals`] | the signal mask and dispositions as the program sees them |
@@ -48,6 +49,8 @@ pub mod interpose;
 mod joint;
 #[cfg(target_arch = "x86_64")]
 pub mod members;
+#[cfg(target_arch = "x86_64")]
+mod naps;
 #[cfg(target_arch = "x86_64")]
 pub mod process;
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
 //! Calls that change the machine, and are held until the commit: its names and clocks, swap, accounting, quotas, modules,
-//! its end.
+//! its end. Calls on other processes' memory are held here as well; [`super::others`] says which.
 //!
 //! A call that is held is answered as if it was done. What the kernel would refuse at once is refused at once: whether the
 //! caller may make it, the kernel is asked by the same call with arguments that it refuses after that. Memory that the call
@@ -15,6 +15,7 @@
 //! | others | nothing of them is seen |
 #![allow(unsafe_code)] // calls with copies of what the program's lead to
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use txos_engine::object::FileKind;
@@ -23,6 +24,7 @@ use super::attrs::Object;
 use super::content::Data;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
+use super::others::OfAnother;
 use super::{Tx, effects, say};
 use crate::call::Call;
 use crate::user::UserSlice;
@@ -59,12 +61,66 @@ pub struct Deferred {
     memory: Vec<(usize, Vec<u8>)>,
     /// Its paths and descriptors, by argument.
     places: Vec<(usize, Place)>,
-    /// What the segments of another kernel are loaded from.
+    /// What a table of buffers leads to: the segments of another kernel, or what is written to another process.
     segments: Vec<Vec<u8>>,
+    /// The process outside that it concerns.
+    process: Option<Arc<Outsider>>,
     /// When it was made, if the time that it sets goes on.
     since: Option<Duration>,
     /// It is made again as long as there is no room for it.
     waits: bool,
+}
+
+/// A process outside that calls concern: held, so that another with its number is not taken for it.
+#[derive(Debug)]
+pub struct Outsider {
+    number: i32,
+    process: Arc<OwnedFd>,
+    /// Its memory, if calls write to it: gone as soon as it runs another program and no other process has the memory. And what
+    /// the kernel told its program at the start (`/proc/PID/auxv`), with addresses that another one has elsewhere.
+    memory: Option<(OwnedFd, Vec<u8>)>,
+}
+
+impl Outsider {
+    /// A process that is held by this descriptor, with the memory that it has now, or without.
+    ///
+    /// # Errors
+    /// As `open(2)`: its memory can't be opened.
+    pub fn new(number: i32, process: Arc<OwnedFd>, with_memory: bool) -> Sys<Outsider> {
+        let path = format!("/proc/{number}/mem");
+        let open = || OwnedFd::open(path.as_bytes(), libc::O_RDONLY | libc::O_CLOEXEC)?.raised();
+        let memory = if with_memory { Some((open()?, told_at_start(number)?)) } else { None };
+        Ok(Outsider { number, process, memory })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// Whether its memory is held as well.
+    #[must_use]
+    pub fn has_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Whether it is there, and runs the program that it ran then.
+    #[must_use]
+    pub fn is_the_same(&self) -> bool {
+        // Nothing is at address 0: that is an error as long as there is any memory, and an end afterwards.
+        let is_gone = |(memory, told): &(OwnedFd, Vec<u8>)| {
+            kernel::pread(memory.number(), &mut [0], 0) == Ok(0)
+                || told_at_start(self.number).as_ref() != Ok(told)
+        };
+        kernel::is_there(&self.process) && !self.memory.as_ref().is_some_and(is_gone)
+    }
+}
+
+/// What the kernel has told the program of a process at its start.
+fn told_at_start(process: i32) -> Sys<Vec<u8>> {
+    let told = std::fs::read(format!("/proc/{process}/auxv"));
+    told.map_err(|error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))
 }
 
 /// Something that a call names by a path or a descriptor.
@@ -88,6 +144,8 @@ pub enum Place {
 enum Asked {
     /// The kernel answers it at once: it only asks, or is wrong.
     Natively,
+    /// There is nothing to do: this is the answer.
+    Nothing(u64),
     /// It is held, and answered so.
     Later(Deferred, u64),
 }
@@ -106,6 +164,7 @@ impl Deferred {
             memory: Vec::new(),
             places: Vec::new(),
             segments: Vec::new(),
+            process: None,
             since: None,
             waits: false,
         }
@@ -137,6 +196,36 @@ impl Deferred {
     pub fn flag(mut self, at: usize, bits: u64) -> Deferred {
         self.words[at] |= bits;
         self
+    }
+
+    /// With another number for an argument that is one.
+    #[must_use]
+    pub fn number_at(mut self, at: usize, number: u64) -> Deferred {
+        self.words[at] = number;
+        self
+    }
+
+    /// With bytes that an argument leads to by a table of one buffer.
+    #[must_use]
+    pub fn buffer(mut self, at: usize, bytes: Vec<u8>) -> Deferred {
+        let entry = [0, bytes.len() as u64].map(u64::to_ne_bytes).concat();
+        self.segments = vec![bytes];
+        self.memory.insert(0, (at, entry));
+        self
+    }
+
+    /// It concerns this process.
+    #[must_use]
+    pub fn of_process(mut self, process: Arc<Outsider>) -> Deferred {
+        self.process = Some(process);
+        self
+    }
+
+    /// Whether it concerns a child of this process.
+    #[must_use]
+    pub fn is_for_child(&self, own: i32) -> bool {
+        let process = self.process.as_ref().map(|process| process.number);
+        process.is_some_and(|number| kernel::parent_of(number) == Some(own))
     }
 
     /// It does not wait, and is made again as long as there is no room for it.
@@ -218,7 +307,8 @@ impl Deferred {
             self.words[*at] = bytes.as_mut_ptr() as u64;
         }
         if let Some((_, table)) = self.memory.iter_mut().find(|_| !self.segments.is_empty()) {
-            for (entry, from) in table.chunks_exact_mut(SEGMENT).zip(&self.segments) {
+            for (entry, from) in table.chunks_exact_mut(entry_size(self.number)).zip(&self.segments)
+            {
                 entry[..8].copy_from_slice(&(from.as_ptr() as u64).to_ne_bytes());
             }
         }
@@ -265,8 +355,21 @@ impl Deferred {
     #[must_use]
     pub fn send(self) -> Option<String> {
         let name = self.name();
-        let errno = self.make().err()?;
-        Some(failed(name, &std::io::Error::from(errno).to_string()))
+        if let Some(process) = &self.process
+            && !process.is_the_same()
+        {
+            return Some(failed(name, "the process is there no more, or runs another program"));
+        }
+        let writes = self.number == libc::SYS_process_vm_writev;
+        let wanted =
+            if writes { self.segments.iter().map(Vec::len).sum::<usize>() as u64 } else { 0 };
+        match self.make() {
+            Ok(n) if n < wanted => {
+                Some(failed(name, &format!("{n} of {wanted} bytes were written")))
+            }
+            Ok(_) => None,
+            Err(errno) => Some(failed(name, &std::io::Error::from(errno).to_string())),
+        }
     }
 
     /// That it can't be made, in words.
@@ -278,6 +381,13 @@ impl Deferred {
 
 /// The size of a `struct kexec_segment`.
 const SEGMENT: usize = 32;
+/// The size of a `struct iovec`.
+const BUFFER: usize = 16;
+
+/// The size of what the table of buffers consists of that a call has.
+fn entry_size(number: i64) -> usize {
+    if number == libc::SYS_process_vm_writev { BUFFER } else { SEGMENT }
+}
 
 fn failed(name: &str, why: &str) -> String {
     format!("{name} was held until the commit, and failed then: {why}")
@@ -343,6 +453,7 @@ impl Tx {
     pub fn hold_call(&mut self, call: &Call) -> Sys<Option<u64>> {
         match self.asked(call)? {
             Asked::Natively => Ok(None),
+            Asked::Nothing(answer) => Ok(Some(answer)),
             Asked::Later(later, answer) => {
                 let is_name =
                     matches!(call.number(), libc::SYS_sethostname | libc::SYS_setdomainname);
@@ -462,6 +573,13 @@ impl Tx {
                 }
                 later.text(0, name).later()
             }
+            libc::SYS_process_vm_writev | libc::SYS_move_pages | libc::SYS_migrate_pages => {
+                Ok(match self.of_another_process(call)? {
+                    OfAnother::Natively => Asked::Natively,
+                    OfAnother::Nothing => Asked::Nothing(0),
+                    OfAnother::Later(later, answer) => Asked::Later(*later, answer),
+                })
+            }
             libc::SYS_kexec_load => self.other_kernel(call),
             libc::SYS_kexec_file_load => self.other_kernel_of_files(call),
             _ => Ok(Asked::Natively),
@@ -469,7 +587,10 @@ impl Tx {
     }
 
     /// Before memory is copied for a call: whether that much may be held.
-    fn may_hold_bytes(&mut self, bytes: u64) -> Sys<()> {
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn may_hold_bytes(&mut self, bytes: u64) -> Sys<()> {
         if self.held.output.has_room_for(bytes) { Ok(()) } else { self.make_room(bytes) }
     }
 

@@ -48,6 +48,8 @@ const TERMINAL_PIECE: usize = 512;
 const MOVED_AT_ONCE: u64 = 256 << 10;
 /// After so many looks in a row that found nothing, a program that never waits is taken to be waiting.
 const LOOKS_MAX: u32 = 100;
+/// When a transaction has slept so long, or waited at futexes, it is taken to be waiting.
+const SLEEP: Duration = Duration::from_millis(100);
 /// How often a signal that ends the process is looked for while there is no room.
 const LOOK: Duration = Duration::from_millis(50);
 /// What waits for something else as well looks after it so often.
@@ -133,6 +135,29 @@ enum What {
 struct Message {
     flags: i32,
     to: Vec<u8>,
+    /// Descriptors that are handed over with its first byte.
+    rights: Vec<OwnedFd>,
+    /// They have been.
+    handed: std::cell::Cell<bool>,
+}
+
+impl Message {
+    /// The control data with which it is sent.
+    fn control(&self) -> Vec<u8> {
+        /// `struct cmsghdr`: the length with this, level and type.
+        const HEAD: usize = 16;
+        if self.rights.is_empty() || self.handed.get() {
+            return Vec::new();
+        }
+        let len = HEAD + self.rights.len() * size_of::<i32>();
+        let mut control = (len as u64).to_ne_bytes().to_vec();
+        let numbers = self.rights.iter().map(OwnedFd::number);
+        for word in [libc::SOL_SOCKET, libc::SCM_RIGHTS].into_iter().chain(numbers) {
+            control.extend_from_slice(&word.to_ne_bytes());
+        }
+        control.resize(len.next_multiple_of(8), 0);
+        control
+    }
 }
 
 /// One thing that is held.
@@ -165,6 +190,8 @@ pub struct Effects {
     pub went_out: bool,
     /// Looks in a row that found nothing.
     looks: u32,
+    /// How long the transaction has slept since something was sent.
+    slept: Duration,
     /// A child of this process may have its table of descriptors.
     shares_table: bool,
     /// Bytes that are held for calls.
@@ -232,6 +259,12 @@ impl Effects {
         self.check_room(len).is_ok()
     }
 
+    /// Something was sent: waits in vain are counted anew.
+    pub fn forget_waits(&mut self) {
+        self.looks = 0;
+        self.slept = Duration::ZERO;
+    }
+
     /// So many bytes are held for a call.
     ///
     /// # Errors
@@ -248,7 +281,10 @@ impl Effects {
             let alike = match (&last.what, &what) {
                 (What::Bytes, What::Bytes) => true,
                 (What::Message(one), What::Message(other)) => {
-                    one.flags == libc::MSG_NOSIGNAL && other.flags == libc::MSG_NOSIGNAL
+                    let is_plain = |message: &Message| {
+                        message.flags == libc::MSG_NOSIGNAL && message.rights.is_empty()
+                    };
+                    is_plain(one) && is_plain(other)
                 }
                 _ => false,
             };
@@ -430,13 +466,31 @@ fn new_file() -> Sys<OwnedFd> {
         Err(_) => Err(Errno::IO),
     };
     let fd = fd.or_else(|_| kernel::memory_file(c"txos held output"))?;
-    kernel::move_high(fd).map(OwnedFd::of)
+    OwnedFd::of(fd).raised()
 }
 
-/// Whether the program's output is to be held: `TXOS_HOLD_OUTPUT` is 1 at its first output in a transaction.
+/// What of the program's output is to be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    /// What goes to sockets.
+    Sockets,
+    All,
+}
+
+/// What `TXOS_HOLD_OUTPUT` says at the first output in a transaction.
+fn asked() -> Asked {
+    static ASKED: std::sync::OnceLock<Asked> = std::sync::OnceLock::new();
+    *ASKED.get_or_init(|| match std::env::var_os("TXOS_HOLD_OUTPUT") {
+        Some(value) if value == "1" => Asked::All,
+        Some(value) if value == "sockets" => Asked::Sockets,
+        _ => Asked::Nothing,
+    })
+}
+
+/// Whether any of the program's output is to be held.
 fn is_asked_for() -> bool {
-    static ASKED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *ASKED.get_or_init(|| std::env::var_os("TXOS_HOLD_OUTPUT").is_some_and(|value| value == "1"))
+    asked() != Asked::Nothing
 }
 
 fn held_max() -> u64 {
@@ -553,7 +607,10 @@ impl End {
     fn send_some(&self, bytes: &[u8], message: &Message) -> Sys<usize> {
         let fd = self.fd();
         if self.is_socket() {
-            return kernel::send_now(fd, bytes, message.flags, &message.to, b"");
+            let control = message.control();
+            let sent = kernel::send_now(fd, bytes, message.flags, &message.to, &control)?;
+            message.handed.set(true);
+            return Ok(sent);
         }
         let piece = match self.kind {
             Kind::Terminal => TERMINAL_PIECE,
@@ -666,6 +723,10 @@ impl Tx {
         let mut connected = false;
         let stat = kernel::look_fd(real)?;
         let kind = match stat.kind() {
+            FileKind::Fifo if made => return Ok(Reach::Inside),
+            kind if kind != FileKind::Socket && asked() == Asked::Sockets => {
+                return Ok(Reach::Live);
+            }
             // What has no type of file: eventfd, epoll, timerfd and others.
             _ if stat.mode & libc::S_IFMT == 0 => {
                 if has_others() || kernel::path_of_fd(real)? != b"anon_inode:[eventfd]" {
@@ -673,7 +734,6 @@ impl Tx {
                 }
                 Kind::Counter
             }
-            FileKind::Fifo if made => return Ok(Reach::Inside),
             // Its capacity may count for the program, and nobody else would read it at the commit.
             FileKind::Fifo if (has_others() || never_waits()) && kernel::is_own_pipe(real) => {
                 return Ok(Reach::Live);
@@ -831,8 +891,7 @@ impl Tx {
         Err(Errno::NOSPC)
     }
 
-    /// `sendto`, `sendmsg`, `sendmmsg` and `shutdown`, whose addresses are no paths and which hand no descriptors
-    /// over. `None`: the kernel answers it.
+    /// `sendto`, `sendmsg`, `sendmmsg` and `shutdown`, whose addresses are no paths. `None`: the kernel answers it.
     ///
     /// # Errors
     /// As the call, and as [`Tx::hold_write`].
@@ -844,22 +903,27 @@ impl Tx {
             libc::SYS_sendto => {
                 let to = call.buffer(4, u64::from(call.uint(5)));
                 let bytes = call.buffer(1, call.word(2).min(crate::user::MOVED_MAX));
-                self.hold_one(call, vec![bytes], call.int(3), to)
+                self.hold_one(call, vec![bytes], call.int(3), to, Vec::new())
             }
             libc::SYS_sendmsg => {
-                let Ok(header) = Header::read(call.pointer(1)) else { return Ok(None) };
-                if !header.control().is_empty() {
-                    return Ok(None);
-                }
-                self.hold_one(call, header.buffers()?, call.int(2), header.address())
+                let Ok(header) = Header::read(call.pointer(1)) else {
+                    // What is held is not sent for a call that fails.
+                    let end = self.end_for(call.int(0), true)?;
+                    return end.map_or(Ok(None), |_| Err(Errno::FAULT));
+                };
+                let Some(rights) = self.rights_of(call.int(0), &header)? else { return Ok(None) };
+                self.hold_one(call, header.buffers()?, call.int(2), header.address(), rights)
             }
             libc::SYS_sendmmsg => self.hold_several(call),
             libc::SYS_shutdown => {
                 let Some(end) = self.end_for(call.int(0), false)? else { return Ok(None) };
                 let how = call.int(1);
                 let there = self.held.output.ends.get_mut(end).ok_or(Errno::IO)?;
-                if !there.is_socket() || !(0..=2).contains(&how) {
+                if !there.is_socket() {
                     return Ok(None);
+                }
+                if !(0..=2).contains(&how) {
+                    return Err(Errno::INVAL);
                 }
                 there.shut |= how != libc::SHUT_RD;
                 self.held.output.queue_up(end, What::ShutDown(how), 0, 0, false);
@@ -869,12 +933,63 @@ impl Tx {
         }
     }
 
+    /// The descriptors that a message hands over, as duplicates that are kept until it is sent. `None`: it has other control
+    /// data, or the kernel is to say what is wrong.
+    fn rights_of(&mut self, number: i32, header: &Header) -> Sys<Option<Vec<OwnedFd>>> {
+        /// `struct cmsghdr`, before its data; each begins at a multiple of a word.
+        const HEAD: usize = 16;
+        /// `SCM_MAX_FD`.
+        const MOST: usize = 253;
+        if header.control().is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        // What is live is made so as ever.
+        let Some(end) = self.end_for(number, header.address().address() != 0)? else {
+            return Ok(None);
+        };
+        let control = header.control().first(1 << 20).read()?;
+        let word = |at: usize| {
+            let bytes = control.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, i32::from_ne_bytes)
+        };
+        let is_unix = self.held.output.ends.get(end).is_some_and(|end| {
+            kernel::socket_kind(end.fd()).is_ok_and(|(domain, _)| domain == libc::AF_UNIX)
+        });
+        let mut numbers = Vec::new();
+        let mut at = 0;
+        while at + HEAD <= control.len() {
+            let len = word(at) as usize;
+            let are_rights = (word(at + 8), word(at + 12)) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+            if len < HEAD || len > control.len() - at || !are_rights || !is_unix {
+                return Ok(None);
+            }
+            numbers.extend((at + HEAD..at + len - 3).step_by(4).map(word));
+            at += len.next_multiple_of(8);
+        }
+        if numbers.len() > MOST {
+            return Ok(None);
+        }
+        let mut rights = Vec::new();
+        for number in numbers {
+            let file = self.file(number)?;
+            if self.fds.get(file).node.is_some() {
+                // Who gets it would see what is not committed.
+                return self.unsupported_errno("handing a versioned file to others").map(|_| None);
+            }
+            let real = self.real(number)?;
+            let kept = kernel::copy_high(real).map_err(|_| Errno::TOOMANYREFS)?;
+            rights.push(OwnedFd::of(kept));
+        }
+        Ok(Some(rights))
+    }
+
     fn hold_one(
         &mut self,
         call: &Call,
         bytes: Vec<UserSlice>,
         send_flags: i32,
         to: UserSlice,
+        rights: Vec<OwnedFd>,
     ) -> Sys<Option<u64>> {
         if send_flags & !(KEPT_FLAGS | IDLE_FLAGS) != 0 || sockets::is_path(to) {
             return Ok(None);
@@ -896,8 +1011,8 @@ impl Tx {
             false => Vec::new(),
         };
         let what = match send_flags & KEPT_FLAGS {
-            0 if to.is_empty() => What::Bytes,
-            flags => What::Message(Box::new(Message { flags, to })),
+            0 if to.is_empty() && rights.is_empty() => What::Bytes,
+            flags => What::Message(Box::new(Message { flags, to, rights, handed: false.into() })),
         };
         self.hold_bytes(Some(call), end, bytes, what)
     }
@@ -910,9 +1025,15 @@ impl Tx {
         let mut done = 0;
         while done < count {
             let at = messages.item(done);
-            let header = match Header::read(at.part(0)) {
-                Ok(header) if header.control().is_empty() => header,
+            let header = Header::read(at.part(0)).ok();
+            let rights = match &header {
+                Some(header) => self.rights_of(call.int(0), header),
+                None => Ok(None),
+            };
+            let (header, rights) = match (header, rights) {
+                (Some(header), Ok(Some(rights))) => (header, rights),
                 _ if done > 0 => break,
+                (_, Err(errno)) => return Err(errno),
                 _ => return Ok(None),
             };
             // SAFETY: it is the program's own header, as its call for one message would have it.
@@ -920,9 +1041,9 @@ impl Tx {
                 let words = [call.word(0), at.address(), call.word(3), 0, 0, 0];
                 Call::new(libc::SYS_sendmsg, words)
             };
-            let sent = header
-                .buffers()
-                .and_then(|bytes| self.hold_one(&one, bytes, call.int(3), header.address()));
+            let sent = header.buffers().and_then(|bytes| {
+                self.hold_one(&one, bytes, call.int(3), header.address(), rights)
+            });
             match sent {
                 Ok(Some(n)) => at.part::<u32>(LENGTH_AT).write(n as u32)?,
                 Ok(None) if done == 0 => return Ok(None),
@@ -1018,6 +1139,7 @@ impl Tx {
     pub fn release_until(&mut self, call: &Call, mut over: impl FnMut() -> bool) {
         self.report.calling = call.number();
         // Under TX_STRICT the transaction is doomed then.
+        let _ = self.release_memory();
         let _ = self.release_because(WAITING);
         // Operations on semaphores are tried first.
         if !matches!(call.number(), libc::SYS_semop | libc::SYS_semtimedop) {
@@ -1052,7 +1174,14 @@ impl Tx {
         }
     }
 
-    fn go_on(&mut self) {
+    /// Whether something that was released waits for room.
+    #[must_use]
+    pub fn has_more_to_send(&self) -> bool {
+        self.held.output.stuck().is_some()
+    }
+
+    /// Sends what was released, as far as there is room.
+    pub fn go_on(&mut self) {
         if self.held.output.going > 0 {
             self.held.output.go_on().iter().for_each(|words| say(words));
             self.talks_where_released();
@@ -1106,6 +1235,7 @@ impl Tx {
         let call = txos_calls::name(self.report.calling).unwrap_or("?");
         self.held.output.went_out = true;
         self.held.output.looks = 0;
+        self.held.output.slept = Duration::ZERO;
         if self.report.note_live(RELEASED, b"") {
             say(&format!(
                 "{why} ({call}), so output that was held is sent before the commit, and stays"
@@ -1142,6 +1272,7 @@ impl Tx {
     pub fn keeps_others_waiting(&self) -> bool {
         self.held.output.any()
             || self.held.holds_ipc()
+            || self.held.holds_memory()
             || self.held.output.has_ends()
             || self.fds.has_closed()
     }
@@ -1150,6 +1281,7 @@ impl Tx {
     fn no_longer_keeps_waiting(&mut self) -> Sys<()> {
         self.close_ends("closing an end of a pipe before its other side is waited for")?;
         self.release_ipc()?;
+        self.release_memory()?;
         self.release_because(WAITING)?;
         self.let_ends_go();
         Ok(())
@@ -1158,13 +1290,21 @@ impl Tx {
     #[cold]
     fn release_before_taking(&mut self, call: &Call, real: i32) -> Sys<()> {
         self.go_on();
-        if kernel::is_ready(real, libc::POLLIN) {
+        let wants_all = match call.number() {
+            libc::SYS_recvfrom => call.int(3) & libc::MSG_WAITALL != 0,
+            libc::SYS_recvmsg => call.int(2) & libc::MSG_WAITALL != 0,
+            _ => false,
+        };
+        if !wants_all && kernel::is_ready(real, libc::POLLIN) {
             self.held.output.looks = 0;
             return Ok(());
         }
+        let splice_at_once = libc::SPLICE_F_NONBLOCK as i32;
         let may_not_wait = match call.number() {
             libc::SYS_recvfrom | libc::SYS_recvmmsg => call.int(3) & libc::MSG_DONTWAIT != 0,
             libc::SYS_recvmsg => call.int(2) & libc::MSG_DONTWAIT != 0,
+            libc::SYS_splice => call.int(5) & splice_at_once != 0,
+            libc::SYS_tee => call.int(3) & splice_at_once != 0,
             _ => false,
         };
         let waits = !may_not_wait && kernel::status_flags(real)? & libc::O_NONBLOCK == 0;
@@ -1184,7 +1324,7 @@ impl Tx {
         self.go_on();
         // The runtime of a language waits elsewhere.
         let managed = self.how.flags & flags::MANAGED != 0;
-        if !(waits || managed || self.looked_in_vain()) {
+        if !(waits || managed || self.holds_for(real) || self.looked_in_vain()) {
             return Ok(());
         }
         self.no_longer_keeps_waiting()?;
@@ -1210,6 +1350,56 @@ impl Tx {
             self.let_ends_go();
         }
         Ok(())
+    }
+
+    /// Whether something is held for the socket that a descriptor is of: who looks for something there waits for the answer.
+    fn holds_for(&self, real: i32) -> bool {
+        let output = &self.held.output;
+        if !output.any() {
+            return false;
+        }
+        let Ok(stat) = kernel::look_fd(real) else { return false };
+        let is_it = |effect: &Effect| {
+            output.ends.get(effect.end).is_some_and(|end| end.is_socket() && end.id == stat.id)
+        };
+        output.queue.iter().any(is_it)
+    }
+
+    /// Before output that is live, of so many bytes: if it may have to wait for room, what is held is sent first. Who reads there
+    /// may be waiting for that.
+    ///
+    /// # Errors
+    /// As [`Tx::release`].
+    pub fn before_room(&mut self, real: i32, len: u64) -> Sys<()> {
+        if !self.holds() {
+            return Ok(());
+        }
+        let takes = match kernel::look_fd(real)?.kind() {
+            FileKind::Fifo => kernel::room_in_pipe(real),
+            FileKind::Socket => kernel::room_in_socket(real),
+            _ => return Ok(()),
+        };
+        let waits = kernel::status_flags(real)? & libc::O_NONBLOCK == 0;
+        // Who reads it empties it.
+        let fits = len <= PIPE_BUF && kernel::is_ready(real, libc::POLLOUT)
+            || takes.is_ok_and(|room| len <= room);
+        if waits && !fits {
+            self.release()?;
+        }
+        Ok(())
+    }
+
+    /// How long the transaction may still sleep, or wait at futexes, before what is held is released; `None`: nothing is held.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        self.holds().then(|| SLEEP.saturating_sub(self.held.output.slept))
+    }
+
+    /// It has slept for so long.
+    pub fn has_slept(&mut self, time: Duration) {
+        if self.holds() {
+            self.held.output.slept += time;
+        }
     }
 
     /// Counts a look that found nothing. Whether there were so many in a row that the program is taken to be waiting.
@@ -1280,7 +1470,7 @@ impl Tx {
     /// Whether something is held, so that a wait is to be told.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.held.output.any()
+        self.held.output.any() || self.held.holds_memory()
     }
 
     /// Whether something was sent before the commit.
@@ -1309,8 +1499,10 @@ impl Tx {
         if !self.held.output.shares_table {
             self.held.output.ends.clear();
             self.held.output.file = None;
+            self.held.output.queue.clear();
         }
-        self.held.output.queue.clear();
+        // (Descriptors that are to be handed over are the parent's.)
+        std::mem::forget(std::mem::take(&mut self.held.output.queue));
         self.held.input.forget(!self.held.output.shares_table);
     }
 

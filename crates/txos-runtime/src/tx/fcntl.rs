@@ -691,9 +691,13 @@ impl FdTable {
     }
 
     /// A descriptor that was put out of the way gets its number.
-    fn lowered(&mut self, high: i32, cloexec: bool) -> Sys<i32> {
-        let low = kernel::duplicate(high, 0, cloexec)?;
-        kernel::close(high);
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn lowered(&mut self, high: i32, cloexec: bool) -> Sys<i32> {
+        let high = OwnedFd::of(high);
+        let low = kernel::duplicate(high.number(), 0, cloexec)?;
+        drop(high);
         self.plain(low)
     }
 

@@ -606,6 +606,9 @@ impl Tx {
                 } else {
                     real = self.reopen(id, number, &mut open)?;
                 }
+            } else if stat.kind() == FileKind::Dir {
+                // Paths begin there.
+                open.node = Some(self.tree.live_dir(&kernel::magic_path(number))?);
             }
         } else if kernel::path_of_fd(number).is_ok_and(|path| path.starts_with(b"/")) {
             let id = self.adopt_fd(number, stat)?;

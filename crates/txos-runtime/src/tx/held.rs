@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use txos_engine::object::FileKind;
 
-use super::deferred::{Deferred, MachineNames};
+use super::deferred::{Deferred, MachineNames, Outsider};
 use super::effects::Effects;
 use super::ipc::{self, Ipc};
 use super::kernel::{self, Credentials, Errno, Info, OwnedFd, Sys};
@@ -43,6 +43,8 @@ pub struct Held {
     rare: Option<Box<Rare>>,
     /// How many calls of IPC are held.
     of_ipc: usize,
+    /// How many calls that write to the memory of others.
+    of_memory: usize,
     /// Output to the outside.
     pub output: Effects,
     /// What was received from it.
@@ -61,6 +63,8 @@ struct Rare {
     names: MachineNames,
     /// What an abort takes back of IPC.
     ipc: Ipc,
+    /// The processes that calls concern.
+    outsiders: Vec<Arc<Outsider>>,
 }
 
 /// A place among the transactions of a process group: bytes of a file.
@@ -217,6 +221,30 @@ impl Held {
         Ok(fd)
     }
 
+    /// A process that a call concerns, one for all such calls, with or without its memory.
+    ///
+    /// # Errors
+    /// As `pidfd_open(2)`, and as `open(2)` of its memory; EAGAIN if no descriptor is left for it.
+    pub fn outsider(&mut self, number: i32, with_memory: bool) -> Sys<Arc<Outsider>> {
+        let found = self.find_outsider(number, with_memory);
+        found.map_err(|errno| none_is_left(errno, "a call is for"))
+    }
+
+    fn find_outsider(&mut self, number: i32, with_memory: bool) -> Sys<Arc<Outsider>> {
+        let process = self.process(number)?;
+        let all = &mut self.rare.get_or_insert_default().outsiders;
+        // One that runs another program since is held for the calls that were for that one.
+        all.retain(|known| known.number() != number || known.is_the_same());
+        let is_it =
+            |known: &&Arc<Outsider>| known.number() == number && known.has_memory() == with_memory;
+        if let Some(known) = all.iter().find(is_it) {
+            return Ok(Arc::clone(known));
+        }
+        let new = Arc::new(Outsider::new(number, process, with_memory)?);
+        all.push(Arc::clone(&new));
+        Ok(new)
+    }
+
     /// Sends all signals and all output, in the order of the calls: why any of it could not be sent.
     pub fn send(&mut self) -> Vec<String> {
         let place = self.place.take();
@@ -236,6 +264,7 @@ impl Held {
     fn send_those(&mut self, which: impl Fn(&Later) -> bool) -> Vec<String> {
         let (now, later) = std::mem::take(&mut self.later).into_iter().partition(which);
         self.later = later;
+        self.of_memory = self.later.iter().filter(|one| one.writes_memory()).count();
         let now: Vec<Later> = now;
         now.into_iter().filter_map(|one| self.send_one(one)).collect()
     }
@@ -271,7 +300,20 @@ impl Held {
         let of_ipc = usize::from(ipc::is_ipc(call.number()));
         self.keep(sender, What::Call(Box::new(call)))?;
         self.of_ipc += of_ipc;
+        self.of_memory += usize::from(self.later.last().is_some_and(Later::writes_memory));
         Ok(0)
+    }
+
+    /// Whether calls that write to the memory of others are held.
+    #[inline]
+    #[must_use]
+    pub fn holds_memory(&self) -> bool {
+        self.of_memory > 0
+    }
+
+    /// Makes the calls that write to the memory of others: why any of them failed.
+    pub fn send_memory(&mut self) -> Vec<String> {
+        self.send_those(Later::writes_memory)
     }
 
     /// What an abort takes back of IPC.
@@ -388,9 +430,17 @@ impl Held {
 }
 
 impl Later {
-    /// Whether it is a signal to a child of this process.
+    /// Whether it writes to the memory of another process.
+    fn writes_memory(&self) -> bool {
+        matches!(&self.what, What::Call(call) if call.number() == libc::SYS_process_vm_writev)
+    }
+
+    /// Whether it concerns a child of this process.
     fn is_for_child(&self, own: i32) -> bool {
-        matches!(&self.what, What::Signal(signal) if signal.to.is_child(own))
+        match &self.what {
+            What::Signal(signal) => signal.to.is_child(own),
+            What::Call(call) => call.is_for_child(own),
+        }
     }
 }
 
@@ -508,19 +558,16 @@ impl Tx {
             }
             Err(errno) => Err(errno),
         };
-        held.map_err(|errno| match errno {
-            Errno::MFILE | Errno::NFILE => {
-                say("no descriptor is left to hold the process that a signal is for: the call fails with EAGAIN");
-                Errno::AGAIN
-            }
-            errno => errno,
-        })
+        held.map_err(|errno| none_is_left(errno, "a signal is for"))
     }
 
     /// Whether something is held by which a child might end.
     #[must_use]
     pub fn holds_for_children(&self) -> bool {
-        self.holds_signals() || self.fds.has_closed()
+        let own = kernel::own_process();
+        self.holds_signals()
+            || self.fds.has_closed()
+            || self.held.later.iter().any(|one| one.is_for_child(own))
     }
 
     /// The program is to wait for a child: what it has sent to its children can't be held any longer, the child may
@@ -536,7 +583,7 @@ impl Tx {
         if !self.held.later.iter().any(|one| one.is_for_child(own)) {
             return Ok(());
         }
-        self.unsupported_call("a held signal to a child that the transaction waits for", b"")?;
+        self.unsupported_call("what is held for a child that the transaction waits for", b"")?;
         for failure in self.held.send_those(|one| one.is_for_child(own)) {
             say(&failure);
         }
@@ -562,6 +609,19 @@ impl Tx {
             }
         }
         Ok(())
+    }
+}
+
+/// The errno of a call, for whose process there may be no descriptor.
+fn none_is_left(errno: Errno, what_for: &str) -> Errno {
+    match errno {
+        Errno::MFILE | Errno::NFILE => {
+            say(&format!(
+                "no descriptor is left to hold the process that {what_for}: the call fails with EAGAIN"
+            ));
+            Errno::AGAIN
+        }
+        errno => errno,
     }
 }
 

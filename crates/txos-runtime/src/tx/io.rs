@@ -137,6 +137,11 @@ impl Tx {
             let real = self.real(fd)?;
             self.write_outside(fd, real)?;
             self.talks(fd);
+            let waits = number != libc::SYS_pwritev2 || call.int(5) & libc::RWF_NOWAIT == 0;
+            if waits && self.holds() {
+                let bytes = buffers(call)?;
+                self.before_room(real, bytes.iter().map(|piece| piece.len()).sum())?;
+            }
             return call.with_descriptor(0, real).answer_waiting();
         };
         if !writes {

@@ -11,6 +11,8 @@
 //! | [`content`], `io` | what files hold: stable, private pages, private copies; reading and writing |
 //! | `attrs`, `list` | stat, modes, owners, times, extended attributes; directory listings |
 //! | [`files`], `open`, `fcntl` | descriptors; open; fcntl, ioctl, locks |
+//! | `handles` | file handles |
+//! | `others` | other processes' memory and descriptors |
 //! | [`spaces`] | several processes in one transaction: what is each one's own |
 //! | `passed`, `sockets` | paths of calls that the kernel carries out; addresses of sockets |
 //! | [`effects`] | output to the outside, held until the commit |
@@ -43,6 +45,7 @@ mod delta;
 pub mod effects;
 mod fcntl;
 pub mod files;
+mod handles;
 pub mod held;
 mod install;
 mod io;
@@ -52,6 +55,7 @@ mod list;
 mod names;
 pub mod node;
 mod open;
+mod others;
 mod parts;
 mod passed;
 mod perm;

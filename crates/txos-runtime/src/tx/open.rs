@@ -337,7 +337,10 @@ impl Tx {
 
     /// A kernel descriptor for an object whose content is not read or written by it: a directory, or
     /// anything with O_PATH.
-    fn placeholder(&mut self, id: Id, flags: i32) -> Sys<i32> {
+    ///
+    /// # Errors
+    /// As `open(2)`; the transaction is doomed.
+    pub fn placeholder(&mut self, id: Id, flags: i32) -> Sys<i32> {
         const KEPT: i32 = libc::O_PATH
             | libc::O_DIRECTORY
             | libc::O_NOFOLLOW

@@ -194,4 +194,22 @@ mod tests {
         }
         assert!(report.was_live().contains("at least 4096 paths"), "{}", report.was_live());
     }
+
+    #[test]
+    fn an_open_file_without_a_name_says_itself_whether_it_is_versioned() {
+        use super::super::kernel::{self, OwnedFd};
+        use std::os::unix::ffi::OsStrExt;
+        let path = std::env::temp_dir().join(format!("txos-no-name-{}", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        let fd = OwnedFd::open(path.as_os_str().as_bytes(), libc::O_RDONLY | libc::O_CLOEXEC);
+        std::fs::remove_file(&path).unwrap();
+        let fd = fd.unwrap();
+        let stat = kernel::look_fd(fd.number()).unwrap();
+        let mut copies = Copies { file_systems: Vec::new(), ..Copies::default() };
+        // Nothing is known by a path that leads nowhere, and nothing is kept of it.
+        assert!(!copies.is_versioned(path.as_os_str().as_bytes(), &stat));
+        assert!(copies.file_systems.is_empty());
+        assert!(copies.is_versioned_open(fd.number(), &stat));
+        assert!(copies.is_versioned(path.as_os_str().as_bytes(), &stat));
+    }
 }

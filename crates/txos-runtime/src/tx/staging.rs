@@ -389,15 +389,28 @@ impl Staging {
 impl Copies {
     /// Whether an object that was found at a path is versioned, by the policy of [`scope`].
     pub fn is_versioned(&mut self, path: &[u8], stat: &super::kernel::Stat) -> bool {
-        if scope::is_never(path) {
-            return false;
-        }
+        !scope::is_never(path) && self.versions(stat, || super::kernel::file_system(path, stat))
+    }
+
+    /// The same of an object that is open: no path may lead to it any more, or the path to another object.
+    pub fn is_versioned_open(&mut self, fd: i32, stat: &super::kernel::Stat) -> bool {
+        let path = super::kernel::path_of_fd(fd);
+        !path.is_ok_and(|path| scope::is_never(&path))
+            && self.versions(stat, || super::kernel::file_system_of(fd))
+    }
+
+    /// Whether the file system of an object is versioned.
+    fn versions(&mut self, stat: &super::kernel::Stat, magic: impl FnOnce() -> i64) -> bool {
         let key = (stat.id.dev, stat.mnt);
         if let Some((_, known)) = self.file_systems.iter().find(|(fs, _)| *fs == key) {
             return *known;
         }
-        let known = scope::versions_magic_in_a_thread(super::kernel::file_system(path, stat));
-        self.file_systems.push((key, known));
+        let magic = magic();
+        let known = scope::versions_magic_in_a_thread(magic);
+        // What could not be asked says nothing about the others on it.
+        if magic != 0 {
+            self.file_systems.push((key, known));
+        }
         known
     }
 

@@ -559,6 +559,7 @@ impl Tx {
             stat,
         };
         let mut node = Node::new(stat, Some(stable));
+        // By now its mount is known, if a path leads there. (A file of memory is on none.)
         node.live = !self.copies.is_versioned(b"", &stat);
         // What the kernel says of it.
         let known = kernel::path_of_fd(fd).ok();

@@ -5,9 +5,11 @@
 #[macro_use]
 mod build;
 mod checkpoint;
+mod held;
 mod joining;
 mod joint;
 mod loading;
 mod members;
+mod others;
 mod processes;
 mod scenarios;

@@ -278,6 +278,9 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
         libc::SYS_close => answered(close(&mut link, call)),
         libc::SYS_close_range => answered(close_range(&mut link, call)),
         libc::SYS_dup if link.is_ours(int(0)) => answered(duplicate(&mut link, int(0), 0, false)),
+        libc::SYS_pidfd_getfd if int(2) == 0 && link.is_ours(int(1)) && is_of_this(int(0)) => {
+            answered(duplicate(&mut link, int(1), 0, true))
+        }
         libc::SYS_dup2 if int(0) == int(1) => Ok(Done::Natively),
         libc::SYS_dup3 if int(0) == int(1) || int(2) & !libc::O_CLOEXEC != 0 => Err(Errno::INVAL),
         libc::SYS_dup2 => answered(duplicate_to(&mut link, call, false)),
@@ -332,6 +335,9 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
             let is_file = kernel::look_fd(other)?.kind() == FileKind::File;
             Err(if is_file { Errno::XDEV } else { Errno::INVAL })
         }
+        // They would lead past the transaction.
+        libc::SYS_name_to_handle_at => Err(Errno::OPNOTSUPP),
+        libc::SYS_open_by_handle_at => Err(Errno::PERM),
         // What the transaction has are files and directories.
         libc::SYS_epoll_ctl if link.is_ours(int(2)) => Err(Errno::PERM),
         libc::SYS_splice if link.is_ours(int(0)) || link.is_ours(int(2)) => Err(Errno::INVAL),
@@ -364,6 +370,9 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
                 call.int(0) == 0 || is_of_the_transaction(link, call.int(0))
             }
             libc::SYS_setsid | libc::SYS_setrlimit => true,
+            libc::SYS_process_vm_writev | libc::SYS_move_pages | libc::SYS_migrate_pages => {
+                call.int(0) == 0 || is_of_the_transaction(link, call.int(0))
+            }
             libc::SYS_setpriority => call.word(0) == 0 && call.word(1) == 0,
             libc::SYS_kill
             | libc::SYS_rt_sigqueueinfo
@@ -399,9 +408,19 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
     Ok(Done::Natively)
 }
 
+/// Whether a descriptor is of this process, or of a thread of it.
+fn is_of_this(fd: i32) -> bool {
+    kernel::process_of_descriptor(fd)
+        .map(|number| kernel::process_of_thread(number).unwrap_or(number))
+        .is_some_and(|number| number == kernel::own_process())
+}
+
 /// Whether a process is of the transaction, or is not there at all; a group, if the number is negative.
 fn is_of_the_transaction(link: &Link, number: i32) -> bool {
-    let (group, process) = (number < 0, u64::from(number.unsigned_abs()));
+    // A thread's number is its process's.
+    let process = if number > 0 { kernel::process_of_thread(number) } else { None };
+    let process = process.unwrap_or(number).unsigned_abs();
+    let (group, process) = (number < 0, u64::from(process));
     if process <= 1 {
         return false;
     }

@@ -218,6 +218,15 @@ impl Tx {
             true => target,
             false => self.native_content(from, false)?,
         };
+        if number != libc::SYS_copy_file_range {
+            let splices = number == libc::SYS_splice;
+            let (count, flags) =
+                if splices { (call.word(4), call.int(5)) } else { (call.word(3), 0) };
+            if flags & libc::SPLICE_F_NONBLOCK as i32 == 0 {
+                self.before_room(target, count)?;
+            }
+            self.before_taking(call, source)?;
+        }
         let done = between(source, target)?;
         if done > 0 {
             self.written_by(to);

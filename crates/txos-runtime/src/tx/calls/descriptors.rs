@@ -29,7 +29,26 @@ impl Tx {
                 }
                 self.dup_to(int(0), int(1), int(2) & libc::O_CLOEXEC != 0)
             }
+            libc::SYS_fcntl if self.holds() => match at_once(call) {
+                Some(tried) => match self.fcntl(&tried) {
+                    Err(Errno::AGAIN | Errno::ACCESS) => {
+                        self.release()?;
+                        self.fcntl(call)
+                    }
+                    done => done,
+                },
+                None => self.fcntl(call),
+            },
             libc::SYS_fcntl => self.fcntl(call),
+            libc::SYS_flock if self.holds() && int(1) & libc::LOCK_NB == 0 => {
+                match self.flock(int(0), int(1) | libc::LOCK_NB) {
+                    Err(Errno::AGAIN) => {
+                        self.release()?;
+                        self.flock(int(0), int(1))
+                    }
+                    done => done,
+                }
+            }
             libc::SYS_flock => self.flock(int(0), int(1)),
             libc::SYS_ioctl => self.ioctl(call),
 
@@ -46,6 +65,7 @@ impl Tx {
                 let real = self.real(int(1))?;
                 call.with_descriptor(1, real).answer()
             }
+            libc::SYS_pidfd_getfd => self.take_descriptor(call),
             libc::SYS_kcmp => {
                 const KCMP_FILE: i32 = 0;
                 let own = std::process::id();
@@ -211,4 +231,15 @@ impl Tx {
         let call = unsafe { call.with_word(1, header.at()) };
         self.the_rest(&call)
     }
+}
+
+/// The same call for a record lock, if it waits for that, without waiting.
+fn at_once(call: &Call) -> Option<Call> {
+    let command = match call.int(1) {
+        libc::F_SETLKW => libc::F_SETLK,
+        libc::F_OFD_SETLKW => libc::F_OFD_SETLK,
+        _ => return None,
+    };
+    // SAFETY: it says what is done, and is no pointer; the lock is used alike.
+    Some(unsafe { call.with_word(1, command as u64) })
 }

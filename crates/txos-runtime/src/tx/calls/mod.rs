@@ -23,6 +23,7 @@ use super::attrs::Object;
 use super::effects;
 use super::ipc;
 use super::kernel::{Errno, Sys};
+use super::others;
 use crate::call::Call;
 use crate::user::UserPtr;
 use txos_calls::Class;
@@ -54,6 +55,7 @@ impl Tx {
             {
                 return self.ipc(&call);
             }
+            Class::Held(_) if others::is_of_this_process(&call) => {}
             Class::Held(_) if !only_asks(&call) && !self.is_of_a_command() => {
                 if sends_signal(call.number()) {
                     return self.hold_signal(&call);

@@ -90,6 +90,11 @@ impl Tx {
                 self.chroot(object)
             }
             libc::SYS_umask => Ok(self.set_umask(a[0] as u32)),
+            libc::SYS_name_to_handle_at => {
+                let path = path_or_empty(call.pointer(1), int(4))?;
+                self.handle_of(call, &path)
+            }
+            libc::SYS_open_by_handle_at => self.open_by_handle(call),
             _ => self.attribute_call(call),
         }
     }

@@ -111,6 +111,14 @@ impl OwnedFd {
         self.0
     }
 
+    /// Moves it to a high number, out of the way of the program's. If that fails, it is closed.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn raised(self) -> Sys<OwnedFd> {
+        copy_high(self.0).map(OwnedFd)
+    }
+
     /// The number, which the caller closes.
     #[must_use]
     pub fn into_number(self) -> i32 {

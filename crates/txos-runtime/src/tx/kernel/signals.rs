@@ -1,6 +1,6 @@
 //! Signals to other processes, and what keeps their numbers from being another's.
 
-use super::{Errno, OwnedFd, Sys, move_high, sys};
+use super::{Errno, OwnedFd, Sys, sys};
 
 /// What `sigqueue(3)` says of a signal: `siginfo_t`, word by word.
 pub type Info = [u64; 16];
@@ -58,7 +58,7 @@ pub fn send_signal(process: &OwnedFd, signal: i32, info: Option<&Info>, flags: u
 pub fn open_process(process: i32) -> Sys<OwnedFd> {
     // SAFETY: it has no pointers.
     let fd = unsafe { sys!(SYS_pidfd_open, process, 0) }?;
-    move_high(fd as i32).map(OwnedFd::of)
+    OwnedFd::of(fd as i32).raised()
 }
 
 /// `pidfd_open(2)` of one thread (Linux 6.9), as [`open_process`].
@@ -69,7 +69,7 @@ pub fn open_thread(thread: i32) -> Sys<OwnedFd> {
     const PIDFD_THREAD: i32 = libc::O_EXCL;
     // SAFETY: it has no pointers.
     let fd = unsafe { sys!(SYS_pidfd_open, thread, PIDFD_THREAD) }?;
-    move_high(fd as i32).map(OwnedFd::of)
+    OwnedFd::of(fd as i32).raised()
 }
 
 /// Whether a process that is held is there still, be it that it has ended and its parent has not asked for it yet:
@@ -130,7 +130,7 @@ pub fn processes() -> Vec<i32> {
 }
 
 /// A number that `/proc` has in a line of a file, behind a name.
-fn number_in(path: &str, name: &str) -> Option<i32> {
+pub(super) fn number_in(path: &str, name: &str) -> Option<i32> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().parse().ok()

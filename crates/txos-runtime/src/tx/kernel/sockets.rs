@@ -1,6 +1,6 @@
 //! Receiving from sockets: looking at what has arrived, and taking it.
 
-use super::{OwnedFd, Sys, move_high, option, sys};
+use super::{OwnedFd, Sys, option, sys};
 
 /// Where a look (`MSG_PEEK`) at what has arrived begins, bytes from the first that nobody has taken; -1: at that, and
 /// looks do not move it. See `SO_PEEK_OFF` in `socket(7)`.
@@ -71,6 +71,31 @@ pub fn arrived(socket: i32) -> Sys<u64> {
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
+/// How much a pipe surely takes at once: all that it can hold, if it is empty.
+///
+/// # Errors
+/// As `fcntl(2)`.
+pub fn room_in_pipe(pipe: i32) -> Sys<u64> {
+    if arrived(pipe)? > 0 {
+        return Ok(0);
+    }
+    // SAFETY: nothing is read or written.
+    unsafe { sys!(SYS_fcntl, pipe, libc::F_GETPIPE_SZ) }
+}
+
+/// How much a socket surely takes at once: half of its buffer, if nothing waits to be sent. (The kernel counts what it
+/// needs for itself.)
+///
+/// # Errors
+/// As `ioctl(2)`.
+pub fn room_in_socket(socket: i32) -> Sys<u64> {
+    let mut unsent = 0_i32;
+    // SAFETY: there is room for the answer.
+    unsafe { sys!(SYS_ioctl, socket, libc::TIOCOUTQ, &raw mut unsent) }?;
+    let room = if unsent > 0 { 0 } else { send_buffer(socket)? / 2 };
+    Ok(u64::try_from(room).unwrap_or(0))
+}
+
 /// The length of the message that the next look would find, which moves the offset of looks on.
 ///
 /// # Errors
@@ -101,7 +126,7 @@ pub fn take(socket: i32, most: u64) -> Sys<u64> {
 pub fn watch_arrivals(socket: i32) -> Sys<OwnedFd> {
     // SAFETY: it has no pointer.
     let made = unsafe { sys!(SYS_epoll_create1, libc::EPOLL_CLOEXEC) }?;
-    let watch = move_high(made as i32).map(OwnedFd::of)?;
+    let watch = OwnedFd::of(made as i32).raised()?;
     let events = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET;
     let mut event = libc::epoll_event { events: events as u32, u64: 0 };
     let (number, add) = (watch.number(), libc::EPOLL_CTL_ADD);

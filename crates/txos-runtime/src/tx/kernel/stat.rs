@@ -281,6 +281,21 @@ pub fn file_system(path: &[u8], stat: &Stat) -> i64 {
     statfs(place).map_or(0, |words| words[0] as i64)
 }
 
+/// The same, of what a descriptor is open on; 0 for what is on no mount that can be seen, as a file of memory.
+#[must_use]
+pub fn file_system_of(fd: i32) -> i64 {
+    let mount = super::signals::number_in(&format!("/proc/self/fdinfo/{fd}"), "mnt_id:");
+    let Some(start) = mount.map(|mount| format!("{mount} ")) else { return 0 };
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if !mounts.lines().any(|line| line.starts_with(&start)) {
+        return 0;
+    }
+    let mut words = [0u64; 15];
+    // SAFETY: there is room for the structure.
+    let done = unsafe { sys!(SYS_fstatfs, fd, words.as_mut_ptr()) };
+    done.map_or(0, |_| words[0] as i64)
+}
+
 /// Whether what a path leads to is mounted read-only.
 #[must_use]
 pub fn is_read_only(path: &[u8]) -> bool {

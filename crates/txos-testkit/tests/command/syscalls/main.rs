@@ -7,8 +7,10 @@ mod program;
 
 mod deferred;
 mod ipc;
+mod others;
 mod outside;
 mod pointers;
+mod sent;
 mod sockets;
 mod special;
 mod sweep;

@@ -83,6 +83,7 @@ fn every_named_test_exists() {
 fn what_shows_a_call_makes_it() {
     let (calls, outside, special) = (cases("calls"), cases("outside"), cases("special"));
     let (deferred, ipc, sockets) = (cases("deferred"), cases("ipc"), cases("sockets"));
+    let (others, sent) = (cases("others"), cases("sent"));
     let has = |list: &BTreeMap<String, u32>, name: &str, places: u32| {
         list.get(name).is_some_and(|p| p & places == places)
     };
@@ -99,6 +100,8 @@ fn what_shows_a_call_makes_it() {
                 "deferred" => deferred.contains_key(name),
                 "ipc" => ipc.contains_key(name),
                 "sockets" => sockets.contains_key(name),
+                "others" => others.contains_key(name),
+                "sent" => sent.contains_key(name),
                 // Every number is made there.
                 _ => by == "sweep",
             };
@@ -110,8 +113,10 @@ fn what_shows_a_call_makes_it() {
         assert_eq!(deferred.contains_key(name), shown(row).contains(&"deferred"), "{name}");
         assert_eq!(ipc.contains_key(name), shown(row).contains(&"ipc"), "{name}");
         assert_eq!(sockets.contains_key(name), shown(row).contains(&"sockets"), "{name}");
+        assert_eq!(sent.contains_key(name), shown(row).contains(&"sent"), "{name}");
+        assert_eq!(others.contains_key(name), shown(row).contains(&"others"), "{name}");
     }
-    let lists = [&calls, &outside, &special, &deferred, &ipc, &sockets];
+    let lists = [&calls, &outside, &special, &deferred, &ipc, &sockets, &others, &sent];
     for name in lists.into_iter().flat_map(|list| list.keys()) {
         let known = WAYS.contains(&name.as_str()) || rows().any(|row| row.name == name);
         assert!(known, "{name} is no call");

@@ -28,8 +28,8 @@ impl Pair {
         Pair { lab, natively, ours, began: now.as_secs().cast_signed() }
     }
 
-    fn natively(&self) -> Done {
-        start(&self.natively, "calls", Linked::Natively).arg("plain").run().expect(0)
+    fn natively(&self, which: &str) -> Done {
+        start(&self.natively, "calls", Linked::Natively).arg(which).run().expect(0)
     }
 
     fn in_a_thread(&self, how: &str) -> Done {
@@ -80,7 +80,7 @@ fn without_what_commands_leave(pair: &Pair) {
 #[test]
 fn a_thread_commits_what_each_call_does() {
     let pair = Pair::new();
-    let (natively, ours) = (pair.natively(), pair.in_a_thread("commit"));
+    let (natively, ours) = (pair.natively("all"), pair.in_a_thread("commit"));
     expect_same_answers(&natively, &ours);
     without_what_commands_leave(&pair);
     pair.expect_same();
@@ -91,7 +91,7 @@ fn a_thread_commits_what_each_call_does() {
 fn a_thread_takes_back_what_each_call_did() {
     let pair = Pair::new();
     let before = Tree::of(pair.ours.tree());
-    let (natively, ours) = (pair.natively(), pair.in_a_thread("abort"));
+    let (natively, ours) = (pair.natively("all"), pair.in_a_thread("abort"));
     expect_same_answers(&natively, &ours);
     before.expect_same(&Tree::of(pair.ours.tree()));
 }
@@ -99,7 +99,8 @@ fn a_thread_takes_back_what_each_call_did() {
 #[test]
 fn a_command_commits_what_each_call_does() {
     let pair = Pair::new();
-    let (natively, ours) = (pair.natively(), pair.in_a_command("exec calls plain").expect(0));
+    let (natively, ours) =
+        (pair.natively("plain"), pair.in_a_command("exec calls plain").expect(0));
     expect_same_answers(&natively, &ours);
     pair.expect_same();
     pair.ours.expect_clean();
@@ -109,7 +110,8 @@ fn a_command_commits_what_each_call_does() {
 fn a_command_that_fails_leaves_nothing_of_any_call() {
     let pair = Pair::new();
     let before = Tree::of(pair.ours.tree());
-    let (natively, ours) = (pair.natively(), pair.in_a_command("calls plain; exit 3").expect(3));
+    let (natively, ours) =
+        (pair.natively("plain"), pair.in_a_command("calls plain; exit 3").expect(3));
     expect_same_answers(&natively, &ours);
     before.expect_same(&Tree::of(pair.ours.tree()));
     pair.ours.expect_clean();

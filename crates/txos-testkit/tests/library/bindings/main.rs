@@ -9,6 +9,7 @@ mod debian;
 mod go;
 mod installed;
 mod java;
+mod kinds;
 mod manual;
 mod node;
 mod python;

@@ -1117,19 +1117,20 @@ static void live(void) {
     /* To a path. */
     CHECK(sendto(out, "path", 4, 0, (void *)&at, sizeof at) == 4);
     CHECK(strcmp(looked_at_from_outside(&log), "path|") == 0);
-    /* A descriptor, after something that is held. */
+    /* Credentials, after something that is held. */
+    struct ucred own = {getpid(), getuid(), getgid()};
     union {
-        char space[CMSG_SPACE(sizeof(int))];
+        char space[CMSG_SPACE(sizeof own)];
         struct cmsghdr header;
-    } control = {.header = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
-    memcpy(CMSG_DATA(&control.header), &p.in, sizeof(int));
-    struct iovec word = {"fd", 2};
+    } control = {.header = {CMSG_LEN(sizeof own), SOL_SOCKET, SCM_CREDENTIALS}};
+    memcpy(CMSG_DATA(&control.header), &own, sizeof own);
+    struct iovec word = {"id", 2};
     struct msghdr message = {.msg_iov = &word, .msg_iovlen = 1, .msg_control = &control,
                              .msg_controllen = sizeof control.space};
     CHECK(write(e.out, "first", 5) == 5 && write(p.out, "kept", 4) == 4);
     CHECK(!*looked_at_from_outside(&e));
     CHECK(sendmsg(e.out, &message, 0) == 2);
-    CHECK(strcmp(looked_at_from_outside(&e), "first|fd|") == 0);
+    CHECK(strcmp(looked_at_from_outside(&e), "first|id|") == 0);
     CHECK(strcmp(looked_at_from_outside(&p), "kept") == 0);
     /* tee. */
     CHECK(write(p.out, "first,", 6) == 6 && !*looked_at_from_outside(&p));

@@ -1,0 +1,417 @@
+/* Sends on sockets that are held, with TXOS_HOLD_OUTPUT=sockets, and waits for their answers: one scenario for each argument. Each
+ * runs in a process and a directory of its own, and exits with 0 if all is as txos.h says. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "files.h"
+
+static int own, other;      /* a connection: the end of this process, and the one outside */
+static volatile int *shared; /* with the process outside */
+
+static void connection(int type) {
+    int both[2];
+    CHECK(setenv("TXOS_HOLD_OUTPUT", "sockets", 1) == 0);
+    CHECK(socketpair(AF_UNIX, type, 0, both) == 0);
+    own = both[0], other = both[1];
+    shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    alarm(40);
+}
+
+static int came(int fd, const char *text) {
+    char got[64] = {0};
+    ssize_t n = recv(fd, got, sizeof got - 1, MSG_DONTWAIT);
+    return text ? n == (ssize_t)strlen(text) && strcmp(got, text) == 0 : n == -1 && errno == EAGAIN;
+}
+
+/* A look past the transaction, as another process's. */
+static int seen(const char *text) {
+    long paused = sys_xpause();
+    CHECK(paused > 0);
+    int is = came(other, text);
+    CHECK(sys_xresume(paused) == 0);
+    return is;
+}
+
+static struct txos_abort reason(void) {
+    struct txos_abort a = {.size = sizeof a};
+    CHECK(txos_abort_reason(&a) == 0);
+    return a;
+}
+
+/* Only what goes to sockets. */
+static void only_sockets(void) {
+    connection(SOCK_STREAM);
+    int p[2];
+    char got[8];
+    CHECK(pipe(p) == 0);
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(write(own, "held", 4) == 4 && write(p[1], "live", 4) == 4);
+        CHECK(seen(NULL));
+        if (commits)
+            CHECK(sys_xend() == 0 && came(other, "held"));
+        else
+            sys_xabort(1);
+        CHECK(came(other, NULL) && read(p[0], got, 8) == 4);
+    }
+}
+
+static void hand(int fd, int number) {
+    union { struct cmsghdr head; char all[CMSG_SPACE(sizeof(int))]; } control = {.head = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
+    struct iovec bytes = {"with", 4};
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    memcpy(CMSG_DATA(&control.head), &number, sizeof number);
+    CHECK(sendmsg(fd, &message, 0) == 4);
+}
+
+static int handed(int fd) {
+    union { struct cmsghdr head; char all[CMSG_SPACE(sizeof(int))]; } control;
+    char text[16];
+    struct iovec bytes = {text, sizeof text};
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    int number;
+    CHECK(recvmsg(fd, &message, MSG_DONTWAIT) == 4 && CMSG_FIRSTHDR(&message));
+    memcpy(&number, CMSG_DATA(&control.head), sizeof number);
+    return number;
+}
+
+/* Descriptors that are handed over are kept open until then. */
+static void descriptors(void) {
+    connection(SOCK_STREAM);
+    char got[8];
+    for (int commits = 0; commits < 2; commits++) {
+        int p[2];
+        CHECK(pipe(p) == 0 && sys_xbegin(TX_STRICT) == 0);
+        CHECK(write(own, "first", 5) == 5);
+        hand(own, p[1]);
+        CHECK(close(p[1]) == 0);
+        if (commits) {
+            CHECK(sys_xend() == 0);
+            CHECK(recv(other, got, 5, 0) == 5 && memcmp(got, "first", 5) == 0);
+            int fd = handed(other);
+            CHECK(write(fd, "x", 1) == 1 && close(fd) == 0 && read(p[0], got, 8) == 1 && read(p[0], got, 8) == 0);
+        } else {
+            sys_xabort(1);
+            CHECK(came(other, NULL) && write(p[1], "x", 1) == 1 && read(p[0], got, 8) == 1);
+        }
+        close(p[0]);
+    }
+    /* Who gets a versioned file would see what is not committed. */
+    put("file", "x", O_CREAT);
+    CHECK(sys_xbegin(0) == 0);
+    int fd = open("file", O_RDONLY);
+    union { struct cmsghdr head; char all[CMSG_SPACE(sizeof(int))]; } control = {.head = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
+    struct iovec bytes = {"with", 4};
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
+    CHECK(sendmsg(own, &message, 0) == -1 && errno == ENOTSUP);
+    sys_xabort(1);
+}
+
+static void exact(int fd, const char *text) {
+    char got[16] = {0};
+    CHECK(recv(fd, got, strlen(text), MSG_WAITALL) == (ssize_t)strlen(text) && strcmp(got, text) == 0);
+}
+
+/* --- Each way to wait for what only the answer to a request can bring --- */
+
+static int pipe_[2];
+static sem_t posted;
+
+static void nap(long milliseconds) {
+    struct timespec time = {0, milliseconds * 1000000};
+    CHECK(nanosleep(&time, NULL) == 0);
+}
+
+/* The process outside: answers a request in every way. */
+static void answer(void) {
+    char text[65536];
+    struct flock lock = {.l_type = F_WRLCK};
+    int file = open("/dev/zero", O_RDWR), whole = open("locked", O_RDWR);
+    CHECK(close(own) == 0 && close(pipe_[1]) == 0);
+    CHECK(fcntl(file, F_SETLK, &lock) == 0 && flock(whole, LOCK_EX | LOCK_NB) == 0);
+    CHECK(write(other, "par", 3) == 3); /* a part of the answer is there before */
+    shared[1] = 1;
+    exact(other, "request");
+    shared[0] = 1;
+    CHECK(write(other, "tial", 4) == 4);
+    lock.l_type = F_UNLCK;
+    CHECK(fcntl(file, F_SETLK, &lock) == 0 && flock(whole, LOCK_UN) == 0);
+    while (read(pipe_[0], text, sizeof text) > 0)
+        ;
+    _exit(0);
+}
+
+static void *reads(void *unused) {
+    exact(own, "partial");
+    CHECK(sem_post(&posted) == 0);
+    return unused;
+}
+
+static void *takes_all(void *length) {
+    static char some[65536];
+    for (size_t left = (size_t)length; left > 0;) {
+        ssize_t n = read(other, some, sizeof some);
+        CHECK(n > 0);
+        left -= n;
+    }
+    CHECK(sem_post(&posted) == 0);
+    return NULL;
+}
+
+static void by_read(void) {
+    exact(own, "par");
+    char got[8];
+    CHECK(read(own, got, 8) == 4);
+}
+
+static void by_waiting_for_all(void) {
+    exact(own, "partial");
+}
+
+static void by_looking(void) {
+    char got[8];
+    exact(own, "par");
+    ssize_t n;
+    /* The first look that finds nothing has the request sent. */
+    for (int looks = 0; (n = recv(own, got, 8, MSG_DONTWAIT)) == -1 && errno == EAGAIN; looks++) {
+        CHECK(!looks || looks < 5000);
+        nap(1);
+    }
+    CHECK(n == 4);
+}
+
+static void by_poll(void) {
+    struct pollfd one = {own, POLLIN, 0};
+    exact(own, "par");
+    CHECK(poll(&one, 1, -1) == 1);
+}
+
+static void by_splice(void) {
+    int p[2];
+    CHECK(pipe(p) == 0);
+    exact(own, "par");
+    CHECK(splice(own, NULL, p[1], NULL, 8, 0) == 4);
+}
+
+static void by_sleeping(void) {
+    for (int i = 0; i < 10000 && !shared[0]; i++)
+        nap(5);
+    CHECK(shared[0]);
+}
+
+static void by_one_sleep(void) {
+    struct timespec time = {3, 0};
+    CHECK(clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL) == 0 && shared[0]);
+}
+
+static void by_semaphore(void) {
+    CHECK(sem_wait(&posted) == 0);
+}
+
+static void by_full_pipe(void) {
+    static char much[1 << 20];
+    for (size_t done = 0; done < sizeof much;) {
+        ssize_t n = write(pipe_[1], much + done, sizeof much - done);
+        CHECK(n > 0);
+        done += n;
+    }
+}
+
+static void by_record_lock(void) {
+    struct flock lock = {.l_type = F_WRLCK};
+    int fd = open("/dev/zero", O_RDWR);
+    CHECK(fcntl(fd, F_SETLKW, &lock) == 0);
+}
+
+static void by_flock(void) {
+    int fd = open("locked", O_RDONLY);
+    CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
+}
+
+static const struct {
+    const char *name;
+    void (*wait)(void);
+} ways[] = {
+    {"read", by_read}, {"all", by_waiting_for_all}, {"looking", by_looking}, {"poll", by_poll}, {"splice", by_splice},
+    {"sleeping", by_sleeping}, {"one sleep", by_one_sleep}, {"semaphore", by_semaphore}, {"pipe", by_full_pipe},
+    {"record lock", by_record_lock}, {"flock", by_flock},
+};
+
+static void ask(int way, int strict) {
+    connection(SOCK_STREAM);
+    put("locked", "x", O_CREAT);
+    CHECK(pipe(pipe_) == 0 && sem_init(&posted, 0, 0) == 0);
+    pid_t child = fork();
+    if (child == 0)
+        answer();
+    CHECK(close(other) == 0 && close(pipe_[0]) == 0);
+    while (!shared[1])
+        nap(1);
+    pthread_t thread;
+    int threads = ways[way].wait == by_semaphore;
+    CHECK(!threads || pthread_create(&thread, NULL, reads, NULL) == 0);
+    CHECK(sys_xbegin(strict ? TX_STRICT : 0) == 0);
+    put("made", "x", O_CREAT);
+    CHECK(send(own, "req", 3, 0) == 3 && write(own, "uest", 4) == 4);
+    if (strict) {
+        char got[8];
+        exact(own, "par");
+        CHECK(recv(own, got, 8, 0) == -1 && errno == ECANCELED && sys_xend() == -1 && errno == ENOTSUP);
+        CHECK(!shared[0] && !is_there("made") && close(own) == 0);
+        close(pipe_[1]);
+        CHECK(end_of(child) == 1); /* it has seen the end instead of the request */
+        return;
+    }
+    ways[way].wait();
+    if (sys_xend() != 0 || !is_there("made") || !shared[0]) {
+        fprintf(stderr, "%s: %s\n", ways[way].name, txos_strerror());
+        _exit(1);
+    }
+    CHECK(!threads || pthread_join(thread, NULL) == 0);
+    CHECK(close(pipe_[1]) == 0 && end_of(child) == 0);
+}
+
+static void waits(void) {
+    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+        pid_t child = fork();
+        if (child == 0) {
+            ask(way, 0);
+            _exit(0);
+        }
+        int end = end_of(child);
+        if (end != 0)
+            fprintf(stderr, "%s ends with %d\n", ways[way].name, end);
+        CHECK(end == 0 && unlink("made") == 0 && unlink("locked") == 0);
+    }
+}
+
+static void strict(void) {
+    ask(0, 1);
+}
+
+/* What there is no room for does not make a sleep longer, and goes out by and by in a wait without an end. */
+static void no_room(void) {
+    static char much[4 << 20];
+    connection(SOCK_STREAM);
+    CHECK(sem_init(&posted, 0, 0) == 0 && sys_xbegin(0) == 0);
+    CHECK(send(own, much, sizeof much, 0) == sizeof much);
+    struct timespec time = {0, 300000000}, since, until;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &since) == 0 && nanosleep(&time, NULL) == 0);
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &until) == 0);
+    long lasted = (until.tv_sec - since.tv_sec) * 1000 + (until.tv_nsec - since.tv_nsec) / 1000000;
+    CHECK(lasted >= 300 && lasted < 5000);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, takes_all, (void *)sizeof much) == 0);
+    CHECK(sem_wait(&posted) == 0 && sys_xend() == 0 && pthread_join(thread, NULL) == 0);
+}
+
+/* Live output that has room does not wait, and what is held stays held. */
+static void room(void) {
+    static char some[20000];
+    int p[2];
+    connection(SOCK_STREAM);
+    CHECK(pipe(p) == 0 && sys_xbegin(0) == 0);
+    CHECK(send(own, "held", 4, 0) == 4);
+    int null = open("/dev/null", O_WRONLY);
+    CHECK(write(null, some, sizeof some) == sizeof some);
+    CHECK(write(p[1], some, sizeof some) == sizeof some);
+    CHECK(seen(NULL));
+    /* Who reads there may wait for what is held. */
+    CHECK(fcntl(p[1], F_SETFL, O_NONBLOCK) == 0);
+    while (write(p[1], some, sizeof some) > 0)
+        ;
+    CHECK(errno == EAGAIN && seen(NULL));
+    sys_xabort(1);
+    CHECK(came(other, NULL));
+}
+
+/* An abort names what went out, and nothing begins again by itself. */
+static void named(void) {
+    connection(SOCK_STREAM);
+    volatile int attempts = 0;
+    CHECK(write(other, "answer", 6) == 6);
+    CHECK(sys_xbegin(TX_RESTART) >= 0);
+    attempts++;
+    CHECK(write(own, "request", 7) == 7);
+    exact(own, "answer");
+    char got[8];
+    CHECK(recv(own, got, 8, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+    CHECK(ioctl(0, LOSE) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1 && errno == ECANCELED && attempts == 1);
+    CHECK(strstr(reason().what, "sent before that: 7 bytes for a socket") && came(other, "request"));
+}
+
+/* The peer is gone at the commit: it is reported, and the files stay. */
+static void gone(void) {
+    connection(SOCK_STREAM);
+    CHECK(sys_xbegin(0) == 0);
+    put("made", "x", O_CREAT);
+    signal(SIGPIPE, SIG_IGN);
+    CHECK(send(own, "late", 4, 0) == 4);
+    long paused = sys_xpause();
+    CHECK(close(other) == 0 && sys_xresume(paused) == 0);
+    CHECK(sys_xend() == 0 && is_there("made") && strstr(txos_strerror(), "4 bytes for a socket"));
+}
+
+/* Killed before the commit nothing is sent. */
+static void killed(void) {
+    connection(SOCK_DGRAM);
+    pid_t child = fork();
+    if (child == 0) {
+        int p[2];
+        CHECK(pipe(p) == 0 && sys_xbegin(0) == 0 && send(own, "never", 5, 0) == 5);
+        hand(own, p[0]);
+        kill(getpid(), SIGKILL);
+    }
+    CHECK(end_of(child) == 256 + SIGKILL && came(other, NULL));
+}
+
+/* So much is held, and no more. */
+static void limit(void) {
+    CHECK(setenv("TXOS_HELD_MAX", "1000", 1) == 0);
+    connection(SOCK_STREAM);
+    static char much[2000];
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(send(own, much, sizeof much, 0) == -1 && errno == ENOSPC && send(own, "some", 4, 0) == 4);
+    CHECK(sys_xend() == 0 && came(other, "some"));
+}
+
+/* In a transaction of several processes nothing is held. */
+static void members(void) {
+    connection(SOCK_STREAM);
+    CHECK(sys_xbegin(TX_PROCESSES) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(send(own, "by a member,", 12, 0) == 12);
+        _exit(0);
+    }
+    CHECK(end_of(child) == 0 && send(own, "live", 4, 0) == 4);
+    sys_xabort(1);
+    CHECK(came(other, "by a member,live"));
+}
+
+#define SCENARIO(name) {#name, name}
+static const struct {
+    const char *name;
+    void (*run)(void);
+} scenarios[] = {
+    SCENARIO(only_sockets), SCENARIO(descriptors), SCENARIO(waits), SCENARIO(no_room), SCENARIO(room), SCENARIO(strict), SCENARIO(named), SCENARIO(gone),
+    SCENARIO(killed), SCENARIO(limit), SCENARIO(members),
+};
+
+RUN_ONE_OF(scenarios)
