@@ -467,13 +467,28 @@ impl Monitor<'_> {
                 .map(|answerer| Questions::new(answerer, self.tx.id(), terms)),
             orders: self.channel.duplicate().step("duplicating the channel")?,
         });
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let ended = || rustix::process::waitid(WaitId::Pid(self.reaper_pid), options);
         match started {
-            Err(_) if matches!(ended(), Ok(Some(_))) => return Err(Error::ReaperLost),
-            started => self.supervisor = Some(started?),
+            Ok(started) => self.supervisor = Some(started),
+            Err(error) => return Err(self.last_words(error)?),
         }
         Ok(())
+    }
+
+    /// Why the supervisor could not be started. If the reaper is at its end, it has said why that is.
+    ///
+    /// # Errors
+    /// What it has said.
+    fn last_words(&mut self, error: Error) -> Result<Error> {
+        loop {
+            match self.channel.receive::<News>(false) {
+                Ok(Some((news, fd))) => self.hear(news, fd)?,
+                Ok(None) => return Ok(Error::ReaperLost),
+                Err(_) => break,
+            }
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let ended = rustix::process::waitid(WaitId::Pid(self.reaper_pid), options);
+        Ok(if matches!(ended, Ok(Some(_))) { Error::ReaperLost } else { error })
     }
 
     /// A file system in scope that overlayfs refused.
