@@ -63,3 +63,28 @@ fn answers(done: &Done) -> BTreeMap<String, String> {
     let lines = text.lines().filter_map(|line| line.split_once([':', ' ']));
     lines.map(|(call, answer)| (call.to_owned(), answer.trim().to_owned())).collect()
 }
+
+/// What a program of cases has printed, a line each: what is seen from outside before the call, meanwhile and afterwards,
+/// and two lines of its own.
+fn seen(done: &Done) -> [String; 5] {
+    let lines: Vec<String> = done.text().lines().map(str::to_owned).collect();
+    lines.try_into().unwrap_or_else(|_| panic!("{done:?}"))
+}
+
+/// Every case of a program leaves what it leaves natively, and nothing is seen of it before the commit.
+#[track_caller]
+fn are_as_natively_after_the_commit(program: &'static str, run: impl Fn(&str, &str) -> Done) {
+    let mut wrong = Vec::new();
+    for call in cases(program).into_keys() {
+        let natively = run(&call, "natively");
+        let [before, _, after, fourth, fifth] = seen(&natively);
+        for how in ["commit", "strict"] {
+            let done = run(&call, how);
+            let expected = [&before, &before, &after, &fourth, &fifth].map(String::clone);
+            if seen(&done) != expected || !done.stderr.is_empty() {
+                wrong.push(format!("{call} {how}: {done:?}, natively {natively:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -4,7 +4,7 @@
 use txos_testkit::{Done, Lab};
 
 use crate::program::Linked;
-use crate::{cases, start};
+use crate::{are_as_natively_after_the_commit, cases, seen, start};
 
 fn lab() -> Lab {
     let lab = Lab::in_memory();
@@ -12,34 +12,16 @@ fn lab() -> Lab {
     lab
 }
 
+/// It prints what is seen, as [`seen`] says: last the answers; the end, and whether what was taken is open.
 fn run(lab: &Lab, call: &str, how: &str) -> Done {
     let linked = if how == "natively" { Linked::Natively } else { Linked::WithLibrary };
     start(lab, "others", linked).args([call, how]).run().expect(0)
 }
 
-/// What is seen: before, meanwhile, afterwards; the answers; the end, and whether what was taken is open.
-fn seen(done: &Done) -> [String; 5] {
-    let lines: Vec<String> = done.text().lines().map(str::to_owned).collect();
-    lines.try_into().unwrap_or_else(|_| panic!("{done:?}"))
-}
-
 #[test]
 fn what_is_of_others_is_as_natively_after_the_commit() {
     let lab = lab();
-    let mut wrong = Vec::new();
-    for call in cases("others").into_keys() {
-        let natively = run(&lab, &call, "natively");
-        let [before, _, after, answers, end] = seen(&natively);
-        for how in ["commit", "strict"] {
-            let done = run(&lab, &call, how);
-            // Nothing is seen of it before the commit.
-            let expected = [&before, &before, &after, &answers, &end].map(String::clone);
-            if seen(&done) != expected || !done.stderr.is_empty() {
-                wrong.push(format!("{call} {how}: {done:?}, natively {natively:?}"));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    are_as_natively_after_the_commit("others", |call, how| run(&lab, call, how));
     lab.expect_clean();
 }
 

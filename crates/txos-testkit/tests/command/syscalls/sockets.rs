@@ -4,38 +4,18 @@
 use txos_testkit::{Done, Lab};
 
 use crate::program::Linked;
-use crate::{cases, start};
+use crate::{are_as_natively_after_the_commit, cases, seen, start};
 
+/// It prints what is seen, as [`seen`] says: last what the process itself still reads, and the answers.
 fn run(lab: &Lab, call: &str, how: &str) -> Done {
     let linked = if how == "natively" { Linked::Natively } else { Linked::WithLibrary };
     start(lab, "sockets", linked).args([call, how]).run().expect(0)
 }
 
-/// What is seen: before, meanwhile, afterwards; what the process itself still reads; and the answers.
-fn seen(done: &Done) -> [String; 5] {
-    let lines: Vec<String> = done.text().lines().map(str::to_owned).collect();
-    lines.try_into().unwrap_or_else(|_| panic!("{done:?}"))
-}
-
 #[test]
 fn calls_of_sockets_of_a_thread_are_as_natively_after_the_commit() {
     let lab = Lab::in_memory();
-    let mut wrong = Vec::new();
-    for call in cases("sockets").into_keys() {
-        let natively = run(&lab, &call, "natively");
-        let [before, _, after, own, answers] = seen(&natively);
-        for how in ["commit", "strict"] {
-            let done = run(&lab, &call, how);
-            let ours = seen(&done);
-            // Nothing is seen of it before the commit.
-            if ours != [&before, &before, &after, &own, &answers].map(String::clone)
-                || !done.stderr.is_empty()
-            {
-                wrong.push(format!("{call} {how}: {done:?}, natively {natively:?}"));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    are_as_natively_after_the_commit("sockets", |call, how| run(&lab, call, how));
 }
 
 #[test]
