@@ -605,6 +605,12 @@ impl<'r> TxHandle<'r> {
         Ok(())
     }
 
+    /// Commits what nobody can stop any more: it was published; or it changes nothing, and was validated in its turn.
+    /// Who has doomed it since then comes after it.
+    pub fn finish_validated(mut self) {
+        self.end(State::Committed);
+    }
+
     /// What the next attempt would begin with.
     #[must_use]
     pub fn again(&self) -> RetryHistory {

@@ -141,7 +141,9 @@ impl Participant {
 
     /// What is published is published, and what changed nothing was validated: nobody stops it any more.
     fn finish(&mut self) {
-        let _ = self.handle.take().map(TxHandle::finish);
+        if let Some(handle) = self.handle.take() {
+            handle.finish_validated();
+        }
     }
 }
 
@@ -346,8 +348,14 @@ fn flushed(home: &Home, mut summary: Summary, reverted: Option<TxId>) -> Summary
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+
     use super::*;
-    use crate::realm::{DeadPublish, Opponent, PublishFate, Realm, Unresolved};
+    use crate::object::FileId;
+    use crate::realm::{Access, DeadPublish, Facet, Opponent, PublishFate, Realm, Unresolved};
 
     struct Patient(Option<Duration>);
 
@@ -365,13 +373,17 @@ mod tests {
         }
     }
 
-    #[test]
-    fn who_gives_way_begins_again_as_old_as_before() {
-        let dir = std::env::temp_dir().join(format!("txos-txn-{}", std::process::id()));
+    fn place(name: &str) -> (PathBuf, &'static Realm) {
+        let dir = std::env::temp_dir().join(format!("txos-txn-{name}-{}", std::process::id()));
         let resolver =
             |_: &DeadPublish| -> Result<PublishFate, Unresolved> { Ok(PublishFate::Undone) };
-        let realm: &'static Realm =
-            Box::leak(Box::new(Realm::join(&dir, "test", &dir, Box::new(resolver)).unwrap()));
+        let realm = Realm::join(&dir, "test", &dir, Box::new(resolver)).unwrap();
+        (dir, Box::leak(Box::new(realm)))
+    }
+
+    #[test]
+    fn who_gives_way_begins_again_as_old_as_before() {
+        let (dir, realm) = place("age");
         let home = Home::open(&dir.join("store")).unwrap();
         let minute = Some(Duration::from_secs(60));
         for (ordered, patience, attempts) in
@@ -405,6 +417,35 @@ mod tests {
                 }
             }
         }
+        assert!(realm.members().is_empty(), "nobody stays");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// An opponent that wins at the last moment.
+    struct Wins(Mutex<TxHandle<'static>>, Facet<'static>);
+
+    impl Progress for Wins {
+        fn decide(&self) -> crate::Result<()> {
+            self.0.lock().unwrap().acquire(&self.1, Access::Write).unwrap();
+            Ok(())
+        }
+    }
+
+    /// Else the ones after it wait for ever.
+    #[test]
+    fn a_turn_ends_with_the_commit_of_who_only_looked() {
+        let (dir, realm) = place("turn");
+        let facet = Facet::Page { file: FileId { dev: 1, ino: 1 }, number: 1 };
+        let opponent = Wins(Mutex::new(realm.begin(&Begin::default()).unwrap()), facet);
+        let turn =
+            |sequence| Begin { sequence: Some(sequence), nonblock: true, ..Begin::default() };
+        let mut reader = realm.begin(&turn(0)).unwrap();
+        reader.acquire(&facet, Access::Read).unwrap();
+        let watch = reader.watch();
+        Participant::new(Some(reader)).commit_nothing(&ReadSet::default(), &opponent).unwrap();
+        assert!(!watch.is_doomed(), "it has ended");
+        drop(opponent);
+        realm.begin(&turn(1)).unwrap().await_turn().unwrap();
         assert!(realm.members().is_empty(), "nobody stays");
         std::fs::remove_dir_all(&dir).unwrap();
     }
