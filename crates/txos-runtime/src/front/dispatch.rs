@@ -420,7 +420,7 @@ fn carry_out(thread: &mut Thread, call: &Call) -> Next {
                 let off = here().is_called_off();
                 let why = if off { session::called_off() } else { why.clone() };
                 return match fail(thread, why) {
-                    CANCELED if is_of_the_process(call) => Next::Answer(answer),
+                    CANCELED if is_of_the_process(call) => Next::Answer(answered(call, answer)),
                     // It was closed; the number may be another thread's by now.
                     CANCELED if call.number() == libc::SYS_close && answer == 0 => Next::Answer(0),
                     next => next,
@@ -463,6 +463,14 @@ pub fn is_of_the_process(call: &Call) -> bool {
     // What has no type of file has no place either: eventfd, epoll, timerfd, signalfd.
     answer == 0
         && (kind == 0 || message && [libc::S_IFIFO, libc::S_IFCHR, libc::S_IFSOCK].contains(&kind))
+}
+
+/// Such a call's answer. One that found that the transaction was lost before it asked the kernel asks it now: of the others
+/// that were not made, all but these would have had the same answer.
+fn answered(call: &Call, answer: i64) -> i64 {
+    const GOOD: [i32; 2] = [libc::EINTR, libc::EAGAIN];
+    let made = answer >= 0 || GOOD.iter().any(|&errno| answer == -i64::from(errno));
+    if made { answer } else { call.make() }
 }
 
 /// What the runtime of a language does for itself, also in a lost transaction: nothing else notices. Much of it

@@ -11,6 +11,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -1120,6 +1121,39 @@ static void limits(void) {
     apart(hard_limits);
 }
 
+/* The same for the call that finds it lost, as what it looked at first is gone. */
+static void wakes_when_it_is_lost(int event, int poll) {
+    for (int which = 0; which < 4; which++) {
+        int file = creat(scratch("first"), 0600);
+        CHECK(file >= 0 && close(file) == 0);
+        atomic_int *looked = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        CHECK(looked != MAP_FAILED);
+        int child = fork();
+        if (child == 0) {
+            while (*looked == 0)
+                sched_yield();
+            *looked = unlink(scratch("first")) == 0 ? 2 : 3;
+            _exit(0);
+        }
+        uint64_t number = 1;
+        struct epoll_event what = {.events = EPOLLIN};
+        CHECK(child > 0 && sys_xbegin(0) == 0);
+        CHECK(access(scratch("first"), F_OK) == 0);
+        *looked = 1;
+        while (*looked == 1) {
+        }
+        switch (which) {
+        case 0: CHECK(epoll_wait(poll, &what, 1, 0) == 0); break;
+        case 1: CHECK(epoll_ctl(poll, EPOLL_CTL_MOD, event, &what) == 0); break;
+        case 2: CHECK(write(event, &number, sizeof number) == sizeof number); break;
+        default: CHECK(read(event, &number, sizeof number) == sizeof number && number == 1);
+        }
+        CHECK(*looked == 2 && access("/", F_OK) == -1 && errno == ECANCELED);
+        sys_xabort(1);
+        CHECK(waitpid(child, NULL, 0) == child && munmap(looked, 4096) == 0);
+    }
+}
+
 /* What a lost transaction does not keep from the rest of the process. */
 static void wakes_in_a_lost_one(void) {
     int event = eventfd(0, EFD_NONBLOCK), poll = epoll_create1(0), ends[2];
@@ -1152,6 +1186,7 @@ static void wakes_in_a_lost_one(void) {
         char text[4];
         CHECK(told == 3 && read(ends[0], text, 4) == 3 && memcmp(text, "why", 3) == 0);
     }
+    wakes_when_it_is_lost(event, poll);
     /* They are no output, also under TX_STRICT. */
     uint64_t one = 1;
     CHECK(sys_xbegin(TX_STRICT) == 0);
