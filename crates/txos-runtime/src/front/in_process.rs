@@ -72,11 +72,11 @@ impl ReportTo {
         let place = shared::home()?.tx_dir(id);
         let closed =
             |_| Failure { what: "its pipe or lock is not open".into(), ..Failure::default() };
-        let pipe = kernel::move_high(pipe).map_err(closed)?;
+        let pipe = kernel::OwnedFd::of(kernel::move_high(pipe).map_err(closed)?);
         let lock = kernel::OwnedFd::of(kernel::move_high(lock).map_err(closed)?);
         // SAFETY: it is this process's, and nobody else uses it.
         staging::given(id, unsafe { std::os::fd::OwnedFd::from_raw_fd(lock.into_number()) });
-        Ok(ReportTo { place, pipe })
+        Ok(ReportTo { place, pipe: pipe.into_number() })
     }
 
     fn leave(&self, ended: Ended, report: &Report) -> bool {

@@ -715,8 +715,12 @@ impl FdTable {
         let out = call.pointer::<[i32; 2]>(out);
         let pair = out.read()?;
         // Each gets the lowest number that is free when it is its turn.
-        let high = [kernel::move_high(pair[0])?, kernel::move_high(pair[1])?];
-        let pair = [self.lowered(high[0], cloexec)?, self.lowered(high[1], cloexec)?];
+        let [first, second] = pair.map(|number| kernel::move_high(number).map(OwnedFd::of));
+        let (first, second) = (first?, second?);
+        let pair = [
+            self.lowered(first.into_number(), cloexec)?,
+            self.lowered(second.into_number(), cloexec)?,
+        ];
         pair.into_iter().for_each(|number| self.is_inside(number));
         out.write(pair)?;
         Ok(0)

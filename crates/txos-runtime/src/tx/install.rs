@@ -64,7 +64,7 @@ impl Tx {
                                 self.hand_lock_on(file, real, source);
                                 let other = source != real;
                                 let source = match other && source < kernel::high_base() {
-                                    true => kernel::move_high(source).unwrap_or(source),
+                                    true => kernel::raised(source),
                                     false => source,
                                 };
                                 sources.push((file, source, if other { -1 } else { real }));

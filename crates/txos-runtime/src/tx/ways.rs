@@ -344,7 +344,7 @@ impl Tx {
     }
 
     fn hold_as(&mut self, dir: Id, fd: i32) {
-        let Ok(high) = kernel::move_high(fd) else { return kernel::close(fd) };
+        let Ok(high) = kernel::move_high(fd) else { return };
         self.let_go_of_held();
         self.fds.keep_private(high);
         self.ways.held = Some((dir, high));

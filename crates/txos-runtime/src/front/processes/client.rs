@@ -255,8 +255,8 @@ fn expect(link: &Link) -> Sys<Child> {
     answer_of(answer.answer)?;
     let [Some(socket), Some(window_fd)] = beside else { return Err(Errno::IO) };
     Ok(Child {
-        socket: kernel::move_high(socket).unwrap_or(socket),
-        window_fd: kernel::move_high(window_fd).unwrap_or(window_fd),
+        socket: kernel::raised(socket),
+        window_fd: kernel::raised(window_fd),
         space: answer.more[0] as i32,
         numbers: link.numbers.clone(),
         outlets: link.outlets.clone(),
@@ -461,7 +461,7 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let Some((answer, [Some(window_fd), _])) = received else {
         return Err("the process that has the transaction is gone".into());
     };
-    let window_fd = kernel::move_high(window_fd).unwrap_or(window_fd);
+    let window_fd = kernel::raised(window_fd);
     let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
     let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
     let (space, numbers, outlets) = (0, BTreeSet::new(), Vec::new());

@@ -292,7 +292,7 @@ fn enter(tls: &Tls, door: i32) -> Result<(Link, Joined, u32), Failure> {
         }
         Ok(None) | Err(_) => return Err(is_over()),
     };
-    let window_fd = OwnedFd::of(kernel::move_high(window_fd).unwrap_or(window_fd));
+    let window_fd = OwnedFd::of(kernel::raised(window_fd));
     let window = wire::map_window(window_fd.number()).map_err(|e| failed("mmap", e))?;
     let mut link = Link {
         socket: socket.into_number(),

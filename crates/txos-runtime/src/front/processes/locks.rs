@@ -166,13 +166,13 @@ impl Locks {
             Some(&memory) => memory,
             None => {
                 let memory = kernel::memory_file(c"txos locks")?;
-                let memory = kernel::move_high(memory).unwrap_or(memory);
+                let memory = kernel::raised(memory);
                 self.files.insert(id, memory);
                 memory
             }
         };
         let fd = kernel::open(&kernel::magic_path(memory), libc::O_RDWR | libc::O_CLOEXEC, 0)?;
-        let fd = kernel::move_high(fd).unwrap_or(fd);
+        let fd = kernel::raised(fd);
         self.owned.insert((space, id), fd);
         Ok(fd)
     }

@@ -556,7 +556,7 @@ fn sealed(name: &std::ffi::CStr, size: u64, seals: i32) -> Sys<i32> {
     let words = [fd as u64, libc::F_ADD_SEALS as u64, seals as u64, 0, 0, 0];
     // SAFETY: it has no pointers.
     check(unsafe { syscall(libc::SYS_fcntl, words) })?;
-    Ok(crate::tx::kernel::move_high(fd).unwrap_or(fd))
+    Ok(crate::tx::kernel::raised(fd))
 }
 
 /// Behind a window there is nothing: who reads text in it, whose end the other side may take away meanwhile, reads no
@@ -614,7 +614,10 @@ pub fn new_pair() -> Sys<[i32; 2]> {
     let words = [libc::AF_UNIX as u64, kind as u64, 0, (&raw mut pair) as u64, 0, 0];
     // SAFETY: the kernel writes the two numbers.
     check(unsafe { syscall(libc::SYS_socketpair, words) })?;
-    Ok([crate::tx::kernel::move_high(pair[0])?, crate::tx::kernel::move_high(pair[1])?])
+    let [first, second] =
+        pair.map(|number| crate::tx::kernel::move_high(number).map(crate::tx::kernel::OwnedFd::of));
+    let (first, second) = (first?, second?);
+    Ok([first.into_number(), second.into_number()])
 }
 
 /// The reason for people.

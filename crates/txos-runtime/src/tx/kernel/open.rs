@@ -329,14 +329,19 @@ pub fn watch(fd: i32, path: &[u8], mask: u32) -> Sys<u64> {
     CPath::with(path, |p| unsafe { sys!(SYS_inotify_add_watch, fd, p.at(), mask) })
 }
 
-/// Puts a descriptor at a high number, out of the way of the program's.
+/// Puts a descriptor at a high number, out of the way of the program's. If there is no room it is closed.
 ///
 /// # Errors
 /// EMFILE.
 pub fn move_high(fd: i32) -> Sys<i32> {
-    let high = copy_high(fd)?;
+    let high = copy_high(fd);
     close(fd);
-    Ok(high)
+    high
+}
+
+/// The same; if there is no room it stays where it is.
+pub fn raised(fd: i32) -> i32 {
+    copy_high(fd).inspect(|_| close(fd)).unwrap_or(fd)
 }
 
 /// Duplicates a descriptor to a high number.
