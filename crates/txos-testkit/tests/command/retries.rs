@@ -1,10 +1,12 @@
 //! A command that has lost a conflict is run again by itself, but only if nobody can have noticed the first
 //! time.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use txos_testkit::pty::Pty;
 use txos_testkit::wait::until;
@@ -121,11 +123,21 @@ fn output_into_a_pipe_is_held_for_a_moment() {
     for (what, expected, length) in
         [("echo printed", (0, 2), 8), (until_read, (75, 1), 8), (more, (75, 1), 70_008)]
     {
-        let (write, reader) = reader(&lab);
-        let (done, runs) = Conflicting { lab: &lab, what }
-            .run(&[], |i| i.fd(null(), 0).fd(write, 1).fd(null(), 2));
-        assert_eq!((done.code(), runs), expected, "{what}: {done:?}");
-        let bytes = reader.join().unwrap();
+        let mut attempts = 0;
+        let (found, bytes, done) = loop {
+            let (write, reader) = reader(&lab);
+            let began = Instant::now();
+            let (done, runs) = Conflicting { lab: &lab, what }
+                .run(&[], |i| i.fd(null(), 0).fd(write, 1).fd(null(), 2));
+            let found = (done.code(), runs);
+            attempts += 1;
+            // It is held for a second. A run on a busy machine that took longer says nothing about it.
+            let says_nothing = began.elapsed() > Duration::from_secs(1) && attempts < 20;
+            if found == expected || !says_nothing {
+                break (found, reader.join().unwrap(), done);
+            }
+        };
+        assert_eq!(found, expected, "{what}: {done:?}");
         assert!(bytes.starts_with(b"printed\n"), "{what}");
         assert_eq!(bytes.len(), length, "{what}");
     }
@@ -260,11 +272,16 @@ fn commits_of_git_in_one_repository_at_once() {
             let (write, reader) = reader(&place);
             (run.fd(null(), 0).fd(write, 1).start(), reader)
         };
-        let running: Vec<_> = (1..=6).map(commit).collect();
-        for (one, reader) in running {
+        let mut running: VecDeque<_> = (1..=6).map(|n| (n, commit(n))).collect();
+        while let Some((n, (one, reader))) = running.pop_front() {
             let done = one.wait();
-            assert_eq!(done.code(), 0, "{options:?}: {done:?}");
             let text = String::from_utf8(reader.join().unwrap()).unwrap();
+            // On a busy machine what it printed may be out before it loses. It says so, and its user runs it again.
+            if !held && done.code() == 75 && done.stderr.contains("it may have printed") {
+                running.push_back((n, commit(n)));
+                continue;
+            }
+            assert_eq!(done.code(), 0, "{options:?}: {done:?}");
             assert_eq!(text.matches("1 file changed").count(), 1, "{text}");
         }
         let found =

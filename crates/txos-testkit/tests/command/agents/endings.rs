@@ -67,7 +67,7 @@ fn a_command_that_takes_too_long_is_stopped_even_if_it_does_not_want_to() {
     let _ = agent.runs("echo first > a");
     for script in ["", "trap '' TERM;"] {
         let command = format!("{script} echo second > a; echo said; sleep 98762; sleep 98762");
-        let ran = agent.does("run", json!({"command": command, "timeout_seconds": 1}));
+        let ran = agent.does("run", json!({"command": command, "timeout_seconds": 4}));
         assert_eq!((&ran["stopped"], &ran["kept"]), (&json!("time"), &json!(false)), "{ran}");
         assert_eq!(ran["stdout"]["text"], "said\n");
         assert!(ran["message"].as_str().unwrap().contains("taken back"), "{ran}");

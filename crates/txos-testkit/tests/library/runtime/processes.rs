@@ -243,7 +243,7 @@ fn what_has_ended_does_nothing_more() {
         subprocess.Popen(['sh', '-c', child % os.getpid()])\n\
         threading.Thread(target=loop, daemon=True).start()\n\
         while not os.path.exists('loop'): pass\n\
-        subprocess.Popen(['sh', '-c', 'sleep .3; echo > go']); os._exit(0)\n";
+        subprocess.Popen(['sh', '-c', 'sleep 2; echo > go']); os._exit(0)\n";
     let done = pair.transaction(&["/usr/bin/python3", "-I", "-S", "-c", python]).run().expect(0);
     let left: Vec<_> =
         std::fs::read_dir(pair.ours.tree()).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -432,7 +432,7 @@ fn processes_lock_each_other_out() {
         for child in range(4): os.wait()\n\
         print(open('counter').read(), set(open('lines').read().split()))\n";
     pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
-    pair.does(&["sh", "-c", "(flock 9; sleep 1; echo first >> order) 9> lk & sleep .3; flock lk echo second >> order; wait; cat order"]);
+    pair.does(&["sh", "-c", "(flock 9; : > held; sleep 1; echo first >> order) 9> lk & until [ -e held ]; do sleep .01; done; flock lk echo second >> order; wait; cat order"]);
     pair.clean();
 }
 
