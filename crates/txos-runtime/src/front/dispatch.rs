@@ -465,12 +465,11 @@ pub fn is_of_the_process(call: &Call) -> bool {
         && (kind == 0 || message && [libc::S_IFIFO, libc::S_IFCHR, libc::S_IFSOCK].contains(&kind))
 }
 
-/// Such a call's answer. One that found that the transaction was lost before it asked the kernel asks it now: of the others
-/// that were not made, all but these would have had the same answer.
+/// The answer to such a call, which found the transaction lost. A call that failed may not have reached the kernel, so it is
+/// made now. EINTR and EAGAIN stand: a call that was interrupted, or had nothing to take, is not to wait again.
 fn answered(call: &Call, answer: i64) -> i64 {
-    const GOOD: [i32; 2] = [libc::EINTR, libc::EAGAIN];
-    let made = answer >= 0 || GOOD.iter().any(|&errno| answer == -i64::from(errno));
-    if made { answer } else { call.make() }
+    let stands = [libc::EINTR, libc::EAGAIN].map(|errno| -i64::from(errno)).contains(&answer);
+    if answer >= 0 || stands { answer } else { call.make() }
 }
 
 /// What the runtime of a language does for itself, also in a lost transaction: nothing else notices. Much of it

@@ -715,8 +715,7 @@ impl FdTable {
         let out = call.pointer::<[i32; 2]>(out);
         let pair = out.read()?;
         // Each gets the lowest number that is free when it is its turn.
-        let [first, second] = pair.map(|number| kernel::move_high(number).map(OwnedFd::of));
-        let (first, second) = (first?, second?);
+        let [first, second] = kernel::move_pair_high(pair)?;
         let pair = [
             self.lowered(first.into_number(), cloexec)?,
             self.lowered(second.into_number(), cloexec)?,

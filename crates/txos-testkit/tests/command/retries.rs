@@ -131,9 +131,9 @@ fn output_into_a_pipe_is_held_for_a_moment() {
                 .run(&[], |i| i.fd(null(), 0).fd(write, 1).fd(null(), 2));
             let found = (done.code(), runs);
             attempts += 1;
-            // It is held for a second. A run on a busy machine that took longer says nothing about it.
-            let says_nothing = began.elapsed() > Duration::from_secs(1) && attempts < 20;
-            if found == expected || !says_nothing {
+            // Output is held for a second. A first run that took longer, on a busy machine, has shown it.
+            let too_slow = began.elapsed() > Duration::from_secs(1) && attempts < 20;
+            if !(too_slow && expected == (0, 2) && found == (75, 1)) {
                 break (found, reader.join().unwrap(), done);
             }
         };

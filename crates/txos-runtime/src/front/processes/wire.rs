@@ -614,10 +614,7 @@ pub fn new_pair() -> Sys<[i32; 2]> {
     let words = [libc::AF_UNIX as u64, kind as u64, 0, (&raw mut pair) as u64, 0, 0];
     // SAFETY: the kernel writes the two numbers.
     check(unsafe { syscall(libc::SYS_socketpair, words) })?;
-    let [first, second] =
-        pair.map(|number| crate::tx::kernel::move_high(number).map(crate::tx::kernel::OwnedFd::of));
-    let (first, second) = (first?, second?);
-    Ok([first.into_number(), second.into_number()])
+    Ok(crate::tx::kernel::move_pair_high(pair)?.map(crate::tx::kernel::OwnedFd::into_number))
 }
 
 /// The reason for people.

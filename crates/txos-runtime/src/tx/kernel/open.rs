@@ -339,7 +339,16 @@ pub fn move_high(fd: i32) -> Sys<i32> {
     high
 }
 
-/// The same; if there is no room it stays where it is.
+/// The same of two. If there is no room for both, both are closed.
+///
+/// # Errors
+/// EMFILE.
+pub fn move_pair_high(pair: [i32; 2]) -> Sys<[OwnedFd; 2]> {
+    let [first, second] = pair.map(|fd| move_high(fd).map(OwnedFd::of));
+    Ok([first?, second?])
+}
+
+/// Puts a descriptor at a high number. If there is no room it stays where it is.
 pub fn raised(fd: i32) -> i32 {
     copy_high(fd).inspect(|_| close(fd)).unwrap_or(fd)
 }
