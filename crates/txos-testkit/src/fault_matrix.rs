@@ -16,6 +16,9 @@ use crate::tree::{Tolerance, Tree};
 use crate::wait::PATIENCE;
 use crate::{Lab, realm_stress, skip};
 
+/// How long the long mode tries the last steps alone.
+const SWEEP_MAX: Duration = Duration::from_secs(120);
+
 /// Errnos that a call may fail with, and their numbers.
 pub const ERRNOS: [(&str, i32); 9] = [
     ("EIO", libc::EIO),
@@ -286,7 +289,7 @@ impl<'a> Matrix<'a> {
         let from = last.saturating_sub(number) + 1;
         let faults: Vec<String> = (from..=last).map(|n| format!("{action}@{n}")).collect();
         let points = self.points().into_iter().filter(|p| faults.contains(&p.fault)).collect();
-        self.sweep_over(points, Budget { points: number, time: PATIENCE });
+        self.sweep_over(points, Budget { points: number, time: SWEEP_MAX });
     }
 
     #[track_caller]

@@ -3,7 +3,12 @@
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up on it.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+///
+/// It ends what hangs. It measures nothing: a test that only takes long, on a slow machine, doesn't reach it.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long a compiler may take that has kept nothing of an earlier build, beside other tests that build too.
+pub const BUILD_PATIENCE: Duration = Duration::from_secs(1200);
 
 /// How often a condition that nothing announces is looked at.
 const PAUSE: Duration = Duration::from_millis(2);

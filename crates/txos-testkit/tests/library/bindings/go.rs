@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use txos_testkit::wait::BUILD_PATIENCE;
 use txos_testkit::{Done, Invocation, Lab, binary, require, skip};
 
 use crate::{first_program, in_lab, old_library, root, survives_kills};
@@ -23,6 +24,8 @@ fn with_go(lab: &Lab, program: &str) -> Invocation {
         .env("CGO_ENABLED", "1")
         .env("TXOS_LIB", binary::library())
         .env("TXOS_TEST_DIR", lab.tree())
+        // On a machine that has built nothing yet, the standard library is compiled first, once with the race detector.
+        .within(BUILD_PATIENCE)
 }
 
 /// The same in the module.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use txos_testkit::wait::BUILD_PATIENCE;
 use txos_testkit::{Invocation, Lab, binary, require, skip};
 
 use crate::{first_program, in_lab, old_library, root, survives_kills};
@@ -19,6 +20,7 @@ fn format_lints_and_tests() {
             .env("CARGO_TARGET_DIR", &target)
             .env("TXOS_LIB", binary::library())
             .env("TXOS_TEST_DIR", lab.tree())
+            .within(BUILD_PATIENCE)
             .run()
             .expect(0);
     };
