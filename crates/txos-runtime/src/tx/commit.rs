@@ -383,11 +383,16 @@ const NAMES_MAX: usize = 16;
 /// What changes come to. The log says the last word on small ones ([`txos_engine::commit::light`]).
 fn outcome(deltas: &[Delta], durable: bool) -> Outcome {
     let patches = deltas.iter().filter(|d| matches!(d.what, What::Patch { .. })).count();
-    let (mut names, mut moves) = (0, 0);
+    let (mut names, mut moves, mut times) = (0, 0, 0);
     for delta in deltas {
         match &delta.what {
             What::Put { .. } | What::Remove { .. } => names += 1,
             What::Move { base: None, source, .. } if source.kind() == FileKind::File => moves += 1,
+            What::Attrs { base, change }
+                if base.kind() == FileKind::Dir && change.is_only_mtime() =>
+            {
+                times += 1;
+            }
             _ => {}
         }
     }
@@ -398,7 +403,10 @@ fn outcome(deltas: &[Delta], durable: bool) -> Outcome {
     }
     let small = match durable {
         true => patches == all || names == all && names <= NAMES_MAX,
-        false => patches + names + moves == all && names + moves <= NAMES_MAX,
+        false => {
+            let others = names + moves + times;
+            patches + others == all && others <= NAMES_MAX
+        }
     };
     if small { Outcome::Small } else { Outcome::Anything }
 }

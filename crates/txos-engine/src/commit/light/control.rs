@@ -26,7 +26,7 @@ use crate::{sys, sys_lock};
 /// First bytes.
 const MAGIC: &[u8; 8] = b"TXOSLCTL";
 /// Format: another one is of another version of txos, in this boot.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// The oldest that is understood: whoever finds it has the log emptied first.
 const OLDEST: u64 = 1;
 /// Light commits at a time.

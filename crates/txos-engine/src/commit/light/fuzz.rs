@@ -1,6 +1,6 @@
 //! For fuzzing: hostile records of the log of light commits.
 
-use super::log::{self, FileRecord, GrownRecord, MoveRecord, Record};
+use super::log::{self, FileRecord, GrownRecord, MoveRecord, Record, TimeRecord};
 use super::replay;
 use crate::fuzzing::{Input, some_id};
 use crate::path;
@@ -31,6 +31,8 @@ pub(crate) fn seed() -> Vec<u8> {
     record.files = vec![file("/a", 0), file("/b/c", 4095)];
     record.grown = vec![GrownRecord { path, id, mtime: None, length: 5, tail }];
     record.moves = vec![MoveRecord { from: b"/f".to_vec(), to: b"/t".to_vec(), id }];
+    let (before, after) = (crate::version::Stamp { sec: 1, nsec: 2 }, crate::version::Stamp::now());
+    record.times = vec![TimeRecord { path: b"/d".to_vec(), id, before, after }];
     record.body()
 }
 

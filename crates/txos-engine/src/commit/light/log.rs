@@ -23,8 +23,9 @@ use crate::version::Stamp;
 /// First bytes of a half.
 const MAGIC: &[u8; 8] = b"TXOSLIGH";
 /// Format of the log.
-const VERSION: u32 = 3;
-/// The oldest that can be read: its records have no names. Those of version 2 have no appends and no moves.
+const VERSION: u32 = 4;
+/// The oldest that can be read: its records have no names. Those of version 2 have no appends and no moves, those
+/// of version 3 no times.
 const OLDEST: u32 = 1;
 /// Bytes of a half.
 pub(super) const HALF: u64 = 2 << 20;
@@ -115,6 +116,19 @@ pub(super) struct MoveRecord {
     pub id: FileId,
 }
 
+/// A directory that gets a time. Only of commits that are not durable, as above.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TimeRecord {
+    /// Canonical absolute path.
+    pub path: Vec<u8>,
+    /// Which inode it is.
+    pub id: FileId,
+    /// The time that it had.
+    pub before: Stamp,
+    /// The one that it gets.
+    pub after: Stamp,
+}
+
 /// One commit: of bytes in files that stay, of names, or, if it is not durable, of both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
@@ -127,13 +141,15 @@ pub(super) struct Record {
     pub names: Vec<NameRecord>,
     pub grown: Vec<GrownRecord>,
     pub moves: Vec<MoveRecord>,
+    pub times: Vec<TimeRecord>,
 }
 
 impl Record {
     /// One that says nothing yet.
     pub fn new(seq: u64, id: TxId, durable: bool) -> Record {
-        let (files, names, grown, moves) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Record { seq, id, durable, slot: 0, files, names, grown, moves }
+        let (files, names, grown) = (Vec::new(), Vec::new(), Vec::new());
+        let (moves, times) = (Vec::new(), Vec::new());
+        Record { seq, id, durable, slot: 0, files, names, grown, moves, times }
     }
 
     /// Whether it says nothing: it was called off.
@@ -142,6 +158,7 @@ impl Record {
             && self.names.is_empty()
             && self.grown.is_empty()
             && self.moves.is_empty()
+            && self.times.is_empty()
     }
 
     fn clear(&mut self) {
@@ -149,12 +166,13 @@ impl Record {
         self.names.clear();
         self.grown.clear();
         self.moves.clear();
+        self.times.clear();
     }
 
     /// The lists, one behind the other.
     pub fn body(&self) -> Vec<u8> {
         // Encoding plain data into memory does not fail; an empty body would be no valid record.
-        let lists = (&self.files, &self.names, &self.grown, &self.moves);
+        let lists = (&self.files, &self.names, &self.grown, &self.moves, &self.times);
         postcard::to_stdvec(&lists).unwrap_or_default()
     }
 
@@ -217,6 +235,7 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
     let names: Vec<NameRecord> = next_list(&mut body)?;
     let grown: Vec<GrownRecord> = next_list(&mut body)?;
     let moves: Vec<MoveRecord> = next_list(&mut body)?;
+    let times: Vec<TimeRecord> = next_list(&mut body)?;
     let sound = |f: &FileRecord| {
         f.path.starts_with(b"/")
             && !f.path.contains(&0)
@@ -238,6 +257,7 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
         || !names.iter().all(sound_name)
         || !grown.iter().all(sound_growth)
         || !moves.iter().all(sound_move)
+        || !times.iter().all(|time| is_path(&time.path))
     {
         return None;
     }
@@ -250,6 +270,7 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
         names,
         grown,
         moves,
+        times,
     };
     Some(Read { record, void: word(bytes, 8)? != 0, length: length as u64 })
 }

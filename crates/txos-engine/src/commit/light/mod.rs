@@ -1,5 +1,6 @@
 //! Light commits: small changes, made durable by one shared `fdatasync`. Bytes of files that stay, or
-//! names of small files ([`names`]). What is not durable may be both, may append ([`growth`]), and may move files.
+//! names of small files ([`names`]). What is not durable may be both, may append ([`growth`]), may move files, and may
+//! give directories their times ([`times`]).
 //!
 //! # The steps, and what a death at each leaves
 //!
@@ -9,7 +10,7 @@
 //! | 2 wait for commits in flight that touch the same; validate; read the old bytes | + append | nothing | nothing |
 //! | 3 slot, record, end of the log | + append, slot | nothing, or as 4 | nothing, or as 4 |
 //! | 4 flush the log (shared; if durable) | + slot | redone by whoever comes next | old or new |
-//! | 5 validate again, rename, write in place, append | + slot | redone; names: or all taken back | new: redone by recovery |
+//! | 5 validate again, rename, write in place, append, set times | + slot | redone; names: or all taken back | new: redone by recovery |
 //! | 6 free the slot | | done | new: redone by recovery |
 //!
 //! Before step 4 has ended nothing of it is in the tree, so nobody has seen anything that could be lost. A
@@ -33,6 +34,7 @@ mod marks;
 mod names;
 mod replay;
 mod settled;
+mod times;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -45,9 +47,10 @@ pub(super) use self::control::is_of_an_earlier_boot;
 use self::control::{
     APPEND, Control, EMPTIED, EMPTY, SLOTS, Slot, State, TOUCHES_MAX, Touch, slot_byte,
 };
-use self::log::{FileRecord, GrownRecord, HALF, HalfHeader, Log, RECORDS_AT, Record};
+use self::log::{FileRecord, GrownRecord, HALF, HalfHeader, Log, RECORDS_AT, Record, TimeRecord};
 pub use self::names::Ground;
 use self::names::{Changes, MoveTarget, NameTarget};
+use self::times::TimeTarget;
 use super::recover::Recovered;
 use super::{Options, Summary, acquire, inplace};
 use crate::changeset::patch::Patch;
@@ -269,6 +272,8 @@ struct Work {
     files: Vec<Target>,
     /// To names of files.
     changes: Changes,
+    /// To times of directories.
+    times: Vec<TimeTarget>,
 }
 
 impl Work {
@@ -279,11 +284,14 @@ impl Work {
         options: &Options,
     ) -> Result<Option<Work>> {
         let is_patch = |delta: &&Delta| matches!(delta.what, What::Patch { .. });
-        let (patches, names): (Vec<&Delta>, Vec<&Delta>) = deltas.iter().partition(is_patch);
+        let is_attrs = |delta: &&Delta| matches!(delta.what, What::Attrs { .. });
+        let (times, others): (Vec<&Delta>, Vec<&Delta>) = deltas.iter().partition(is_attrs);
+        let (patches, names): (Vec<&Delta>, Vec<&Delta>) = others.into_iter().partition(is_patch);
         // The gate holds back opens of what is there.
         let gated = options.gate && !names.is_empty();
         let both = options.durable && !patches.is_empty() && !names.is_empty();
-        if deltas.is_empty() || !options.paths.is_empty() || gated || both {
+        let timed = options.durable && !times.is_empty();
+        if deltas.is_empty() || !options.paths.is_empty() || gated || both || timed {
             return Ok(None);
         }
         let Some(files) = targets(grounds, &patches, reads, options)? else { return Ok(None) };
@@ -294,6 +302,7 @@ impl Work {
                 None => return Ok(None),
             },
         };
+        let Some(times) = times::targets(grounds, &times, &changes)? else { return Ok(None) };
         let keeps = || changes.names.iter().all(NameTarget::keeps_order);
         let is_lost = options.durable && (!changes.moves.is_empty() || !keeps());
         let bytes = |t: &Target| {
@@ -302,13 +311,15 @@ impl Work {
         let fits = changes.bytes() + files.iter().map(bytes).sum::<usize>() <= BYTES_MAX;
         // A name that changes is no way to a file that stays.
         let apart = files.iter().all(|file| changes.ends().all(|end| end.path != file.path));
-        Ok((!is_lost && fits && apart).then_some(Work { files, changes }))
+        Ok((!is_lost && fits && apart).then_some(Work { files, changes, times }))
     }
 
     /// A path of it, to tell of.
     fn path(&self) -> &[u8] {
         let file = self.files.first().map(|target| &target.path[..]);
-        file.or(self.changes.ends().next().map(|end| &end.path[..])).unwrap_or_default()
+        let name = self.changes.ends().next().map(|end| &end.path[..]);
+        let time = self.times.first().map(|target| &target.path[..]);
+        file.or(name).or(time).unwrap_or_default()
     }
 }
 
@@ -342,6 +353,13 @@ fn touches(work: &Work, reads: &ReadSet) -> Option<Vec<Touch>> {
         let name = |file, digest| Touch { file, from: digest, to: digest, writes: true };
         let fits = add(name(NAMES, digest(&end.path))) && add(name(end.dir_id, digest(&end.name)));
         if !fits {
+            return None;
+        }
+    }
+    for target in &work.times {
+        // Names that others change give the directory a time as well. Theirs may not get lost.
+        let to = if target.is_own { u64::MAX } else { 0 };
+        if !add(Touch { file: target.id, from: 0, to, writes: true }) {
             return None;
         }
     }
@@ -415,7 +433,7 @@ fn conflict(path: &[u8], what: ConflictKind) -> Error {
 ///   one name, or a [`What::Remove`] of such a file; without the gate, and in the initial user namespace.
 ///
 /// Without `durable` it may be of both kinds, a patch may append, and a delta may be a [`What::Move`] of a regular
-/// file to where nothing is.
+/// file to where nothing is, or a [`What::Attrs`] that gives a directory a time and nothing else.
 ///
 /// And if not more is read and changed than a slot can say: some 40 files, names or ranges of pages, each
 /// changed name counting as two or three.
@@ -585,7 +603,8 @@ impl Commit<'_> {
             .and_then(|()| self.still_as_read(&found))
             .and_then(|()| self.publish_names())
             .and_then(|()| {
-                let stages = !self.work.changes.is_empty() && !self.work.files.is_empty();
+                let follows = !self.work.files.is_empty() || !self.work.times.is_empty();
+                let stages = follows && !self.work.changes.is_empty();
                 let note = |progress| session.control.set_progress(place.slot, progress);
                 let noted = if stages { note(control::BYTES) } else { Ok(()) };
                 let written = noted.and_then(|()| self.write(session, &place, &found));
@@ -673,6 +692,7 @@ impl Commit<'_> {
         (record.files, record.grown) = self.read_old(beside_durable)?;
         record.names = self.work.changes.names.iter().map(|n| n.record.clone()).collect();
         record.moves = self.work.changes.moves.iter().map(MoveTarget::record).collect();
+        record.times = self.work.times.iter().map(TimeTarget::record).collect::<Result<_>>()?;
         let length = record.to_bytes(0).len() as u64;
         let switched = state.end == EMPTIED || state.end + length > HALF;
         if switched {
@@ -717,7 +737,8 @@ impl Commit<'_> {
         let (written, number) = (state.written, record.seq);
         let place =
             Place { half: at, offset, written, slot, alone, number, beside_durable, switched };
-        Ok(Tried::Appended(place, Found { files: record.files, grown: record.grown }))
+        let Record { files, grown, times, .. } = record;
+        Ok(Tried::Appended(place, Found { files, grown, times }))
     }
 
     fn validate(&self) -> Result<()> {
@@ -803,7 +824,7 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Writes in place, and appends; on failure everything is put back.
+    /// Writes in place, appends, and sets times; on failure everything is put back.
     fn write(&self, session: &Session, place: &Place, found: &Found) -> Result<()> {
         let mut begun = Begun::default();
         let note = |progress| session.control.set_progress(place.slot, progress);
@@ -853,6 +874,11 @@ impl Commit<'_> {
             if let Some(mtime) = file.mtime {
                 set_mtime(&target.file, mtime).map_err(io)?;
             }
+        }
+        for (target, record) in self.work.times.iter().zip(&found.times) {
+            let io = |e| Error::io("setting the time of", path::from_bytes(&target.path), e);
+            target.publish(record).map_err(io)?;
+            begun.dated.push((target, record));
         }
         Ok(())
     }
@@ -932,10 +958,14 @@ struct Begun<'s> {
     pieces: Vec<(&'s Target, u64, &'s [u8])>,
     /// Where what was appended came to be.
     grown: Vec<(&'s Target, Vec<growth::Piece>)>,
+    /// The directories whose times are set.
+    dated: Vec<(&'s TimeTarget, &'s TimeRecord)>,
 }
 
 impl Begun<'_> {
     fn undo(&self, note: &impl Fn(u64) -> Result<()>, io: impl Fn(Errno) -> Error) -> Result<()> {
+        let dated = self.dated.iter().rev();
+        dated.map(|(target, record)| target.take_back(record)).try_for_each(|r| r.map_err(&io))?;
         for (at, (target, pieces)) in self.grown.iter().enumerate().rev() {
             note(control::TAILS + at as u64)?;
             growth::take_out(&target.file, pieces).map_err(&io)?;
@@ -975,6 +1005,8 @@ struct Found {
     files: Vec<FileRecord>,
     /// For each that grows.
     grown: Vec<GrownRecord>,
+    /// For each directory that gets a time.
+    times: Vec<TimeRecord>,
 }
 
 impl Found {
@@ -1087,7 +1119,8 @@ fn carry_on(
         recovered.undone.push(record.id);
         let name = record.names.first().map(|name| &name.path);
         let other = record.moves.first().map(|name| &name.to);
-        let path = name.or(other).or(record.grown.first().map(|growth| &growth.path));
+        let grown = record.grown.first().map(|growth| &growth.path);
+        let path = name.or(other).or(grown).or(record.times.first().map(|time| &time.path));
         done.notes.push(format!(
             "a light commit that was interrupted was taken back: somebody else has put something in \
              the place of {}, or no room was left",
@@ -1118,7 +1151,7 @@ fn finish_record(
             None => return Ok(Some(progress)),
         }
         progress = control::BYTES;
-        if !record.files.is_empty() || !record.grown.is_empty() {
+        if !record.files.is_empty() || !record.grown.is_empty() || !record.times.is_empty() {
             note(progress)?;
         }
     }
@@ -1136,6 +1169,7 @@ fn finish_record(
         Some(some) => missing |= some,
         None => return Ok(Some(reached.get())),
     }
+    missing |= times::finish(&record.times)?;
     done.finished.extend(missing.then_some(record.id));
     Ok(None)
 }
@@ -1147,6 +1181,7 @@ fn take_back_record(
     note: &impl Fn(u64) -> Result<()>,
 ) -> Result<()> {
     if progress >= control::BYTES {
+        times::undo(&record.times)?;
         let tails = growth::look(&record.grown, progress)?;
         growth::undo(&record.grown, &tails, note)?;
         let mut back = Record::new(record.seq, record.id, false);

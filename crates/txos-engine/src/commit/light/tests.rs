@@ -5,6 +5,7 @@ use std::process::Command;
 
 use super::log::{MoveRecord, NameRecord};
 use super::*;
+use crate::changeset::AttrChange;
 use crate::commit::{self, Silent};
 use crate::readset::{Coverage, page_digest};
 
@@ -163,7 +164,7 @@ fn tree(top: &Path) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = fs::read_dir(top)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name != "a" && name != "b")
+        .filter(|name| name != "a" && name != "b" && name != "dir")
         .map(|name| (name.clone(), fs::read_to_string(top.join(name)).unwrap()))
         .collect();
     all.sort();
@@ -462,9 +463,27 @@ fn moved(top: &Path, from: &str, to: &str) -> Delta {
     Delta { layer: 0, path: to.into(), stable_path: to.into(), nameless: false, what }
 }
 
+/// A directory gets a time.
+fn dated(top: &Path, name: &str, sec: i64) -> Delta {
+    let base = version(&top.join(name));
+    let mtime = Some((base.mtime, Stamp { sec, nsec: 5 }));
+    let what = What::Attrs { base, change: AttrChange { mtime, ..AttrChange::default() } };
+    Delta { layer: 0, path: name.into(), stable_path: name.into(), nameless: false, what }
+}
+
+fn set_time(path: &Path, sec: i64) {
+    sys::set_own_mtime(fs::File::open(path).unwrap().as_fd(), Stamp { sec, nsec: 5 }).unwrap();
+}
+
+fn time(path: &Path) -> i64 {
+    version(path).mtime.sec
+}
+
 /// Everything that a commit that is not durable may be: a new file, one that is replaced, one that goes, one that is
-/// moved, an append, and bytes in place.
+/// moved, an append, bytes in place, and a directory that gets a time.
 fn prepare_mixed(top: &Path) {
+    fs::create_dir(top.join("dir")).unwrap();
+    set_time(&top.join("dir"), 1000);
     for (name, content) in [("old", "old"), ("gone", "gone"), ("here", "moved"), ("log", "one\n")] {
         fs::write(top.join(name), content).unwrap();
     }
@@ -479,6 +498,7 @@ fn commit_mixed(home: &Home, top: &Path) -> Result<Option<Summary>> {
         moved(top, "here", "there"),
         patch(top, "a", 10, b"in place"),
         remove(top, "gone"),
+        dated(top, "dir", 2000),
     ];
     light(home, &grounds(top), &deltas, &reads, None, &options(false))
 }
@@ -499,6 +519,7 @@ fn is_mixed(top: &Path, step: &str) -> bool {
     let done = now == mixed(true);
     assert!(done || now == mixed(false), "{step}: {now:?}");
     assert_eq!(in_place, if done { "in place" } else { "........" }, "{step}");
+    assert_eq!(time(&top.join("dir")), if done { 2000 } else { 1000 }, "{step}");
     done
 }
 
@@ -518,6 +539,7 @@ fn what_is_not_durable_may_be_mixed_append_and_move() {
     };
     assert!(with(patch(&top, "log", 8, b"x"), true).is_none());
     assert!(with(moved(&top, "there", "here"), true).is_none());
+    assert!(with(dated(&top, "dir", 3000), true).is_none());
     // And so is what leaves a hole, makes a file shorter, or moves a file over another one.
     assert!(with(patch(&top, "log", 9, b"x"), false).is_none());
     let mut shorter = patch(&top, "log", 0, b"x");
@@ -536,6 +558,107 @@ fn what_is_not_durable_may_be_mixed_append_and_move() {
     assert!(is_mixed(&top, "unchanged"));
     assert!(with(moved(&top, "there", "here"), false).is_some());
     assert!(with(patch(&top, "log", 8, b"x"), false).is_some());
+}
+
+/// A time is set as it is asked for, also back; but what somebody else does meanwhile is seen in the directory's time.
+#[test]
+fn times_of_directories() {
+    let rig = Rig::new("times");
+    let top = rig.top();
+    let dir = top.join("dir");
+    fs::create_dir(&dir).unwrap();
+    let commit = |deltas: &[Delta]| {
+        let reads = ReadSet::new(Coverage::default());
+        light(&rig.home, &grounds(&top), deltas, &reads, None, &options(false))
+    };
+    for sec in [1_000, 3_000, 2_000] {
+        let done = commit(&[dated(&top, "dir", sec)]).unwrap().unwrap();
+        assert_eq!((time(&dir), holds(&rig.home, done.id)), (sec, true));
+    }
+    // Another file takes the place of one, and the directory keeps its time.
+    fs::write(dir.join("file"), "old").unwrap();
+    set_time(&dir, 4_000);
+    let kept = || [put(&top, 1, "dir/file", "new"), dated(&top, "dir", 4_000)];
+    commit(&kept()).unwrap().unwrap();
+    assert_eq!((time(&dir), fs::read_to_string(dir.join("file")).unwrap()), (4_000, "new".into()));
+    // Somebody else changes it meanwhile: the later time stays.
+    let deltas = kept();
+    set_time(&dir, 5_000);
+    commit(&deltas).unwrap().unwrap();
+    assert_eq!(time(&dir), 5_000);
+    for (asked, there) in [(6_000, 6_000), (7_000, 8_000)] {
+        let deltas = [dated(&top, "dir", asked)];
+        set_time(&dir, there - 500);
+        commit(&deltas).unwrap().unwrap();
+        assert_eq!(time(&dir), asked.max(there - 500));
+    }
+    // The directory is another one: nothing is done.
+    let deltas = [put(&top, 2, "new", "x"), dated(&top, "dir", 9_000)];
+    fs::rename(&dir, top.join("moved")).unwrap();
+    assert!(matches!(commit(&deltas), Err(Error::Conflict(_))));
+    fs::create_dir(&dir).unwrap();
+    set_time(&dir, 100);
+    assert!(matches!(commit(&deltas), Err(Error::Conflict(_))));
+    assert_eq!(
+        (time(&dir), time(&top.join("moved")), top.join("new").exists()),
+        (100, 7_500, false)
+    );
+    // Not of what is no directory.
+    fs::remove_dir_all(top.join("moved")).unwrap();
+    assert!(commit(&[dated(&top, "a", 1_000)]).unwrap().is_none());
+}
+
+/// What a dead process has left of a time, and what others have done meanwhile.
+#[test]
+fn a_dead_process_leaves_a_time_or_a_later_one() {
+    use super::control::{BYTES, NAMES};
+    let rig = Rig::new("times-dead");
+    let dir = rig.top().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let stamp = |sec| Stamp { sec, nsec: 5 };
+    let record = |before, after| {
+        let mut record = Record::new(1, TxId::from_bits(1), false);
+        let (path, id) = (dir.as_os_str().as_bytes().to_vec(), version(&dir).id);
+        record.times = vec![TimeRecord { path, id, before: stamp(before), after: stamp(after) }];
+        record
+    };
+    let carry_on = |record: &Record, progress| {
+        let mut recovered = Recovered::default();
+        super::carry_on(0, progress, record, |_| Ok(()), &mut recovered).unwrap()
+    };
+    // (Before, after, there now, there then.)
+    for (before, after, now, then) in [
+        (1_000, 2_000, 1_000, 2_000),
+        (2_000, 1_000, 2_000, 1_000),
+        (1_000, 2_000, 2_000, 2_000),
+        (1_000, 2_000, 3_000, 3_000),
+        (2_000, 2_000, 3_000, 3_000),
+        (2_000, 2_000, 1_000, 2_000),
+    ] {
+        for progress in [NAMES, BYTES] {
+            set_time(&dir, now);
+            assert!(carry_on(&record(before, after), progress));
+            assert_eq!(time(&dir), then, "{before} {after} {now}");
+        }
+    }
+    // Taken back, since an append can't be made any more.
+    fs::write(rig.top().join("log"), "one\ntheirs").unwrap();
+    for (now, then) in [(2_000, 1_000), (1_000, 1_000), (3_000, 3_000)] {
+        let mut record = record(1_000, 2_000);
+        let path = rig.top().join("log").as_os_str().as_bytes().to_vec();
+        let id = version(&rig.top().join("log")).id;
+        record.grown =
+            vec![GrownRecord { path, id, mtime: None, length: 4, tail: b"two".to_vec() }];
+        set_time(&dir, now);
+        assert!(!carry_on(&record, BYTES));
+        assert_eq!(time(&dir), then, "{now}");
+    }
+    // Moved away: it keeps its time.
+    let record = record(1_000, 2_000);
+    set_time(&dir, 1_000);
+    fs::rename(&dir, rig.top().join("moved")).unwrap();
+    assert!(carry_on(&record, BYTES));
+    assert_eq!(time(&rig.top().join("moved")), 1_000);
 }
 
 /// Others' changes at the last moment: theirs stay, and nothing of the commit is there.
