@@ -27,7 +27,7 @@ pub enum Outcome {
     /// One file that has one name instead of another; nothing but names was looked at.
     Rename,
     /// Bytes within files that stay; or a few files that are new, replaced or gone. If it is not durable, both, and bytes
-    /// behind the end of files, and files that are moved.
+    /// behind the end of files, files that are moved, and times of directories.
     Small,
     /// Anything else.
     Anything,

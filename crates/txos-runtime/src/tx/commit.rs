@@ -171,7 +171,10 @@ impl Tx {
         let staged = if self.tree.has_changes() { self.deltas() } else { Ok(Vec::new()) };
         let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
         let promises = Promises { joint, ..self.promises() };
-        let outcome = outcome(&deltas, promises.durable);
+        let outcome = match self.tree.sets_time_of_directory() {
+            true => Outcome::Anything,
+            false => outcome(&deltas, promises.durable),
+        };
         let options = Options {
             isolation: Isolation::Serializable,
             durable: promises.durable,

@@ -739,7 +739,7 @@ impl ShadowTree {
             let node = &mut self.nodes[id];
             let untouched = node.dir.as_ref().is_some_and(|d| d.changes == 0);
             if untouched && node.changed & changed::MTIME == 0 && node.stable.is_some() {
-                node.changed |= changed::MTIME;
+                node.changed |= changed::NAMES_MTIME;
             }
         }
         for node in &mut self.nodes {
@@ -749,9 +749,15 @@ impl ShadowTree {
                     d.changes > 0 && !d.removed && d.entries.values().all(|e| e.now == e.base)
                 })
             {
-                node.changed |= changed::MTIME;
+                node.changed |= changed::NAMES_MTIME;
             }
         }
+    }
+
+    /// Whether the program has set the time of a directory that stays. It gets that, whatever others do in it.
+    pub fn sets_time_of_directory(&self) -> bool {
+        let is_set = |node: &Node| node.dir.is_some() && node.changed & changed::MTIME != 0;
+        self.nodes.iter().any(|node| node.stable.is_some() && is_set(node))
     }
 
     /// What became of a stable object's attributes.
@@ -773,7 +779,7 @@ impl ShadowTree {
         }
         // A private copy has its own, which the content takes along.
         let copied = node.data.whole().is_some_and(|b| !b.is_untouched());
-        if bits & changed::MTIME != 0 && !copied {
+        if bits & (changed::MTIME | changed::NAMES_MTIME) != 0 && !copied {
             change.mtime = Some((was.mtime, now.mtime));
         }
         if bits & changed::XATTRS != 0 {

@@ -62,6 +62,8 @@ pub mod changed {
     pub const ATIME: u8 = 8;
     /// Extended attributes.
     pub const XATTRS: u8 = 16;
+    /// Of a directory whose names are the same at the end: the time that they leave it with.
+    pub const NAMES_MTIME: u8 = 32;
 }
 
 /// The object in the stable tree that a node stands for.

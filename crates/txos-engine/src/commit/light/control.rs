@@ -114,7 +114,7 @@ pub(super) struct Slot {
 
 /// Progress: its names are being published.
 pub(super) const NAMES: u64 = 0;
-/// Progress: its names, if it has some, are in place, and bytes are being written.
+/// Progress: its names, if it has some, are in place, and bytes are being written or times are being set.
 pub(super) const BYTES: u64 = 1;
 /// Progress: the bytes are in place, and the first append is being made; the next number is that of the next one.
 pub(super) const TAILS: u64 = 2;

@@ -433,7 +433,9 @@ fn conflict(path: &[u8], what: ConflictKind) -> Error {
 ///   one name, or a [`What::Remove`] of such a file; without the gate, and in the initial user namespace.
 ///
 /// Without `durable` it may be of both kinds, a patch may append, and a delta may be a [`What::Move`] of a regular
-/// file to where nothing is, or a [`What::Attrs`] that gives a directory a time and nothing else.
+/// file to where nothing is, or a [`What::Attrs`] that gives a directory a time and nothing else: as names that came and
+/// went left it, or to keep the one that it had. Somebody else's later time stays, so a time that was asked for is for the
+/// full commit.
 ///
 /// And if not more is read and changed than a slot can say: some 40 files, names or ranges of pages, each
 /// changed name counting as two or three.
@@ -601,13 +603,13 @@ impl Commit<'_> {
         let written = flushed
             .and_then(|()| self.validate())
             .and_then(|()| self.still_as_read(&found))
-            .and_then(|()| self.publish_names())
-            .and_then(|()| {
+            .and_then(|()| self.publish_names(&found))
+            .and_then(|shown| {
                 let follows = !self.work.files.is_empty() || !self.work.times.is_empty();
                 let stages = follows && !self.work.changes.is_empty();
                 let note = |progress| session.control.set_progress(place.slot, progress);
                 let noted = if stages { note(control::BYTES) } else { Ok(()) };
-                let written = noted.and_then(|()| self.write(session, &place, &found));
+                let written = noted.and_then(|()| self.write(session, &place, &found, &shown));
                 written.map_err(|cause| match cause {
                     // Then the record stands.
                     Error::Unfinished { .. } => cause,
@@ -825,10 +827,17 @@ impl Commit<'_> {
     }
 
     /// Writes in place, appends, and sets times; on failure everything is put back.
-    fn write(&self, session: &Session, place: &Place, found: &Found) -> Result<()> {
+    /// `shown`: the times that directories have as far as it is this commit's doing.
+    fn write(
+        &self,
+        session: &Session,
+        place: &Place,
+        found: &Found,
+        shown: &[Stamp],
+    ) -> Result<()> {
         let mut begun = Begun::default();
         let note = |progress| session.control.set_progress(place.slot, progress);
-        let Err(cause) = self.write_all(found, &mut begun, &note) else { return Ok(()) };
+        let Err(cause) = self.write_all(found, shown, &mut begun, &note) else { return Ok(()) };
         let io = |e| Error::io("undoing", path::from_bytes(self.work.path()), e);
         let undone = begun
             .undo(&note, io)
@@ -843,6 +852,7 @@ impl Commit<'_> {
     fn write_all<'s>(
         &'s self,
         found: &'s Found,
+        shown: &[Stamp],
         begun: &mut Begun<'s>,
         note: &impl Fn(u64) -> Result<()>,
     ) -> Result<()> {
@@ -875,16 +885,17 @@ impl Commit<'_> {
                 set_mtime(&target.file, mtime).map_err(io)?;
             }
         }
-        for (target, record) in self.work.times.iter().zip(&found.times) {
+        for ((target, record), shown) in self.work.times.iter().zip(&found.times).zip(shown) {
             let io = |e| Error::io("setting the time of", path::from_bytes(&target.path), e);
-            target.publish(record).map_err(io)?;
-            begun.dated.push((target, record));
+            let given = target.publish(record, *shown).map_err(io)?;
+            begun.dated.extend(given.map(|given| (target, record, given)));
         }
         Ok(())
     }
 
-    /// Puts files under their names and takes others away; on failure everything is taken back.
-    fn publish_names(&self) -> Result<()> {
+    /// Puts files under their names and takes others away; on failure everything is taken back. Gives the times that
+    /// directories that get one show then, if that is this commit's doing alone; else what they had before.
+    fn publish_names(&self, found: &Found) -> Result<Vec<Stamp>> {
         let changes = &self.work.changes;
         let mut last = None;
         for end in changes.ends() {
@@ -895,11 +906,24 @@ impl Commit<'_> {
         }
         let follows = self.options.durable && !changes.names.is_empty();
         let following = follows.then(|| self.shared.settled.follow(&changes.names));
+        let times = || self.work.times.iter().zip(&found.times);
+        let mut shown: Vec<Stamp> = found.times.iter().map(|record| record.before).collect();
+        let mut as_found = Vec::with_capacity(shown.len());
+        for (target, record) in times() {
+            as_found.push(target.is_own && target.now()? == record.before);
+        }
         let published = changes.publish();
+        for ((shown, is), (target, _)) in shown.iter_mut().zip(as_found).zip(times()) {
+            // Of one that can't be looked at nobody knows; it gets no time.
+            if let Some(now) = is.then(|| target.now().ok()).flatten() {
+                *shown = now;
+            }
+        }
         if let (Ok(()), Some(following)) = (&published, following) {
             following.note(&changes.names);
         }
-        published.map_err(|(cause, back)| self.taken_back(cause, back))
+        published.map_err(|(cause, back)| self.taken_back(cause, back))?;
+        Ok(shown)
     }
 
     fn taken_back(&self, cause: Error, back: std::result::Result<(), Errno>) -> Error {
@@ -958,14 +982,15 @@ struct Begun<'s> {
     pieces: Vec<(&'s Target, u64, &'s [u8])>,
     /// Where what was appended came to be.
     grown: Vec<(&'s Target, Vec<growth::Piece>)>,
-    /// The directories whose times are set.
-    dated: Vec<(&'s TimeTarget, &'s TimeRecord)>,
+    /// The directories whose times are set, and to what.
+    dated: Vec<(&'s TimeTarget, &'s TimeRecord, Stamp)>,
 }
 
 impl Begun<'_> {
     fn undo(&self, note: &impl Fn(u64) -> Result<()>, io: impl Fn(Errno) -> Error) -> Result<()> {
-        let dated = self.dated.iter().rev();
-        dated.map(|(target, record)| target.take_back(record)).try_for_each(|r| r.map_err(&io))?;
+        for (target, record, given) in self.dated.iter().rev() {
+            target.take_back(record, *given).map_err(&io)?;
+        }
         for (at, (target, pieces)) in self.grown.iter().enumerate().rev() {
             note(control::TAILS + at as u64)?;
             growth::take_out(&target.file, pieces).map_err(&io)?;
@@ -1106,7 +1131,7 @@ fn carry_on(
     let mut done = replay::Replayed::default();
     let finished = finish_record(progress, record, &note, &mut done)?;
     match finished {
-        Some(progress) => take_back_record(progress, record, &note)?,
+        Some(progress) => take_back_record(progress, record, &note, &mut done.notes)?,
         None => {
             let mut marks = marks::Marks::default();
             for name in &record.names {
@@ -1169,19 +1194,20 @@ fn finish_record(
         Some(some) => missing |= some,
         None => return Ok(Some(reached.get())),
     }
-    missing |= times::finish(&record.times)?;
+    missing |= times::finish(&record.times, &mut done.notes);
     done.finished.extend(missing.then_some(record.id));
     Ok(None)
 }
 
-/// Undoes a record by what is there.
+/// Undoes a record by what is there. `notes`: what a person should know.
 fn take_back_record(
     progress: u64,
     record: &Record,
     note: &impl Fn(u64) -> Result<()>,
+    notes: &mut Vec<String>,
 ) -> Result<()> {
     if progress >= control::BYTES {
-        times::undo(&record.times)?;
+        times::undo(&record.times, notes);
         let tails = growth::look(&record.grown, progress)?;
         growth::undo(&record.grown, &tails, note)?;
         let mut back = Record::new(record.seq, record.id, false);

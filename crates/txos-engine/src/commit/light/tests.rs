@@ -164,7 +164,7 @@ fn tree(top: &Path) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = fs::read_dir(top)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name != "a" && name != "b" && name != "dir")
+        .filter(|name| name != "a" && name != "b" && !top.join(name).is_dir())
         .map(|name| (name.clone(), fs::read_to_string(top.join(name)).unwrap()))
         .collect();
     all.sort();
@@ -480,10 +480,14 @@ fn time(path: &Path) -> i64 {
 }
 
 /// Everything that a commit that is not durable may be: a new file, one that is replaced, one that goes, one that is
-/// moved, an append, bytes in place, and a directory that gets a time.
+/// moved, an append, bytes in place, a directory that gets a time, and one that keeps it though a file is replaced.
 fn prepare_mixed(top: &Path) {
-    fs::create_dir(top.join("dir")).unwrap();
+    for name in ["dir", "keeps"] {
+        fs::create_dir(top.join(name)).unwrap();
+    }
+    fs::write(top.join("keeps/file"), "old").unwrap();
     set_time(&top.join("dir"), 1000);
+    set_time(&top.join("keeps"), 3000);
     for (name, content) in [("old", "old"), ("gone", "gone"), ("here", "moved"), ("log", "one\n")] {
         fs::write(top.join(name), content).unwrap();
     }
@@ -499,6 +503,8 @@ fn commit_mixed(home: &Home, top: &Path) -> Result<Option<Summary>> {
         patch(top, "a", 10, b"in place"),
         remove(top, "gone"),
         dated(top, "dir", 2000),
+        put(top, 3, "keeps/file", "third"),
+        dated(top, "keeps", 3000),
     ];
     light(home, &grounds(top), &deltas, &reads, None, &options(false))
 }
@@ -520,6 +526,10 @@ fn is_mixed(top: &Path, step: &str) -> bool {
     assert!(done || now == mixed(false), "{step}: {now:?}");
     assert_eq!(in_place, if done { "in place" } else { "........" }, "{step}");
     assert_eq!(time(&top.join("dir")), if done { 2000 } else { 1000 }, "{step}");
+    let kept = fs::read_to_string(top.join("keeps/file")).unwrap();
+    assert_eq!(kept, if done { "third" } else { "old" }, "{step}");
+    // Where it was killed or failed, the renames may be seen in the time.
+    assert!(time(&top.join("keeps")) >= 3000, "{step}");
     done
 }
 
@@ -531,6 +541,7 @@ fn what_is_not_durable_may_be_mixed_append_and_move() {
     let inode = version(&top.join("here")).id;
     let done = commit_mixed(&rig.home, &top).unwrap().unwrap();
     assert!(is_mixed(&top, "committed") && holds(&rig.home, done.id));
+    assert_eq!(time(&top.join("keeps")), 3000);
     assert_eq!(version(&top.join("there")).id, inode);
     // A durable one is for the full commit.
     let reads = ReadSet::default();
@@ -560,7 +571,7 @@ fn what_is_not_durable_may_be_mixed_append_and_move() {
     assert!(with(patch(&top, "log", 8, b"x"), false).is_some());
 }
 
-/// A time is set as it is asked for, also back; but what somebody else does meanwhile is seen in the directory's time.
+/// A time is set as the transaction leaves it, also back; but what somebody else does meanwhile is seen in the directory's time.
 #[test]
 fn times_of_directories() {
     let rig = Rig::new("times");
@@ -608,6 +619,59 @@ fn times_of_directories() {
     assert!(commit(&[dated(&top, "a", 1_000)]).unwrap().is_none());
 }
 
+/// What others do between the look at a directory and the setting of its time.
+#[test]
+fn times_that_others_change_at_the_last_moment() {
+    let rig = Rig::new("times-last");
+    let top = rig.top();
+    fs::create_dir(top.join("dir")).unwrap();
+    let stamp = |sec| Stamp { sec, nsec: 5 };
+    let target = |left: i64, own: bool| {
+        let (time, file) = (dated(&top, "dir", left), put(&top, 1, "dir/new", "x"));
+        let names = if own { vec![&file] } else { Vec::new() };
+        let changes = match own {
+            true => names::changes(&grounds(&top), &names).unwrap().unwrap(),
+            false => Changes::default(),
+        };
+        times::targets(&grounds(&top), &[&time], &changes).unwrap().unwrap().remove(0)
+    };
+    // (Left with, found by the record, what its own renames made of it, at the end, and what then is there.)
+    for (own, left, shown, last, then) in [
+        (false, 2_000, 1_000, 1_000, 2_000),
+        (false, 2_000, 1_000, 1_500, 2_000),
+        (false, 2_000, 1_000, 3_000, 3_000),
+        (false, 2_000, 1_000, 500, 500),
+        // Its own renames, and theirs before and behind them.
+        (true, 1_000, 5_000, 5_000, 1_000),
+        (true, 1_000, 1_000, 5_000, 5_000),
+        (true, 1_000, 5_000, 6_000, 6_000),
+    ] {
+        set_time(&top.join("dir"), 1_000);
+        let target = target(left, own);
+        assert_eq!(target.is_own, own);
+        let record = target.record().unwrap();
+        set_time(&top.join("dir"), last);
+        let given = target.publish(&record, stamp(shown)).unwrap();
+        assert_eq!((time(&top.join("dir")), given.is_some()), (then, then != last), "{last}");
+        // And back, unless somebody has changed it again.
+        let Some(given) = given else { continue };
+        target.take_back(&record, given).unwrap();
+        assert_eq!(time(&top.join("dir")), 1_000);
+        set_time(&top.join("dir"), 7_000);
+        target.take_back(&record, given).unwrap();
+        assert_eq!(time(&top.join("dir")), 7_000);
+    }
+    // Somebody has given it an older time, and the commit only keeps what is there.
+    set_time(&top.join("dir"), 1_000);
+    let kept = target(1_000, true);
+    set_time(&top.join("dir"), 500);
+    let record = kept.record().unwrap();
+    assert_eq!((record.before, record.after), (stamp(500), stamp(500)));
+    // One directory by two ways.
+    let twice = [&dated(&top, "dir", 1_000), &dated(&top, "dir", 2_000)];
+    assert!(times::targets(&grounds(&top), &twice, &Changes::default()).unwrap().is_none());
+}
+
 /// What a dead process has left of a time, and what others have done meanwhile.
 #[test]
 fn a_dead_process_leaves_a_time_or_a_later_one() {
@@ -633,7 +697,8 @@ fn a_dead_process_leaves_a_time_or_a_later_one() {
         (1_000, 2_000, 2_000, 2_000),
         (1_000, 2_000, 3_000, 3_000),
         (2_000, 2_000, 3_000, 3_000),
-        (2_000, 2_000, 1_000, 2_000),
+        (2_000, 2_000, 1_000, 1_000),
+        (1_000, 3_000, 2_000, 2_000),
     ] {
         for progress in [NAMES, BYTES] {
             set_time(&dir, now);
@@ -746,11 +811,13 @@ fn appends_and_moves_count_in_this_boot_only() {
     // Somebody shortens the file, and moves the other one back.
     fs::write(top.join("log"), "one\n").unwrap();
     fs::rename(top.join("there"), top.join("here")).unwrap();
+    set_time(&top.join("dir"), 1000);
     let (before, in_place) = (tree(&top), fs::read(top.join("a")).unwrap());
     rig.reboot();
     let recovered = commit::recover(&rig.home, &Silent).unwrap();
     assert_eq!(recovered, Recovered::default());
     assert_eq!((tree(&top), fs::read(top.join("a")).unwrap()), (before, in_place));
+    assert_eq!(time(&top.join("dir")), 1000);
 }
 
 /// What a dead process has left of an append, of bytes and of a move, how far it had come, and what others have done

@@ -1,12 +1,12 @@
-//! Times of directories, in commits that are not durable: names came and went there, or files whose names stay were
-//! replaced by others.
+//! Times of directories, in commits that are not durable: of those in which names came and went, and of those in which
+//! files that keep their names were replaced by others. A time that a program has asked for is for the full commit.
 //!
-//! A time is set last. The change of somebody else is later than the commit and is seen in the directory's time: a time
-//! never goes back behind it. In the microseconds between the look at a directory and the setting of its time that can't
-//! be held; no change is lost by it, only the sign of one.
+//! Times are set last. They never hide what somebody else does in the directory: a directory that has another time than was
+//! found keeps the later one, and one in which the commit itself changes names keeps what it shows if that isn't the commit's
+//! own doing. Between the last look at a directory and the setting of its time lie microseconds.
 //!
-//! Of a dead process it isn't known which times it had set. Whoever comes after it sets those that are earlier than they
-//! should be. Those that are later stay: who goes by them looks again. A log of another boot says nothing of them.
+//! Of a dead process it isn't known which times it had set. Those of directories that are as they were found are set. All
+//! others stay: who goes by them looks again. A log of another boot says nothing of them.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -21,6 +21,7 @@ use crate::commit::inplace::not_ours;
 use crate::error::{ConflictKind, Error, Result};
 use crate::object::{FileId, FileKind};
 use crate::path::{self, join};
+use crate::show::quoted_bytes;
 use crate::sys;
 use crate::version::{Stamp, stat_at};
 
@@ -33,7 +34,7 @@ pub(super) struct TimeTarget {
     pub id: FileId,
     /// The commit changes names in it, and with them its time.
     pub is_own: bool,
-    /// The time that the transaction found, and the one that it gives.
+    /// The time that the transaction found, and the one that it leaves it with.
     change: (Stamp, Stamp),
     dir: OwnedFd,
 }
@@ -55,13 +56,17 @@ pub(super) fn targets(
             return Ok(None);
         };
         let Some(times) = change.mtime.filter(|_| change.is_only_mtime()) else { return Ok(None) };
-        if delta.path != delta.stable_path || delta.nameless || base.kind() != FileKind::Dir {
+        if delta.path != delta.stable_path
+            || delta.nameless
+            || base.kind() != FileKind::Dir
+            || targets.iter().any(|target| target.id == base.id)
+        {
             return Ok(None);
         }
         let path = join(root.as_os_str().as_encoded_bytes(), &delta.path);
-        let dir = match sys::open_dir_canonical(&path) {
-            Ok(dir) => dir,
-            Err(e) if is_gone(e) => return Err(gone(&path)),
+        let dir = match open(&path, base.id) {
+            Ok(Some(dir)) => dir,
+            Ok(None) => return Err(gone(&path)),
             Err(_) => return Ok(None),
         };
         let is_own = changes.ends().any(|end| end.dir_id == base.id);
@@ -70,17 +75,19 @@ pub(super) fn targets(
     Ok(Some(targets))
 }
 
-fn is_gone(e: Errno) -> bool {
-    matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
-}
-
 fn gone(path: &[u8]) -> Error {
     conflict(path, ConflictKind::NotThere)
 }
 
-/// Sets the time of a directory; of another's it is what the kernel makes it.
-fn set(dir: &OwnedFd, time: Stamp) -> std::result::Result<(), Errno> {
-    not_ours(sys::set_mtime(dir.as_fd(), b".", time))
+/// The directory at a path, if it is the one.
+fn open(path: &[u8], id: FileId) -> std::result::Result<Option<OwnedFd>, Errno> {
+    let dir = match sys::open_dir_canonical(path) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let found = stat_at(dir.as_fd(), b"", AtFlags::EMPTY_PATH)?.id;
+    Ok((found == id).then_some(dir))
 }
 
 fn mtime(dir: &OwnedFd) -> std::result::Result<Stamp, Errno> {
@@ -88,7 +95,7 @@ fn mtime(dir: &OwnedFd) -> std::result::Result<Stamp, Errno> {
 }
 
 impl TimeTarget {
-    /// What the log says of it. Who was faster keeps his time, if it is the later one.
+    /// What the log says of it.
     ///
     /// # Errors
     /// Another directory is at the path.
@@ -98,85 +105,92 @@ impl TimeTarget {
             Some(dir) => mtime(&dir).map_err(io)?,
             None => return Err(gone(&self.path)),
         };
-        let (found, asked) = self.change;
-        let after = if before == found { asked } else { asked.max(before) };
+        let (found, left) = self.change;
+        let after = match left == found {
+            // It keeps its time.
+            true => before,
+            false if before == found => left,
+            false => left.max(before),
+        };
         Ok(TimeRecord { path: self.path.clone(), id: self.id, before, after })
     }
 
-    /// Sets the time that the record says.
+    /// The time that the directory shows.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn publish(&self, record: &TimeRecord) -> std::result::Result<(), Errno> {
-        match self.is_own || record.is_due(mtime(&self.dir)?) {
-            true => set(&self.dir, record.after),
+    pub fn now(&self) -> Result<Stamp> {
+        let io = |e| Error::io("looking at", path::from_bytes(&self.path), e);
+        mtime(&self.dir).map_err(io)
+    }
+
+    /// Gives the directory its time, unless it has another one than `expected` because of somebody else. Gives the time that
+    /// it has then, if it was set.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn publish(
+        &self,
+        record: &TimeRecord,
+        expected: Stamp,
+    ) -> std::result::Result<Option<Stamp>, Errno> {
+        let now = mtime(&self.dir)?;
+        let is_between = !self.is_own && record.before < now && now < record.after;
+        if (now != expected && !is_between) || now == record.after {
+            return Ok(None);
+        }
+        // Of another's it is what the kernel makes it.
+        not_ours(sys::set_mtime_of(self.dir.as_fd(), record.after))?;
+        mtime(&self.dir).map(Some)
+    }
+
+    /// Undoes [`TimeTarget::publish`], unless the directory has another time than it was given.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn take_back(&self, record: &TimeRecord, given: Stamp) -> std::result::Result<(), Errno> {
+        match mtime(&self.dir)? == given {
+            true => not_ours(sys::set_mtime_of(self.dir.as_fd(), record.before)),
             false => Ok(()),
         }
     }
-
-    /// Undoes [`TimeTarget::publish`], unless somebody has changed the directory since.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn take_back(&self, record: &TimeRecord) -> std::result::Result<(), Errno> {
-        record.take_back(&self.dir)
-    }
-}
-
-/// The directory at a path, if it is the one.
-fn open(path: &[u8], id: FileId) -> std::result::Result<Option<OwnedFd>, Errno> {
-    let dir = match sys::open_dir_canonical(path) {
-        Ok(dir) => dir,
-        Err(e) if is_gone(e) => return Ok(None),
-        Err(e) => return Err(e),
-    };
-    let found = stat_at(dir.as_fd(), b"", AtFlags::EMPTY_PATH)?.id;
-    Ok((found == id).then_some(dir))
 }
 
 impl TimeRecord {
-    /// Whether a directory that has some time now is to get the one that the record says.
-    fn is_due(&self, now: Stamp) -> bool {
-        now == self.before || now < self.after
-    }
-
-    fn take_back(&self, dir: &OwnedFd) -> std::result::Result<(), Errno> {
-        if mtime(dir)? == self.after { set(dir, self.before) } else { Ok(()) }
-    }
-
-    fn io(&self, step: &'static str) -> impl Fn(Errno) -> Error {
-        move |e| Error::io(step, path::from_bytes(&self.path), e)
+    /// Gives the directory one time if it has the other. Nothing else depends on it: where it can't be, a note says so.
+    fn replace(&self, from: Stamp, to: Stamp, notes: &mut Vec<String>) -> bool {
+        let replaced = open(&self.path, self.id).and_then(|dir| match dir {
+            Some(dir) if from != to && mtime(&dir)? == from => {
+                sys::set_mtime_of(dir.as_fd(), to)?;
+                Ok(true)
+            }
+            Some(_) | None => Ok(false),
+        });
+        match replaced {
+            Ok(replaced) => replaced,
+            // Another's has the time that the kernel gave it.
+            Err(Errno::PERM | Errno::ACCESS) => false,
+            Err(e) => {
+                let path = quoted_bytes(&self.path);
+                notes.push(format!("the time of {path} could not be set: {e}"));
+                false
+            }
+        }
     }
 }
 
 /// Sets the times that a dead process has not set. Gives whether there was one.
-///
-/// # Errors
-/// [`Error::Io`]: it can be repeated.
-pub(super) fn finish(records: &[TimeRecord]) -> Result<bool> {
+pub(super) fn finish(records: &[TimeRecord], notes: &mut Vec<String>) -> bool {
     let mut missing = false;
     for record in records {
-        let io = record.io("finishing a commit on");
-        let Some(dir) = open(&record.path, record.id).map_err(&io)? else { continue };
-        let now = mtime(&dir).map_err(&io)?;
-        if now != record.after && record.is_due(now) {
-            set(&dir, record.after).map_err(&io)?;
-            missing = true;
-        }
+        missing |= record.replace(record.before, record.after, notes);
     }
-    Ok(missing)
+    missing
 }
 
 /// Takes back the times that a dead process has set, where nobody else has changed the directory since.
-///
-/// # Errors
-/// [`Error::Io`]: it can be repeated.
-pub(super) fn undo(records: &[TimeRecord]) -> Result<()> {
+pub(super) fn undo(records: &[TimeRecord], notes: &mut Vec<String>) {
     for record in records {
-        let io = record.io("undoing a commit on");
-        if let Some(dir) = open(&record.path, record.id).map_err(&io)? {
-            record.take_back(&dir).map_err(&io)?;
-        }
+        let _ = record.replace(record.after, record.before, notes);
     }
-    Ok(())
 }

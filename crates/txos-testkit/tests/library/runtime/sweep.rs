@@ -1,6 +1,7 @@
 //! Every fault at every step of a transaction inside a program: of its private copies, its commit, its
 //! light commit; and that the program goes on with the descriptors that it had.
 
+use std::fs;
 use std::time::Duration;
 
 use txos_testkit::fault_matrix::{Budget, Case, Matrix, nothing_more};
@@ -30,6 +31,7 @@ fn sweep_at(lab: &Lab, mode: &'static str, points: usize) {
     let plain = match mode {
         "light" | "durable-light" => "plain-light",
         "names" | "durable-names" => "plain-names",
+        "lock" => "plain-lock",
         "move" => "plain-move",
         _ => "plain",
     };
@@ -50,7 +52,7 @@ fn sweep_at(lab: &Lab, mode: &'static str, points: usize) {
         matrix.last_steps(7);
     }
     // Names that are taken back leave the directories' times (docs/light-log-format.md).
-    if mode.ends_with("names") {
+    if mode.ends_with("names") || mode == "lock" {
         matrix.times_are_moved();
     }
     matrix.sweep(Budget { points, time: Duration::from_secs(180) });
@@ -84,6 +86,18 @@ fn every_step_of_a_durable_light_commit() {
 #[test]
 fn every_step_of_a_commit_of_names() {
     sweep("names", 16);
+}
+
+/// A lock file that is made and removed leaves a directory with another time, and does not make the commit a full one.
+#[test]
+fn every_step_of_a_commit_beside_a_lock_file() {
+    sweep("lock", 16);
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE);
+    let _ = start(&lab, "faults", Linked::WithLibrary).arg("lock").run().expect(0);
+    let light = fs::read(lab.store().join("light")).expect("the log of light commits");
+    let turn = lab.path("turn").into_os_string().into_encoded_bytes();
+    assert!(light.windows(turn.len()).any(|bytes| bytes == turn), "it speaks of the directory");
 }
 
 #[test]

@@ -1,9 +1,9 @@
-/* faults commit|durable|light|durable-light|names|durable-names|move
+/* faults commit|durable|light|durable-light|names|durable-names|lock|move
  *
- * What change.c does, or small changes of files that stay ("light"), or small files by name ("names"), or a
- * file's move by link and unlink, in a transaction that may fail anywhere: then it tells why, sees to it that it has as many
+ * What change.c does, or small changes of files that stay ("light"), or small files by name ("names"), or an append and
+ * a rename beside which a lock file comes and goes, or a file's move by link and unlink, in a transaction that may fail anywhere: then it tells why, sees to it that it has as many
  * descriptors as before, and exits with 125; with 4 if it has not. "plain", "plain-light",
- * "plain-names" and "plain-move": natively.
+ * "plain-names", "plain-lock" and "plain-move": natively.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -81,6 +81,16 @@ static void change_names(void)
     MUST(unlink("removed") == 0);
 }
 
+static void change_locked(void)
+{
+    int lock = open("turn/lock", O_WRONLY | O_CREAT | O_EXCL, 0600);
+    MUST(lock >= 0 && close(lock) == 0);
+    int fd = open("log", O_WRONLY | O_APPEND);
+    MUST(fd >= 0 && write(fd, "more\n", 5) == 5 && close(fd) == 0);
+    MUST(rename("turns", "d/turned") == 0);
+    MUST(unlink("turn/lock") == 0);
+}
+
 static void move(void)
 {
     MUST(link("changed", "d/inner/moved") == 0);
@@ -100,8 +110,8 @@ int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
     bool light = strstr(mode, "light") != NULL, moves = strstr(mode, "move") != NULL;
-    bool names = strstr(mode, "names") != NULL;
-    void (*what)(void) = light ? change_lightly : names ? change_names : moves ? move : change;
+    bool names = strstr(mode, "names") != NULL, locks = strstr(mode, "lock") != NULL;
+    void (*what)(void) = locks ? change_locked : light ? change_lightly : names ? change_names : moves ? move : change;
     umask(022);
     if (strncmp(mode, "plain", 5) == 0) {
         what();
