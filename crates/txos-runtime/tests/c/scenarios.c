@@ -1123,7 +1123,12 @@ static void limits(void) {
 
 /* The same for the call that finds it lost, as what it looked at first is gone. */
 static void wakes_when_it_is_lost(int event, int poll) {
-    for (int which = 0; which < 4; which++) {
+    for (int which = 0, tries = 0; which < 4; tries++) {
+        uint64_t number = 1;
+        CHECK(tries < 1000);
+        (void)read(event, &number, sizeof number);
+        number = 1;
+        CHECK(which < 3 || write(event, &number, sizeof number) == sizeof number);
         int file = creat(scratch("first"), 0600);
         CHECK(file >= 0 && close(file) == 0);
         atomic_int *looked = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -1135,7 +1140,6 @@ static void wakes_when_it_is_lost(int event, int poll) {
             *looked = unlink(scratch("first")) == 0 ? 2 : 3;
             _exit(0);
         }
-        uint64_t number = 1;
         struct epoll_event what = {.events = EPOLLIN};
         CHECK(child > 0 && sys_xbegin(0) == 0);
         CHECK(access(scratch("first"), F_OK) == 0);
@@ -1148,9 +1152,13 @@ static void wakes_when_it_is_lost(int event, int poll) {
         case 2: CHECK(write(event, &number, sizeof number) == sizeof number); break;
         default: CHECK(read(event, &number, sizeof number) == sizeof number && number == 1);
         }
-        CHECK(*looked == 2 && access("/", F_OK) == -1 && errno == ECANCELED);
+        CHECK(*looked == 2);
+        /* If another process commits in the moment of the first look, that is found at the end only. */
+        bool lost = access("/", F_OK) == -1;
+        CHECK(!lost || errno == ECANCELED);
         sys_xabort(1);
         CHECK(waitpid(child, NULL, 0) == child && munmap(looked, 4096) == 0);
+        which += lost;
     }
 }
 
