@@ -674,7 +674,7 @@ fn times_that_others_change_at_the_last_moment() {
 
 /// What a dead process has left of a time, and what others have done meanwhile.
 #[test]
-fn a_dead_process_leaves_a_time_or_a_later_one() {
+fn a_dead_process_leaves_its_time_or_that_of_others() {
     use super::control::{BYTES, NAMES};
     let rig = Rig::new("times-dead");
     let dir = rig.top().join("dir");
