@@ -10,9 +10,10 @@
 //! | [`id`], `stamp`, [`object`], [`path`], [`show`], [`error`], `codec` | names, identities, times, facets, errors |
 //! | [`patience`] | looks that somebody else may have to answer, bounded |
 //! | [`sys`] and its like | system calls, each a step that a fault can be put at |
-//! | `machine`, `lease`, [`version`] | this boot; waiting for leases; versions of things |
+//! | `machine`, `lease` | this boot; waiting for leases |
 //! | [`rights`] | which root this is, if it is one |
-//! | [`mounts`], [`scope`] | the mount table; what of the tree can be versioned |
+//! | [`mounts`], [`grain`], [`version`] | the mount table; how finely changes are stamped; versions of things |
+//! | [`scope`] | what of the tree can be versioned |
 //! | [`nesting`] | whether this process is in a transaction's view |
 //! | [`runs`] | commands that run, by what stays the same over their attempts |
 //! | [`contention`] | which of two transactions gives way where they meet |
@@ -38,6 +39,7 @@ pub mod error;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod grain;
 pub mod id;
 pub mod journal;
 mod lease;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -228,6 +228,12 @@ fn look_at(path: &Path) -> Result<Option<u64>, Errno> {
 pub fn mount_of(found: impl AsFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     number_in(&rustix::fs::statx(found, c"", flags, StatxFlags::MNT_ID).ok()?)
+}
+
+/// Number of the mount by which a name in a directory is reached. Its file system is not asked.
+pub(crate) fn mount_in(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Option<u64> {
+    let flags = flags | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    number_in(&rustix::fs::statx(dir, name, flags, StatxFlags::MNT_ID).ok()?)
 }
 
 fn number_in(stat: &Statx) -> Option<u64> {

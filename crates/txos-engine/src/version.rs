@@ -5,21 +5,22 @@
 //! - A [`Version`] is everything `statx(2)` tells about an object that changes when the object
 //!   does: identity, type and mode, owner, size, link count, mtime, ctime. Every writer on the
 //!   machine bumps ctime, so versions catch outsiders exactly as they catch participants.
-//! - Since Linux 6.13 ctime is *multigrain* on ext4, xfs, btrfs and tmpfs: a change after a query
-//!   always gets a distinct stamp. On other kernels ctime moves with the timer tick, and on file
-//!   systems that keep whole seconds (ext4 with inodes of 128 bytes) with the second, on every
-//!   kernel. An object that changed so shortly before it was looked at is **racy**
-//!   ([`Version::is_racy`]) and [`observe`] waits that out, so that a recorded version is never
-//!   ambiguous.
+//! - Where ctime is *multigrain* ([`crate::grain`]) a change after a query gets a distinct stamp.
+//!   Elsewhere ctime moves with the timer tick, and on file systems that keep whole seconds (ext4 with
+//!   inodes of 128 bytes) with the second, on every kernel. An object that changed so shortly before it
+//!   was looked at is **racy** ([`Version::is_racy`]) and [`observe`] waits that out, so that a recorded
+//!   version is never ambiguous.
+//! - The version of a directory does not tell its names everywhere ([`crate::grain::Grain::tells_names`]).
 
 use std::os::fd::BorrowedFd;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::grain;
+pub use crate::grain::{kernel_at_least, multigrain};
 use crate::object::{FileId, FileKind};
 pub use crate::stamp::Stamp;
 
@@ -119,33 +120,32 @@ impl Version {
 
 impl Version {
     /// Whether the object, looked at just before `now`, may change once more and have the same version
-    /// still.
+    /// still; also where nothing is known of its file system.
     #[must_use]
     pub fn is_racy(&self, now: Stamp) -> bool {
-        self.racy_for(now).is_some()
+        self.racy_for(now, || None).is_some()
     }
 
-    /// How long its stamp may stand for more than one change, in nanoseconds.
+    /// How long its stamp may stand for more than one change, where it is not multigrain, in nanoseconds.
     pub(crate) fn grain_ns(&self) -> i64 {
         match self.ctime.nsec {
             // Whole seconds; elsewhere one stamp in 10⁹.
             0 => SECOND_NS + TICK_MAX_NS,
-            _ if multigrain() => 0,
             _ => TICK_MAX_NS,
         }
     }
 
-    /// For how long the version stays racy.
-    fn racy_for(&self, now: Stamp) -> Option<Duration> {
+    /// For how long the version stays racy. `mount`: as of [`grain::of`].
+    fn racy_for(&self, now: Stamp, mount: impl FnOnce() -> Option<u64>) -> Option<Duration> {
         let grain = self.grain_ns();
-        if grain == 0 {
-            return None;
-        }
         let age = now.as_ns().saturating_sub(self.ctime.as_ns());
         // A stamp of the future: the clock was set back.
-        let racy = (-grain..=grain).contains(&age);
+        let recent = (-grain..=grain).contains(&age);
+        if !recent || self.ctime.nsec != 0 && grain::of(self.id.dev, mount, now).is_fine() {
+            return None;
+        }
         let left = (grain - age.max(0)).clamp(0, grain).cast_unsigned();
-        racy.then(|| Duration::from_nanos(left) + Duration::from_millis(1))
+        Some(Duration::from_nanos(left) + Duration::from_millis(1))
     }
 }
 
@@ -181,26 +181,6 @@ fn stat_as_owner(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<Ver
     Ok(Version::from_statx(&rustix::fs::statx(found, c"", flags, STATX_MASK)?))
 }
 
-/// Whether this kernel's file systems stamp ctime in multigrain fashion (Linux 6.13 and later).
-///
-/// Decided by the kernel's version, once. The file systems without it (vfat, fuse, network) are
-/// never versioned by txos.
-#[must_use]
-pub fn multigrain() -> bool {
-    static MULTIGRAIN: OnceLock<bool> = OnceLock::new();
-    *MULTIGRAIN.get_or_init(|| kernel_at_least(6, 13))
-}
-
-/// Whether the running kernel is of release `major.minor` or later.
-#[must_use]
-pub fn kernel_at_least(major: u32, minor: u32) -> bool {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy().into_owned();
-    let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    let mut next = || parts.next().and_then(|p| p.parse::<u32>().ok()).unwrap_or(0);
-    (next(), next()) >= (major, minor)
-}
-
 /// A version that may be trusted later: it looked once, and if that was racy, it waited and looked
 /// again.
 ///
@@ -210,23 +190,25 @@ pub fn kernel_at_least(major: u32, minor: u32) -> bool {
 /// # Errors
 /// The errno of `statx(2)`.
 pub fn observe(dir: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Result<(Version, bool), Errno> {
-    unambiguous(stat(dir, path, flags)?, |version| *version, || stat(dir, path, flags))
+    let mount = |_: &Version| crate::mounts::mount_in(dir, path, flags);
+    unambiguous(stat(dir, path, flags)?, |version| *version, mount, || stat(dir, path, flags))
 }
 
 /// Looks again at what was looked at a moment ago, for as long as its version is racy; the second
-/// value is `true` if it still is.
+/// value is `true` if it still is. `mount` gives the number of the mount by which it is reached.
 ///
 /// # Errors
 /// Those of `look`.
 pub fn unambiguous<T, E>(
     first: T,
     version: impl Fn(&T) -> Version,
+    mount: impl Fn(&T) -> Option<u64>,
     mut look: impl FnMut() -> Result<T, E>,
 ) -> Result<(T, bool), E> {
     let mut seen = first;
     for looks in 0.. {
         let now = version(&seen);
-        let Some(wait) = now.racy_for(Stamp::now_coarse()) else { break };
+        let Some(wait) = now.racy_for(Stamp::now_coarse(), || mount(&seen)) else { break };
         if looks >= if now.ctime.nsec == 0 { RACY_SECONDS_MAX } else { RACY_LOOKS_MAX } {
             return Ok((seen, true));
         }
@@ -259,7 +241,8 @@ mod tests {
         }
         version.ctime = at(1_000_000_000, 1);
         assert!(!version.is_racy(at(1_000_000_000, 20_000_000)));
-        assert_eq!(version.is_racy(at(1_000_000_000, 1_000_000)), !multigrain());
+        let fine = grain::of(version.id.dev, || None, at(1_000_000_000, 1)).is_fine();
+        assert_eq!(version.is_racy(at(1_000_000_000, 1_000_000)), !fine);
     }
 
     #[test]
@@ -270,10 +253,10 @@ mod tests {
         let fresh = Version { ctime: Stamp { nsec: 0, ..Stamp::now_coarse() }, ..still };
         let old = Version { ctime: Stamp { sec: 1, nsec: 1 }, ..still };
         let mut looks = [old].into_iter();
-        let (seen, racy) = unambiguous(fresh, |v| *v, || looks.next().ok_or(())).unwrap();
+        let (seen, racy) = unambiguous(fresh, |v| *v, |_| None, || looks.next().ok_or(())).unwrap();
         assert!(seen == old && !racy && looks.next().is_none());
         // What is not racy is not looked at again.
-        assert_eq!(unambiguous(old, |v| *v, || Err(())), Ok((old, false)));
+        assert_eq!(unambiguous(old, |v| *v, |_| None, || Err(())), Ok((old, false)));
     }
 
     #[test]

@@ -102,14 +102,17 @@ pub(super) fn forget(home: &Home, journal: &mut Journal, plan: &Plan, roots: &Ro
 /// A stamp that every change after this commit has at least, and no change of this commit has.
 pub(super) fn take_commit_stamp(home: &Home, id: TxId) -> Result<Stamp> {
     let path = home.tx_dir(id).join("fence");
+    let device = std::cell::Cell::new(0);
     let touch = || -> std::io::Result<Stamp> {
         use std::os::unix::fs::MetadataExt;
         sys::step("store create", || std::fs::write(&path, b""))?;
         let meta = sys::look("stat", || std::fs::metadata(&path))?;
+        device.set(meta.dev());
         Ok(Stamp { sec: meta.ctime(), nsec: u32::try_from(meta.ctime_nsec()).unwrap_or(0) })
     };
     let first = touch().at("writing", &path)?;
-    if crate::version::multigrain() {
+    let mount = || crate::mounts::mount_id(&path);
+    if crate::grain::of(device.get(), mount, Stamp::now_coarse()).is_fine() {
         // The first look marked the stamp as seen, so the next change gets a fine one, later than
         // every stamp handed out before.
         return touch().at("writing", &path);

@@ -136,7 +136,6 @@ fn others_of_links(plan: &Plan) -> HashMap<usize, LayerPath> {
 /// object must not have changed since the transaction began.
 pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -> Vec<Conflict> {
     // Stamps of coarse clocks lag by up to so much.
-    let lag = |base: &Version| base.grain_ns().max(crate::version::TICK_MAX_NS);
     let begun = tx.meta.begun.as_ns();
     plan.ops
         .iter()
@@ -144,7 +143,7 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
             !matches!(op.does, Does::DirTime { .. } | Does::MoveIn { .. } | Does::Link { .. })
         })
         .filter_map(|op| {
-            let base = op.base.filter(|b| b.ctime.as_ns() + lag(b) >= begun)?;
+            let base = op.base.filter(|b| b.ctime.as_ns() + b.grain_ns() >= begun)?;
             if base.kind() == FileKind::Dir && op.sets_attributes() {
                 return None;
             }

@@ -88,7 +88,8 @@ impl ReadSet {
     }
 
     /// Forgets what `touches` observed for the first time, and looks again: it has not been seen
-    /// by the program yet. What is observed now is in [`ReadSet::touched`].
+    /// by the program yet. What is observed now is in [`ReadSet::touched`], with those of `touches` that stay as
+    /// they were observed.
     pub fn look_again(&mut self, touches: &[Touch]) {
         let Some(round) = self.round.as_mut() else { return };
         let Round { aliases, notes, .. } = std::mem::take(round);
@@ -99,6 +100,9 @@ impl ReadSet {
         }
         for alias in &aliases {
             self.aliases.remove(alias);
+        }
+        if let Some(round) = &mut self.round {
+            round.touches.extend(touches.iter().filter(|touch| !touch.first).cloned());
         }
         for (path, follow, facets) in notes {
             self.note(&path, follow, facets);
@@ -140,6 +144,15 @@ impl ReadSet {
         let dir = self.dirs.get_mut(touch.dir as usize);
         if let Some(seen) = dir.and_then(|d| d.entries.get_mut(&touch.name)) {
             seen.appended_beyond.get_or_insert(len);
+        }
+    }
+
+    /// How long the private copy of a file was is not known: what is appended can't be told from what others
+    /// append, so that any change of the file by others is a conflict.
+    pub fn appends_to_all(&mut self, touch: &Touch) {
+        let dir = self.dirs.get_mut(touch.dir as usize);
+        if let Some(seen) = dir.and_then(|d| d.entries.get_mut(&touch.name)) {
+            seen.facets |= Facets::DATA.0;
         }
     }
 
@@ -280,7 +293,31 @@ mod tests {
         assert_eq!(version(&reads, "old"), old, "what was seen stays");
         assert!(version(&reads, "d/target").is_some(), "the link is followed");
         let again: Vec<_> = reads.touched().iter().map(|t| reads.path_of(t)).collect();
-        assert_eq!(again, [path("new"), path("d/target")]);
+        assert_eq!(again, [path("old"), path("new"), path("d/target")]);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A file that is to be appended to was found in the view, and had to be waited for after that: it stays
+    /// to be asked how long its private copy is.
+    #[test]
+    fn what_is_final_stays_in_the_round() {
+        let dir = std::env::temp_dir().join(format!("txos-final-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("list").into_os_string().into_encoded_bytes();
+        std::fs::write(dir.join("list"), "1\n").unwrap();
+        let mut reads = ReadSet::new(super::super::Coverage::default());
+        reads.remember_touched();
+        reads.note(&file, true, Facets::WRITE | Facets::APPEND);
+        reads.seal_round();
+        for _ in 0..2 {
+            let touches = reads.touched();
+            let append: Vec<_> = touches.iter().map(|t| reads.begins_to_append(t)).collect();
+            assert_eq!(append, [true]);
+            reads.look_again(&touches);
+        }
+        let touches = reads.touched();
+        reads.appends_to_all(&touches[0]);
+        assert!(!reads.get(&file).unwrap().facets().is_append());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -5,7 +5,7 @@
 //! | ENTRY | identity and type, or the same errno |
 //! | ATTRS, WRITE | of a directory: owner, group, mode; of anything else: the whole version |
 //! | DATA | the whole version |
-//! | LISTING | the set of names, unless the directory's version is untouched |
+//! | LISTING | the set of names, unless the directory's version is untouched and tells its names ([`crate::grain`]) |
 //! | XATTRS | of a directory: a digest of them; of anything else: the whole version |
 //! | pages | the version; if it is another: owner, mode, size, and the pages' digests |
 //! | APPEND | owner, group and mode; the data may have grown (merged at commit) |
@@ -14,7 +14,7 @@
 //! unrelated name that comes or goes in it.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ use crate::object::{Facets, FileId, FileKind};
 use crate::path::join;
 use crate::places::{Place, Places};
 use crate::sys;
-use crate::version::{Version, stat_at};
+use crate::version::{Stamp, Version, stat_at};
 
 /// How many conflicts a validation collects before it stops looking for more.
 const CONFLICTS_MAX: usize = 32;
@@ -434,7 +434,7 @@ struct Object<'a> {
     /// Where it is.
     now_at: Vec<u8>,
     /// The directory in which it is, open; `None` where that can't be.
-    dir: Option<&'a std::os::fd::OwnedFd>,
+    dir: Option<&'a OwnedFd>,
     /// Its name there.
     name: &'a [u8],
 }
@@ -563,7 +563,8 @@ fn check_listing(
         return None; // Ours: replaced or removed as a whole, and verified there.
     }
     let (expected, ours) = published.listed(object.path, listing);
-    if !ours && before.mtime == now.mtime && before.ctime == now.ctime {
+    let untouched = before.mtime == now.mtime && before.ctime == now.ctime;
+    if !ours && untouched && tells_names(now, dir, object.name) {
         return None;
     }
     match read_names(dir.as_fd(), object.name) {
@@ -571,6 +572,12 @@ fn check_listing(
         Ok(_) => Some(ConflictKind::Names),
         Err(e) => Some(ConflictKind::NotKnown("it can't be listed now", e)),
     }
+}
+
+/// Whether the version of a directory, the entry `name` of `dir`, tells its names.
+fn tells_names(version: &Version, dir: &OwnedFd, name: &[u8]) -> bool {
+    let mount = || crate::mounts::mount_in(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
+    crate::grain::of(version.id.dev, mount, Stamp::now_coarse()).tells_names()
 }
 
 fn read_names(dir: BorrowedFd<'_>, name: &[u8]) -> Result<ListingDigest, Errno> {

@@ -416,15 +416,18 @@ impl Supervisor {
             }
             let path = self.reads.path_of(&touch);
             // The caller's right to write is asked for before anything is copied: it is the caller that
-            // opens. One that can't be opened will not be opened by the call either.
-            let copy = self.opener(call).and_then(|caller| {
-                let found = caller.find(&path, OFlags::NOFOLLOW, ResolveFlags::empty()).ok()?;
-                caller.open(found, OFlags::WRONLY | OFlags::NONBLOCK).ok()
+            // opens.
+            let length = self.opener(call).ok_or(Errno::PERM).and_then(|caller| {
+                let found = caller.find(&path, OFlags::NOFOLLOW, ResolveFlags::empty())?;
+                let copy = caller.open(found, OFlags::WRONLY | OFlags::NONBLOCK)?;
+                rustix::fs::fstat(&copy)
             });
-            if let Some(copy) = copy
-                && let Ok(stat) = rustix::fs::fstat(&copy)
-            {
-                self.reads.appends_beyond(&touch, u64::try_from(stat.st_size).unwrap_or(0));
+            match length {
+                Ok(copy) => {
+                    self.reads.appends_beyond(&touch, u64::try_from(copy.st_size).unwrap_or(0));
+                }
+                // Most of what can't be opened now will not be opened by the call either.
+                Err(_) => self.reads.appends_to_all(&touch),
             }
         }
     }

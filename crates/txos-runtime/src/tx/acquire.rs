@@ -347,7 +347,8 @@ impl Tx {
             None => (libc::AT_FDCWD, path),
         };
         // What was changed just now may change again and leave the same stamps: it is looked at later.
-        let again = |stat| version::unambiguous(stat, Stat::version, || look_at(from, at));
+        let again =
+            |stat| version::unambiguous(stat, Stat::version, Stat::mount, || look_at(from, at));
         match look_at(from, at).and_then(again).map(|(stat, _)| stat) {
             Ok(stat) if passing && stat.kind() == FileKind::Dir => Ok(Some((stat, looked))),
             Ok(stat) => {

@@ -7,9 +7,11 @@
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 
+use txos_engine::grain;
 use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 use txos_engine::realm::{Access, Facet};
+use txos_engine::version::Stamp;
 
 use super::kernel::{self, Errno, OwnedFd, Stat, Sys};
 use super::node::{Id, Node, Xattrs, changed, held};
@@ -295,11 +297,11 @@ impl Tx {
         self.retarget(id)?;
         // Where stamps follow the timer's tick, or are whole seconds, a write could leave none.
         if untouched
-            && txos_engine::version::multigrain()
             && let Data::Whole(backing) = &mut self.tree.nodes[id].data
+            && let Ok(now) = kernel::look(&place)
         {
-            let stamp = kernel::look(&place).ok().map(|s| s.ctime);
-            backing.fresh = stamp.filter(|stamp| stamp.nsec != 0);
+            let grain = grain::of(now.id.dev, || now.mount(), Stamp::now_coarse());
+            backing.fresh = (grain.is_fine() && now.ctime.nsec != 0).then_some(now.ctime);
         }
         Ok(())
     }

@@ -388,8 +388,9 @@ fn moment(realm: Option<&'static Realm>) -> Moment {
 fn look_by_way(way: &Way) -> Option<(i32, Stat)> {
     const PLACE: i32 = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let fd = kernel::open_exact(&way.path, PLACE).ok()?;
-    let stat = kernel::look_fd(fd)
-        .and_then(|stat| version::unambiguous(stat, Stat::version, || kernel::look_fd(fd)));
+    let stat = kernel::look_fd(fd).and_then(|stat| {
+        version::unambiguous(stat, Stat::version, Stat::mount, || kernel::look_fd(fd))
+    });
     match stat {
         Ok((stat, _)) if stat.id == way.end => Some((fd, stat)),
         _ => {

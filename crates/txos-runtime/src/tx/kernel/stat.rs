@@ -68,6 +68,12 @@ impl Stat {
         }
     }
 
+    /// The mount it was found on.
+    #[must_use]
+    pub fn mount(&self) -> Option<u64> {
+        Some(self.mnt)
+    }
+
     /// As `stat(2)` gives it.
     #[must_use]
     pub fn as_stat(&self) -> libc::stat {

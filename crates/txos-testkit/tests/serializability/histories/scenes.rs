@@ -139,7 +139,7 @@ fn for_a_long_time() {
     while started.elapsed() < budget {
         let seed = first.wrapping_add(scenes);
         let mut random = Random::new(seed);
-        let kind = *random.pick(&["tmpfs", "tmpfs", "ext4", "xfs", "btrfs"]);
+        let kind = *random.pick(&["tmpfs", "tmpfs", "ext3", "ext4", "xfs", "btrfs"]);
         let lab = Lab::in_memory();
         let image = (kind != "tmpfs").then(|| Image::mount(&lab, kind, 600, kind)).flatten();
         let lab = match &image {
