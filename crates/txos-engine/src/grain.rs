@@ -63,13 +63,6 @@ impl Grain {
     pub fn is_fine(self) -> bool {
         matches!(self, Grain::Fine | Grain::FineButNames)
     }
-
-    /// Whether a directory with the same stamps as when it was observed has the same names: where stamps are
-    /// those of the tick, because nothing is observed before its tick is over.
-    #[must_use]
-    pub fn tells_names(self) -> bool {
-        matches!(self, Grain::Fine | Grain::Tick)
-    }
 }
 
 /// What is known of devices, and since which second: a device's number may be another file system's later.
@@ -93,16 +86,20 @@ pub fn of(dev: u64, mount: impl FnOnce() -> Option<u64>, now: Stamp) -> Grain {
         return Grain::Tick;
     }
     // In a child of a fork the lock may be another thread's, which is not there: nobody waits for it.
-    let Ok(mut known) = KNOWN.try_lock() else { return look(dev, mount()) };
-    if known.since != now.sec {
-        *known = Known { since: now.sec, devices: Vec::new() };
-    }
-    if let Some((_, grain)) = known.devices.iter().find(|(of, _)| *of == dev) {
+    if let Ok(known) = KNOWN.try_lock()
+        && known.since == now.sec
+        && let Some((_, grain)) = known.devices.iter().find(|(of, _)| *of == dev)
+    {
         return *grain;
     }
     let grain = look(dev, mount());
-    // Somebody else may know the mount.
-    if grain != Grain::Unknown {
+    // What is not known may be by another mount.
+    if grain != Grain::Unknown
+        && let Ok(mut known) = KNOWN.try_lock()
+    {
+        if known.since != now.sec {
+            *known = Known { since: now.sec, devices: Vec::new() };
+        }
         known.devices.push((dev, grain));
     }
     grain
@@ -128,7 +125,7 @@ mod tests {
         for kind in ["ext2", "ext3", "f2fs", "zfs", "bcachefs", "overlay", "something new"] {
             assert_eq!(Grain::of_type(kind), Grain::Tick, "{kind}");
         }
-        assert!(!Grain::Unknown.is_fine() && !Grain::Unknown.tells_names());
+        assert!(!Grain::Unknown.is_fine());
     }
 
     #[test]

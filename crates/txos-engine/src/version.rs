@@ -10,7 +10,8 @@
 //!   inodes of 128 bytes) with the second, on every kernel. An object that changed so shortly before it
 //!   was looked at is **racy** ([`Version::is_racy`]) and [`observe`] waits that out, so that a recorded
 //!   version is never ambiguous.
-//! - The version of a directory does not tell its names everywhere ([`crate::grain::Grain::tells_names`]).
+//! - A directory is not waited for: nothing but its names is compared by its version, and only where that
+//!   tells them ([`Version::tells_names`]).
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use rustix::fs::{AtFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::grain;
+use crate::grain::{self, Grain};
 pub use crate::grain::{kernel_at_least, multigrain};
 use crate::object::{FileId, FileKind};
 pub use crate::stamp::Stamp;
@@ -126,6 +127,19 @@ impl Version {
         self.racy_for(now, || None).is_some()
     }
 
+    /// Whether a directory that has this version, before and after, has the same names. `mount`: as of
+    /// [`grain::of`].
+    pub(crate) fn tells_names(&self, mount: impl FnOnce() -> Option<u64>) -> bool {
+        let fine = || grain::of(self.id.dev, mount, Stamp::now_coarse()) == Grain::Fine;
+        self.ctime.nsec != 0 && fine()
+    }
+
+    /// Whether its stamp is known to be racy; not where nothing is known of its file system.
+    pub(crate) fn is_known_racy(&self, now: Stamp) -> bool {
+        let unknown = || grain::of(self.id.dev, || None, now) == Grain::Unknown;
+        self.is_racy(now) && (self.ctime.nsec == 0 || !unknown())
+    }
+
     /// How long its stamp may stand for more than one change, where it is not multigrain, in nanoseconds.
     pub(crate) fn grain_ns(&self) -> i64 {
         match self.ctime.nsec {
@@ -141,7 +155,10 @@ impl Version {
         let age = now.as_ns().saturating_sub(self.ctime.as_ns());
         // A stamp of the future: the clock was set back.
         let recent = (-grain..=grain).contains(&age);
-        if !recent || self.ctime.nsec != 0 && grain::of(self.id.dev, mount, now).is_fine() {
+        if !recent || self.kind() == FileKind::Dir {
+            return None;
+        }
+        if self.ctime.nsec != 0 && grain::of(self.id.dev, mount, now).is_fine() {
             return None;
         }
         let left = (grain - age.max(0)).clamp(0, grain).cast_unsigned();
@@ -224,9 +241,9 @@ mod tests {
 
     #[test]
     fn whole_seconds_are_racy_for_a_second() {
-        let dir = std::env::temp_dir();
-        let mut version =
-            stat_at(rustix::fs::CWD, dir.as_os_str().as_encoded_bytes(), AtFlags::empty()).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().as_os_str().as_encoded_bytes();
+        let mut version = stat_at(rustix::fs::CWD, path, AtFlags::empty()).unwrap();
         let at = |sec, nsec| Stamp { sec, nsec };
         version.ctime = at(1_000_000_000, 0);
         for (now, racy) in [
@@ -247,8 +264,8 @@ mod tests {
 
     #[test]
     fn what_is_racy_is_looked_at_again() {
-        let dir = std::env::temp_dir();
-        let path = dir.as_os_str().as_encoded_bytes();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().as_os_str().as_encoded_bytes();
         let still = stat_at(rustix::fs::CWD, path, AtFlags::empty()).unwrap();
         let fresh = Version { ctime: Stamp { nsec: 0, ..Stamp::now_coarse() }, ..still };
         let old = Version { ctime: Stamp { sec: 1, nsec: 1 }, ..still };

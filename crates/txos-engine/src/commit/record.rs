@@ -112,7 +112,7 @@ pub(super) fn take_commit_stamp(home: &Home, id: TxId) -> Result<Stamp> {
     };
     let first = touch().at("writing", &path)?;
     let mount = || crate::mounts::mount_id(&path);
-    if crate::grain::of(device.get(), mount, Stamp::now_coarse()).is_fine() {
+    if first.nsec != 0 && crate::grain::of(device.get(), mount, Stamp::now_coarse()).is_fine() {
         // The first look marked the stamp as seen, so the next change gets a fine one, later than
         // every stamp handed out before.
         return touch().at("writing", &path);

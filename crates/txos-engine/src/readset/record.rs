@@ -48,6 +48,13 @@ impl ReadSet {
         }
     }
 
+    /// What was seen kept changing while it was looked at: [`crate::version::unambiguous`] said so.
+    pub fn note_ambiguous(&mut self, dir: &[u8], name: &[u8]) {
+        if let Some(seen) = self.seen_mut(dir, name) {
+            seen.ambiguous = true;
+        }
+    }
+
     /// The names that the caller has listed in the directory that is the entry `name` of `dir`. It
     /// has been noted as seen; the first listing is kept.
     ///
@@ -105,7 +112,7 @@ impl ReadSet {
 
 fn observed(outcome: Outcome) -> Observation {
     let ambiguous = match outcome {
-        Outcome::Present(version) => version.is_racy(Stamp::now_coarse()),
+        Outcome::Present(version) => version.is_known_racy(Stamp::now_coarse()),
         Outcome::Absent(_) => false,
     };
     Observation::first(outcome, ambiguous)

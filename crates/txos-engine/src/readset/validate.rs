@@ -5,7 +5,7 @@
 //! | ENTRY | identity and type, or the same errno |
 //! | ATTRS, WRITE | of a directory: owner, group, mode; of anything else: the whole version |
 //! | DATA | the whole version |
-//! | LISTING | the set of names, unless the directory's version is untouched and tells its names ([`crate::grain`]) |
+//! | LISTING | the set of names, unless the directory's version is untouched and tells its names ([`Version::tells_names`]) |
 //! | XATTRS | of a directory: a digest of them; of anything else: the whole version |
 //! | pages | the version; if it is another: owner, mode, size, and the pages' digests |
 //! | APPEND | owner, group and mode; the data may have grown (merged at commit) |
@@ -27,7 +27,7 @@ use crate::object::{Facets, FileId, FileKind};
 use crate::path::join;
 use crate::places::{Place, Places};
 use crate::sys;
-use crate::version::{Stamp, Version, stat_at};
+use crate::version::{Version, stat_at};
 
 /// How many conflicts a validation collects before it stops looking for more.
 const CONFLICTS_MAX: usize = 32;
@@ -448,7 +448,8 @@ fn out_of_sight(e: Errno) -> ConflictKind {
     }
 }
 
-/// What is no longer so about one observation, in words.
+/// What is no longer so about one observation, in words. That an object kept changing while it was observed matters
+/// only where its version decides.
 fn check(
     seen: &Observation,
     now: Result<Version, Errno>,
@@ -471,9 +472,6 @@ fn check(
         (Outcome::Present(_), Err(e)) => return Some(out_of_sight(e)),
         (Outcome::Present(before), Ok(now)) => (before, now),
     };
-    if seen.ambiguous {
-        return Some(ConflictKind::KeptChanging);
-    }
     let whole = Facets::ATTRS | Facets::DATA | Facets::XATTRS;
     let append_only =
         terms.merge_append && facets.contains(Facets::APPEND) && !facets.intersects(whole);
@@ -496,7 +494,7 @@ fn check(
     }
     if now.kind() == FileKind::Dir {
         if let Some(digest) = seen.xattrs
-            && before.ctime != now.ctime
+            && !(before.ctime == now.ctime && tells_names(&now, object))
             && crate::sys::xattr_digest(path).ok() != Some(digest)
         {
             return Some(ConflictKind::ExtendedAttributes);
@@ -507,7 +505,13 @@ fn check(
         return check_passage(seen, &before, &now, path);
     }
     let content = facets.intersects(whole | Facets::WRITE | Facets::APPEND) || seen.pages.is_some();
-    if !content || before == now {
+    if !content {
+        return None;
+    }
+    if seen.ambiguous {
+        return Some(ConflictKind::KeptChanging);
+    }
+    if before == now {
         return None;
     }
     if let (true, Some(pages)) = (seen.is_by_pages(), &seen.pages) {
@@ -544,7 +548,7 @@ fn check_passage(
         return Some(ConflictKind::Links);
     }
     let same_attributes = !seen.facets().contains(Facets::XATTRS)
-        || before.ctime == now.ctime
+        || before.ctime == now.ctime && !seen.ambiguous
         || seen.xattrs.is_some_and(|digest| crate::sys::xattr_digest(path).ok() == Some(digest));
     (!same_attributes).then_some(ConflictKind::ExtendedAttributes)
 }
@@ -564,7 +568,7 @@ fn check_listing(
     }
     let (expected, ours) = published.listed(object.path, listing);
     let untouched = before.mtime == now.mtime && before.ctime == now.ctime;
-    if !ours && untouched && tells_names(now, dir, object.name) {
+    if !ours && untouched && tells_names(now, object) {
         return None;
     }
     match read_names(dir.as_fd(), object.name) {
@@ -574,10 +578,12 @@ fn check_listing(
     }
 }
 
-/// Whether the version of a directory, the entry `name` of `dir`, tells its names.
-fn tells_names(version: &Version, dir: &OwnedFd, name: &[u8]) -> bool {
-    let mount = || crate::mounts::mount_in(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
-    crate::grain::of(version.id.dev, mount, Stamp::now_coarse()).tells_names()
+/// Whether the version of a directory tells its names.
+fn tells_names(version: &Version, object: &Object<'_>) -> bool {
+    let mount = |dir: &OwnedFd| {
+        crate::mounts::mount_in(dir.as_fd(), object.name, AtFlags::SYMLINK_NOFOLLOW)
+    };
+    version.tells_names(|| object.dir.and_then(mount))
 }
 
 fn read_names(dir: BorrowedFd<'_>, name: &[u8]) -> Result<ListingDigest, Errno> {

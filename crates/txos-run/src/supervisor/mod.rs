@@ -417,17 +417,18 @@ impl Supervisor {
             let path = self.reads.path_of(&touch);
             // The caller's right to write is asked for before anything is copied: it is the caller that
             // opens.
-            let length = self.opener(call).ok_or(Errno::PERM).and_then(|caller| {
+            let length = self.opener(call).map(|caller| {
                 let found = caller.find(&path, OFlags::NOFOLLOW, ResolveFlags::empty())?;
                 let copy = caller.open(found, OFlags::WRONLY | OFlags::NONBLOCK)?;
                 rustix::fs::fstat(&copy)
             });
             match length {
-                Ok(copy) => {
+                Some(Ok(copy)) => {
                     self.reads.appends_beyond(&touch, u64::try_from(copy.st_size).unwrap_or(0));
                 }
-                // Most of what can't be opened now will not be opened by the call either.
-                Err(_) => self.reads.appends_to_all(&touch),
+                // It will not be opened by the call either.
+                Some(Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT)) => {}
+                _ => self.reads.appends_to_all(&touch),
             }
         }
     }

@@ -349,11 +349,14 @@ impl Tx {
         // What was changed just now may change again and leave the same stamps: it is looked at later.
         let again =
             |stat| version::unambiguous(stat, Stat::version, Stat::mount, || look_at(from, at));
-        match look_at(from, at).and_then(again).map(|(stat, _)| stat) {
-            Ok(stat) if passing && stat.kind() == FileKind::Dir => Ok(Some((stat, looked))),
-            Ok(stat) => {
+        match look_at(from, at).and_then(again) {
+            Ok((stat, _)) if passing && stat.kind() == FileKind::Dir => Ok(Some((stat, looked))),
+            Ok((stat, kept_changing)) => {
                 let seen = Outcome::Present(stat.version());
                 self.locks.reads.note_seen(dir, id, name, seen, Facets::ENTRY);
+                if kept_changing {
+                    self.locks.reads.note_ambiguous(dir, name);
+                }
                 Ok(Some((stat, looked)))
             }
             Err(Errno::NOENT) => {

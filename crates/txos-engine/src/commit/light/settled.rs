@@ -8,7 +8,8 @@
 //!
 //! - A directory is known by the time of its last change, if every change up to that time is on the disk, or was
 //!   made by a durable record of this process that the log still holds or has flushed. Somebody else's change
-//!   gives it another time (Linux 6.13 and later; before, no directory is known, and each is flushed).
+//!   gives it another time. Where it may not ([`crate::version::Version::tells_names`]) no directory is known, and
+//!   each is flushed.
 //! - Only where a file system carries out changes of names and of times in order, also when they reach the disk,
 //!   do the [marks](super::marks) say what a power cut took away ([`keeps_order`]).
 
@@ -24,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::object::FileId;
 use crate::path;
 use crate::sys;
-use crate::version::{Stamp, multigrain, stat_at};
+use crate::version::{Stamp, stat_at};
 
 /// How many directories a process knows.
 const KNOWN_MAX: usize = 1024;
@@ -111,8 +112,9 @@ impl Following<'_> {
 }
 
 fn is_known(known: &HashMap<FileId, Stamp>, target: &NameTarget) -> bool {
-    let Some(then) = known.get(&target.end.dir_id).filter(|_| multigrain()) else { return false };
-    changed(target.end.dir()).is_ok_and(|now| now == *then)
+    let Some(then) = known.get(&target.end.dir_id) else { return false };
+    let Ok(now) = stat_at(target.end.dir().as_fd(), b"", AtFlags::EMPTY_PATH) else { return false };
+    now.ctime == *then && now.tells_names(|| crate::mounts::mount_of(target.end.dir()))
 }
 
 /// One name of each directory.
