@@ -13,7 +13,7 @@ use txos_engine::readset::Outcome;
 use txos_engine::realm::{AbortCause, Access, Begin, Facet, WaitDecision, WaitInfo};
 use txos_engine::version;
 
-use super::kernel::{Errno, Stat, Sys, look_at, look_fd};
+use super::kernel::{self, Errno, Stat, Sys, look_at, look_fd};
 use super::node::{Id, Looked, held};
 use super::tree::ShadowTree;
 use super::{Failure, Tx, flags, reason};
@@ -137,7 +137,7 @@ impl Tx {
             return Ok(());
         }
         let (dir, path) = self.nearest(stable);
-        let now = look_at(dir, path).map(|s| s.version());
+        let now = kernel::past_closed_directories(|| look_at(dir, path)).map(|s| s.version());
         if now.as_ref() == Ok(&stable.stat.version()) {
             return Ok(());
         }

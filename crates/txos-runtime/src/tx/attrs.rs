@@ -82,7 +82,10 @@ impl Tx {
             Data::Whole(backing) => {
                 let real = kernel::as_owner(|| kernel::look(&backing.path))?;
                 (stat.size, stat.blocks) = (real.size, real.blocks);
-                (stat.atime, stat.mtime, stat.ctime) = (real.atime, real.mtime, real.ctime);
+                (stat.atime, stat.mtime) = (real.atime, real.mtime);
+                // A name that came or went has changed the file, and not its private copy.
+                let changed = node.stable.as_ref().is_none_or(|s| s.stat.ctime != stat.ctime);
+                stat.ctime = if changed { stat.ctime.max(real.ctime) } else { real.ctime };
                 stat.mode = stat.mode & !0o6000 | real.mode & stat.mode & 0o6000;
             }
             Data::Pages(pages) => stat.size = pages.size,
@@ -246,7 +249,9 @@ impl Tx {
             Some(xattrs) => xattrs.contains_key(NAME),
             None => {
                 let path = self.tree.nodes[id].stable.as_ref().map(|s| s.path.clone());
-                path.is_some_and(|p| matches!(kernel::xattr(&p, NAME), Ok(Some(_))))
+                let has =
+                    |path: &[u8]| kernel::past_closed_directories(|| kernel::xattr(path, NAME));
+                path.is_some_and(|path| matches!(has(&path), Ok(Some(_))))
             }
         };
         if !has {
@@ -578,7 +583,7 @@ impl Tx {
         if self.tree.nodes[id].data.whole().is_some() && !name.starts_with(b"trusted.") {
             return kernel::as_owner(|| kernel::xattr_to(&path, name, out));
         }
-        kernel::xattr_to(&path, name, out)
+        kernel::past_closed_directories(|| kernel::xattr_to(&path, name, out))
     }
 
     /// `listxattr(2)` and its relatives.
@@ -674,7 +679,7 @@ impl ShadowTree {
                 self.real_path(id).ok_or(Errno::NOENT)?
             }
         };
-        kernel::statfs_to(&path, out)
+        kernel::past_closed_directories(|| kernel::statfs_to(&path, out))
     }
 }
 

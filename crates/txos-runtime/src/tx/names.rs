@@ -556,7 +556,8 @@ impl ShadowTree {
         if let Some(known) = self.default_acls.get(&fs) {
             return known.clone();
         }
-        let found = super::kernel::xattr(&stable.path, NAME).ok().flatten();
+        let look = || super::kernel::xattr(&stable.path, NAME);
+        let found = super::kernel::past_closed_directories(look).ok().flatten();
         self.default_acls.insert(fs, found.clone());
         found
     }

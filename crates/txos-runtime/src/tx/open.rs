@@ -296,6 +296,13 @@ impl Tx {
             false => kernel::open_exact_at(dir, name, kept | libc::O_RDONLY),
         };
         let opened = match if judged { kernel::as_owner(open) } else { open() } {
+            // It is judged by itself where its path is closed.
+            Err(Errno::ACCESS) if !judged && serves => {
+                self.open_beyond(id, kept | libc::O_RDONLY | libc::O_NONBLOCK)
+            }
+            opened => opened,
+        };
+        let opened = match opened {
             Err(Errno::ACCESS | Errno::PERM) if flags & libc::O_ACCMODE == libc::O_WRONLY => {
                 kernel::open(&path, libc::O_PATH | libc::O_NOFOLLOW | kept & libc::O_CLOEXEC, 0)
             }
@@ -361,9 +368,20 @@ impl Tx {
         let link = self.tree.nodes[id].kind() == FileKind::Symlink;
         if !stable || link {
             let open = || kernel::open(&at, flags & KEPT, 0);
-            return if stable { open() } else { kernel::as_owner(open) };
+            return match stable {
+                true => kernel::past_closed_directories(open),
+                false => kernel::as_owner(open),
+            };
         }
-        let fd = match kernel::open_exact(&at, flags & KEPT) {
+        let opened = match flags & libc::O_PATH != 0 {
+            true => kernel::past_closed_directories(|| kernel::open_exact(&at, flags & KEPT)),
+            false => kernel::open_exact(&at, flags & KEPT),
+        };
+        let opened = match opened {
+            Err(Errno::ACCESS) if kernel::is_worn() => self.open_beyond(id, flags & KEPT),
+            opened => opened,
+        };
+        let fd = match opened {
             Err(Errno::LOOP | Errno::NOENT) => {
                 return Err(self.changed_outside(&at, "it was replaced or removed"));
             }
@@ -401,8 +419,14 @@ impl Tx {
         let is_new = opening.node.is_some_and(|id| self.tree.nodes[id].stable.is_none());
         // One of the private copies, whose mode was judged.
         let open = || if is_new { kernel::as_owner(|| opening.open()) } else { opening.open() };
-        let fd = if is_fifo && opening.waits() { while_waiting(open) } else { open() }?;
-        self.opened(&opening, fd)
+        let fd = if is_fifo && opening.waits() { while_waiting(open) } else { open() };
+        let fd = match (fd, opening.node) {
+            (Err(Errno::ACCESS), Some(id)) if kernel::is_worn() && !is_new => {
+                self.open_beyond(id, opening.flags)
+            }
+            (fd, _) => fd,
+        };
+        self.opened(&opening, fd?)
     }
 
     /// Takes note of what was opened.

@@ -194,7 +194,16 @@ impl Tx {
                 let stable = self.tree.nodes[id].stable.as_ref();
                 let (dir, path) = stable.map_or((libc::AT_FDCWD, &path[..]), |s| self.nearest(s));
                 let flags = libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW;
-                kernel::access_at(dir, path, mask, flags).map(drop)
+                match kernel::access_at(dir, path, mask, flags) {
+                    Err(Errno::ACCESS) if kernel::is_worn() => match self.beyond(id) {
+                        Some(fd) => {
+                            let flags = libc::AT_EACCESS | libc::AT_EMPTY_PATH;
+                            kernel::access_at(fd.number(), b"", mask, flags).map(drop)
+                        }
+                        None => Err(Errno::ACCESS),
+                    },
+                    other => other.map(drop),
+                }
             }
         };
         let node = &mut self.tree.nodes[id];

@@ -357,7 +357,7 @@ impl Tx {
             let place = self.own_copy(id)?;
             return Ok((kernel::as_owner(|| OwnedFd::open(&place, PLACE))?, true));
         };
-        let fd = OwnedFd::open(&stable, PLACE)?;
+        let fd = kernel::past_closed_directories(|| OwnedFd::open(&stable, PLACE))?;
         if !self.tree.is_same_file(id, fd.number()) {
             return Err(self.changed_outside(&stable, "it was replaced by another socket"));
         }

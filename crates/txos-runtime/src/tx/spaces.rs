@@ -544,6 +544,13 @@ impl Tx {
         if let (Data::Stable, Some(stable), 0) = (&node.data, &node.stable, node.changed) {
             let stable = stable.path.clone();
             self.touch_data(id)?;
+            // By itself where its path is closed for the process.
+            if kernel::is_worn()
+                && matches!(kernel::look(&stable), Err(Errno::ACCESS))
+                && let Ok(fd) = self.open_beyond(id, libc::O_RDONLY | libc::O_CLOEXEC)
+            {
+                return Ok(Program::Copy(fd));
+            }
             return Ok(Program::Stable(stable));
         }
         if kernel::is_worn() {

@@ -328,7 +328,10 @@ impl Tx {
     pub fn place_of(&self, opening: &Opening) -> Sys<Option<OwnedFd>> {
         let is_new = opening.node.is_some_and(|id| self.tree.nodes[id].stable.is_none());
         if !is_new {
-            return Ok(None);
+            // Or to which the path is closed for that process.
+            let reached = || kernel::look(&opening.path);
+            let closed = kernel::is_worn() && matches!(reached(), Err(Errno::ACCESS));
+            return Ok(opening.node.filter(|_| closed).and_then(|id| self.beyond(id)));
         }
         let open = || OwnedFd::open(&opening.path, libc::O_PATH | libc::O_CLOEXEC);
         kernel::as_owner(open).map(Some)

@@ -410,7 +410,7 @@ impl Tx {
         self.note(link, txos_engine::object::Facets::DATA);
         let path =
             self.tree.nodes[link].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
-        let target = read_link(libc::AT_FDCWD, &path)?;
+        let target = kernel::past_closed_directories(|| read_link(libc::AT_FDCWD, &path))?;
         self.tree.nodes[link].target = Some(target.clone());
         Ok(target)
     }
@@ -464,7 +464,12 @@ impl Tx {
             return Err(Errno::NAMETOOLONG);
         }
         self.hold(dir);
-        let found = self.first_look(&top, id, name, &path, passing)?;
+        let found = match self.first_look(&top, id, name, &path, passing) {
+            Err(Errno::ACCESS) if self.hold_beyond(dir) => {
+                self.first_look(&top, id, name, &path, passing)?
+            }
+            other => other?,
+        };
         self.tree.judged_for(dir, self.process.who).may |= libc::X_OK as u32;
         let found = found.map(|(stat, looked)| {
             let known = self.tree.nodes.len();

@@ -19,7 +19,7 @@ use txos_engine::readset::Way;
 use txos_engine::realm::{Access, Realm, TxHandle};
 use txos_engine::version;
 
-use super::kernel::{self, Stat, Sys};
+use super::kernel::{self, Errno, OwnedFd, Stat, Sys};
 use super::node::{Id, Map, Node, Stable};
 use super::perm::mask;
 use super::walk::{Place, Spot};
@@ -341,6 +341,42 @@ impl Tx {
         } else {
             kernel::close(fd);
         }
+    }
+
+    /// Holds a directory to which the path from the root is closed for whom the call is made: what is at its names is looked
+    /// up from there, so that the kernel judges this directory alone, as natively. Whether it is held now.
+    pub fn hold_beyond(&mut self, dir: Id) -> bool {
+        if self.ways.held.is_some_and(|(id, _)| id == dir) {
+            return false;
+        }
+        let Some(fd) = self.beyond(dir) else { return false };
+        self.hold_as(dir, fd.into_number());
+        self.ways.held.is_some_and(|(id, _)| id == dir)
+    }
+
+    /// The stable object itself, open with `O_PATH`, for a call that is made for somebody else who may not search a directory on
+    /// the object's path from the root. Natively that is no hindrance below a working directory or a descriptor, so what is
+    /// asked by the path and answered with EACCES is asked again by this. `None`: nobody else makes the call, or
+    /// the object is not there.
+    #[must_use]
+    pub fn beyond(&self, id: Id) -> Option<OwnedFd> {
+        const ITSELF: i32 = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let stable = self.tree.nodes[id].stable.as_ref().filter(|_| kernel::is_worn())?;
+        if kernel::is_magic(&stable.path) {
+            return None;
+        }
+        let opened = kernel::as_owner(|| kernel::open_exact(&stable.path, ITSELF));
+        let fd = OwnedFd::of(opened.ok()?);
+        self.tree.is_same_file(id, fd.number()).then_some(fd)
+    }
+
+    /// Opens a stable object anew by [`Tx::beyond`]: the kernel judges it for whom the call is made, and no directory.
+    ///
+    /// # Errors
+    /// As `open(2)`; EACCES if it is not to be had so.
+    pub fn open_beyond(&self, id: Id, flags: i32) -> Sys<i32> {
+        let place = self.beyond(id).ok_or(Errno::ACCESS)?;
+        kernel::open(&kernel::magic_path(place.number()), flags & !libc::O_NOFOLLOW, 0)
     }
 
     fn hold_as(&mut self, dir: Id, fd: i32) {

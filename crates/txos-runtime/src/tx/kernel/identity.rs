@@ -112,6 +112,19 @@ pub fn as_owner<T>(f: impl FnOnce() -> T) -> T {
     done
 }
 
+/// Looks at an object of the tree by its path from the root, for whom the call is made. If that one may not search a
+/// directory on the path, the owner looks: natively the path from the root is not walked for what is below a working directory or a
+/// descriptor. Only for what asks for no permission on the object, whose directory was judged when it was looked up.
+///
+/// # Errors
+/// As `look`.
+pub fn past_closed_directories<T>(look: impl Fn() -> Sys<T>) -> Sys<T> {
+    match look() {
+        Err(Errno::ACCESS) if is_worn() => as_owner(look),
+        other => other,
+    }
+}
+
 /// Whether the calling thread makes a call as somebody else.
 #[must_use]
 pub fn is_worn() -> bool {

@@ -306,7 +306,8 @@ pub fn file_system_of(fd: i32) -> i64 {
 #[must_use]
 pub fn is_read_only(path: &[u8]) -> bool {
     // f_flags, which the C library's crate does not show, is the eleventh word.
-    statfs(path).is_ok_and(|words| words[10] & libc::ST_RDONLY != 0)
+    super::past_closed_directories(|| statfs(path))
+        .is_ok_and(|words| words[10] & libc::ST_RDONLY != 0)
 }
 
 const _: () = assert!(size_of::<libc::statfs>() == size_of::<[u64; 15]>());
