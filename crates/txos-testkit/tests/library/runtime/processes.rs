@@ -510,6 +510,103 @@ fn what_cant_take_part_ends_the_command() {
     pair.clean();
 }
 
+/// A process of another user works in a directory to which the path from the root is closed for it, as natively: what is
+/// there is judged by itself, and what is above is closed.
+#[test]
+fn a_working_directory_below_a_closed_one() {
+    require!(skip::is_root(), "only root starts processes of other users");
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new(
+        "umask 022; mkdir -p closed/in/sub/locked closed/in/empty; cd closed/in; echo other > ../other
+         echo content > file; ln -s file link; echo deep > sub/deep; echo f > sub/locked/f; echo s > secret
+         echo own > own; cp /bin/echo prog; printf '#!/bin/sh\\necho script $1\\n' > script; chmod 755 script
+         mkfifo fifo; chmod 666 fifo; chmod 600 secret; chmod 777 .; chown 65534:65534 own; chmod 700 sub/locked ..
+         setfattr -n user.note -v kept file",
+    );
+    let script = r#"
+import os, subprocess
+os.chdir('closed/in')
+fifo = os.open('fifo', os.O_RDWR)
+os.write(fifo, b'through')
+if os.fork() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    def says(name, f, *args):
+        try:
+            print(name, f(*args))
+        except OSError as e:
+            print(name, e.strerror)
+    read = lambda path: open(path).read()
+    for path in 'file', 'link', 'sub/deep', 'secret', 'sub/locked/f', '../other', '../in/file', 'own', 'missing':
+        says(path, read, path)
+        says(path, os.access, path, os.W_OK)
+        says(path, lambda: os.stat(path).st_mode)
+    says('list', lambda: sorted(os.listdir('.')))
+    says('list', lambda: sorted(os.listdir('sub')))
+    says('list', os.listdir, 'sub/locked')
+    says('readlink', os.readlink, 'link')
+    says('xattr', os.getxattr, 'file', 'user.note')
+    says('program', lambda: subprocess.run(['./prog', 'a'], capture_output=True).stdout)
+    says('program', lambda: subprocess.run(['./script', 'b'], capture_output=True).stdout)
+    says('fifo', lambda: os.read(os.open('fifo', os.O_RDONLY | os.O_NONBLOCK), 7))
+    says('directory', lambda: read('/proc/self/fd/%d/deep' % os.open('sub', os.O_RDONLY)))
+    says('new', lambda: open('new', 'w').write('new'))
+    says('append', lambda: open('own', 'a').write('more'))
+    says('truncate', os.truncate, 'file', 0)
+    says('rename', os.rename, 'own', 'owned')
+    says('rename', os.rename, 'owned', '../owned')
+    says('link', os.link, 'owned', 'linked')
+    says('link', os.link, 'file', 'other')
+    says('chmod', os.chmod, 'owned', 0o600)
+    says('chmod', os.chmod, 'file', 0o666)
+    says('chown', os.chown, 'file', 65534, -1)
+    says('utime', os.utime, 'file')
+    says('rmdir', os.rmdir, 'empty')
+    says('unlink', os.unlink, 'sub/deep')
+    says('unlink', os.unlink, 'secret')
+    says('mkdir', os.mkdir, 'sub/made')
+    says('owned', read, 'owned')
+    os._exit(0)
+os.wait()
+"#;
+    pair.does(&["python3", "-u", "-c", script]);
+    pair.clean();
+}
+
+/// A file's time of change is that of the last change of its names, too, when the transaction has a private copy of it.
+#[test]
+fn names_change_a_files_time() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new(SOURCES);
+    let script = r#"
+import os
+open('new', 'w').write('x')
+open('src/numbers', 'a').write('x')
+def later(path, change):
+    before = os.stat(path).st_ctime_ns
+    for n in range(1000000):
+        change(n)
+        if os.stat(path).st_ctime_ns > before:
+            return True
+    return False
+for path in 'new', 'src/numbers':
+    print(later(path, lambda n: os.link(path, 'link%d' % n)))
+    names = [name for name in os.listdir('.') if name.startswith('link')]
+    while len(names) < 5000:
+        names.append('link%d' % (len(names) + 1000000))
+        os.link(path, names[-1])
+    print(later(path, lambda n: os.unlink(names.pop())))
+    for name in names:
+        os.unlink(name)
+    print(later(path, lambda n: (os.rename(path, path + '~'), os.rename(path + '~', path))))
+if os.fork() == 0:
+    print(later('new', lambda n: (os.rename('new', 'newer'), os.rename('newer', 'new'))))
+    os._exit(0)
+os.wait()
+"#;
+    pair.does(&["python3", "-u", "-c", script]);
+    pair.clean();
+}
+
 /// A socket's name is a name like others: the processes meet by it, outsiders find it after the commit.
 #[test]
 fn sockets_have_names() {
