@@ -183,7 +183,8 @@ impl Tx {
         if let Some(at) = self.copies.layers.iter().position(|l| l.mnt == mnt) {
             return Ok(at);
         }
-        let Some(point) = shared::mount_point(mnt) else {
+        // The layer is everybody's, also where the way to the mount is closed to whom the call is made for.
+        let Some(point) = super::kernel::as_owner(|| shared::mount_point(mnt)) else {
             self.doom(Failure {
                 reason: reason::FAILED,
                 errno: libc::EIO,

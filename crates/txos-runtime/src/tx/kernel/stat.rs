@@ -283,8 +283,8 @@ pub fn file_system(path: &[u8], stat: &Stat) -> i64 {
     // A link leads elsewhere, and a device may wait: their directory is on the same.
     let own = matches!(stat.kind(), FileKind::File | FileKind::Dir);
     let place = if own { path } else { txos_engine::readset::split(path).map_or(path, |(d, _)| d) };
-    // f_type is the first word.
-    statfs(place).map_or(0, |words| words[0] as i64)
+    // f_type is the first word. Whom the look is made for makes no difference: it is so for everybody.
+    super::past_closed_directories(|| statfs(place)).map_or(0, |words| words[0] as i64)
 }
 
 /// The same, of what a descriptor is open on; 0 for what is on no mount that can be seen, as a file of memory.
