@@ -583,7 +583,7 @@ impl Tx {
         if self.tree.nodes[id].data.whole().is_some() && !name.starts_with(b"trusted.") {
             return kernel::as_owner(|| kernel::xattr_to(&path, name, out));
         }
-        kernel::past_closed_directories(|| kernel::xattr_to(&path, name, out))
+        self.tree.ask(id, &path, |path| kernel::xattr_to(path, name, out))
     }
 
     /// `listxattr(2)` and its relatives.
@@ -665,9 +665,9 @@ impl ShadowTree {
     /// # Errors
     /// As the call.
     pub fn statfs(&mut self, object: Object, out: UserPtr<libc::statfs>) -> Sys<u64> {
-        let path = match object {
+        let id = match object {
             Object::Fd(real) => return kernel::fstatfs_to(real, out),
-            Object::Live(path) => path,
+            Object::Live(path) => return kernel::statfs_to(&path, out),
             Object::Node(mut id) => {
                 while self.real_path(id).is_none() {
                     let parent = self.parent(id);
@@ -676,10 +676,14 @@ impl ShadowTree {
                     }
                     id = parent;
                 }
-                self.real_path(id).ok_or(Errno::NOENT)?
+                id
             }
         };
-        kernel::past_closed_directories(|| kernel::statfs_to(&path, out))
+        let path = self.real_path(id).ok_or(Errno::NOENT)?;
+        if self.nodes[id].data.whole().is_some() {
+            return kernel::as_owner(|| kernel::statfs_to(&path, out));
+        }
+        self.ask(id, &path, |path| kernel::statfs_to(path, out))
     }
 }
 

@@ -556,9 +556,14 @@ impl ShadowTree {
         if let Some(known) = self.default_acls.get(&fs) {
             return known.clone();
         }
-        let look = || super::kernel::xattr(&stable.path, NAME);
-        let found = super::kernel::past_closed_directories(look).ok().flatten();
-        self.default_acls.insert(fs, found.clone());
+        let found = self.ask(dir, &stable.path, |path| super::kernel::xattr(path, NAME));
+        // That this one may not look, or that there was no descriptor, says nothing to the next.
+        let is_certain =
+            !matches!(found, Err(Errno::ACCESS | Errno::MFILE | Errno::NFILE | Errno::NOMEM));
+        let found = found.ok().flatten();
+        if is_certain {
+            self.default_acls.insert(fs, found.clone());
+        }
         found
     }
 

@@ -297,8 +297,8 @@ impl Tx {
         };
         let opened = match if judged { kernel::as_owner(open) } else { open() } {
             // It is judged by itself where its path is closed.
-            Err(Errno::ACCESS) if !judged && serves => {
-                self.open_beyond(id, kept | libc::O_RDONLY | libc::O_NONBLOCK)
+            Err(Errno::ACCESS) if !judged && kernel::is_worn() => {
+                self.tree.beyond(id).and_then(|place| kernel::open_file_through(&place, kept))
             }
             opened => opened,
         };
@@ -368,16 +368,17 @@ impl Tx {
         let link = self.tree.nodes[id].kind() == FileKind::Symlink;
         if !stable || link {
             let open = || kernel::open(&at, flags & KEPT, 0);
-            return match stable {
-                true => kernel::past_closed_directories(open),
-                false => kernel::as_owner(open),
+            if !stable {
+                return kernel::as_owner(open);
+            }
+            return match open() {
+                Err(Errno::ACCESS) if kernel::is_worn() => {
+                    with_cloexec(self.tree.beyond(id)?.into_number(), flags)
+                }
+                opened => opened,
             };
         }
-        let opened = match flags & libc::O_PATH != 0 {
-            true => kernel::past_closed_directories(|| kernel::open_exact(&at, flags & KEPT)),
-            false => kernel::open_exact(&at, flags & KEPT),
-        };
-        let opened = match opened {
+        let opened = match kernel::open_exact(&at, flags & KEPT) {
             Err(Errno::ACCESS) if kernel::is_worn() => self.open_beyond(id, flags & KEPT),
             opened => opened,
         };

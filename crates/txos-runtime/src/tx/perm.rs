@@ -195,13 +195,11 @@ impl Tx {
                 let (dir, path) = stable.map_or((libc::AT_FDCWD, &path[..]), |s| self.nearest(s));
                 let flags = libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW;
                 match kernel::access_at(dir, path, mask, flags) {
-                    Err(Errno::ACCESS) if kernel::is_worn() => match self.beyond(id) {
-                        Some(fd) => {
-                            let flags = libc::AT_EACCESS | libc::AT_EMPTY_PATH;
-                            kernel::access_at(fd.number(), b"", mask, flags).map(drop)
-                        }
-                        None => Err(Errno::ACCESS),
-                    },
+                    Err(Errno::ACCESS) if kernel::is_worn() => {
+                        let place = self.tree.beyond(id)?;
+                        let flags = libc::AT_EACCESS | libc::AT_EMPTY_PATH;
+                        kernel::access_at(place.number(), b"", mask, flags).map(drop)
+                    }
                     other => other.map(drop),
                 }
             }

@@ -357,7 +357,10 @@ impl Tx {
             let place = self.own_copy(id)?;
             return Ok((kernel::as_owner(|| OwnedFd::open(&place, PLACE))?, true));
         };
-        let fd = kernel::past_closed_directories(|| OwnedFd::open(&stable, PLACE))?;
+        let fd = match OwnedFd::open(&stable, PLACE) {
+            Err(Errno::ACCESS) if kernel::is_worn() => self.tree.beyond(id)?,
+            fd => fd?,
+        };
         if !self.tree.is_same_file(id, fd.number()) {
             return Err(self.changed_outside(&stable, "it was replaced by another socket"));
         }

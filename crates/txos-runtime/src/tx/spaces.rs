@@ -282,6 +282,9 @@ impl Tx {
             let _ = self.join();
         }
         let _ = super::shared::home();
+        // The way to the working directory may be closed to whom the thread becomes: it would then be the kernel's, for
+        // the rest of the transaction.
+        self.know_cwd();
     }
 
     /// The thread has other credentials from here on: `who` is a number for that, 0 for those with which it began.
@@ -545,11 +548,12 @@ impl Tx {
             let stable = stable.path.clone();
             self.touch_data(id)?;
             // By itself where its path is closed for the process.
-            if kernel::is_worn()
-                && matches!(kernel::look(&stable), Err(Errno::ACCESS))
-                && let Ok(fd) = self.open_beyond(id, libc::O_RDONLY | libc::O_CLOEXEC)
-            {
-                return Ok(Program::Copy(fd));
+            if kernel::is_worn() && matches!(kernel::look(&stable), Err(Errno::ACCESS)) {
+                match self.open_beyond(id, libc::O_RDONLY | libc::O_CLOEXEC) {
+                    // It can be run and not read: the process finds that out.
+                    Err(Errno::ACCESS) => {}
+                    fd => return fd.map(Program::Copy),
+                }
             }
             return Ok(Program::Stable(stable));
         }

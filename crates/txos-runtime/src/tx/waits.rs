@@ -331,7 +331,7 @@ impl Tx {
             // Or to which the path is closed for that process.
             let reached = || kernel::look(&opening.path);
             let closed = kernel::is_worn() && matches!(reached(), Err(Errno::ACCESS));
-            return Ok(opening.node.filter(|_| closed).and_then(|id| self.beyond(id)));
+            return opening.node.filter(|_| closed).map(|id| self.tree.beyond(id)).transpose();
         }
         let open = || OwnedFd::open(&opening.path, libc::O_PATH | libc::O_CLOEXEC);
         kernel::as_owner(open).map(Some)

@@ -112,6 +112,18 @@ impl Tx {
         Ok(node)
     }
 
+    /// Looks the working directory up if that has not been done, and if a path leads to it.
+    pub fn know_cwd(&mut self) {
+        if self.tree.cwd.is_none()
+            && let Ok(stat) = kernel::statx(libc::AT_FDCWD, b".", 0)
+            && let Ok(path) = kernel::working_directory()
+            && let Ok(node) = self.stable_dir(&path)
+            && self.tree.nodes[node].stat.id == stat.id
+        {
+            self.tree.cwd = Some(node);
+        }
+    }
+
     /// A node for a working directory that no path leads to: the kernel answers what is asked of it and
     /// of what is below it. One that was removed has nothing in it, and nothing can be put there.
     fn unreachable_cwd(&mut self, exists: bool, stat: Stat) -> Sys<Id> {
@@ -410,7 +422,12 @@ impl Tx {
         self.note(link, txos_engine::object::Facets::DATA);
         let path =
             self.tree.nodes[link].stable.as_ref().map(|s| s.path.clone()).unwrap_or_default();
-        let target = kernel::past_closed_directories(|| read_link(libc::AT_FDCWD, &path))?;
+        let target = match read_link(libc::AT_FDCWD, &path) {
+            Err(Errno::ACCESS) if kernel::is_worn() => {
+                read_link(self.tree.beyond(link)?.number(), b"")?
+            }
+            target => target?,
+        };
         self.tree.nodes[link].target = Some(target.clone());
         Ok(target)
     }
@@ -465,7 +482,7 @@ impl Tx {
         }
         self.hold(dir);
         let found = match self.first_look(&top, id, name, &path, passing) {
-            Err(Errno::ACCESS) if self.hold_beyond(dir) => {
+            Err(Errno::ACCESS) if self.hold_beyond(dir)? => {
                 self.first_look(&top, id, name, &path, passing)?
             }
             other => other?,

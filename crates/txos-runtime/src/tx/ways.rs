@@ -22,6 +22,7 @@ use txos_engine::version;
 use super::kernel::{self, Errno, OwnedFd, Stat, Sys};
 use super::node::{Id, Map, Node, Stable};
 use super::perm::mask;
+use super::tree::ShadowTree;
 use super::walk::{Place, Spot};
 use super::{Tx, flags, shared};
 use crate::call::Call;
@@ -344,38 +345,32 @@ impl Tx {
     }
 
     /// Holds a directory to which the path from the root is closed for whom the call is made: what is at its names is looked
-    /// up from there, so that the kernel judges this directory alone, as natively. Whether it is held now.
-    pub fn hold_beyond(&mut self, dir: Id) -> bool {
+    /// up from there, so that the kernel judges this directory alone, as natively. `false`: it was held before, or is closed
+    /// in any case.
+    ///
+    /// # Errors
+    /// EMFILE and its like, of this process.
+    pub fn hold_beyond(&mut self, dir: Id) -> Sys<bool> {
         if self.ways.held.is_some_and(|(id, _)| id == dir) {
-            return false;
+            return Ok(false);
         }
-        let Some(fd) = self.beyond(dir) else { return false };
+        let fd = match self.tree.beyond(dir) {
+            Err(Errno::ACCESS) => return Ok(false),
+            fd => fd?,
+        };
         self.hold_as(dir, fd.into_number());
-        self.ways.held.is_some_and(|(id, _)| id == dir)
-    }
-
-    /// The stable object itself, open with `O_PATH`, for a call that is made for somebody else who may not search a directory on
-    /// the object's path from the root. Natively that is no hindrance below a working directory or a descriptor, so what is
-    /// asked by the path and answered with EACCES is asked again by this. `None`: nobody else makes the call, or
-    /// the object is not there.
-    #[must_use]
-    pub fn beyond(&self, id: Id) -> Option<OwnedFd> {
-        const ITSELF: i32 = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        let stable = self.tree.nodes[id].stable.as_ref().filter(|_| kernel::is_worn())?;
-        if kernel::is_magic(&stable.path) {
-            return None;
+        match self.ways.held {
+            Some((id, _)) if id == dir => Ok(true),
+            _ => Err(Errno::MFILE),
         }
-        let opened = kernel::as_owner(|| kernel::open_exact(&stable.path, ITSELF));
-        let fd = OwnedFd::of(opened.ok()?);
-        self.tree.is_same_file(id, fd.number()).then_some(fd)
     }
 
-    /// Opens a stable object anew by [`Tx::beyond`]: the kernel judges it for whom the call is made, and no directory.
+    /// Opens a stable object anew by [`ShadowTree::beyond`]: the kernel judges it for whom the call is made, and no directory.
     ///
     /// # Errors
     /// As `open(2)`; EACCES if it is not to be had so.
     pub fn open_beyond(&self, id: Id, flags: i32) -> Sys<i32> {
-        let place = self.beyond(id).ok_or(Errno::ACCESS)?;
+        let place = self.tree.beyond(id)?;
         kernel::open(&kernel::magic_path(place.number()), flags & !libc::O_NOFOLLOW, 0)
     }
 
@@ -412,6 +407,55 @@ impl Tx {
     pub fn note_passed(&mut self, id: Id) {
         if id != self.tree.top {
             self.note(id, Facets::ENTRY);
+        }
+    }
+}
+
+impl ShadowTree {
+    /// A stable object itself, open with `O_PATH` by the owner of the transaction: no other one that has come in its place.
+    ///
+    /// # Errors
+    /// As `openat2(2)`; ENOENT if another one is there.
+    pub fn itself(&self, id: Id) -> Sys<OwnedFd> {
+        const ITSELF: i32 = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let stable = self.nodes[id].stable.as_ref().ok_or(Errno::NOENT)?;
+        // Where it has no name, the magic link is what is to be followed.
+        let flags =
+            if kernel::is_magic(&stable.path) { ITSELF & !libc::O_NOFOLLOW } else { ITSELF };
+        let opened = kernel::as_owner(|| kernel::open_exact(&stable.path, flags));
+        let fd = OwnedFd::of(opened?);
+        if self.is_same_file(id, fd.number()) { Ok(fd) } else { Err(Errno::NOENT) }
+    }
+
+    /// [`ShadowTree::itself`] for a call that is made for somebody else who may not search a directory on
+    /// the object's path from the root. Natively that is no hindrance below a working directory or a descriptor, so what is
+    /// asked by the path and answered with EACCES is asked again by this.
+    ///
+    /// # Errors
+    /// EACCES if nobody else makes the call, or the object is not there; EMFILE and its like, of this process.
+    pub fn beyond(&self, id: Id) -> Sys<OwnedFd> {
+        let stable = self.nodes[id].stable.as_ref().filter(|_| kernel::is_worn());
+        if stable.is_none_or(|stable| kernel::is_magic(&stable.path)) {
+            return Err(Errno::ACCESS);
+        }
+        self.itself(id).map_err(|errno| match errno {
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => errno,
+            _ => Errno::ACCESS,
+        })
+    }
+
+    /// Asks for something by the path of a stable object, and if that is closed to whom the call is made for, by the magic
+    /// path of [`ShadowTree::beyond`]. That one asks both times: the kernel judges the object.
+    ///
+    /// # Errors
+    /// As `ask`.
+    pub fn ask<T>(&self, id: Id, path: &[u8], ask: impl Fn(&[u8]) -> Sys<T>) -> Sys<T> {
+        match ask(path) {
+            Err(Errno::ACCESS) if kernel::is_worn() => {
+                let place = self.beyond(id)?;
+                ask(&kernel::magic_path(place.number()))
+            }
+            other => other,
         }
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! A process that has the transaction of several makes a call as the one that asks for it: it *wears* that one's
 //! identity, so that the kernel decides as it would have decided natively. What belongs to the transaction itself, its private
-//! copies above all, it does [as the owner](as_owner) of the transaction. What is not done so fails closed: the store is
-//! its owner's alone.
+//! copies above all, it does [as the owner](as_owner) of the transaction: the store is its owner's alone, so what is not
+//! done so there fails closed. As the owner it also reaches a stable object that lies below a directory which is closed to
+//! whom the call is made for. That makes a descriptor of it and nothing else: the object is then asked, read and
+//! opened by that descriptor under the worn identity. What tells nothing of the object to that process is
+//! looked at [as the owner](past_closed_directories) itself.
 //!
 //! Only what counts for files is worn: the file-system user and group (`setfsuid(2)`), the other groups and the effective
 //! capabilities (capabilities(7)). The real, effective and saved users stay, so no process of a worn identity may send
@@ -112,9 +115,11 @@ pub fn as_owner<T>(f: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Looks at an object of the tree by its path from the root, for whom the call is made. If that one may not search a
+/// Looks at something by its path from the root, for whom the call is made. If that one may not search a
 /// directory on the path, the owner looks: natively the path from the root is not walked for what is below a working directory or a
-/// descriptor. Only for what asks for no permission on the object, whose directory was judged when it was looked up.
+/// descriptor. The path may lead elsewhere by then, so this is only for what the transaction needs for itself: whether an
+/// object is the one that is known, and what is so of a whole file system. What a process is told of an object comes
+/// from a descriptor that was compared with it.
 ///
 /// # Errors
 /// As `look`.

@@ -49,12 +49,24 @@ pub fn open_file_at(dir: i32, path: &[u8], flags: i32) -> Sys<i32> {
         // There is a lease on it, whose holder may give it up (fcntl(2)).
         Err(Errno::AGAIN) => {
             let place = OwnedFd::of(open_exact_at(dir, path, libc::O_PATH | libc::O_CLOEXEC)?);
-            match super::look_fd(place.number())?.kind() {
-                FileKind::File => open(&magic_path(place.number()), flags | libc::O_RDONLY, 0),
-                _ => Err(Errno::NOENT),
-            }
+            open_file_through(&place, flags)
         }
         opened => opened,
+    }
+}
+
+/// Opens the regular file that a descriptor leads to, to read it, as [`open_file_at`]: a lease on it is waited for unless
+/// the flags say otherwise.
+///
+/// # Errors
+/// As `open(2)`; ENOENT if it is no regular file.
+pub fn open_file_through(place: &OwnedFd, flags: i32) -> Sys<i32> {
+    match super::look_fd(place.number())?.kind() {
+        FileKind::File => {
+            let flags = flags & !libc::O_NOFOLLOW | libc::O_RDONLY;
+            open(&magic_path(place.number()), flags, 0)
+        }
+        _ => Err(Errno::NOENT),
     }
 }
 
