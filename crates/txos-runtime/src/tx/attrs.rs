@@ -229,6 +229,7 @@ impl Tx {
             bits &= !libc::S_ISGID;
         }
         self.touch_write(id)?;
+        let has_acl = self.access_acl(id)?.is_some();
         stat.mode = stat.mode & libc::S_IFMT | bits;
         let node = &mut self.tree.nodes[id];
         node.stat.mode = stat.mode;
@@ -237,7 +238,9 @@ impl Tx {
         if let Some(backing) = node.data.whole() {
             kernel::as_owner(|| kernel::chmod(&backing.path, bits))?;
         }
-        self.mask_acl(id, bits)?;
+        if has_acl {
+            self.mask_acl(id, bits)?;
+        }
         self.tree.forget_permissions(id);
         Ok(0)
     }
@@ -245,18 +248,6 @@ impl Tx {
     /// A change of mode changes the mask of an ACL.
     fn mask_acl(&mut self, id: Id, bits: u32) -> Sys<()> {
         const NAME: &[u8] = b"system.posix_acl_access";
-        let has = match &self.tree.nodes[id].xattrs {
-            Some(xattrs) => xattrs.contains_key(NAME),
-            None => {
-                let path = self.tree.nodes[id].stable.as_ref().map(|s| s.path.clone());
-                let has =
-                    |path: &[u8]| kernel::past_closed_directories(|| kernel::xattr(path, NAME));
-                path.is_some_and(|path| matches!(has(&path), Ok(Some(_))))
-            }
-        };
-        if !has {
-            return Ok(());
-        }
         let mut xattrs = self.all_xattrs(id)?;
         if let Some(acl) = xattrs.get_mut(NAME) {
             set_acl_mode(acl, bits);

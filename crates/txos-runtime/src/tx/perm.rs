@@ -112,7 +112,8 @@ impl Cred {
         let dir = FileKind::from_mode(mode) == FileKind::Dir;
         let granted = if self.uid == uid {
             mode >> 6
-        } else if let Some(acl) = acl {
+        } else if let Some(acl) = acl.filter(|_| mode & 0o070 != 0) {
+            // (With a mode that gives the group nothing the kernel does not look at the ACL.)
             acl_grants(acl, self, mode, gid)
         } else if self.in_group(gid) {
             mode >> 3
@@ -174,9 +175,8 @@ impl Tx {
             return Err(node.refusal);
         }
         let asked = if node.has_own_permissions() {
-            let acl =
-                node.xattrs.as_ref().and_then(|x| x.get(&b"system.posix_acl_access"[..]).cloned());
             let stat = node.stat;
+            let acl = self.access_acl(id)?;
             if self.process.cred().may(stat.mode, stat.uid, stat.gid, mask, acl.as_deref()) {
                 Ok(())
             } else {
@@ -215,6 +215,34 @@ impl Tx {
             }
         }
         asked
+    }
+
+    /// The access ACL of an object, as the transaction sees it: until it has changed extended attributes, that of the stable
+    /// object, also if mode or owner are others by now.
+    ///
+    /// # Errors
+    /// As `getxattr(2)`; the transaction is doomed if another object has come in the place of the stable one.
+    pub fn access_acl(&mut self, id: Id) -> Sys<Option<Vec<u8>>> {
+        const NAME: &[u8] = b"system.posix_acl_access";
+        let node = &self.tree.nodes[id];
+        if let Some(xattrs) = &node.xattrs {
+            return Ok(xattrs.get(NAME).cloned());
+        }
+        let Some(stable) = node.stable.as_ref().filter(|_| node.kind() != FileKind::Symlink) else {
+            return Ok(None);
+        };
+        let path = stable.path.clone();
+        // By its descriptor, so that nobody has another object judged in its place.
+        let asked = self.tree.itself(id).and_then(|place| {
+            kernel::as_owner(|| kernel::xattr(&kernel::magic_path(place.number()), NAME))
+        });
+        match asked {
+            Err(Errno::OPNOTSUPP) => Ok(None),
+            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => {
+                Err(self.changed_outside(&path, "it was replaced or removed"))
+            }
+            asked => asked,
+        }
     }
 
     /// Whether names in a directory may be changed.

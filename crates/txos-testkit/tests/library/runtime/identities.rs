@@ -148,6 +148,49 @@ fn what_is_new_is_judged_for_each() {
     pair.clean();
 }
 
+/// An access list counts also for what has another owner, group or mode in the transaction.
+#[test]
+fn access_lists_count_after_a_change_of_owner() {
+    require!(is_root(), "only root can become others");
+    require!(skip::has("setfacl"), "there is no setfacl");
+    let pair = pair();
+    let prepare = "for f in out in group owned wide; do echo $f > $f; done; chmod 664 out group; chmod 600 in; chmod 666 wide
+         setfacl -m u:65534:--- out owned; setfacl -m u:65534:rw in; setfacl -m g:60:rw -m m::r group; setfacl -m u:65534:--- wide
+         mkdir shut listed; echo f > listed/f; setfacl -m u:65534:--- listed
+         cp /bin/true set-id; chmod 4775 set-id; setfacl -m u:65534:rwx -m u:1:--- set-id
+         mkdir -p past/in; setfacl -d -m u:1:rwx past/in; chmod 777 past/in; echo s > past/in/seen; chmod 664 past/in/seen
+         setfacl -m u:65534:--- past/in/seen; chmod 700 past";
+    for place in [&pair.native, &pair.ours] {
+        let _ = place.native(prepare);
+    }
+    let lines = each(&[
+        "cat out",
+        "echo x >> out",
+        "cat in",
+        "echo x >> in",
+        "cat group",
+        "echo x >> group",
+        "cat owned",
+        "cat wide",
+        "ls listed",
+        "cat listed/f",
+        "test -r out",
+        "test -w in",
+        "echo x >> set-id",
+        "cat set-id | wc -c",
+    ]);
+    let below = each(&["cat seen", "echo x >> seen", "echo x > new", "getfacl -n new", "cat new"]);
+    let script = format!(
+        "cat > script <<'EOF'\n{lines}\nEOF\ncat > below <<'EOF'\n{below}\nEOF\nchmod 644 script below; \
+         chgrp 50 out in group listed; chown 1 owned; chmod 604 wide; \
+         setpriv --reuid=65534 --regid=65534 --groups=60 sh script; {OTHER} sh script; \
+         setpriv --reuid=1 --regid=1 --clear-groups sh -c 'cat set-id | wc -c; cat owned; cat out; echo x >> set-id' 2>&1; \
+         exec 3< below; cd past/in; chgrp 50 seen; {OTHER} sh /dev/stdin <&3 2>&1; cd ../..; getfacl -n out in group wide set-id listed"
+    );
+    does(&pair, &script);
+    pair.clean();
+}
+
 /// The user is changed and changed back in one process; the real one counts for access(2).
 #[test]
 fn ids_change_in_a_process() {
