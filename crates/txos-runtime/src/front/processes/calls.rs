@@ -694,6 +694,8 @@ fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<D
             drop(other);
             let mut path = through.as_ref().map_or(path, |fd| kernel::magic_path(fd.number()));
             path.push(0);
+            // A magic link is to be followed; what it leads to is no link.
+            let flags = if through.is_some() { flags & !libc::O_NOFOLLOW } else { flags };
             if flags & libc::O_ACCMODE != libc::O_RDONLY {
                 let mut request = Request::new(Ask::Output, number);
                 request.words[0] = libc::S_IFIFO.into();
