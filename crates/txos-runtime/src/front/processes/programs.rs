@@ -21,8 +21,8 @@ use crate::user::UserPtr;
 enum Found {
     /// By the name that was given, or a path of the stable tree.
     At(CString),
-    /// A private copy.
-    Copy(i32),
+    /// A private copy, or a stable program to which no path leads the process.
+    Copy(OwnedFd),
 }
 
 /// As many scripts interpreting each other as the kernel takes.
@@ -57,7 +57,7 @@ struct Image {
     path: CString,
     /// The arguments in front of those that were given from the second on; `None`: those that were given.
     arguments: Option<Vec<CString>>,
-    copy: Option<i32>,
+    copy: Option<OwnedFd>,
 }
 
 fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
@@ -83,24 +83,23 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
     let mut arguments: Vec<CString> = Vec::new();
     let mut all_stable = first.is_some();
     for _ in 0..=SCRIPTS_MAX {
+        let opened;
         let fd = match &found {
-            Found::Copy(fd) => *fd,
+            Found::Copy(fd) => fd.number(),
             Found::At(path) => {
                 let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-                kernel::open(path.to_bytes(), flags, 0).map_err(|errno| match errno {
+                opened = OwnedFd::open(path.to_bytes(), flags).map_err(|errno| match errno {
                     Errno::ACCESS => Stop::Cannot(format!(
                         "{} can be run but not read: the library can't be loaded into it",
                         String::from_utf8_lossy(&name)
                     )),
                     errno => Stop::Errno(errno),
-                })?
+                })?;
+                opened.number()
             }
         };
         let kind = in_process::kind_of(fd);
         let rights = in_process::gains_rights(fd);
-        if let Found::At(_) = found {
-            kernel::close(fd);
-        }
         let shown = String::from_utf8_lossy(&name).into_owned();
         if rights {
             return Err(Stop::Cannot(format!(
@@ -117,7 +116,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                         copy: None,
                     },
                     (_, _, Found::Copy(fd)) => {
-                        let path = CString::new(kernel::magic_path(fd));
+                        let path = CString::new(kernel::magic_path(fd.number()));
                         Image {
                             path: path.map_err(|_| Errno::INVAL)?,
                             arguments: (!arguments.is_empty()).then_some(arguments),
@@ -127,9 +126,6 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                 });
             }
             Kind::Script(interpreter, argument) => {
-                if let Found::Copy(fd) = found {
-                    kernel::close(fd);
-                }
                 // The program's own name is the last that the interpreter gets.
                 let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::NOEXEC);
                 if arguments.is_empty() {
@@ -177,7 +173,16 @@ fn find(link: &Link, dir: i32, path: &[u8], flags: i32) -> Result<Found, Stop> {
     let (answer, beside) = link.ask(&request);
     check(answer.answer)?;
     match (answer.how(), beside) {
-        (Some(How::WithDescriptors), [Some(fd), _]) => Ok(Found::Copy(fd)),
+        (Some(How::WithDescriptors), [Some(fd), _]) => {
+            let fd = OwnedFd::of(fd);
+            // From the working directory the process may reach what the path from the root does not lead it to.
+            let there = kernel::look_fd(fd.number())?.id;
+            let is_it = kernel::statx(dir, path, flags).is_ok_and(|stat| stat.id == there);
+            if is_it && dir == libc::AT_FDCWD {
+                return given().map(Found::At);
+            }
+            Ok(Found::Copy(fd))
+        }
         (Some(How::Yourself), _) => {
             let stable = link.path(answer.more[0]);
             // The name that was given is seen in the process: it is kept where it leads there.
@@ -196,9 +201,7 @@ impl Image {
     /// Runs it in place of the present program; comes back if that fails.
     fn run(self, link: &Link, thread: &Thread, call: &Call) -> i64 {
         let answer = self.try_run(link, thread, call);
-        if let Some(fd) = self.copy {
-            kernel::close(fd);
-        }
+        drop(self.copy);
         raw::answer(answer)
     }
 
