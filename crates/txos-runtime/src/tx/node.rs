@@ -111,7 +111,8 @@ pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 /// One object as the transaction sees it.
 #[derive(Debug)]
 pub struct Node {
-    /// Attributes. Size, blocks and times of a file with a private copy are the copy's.
+    /// Attributes. Size, blocks and times of a file with a private copy are the copy's; but its time of change is the
+    /// later of the copy's and this one, once a name or an attribute has changed.
     pub stat: Stat,
     /// Its counterpart; `None`: it is new.
     pub stable: Option<Stable>,
