@@ -520,6 +520,7 @@ fn a_working_directory_below_a_closed_one() {
         "umask 022; mkdir -p closed/in/sub/locked closed/in/empty; cd closed/in; echo other > ../other
          echo content > file; ln -s file link; echo deep > sub/deep; echo f > sub/locked/f; echo s > secret
          echo own > own; cp /bin/echo prog; printf '#!/bin/sh\\necho script $1\\n' > script; chmod 755 script
+         printf '#!/bin/sh\\nread name < /proc/$$/comm; echo $name $0\\n' > shows; chmod 755 shows
          mkfifo fifo; chmod 666 fifo; chmod 600 secret; chmod 777 .; chown 65534:65534 own; chmod 700 sub/locked ..
          setfattr -n user.note -v kept file",
     );
@@ -544,10 +545,14 @@ if os.fork() == 0:
     says('list', lambda: sorted(os.listdir('sub')))
     says('list', os.listdir, 'sub/locked')
     says('readlink', os.readlink, 'link')
+    says('link itself', lambda: os.fstat(os.open('link', os.O_PATH | os.O_NOFOLLOW)).st_mode)
+    says('file system', lambda: os.statvfs('file').f_namemax)
     says('xattr', os.getxattr, 'file', 'user.note')
     says('program', lambda: subprocess.run(['./prog', 'a'], capture_output=True).stdout)
     says('program', lambda: subprocess.run(['./script', 'b'], capture_output=True).stdout)
+    says('program', lambda: subprocess.run(['./shows'], capture_output=True).stdout)
     says('fifo', lambda: os.read(os.open('fifo', os.O_RDONLY | os.O_NONBLOCK), 7))
+    says('fifo', lambda: os.close(os.open('fifo', os.O_RDONLY | os.O_NOFOLLOW)))
     says('directory', lambda: read('/proc/self/fd/%d/deep' % os.open('sub', os.O_RDONLY)))
     says('new', lambda: open('new', 'w').write('new'))
     says('append', lambda: open('own', 'a').write('more'))
@@ -570,6 +575,35 @@ os.wait()
 "#;
     pair.does(&["python3", "-u", "-c", script]);
     pair.clean();
+}
+
+/// A file system that another user's process meets first, below a directory which is closed to it, is versioned for all, and that
+/// process may be the first to make something on it.
+#[test]
+fn a_file_system_below_a_closed_directory() {
+    require!(skip::is_root(), "only root mounts, and starts processes of other users");
+    let lab = Lab::in_memory();
+    let script = r#"
+        set -e; cd "$1"; umask 022; mkdir -p closed/in/mnt; mount -t tmpfs -o mode=755 none closed/in/mnt; echo before > closed/in/mnt/f
+        mkdir closed/in/mnt/all; chmod 777 closed/in/mnt/all; chmod 700 closed
+        as="setpriv --reuid=65534 --regid=65534 --clear-groups"
+        in="$2 run --view library --no-durable --"
+        $in sh -c "cd closed/in; $as stat -c %a mnt; cd ../..; echo after > closed/in/mnt/f; cat closed/in/mnt/f; exit 3" || test $? = 3
+        test "$(cat closed/in/mnt/f)" = before
+        $in sh -c "cd closed/in/mnt/all; $as sh -c 'echo lost > made; cat made'; exit 3" || test $? = 3
+        test ! -e closed/in/mnt/all/made
+        $in sh -c "cd closed/in/mnt/all; $as sh -c 'echo theirs > made'; cat made"
+        test "$(cat closed/in/mnt/all/made)" = theirs; stat -c %u closed/in/mnt/all/made
+    "#;
+    let done = Invocation::new("unshare")
+        .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])
+        .arg(lab.dir())
+        .arg(binary::txos())
+        .env("TXOS_STORE", lab.store())
+        .env("TXOS_REALM", lab.realm())
+        .run()
+        .expect(0);
+    assert_eq!(done.text(), "755\nafter\nlost\ntheirs\n65534\n", "{done:?}");
 }
 
 /// A file's time of change is that of the last change of its names, too, when the transaction has a private copy of it.
