@@ -164,6 +164,12 @@ impl Outlet {
 }
 
 impl Tx {
+    /// Whether the working directory was changed in the transaction, where the kernel's has stayed.
+    #[must_use]
+    pub fn has_moved(&self) -> bool {
+        self.process.moved.0
+    }
+
     /// Every number of the process that began, before the transaction moves to another process.
     pub fn numbers_to_move(&mut self) -> Vec<Moved> {
         self.share();

@@ -745,7 +745,7 @@ fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<D
 
 /// The kernel's working directory becomes the transaction's, where there is one in the stable tree: other
 /// programs show it, and what is looked up past the transaction begins there.
-fn follow(link: &Link) {
+pub(super) fn follow(link: &Link) {
     let mut layout = wire::Layout::default();
     let Ok(place) = layout.place(4096) else { return };
     let mut request = Request::new(Ask::Call, libc::SYS_getcwd);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use txos_engine::object::FileId;
 
-use super::calls::{answer_of, mask_of};
+use super::calls::{answer_of, follow, mask_of};
 use super::joining::{self, Joined};
 use super::link::{Child, FAILED, Link, Process, end, here_request, process_of};
 use super::wire::{self, Answer, Ask, Request};
@@ -48,6 +48,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     let moved = tx.numbers_to_move();
     let outlets: Vec<Outlet> = moved.iter().filter_map(Moved::outlet).collect();
     let bound = tx.bound();
+    let has_moved = tx.has_moved();
     let placeholder = wire::new_placeholder().map_err(|e| failed("memfd_create", e))?;
     let window_fd = wire::new_window();
     let window_fd = window_fd.map_err(|e| failed("memfd_create", e))?;
@@ -97,6 +98,9 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     let strict = session.plan.flags & tx::flags::STRICT != 0;
     let process = Process::new(link, true, (strict, false), None);
     session.process = Some(Arc::clone(&process));
+    if has_moved {
+        follow(&process.link());
+    }
     Ok(process)
 }
 
