@@ -288,9 +288,6 @@ impl Tx {
             let _ = self.join();
         }
         let _ = super::shared::home();
-        // The way to the working directory may be closed to whom the thread becomes: it would then be the kernel's, for
-        // the rest of the transaction.
-        self.know_cwd();
     }
 
     /// The thread has other credentials from here on: `who` is a number for that, 0 for those with which it began.

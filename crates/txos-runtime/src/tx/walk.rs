@@ -112,18 +112,6 @@ impl Tx {
         Ok(node)
     }
 
-    /// Looks the working directory up if that has not been done, and if a path leads to it.
-    pub fn know_cwd(&mut self) {
-        if self.tree.cwd.is_none()
-            && let Ok(stat) = kernel::statx(libc::AT_FDCWD, b".", 0)
-            && let Ok(path) = kernel::working_directory()
-            && let Ok(node) = self.stable_dir(&path)
-            && self.tree.nodes[node].stat.id == stat.id
-        {
-            self.tree.cwd = Some(node);
-        }
-    }
-
     /// A node for a working directory that no path leads to: the kernel answers what is asked of it and
     /// of what is below it. One that was removed has nothing in it, and nothing can be put there.
     fn unreachable_cwd(&mut self, exists: bool, stat: Stat) -> Sys<Id> {
