@@ -79,7 +79,12 @@ fn who_waits_for_whom_is_shown() {
     let (older, younger) = (both.older.pid(), both.younger.pid());
     let pid = |p: rustix::process::Pid| i64::from(p.as_raw_pid());
 
-    let (waiting, holder) = waiting_first(&now(&lab)["transactions"]);
+    let mut shown = Value::Null;
+    wait::until("top shows the younger one as waiting", || {
+        shown = now(&lab);
+        shown["waiting"] == 1
+    });
+    let (waiting, holder) = waiting_first(&shown["transactions"]);
     assert_eq!(waiting["pid"], pid(younger));
     assert_eq!(holder["pid"], pid(older));
     assert_eq!(waiting["waits_for"]["pid"], pid(older));
@@ -90,20 +95,33 @@ fn who_waits_for_whom_is_shown() {
     assert!(holder["held"].as_u64().unwrap() > 0 && holder["seconds"].as_f64().unwrap() > 0.0);
     assert!(waiting["command"].as_str().unwrap().contains("echo younger"), "{waiting}");
 
-    let listed = lab.txos(["list", "--json"]).run().expect(0).json();
+    // Between two looks at what it waits for it is seen not to wait.
+    let mut listed = Value::Null;
+    wait::until("the younger one is listed as waiting", || {
+        listed = lab.txos(["list", "--json"]).run().expect(0).json();
+        listed.to_string().contains("\"waits_for\":{")
+    });
     let (waiting, holder) = waiting_first(&listed["transactions"]);
     assert_eq!(waiting["waits_for"]["id"], holder["id"]);
     assert_eq!(waiting["waits_for"]["pid"], pid(older));
     assert_eq!((&waiting["state"], &holder["state"]), (&json!("active"), &json!("active")));
 
     let (waiting, holder) = (waiting["id"].as_str().unwrap(), holder["id"].as_str().unwrap());
-    let listed = lab.txos(["list"]).run().expect(0).text();
+    let mut listed = String::new();
+    wait::until("the younger one's line says so", || {
+        listed = lab.txos(["list"]).run().expect(0).text();
+        listed.contains(" (waits ")
+    });
     let lines = |id: &str| listed.lines().find(|l| l.starts_with(id)).unwrap().to_owned();
     assert!(lines(waiting).ends_with(&format!(" s for {holder})")), "{listed}");
     assert!(lines(waiting).contains(" (waits "), "{listed}");
     assert!(!lines(holder).contains("(waits"), "{listed}");
 
-    let shown = lab.txos(["top", "--once"]).run().expect(0).text();
+    let mut shown = String::new();
+    wait::until("top counts the younger one as waiting", || {
+        shown = lab.txos(["top", "--once"]).run().expect(0).text();
+        shown.contains("1 of them waiting")
+    });
     assert!(shown.starts_with("os-priority: 2 running, 1 of them waiting\n"), "{shown}");
     let line = shown.lines().find(|l| l.starts_with(waiting)).unwrap();
     assert!(line.contains(&format!("  {holder} ")), "{shown}");
