@@ -127,6 +127,13 @@ impl Version {
         self.racy_for(now, || None).is_some()
     }
 
+    /// Whether every change after this look has another stamp; of a directory's names
+    /// [`Version::tells_names`] says that. `mount`: as of [`grain::of`].
+    pub fn is_fine(&self, mount: impl FnOnce() -> Option<u64>) -> bool {
+        // A stamp of nothing but seconds may be one of a file system that has no others.
+        self.ctime.nsec != 0 && grain::of(self.id.dev, mount, Stamp::now_coarse()).is_fine()
+    }
+
     /// Whether a directory that has this version, before and after, has the same names. `mount`: as of
     /// [`grain::of`].
     pub(crate) fn tells_names(&self, mount: impl FnOnce() -> Option<u64>) -> bool {
@@ -155,10 +162,7 @@ impl Version {
         let age = now.as_ns().saturating_sub(self.ctime.as_ns());
         // A stamp of the future: the clock was set back.
         let recent = (-grain..=grain).contains(&age);
-        if !recent || self.kind() == FileKind::Dir {
-            return None;
-        }
-        if self.ctime.nsec != 0 && grain::of(self.id.dev, mount, now).is_fine() {
+        if !recent || self.kind() == FileKind::Dir || self.is_fine(mount) {
             return None;
         }
         let left = (grain - age.max(0)).clamp(0, grain).cast_unsigned();

@@ -91,7 +91,7 @@ fn kernel() -> Check {
         return Check::bad(name, format!("Linux {release} is too old"), advice);
     }
     let stamps = if txos_engine::version::multigrain() {
-        "changes get distinct time stamps on ext4, xfs, btrfs and tmpfs"
+        "changes of files get distinct time stamps on ext4, xfs, btrfs and tmpfs"
     } else {
         "time stamps move with the timer tick, so that fresh files are looked at twice (Linux 6.13 does without)"
     };

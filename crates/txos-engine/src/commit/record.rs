@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::inplace;
@@ -17,7 +18,7 @@ use crate::path::{LayerPath, StorePath};
 use crate::plan::{self, Does, Op, Plan};
 use crate::store::{Home, State, Transaction};
 use crate::sys;
-use crate::version::{Stamp, Version};
+use crate::version::{Stamp, Version, stat_at};
 
 /// Records a publish that is complete: detaches retained versions from live inodes, stores the
 /// plan, marks the transaction committed, empties the journal.
@@ -102,24 +103,20 @@ pub(super) fn forget(home: &Home, journal: &mut Journal, plan: &Plan, roots: &Ro
 /// A stamp that every change after this commit has at least, and no change of this commit has.
 pub(super) fn take_commit_stamp(home: &Home, id: TxId) -> Result<Stamp> {
     let path = home.tx_dir(id).join("fence");
-    let device = std::cell::Cell::new(0);
-    let touch = || -> std::io::Result<Stamp> {
-        use std::os::unix::fs::MetadataExt;
+    let touch = || -> std::io::Result<Version> {
         sys::step("store create", || std::fs::write(&path, b""))?;
-        let meta = sys::look("stat", || std::fs::metadata(&path))?;
-        device.set(meta.dev());
-        Ok(Stamp { sec: meta.ctime(), nsec: u32::try_from(meta.ctime_nsec()).unwrap_or(0) })
+        Ok(stat_at(CWD, path.as_os_str().as_bytes(), AtFlags::empty())?)
     };
-    let first = touch().at("writing", &path)?;
-    let mount = || crate::mounts::mount_id(&path);
-    if first.nsec != 0 && crate::grain::of(device.get(), mount, Stamp::now_coarse()).is_fine() {
+    let touched = touch().at("writing", &path)?;
+    let first = touched.ctime;
+    if touched.is_fine(|| crate::mounts::mount_id(&path)) {
         // The first look marked the stamp as seen, so the next change gets a fine one, later than
         // every stamp handed out before.
-        return touch().at("writing", &path);
+        return Ok(touch().at("writing", &path)?.ctime);
     }
     // Coarse stamps: wait for the next tick, so that this commit's own are before the commit stamp.
     for _ in 0..100 {
-        let now = touch().at("writing", &path)?;
+        let now = touch().at("writing", &path)?.ctime;
         if now > first {
             return Ok(now);
         }

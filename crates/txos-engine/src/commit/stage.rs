@@ -135,7 +135,6 @@ fn others_of_links(plan: &Plan) -> HashMap<usize, LayerPath> {
 /// Checks that no change without an observation of its object overlooks somebody else's: such an
 /// object must not have changed since the transaction began.
 pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -> Vec<Conflict> {
-    // Stamps of coarse clocks lag by up to so much.
     let begun = tx.meta.begun.as_ns();
     plan.ops
         .iter()
@@ -143,6 +142,7 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
             !matches!(op.does, Does::DirTime { .. } | Does::MoveIn { .. } | Does::Link { .. })
         })
         .filter_map(|op| {
+            // Stamps of coarse clocks lag by up to their grain.
             let base = op.base.filter(|b| b.ctime.as_ns() + b.grain_ns() >= begun)?;
             if base.kind() == FileKind::Dir && op.sets_attributes() {
                 return None;

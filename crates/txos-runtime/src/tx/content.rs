@@ -7,11 +7,9 @@
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 
-use txos_engine::grain;
 use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 use txos_engine::realm::{Access, Facet};
-use txos_engine::version::Stamp;
 
 use super::kernel::{self, Errno, OwnedFd, Stat, Sys};
 use super::node::{Id, Node, Xattrs, changed, held};
@@ -300,8 +298,7 @@ impl Tx {
             && let Data::Whole(backing) = &mut self.tree.nodes[id].data
             && let Ok(now) = kernel::look(&place)
         {
-            let grain = grain::of(now.id.dev, || now.mount(), Stamp::now_coarse());
-            backing.fresh = (grain.is_fine() && now.ctime.nsec != 0).then_some(now.ctime);
+            backing.fresh = now.version().is_fine(|| now.mount()).then_some(now.ctime);
         }
         Ok(())
     }

@@ -72,6 +72,17 @@ fn damage(lab: &Lab) {
     file.write_all_at(&byte, 60).unwrap();
 }
 
+/// What is shown once the wait is seen in it: between two looks at what it waits for, a transaction is seen not to
+/// wait.
+fn seen<T: Default>(what: &str, look: impl Fn() -> T, waits: impl Fn(&T) -> bool) -> T {
+    let mut shown = T::default();
+    wait::until(what, || {
+        shown = look();
+        waits(&shown)
+    });
+    shown
+}
+
 #[test]
 fn who_waits_for_whom_is_shown() {
     let lab = Lab::in_memory();
@@ -79,11 +90,7 @@ fn who_waits_for_whom_is_shown() {
     let (older, younger) = (both.older.pid(), both.younger.pid());
     let pid = |p: rustix::process::Pid| i64::from(p.as_raw_pid());
 
-    let mut shown = Value::Null;
-    wait::until("top shows the younger one as waiting", || {
-        shown = now(&lab);
-        shown["waiting"] == 1
-    });
+    let shown = seen("top shows the wait", || now(&lab), |shown| shown["waiting"] == 1);
     let (waiting, holder) = waiting_first(&shown["transactions"]);
     assert_eq!(waiting["pid"], pid(younger));
     assert_eq!(holder["pid"], pid(older));
@@ -95,10 +102,8 @@ fn who_waits_for_whom_is_shown() {
     assert!(holder["held"].as_u64().unwrap() > 0 && holder["seconds"].as_f64().unwrap() > 0.0);
     assert!(waiting["command"].as_str().unwrap().contains("echo younger"), "{waiting}");
 
-    // Between two looks at what it waits for it is seen not to wait.
-    let mut listed = Value::Null;
-    wait::until("the younger one is listed as waiting", || {
-        listed = lab.txos(["list", "--json"]).run().expect(0).json();
+    let listed = || lab.txos(["list", "--json"]).run().expect(0).json();
+    let listed = seen("list shows the wait", listed, |listed: &Value| {
         listed.to_string().contains("\"waits_for\":{")
     });
     let (waiting, holder) = waiting_first(&listed["transactions"]);
@@ -107,21 +112,15 @@ fn who_waits_for_whom_is_shown() {
     assert_eq!((&waiting["state"], &holder["state"]), (&json!("active"), &json!("active")));
 
     let (waiting, holder) = (waiting["id"].as_str().unwrap(), holder["id"].as_str().unwrap());
-    let mut listed = String::new();
-    wait::until("the younger one's line says so", || {
-        listed = lab.txos(["list"]).run().expect(0).text();
-        listed.contains(" (waits ")
-    });
+    let listed = || lab.txos(["list"]).run().expect(0).text();
+    let listed = seen("a line shows the wait", listed, |listed| listed.contains(" (waits "));
     let lines = |id: &str| listed.lines().find(|l| l.starts_with(id)).unwrap().to_owned();
     assert!(lines(waiting).ends_with(&format!(" s for {holder})")), "{listed}");
     assert!(lines(waiting).contains(" (waits "), "{listed}");
     assert!(!lines(holder).contains("(waits"), "{listed}");
 
-    let mut shown = String::new();
-    wait::until("top counts the younger one as waiting", || {
-        shown = lab.txos(["top", "--once"]).run().expect(0).text();
-        shown.contains("1 of them waiting")
-    });
+    let shown = || lab.txos(["top", "--once"]).run().expect(0).text();
+    let shown = seen("top counts the wait", shown, |shown| shown.contains("1 of them waiting"));
     assert!(shown.starts_with("os-priority: 2 running, 1 of them waiting\n"), "{shown}");
     let line = shown.lines().find(|l| l.starts_with(waiting)).unwrap();
     assert!(line.contains(&format!("  {holder} ")), "{shown}");
