@@ -1,10 +1,10 @@
 /* Changes a file and tells others of it by a socket: the message comes with the new file, or not at all.
  *
  *     cc -o tell tell.c $(txos config --cflags --libs)
- *     TXOS_HOLD_OUTPUT=sockets ./tell SOCKET LINE
+ *     ./tell SOCKET LINE
  *
  * Appends the line to the file "news" and sends it to a datagram socket, which the commit does: if LINE is empty, or
- * somebody else changes "news" meanwhile, nobody hears of it. Without the variable it is sent at once. */
+ * somebody else changes "news" meanwhile, nobody hears of it. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -378,8 +378,8 @@ pub struct Row {
     /// Which arguments are descriptors, of a call that can go to the kernel from a thread's transaction: one bit
     /// each.
     pub descriptors: u8,
-    /// Whether a thread's transaction holds it if the program asks for that.
-    pub held_if_asked: bool,
+    /// Whether it sends on sockets, and a thread's transaction holds that.
+    pub held_on_sockets: bool,
     /// Whether it makes a descriptor that a thread's transaction is to know (it takes note of others at their
     /// first use).
     pub makes_descriptor: bool,
@@ -459,9 +459,9 @@ impl Row {
         }
     }
 
-    /// What it does in a thread's transaction.
+    /// What it does in a thread's transaction of a program whose output is live (`TXOS_HOLD_OUTPUT=0`).
     #[must_use]
-    pub fn in_thread(&self) -> Does {
+    pub fn in_thread_live(&self) -> Does {
         match self.class {
             Class::Transactional
             | Class::Map
@@ -490,10 +490,10 @@ impl Row {
 }
 
 impl Row {
-    /// What it does in a thread's transaction of a program that has its output held (`TXOS_HOLD_OUTPUT`).
+    /// What it does in a thread's transaction.
     #[must_use]
-    pub fn in_thread_as_asked(&self) -> Does {
-        if self.held_if_asked { Does::Held } else { self.in_thread() }
+    pub fn in_thread(&self) -> Does {
+        if self.held_on_sockets { Does::Held } else { self.in_thread_live() }
     }
 }
 

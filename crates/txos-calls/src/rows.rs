@@ -77,7 +77,7 @@ const fn under(dir: usize, path: usize) -> At {
 
 const fn call(number: i64, name: &'static str, handler: Handler, class: Class) -> Row {
     Row {
-        number, name, handler, class, why: "", asks: &[], unless: &[], descriptors: 0, held_if_asked: false,
+        number, name, handler, class, why: "", asks: &[], unless: &[], descriptors: 0, held_on_sockets: false,
         makes_descriptor: false, gated: false, i386: &[], note: "",
     }
 }
@@ -87,7 +87,7 @@ impl Row {
     const fn why(self, why: &'static str) -> Row { Row { why, ..self } }
     const fn asks(self, asks: &'static [Unless]) -> Row { Row { asks, ..self } }
     const fn unless(self, unless: &'static [Unless]) -> Row { Row { unless, ..self } }
-    const fn if_asked(self) -> Row { Row { held_if_asked: true, ..self } }
+    const fn held_on_sockets(self) -> Row { Row { held_on_sockets: true, ..self } }
     const fn makes(self) -> Row { Row { makes_descriptor: true, ..self } }
     const fn gated(self) -> Row { Row { gated: true, ..self } }
     const fn i386(self, i386: &'static [u32]) -> Row { Row { i386, ..self } }
@@ -447,15 +447,15 @@ const COMMUNICATION: &[Row] = &[
     call(42, "connect", Connect, Passed(NET)).why(LEAVES).fds(&[0]).i386(&[362])
         .note("to a peer outside the transaction"),
     call(43, "accept", Own, Passed(ACCEPT)).fds(&[0]).makes(),
-    call(44, "sendto", SendTo, Passed(NET)).why(LEAVES).unless(&[Null(4)]).fds(&[0]).if_asked()
+    call(44, "sendto", SendTo, Passed(NET)).why(LEAVES).unless(&[Null(4)]).fds(&[0]).held_on_sockets()
         .note("to a peer outside the transaction"),
     call(45, "recvfrom", Own, Restored(NET)).fds(&[0])
         .note("in a thread, taken by the commit and given back by an abort; of a socket on which something was sent before, at once"),
     call(46, "sendmsg", SendMessage, Passed(NET)).why(LEAVES).unless(&[Int(2, LISTENER_FLAGS)]).fds(&[0])
-        .if_asked().note("to a peer outside the transaction; in a thread, no descriptor of a versioned file can be sent"),
+        .held_on_sockets().note("to a peer outside the transaction; in a thread, no descriptor of a versioned file can be sent"),
     call(47, "recvmsg", Own, Restored(NET)).fds(&[0])
         .note("in a thread, taken by the commit and given back by an abort; of a socket on which something was sent before, at once"),
-    call(48, "shutdown", Own, Passed(NET)).fds(&[0]).if_asked(),
+    call(48, "shutdown", Own, Passed(NET)).fds(&[0]).held_on_sockets(),
     call(49, "bind", Bind, Passed(NET)).why(CHANGES).fds(&[0]).i386(&[361])
         .note("to an address that is no path; in a thread, a path on a versioned file system is transactional"),
     call(50, "listen", Own, Passed(NET)).fds(&[0]),
@@ -499,7 +499,7 @@ const COMMUNICATION: &[Row] = &[
         .i386(&[335]),
     call(299, "recvmmsg", Own, Restored(NET)).fds(&[0])
         .note("in a thread, taken by the commit and given back by an abort; of a socket on which something was sent before, at once"),
-    call(307, "sendmmsg", SendMessages, Passed(NET)).why(LEAVES).fds(&[0]).if_asked()
+    call(307, "sendmmsg", SendMessages, Passed(NET)).why(LEAVES).fds(&[0]).held_on_sockets()
         .note("to a peer outside the transaction"),
     call(424, "pidfd_send_signal", KillDescriptor, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).fds(&[0])
         .i386(&[424]),

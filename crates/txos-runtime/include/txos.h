@@ -35,9 +35,9 @@ extern "C" {
  *
  * With TX_MANAGED an abort leaves descriptors as the program's objects have them: those that were closed
  * stay closed, and the number of one that was opened stays taken, by an object that answers EBADF, until
- * the program closes it. So an object that a collector finds later can't close another file. What has no
- * part in transactions (pipes, sockets, devices, event descriptors) stays open as it is, and handlers of
- * signals stay. After a conflict was lost, the runtime can still make event descriptors and pipes, use
+ * the program closes it. So an object that a collector finds later can't close another file. What is
+ * no file (pipes, sockets, devices, event descriptors) stays open as it is, and handlers of signals
+ * stay. After a conflict was lost, the runtime can still make event descriptors and pipes, use
  * pipes to itself, and start threads.
  *
  * With TX_CHECKPOINT an abort puts registers and memory back to what they are now: the stack, variables, the

@@ -55,8 +55,8 @@ pub const SHOWN: &[(&str, &[&str])] = &[
     (
         "sent",
         &[
-            "syscalls/sent.rs::what_a_thread_sends_on_sockets_is_sent_by_the_commit_if_asked",
-            "syscalls/sent.rs::what_a_thread_that_aborts_has_sent_on_sockets_is_never_sent_if_asked",
+            "syscalls/sent.rs::what_a_thread_sends_on_sockets_is_sent_by_the_commit",
+            "syscalls/sent.rs::what_a_thread_that_aborts_has_sent_on_sockets_is_never_sent",
         ],
     ),
     ("refused", &["syscalls/outside.rs::what_a_command_can_not_do_is_refused"]),
@@ -95,7 +95,7 @@ pub fn shown(row: &Row) -> Vec<&'static str> {
         Does::Held => Some("signals"),
         Does::Refused => Some("refused"),
     };
-    let in_thread = match (row.class, row.in_thread()) {
+    let in_thread = match (row.class, row.in_thread_live()) {
         (
             Class::Exit
             | Class::ExitGroup
@@ -115,8 +115,8 @@ pub fn shown(row: &Row) -> Vec<&'static str> {
         (_, Does::Held) => "deferred",
         _ => "thread",
     };
-    let as_asked = row.held_if_asked.then_some("sent");
-    in_command.into_iter().chain([in_thread]).chain(as_asked).collect()
+    let sent = row.held_on_sockets.then_some("sent");
+    in_command.into_iter().chain([in_thread]).chain(sent).collect()
 }
 
 /// Whether nothing is left by a rolled back transaction of a call that does this.
@@ -140,13 +140,13 @@ pub fn page() -> String {
     }
     page.push_str(&count("**All**", GROUPS));
     page.push_str(
-        "\n| calls that are | `txos run` | in a thread | with output held |\n|---|--:|--:|--:|\n",
+        "\n| calls that are | `txos run` | in a thread | with live output |\n|---|--:|--:|--:|\n",
     );
     for (does, name) in DOES {
         let in_command = rows().filter(|row| row.in_command() == does).count();
         let in_thread = rows().filter(|row| row.in_thread() == does).count();
-        let as_asked = rows().filter(|row| row.in_thread_as_asked() == does).count();
-        let _ = writeln!(page, "| {name} | {in_command} | {in_thread} | {as_asked} |");
+        let live = rows().filter(|row| row.in_thread_live() == does).count();
+        let _ = writeln!(page, "| {name} | {in_command} | {in_thread} | {live} |");
     }
     let _ = write!(page, "\nThe calls are those of {KERNEL}.\n");
     for group in GROUPS {
@@ -159,10 +159,7 @@ pub fn page() -> String {
         for row in group.rows {
             let (number, name, note) = (row.number, row.name, row.note);
             let command = word(row.in_command());
-            let thread = match row.held_if_asked {
-                true => format!("{}; held if asked", word(row.in_thread())),
-                false => word(row.in_thread()).to_owned(),
-            };
+            let thread = word(row.in_thread());
             let shown = shown(row).join(", ");
             let _ =
                 writeln!(page, "| {number} | `{name}` | {command} | {thread} | {shown} | {note} |");
@@ -186,11 +183,11 @@ fn count(name: &str, groups: &[Group]) -> String {
     let all = rows().count();
     let in_command = rows().filter(|row| takes_part(row.in_command())).count();
     let in_thread = rows().filter(|row| takes_part(row.in_thread())).count();
-    let as_asked = rows().filter(|row| takes_part(row.in_thread_as_asked())).count();
+    let live = rows().filter(|row| takes_part(row.in_thread_live())).count();
     let supported: usize = groups.iter().map(|g| g.supported).sum();
     let known: usize = groups.iter().map(|g| g.known).sum();
     format!(
-        "| {name} | {supported} of {known} | {in_command} of {all} | {in_thread} of {all} | {as_asked} of {all} |\n"
+        "| {name} | {supported} of {known} | {in_command} of {all} | {in_thread} of {all} | {live} of {all} |\n"
     )
 }
 
@@ -209,9 +206,10 @@ transaction of a thread (`libtxos`).
 - **refused**: fails with an errno that programs can handle. Calls that kernels no longer have fail with ENOSYS.
 
 Where it depends on the arguments, the table gives the strongest of these, and a note. It also depends on what is
-behind a descriptor: a write to a file is transactional; a write to a pipe, a socket or a device is live
-([limits.md](limits.md), [runtime.md](runtime.md)). A thread's writes, `send` and its relatives, and `shutdown` are
-[held](runtime.md#output-that-is-held) if the program asks for it (`TXOS_HOLD_OUTPUT`): the last column counts them so. A call that is not in the table goes through under
+behind a descriptor: a write to a file is transactional; a write to a pipe or a device is live, and so is one to a socket
+under `txos run` ([limits.md](limits.md), [runtime.md](runtime.md)). What a thread sends on sockets, by `write` or `send` and its relatives, and its `shutdown`
+are [held](runtime.md#output-that-is-held). A program may ask for live output (`TXOS_HOLD_OUTPUT=0`): the last column counts the calls so. If the thread waits for an
+answer, what is held is sent before that, with a warning; under strictness it ends the transaction instead. A call that is not in the table goes through under
 `txos run`, because the view isolates files whatever call changes them. In a thread's transaction it is refused
 with ENOSYS.
 
@@ -220,6 +218,6 @@ transactional, harmless or held in the sense of this page. Its counts include th
 are counted with processes, and its group \"other\" with the rest. Neither system restores memory. Calls on memory
 without a file are harmless here, because no other process sees them; the paper counts them as unsupported.
 
-| group | the paper | `txos run` | in a thread | with output held |
+| group | the paper | `txos run` | in a thread | with live output |
 |---|--:|--:|--:|--:|
 ";

@@ -11,7 +11,11 @@
 //! | to the process itself, which has other threads or does not wait; of a transaction of several threads or processes | live: another one may be waiting for it already |
 //! | to standard error | live: it says why a program ends |
 //!
-//! Nothing is held, and all output is live, unless the program asks for it ([`is_asked_for`]).
+//! What goes to sockets is held, and everything else is live, unless the program asks for more or for less ([`asked`]).
+//!
+//! A program with a socket that does not wait (`O_NONBLOCK`) is one that goes on with something else while there is no
+//! room. So for such a socket no more is held than it surely takes at the commit: what does not fit is live, after what is
+//! held ([`Tx::may_lack_room`]). A program that has all its output held is not told of room, and its commits wait.
 //!
 //! # When the transaction waits for an answer
 //!
@@ -275,6 +279,14 @@ impl Effects {
         Ok(())
     }
 
+    /// So much room is needed for what is held for an end.
+    fn size_for(&self, end: usize) -> u64 {
+        /// What the kernel needs for a message besides its bytes.
+        const EACH: u64 = 1024;
+        let queue = self.queue.iter().filter(|effect| effect.end == end);
+        queue.map(|effect| effect.len + EACH).sum()
+    }
+
     fn queue_up(&mut self, end: usize, what: What, from: u64, len: u64, in_file: bool) {
         let held = self.queue.len() > self.going;
         if let (Some(last), Some(there)) = (self.queue.last_mut(), self.ends.get(end)) {
@@ -478,13 +490,20 @@ enum Asked {
     All,
 }
 
-/// What `TXOS_HOLD_OUTPUT` says at the first output in a transaction.
+/// What `TXOS_HOLD_OUTPUT` says at the first output in a transaction; without it, sockets.
 fn asked() -> Asked {
     static ASKED: std::sync::OnceLock<Asked> = std::sync::OnceLock::new();
-    *ASKED.get_or_init(|| match std::env::var_os("TXOS_HOLD_OUTPUT") {
-        Some(value) if value == "1" => Asked::All,
-        Some(value) if value == "sockets" => Asked::Sockets,
-        _ => Asked::Nothing,
+    *ASKED.get_or_init(|| {
+        let Some(value) = std::env::var_os("TXOS_HOLD_OUTPUT") else { return Asked::Sockets };
+        match value.as_encoded_bytes() {
+            b"1" => Asked::All,
+            b"0" | b"none" => Asked::Nothing,
+            b"sockets" | b"" => Asked::Sockets,
+            _ => {
+                say("TXOS_HOLD_OUTPUT is none of 0, none, sockets and 1: what is sent on sockets is held, as without it");
+                Asked::Sockets
+            }
+        }
     })
 }
 
@@ -837,7 +856,44 @@ impl Tx {
             }
             _ => buffers(call)?,
         };
+        if self.may_lack_room(end, &bytes, false)? {
+            return Ok(None);
+        }
         self.hold_bytes(Some(call), end, bytes, What::Bytes)
+    }
+
+    /// Whether a socket that is not to wait, by its flags or for this call (`at_once`), may lack room for so much more at the
+    /// commit. Then what is held is sent, and the kernel is to answer the call. Not if all output is held.
+    ///
+    /// # Errors
+    /// EAGAIN if not even what is held has room; as [`Tx::release`].
+    fn may_lack_room(&mut self, end: usize, bytes: &[UserSlice], at_once: bool) -> Sys<bool> {
+        let len = bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add);
+        self.may_lack_room_for(end, len, at_once)
+    }
+
+    fn may_lack_room_for(&mut self, end: usize, len: u64, at_once: bool) -> Sys<bool> {
+        if asked() == Asked::All {
+            return Ok(false);
+        }
+        let there = self.held.output.ends.get(end).ok_or(Errno::IO)?;
+        // (How sending fails where the other end is gone, the kernel says.)
+        if !there.is_socket() || there.shut || there.is_gone() {
+            return Ok(false);
+        }
+        let socket = there.fd();
+        if !at_once && kernel::status_flags(socket)? & libc::O_NONBLOCK == 0 {
+            return Ok(false);
+        }
+        let held = self.held.output.size_for(end);
+        if held.saturating_add(len) <= kernel::room_left_in_socket(socket)? {
+            return Ok(false);
+        }
+        self.release_because("a socket that does not wait may have no room")?;
+        match self.held.output.size_for(end) {
+            0 => Ok(true),
+            _ => Err(Errno::AGAIN),
+        }
     }
 
     /// `call` is made by the kernel if nothing can be sent there any more; without one that is EPIPE.
@@ -1001,11 +1057,15 @@ impl Tx {
             return Ok(None);
         }
         // It is put together with what follows: the kernel does that.
-        if there.kind == Kind::Messages && send_flags & libc::MSG_MORE != 0 {
+        let keeps_apart = there.kind == Kind::Messages;
+        if keeps_apart && send_flags & libc::MSG_MORE != 0 {
+            return Ok(None);
+        }
+        if self.may_lack_room(end, &bytes, send_flags & libc::MSG_DONTWAIT != 0)? {
             return Ok(None);
         }
         // A connected stream takes no notice of an address.
-        let to = match has_address && there.kind == Kind::Messages {
+        let to = match has_address && keeps_apart {
             true if to.len() > 128 => return Ok(None),
             true => to.read()?,
             false => Vec::new(),
@@ -1079,6 +1139,9 @@ impl Tx {
             if !kernel::is_ready(source, libc::POLLIN) {
                 return Err(Errno::AGAIN);
             }
+        }
+        if self.may_lack_room_for(end, count, false)? {
+            return Ok(None);
         }
         let mut at = if offset.is_null() { None } else { Some(offset.read()?) };
         let mut buffer = vec![0_u8; count.min(MOVED_AT_ONCE) as usize];
@@ -1408,16 +1471,38 @@ impl Tx {
         self.held.output.looks >= LOOKS_MAX
     }
 
-    /// Whether a write to a descriptor is held, and so does not wait.
+    /// Whether a write to a descriptor is held, and so does not wait. Whether a socket that does not wait has room, the kernel
+    /// says, but where all output is held.
     pub fn is_writable(&mut self, number: i32) -> bool {
-        let Ok(Some(end)) = self.end_for(number, false) else { return false };
-        self.held.output.ends.get(end).is_some_and(|end| !end.shut && !end.is_gone())
+        let end = match asked() {
+            Asked::Nothing => return false,
+            Asked::All => self.end_for(number, false),
+            Asked::Sockets => self.known_end(number),
+        };
+        let Ok(Some(end)) = end else { return false };
+        self.held.output.ends.get(end).is_some_and(|end| {
+            let waits = || kernel::status_flags(end.fd()).is_ok_and(|f| f & libc::O_NONBLOCK == 0);
+            !end.shut && !end.is_gone() && (asked() == Asked::All || waits())
+        })
     }
 
-    /// Whether output is held in this program.
+    /// The end that something sent on a descriptor was held for.
+    fn known_end(&mut self, number: i32) -> Sys<Option<usize>> {
+        let file = self.file(number)?;
+        Ok(match self.fds.get(file).reach {
+            Reach::Held(at) => Some(at),
+            _ => None,
+        })
+    }
+
+    /// Whether some writes may not wait because they are held. Of sockets that is said of those that something was held for.
     #[must_use]
     pub fn may_hold(&self) -> bool {
-        is_asked_for()
+        match asked() {
+            Asked::Nothing => false,
+            Asked::Sockets => self.held.output.has_ends(),
+            Asked::All => true,
+        }
     }
 
     /// Answers `poll` and its relatives, with the kernel's numbers: what is held is released before they wait.

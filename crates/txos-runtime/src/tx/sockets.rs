@@ -234,11 +234,39 @@ impl Tx {
         let call = &call;
         if number == libc::SYS_connect && self.how.flags & super::flags::STRICT == 0 {
             // One that fails (as to a name service that does not run) has done nothing.
-            let done = self.on_descriptor(call)?;
+            let done = self.connect(call)?;
             self.unsupported_call("network and socket traffic", b"")?;
             return Ok(done);
         }
         self.the_rest(call)
+    }
+
+    /// `connect(2)`. Who accepts may be waiting for what is held, so that is released when connecting has lasted for a while.
+    fn connect(&mut self, call: &Call) -> Sys<u64> {
+        /// Where connecting is taken to be a wait, as a `struct timeval`.
+        const WHILE: [i64; 2] = [0, 100_000];
+        let real = self.real(call.int(0))?;
+        let call = call.with_descriptor(0, real);
+        if !self.keeps_others_waiting() {
+            return call.answer();
+        }
+        let limit = kernel::send_limit(real);
+        let is_longer = |limit: [i64; 2]| limit == [0; 2] || limit > WHILE;
+        let limit = match limit {
+            Ok(limit) if is_longer(limit) && kernel::status_flags(real)? & libc::O_NONBLOCK == 0 => {
+                limit
+            }
+            _ => return call.answer(),
+        };
+        kernel::set_send_limit(real, WHILE)?;
+        let done = call.answer();
+        kernel::set_send_limit(real, limit)?;
+        // A Unix socket, and another, which goes on connecting.
+        if !matches!(done, Err(Errno::AGAIN | Errno::INPROGRESS | Errno::INTR)) {
+            return done;
+        }
+        self.release()?;
+        call.answer()
     }
 
     /// The address of a message: its place and length are the first words of its header. What it is

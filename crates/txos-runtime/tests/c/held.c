@@ -1,8 +1,9 @@
-/* Sends on sockets that are held, with TXOS_HOLD_OUTPUT=sockets, and waits for their answers: one scenario for each argument. Each
+/* Sends on sockets that are held, as they are without TXOS_HOLD_OUTPUT, and waits for their answers: one scenario for each argument. Each
  * runs in a process and a directory of its own, and exits with 0 if all is as txos.h says. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -14,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <time.h>
 
 #include "files.h"
@@ -23,7 +25,7 @@ static volatile int *shared; /* with the process outside */
 
 static void connection(int type) {
     int both[2];
-    CHECK(setenv("TXOS_HOLD_OUTPUT", "sockets", 1) == 0);
+    CHECK(unsetenv("TXOS_HOLD_OUTPUT") == 0);
     CHECK(socketpair(AF_UNIX, type, 0, both) == 0);
     own = both[0], other = both[1];
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -67,6 +69,24 @@ static void only_sockets(void) {
         else
             sys_xabort(1);
         CHECK(came(other, NULL) && read(p[0], got, 8) == 4);
+    }
+}
+
+/* What the variable says; without it, and with what it does not know, it is sockets. */
+static void asked(void) {
+    static const char *const words[] = {"0", "none", "sockets", "", "other", NULL};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            connection(SOCK_STREAM);
+            CHECK(!words[i] || setenv("TXOS_HOLD_OUTPUT", words[i], 1) == 0);
+            CHECK(sys_xbegin(0) == 0 && send(own, "said", 4, 0) == 4);
+            CHECK(seen(i < 2 ? "said" : NULL));
+            sys_xabort(1);
+            CHECK(came(other, NULL));
+            _exit(0);
+        }
+        CHECK(end_of(child) == 0);
     }
 }
 
@@ -340,6 +360,70 @@ static void room(void) {
     CHECK(came(other, NULL));
 }
 
+/* Of a socket that does not wait so much is held as there is room for. Of more the kernel says how much it takes, after what
+ * was held. */
+static void at_once(void) {
+    static char much[4 << 20];
+    connection(SOCK_STREAM);
+    for (int by_flag = 0; by_flag < 2; by_flag++) {
+        int flags = by_flag ? MSG_DONTWAIT : 0;
+        CHECK(fcntl(own, F_SETFL, by_flag ? 0 : O_NONBLOCK) == 0);
+        CHECK(sys_xbegin(TX_STRICT) == 0 && send(own, much, 20000, flags) == 20000 && seen(NULL));
+        sys_xabort(1);
+        CHECK(came(other, NULL) && sys_xbegin(0) == 0 && send(own, "some", 4, flags) == 4);
+        ssize_t n = send(own, much, sizeof much, flags);
+        CHECK(n > 0 && n < (ssize_t)sizeof much);
+        while (send(own, much, 4096, flags) > 0)
+            n += 4096;
+        CHECK(errno == EAGAIN);
+        if (!by_flag) {
+            struct pollfd one = {own, POLLOUT, 0};
+            CHECK(poll(&one, 1, 0) == 0);
+        }
+        long paused = sys_xpause();
+        CHECK(paused > 0);
+        exact(other, "some");
+        CHECK(recv(other, much, n, MSG_WAITALL) == n && came(other, NULL) && sys_xresume(paused) == 0);
+        struct pollfd one = {own, POLLOUT, 0};
+        CHECK(poll(&one, 1, 0) == 1 && one.revents == POLLOUT);
+        CHECK(send(own, "more", 4, flags) == 4 && seen(NULL));
+        CHECK(sys_xend() == 0 && came(other, "more"));
+    }
+    /* One that waits has all of it held. */
+    CHECK(sys_xbegin(0) == 0 && send(own, much, sizeof much, 0) == sizeof much && seen(NULL));
+    sys_xabort(1);
+    CHECK(came(other, NULL));
+}
+
+/* Who accepts may wait for what is held: connecting is a wait when it lasts. */
+static void connecting(void) {
+    for (int network = 0; network < 2; network++) {
+        union { struct sockaddr any; struct sockaddr_un path; struct sockaddr_in net; } place = {.path = {AF_UNIX, "place"}};
+        socklen_t len = sizeof place.path, room = sizeof(struct timeval);
+        connection(SOCK_STREAM);
+        if (network) {
+            place.net = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+            len = sizeof place.net;
+        }
+        int family = place.any.sa_family, listens = socket(family, SOCK_STREAM, 0);
+        CHECK(bind(listens, &place.any, len) == 0 && listen(listens, 0) == 0 && getsockname(listens, &place.any, &len) == 0);
+        CHECK(sys_xbegin(0) == 0 && send(own, "request", 7, 0) == 7);
+        int first = socket(family, SOCK_STREAM, 0), second = socket(family, SOCK_STREAM, 0);
+        CHECK(connect(first, &place.any, len) == 0 && seen(NULL));
+        long paused = sys_xpause();
+        pid_t child = fork();
+        if (child == 0) {
+            exact(other, "request");
+            CHECK(accept(listens, NULL, NULL) >= 0 && accept(listens, NULL, NULL) >= 0);
+            _exit(0);
+        }
+        CHECK(sys_xresume(paused) == 0 && connect(second, &place.any, len) == 0);
+        struct timeval limit = {1, 1};
+        CHECK(getsockopt(second, SOL_SOCKET, SO_SNDTIMEO, &limit, &room) == 0 && limit.tv_sec == 0 && limit.tv_usec == 0);
+        CHECK(sys_xend() == 0 && end_of(child) == 0);
+    }
+}
+
 /* An abort names what went out, and nothing begins again by itself. */
 static void named(void) {
     connection(SOCK_STREAM);
@@ -410,7 +494,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
-    SCENARIO(only_sockets), SCENARIO(descriptors), SCENARIO(waits), SCENARIO(no_room), SCENARIO(room), SCENARIO(strict), SCENARIO(named), SCENARIO(gone),
+    SCENARIO(only_sockets), SCENARIO(asked), SCENARIO(at_once), SCENARIO(connecting), SCENARIO(descriptors), SCENARIO(waits), SCENARIO(no_room), SCENARIO(room), SCENARIO(strict), SCENARIO(named), SCENARIO(gone),
     SCENARIO(killed), SCENARIO(limit), SCENARIO(members),
 };
 

@@ -1,8 +1,11 @@
-//! The scenarios of tests/c/held.c: what is sent on sockets is held (`TXOS_HOLD_OUTPUT=sockets`).
+//! The scenarios of tests/c/held.c: what is sent on sockets is held.
 
 scenarios_of! {
     "held", without [],
     only_sockets,
+    asked,
+    at_once,
+    connecting,
     descriptors,
     waits,
     no_room,

@@ -96,6 +96,41 @@ pub fn room_in_socket(socket: i32) -> Sys<u64> {
     Ok(u64::try_from(room).unwrap_or(0))
 }
 
+/// How much a socket takes at once beside what waits to be sent there: half of its buffer in all. (The kernel counts what
+/// it needs for itself.)
+///
+/// # Errors
+/// As `ioctl(2)`.
+pub fn room_left_in_socket(socket: i32) -> Sys<u64> {
+    let mut unsent = 0_i32;
+    // SAFETY: there is room for the answer.
+    unsafe { sys!(SYS_ioctl, socket, libc::TIOCOUTQ, &raw mut unsent) }?;
+    let room = (send_buffer(socket)? / 2).saturating_sub(unsent);
+    Ok(u64::try_from(room).unwrap_or(0))
+}
+
+/// How long sending and connecting may wait (`SO_SNDTIMEO`), as a `struct timeval`: seconds and microseconds; 0: for ever.
+///
+/// # Errors
+/// As `getsockopt(2)`.
+pub fn send_limit(socket: i32) -> Sys<[i64; 2]> {
+    let (mut time, mut len) = ([0_i64; 2], size_of::<[i64; 2]>() as u32);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
+    // SAFETY: there is room for a `struct timeval`, and its length is told.
+    unsafe { sys!(SYS_getsockopt, socket, level, name, &raw mut time, &raw mut len) }?;
+    Ok(time)
+}
+
+/// The same, to be changed.
+///
+/// # Errors
+/// As `setsockopt(2)`.
+pub fn set_send_limit(socket: i32, time: [i64; 2]) -> Sys<()> {
+    let (level, name, len) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO, size_of::<[i64; 2]>());
+    // SAFETY: the kernel reads a `struct timeval`.
+    unsafe { sys!(SYS_setsockopt, socket, level, name, &raw const time, len) }.map(drop)
+}
+
 /// The length of the message that the next look would find, which moves the offset of looks on.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What a thread's transaction sends on sockets from before it, with `TXOS_HOLD_OUTPUT=sockets`: sent by the commit, and never
+//! What a thread's transaction sends on sockets from before it: sent by the commit, and never
 //! if the transaction aborts. A process outside of it has the other ends.
 
 use txos_testkit::{Done, Lab};
@@ -10,18 +10,18 @@ use crate::{are_as_natively_after_the_commit, cases, seen, start};
 fn run(lab: &Lab, call: &str, how: &str) -> Done {
     let linked = if how == "natively" { Linked::Natively } else { Linked::WithLibrary };
     let program = start(lab, "sent", linked).args([call, how]);
-    program.env("TXOS_HOLD_OUTPUT", "sockets").run().expect(0)
+    program.run().expect(0)
 }
 
 #[test]
-fn what_a_thread_sends_on_sockets_is_sent_by_the_commit_if_asked() {
+fn what_a_thread_sends_on_sockets_is_sent_by_the_commit() {
     let lab = Lab::in_memory();
     are_as_natively_after_the_commit("sent", |call, how| run(&lab, call, how));
     lab.expect_clean();
 }
 
 #[test]
-fn what_a_thread_that_aborts_has_sent_on_sockets_is_never_sent_if_asked() {
+fn what_a_thread_that_aborts_has_sent_on_sockets_is_never_sent() {
     let lab = Lab::in_memory();
     let mut wrong = Vec::new();
     for call in cases("sent").into_keys() {

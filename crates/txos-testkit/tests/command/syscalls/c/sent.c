@@ -1,7 +1,7 @@
 /* sent list
  * sent CALL natively|commit|abort|strict
  *
- * What a transaction sends on sockets from before it, with TXOS_HOLD_OUTPUT=sockets. A process outside of it has the other ends, and
+ * What a transaction sends on sockets from before it. A process outside of it has the other ends, and
  * says what has come: before the transaction, when the calls were made, and afterwards. Then come what the calls were
  * answered, and the end of the transaction, which has TX_STRICT with "strict". "natively" makes the calls without one.
  */
