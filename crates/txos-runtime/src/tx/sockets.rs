@@ -253,7 +253,9 @@ impl Tx {
         let limit = kernel::send_limit(real);
         let is_longer = |limit: [i64; 2]| limit == [0; 2] || limit > WHILE;
         let limit = match limit {
-            Ok(limit) if is_longer(limit) && kernel::status_flags(real)? & libc::O_NONBLOCK == 0 => {
+            Ok(limit)
+                if is_longer(limit) && kernel::status_flags(real)? & libc::O_NONBLOCK == 0 =>
+            {
                 limit
             }
             _ => return call.answer(),

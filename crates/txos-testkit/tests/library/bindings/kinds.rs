@@ -20,9 +20,7 @@ fn a_message_comes_with_what_it_tells_of() {
     let place = lab.dir().join("socket");
     let socket = UnixDatagram::bind(&place).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let tell = |line: &str| {
-        in_lab(&lab, &program).arg(&place).arg(line).run()
-    };
+    let tell = |line: &str| in_lab(&lab, &program).arg(&place).arg(line).run();
     let _ = tell("first").expect(0);
     // It is sent, and then taken back: nobody hears of it.
     let _ = tell("").expect(1).says("nobody was told");
