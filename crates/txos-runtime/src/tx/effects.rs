@@ -60,6 +60,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const TURN: Duration = Duration::from_millis(10);
 /// People are told of a wait that is longer.
 const TELL_AFTER: Duration = Duration::from_secs(2);
+/// A commit waits for so long for a socket that takes nothing, unless `TXOS_HELD_WAIT` says otherwise.
+const HELD_WAIT: Duration = Duration::from_secs(60);
 /// Why output is released.
 const WAITING: &str = "the transaction waits for something from outside";
 /// What an abort names if something was released.
@@ -113,6 +115,11 @@ struct End {
     number: i32,
     /// The socket is connected.
     connected: bool,
+    unix: bool,
+    /// It has no connection: one message that is lost leaves the others as they are.
+    datagrams: bool,
+    /// Of a full queue of messages at the other end, which others fill as well, nothing tells beforehand.
+    crowded: bool,
     /// Its sending side is to be shut down.
     shut: bool,
     /// Why nothing more is sent there.
@@ -121,6 +128,8 @@ struct End {
     unsent: u64,
     /// So many were sent before the commit.
     released: u64,
+    /// Something was, if only an empty message.
+    went: bool,
     /// The kernel can't say whether a write there would wait.
     waits: bool,
 }
@@ -217,7 +226,7 @@ impl Effects {
 
     /// What was sent before the commit, in words; empty if that is nothing.
     fn released(&self) -> String {
-        let ends = self.ends.iter().filter(|end| end.released > 0);
+        let ends = self.ends.iter().filter(|end| end.went);
         ends.map(|end| end.words(end.released)).collect::<Vec<_>>().join(", ")
     }
 
@@ -279,12 +288,18 @@ impl Effects {
         Ok(())
     }
 
+    /// What is held for an end, by whatever descriptor.
+    fn queue_of(&self, end: usize) -> impl Iterator<Item = &Effect> {
+        let id = self.ends.get(end).map(|end| end.id);
+        let is_it = move |at: usize| self.ends.get(at).map(|end| end.id) == id;
+        self.queue.iter().filter(move |effect| is_it(effect.end))
+    }
+
     /// So much room is needed for what is held for an end.
     fn size_for(&self, end: usize) -> u64 {
         /// What the kernel needs for a message besides its bytes.
         const EACH: u64 = 1024;
-        let queue = self.queue.iter().filter(|effect| effect.end == end);
-        queue.map(|effect| effect.len + EACH).sum()
+        self.queue_of(end).map(|effect| effect.len + EACH).sum()
     }
 
     fn queue_up(&mut self, end: usize, what: What, from: u64, len: u64, in_file: bool) {
@@ -335,7 +350,8 @@ impl Effects {
         self.going = self.queue.len();
         let mut failed = Vec::new();
         let mut before = |number| failed.extend(signals(number));
-        let unsent = self.send_those(Some(&mut Wait::default()), Some(&mut before));
+        let mut wait = Wait { ends: true, ..Wait::default() };
+        let unsent = self.send_those(Some(&mut wait), Some(&mut before));
         let unsent = unsent.into_iter();
         failed.extend(unsent.map(|words| format!("the transaction has committed, but {words}")));
         failed
@@ -373,7 +389,8 @@ impl Effects {
             }
             let Some(end) = self.ends.get_mut(effect.end) else { continue };
             let alone = end.kind == Kind::Messages;
-            if end.failed.is_some_and(|errno| !alone || errno == Errno::INTR) {
+            let is_over = |errno| !alone || matches!(errno, Errno::INTR | Errno::TIME);
+            if end.failed.is_some_and(is_over) {
                 end.unsent += effect.len;
                 continue;
             }
@@ -390,6 +407,7 @@ impl Effects {
             let unsent = sent.err().map_or(0, |(_, unsent)| unsent);
             if signals.is_none() {
                 end.released += effect.len - unsent;
+                end.went |= sent.is_ok() || unsent < effect.len;
             }
             match sent {
                 Err((errno, _)) if cannot_wait && kernel::has_no_room(errno) => {
@@ -401,6 +419,9 @@ impl Effects {
                 Err((errno, _)) => {
                     end.failed = Some(errno);
                     end.unsent += unsent;
+                    if signals.is_some() {
+                        end.break_off(errno);
+                    }
                 }
                 Ok(()) => {}
             }
@@ -520,38 +541,70 @@ fn held_max() -> u64 {
     })
 }
 
+/// How long a commit waits for a socket that takes nothing.
+fn held_wait() -> Duration {
+    static WAIT: std::sync::OnceLock<Duration> = std::sync::OnceLock::new();
+    *WAIT.get_or_init(|| {
+        let told = std::env::var("TXOS_HELD_WAIT").ok();
+        told.and_then(|text| text.parse().ok()).map_or(HELD_WAIT, Duration::from_secs)
+    })
+}
+
 /// A wait for room, of which people are told once.
 #[derive(Debug, Default)]
 struct Wait {
+    begun: Option<Instant>,
+    /// Nothing was taken since.
     since: Option<Instant>,
     said: bool,
+    /// It is not for ever, if it is for a socket.
+    ends: bool,
 }
 
 impl Wait {
-    /// Waits until an end takes something.
-    fn for_room(&mut self, end: i32, number: i32, again: bool) -> Sys<()> {
+    /// Waits until an end takes something. `again`: it has said that it does, and did not.
+    ///
+    /// # Errors
+    /// ETIME: nothing was taken for as long as may be waited. EINTR: a signal ends the process.
+    fn for_room(&mut self, end: &End, again: bool) -> Sys<()> {
+        let begun = *self.begun.get_or_insert_with(Instant::now);
         let since = *self.since.get_or_insert_with(Instant::now);
+        let limit = if self.ends { end.limit() } else { None };
         if again {
             // There is room, and not enough for this message.
             std::thread::sleep(Duration::from_millis(1));
         }
         loop {
-            match kernel::events(end, libc::POLLOUT, LOOK) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => break,
+            let takes = match kernel::events(end.fd(), libc::POLLOUT, LOOK) {
+                Ok(0) | Err(Errno::INTR) => false,
+                Ok(_) => true,
                 Err(errno) => return Err(errno),
-            }
+            };
             if is_to_end() {
                 return Err(Errno::INTR);
             }
-            if !self.said && since.elapsed() >= TELL_AFTER {
+            if takes && !again {
+                return Ok(());
+            }
+            if limit.is_some_and(|limit| since.elapsed() >= limit) {
+                return Err(Errno::TIME);
+            }
+            if !self.said && begun.elapsed() >= TELL_AFTER {
                 self.said = true;
+                let number = end.number;
                 say(&format!(
                     "output that was held is waiting for the reader of descriptor {number}"
                 ));
             }
+            if takes {
+                return Ok(());
+            }
         }
-        if is_to_end() { Err(Errno::INTR) } else { Ok(()) }
+    }
+
+    /// Something was taken.
+    fn goes_on(&mut self) {
+        self.since = None;
     }
 }
 
@@ -595,12 +648,14 @@ impl End {
                 Ok(n) => {
                     rest = rest.get(n..).unwrap_or_default();
                     again = false;
+                    if let Some(wait) = wait.as_deref_mut() {
+                        wait.goes_on();
+                    }
                 }
                 Err(Errno::INTR) => continue,
                 Err(errno) if kernel::has_no_room(errno) => {
-                    let (end, number) = (self.fd(), self.number);
                     let waited = match wait.as_deref_mut() {
-                        Some(wait) => wait.for_room(end, number, again),
+                        Some(wait) => wait.for_room(self, again),
                         None => Err(errno),
                     };
                     waited.map_err(|errno| (errno, rest.len() as u64))?;
@@ -620,6 +675,47 @@ impl End {
 
     fn is_socket(&self) -> bool {
         matches!(self.kind, Kind::Stream | Kind::Messages)
+    }
+
+    /// For how long a commit may wait for it in vain: for a socket, also no longer than its own calls would (`SO_SNDTIMEO`).
+    fn limit(&self) -> Option<Duration> {
+        if !self.is_socket() {
+            return None;
+        }
+        let [seconds, micros] = kernel::send_limit(self.fd()).unwrap_or_default();
+        let own = u64::try_from(seconds).ok().zip(u64::try_from(micros).ok());
+        let own = own.filter(|own| *own != (0, 0));
+        let own =
+            own.map(|(s, us)| Duration::from_secs(s).saturating_add(Duration::from_micros(us)));
+        Some(own.map_or(held_wait(), |own| own.min(held_wait())))
+    }
+
+    /// Something of it was lost after the commit: what follows must not look as if it came next. The other end reads the end
+    /// of the connection, and the program is told that it has ended (EPIPE).
+    fn break_off(&self, errno: Errno) {
+        if self.kind == Kind::Stream || errno == Errno::TIME && !self.datagrams && self.is_socket()
+        {
+            let _ = kernel::shut_down(self.fd(), libc::SHUT_WR);
+        }
+    }
+
+    /// A message of so many bytes is too long, whatever the room. (Of another family's address the kernel says so at the commit.)
+    fn is_too_long(&self, len: u64) -> bool {
+        /// What UDP can send by IPv4, and by IPv6.
+        const UDP: u64 = 65_507;
+        const UDP6: u64 = 65_527;
+        /// What the kernel keeps free of a buffer.
+        const KEPT: u64 = 32;
+        if self.kind != Kind::Messages {
+            return false;
+        }
+        match kernel::socket_kind(self.fd()) {
+            Ok((libc::AF_UNIX, _)) => kernel::send_buffer(self.fd())
+                .is_ok_and(|room| len > u64::try_from(room).unwrap_or(0).saturating_sub(KEPT)),
+            Ok((libc::AF_INET, libc::SOCK_DGRAM)) => len > UDP,
+            Ok((libc::AF_INET6, libc::SOCK_DGRAM)) => len > UDP6,
+            _ => false,
+        }
     }
 
     /// Sends as much as there is room for.
@@ -683,6 +779,9 @@ impl End {
         let words = self.words(unsent);
         Some(match errno {
             Errno::INTR => format!("{words} were not sent: a signal ended the wait for the reader"),
+            Errno::TIME => format!(
+                "{words} were not sent: the reader took nothing for as long as is waited for it (TXOS_HELD_WAIT, SO_SNDTIMEO)"
+            ),
             _ => format!("{words} could not be sent: {}", std::io::Error::from(errno)),
         })
     }
@@ -739,7 +838,7 @@ impl Tx {
         let runtime = self.how.flags & flags::MANAGED != 0;
         let has_others = || runtime || !kernel::has_one_thread();
         let never_waits = || kernel::status_flags(real).is_ok_and(|f| f & libc::O_NONBLOCK != 0);
-        let mut connected = false;
+        let (mut connected, mut unix, mut datagrams, mut crowded) = (false, false, false, false);
         let stat = kernel::look_fd(real)?;
         let kind = match stat.kind() {
             FileKind::Fifo if made => return Ok(Reach::Inside),
@@ -769,6 +868,10 @@ impl Tx {
                     return Ok(Reach::Live);
                 }
                 connected = kernel::socket_address(real, kernel::Side::Peer).is_ok();
+                unix = domain == libc::AF_UNIX;
+                datagrams = kind == libc::SOCK_DGRAM;
+                // Two that were made as a pair have each other only.
+                crowded = unix && datagrams && kernel::peer_process(real) == 0;
                 match kind {
                     libc::SOCK_STREAM => Kind::Stream,
                     libc::SOCK_DGRAM | libc::SOCK_SEQPACKET => Kind::Messages,
@@ -784,10 +887,14 @@ impl Tx {
             kind,
             number,
             connected,
+            unix,
+            datagrams,
+            crowded,
             shut: false,
             failed: None,
             unsent: 0,
             released: 0,
+            went: false,
             waits: false,
         });
         Ok(Reach::Held(self.held.output.ends.len() - 1))
@@ -856,6 +963,10 @@ impl Tx {
             }
             _ => buffers(call)?,
         };
+        let len = bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add);
+        if self.held.output.ends.get(end).is_some_and(|end| end.is_too_long(len)) {
+            return Err(Errno::MSGSIZE);
+        }
         if self.may_lack_room(end, &bytes, false)? {
             return Ok(None);
         }
@@ -886,7 +997,12 @@ impl Tx {
             return Ok(false);
         }
         let held = self.held.output.size_for(end);
-        if held.saturating_add(len) <= kernel::room_left_in_socket(socket)? {
+        // In a queue that others fill as well there is room for one message if there is any.
+        let takes = !there.crowded
+            || there.connected
+                && self.held.output.queue_of(end).next().is_none()
+                && kernel::is_ready(socket, libc::POLLOUT);
+        if takes && held.saturating_add(len) <= kernel::room_left_in_socket(socket)? {
             return Ok(false);
         }
         self.release_because("a socket that does not wait may have no room")?;
@@ -1056,10 +1172,20 @@ impl Tx {
         if !there.is_socket() {
             return Ok(None);
         }
-        // It is put together with what follows: the kernel does that.
         let keeps_apart = there.kind == Kind::Messages;
-        if keeps_apart && send_flags & libc::MSG_MORE != 0 {
+        if keeps_apart && there.unix && send_flags & libc::MSG_OOB != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        // It is put together with what follows: the kernel does that. And it says what it thinks of urgent messages.
+        if keeps_apart && send_flags & (libc::MSG_MORE | libc::MSG_OOB) != 0 {
             return Ok(None);
+        }
+        if has_address && !keeps_apart && there.unix {
+            return Err(if there.connected { Errno::ISCONN } else { Errno::OPNOTSUPP });
+        }
+        let len = bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add);
+        if there.is_too_long(len) {
+            return Err(Errno::MSGSIZE);
         }
         if self.may_lack_room(end, &bytes, send_flags & libc::MSG_DONTWAIT != 0)? {
             return Ok(None);
@@ -1280,9 +1406,35 @@ impl Tx {
             return Ok(());
         }
         let Some(at) = self.end_for(number, true)? else { return Ok(()) };
-        if self.held.output.queue.iter().any(|effect| effect.end == at) {
+        if self.held.output.queue_of(at).next().is_some() {
             self.release_because("what follows it can't be held")?;
             self.go_on_to_the_end();
+        }
+        Ok(())
+    }
+
+    /// So many bytes were sent on a socket at once, which can hold others: an abort names them, and nothing begins again by
+    /// itself.
+    pub fn went_live(&mut self, number: i32, bytes: u64) {
+        let Ok(Some(at)) = self.end_for(number, true) else { return };
+        let output = &mut self.held.output;
+        if let Some(end) = output.ends.get_mut(at).filter(|end| end.is_socket()) {
+            end.released += bytes;
+            end.went = true;
+            output.went_out = true;
+        }
+    }
+
+    /// Before a socket is connected, perhaps to another peer than before.
+    ///
+    /// # Errors
+    /// As [`Tx::release`].
+    pub fn before_connecting(&mut self, number: i32) -> Sys<()> {
+        self.before_live(number)?;
+        if let Ok(Some(at)) = self.known_end(number)
+            && let Some(end) = self.held.output.ends.get_mut(at)
+        {
+            end.connected = false;
         }
         Ok(())
     }
@@ -1312,7 +1464,7 @@ impl Tx {
     /// What was released may be answered: what is received there is taken from now on.
     fn talks_where_released(&mut self) {
         let ends = self.held.output.ends.iter();
-        let sockets = ends.filter(|end| end.is_socket() && end.released > 0).map(|end| end.id);
+        let sockets = ends.filter(|end| end.is_socket() && end.went).map(|end| end.id);
         let sockets: Vec<FileId> = sockets.collect();
         sockets.into_iter().for_each(|socket| self.talks_on(socket));
     }

@@ -142,7 +142,9 @@ impl Tx {
                 let bytes = buffers(call)?;
                 self.before_room(real, bytes.iter().map(|piece| piece.len()).sum())?;
             }
-            return call.with_descriptor(0, real).answer_waiting();
+            let written = call.with_descriptor(0, real).answer_waiting()?;
+            self.went_live(fd, written);
+            return Ok(written);
         };
         if !writes {
             return Err(Errno::BADF);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -11,7 +12,10 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -150,6 +154,7 @@ static void exact(int fd, const char *text) {
 /* --- Each way to wait for what only the answer to a request can bring --- */
 
 static int pipe_[2];
+static int lockable; /* no file of the transaction's */
 static sem_t posted;
 
 static void nap(long milliseconds) {
@@ -161,16 +166,16 @@ static void nap(long milliseconds) {
 static void answer(void) {
     char text[65536];
     struct flock lock = {.l_type = F_WRLCK};
-    int file = open("/dev/zero", O_RDWR), whole = open("locked", O_RDWR);
+    int whole = open("locked", O_RDWR);
     CHECK(close(own) == 0 && close(pipe_[1]) == 0);
-    CHECK(fcntl(file, F_SETLK, &lock) == 0 && flock(whole, LOCK_EX | LOCK_NB) == 0);
+    CHECK(fcntl(lockable, F_SETLK, &lock) == 0 && flock(whole, LOCK_EX | LOCK_NB) == 0);
     CHECK(write(other, "par", 3) == 3); /* a part of the answer is there before */
     shared[1] = 1;
     exact(other, "request");
     shared[0] = 1;
     CHECK(write(other, "tial", 4) == 4);
     lock.l_type = F_UNLCK;
-    CHECK(fcntl(file, F_SETLK, &lock) == 0 && flock(whole, LOCK_UN) == 0);
+    CHECK(fcntl(lockable, F_SETLK, &lock) == 0 && flock(whole, LOCK_UN) == 0);
     while (read(pipe_[0], text, sizeof text) > 0)
         ;
     _exit(0);
@@ -221,6 +226,21 @@ static void by_poll(void) {
     CHECK(poll(&one, 1, -1) == 1);
 }
 
+static void by_select(void) {
+    fd_set set;
+    exact(own, "par");
+    FD_ZERO(&set);
+    FD_SET(own, &set);
+    CHECK(select(own + 1, &set, NULL, NULL, NULL) == 1);
+}
+
+static void by_epoll(void) {
+    struct epoll_event event = {.events = EPOLLIN};
+    int all = epoll_create1(0);
+    exact(own, "par");
+    CHECK(epoll_ctl(all, EPOLL_CTL_ADD, own, &event) == 0 && epoll_wait(all, &event, 1, -1) == 1);
+}
+
 static void by_splice(void) {
     int p[2];
     CHECK(pipe(p) == 0);
@@ -254,8 +274,7 @@ static void by_full_pipe(void) {
 
 static void by_record_lock(void) {
     struct flock lock = {.l_type = F_WRLCK};
-    int fd = open("/dev/zero", O_RDWR);
-    CHECK(fcntl(fd, F_SETLKW, &lock) == 0);
+    CHECK(fcntl(lockable, F_SETLKW, &lock) == 0);
 }
 
 static void by_flock(void) {
@@ -267,7 +286,7 @@ static const struct {
     const char *name;
     void (*wait)(void);
 } ways[] = {
-    {"read", by_read}, {"all", by_waiting_for_all}, {"looking", by_looking}, {"poll", by_poll}, {"splice", by_splice},
+    {"read", by_read}, {"all", by_waiting_for_all}, {"looking", by_looking}, {"poll", by_poll}, {"select", by_select}, {"epoll", by_epoll}, {"splice", by_splice},
     {"sleeping", by_sleeping}, {"one sleep", by_one_sleep}, {"semaphore", by_semaphore}, {"pipe", by_full_pipe},
     {"record lock", by_record_lock}, {"flock", by_flock},
 };
@@ -275,7 +294,8 @@ static const struct {
 static void ask(int way, int strict) {
     connection(SOCK_STREAM);
     put("locked", "x", O_CREAT);
-    CHECK(pipe(pipe_) == 0 && sem_init(&posted, 0, 0) == 0);
+    lockable = memfd_create("lockable", MFD_CLOEXEC);
+    CHECK(lockable >= 0 && pipe(pipe_) == 0 && sem_init(&posted, 0, 0) == 0);
     pid_t child = fork();
     if (child == 0)
         answer();
@@ -450,6 +470,242 @@ static void gone(void) {
     long paused = sys_xpause();
     CHECK(close(other) == 0 && sys_xresume(paused) == 0);
     CHECK(sys_xend() == 0 && is_there("made") && strstr(txos_strerror(), "4 bytes for a socket"));
+    /* Of datagrams nothing tells before. */
+    connection(SOCK_DGRAM);
+    CHECK(close(other) == 0 && sys_xbegin(0) == 0 && send(own, "late", 4, 0) == 4);
+    CHECK(sys_xend() == 0 && strstr(txos_strerror(), "could not be sent"));
+}
+
+/* The commit ends a program that does not handle SIGPIPE, as the write would have. The files stay. */
+static void ended(void) {
+    connection(SOCK_STREAM);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(close(other) == 0 && sys_xbegin(0) == 0);
+        put("made", "x", O_CREAT);
+        CHECK(send(own, "late", 4, 0) == 4);
+        shared[0] = 1;
+        while (!shared[1])
+            ;
+        sys_xend();
+        _exit(0);
+    }
+    CHECK(close(own) == 0);
+    while (!shared[0])
+        nap(1);
+    CHECK(close(other) == 0);
+    shared[1] = 1;
+    CHECK(end_of(child) == 256 + SIGPIPE && is_there("made"));
+}
+
+/* A reader that takes nothing does not hold the commit up for ever. A stream of which a part is lost ends there. */
+static void full(void) {
+    static char much[4 << 20];
+    CHECK(setenv("TXOS_HELD_WAIT", "1", 1) == 0);
+    connection(SOCK_STREAM);
+    signal(SIGPIPE, SIG_IGN);
+    CHECK(sys_xbegin(0) == 0);
+    put("made", "x", O_CREAT);
+    CHECK(send(own, much, sizeof much, 0) == sizeof much);
+    CHECK(sys_xend() == 0 && is_there("made") && strstr(txos_strerror(), "were not sent: the reader took nothing"));
+    CHECK(send(own, "more", 4, 0) == -1 && errno == EPIPE);
+    ssize_t n, all = 0;
+    while ((n = read(other, much, sizeof much)) > 0)
+        all += n;
+    CHECK(n == 0 && all > 0 && all < (ssize_t)sizeof much);
+
+    /* Its own limit counts if it is shorter. */
+    connection(SOCK_STREAM);
+    CHECK(unsetenv("TXOS_HELD_WAIT") == 0);
+    struct timeval limit = {0, 200000};
+    CHECK(setsockopt(own, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0 && sys_xbegin(0) == 0);
+    CHECK(send(own, much, sizeof much, 0) == sizeof much);
+    CHECK(sys_xend() == 0 && strstr(txos_strerror(), "were not sent"));
+}
+
+/* One that is connected to the socket "place", which is made. */
+static int sender(int *place) {
+    struct sockaddr_un path = {AF_UNIX, "place"};
+    int one = socket(AF_UNIX, SOCK_DGRAM, 0);
+    *place = socket(AF_UNIX, SOCK_DGRAM, 0);
+    CHECK(bind(*place, (void *)&path, sizeof path) == 0 && connect(one, (void *)&path, sizeof path) == 0);
+    return one;
+}
+
+/* The same of a socket whose queue of messages is full. What is there is there; later messages come. */
+static void full_queue(void) {
+    CHECK(setenv("TXOS_HELD_WAIT", "1", 1) == 0);
+    connection(SOCK_DGRAM);
+    int place, fd = sender(&place);
+    int before = 0;
+    while (send(fd, "before", 6, MSG_DONTWAIT) == 6)
+        before++;
+    CHECK(errno == EAGAIN && before > 0 && sys_xbegin(0) == 0);
+    put("made", "x", O_CREAT);
+    CHECK(send(fd, "late", 4, 0) == 4 && send(fd, "later", 5, 0) == 5);
+    CHECK(sys_xend() == 0 && is_there("made") && strstr(txos_strerror(), "9 bytes for a socket"));
+    while (before--)
+        CHECK(came(place, "before"));
+    CHECK(came(place, NULL) && sys_xbegin(0) == 0 && send(fd, "again", 5, 0) == 5 && sys_xend() == 0 && came(place, "again"));
+}
+
+/* Of such a queue, which others fill as well, there is surely room for one message. */
+static void crowded(void) {
+    connection(SOCK_DGRAM);
+    int place, fd = sender(&place);
+    CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && sys_xbegin(TX_STRICT) == 0 && send(fd, "one", 3, 0) == 3);
+    CHECK(sys_xend() == 0 && came(place, "one") && sys_xbegin(0) == 0 && send(fd, "one", 3, 0) == 3 && send(fd, "two", 3, 0) == 3);
+    sys_xabort(1);
+    CHECK(came(place, "one") && came(place, "two") && came(place, NULL));
+}
+
+/* What the kernel would refuse is refused at once. */
+static void refused(void) {
+    static char much[1 << 20];
+    struct sockaddr_un path = {AF_UNIX, "\0nobody"};
+    connection(SOCK_DGRAM);
+    CHECK(sys_xbegin(0) == 0 && send(own, much, sizeof much, 0) == -1 && errno == EMSGSIZE);
+    CHECK(write(own, much, sizeof much) == -1 && errno == EMSGSIZE);
+    CHECK(send(own, "x", 1, MSG_OOB) == -1 && errno == EOPNOTSUPP);
+    int stream[2], udp = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, stream) == 0);
+    struct sockaddr_in net = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    CHECK(sendto(udp, much, 65508, 0, (void *)&net, sizeof net) == -1 && errno == EMSGSIZE && sys_xend() == 0);
+    connection(SOCK_STREAM);
+    CHECK(sendto(own, "x", 1, 0, (void *)&path, sizeof path) == -1 && errno == EISCONN);
+    CHECK(sys_xbegin(TX_STRICT) == 0 && sendto(own, "x", 1, 0, (void *)&path, sizeof path) == -1 && errno == EISCONN && sys_xend() == 0);
+    CHECK(came(other, NULL));
+}
+
+/* What could not be held is named as well, and nothing begins again. */
+static void live(void) {
+    static char much[1 << 20];
+    connection(SOCK_STREAM);
+    volatile int attempts = 0;
+    CHECK(fcntl(own, F_SETFL, O_NONBLOCK) == 0 && sys_xbegin(TX_RESTART) >= 0);
+    attempts++;
+    CHECK(send(own, much, sizeof much, 0) > 0 && ioctl(0, LOSE) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1 && errno == ECANCELED && attempts == 1 && strstr(reason().what, "sent before that: "));
+    CHECK(sys_xbegin(TX_STRICT) == 0 && send(own, much, sizeof much, 0) == -1 && errno == ECANCELED && sys_xend() == -1 && errno == ENOTSUP);
+}
+
+/* Ways to send, and the end of a connection: all of it in order at the commit, and none of it if it aborts. */
+static void ways_to_send(void) {
+    for (int commits = 0; commits < 2; commits++) {
+        int p[2];
+        connection(SOCK_STREAM);
+        put("file", "file,", O_CREAT | O_TRUNC);
+        CHECK(pipe(p) == 0 && write(p[1], "pipe,", 5) == 5 && sys_xbegin(TX_STRICT) == 0);
+        int fd = open("file", O_RDONLY);
+        CHECK(send(own, "more,", 5, MSG_MORE) == 5 && sendfile(own, fd, NULL, 100) == 5);
+        CHECK(splice(p[0], NULL, own, NULL, 5, 0) == 5 && write(own, "last", 4) == 4);
+        CHECK(shutdown(own, SHUT_WR) == 0 && close(own) == 0 && seen(NULL));
+        if (commits) {
+            CHECK(sys_xend() == 0);
+            exact(other, "more,file,pipe,");
+            exact(other, "last");
+            CHECK(came(other, ""));
+        } else {
+            sys_xabort(1);
+            CHECK(came(other, NULL) && send(own, "is open", 7, 0) == 7 && came(other, "is open"));
+        }
+    }
+}
+
+static void *sends(void *text) {
+    CHECK(send(own, text, strlen(text), 0) > 0);
+    return NULL;
+}
+
+/* Others that have the socket overtake what is held. */
+static void overtaken(void) {
+    connection(SOCK_DGRAM);
+    CHECK(sys_xbegin(0) == 0 && send(own, "held", 4, 0) == 4);
+    pid_t child = fork();
+    if (child == 0) {
+        sends("by a child");
+        _exit(0);
+    }
+    long paused = sys_xpause();
+    CHECK(end_of(child) == 0 && sys_xresume(paused) == 0);
+    pthread_t thread;
+    paused = sys_xpause();
+    CHECK(pthread_create(&thread, NULL, sends, "by a thread") == 0 && pthread_join(thread, NULL) == 0 && sys_xresume(paused) == 0);
+    CHECK(seen("by a child") && seen("by a thread") && seen(NULL) && sys_xend() == 0 && came(other, "held"));
+}
+
+static void network(int type) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof at;
+    other = socket(AF_INET, type, 0), own = socket(AF_INET, type, 0);
+    CHECK(bind(other, (void *)&at, len) == 0 && getsockname(other, (void *)&at, &len) == 0);
+    CHECK(type != SOCK_STREAM || listen(other, 1) == 0);
+    CHECK(connect(own, (void *)&at, len) == 0);
+    if (type == SOCK_STREAM)
+        other = accept(other, NULL, NULL);
+    else
+        CHECK(getsockname(own, (void *)&at, &len) == 0 && connect(other, (void *)&at, len) == 0);
+}
+
+/* Before the kernel encrypts a connection, what was held is sent as it is. */
+static void encrypted(void) {
+    connection(SOCK_STREAM);
+    network(SOCK_STREAM);
+    CHECK(sys_xbegin(0) == 0 && send(own, "finished", 8, 0) == 8);
+    setsockopt(own, SOL_TCP, TCP_ULP, "tls", 3);
+    sys_xabort(1);
+    exact(other, "finished");
+}
+
+/* Urgent bytes are held as others are. What the kernel tells of afterwards is live, after what was held. */
+static void sent_with_flags(void) {
+    char got[4];
+    connection(SOCK_STREAM);
+    network(SOCK_STREAM);
+    CHECK(sys_xbegin(0) == 0 && send(own, "held", 4, 0) == 4 && send(own, "now", 3, MSG_ZEROCOPY) == 3);
+    sys_xabort(1);
+    exact(other, "heldnow");
+    CHECK(sys_xbegin(TX_STRICT) == 0 && send(own, "more", 4, MSG_MORE) == 4 && send(own, "!", 1, MSG_OOB) == 1 && seen(NULL));
+    CHECK(sys_xend() == 0);
+    exact(other, "more");
+    CHECK(recv(other, got, 1, MSG_OOB) == 1 && got[0] == '!');
+}
+
+/* The address of a name is asked for as the C library does it: the request goes out before the answer is waited for. */
+static void lookup(void) {
+    connection(SOCK_DGRAM);
+    network(SOCK_DGRAM);
+    pid_t child = fork();
+    if (child == 0) {
+        char text[8];
+        for (int i = 0; i < 2; i++)
+            CHECK(recv(other, text, 8, 0) == 8 && send(other, text, 8, 0) == 8);
+        _exit(0);
+    }
+    struct iovec questions[2] = {{"A       ", 8}, {"AAAA    ", 8}};
+    struct mmsghdr both[2] = {{.msg_hdr = {.msg_iov = questions, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = questions + 1, .msg_iovlen = 1}}};
+    CHECK(fcntl(own, F_SETFL, O_NONBLOCK) == 0 && sys_xbegin(0) == 0);
+    struct pollfd one = {own, POLLOUT, 0};
+    CHECK(poll(&one, 1, 0) == 1 && sendmmsg(own, both, 2, MSG_NOSIGNAL) == 2 && both[1].msg_len == 8);
+    one.events = POLLIN;
+    for (int i = 0; i < 2; i++) {
+        char text[16];
+        CHECK(poll(&one, 1, 5000) == 1 && recvfrom(own, text, 16, 0, NULL, NULL) == 8 && memcmp(text, questions[i].iov_base, 8) == 0);
+    }
+    CHECK(sys_xend() == 0 && end_of(child) == 0);
+}
+
+/* A socket that is connected to another has what was held sent to the one before. */
+static void reconnected(void) {
+    connection(SOCK_DGRAM);
+    int place, fd = sender(&place), second = socket(AF_UNIX, SOCK_DGRAM, 0);
+    struct sockaddr_un path = {AF_UNIX, "second"};
+    struct sockaddr none = {.sa_family = AF_UNSPEC};
+    CHECK(bind(second, (void *)&path, sizeof path) == 0 && sys_xbegin(0) == 0 && send(fd, "first", 5, 0) == 5);
+    CHECK(connect(fd, (void *)&path, sizeof path) == 0 && send(fd, "second", 6, 0) == 6 && sys_xend() == 0);
+    CHECK(came(place, "first") && came(place, NULL) && came(second, "second") && came(second, NULL));
+    CHECK(sys_xbegin(0) == 0 && send(fd, "third", 5, 0) == 5 && connect(fd, &none, sizeof none) == 0);
+    CHECK(send(fd, "x", 1, 0) == -1 && errno == ENOTCONN && sys_xend() == 0 && came(second, "third"));
 }
 
 /* Killed before the commit nothing is sent. */
@@ -495,7 +751,9 @@ static const struct {
     void (*run)(void);
 } scenarios[] = {
     SCENARIO(only_sockets), SCENARIO(asked), SCENARIO(at_once), SCENARIO(connecting), SCENARIO(descriptors), SCENARIO(waits), SCENARIO(no_room), SCENARIO(room), SCENARIO(strict), SCENARIO(named), SCENARIO(gone),
-    SCENARIO(killed), SCENARIO(limit), SCENARIO(members),
+    SCENARIO(killed), SCENARIO(limit), SCENARIO(members), SCENARIO(ended), SCENARIO(full), SCENARIO(full_queue), SCENARIO(crowded),
+    SCENARIO(refused), SCENARIO(live), SCENARIO(ways_to_send), SCENARIO(overtaken), SCENARIO(encrypted), SCENARIO(lookup),
+    SCENARIO(reconnected), SCENARIO(sent_with_flags),
 };
 
 RUN_ONE_OF(scenarios)

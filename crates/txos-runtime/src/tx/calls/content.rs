@@ -230,6 +230,7 @@ impl Tx {
         let done = between(source, target)?;
         if done > 0 {
             self.written_by(to);
+            self.went_live(to, done);
         }
         Ok(done)
     }

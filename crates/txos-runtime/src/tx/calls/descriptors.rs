@@ -7,6 +7,9 @@ use crate::tx::Tx;
 use crate::tx::kernel::{self, Errno, Sys};
 use crate::tx::sockets::Header;
 
+/// The level of options of a connection that the kernel encrypts (kTLS).
+const SOL_TLS: i32 = 282;
+
 impl Tx {
     /// Calls about descriptors; all others are what the table says.
     #[inline]
@@ -87,6 +90,7 @@ impl Tx {
                         self.before_live(int(0))?;
                         let sent = self.send_live(call)?;
                         self.talks(int(0));
+                        self.went_live(int(0), bytes_sent(call, sent));
                         Ok(sent)
                     }
                 }
@@ -99,8 +103,15 @@ impl Tx {
                 self.talks(int(0));
                 self.the_rest(call)
             }
-            libc::SYS_connect => {
+            // What is held would be encrypted by the kernel from here on, as what follows is.
+            libc::SYS_setsockopt
+                if int(1) == SOL_TLS || (int(1), int(2)) == (libc::SOL_TCP, libc::TCP_ULP) =>
+            {
                 self.before_live(int(0))?;
+                self.the_rest(call)
+            }
+            libc::SYS_connect => {
+                self.before_connecting(int(0))?;
                 self.to_address(call)
             }
             #[cfg(target_arch = "x86_64")]
@@ -230,6 +241,21 @@ impl Tx {
         // SAFETY: the header, and the address and control data that it leads to, live until the answer.
         let call = unsafe { call.with_word(1, header.at()) };
         self.the_rest(&call)
+    }
+}
+
+/// How many bytes a call that sends has sent, by its answer.
+fn bytes_sent(call: &Call, answer: u64) -> u64 {
+    /// Where the length of what was sent is, after the header of a message.
+    const LENGTH_AT: usize = 56;
+    match call.number() {
+        libc::SYS_sendmmsg => {
+            let messages = call.pointer::<[u64; 8]>(1);
+            let len = |at: u64| messages.item(at).part::<u32>(LENGTH_AT).read();
+            (0..answer).map(|at| u64::from(len(at).unwrap_or(0))).sum()
+        }
+        libc::SYS_shutdown => 0,
+        _ => answer,
     }
 }
 
