@@ -1176,10 +1176,12 @@ impl Tx {
         if keeps_apart && there.unix && send_flags & libc::MSG_OOB != 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        // It is put together with what follows: the kernel does that. And it says what it thinks of urgent messages.
-        if keeps_apart && send_flags & (libc::MSG_MORE | libc::MSG_OOB) != 0 {
+        // What it thinks of urgent messages, the kernel says.
+        if keeps_apart && send_flags & libc::MSG_OOB != 0 {
             return Ok(None);
         }
+        // A message of UDP may come in parts, which the kernel puts together.
+        let kept_flags = if keeps_apart { KEPT_FLAGS | libc::MSG_MORE } else { KEPT_FLAGS };
         if has_address && !keeps_apart && there.unix {
             return Err(if there.connected { Errno::ISCONN } else { Errno::OPNOTSUPP });
         }
@@ -1196,7 +1198,7 @@ impl Tx {
             true => to.read()?,
             false => Vec::new(),
         };
-        let what = match send_flags & KEPT_FLAGS {
+        let what = match send_flags & kept_flags {
             0 if to.is_empty() && rights.is_empty() => What::Bytes,
             flags => What::Message(Box::new(Message { flags, to, rights, handed: false.into() })),
         };

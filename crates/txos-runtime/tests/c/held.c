@@ -76,6 +76,17 @@ static void only_sockets(void) {
     }
 }
 
+/* Standard output that is a socket, as of a service, is held as others are. Standard error is live. */
+static void standard(void) {
+    connection(SOCK_STREAM);
+    CHECK(dup2(own, 1) == 1 && sys_xbegin(0) == 0 && write(1, "out", 3) == 3 && seen(NULL));
+    sys_xabort(1);
+    int error = dup(2);
+    CHECK(came(other, NULL) && dup2(own, 2) == 2 && sys_xbegin(0) == 0 && write(2, "error", 5) == 5);
+    sys_xabort(1);
+    CHECK(dup2(error, 2) == 2 && came(other, "error"));
+}
+
 /* What the variable says; without it, and with what it does not know, it is sockets. */
 static void asked(void) {
     static const char *const words[] = {"0", "none", "sockets", "", "other", NULL};
@@ -514,6 +525,16 @@ static void full(void) {
         all += n;
     CHECK(n == 0 && all > 0 && all < (ssize_t)sizeof much);
 
+    /* So do packets, of which each is whole. */
+    connection(SOCK_SEQPACKET);
+    CHECK(sys_xbegin(0) == 0);
+    for (int i = 0; i < 100; i++)
+        CHECK(send(own, much, 60000, 0) == 60000);
+    CHECK(sys_xend() == 0 && strstr(txos_strerror(), "were not sent") && send(own, "more", 4, 0) == -1 && errno == EPIPE);
+    for (all = 0; (n = read(other, much, sizeof much)) == 60000; all++)
+        ;
+    CHECK(n == 0 && all > 0 && all < 100);
+
     /* Its own limit counts if it is shorter. */
     connection(SOCK_STREAM);
     CHECK(unsetenv("TXOS_HELD_WAIT") == 0);
@@ -557,6 +578,18 @@ static void crowded(void) {
     CHECK(sys_xend() == 0 && came(place, "one") && sys_xbegin(0) == 0 && send(fd, "one", 3, 0) == 3 && send(fd, "two", 3, 0) == 3);
     sys_xabort(1);
     CHECK(came(place, "one") && came(place, "two") && came(place, NULL));
+    /* Of one that is not connected nothing is known. One that waits holds all of it. */
+    struct sockaddr_un named = {AF_UNIX, ""};
+    socklen_t len = sizeof(sa_family_t) + 6;
+    snprintf(named.sun_path + 1, 6, "%05d", (int)getpid() % 100000);
+    int receives = socket(AF_UNIX, SOCK_DGRAM, 0), loose = socket(AF_UNIX, SOCK_DGRAM, 0);
+    CHECK(bind(receives, (void *)&named, len) == 0 && sys_xbegin(0) == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(sendto(loose, "held", 4, 0, (void *)&named, len) == 4);
+    sys_xabort(1);
+    CHECK(came(receives, NULL) && sys_xbegin(0) == 0 && sendto(loose, "live", 4, MSG_DONTWAIT, (void *)&named, len) == 4);
+    sys_xabort(1);
+    CHECK(came(receives, "live"));
 }
 
 /* What the kernel would refuse is refused at once. */
@@ -669,6 +702,17 @@ static void sent_with_flags(void) {
     CHECK(sys_xend() == 0);
     exact(other, "more");
     CHECK(recv(other, got, 1, MSG_OOB) == 1 && got[0] == '!');
+    /* A datagram in parts: as a whole, or not at all. */
+    network(SOCK_DGRAM);
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(TX_STRICT) == 0 && send(own, "a part,", 7, MSG_MORE) == 7 && send(own, "a part", 6, 0) == 6 && seen(NULL));
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        CHECK(commits || (send(own, "after", 5, 0) == 5 && came(other, "after")));
+    }
+    CHECK(came(other, "a part,a part") && came(other, NULL));
 }
 
 /* The address of a name is asked for as the C library does it: the request goes out before the answer is waited for. */
@@ -753,7 +797,7 @@ static const struct {
     SCENARIO(only_sockets), SCENARIO(asked), SCENARIO(at_once), SCENARIO(connecting), SCENARIO(descriptors), SCENARIO(waits), SCENARIO(no_room), SCENARIO(room), SCENARIO(strict), SCENARIO(named), SCENARIO(gone),
     SCENARIO(killed), SCENARIO(limit), SCENARIO(members), SCENARIO(ended), SCENARIO(full), SCENARIO(full_queue), SCENARIO(crowded),
     SCENARIO(refused), SCENARIO(live), SCENARIO(ways_to_send), SCENARIO(overtaken), SCENARIO(encrypted), SCENARIO(lookup),
-    SCENARIO(reconnected), SCENARIO(sent_with_flags),
+    SCENARIO(reconnected), SCENARIO(sent_with_flags), SCENARIO(standard),
 };
 
 RUN_ONE_OF(scenarios)

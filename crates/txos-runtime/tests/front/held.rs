@@ -28,4 +28,5 @@ scenarios_of! {
     lookup,
     reconnected,
     sent_with_flags,
+    standard,
 }

@@ -1,6 +1,8 @@
 //! Calls about descriptors: numbers, flags, locks, polling, pipes, sockets and messages.
 #![allow(unsafe_code)] // a message whose parts are replaced
 
+use txos_engine::object::FileKind;
+
 use super::{CWD, NOFOLLOW};
 use crate::call::Call;
 use crate::tx::Tx;
@@ -87,6 +89,11 @@ impl Tx {
                 match self.hold_message(call)? {
                     Some(held) => Ok(held),
                     None => {
+                        let real = self.real(int(0))?;
+                        if kernel::look_fd(real)?.kind() != FileKind::Socket {
+                            // It fails, and nothing is sent.
+                            return self.on_descriptor(call);
+                        }
                         self.before_live(int(0))?;
                         let sent = self.send_live(call)?;
                         self.talks(int(0));
