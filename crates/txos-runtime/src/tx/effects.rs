@@ -26,6 +26,12 @@
 //!
 //! A release does not wait for who reads it while the transaction can go on: two that write to each other would wait
 //! for each other. What there is no room for goes out by and by, as the program reads and waits.
+//!
+//! # When the commit waits for a reader
+//!
+//! The files are committed by then, so nothing is undone. A commit waits for a socket as long as that takes something now and
+//! then, and gives up after [`HELD_WAIT`] of nothing. What is lost is reported. A connection of which something is lost is shut
+//! down ([`End::break_off`]): the other end must not take what follows for what came next.
 #![allow(unsafe_code)] // calls with timeouts and buffers of ours
 
 use std::time::{Duration, Instant};
