@@ -319,6 +319,8 @@ impl Tx {
             self.locks.handle.take().map(txos_engine::realm::TxHandle::abort).or(self.locks.again);
         shared::remember_file_systems(&self.copies.file_systems);
         self.forget_copies(false);
+        // It may wait for the reader: nobody waits for this transaction any more.
+        self.held.output.finish().iter().for_each(|words| say(words));
         again
     }
 

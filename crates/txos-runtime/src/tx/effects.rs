@@ -25,20 +25,25 @@
 //! the transaction does not begin again by itself.
 //!
 //! A release does not wait for who reads it while the transaction can go on: two that write to each other would wait
-//! for each other. What there is no room for goes out by and by, as the program reads and waits.
+//! for each other. What there is no room for goes out by and by, as the program reads and waits. If something has to be
+//! sent at once for one end, it goes past those that have no room ([`Tx::finish_end`]).
+//!
+//! An end has seen the beginning of what is being released. So an abort sends the rest of that, and drops what follows
+//! ([`Effects::finish`]).
 //!
 //! # When the commit waits for a reader
 //!
 //! The files are committed by then, so nothing is undone. A commit waits for a socket as long as that takes something now and
 //! then, and gives up after [`HELD_WAIT`] of nothing. What is lost is reported. A connection of which something is lost is shut
-//! down ([`End::break_off`]): the other end must not take what follows for what came next.
+//! down ([`End::break_off`]): the other end must not take what follows for what came next. A wait before the commit loses nothing:
+//! what has no room then stays held.
 #![allow(unsafe_code)] // calls with timeouts and buffers of ours
 
 use std::time::{Duration, Instant};
 
 use txos_engine::object::{FileId, FileKind};
 
-use super::files::File;
+use super::files::{Descriptor, File};
 use super::io::{buffers, uses_offset, what_is_there};
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::sockets::{self, Header};
@@ -138,6 +143,14 @@ struct End {
     went: bool,
     /// The kernel can't say whether a write there would wait.
     waits: bool,
+    /// The program has sent there with `MSG_DONTWAIT`: it asks whether there is room.
+    at_once: bool,
+    /// Something of it was lost, and so nothing follows.
+    broken: bool,
+    /// The last that was sent is a part of a datagram, and more follow.
+    in_parts: bool,
+    /// Why a part of a datagram was lost: the parts that follow are none.
+    lost_part: Option<Errno>,
 }
 
 #[derive(Debug)]
@@ -190,6 +203,28 @@ struct Effect {
     in_file: bool,
     /// So many signals were held before it.
     after: u64,
+    /// It is sent, or lost.
+    over: bool,
+}
+
+impl Effect {
+    /// Whether more of the same datagram follows.
+    fn is_part(&self) -> bool {
+        matches!(&self.what, What::Message(message) if message.flags & libc::MSG_MORE != 0)
+    }
+}
+
+/// How what is held is sent.
+#[derive(Default)]
+struct Sending<'a> {
+    /// What waits for room; without it, sending ends where there is none.
+    wait: Option<Wait>,
+    /// What waited in vain is lost. Otherwise it stays held.
+    loses: bool,
+    /// Only what is for this end, past what is for others.
+    only: Option<FileId>,
+    /// Sends the signals with a lower number than that. Without it, this is before the commit.
+    signals: Option<&'a mut dyn FnMut(u64)>,
 }
 
 /// What is held.
@@ -232,8 +267,15 @@ impl Effects {
 
     /// What was sent before the commit, in words; empty if that is nothing.
     fn released(&self) -> String {
-        let ends = self.ends.iter().filter(|end| end.went);
-        ends.map(|end| end.words(end.released)).collect::<Vec<_>>().join(", ")
+        let words = |(at, end): (usize, &End)| {
+            // The rest of what is being released is sent by the abort.
+            let going =
+                || self.queue.iter().take(self.going).filter(move |effect| effect.end == at);
+            let rest: u64 = going().map(|effect| effect.len).sum();
+            let goes = end.went || going().next().is_some();
+            goes.then(|| end.words(end.released + rest))
+        };
+        self.ends.iter().enumerate().filter_map(words).collect::<Vec<_>>().join(", ")
     }
 
     /// Copies bytes into the queue.
@@ -334,17 +376,25 @@ impl Effects {
                 return;
             }
         }
-        self.queue.push(Effect { end, what, from, len, in_file, after: self.signals });
+        self.queue.push(Effect { end, what, from, len, in_file, after: self.signals, over: false });
     }
 
     fn keep_in_file(&mut self, pieces: &[Readable]) -> Sys<u64> {
+        let from = self.filed;
+        let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        // The kernel would send SIGXFSZ for a write of the library's.
+        if from + len > kernel::most_in_a_file() {
+            return Err(Errno::FBIG);
+        }
         let fd = match &self.file {
             Some(file) => file.number(),
             None => self.file.insert(new_file()?).number(),
         };
-        let from = self.filed;
         for piece in pieces {
-            kernel::pwrite_all(fd, &piece.to_vec(), self.filed)?;
+            if let Err(errno) = kernel::pwrite_all(fd, &piece.to_vec(), self.filed) {
+                self.filed = from;
+                return Err(errno);
+            }
             self.filed += piece.len() as u64;
         }
         Ok(from)
@@ -356,8 +406,12 @@ impl Effects {
         self.going = self.queue.len();
         let mut failed = Vec::new();
         let mut before = |number| failed.extend(signals(number));
-        let mut wait = Wait { ends: true, ..Wait::default() };
-        let unsent = self.send_those(Some(&mut wait), Some(&mut before));
+        let unsent = self.send_those(Sending {
+            wait: Some(Wait::default()),
+            loses: true,
+            signals: Some(&mut before),
+            ..Sending::default()
+        });
         let unsent = unsent.into_iter();
         failed.extend(unsent.map(|words| format!("the transaction has committed, but {words}")));
         failed
@@ -371,7 +425,18 @@ impl Effects {
 
     /// Goes on with a release.
     fn go_on(&mut self) -> Vec<String> {
-        if self.going == 0 { Vec::new() } else { self.send_those(None, None) }
+        if self.going == 0 { Vec::new() } else { self.send_those(Sending::default()) }
+    }
+
+    /// Nothing more is held. The rest of what is being released is sent, and a connection that does not take it ends there;
+    /// what follows is dropped. What could not be sent, in words.
+    pub fn finish(&mut self) -> Vec<String> {
+        self.queue.truncate(self.going);
+        self.send_those(Sending {
+            wait: Some(Wait { bounded: true, ..Wait::default() }),
+            loses: true,
+            ..Sending::default()
+        })
     }
 
     /// What a release waits for: the first end without room.
@@ -380,66 +445,79 @@ impl Effects {
         self.ends.get(first.end).map(|end| end.fd())
     }
 
-    /// Sends the first in the queue. Without `wait` that ends where there is no room; without `signals` it is a
-    /// release.
-    fn send_those(
-        &mut self,
-        mut wait: Option<&mut Wait>,
-        mut signals: Option<&mut dyn FnMut(u64)>,
-    ) -> Vec<String> {
+    /// Sends what is to go, the first in the queue.
+    fn send_those(&mut self, mut how: Sending<'_>) -> Vec<String> {
+        let before_commit = how.signals.is_none();
         let mut done = 0;
         for effect in self.queue.iter_mut().take(self.going) {
-            done += 1;
-            if let Some(signals) = &mut signals {
+            if let Some(signals) = &mut how.signals {
                 signals(effect.after);
             }
-            let Some(end) = self.ends.get_mut(effect.end) else { continue };
+            let end = self.ends.get_mut(effect.end);
+            let Some(end) = end.filter(|end| how.only.is_none_or(|only| only == end.id)) else {
+                continue;
+            };
+            done += 1;
+            effect.over = true;
+            let is_part = effect.is_part();
             let alone = end.kind == Kind::Messages;
             let is_over = |errno| !alone || matches!(errno, Errno::INTR | Errno::TIME);
-            if end.failed.is_some_and(is_over) {
+            let lost = end.lost_part.or(end.failed.filter(|&errno| is_over(errno)));
+            if let Some(errno) = lost {
+                end.failed = Some(errno);
                 end.unsent += effect.len;
+                end.lost_part = end.lost_part.filter(|_| is_part);
                 continue;
             }
-            let wait = wait.as_deref_mut();
-            let cannot_wait = wait.is_none();
             let sent = match effect.in_file {
                 false => {
                     let from = effect.from as usize;
                     let bytes = self.memory.get(from..from + effect.len as usize);
-                    end.send(&effect.what, bytes.unwrap_or_default(), wait)
+                    end.send(&effect.what, bytes.unwrap_or_default(), how.wait.as_mut())
                 }
-                true => end.send_from_file(effect, self.file.as_ref(), wait),
+                true => end.send_from_file(effect, self.file.as_ref(), how.wait.as_mut()),
             };
             let unsent = sent.err().map_or(0, |(_, unsent)| unsent);
-            if signals.is_none() {
+            if before_commit {
                 end.released += effect.len - unsent;
                 end.went |= sent.is_ok() || unsent < effect.len;
             }
             match sent {
-                Err((errno, _)) if cannot_wait && kernel::has_no_room(errno) => {
+                Err((errno, _)) if how.stays(errno) => {
                     effect.from += effect.len - unsent;
                     effect.len = unsent;
+                    effect.over = false;
                     done -= 1;
                     break;
                 }
                 Err((errno, _)) => {
                     end.failed = Some(errno);
                     end.unsent += unsent;
-                    if signals.is_some() {
-                        end.break_off(errno);
-                    }
+                    end.lost_part = (alone && is_part).then_some(errno);
+                    end.in_parts = false;
+                    end.break_off(errno);
                 }
-                Ok(()) => {}
+                Ok(()) => end.in_parts = is_part,
             }
         }
-        self.queue.drain(..done);
-        self.going -= done;
+        if done > 0 {
+            self.queue.retain(|effect| !effect.over);
+            self.going -= done;
+        }
         if self.queue.is_empty() {
             self.memory = Vec::new();
             self.file = None;
             self.filed = 0;
         }
         self.ends.iter_mut().filter_map(End::take_failure).collect()
+    }
+}
+
+impl Sending<'_> {
+    /// Whether what could not be sent for this reason stays held.
+    fn stays(&self, errno: Errno) -> bool {
+        self.wait.is_none() && kernel::has_no_room(errno)
+            || !self.loses && matches!(errno, Errno::TIME | Errno::INTR)
     }
 }
 
@@ -540,11 +618,13 @@ fn is_asked_for() -> bool {
 }
 
 fn held_max() -> u64 {
-    static MAX: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    *MAX.get_or_init(|| {
-        let told = std::env::var("TXOS_HELD_MAX").ok();
-        told.and_then(|text| text.parse().ok()).unwrap_or(HELD_MAX)
-    })
+    held_max_told().unwrap_or(HELD_MAX)
+}
+
+/// What `TXOS_HELD_MAX` says.
+fn held_max_told() -> Option<u64> {
+    static MAX: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
+    *MAX.get_or_init(|| std::env::var("TXOS_HELD_MAX").ok().and_then(|text| text.parse().ok()))
 }
 
 /// How long a commit waits for a socket that takes nothing.
@@ -560,11 +640,11 @@ fn held_wait() -> Duration {
 #[derive(Debug, Default)]
 struct Wait {
     begun: Option<Instant>,
-    /// Nothing was taken since.
-    since: Option<Instant>,
+    /// The end that is waited for, and since when it has taken nothing.
+    since: Option<(FileId, Instant)>,
     said: bool,
-    /// It is not for ever, if it is for a socket.
-    ends: bool,
+    /// It is not for ever, whatever it is for. For a socket it never is.
+    bounded: bool,
 }
 
 impl Wait {
@@ -574,8 +654,10 @@ impl Wait {
     /// ETIME: nothing was taken for as long as may be waited. EINTR: a signal ends the process.
     fn for_room(&mut self, end: &End, again: bool) -> Sys<()> {
         let begun = *self.begun.get_or_insert_with(Instant::now);
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let limit = if self.ends { end.limit() } else { None };
+        // Each end has its own time.
+        let same = self.since.filter(|(id, _)| *id == end.id);
+        let (_, since) = *self.since.insert(same.unwrap_or_else(|| (end.id, Instant::now())));
+        let limit = end.limit().or(self.bounded.then(held_wait));
         if again {
             // There is room, and not enough for this message.
             std::thread::sleep(Duration::from_millis(1));
@@ -593,6 +675,7 @@ impl Wait {
                 return Ok(());
             }
             if limit.is_some_and(|limit| since.elapsed() >= limit) {
+                self.since = None;
                 return Err(Errno::TIME);
             }
             if !self.said && begun.elapsed() >= TELL_AFTER {
@@ -648,7 +731,7 @@ impl End {
             What::Bytes => &none,
         };
         let mut rest = bytes;
-        let mut again = false;
+        let (mut again, mut asked) = (false, false);
         loop {
             match self.send_some(rest, message) {
                 Ok(n) => {
@@ -669,6 +752,13 @@ impl End {
                 }
                 Err(Errno::OPNOTSUPP) if !self.waits && !self.is_socket() => {
                     self.waits = true;
+                    continue;
+                }
+                // It may be told of what was sent before. (The parts before this one the kernel has forgotten then.)
+                Err(Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH)
+                    if self.datagrams && !self.in_parts && !asked =>
+                {
+                    asked = true;
                     continue;
                 }
                 Err(errno) => return Err((errno, rest.len() as u64)),
@@ -696,13 +786,20 @@ impl End {
         Some(own.map_or(held_wait(), |own| own.min(held_wait())))
     }
 
-    /// Something of it was lost after the commit: what follows must not look as if it came next. The other end reads the end
-    /// of the connection, and the program is told that it has ended (EPIPE).
-    fn break_off(&self, errno: Errno) {
+    /// Something of it was lost: what follows must not look as if it came next. The other end reads the end of the connection, and
+    /// the program is told that it has ended (EPIPE).
+    fn break_off(&mut self, errno: Errno) {
         if self.kind == Kind::Stream || errno == Errno::TIME && !self.datagrams && self.is_socket()
         {
+            self.broken = true;
             let _ = kernel::shut_down(self.fd(), libc::SHUT_WR);
         }
+    }
+
+    /// Whether a program that writes there waits for room, as far as is known.
+    fn waits_for_room(&self) -> bool {
+        !self.at_once
+            && kernel::status_flags(self.fd()).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0)
     }
 
     /// A message of so many bytes is too long, whatever the room. (Of another family's address the kernel says so at the commit.)
@@ -812,8 +909,9 @@ impl End {
             Kind::Stream | Kind::Messages => libc::POLLHUP,
             Kind::Counter => 0,
         };
-        kernel::events(self.fd(), libc::POLLOUT, Duration::ZERO)
-            .is_ok_and(|events| events & gone != 0)
+        self.broken
+            || kernel::events(self.fd(), libc::POLLOUT, Duration::ZERO)
+                .is_ok_and(|events| events & gone != 0)
     }
 }
 
@@ -902,6 +1000,10 @@ impl Tx {
             released: 0,
             went: false,
             waits: false,
+            at_once: false,
+            broken: false,
+            in_parts: false,
+            lost_part: None,
         });
         Ok(Reach::Held(self.held.output.ends.len() - 1))
     }
@@ -983,7 +1085,7 @@ impl Tx {
     /// commit. Then what is held is sent, and the kernel is to answer the call. Not if all output is held.
     ///
     /// # Errors
-    /// EAGAIN if not even what is held has room; as [`Tx::release`].
+    /// EAGAIN if it has no room for what is held; as [`Tx::release`].
     fn may_lack_room(&mut self, end: usize, bytes: &[UserSlice], at_once: bool) -> Sys<bool> {
         let len = bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add);
         self.may_lack_room_for(end, len, at_once)
@@ -993,32 +1095,69 @@ impl Tx {
         if asked() == Asked::All {
             return Ok(false);
         }
-        let there = self.held.output.ends.get(end).ok_or(Errno::IO)?;
+        let there = self.held.output.ends.get_mut(end).ok_or(Errno::IO)?;
+        there.at_once |= at_once;
         // (How sending fails where the other end is gone, the kernel says.)
         if !there.is_socket() || there.shut || there.is_gone() {
             return Ok(false);
         }
-        let socket = there.fd();
+        let (socket, crowded, connected) = (there.fd(), there.crowded, there.connected);
         if !at_once && kernel::status_flags(socket)? & libc::O_NONBLOCK == 0 {
             return Ok(false);
         }
         let held = self.held.output.size_for(end);
         // In a queue that others fill as well there is room for one message if there is any.
-        let takes = !there.crowded
-            || there.connected
-                && self.held.output.queue_of(end).next().is_none()
-                && kernel::is_ready(socket, libc::POLLOUT);
-        if takes && held.saturating_add(len) <= kernel::room_left_in_socket(socket)? {
+        let takes = kernel::is_ready(socket, libc::POLLOUT)
+            && (!crowded || connected && self.held.output.queue_of(end).next().is_none());
+        let room = || kernel::room_left_in_socket(socket).unwrap_or(0);
+        if takes && held.saturating_add(len) <= room() {
             return Ok(false);
         }
         self.release_because("a socket that does not wait may have no room")?;
-        match self.held.output.size_for(end) {
-            0 => Ok(true),
-            _ => Err(Errno::AGAIN),
+        self.finish_end(end, false)?;
+        Ok(true)
+    }
+
+    /// Sends the rest of what is released for an end, past others that have no room. `waits` for room.
+    ///
+    /// # Errors
+    /// EAGAIN: there is no room for all of it, and the rest is held.
+    fn finish_end(&mut self, end: usize, waits: bool) -> Sys<()> {
+        let only = self.held.output.ends.get(end).map(|end| end.id);
+        let wait = waits.then(Wait::default);
+        self.send_on(Sending { wait, only, ..Sending::default() });
+        if self.held.output.queue_of(end).next().is_some() { Err(Errno::AGAIN) } else { Ok(()) }
+    }
+
+    /// Goes on with a release, and says what could not be sent.
+    fn send_on(&mut self, how: Sending<'_>) {
+        if self.held.output.going > 0 {
+            self.held.output.send_those(how).iter().for_each(|words| say(words));
+            self.talks_where_released();
         }
     }
 
-    /// `call` is made by the kernel if nothing can be sent there any more; without one that is EPIPE.
+    /// Whether what can't be held for an end is sent at once: it is a socket, of which output is held without the program asking
+    /// for that. How much may be held it can ask for (`TXOS_HELD_MAX`).
+    fn is_live_beyond(&self, end: usize, errno: Errno) -> bool {
+        let too_much = errno == Errno::NOBUFS && held_max_told().is_some();
+        asked() == Asked::Sockets
+            && !too_much
+            && self.held.output.ends.get(end).is_some_and(End::is_socket)
+    }
+
+    /// No more can be held for an end: what is held is sent.
+    ///
+    /// # Errors
+    /// EAGAIN: there is no room for it; as [`Tx::release`].
+    fn release_for_more(&mut self, end: usize) -> Sys<()> {
+        self.release_because("no more output can be held")?;
+        let waits = self.held.output.ends.get(end).is_some_and(End::waits_for_room);
+        self.finish_end(end, waits)
+    }
+
+    /// `call` is made by the kernel if nothing can be sent there any more; without one that is EPIPE. `None`: it can't be held,
+    /// and is to be sent at once.
     fn hold_bytes(
         &mut self,
         call: Option<&Call>,
@@ -1040,18 +1179,43 @@ impl Tx {
         if empty && pieces.iter().all(|piece| piece.is_empty()) {
             return Ok(Some(0));
         }
-        let held = self.held.output.hold(end, &pieces, what);
-        self.no_more(held).map(Some)
+        match self.held.output.hold(end, &pieces, what) {
+            Err(errno) if self.is_live_beyond(end, errno) => {
+                self.release_for_more(end)?;
+                Ok(None)
+            }
+            held => self.no_more(held).map(Some),
+        }
     }
 
-    /// Whether so much can be held for an end.
-    fn room_for(&mut self, end: usize, len: u64) -> Sys<()> {
+    /// Whether so much can be held for an end. If not, and nothing is wrong, it is to be sent at once.
+    fn room_for(&mut self, end: usize, len: u64) -> Sys<bool> {
         let there = self.held.output.ends.get(end).ok_or(Errno::IO)?;
         if there.shut || there.is_gone() {
             return Err(Errno::PIPE);
         }
-        let room = self.held.output.check_room(len).map(|()| 0);
-        self.no_more(room).map(drop)
+        match self.held.output.check_room(len) {
+            Err(errno) if self.is_live_beyond(end, errno) => {
+                self.release_for_more(end)?;
+                Ok(self.held.output.has_room_for(len))
+            }
+            room => self.no_more(room.map(|()| 0)).map(|_| true),
+        }
+    }
+
+    /// Sends at once what was read for an end, and can't be given back: how much.
+    fn send_at_once(&mut self, end: usize, bytes: &[u8]) -> Sys<u64> {
+        let there = self.held.output.ends.get_mut(end).ok_or(Errno::IO)?;
+        let sent = there.send(&What::Bytes, bytes, Some(&mut Wait::default()));
+        let done = bytes.len() as u64 - sent.err().map_or(0, |(_, unsent)| unsent);
+        there.released += done;
+        there.went |= done > 0;
+        self.held.output.went_out |= done > 0;
+        match sent {
+            Err((Errno::TIME, _)) if done == 0 => Err(Errno::AGAIN),
+            Err((errno, _)) if done == 0 => Err(errno),
+            _ => Ok(done),
+        }
     }
 
     /// Says once that no more is held.
@@ -1258,6 +1422,11 @@ impl Tx {
         let number = call.number();
         if number == libc::SYS_vmsplice {
             let Some(end) = self.end_for(call.int(0), false)? else { return Ok(None) };
+            let kind = self.held.output.ends.get(end).map(|end| end.kind);
+            if !matches!(kind, Some(Kind::Pipe | Kind::Packets)) {
+                // The kernel says that it is no pipe.
+                return self.on_descriptor(call).map(Some);
+            }
             let bytes = call.pointer::<[u64; 2]>(1).buffers(call.word(2))?;
             return self.hold_bytes(None, end, bytes, What::Bytes);
         }
@@ -1267,6 +1436,9 @@ impl Tx {
             _ => return Ok(None),
         };
         let Some(end) = self.end_for(call.int(to), false)? else { return Ok(None) };
+        if self.held.output.ends.get(end).is_some_and(End::is_gone) {
+            return Ok(None); // How it fails, the kernel says.
+        }
         let at_once = call.word(5) & u64::from(libc::SPLICE_F_NONBLOCK) != 0;
         if number == libc::SYS_splice && at_once {
             let source = self.real(call.int(from))?;
@@ -1283,11 +1455,12 @@ impl Tx {
         while done < count {
             let most = (count - done).min(MOVED_AT_ONCE);
             // What was read can't be given back.
-            let room = self.room_for(end, most);
-            if room.is_err() && done > 0 {
-                break;
+            match self.room_for(end, most) {
+                Ok(true) => {}
+                Ok(false) if done == 0 => return Ok(None),
+                Err(errno) if done == 0 => return Err(errno),
+                _ => break,
             }
-            room?;
             let (number, place) = match at {
                 Some(at) => (libc::SYS_pread64, at),
                 None => (libc::SYS_read, 0),
@@ -1299,7 +1472,13 @@ impl Tx {
                 Ok(0) => break,
                 Ok(n) => {
                     let there = read.buffer(1, n);
-                    self.hold_bytes(None, end, vec![there], What::Bytes).map(|_| n)
+                    match self.hold_bytes(None, end, vec![there], What::Bytes) {
+                        Ok(Some(_)) => Ok(n),
+                        Ok(None) => {
+                            self.send_at_once(end, buffer.get(..n as usize).unwrap_or_default())
+                        }
+                        Err(errno) => Err(errno),
+                    }
                 }
                 Err(errno) => Err(errno),
             };
@@ -1379,16 +1558,12 @@ impl Tx {
 
     /// Sends what was released, as far as there is room.
     pub fn go_on(&mut self) {
-        if self.held.output.going > 0 {
-            self.held.output.go_on().iter().for_each(|words| say(words));
-            self.talks_where_released();
-        }
+        self.send_on(Sending::default());
     }
 
-    /// The rest of what is released, as soon as there is room for it.
+    /// The rest of what is released, as soon as there is room for it. What waits in vain stays held.
     fn go_on_to_the_end(&mut self) {
-        let failed = self.held.output.send_those(Some(&mut Wait::default()), None);
-        failed.iter().for_each(|words| say(words));
+        self.send_on(Sending { wait: Some(Wait::default()), ..Sending::default() });
     }
 
     /// Other threads enter: from here on nothing is held.
@@ -1396,7 +1571,8 @@ impl Tx {
         // Under TX_STRICT the transaction is doomed then.
         let _ = self.release_because("other threads enter the transaction");
         let _ = self.release_ipc();
-        self.go_on_to_the_end();
+        self.held.output.finish().iter().for_each(|words| say(words));
+        self.talks_where_released();
         self.take_received();
         for file in 0..self.fds.count() {
             if let Reach::Held(_) = self.fds.get(file).reach {
@@ -1408,7 +1584,7 @@ impl Tx {
     /// Output that can't be held follows: what is held for the same end goes before it.
     ///
     /// # Errors
-    /// As [`Tx::release`].
+    /// EAGAIN: what is held has no room, and is waited for no longer than the socket waits; as [`Tx::release`].
     pub fn before_live(&mut self, number: i32) -> Sys<()> {
         if !self.held.output.any() {
             return Ok(());
@@ -1416,14 +1592,73 @@ impl Tx {
         let Some(at) = self.end_for(number, true)? else { return Ok(()) };
         if self.held.output.queue_of(at).next().is_some() {
             self.release_because("what follows it can't be held")?;
-            self.go_on_to_the_end();
+            let waits = self.held.output.ends.get(at).is_some_and(|end| {
+                let flags = kernel::status_flags(end.fd());
+                !end.is_socket() || flags.is_ok_and(|flags| flags & libc::O_NONBLOCK == 0)
+            });
+            self.finish_end(at, waits)?;
         }
         Ok(())
+    }
+
+    /// Before an option of a socket is set by which messages are sent: where to, from where, in which form. (A stream's bytes arrive
+    /// whatever it is.)
+    ///
+    /// # Errors
+    /// As [`Tx::before_live`].
+    pub fn before_option(&mut self, number: i32) -> Sys<()> {
+        let output = &self.held.output;
+        let keeps_apart = |end: &End| end.kind == Kind::Messages;
+        if !output.queue.iter().any(|effect| output.ends.get(effect.end).is_some_and(keeps_apart)) {
+            return Ok(());
+        }
+        match self.known_end(number)? {
+            Some(at) if self.held.output.ends.get(at).is_some_and(keeps_apart) => {
+                self.before_live(number)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Before a child outside is made: what is held for a socket that a program in it has as well is sent, so that what the child
+    /// sends there comes after it. That goes for sockets without `FD_CLOEXEC`: standard output, above all.
+    pub fn release_before_child(&mut self, number: i64) {
+        let is_inherited = |at: &usize| {
+            let Some(end) = self.held.output.ends.get(*at).filter(|end| end.is_socket()) else {
+                return false;
+            };
+            let is_kept = |&number: &i32| {
+                matches!(self.fds.descriptor(number), Descriptor::Open { cloexec: false, .. })
+            };
+            let is_open = |file| {
+                let open = self.fds.get(file);
+                open.reach == Reach::Held(*at) && open.numbers.iter().any(is_kept)
+            };
+            let is_standard = |number: i32| {
+                kernel::look_fd(number).is_ok_and(|stat| stat.id == end.id)
+                    && kernel::close_on_exec(number) == Ok(false)
+            };
+            self.held.output.queue_of(*at).next().is_some()
+                && ((0..self.fds.count()).any(is_open) || (0..=2).any(is_standard))
+        };
+        let ends: Vec<usize> = match self.held.output.any() {
+            true => (0..self.held.output.ends.len()).filter(is_inherited).collect(),
+            false => return,
+        };
+        self.report.calling = number;
+        // Under TX_STRICT no child is made.
+        if !ends.is_empty() && self.release_because("a new process may send there").is_ok() {
+            for end in ends {
+                let _ = self.finish_end(end, true);
+            }
+        }
     }
 
     /// So many bytes were sent on a socket at once, which can hold others: an abort names them, and nothing begins again by
     /// itself.
     pub fn went_live(&mut self, number: i32, bytes: u64) {
+        // It does more than to look.
+        self.held.output.looks = 0;
         let Ok(Some(at)) = self.end_for(number, true) else { return };
         let output = &mut self.held.output;
         if let Some(end) = output.ends.get_mut(at).filter(|end| end.is_socket()) {
@@ -1641,8 +1876,7 @@ impl Tx {
         };
         let Ok(Some(end)) = end else { return false };
         self.held.output.ends.get(end).is_some_and(|end| {
-            let waits = || kernel::status_flags(end.fd()).is_ok_and(|f| f & libc::O_NONBLOCK == 0);
-            !end.shut && !end.is_gone() && (asked() == Asked::All || waits())
+            !end.shut && !end.is_gone() && (asked() == Asked::All || end.waits_for_room())
         })
     }
 
@@ -1655,12 +1889,15 @@ impl Tx {
         })
     }
 
-    /// Whether some writes may not wait because they are held. Of sockets that is said of those that something was held for.
+    /// Whether some writes may not wait because they are held. Of sockets that is said of those that something was held for, and
+    /// that wait.
     #[must_use]
     pub fn may_hold(&self) -> bool {
         match asked() {
             Asked::Nothing => false,
-            Asked::Sockets => self.held.output.has_ends(),
+            Asked::Sockets => {
+                self.held.output.ends.iter().any(|end| end.fd.is_some() && end.waits_for_room())
+            }
             Asked::All => true,
         }
     }
@@ -1682,9 +1919,6 @@ impl Tx {
         // SAFETY: the structure lives until the answer. (`select` writes the time that is left: none.)
         let look = unsafe { call.with_word(at, word) };
         let found = look.answer()?;
-        if found != 0 {
-            self.held.output.looks = 0;
-        }
         if found != 0 || ready {
             return Ok(found);
         }
@@ -1710,6 +1944,21 @@ impl Tx {
         }
         restore();
         call.answer_waiting()
+    }
+
+    /// `poll` or a relative has found so much for the program. `only_room`: no more than that it may write, though it asks for
+    /// more. After so many of those in a row it is taken to be waiting for the rest.
+    ///
+    /// # Errors
+    /// As [`Tx::release`].
+    pub fn has_found(&mut self, found: u64, only_room: bool) -> Sys<()> {
+        if found > 0 && !only_room {
+            self.held.output.looks = 0;
+        }
+        if found > 0 && only_room && self.keeps_others_waiting() && self.looked_in_vain() {
+            self.no_longer_keeps_waiting()?;
+        }
+        Ok(())
     }
 
     /// Whether something is held, so that a wait is to be told.

@@ -395,6 +395,12 @@ fn soft_limit(of: libc::__rlimit_resource_t) -> Option<u64> {
     Some(limit.rlim_cur)
 }
 
+/// How long a file may become that the process writes to, bytes (`RLIMIT_FSIZE`).
+#[must_use]
+pub fn most_in_a_file() -> u64 {
+    soft_limit(libc::RLIMIT_FSIZE).unwrap_or(u64::MAX)
+}
+
 /// Whether no limit keeps the process from mapping as much as there is room for.
 #[must_use]
 pub fn has_endless_memory() -> bool {

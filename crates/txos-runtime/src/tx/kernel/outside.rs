@@ -106,6 +106,12 @@ pub fn socket_kind(fd: i32) -> Sys<(i32, i32)> {
     Ok((option(fd, libc::SO_DOMAIN)?, option(fd, libc::SO_TYPE)?))
 }
 
+/// Whether a connection is one of TCP, or of several (MPTCP).
+#[must_use]
+pub fn is_tcp(fd: i32) -> bool {
+    matches!(option(fd, libc::SO_PROTOCOL), Ok(libc::IPPROTO_TCP | libc::IPPROTO_MPTCP))
+}
+
 /// The process that has made a Unix socket's other end, or listened there; 0: it is not known.
 #[must_use]
 pub fn peer_process(fd: i32) -> u32 {

@@ -96,17 +96,27 @@ pub fn room_in_socket(socket: i32) -> Sys<u64> {
     Ok(u64::try_from(room).unwrap_or(0))
 }
 
-/// How much a socket takes at once beside what waits to be sent there: half of its buffer in all. (The kernel counts what
-/// it needs for itself.)
+/// How much a socket takes at once beside what waits to be sent there: half of its buffer in all (the kernel counts what it needs for
+/// itself), and of TCP no more than may wait unsent (`TCP_NOTSENT_LOWAT`).
 ///
 /// # Errors
-/// As `ioctl(2)`.
+/// As `ioctl(2)`: ENOTTY of kinds that can't say what waits.
 pub fn room_left_in_socket(socket: i32) -> Sys<u64> {
     let mut unsent = 0_i32;
     // SAFETY: there is room for the answer.
     unsafe { sys!(SYS_ioctl, socket, libc::TIOCOUTQ, &raw mut unsent) }?;
     let room = (send_buffer(socket)? / 2).saturating_sub(unsent);
-    Ok(u64::try_from(room).unwrap_or(0))
+    Ok(u64::try_from(room).unwrap_or(0).min(most_unsent(socket)))
+}
+
+/// How much of a TCP connection may wait unsent, bytes.
+fn most_unsent(socket: i32) -> u64 {
+    let (mut most, mut len) = (0_u32, size_of::<u32>() as u32);
+    let (level, name) = (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT);
+    // SAFETY: there is room for one number, and its length is told.
+    let told = unsafe { sys!(SYS_getsockopt, socket, level, name, &raw mut most, &raw mut len) };
+    // 0: it was not set.
+    if told.is_ok() && most > 0 { u64::from(most) } else { u64::MAX }
 }
 
 /// How long sending and connecting may wait (`SO_SNDTIMEO`), as a `struct timeval`: seconds and microseconds; 0: for ever.
