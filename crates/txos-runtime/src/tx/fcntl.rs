@@ -412,10 +412,10 @@ impl Tx {
         }
         let mut list = Vec::with_capacity(count as usize);
         // Those that a write to would be held for.
-        let mut writable = Vec::new();
+        let (mut writable, may_hold) = (Vec::new(), self.may_hold());
         for i in 0..count {
             let one = given.item(i).read()?;
-            if one.events & WRITABLE != 0 && self.may_hold() && self.is_writable(one.fd) {
+            if one.events & WRITABLE != 0 && may_hold && self.is_writable(one.fd) {
                 writable.push(i as usize);
             }
             list.push(one);
@@ -444,6 +444,9 @@ impl Tx {
             n += u64::from(one.revents == 0);
             one.revents |= one.events & WRITABLE;
         }
+        let asks_more = list.iter().any(|one| one.fd >= 0 && one.events & !WRITABLE != 0);
+        let only_room = list.iter().all(|one| one.revents & !WRITABLE == 0);
+        self.has_found(n, asks_more && only_room)?;
         for (i, one) in list.iter().enumerate() {
             let revents = std::mem::offset_of!(libc::pollfd, revents);
             given.item(i as u64).part::<i16>(revents).write(one.revents)?;
@@ -532,6 +535,9 @@ impl Tx {
             n += u64::from(*word >> (real % 64) & 1 == 0);
             *word |= 1 << (real % 64);
         }
+        let asks_more = !(sets[0].is_empty() && sets[2].is_empty());
+        let only_room = [0, 2].into_iter().all(|set| real_sets[set].iter().all(|&word| word == 0));
+        self.has_found(n, asks_more && only_room)?;
         for (i, set) in sets.iter().enumerate() {
             if given[i].is_null() {
                 continue;
@@ -565,10 +571,10 @@ impl Tx {
             libc::POLLPRI,
         ];
         let mut list = Vec::new();
-        let mut writable = Vec::new();
+        let (mut writable, may_hold) = (Vec::new(), self.may_hold());
         for (set, (numbers, events)) in sets.iter().zip(ASKED).enumerate() {
             for &fd in numbers {
-                if set == 1 && self.may_hold() && self.is_writable(fd) {
+                if set == 1 && may_hold && self.is_writable(fd) {
                     writable.push(list.len());
                 }
                 list.push(libc::pollfd { fd, events, revents: 0 });
@@ -583,13 +589,14 @@ impl Tx {
         for place in writable {
             list[place].revents |= libc::POLLOUT;
         }
-        let (mut told, mut n) = (list.iter(), 0);
+        let (mut told, mut n, mut only_room) = (list.iter(), 0, true);
         for (set, numbers) in sets.iter().enumerate() {
             let mut out = vec![0u64; words];
             for (&fd, one) in numbers.iter().zip(&mut told) {
                 if one.revents & TOLD[set] != 0 {
                     out[fd as usize / 64] |= 1 << (fd as usize % 64);
                     n += 1;
+                    only_room &= set == 1;
                 }
             }
             if !given[set].is_null() {
@@ -598,6 +605,7 @@ impl Tx {
                 }
             }
         }
+        self.has_found(n, only_room)?;
         Ok(n)
     }
 

@@ -117,6 +117,13 @@ impl Tx {
                 self.before_live(int(0))?;
                 self.the_rest(call)
             }
+            // Such as through which interface, and in how many parts.
+            libc::SYS_setsockopt
+                if matches!(int(1), libc::IPPROTO_IP | libc::IPPROTO_IPV6 | libc::IPPROTO_UDP) =>
+            {
+                self.before_option(int(0))?;
+                self.the_rest(call)
+            }
             libc::SYS_connect => {
                 self.before_connecting(int(0))?;
                 self.to_address(call)
@@ -171,22 +178,30 @@ impl Tx {
         self.close_ends("closing a descriptor that epoll may know")?;
         let real_call = call.with_descriptor(0, real);
         let blind = self.blind_interests(real)?;
-        if !blind.is_empty() {
-            let held = |tx: &mut Tx| match tx.may_hold() {
+        let may_hold = self.may_hold();
+        let found = if blind.is_empty() {
+            match self.answer_wait(&real_call, may_hold, || {})? {
+                // The kernel has nothing, and was not waited for.
+                0 if may_hold => match self.writable_events(call, real)? {
+                    0 => self.answer_wait(&real_call, false, || {})?,
+                    ready => ready,
+                },
+                found => found,
+            }
+        } else {
+            let held = |tx: &mut Tx| match may_hold {
                 true => tx.writable_events(call, real),
                 false => Ok(0),
             };
-            return self.events_past_looks(&real_call, &blind, held);
+            self.events_past_looks(&real_call, &blind, held)?
+        };
+        if self.keeps_others_waiting() {
+            const ROOM: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+            let events = call.pointer::<libc::epoll_event>(1);
+            let is_room = |at| events.item(at).read().is_ok_and(|one| one.events & !ROOM == 0);
+            self.has_found(found, (0..found).all(is_room))?;
         }
-        let found = self.answer_wait(&real_call, self.may_hold(), || {})?;
-        if found != 0 || !self.may_hold() {
-            return Ok(found);
-        }
-        // The kernel has nothing, and was not waited for.
-        match self.writable_events(call, real)? {
-            0 => self.answer_wait(&real_call, false, || {}),
-            ready => Ok(ready),
-        }
+        Ok(found)
     }
 
     /// The descriptors that an epoll descriptor tells of, and that a write to would be held for.
@@ -194,7 +209,8 @@ impl Tx {
         let room = u64::from(call.uint(2));
         let out = call.pointer::<libc::epoll_event>(1);
         let mut ready = 0;
-        for (number, event) in kernel::interests(real)? {
+        // Without /proc the kernel alone tells.
+        for (number, event) in kernel::interests(real).unwrap_or_default() {
             // Those that tell of a change, or once, have told.
             let told = libc::EPOLLET | libc::EPOLLONESHOT;
             let asked = event.events as i32;
