@@ -250,16 +250,21 @@ impl Tx {
         if !self.keeps_others_waiting() {
             return call.answer();
         }
+        let (domain, kind) = kernel::socket_kind(real)?;
+        let waits = kernel::status_flags(real)? & libc::O_NONBLOCK == 0
+            && (domain == libc::AF_UNIX
+                || matches!(kind, libc::SOCK_STREAM | libc::SOCK_SEQPACKET));
         let limit = kernel::send_limit(real);
         let is_longer = |limit: [i64; 2]| limit == [0; 2] || limit > WHILE;
         let limit = match limit {
-            Ok(limit)
-                if is_longer(limit) && kernel::status_flags(real)? & libc::O_NONBLOCK == 0 =>
-            {
-                limit
-            }
+            Ok(limit) if waits && is_longer(limit) => limit,
             _ => return call.answer(),
         };
+        // Others can't be connected a second time.
+        if domain != libc::AF_UNIX && !kernel::is_tcp(real) {
+            self.release()?;
+            return call.answer();
+        }
         kernel::set_send_limit(real, WHILE)?;
         let done = call.answer();
         kernel::set_send_limit(real, limit)?;
