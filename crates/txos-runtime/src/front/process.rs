@@ -198,6 +198,10 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
     }
     if let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) {
         tx.child_shares_table(made.flags & libc::CLONE_FILES as u64 != 0);
+        if !is_thread && let Err(panic) = thread::guarded(|| tx.release_before_child(call.number()))
+        {
+            return fail(thread, session::defect(&panic));
+        }
     }
     let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
     match made.stack {
