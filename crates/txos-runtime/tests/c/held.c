@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -14,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -544,6 +546,144 @@ static void full(void) {
     CHECK(sys_xend() == 0 && strstr(txos_strerror(), "were not sent"));
 }
 
+/* Each has its own time: that one takes nothing costs the next nothing. */
+static void each_its_time(void) {
+    static char much[4 << 20];
+    int first[2];
+    CHECK(setenv("TXOS_HELD_WAIT", "2", 1) == 0);
+    connection(SOCK_STREAM);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, first) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        /* Who reads the second is slow, and begins when the first is given up. */
+        struct pollfd given_up = {first[1], POLLRDHUP, 0};
+        CHECK(close(own) == 0 && close(first[0]) == 0 && poll(&given_up, 1, -1) == 1);
+        nap(300);
+        CHECK(recv(other, much, sizeof much, MSG_WAITALL) == sizeof much);
+        _exit(0);
+    }
+    CHECK(close(other) == 0 && sys_xbegin(0) == 0);
+    CHECK(send(first[0], much, sizeof much, 0) == sizeof much && send(own, much, sizeof much, 0) == sizeof much);
+    CHECK(sys_xend() == 0 && end_of(child) == 0 && strstr(txos_strerror(), "were not sent: the reader took nothing"));
+}
+
+static void fill(char *much, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        much[i] = i % 251;
+}
+
+/* What was being sent when it aborts is sent to its end, as the program was told; what follows it is not. */
+static void cut(void) {
+    static char much[4 << 20], got[4 << 20];
+    for (int lost = 0; lost < 2; lost++) {
+        connection(SOCK_STREAM);
+        fill(much, sizeof much);
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(close(own) == 0);
+            while (!shared[0])
+                nap(1);
+            CHECK(recv(other, got, sizeof got, MSG_WAITALL) == sizeof got && memcmp(got, much, sizeof got) == 0);
+            exact(other, "after");
+            _exit(0);
+        }
+        struct pollfd one = {own, POLLIN, 0};
+        CHECK(close(other) == 0 && sys_xbegin(0) == 0 && send(own, much, sizeof much, 0) == sizeof much);
+        CHECK(poll(&one, 1, 1) == 0 && send(own, "never", 5, 0) == 5);
+        shared[0] = 1;
+        if (lost) {
+            CHECK(ioctl(0, LOSE) == -1 && errno == ECANCELED && sys_xend() == -1 && errno == ECANCELED);
+            CHECK(strstr(reason().what, "sent before that: 4194304 bytes for a socket"));
+        } else {
+            sys_xabort(1);
+        }
+        CHECK(send(own, "after", 5, 0) == 5 && end_of(child) == 0);
+    }
+    /* A reader that takes nothing finds the end of the connection. */
+    connection(SOCK_STREAM);
+    signal(SIGPIPE, SIG_IGN);
+    struct timeval limit = {0, 200000};
+    struct pollfd one = {own, POLLIN, 0};
+    CHECK(setsockopt(own, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
+    CHECK(sys_xbegin(0) == 0 && send(own, much, sizeof much, 0) == sizeof much && poll(&one, 1, 1) == 0);
+    sys_xabort(1);
+    CHECK(send(own, "after", 5, 0) == -1 && errno == EPIPE);
+    ssize_t n, all = 0;
+    while ((n = read(other, got + all, sizeof got - all)) > 0)
+        all += n;
+    CHECK(n == 0 && all > 0 && all < (ssize_t)sizeof got && memcmp(got, much, all) == 0);
+}
+
+/* A reader that takes nothing keeps nothing from others that have room. */
+static void past_others(void) {
+    static char much[4 << 20];
+    int stuck[2];
+    connection(SOCK_STREAM);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, stuck) == 0);
+    for (int waits = 0; waits < 2; waits++) {
+        CHECK(fcntl(own, F_SETFL, waits ? 0 : O_NONBLOCK) == 0 && sys_xbegin(0) == 0);
+        CHECK(send(stuck[0], much, sizeof much, 0) == sizeof much && send(own, "some", 4, 0) == 4);
+        /* What can't be held follows what is. */
+        ssize_t n = waits ? send(own, "now", 3, MSG_ZEROCOPY) : send(own, much, sizeof much, 0);
+        CHECK(n > 0 && n < (ssize_t)sizeof much);
+        long paused = sys_xpause();
+        CHECK(paused > 0);
+        exact(other, "some");
+        CHECK(recv(other, much, n, MSG_WAITALL) == n && came(other, NULL));
+        /* Nobody reads it to its end. */
+        CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR && shutdown(stuck[1], SHUT_RDWR) == 0 && sys_xresume(paused) == 0);
+        CHECK(send(own, "held", 4, 0) == 4 && seen(NULL));
+        sys_xabort(1);
+        CHECK(came(other, NULL) && close(stuck[0]) == 0 && close(stuck[1]) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, stuck) == 0);
+    }
+}
+
+/* Who is told again and again that it may write, and asks for more, waits for an answer. */
+static void only_room(void) {
+    static char much[1 << 16];
+    for (int way = 0; way < 6; way++) {
+        connection(SOCK_STREAM);
+        ssize_t before = 0, n;
+        /* With no room for the kernel it is the transaction that says so. */
+        if (way >= 3)
+            while ((n = send(own, much, sizeof much, MSG_DONTWAIT)) > 0)
+                before += n;
+        pid_t child = fork();
+        if (child == 0) {
+            for (; before > 0; before -= n)
+                CHECK((n = recv(other, much, before < (ssize_t)sizeof much ? before : (ssize_t)sizeof much, 0)) > 0);
+            exact(other, "request");
+            CHECK(send(other, "answer", 6, 0) == 6);
+            _exit(0);
+        }
+        int all = epoll_create1(0), found = 0;
+        struct epoll_event event = {.events = EPOLLIN | EPOLLOUT};
+        CHECK(epoll_ctl(all, EPOLL_CTL_ADD, own, &event) == 0);
+        CHECK(sys_xbegin(0) == 0 && send(own, "request", 7, 0) == 7);
+        while (!found) {
+            struct pollfd one = {own, POLLIN | POLLOUT, 0};
+            fd_set in, out;
+            FD_ZERO(&in);
+            FD_ZERO(&out);
+            FD_SET(own, &in);
+            FD_SET(own, &out);
+            switch (way % 3) {
+            case 0: CHECK(poll(&one, 1, -1) == 1); found = one.revents & POLLIN; break;
+            case 1: CHECK(select(own + 1, &in, &out, NULL, NULL) > 0); found = FD_ISSET(own, &in); break;
+            default: CHECK(epoll_wait(all, &event, 1, -1) == 1); found = event.events & EPOLLIN; break;
+            }
+        }
+        exact(own, "answer");
+        CHECK(sys_xend() == 0 && end_of(child) == 0);
+    }
+    /* Of a socket of which it asks in its calls whether there is room, the kernel says that. */
+    connection(SOCK_STREAM);
+    while (send(own, much, sizeof much, MSG_DONTWAIT) > 0)
+        ;
+    struct pollfd one = {own, POLLOUT, 0};
+    CHECK(sys_xbegin(0) == 0 && send(own, "x", 1, MSG_DONTWAIT) == -1 && errno == EAGAIN && poll(&one, 1, 0) == 0 && sys_xend() == 0);
+}
+
 /* One that is connected to the socket "place", which is made. */
 static int sender(int *place) {
     struct sockaddr_un path = {AF_UNIX, "place"};
@@ -650,10 +790,10 @@ static void *sends(void *text) {
     return NULL;
 }
 
-/* Others that have the socket overtake what is held. */
+/* Others that have the socket overtake what is held; of children, those that run no other program. */
 static void overtaken(void) {
     connection(SOCK_DGRAM);
-    CHECK(sys_xbegin(0) == 0 && send(own, "held", 4, 0) == 4);
+    CHECK(fcntl(own, F_SETFD, FD_CLOEXEC) == 0 && sys_xbegin(0) == 0 && send(own, "held", 4, 0) == 4);
     pid_t child = fork();
     if (child == 0) {
         sends("by a child");
@@ -665,6 +805,27 @@ static void overtaken(void) {
     paused = sys_xpause();
     CHECK(pthread_create(&thread, NULL, sends, "by a thread") == 0 && pthread_join(thread, NULL) == 0 && sys_xresume(paused) == 0);
     CHECK(seen("by a child") && seen("by a thread") && seen(NULL) && sys_xend() == 0 && came(other, "held"));
+}
+
+/* A socket that programs in children have as well, such as standard output: what is held for it comes before what they send. */
+static void before_a_child(void) {
+    for (int standard = 0; standard < 2; standard++) {
+        connection(SOCK_DGRAM);
+        int before = dup(1), fd = standard ? 1 : own;
+        CHECK(!standard || (fcntl(own, F_SETFD, FD_CLOEXEC) == 0 && dup2(own, 1) == 1));
+        CHECK(sys_xbegin(0) == 0 && send(fd, "by the parent", 13, 0) == 13 && seen(NULL));
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(send(fd, "by a child", 10, 0) == 10);
+            _exit(0);
+        }
+        long paused = sys_xpause();
+        CHECK(end_of(child) == 0 && sys_xresume(paused) == 0);
+        CHECK(seen("by the parent") && seen("by a child") && seen(NULL));
+        CHECK(send(fd, "held", 4, 0) == 4 && seen(NULL));
+        sys_xabort(1);
+        CHECK(came(other, NULL) && dup2(before, 1) == 1 && close(before) == 0);
+    }
 }
 
 static void network(int type) {
@@ -775,6 +936,66 @@ static void limit(void) {
     CHECK(sys_xend() == 0 && came(other, "some"));
 }
 
+/* Without a limit that the program has set, what can't be held is sent: here no file may become so long. */
+static void no_room_to_hold(void) {
+    static char much[3 << 20], got[3 << 20];
+    struct rlimit least = {1000, RLIM_INFINITY};
+    connection(SOCK_STREAM);
+    fill(much, sizeof much);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(close(own) == 0 && recv(other, got, sizeof got, MSG_WAITALL) == sizeof got && memcmp(got, much, sizeof got) == 0);
+        exact(other, "committed");
+        _exit(0);
+    }
+    /* (The realm and the store are made before.) */
+    CHECK(close(other) == 0 && sys_xbegin(0) == 0 && is_there(".") && sys_xend() == 0);
+    CHECK(setrlimit(RLIMIT_FSIZE, &least) == 0 && sys_xbegin(0) == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(send(own, much + (i << 20), 1 << 20, 0) == 1 << 20);
+    CHECK(send(own, "committed", 9, 0) == 9 && sys_xend() == 0 && end_of(child) == 0);
+    connection(SOCK_STREAM);
+    CHECK(sys_xbegin(TX_STRICT) == 0 && send(own, much, 2 << 20, 0) == -1 && errno == ECANCELED);
+    CHECK(sys_xend() == -1 && errno == ENOTSUP && came(other, NULL));
+}
+
+/* That an earlier message was refused does not cost the next. */
+static void refused_before(void) {
+    struct sockaddr_in at;
+    socklen_t len = sizeof at;
+    connection(SOCK_DGRAM);
+    network(SOCK_DGRAM);
+    CHECK(getpeername(own, (void *)&at, &len) == 0 && close(other) == 0);
+    for (int parts = 0; parts < 2; parts++) {
+        struct pollfd one = {own, 0, 0};
+        CHECK(send(own, "nobody", 6, 0) == 6 && poll(&one, 1, -1) == 1 && one.revents & POLLERR);
+        other = socket(AF_INET, SOCK_DGRAM, 0);
+        CHECK(bind(other, (void *)&at, len) == 0 && sys_xbegin(0) == 0);
+        CHECK(!parts || send(own, "a part,", 7, MSG_MORE) == 7);
+        CHECK(send(own, "late", 4, 0) == 4 && sys_xend() == 0);
+        CHECK(came(other, parts ? "a part,late" : "late") && came(other, NULL) && close(other) == 0);
+    }
+}
+
+/* Calls that the kernel refuses fail as natively, and nothing of what is held goes out for them. */
+static void moved_wrongly(void) {
+    connection(SOCK_STREAM);
+    struct iovec bytes = {"x", 1};
+    CHECK(vmsplice(own, &bytes, 1, 0) == -1 && errno == EBADF && sys_xbegin(TX_STRICT) == 0);
+    CHECK(send(own, "held", 4, 0) == 4 && vmsplice(own, &bytes, 1, 0) == -1 && errno == EBADF && seen(NULL) && sys_xend() == 0);
+    CHECK(came(other, "held"));
+}
+
+/* An option by which messages are sent is one of those that follow it. */
+static void options(void) {
+    int size = 4;
+    connection(SOCK_DGRAM);
+    network(SOCK_DGRAM);
+    CHECK(sys_xbegin(0) == 0 && send(own, "as a whole", 10, 0) == 10 && seen(NULL));
+    CHECK(setsockopt(own, SOL_UDP, UDP_SEGMENT, &size, sizeof size) == 0);
+    CHECK(seen("as a whole") && send(own, "four", 4, 0) == 4 && seen(NULL) && sys_xend() == 0 && came(other, "four"));
+}
+
 /* In a transaction of several processes nothing is held. */
 static void members(void) {
     connection(SOCK_STREAM);
@@ -797,7 +1018,9 @@ static const struct {
     SCENARIO(only_sockets), SCENARIO(asked), SCENARIO(at_once), SCENARIO(connecting), SCENARIO(descriptors), SCENARIO(waits), SCENARIO(no_room), SCENARIO(room), SCENARIO(strict), SCENARIO(named), SCENARIO(gone),
     SCENARIO(killed), SCENARIO(limit), SCENARIO(members), SCENARIO(ended), SCENARIO(full), SCENARIO(full_queue), SCENARIO(crowded),
     SCENARIO(refused), SCENARIO(live), SCENARIO(ways_to_send), SCENARIO(overtaken), SCENARIO(encrypted), SCENARIO(lookup),
-    SCENARIO(reconnected), SCENARIO(sent_with_flags), SCENARIO(standard),
+    SCENARIO(reconnected), SCENARIO(sent_with_flags), SCENARIO(standard), SCENARIO(before_a_child), SCENARIO(each_its_time),
+    SCENARIO(cut), SCENARIO(past_others), SCENARIO(only_room), SCENARIO(no_room_to_hold), SCENARIO(refused_before),
+    SCENARIO(moved_wrongly), SCENARIO(options),
 };
 
 RUN_ONE_OF(scenarios)

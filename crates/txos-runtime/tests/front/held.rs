@@ -29,4 +29,13 @@ scenarios_of! {
     reconnected,
     sent_with_flags,
     standard,
+    before_a_child,
+    each_its_time,
+    cut,
+    past_others,
+    only_room,
+    no_room_to_hold,
+    refused_before,
+    moved_wrongly,
+    options,
 }
