@@ -105,25 +105,7 @@ impl Tx {
             libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg => {
                 self.receive_message(call)
             }
-            libc::SYS_setsockopt if (int(1), int(2)) == (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => {
-                self.before_taking_past_looks(int(0))?;
-                self.talks(int(0));
-                self.the_rest(call)
-            }
-            // What is held would be encrypted by the kernel from here on, as what follows is.
-            libc::SYS_setsockopt
-                if int(1) == SOL_TLS || (int(1), int(2)) == (libc::SOL_TCP, libc::TCP_ULP) =>
-            {
-                self.before_live(int(0))?;
-                self.the_rest(call)
-            }
-            // Such as through which interface, and in how many parts.
-            libc::SYS_setsockopt
-                if matches!(int(1), libc::IPPROTO_IP | libc::IPPROTO_IPV6 | libc::IPPROTO_UDP) =>
-            {
-                self.before_option(int(0))?;
-                self.the_rest(call)
-            }
+            libc::SYS_setsockopt => self.set_option(call),
             libc::SYS_connect => {
                 self.before_connecting(int(0))?;
                 self.to_address(call)
@@ -146,6 +128,25 @@ impl Tx {
             libc::SYS_prctl => self.refuse(Errno::INVAL, "a sandbox of the program's own"),
             _ => self.the_rest(call),
         }
+    }
+
+    /// `setsockopt(2)`.
+    fn set_option(&mut self, call: &Call) -> Sys<u64> {
+        let (socket, level, name) = (call.int(0), call.int(1), call.int(2));
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => {
+                self.before_taking_past_looks(socket)?;
+                self.talks(socket);
+            }
+            // What is held would be encrypted by the kernel from here on, as what follows is.
+            (SOL_TLS, _) | (libc::SOL_TCP, libc::TCP_ULP) => self.before_live(socket)?,
+            // Such as through which interface, and in how many parts.
+            (libc::IPPROTO_IP | libc::IPPROTO_IPV6 | libc::IPPROTO_UDP, _) => {
+                self.before_option(socket)?;
+            }
+            _ => {}
+        }
+        self.the_rest(call)
     }
 
     /// Calls that send and can't be held.
