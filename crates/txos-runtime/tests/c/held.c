@@ -553,12 +553,17 @@ static void each_its_time(void) {
     CHECK(setenv("TXOS_HELD_WAIT", "2", 1) == 0);
     connection(SOCK_STREAM);
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, first) == 0);
+    /* The second has no room when its turn comes. */
+    ssize_t before = 0, n;
+    while ((n = send(own, much, 4096, MSG_DONTWAIT)) > 0)
+        before += n;
     pid_t child = fork();
     if (child == 0) {
         /* Who reads the second is slow, and begins when the first is given up. */
         struct pollfd given_up = {first[1], POLLRDHUP, 0};
         CHECK(close(own) == 0 && close(first[0]) == 0 && poll(&given_up, 1, -1) == 1);
         nap(300);
+        CHECK(recv(other, much, before, MSG_WAITALL) == before);
         CHECK(recv(other, much, sizeof much, MSG_WAITALL) == sizeof much);
         _exit(0);
     }
