@@ -23,6 +23,7 @@ extern "C" {
 #define TX_ORDER_RESET 0x40 /* begin the sequence of this process group at that number */
 #define TX_THREADS     0x80 /* threads that are made in the transaction are members of it */
 #define TX_PROCESSES   0x200 /* processes that are made in the transaction are members of it */
+#define TX_KEEP_CREDENTIALS 0x800 /* what is given up for good is given up by the commit, see below */
 #define TX_MANAGED     0x100 /* for languages whose objects close descriptors late, see below */
 
 /* Begins a transaction in the calling thread.
@@ -52,6 +53,12 @@ int sys_xbegin(int flags, ...)
     __attribute__((returns_twice))
 #endif
     ;
+
+/* With TX_KEEP_CREDENTIALS an abort gives back also what the process could not have again by itself: users, groups and
+ * capabilities that it gave up for good. They are given up by the commit; until then they only seem to be, to the program and to
+ * the kernel's checks of what it does, but code that somebody has it run meanwhile could have them again. They never reach another
+ * program, process or thread: before one is made, or run, they are given up. The process may have one thread only (EBUSY), and
+ * CAP_SETUID and CAP_SETGID: else they are given up at once. Excludes TX_THREADS and TX_PROCESSES. */
 
 /* With TX_THREADS, a thread that is made in the transaction is a member of it from its beginning on; any thread can
  * join by sys_xjoin(). A member sees and makes the transaction's changes, until it calls sys_xend(), which leaves

@@ -120,7 +120,7 @@ pub fn by_class(
             if let Some(answer) = thread
                 .session
                 .as_ref()
-                .and_then(|session| restored::ask_session(session, call)) =>
+                .and_then(|session| restored::ask(session, call)) =>
         {
             Next::Answer(answer)
         }

@@ -15,6 +15,7 @@
 //! | [`members`] | a transaction that several threads are in |
 //! | `naps` | the beginning of a sleep, or of a wait at a futex |
 //! | [`processes`] | a transaction that several processes are in |
+//! | `given_up` | credentials that are given up by the commit (TX_KEEP_CREDENTIALS) |
 //! | `restored` | credentials, limits and priorities, which an abort puts back |
 //! | [`signals`] | the signal mask and dispositions as the program sees them |
 //! | [`thread`], [`tls`] | what is kept for each thread |
@@ -58,6 +59,7 @@ pub mod processes;
 #[cfg(target_arch = "x86_64")]
 pub mod report;
 #[cfg(target_arch = "x86_64")]
+mod given_up;
 mod restored;
 #[cfg(target_arch = "x86_64")]
 pub mod session;

@@ -126,6 +126,7 @@ pub fn exec(thread: &mut Thread, call: &Call) -> Next {
     let mut restored = restored.unwrap_or_default();
     restored.as_before(|| session::abort_in(thread, why));
     restored.committed().iter().for_each(|failure| api::tell(failure));
+    restored.give_up();
     kill_processes(thread);
     if let Some(session) = thread.session.as_mut() {
         // Who keeps memory would stay, as the new program's child.
@@ -202,6 +203,9 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
         {
             return fail(thread, session::defect(&panic));
         }
+    }
+    if let Some(session) = thread.session.as_mut() {
+        session.restored.before_child(is_thread);
     }
     let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
     match made.stack {

@@ -8,8 +8,11 @@
 //! Files stay the business of those credentials with which the transaction began: its private copies are theirs.
 //! So as long as these can be had again, the thread has them while the library carries out a call on files, and *wears*
 //! the new ones ([`kernel::as_other`]); and has them for the commit.
+//!
+//! With TX_KEEP_CREDENTIALS nothing is given up for good before the commit ([`super::given_up`]).
 
 use super::api;
+use super::given_up;
 use super::session::{Next, Session};
 use super::thread::Thread;
 use crate::call::Call;
@@ -40,6 +43,10 @@ pub struct Restored {
     times: u32,
     /// The C library has had all threads take them.
     by_all: bool,
+    /// What would be given up for good is kept until the commit.
+    keeps: bool,
+    /// The credentials that the program has, while the kernel has more for it.
+    seen: Option<Box<Credentials>>,
 }
 
 impl Old {
@@ -76,6 +83,48 @@ impl Old {
 }
 
 impl Restored {
+    /// For a transaction that has just begun, of a thread that is alone in its process if it `keeps` its credentials.
+    #[must_use]
+    pub fn new(keeps: bool) -> Restored {
+        Restored { keeps, ..Restored::default() }
+    }
+
+    /// The thread gives up now what waits for the commit. An abort can't put it back.
+    ///
+    /// Ends the program if that can't be done: it would go on with more than it asked for.
+    pub fn give_up(&mut self) {
+        let Some(seen) = self.seen.take() else { return };
+        // An abort is to know what it can't put back.
+        self.credentials
+            .get_or_insert_with(|| Box::new((Credentials::now(), Attachments::now())));
+        given_up::give_up(&seen);
+    }
+
+    /// What is left to be done after the commit.
+    #[must_use]
+    pub fn left(self) -> Restored {
+        Restored { seen: self.seen, ..Restored::default() }
+    }
+
+    /// What waits for the end of the commit, to be [given up](given_up::give_up) then.
+    #[must_use]
+    pub fn take_given_up(&mut self) -> Option<Box<Credentials>> {
+        self.seen.take()
+    }
+
+    /// The thread is about to make another thread or process, which is to have what the program has; a thread
+    /// that goes on beside it has it for good.
+    pub fn before_child(&mut self, is_thread: bool) {
+        if self.seen.is_some() {
+            api::tell(
+                "TX_KEEP_CREDENTIALS: a new process or thread gets no more than the program has; what it gave up is \
+                 given up for good before that, and an abort can't put it back",
+            );
+            self.give_up();
+        }
+        self.keeps &= !is_thread;
+    }
+
     fn keep(&mut self, old: Sys<Old>) {
         if let Ok(old) = old
             && !self.others.iter().any(|kept| kept.is_like(&old))
@@ -87,6 +136,7 @@ impl Restored {
     /// Puts back what the transaction has changed: what could not be put back.
     pub fn put_back(&mut self) -> Vec<&'static str> {
         let mut lost = Vec::new();
+        self.seen = None;
         self.hard.clear();
         self.session = false;
         // With the credentials from before, if they can be had.
@@ -136,7 +186,10 @@ impl Restored {
     /// Whether something has changed that an abort puts back.
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        self.credentials.is_some() || !self.others.is_empty() || self.session
+        self.credentials.is_some()
+            || self.seen.is_some()
+            || !self.others.is_empty()
+            || self.session
     }
 
     /// The C library has all threads take what this one takes: it sends them a signal for that.
@@ -210,7 +263,7 @@ impl Decides for Asking<'_> {
 }
 
 /// A thread that is not what it should be goes no step further.
-fn end(why: &str) -> ! {
+pub(super) fn end(why: &str) -> ! {
     api::tell(&format!("{why}; the program can't go on, and is ended (SIGABRT)"));
     std::process::abort()
 }
@@ -304,7 +357,23 @@ fn credentials(session: &mut Session, call: &Call) -> i64 {
     }
     let mut kept = restored.credentials.take();
     let before = kept.get_or_insert_with(|| Box::new((Credentials::now(), Attachments::now())));
-    let answer = call.make();
+    let kept_call = match restored.keeps {
+        true => given_up::call(call, restored.seen.as_deref(), &before.0),
+        false => None,
+    };
+    let answer = match kept_call {
+        Some((answer, seen)) => {
+            restored.seen = seen.map(Box::new);
+            if let Some(checkpoint) = session.checkpoint.as_mut() {
+                checkpoint.is_copied();
+            }
+            answer
+        }
+        None => {
+            restored.give_up();
+            call.make()
+        }
+    };
     let now = Credentials::now();
     let is_as_before = now == before.0;
     // If nothing has changed there is nothing to be done.
@@ -370,9 +439,17 @@ fn new_session(restored: &mut Restored) -> i64 {
     i64::from(own)
 }
 
-/// What a call about the process's own group or session is answered while it seems to have a session of its own.
+/// What a call is answered that asks for something which waits for the commit. `None`: what the kernel says.
 #[must_use]
-pub fn ask_session(session: &Session, call: &Call) -> Option<i64> {
+pub fn ask(session: &Session, call: &Call) -> Option<i64> {
+    match (call.number(), &session.restored.seen) {
+        (libc::SYS_capget, Some(seen)) => Some(given_up::ask(seen, call)),
+        _ => ask_session(session, call),
+    }
+}
+
+/// What a call about the process's own group or session is answered while it seems to have a session of its own.
+fn ask_session(session: &Session, call: &Call) -> Option<i64> {
     if !session.restored.session {
         return None;
     }

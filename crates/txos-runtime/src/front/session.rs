@@ -10,6 +10,7 @@ use super::entry::{self, Regs};
 use super::joint::{self, Enlisted};
 use super::processes::{client, host, link};
 use super::report::reason;
+use super::given_up;
 use super::restored::Restored;
 use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
@@ -232,6 +233,14 @@ fn nested(tls: &Tls, flags: u32) -> i32 {
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
     let kept = thread.session.as_ref().is_some_and(|session| session.checkpoint.is_some());
+    let began_with = thread.session.as_ref().map_or(0, |session| session.plan.flags);
+    if flags & !began_with & flags::KEEP_CREDENTIALS != 0 {
+        thread.report.say(
+            "sys_xbegin: TX_KEEP_CREDENTIALS: the transaction that this one is part of was begun without it",
+        );
+        to_program(tls);
+        return api::fail(libc::EINVAL);
+    }
     if flags & flags::CHECKPOINT != 0 && !kept {
         thread.report.say(
             "sys_xbegin: TX_CHECKPOINT: the transaction that this one is part of was begun without it",
@@ -305,6 +314,7 @@ fn begin_in(
     if kept {
         checkpoint::may_keep(plan.flags)?;
     }
+    let keeps_credentials = given_up::keeps(plan.flags, plan.attempt > 0)?;
     let tx = match on_own_stack(tls, || Tx::begin(how)) {
         Ok(begun) => begun?,
         Err(panic) => return Err(defect(&panic)),
@@ -351,7 +361,7 @@ fn begin_in(
         abort_if: null(),
         masks,
         actions: Changed::default(),
-        restored: Restored::default(),
+        restored: Restored::new(keeps_credentials),
         lost: Vec::new(),
         kept: signals::Kept::default(),
         restartable: command.is_none(),
@@ -470,12 +480,14 @@ pub fn end(tls: &Tls) -> i32 {
         Ok(committed) => {
             let Some(mut session) = thread.session.take() else { return api::fail(libc::EINVAL) };
             let (mask, enlisted) = (session.masks.programs, session.take_enlisted());
-            let late = session.kept.take_late();
+            let (late, given_up) = (session.kept.take_late(), session.restored.take_given_up());
             thread::leave_wait(thread.alternate.take());
             drop(session);
             linger(tls);
             // Before signals are let in: a handler may jump out.
             let answer = after_commit(tls, thread, committed, enlisted, mask);
+            // What was held goes out as who the thread was in its calls.
+            given_up.iter().for_each(|seen| given_up::give_up(seen));
             signals::release(late, mask);
             answer.map_or_else(api::fail, |()| 0)
         }
@@ -576,6 +588,9 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
     match done {
         Ok(mut committed) => {
             committed.failed.extend(restored.committed());
+            if let Some(session) = thread.session.as_mut() {
+                session.restored = restored.left();
+            }
             thread.counters.committed += 1;
             thread.counters.short_cuts += u64::from(committed.short_cut);
             Ok(committed)

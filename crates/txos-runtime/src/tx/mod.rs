@@ -107,8 +107,10 @@ pub mod flags {
     pub const THREADS: u32 = 0x80;
     /// Processes that are made in it are members.
     pub const PROCESSES: u32 = 0x200;
+    /// What the thread gives up for good, it gives up by the commit.
+    pub const KEEP_CREDENTIALS: u32 = 0x800;
     /// All that a program may ask for.
-    pub const ALL: u32 = 0x3ff;
+    pub const ALL: u32 = 0xbff;
     /// Not a program's: the transaction is a whole command, kept in the history like one.
     pub const COMMAND: u32 = 0x8000_0000;
 }

@@ -1000,6 +1000,197 @@ static int listener_of(uid_t user, int group) {
     return process;
 }
 
+/* What the kernel has permitted to this process, or to another program that it runs. */
+static unsigned long long kernels_permitted(void) {
+    static char text[4096];
+    int fd = open("/proc/thread-self/status", O_RDONLY);
+    ssize_t n = read(fd, text, sizeof text - 1);
+    CHECK(n > 0 && close(fd) == 0);
+    text[n] = 0;
+    const char *at = strstr(text, "\nCapPrm:");
+    CHECK(at != NULL);
+    return strtoull(at + 8, NULL, 16);
+}
+
+/* The halves of the capability sets, as capget(2) tells them. */
+struct sets {
+    uint32_t effective, permitted, inheritable;
+};
+static uint32_t version_3[2] = {0x20080522, 0};
+
+static int is_permitted_nothing(void) {
+    struct sets sets[2];
+    CHECK(syscall(SYS_capget, version_3, sets) == 0);
+    return (sets[0].permitted | sets[1].permitted | sets[0].effective | sets[1].effective) == 0;
+}
+
+/* Becomes a user for good, as far as it can see. */
+static void becomes_user(void) {
+    struct sets all[2];
+    uid_t real, effective, saved;
+    CHECK(setgroups(0, NULL) == 0 && setresgid(1000, 1000, 1000) == 0 && setuid(1000) == 0);
+    CHECK(getresuid(&real, &effective, &saved) == 0);
+    CHECK(real == 1000 && effective == 1000 && saved == 1000 && getgroups(0, NULL) == 0);
+    CHECK(is_permitted_nothing());
+    CHECK(setuid(0) == -1 && errno == EPERM);
+    CHECK(setresuid(-1, -1, 0) == -1 && errno == EPERM);
+    CHECK(setresgid(0, 0, 0) == -1 && errno == EPERM);
+    CHECK(setgroups(0, NULL) == -1 && errno == EPERM);
+    memset(all, 0xff, sizeof all);
+    CHECK(syscall(SYS_capset, version_3, all) == -1 && errno == EPERM);
+    CHECK(open("/etc/shadow", O_RDONLY) == -1 && errno == EACCES);
+    CHECK(kill(getppid(), 0) == -1 && errno == EPERM);
+}
+
+static void keeps_for_an_abort(void) {
+    unsigned long long before = kernels_permitted();
+    int attempt = sys_xbegin(TX_KEEP_CREDENTIALS | TX_RESTART);
+    CHECK(attempt >= 0 && getuid() == 0 && geteuid() == 0 && kernels_permitted() == before);
+    if (attempt < 2) {
+        becomes_user();
+        CHECK(sys_xpause() == -1 && errno == EPERM && kernels_permitted() != 0);
+        if (attempt == 0)
+            sys_xabort(0);
+        syscall(SYS_ioctl, -1, 0x7458054c, 0); /* loses a conflict */
+        sys_xend();
+        CHECK(0);
+    }
+    CHECK(attempt == 2 && sys_xend() == 0 && getuid() == 0 && kernels_permitted() == before);
+}
+
+static void keeps_with_memory(void) {
+    unsigned long long before = kernels_permitted();
+    int began = sys_xbegin(TX_KEEP_CREDENTIALS | TX_CHECKPOINT);
+    if (began == 0) {
+        becomes_user();
+        sys_xabort(1);
+        CHECK(0);
+    }
+    CHECK(began == -1 && errno == ECANCELED && getuid() == 0 && kernels_permitted() == before);
+}
+
+static void gives_up_by_the_commit(void) {
+    CHECK(mkdir(scratch("users"), 0777) == 0 && chmod(scratch("users"), 0777) == 0);
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS) == 0);
+    becomes_user();
+    int fd = open(scratch("users/f"), O_CREAT | O_EXCL | O_WRONLY, 0600);
+    CHECK(fd >= 0 && write(fd, "x", 1) == 1 && close(fd) == 0);
+    CHECK(sys_xend() == 0);
+    struct stat of;
+    CHECK(stat(scratch("users/f"), &of) == 0 && of.st_uid == 1000 && of.st_gid == 1000);
+    CHECK(kernels_permitted() == 0 && is_permitted_nothing());
+    CHECK(setresuid(-1, 0, -1) == -1 && getuid() == 1000 && open("/etc/shadow", O_RDONLY) == -1);
+}
+
+/* A privilege that is kept reaches neither a child nor another program. */
+static void keeps_nothing_over_fork(void) {
+    int status;
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS) == 0);
+    becomes_user();
+    CHECK(kernels_permitted() != 0);
+    int child = fork();
+    if (child == 0)
+        _exit(kernels_permitted() != 0 || getuid() != 1000);
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(kernels_permitted() == 0);
+    sys_xabort(1);
+    CHECK(getuid() == 1000 && strstr(txos_strerror(), "could not put back: the credentials") != NULL);
+}
+
+static void keeps_nothing_over_exec(void) {
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS) == 0);
+    becomes_user();
+    execl("/bin/sh", "sh", "-c", "grep -q '^CapPrm:.0*$' /proc/self/status && test $(id -u) = 1000", (char *)NULL);
+    CHECK(0);
+}
+
+static void keeps_nothing_over_vfork(void) {
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS) == 0);
+    becomes_user();
+    CHECK(system("grep -q '^CapPrm:.0*$' /proc/self/status") == 0);
+    CHECK(sys_xend() == 0 && kernels_permitted() == 0);
+}
+
+static void *does_nothing(void *nothing) {
+    return nothing;
+}
+
+static void keeps_nothing_with_a_thread(void) {
+    pthread_t thread;
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS) == 0);
+    becomes_user();
+    CHECK(pthread_create(&thread, NULL, does_nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(kernels_permitted() == 0);
+    CHECK(sys_xend() == 0 && getuid() == 1000);
+}
+
+/* Capabilities that are given up without another user. */
+static void keeps_capabilities(void) {
+    struct sets sets[2];
+    unsigned long long all = kernels_permitted();
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(TX_KEEP_CREDENTIALS) == 0);
+        CHECK(syscall(SYS_capget, version_3, sets) == 0 && (sets[0].permitted & 1) == 1);
+        sets[0].effective &= ~1u;
+        sets[0].permitted &= ~1u; /* CAP_CHOWN */
+        CHECK(syscall(SYS_capset, version_3, sets) == 0);
+        CHECK(syscall(SYS_capget, version_3, sets) == 0 && (sets[0].permitted & 1) == 0);
+        int fd = open(scratch("chowned"), O_CREAT | O_WRONLY, 0600);
+        CHECK(fd >= 0 && fchown(fd, 1000, 1000) == -1 && errno == EPERM && close(fd) == 0);
+        sets[0].effective |= 1;
+        sets[0].permitted |= 1;
+        CHECK(syscall(SYS_capset, version_3, sets) == -1 && errno == EPERM);
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        CHECK(kernels_permitted() == (commits ? all & ~1ull : all));
+    }
+}
+
+/* What was held before is sent as root, though the process has given that up. */
+static void keeps_for_what_is_held(void) {
+    int roots = listener_of(0, 0), users = listener_of(1000, 0), status;
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS | TX_STRICT) == 0);
+    CHECK(kill(roots, SIGRTMIN) == 0);
+    becomes_user();
+    CHECK(kill(roots, SIGRTMIN + 1) == -1 && errno == EPERM && kill(users, SIGRTMIN + 1) == 0);
+    CHECK(!has_pending(roots, SIGRTMIN) && !has_pending(users, SIGRTMIN + 1));
+    CHECK(sys_xend() == 0 && kernels_permitted() == 0);
+    CHECK(has_pending(roots, SIGRTMIN) && !has_pending(roots, SIGRTMIN + 1) && has_pending(users, SIGRTMIN + 1));
+    CHECK(kill(users, SIGKILL) == 0 && waitpid(users, &status, 0) == users);
+}
+
+/* A user without privilege has nothing to keep; what it may do it may do as ever. */
+static void keeps_a_users(void) {
+    CHECK(setresgid(1000, 1000, 1000) == 0 && setresuid(1000, 1000, 1000) == 0);
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS) == 0);
+    CHECK(setuid(1000) == 0 && setuid(0) == -1 && errno == EPERM && kernels_permitted() == 0);
+    CHECK(sys_xend() == 0);
+}
+
+static void *begins(void *nothing) {
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS) == -1 && errno == EBUSY);
+    CHECK(strstr(txos_strerror(), "other threads") != NULL);
+    return nothing;
+}
+
+/* TX_KEEP_CREDENTIALS. */
+static void kept_credentials(void) {
+    pthread_t thread;
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS | TX_PROCESSES) == -1 && errno == EINVAL);
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS | TX_THREADS) == -1 && errno == EINVAL);
+    CHECK(sys_xbegin(0) == 0 && sys_xbegin(TX_KEEP_CREDENTIALS) == -1 && errno == EINVAL && sys_xend() == 0);
+    CHECK(pthread_create(&thread, NULL, begins, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    void (*parts[])(void) = {
+        keeps_for_an_abort, keeps_with_memory, gives_up_by_the_commit, keeps_nothing_over_fork,
+        keeps_nothing_over_exec, keeps_nothing_over_vfork, keeps_nothing_with_a_thread, keeps_capabilities,
+        keeps_for_what_is_held, keeps_a_users,
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        apart(parts[i]);
+}
+
 /* What is held is sent as who the thread was in the call: no more, and no less, than it was allowed then. */
 static void senders(void) {
     int status, roots = listener_of(0, 0), users = listener_of(1000, roots);
@@ -2107,6 +2298,7 @@ static const struct {
     SCENARIO(nobody_to_connect_to),
     SCENARIO(signals_to_others),
     SCENARIO(credentials),
+    SCENARIO(kept_credentials),
     SCENARIO(senders),
     SCENARIO(ends_of_pipes),
     SCENARIO(locked_and_written),

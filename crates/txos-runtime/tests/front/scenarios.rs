@@ -45,6 +45,7 @@ scenarios! {
     nobody_to_connect_to,
     signals_to_others,
     credentials,
+    kept_credentials,
     senders,
     ends_of_pipes,
     locked_and_written,

@@ -311,6 +311,11 @@ impl Checkpoint {
         Ok(stays)
     }
 
+    /// The process has been copied: the library has made a child.
+    pub fn is_copied(&mut self) {
+        self.copied = true;
+    }
+
     /// A call of the program's. `None`: it is to be carried out as ever.
     pub fn call(&mut self, call: &Call, class: Class) -> Option<i64> {
         let share = libc::CLONE_VM as u64;

@@ -88,7 +88,11 @@ impl Credentials {
             }
             let [a, b, c] = self.groups;
             let _ = sys!(SYS_setresgid, a, b, c);
+            // What is permitted goes with the last user that is root, if the thread does not ask to keep it.
+            let keeps = sys!(SYS_prctl, libc::PR_GET_KEEPCAPS).unwrap_or(0);
+            let _ = sys!(SYS_prctl, libc::PR_SET_KEEPCAPS, 1);
             let _ = sys!(SYS_setresuid, real, effective, saved);
+            let _ = sys!(SYS_prctl, libc::PR_SET_KEEPCAPS, keeps);
             let _ = sys!(SYS_setfsgid, self.of_files[1]);
             let _ = sys!(SYS_setfsuid, self.of_files[0]);
             let _ = sys!(SYS_capset, HEADER.as_ptr(), self.capabilities.as_ptr());
@@ -134,6 +138,58 @@ impl Credentials {
             libc::setresgid(a, b, c);
             libc::setresuid(real, effective, saved);
         }
+    }
+
+    /// Whether a thread with these can take any others that are permitted no more.
+    #[must_use]
+    pub fn can_take_others(&self) -> bool {
+        const NEEDED: u32 = 1 << 6 | 1 << 7; // CAP_SETGID and CAP_SETUID
+        self.capabilities[1] & NEEDED == NEEDED
+    }
+
+    /// Whether all that is permitted to these is permitted to others.
+    #[must_use]
+    pub fn is_within(&self, others: &Credentials) -> bool {
+        [1, 4].iter().all(|&i| self.capabilities[i] & !others.capabilities[i] == 0)
+    }
+
+    /// The same, but that what is permitted to others is permitted to them as well.
+    #[must_use]
+    pub fn permitting_as(&self, others: &Credentials) -> Credentials {
+        let mut all = self.clone();
+        for i in [1, 4] {
+            all.capabilities[i] |= others.capabilities[i];
+        }
+        all
+    }
+
+    /// The permitted capabilities: the low half, then the high one.
+    #[must_use]
+    pub fn permitted(&self) -> [u32; 2] {
+        [self.capabilities[1], self.capabilities[4]]
+    }
+
+    /// All of them as words.
+    #[must_use]
+    pub fn to_words(&self) -> Vec<u32> {
+        let own = [&self.users[..], &self.groups, &self.of_files, &self.capabilities].concat();
+        [own, self.others.clone()].concat()
+    }
+
+    /// The same from their words.
+    #[must_use]
+    pub fn from_words(words: &[u32]) -> Option<Credentials> {
+        let (users, rest) = words.split_first_chunk()?;
+        let (groups, rest) = rest.split_first_chunk()?;
+        let (of_files, rest) = rest.split_first_chunk()?;
+        let (capabilities, others) = rest.split_first_chunk()?;
+        Some(Credentials {
+            users: *users,
+            groups: *groups,
+            of_files: *of_files,
+            others: others.to_vec(),
+            capabilities: *capabilities,
+        })
     }
 
     /// These are the calling thread's: all capabilities that are permitted to it become effective.
