@@ -117,10 +117,8 @@ pub fn by_class(
             _ => native(),
         },
         (Class::Harmless | Class::Held(_), _)
-            if let Some(answer) = thread
-                .session
-                .as_ref()
-                .and_then(|session| restored::ask(session, call)) =>
+            if let Some(answer) =
+                thread.session.as_ref().and_then(|session| restored::ask(session, call)) =>
         {
             Next::Answer(answer)
         }

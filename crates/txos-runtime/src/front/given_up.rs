@@ -142,7 +142,8 @@ struct Shared(*mut u8);
 
 impl Shared {
     fn new() -> Sys<Shared> {
-        let (kind, access) = (libc::MAP_SHARED | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
+        let (kind, access) =
+            (libc::MAP_SHARED | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
         let words = [0, ROOM, access as u64, kind as u64, u64::MAX, 0];
         // SAFETY: new memory.
         let at = check(unsafe { syscall(libc::SYS_mmap, words) })?;

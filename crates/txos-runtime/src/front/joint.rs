@@ -383,8 +383,9 @@ fn prepare_in(thread: &mut Thread) -> Result<Prepared, Failure> {
     let Some(tx) = session.tx.take() else { return Err(thread.report.abort.clone()) };
     thread.counters.aborted += 1; // Unless it can be prepared.
     if here().is_called_off() {
+        let why = tx.naming_released(called_off());
         let _ = tx.abort();
-        return Err(called_off());
+        return Err(why);
     }
     let (unsupported, live) = (tx.unsupported(), tx.was_live());
     let started = Prepared::start(tx, enlisted);
@@ -400,7 +401,7 @@ fn prepare_in(thread: &mut Thread) -> Result<Prepared, Failure> {
             Ok(prepared)
         }
         Err(failure) if failure.reason == reason::CONFLICT && here().is_called_off() => {
-            Err(called_off())
+            Err(session::called_off_not(&failure))
         }
         Err(failure) => {
             if let Some(session) = thread.session.as_mut()

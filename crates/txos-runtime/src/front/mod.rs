@@ -43,6 +43,8 @@ pub mod entry;
 #[cfg(target_arch = "x86_64")]
 pub mod excluded;
 #[cfg(target_arch = "x86_64")]
+mod given_up;
+#[cfg(target_arch = "x86_64")]
 pub mod in_process;
 #[cfg(target_arch = "x86_64")]
 pub mod interpose;
@@ -58,8 +60,6 @@ pub mod process;
 pub mod processes;
 #[cfg(target_arch = "x86_64")]
 pub mod report;
-#[cfg(target_arch = "x86_64")]
-mod given_up;
 mod restored;
 #[cfg(target_arch = "x86_64")]
 pub mod session;

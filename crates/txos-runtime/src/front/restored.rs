@@ -95,8 +95,7 @@ impl Restored {
     pub fn give_up(&mut self) {
         let Some(seen) = self.seen.take() else { return };
         // An abort is to know what it can't put back.
-        self.credentials
-            .get_or_insert_with(|| Box::new((Credentials::now(), Attachments::now())));
+        self.credentials.get_or_insert_with(|| Box::new((Credentials::now(), Attachments::now())));
         given_up::give_up(&seen);
     }
 
@@ -186,10 +185,7 @@ impl Restored {
     /// Whether something has changed that an abort puts back.
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        self.credentials.is_some()
-            || self.seen.is_some()
-            || !self.others.is_empty()
-            || self.session
+        self.credentials.is_some() || self.seen.is_some() || !self.others.is_empty() || self.session
     }
 
     /// The C library has all threads take what this one takes: it sends them a signal for that.

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use super::checkpoint::{self, Checkpoint};
 use super::entry::{self, Regs};
+use super::given_up;
 use super::joint::{self, Enlisted};
 use super::processes::{client, host, link};
 use super::report::reason;
-use super::given_up;
 use super::restored::Restored;
 use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
@@ -566,8 +566,9 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
     let enlisted = session.enlisted.clone();
     if here().is_called_off() {
         thread.counters.aborted += 1;
+        let why = tx.naming_released(called_off());
         let _ = tx.abort();
-        return Err(called_off());
+        return Err(why);
     }
     thread.counters.unsupported += tx.unsupported();
     thread.report.live = tx.was_live();
@@ -598,7 +599,7 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
         Err(failure) => {
             thread.counters.aborted += 1;
             if failure.reason == reason::CONFLICT && here().is_called_off() {
-                return Err(called_off());
+                return Err(called_off_not(&failure));
             }
             if let Some(session) = thread.session.as_mut()
                 && failure.again.is_some()
@@ -630,6 +631,17 @@ pub fn called_off() -> Failure {
         what: "the program called the transaction off".into(),
         ..Failure::default()
     }
+}
+
+/// The same instead of another reason, with what that says was sent and taken before.
+pub fn called_off_not(other: &Failure) -> Failure {
+    let mut why = called_off();
+    let said = ["; sent before that: ", "; taken before that: "];
+    let at = said.iter().filter_map(|words| other.what.find(words)).min();
+    if let Some(named) = at.and_then(|at| other.what.get(at..)) {
+        why.what.push_str(named);
+    }
+    why
 }
 
 /// `txos_abort_if`.

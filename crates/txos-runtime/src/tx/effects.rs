@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 use txos_engine::object::{FileId, FileKind};
 
-use super::files::{Descriptor, File};
+use super::files::File;
 use super::io::{buffers, uses_offset, what_is_there};
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::sockets::{self, Header};
@@ -71,6 +71,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const TURN: Duration = Duration::from_millis(10);
 /// People are told of a wait that is longer.
 const TELL_AFTER: Duration = Duration::from_secs(2);
+/// An end that has taken nothing for so long does not keep what is released from others any more.
+const STUCK: Duration = Duration::from_millis(100);
 /// A commit waits for so long for a socket that takes nothing, unless `TXOS_HELD_WAIT` says otherwise.
 const HELD_WAIT: Duration = Duration::from_secs(60);
 /// Why output is released.
@@ -151,6 +153,8 @@ struct End {
     in_parts: bool,
     /// Why a part of a datagram was lost: the parts that follow are none.
     lost_part: Option<Errno>,
+    /// Since when a release has found no room there.
+    stuck_since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -439,6 +443,11 @@ impl Effects {
         })
     }
 
+    /// How far a release has come: how many effects and bytes are left.
+    fn left(&self) -> (usize, u64) {
+        (self.going, self.queue.iter().take(self.going).map(|effect| effect.len).sum())
+    }
+
     /// What a release waits for: the first end without room.
     fn stuck(&self) -> Option<i32> {
         let first = self.queue.first().filter(|_| self.going > 0)?;
@@ -449,14 +458,16 @@ impl Effects {
     fn send_those(&mut self, mut how: Sending<'_>) -> Vec<String> {
         let before_commit = how.signals.is_none();
         let mut done = 0;
+        let mut passed: Vec<FileId> = Vec::new();
         for effect in self.queue.iter_mut().take(self.going) {
             if let Some(signals) = &mut how.signals {
                 signals(effect.after);
             }
             let end = self.ends.get_mut(effect.end);
-            let Some(end) = end.filter(|end| how.only.is_none_or(|only| only == end.id)) else {
-                continue;
+            let is_it = |end: &&mut End| {
+                how.only.is_none_or(|only| only == end.id) && !passed.contains(&end.id)
             };
+            let Some(end) = end.filter(is_it) else { continue };
             done += 1;
             effect.over = true;
             let is_part = effect.is_part();
@@ -478,6 +489,9 @@ impl Effects {
                 true => end.send_from_file(effect, self.file.as_ref(), how.wait.as_mut()),
             };
             let unsent = sent.err().map_or(0, |(_, unsent)| unsent);
+            if sent.is_ok() || unsent < effect.len {
+                end.stuck_since = None;
+            }
             if before_commit {
                 end.released += effect.len - unsent;
                 end.went |= sent.is_ok() || unsent < effect.len;
@@ -488,7 +502,11 @@ impl Effects {
                     effect.len = unsent;
                     effect.over = false;
                     done -= 1;
-                    break;
+                    let since = *end.stuck_since.get_or_insert_with(Instant::now);
+                    if how.wait.is_none() && since.elapsed() < STUCK {
+                        break;
+                    }
+                    passed.push(end.id);
                 }
                 Err((errno, _)) => {
                     end.failed = Some(errno);
@@ -544,6 +562,33 @@ pub(super) fn waits(call: &Call) -> Sys<(usize, bool, Option<Duration>)> {
         }
     };
     Ok((at, nanoseconds.is_some(), time))
+}
+
+/// Makes a wait of which some time has passed: so much is left.
+fn answer_within(call: &Call, at: usize, is_pointer: bool, left: Duration) -> Sys<u64> {
+    if !is_pointer {
+        let left = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: it is a number.
+        return unsafe { call.with_word(at, left as u64) }.answer_waiting();
+    }
+    let selects = call.number() == libc::SYS_select;
+    let rest = if selects { left.subsec_micros() } else { left.subsec_nanos() };
+    let mut time = [left.as_secs(), u64::from(rest)];
+    // SAFETY: the structure lives until the answer.
+    let answer = unsafe { call.with_word(at, time.as_mut_ptr() as u64) }.answer_waiting();
+    if call.number() != libc::SYS_epoll_pwait2 {
+        // What is left the kernel tells if it can, and else says nothing.
+        let _ = call.pointer::<[u64; 2]>(at).write(time);
+    }
+    answer
+}
+
+/// Whether so many bytes have arrived, or as many as there will be.
+fn has_arrived(socket: i32, wanted: u64) -> bool {
+    wanted <= 1 && kernel::is_ready(socket, libc::POLLIN)
+        || wanted > 1
+            && (kernel::arrived(socket).is_ok_and(|bytes| bytes >= wanted)
+                || kernel::is_ready(socket, libc::POLLRDHUP))
 }
 
 /// A wait without the signal mask of its own: a handler that it lets in would run in the middle of the library, and what
@@ -645,6 +690,8 @@ struct Wait {
     said: bool,
     /// It is not for ever, whatever it is for. For a socket it never is.
     bounded: bool,
+    /// A call of the program's waits for it, and no longer than that would.
+    for_call: bool,
 }
 
 impl Wait {
@@ -657,7 +704,7 @@ impl Wait {
         // Each end has its own time.
         let same = self.since.filter(|(id, _)| *id == end.id);
         let (_, since) = *self.since.insert(same.unwrap_or_else(|| (end.id, Instant::now())));
-        let limit = end.limit().or(self.bounded.then(held_wait));
+        let limit = end.limit(self.for_call).or(self.bounded.then(held_wait));
         if again {
             // There is room, and not enough for this message.
             std::thread::sleep(Duration::from_millis(1));
@@ -697,6 +744,13 @@ impl Wait {
     }
 }
 
+/// What a `struct timeval` of a socket says; `None`: no limit.
+fn time_of([seconds, micros]: [i64; 2]) -> Option<Duration> {
+    let told = u64::try_from(seconds).ok().zip(u64::try_from(micros).ok());
+    let (seconds, micros) = told.filter(|told| *told != (0, 0))?;
+    Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
+}
+
 /// Whether a signal that ends the process has arrived.
 #[cfg(target_arch = "x86_64")]
 pub fn is_to_end() -> bool {
@@ -725,7 +779,11 @@ impl End {
         let none = Message::default();
         let message = match what {
             What::ShutDown(how) => {
-                return kernel::shut_down(self.fd(), *how).map_err(|errno| (errno, 0));
+                return match kernel::shut_down(self.fd(), *how) {
+                    // The other end was first.
+                    Err(Errno::NOTCONN) => Ok(()),
+                    done => done.map_err(|errno| (errno, 0)),
+                };
             }
             What::Message(message) => message,
             What::Bytes => &none,
@@ -773,17 +831,18 @@ impl End {
         matches!(self.kind, Kind::Stream | Kind::Messages)
     }
 
-    /// For how long a commit may wait for it in vain: for a socket, also no longer than its own calls would (`SO_SNDTIMEO`).
-    fn limit(&self) -> Option<Duration> {
+    /// How long is waited in vain for a socket: for a call of the program's no longer than that would wait.
+    fn limit(&self, for_call: bool) -> Option<Duration> {
         if !self.is_socket() {
             return None;
         }
-        let [seconds, micros] = kernel::send_limit(self.fd()).unwrap_or_default();
-        let own = u64::try_from(seconds).ok().zip(u64::try_from(micros).ok());
-        let own = own.filter(|own| *own != (0, 0));
-        let own =
-            own.map(|(s, us)| Duration::from_secs(s).saturating_add(Duration::from_micros(us)));
+        let own = if for_call { self.own_limit() } else { None };
         Some(own.map_or(held_wait(), |own| own.min(held_wait())))
+    }
+
+    /// How long its own calls wait for room (`SO_SNDTIMEO`); `None`: for ever.
+    fn own_limit(&self) -> Option<Duration> {
+        kernel::send_limit(self.fd()).ok().and_then(time_of)
     }
 
     /// Something of it was lost: what follows must not look as if it came next. The other end reads the end of the connection, and
@@ -800,6 +859,7 @@ impl End {
     fn waits_for_room(&self) -> bool {
         !self.at_once
             && kernel::status_flags(self.fd()).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0)
+            && (!self.is_socket() || self.own_limit().is_none())
     }
 
     /// A message of so many bytes is too long, whatever the room. (Of another family's address the kernel says so at the commit.)
@@ -883,7 +943,7 @@ impl End {
         Some(match errno {
             Errno::INTR => format!("{words} were not sent: a signal ended the wait for the reader"),
             Errno::TIME => format!(
-                "{words} were not sent: the reader took nothing for as long as is waited for it (TXOS_HELD_WAIT, SO_SNDTIMEO)"
+                "{words} were not sent: the reader took nothing for as long as is waited for it (TXOS_HELD_WAIT)"
             ),
             _ => format!("{words} could not be sent: {}", std::io::Error::from(errno)),
         })
@@ -915,6 +975,38 @@ impl End {
     }
 }
 
+/// How a release goes on while the transaction waits for something else.
+#[derive(Debug)]
+struct Pace {
+    began: Instant,
+    /// When something was sent for the last time.
+    sent: Instant,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        let now = Instant::now();
+        Pace { began: now, sent: now }
+    }
+}
+
+impl Pace {
+    /// It was tried once more.
+    fn turn(&mut self, went_on: bool) {
+        if went_on {
+            self.sent = Instant::now();
+        } else {
+            // An end may say that it has room, and have none for this.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Nothing was taken for as long as a commit would wait: the rest stays held, and the program goes on.
+    fn is_over(&self) -> bool {
+        self.sent.elapsed() >= held_wait()
+    }
+}
+
 impl Tx {
     /// What output to an open file is.
     fn reach(&mut self, number: i32, file: File, real: i32) -> Sys<Reach> {
@@ -927,7 +1019,18 @@ impl Tx {
             return Ok(known);
         }
         let made = made.is_some_and(|id| self.tree.nodes[id].stable.is_none());
-        let reach = self.find_reach(number, real, made)?;
+        let reach = match self.find_reach(number, real, made) {
+            // No number is left for a duplicate, of which the program knows nothing.
+            Err(Errno::MFILE | Errno::NFILE | Errno::INVAL) => {
+                if self.report.is_first("no descriptor to hold output by") {
+                    say(
+                        "no descriptor is left to hold output by (RLIMIT_NOFILE), so it is sent at once, and stays",
+                    );
+                }
+                return Ok(Reach::Live);
+            }
+            found => found?,
+        };
         self.fds.get_mut(file).reach = reach;
         Ok(reach)
     }
@@ -1004,6 +1107,7 @@ impl Tx {
             broken: false,
             in_parts: false,
             lost_part: None,
+            stuck_since: None,
         });
         Ok(Reach::Held(self.held.output.ends.len() - 1))
     }
@@ -1102,7 +1206,9 @@ impl Tx {
             return Ok(false);
         }
         let (socket, crowded, connected) = (there.fd(), there.crowded, there.connected);
-        if !at_once && kernel::status_flags(socket)? & libc::O_NONBLOCK == 0 {
+        let never_waits = at_once || kernel::status_flags(socket)? & libc::O_NONBLOCK != 0;
+        // One that does not wait for ever tells the program what it has not taken.
+        if !never_waits && there.own_limit().is_none() {
             return Ok(false);
         }
         let held = self.held.output.size_for(end);
@@ -1113,8 +1219,8 @@ impl Tx {
         if takes && held.saturating_add(len) <= room() {
             return Ok(false);
         }
-        self.release_because("a socket that does not wait may have no room")?;
-        self.finish_end(end, false)?;
+        self.release_because("a socket that does not wait for ever may have no room")?;
+        self.finish_end(end, !never_waits)?;
         Ok(true)
     }
 
@@ -1124,7 +1230,7 @@ impl Tx {
     /// EAGAIN: there is no room for all of it, and the rest is held.
     fn finish_end(&mut self, end: usize, waits: bool) -> Sys<()> {
         let only = self.held.output.ends.get(end).map(|end| end.id);
-        let wait = waits.then(Wait::default);
+        let wait = waits.then(|| Wait { for_call: true, ..Wait::default() });
         self.send_on(Sending { wait, only, ..Sending::default() });
         if self.held.output.queue_of(end).next().is_some() { Err(Errno::AGAIN) } else { Ok(()) }
     }
@@ -1206,7 +1312,8 @@ impl Tx {
     /// Sends at once what was read for an end, and can't be given back: how much.
     fn send_at_once(&mut self, end: usize, bytes: &[u8]) -> Sys<u64> {
         let there = self.held.output.ends.get_mut(end).ok_or(Errno::IO)?;
-        let sent = there.send(&What::Bytes, bytes, Some(&mut Wait::default()));
+        let mut wait = Wait { for_call: true, ..Wait::default() };
+        let sent = there.send(&What::Bytes, bytes, Some(&mut wait));
         let done = bytes.len() as u64 - sent.err().map_or(0, |(_, unsent)| unsent);
         there.released += done;
         there.went |= done > 0;
@@ -1319,7 +1426,8 @@ impl Tx {
                 return self.unsupported_errno("handing a versioned file to others").map(|_| None);
             }
             let real = self.real(number)?;
-            let kept = kernel::copy_high(real).map_err(|_| Errno::TOOMANYREFS)?;
+            // Without a number for it the message is live.
+            let Ok(kept) = kernel::copy_high(real) else { return Ok(None) };
             rights.push(OwnedFd::of(kept));
         }
         Ok(Some(rights))
@@ -1521,30 +1629,67 @@ impl Tx {
         if !matches!(call.number(), libc::SYS_semop | libc::SYS_semtimedop) {
             let _ = self.release_ipc();
         }
+        let mut pace = Pace::default();
         while let Some(end) = self.held.output.stuck() {
             let _ = kernel::events(end, libc::POLLOUT, TURN);
-            if over() || is_to_end() {
+            if over() || is_to_end() || pace.is_over() {
                 break;
             }
-            self.go_on();
+            self.go_on_at(&mut pace);
         }
         self.let_ends_go();
+    }
+
+    /// Goes on with a release while something else is waited for.
+    fn go_on_at(&mut self, pace: &mut Pace) {
+        let before = self.held.output.left();
+        self.go_on();
+        pace.turn(self.held.output.left() != before);
+    }
+
+    /// Before the kernel is asked what goes on at many descriptors: what the program has closed must not be among them, though
+    /// it is kept until what is held for it is sent.
+    ///
+    /// # Errors
+    /// As [`Tx::release`].
+    pub fn close_held_ends(&mut self) -> Sys<()> {
+        if !self.held.output.has_ends() {
+            return Ok(());
+        }
+        self.let_ends_go();
+        let is_closed = |at: &usize| {
+            self.held.output.ends.get(*at).is_some_and(|end| end.fd.is_some())
+                && !self.is_open_end(*at)
+        };
+        let closed: Vec<usize> = (0..self.held.output.ends.len()).filter(is_closed).collect();
+        if closed.is_empty() {
+            return Ok(());
+        }
+        self.release_because("a descriptor that epoll may know is closed")?;
+        for at in closed {
+            // As the write would have waited for its reader.
+            let _ = self.finish_end(at, true);
+        }
+        self.let_ends_go();
+        Ok(())
+    }
+
+    /// Whether the program has a number for an end.
+    fn is_open_end(&self, at: usize) -> bool {
+        (0..self.fds.count()).any(|file| {
+            let open = self.fds.get(file);
+            open.reach == Reach::Held(at) && !(open.numbers.is_empty() && open.before.is_empty())
+        })
     }
 
     /// Closes the ends for which the program has no number any more, and for which nothing is held.
     fn let_ends_go(&mut self) {
         for at in 0..self.held.output.ends.len() {
-            let is_open = |file| {
-                let open = self.fds.get(file);
-                open.reach == Reach::Held(at)
-                    && !(open.numbers.is_empty() && open.before.is_empty())
-            };
-            let is_open = (0..self.fds.count()).any(is_open);
-            let output = &mut self.held.output;
-            let has_more = output.queue.iter().any(|effect| effect.end == at);
-            if !(is_open || has_more)
-                && let Some(end) = output.ends.get_mut(at)
-            {
+            let output = &self.held.output;
+            let is_there = output.ends.get(at).is_some_and(|end| end.fd.is_some());
+            let is_kept = is_there
+                && (output.queue.iter().any(|effect| effect.end == at) || self.is_open_end(at));
+            if !is_kept && let Some(end) = self.held.output.ends.get_mut(at) {
                 end.fd = None;
             }
         }
@@ -1620,26 +1765,17 @@ impl Tx {
         }
     }
 
-    /// Before a child outside is made: what is held for a socket that a program in it has as well is sent, so that what the child
-    /// sends there comes after it. That goes for sockets without `FD_CLOEXEC`: standard output, above all.
+    /// Before a child outside is made: what is held for a socket that the child has as well is sent, so that what the child
+    /// sends there comes after it. It may make any of them the standard output of a program, whatever `FD_CLOEXEC` says.
     pub fn release_before_child(&mut self, number: i64) {
         let is_inherited = |at: &usize| {
             let Some(end) = self.held.output.ends.get(*at).filter(|end| end.is_socket()) else {
                 return false;
             };
-            let is_kept = |&number: &i32| {
-                matches!(self.fds.descriptor(number), Descriptor::Open { cloexec: false, .. })
-            };
-            let is_open = |file| {
-                let open = self.fds.get(file);
-                open.reach == Reach::Held(*at) && open.numbers.iter().any(is_kept)
-            };
-            let is_standard = |number: i32| {
-                kernel::look_fd(number).is_ok_and(|stat| stat.id == end.id)
-                    && kernel::close_on_exec(number) == Ok(false)
-            };
+            let is_standard =
+                |number: i32| kernel::look_fd(number).is_ok_and(|stat| stat.id == end.id);
             self.held.output.queue_of(*at).next().is_some()
-                && ((0..self.fds.count()).any(is_open) || (0..=2).any(is_standard))
+                && (self.is_open_end(*at) || (0..=2).any(is_standard))
         };
         let ends: Vec<usize> = match self.held.output.any() {
             true => (0..self.held.output.ends.len()).filter(is_inherited).collect(),
@@ -1748,12 +1884,22 @@ impl Tx {
     #[cold]
     fn release_before_taking(&mut self, call: &Call, real: i32) -> Sys<()> {
         self.go_on();
-        let wants_all = match call.number() {
-            libc::SYS_recvfrom => call.int(3) & libc::MSG_WAITALL != 0,
-            libc::SYS_recvmsg => call.int(2) & libc::MSG_WAITALL != 0,
-            _ => false,
+        let all = |flags: i32, len: u64| if flags & libc::MSG_WAITALL != 0 { len } else { 1 };
+        let wanted = match call.number() {
+            libc::SYS_recvfrom => all(call.int(3), call.word(2)),
+            libc::SYS_recvmsg => {
+                let header = Header::read(call.pointer(1));
+                let bytes = header.and_then(|header| header.buffers()).unwrap_or_default();
+                let len = bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add);
+                all(call.int(2), len)
+            }
+            // It waits for all of its messages.
+            libc::SYS_recvmmsg if call.int(3) & libc::MSG_WAITFORONE == 0 && call.word(2) > 1 => {
+                u64::MAX
+            }
+            _ => 1,
         };
-        if !wants_all && kernel::is_ready(real, libc::POLLIN) {
+        if wanted <= 1 && kernel::is_ready(real, libc::POLLIN) {
             self.held.output.looks = 0;
             return Ok(());
         }
@@ -1766,18 +1912,29 @@ impl Tx {
             _ => false,
         };
         let waits = !may_not_wait && kernel::status_flags(real)? & libc::O_NONBLOCK == 0;
-        self.release_before_waiting(waits, real, None)
+        self.release_before_waiting_for(waits, real, None, wanted)
     }
 
     /// A read finds nothing, and waits for it or does not. `source` is what of it was looked at before.
     ///
     /// # Errors
-    /// As [`Tx::release`].
+    /// EAGAIN after as long as reads of this socket wait (`SO_RCVTIMEO`); as [`Tx::release`].
     pub fn release_before_waiting(
         &mut self,
         waits: bool,
         real: i32,
         source: Option<usize>,
+    ) -> Sys<()> {
+        self.release_before_waiting_for(waits, real, source, 1)
+    }
+
+    /// The same of a read that waits for so many bytes.
+    fn release_before_waiting_for(
+        &mut self,
+        waits: bool,
+        real: i32,
+        source: Option<usize>,
+        wanted: u64,
     ) -> Sys<()> {
         self.go_on();
         // The runtime of a language waits elsewhere.
@@ -1786,7 +1943,15 @@ impl Tx {
             return Ok(());
         }
         self.no_longer_keeps_waiting()?;
-        while waits && let Some(end) = self.held.output.stuck() {
+        let mut pace = Pace::default();
+        let limit = kernel::receive_limit(real).ok().and_then(time_of);
+        while waits
+            && !pace.is_over()
+            && let Some(end) = self.held.output.stuck()
+        {
+            if limit.is_some_and(|limit| pace.began.elapsed() >= limit) {
+                return Err(Errno::AGAIN);
+            }
             let arrives = source.map_or(real, |at| self.arrivals(at, real));
             let is_there = |tx: &mut Tx| match source {
                 Some(at) => arrives != real && tx.has_more(at),
@@ -1795,16 +1960,18 @@ impl Tx {
             if is_there(self) {
                 break;
             }
-            let two = [(arrives, libc::POLLIN), (end, libc::POLLOUT)];
+            // What has arrived may be less than what is waited for.
+            let (first, turn) = if wanted > 1 { (-1, TURN) } else { (arrives, LOOK) };
+            let two = [(first, libc::POLLIN), (end, libc::POLLOUT)];
             let mut two = two.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
-            let _ = kernel::any_event(&mut two, LOOK);
-            if is_there(self) || arrives == real && kernel::is_ready(real, libc::POLLIN) {
+            let _ = kernel::any_event(&mut two, turn);
+            if is_there(self) || arrives == real && has_arrived(real, wanted) {
                 break;
             }
             if is_to_end() {
                 return Err(Errno::INTR);
             }
-            self.go_on();
+            self.go_on_at(&mut pace);
             self.let_ends_go();
         }
         Ok(())
@@ -1927,11 +2094,14 @@ impl Tx {
             return Ok(0);
         }
         self.no_longer_keeps_waiting()?;
-        let since = Instant::now();
-        while waits && let Some(end) = self.held.output.stuck() {
-            let left = within.map_or(TURN, |within| within.saturating_sub(since.elapsed()));
+        let mut pace = Pace::default();
+        while waits
+            && !pace.is_over()
+            && let Some(end) = self.held.output.stuck()
+        {
+            let left = within.map_or(TURN, |within| within.saturating_sub(pace.began.elapsed()));
             let _ = kernel::events(end, libc::POLLOUT, left.min(TURN));
-            self.go_on();
+            self.go_on_at(&mut pace);
             self.let_ends_go();
             restore();
             let found = look.answer()?;
@@ -1943,7 +2113,13 @@ impl Tx {
             }
         }
         restore();
-        call.answer_waiting()
+        let spent = pace.began.elapsed();
+        match within {
+            Some(within) if waits && spent > TURN => {
+                answer_within(call, at, is_pointer, within.saturating_sub(spent))
+            }
+            _ => call.answer_waiting(),
+        }
     }
 
     /// `poll` or a relative has found so much for the program. `only_room`: no more than that it may write, though it asks for

@@ -537,13 +537,125 @@ static void full(void) {
         ;
     CHECK(n == 0 && all > 0 && all < 100);
 
-    /* Its own limit counts if it is shorter. */
+    /* A socket that waits for some time only is told how much was taken; all that was held arrives. */
     connection(SOCK_STREAM);
-    CHECK(unsetenv("TXOS_HELD_WAIT") == 0);
     struct timeval limit = {0, 200000};
     CHECK(setsockopt(own, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0 && sys_xbegin(0) == 0);
-    CHECK(send(own, much, sizeof much, 0) == sizeof much);
-    CHECK(sys_xend() == 0 && strstr(txos_strerror(), "were not sent"));
+    CHECK(send(own, "some", 4, 0) == 4 && seen(NULL));
+    n = send(own, much, sizeof much, 0);
+    CHECK(n > 0 && n < (ssize_t)sizeof much && send(own, "x", 1, 0) == -1 && errno == EAGAIN && sys_xend() == 0);
+    for (all = -4 - n; (n = recv(other, much, sizeof much, MSG_DONTWAIT)) > 0; all += n)
+        ;
+    CHECK(n == -1 && errno == EAGAIN && all == 0);
+}
+
+/* One that takes nothing keeps a question from another only for an instant, and what is waited for is waited for as long as the
+ * program asked. */
+static void stuck(void) {
+    static char much[4 << 20];
+    int pair[2];
+    char got[8];
+    CHECK(setenv("TXOS_HELD_WAIT", "3", 1) == 0);
+    for (int way = 0; way < 4; way++) {
+        connection(SOCK_STREAM);
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(close(own) == 0 && close(pair[1]) == 0);
+            exact(other, "question");
+            if (way < 2)
+                CHECK(send(other, "answer", 6, 0) == 6);
+            CHECK(read(other, got, 1) == 0);
+            _exit(0);
+        }
+        struct timeval limit = {0, 300000};
+        CHECK(close(other) == 0 && (way != 2 || setsockopt(own, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0));
+        CHECK(sys_xbegin(0) == 0 && send(pair[0], much, sizeof much, 0) == sizeof much && send(own, "question", 8, 0) == 8);
+        struct pollfd one = {own, POLLIN, 0};
+        struct timespec before, after, until = {0, 500000000};
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        if (way == 1)
+            CHECK(poll(&one, 1, 20000) == 1);
+        if (way < 2)
+            CHECK(recv(own, got, 8, 0) == 6 && memcmp(got, "answer", 6) == 0);
+        else if (way == 2)
+            CHECK(recv(own, got, 8, 0) == -1 && errno == EAGAIN);
+        else
+            CHECK(ppoll(&one, 1, &until, NULL) == 0);
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        CHECK(way < 2 || after.tv_sec - before.tv_sec < 3);
+        CHECK(shutdown(pair[1], SHUT_RDWR) == 0 && signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+        sys_xabort(1);
+        CHECK(close(own) == 0 && end_of(child) == 0 && close(pair[0]) == 0 && close(pair[1]) == 0);
+    }
+}
+
+/* What the program has closed epoll does not tell of, though something is held for it. */
+static void closed_in_epoll(void) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "server"};
+    struct epoll_event event = {EPOLLIN, {.u64 = 1}}, told;
+    connection(SOCK_STREAM);
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0), epoll = epoll_create1(0);
+    CHECK(bind(listener, (void *)&at, sizeof at) == 0 && listen(listener, 8) == 0);
+    for (int commits = 0; commits < 2; commits++) {
+        int client = socket(AF_UNIX, SOCK_STREAM, 0);
+        CHECK(connect(client, (void *)&at, sizeof at) == 0 && send(client, "request", 7, 0) == 7);
+        CHECK(sys_xbegin(0) == 0);
+        int server = accept(listener, NULL, NULL);
+        CHECK(server >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, server, &event) == 0);
+        CHECK(epoll_wait(epoll, &told, 1, 0) == 1 && told.data.u64 == 1);
+        CHECK(send(server, "answer", 6, 0) == 6 && close(server) == 0);
+        CHECK(epoll_wait(epoll, &told, 1, 0) == 0 && epoll_wait(epoll, &told, 1, 1) == 0);
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        exact(client, "answer");
+        CHECK(epoll_wait(epoll, &told, 1, 0) == 0 && close(client) == 0);
+    }
+}
+
+/* Where no number is left for a duplicate, output is live, and no call fails for that. */
+static void no_numbers(void) {
+    int pairs[100][2];
+    connection(SOCK_STREAM);
+    struct rlimit numbers = {240, 240};
+    CHECK(setrlimit(RLIMIT_NOFILE, &numbers) == 0);
+    for (int i = 0; i < 100; i++)
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i]) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    for (int i = 0; i < 100; i++)
+        CHECK(send(pairs[i][0], "sent", 4, 0) == 4);
+    hand(pairs[0][0], pairs[1][0]);
+    CHECK(sys_xend() == 0);
+    for (int i = 0; i < 100; i++)
+        exact(pairs[i][1], "sent");
+    CHECK(close(handed(pairs[0][1])) == 0);
+}
+
+/* Who waits for all of an answer, of which a part comes before the end of the question. */
+static void all_of_an_answer(void) {
+    static char much[4 << 20], got[100];
+    connection(SOCK_STREAM);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(close(own) == 0 && recv(other, much, 1, 0) == 1 && send(other, "x", 1, 0) == 1);
+        CHECK(recv(other, much, sizeof much - 1, MSG_WAITALL) == sizeof much - 1 && send(other, got, 99, 0) == 99);
+        _exit(0);
+    }
+    CHECK(close(other) == 0 && sys_xbegin(0) == 0 && send(own, much, sizeof much, 0) == sizeof much);
+    CHECK(recv(own, got, 100, MSG_WAITALL) == 100 && sys_xend() == 0 && end_of(child) == 0);
+}
+
+/* What was sent before is named also if the program calls the transaction off. */
+static void called_off(void) {
+    int flag = 0;
+    connection(SOCK_STREAM);
+    struct pollfd one = {own, POLLIN, 0};
+    CHECK(sys_xbegin(0) == 0 && txos_abort_if(&flag) == 0 && send(own, "question", 8, 0) == 8 && poll(&one, 1, 1) == 0);
+    flag = 1;
+    CHECK(sys_xend() == -1 && reason().reason == TXOS_ASKED);
+    CHECK(strstr(reason().what, "sent before that: 8 bytes for a socket") && came(other, "question"));
 }
 
 /* Each has its own time: that one takes nothing costs the next nothing. */
@@ -604,12 +716,16 @@ static void cut(void) {
         }
         CHECK(send(own, "after", 5, 0) == 5 && end_of(child) == 0);
     }
-    /* A reader that takes nothing finds the end of the connection. */
+}
+
+/* A reader that takes nothing finds the end of the connection. */
+static void cut_off(void) {
+    static char much[4 << 20], got[4 << 20];
+    fill(much, sizeof much);
+    CHECK(setenv("TXOS_HELD_WAIT", "1", 1) == 0);
     connection(SOCK_STREAM);
     signal(SIGPIPE, SIG_IGN);
-    struct timeval limit = {0, 200000};
     struct pollfd one = {own, POLLIN, 0};
-    CHECK(setsockopt(own, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
     CHECK(sys_xbegin(0) == 0 && send(own, much, sizeof much, 0) == sizeof much && poll(&one, 1, 1) == 0);
     sys_xabort(1);
     CHECK(send(own, "after", 5, 0) == -1 && errno == EPIPE);
@@ -795,29 +911,24 @@ static void *sends(void *text) {
     return NULL;
 }
 
-/* Others that have the socket overtake what is held; of children, those that run no other program. */
+/* Another thread that has the socket overtakes what is held. */
 static void overtaken(void) {
     connection(SOCK_DGRAM);
-    CHECK(fcntl(own, F_SETFD, FD_CLOEXEC) == 0 && sys_xbegin(0) == 0 && send(own, "held", 4, 0) == 4);
-    pid_t child = fork();
-    if (child == 0) {
-        sends("by a child");
-        _exit(0);
-    }
-    long paused = sys_xpause();
-    CHECK(end_of(child) == 0 && sys_xresume(paused) == 0);
+    CHECK(sys_xbegin(0) == 0 && send(own, "held", 4, 0) == 4);
     pthread_t thread;
-    paused = sys_xpause();
+    long paused = sys_xpause();
     CHECK(pthread_create(&thread, NULL, sends, "by a thread") == 0 && pthread_join(thread, NULL) == 0 && sys_xresume(paused) == 0);
-    CHECK(seen("by a child") && seen("by a thread") && seen(NULL) && sys_xend() == 0 && came(other, "held"));
+    CHECK(seen("by a thread") && seen(NULL) && sys_xend() == 0 && came(other, "held"));
 }
 
-/* A socket that programs in children have as well, such as standard output: what is held for it comes before what they send. */
+/* A socket that a child has as well, such as standard output: what is held for it comes before what the child sends. */
 static void before_a_child(void) {
-    for (int standard = 0; standard < 2; standard++) {
+    for (int kind = 0; kind < 3; kind++) {
+        int standard = kind == 1;
         connection(SOCK_DGRAM);
         int before = dup(1), fd = standard ? 1 : own;
-        CHECK(!standard || (fcntl(own, F_SETFD, FD_CLOEXEC) == 0 && dup2(own, 1) == 1));
+        CHECK(kind == 0 || fcntl(own, F_SETFD, FD_CLOEXEC) == 0);
+        CHECK(!standard || dup2(own, 1) == 1);
         CHECK(sys_xbegin(0) == 0 && send(fd, "by the parent", 13, 0) == 13 && seen(NULL));
         pid_t child = fork();
         if (child == 0) {
@@ -1025,7 +1136,8 @@ static const struct {
     SCENARIO(refused), SCENARIO(live), SCENARIO(ways_to_send), SCENARIO(overtaken), SCENARIO(encrypted), SCENARIO(lookup),
     SCENARIO(reconnected), SCENARIO(sent_with_flags), SCENARIO(standard), SCENARIO(before_a_child), SCENARIO(each_its_time),
     SCENARIO(cut), SCENARIO(past_others), SCENARIO(only_room), SCENARIO(no_room_to_hold), SCENARIO(refused_before),
-    SCENARIO(moved_wrongly), SCENARIO(options),
+    SCENARIO(moved_wrongly), SCENARIO(options), SCENARIO(stuck), SCENARIO(closed_in_epoll), SCENARIO(no_numbers),
+    SCENARIO(all_of_an_answer), SCENARIO(called_off), SCENARIO(cut_off),
 };
 
 RUN_ONE_OF(scenarios)

@@ -38,4 +38,10 @@ scenarios_of! {
     refused_before,
     moved_wrongly,
     options,
+    stuck,
+    closed_in_epoll,
+    no_numbers,
+    all_of_an_answer,
+    called_off,
+    cut_off,
 }

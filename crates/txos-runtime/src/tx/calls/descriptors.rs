@@ -95,6 +95,9 @@ impl Tx {
                             return self.on_descriptor(call);
                         }
                         self.before_live(int(0))?;
+                        if let Some(len) = bytes_to_wait_with(call) {
+                            self.before_room(real, len)?;
+                        }
                         let sent = self.send_live(call)?;
                         self.talks(int(0));
                         self.went_live(int(0), bytes_sent(call, sent));
@@ -177,6 +180,7 @@ impl Tx {
         let real = self.real(call.int(0))?;
         // The kernel would go on telling of what the program has closed.
         self.close_ends("closing a descriptor that epoll may know")?;
+        self.close_held_ends()?;
         let real_call = call.with_descriptor(0, real);
         let blind = self.blind_interests(real)?;
         let may_hold = self.may_hold();
@@ -266,6 +270,25 @@ impl Tx {
         let call = unsafe { call.with_word(1, header.at()) };
         self.the_rest(&call)
     }
+}
+
+/// With how many bytes a call that sends may wait for room; `None`: it does not wait.
+fn bytes_to_wait_with(call: &Call) -> Option<u64> {
+    let in_header = |header: Sys<Header>| {
+        let bytes = header.and_then(|header| header.buffers()).unwrap_or_default();
+        bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add)
+    };
+    let (flags, len) = match call.number() {
+        libc::SYS_sendto => (call.int(3), call.word(2)),
+        libc::SYS_sendmsg => (call.int(2), in_header(Header::read(call.pointer(1)))),
+        libc::SYS_sendmmsg => {
+            let messages = call.pointer::<[u64; 8]>(1);
+            let each = |i| in_header(Header::read(messages.item(i).part(0)));
+            (call.int(3), (0..call.word(2).min(1024)).map(each).fold(0, u64::saturating_add))
+        }
+        _ => return None,
+    };
+    (flags & libc::MSG_DONTWAIT == 0).then_some(len)
 }
 
 /// How many bytes a call that sends has sent, by its answer.

@@ -131,7 +131,19 @@ pub fn send_limit(socket: i32) -> Sys<[i64; 2]> {
     Ok(time)
 }
 
-/// The same, to be changed.
+/// How long receiving may wait (`SO_RCVTIMEO`), likewise.
+///
+/// # Errors
+/// As `getsockopt(2)`.
+pub fn receive_limit(socket: i32) -> Sys<[i64; 2]> {
+    let (mut time, mut len) = ([0_i64; 2], size_of::<[i64; 2]>() as u32);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+    // SAFETY: there is room for a `struct timeval`, and its length is told.
+    unsafe { sys!(SYS_getsockopt, socket, level, name, &raw mut time, &raw mut len) }?;
+    Ok(time)
+}
+
+/// How long sending may wait, to be changed.
 ///
 /// # Errors
 /// As `setsockopt(2)`.
