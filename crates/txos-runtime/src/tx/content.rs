@@ -178,7 +178,10 @@ impl Tx {
         flags: i32,
         mode: u32,
     ) -> Sys<(Id, i32)> {
-        let exact = self.process.umask.is_some() || self.tree.new_mode_is_inherited(dir);
+        // Another owner takes set-id bits away, so the mode comes last.
+        let exact = self.process.umask.is_some()
+            || kernel::is_worn()
+            || self.tree.new_mode_is_inherited(dir);
         // A program with a group's rights is not made by somebody else for that group, as its directory has it.
         let parent = self.tree.nodes[dir].stat;
         let set_id = libc::S_ISGID | libc::S_IXGRP;
@@ -214,9 +217,6 @@ impl Tx {
             let parent = tx.tree.nodes[dir].stat;
             if let Some(owner) = owner {
                 kernel::fchown(fd, owner.uid, owner.gid)?;
-                if !exact {
-                    kernel::fchmod(fd, mode & 0o7777)?;
-                }
             }
             if parent.mode & libc::S_ISGID != 0 {
                 let made = kernel::look_fd(fd)?.mode;

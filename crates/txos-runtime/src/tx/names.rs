@@ -2,7 +2,7 @@
 
 use txos_engine::object::{FileId, FileKind};
 
-use super::kernel::{Errno, Stat, Sys};
+use super::kernel::{self, Errno, Stat, Sys};
 use super::node::{Entry, Id, Node, Xattrs};
 use super::tree::ShadowTree;
 use super::walk::{Last, Place, Rules, Spot};
@@ -381,6 +381,13 @@ impl Tx {
         let blind = Rules { parent: true, blind: true, ..Rules::default() };
         let base = self.base(old.0, old.1)?;
         let from = self.walk_by(base, old.1, false, blind)?;
+        if let Place::Live(path) = &from {
+            // Its directory was not looked at yet.
+            let dir = txos_engine::readset::split(path).map_or(&b"/"[..], |(dir, _)| dir);
+            if kernel::look(dir)?.kind() != FileKind::Dir {
+                return Err(Errno::NOTDIR);
+            }
+        }
         let new = (new.0, new.1?);
         let base = self.base(new.0, &new.1)?;
         let to = self.walk_by(base, &new.1, false, blind)?;

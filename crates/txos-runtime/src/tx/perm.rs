@@ -29,7 +29,7 @@ pub struct Cred {
     /// The other groups.
     pub groups: Vec<u32>,
     /// Effective capabilities.
-    caps: u64,
+    pub caps: u64,
 }
 
 const CAP_CHOWN: u32 = 0;

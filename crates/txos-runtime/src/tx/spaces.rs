@@ -302,6 +302,13 @@ impl Tx {
         }
     }
 
+    /// Whether the thread has taken other credentials in the transaction, and may not search everywhere.
+    #[must_use]
+    pub fn has_other_rights(&mut self) -> bool {
+        const DAC_READ_SEARCH: u64 = 1 << 2;
+        self.process.who != 0 && self.process.cred().caps & DAC_READ_SEARCH == 0
+    }
+
     /// Whether a process has another root directory than the transaction.
     #[must_use]
     pub fn has_other_root(&self, own: &Own) -> bool {

@@ -152,6 +152,10 @@ impl Tx {
         }
         let source = path_or_empty(from.1, flags)?;
         let mut look = flags & libc::AT_EMPTY_PATH;
+        // By a descriptor that was opened with other credentials nothing is linked without CAP_DAC_READ_SEARCH.
+        if look != 0 && from.0 != CWD && !source.starts_with(b"/") && self.has_other_rights() {
+            return Err(Errno::NOENT);
+        }
         if flags & libc::AT_SYMLINK_FOLLOW == 0 {
             look |= NOFOLLOW;
         }

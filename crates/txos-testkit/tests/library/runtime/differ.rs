@@ -260,6 +260,7 @@ impl Field {
         let what = "before (-), after an abort (+)";
         same_lines(what, &expected.state("before"), &found.state("before"))?;
         same_lines(what, &found.state("before"), &found.state("after"))?;
+        same_lines(what, &expected.state("outside"), &found.state("outside"))?;
         same_tree(what, &expected.tree, &found.tree, NOW)?;
         // Without calls before it nothing has been "now": to the last bit, then.
         let alone = ["--flags", flags, "--after", "0"];
@@ -401,6 +402,49 @@ fn committed_as_root() {
 #[test]
 fn committed_as_an_ordinary_user() {
     tries(Trial::Commit, true, 40);
+}
+
+/// With effects on others, and as others: sockets, pipes, signals, credentials, limits, priorities.
+fn with_effects(ordinary: bool) -> Field {
+    let mut field = Field::new(ordinary);
+    field.options.extend(["--with", "outside,identity"].map(str::to_owned));
+    field
+}
+
+#[test]
+fn effects_are_sound_to_measure() {
+    let field = with_effects(false);
+    let mut kinds = BTreeSet::new();
+    for seed in 1..=20 {
+        field.check(Trial::Itself, seed, &[]).unwrap();
+        let how =
+            How { mode: "native", linked: Linked::Natively, seed, skipped: &[], options: &[] };
+        let run = field.run(&how).unwrap();
+        let outside = run.state("outside");
+        assert!(outside.len() == 7, "{outside:?}");
+        kinds.extend(run.lines().iter().filter_map(|line| {
+            let call = line.trim_start_matches(|c: char| c.is_ascii_digit()).trim();
+            call.split('(').next().map(str::to_owned)
+        }));
+    }
+    for kind in ["send", "sendmmsg", "recv", "kill", "setreuid", "setgroups", "setpriority"] {
+        assert!(kinds.contains(kind), "no {kind} in {kinds:?}");
+    }
+}
+
+#[test]
+fn effects_committed_as_root() {
+    tries_in(&with_effects(false), Trial::Commit, 40);
+}
+
+#[test]
+fn effects_committed_as_an_ordinary_user() {
+    tries_in(&with_effects(true), Trial::Commit, 20);
+}
+
+#[test]
+fn effects_of_an_abort_are_none() {
+    tries_in(&with_effects(false), Trial::Abort, 25);
 }
 
 #[test]

@@ -5,7 +5,7 @@
  * log.c      what is written down, and how it is made comparable
  * prepare.c  the tree at the beginning
  * pick.c     random arguments
- * open.c io.c list.c stat.c names.c attributes.c descriptors.c map.c   the calls
+ * open.c io.c list.c stat.c names.c attributes.c descriptors.c map.c effects.c   the calls
  */
 #ifndef DIFFER_H
 #define DIFFER_H
@@ -62,8 +62,9 @@ struct kind {
 };
 
 extern const struct kind opening[], io[], listing[], stating[], naming[], attributes[], descriptors[],
-    mapping[];
+    mapping[], effects[];
 bool class_is_on(const char *class);
+bool is_within(int call);                  /* in the transaction, if there is one */
 
 /* --- log.c ------------------------------------------------------------------------------------ */
 
@@ -112,6 +113,10 @@ bool may_block(int fd);                    /* reading or writing it could wait *
 #define BAD ((void *)8)                    /* no memory is there */
 #define ROOM (256 * 1024)
 extern char room[ROOM];                    /* for what calls write to memory */
+
+void effects_begin(void);                  /* the process outside begins */
+void effects_end(void);                    /* and ends: what it has got */
+void say_identity(void);
 
 void prepare(int uid, int gid);
 

@@ -229,5 +229,6 @@ void say_state(const char *when)
     mode_t mask = umask(0);
     umask(mask);
     say("\n  umask %o\n", mask);
+    say_identity();
     forget_inodes();
 }

@@ -35,7 +35,7 @@ static const char *via = "mix";
 static int calls = 80, before = 12, after = 8, parts = 4, flags;
 
 /* Off unless asked for: what a transaction may do otherwise and yet be right, or does not claim. */
-static const char *const off[] = { "fifo", "holes", "rare", "closeall", "limits" };
+static const char *const off[] = { "fifo", "holes", "rare", "closeall", "limits", "outside", "identity" };
 
 static bool in_list(const char *list, const char *word)
 {
@@ -73,7 +73,12 @@ static bool skipped(int n)
 }
 
 static const struct kind *const groups[] = { opening, io, listing, stating, naming, attributes,
-                                             descriptors, mapping };
+                                             descriptors, mapping, effects };
+
+bool is_within(int number)
+{
+    return number >= before && number < before + calls;
+}
 
 static const struct kind *pick_kind(void)
 {
@@ -225,6 +230,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     umask(022);
     log_open();
+    effects_begin();
     look_around();
     int first = before, last = before + calls;
     make(0, first);
@@ -253,6 +259,7 @@ int main(int argc, char **argv)
         make(last, last + after);
         say_state("at the end");
     }
+    effects_end();
     say_statistics();
     log_close();
     return 0;
