@@ -1548,6 +1548,10 @@ impl Tx {
             _ => return Ok(None),
         };
         let Some(end) = self.end_for(call.int(to), false)? else { return Ok(None) };
+        let source = self.file(call.int(from))?;
+        if !self.fds.get(source).reads() {
+            return Err(Errno::BADF);
+        }
         if self.held.output.ends.get(end).is_some_and(End::is_gone) {
             return Ok(None); // How it fails, the kernel says.
         }

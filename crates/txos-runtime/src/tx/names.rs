@@ -241,6 +241,7 @@ impl Tx {
             return Err(if super::kernel::is_read_only(&dir) { Errno::ROFS } else { Errno::XDEV });
         }
         self.read_only(spot.dir)?;
+        self.protected_hardlinks(source)?;
         self.may_change_names(spot.dir)?;
         if from.attributes & (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64 != 0 {
             return Err(Errno::PERM);
@@ -251,7 +252,6 @@ impl Tx {
         if self.tree.nodes[source].names.is_empty() && !self.tree.nodes[source].tmpfile() {
             return Err(Errno::NOENT);
         }
-        self.protected_hardlinks(source)?;
         self.touch_name(spot.dir, &spot.name)?;
         self.touch_write(source)?;
         self.tree.put(spot.dir, &spot.name, source)?;

@@ -379,6 +379,14 @@ impl Tx {
             };
         }
         let opened = match kernel::open_exact(&at, flags & KEPT) {
+            // It was judged, by the owner and mode that it has in the transaction.
+            Err(Errno::ACCESS)
+                if kernel::is_worn() && self.tree.nodes[id].has_own_permissions() =>
+            {
+                let place = self.tree.beyond(id)?.raised()?;
+                let path = kernel::magic_path(place.number());
+                kernel::as_owner(|| kernel::open(&path, flags & KEPT & !libc::O_NOFOLLOW, 0))
+            }
             Err(Errno::ACCESS) if kernel::is_worn() => self.open_beyond(id, flags & KEPT),
             opened => opened,
         };

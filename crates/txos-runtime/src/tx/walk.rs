@@ -469,9 +469,18 @@ impl Tx {
             return Err(Errno::NAMETOOLONG);
         }
         self.hold(dir);
+        // A directory whose owner or mode the transaction has changed it has judged itself. The kernel would go by those from before.
+        let judged = kernel::is_worn() && self.tree.nodes[dir].has_own_permissions();
         let found = match self.first_look(&top, id, name, &path, passing) {
-            Err(Errno::ACCESS) if self.hold_beyond(dir)? => {
-                self.first_look(&top, id, name, &path, passing)?
+            Err(Errno::ACCESS) => {
+                let is_new = self.hold_beyond(dir)?;
+                if judged && self.held_at(&top).is_some() {
+                    kernel::as_owner(|| self.first_look(&top, id, name, &path, passing))?
+                } else if is_new {
+                    self.first_look(&top, id, name, &path, passing)?
+                } else {
+                    return Err(Errno::ACCESS);
+                }
             }
             other => other?,
         };

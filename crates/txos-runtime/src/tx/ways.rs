@@ -370,7 +370,8 @@ impl Tx {
     /// # Errors
     /// As `open(2)`; EACCES if it is not to be had so.
     pub fn open_beyond(&self, id: Id, flags: i32) -> Sys<i32> {
-        let place = self.tree.beyond(id)?;
+        // What is opened gets the lowest number.
+        let place = self.tree.beyond(id)?.raised()?;
         kernel::open(&kernel::magic_path(place.number()), flags & !libc::O_NOFOLLOW, 0)
     }
 

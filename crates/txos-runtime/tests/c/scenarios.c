@@ -907,6 +907,34 @@ static void makes_as_another(void) {
     }
 }
 
+/* Who has got a directory in the transaction uses it, though it is another's for the kernel; and who has lost it does not. */
+static void uses_what_it_was_given(void) {
+    struct stat of;
+    CHECK(mkdir(scratch("given"), 0700) == 0 && mkdir(scratch("given/in"), 0700) == 0);
+    CHECK(close(open(scratch("given/f"), O_CREAT | O_WRONLY, 0600)) == 0 && mkdir(scratch("taken"), 0755) == 0);
+    CHECK(close(open(scratch("given/g"), O_CREAT | O_WRONLY, 0600)) == 0);
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(0) == 0 && chown(scratch("given"), 1000, 1000) == 0 && chown(scratch("given/f"), 1000, 1000) == 0);
+        CHECK(chmod(scratch("taken"), 0700) == 0 && setegid(1000) == 0 && seteuid(1000) == 0);
+        CHECK(stat(scratch("given/f"), &of) == 0 && of.st_uid == 1000 && stat(scratch("given/none"), &of) == -1 && errno == ENOENT);
+        int next = dup(0), dir = -1, file = open(scratch("given/f"), O_RDWR);
+        CHECK(close(next) == 0 && file >= 0 && write(file, "x", 1) == 1);
+        CHECK((dir = open(scratch("given"), O_RDONLY | O_DIRECTORY)) == next && faccessat(dir, "in", F_OK, AT_EACCESS) == 0);
+        CHECK(open(scratch("given/g"), O_RDONLY) == -1 && errno == EACCES && open(scratch("given/in"), O_RDONLY) == -1 && errno == EACCES);
+        CHECK(stat(scratch("given/in/x"), &of) == -1 && errno == EACCES);
+        CHECK(stat(scratch("taken/x"), &of) == -1 && errno == EACCES && open(scratch("taken"), O_RDONLY) == -1 && errno == EACCES);
+        CHECK(close(openat(dir, "new", O_CREAT | O_EXCL | O_WRONLY, 0600)) == 0 && renameat(dir, "new", dir, "newer") == 0);
+        CHECK(unlinkat(dir, "g", 0) == 0 && close(dir) == 0 && close(file) == 0);
+        if (commits)
+            CHECK(sys_xend() == 0 && seteuid(0) == 0 && setegid(0) == 0);
+        else
+            sys_xabort(1);
+    }
+    CHECK(stat(scratch("given/newer"), &of) == 0 && of.st_uid == 1000 && stat(scratch("given/f"), &of) == 0 && of.st_size == 1);
+    CHECK(stat(scratch("given/g"), &of) == -1 && unlink(scratch("given/newer")) == 0 && unlink(scratch("given/f")) == 0);
+    CHECK(rmdir(scratch("given/in")) == 0 && rmdir(scratch("given")) == 0 && rmdir(scratch("taken")) == 0);
+}
+
 static void gives_up_and_loses(void) {
     CHECK(sys_xbegin(TX_RESTART) == 0);
     CHECK(setresuid(1000, 1000, 1000) == 0);
@@ -998,6 +1026,7 @@ static void credentials(void) {
     CHECK(rmdir(scratch("")) == 0);
     apart(gives_up);
     apart(makes_as_another);
+    apart(uses_what_it_was_given);
     apart(gives_up_and_loses);
     apart(runs_as_it_is);
     apart(with_threads);
