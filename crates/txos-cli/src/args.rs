@@ -555,7 +555,7 @@ impl RunArgs {
             scope: self.view.scope.clone(),
             exclude: self.view.exclude.clone(),
             hold_output: if self.holds_output() { Hold::Fully } else { Hold::No },
-            after: txos_run::Predecessors::default(),
+            after: txos_engine::runs::Predecessors::default(),
             strict: self.view.strict,
             recorder: crate::run::preloads(self.view.no_preload),
             leftover: self.view.leftover.into(),

@@ -14,36 +14,23 @@ use std::time::{Duration, Instant};
 
 use txos_engine::TxId;
 use txos_engine::error::Result;
-use txos_engine::runs::{COMMITTED, End, Record, Run, Runs};
-use txos_engine::store::{Home, Meta};
-use txos_engine::version::Stamp;
-use txos_run::Predecessors;
+use txos_engine::order::{self, Refused};
+use txos_engine::runs::{End, Predecessors, Progress};
+use txos_engine::store::Home;
 use txos_run::participant::REPORT_AFTER;
-use txos_run::predecessors::Progress;
 
 use crate::app::App;
 use crate::args::RunArgs;
 use crate::exit::Failure;
 use crate::report::Outcome;
 use crate::signals;
-use crate::tx_status::TxStatus;
 
 /// How long a wait sleeps between two looks, at first and at the most.
 const PAUSE: std::ops::Range<Duration> = Duration::from_millis(1)..Duration::from_millis(50);
 
 /// This process's run, and those that it comes after.
 #[derive(Debug)]
-pub struct Order {
-    runs: Option<Runs>,
-    own: Option<Run>,
-    /// The runs that it comes after, as they were named, that have not been found yet.
-    words: Vec<String>,
-    /// Those that failed, and after which it ran again: their records' names.
-    failed: Vec<String>,
-    began: Stamp,
-    /// Those that it comes after now.
-    pub predecessors: Predecessors,
-}
+pub struct Order(order::Order);
 
 /// How a wait for all predecessors ended.
 #[derive(Debug)]
@@ -56,54 +43,41 @@ pub enum Awaited {
     Failed(String),
 }
 
-/// What a word means.
-enum Meaning {
-    /// These runs go on, or have left records.
-    Runs,
-    /// A transaction that has committed.
-    Committed,
-    /// Nothing that is known yet.
-    Nothing,
+/// Why a run is refused, for people.
+fn refusal(refused: Refused) -> Failure {
+    match refused {
+        Refused::Failed(error) => Failure::from(error),
+        refused => Failure::new(format!("--after: {refused}; rolled back, nothing changed")),
+    }
 }
 
 impl Order {
     /// Makes the record of this process's run. Without one, others can't come after it, which is not worth a word.
     pub fn begin(app: &App, args: &RunArgs, label: &str) -> std::result::Result<Order, Failure> {
         let began = app.realm_dir().and_then(|dir| {
-            let runs = Runs::of_realm(&dir)?;
-            let own = runs.begin(args.name.as_deref(), label, &args.after)?;
-            Ok((runs, own))
+            Ok(order::Order::begin(&dir, args.name.as_deref(), label, &args.after, None)?)
         });
-        let (runs, own) = match began {
-            Ok((runs, own)) => (Some(runs), Some(own)),
+        match began {
+            Ok(order) => Ok(Order(order)),
             Err(failure) if !args.after.is_empty() => {
-                return Err(failure.with_aftermath("--after needs it; nothing was run"));
+                Err(failure.with_aftermath("--after needs it; nothing was run"))
             }
             Err(failure) => {
                 tracing::info!("none can come after it: {}", failure.message().unwrap_or_default());
-                (None, None)
+                Ok(Order(order::Order::without_record(&args.after)))
             }
-        };
-        Ok(Order {
-            runs,
-            own,
-            words: args.after.clone(),
-            failed: Vec::new(),
-            began: Stamp::now(),
-            predecessors: Predecessors::default(),
-        })
+        }
     }
 
     /// Another attempt of the run begins.
     pub fn attempt(&mut self, id: TxId) {
-        if let Some(error) = self.own.as_mut().and_then(|own| own.attempt(id).err()) {
+        if let Err(error) = self.0.attempt(id) {
             tracing::info!("none can come after it by this id: {error}");
         }
     }
 
     /// The run has ended.
     pub fn end(self, app: &App, ended: &std::result::Result<u8, Failure>) {
-        let Some(own) = self.own else { return };
         let status = ended.as_ref().map_or_else(Failure::status, |status| *status);
         let end = match (ended, app.report.ended()) {
             (Ok(_), (Some(id), Some(Outcome::Committed))) => End::Committed(id),
@@ -111,14 +85,19 @@ impl Order {
             (Ok(_), (Some(id), Some(Outcome::Kept))) => End::Kept(id),
             _ => End::RolledBack(status),
         };
-        if let Err(error) = own.end(end) {
+        if let Err(error) = self.0.end(end) {
             tracing::info!("those that come after it take it for killed: {error}");
         }
     }
 
+    /// Those that it comes after now.
+    pub fn predecessors(&self) -> Predecessors {
+        self.0.predecessors.clone()
+    }
+
     /// Whether one that it comes after goes on, or how that ended is to be told.
     pub fn is_behind(&self) -> bool {
-        !matches!(self.predecessors.look(), Ok(Progress::Over))
+        self.0.is_behind()
     }
 
     /// Finds the runs that it comes after; waits for those that have not begun yet, for `patience` at the most.
@@ -129,18 +108,21 @@ impl Order {
         patience: Duration,
     ) -> std::result::Result<(), Failure> {
         const NOTHING: &str = "nothing was run";
-        let words = std::mem::take(&mut self.words);
-        // From now on others find a cycle that this one closes.
-        for word in &words {
-            self.note(word, None)?;
-        }
+        let words = self.0.words()?;
         for word in &words {
             let (began, mut said, mut pause) = (Instant::now(), false, PAUSE.start);
             loop {
-                self.check_cycle()?;
-                match self.meaning(home, word).map_err(|f| f.with_aftermath(NOTHING))? {
-                    Meaning::Runs | Meaning::Committed => break,
-                    Meaning::Nothing => {}
+                self.0.check_cycle().map_err(refusal)?;
+                let found = match self.0.find_runs(word)? {
+                    true => Ok(true),
+                    false => self.0.find_committed(home, word),
+                };
+                let found = found.map_err(|refused| match refused {
+                    Refused::Pending(_) => Failure::new(format!("--after {word}: {refused}")),
+                    refused => refusal(refused),
+                });
+                if found.map_err(|failure| failure.with_aftermath(NOTHING))? {
+                    break;
                 }
                 if began.elapsed() >= patience {
                     return Err(Failure::new(format!(
@@ -155,103 +137,23 @@ impl Order {
                 pause = (pause * 2).min(PAUSE.end);
             }
         }
-        if let Some(runs) = &self.runs {
-            // What it can't remove another run does.
-            let _ = runs.sweep();
-        }
+        self.0.sweep();
         if words.is_empty() {
             // It is in no cycle.
             return Ok(());
         }
-        self.check_cycle()?;
-        if let Progress::Failed { text, .. } = self.predecessors.look()? {
+        self.0.check_cycle().map_err(refusal)?;
+        if let Progress::Failed { text, .. } = self.0.predecessors.look()? {
             return Err(Failure::new(format!("{text}; {NOTHING}")));
         }
         Ok(())
-    }
-
-    fn note(&mut self, word: &str, run: Option<&str>) -> Result<()> {
-        self.own.as_mut().map_or(Ok(()), |own| own.after(word, run))
-    }
-
-    /// What a word means now: all runs that have this name or id, or else what has committed.
-    fn meaning(&mut self, home: &Home, word: &str) -> std::result::Result<Meaning, Failure> {
-        let Some(runs) = &self.runs else { return Ok(Meaning::Nothing) };
-        let Some(own) = &self.own else { return Ok(Meaning::Nothing) };
-        let me = runs.open(&own.key).map(|me| me.record).unwrap_or_default();
-        let mut meant = Vec::new();
-        for other in runs.all()? {
-            let is_other = other.key != own.key && !self.failed.contains(&other.key);
-            if !is_other || !other.record.is_meant(word) {
-                continue;
-            }
-            // A younger one that comes after this one is about to find the cycle.
-            if other.record.is_younger(&me) && runs.way(&other.key, &own.key)?.is_some() {
-                continue;
-            }
-            meant.push(other);
-        }
-        if !meant.is_empty() {
-            for other in meant {
-                let key = other.key.clone();
-                self.predecessors.add(word, other);
-                self.note(word, Some(&key))?;
-            }
-            return Ok(Meaning::Runs);
-        }
-        let is_named = |meta: &Meta| meta.name.as_deref() == Some(word) || meta.id.as_str() == word;
-        // Of one that failed, what came after that is meant.
-        let is_new = |meta: &Meta| {
-            self.failed.is_empty() || meta.commit_stamp.is_some_and(|stamp| stamp > self.began)
-        };
-        let mut known: Vec<Meta> =
-            home.transactions()?.into_iter().flatten().filter(is_named).collect();
-        known.sort_by_key(|meta| std::cmp::Reverse(meta.ended.unwrap_or(meta.begun)));
-        let statuses = known.iter().map(|meta| (meta, TxStatus::of(home, meta)));
-        for (meta, status) in statuses {
-            match status {
-                TxStatus::Committed | TxStatus::Reverted if is_new(meta) => {
-                    self.note(word, Some(COMMITTED))?;
-                    return Ok(Meaning::Committed);
-                }
-                TxStatus::Pending => {
-                    let id = meta.id;
-                    return Err(Failure::new(format!(
-                        "--after {word}: {id} is pending; `txos commit {id}` first"
-                    )));
-                }
-                _ => {}
-            }
-        }
-        Ok(Meaning::Nothing)
-    }
-
-    /// Refuses this run if the runs that it comes after come after it, and none of them is younger: the youngest is
-    /// refused.
-    fn check_cycle(&self) -> std::result::Result<(), Failure> {
-        let (Some(runs), Some(own)) = (&self.runs, &self.own) else { return Ok(()) };
-        let Some(cycle) = runs.way(&own.key, &own.key)? else { return Ok(()) };
-        let Some((me, others)) = cycle.split_first() else { return Ok(()) };
-        if others.iter().any(|other| other.is_younger(me)) {
-            return Ok(());
-        }
-        let name = |run: &Record| match &run.name {
-            Some(name) => format!("{name} (process {}, {})", run.pid, run.command),
-            None => format!("process {} ({})", run.pid, run.command),
-        };
-        let others = others.split_last().map(|(_, others)| others).unwrap_or_default();
-        let way = others.iter().map(name).collect::<Vec<_>>().join(", which comes after ");
-        Err(Failure::new(format!(
-            "--after: this is a cycle: {} comes after {way}, which comes after it; rolled back, nothing changed",
-            name(me)
-        )))
     }
 
     /// Waits until all that it comes after have ended.
     pub fn await_end(&self, app: &App) -> std::result::Result<Awaited, Failure> {
         let (began, mut said, mut pause) = (Instant::now(), false, PAUSE.start);
         loop {
-            match self.predecessors.look()? {
+            match self.0.look().map_err(refusal)? {
                 Progress::Over => return Ok(Awaited::Committed),
                 Progress::Failed { text, .. } => return Ok(Awaited::Failed(text)),
                 Progress::Runs(_) if signals::asked().is_some() => return Ok(Awaited::Asked),
@@ -262,7 +164,6 @@ impl Order {
                     }
                 }
             }
-            self.check_cycle()?;
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE.end);
         }
@@ -270,11 +171,6 @@ impl Order {
 
     /// Before it runs again after a producer failed: the next run of that name is the one that it comes after.
     pub fn forget_failed(&mut self) -> Result<()> {
-        while let Progress::Failed { word, run, .. } = self.predecessors.look()? {
-            self.failed.push(run);
-            self.predecessors.forget(&word);
-            self.words.push(word);
-        }
-        Ok(())
+        self.0.forget_failed()
     }
 }

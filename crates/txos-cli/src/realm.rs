@@ -6,9 +6,9 @@ use std::time::Duration;
 use txos_engine::TxId;
 use txos_engine::commit;
 use txos_engine::realm::{self, BeginError, Realm, RetryHistory};
+use txos_engine::runs::Predecessors;
 use txos_engine::store::Home;
 use txos_engine::txn::{self, Attendant, Engine, Waits};
-use txos_run::Predecessors;
 use txos_run::participant::{Handle, report_once};
 
 use crate::app::App;

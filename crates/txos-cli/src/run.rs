@@ -287,7 +287,7 @@ fn attempt(
     let home = engine.home();
     let mut options = txos_run::RunOptions {
         answerer: Some(app.answerer()),
-        after: order.predecessors.clone(),
+        after: order.predecessors(),
         ..args.options(args.place.paths()?)
     };
     let mut tx = match library {

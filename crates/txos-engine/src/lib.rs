@@ -15,12 +15,13 @@
 //! | [`mounts`], [`grain`], [`version`] | the mount table; how finely changes are stamped; versions of things |
 //! | [`scope`] | what of the tree can be versioned |
 //! | [`nesting`] | whether this process is in a transaction's view |
-//! | [`runs`] | commands that run, by what stays the same over their attempts |
+//! | [`runs`] | commands and programs' named transactions that run, by what stays the same over their attempts |
 //! | [`contention`] | which of two transactions gives way where they meet |
 //! | [`realm`] | where transactions meet while they run: shared memory, ownership, waiting, deaths |
 //! | `places` | where everything is after some renames |
 //! | [`readset`] | what a transaction has seen, and whether it is still so |
 //! | [`store`] | private copies, retained old versions, the record of every transaction |
+//! | [`order`] | a run among others: what it comes after |
 //! | [`changeset`] | what a transaction changes: read from an overlay upper, shown to people |
 //! | `plan` | a change set as an ordered list of reversible operations |
 //! | [`journal`] | the write-ahead log that makes a publish all-or-nothing across a crash |
@@ -47,6 +48,8 @@ mod machine;
 pub mod mounts;
 pub mod nesting;
 pub mod object;
+#[cfg(not(loom))]
+pub mod order;
 pub mod path;
 pub mod patience;
 mod places;

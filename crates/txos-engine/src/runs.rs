@@ -1,12 +1,15 @@
-//! Commands that run as transactions, by what stays the same over their attempts.
+//! Commands that run as transactions, and transactions of programs that have a name, by what stays the same over their
+//! attempts.
 //!
 //! Each attempt of a run is a transaction with an id of its own. A run that is to come after another one (`txos run
-//! --after`, the producers and consumers of papers/001 §3.1) can't go by that id. So a run has a record as
-//! long as it lasts: a file in the directory `runs` of the realm's directory.
+//! --after` and `TX_AFTER`, the producers and consumers of papers/001 §3.1) can't go by that id. So a run has a record as
+//! long as it lasts: a file in the directory `runs` of the realm's directory. A program's transaction is a run if the
+//! program asked for it, and has no record otherwise.
 //!
 //! # Invariants
 //!
-//! - The run's process holds the record's flock(2) exclusively. If nobody holds it, the run is over.
+//! - The run's process holds the record's flock(2) exclusively. If nobody holds it, the run is over; it is as well if
+//!   that process has died, and a child that it forked still has the descriptor.
 //! - A record is only appended to, one JSON value a line. A last line without its end says nothing: the process died
 //!   as it wrote it.
 //! - How the run ended is written before the lock is let go of. If no line says it, the process died before.
@@ -25,8 +28,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
-use crate::realm::open_dir;
+use crate::realm::{Identity, open_dir};
 use crate::sys;
+
+mod predecessors;
+
+pub use predecessors::{Predecessors, Progress};
 
 /// The longest record that is read, in bytes: that of 10,000 attempts has less.
 const RECORD_MAX: u64 = 1 << 20;
@@ -49,15 +56,56 @@ pub enum End {
     Kept(TxId),
     /// It was rolled back, with this exit status.
     RolledBack(u8),
+    /// A program's transaction was aborted, for this reason in words.
+    Aborted(String),
+}
+
+/// The process of a run, so that it can be found to be dead whatever its children hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Owner {
+    /// [`Identity`] as a word.
+    process: u64,
+    /// The PID namespace in which that is so.
+    namespace: u64,
+}
+
+impl Owner {
+    /// The calling process, if `/proc` tells of it.
+    fn of_self() -> Option<Owner> {
+        let process = Identity::of_self().ok()?.word();
+        Some(Owner { process, namespace: pid_namespace()? })
+    }
+
+    /// Whether it has ended; in doubt it has not.
+    fn is_dead(self) -> bool {
+        pid_namespace() == Some(self.namespace)
+            && Identity::from_word(self.process).is_some_and(Identity::is_dead)
+    }
+}
+
+fn pid_namespace() -> Option<u64> {
+    fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
 }
 
 /// What a record says, line by line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Line {
-    Began { pid: u32, at_ns: u64, name: Option<String>, command: String },
+    Began {
+        pid: u32,
+        at_ns: u64,
+        name: Option<String>,
+        command: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        thread: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner: Option<Owner>,
+    },
     Attempt(TxId),
-    After { word: String, run: Option<String> },
+    After {
+        word: String,
+        run: Option<String>,
+    },
     Ended(End),
 }
 
@@ -86,10 +134,13 @@ pub struct Record {
     pub pid: u32,
     /// When it began (CLOCK_MONOTONIC, ns).
     pub at_ns: u64,
-    /// Its `--name`.
+    /// Its name: of a command, `--name`.
     pub name: Option<String>,
     /// Its command.
     pub command: String,
+    /// The thread whose transaction it is, if it is a program's.
+    pub thread: Option<u32>,
+    owner: Option<Owner>,
     /// Its attempts, in their order.
     pub attempts: Vec<TxId>,
     /// The runs that it comes after, in the order in which they were found.
@@ -103,8 +154,10 @@ impl Record {
     fn of(text: &str) -> Option<Record> {
         let whole = text.rfind('\n').map_or("", |end| text.get(..end).unwrap_or_default());
         let mut lines = whole.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-        let Some(Line::Began { pid, at_ns, name, command }) = lines.next() else { return None };
-        let mut record = Record { pid, at_ns, name, command, ..Record::default() };
+        let Some(Line::Began { pid, at_ns, name, command, thread, owner }) = lines.next() else {
+            return None;
+        };
+        let mut record = Record { pid, at_ns, name, command, thread, owner, ..Record::default() };
         for line in lines {
             match line {
                 Line::Began { .. } => {}
@@ -159,12 +212,21 @@ pub enum Stage {
 }
 
 impl Other {
+    /// It is going to be kept open.
+    fn keep(&mut self) -> Result<()> {
+        let copy = self.file.try_clone().at("opening again", &self.path)?;
+        self.file = File::from(sys::kept(copy.into()));
+        Ok(())
+    }
+
     /// Looks where it is.
     ///
     /// # Errors
     /// [`Error::Io`] if its record can't be read.
     pub fn look(&mut self) -> Result<Stage> {
-        let is_over = is_free(&self.file, &self.path)?;
+        // Before the record is read: what it has said by then it says for good.
+        let is_over =
+            is_free(&self.file, &self.path)? || self.record.owner.is_some_and(Owner::is_dead);
         if let Some(record) = read(&mut self.file, &self.path)? {
             self.record = record;
         }
@@ -185,6 +247,8 @@ pub struct Run {
     pub key: String,
     /// Its path leads through it.
     _opened: Arc<OwnedFd>,
+    /// The process that began it: a child that has a copy of this lets go of nothing.
+    process: u32,
 }
 
 impl Runs {
@@ -195,7 +259,7 @@ impl Runs {
     pub fn of_realm(dir: &Path) -> Result<Runs> {
         let realm = open_dir(dir)?;
         let below = through(&realm).join("runs");
-        let opened = Arc::new(open_dir(&below)?);
+        let opened = Arc::new(sys::kept(open_dir(&below)?));
         Ok(Runs { dir: dir.join("runs"), opened })
     }
 
@@ -208,6 +272,20 @@ impl Runs {
     /// # Errors
     /// [`Error::Io`] with the step.
     pub fn begin(&self, name: Option<&str>, command: &str, after: &[String]) -> Result<Run> {
+        self.begin_in(name, command, after, None)
+    }
+
+    /// The same for a transaction of a thread of this process.
+    ///
+    /// # Errors
+    /// As of [`Runs::begin`].
+    pub fn begin_in(
+        &self,
+        name: Option<&str>,
+        command: &str,
+        after: &[String],
+        thread: Option<u32>,
+    ) -> Result<Run> {
         for _ in 0..TRIES_MAX {
             let key = TxId::random().at("naming a record in", &self.dir)?.as_str().to_owned();
             let path = self.path(&key);
@@ -215,7 +293,7 @@ impl Runs {
             options.read(true).append(true).create_new(true).mode(0o600);
             options.custom_flags(libc::O_NOFOLLOW);
             let file = match sys::step("runs create", || options.open(&path)) {
-                Ok(file) => file,
+                Ok(file) => File::from(sys::kept(file.into())),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(Error::io("creating", &path, e)),
             };
@@ -224,12 +302,14 @@ impl Runs {
             if file.metadata().at("looking at", &path)?.nlink() == 0 {
                 continue;
             }
-            let mut run = Run { file, path, key, _opened: Arc::clone(&self.opened) };
+            let process = std::process::id();
+            let mut run = Run { file, path, key, _opened: Arc::clone(&self.opened), process };
             let (pid, name, command) =
                 (std::process::id(), name.map(str::to_owned), command.to_owned());
             let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
             let at_ns = (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64;
-            let mut lines = vec![Line::Began { pid, at_ns, name, command }];
+            let owner = Owner::of_self();
+            let mut lines = vec![Line::Began { pid, at_ns, name, command, thread, owner }];
             // At once: who looks finds both, or neither.
             lines.extend(after.iter().map(|word| Line::After { word: word.clone(), run: None }));
             run.append(&lines)?;
@@ -354,6 +434,9 @@ impl Run {
 /// A child that was forked meanwhile has the descriptor as well: closing ours would let go of nothing.
 impl Drop for Run {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         let _ = fs::remove_file(&self.path);
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }

@@ -40,6 +40,7 @@ const ORDER: &[&str] = &[
     "places",
     "readset",
     "store",
+    "order",
     "changeset",
     "plan",
     "journal",

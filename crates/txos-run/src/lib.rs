@@ -13,7 +13,6 @@
 //! | [`supervisor`] | seccomp: recording, and what leads out of the transaction |
 //! | [`library`] | a command in the library's view instead |
 //! | [`inside`] | a transaction inside another one |
-//! | [`predecessors`] | the runs that a command comes after |
 //! | [`question`] | looks at the store that a program in the view asks for |
 //! | [`limits`], [`memory`] | how much a command may write, for how long it may run, how much memory it may have |
 //! | [`sys`] | every unsafe call |
@@ -37,7 +36,6 @@ mod memory;
 mod options;
 mod orphans;
 pub mod participant;
-pub mod predecessors;
 pub mod question;
 mod report;
 pub mod session;
@@ -56,7 +54,6 @@ pub use limits::{Limit, Limits};
 pub use memory::remove_group;
 pub use options::{Leftover, RunOptions};
 pub use orphans::end_orphans;
-pub use predecessors::Predecessors;
 pub use report::{CommandStatus, Ran};
 pub use session::brief::can_be_held;
 pub use session::output::Hold;

@@ -12,11 +12,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::predecessors::{self, Predecessors, Progress};
+use txos_engine::runs::{Predecessors, Progress};
 
 /// How often private copies are looked at, at the most and at the least.
 const LOOK_MIN: Duration = Duration::from_millis(10);
 const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// How often the runs that the command comes after are looked at.
+const LOOK_AT_PREDECESSORS: Duration = Duration::from_millis(50);
 
 /// The share of a processor that goes into looks is one by this.
 const SHARE: u32 = 20;
@@ -92,7 +95,7 @@ impl Guard {
         let now = Instant::now();
         self.begun = Some(now);
         self.look_at = self.limits.max_bytes.map(|_| now + LOOK_MIN);
-        self.after_at = (!self.after.is_empty()).then(|| now + predecessors::LOOK);
+        self.after_at = (!self.after.is_empty()).then(|| now + LOOK_AT_PREDECESSORS);
     }
 
     fn ends_at(&self) -> Option<Instant> {
@@ -126,7 +129,7 @@ impl Guard {
             self.after_at = match self.after.look() {
                 Ok(Progress::Over) => None,
                 // A record that can't be read is told of when the command has ended.
-                Ok(Progress::Runs(_)) | Err(_) => Some(now + predecessors::LOOK),
+                Ok(Progress::Runs(_)) | Err(_) => Some(now + LOOK_AT_PREDECESSORS),
                 Ok(Progress::Failed { text, .. }) => {
                     self.exceeded = Some((Limit::Predecessor, format!("was stopped: {text}")));
                     return Some(Stop::Kill);

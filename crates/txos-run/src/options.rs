@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use txos_engine::runs::Predecessors;
+
 use crate::error::{Result, Step};
 use crate::inside::Given;
 use crate::limits::Limits;
-use crate::predecessors::Predecessors;
 use crate::question::Answerer;
 use crate::session::output::Hold;
 

@@ -11,10 +11,10 @@ use txos_engine::commit::{Isolation, conflict};
 use txos_engine::object::Facets;
 use txos_engine::readset::{ReadSet, Touch};
 use txos_engine::realm::{AbortCause, Access, Opponent, TxHandle, WaitDecision, WaitInfo, Watch};
+use txos_engine::runs::Predecessors;
 use txos_engine::txn::Attendant;
 
 use crate::error::{Result, Step};
-use crate::predecessors::Predecessors;
 use crate::session::channel::{Channel, Order};
 use crate::warning::say;
 

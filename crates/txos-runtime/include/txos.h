@@ -23,6 +23,7 @@ extern "C" {
 #define TX_ORDER_RESET 0x40 /* begin the sequence of this process group at that number */
 #define TX_THREADS     0x80 /* threads that are made in the transaction are members of it */
 #define TX_PROCESSES   0x200 /* processes that are made in the transaction are members of it */
+#define TX_AFTER       0x400 /* commit after what has the names in the second argument, see below */
 #define TX_KEEP_CREDENTIALS 0x800 /* what is given up for good is given up by the commit, see below */
 #define TX_MANAGED     0x100 /* for languages whose objects close descriptors late, see below */
 
@@ -33,6 +34,16 @@ extern "C" {
  * Within a transaction it begins a nested one, which is flattened into the outer one.
  *
  * With TX_ORDERED the second argument is the sequence number, an uint64_t.
+ *
+ * With TX_AFTER the second argument is a const char *, the names of what this transaction, the consumer, comes after, one
+ * a line: producers. They are runs of commands (`txos run --name`), transactions of programs that have a name (txos_name())
+ * and ids of commands' transactions; of several of one name, all. The consumer begins at once. It waits where it looks at
+ * what a producer has changed, for as long as that takes, and sys_xend() waits until all of them have committed; if they
+ * have changed what it had looked at before, that is a conflict, and TX_RESTART begins again when no producer runs. If a
+ * producer does not commit, nor does the consumer: sys_xend() gives ECANCELED, with the reason TXOS_PRODUCER; with
+ * TX_RESTART it begins again, after the next run of that name, for which sys_xbegin() waits for 60 s. sys_xbegin() gives
+ * ESRCH if there is none of a name, and no command of that name has committed; ECANCELED if it has just failed; EBUSY if it is
+ * pending; EDEADLK if it comes after this one or is this thread's own; EINVAL with TX_ORDERED.
  *
  * With TX_MANAGED an abort leaves descriptors as the program's objects have them: those that were closed
  * stay closed, and the number of one that was opened stays taken, by an object that answers EBADF, until
@@ -116,7 +127,8 @@ enum txos_reason {
     TXOS_FAILED = 4,      /* publishing failed (no space, an I/O error); it was undone */
     TXOS_EXITED = 5,      /* the thread or the process ended */
     TXOS_REFUSED = 6,     /* a participant refused to commit with it */
-    TXOS_IN_DOUBT = 7     /* it is committed; a participant failed in its commit */
+    TXOS_IN_DOUBT = 7,    /* it is committed; a participant failed in its commit */
+    TXOS_PRODUCER = 8     /* what it comes after (TX_AFTER) was not committed */
 };
 
 /* The last abort of the calling thread. */
@@ -167,6 +179,12 @@ int txos_abort_if(const volatile int *flag);
  * instead of after their end. What it does is part of the transaction. It is for the signals with
  * which the runtime of a language stops its own threads. Returns 0, or -1 with EINVAL. */
 int txos_signal_at_once(int signal, int at_once);
+
+/* Gives the next transaction that the calling thread begins a name, by which others can come after it (TX_AFTER, and
+ * `txos run --after`), through all of its attempts. A transaction without one has no cost for that. The name is UTF-8, has
+ * 255 bytes at the most and no control characters; NULL takes it back. Returns 0, or -1 with errno: EINVAL (no such name),
+ * EBUSY (in a transaction). */
+int txos_name(const char *name);
 
 /* What decides together with a transaction: memory of a transactional memory, a database. */
 struct txos_participant {

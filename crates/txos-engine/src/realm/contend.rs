@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::layout::Slot;
 use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Note64, Relaxed, Release, SeqCst, Step};
-use super::tx_handle::{DEFERS, SINGLE, TxHandle};
+use super::tx_handle::{SINGLE, TxHandle, depth};
 use super::word::{Access, Word, bits};
 use super::{Realm, WAITS_FOR_TURN};
 use crate::contention::{self, Contender, Decision, Policy, Ruling};
@@ -355,7 +355,7 @@ impl TxHandle<'_> {
         let other = contender(slot, number, policy);
         let ordered = ordered_before(self.own(), slot);
         let flags = slot.flags.load(Relaxed);
-        let defers = (self.own().flags.load(Relaxed) & DEFERS != 0, flags & DEFERS != 0);
+        let depths = (depth(self.own().flags.load(Relaxed)), depth(flags));
         if Status(slot.status.load(Acquire)).generation() != status.generation() {
             return None;
         }
@@ -364,12 +364,12 @@ impl TxHandle<'_> {
             Some(true) => decide(Decision::AbortOther, "its turn comes first"),
             Some(false) if other.waiting => decide(Decision::AbortSelf, "its turn comes later"),
             Some(false) => decide(Decision::Wait, "its turn comes later"),
-            None if defers == (false, true) => decide(Decision::AbortOther, "the other defers"),
+            None if depths.0 < depths.1 => decide(Decision::AbortOther, "the other defers"),
             // A single call costs nothing to begin again, and what it holds it holds for an instant.
             None if flags & SINGLE != 0 && !other.waiting => {
                 decide(Decision::Wait, "the other is a single call")
             }
-            None if defers == (true, false) => match other.waiting {
+            None if depths.0 > depths.1 => match other.waiting {
                 true => decide(Decision::AbortSelf, "it defers, and the other waits"),
                 false => decide(Decision::Wait, "it defers"),
             },

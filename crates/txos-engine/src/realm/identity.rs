@@ -48,7 +48,7 @@ impl Identity {
         Identity(start << PID_BITS | u64::from(pid))
     }
 
-    pub(super) fn from_word(word: u64) -> Option<Identity> {
+    pub(crate) fn from_word(word: u64) -> Option<Identity> {
         (word != 0).then_some(Identity(word))
     }
 
@@ -57,7 +57,7 @@ impl Identity {
         Identity(word)
     }
 
-    pub(super) fn word(self) -> u64 {
+    pub(crate) fn word(self) -> u64 {
         self.0
     }
 

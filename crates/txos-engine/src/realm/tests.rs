@@ -131,6 +131,23 @@ fn one_that_defers_gives_way() {
     younger.finish().unwrap();
 }
 
+/// One that waits for its producers outside of the realm gives way to one that defers, which may be such a producer.
+#[test]
+fn one_that_stands_back_gives_way_to_one_that_defers() {
+    let place = Place::new("stand-back");
+    let realm = place.join();
+    let (mut older, mut younger) = (begin(&realm), nonblocking(&realm));
+    older.defer(true);
+    younger.defer(true);
+    older.acquire(&page(1), Access::Write).unwrap();
+    let stop = younger.acquire(&page(1), Access::Write).unwrap_err();
+    assert!(matches!(stop, AbortCause::Busy(_)), "{stop}");
+    older.stand_back(true);
+    younger.acquire(&page(1), Access::Write).unwrap();
+    assert!(older.is_doomed() && !younger.is_doomed());
+    younger.finish().unwrap();
+}
+
 #[test]
 fn the_younger_waits_for_the_older() {
     let place = Place::new("wait");

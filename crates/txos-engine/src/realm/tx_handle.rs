@@ -83,6 +83,19 @@ pub(super) const LISTED: u32 = 4;
 /// In `flags`: it gives way to every transaction that does not defer.
 pub(super) const DEFERS: u32 = 8;
 
+/// In `flags`: it waits for the end of what it comes after, outside of the realm, and gives way to every transaction
+/// that does not do that, also to one that defers: what it waits for may be waiting for that one.
+pub(super) const STANDS_BACK: u32 = 16;
+
+/// How far back a transaction of these flags stands: the further in front wins, whatever the policy.
+pub(super) fn depth(flags: u32) -> u8 {
+    match flags {
+        flags if flags & STANDS_BACK != 0 => 2,
+        flags if flags & DEFERS != 0 => 1,
+        _ => 0,
+    }
+}
+
 /// Is told of waiting, and decides whether to go on with it.
 type Attend<'r> = Box<dyn FnMut(&WaitInfo) -> WaitDecision + Send + 'r>;
 
@@ -343,11 +356,21 @@ impl<'r> TxHandle<'r> {
     /// From now on, or no longer, it gives way in every conflict to a transaction that does not defer, whatever the
     /// policy: it can't go on before the other one has (papers/003 §6.1).
     pub fn defer(&self, defers: bool) {
+        self.set_flag(DEFERS, defers);
+    }
+
+    /// From now on, or no longer, it gives way to those that defer as well: it acquires nothing more, and waits until
+    /// those have ended that it comes after.
+    pub fn stand_back(&self, stands_back: bool) {
+        self.set_flag(STANDS_BACK, stands_back);
+    }
+
+    fn set_flag(&self, flag: u32, set: bool) {
         let flags = &self.own().flags;
-        if defers {
-            flags.fetch_or(DEFERS, Relaxed);
+        if set {
+            flags.fetch_or(flag, Relaxed);
         } else {
-            flags.fetch_and(!DEFERS, Relaxed);
+            flags.fetch_and(!flag, Relaxed);
         }
     }
 

@@ -38,6 +38,7 @@ mod savepoint;
 mod stack;
 mod staging;
 mod transaction;
+mod tx_status;
 mod upper;
 
 pub use crate::machine::{boot_id, default_dir};
@@ -55,6 +56,7 @@ pub use stack::{Command, Stack, StackLayer};
 pub(crate) use transaction::check_root;
 pub(crate) use transaction::layers;
 pub use transaction::{Begin, Layer, LayerRequest, Left, Transaction, replace_file};
+pub use tx_status::TxStatus;
 pub use upper::copy_attributes;
 
 /// Format of a store that this version reads and writes.

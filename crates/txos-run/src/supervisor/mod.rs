@@ -52,10 +52,10 @@ use txos_calls::{Follow, Handler};
 use txos_engine::commit::Isolation;
 use txos_engine::object::Facets;
 use txos_engine::readset::ReadSet;
+use txos_engine::runs::Predecessors;
 
 use crate::error::{Result, Step};
 use crate::participant::{Handle, Left, Participant, Watcher};
-use crate::predecessors::Predecessors;
 use crate::question::Questions;
 use crate::session::channel::{Channel, Order};
 use crate::sys::seccomp::{Buffer, Call, Listener};

@@ -123,6 +123,17 @@ pub extern "C" fn txos_abort_if(flag: *const AtomicI32) -> c_int {
 }
 
 /// See txos.h.
+///
+/// # Safety
+/// `name` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn txos_name(name: *const c_char) -> c_int {
+    // SAFETY: as the caller says.
+    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
+    session::name(here(), name)
+}
+
+/// See txos.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn txos_signal_at_once(signal: c_int, at_once: c_int) -> c_int {
     if signals::set_at_once(signal, at_once != 0) { 0 } else { fail(libc::EINVAL) }

@@ -75,6 +75,12 @@ pub extern "C" fn txos_abort_if(_flag: *const c_int) -> c_int {
 
 /// See txos.h.
 #[unsafe(no_mangle)]
+pub extern "C" fn txos_name(_name: *const c_char) -> c_int {
+    fail(libc::ENOSYS)
+}
+
+/// See txos.h.
+#[unsafe(no_mangle)]
 pub extern "C" fn txos_signal_at_once(_signal: c_int, _at_once: c_int) -> c_int {
     fail(libc::ENOSYS)
 }

@@ -23,6 +23,7 @@ use super::signals;
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
 use super::tls::{ACTIVE, Tls, here};
 use super::{api, members};
+use crate::tx::succession::Succession;
 use crate::tx::{Committed, Decides, Failure, Tx, flags};
 
 /// `struct txos_participant`.
@@ -212,6 +213,8 @@ pub struct Prepared {
     enlisted: Enlisted,
     /// Signals that it has taken: an abort gives them back.
     taken: signals::Kept,
+    /// Its place among those that come after each other.
+    succession: Option<Arc<Succession>>,
 }
 
 /// The transaction, on its way to the thread that commits it.
@@ -275,7 +278,7 @@ impl Prepared {
             }
         };
         let taken = signals::Kept::default();
-        let prepared = Prepared { decision, stages, committer, enlisted, taken };
+        let prepared = Prepared { decision, stages, committer, enlisted, taken, succession: None };
         match prepared.stages.recv() {
             Ok(Stage::Prepared) => {}
             Ok(Stage::Over(over)) => {
@@ -303,6 +306,12 @@ impl Prepared {
             _ => Err(defect("a commit has no end")),
         };
         let _ = self.committer.join();
+        if let Some(succession) = self.succession {
+            match &over {
+                Ok(_) => succession.committed(),
+                Err(failure) => succession.aborted(&failure.what),
+            }
+        }
         Decided { over, enlisted: self.enlisted, taken: self.taken }
     }
 
@@ -376,6 +385,7 @@ pub fn prepare(tls: &Tls) -> i32 {
 }
 
 fn prepare_in(thread: &mut Thread) -> Result<Prepared, Failure> {
+    session::come_after(thread)?;
     let Some(session) = thread.session.as_mut() else { return Err(Failure::default()) };
     session.plan.went_out |= session.tx.as_ref().is_some_and(|tx| tx.went_out());
     // Those that are told of an abort are told where the session ends, whichever way.
@@ -393,9 +403,10 @@ fn prepare_in(thread: &mut Thread) -> Result<Prepared, Failure> {
     counters.unsupported += unsupported;
     report.live = live;
     match started {
-        Ok(prepared) => {
+        Ok(mut prepared) => {
             thread.counters.aborted -= 1;
             if let Some(session) = thread.session.as_mut() {
+                prepared.succession = session.plan.succession.take();
                 session.enlisted = Enlisted::default();
             }
             Ok(prepared)

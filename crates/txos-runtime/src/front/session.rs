@@ -1,6 +1,7 @@
 //! A thread's transaction from begin to end: masks, attempts, nesting, failures, pauses.
 #![allow(unsafe_code)] // called from assembly, and jumps back to where a transaction began
 
+use std::ffi::{CStr, c_char};
 use std::ptr::null;
 use std::sync::atomic::AtomicI32;
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,7 @@ use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
 use super::tls::{ACTIVE, Tls, here};
 use super::{api, in_process, members};
+use crate::tx::succession::Succession;
 use crate::tx::{Committed, Failure, How, Tx, flags};
 
 /// A transaction of a thread.
@@ -209,7 +211,7 @@ const UNDECIDED: &str = "this thread has prepared a transaction: txos_finish dec
 ///
 /// # Safety
 /// For the assembly of `entry`: the registers are on the stack.
-pub unsafe extern "C" fn begin(flags: i32, sequence: u64, regs: *const Regs) -> i32 {
+pub unsafe extern "C" fn begin(flags: i32, second: u64, regs: *const Regs) -> i32 {
     let tls = here();
     if tls.busy.get() != 0 {
         return api::fail(libc::EDEADLK);
@@ -219,13 +221,25 @@ pub unsafe extern "C" fn begin(flags: i32, sequence: u64, regs: *const Regs) -> 
     }
     let flags = flags as u32;
     let asked = flags & (flags::ORDERED | flags::ORDER_RESET) != 0;
-    let plan = How { flags, sequence: asked.then_some(sequence), ..How::default() };
+    // Where both are asked for it is refused, and is no pointer.
+    let producers = match flags & flags::AFTER != 0 && !asked && second != 0 {
+        // SAFETY: with that flag the program gives a string.
+        true => words(unsafe { CStr::from_ptr(second as *const c_char) }),
+        false => Vec::new(),
+    };
+    let plan = How { flags, sequence: asked.then_some(second), producers, ..How::default() };
     // SAFETY: the assembly has put them there.
     let regs = unsafe { *regs };
     match outermost(tls, regs, plan, None) {
         Ok(()) => 0,
         Err(errno) => api::fail(errno),
     }
+}
+
+/// The names in a string, one a line.
+fn words(text: &CStr) -> Vec<String> {
+    let text = text.to_string_lossy();
+    text.split('\n').filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 /// A begin within a transaction.
@@ -248,6 +262,13 @@ fn nested(tls: &Tls, flags: u32) -> i32 {
         to_program(tls);
         return api::fail(libc::EINVAL);
     }
+    if flags & flags::AFTER != 0 {
+        thread.report.say(
+            "sys_xbegin: TX_AFTER: the transaction that this one is part of has begun already",
+        );
+        to_program(tls);
+        return api::fail(libc::EINVAL);
+    }
     let session = thread.session.as_mut();
     let began = session.filter(|session| session.lives()).map(|session| session.depth += 1);
     to_program(tls);
@@ -265,11 +286,23 @@ pub fn outermost(
     command: Option<in_process::Command>,
 ) -> Result<(), i32> {
     let before = signals::block_sent();
+    let mut plan = plan;
     let begun = match thread::record(tls) {
-        Ok(thread) => begin_in(tls, thread, regs, plan, before, command).map_err(|failure| {
-            thread.report.say(&failure.what);
-            failure.errno
-        }),
+        Ok(thread) => {
+            let begun = place(tls, thread, &mut plan, before)
+                .and_then(|()| begin_in(tls, thread, regs, plan.clone(), before, command));
+            match begun {
+                Ok(()) => {
+                    thread.name = None;
+                    Ok(())
+                }
+                Err(failure) => {
+                    give_up_place(tls, &mut plan, &failure.what);
+                    thread.report.say(&failure.what);
+                    Err(failure.errno)
+                }
+            }
+        }
         Err(thread::NoMemory) => Err(libc::ENOMEM),
     };
     if begun.is_err() {
@@ -277,6 +310,35 @@ pub fn outermost(
         signals::set_mask(before);
     }
     begun
+}
+
+/// The transaction's place among those that come after each other, if it is to have one: at its beginning, and before it
+/// begins again. Signals are blocked; `mask` is what the program has blocked.
+fn place(tls: &Tls, thread: &Thread, plan: &mut How, mask: signals::Set) -> Result<(), Failure> {
+    let is_wanted = plan.flags & flags::AFTER != 0 || thread.name.is_some();
+    let is_known = plan.flags & !flags::ALL == 0 && thread.prepared.is_none();
+    if plan.succession.is_none() && !(is_wanted && is_known && plan.attempt == 0) {
+        return Ok(());
+    }
+    leave_program(tls);
+    // What the program has blocked ends no wait.
+    tls.ending.set(signals::all_ending() & !mask);
+    let placed = on_own_stack(tls, || match plan.succession.as_ref() {
+        Some(succession) => succession.before_next(),
+        None => {
+            plan.succession = Succession::of(plan, thread.name.as_deref())?;
+            Ok(())
+        }
+    });
+    tls.ending.set(0);
+    placed.unwrap_or_else(|panic| Err(defect(&panic)))
+}
+
+/// The transaction has ended without effect, for what comes after it.
+fn give_up_place(tls: &Tls, plan: &mut How, why: &str) {
+    if let Some(succession) = plan.succession.take() {
+        let _ = on_own_stack(tls, move || succession.aborted(why));
+    }
 }
 
 fn begin_in(
@@ -425,6 +487,7 @@ pub unsafe extern "C" fn begin_again() -> i32 {
     });
     thread::leave_wait(alternate);
     if gives_up {
+        give_up_place(tls, &mut plan, &thread.report.abort.what);
         linger(tls);
         signals::release(late, before);
         return api::fail(libc::ECANCELED);
@@ -537,7 +600,8 @@ pub fn failed_end(tls: &Tls, thread: &mut Thread, mut failure: Failure, asked_ag
         session.undo_settings(&mut failure);
     }
     let errno = if failure.errno == 0 { libc::ECANCELED } else { failure.errno };
-    let lost = failure.reason == reason::CONFLICT;
+    let lost = failure.reason == reason::CONFLICT
+        || failure.reason == reason::PRODUCER && has_successor(tls, thread);
     let went_out = thread.session.as_ref().is_some_and(|session| session.plan.went_out);
     let again = (lost && !went_out) || asked_again;
     thread.report.say(&failure.what);
@@ -556,11 +620,38 @@ pub fn failed_end(tls: &Tls, thread: &mut Thread, mut failure: Failure, asked_ag
     api::fail(errno)
 }
 
+/// Whether a producer has failed, and another run of its name may follow.
+fn has_successor(tls: &Tls, thread: &Thread) -> bool {
+    let succession = thread.session.as_ref().and_then(|session| session.plan.succession.as_ref());
+    succession.is_some_and(|one| on_own_stack(tls, || one.has_successor()).unwrap_or(false))
+}
+
+/// Before its end: a thread's transaction waits for what it comes after.
+///
+/// # Errors
+/// Why nothing of it has happened: it is aborted.
+pub fn come_after(thread: &mut Thread) -> Result<(), Failure> {
+    let Some(session) = thread.session.as_mut() else { return Ok(()) };
+    let Some(tx) = session.tx.as_mut() else { return Ok(()) };
+    let Err(failure) = tx.come_after() else { return Ok(()) };
+    session.plan.went_out |= tx.went_out();
+    thread.counters.unsupported += tx.unsupported();
+    thread.counters.aborted += 1;
+    (thread.report.live, thread.report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
+    if let Some(tx) = session.tx.take() {
+        let failure = tx.naming_released(failure);
+        session.plan.again = tx.abort().or(session.plan.again);
+        return Err(failure);
+    }
+    Err(failure)
+}
+
 /// Commits the thread's transaction. What it has held is not sent yet.
 ///
 /// # Errors
 /// Why nothing of it has happened.
 pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
+    come_after(thread)?;
     let Some(session) = thread.session.as_mut() else { return Err(thread.report.abort.clone()) };
     let Some(tx) = session.tx.take() else { return Err(thread.report.abort.clone()) };
     let enlisted = session.enlisted.clone();
@@ -588,6 +679,11 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
     }
     match done {
         Ok(mut committed) => {
+            if let Some(succession) =
+                thread.session.as_ref().and_then(|session| session.plan.succession.as_ref())
+            {
+                succession.committed();
+            }
             committed.failed.extend(restored.committed());
             if let Some(session) = thread.session.as_mut() {
                 session.restored = restored.left();
@@ -718,6 +814,7 @@ pub fn outside(tls: &Tls, thread: &mut Thread) {
     let Some(mut session) = thread.session.take() else { return linger(tls) };
     let (mask, enlisted) = (session.masks.before, session.take_enlisted());
     let late = session.kept.take_late();
+    give_up_place(tls, &mut session.plan, &thread.report.abort.what);
     drop(session);
     linger(tls);
     // Before signals are let in: a handler may jump out.
@@ -757,6 +854,28 @@ pub fn ended() -> Failure {
 
 fn has_prepared(tls: &Tls) -> bool {
     thread::existing(tls).is_some_and(|thread| thread.prepared.is_some())
+}
+
+/// `txos_name`.
+pub fn name(tls: &Tls, name: Option<&CStr>) -> i32 {
+    /// As for the name of a file.
+    const LONGEST: usize = 255;
+    if tls.state.get() == ACTIVE || tls.busy.get() != 0 {
+        return api::fail(libc::EBUSY);
+    }
+    let name = match name.map(CStr::to_str) {
+        None => None,
+        Some(Ok(name))
+            if !name.is_empty() && name.len() <= LONGEST && !name.contains(char::is_control) =>
+        {
+            Some(name.to_owned())
+        }
+        Some(_) => return api::fail(libc::EINVAL),
+    };
+    let before = signals::block_sent();
+    let named = thread::record(tls).map(|thread| thread.name = name);
+    signals::set_mask(before);
+    named.map_or_else(|_| api::fail(libc::ENOMEM), |()| 0)
 }
 
 /// `txos_share`.

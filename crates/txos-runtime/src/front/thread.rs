@@ -50,6 +50,8 @@ pub struct Thread {
     pub spare: Option<Spare>,
     /// A transaction of the thread's that waits to be decided.
     pub prepared: Option<Box<Prepared>>,
+    /// The name of its next transaction, for those that are to come after that.
+    pub name: Option<String>,
 }
 
 /// The program's stack for handlers: where, with which flags, how large.

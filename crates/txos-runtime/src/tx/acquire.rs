@@ -4,6 +4,7 @@
 //! before the program sees the answer). A second, closer touch of what was looked at before looks
 //! again, and the transaction is doomed if that has changed: so no answer ever mixes two commits.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use txos_engine::version;
 
 use super::kernel::{self, Errno, Stat, Sys, look_at, look_fd};
 use super::node::{Id, Looked, held};
+use super::succession::Succession;
 use super::tree::ShadowTree;
 use super::{Failure, Tx, flags, reason};
 
@@ -64,7 +66,13 @@ impl Tx {
         };
         self.begin_ways(Some(realm));
         match realm.begin(&how) {
-            Ok(handle) => self.locks.handle = Some(handle.attended(attend())),
+            Ok(handle) => {
+                let after = self.how.succession.clone().filter(|one| one.comes_after());
+                if after.as_ref().is_some_and(|one| one.is_behind()) {
+                    handle.defer(true);
+                }
+                self.locks.handle = Some(handle.attended(attend(after)));
+            }
             Err(e) => {
                 self.doom(Failure {
                     reason: reason::CONFLICT,
@@ -395,18 +403,18 @@ impl ShadowTree {
 
 /// Whether the program wants the calling thread's transaction to be aborted.
 #[cfg(target_arch = "x86_64")]
-fn is_called_off() -> bool {
+pub fn is_called_off() -> bool {
     crate::front::tls::here().is_called_off()
 }
 
 /// The same where there are no transactions.
 #[cfg(not(target_arch = "x86_64"))]
-fn is_called_off() -> bool {
+pub fn is_called_off() -> bool {
     false
 }
 
 /// When it is said for whom a call waits, and when it gives up: the transaction is lost then.
-const TELL_AFTER: Duration = Duration::from_secs(2);
+pub const TELL_AFTER: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The same in seconds, if something else was asked for; else more than there are.
 static SECONDS: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -424,8 +432,8 @@ pub fn set_patience(seconds: u64) {
     SECONDS.store(seconds.min(u64::MAX - 1), Ordering::Relaxed);
 }
 
-/// Looks after waiting: nobody waits for ever for one that does nothing.
-pub fn attend() -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
+/// Looks after waiting: nobody waits for ever for one that does nothing, unless it comes `after` that.
+pub fn attend(after: Option<Arc<Succession>>) -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
     let mut said = false;
     move |info| {
         if !said && info.waited >= TELL_AFTER {
@@ -433,8 +441,11 @@ pub fn attend() -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
             super::say(&format!("waiting for transaction {}", info.holder));
         }
         // Ctrl-C ends the wait, and after the abort the program.
-        let goes_on =
-            || info.waited < patience() && !is_called_off() && !super::effects::is_to_end();
+        let waits = || {
+            info.waited < patience()
+                || after.as_ref().is_some_and(|one| one.waits_for(info.holder.pid))
+        };
+        let goes_on = || waits() && !is_called_off() && !super::effects::is_to_end();
         let patient = info.publishing || goes_on();
         if patient { WaitDecision::Wait } else { WaitDecision::CallOff }
     }

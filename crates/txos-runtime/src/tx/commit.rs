@@ -437,7 +437,7 @@ impl Waits for Waiting {
     }
 
     fn attendant(&self) -> Attendant {
-        Box::new(attend())
+        Box::new(attend(None))
     }
 
     fn goes_on(&self, _: Duration) -> bool {

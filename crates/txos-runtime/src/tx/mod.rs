@@ -22,6 +22,7 @@
 //! | `staging` | where private copies lie |
 //! | [`held`] | what happens to others if and when it commits: signals |
 //! | `delta`, `commit`, `install` | what was changed, for the engine; publish or forget; what becomes of descriptors |
+//! | [`succession`] | what comes after what: producers and consumers |
 //! | `single_call`, `single_rename` | what needs no journal: one call, and several that come to one |
 //! | `shared` | what all transactions of a process share: realm, store, mounts |
 //! | [`waits`] | calls that may wait, of a transaction that several threads are in |
@@ -67,6 +68,7 @@ mod single_rename;
 pub mod sockets;
 pub mod spaces;
 pub mod staging;
+pub mod succession;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -75,6 +77,7 @@ mod walk;
 mod ways;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use txos_engine::realm::RetryHistory;
 use txos_engine::version::Stamp;
@@ -107,10 +110,12 @@ pub mod flags {
     pub const THREADS: u32 = 0x80;
     /// Processes that are made in it are members.
     pub const PROCESSES: u32 = 0x200;
+    /// Comes after others.
+    pub const AFTER: u32 = 0x400;
     /// What the thread gives up for good, it gives up by the commit.
     pub const KEEP_CREDENTIALS: u32 = 0x800;
     /// All that a program may ask for.
-    pub const ALL: u32 = 0xbff;
+    pub const ALL: u32 = 0xfff;
     /// Not a program's: the transaction is a whole command, kept in the history like one.
     pub const COMMAND: u32 = 0x8000_0000;
 }
@@ -133,6 +138,8 @@ pub mod reason {
     pub const REFUSED: u32 = 6;
     /// It is committed, and what was to commit with it failed.
     pub const IN_DOUBT: u32 = 7;
+    /// What it comes after was not committed.
+    pub const PRODUCER: u32 = 8;
 }
 
 /// How a transaction begins.
@@ -142,6 +149,10 @@ pub struct How {
     pub flags: u32,
     /// The sequence number, with TX_ORDERED or TX_ORDER_RESET.
     pub sequence: Option<u64>,
+    /// The names and ids of what it comes after, with TX_AFTER.
+    pub producers: Vec<String>,
+    /// Its place among those that come after each other, if it has one.
+    pub succession: Option<Arc<succession::Succession>>,
     /// What earlier attempts did.
     pub again: Option<RetryHistory>,
     /// Earlier attempts: 0, 1, …
@@ -271,6 +282,10 @@ impl Tx {
             held: held::Held::default(),
             doom: None,
         });
+        if tx.how.succession.as_ref().is_some_and(|one| one.comes_after()) {
+            // What a producer holds is waited for from the first call on.
+            tx.start.first = single_call::First::Over;
+        }
         tx.fds.reuses = tx.how.flags & flags::COMMAND != 0;
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {
             // Its turn is taken now, not at its first touch.

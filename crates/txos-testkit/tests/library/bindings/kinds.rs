@@ -76,9 +76,21 @@ fn a_consumer_serializes_after_its_producer() {
     assert!(!lab.path("sum").exists() && !lab.path("numbers").exists(), "{failed:?}");
 }
 
+/// The same of programs, whichever starts first.
+#[test]
+fn a_consuming_program_serializes_after_its_producer() {
+    let lab = Lab::new();
+    let program = example(&lab, "after");
+    let consumer = in_lab(&lab, &program).start();
+    let _ = in_lab(&lab, &program).arg("10").run().expect(0);
+    let _ = consumer.wait().expect(0);
+    assert_eq!(lab.read("sum"), "55\n");
+    assert_eq!(lab.read("numbers").lines().count(), 10);
+}
+
 #[test]
 fn they_are_short() {
-    for name in ["after.sh", "c/tell.c", "c/enlist.c", "c/ordered.c"] {
+    for name in ["after.sh", "c/tell.c", "c/enlist.c", "c/ordered.c", "c/after.c"] {
         let text = std::fs::read_to_string(root().join("examples").join(name)).unwrap();
         assert!(text.lines().count() <= 40, "{name}");
     }

@@ -47,6 +47,7 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("txos_abort_if", "", "reason 1: ", ""),
     ("txos_enlist", "", "30 left; the account refused to commit with the transaction: ", "paid:70"),
     ("txos_prepare", "", "", "offer:first"),
+    ("txos_name", "", "found\n", ""),
     ("sys_xjoin", "", "both\n", "first:done second:done"),
     ("txos_signal_at_once", "", "1 inside, 1 outside\n", ""),
     ("txos", "echo old > data", "used\n", "data:old"),

@@ -2,6 +2,7 @@
 //! in transactions and without, and must not be able to tell the difference.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod after;
 mod by_kernel;
 mod checkpoint;
 mod conflicts;

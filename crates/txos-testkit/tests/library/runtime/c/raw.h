@@ -24,6 +24,9 @@
 #pragma weak txos_abort_reason
 #pragma weak txos_in_transaction
 #pragma weak txos_stats
+#pragma weak txos_name
+#pragma weak txos_prepare
+#pragma weak txos_finish
 #pragma weak sys_xjoin
 #pragma weak txos_share
 

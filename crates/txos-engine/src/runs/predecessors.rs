@@ -1,13 +1,9 @@
-//! The runs that a command comes after (papers/001 §3.1): where they are, and whether one of them failed.
+//! The runs that another one comes after (papers/001 §3.1): where they are, and whether one of them failed.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use txos_engine::error::Result;
-use txos_engine::runs::{End, Other, Stage};
-
-/// How often a command's predecessors are looked at while it runs.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+use super::{End, Other, Stage};
+use crate::error::Result;
 
 /// Some runs of other processes. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -38,14 +34,31 @@ pub enum Progress {
         text: String,
         /// Its record's name.
         run: String,
+        /// Whether another run may have this name: it was not named by its id.
+        by_name: bool,
     },
 }
 
 impl Predecessors {
     /// One more.
-    pub fn add(&self, word: &str, other: Other) {
+    ///
+    /// # Errors
+    /// If its record can't be kept open.
+    pub fn add(&self, word: &str, mut other: Other) -> Result<()> {
+        other.keep()?;
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         others.push(Predecessor { word: word.to_owned(), other, is_over: false });
+        Ok(())
+    }
+
+    /// As it was named: one of them that is a transaction of this thread of this process.
+    #[must_use]
+    pub fn of_thread(&self, pid: u32, thread: u32) -> Option<String> {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |one: &&Predecessor| {
+            one.other.record.pid == pid && one.other.record.thread == Some(thread)
+        };
+        others.iter().find(is_it).map(|one| one.word.clone())
     }
 
     /// No more of that name.
@@ -90,6 +103,8 @@ impl Predecessors {
                 Stage::Ended(End::RolledBack(status)) => {
                     format!("was rolled back, with status {status}")
                 }
+                Stage::Ended(End::Aborted(why)) if why.is_empty() => "was rolled back".into(),
+                Stage::Ended(End::Aborted(why)) => format!("was rolled back: {why}"),
                 Stage::Died => "was killed".into(),
             };
             let text = format!("{}, which it comes after, {what}", one.in_words());
@@ -97,6 +112,7 @@ impl Predecessors {
                 word: one.word.clone(),
                 text,
                 run: one.other.key.clone(),
+                by_name: one.other.record.name.as_deref() == Some(&one.word),
             });
         }
         Ok(runs.map_or(Progress::Over, Progress::Runs))
