@@ -836,6 +836,7 @@ pub fn end_of_thread(tls: &Tls) {
     if thread.session.is_some() {
         let _ = on_own_stack(tls, || members::leave_at_end(thread));
         if let Some(mut session) = thread.session.take() {
+            give_up_place(tls, &mut session.plan, &ended().what);
             session.take_enlisted().abort();
         }
     }
