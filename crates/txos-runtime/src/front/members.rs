@@ -823,7 +823,11 @@ pub unsafe extern "C" fn born(newborn: *mut Newborn) {
 /// The thread ends.
 fn exit(thread: &mut Thread, call: &Call) -> Next {
     leave_at_end(thread);
-    thread.session = None;
+    if let Some(succession) =
+        thread.session.take().and_then(|mut session| session.plan.succession.take())
+    {
+        succession.aborted(&session::ended().what);
+    }
     thread::disarm(here());
     thread::abandon(here());
     // SAFETY: nothing comes after it.

@@ -75,6 +75,9 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
     kill_processes(thread);
     if let Some(mut session) = thread.session.take() {
         session.checkpoint = None;
+        if let Some(succession) = session.plan.succession.take() {
+            succession.aborted(&session::ended().what);
+        }
         // This thread has the turn, and leaves with it.
         session.forget();
     }

@@ -118,6 +118,21 @@ fn a_consumer_that_has_looked_before_begins_again() {
     }
 }
 
+/// What it needs is not there yet: it asks for another attempt, which begins when the producer has ended.
+#[test]
+fn a_consumer_that_comes_too_early_asks_for_another_attempt() {
+    let lab = Lab::in_memory();
+    let p = program(&lab, &["name=p", "begin", "mark=begun", "await=go", "put=file:new", "end"]);
+    until_there(&lab, "begun");
+    let c = program(&lab, &["begin=ra:p", "need=file", "copy=file:result", "end"]);
+    until("it waits", || c.stderr().contains("sys_xbegin waits for p (process "));
+    mark(&lab, "go");
+    let _ = p.wait().expect(0);
+    assert_eq!(restarts(&c.wait().expect(0)), 1);
+    assert_eq!(lab.read("result"), "new");
+    is_over(&lab);
+}
+
 /// Without TX_RESTART it has lost a conflict, and nothing of it has happened.
 #[test]
 fn a_consumer_that_may_not_begin_again_has_lost() {

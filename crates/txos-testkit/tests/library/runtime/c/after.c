@@ -7,6 +7,7 @@
  *                        which comes after NAMES, separated by '+'
  *   put=FILE:TEXT        writes a file
  *   copy=FROM:TO         copies a file; if there is none, the copy holds "none"
+ *   need=FILE            sys_xabort(0) if there is no such file
  *   mark=FILE            makes "../FILE", outside of the transaction
  *   await=FILE           waits until "../FILE" is there, outside of the transaction
  *   end abort prepare finish commit   sys_xend, sys_xabort, txos_prepare, txos_finish(0) and (1)
@@ -117,6 +118,8 @@ static int step(const char *what, const char *one, const char *two)
         return put(one, two);
     if (!strcmp(what, "copy"))
         return copy(one, two);
+    if (!strcmp(what, "need"))
+        return is_there(one) ? 0 : (sys_xabort(0), -1);
     if (!strcmp(what, "mark") || !strcmp(what, "await"))
         return outside(one, what[0] == 'a');
     if (!strcmp(what, "end"))
