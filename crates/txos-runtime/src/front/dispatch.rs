@@ -48,6 +48,9 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     {
         return processes::client::change_ids(thread, call, class, context);
     }
+    if handlers_are_waited_with(thread, call) {
+        return processes::client::wait(thread, call, class, context);
+    }
     if let Some(answer) = before_checkpointed(thread, call, class) {
         return Next::Answer(answer);
     }
@@ -227,6 +230,23 @@ fn may_wait(number: i64) -> bool {
             | libc::SYS_msgrcv
             | libc::SYS_mq_timedreceive
     )
+}
+
+/// Whether a command that is one process so far waits by this call, and has handlers that signals would run meanwhile.
+fn handlers_are_waited_with(thread: &mut Thread, call: &Call) -> bool {
+    let session = thread.session.as_mut().filter(|session| session.is_command());
+    let Some(session) = session else { return false };
+    let Some(tx) = session.tx.as_mut().filter(|tx| tx.doomed().is_none()) else { return false };
+    let waits = match call.number() {
+        libc::SYS_wait4 => call.int(2) & libc::WNOHANG == 0 && !is_over(call),
+        libc::SYS_waitid => call.int(3) & libc::WNOHANG == 0 && !is_over(call),
+        libc::SYS_semop | libc::SYS_semtimedop => !never_waits(call),
+        libc::SYS_msgrcv => call.int(4) & libc::IPC_NOWAIT == 0,
+        libc::SYS_mq_timedreceive => true,
+        number if may_sleep(number, call.words()) => true,
+        _ => thread::guarded(|| tx.waits_outside(call)).unwrap_or(false),
+    };
+    waits && signals::has_handlers(session.masks.during(call))
 }
 
 /// Whether a harmless call may wait for long.

@@ -19,7 +19,7 @@ use super::entry;
 use super::tls::here;
 use crate::call::Call;
 use crate::raw::syscall;
-use crate::user::Plain;
+use crate::user::{Plain, UserPtr};
 
 /// A set of signals, as the kernel has it.
 pub type Set = u64;
@@ -138,6 +138,22 @@ impl Masks {
     /// What may end the process while it waits: what the program has not blocked itself, and does not come at once anyway.
     pub fn ending(&self) -> Set {
         all_ending() & !(self.programs | self.live | self.at_once)
+    }
+
+    /// What the program has blocked during a call.
+    pub fn during(&self, call: &Call) -> Set {
+        let own = match call.number() {
+            libc::SYS_ppoll => call.pointer::<Set>(3),
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => call.pointer::<Set>(4),
+            libc::SYS_pselect6 => {
+                let given = call.pointer::<[u64; 2]>(5);
+                let set = if given.is_null() { Ok([0; 2]) } else { given.read() };
+                // SAFETY: the program gave its place.
+                unsafe { UserPtr::new(set.map_or(0, |[set, _]| set)) }
+            }
+            _ => return self.programs,
+        };
+        if own.is_null() { self.programs } else { own.read().unwrap_or(self.programs) }
     }
 
     /// `rt_sigprocmask`: on what the program sees.
@@ -328,6 +344,26 @@ pub fn ending() -> Set {
     ENDING.iter().copied().filter(default).fold(0, |set, signal| set | of(signal))
 }
 
+/// Whether a signal that somebody sends would run a handler of the program's. `mask`: what is blocked.
+pub fn has_handlers(mask: Set) -> bool {
+    let runs = |signal: i32| {
+        of(signal) & SENT & !mask != 0
+            && kernel_action(signal, None).is_ok_and(|action| action.handler > libc::SIG_IGN)
+    };
+    (1..=64).any(runs)
+}
+
+/// Whether signals have come that would run handlers of the program's with this mask, and if so, whether all of these have
+/// calls go on.
+pub fn handlers_to_run(mask: Set) -> Option<bool> {
+    let pending = pending() & SENT & !mask;
+    let actions = (1..=64).filter(|&signal| pending & of(signal) != 0).filter_map(|signal| {
+        kernel_action(signal, None).ok().filter(|action| action.handler > libc::SIG_IGN)
+    });
+    let restarts = |action: Action| action.flags & libc::SA_RESTART as u64 != 0;
+    actions.map(restarts).reduce(|all, one| all && one)
+}
+
 /// The program has ended, and its process has not: no handler of it runs any more. What has been handled and ends a
 /// command otherwise ends this one from now on. The others that have a handler: they are to be blocked.
 pub fn without_handlers() -> Set {
@@ -364,13 +400,18 @@ pub fn while_waiting<R>(work: impl FnOnce() -> R) -> R {
     answer
 }
 
-/// Of the signals that end a process, one that has arrived and is held back, unless the program handles it or has blocked
-/// it itself.
-pub fn ending_pending() -> Option<&'static str> {
+/// What has arrived and is held back.
+fn pending() -> Set {
     let mut pending: Set = 0;
     // SAFETY: the kernel writes the set.
     unsafe { syscall(libc::SYS_rt_sigpending, [(&raw mut pending) as u64, SET, 0, 0, 0, 0]) };
-    let ends = pending & here().ending.get() & ending();
+    pending
+}
+
+/// Of the signals that end a process, one that has arrived and is held back, unless the program handles it or has blocked
+/// it itself.
+pub fn ending_pending() -> Option<&'static str> {
+    let ends = pending() & here().ending.get() & ending();
     let found = ENDING.into_iter().find(|&signal| ends & of(signal) != 0)?;
     Some(match found {
         libc::SIGINT => "SIGINT",

@@ -5,6 +5,8 @@
 //! can answer is worked out here, with the kernel's descriptors for the program's, and made by the member when
 //! it holds the transaction no longer.
 
+use std::time::Duration;
+
 use txos_engine::object::FileKind;
 
 use super::files::Descriptor;
@@ -153,6 +155,42 @@ impl From<Call> for Past {
 }
 
 impl Tx {
+    /// Whether a call waits for something outside, as far as its descriptors say. (`poll` and its relatives are taken to wait
+    /// if they may.)
+    pub fn waits_outside(&mut self, call: &Call) -> bool {
+        let (at_once, events) = match call.number() {
+            libc::SYS_poll
+            | libc::SYS_ppoll
+            | libc::SYS_select
+            | libc::SYS_pselect6
+            | libc::SYS_epoll_wait
+            | libc::SYS_epoll_pwait
+            | libc::SYS_epoll_pwait2 => {
+                return effects::waits(call).is_ok_and(|(_, _, time)| time != Some(Duration::ZERO));
+            }
+            libc::SYS_read | libc::SYS_readv | libc::SYS_accept | libc::SYS_accept4 => {
+                (0, libc::POLLIN)
+            }
+            libc::SYS_recvmsg => (call.int(2), libc::POLLIN),
+            libc::SYS_recvfrom | libc::SYS_recvmmsg => (call.int(3), libc::POLLIN),
+            libc::SYS_write | libc::SYS_writev | libc::SYS_connect => (0, libc::POLLOUT),
+            libc::SYS_sendmsg => (call.int(2), libc::POLLOUT),
+            libc::SYS_sendto | libc::SYS_sendmmsg => (call.int(3), libc::POLLOUT),
+            _ => return false,
+        };
+        if !self.is_outside(call.int(0)).unwrap_or(false) {
+            return false;
+        }
+        let Ok(real) = self.real(call.int(0)) else { return false };
+        let may_wait = at_once & libc::MSG_DONTWAIT == 0
+            && kernel::status_flags(real).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0);
+        may_wait
+            && match call.number() {
+                libc::SYS_connect => kernel::is_tcp(real),
+                _ => !kernel::is_ready(real, events),
+            }
+    }
+
     /// Another thread enters: from here on no call is the only one.
     pub fn share(&mut self) {
         self.waits.members = true;

@@ -440,6 +440,71 @@ pub fn change_ids(
     }
 }
 
+/// A command that is one process so far waits, and has handlers of signals: they are to run meanwhile, as natively, and as
+/// in a command of several.
+pub fn wait(
+    thread: &mut Thread,
+    call: &Call,
+    class: Class,
+    mut context: Option<&mut Context>,
+) -> Next {
+    match start(thread) {
+        Ok(_) => {
+            if let Some(context) = &mut context {
+                context.set_mask(mask_of(thread));
+            }
+            match handle_what_has_come(thread, call) {
+                Some(answer) => Next::Answer(answer),
+                None => super::dispatch(thread, call, class, context),
+            }
+        }
+        Err(why) => cannot_move(thread, &why),
+    }
+}
+
+/// Runs the handlers of signals that came while they were held back, as if they had come when the wait had begun: a program
+/// that looks for what its handler says looks again. The call's answer, if that ends it.
+fn handle_what_has_come(thread: &Thread, call: &Call) -> Option<i64> {
+    let masks = &thread.session.as_ref()?.masks;
+    let mask = masks.real() & !signals::SENT | masks.during(call) & signals::SENT;
+    let restarts = signals::handlers_to_run(mask)?;
+    let words = [(&raw const mask) as u64, signals::SET, 0, 0, 0, 0];
+    // SAFETY: the set lives until the answer.
+    let suspend = unsafe { Call::new(libc::SYS_rt_sigsuspend, words) };
+    thread::make_in_program(here(), mask | signals::SENT, &suspend);
+    let time = match call.number() {
+        libc::SYS_nanosleep => Some((0, 1)),
+        libc::SYS_clock_nanosleep if call.int(1) & libc::TIMER_ABSTIME == 0 => Some((2, 3)),
+        _ => None,
+    };
+    if let Some((asked, left)) = time {
+        let (asked, left) = (call.pointer::<[u64; 2]>(asked), call.pointer::<[u64; 2]>(left));
+        if !left.is_null() && asked.read().and_then(|time| left.write(time)).is_err() {
+            return Some(-i64::from(libc::EFAULT));
+        }
+    }
+    (!restarts || never_restarts(call.number())).then_some(-i64::from(libc::EINTR))
+}
+
+/// Whether a signal ends a call also if its handler has calls go on (`SA_RESTART`), as signal(7) says.
+fn never_restarts(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_poll
+            | libc::SYS_ppoll
+            | libc::SYS_select
+            | libc::SYS_pselect6
+            | libc::SYS_epoll_wait
+            | libc::SYS_epoll_pwait
+            | libc::SYS_epoll_pwait2
+            | libc::SYS_nanosleep
+            | libc::SYS_clock_nanosleep
+            | libc::SYS_semop
+            | libc::SYS_semtimedop
+            | libc::SYS_msgrcv
+    )
+}
+
 /// The transaction can't move to a process of its own.
 fn cannot_move(thread: &mut Thread, why: &str) -> Next {
     let why = Failure {

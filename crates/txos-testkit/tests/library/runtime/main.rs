@@ -5,6 +5,7 @@
 mod after;
 mod by_kernel;
 mod checkpoint;
+mod clients;
 mod conflicts;
 mod crashes;
 mod decided;

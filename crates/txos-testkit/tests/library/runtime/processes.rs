@@ -230,6 +230,66 @@ fn jobs_are_the_transactions() {
     pair.clean();
 }
 
+/// A command that is one process waits, and its handlers run meanwhile, as natively; also for what came while it computed.
+#[test]
+fn handlers_run_while_a_command_of_one_process_waits() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new(":");
+    let begin = "import os, select, signal, socket, sys, time\n\
+        r, w = os.pipe(); a, b = socket.socketpair(); l = socket.create_server(('127.0.0.1', 0)); p = select.poll(); p.register(r)\n\
+        def handler(*_):\n    open('handled-' + sys.argv[1], 'w').write('yes'); raise SystemExit(int(sys.argv[2]))\n\
+        signal.signal(signal.SIGALRM, handler); open('before', 'a').write('x')\n";
+    // Sent to itself before the wait, and in it.
+    for come in ["os.kill(os.getpid(), signal.SIGALRM)", "signal.setitimer(signal.ITIMER_REAL, .2)"]
+    {
+        for (at, waits) in [
+            "select.select([r], [], [])",
+            "p.poll()",
+            "select.epoll().poll()",
+            "os.read(r, 1)",
+            "os.readv(r, [bytearray(1)])",
+            "a.recv(1)",
+            "l.accept()",
+            "time.sleep(1000)",
+            "os.write(w, bytes(1000000))",
+            "a.sendall(bytes(10000000))",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let python = format!("{begin}{come}\n{waits}\nopen('not-reached', 'w')\n");
+            let name = format!("{at}{}", come.len());
+            let command = ["/usr/bin/python3", "-I", "-S", "-c", &python, &name];
+            pair.does(&[&command[..], &["0"]].concat());
+            pair.fails(&[&command[..], &["3"]].concat(), 3);
+            // Both are alike again.
+            let _ = pair.native.native("rm -f handled-* before");
+            let _ = pair.ours.native("rm -f handled-* before");
+        }
+    }
+    // From outside, and without a handler that ends it: the wait goes on.
+    let ready = pair.lab.dir().join("ready");
+    let _ = pair.lab.native(&format!("mkfifo {}", ready.display()));
+    let python = format!(
+        "import os, select, signal\n\
+        r, w = os.pipe()\n\
+        def first(*_):\n    open('first', 'w').close(); open('{0}', 'w').close()\n\
+        def second(*_): os.write(w, b'end')\n\
+        signal.signal(signal.SIGTERM, first); signal.signal(signal.SIGINT, second)\n\
+        open('{0}', 'w').close()\n\
+        select.select([r], [], []); open('read', 'wb').write(os.read(r, 9))\n",
+        ready.display()
+    );
+    let running = pair.transaction(&["/usr/bin/python3", "-I", "-S", "-c", &python]).start();
+    for signal in [Signal::TERM, Signal::INT] {
+        let _ = std::fs::read(&ready).unwrap();
+        running.signal(signal);
+    }
+    let _ = running.wait().expect(0);
+    assert_eq!((pair.ours.read("first").as_str(), pair.ours.read("read").as_str()), ("", "end"));
+    pair.clean();
+}
+
 /// When the first process has ended, neither its threads nor its handlers do anything, though others still run.
 #[test]
 fn what_has_ended_does_nothing_more() {

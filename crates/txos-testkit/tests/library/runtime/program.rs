@@ -13,6 +13,8 @@ pub enum Linked {
     Natively,
     /// Its calls go through the library, in a transaction or not.
     WithLibrary,
+    /// It is a shared object that is loaded into programs, with the library.
+    IntoOthers,
 }
 
 /// A program of one file, `NAME.c`, or of all in the directory `NAME`; compiled once.
@@ -42,7 +44,11 @@ pub fn compile(sources: &str, name: &str, linked: Linked) -> PathBuf {
         files.retain(|path| path.extension().is_some_and(|e| e == "c"));
         files.sort();
     }
-    let suffix = if linked == Linked::Natively { "native" } else { "txos" };
+    let suffix = match linked {
+        Linked::Natively => "native",
+        Linked::WithLibrary => "txos",
+        Linked::IntoOthers => "txos.so",
+    };
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{family}-{name}-{suffix}"));
     // Another run of the tests may be making, or using, the same.
     let temporary = made.with_extension(format!("{}", std::process::id()));
@@ -58,7 +64,10 @@ pub fn compile(sources: &str, name: &str, linked: Linked) -> PathBuf {
         .arg("-o")
         .arg(&temporary)
         .args(files);
-    if linked == Linked::WithLibrary {
+    if linked == Linked::IntoOthers {
+        cc = cc.args(["-shared", "-fPIC"]);
+    }
+    if linked != Linked::Natively {
         let library = binary::library();
         let dir = library.parent().expect("a directory");
         let path = format!("-Wl,-rpath,{}", dir.display());
