@@ -13,7 +13,7 @@ use super::trap::Context;
 use super::{api, members, naps, process, restored, signals};
 use crate::call::Call;
 use crate::raw::syscall;
-use crate::tx::{Failure, Tx, flags};
+use crate::tx::{Failure, Tx, flags, waits};
 
 /// What a call of a failed transaction is answered.
 const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
@@ -48,7 +48,9 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     {
         return processes::client::change_ids(thread, call, class, context);
     }
-    if handlers_are_waited_with(thread, call) {
+    if (may_wait(number) || may_sleep(number, &args) || waits::may_wait_for_descriptor(number))
+        && handlers_are_waited_with(thread, call)
+    {
         return processes::client::wait(thread, call, class, context);
     }
     if let Some(answer) = before_checkpointed(thread, call, class) {
@@ -232,12 +234,16 @@ fn may_wait(number: i64) -> bool {
     )
 }
 
-/// Whether a command that is one process so far waits by this call, and has handlers that signals would run meanwhile.
+/// Whether a command that is one process so far waits by this call, and has handlers that signals would run meanwhile. (A
+/// command begins without any.)
 fn handlers_are_waited_with(thread: &mut Thread, call: &Call) -> bool {
     let session = thread.session.as_mut().filter(|session| session.is_command());
     let Some(session) = session else { return false };
+    if !session.actions.has_handlers(session.masks.during(call)) {
+        return false;
+    }
     let Some(tx) = session.tx.as_mut().filter(|tx| tx.doomed().is_none()) else { return false };
-    let waits = match call.number() {
+    match call.number() {
         libc::SYS_wait4 => call.int(2) & libc::WNOHANG == 0 && !is_over(call),
         libc::SYS_waitid => call.int(3) & libc::WNOHANG == 0 && !is_over(call),
         libc::SYS_semop | libc::SYS_semtimedop => !never_waits(call),
@@ -245,8 +251,7 @@ fn handlers_are_waited_with(thread: &mut Thread, call: &Call) -> bool {
         libc::SYS_mq_timedreceive => true,
         number if may_sleep(number, call.words()) => true,
         _ => thread::guarded(|| tx.waits_outside(call)).unwrap_or(false),
-    };
-    waits && signals::has_handlers(session.masks.during(call))
+    }
 }
 
 /// Whether a harmless call may wait for long.

@@ -344,15 +344,6 @@ pub fn ending() -> Set {
     ENDING.iter().copied().filter(default).fold(0, |set, signal| set | of(signal))
 }
 
-/// Whether a signal that somebody sends would run a handler of the program's. `mask`: what is blocked.
-pub fn has_handlers(mask: Set) -> bool {
-    let runs = |signal: i32| {
-        of(signal) & SENT & !mask != 0
-            && kernel_action(signal, None).is_ok_and(|action| action.handler > libc::SIG_IGN)
-    };
-    (1..=64).any(runs)
-}
-
 /// Whether signals have come that would run handlers of the program's with this mask, and if so, whether all of these have
 /// calls go on.
 pub fn handlers_to_run(mask: Set) -> Option<bool> {
@@ -610,6 +601,14 @@ pub fn take(kept: &mut Kept, call: &Call) -> i64 {
 pub struct Changed(Vec<(i32, Action)>);
 
 impl Changed {
+    /// Whether a signal that somebody sends would run a handler that the transaction has installed. `mask`: what is blocked.
+    pub fn has_handlers(&self, mask: Set) -> bool {
+        self.0.iter().any(|&(signal, _)| {
+            of(signal) & SENT & !mask != 0
+                && kernel_action(signal, None).is_ok_and(|action| action.handler > libc::SIG_IGN)
+        })
+    }
+
     /// `rt_sigaction`.
     pub fn change(&mut self, masks: &mut Masks, kept: &mut Kept, call: &Call) -> i64 {
         let (new, old) = (call.pointer::<Action>(1), call.pointer::<Action>(2));

@@ -616,6 +616,23 @@ pub fn takes(number: i64) -> bool {
     )
 }
 
+/// Whether writing so many bytes may wait for room: to a pipe or a socket, if its descriptor waits.
+///
+/// # Errors
+/// As `fstat(2)`.
+pub(super) fn may_wait_for_room(real: i32, len: u64) -> Sys<bool> {
+    let takes = match kernel::look_fd(real)?.kind() {
+        FileKind::Fifo => kernel::room_in_pipe(real),
+        FileKind::Socket => kernel::room_in_socket(real),
+        _ => return Ok(false),
+    };
+    let waits = kernel::status_flags(real)? & libc::O_NONBLOCK == 0;
+    // Who reads it empties it.
+    let fits = len <= PIPE_BUF && kernel::is_ready(real, libc::POLLOUT)
+        || takes.is_ok_and(|room| len <= room);
+    Ok(waits && !fits)
+}
+
 /// A file without a name in the store; in memory where there can't be one.
 fn new_file() -> Sys<OwnedFd> {
     use std::os::unix::ffi::OsStrExt;
@@ -2007,16 +2024,7 @@ impl Tx {
         if !self.holds() {
             return Ok(());
         }
-        let takes = match kernel::look_fd(real)?.kind() {
-            FileKind::Fifo => kernel::room_in_pipe(real),
-            FileKind::Socket => kernel::room_in_socket(real),
-            _ => return Ok(()),
-        };
-        let waits = kernel::status_flags(real)? & libc::O_NONBLOCK == 0;
-        // Who reads it empties it.
-        let fits = len <= PIPE_BUF && kernel::is_ready(real, libc::POLLOUT)
-            || takes.is_ok_and(|room| len <= room);
-        if waits && !fits {
+        if may_wait_for_room(real, len)? {
             self.release()?;
         }
         Ok(())

@@ -12,9 +12,10 @@ use txos_engine::object::FileKind;
 use super::files::Descriptor;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
-use super::{Tx, effects, ipc, passed, single_call, sockets};
+use super::{Tx, effects, io, ipc, passed, single_call, sockets};
 use crate::call::{Call, while_waiting};
 use crate::raw;
+use crate::user::UserSlice;
 use txos_calls::Class;
 
 /// How a member goes on with a call.
@@ -52,6 +53,38 @@ pub fn may_wait_outside(number: i64) -> bool {
                 | libc::SYS_msgsnd
                 | libc::SYS_mq_timedreceive
                 | libc::SYS_mq_timedsend
+        )
+}
+
+/// `poll` and its relatives.
+fn polls(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_poll
+            | libc::SYS_ppoll
+            | libc::SYS_select
+            | libc::SYS_pselect6
+            | libc::SYS_epoll_wait
+            | libc::SYS_epoll_pwait
+            | libc::SYS_epoll_pwait2
+    )
+}
+
+/// Whether a call may wait for what its descriptors tell of.
+#[must_use]
+pub fn may_wait_for_descriptor(number: i64) -> bool {
+    polls(number)
+        || effects::takes(number)
+        || matches!(
+            number,
+            libc::SYS_read
+                | libc::SYS_readv
+                | libc::SYS_write
+                | libc::SYS_writev
+                | libc::SYS_connect
+                | libc::SYS_sendto
+                | libc::SYS_sendmsg
+                | libc::SYS_sendmmsg
         )
 }
 
@@ -158,37 +191,39 @@ impl Tx {
     /// Whether a call waits for something outside, as far as its descriptors say. (`poll` and its relatives are taken to wait
     /// if they may.)
     pub fn waits_outside(&mut self, call: &Call) -> bool {
-        let (at_once, events) = match call.number() {
-            libc::SYS_poll
-            | libc::SYS_ppoll
-            | libc::SYS_select
-            | libc::SYS_pselect6
-            | libc::SYS_epoll_wait
-            | libc::SYS_epoll_pwait
-            | libc::SYS_epoll_pwait2 => {
+        let flags_at = match call.number() {
+            number if !may_wait_for_descriptor(number) => return false,
+            number if polls(number) => {
                 return effects::waits(call).is_ok_and(|(_, _, time)| time != Some(Duration::ZERO));
             }
-            libc::SYS_read | libc::SYS_readv | libc::SYS_accept | libc::SYS_accept4 => {
-                (0, libc::POLLIN)
+            libc::SYS_recvmsg | libc::SYS_sendmsg => Some(2),
+            libc::SYS_recvfrom | libc::SYS_recvmmsg | libc::SYS_sendto | libc::SYS_sendmmsg => {
+                Some(3)
             }
-            libc::SYS_recvmsg => (call.int(2), libc::POLLIN),
-            libc::SYS_recvfrom | libc::SYS_recvmmsg => (call.int(3), libc::POLLIN),
-            libc::SYS_write | libc::SYS_writev | libc::SYS_connect => (0, libc::POLLOUT),
-            libc::SYS_sendmsg => (call.int(2), libc::POLLOUT),
-            libc::SYS_sendto | libc::SYS_sendmmsg => (call.int(3), libc::POLLOUT),
-            _ => return false,
+            _ => None,
         };
-        if !self.is_outside(call.int(0)).unwrap_or(false) {
-            return false;
+        let at_once = flags_at.is_some_and(|at| call.int(at) & libc::MSG_DONTWAIT != 0);
+        !at_once && self.descriptor_waits(call).unwrap_or(false)
+    }
+
+    fn descriptor_waits(&mut self, call: &Call) -> Sys<bool> {
+        if !self.is_outside(call.int(0))? {
+            return Ok(false);
         }
-        let Ok(real) = self.real(call.int(0)) else { return false };
-        let may_wait = at_once & libc::MSG_DONTWAIT == 0
-            && kernel::status_flags(real).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0);
-        may_wait
-            && match call.number() {
-                libc::SYS_connect => kernel::is_tcp(real),
-                _ => !kernel::is_ready(real, events),
-            }
+        let real = self.real(call.int(0))?;
+        if kernel::status_flags(real)? & libc::O_NONBLOCK != 0 {
+            return Ok(false);
+        }
+        let all = |buffers: Vec<UserSlice>| buffers.iter().map(|buffer| buffer.len()).sum();
+        let len: u64 = match call.number() {
+            libc::SYS_connect => return Ok(kernel::is_tcp(real)),
+            libc::SYS_write | libc::SYS_sendto => call.word(2),
+            libc::SYS_writev => all(io::buffers(call)?),
+            libc::SYS_sendmsg => all(sockets::Header::read(call.pointer(1))?.buffers()?),
+            libc::SYS_sendmmsg => 0,
+            _ => return Ok(!kernel::is_ready(real, libc::POLLIN)),
+        };
+        Ok(effects::may_wait_for_room(real, len)? || !kernel::is_ready(real, libc::POLLOUT))
     }
 
     /// Another thread enters: from here on no call is the only one.
